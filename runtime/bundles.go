@@ -16,14 +16,15 @@ import (
 // maxSections bounds the sections in which a module carries files.
 const maxSections = 8
 
-// bundles keeps the files that modules carry, each section once: the library of an interpreter is in every plugin for it.
+// bundles shares the files that modules carry: equal sections are kept once. For example, every plugin for an
+// interpreter carries the interpreter's library.
 type bundles struct {
 	mu     sync.Mutex
 	shared map[[sha256.Size]byte]weak.Pointer[Files] // by the section's SHA-256
 }
 
-// read returns the files of each section of a valid module. It asks reserve for the memory of those that are not there yet. An error
-// is a *RefusedError, or wraps bundle.ErrNoRoom.
+// read returns the files of each section of a valid module. It asks reserve for the memory of sections that no other
+// module shares. The error is a *RefusedError, or wraps bundle.ErrNoRoom.
 func (b *bundles) read(binary []byte, reserve func(bytes int64) bool) (all []*Files, err error) {
 	room, sections := int64(bundle.MaxBytes), bundle.Sections(binary)
 	if len(sections) > maxSections {
@@ -65,7 +66,8 @@ func (b *bundles) section(section []byte, room int64, reserve func(bytes int64) 
 	return b.share(key, files), nil
 }
 
-// share returns the files with the key: those which are there, else these, which may be nil.
+// share returns the files kept under key. If there are none, it keeps files under key, unless they are nil, and returns
+// them.
 func (b *bundles) share(key [sha256.Size]byte, files *Files) *Files {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,25 +13,26 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// Profile is what all calls of a pool share. An instance may keep any of it from its start.
+// Profile holds what all calls of a pool share. A guest may read it at its start and keep it in memory, so a pool has
+// only one profile.
 type Profile struct {
-	// Tenant is whose tasks the pool runs: TASK_TENANT.
+	// Tenant names the tenant whose tasks the pool runs: TASK_TENANT.
 	Tenant string
-	// Env is what the manifest grants. Names that begin with ReservedEnv are skipped.
+	// Env holds the variables that the manifest grants, by name. Names that begin with ReservedEnv are skipped.
 	Env map[string]string
-	// Files are what the guest may read at their paths, beside the files that the module carries, which they hide where both
-	// have a path. Default nil: none.
+	// Files are files that the guest may read, beside the files that the module carries. Where both have a path, the
+	// guest reads the file in Files. Default nil: none.
 	Files *Files
 	// Limits bound each call, and the start of a handler. The zero value means the defaults.
 	Limits Limits
-	// MaxTimeout bounds the Timeout of calls. Default 0: nothing does.
+	// MaxTimeout bounds the Timeout of calls. Default 0: no bound.
 	MaxTimeout time.Duration
-	// Config is what a handler reads with config_get. Default nil: nothing.
+	// Config holds the values that a handler reads with config_get, by key. Default nil: none.
 	Config map[string]string
-	// Entry is the export of an Extism plugin that tasks call. Default "": Info.Entry.
+	// Entry names the export of an Extism plugin that tasks call. Default "": Info.Entry.
 	Entry string
-	// Warm is the input of the warm call: a call of a handler without a task, after which the snapshot is taken.
-	// Default nil: no warm call.
+	// Warm is the input of the warm call: the host calls a handler once without a task, and takes the snapshot after
+	// that. Default nil: no warm call.
 	Warm []byte
 }
 
@@ -41,41 +42,45 @@ type Call struct {
 	TaskID, Queue string
 	// Plugin is the plugin's name: TASK_PLUGIN, and argument 0 of a command.
 	Plugin string
-	// Attempt is TASK_ATTEMPT, 1 for the first one; MaxAttempts is TASK_MAX_ATTEMPTS. 0 (unknown, or unlimited) sets no
-	// variable.
+	// Attempt is TASK_ATTEMPT, 1 for the first attempt. MaxAttempts is TASK_MAX_ATTEMPTS. A command does not get a
+	// variable whose number is 0 (unknown, or unlimited).
 	Attempt, MaxAttempts int
-	// PreviousError is why the previous attempt failed (not if its host died), Parent the ID of the task that enqueued
-	// this one, Key its key, and Traceparent its trace, as in the W3C's header. A handler can ask for them. Default "": none.
+	// PreviousError says why the previous attempt failed; an attempt whose host died does not count. Parent is the ID
+	// of the task that enqueued this task. Key is this task's key, and Traceparent its trace, in the form of the W3C
+	// header. A handler can ask for all four. Default "": none.
 	PreviousError, Parent, Key, Traceparent string
-	// Headers are the task's, by names in lower case, traceparent among them: TASK_HEADERS, each as a line "name: value". Names
-	// have no colon, and values no line breaks. Default nil: none, and no TASK_HEADERS.
+	// Headers are the task's headers, by name in lower case, traceparent among them. A command gets them in
+	// TASK_HEADERS, each as a line "name: value". Names have no colon, and values no line breaks. Default nil: none,
+	// and no TASK_HEADERS.
 	Headers map[string]string
 	// Input is what a command reads from stdin, and a handler by input_read. Run does not change or keep it.
 	Input []byte
-	// Services are what a handler may use beyond its task. Run replaces their Config by the profile's, which is all that a
-	// handler may use at its start and in the warm call.
+	// Services are the services of the host that a handler may use. Run replaces their Config by the profile's. At its
+	// start and in the warm call a handler may use only Config.
 	Services service.Services
-	// Secrets collects what the task reads from Services.Secrets. Run replaces each value by its name in everything
-	// but Output. Default nil: a set of Run's own.
+	// Secrets collects the secrets that the task reads from Services.Secrets. Run replaces each secret's value by its
+	// name in everything but Output. Default nil: Run makes a set of its own.
 	Secrets *redact.Secrets
-	// Denied receives why a function of quern_v1 returned EINVAL, EDENIED, ELIMIT or EAGAIN, also at the start: ten different
-	// reasons at most, of about 400 bytes each, which may quote the guest. Default nil.
+	// Denied is called with the reason when a function of quern_v1 returns EINVAL, EDENIED, ELIMIT or EAGAIN, also at
+	// the handler's start. It gets each reason once and at most ten, of about 400 bytes each. A reason may quote the
+	// guest. Default nil.
 	Denied func(function, reason string)
 	// Checkpoint is what an earlier run of the task saved: a command reads it as the file /checkpoint, a handler by
 	// checkpoint_load. Default nil: nothing.
 	Checkpoint []byte
-	// Ending is closed when the guest should end by itself, which a handler learns if it asks. Default nil: never.
+	// Ending is closed when the guest should end by itself. A handler can ask whether it is closed. Default nil: never
+	// closed.
 	Ending <-chan struct{}
 	// Timeout is the task's own limit of wall-clock time, instead of Limits.Timeout; Profile.MaxTimeout bounds it. Default 0:
 	// Limits.Timeout.
 	Timeout time.Duration
-	// Log receives each line that the guest writes to stderr, a handler also to stdout, without its newline. Control
-	// characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. It is called on the goroutine of Run
-	// and must not block. Default nil: lines are dropped.
+	// Log receives each line that the guest writes to stderr, and for a handler also to stdout, without its newline.
+	// Control characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. Log is called on the
+	// goroutine of Run and must not block. Default nil: lines are dropped.
 	Log func(line string)
-	// Progress receives the guest's progress from 0 to 1, which it reports by lines of stderr: quern:progress=0.42 resizing.
-	// The message has at most 1 KiB and is sanitized like a line of the log. Such lines are neither logged nor counted
-	// against the limit. It is called like Log. Default nil: progress is dropped.
+	// Progress receives the guest's progress from 0 to 1, and a message. A guest can report both by a line of stderr:
+	// quern:progress=0.42 resizing. The message has at most 1 KiB and is sanitized like a line of the log. Such lines
+	// are neither logged nor counted against the limit. Progress is called like Log. Default nil: progress is dropped.
 	Progress func(fraction float64, message string)
 }
 
@@ -86,10 +91,10 @@ type Files = wasi.Files
 // a path that is not absolute and clean, that lies below a file, or that is /checkpoint or below it.
 func NewFiles(contents map[string][]byte) (*Files, error) { return wasi.NewFiles(contents) }
 
-// ReservedEnv begins the names of the environment variables that no manifest can set.
+// ReservedEnv is the prefix of the environment variables that no manifest can set.
 const ReservedEnv = "TASK_"
 
-// granted lists the variables that the manifest grants, by name, each as NAME=VALUE.
+// granted lists the variables that the manifest grants as NAME=VALUE, in the order of their names.
 func (p *Profile) granted() []string {
 	var env []string
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
@@ -120,7 +125,7 @@ func (c *Call) variables(tenant string) []string {
 	return env
 }
 
-// task is what a handler can ask of the task.
+// task returns the fields of the task that a handler can ask for.
 func (c *Call) task(tenant string, deadline time.Time) abi.Task {
 	return abi.Task{
 		ID: c.TaskID, Queue: c.Queue, Tenant: tenant, Plugin: c.Plugin,

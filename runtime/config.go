@@ -9,25 +9,25 @@ import (
 	"github.com/quern-project/quern/runtime/crash"
 )
 
-// Config of an Engine. The zero value works.
+// Config configures an Engine. The zero value works.
 type Config struct {
-	// CacheDir is where compiled modules are kept. It contains executable code, so New creates it with mode 0700
-	// and refuses one that anyone else may access. Default "": a temporary folder, which Close removes.
+	// CacheDir is the folder for compiled modules. It contains executable code, so New creates it with mode 0700 and
+	// refuses a folder that anyone else may access. Default "": a temporary folder, which Close removes.
 	CacheDir string
 	// Compiler is the command line (program and arguments) of a process that only calls compile.Child.
 	// Default nil: modules are compiled in this process, where a hostile module can take any time and all memory.
 	Compiler []string
-	// CompileTime is the most processor time of a compile child, rounded up to seconds. A module gets 4 s, plus 6 s for
-	// each MiB of its code, up to this. Default 0: compile.DefaultTime.
+	// CompileTime bounds the processor time of a compile child, rounded up to seconds. A module gets 4 s, plus 6 s for
+	// each MiB of its code, but at most CompileTime. Default 0: compile.DefaultTime.
 	CompileTime time.Duration
-	// CompileMemory is the most address space of a compile child in bytes, beyond that of a new process. A module gets
-	// 512 MiB, plus 64 MiB for each MiB of its code, up to this. All children together get at most twice as much; modules
-	// wait until their share is free. Default 0: compile.DefaultMemory. Linux only.
+	// CompileMemory bounds the address space of a compile child in bytes, beyond what a new process takes. A module
+	// gets 512 MiB, plus 64 MiB for each MiB of its code, but at most CompileMemory. All children together get at most
+	// twice CompileMemory; modules wait until their share is free. Default 0: compile.DefaultMemory. Linux only.
 	CompileMemory int64
-	// Guests is how many guests compute at the same time; others wait for their turn. Default 0: GOMAXPROCS.
+	// Guests bounds how many guests compute at the same time; further guests wait for a turn. Default 0: GOMAXPROCS.
 	Guests int
-	// ResetMode is how tasks get pristine instances. Default "": the best one that works here. New fails if any other
-	// does not work here. Modules that a reset cannot restore get ResetNew in any case.
+	// ResetMode is how tasks get pristine instances. Default "": the best mode that works on this system. New fails if
+	// another mode is set and does not work. Modules that a reset cannot restore get ResetNew in any case.
 	ResetMode ResetMode
 	// IdleUnload is the idle time after which a module's instances and code are unloaded. Default 0: 5 minutes; negative: never.
 	IdleUnload time.Duration

@@ -14,24 +14,27 @@
 //	                                                        │ fuel    ≤ Limits.CPU    │
 //	                                                        └─────────────────────────┘
 //
-// An Engine compiles files into Modules. A Module binds a Profile, which is what all tasks of a plugin version and tenant
-// share, to a Pool. A Pool runs Calls, each in an instance without a trace of any other call. A guest can reach its input,
-// arguments and environment, its output, the files that it was granted, clocks, randomness and sleep; a handler also the
-// services of its host. It has no file system and no network of the host. Package wasm checks and rewrites modules, packages
-// wasi and abi are what guests import, package snapshot is their memory.
+// An Engine compiles files into Modules. A Module binds a Profile to a Pool; the Profile holds what all tasks of a
+// plugin version and tenant share. A Pool runs Calls, each in an instance without a trace of any other call. A guest
+// can reach its input, arguments and environment, its output, the files that it was granted, clocks, randomness and
+// sleep. A handler can also use the services of the host. No guest can reach the host's file system or network by
+// itself. Package wasm checks and rewrites modules, packages wasi and abi implement the functions that guests import,
+// and package snapshot resets the memory of guests.
 //
 // # Kinds
 //
-// A handler exports quern_handle and imports quern_v1. It starts once (_initialize), and each task begins in the state after
-// that. A command exports _start: a WASI preview 1 program, which starts with each task and reads it from stdin. An Extism
-// plugin imports from extism:host/env: a kernel, which is a second module of the instance with a memory of its own. A task
-// calls the export that the profile names. sdk/EXTISM.md says what the functions do here.
+// A handler exports quern_handle and imports quern_v1. It starts once (_initialize), and each task begins in the state
+// after that start. A command is a WASI preview 1 program, which exports _start. It starts anew for each task and reads
+// the task's input from stdin. An Extism plugin imports from extism:host/env. A kernel provides these functions: a second
+// module of the instance, with a memory of its own. A task calls the export that the profile names. sdk/EXTISM.md says
+// what the functions do here.
 //
 // # Pristine instances
 //
-// The calls of a pool share its instances, one at a time. After each call the instance is reset to the pool's snapshot: the
-// changed pages of its memory, the memory's size, and the mutable globals. The snapshot is taken before _start of a command,
-// and of a handler after _initialize, or after a warm call: a call without a task, on the input that the manifest gives.
+// The calls of a pool share its instances; an instance serves one call at a time. After each call the instance is reset
+// to the pool's snapshot: the changed pages of its memory, the memory's size, and the mutable globals. The snapshot of
+// a command is taken before _start. The snapshot of a handler is taken after _initialize, or after a warm call: a call
+// without a task, with the input that the manifest gives.
 //
 //	first call            ┌────────────────── Pool ──────────────────┐       later calls
 //	instantiate, start ─▶ │ snapshot (sealed memfd, globals)         │
@@ -39,24 +42,25 @@
 //	                      │   └─ private mapping ─ instance, in use  │       └▶ closed if that fails
 //	                      └──────────────────────────────────────────┘
 //
-// The reset mode is how changed pages are found: by an ioctl, by a file of the kernel, or by comparing all memory. Each mode
-// proves itself when the process starts. The last one makes an instance for each task. Modules that change tables or
-// segments, or that have mutable globals which the host cannot set, always get it.
+// A reset mode finds the changed pages by an ioctl, by a file of the kernel, or by comparing all memory. Each mode is
+// tested once in each process. The last mode resets nothing: it makes a new instance for each task. Modules that change
+// tables or segments, or that have mutable globals which the host cannot set, always get this mode.
 //
-// Pools share the machine code of their module; modules share it if they differ only in the files that they carry. Snapshots of
-// the same code share the pages in which they are equal. So a hundred plugins of an interpreter take it once. Nobody can change
-// what is shared. A pool keeps as many instances as calls ran at once in the last seconds, at least one. One that was idle for
-// long gives its instances and its snapshot back, and a module its code; the next call makes them again. Engine.Held and
-// Engine.Relieve are for the host's memory admission.
+// Pools share the machine code of their module; modules share it if they differ only in the files that they carry.
+// Snapshots of the same code share the pages in which they are equal. So a hundred plugins for one interpreter take the
+// interpreter's memory once. Nobody can change what is shared. A pool keeps as many instances as calls ran at once in
+// the last seconds, at least one. After Config.IdleUnload without a call, a pool gives its instances and its snapshot
+// back, and a module its code; the next call makes them again. The host's memory admission uses Engine.Held and
+// Engine.Relieve.
 //
 // # Limits
 //
-// Limits bound the memory, input, output, log, wall-clock time and fuel of each call; LIMITS.md says what happens at each.
-// Memory is reserved as address space: memory.grow beyond the limit returns -1, which the guest may handle. The outcome is
-// the memory limit only if the call fails after that. The output of a handler works the same way.
+// Limits bound the memory, input, output, log, wall-clock time and fuel of each call; LIMITS.md says what happens at
+// each limit. Memory is reserved as address space: memory.grow beyond the limit returns -1, which the guest may handle.
+// The outcome is LimitExceeded only if the call fails after that. The output limit of a handler works the same way.
 //
-// The start of a handler has the same limits, and counts towards no task. A task that needs a new instance, since a reset does
-// not restore all that the module changes, pays for the instance and its start.
+// The start of a handler has limits of its own, and counts towards no task. If a reset cannot restore all that a module
+// changes, each of its tasks needs a new instance, and pays for making and starting it.
 //
 // # Fuel
 //
@@ -71,8 +75,9 @@
 //	  ▲                       │ no                                 └▶ judge: the run has the cause
 //	  └── the next quantum ───┘
 //
-// A gate lets as many guests compute at once as there are processors. First turns alternate with later ones, so that long
-// calls do not hold up short ones. A call takes its instance when it has its place.
+// A gate lets as many guests compute at once as there are processors. Guests that wait for their first turn alternate
+// with the others, so that long calls do not hold up short ones. A call first gets its place at the gate, then its
+// instance.
 //
 // The call stack of a guest is on Go's heap: up to 120 MB for a moment, in an endless recursion. Engine.Held counts it.
 //

@@ -23,7 +23,7 @@ type Engine struct {
 	cache   *compile.Cache
 	bundles bundles
 
-	resetMode   ResetMode // the best one for modules that a reset restores
+	resetMode   ResetMode // of the modules that a reset can restore
 	resetReason string
 	idleUnload  time.Duration
 	stop        func() // ends the housekeeping
@@ -73,7 +73,7 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 // Compiler names what compiles and runs the guests, such as "wazero v1.12.0 for amd64".
 func (e *Engine) Compiler() string { return "wazero " + e.version + " for " + goruntime.GOARCH }
 
-// HostCalls counts the calls of quern_v1.
+// HostCalls returns the counters of the calls of quern_v1.
 func (e *Engine) HostCalls() *abi.Counters { return &e.counters }
 
 // Close closes the engine and all code that it compiled. No Run may be in flight. It may be called twice.
@@ -86,7 +86,7 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 	return err
 }
 
-// housekeepInterval is how often unused memory is given back.
+// housekeepInterval is how often idle memory is given back.
 const housekeepInterval = 5 * time.Second
 
 func (e *Engine) housekeep(ctx context.Context) {
@@ -123,16 +123,17 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 	}
 }
 
-// Held is the memory of modules in bytes, beyond what the limits of running calls account for, and what Module.Holds tells.
+// Held returns the bytes that modules take: code, snapshots, idle instances and call stacks. It leaves out the memory
+// that the limits of running calls cover, and Module.Holds.
 func (e *Engine) Held() int64 {
 	h := e.Holdings()
 	return h.Code + h.Snapshots + h.Instances + h.Stacks
 }
 
-// Holdings adds up what modules hold now.
+// Holdings adds up the memory and the instances of all modules.
 func (e *Engine) Holdings() Holdings {
 	h := Holdings{Stacks: e.stacks.Load()}
-	counted := map[any]bool{} // what several modules share
+	counted := map[any]bool{} // code that several modules share
 	for _, m := range e.allModules() {
 		if !counted[m.code] {
 			counted[m.code] = true
@@ -145,10 +146,10 @@ func (e *Engine) Holdings() Holdings {
 	return h
 }
 
-// Relieve gives idle memory back, that of the least recently used modules first, until it has freed so many bytes or nothing is
+// Relieve frees idle memory, of the least recently used modules first, until it has freed that many bytes or nothing is
 // idle. It returns the freed bytes.
 func (e *Engine) Relieve(ctx context.Context, bytes int64) (freed int64) {
-	modules, used := e.allModules(), map[*Module]int64{} // calls change it meanwhile
+	modules, used := e.allModules(), map[*Module]int64{} // calls change m.used meanwhile
 	for _, m := range modules {
 		used[m] = m.used.Load()
 	}

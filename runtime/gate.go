@@ -2,21 +2,22 @@ package runtime
 
 import "sync"
 
-// gate lets as many guests compute at once as it has places. More than one for each processor would gain nothing, and
+// gate lets as many guests compute at once as it has places. More places than processors would gain nothing, and would
 // delay the host's goroutines, since Go cannot interrupt a guest. Guests that wait for their first turn alternate with
-// others, so that a short task does not queue behind long ones, and a flood of short ones does not stop long ones.
+// guests that have computed before. So a short task does not queue behind long ones, and a flood of short tasks does
+// not stop long ones.
 type gate struct {
 	mu     sync.Mutex
 	free   int
 	first  queue // of guests that wait for their first turn
 	others queue
-	last   *queue // that got the last place
+	last   *queue // the queue whose guest got a place last
 }
 
-// queue is the waiting guests, in order.
+// queue holds the waiting guests, the longest-waiting first.
 type queue []chan struct{}
 
-// leave gives a place back.
+// leave gives the place to a waiting guest; if none waits, the place becomes free.
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -41,9 +42,9 @@ func (g *gate) wanted() bool {
 	return len(g.first)+len(g.others) > 0
 }
 
-// enter gets a place for a guest, and reports whether it had to wait in q: first for its first turn, others for a later
-// one. It needs no context, since no call keeps a place much longer than a slice: calls leave before they wait for the
-// host.
+// enter gets a place for a guest, and reports whether the guest had to wait. It waits in q: first for its first turn,
+// others for a later turn. enter needs no context, since no call keeps a place much longer than a slice: calls leave
+// before they wait for the host.
 func (g *gate) enter(q *queue) (waited bool) {
 	g.mu.Lock()
 	if g.free > 0 {
@@ -58,7 +59,7 @@ func (g *gate) enter(q *queue) (waited bool) {
 	return true
 }
 
-// call gives the place to the guest that waits longest; false if none does.
+// call gives a place to the guest that has waited longest, and reports whether there was one.
 func (q *queue) call() bool {
 	if len(*q) == 0 {
 		return false

@@ -15,8 +15,8 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// instantiateHost adds the functions that guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's, and
-// Emscripten's only one.
+// instantiateHost adds the functions that guests import to a wazero runtime: WASI preview 1, quern_v1, Extism's
+// functions, and the only function of Emscripten that guests may import.
 func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 	preview1, own := rt.NewHostModuleBuilder(wasi.ModuleName), rt.NewHostModuleBuilder(abi.ModuleName)
 	for _, f := range wasi.Functions() {
@@ -42,7 +42,7 @@ func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 	return nil
 }
 
-// runOf is the run that uses the instance in the context of a guest's calls.
+// runOf returns the run that uses the instance. ctx is the context of the guest's calls, which carries the instance.
 func runOf(ctx context.Context) *run {
 	i, ok := ctx.Value(instanceKey{}).(*instance)
 	if !ok || i.run == nil {
@@ -51,9 +51,9 @@ func runOf(ctx context.Context) *run {
 	return i.run
 }
 
-// hostFunction wraps a host function: it finds the run, charges the price, and makes a panic of host code a fault of
-// the host. f accesses the guest's memory on the calling goroutine only, and keeps nothing of it. Ticks and waits check
-// the guest's time: reading the clock here would take half of a short function.
+// hostFunction wraps a host function: it finds the run, charges hostPrice, and turns a panic of host code into a fault
+// of the host. f accesses the guest's memory on the calling goroutine only, and keeps no reference to it. Only ticks
+// and waits check the guest's time: reading the clock here would take half the time of a short function.
 func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFunc {
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
 		r := runOf(ctx)
@@ -76,7 +76,7 @@ func (r *run) Exit(code uint32) {
 	panic(unwound{})
 }
 
-// Stdout implements wasi.Host. It is a handler's log: its output has another way.
+// Stdout implements wasi.Host. A handler's stdout is part of its log, since a handler returns its output by a function.
 func (r *run) Stdout(p []byte) {
 	if r.module.info.Kind != Command {
 		r.log(&r.logs.stdout, p)
@@ -133,7 +133,7 @@ func (r *run) Reveal(name string, value []byte) {
 	}
 }
 
-// Do implements abi.Host. f ends soon after the call's context, or at its deadline.
+// Do implements abi.Host. The context of f ends with the call's context, or at the call's deadline.
 func (r *run) Do(f func(ctx context.Context)) {
 	r.Spend(waitPrice)
 	ctx := r.ctx
@@ -145,29 +145,29 @@ func (r *run) Do(f func(ctx context.Context)) {
 	r.wait(func() { f(ctx) })
 }
 
-// maxDenials is how many denials a task's log has at most.
+// maxDenials bounds the denials in a task's log.
 const maxDenials = 10
 
-// Refused implements abi.Reporter. It reports each reason once.
-func (r *run) Refused(function string, err error) (told string) {
-	words, told := err.Error(), service.Told(err)
-	r.Spend((len(words) + len(told)) * secretPrice)
+// Refused implements abi.Reporter. It logs each reason once.
+func (r *run) Refused(function string, err error) (report string) {
+	words, report := err.Error(), service.Told(err)
+	r.Spend((len(words) + len(report)) * secretPrice)
 	text := redact.Shorten(r.secrets.Text([]byte(words)), maxHeadline) // it may quote the guest
-	told = redact.Shorten(r.secrets.Text([]byte(told)), maxHeadline)
+	report = redact.Shorten(r.secrets.Text([]byte(report)), maxHeadline)
 	module := abi.ModuleName
 	if r.module.info.Kind == Extism {
 		module = abi.ExtismModule
 	}
-	told = module + "." + function + ": " + told
+	report = module + "." + function + ": " + report
 	if slices.Contains(r.denials, function+text) || len(r.denials) == maxDenials {
-		return told
+		return report
 	}
 	r.denials = append(r.denials, function+text)
 	if r.denied != nil {
 		r.denied(function, text)
 	}
-	r.Log(told, "")
-	return told
+	r.Log(report, "")
+	return report
 }
 
 // Fail implements abi.Host.

@@ -20,7 +20,8 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// decode checks and rewrites a file that sniff has passed. Beside a refusal, the module is filled as far as it was read.
+// decode checks and rewrites a file that sniff has accepted. With a refusal, it also returns the part of the module
+// that it could read.
 func decode(file []byte) (*wasm.Rewritten, *RefusedError) {
 	module, err := wasm.Rewrite(file, wasm.Options{})
 	if err == nil {
@@ -45,10 +46,10 @@ func decode(file []byte) (*wasm.Rewritten, *RefusedError) {
 	}
 }
 
-// buildOlder is the remedy for what proposals beyond WebAssembly 2.0 bring.
+// buildOlder is the remedy for modules that use proposals beyond WebAssembly 2.0.
 const buildOlder = "build it for WebAssembly 2.0, without later proposals (Rust: -C target-cpu=generic; clang: -mcpu=generic)"
 
-// overRemedy says what to do about a module that is over a cap of the decoder.
+// overRemedy returns the remedy for a module that exceeds a cap of the decoder. what is the What of the CapError.
 func overRemedy(what string) string {
 	switch {
 	case strings.HasPrefix(what, "bytes in the file"):
@@ -66,7 +67,7 @@ func overRemedy(what string) string {
 	}
 }
 
-// describe fills in what the outline says.
+// describe copies the imports, exports, memory sizes and counts from a decoded module.
 func (i *Info) describe(o *wasm.Rewritten) {
 	i.Functions, i.Charges = o.Functions, o.Charges
 	for _, imported := range o.Imports {
@@ -84,7 +85,8 @@ func (i *Info) describe(o *wasm.Rewritten) {
 	}
 }
 
-// kindOf tells the kinds apart; "" is none of them. It looks at names only; checkEntry refuses an export that is no function.
+// kindOf returns the kind of a module, or "" if it has none. It looks at names only; checkEntry refuses an export that
+// is not a function.
 func kindOf(o *wasm.Outline) Kind {
 	_, handles := o.Export(handlerExport)
 	_, starts := o.Export(startExport)
@@ -99,12 +101,12 @@ func kindOf(o *wasm.Outline) Kind {
 	return ""
 }
 
-// ofExtism reports whether the import is one of Extism's, or should be.
+// ofExtism reports whether an import is from one of Extism's modules, even if Extism has no such function.
 func ofExtism(i wasm.Import) bool {
 	return i.Module == abi.ExtismModule || i.Module == abi.ExtismOldModule && strings.HasPrefix(i.Name, abi.ExtismOldPrefix)
 }
 
-// refusals finds everything that is wrong with a module. For a kind that cannot be served, that is the kind alone.
+// refusals returns everything that is wrong with a module. If the module has no kind, that is the only refusal.
 func refusals(kind Kind, o *wasm.Outline) []Refusal {
 	if kind == "" {
 		return []Refusal{noEntryPoint(o)}
@@ -165,9 +167,9 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 	return found
 }
 
-// entries are the exports of an Extism plugin that a task can call: functions without parameters whose result is an i32 or
-// nothing, except those that a toolchain adds; and the one of them that tasks call unless the manifest names another:
-// quern_handle, else the only one beside _start, else _start. "" if there are several.
+// entries returns the exports of an Extism plugin that a task can call: functions without parameters whose result is an
+// i32 or nothing, except functions that a toolchain adds. own is the export that tasks call unless the manifest names
+// another: quern_handle, else the only export beside _start, else _start; "" if there are several.
 func entries(o *wasm.Outline) (names []string, own string) {
 	for _, e := range o.Exports {
 		added := e.Name == initialize || e.Name == "hs_exit" || strings.HasPrefix(e.Name, "__") || strings.HasPrefix(e.Name, "asyncify_")
@@ -187,7 +189,7 @@ func entries(o *wasm.Outline) (names []string, own string) {
 	return names, own
 }
 
-// describeEntry fills in what tasks call. The module was checked.
+// describeEntry fills in the exports that tasks call. The module must have passed refusals.
 func (i *Info) describeEntry(o *wasm.Outline) {
 	switch i.Kind {
 	case Handler:
@@ -195,20 +197,20 @@ func (i *Info) describeEntry(o *wasm.Outline) {
 	case Command:
 		i.Entry = startExport
 	case Extism:
-		i.MemoryMin += wasm.PageSize // of the kernel
+		i.MemoryMin += wasm.PageSize // the kernel's first page
 		i.Entries, i.Entry = entries(o)
 	}
 }
 
-// extismStarts are what an Extism plugin may export for what comes before its first task, in this order. Constructors are
-// called by _initialize if there is one.
+// extismStarts are the exports that the host calls before the first task of an Extism plugin, in this order. It skips
+// __wasm_call_ctors if there is an _initialize, which calls the constructors itself.
 var extismStarts = []struct{ name, signature string }{
 	{initialize, "() -> ()"},
 	{"__wasm_call_ctors", "() -> ()"},
 	{"hs_init", "(i32, i32) -> ()"}, // of Haskell
 }
 
-// startup lists the exports that a module calls before its first task.
+// startup lists the exports that the host calls before a module's first task.
 func startup(kind Kind, o *wasm.Outline) (names []string) {
 	for n, start := range extismStarts {
 		if _, ok := o.Export(start.name); ok && (n == 0 || kind == Extism && (n > 1 || len(names) == 0)) {
@@ -218,7 +220,7 @@ func startup(kind Kind, o *wasm.Outline) (names []string) {
 	return names
 }
 
-// foreign refuses the imports of a file that cannot be read to its end: they often tell what it was built for.
+// foreign refuses imports of a file that cannot be read to its end: imports often show for which host it was built.
 func foreign(o *wasm.Outline) []Refusal {
 	kind := cmp.Or(kindOf(o), Command)
 	if kind == Command && o.ImportsFrom(abi.ModuleName) {
@@ -241,7 +243,8 @@ func noEntryPoint(o *wasm.Outline) Refusal {
 	return Refusal{What: "no entry point", Where: "exports", Remedy: remedy}
 }
 
-// checkMemory requires a memory for the buffers of host functions. The compiler supports no second one.
+// checkMemory refuses a module without a memory if it imports host functions, which need one for their buffers. It also
+// refuses a second memory, which the compiler does not support.
 func checkMemory(o *wasm.Outline) []Refusal {
 	var found []Refusal
 	if n := len(o.Memories); n > 1 {
@@ -261,7 +264,7 @@ func checkMemory(o *wasm.Outline) []Refusal {
 	return found
 }
 
-// maxRefusals bounds how many imports are refused one by one.
+// maxRefusals bounds how many refused imports are listed one by one.
 const maxRefusals = 20
 
 func checkImports(kind Kind, o *wasm.Outline) []Refusal {
@@ -287,8 +290,8 @@ func checkImports(kind Kind, o *wasm.Outline) []Refusal {
 	return found
 }
 
-// checkImport refuses what is not a function of WASI preview 1, of quern_v1 in a handler, or of Extism in an Extism plugin,
-// with the right signature.
+// checkImport refuses every import except the functions of WASI preview 1, of quern_v1 in a handler, of Extism in an
+// Extism plugin, and Emscripten's, with the right signature.
 func checkImport(kind Kind, i wasm.Import) (refusal Refusal, ok bool) {
 	name, own := redact.Label(i.Module+"."+i.Name), i.Module == abi.ModuleName || ofExtism(i)
 	refusal = Refusal{What: "unknown import " + name, Where: "import section", Remedy: importRemedy(kind, i)}
@@ -314,7 +317,7 @@ func checkImport(kind Kind, i wasm.Import) (refusal Refusal, ok bool) {
 	return refusal, false
 }
 
-// buildOf is the remedy for a module of that kind that was built for another host.
+// buildOf returns the remedy for a module of the kind that was built for another host.
 func buildOf(kind Kind) string {
 	if kind == Handler {
 		return "build a library that exports " + handlerExport + " (Go: GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared; " +
@@ -323,7 +326,7 @@ func buildOf(kind Kind) string {
 	return buildCommand
 }
 
-// importRemedy recognizes the toolchains whose modules are made for another host.
+// importRemedy returns the remedy for an import that is refused. It recognizes toolchains that build for another host.
 func importRemedy(kind Kind, i wasm.Import) string {
 	only := "a command may import only functions of " + wasi.ModuleName
 	switch kind {
@@ -360,7 +363,7 @@ func importRemedy(kind Kind, i wasm.Import) string {
 	}
 }
 
-// toolchains are those for other hosts, by the imports of their modules, which are matched as MODULE NAME.
+// toolchains are the toolchains for other hosts. Each is recognized by an import, which is matched as MODULE NAME.
 var toolchains = []struct {
 	imports *regexp.Regexp
 	remedy  string
@@ -388,7 +391,7 @@ var toolchains = []struct {
 	},
 }
 
-// signatures are those of the functions that guests may import, by module and name.
+// signatures returns the signatures of the functions that guests may import, by module and name.
 var signatures = sync.OnceValue(func() map[string]map[string]wasm.Signature {
 	preview1, own := map[string]wasm.Signature{}, map[string]wasm.Signature{}
 	for _, f := range wasi.Functions() {
@@ -400,11 +403,11 @@ var signatures = sync.OnceValue(func() map[string]map[string]wasm.Signature {
 	all := map[string]map[string]wasm.Signature{wasi.ModuleName: preview1, abi.ModuleName: own, abi.ExtismModule: {}, abi.ExtismOldModule: {}}
 	kernel, err := wasm.Rewrite(abi.Kernel, wasm.Options{})
 	if err != nil {
-		panic(err) // it is ours
+		panic(err) // the kernel is built in
 	}
 	for _, e := range kernel.Exports {
 		switch {
-		case e.Kind != wasm.Function || strings.HasPrefix(e.Name, "quern_"): // the host's
+		case e.Kind != wasm.Function || strings.HasPrefix(e.Name, "quern_"): // for the host, not for plugins
 		case strings.HasPrefix(e.Name, abi.ExtismOldPrefix):
 			all[abi.ExtismOldModule][e.Name] = *e.Signature
 		default:

@@ -20,43 +20,44 @@ import (
 
 // instance is a module with memory, globals and tables of its own. One run uses it at a time.
 type instance struct {
-	module   *Module  // whose code it holds
-	startup  []string // exports that it calls before its first task
-	export   string   // that a task calls
+	module   *Module  // the instance holds its code
+	startup  []string // exports that the host calls before the first task
+	export   string   // the export that a task calls
 	guest    api.Module
-	memories []*memory   // the guest's, if it has one, and that of an Extism plugin's kernel
-	kernel   api.Module  // that an Extism plugin imports from; else nil
-	blocks   *abi.Blocks // of the kernel
+	memories []*memory   // the guest's memory, if it has one, then the memory of an Extism plugin's kernel
+	kernel   api.Module  // the module that an Extism plugin imports from; else nil
+	blocks   *abi.Blocks // the kernel's blocks
 	counter  api.MutableGlobal
-	crash    *crash.Entry        // tells a monitor whose it is
-	globals  []api.MutableGlobal // those that the guest can change
-	entry    api.Function        // nil before its first call, and after a bad end
+	crash    *crash.Entry        // tells a monitor which task the instance runs
+	globals  []api.MutableGlobal // the globals that the guest can change
+	entry    api.Function        // the export; nil before its first call and after a failed one
 
-	snapshot *guestSnapshot // from which it starts; nil if it serves one call
+	snapshot *guestSnapshot // the state after a reset; nil if the instance serves only one call
 
-	ctx     context.Context //nolint:containedctx // of all calls of the guest: it leads to the instance
-	run     *run            // that uses it
-	running api.Function    // that the run has called last
-	calls   int             // served
+	ctx     context.Context //nolint:containedctx // of all calls of the guest; it carries the instance
+	run     *run            // the run that uses the instance now
+	running api.Function    // the function that the run called last
+	calls   int             // calls served
 
-	startFuel int64 // of a module whose tasks pay for the start
+	startFuel int64 // what the start burned, if the task pays for it
 	startCPU  time.Duration
 }
 
 // instanceKey is the key of the instance in the context of its calls.
 type instanceKey struct{}
 
-// instanceConfig gives instances no name, so that there may be any number, and calls no function of theirs.
+// instanceConfig gives instances no name, so that a wazero runtime can have any number of them, and lets wazero call no
+// start function.
 var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions()
 
-// instantiate makes an instance whose memory grows to the limit at most. It takes over a hold of the code, which closing the
-// instance gives back, or an error. A *faultError is the host's error, any other the module's.
+// instantiate makes an instance whose memory can grow to limit bytes. It takes over a hold of the code: closing the
+// instance releases the hold, and so does an error. A *faultError is the host's fault; any other error is the module's.
 func (m *Module) instantiate(limit int64) (i *instance, err error) {
 	guest := &memory{limit: uint64(limit), declared: m.declared}
 	i = &instance{module: m, memories: []*memory{guest}}
 	i.ctx = context.WithValue(context.Background(), instanceKey{}, i)
 	defer func() {
-		// wazero panics if it gets no memory, and recovers only below a call.
+		// wazero panics if it gets no memory, and recovers panics only inside a guest's call.
 		if p := recover(); p != nil {
 			err = &faultError{fmt.Errorf("panic while instantiating a guest: %v\n%s", p, debug.Stack())}
 		}
@@ -143,12 +144,12 @@ func (i *instance) global(name string) (api.MutableGlobal, error) {
 
 // guestSnapshot is the state in which the instances of a pool begin.
 type guestSnapshot struct {
-	memories []*snapshot.Image // as in the instance
+	memories []*snapshot.Image // in the order of instance.memories
 	globals  []uint64
 }
 
-// capture takes a snapshot of the instance, which continues as if it was made from the snapshot. Others share the pages of a
-// lasting one.
+// capture takes a snapshot of the instance, and maps the snapshot into it, as if the instance had been made from it. If
+// the snapshot is lasting, later snapshots of the same code may share its pages.
 func (i *instance) capture(lasting bool) (*guestSnapshot, error) {
 	s := &guestSnapshot{}
 	for _, global := range i.globals {
@@ -156,7 +157,7 @@ func (i *instance) capture(lasting bool) (*guestSnapshot, error) {
 	}
 	for n, memory := range i.memories {
 		var base *snapshot.Image
-		if n == 0 { // not a kernel's
+		if n == 0 { // snapshots of a kernel share nothing
 			base = i.module.code.Base.Load()
 		}
 		image, err := snapshot.Take(memory.contents(), base)
@@ -204,7 +205,7 @@ func (i *instance) setGlobals() {
 	}
 }
 
-// function is an export without parameters, which the module was checked to have.
+// function returns an exported function. If there is none, it is the host's fault: the module was checked to export it.
 func (i *instance) function(name string) (api.Function, error) {
 	f := i.guest.ExportedFunction(name)
 	if f == nil {
@@ -213,10 +214,10 @@ func (i *instance) function(name string) (api.Function, error) {
 	return f, nil
 }
 
-// parameters is the most that an export has which is called once: Haskell's hs_init, which gets zeroes.
+// parameters is the most parameters of an export that callExport calls: Haskell's hs_init has two, and gets zeroes.
 const parameters = 2
 
-// callExport calls a function that is called once.
+// callExport calls an export that is not the entry point.
 func (i *instance) callExport(name string) error {
 	f, err := i.function(name)
 	if err == nil {
@@ -226,8 +227,8 @@ func (i *instance) callExport(name string) error {
 	return err
 }
 
-// callStartup calls what a handler runs before its first task. It has a run of its own: a task neither pays for it nor logs it,
-// nor finds files that it opened.
+// callStartup calls the exports that a handler runs before its first task. They have a run of their own: what they log
+// is not in a task's log, and no task finds files that they opened.
 func (i *instance) callStartup() error {
 	for _, name := range i.startup {
 		if err := i.callExport(name); err != nil {
@@ -248,7 +249,7 @@ func (i *instance) callTask() error {
 	return i.callEntry()
 }
 
-// callEntry calls the entry point. The run's code becomes its result, which is 0 for a command.
+// callEntry calls the entry point. The run's code becomes the entry point's result, which is 0 for a command.
 func (i *instance) callEntry() (err error) {
 	if i.entry == nil {
 		if i.entry, err = i.function(i.export); err != nil {
@@ -269,7 +270,7 @@ func (i *instance) callEntry() (err error) {
 // maxKeptStack is the largest call stack that an instance keeps between calls, in bytes. Recursion makes it grow to 84 MB.
 const maxKeptStack = 64 << 10
 
-// held is what the idle instance takes in bytes, beside its snapshot and code.
+// held returns the bytes that the idle instance takes beside its snapshot and code.
 func (i *instance) held() int64 {
 	bytes := perInstance + i.module.tables + i.pages()
 	if i.kernel != nil {
@@ -278,7 +279,7 @@ func (i *instance) held() int64 {
 	return bytes
 }
 
-// pages is what the memories take beside the snapshot, in bytes.
+// pages returns the bytes that the memories take beside the snapshot.
 func (i *instance) pages() (bytes int64) {
 	for _, memory := range i.memories {
 		bytes += memory.space.Held()
@@ -289,10 +290,10 @@ func (i *instance) pages() (bytes int64) {
 // perInstance is about what an instance takes on Go's heap, in bytes; most is its call stack.
 const perInstance = 32 << 10
 
-// perKernel is the same of a kernel, of which the host calls four functions.
+// perKernel is about what a kernel takes on Go's heap, in bytes: the host calls four of its functions.
 const perKernel = 48 << 10
 
-// close gives back all that the instance takes. Nothing may run in it any more.
+// close gives back all that the instance takes. Nothing may run in the instance any more.
 func (i *instance) close() (err error) {
 	if i.guest != nil {
 		err = i.guest.Close(i.ctx)
@@ -317,10 +318,10 @@ func (s *guestSnapshot) close() (err error) {
 	return err
 }
 
-// held is the most that the snapshot takes, in bytes, with its part of what several share.
+// held returns the most bytes that the snapshot takes, including its part of what several snapshots share.
 func (s *guestSnapshot) held() int64 { return s.sum((*snapshot.Image).Held) }
 
-// alone is what closing the snapshot frees, in bytes.
+// alone returns the bytes that closing the snapshot frees.
 func (s *guestSnapshot) alone() int64 { return s.sum((*snapshot.Image).Alone) }
 
 func (s *guestSnapshot) sum(of func(*snapshot.Image) uint64) (bytes int64) {

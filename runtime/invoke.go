@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// environment lists the variables of a call, each as NAME=VALUE. A handler gets only those of the profile.
+// environment lists the variables of a call, each as NAME=VALUE. A handler gets only the profile's variables.
 func (p *Pool) environment(c *Call) []string {
 	if p.module.info.Kind != Command {
 		return p.granted
@@ -17,10 +17,11 @@ func (p *Pool) environment(c *Call) []string {
 	return append(c.variables(p.profile.Tenant), p.granted...)
 }
 
-// handlerArgs are the arguments of every handler, whose start serves many tasks, perhaps of several plugins.
+// handlerArgs are the arguments of every handler. They do not name the plugin: a handler starts once for many tasks,
+// perhaps of several plugins.
 var handlerArgs = []string{"handler"}
 
-// newRun is the run of a call that has begun.
+// newRun returns the run of a call that began at begun.
 func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, begun time.Time) *run {
 	m := p.module
 	r, _ := runs.Get().(*run)
@@ -54,9 +55,9 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 	return r
 }
 
-// invoke makes calls in an instance; if that is nil, in a new one. It returns the instance, nil if none could be made,
-// and the time of the end. When it returns, nothing of the guest runs, and nothing reads its memory. The caller has a
-// place at the gate.
+// invoke runs calls in the instance i; if i is nil, in a new instance. It returns the instance, nil if none could be
+// made, and the time at which the guest stopped. When it returns, the guest does not run, and nothing reads its memory.
+// The caller has a place at the gate.
 func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time, calls func(*instance) error) (_ *instance, stopped time.Time, err error) {
 	r.meter.begin(now)
 	if i == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/quern-project/quern/runtime/redact"
 )
 
-// finish is the outcome of a run whose guest has returned.
+// finish returns the outcome of a run whose guest has returned.
 func (r *run) finish(err error) Outcome {
 	r.logs.flush()
 	r.blame(r.logs.wrong)
@@ -29,7 +29,7 @@ func (r *run) finish(err error) Outcome {
 	return outcome
 }
 
-// startOutcome is the outcome of a call whose guest did not reach its task.
+// startOutcome adapts the outcome of a handler's start that failed: the call did not reach its task.
 func startOutcome(outcome Outcome) Outcome {
 	switch outcome.Kind {
 	case Complete, Retry, Fatal:
@@ -42,7 +42,8 @@ func startOutcome(outcome Outcome) Outcome {
 	return outcome
 }
 
-// judge turns what ended a call into its outcome. A cause of the host's wins over the guest's exit code, and that over a trap.
+// judge turns what ended a call into its outcome. A cause that the host has recorded wins over the guest's exit code,
+// and an exit code wins over a trap.
 func (r *run) judge(err error) (outcome Outcome) {
 	switch {
 	case r.cause != nil:
@@ -102,7 +103,8 @@ func (r *run) trapped(err error) Outcome {
 	}
 }
 
-// refused is the limit at which the guest got less than it asked for, and continued; nil if there is none.
+// refused returns the limit at which the host refused the guest memory or output without ending it; nil if there was
+// none.
 func (r *run) refused() *limitError {
 	switch {
 	case r.instance != nil && slices.ContainsFunc(r.instance.memories, func(m *memory) bool { return m.refused }):
@@ -118,7 +120,8 @@ func (r *run) outputExceeded() *limitError {
 	return sizeExceeded("output", r.limits.Output, "output limit of %s reached")
 }
 
-// describe adds the text of the guest's error_set, which may have several lines, else the headline of its stderr.
+// describe appends the guest's own error to what: the text of error_set, which may have several lines, else the
+// headline of its stderr.
 func (r *run) describe(what, stderr string) string {
 	var text string
 	if said, ok := r.abi.Error(); ok {
@@ -130,13 +133,14 @@ func (r *run) describe(what, stderr string) string {
 	return what
 }
 
-// maxError bounds the text of error_set, escaped, and maxHeadline a line of a guest in a message.
+// maxError bounds the escaped text of error_set, and maxHeadline a guest's line that a message quotes, in bytes.
 const (
 	maxError    = 4 << 10
 	maxHeadline = 400
 )
 
-// headline is the last line of stderr that is not blank, or the one before a stack trace or advice of a language's runtime.
+// headline returns the first line of a Go panic or fatal error; without one, the last line of stderr that is neither
+// blank nor a note of Rust's runtime.
 func headline(stderr string) string {
 	last := ""
 	for line := range strings.Lines(stderr) {
@@ -152,7 +156,7 @@ func headline(stderr string) string {
 	return redact.Shorten(last, maxHeadline)
 }
 
-// brief is the first line of a message, or its beginning, for logs.
+// brief cuts a message for logs to the beginning of its first line.
 func brief(message string) string {
 	first, _, more := strings.Cut(message, "\n")
 	if cut := redact.Prefix(first, maxHeadline); more || len(cut) < len(first) {

@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// The limits of a call that sets none.
+// The default limits.
 const (
 	defaultMemory = 64 << 20
 	defaultInput  = 16 << 20
@@ -20,24 +20,25 @@ const (
 // MaxMemory is the most memory that an instance gets, in bytes: 2 GiB. See wasm.MaxPages for the reason.
 const MaxMemory = wasm.MaxPages * wasm.PageSize
 
-// MaxModule is the most that the file of a module may have, in bytes.
+// MaxModule is the largest size of a module's file, in bytes.
 const MaxModule = wasm.MaxSize
 
 // Limits bound one call. Sizes are in bytes. The zero value of each means its default.
 type Limits struct {
-	// Memory bounds the guest's linear memory. Default 64 MiB; more than MaxMemory means that.
+	// Memory bounds the guest's linear memory. Default 64 MiB; a higher value than MaxMemory means MaxMemory.
 	Memory int64
 	// Input bounds the task's input. Default 16 MiB.
 	Input int64
-	// Output bounds the result: what a command may write to stdout, a handler to its output. Default 16 MiB.
+	// Output bounds the result: what a command may write to stdout, or a handler's output. Default 16 MiB.
 	Output int64
-	// Log bounds what the guest may write to stderr, a handler to stderr and stdout together: each line as it is logged,
-	// escapes included, and 128 bytes for what the host's log writes around it. Default 256 KiB.
+	// Log bounds what the guest may write to stderr, a handler to stderr and stdout together. It counts each line as it
+	// is logged, escapes included, plus 128 bytes for what the host's log writes around the line. Default 256 KiB.
 	Log int64
 	// Timeout bounds the wall-clock time of the call. Default 0, which is none.
 	Timeout time.Duration
-	// CPU bounds the guest's fuel: a nanosecond is one unit, about one instruction, on any machine. The start of a handler that
-	// serves many tasks has the same limit separately, but at least 10 s. Default 0, which is none.
+	// CPU bounds the guest's fuel: a nanosecond is one unit, about one instruction, on any machine. The start of a
+	// handler that serves many tasks is bounded separately, by the same limit but at least 10 s. Default 0, which is
+	// none.
 	CPU time.Duration
 }
 
@@ -66,7 +67,7 @@ type Limit struct {
 	Value string
 }
 
-// limitError ends a guest as the cause of its run.
+// limitError is the cause of a run that the host ended at a limit.
 type limitError struct {
 	limit   Limit
 	message string
@@ -96,7 +97,8 @@ func startExceeded(after time.Duration) *limitError {
 	return e
 }
 
-// timeoutExceeded names another remedy for a task's own timeout, which no manifest raises.
+// timeoutExceeded is the error of a call that ran too long. No manifest can raise a task's own timeout, so its remedy
+// differs.
 func timeoutExceeded(limit time.Duration, own bool) *limitError {
 	e := exceeded("timeout", formatDuration(limit), "timeout of %s exceeded")
 	if own {
@@ -105,7 +107,7 @@ func timeoutExceeded(limit time.Duration, own bool) *limitError {
 	return e
 }
 
-// zeros are what a duration ends with and people do not write: 2h0m0s is 2h.
+// zeros removes the zeros at the end of a duration, which people do not write: 2h0m0s becomes 2h.
 var zeros = strings.NewReplacer("h0m0s", "h", "m0s", "m")
 
 func formatDuration(d time.Duration) string { return zeros.Replace(d.String()) }

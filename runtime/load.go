@@ -23,8 +23,7 @@ func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
 	return d.Load(ctx, "")
 }
 
-// Inspect does what Load does without keeping the module. Beside an error, Info is filled as far as the file could be
-// read.
+// Inspect does what Load does without keeping the module. With an error, Info has what could be read of the file.
 func (e *Engine) Inspect(ctx context.Context, binary []byte) (Info, error) {
 	d, err := e.Decode(binary, nil)
 	if err != nil {
@@ -37,19 +36,19 @@ func (e *Engine) Inspect(ctx context.Context, binary []byte) (Info, error) {
 	return d.info, err
 }
 
-// Decoded is a module that was checked and rewritten, and is not compiled yet.
+// Decoded is a module that was checked and rewritten, but not compiled yet.
 type Decoded struct {
 	engine *Engine
 	info   Info
 	module *wasm.Rewritten // without its binary
 	code   *compile.Code
-	files  []*Files // that the module carries, of each section
+	files  []*Files // the files that the module carries, by section
 }
 
-// Decode does the part of Load that waits for nobody else, the cheap checks first. The caller calls Decoded.Load then.
-// Nothing as large as the binary is kept except the files that the module carries: before they are unpacked, reserve is
-// asked for their bytes, and the error is bundle.ErrNoRoom if it refuses; nil allows any. Beside an error, the result
-// has an info only, as far as the file could be read.
+// Decode does the part of Load that waits for nobody else, the cheap checks first. The caller then calls Decoded.Load.
+// The result keeps nothing as large as the binary, except the files that the module carries. Before Decode unpacks
+// these files, it calls reserve with their bytes; if reserve refuses, the error is bundle.ErrNoRoom. A nil reserve
+// allows any size. With an error, the result has only an info, as far as the file could be read.
 func (e *Engine) Decode(binary []byte, reserve func(bytes int64) bool) (*Decoded, error) {
 	d := &Decoded{engine: e, info: Info{Digest: DigestOf(binary), Size: int64(len(binary))}}
 	info := &d.info
@@ -86,8 +85,9 @@ func (e *Engine) Decode(binary []byte, reserve func(bytes int64) bool) (*Decoded
 	return d, nil
 }
 
-// Load compiles the module when it is the owner's turn, and tries whether it can be served. Owners take turns, so that
-// many large modules of one do not delay those of another. It is called once, and never executes anything of the file.
+// Load compiles the module when it is the owner's turn, and checks that it can be instantiated. Owners take turns, so
+// that many large modules of one owner do not delay the modules of another. Load may be called once. It never executes
+// code of the file.
 func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	if err := d.code.Hold(ctx, owner, d.info.Digest); err != nil {
 		if bad, ok := errors.AsType[*compile.Error](err); ok {
@@ -110,7 +110,7 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 		err = m.try()
 		leave()
 	} else {
-		d.code.Release() // else try does
+		d.code.Release() // otherwise try releases it
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.Close(ctx))
@@ -118,7 +118,7 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	return m, nil
 }
 
-// newModule is the module of loaded code.
+// newModule makes the Module of code that is loaded.
 func newModule(h *host, d *Decoded, owner string) *Module {
 	info, rewritten := d.info, d.module
 	m := &Module{
@@ -142,8 +142,8 @@ func newModule(h *host, d *Decoded, owner string) *Module {
 	return m
 }
 
-// try makes an instance and drops it, since only that shows whether the segments of a module fit into its memory.
-// Nothing of the module runs. The instance takes over the hold of the code.
+// try makes an instance and closes it, since only instantiation shows whether the module's segments fit into its
+// memory. No code of the module runs. The hold of the code passes to the instance.
 func (m *Module) try() error {
 	i, err := m.instantiate(max(m.info.MemoryMin, wasm.PageSize))
 	if err == nil {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// maxLine is where a line of the log is cut into pieces, in bytes.
+	// maxLine bounds a line of the log, in bytes; longer lines are cut into pieces.
 	maxLine = 8 << 10
-	// maxTail is how much of the log the outcome has, in bytes.
+	// maxTail bounds the end of the log that the outcome has, in bytes.
 	maxTail = 4 << 10
-	// lineOverhead is what a line costs of the limit beside its own bytes: the host's log adds the time, a message, and the
-	// task's ID, queue and plugin.
+	// lineOverhead is counted against the limit for each line, beside its own bytes: the host's log adds the time, a
+	// message, and the task's ID, queue and plugin.
 	lineOverhead = 128
 )
 
@@ -25,46 +25,46 @@ const (
 type lineKind int
 
 const (
-	// undecided: the line is too short to tell.
+	// undecided: the line is still too short to show its kind.
 	undecided lineKind = iota
 	// ordinary: a line of the log.
 	ordinary
-	// progress: a line for Call.Progress, which is not counted.
+	// progress: a line for Call.Progress, which is not counted against the limit.
 	progress
 )
 
-// maxHead is how much of a line tells its kind at most, in bytes.
+// maxHead is how many bytes of a line are enough to decide its kind.
 const maxHead = len(progressPrefix) + maxFraction + 1
 
-// stream is the line of stdout or stderr that has not ended yet.
+// stream holds the line of stdout or stderr that has not ended yet.
 type stream struct {
 	kind     lineKind
 	fraction float64 // of a line of progress
-	// partial has at most maxLine bytes of an ordinary line, or maxProgress of a message of progress, and the reach of
-	// secrets. The rest of the message is dropped.
+	// partial is the line so far: at most maxLine bytes of an ordinary line, or maxProgress bytes of a progress
+	// message, and the reach of secrets beyond that. The rest of a progress message is dropped.
 	partial []byte
 }
 
-// logs cuts a guest's stderr, and a handler's stdout, into lines, hands each on when it is complete, and keeps the end. It
-// drops an empty line after another. The two streams are one log of separate lines: an open line of stdout does not swallow
-// a directive on stderr.
+// logs cuts a guest's stderr, and a handler's stdout, into lines, passes each complete line on, and keeps the last
+// ones. It keeps one of several empty lines in a row. The two streams share one log, but each has its own unfinished
+// line: an unfinished line of stdout does not swallow a directive on stderr.
 type logs struct {
 	limit    int64
-	written  int64                 // of the limit: ordinary lines as they are handed on, and lineOverhead for each
-	lines    int                   // ordinary ones
+	written  int64                 // of limit: the bytes of ordinary lines as logged, and lineOverhead for each
+	lines    int                   // ordinary lines until now
 	owed     int                   // fuel that the guest has not been charged for
-	secrets  *redact.Secrets       // to be replaced; nil is none
+	secrets  *redact.Secrets       // replaced in all lines; nil is none
 	line     func(string)          // nil drops the lines
 	progress func(float64, string) // nil drops the lines of progress
 	wrong    error                 // why the guest must end: the limit, or a panic of line or progress
-	empty    bool                  // the last line was
+	empty    bool                  // the last line was empty
 
 	stream        // stderr
-	stdout stream // without directives
-	tail   []byte // the last lines that were handed on, each with a newline
+	stdout stream // where no line is a directive
+	tail   []byte // the last lines that were logged, each with a newline
 }
 
-// write adds the guest's output to a stream, and hands complete lines on.
+// write adds the guest's output to a stream, and passes complete lines on.
 func (l *logs) write(s *stream, p []byte) {
 	for rest := p; len(rest) > 0 && l.wrong == nil; {
 		if l.empty && s.kind == undecided && len(s.partial) == 0 {
@@ -103,15 +103,15 @@ func (l *logs) add(s *stream, piece []byte) {
 			s.partial = append(s.partial[:0], rest...)
 		}
 	case progress:
-		// What is over the limit shows where to cut the message, one byte at least.
+		// The bytes over the limit, at least one, show where to cut the message.
 		room := maxProgress + 1 + l.secrets.Reach() - len(s.partial)
 		s.partial = append(s.partial, piece[:min(len(piece), max(0, room))]...)
 	case undecided:
 	}
 }
 
-// pieces hands on the pieces of a line that is too long, and returns the rest: at most a piece and ahead bytes more, which show
-// whether the cut would split a secret.
+// pieces emits the pieces of a line that is too long, and returns the rest: at most maxLine+ahead bytes. The ahead
+// bytes show whether a cut would split a secret.
 func (l *logs) pieces(line []byte, ahead int) (rest []byte) {
 	for len(line) > maxLine+ahead {
 		cut := len(l.secrets.Head(line, maxLine))
@@ -121,7 +121,8 @@ func (l *logs) pieces(line []byte, ahead int) (rest []byte) {
 	return line
 }
 
-// decide tells the kind of a line by its beginning, which is in partial, if that is enough.
+// decide sets the kind of a line by its beginning, which is in partial. If the line has not ended, the kind may stay
+// undecided.
 func (s *stream) decide(ended bool) {
 	s.kind = ordinary
 	if text, ok := bytes.CutPrefix(s.partial, []byte(progressPrefix)); ok {
@@ -142,7 +143,8 @@ func (s *stream) decide(ended bool) {
 	}
 }
 
-// flush hands on the last lines, which have no newline; that of stderr last, since it says most about how the guest ended.
+// flush passes on the last lines, which have no newline. The line of stderr comes last, since it says most about how
+// the guest ended.
 func (l *logs) flush() {
 	for _, s := range []*stream{&l.stdout, &l.stream} {
 		if s.kind == undecided && len(s.partial) > 0 {
@@ -154,7 +156,7 @@ func (l *logs) flush() {
 	}
 }
 
-// handOver hands a line on as log or as progress, and begins the next one.
+// handOver passes a line on as log or as progress, and begins the next line.
 func (l *logs) handOver(s *stream, line []byte) {
 	if s.kind == ordinary {
 		l.emit(l.pieces(line, 0))
@@ -164,7 +166,7 @@ func (l *logs) handOver(s *stream, line []byte) {
 	s.partial, s.kind = s.partial[:0], undecided
 }
 
-// emit hands on a line, or as much of it as the limit takes.
+// emit logs a line, or as much of it as the limit allows.
 func (l *logs) emit(line []byte) {
 	if l.wrong != nil || l.empty && len(line) == 0 {
 		return
@@ -189,7 +191,7 @@ func (l *logs) emit(line []byte) {
 	}
 }
 
-// report hands on progress.
+// report passes progress on.
 func (l *logs) report(fraction float64, message []byte) {
 	l.owed += progressPrice
 	if l.progress != nil && l.wrong == nil {
@@ -198,7 +200,7 @@ func (l *logs) report(fraction float64, message []byte) {
 	}
 }
 
-// handOn calls a function of the caller's, whose panic becomes the cause of the outcome.
+// handOn calls a function that the caller of Run gave. A panic in it becomes the cause of the outcome.
 func (l *logs) handOn(call func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -208,7 +210,7 @@ func (l *logs) handOn(call func()) {
 	call()
 }
 
-// end is the end of the log, at most maxTail bytes, without the last newline.
+// end returns the end of the log, at most maxTail bytes, without the last newline.
 func (l *logs) end() string {
 	return string(redact.Suffix(bytes.TrimRight(l.tail, "\n"), maxTail))
 }
@@ -228,10 +230,10 @@ const (
 	maxRetryAfter = 365 * 24 * time.Hour
 )
 
-// parseFraction reads the number of a line of progress, in the form of any language.
+// parseFraction parses the number of a progress line, which any language may have printed: 0.5, 5e-1.
 func parseFraction(text []byte) (float64, bool) {
 	if len(text) > maxFraction || len(bytes.Trim(text, "0123456789.eE+-")) > 0 {
-		return 0, false // ParseFloat takes more: hexadecimal numbers, underscores, infinity
+		return 0, false // ParseFloat also accepts hexadecimal numbers, underscores, infinity
 	}
 	fraction, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || fraction < 0 || fraction > 1 {
@@ -240,7 +242,7 @@ func parseFraction(text []byte) (float64, bool) {
 	return fraction + 0, true // -0 becomes 0
 }
 
-// cutRetryAfter cuts a directive off the end of stderr, and returns its delay.
+// cutRetryAfter cuts a retry-after directive off the last line of stderr, and returns its delay.
 func cutRetryAfter(stderr string) (rest string, after time.Duration) {
 	last := stderr[strings.LastIndexByte(stderr, '\n')+1:]
 	text, found := strings.CutPrefix(last, retryAfterPrefix)

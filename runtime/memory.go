@@ -11,22 +11,22 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// memory is the linear memory of one instance. It reserves its limit as address space at once, so that it never moves, and
-// growing costs nothing: the operating system adds a page at its first use.
+// memory is the linear memory of one instance. It reserves its limit as address space at once, so that it never moves.
+// Growing it costs nothing: the operating system adds a page at the page's first use.
 //
 // wazero calls Free when an instance is closed. A later read of an unmapped page would be a fault that Go cannot recover, so
 // Free does nothing: instance.close releases the memory after the last call.
 type memory struct {
-	module   api.Module      // whose memory it is
-	limit    uint64          // of this memory and the one beside it
+	module   api.Module      // the module with this memory
+	limit    uint64          // of this memory and beside together, in bytes
 	beside   *memory         // the other memory of the instance; nil if there is none
 	declared uint64          // the maximum of the module, or MaxMemory
-	space    *snapshot.Space // nil before there is one
-	size     uint64          // of the guest's memory
-	used     uint64          // the most that it had since the last reset
+	space    *snapshot.Space // nil before Allocate
+	size     uint64          // of the memory as the guest sees it
+	used     uint64          // the largest size since the last reset
 	shrunk   bool            // shrinking is under way: see shrink
-	refused  bool            // the guest asked for more than the limit, and got -1
-	err      error           // of the reservation; wazero panics then, and instantiate looks here first
+	refused  bool            // the guest asked for more than the limit in this call, and got -1
+	err      error           // of the reservation: wazero panics then, and instantiate returns this error
 }
 
 // Allocate implements experimental.MemoryAllocator.
@@ -35,7 +35,7 @@ func (m *memory) Allocate(_, maximum uint64) experimental.LinearMemory {
 	return m
 }
 
-// Reallocate implements experimental.LinearMemory. Over the limit it returns nil, which is -1 to the guest.
+// Reallocate implements experimental.LinearMemory. Over the limit it returns nil, and the guest gets -1.
 func (m *memory) Reallocate(size uint64) []byte {
 	switch {
 	case m.err != nil:
@@ -50,7 +50,7 @@ func (m *memory) Reallocate(size uint64) []byte {
 	return m.contents()
 }
 
-// room is the most that the memory may take now.
+// room returns the largest size that the memory may have now.
 func (m *memory) room() uint64 {
 	if m.beside == nil {
 		return m.limit
@@ -63,7 +63,7 @@ func (m *memory) Free() {}
 
 func (m *memory) contents() []byte { return m.space.Bytes()[:m.size] }
 
-// adopt maps a snapshot, to whose size the memory grows.
+// adopt grows the memory to the size of a snapshot, and maps the snapshot.
 func (m *memory) adopt(image *snapshot.Image) error {
 	if missing := uint32((image.Size() - m.size) / wasm.PageSize); missing > 0 {
 		if _, ok := m.module.Memory().Grow(missing); !ok {
@@ -83,8 +83,9 @@ func (m *memory) reset(mode snapshot.Mode, image *snapshot.Image) error {
 	return m.shrink(image.Size())
 }
 
-// shrink takes grown memory from the guest. wazero cannot do that, but accepts any size that the allocator returns: so the
-// memory grows by a page, for which the rewritten module's maximum always has room, and Reallocate returns the size.
+// shrink sets a grown memory back to size. wazero cannot shrink a memory, but accepts any size that the allocator
+// returns. So shrink lets the memory grow by a page, for which the rewritten module's maximum always has room, and
+// Reallocate returns the smaller size.
 func (m *memory) shrink(size uint64) error {
 	if m.size == size {
 		return nil

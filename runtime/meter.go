@@ -11,42 +11,46 @@ import (
 
 const (
 	// quantum is the fuel that a guest gets at once: some 5 µs, after which it calls tick. That costs less than can be
-	// measured. With 100,000, a guest that touches a new page by each instruction could not be stopped for 50 ms.
+	// measured. With a quantum of 100,000, a guest whose every instruction touches a new page could not be stopped for
+	// 50 ms.
 	quantum = 10_000
-	// slice is how long a guest computes before others have their turn. With a millisecond, a short task takes twice as long
-	// if guests keep all processors busy: it waits at each step, in Redis, in this host, and in its producer.
+	// slice is how long a guest computes before other guests have a turn. With a slice of a millisecond, a short task
+	// takes twice as long if guests keep all processors busy: it waits at each step, in Redis, in this host, and in its
+	// producer.
 	slice = 250 * time.Microsecond
-	// short is how much of a slice is measured by the wall clock at most.
+	// short is how long the wall clock measures a slice. After that the thread's clock measures it.
 	short = slice / 5
-	// waitPrice is what a wait costs beside a host call, however short it is: a timer, and another turn.
+	// waitPrice is the fuel that a wait costs, however short, in addition to a host call: for a timer, and another
+	// turn.
 	waitPrice = 10_000
-	// linePrice is what a line of the log costs: the time of sending it to the host's log and to Redis.
+	// linePrice is the fuel for a line of the log: the time of sending it to the host's log and to Redis.
 	linePrice = 5_000
-	// progressPrice is what a report of progress costs; only the last one is sent.
+	// progressPrice is the fuel for a report of progress. It is low, since only the last report is sent.
 	progressPrice = 500
-	// secretPrice is what each byte that a guest logs costs after it has read a secret: the time of the search in invalid
-	// UTF-8. Plain text takes a tenth of it, text that resembles a repetitive secret at each byte four times it.
+	// secretPrice is the fuel for each byte that a guest logs after it has read a secret: the time of the search for
+	// secrets in invalid UTF-8. Plain text takes a tenth of that time. Text that resembles a repetitive secret at each
+	// byte takes four times as long.
 	secretPrice = 100
-	// revealPrice is what each byte of a secret costs: the time of preparing the search for many short lines. A single long
-	// one takes an eighth of it.
+	// revealPrice is the fuel for each byte of a secret: the time of preparing the search for a secret of many short
+	// lines. A secret of one long line takes an eighth of that time.
 	revealPrice = 400
-	// hostPrice is what a host call costs; each byte that it moves costs one more.
+	// hostPrice is the fuel for a host call. Each byte that the call moves costs one unit more.
 	hostPrice = 200
 )
 
-// meter counts the fuel and the time of a guest. It belongs to the goroutine of its call. The guest counts down by itself: see
-// runtime/wasm.
+// meter counts the fuel and the time of a guest. It belongs to the goroutine of its call. The guest's own code
+// decrements the counter: see runtime/wasm.
 type meter struct {
 	counter api.MutableGlobal // of the instance; nil before there is one
-	crash   *crash.Entry      // of the instance, the same
+	crash   *crash.Entry      // of the instance; nil when counter is nil
 	set     int32             // what the counter was set to last
-	burned  int64             // before that
-	limit   int64             // 0 is none
+	burned  int64             // fuel burned before that
+	limit   int64             // of fuel; 0 is none
 
 	gate  *gate
-	began time.Time     // the slice
-	clock time.Duration // of the thread when it was first read in the slice, 0 if it was not
-	cpu   time.Duration // until then, or until the slice began
+	began time.Time     // when the slice began
+	clock time.Duration // the thread's clock when it was first read in the slice; 0 if it was not read
+	cpu   time.Duration // processor time until clock was read, or until the slice began
 }
 
 // stop ends the last slice, and returns the time. The guest does not run any more.
@@ -59,7 +63,7 @@ func (m *meter) stop() (now time.Time) {
 	return now
 }
 
-// spent is what was burned until now.
+// spent returns the fuel that was burned until now.
 func (m *meter) spent() int64 { return m.burned + int64(m.set) - int64(int32(m.counter.Get())) }
 
 // pause ends a slice for a wait.
@@ -84,8 +88,8 @@ func (m *meter) begin(now time.Time) {
 	m.crash.Computes(true)
 }
 
-// read begins to measure a long slice by the thread's clock. Until then the wall clock does: reading the thread's clock twice
-// takes a large part of a short task.
+// read starts to measure a long slice by the thread's clock. Short slices are measured by the wall clock alone: reading
+// the thread's clock twice takes a large part of a short task.
 func (m *meter) read(now time.Time) {
 	if m.clock > 0 {
 		return
@@ -108,7 +112,7 @@ func (m *meter) end() (now time.Time) {
 	return now
 }
 
-// yield lets others have their turn: other guests, the host's goroutines, and other processes if guests wait.
+// yield gives others a turn: other guests, the host's goroutines, and, if guests wait, other processes.
 func (m *meter) yield() {
 	m.end()
 	if m.gate.wanted() {
@@ -121,14 +125,14 @@ func (m *meter) yield() {
 	m.begin(time.Now())
 }
 
-// count accounts for the fuel that the counter has fallen by, and reports whether it is within the limit.
+// count adds the fuel that the counter has fallen by, and reports whether the sum is within the limit.
 func (m *meter) count(counter int32) bool {
 	m.burned += int64(m.set) - int64(counter)
 	m.set = counter
 	return m.limit == 0 || m.burned <= m.limit
 }
 
-// refill is the counter's next value. It makes the guest call tick at the first unit above its limit.
+// refill returns the counter's next value. With that value the guest calls tick at the first unit above its limit.
 func (m *meter) refill() int32 {
 	m.set = quantum
 	if m.limit > 0 {

@@ -18,10 +18,10 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// Kind is how a plugin is called.
+// Kind is the interface by which the host calls a plugin.
 type Kind string
 
-// The kinds of plugins, in the order in which they are told apart.
+// The kinds of plugins. A module that fits several is an Extism plugin, else a handler.
 const (
 	// Handler exports quern_handle.
 	Handler Kind = "handler"
@@ -31,7 +31,7 @@ const (
 	Command Kind = "command"
 )
 
-// Noun is what one calls a plugin of the kind, with its article.
+// Noun names a plugin of the kind, with the article: "a handler".
 func (k Kind) Noun() string {
 	if k == Extism {
 		return "an Extism plugin"
@@ -39,13 +39,13 @@ func (k Kind) Noun() string {
 	return "a " + string(k)
 }
 
-// DigestOf is "sha256:" and the 64 hex digits of the SHA-256 of data.
+// DigestOf returns "sha256:" and the 64 hex digits of the SHA-256 of data.
 func DigestOf(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
 
-// Info describes a module. What could not be read has its zero value.
+// Info describes a module. A field that could not be read has its zero value.
 type Info struct {
 	Kind Kind
-	// Entry is the export that a task calls; "" if Entries has several, of which a profile has to choose.
+	// Entry is the export that a task calls. It is "" if Entries has several from which a profile has to choose.
 	Entry string
 	// Entries are the exports of an Extism plugin that a task may call.
 	Entries []string
@@ -57,21 +57,21 @@ type Info struct {
 	Functions int
 	// Imports are written module.name, Exports name, both in the order of the file.
 	Imports, Exports []string
-	// Files are those that the module carries, in the order of its sections.
+	// Files lists the files that the module carries, in the order of its sections.
 	Files []CarriedFile
-	// Charges counts the places in its code where fuel is charged.
+	// Charges counts the places in the module's code where fuel is charged.
 	Charges int
-	// MemoryMin and MemoryMax are what the module declares, in bytes; MemoryMax 0 means no maximum. An Extism plugin's first
-	// page of blocks is in MemoryMin.
+	// MemoryMin and MemoryMax are the memory sizes that the module declares, in bytes; MemoryMax 0 means no maximum.
+	// For an Extism plugin MemoryMin includes the kernel's first page.
 	MemoryMin, MemoryMax int64
-	// ResetMode is how its tasks get pristine instances, ResetReason why.
+	// ResetMode is how the module's tasks get pristine instances, ResetReason why it has this mode.
 	ResetMode   ResetMode
 	ResetReason string
 }
 
-// CarriedFile is a file in a module.
+// CarriedFile describes a file that a module carries.
 type CarriedFile struct {
-	// Path is absolute, Size in bytes.
+	// Path is absolute. Size is in bytes.
 	Path string
 	Size int64
 }
@@ -80,10 +80,10 @@ type CarriedFile struct {
 const (
 	handlerExport = "quern_handle" // () -> (i32)
 	startExport   = "_start"       // () -> ()
-	initialize    = "_initialize"  // () -> (): what a handler runs before its first task, if it has it
+	initialize    = "_initialize"  // () -> (): optional; runs before a handler's first task
 )
 
-// host is what the guests of all modules of an engine share.
+// host holds what the guests of all modules of an engine share.
 type host struct {
 	logger   hclog.Logger
 	gate     *gate
@@ -99,25 +99,25 @@ type host struct {
 type Module struct {
 	host     *host
 	code     *compile.Code
-	owner    string // takes turns with others at loading the code
-	name     string // by which wazero calls it
+	owner    string // who takes turns with other owners at loading code
+	name     string // wazero's name for the module
 	info     Info
-	mutable  []wasm.Type // of the globals that the guest can change
+	mutable  []wasm.Type // types of the globals that the guest can change
 	declared uint64      // the most memory that the module itself allows, in bytes
-	start    bool        // it has a start section
+	start    bool        // the module has a start section
 	startup  []string    // the exports that all but a command run before their first task
-	perTask  bool        // a reset does not restore all that it changes: each task needs a new instance, and pays for it
-	price    int64       // of making an instance, in fuel
-	tables   int64       // of an instance, in bytes at most
-	names    int64       // bytes of its names, which the compiler keeps with the code
-	bundled  []*Files    // that the module carries, of each section; other modules may share them
-	files    *Files      // all of them; nil for none
+	perTask  bool        // a reset does not restore all changes: each task needs a new instance, and pays
+	price    int64       // the fuel for making an instance
+	tables   int64       // the most bytes that an instance's tables take
+	names    int64       // bytes of the names in the code, which the compiler keeps
+	bundled  []*Files    // the carried files, by section; other modules may share them
+	files    *Files      // all carried files; nil for none
 
 	used   atomic.Int64   // when a call began or ended last, or it was loaded, in ns of Unix time
-	builds sync.WaitGroup // of snapshots
+	builds sync.WaitGroup // the builds of snapshots that are under way
 
 	mu    sync.Mutex
-	pools map[*Pool]struct{} // those that have a snapshot or instances, or had them lately
+	pools map[*Pool]struct{} // the pools that have a snapshot or instances, or had them lately
 
 	closeOnce sync.Once
 	onClose   func()
@@ -126,7 +126,8 @@ type Module struct {
 // Info describes the module.
 func (m *Module) Info() Info { return m.info }
 
-// numbered gives a nameless function in a frame its number in the file: the rewritten module imports one more.
+// numbered returns a frame in which a nameless function has its number in the file: the rewritten module imports one
+// function more.
 func (m *Module) numbered(frame string) string {
 	n, err := strconv.Atoi(strings.TrimPrefix(frame, "$"))
 	if err != nil || !strings.HasPrefix(frame, "$") || n <= len(m.info.Imports) {
@@ -149,7 +150,8 @@ func (m *Module) Admits(l Limits) error {
 	)
 }
 
-// Overhead is what an instance takes beside its memory at most, in bytes: its tables, if they exceed wasm.PageSize.
+// Overhead returns the most bytes that an instance takes beside its memory: its tables, if they take at least
+// wasm.PageSize, else 0.
 func (m *Module) Overhead() int64 {
 	if m.tables < wasm.PageSize {
 		return 0
@@ -157,10 +159,10 @@ func (m *Module) Overhead() int64 {
 	return m.tables
 }
 
-// Carried are the files that the module carries, of each section. Modules with an equal section share its files.
+// Carried returns the files that the module carries, by section. Modules with an equal section share its files.
 func (m *Module) Carried() []*Files { return m.bundled }
 
-// Holds is about what the module's description takes as long as the module lives, in bytes, without its files.
+// Holds returns about how many bytes the module's description takes as long as the module lives, without its files.
 func (m *Module) Holds() int64 {
 	const header = 16 // of a text
 	var bytes int64
@@ -175,7 +177,8 @@ func (m *Module) Holds() int64 {
 	return bytes
 }
 
-// Names is about what the compiler keeps of the module's names, in bytes. Modules with the same code share them: of tells which.
+// Names returns about how many bytes the compiler keeps for the names in the module. Modules with the same code share
+// these bytes and have the same of.
 func (m *Module) Names() (of any, bytes int64) { return m.code, 2 * m.names }
 
 func (m *Module) touch(now time.Time) { m.used.Store(now.UnixNano()) }

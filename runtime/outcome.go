@@ -8,12 +8,13 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// OutcomeKind tells how a call ended. The host alone decides what becomes of the task.
+// OutcomeKind says how a call ended. The host alone decides what becomes of the task.
 type OutcomeKind string
 
-// The ways in which a call ends. The first cause wins: once the host has stopped the guest, no exit code or trap counts.
+// The ways in which a call ends. A handler's result counts as its exit code. The first cause wins: once the host has
+// stopped the guest, no exit code or trap counts.
 const (
-	// Complete: the guest returned from _start or exited with 0. Only then is there an Output.
+	// Complete: the guest exited with 0, or a command returned. Only a complete call has an Output.
 	Complete OutcomeKind = "complete"
 	// Retry: the guest exited with 75 (EX_TEMPFAIL) and asks to be called again later.
 	Retry OutcomeKind = "retry"
@@ -27,7 +28,7 @@ const (
 	LimitExceeded OutcomeKind = "limit"
 	// Cancelled: the context that Run was given ended first.
 	Cancelled OutcomeKind = "cancelled"
-	// HostFault: the host itself erred. The guest is not to blame, and is told nothing of the cause.
+	// HostFault: the host itself erred. The guest is not to blame, and is not told the cause.
 	HostFault OutcomeKind = "host_fault"
 )
 
@@ -42,7 +43,7 @@ type Outcome struct {
 	Kind OutcomeKind
 	// Code is the guest's exit code, for Complete, Retry, Fatal and Failed.
 	Code int
-	// BeforeTask says of a handler that it ended before its task began: its initialization failed.
+	// BeforeTask reports that a handler ended before its task began: its initialization failed.
 	BeforeTask bool
 	// Limit is set for LimitExceeded.
 	Limit Limit
@@ -53,25 +54,28 @@ type Outcome struct {
 	// more may follow. A stack overflow has none.
 	Backtrace []string
 	// RetryAfter is the delay that the guest asks for, for Retry; 0 if it does not. A command asks by the last line of
-	// stderr, such as quern:retry-after=30s: a duration of Go, or a number of seconds, of at most a year. That line is also
-	// in Stderr, but Message quotes the one before.
+	// stderr, such as quern:retry-after=30s: a duration of Go, or a number of seconds, of at most a year. That line is
+	// also in Stderr, but Message quotes the line before it.
 	RetryAfter time.Duration
-	// Message says what happened, for people: in its first line, which more lines of the guest's own error may follow. It is
+	// Message says in its first line what happened, for people. More lines of the guest's own error may follow. It is
 	// empty when Complete.
 	Message string
-	// Stderr is the end of what the guest wrote to stderr, at most 4 KiB, sanitized like the log.
+	// Stderr is the end of the guest's log, at most 4 KiB, sanitized like the log: what it wrote to stderr, and for a
+	// handler also stdout and the lines that it logged by a function.
 	Stderr string
-	// Output is what the guest wrote to stdout, only when Complete. The caller owns it.
+	// Output is what a command wrote to stdout, or the output that a handler has set, only when Complete. The caller
+	// owns it.
 	Output []byte
-	// Fuel is what the guest burned: about one unit for each instruction, and a price for each host call. It does not depend
-	// on the machine, but on clocks and random numbers if the guest, or its language's runtime, uses them.
+	// Fuel is what the guest burned: about one unit for each instruction, and a price for each host call. It is the
+	// same on every machine, unless the guest, or its language's runtime, uses clocks or random numbers.
 	Fuel int64
 	// CPU is the processor time of the guest and of its host calls; on other systems than Linux, the time without waits.
 	CPU time.Duration
-	// GuestTime is the wall-clock time from the making of the instance to its end, without WaitTime.
+	// GuestTime is the wall-clock time from the call's turn to the guest's end, without WaitTime. Making a new instance
+	// is part of it.
 	GuestTime time.Duration
-	// WaitTime is the wall-clock time for which the guest slept, or waited for a service of the host or for its next turn
-	// after that.
+	// WaitTime is the wall-clock time for which the guest slept, or waited for a service of the host and then for its
+	// next turn.
 	WaitTime time.Duration
 	// Err is the cause of a HostFault or of Cancelled, for the host's own log only.
 	Err error
@@ -85,7 +89,7 @@ func faultOutcome(err error) Outcome {
 	return Outcome{Kind: HostFault, Message: "internal error", Err: err}
 }
 
-// causeOutcome is the outcome of a call that the host or its caller has ended.
+// causeOutcome returns the outcome of a call that the host or its caller has ended.
 func causeOutcome(cause error) Outcome {
 	if fault, ok := errors.AsType[*faultError](cause); ok {
 		return faultOutcome(fault.err)
@@ -96,7 +100,7 @@ func causeOutcome(cause error) Outcome {
 	return Outcome{Kind: Cancelled, Message: "cancelled: " + cause.Error(), Err: cause}
 }
 
-// errorOutcome is the outcome of a call that has met an error of the host, or the end of ctx.
+// errorOutcome returns the outcome of a call that failed by an error of the host, or by the end of ctx.
 func errorOutcome(ctx context.Context, err error) *Outcome {
 	outcome := faultOutcome(err)
 	if ctx.Err() != nil {
@@ -105,8 +109,8 @@ func errorOutcome(ctx context.Context, err error) *Outcome {
 	return &outcome
 }
 
-// InputExceeded is the outcome of a call whose input of size bytes exceeds the limit, for callers that know the size before
-// they have the input.
+// InputExceeded returns the outcome of a call whose input of size bytes exceeds the limit. It serves callers that know
+// the size before they have the input.
 func InputExceeded(limits Limits, size int64) Outcome {
 	return limitOutcome(sizeExceeded("input", limits.WithDefaults().Input, "input of "+units.FormatSize(size)+" is over the input limit of %s"))
 }

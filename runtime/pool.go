@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// maxCalls is how many calls an instance serves before it is replaced, and with it whatever wazero accumulates for it.
+// maxCalls is how many calls an instance serves. Then it is replaced, which frees what wazero accumulates for it.
 const maxCalls = 10_000
 
-// abandonAfter is how long a snapshot's build continues without a waiting call, at least: calls with short timeouts must not
-// prevent it for ever.
+// abandonAfter is how long a snapshot's build continues at least without a waiting call: calls with short timeouts must
+// not prevent the snapshot for ever.
 const abandonAfter = 10 * time.Second
 
 // Why a snapshot's build is cancelled.
@@ -23,8 +23,8 @@ var (
 	errAbandoned  = errors.New("no call waits for the handler's start")
 )
 
-// Pool runs calls of a module that share a profile. Its instances start from one snapshot and serve one call at a time. It
-// grows with the calls that run at once; Engine.tidy shrinks it.
+// Pool runs calls of a module that share a profile. Its instances start from one snapshot and serve one call at a time.
+// The pool grows with the calls that run at once; Engine.tidy shrinks it.
 //
 //	acquire ─▶ no snapshot yet: wait for its build ──▶ a place at the gate
 //	                                                     │
@@ -45,28 +45,28 @@ type Pool struct {
 	registered bool       // with the module
 	closed     bool
 	snapshot   *guestSnapshot // nil before it is built, and after a long idle time
-	build      *snapshotBuild // of the snapshot; nil if it is not under way
+	build      *snapshotBuild // the snapshot's build; nil if none is under way
 	idle       []*instance    // the most recently used one last
 	busy       int            // calls under way
-	peak       int            // of busy, since the last trim
-	before     int            // the peak before that
+	peak       int            // the highest busy since the last trim
+	before     int            // the peak between the two trims before
 	used       time.Time      // when the last call ended
 }
 
 // snapshotBuild builds a pool's snapshot in the background, within the limits of a call. Calls that need the snapshot wait for
 // it as long as their own limits allow.
 type snapshotBuild struct {
-	done   chan struct{} // closed when it has ended
+	done   chan struct{} // closed when the build has ended
 	cancel context.CancelCauseFunc
 
 	// Guarded by the pool's mu.
 	waiters int
 	left    time.Time // when the last waiter left
-	failed  *Outcome  // nil before the end, and if there is a snapshot; its fuel until a waiter was charged with it
+	failed  *Outcome  // nil before the end, and if there is a snapshot; its fuel is 0 after one waiter was charged
 }
 
-// Bind makes a pool for calls that share the profile. It takes no memory before its first call. Its owner closes it before
-// the module.
+// Bind makes a pool for calls that share the profile. The pool takes no memory before its first call. Its owner closes
+// it before the module.
 func (m *Module) Bind(profile Profile) *Pool {
 	limits := profile.Limits.WithDefaults()
 	profile.Files = profile.Files.Over(m.files)
@@ -76,7 +76,8 @@ func (m *Module) Bind(profile Profile) *Pool {
 	}
 }
 
-// startup lists what an instance calls before its first task. A program begins with each task instead.
+// startup lists the exports that the host calls before an instance's first task. There are none if tasks call _start,
+// which starts the program for each task.
 func (p *Pool) startup() []string {
 	if p.entry == startExport {
 		return nil
@@ -84,7 +85,8 @@ func (p *Pool) startup() []string {
 	return p.module.startup
 }
 
-// PendingSnapshot is the most that the next call's build takes for snapshots, in bytes; 0 if the pool has one, or needs none.
+// PendingSnapshot returns the most bytes that the next call's build takes for snapshots; 0 if the pool has a snapshot,
+// or needs none.
 func (p *Pool) PendingSnapshot() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,8 +100,8 @@ func (p *Pool) PendingSnapshot() int64 {
 	}
 }
 
-// Close closes the idle instances now, and those in use when their calls have returned. Later calls are HostFaults. It may
-// be called twice.
+// Close closes the idle instances now, and the instances in use when their calls have returned. Later calls are
+// HostFaults. Close may be called twice.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -111,7 +113,7 @@ func (p *Pool) Close() {
 	p.module.unregister(p)
 }
 
-// allPools are the registered pools, which the engine trims and counts.
+// allPools returns the registered pools, which the engine trims and counts.
 func (m *Module) allPools() []*Pool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +139,8 @@ func (m *Module) unregister(p *Pool) {
 	delete(m.pools, p)
 }
 
-// hold holds the module's code for a call that has begun. The outcome is that of a call which ends before.
+// hold holds the module's code for a call that has begun. If the call ends before it has the code, hold returns its
+// outcome, else nil.
 func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 	ctx, cancel := p.bounded(ctx, c, begun)
 	defer cancel()
@@ -147,15 +150,16 @@ func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 	return nil
 }
 
-// startWait is how long a call with a shorter timeout waits until it can begin: what the host and the start of a handler take is
-// not the task's time, and many handlers may start at once.
+// startWait is how long a call with a shorter timeout waits until it can begin. Loading the code and starting a handler
+// take none of the task's own time, and many handlers may start at once.
 const startWait = time.Minute
 
-// startCPU is the least fuel that a handler's start gets: an interpreter and what a plugin imports take more than many a task may.
+// startCPU is the lowest fuel limit for a handler's start: starting an interpreter with a plugin's imports takes more
+// than many tasks may burn.
 const startCPU = 10 * time.Second
 
-// startLimits are those of a handler's start. One that serves many tasks has fuel of its own; one that runs for each task has no
-// more than that task.
+// startLimits returns the limits of a handler's start. A start that serves many tasks may burn startCPU at least; a
+// start for one task has no more fuel than the task.
 func (p *Pool) startLimits(start *Call) Limits {
 	l := p.limitsOf(start)
 	if l.CPU > 0 && p.resetMode != ResetNew {
@@ -164,7 +168,8 @@ func (p *Pool) startLimits(start *Call) Limits {
 	return l
 }
 
-// bounded is the context of a call that waits for the host. It ends at the call's timeout, but not before startWait.
+// bounded returns the context in which a call waits for the host. It ends at the call's timeout, but not before
+// startWait.
 func (p *Pool) bounded(ctx context.Context, c *Call, begun time.Time) (context.Context, context.CancelFunc) {
 	timeout := p.limitsOf(c).Timeout
 	switch {
@@ -184,7 +189,7 @@ func (p *Pool) limitsOf(c *Call) Limits {
 	return l
 }
 
-// newInstance makes an instance, from the snapshot if the pool has one. The hold of the code passes to it.
+// newInstance makes an instance, from the snapshot if the pool has one. The hold of the code passes to the instance.
 func (p *Pool) newInstance() (*instance, error) {
 	i, err := p.module.instantiate(p.limits.Memory)
 	if err != nil {
@@ -203,9 +208,9 @@ func (p *Pool) newInstance() (*instance, error) {
 	return i, nil
 }
 
-// release ends what acquire began for a call, which used so much of the processor. It keeps a sound instance that can be reset.
-// It leaves the gate after the reset, so that the next call finds the instance; before it if the reset may take longer than a
-// slice.
+// release ends what acquire began for a call. used is the call's processor time. It keeps a sound instance that can be
+// reset. It leaves the gate after the reset, so that the next call finds the instance. If the reset may take longer
+// than a slice, it leaves the gate first.
 func (p *Pool) release(i *instance, sound bool, used time.Duration, now time.Time) {
 	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
 	gate, brief := p.module.host.gate, keep && used <= slice && p.resetMode != ResetCopy
@@ -232,7 +237,7 @@ func (p *Pool) release(i *instance, sound bool, used time.Duration, now time.Tim
 	p.end(now)
 }
 
-// end counts a call out. The last one of a closed pool closes what is left of it.
+// end removes a call from busy. The last call of a closed pool closes the instances and the snapshot that are left.
 func (p *Pool) end(now time.Time) {
 	p.mu.Lock()
 	p.busy--
@@ -265,9 +270,9 @@ func (p *Pool) log(failure string, err error) {
 	p.module.host.logger.Error(failure, "digest", p.module.info.Digest, "error", err)
 }
 
-// trim closes the idle instances that the last two trims did not see in use, except one. A pool without calls gives back
-// the memory of that one too; one that was idle for tooLong gives everything back. A build without waiting calls is
-// cancelled after abandonAfter; the next call starts another one.
+// trim closes the idle instances that the last two trims did not see in use, except one. If the pool had no calls in
+// that time, trim also frees the memory of this one. A pool that was idle for tooLong gives everything back. A build
+// without waiting calls is cancelled after abandonAfter; the next call starts another build.
 func (p *Pool) trim(now time.Time, tooLong time.Duration) {
 	p.mu.Lock()
 	if b := p.build; b != nil && b.waiters == 0 && now.Sub(b.left) >= abandonAfter {
@@ -300,8 +305,8 @@ func (p *Pool) trim(now time.Time, tooLong time.Duration) {
 	p.shrink(keep)
 }
 
-// shrink closes idle instances until keep are left; with keep 0 also the snapshot, unless a call needs it. It returns the
-// freed bytes.
+// shrink closes idle instances until keep are left. If keep is 0, it also closes the snapshot, unless a call needs it.
+// It returns the freed bytes.
 func (p *Pool) shrink(keep int) (freed int64) {
 	p.mu.Lock()
 	n := max(0, len(p.idle)-keep)
@@ -338,8 +343,9 @@ func (p *Pool) addTo(h *Holdings) {
 
 // Holdings are the memory and the instances of modules.
 type Holdings struct {
-	// Code, Snapshots, Instances and Stacks are bytes: of machine code, its metadata and the files in modules, of snapshots at
-	// most, of idle instances beside their snapshot, and of the call stacks of running guests.
+	// Code, Snapshots, Instances and Stacks are bytes. Code is machine code, its metadata and the files in modules.
+	// Snapshots is the most that snapshots take. Instances is what idle instances take beside their snapshot. Stacks is
+	// the call stacks of running guests.
 	Code, Snapshots, Instances, Stacks int64
 	// Idle counts the idle instances of pools, Busy the calls under way in pools.
 	Idle, Busy int

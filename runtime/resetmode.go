@@ -25,10 +25,11 @@ const (
 	ResetNew = snapshot.New
 )
 
-// resetModes are the verdicts on the reset modes on this system, found once for the process.
+// resetModes returns the verdicts on the reset modes on this system. They are found once in each process.
 var resetModes = sync.OnceValue(snapshot.Probe)
 
-// chooseResetMode finds the best reset mode that the system has, or proves the one that is forced.
+// chooseResetMode returns the best reset mode that works on this system. If a mode is forced, it returns that mode, or
+// an error if the mode does not work.
 func chooseResetMode(verdicts []snapshot.Verdict, forced ResetMode) (best ResetMode, why string, err error) {
 	var failed []string
 	for _, v := range verdicts {
@@ -48,7 +49,8 @@ func chooseResetMode(verdicts []snapshot.Verdict, forced ResetMode) (best ResetM
 	return "", "", fmt.Errorf("reset mode %q does not work here: %s", forced, strings.Join(failed, "; "))
 }
 
-// whyNew is why each task of a module needs a new instance: it changes what a reset does not restore. "" if it does not.
+// whyNew returns why each task of a module needs a new instance: what the module changes and a reset does not restore.
+// It returns "" if a reset restores everything.
 func whyNew(o *wasm.Outline) string {
 	if len(o.Lasting) > 0 {
 		return "the module changes tables or segments: " + strings.Join(o.Lasting, ", ")

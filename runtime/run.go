@@ -14,7 +14,7 @@ import (
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
-// run is the host's state of one call, and is dropped with it. It belongs to the goroutine of the call.
+// run is the host's state of one call. It belongs to the goroutine of the call.
 type run struct {
 	ctx      context.Context //nolint:containedctx // the caller's
 	module   *Module
@@ -23,7 +23,7 @@ type run struct {
 	instance *instance // nil before there is one
 	stack    int64     // bytes of its call stack, as counted in host.stacks
 	output   output
-	secrets  *redact.Secrets // that the guest was given: the caller's, or own
+	secrets  *redact.Secrets // the secrets that the guest was given: the caller's set, or own
 	own      redact.Secrets
 	logs     logs
 	paced    time.Time // when the guest would have logged its lines at the highest rate
@@ -37,7 +37,7 @@ type run struct {
 	waited      time.Duration
 
 	denied  func(function, reason string) // the caller's
-	denials []string                      // that it was told
+	denials []string                      // the reasons that denied has received
 
 	result [1]uint64 // of the guest's entry
 	cause  error     // why the host has ended the guest
@@ -52,7 +52,7 @@ var runs sync.Pool
 type output struct {
 	limit    int64
 	bytes    []byte
-	reserved int64 // of the limit, for what else the task leaves
+	reserved int64 // bytes of the limit that were taken by Reserve
 	refused  bool  // a handler was told that its output is full
 }
 
@@ -65,7 +65,7 @@ func (o *output) add(p []byte) bool {
 	return true
 }
 
-// has reports whether there is room for n bytes more, and remembers if not.
+// has reports whether there is room for n bytes more. If there is none, it sets refused.
 func (o *output) has(n int) bool {
 	room := int64(len(o.bytes))+o.reserved+int64(n) <= o.limit
 	o.refused = o.refused || !room
@@ -95,7 +95,7 @@ func (r *run) guard(p any) {
 	if p == nil {
 		return
 	}
-	if err, ok := p.(error); ok && errors.Is(err, unwound{}) { // perhaps by way of a kernel, which the host function called
+	if err, ok := p.(error); ok && errors.Is(err, unwound{}) { // perhaps wrapped by a kernel's call
 		panic(unwound{})
 	}
 	r.end(&faultError{fmt.Errorf("panic in a host function: %v\n%s", p, debug.Stack())})
@@ -142,7 +142,7 @@ func (r *run) Spend(bytes int) {
 	}
 }
 
-// Wait implements wasi.Host. It also ends with the call.
+// Wait implements wasi.Host. The wait also ends when the call does.
 func (r *run) Wait(d time.Duration) {
 	if d <= 0 {
 		return // yielding often does not shorten a guest's turn
@@ -161,7 +161,7 @@ func (r *run) Wait(d time.Duration) {
 	})
 }
 
-// wait calls what takes long while other guests compute.
+// wait calls what, which may take long, and lets other guests compute meanwhile.
 func (r *run) wait(what func()) {
 	begun := r.meter.pause()
 	var ended time.Time
@@ -192,8 +192,8 @@ func (r *run) log(s *stream, p []byte) {
 	}
 }
 
-// logged calls log with size bytes of the guest, and charges for them. A guest that logs too many lines a second has to
-// wait, since no line may be lost.
+// logged calls log, which logs size bytes of the guest, and charges the guest for them. A guest that logs too many
+// lines a second has to wait, since no line may be lost.
 func (r *run) logged(size int, log func()) {
 	before := r.logs.lines
 	log()

@@ -53,8 +53,8 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 
 // acquire counts the call in, and gets a place at the gate and an idle instance for it. Without an idle instance it
 // holds the code, and the call makes an instance. The place comes first, so that the instance ran just now, and its
-// memory is in the processor's caches. started is the time after all waiting. ended is the outcome of a call that ends
-// before; it acquires nothing.
+// memory is in the processor's caches. started is the time after all waiting. If the call ends before it can start,
+// ended is its outcome, and acquire holds nothing.
 func (p *Pool) acquire(ctx context.Context, c *Call, begun time.Time) (i *instance, started time.Time, ended *Outcome) {
 	if started, ended = p.begin(ctx, c, begun); ended == nil && p.resetMode == ResetNew && p.module.info.Kind != Command {
 		i, ended = p.start(ctx, &Call{Plugin: c.Plugin, Denied: c.Denied, Timeout: c.Timeout}, begun)
@@ -70,7 +70,7 @@ func (p *Pool) acquire(ctx context.Context, c *Call, begun time.Time) (i *instan
 	}
 	if i == nil {
 		p.mu.Lock()
-		if last := len(p.idle) - 1; last >= 0 { // ran last
+		if last := len(p.idle) - 1; last >= 0 { // the instance that ran last
 			i, p.idle = p.idle[last], p.idle[:last]
 		}
 		p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *Pool) acquire(ctx context.Context, c *Call, begun time.Time) (i *instan
 	return nil, time.Now(), nil
 }
 
-// begin counts the call in, and waits for the snapshot that it needs.
+// begin counts the call in, and waits for the pool's snapshot. ended is the outcome of a call that ends before.
 func (p *Pool) begin(ctx context.Context, c *Call, begun time.Time) (started time.Time, ended *Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

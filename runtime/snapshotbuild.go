@@ -51,7 +51,8 @@ func (p *Pool) runBuild(ctx context.Context, b *snapshotBuild, start *Call) {
 	close(b.done)
 }
 
-// await waits for the end of a build that the call has joined. The outcome is that of a call which ends before, or with it.
+// await waits for the end of a build that the call has joined. It returns nil if there is a snapshot, else the call's
+// outcome: the build has failed, or the call ended first.
 func (p *Pool) await(ctx context.Context, c *Call, begun time.Time, b *snapshotBuild) *Outcome {
 	ctx, cancel := p.bounded(ctx, c, begun)
 	defer cancel()
@@ -73,8 +74,8 @@ func (p *Pool) await(ctx context.Context, c *Call, begun time.Time, b *snapshotB
 	return &outcome
 }
 
-// failure is the outcome of a call that waited for a failed build; nil if there is a snapshot. Only the first one is charged
-// with what the build burned.
+// failure returns the outcome of a call that waited for a failed build; nil if there is a snapshot. Only the first call
+// is charged with what the build burned.
 func (p *Pool) failure(b *snapshotBuild) *Outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +108,8 @@ func (p *Pool) buildSnapshot(ctx context.Context, start *Call) (*instance, *gues
 	return nil, nil, errorOutcome(ctx, err)
 }
 
-// start makes an instance and runs what a handler runs before its first task, as a call of its own, or returns its failure.
+// start makes an instance and runs a handler's startup in it, as a call of its own. It returns the instance, or the
+// outcome of a start that failed.
 func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instance, *Outcome) {
 	if ended := p.hold(ctx, start, begun); ended != nil {
 		return nil, ended
@@ -129,7 +131,8 @@ func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instan
 	return i, nil
 }
 
-// warm makes the warm call, and returns a snapshot; or nil after a reset, if the call did not complete. An error is the host's.
+// warm makes the warm call, and returns a snapshot. If the call did not complete, warm resets the instance and returns
+// nil. An error is the host's.
 func (p *Pool) warm(ctx context.Context, start *Call, i *instance) (*guestSnapshot, error) {
 	c := *start
 	c.Input = p.profile.Warm

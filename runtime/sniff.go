@@ -14,14 +14,14 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// How to build what can be served, for the messages about what cannot.
+// The remedies for files that cannot be served: how to build a module, and how to copy it.
 const (
 	buildCommand = "build a core module that exports _start " +
 		"(Go: GOOS=wasip1 GOARCH=wasm go build; Rust: --target wasm32-wasip1; C: clang --target=wasm32-wasi)"
 	copyAgain = "build it again, or copy it again and rename it into place when it is whole"
 )
 
-// sniff refuses what is no core module, and tells what it is instead. It reads at most the first kibibyte.
+// sniff refuses a file that is not a core module, and says what it is instead. It reads at most the first kibibyte.
 func sniff(file []byte) *RefusedError {
 	switch {
 	case len(file) == 0:
@@ -61,10 +61,10 @@ func truncated(size int) *RefusedError {
 	return refuse(fmt.Sprintf("a truncated WebAssembly module: it ends after %d bytes", size), "", copyAgain)
 }
 
-// format is what people mistake for a module, by how it begins.
+// format is a kind of file that people mistake for a module. prefix is how such a file begins.
 type format struct{ prefix, what, remedy string }
 
-// find finds the first format of a file; nil if it is none of them.
+// find returns the first format whose prefix the file has; nil if there is none.
 func find(formats []format, file string) *format {
 	if i := slices.IndexFunc(formats, func(f format) bool { return strings.HasPrefix(file, f.prefix) }); i >= 0 {
 		return &formats[i]

@@ -7,8 +7,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// stackOf is the size in bytes of the call stack that a function of a guest has grown to. wazero keeps it in a field
-// that it does not export; a test holds it to that. Where there is no such field the size is 0.
+// stackOf returns the size in bytes to which the call stack of a guest's function has grown. wazero keeps the stack in
+// a field that it does not export; a test checks that the field is there. Without such a field the size is 0.
 func stackOf(f api.Function) int {
 	v := reflect.ValueOf(f).Elem()
 	known := stackField.Load()
@@ -23,7 +23,7 @@ func stackOf(f api.Function) int {
 	return v.FieldByIndex(known.index).Cap()
 }
 
-// fieldOf is a field of a type, which is dear to find by its name.
+// fieldOf remembers where a type has a field: finding a field by its name takes long.
 type fieldOf struct {
 	of    reflect.Type
 	index []int

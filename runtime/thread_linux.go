@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadClock is the processor time of the calling thread.
+// threadClock returns the processor time of the calling thread, or 0 if it is unknown.
 func threadClock() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
@@ -15,6 +15,6 @@ func threadClock() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// yieldThread lets other processes go first that are ready to run, and other threads of this one. Linux lets a thread
-// that computes go on for some milliseconds after another one has become ready.
+// yieldThread lets threads run first that are ready, of this process and of others. Otherwise Linux lets a computing
+// thread go on for some milliseconds after another one has become ready.
 func yieldThread() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

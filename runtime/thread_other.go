@@ -4,8 +4,8 @@ package runtime
 
 import "time"
 
-// threadClock is not known here: the wall clock stands for it.
+// threadClock returns 0, for unknown: the meter uses the wall clock instead.
 func threadClock() time.Duration { return 0 }
 
-// yieldThread is left to the scheduler here.
+// yieldThread does nothing: it is left to the scheduler here.
 func yieldThread() {}

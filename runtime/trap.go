@@ -15,8 +15,8 @@ const (
 	omitted = "…"
 )
 
-// The text of a trap, which a test pins: the error; the frames, innermost first, each as module, function and type; and Go's
-// stack if the trap was a panic of wazero.
+// The text of a trap, which a test pins. It has the error; the frames, innermost first, each as module, function and
+// type; and Go's stack if the trap was a panic of wazero.
 //
 //	wasm error: unreachable
 //	wasm stack trace:
@@ -30,8 +30,8 @@ const (
 	traceMore  = "... "
 )
 
-// backtrace returns the frames in the error of a trap; nil if it has none. The guest chooses the names of its functions, which
-// may look like these marks.
+// backtrace returns the frames in the error of a trap; nil if it has none. A guest chooses the names of its functions,
+// so a name may contain the separators above.
 func backtrace(err error, module string) []string {
 	_, trace, found := strings.Cut(err.Error(), traceHead)
 	if !found {
@@ -51,14 +51,14 @@ func backtrace(err error, module string) []string {
 	return frames
 }
 
-// frameName is the function of a frame, without its type and the name of the guest's module.
+// frameName returns the function's name in a frame, without its type and the name of the guest's module.
 func frameName(frame, module string) string {
 	name := strings.TrimPrefix(withoutType(frame), module+".")
 	return redact.Prefix(redact.Escape([]byte(redact.Prefix(name, maxFrame))), maxFrame)
 }
 
-// withoutType cuts off what wazero adds to a name: "(PARAMS)", then nothing, " RESULT" or " (RESULTS)". A name may have
-// parentheses and spaces, a type has neither.
+// withoutType cuts off what wazero adds to a name: "(PARAMS)", then nothing, " RESULT" or " (RESULTS)". A name may
+// contain parentheses and spaces; PARAMS and RESULTS contain neither.
 func withoutType(frame string) string {
 	if space := strings.LastIndexByte(frame, ' '); space >= 0 && strings.LastIndexByte(frame[space:], '(') <= len(" ") {
 		if name, ok := cutParentheses(frame[:space]); ok {
@@ -78,8 +78,9 @@ func cutParentheses(text string) (before string, ok bool) {
 	return text[:open], true
 }
 
-// trapOf names the trap in an error of wazero, and its usual cause. Any other error is the host's. wazero does not export its
-// traps, so their texts tell; a test provokes each of them.
+// trapOf returns the name of the trap in an error of wazero, and its usual cause. Without a trap ok is false, and the
+// error is the host's. wazero does not export its traps, so trapOf recognizes them by their texts; a test provokes each
+// trap.
 func trapOf(err error) (name, hint string, ok bool) {
 	text := redact.FirstLine(err.Error())
 	parts := strings.Split(text, ": ")

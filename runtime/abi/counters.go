@@ -12,8 +12,8 @@ type Counters struct {
 
 const (
 	errnoLast = errnoLimit
-	// The functions of quern_v1 have the numbers from 0 on. After them are the inputs that kernels were given, and the functions
-	// that kernels import.
+	// The functions of quern_v1 have the numbers from 0 on. After them come extismInput, which counts the inputs that
+	// kernels were given, and the functions that kernels import.
 	extismInput  = 32
 	extismFirst  = extismInput + 1
 	maxFunctions = 48
@@ -31,9 +31,10 @@ func (c *Counters) count(number int, answer errno, bytes int) {
 	}
 }
 
-// Each reports the calls of each function by result, and the bytes that it moved. A result is "ok" or the name of an
-// error, such as EDENIED. Errors that a function never answered are left out; "ok" is always reported. Extism's functions
-// are reported as extism_NAME, a task's input, which its kernel serves, as a call of extism_input.
+// Each reports the calls of each function by result, and the bytes that the function moved. A result is "ok" or the
+// name of an error, such as EDENIED. Errors that a function never answered are left out; "ok" is always reported.
+// Extism's functions are reported as extism_NAME. A task's input, which the kernel serves, is reported as a call of
+// extism_input.
 func (c *Counters) Each(calls func(function, result string, n uint64), bytes func(function string, n uint64)) {
 	report := func(number int, function string) {
 		counted := &c.functions[number]

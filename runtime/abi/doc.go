@@ -37,11 +37,11 @@
 //	task_text, task_number
 //	                 ESTATE        ESTATE             work
 //	result_*         where the slot was filled        work
-//	all others       ESTATE        ESTATE, and noted  work
+//	all others       ESTATE        ESTATE, recorded   work
 //
-// The snapshot for all tasks is taken after Warming. So a function that is refused then is noted by its name, and the host
-// keeps the snapshot from before the warm call. task_text and task_number are not noted: an SDK calls them before it knows
-// whether the handler needs the answers.
+// The snapshot for all tasks is taken after Warming. So if a function is refused in that stage, its name is recorded,
+// and the host keeps the snapshot from before the warm call. task_text and task_number are not recorded: an SDK calls
+// them before it knows whether the handler needs the answers.
 //
 // # Hostile arguments
 //
@@ -51,9 +51,10 @@
 //
 // # Extism
 //
-// ExtismFunctions are what Extism's kernel imports. They share the System with quern_v1: a plugin has one or the other. The
-// kernel, a module in kernel.wat, has the blocks in which an Extism plugin moves bytes, and exports the functions that need no
-// host. Such a call takes nanoseconds; a plugin makes one for each eight bytes.
+// ExtismFunctions are the functions that Extism's kernel imports. They share the System with quern_v1: a plugin uses
+// one or the other. The kernel is a module in kernel.wat. It has the blocks in which an Extism plugin moves bytes, and
+// exports the functions that need no host. A call of such a function takes nanoseconds; a plugin makes one for each
+// eight bytes.
 //
 //	guest ──extism:host/env──▶ kernel ──quern_extism──▶ System ──▶ Host, Services
 //

@@ -16,7 +16,7 @@ import (
 // maxOptions bounds the options of an enqueued task, in bytes.
 const maxOptions = 64 << 10
 
-// strictly reads a JSON object without unknown members.
+// strictly decodes a JSON object, and refuses unknown members.
 func strictly(text []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -39,13 +39,13 @@ func milliseconds(ms int64) time.Duration {
 // lastMoment is the last Unix time that a guest may write, in milliseconds: the end of the year 9999.
 const lastMoment = 253402300799999
 
-// parsePublication reads the options of a publication: those with a topic. nil is none.
+// parsePublication reads options that name a topic; nil if they name none.
 func parsePublication(queue string, options []byte) (*service.Publication, error) {
 	var fields struct {
 		Topic *string `json:"topic"`
 	}
 	if len(options) == 0 || json.Unmarshal(options, &fields) != nil || fields.Topic == nil {
-		return nil, nil //nolint:nilnil // parseChild tells what is wrong
+		return nil, nil //nolint:nilnil // parseChild reports what is wrong
 	}
 	var of struct {
 		Topic      string            `json:"topic"`
@@ -102,9 +102,9 @@ func parseChild(options []byte) (service.Child, error) {
 	return child, nil
 }
 
-// enqueue is enqueue(queue, length, body, length, options, length). It fills the slot with the new task's ID, or with that of a
-// publication if the options name a topic. The host keeps either until this task ends, so it counts against the limit of the
-// output.
+// enqueue is enqueue(queue, length, body, length, options, length). It fills the slot with the new task's ID; if the
+// options name a topic, with the publication's ID. The host may keep the task or publication until this task ends; then
+// it counts against the limit of the output.
 func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	queue, body, options := in.name(), in.bytes(maxBody), in.bytes(maxOptions)
@@ -131,7 +131,8 @@ func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 	})
 }
 
-// keep asks for what the host keeps until the task ends, unless it is done at once.
+// keep reserves size bytes of the output for what the host keeps until the task ends, and calls do. If the host does it
+// at once, nothing is reserved.
 func (s *System) keep(in *reader, size int, atOnce, served bool, do func(ctx context.Context) (string, error)) errno {
 	if atOnce {
 		size = 0

@@ -7,7 +7,7 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// errno is what a function answers: an error if it is negative, else a number that depends on the function.
+// errno is the answer of a function: an error if it is negative, else a number that depends on the function.
 type errno int32
 
 // The errors of quern_v1.

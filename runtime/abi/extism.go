@@ -17,17 +17,18 @@ import (
 )
 
 const (
-	// ExtismModule is the import module of Extism's functions. Plugins of its 0.x line import them from ExtismOldModule.
+	// ExtismModule is the import module of Extism's functions. Plugins of Extism's 0.x line import them from
+	// ExtismOldModule.
 	ExtismModule = "extism:host/env"
-	// ExtismOldModule is that of the 0.x line.
+	// ExtismOldModule is the import module of the 0.x line.
 	ExtismOldModule = "env"
-	// ExtismOldPrefix begins its names, and those in Counters.
+	// ExtismOldPrefix is the prefix of the functions' names in ExtismOldModule, and in Counters.
 	ExtismOldPrefix = "extism_"
 	// KernelImports is the module that the kernel imports ExtismFunctions from.
 	KernelImports = "quern_extism"
 )
 
-// Kernel is the module that Extism's functions are exported from. It is built from kernel.wat, which tells how.
+// Kernel is the module that exports Extism's functions. It is built from kernel.wat, whose comments say how.
 //
 //go:embed kernel.wasm
 var Kernel []byte
@@ -36,7 +37,7 @@ var Kernel []byte
 type Blocks struct {
 	memory                        api.Memory
 	alloc, free, length, setInput api.Function
-	ctx                           context.Context //nolint:containedctx // of all calls of an instance
+	ctx                           context.Context //nolint:containedctx // the context of all calls of an instance
 	stack                         [1]uint64
 }
 
@@ -49,8 +50,8 @@ func NewBlocks(ctx context.Context, kernel api.Module) *Blocks {
 	}
 }
 
-// call calls a function of the kernel that has at most one parameter and one result. None of them traps, but KernelGrow may end
-// the guest.
+// call calls a function of the kernel that has at most one parameter and one result. These functions never trap, but
+// KernelGrow, which some of them call, may end the guest.
 func (b *Blocks) call(function api.Function, parameter uint64) uint64 {
 	b.stack[0] = parameter
 	if err := function.CallWithStack(b.ctx, b.stack[:]); err != nil {
@@ -59,7 +60,7 @@ func (b *Blocks) call(function api.Function, parameter uint64) uint64 {
 	return b.stack[0]
 }
 
-// add copies a value into a new block, and answers its offset: 0 for an empty one, or if there is no room.
+// add copies a value into a new block, and returns the block's offset: 0 if the value is empty, or if there is no room.
 func (b *Blocks) add(value []byte) uint64 {
 	at := b.call(b.alloc, uint64(len(value)))
 	if at != 0 {
@@ -68,7 +69,8 @@ func (b *Blocks) add(value []byte) uint64 {
 	return at
 }
 
-// view returns the bytes of a block, none if none begins there. They are the kernel's memory, valid until it grows.
+// view returns the bytes of the block at an offset, none if no block begins there. The bytes are the kernel's memory,
+// valid until it grows.
 func (b *Blocks) view(at uint64) []byte {
 	p, _ := b.memory.Read(uint32(at), uint32(b.call(b.length, at)))
 	return p
@@ -77,18 +79,18 @@ func (b *Blocks) view(at uint64) []byte {
 // extism is what Extism's functions keep during one call.
 type extism struct {
 	blocks   *Blocks
-	function string // that is called
-	number   int    // of it, for Counters
-	answer   errno  // that it is counted with
+	function string // the function that is called
+	number   int    // the function's number in Counters
+	answer   errno  // the answer for Counters
 	output   struct{ at, length uint64 }
-	vars     map[string][]byte // of the task, if no bucket keeps them
+	vars     map[string][]byte // the task's variables, if no bucket keeps them
 	held     int               // bytes of vars
 	status   int               // of the last response
-	headers  map[string]string // of it; nil before the first one
+	headers  map[string]string // of the last response; nil before the first one
 }
 
-// Variables of a task take at most maxVars bytes, with their names and varOverhead for each. Extism's own hosts have the same
-// bound, without the overhead.
+// Variables of a task take at most maxVars bytes, including their names, and varOverhead for each variable. Extism's
+// own hosts have the same bound, without the overhead.
 const (
 	maxVars     = 1 << 20
 	varOverhead = 64 // of an entry of the map
@@ -100,8 +102,8 @@ const (
 	exitRetry  = 75
 )
 
-// SetBlocks gives the call a kernel's memory, and puts the input there, unless it does not fit. An error is why the guest was
-// ended, or the host's.
+// SetBlocks gives the call a kernel's memory, and copies the input there. fits is false if there is no room for the
+// input. An error says why the guest was ended, or is the host's.
 func (s *System) SetBlocks(b *Blocks) (fits bool, err error) {
 	defer func() {
 		if p := recover(); p != nil { // call panics, and no guest runs yet whose call would recover it
@@ -120,13 +122,13 @@ func (s *System) SetBlocks(b *Blocks) (fits bool, err error) {
 	return true, nil
 }
 
-// WriteOutput appends what output_set named to the result. False means over the limit.
+// WriteOutput appends the bytes that output_set named to the result. It returns false if they are over the limit.
 func (s *System) WriteOutput() bool {
 	p, ok := s.extism.blocks.memory.Read(uint32(s.extism.output.at), uint32(s.extism.output.length))
 	return !ok || s.Host.Output(p)
 }
 
-// ExtismFunctions lists the functions that the kernel imports. All offsets are in its memory.
+// ExtismFunctions lists the functions that the kernel imports. All offsets are in the kernel's memory.
 func ExtismFunctions() []Function {
 	names := []api.ValueType{i64}
 	functions := []Function{
@@ -156,7 +158,8 @@ func ExtismFunctions() []Function {
 	return functions
 }
 
-// takeBlock copies the bytes of a block and frees it, as most functions do with their arguments. A larger one ends the guest.
+// takeBlock copies the bytes of a block and frees the block, as most functions do with their arguments. A block of more
+// than most bytes ends the guest.
 func (s *System) takeBlock(what string, at uint64, most int) []byte {
 	p := s.extism.blocks.view(at)
 	if len(p) > most {
@@ -173,7 +176,7 @@ func (s *System) release(at uint64, part []byte) []byte {
 	return part
 }
 
-// put answers a new block with the value. A value that does not fit ends the guest.
+// put copies a value into a new block, and returns the block's offset. A value that does not fit ends the guest.
 func (s *System) put(value []byte) uint64 {
 	s.spend(len(value))
 	at := s.extism.blocks.add(value)
@@ -183,7 +186,7 @@ func (s *System) put(value []byte) uint64 {
 	return at
 }
 
-// putFound answers a value that was looked up, 0 if it was not found.
+// putFound is put for a value that was looked up. It returns 0 if the value was not found.
 func (s *System) putFound(value []byte, found bool) uint64 {
 	if !found {
 		s.extism.answer = errnoNotFound
@@ -192,8 +195,8 @@ func (s *System) putFound(value []byte, found bool) uint64 {
 	return s.put(value)
 }
 
-// abort ends the task with the reason: Extism's functions cannot answer an error. Without its store the task is tried again. An
-// error that no guest can cause is the host's.
+// abort ends the guest and reports the error: Extism's functions cannot answer errors. If a service other than HTTP is
+// unavailable, the task is tried again. An error that no guest can cause is the host's.
 func (s *System) abort(err error) {
 	answer := s.refuse(s.extism.function, err)
 	s.Counters.count(s.extism.number, answer, s.moved)
@@ -204,14 +207,14 @@ func (s *System) abort(err error) {
 	s.Host.Exit(exitFailed)
 }
 
-// needTask ends the guest outside of a task: a value that it got would be in the snapshot.
+// needTask ends the guest if there is no task: a value that the guest gets then would be in the snapshot.
 func (s *System) needTask() {
 	if !s.allows(s.extism.function, effect) {
 		s.abort(fmt.Errorf("%w: not before a task", service.ErrInvalid))
 	}
 }
 
-// extismOutput is output_set(offset, length). As in Extism, what is not in memory is ignored.
+// extismOutput is output_set(offset, length). As in Extism, a range outside memory is ignored.
 func (s *System) extismOutput(_ api.Memory, a []uint64) {
 	size := uint64(s.extism.blocks.memory.Size())
 	if a[0] <= size && a[1] <= size-a[0] {
@@ -220,7 +223,7 @@ func (s *System) extismOutput(_ api.Memory, a []uint64) {
 	}
 }
 
-// extismError is error_set(block). Then the task has failed, whatever the guest returns.
+// extismError is error_set(block). After this call the task has failed, whatever the guest returns.
 func (s *System) extismError(_ api.Memory, a []uint64) {
 	p := redact.Prefix(s.extism.blocks.view(a[0]), maxError)
 	s.spend(len(p))
@@ -252,7 +255,7 @@ func (s *System) varGet(_ api.Memory, a []uint64) {
 	a[0] = s.putFound(value, found)
 }
 
-// varSet is var_set(name, value); a value of 0 deletes.
+// varSet is var_set(name, value). The offset 0 as the value deletes the variable.
 func (s *System) varSet(_ api.Memory, a []uint64) {
 	s.needTask()
 	name, remove := string(s.takeBlock("the name", a[0], maxName)), a[1] == 0
@@ -340,7 +343,7 @@ func (s *System) extismHTTP(_ api.Memory, a []uint64) {
 	a[0] = s.put(response.Body)
 }
 
-// extismHeaders is http_headers(): those of the last response as JSON, 0 before the first.
+// extismHeaders is http_headers(), which answers the headers of the last response as JSON, 0 before the first response.
 func (s *System) extismHeaders(_ api.Memory, a []uint64) {
 	if a[0] = 0; s.extism.headers != nil {
 		text, _ := json.Marshal(s.extism.headers) // strings cannot fail
@@ -349,7 +352,8 @@ func (s *System) extismHeaders(_ api.Memory, a []uint64) {
 	}
 }
 
-// KernelGrow is the function by which a kernel's memory grows, so that a guest pays for it as for a host function.
+// KernelGrow returns the function by which a kernel grows its memory. It is a host function, so that the guest pays for
+// the call.
 func KernelGrow() Function {
 	return Function{"grow", []api.ValueType{i32}, []api.ValueType{i32}, func(_ *System, mem api.Memory, a []uint64) {
 		before, ok := mem.Grow(uint32(a[0]))

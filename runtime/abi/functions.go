@@ -13,7 +13,8 @@ type Function struct {
 	Call            func(s *System, mem api.Memory, stack []uint64)
 }
 
-// What Emscripten calls in a standalone module when its memory has grown, with the memory's index. It needs nothing from a host.
+// The function that a standalone module of Emscripten calls when its memory has grown, with the memory's index. The
+// host need not do anything.
 const (
 	EmscriptenModule = "env"
 	EmscriptenGrowth = "emscripten_notify_memory_growth"
@@ -25,15 +26,15 @@ const (
 	f64 = api.ValueTypeF64
 )
 
-// need is what a function needs.
+// need says what must be there for a function to work.
 type need int
 
 const (
 	nothing     need = iota
-	call             // of the handler, with or without a task
-	description      // of the task
+	call             // a call of the handler, with or without a task
+	description      // a task, to describe it
 	effect           // a task: it acts outside the guest, or its answer must not be in a snapshot
-	slot             // filled by another function
+	slot             // a slot that another function has filled
 )
 
 // Functions lists the functions of quern_v1.
@@ -81,7 +82,7 @@ func Functions() []Function {
 	return functions
 }
 
-// answering makes a function whose only result is an errno, and which the stage may forbid.
+// answering makes a function whose only result is an errno: ESTATE if the stage lacks what the function needs.
 func answering(name string, needs need, f func(*System, api.Memory, []uint64) errno, params ...api.ValueType) Function {
 	return Function{
 		Name:    name,
@@ -97,7 +98,7 @@ func answering(name string, needs need, f func(*System, api.Memory, []uint64) er
 	}
 }
 
-// allows reports whether a function works in the guest's stage, and notes what Warming refuses.
+// allows reports whether a function works in the guest's stage. It records the first function that Warming refuses.
 func (s *System) allows(name string, needs need) bool {
 	switch {
 	case s.Stage == Running || needs == nothing || needs == slot && s.filled:

@@ -14,7 +14,7 @@ import (
 // maxHead bounds the head of a request, in bytes.
 const maxHead = 128 << 10
 
-// values are the values of a header. A guest may write a single one as a string.
+// values are the values of a header. A guest may write a single value as a string.
 type values []string
 
 func (v *values) UnmarshalJSON(data []byte) error {
@@ -51,7 +51,7 @@ func parseRequest(head []byte) (service.Request, error) {
 	return request, nil
 }
 
-// formatResponse writes an answer. Names of headers become lower case.
+// formatResponse encodes a response for the guest. Names of headers become lower case.
 func formatResponse(r service.Response) []byte {
 	head := struct {
 		Status  int                 `json:"status"`

@@ -6,8 +6,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// view returns n bytes of the guest's memory, or false if any lies outside. Callers drop it when they return: the
-// memory may move when it grows. A pointer to no bytes may be anything.
+// view returns n bytes of the guest's memory, or false if any byte lies outside. Callers drop the bytes when they
+// return: the memory may move when it grows. If n is 0, the pointer may be anything.
 func view(mem api.Memory, pointer, n uint64) ([]byte, bool) {
 	if n = uint64(uint32(n)); n == 0 {
 		return nil, true

@@ -8,13 +8,13 @@ import (
 	"github.com/quern-project/quern/runtime/redact"
 )
 
-// reader reads the parameters of a call in order. The first error is kept as the answer; what is read after it is
+// reader reads the parameters of a call in order. The first error becomes the call's answer; after it, all reads are
 // empty.
 type reader struct {
 	system *System
 	mem    api.Memory
 	rest   []uint64
-	wrong  errno // errnoSuccess so far
+	wrong  errno // the first error; errnoSuccess until then
 }
 
 func (s *System) reader(mem api.Memory, a []uint64) *reader {
@@ -28,7 +28,7 @@ func (a *reader) number() uint64 {
 	return n
 }
 
-// bytes copies the range given by the next two parameters, a pointer and a length. A longer one than most is ETOOBIG.
+// bytes copies the range given by the next two parameters, a pointer and a length. A range longer than most is ETOOBIG.
 func (a *reader) bytes(most int) []byte {
 	pointer, n := a.number(), a.number()
 	if a.wrong != errnoSuccess {
@@ -47,7 +47,7 @@ func (a *reader) bytes(most int) []byte {
 	return append(make([]byte, 0, len(p)), p...)
 }
 
-// beginning copies the range given by the next two parameters, at most so many bytes of it.
+// beginning copies the range given by the next two parameters. It cuts a range that is longer than most.
 func (a *reader) beginning(most int) []byte {
 	pointer, n := a.number(), a.number()
 	if a.wrong != errnoSuccess {

@@ -22,7 +22,8 @@ const (
 	maxBody       = service.MaxBody
 )
 
-// ask calls a service, unless an argument is wrong, and answers for its error. A missing service was not granted.
+// ask calls a service, unless an argument is wrong, and returns the answer for the service's error. A service that is
+// not granted answers EDENIED.
 func ask[T any](a *reader, function string, granted bool, call func(ctx context.Context) (T, error)) (result T, answer errno) {
 	if a.wrong != errnoSuccess {
 		return result, a.wrong
@@ -47,8 +48,8 @@ func fetch(a *reader, function string, granted bool, call func(ctx context.Conte
 	return a.system.fillBytes(value)
 }
 
-// refuse answers for an error, and keeps it as the reason if the plugin's owner can act on it. An error that no guest
-// can cause is the host's failure.
+// refuse returns the answer for an error. It keeps the error as the reason if the plugin's owner can act on it. An
+// error that no guest can cause is the host's failure.
 func (s *System) refuse(function string, err error) errno {
 	answer, known := meaning(err)
 	switch {
@@ -60,7 +61,7 @@ func (s *System) refuse(function string, err error) errno {
 	return answer
 }
 
-// invalid answers for an invalid argument.
+// invalid records why an argument is invalid, and returns EINVAL.
 func (s *System) invalid(format string, a ...any) errno {
 	s.reason = fmt.Errorf("%w: "+format, append([]any{service.ErrInvalid}, a...)...)
 	return errnoInval
@@ -85,7 +86,7 @@ func (s *System) checkpointSave(mem api.Memory, a []uint64) errno {
 	return answer
 }
 
-// checkpointLoad is checkpoint_load(), which fills the slot. An empty checkpoint counts as one.
+// checkpointLoad is checkpoint_load(), which fills the slot. An empty checkpoint is found, too.
 func (s *System) checkpointLoad(api.Memory, []uint64) errno {
 	if s.Checkpoint == nil {
 		return errnoNotFound
@@ -93,7 +94,7 @@ func (s *System) checkpointLoad(api.Memory, []uint64) errno {
 	return s.fillBytes(s.Checkpoint)
 }
 
-// dependencies fills the slot with what the task waited for: each as a line "ID END".
+// dependencies fills the slot with the tasks that this task waited for, each as a line "ID END".
 func (s *System) dependencies(in *reader) errno {
 	return fetch(in, "task_text", s.Services.Dependencies != nil, func(ctx context.Context) (text []byte, err error) {
 		list, err := s.Services.Dependencies.List(ctx)
@@ -150,7 +151,7 @@ func (s *System) kvGet(mem api.Memory, a []uint64) errno {
 	})
 }
 
-// lifetime reads a parameter in milliseconds: how long a value lasts, 0 until it is deleted.
+// lifetime reads a parameter in milliseconds: how long a value lasts. 0 means until it is deleted.
 func (a *reader) lifetime() time.Duration {
 	ms := int64(a.number())
 	if ms < 0 && a.wrong == errnoSuccess {
@@ -186,7 +187,7 @@ func (s *System) kvDelete(mem api.Memory, a []uint64) errno {
 }
 
 // kvIncrement is kv_increment(bucket, length, key, length, delta, result number). It checks the result's address before
-// it changes anything.
+// it changes the value.
 func (s *System) kvIncrement(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key, delta, to := in.name(), in.name(), int64(in.number()), in.number()
@@ -202,7 +203,7 @@ func (s *System) kvIncrement(mem api.Memory, a []uint64) errno {
 	return put64(mem, to, sum)
 }
 
-// absent is the length of an old value that must not exist.
+// absent, as the length of the old value, says that the guest expects no value.
 const absent = math.MaxUint32
 
 // kvSwap is kv_swap(bucket, length, key, length, old, length, value, length, ttl). After ECONFLICT the slot holds the
@@ -244,8 +245,8 @@ func (s *System) kvList(mem api.Memory, a []uint64) errno {
 	})
 }
 
-// http is http(head, length, body, length), which fills the slot: the length of the answer's head in 4 bytes, the head,
-// and the body.
+// http is http(head, length, body, length), which fills the slot: the length of the response's head in 4 bytes, the
+// head, and the body.
 func (s *System) http(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	head, body := in.bytes(maxHead), in.bytes(maxBody)

@@ -7,22 +7,21 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// Host is the call for which the functions run. Each method may end the guest by a panic with a value of the host's,
-// which passes through this package.
+// Host is the host's side of one call. Each method may end the guest by a panic, which passes through this package.
 type Host interface {
 	// Spend charges the guest for bytes before they are moved, at most 1 MiB at once.
 	Spend(bytes int)
-	// Output appends to the guest's result. The bytes are the guest's memory, valid during the call only. False means
-	// over the limit: nothing was appended.
+	// Output appends to the guest's result. The bytes are the guest's memory, valid during the call only. It returns
+	// false if the result would be over the limit, and appends nothing then.
 	Output(p []byte) bool
-	// Reserve takes bytes from the limit of the result for another use; a negative number returns them. False means
-	// that too few are left.
+	// Reserve takes bytes from the limit of the result for another use; a negative number returns them. It returns
+	// false if too few are left.
 	Reserve(bytes int) bool
 	// FuelLeft returns the fuel left; math.MaxInt64 without a limit.
 	FuelLeft() int64
 	// Wait sleeps.
 	Wait(d time.Duration)
-	// Do runs f, which may take long, while other guests go on. The context is that of the call.
+	// Do runs f, which may take long, while other guests go on. f gets the context of the call.
 	Do(f func(ctx context.Context))
 	// Fail ends the guest because of an error of the host.
 	Fail(err error)
@@ -32,18 +31,18 @@ type Host interface {
 
 // Reporter passes on the guest's texts, which are untrusted.
 type Reporter interface {
-	// Log logs a line. It cuts the text, not the fields behind it.
+	// Log logs a line. It may cut the text, but not the fields after the text.
 	Log(text, fields string)
-	// Progress reports the guest's progress, from 0 to 1, and its message. It cuts the message.
+	// Progress reports the guest's progress, from 0 to 1, and its message. It may cut the message.
 	Progress(fraction float64, message string)
 	// Reveal announces a secret before the guest gets it.
 	Reveal(name string, value []byte)
-	// Refused reports why a function answered EINVAL, EDENIED, ELIMIT or EAGAIN, for the plugin's owner, and returns
-	// the report.
+	// Refused reports to the plugin's owner why a function answered EINVAL, EDENIED, ELIMIT or EAGAIN, and returns the
+	// report.
 	Refused(function string, err error) (report string)
 }
 
-// Stage is what a guest is called for.
+// Stage says for what a guest is called.
 type Stage int
 
 // The stages. The package comment says what works in each.
@@ -56,21 +55,21 @@ const (
 // Task describes the task.
 type Task struct {
 	ID, Queue, Tenant, Plugin string
-	// PreviousError is the error of the attempt before. A host that died does not count as an attempt.
+	// PreviousError is the error of the previous attempt. An attempt whose host died does not count.
 	PreviousError string
 	// Parent is the ID of the task that enqueued this one, Key this task's key. Both may be empty.
 	Parent, Key string
 	// Traceparent is the task's trace in the form of the W3C header; "" if it has none.
 	Traceparent string
-	// Headers are the task's, by names in lower case, traceparent among them.
+	// Headers are the task's headers, by name in lower case, traceparent among them.
 	Headers map[string]string
 	// Attempt counts from 1. MaxAttempts is 0 without a limit.
 	Attempt, MaxAttempts int
-	// Deadline is when the task is ended; zero if it has none.
+	// Deadline is when the host ends the task; zero if there is no deadline.
 	Deadline time.Time
 }
 
-// Config is what a guest finds. All of it is read only and not copied.
+// Config holds what a guest can use. All of it is read only and not copied.
 type Config struct {
 	Host     Host     // required
 	Reporter Reporter // required
@@ -92,7 +91,7 @@ type Config struct {
 
 // System is the state of quern_v1 during one call. It belongs to the goroutine of that call.
 type System struct {
-	Config // its Checkpoint is the last one
+	Config // Checkpoint becomes the last one that the guest saved
 
 	moved  int   // bytes, by the current function
 	reason error // why the current function is refused; nil if there is nothing to report
@@ -106,7 +105,7 @@ type System struct {
 	extism     extism
 }
 
-// Init makes s the system of another call, and keeps nothing of the one before.
+// Init prepares s for another call. Nothing of the call before is left.
 func (s *System) Init(c Config) { *s = System{Config: c} }
 
 // RetryAfter returns the delay that the guest asked for before its next attempt, at most a year; 0 if it did not ask.

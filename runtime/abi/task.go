@@ -45,7 +45,7 @@ func (s *System) outputWrite(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// maxError is how much of an error's text is taken, in bytes: see maxWords. The host shows 4 KiB.
+// maxError bounds the text of error_set, in bytes; the host shows 4 KiB of it. See maxWords.
 const maxError = 4<<10 + redact.MaxReach
 
 // errorSet is error_set(ptr, len). The last call counts.

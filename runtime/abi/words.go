@@ -15,15 +15,16 @@ import (
 const (
 	// maxFields bounds the fields of a line of the log, in bytes.
 	maxFields = 3 << 10
-	// maxWords is how much of a text is taken, in bytes: as much as the host shows at most, and then a secret. The host
-	// cuts it, when it has replaced the secrets: what this cuts off is not shown.
+	// maxWords is how many bytes of a text the host gets: the most that it shows, and room for a secret after that. The
+	// host replaces secrets before it cuts the text, so the bytes that are missing here would not be shown.
 	maxWords = 64<<10 + redact.MaxReach
 )
 
 // levels are the prefixes of log lines by level; info has none.
 var levels = []string{"trace: ", "debug: ", "", "warning: ", "error: "}
 
-// CutLevel cuts its level off a line of the log as log writes it, and as SDKs write it to the stderr of a command.
+// CutLevel splits a line of the log into its level and its text. The function log writes levels this way, and so do
+// SDKs on the stderr of a command.
 func CutLevel(line string) (level int, text string) {
 	for level, prefix := range levels {
 		if text, ok := strings.CutPrefix(line, prefix); ok && prefix != "" {

@@ -21,11 +21,11 @@ type backend struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 	kernel  atomic.Pointer[wazero.CompiledModule] // nil before an Extism plugin is loaded
-	loading [64]sync.Mutex                        // each guards the loads of some modules: see load
+	loading [64]sync.Mutex                        // each guards the loads of some modules, by their keys: see load
 }
 
-// newBackend configures every wazero runtime alike, so that their code is interchangeable. wazero does not stop guests;
-// fuel does.
+// newBackend makes a wazero runtime. All runtimes have the same configuration, so that their code is interchangeable.
+// wazero does not stop guests; fuel does.
 func newBackend(ctx context.Context, cache wazero.CompilationCache) *backend {
 	config := wazero.NewRuntimeConfigCompiler(). // never the interpreter, not even without executable memory: see canary
 							WithCompilationCache(cache).
@@ -37,8 +37,9 @@ func (b *backend) close(ctx context.Context) error {
 	return errors.Join(b.runtime.Close(ctx), b.cache.Close(ctx))
 }
 
-// load loads a module's code from the cache. One caller at a time loads a module, since wazero hands out the code of
-// another caller before it has made the entry points. Without an entry in the cache, the error is errNotCompiled.
+// load loads a module's code from the cache. One caller at a time loads a module, since wazero hands out code that
+// another caller is loading before the code has its entry points. Without an entry in the cache, the error is
+// errNotCompiled.
 func (b *backend) load(ctx context.Context, key string, binary []byte) (wazero.CompiledModule, error) {
 	lock := &b.loading[crc32.ChecksumIEEE([]byte(key))%uint32(len(b.loading))]
 	lock.Lock()
@@ -73,8 +74,8 @@ func (e *panicError) Unwrap() error {
 // errNotCompiled ends a load if the cache has no code.
 var errNotCompiled = errors.New("compiled code is not in the cache")
 
-// withoutCompiler is a context in which wazero only loads from its cache: before it compiles the first function, wazero
-// asks the context for the number of its workers, which ends the load.
+// withoutCompiler is a context in which wazero only loads from its cache. Before wazero compiles the first function, it
+// asks the context for the number of its workers: then Value panics with errNotCompiled, which ends the load.
 type withoutCompiler struct{ context.Context } //nolint:containedctx // it is a context
 
 // Value implements context.Context.
@@ -85,14 +86,14 @@ func (c withoutCompiler) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// workersKey is the context key of that number, which wazero does not export.
+// workersKey returns the context key of the number of workers, which wazero does not export.
 var workersKey = sync.OnceValue(func() any {
 	catcher := keyCatcher{Context: context.Background()}
 	experimental.GetCompilationWorkers(&catcher)
 	return catcher.key
 })
 
-// keyCatcher records the last key whose value was catcher for.
+// keyCatcher is a context that records the last key whose value was asked for.
 type keyCatcher struct {
 	context.Context //nolint:containedctx // it is a context
 	key             any

@@ -14,14 +14,15 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// Cache has the machine code of modules: in a directory, in a temporary one if that fails, and in memory.
+// Cache keeps the machine code of modules in memory and in a directory. If the directory fails, it uses a temporary
+// one.
 type Cache struct {
 	compiler *compiler
 	main     *directory
 
 	mu     sync.Mutex
 	spare  *directory       // nil until main fails
-	codes  map[string]*Code // of all modules, by key
+	codes  map[string]*Code // the code of all modules, by key
 	pruned time.Time
 	closed bool
 }
@@ -60,8 +61,8 @@ func (c *Cache) open(ctx context.Context, dir string) (*directory, error) {
 	return d, nil
 }
 
-// Code returns the code of a rewritten module, which is not loaded unless another module shares it. An Extism plugin
-// needs a kernel beside it. The caller closes the code.
+// Code returns the code of a rewritten module. The code is not loaded yet, unless another module shares it. extism: the
+// module needs a kernel beside it. The caller closes the code.
 func (c *Cache) Code(module *wasm.Rewritten, extism bool) *Code {
 	key := keyOf(module.Binary)
 	if code := c.share(key, nil); code != nil {
@@ -78,7 +79,8 @@ func (c *Cache) Code(module *wasm.Rewritten, extism bool) *Code {
 	return code
 }
 
-// share returns the code with the key for one more module; if there is none yet: created, which may be nil.
+// share returns the code with the key, and counts one more module for it. If there is no such code, it adds created; if
+// that is nil, it returns nil.
 func (c *Cache) share(key string, created *Code) *Code {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,13 +96,13 @@ func (c *Cache) share(key string, created *Code) *Code {
 	return code
 }
 
-// LoadTurn waits until it is the owner's turn at loading. The caller calls leave when it has loaded so many bytes.
+// LoadTurn waits until it is the owner's turn to load that many bytes. The caller calls leave after it has loaded them.
 func (c *Cache) LoadTurn(ctx context.Context, owner string, bytes int64) (leave func(), err error) {
 	return c.compiler.loads.Acquire(ctx, owner, bytes)
 }
 
-// load loads a program when it is the owner's turn, and returns its directory too. It returns nothing if the program is
-// loaded by then.
+// load loads a program when it is the owner's turn, and also returns the directory of its entry. If loaded reports true
+// by then, load returns nil.
 func (c *Cache) load(ctx context.Context, owner string, p *program, loaded func() bool) (wazero.CompiledModule, *directory, error) {
 	started := time.Now()
 	dir := c.main
@@ -138,8 +140,8 @@ func (c *Cache) openSpare(ctx context.Context) (*directory, error) {
 	return c.spare, err
 }
 
-// Prune removes entries that were not used for long, except those of modules. It does so twice an hour, however often
-// it is called.
+// Prune removes entries that were not used for long, except the entries of open modules. It does so at most twice an
+// hour.
 func (c *Cache) Prune(ctx context.Context, now time.Time) {
 	c.mu.Lock()
 	if now.Sub(c.pruned) < pruneInterval {

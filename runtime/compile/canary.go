@@ -16,7 +16,7 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// canaryModule is built from canary.wat, whose first lines have the command.
+// canaryModule is built from canary.wat, which begins with the command that builds it.
 //
 //go:embed canary.wasm
 var canaryModule []byte

@@ -51,11 +51,11 @@ func Child(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer
 		return fmt.Errorf("read module: %w", err)
 	}
 	v := verdictOf(compileIn(ctx, ".", binary))
-	v.Text = redact.Prefix(v.Text, maxChildText/8) // its quotation is longer
+	v.Text = redact.Prefix(v.Text, maxChildText/8) // as quoted JSON it is longer
 	return out.Encode(v)
 }
 
-// compileIn compiles a module, and lets wazero write the entry below the stage.
+// compileIn compiles a module, and lets wazero write the entry into the directory stage.
 func compileIn(ctx context.Context, stage string, binary []byte) (err error) {
 	cache, err := wazero.NewCompilationCacheWithDir(stage)
 	if err != nil {
@@ -78,7 +78,7 @@ const maxChildText = 64 << 10
 
 // The ends of a compilation.
 const (
-	endReady   = "ready" // not yet
+	endReady   = "ready" // no end yet: the child has limited itself
 	endDone    = "done"
 	endInvalid = "invalid" // Text: the compiler's error
 	endCrash   = "crash"   // Text: its stderr, or the panic
@@ -88,7 +88,8 @@ const (
 	endFailed  = "failed" // Text: the system's error
 )
 
-// lastVerdict reads a child's stdout. End is empty if there is no verdict in it.
+// lastVerdict returns the last verdict in a child's stdout, with an empty End if there is none. ready reports whether
+// the child was ready.
 func lastVerdict(stdout []byte) (last verdict, ready bool) {
 	for decoder := json.NewDecoder(bytes.NewReader(stdout)); ; {
 		var v verdict
@@ -103,7 +104,7 @@ func lastVerdict(stdout []byte) (last verdict, ready bool) {
 	}
 }
 
-// verdictOf is the verdict on an error of wazero's compiler.
+// verdictOf returns the verdict on an error of wazero's compiler.
 func verdictOf(err error) verdict {
 	var crash *panicError
 	var path *fs.PathError
@@ -139,7 +140,7 @@ func limitChild(memory, seconds int64) error {
 	}
 	if syscall.Getpgrp() == syscall.Getpid() {
 		const nice = 10
-		// Linux takes a process for one thread, and a group for all threads in it.
+		// Linux would change only one thread of a process, but changes all threads of a group.
 		return syscall.Setpriority(syscall.PRIO_PGRP, 0, nice)
 	}
 	return nil

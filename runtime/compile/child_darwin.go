@@ -5,7 +5,7 @@ import "syscall"
 // childAttributes make a child the leader of a group.
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// addressSpace sets no limit: macOS does not enforce one. Go's collector has its own.
+// addressSpace sets no limit: macOS does not enforce one. The memory limit of Go's collector applies all the same.
 func addressSpace(int64) (uint64, error) { return 0, nil }
 
 // closeInherited does nothing: macOS has no list of open files.

@@ -15,8 +15,9 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// addressSpace is the limit of a child's address space: the present size, and more bytes. Go reserves more at its start
-// than most modules need. If the machine runs out of memory, the kernel kills this process instead of its host.
+// addressSpace returns the limit of a child's address space: the present size and more bytes. The present size counts,
+// since Go reserves more at its start than most modules need. addressSpace also makes the kernel kill this process
+// instead of its host if the machine runs out of memory.
 func addressSpace(more int64) (uint64, error) {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) // some containers hide it
 	statm, err := os.ReadFile("/proc/self/statm")

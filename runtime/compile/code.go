@@ -12,27 +12,29 @@ import (
 	"github.com/quern-project/quern/runtime/snapshot"
 )
 
-// Code is the machine code of a module, several times the size of its file. It may be unloaded while nobody holds it.
-// Modules that differ only in the files that they carry, such as those of one interpreter, share it.
+// Code is the machine code of a module, several times the size of the module's file. It may be unloaded while nobody
+// holds it. Modules that differ only in the files that they carry, such as plugins for one interpreter, share their
+// Code.
 type Code struct {
-	// Base is the snapshot of a guest's memory with which others share pages. Nil for none; it may be closed.
+	// Base is a snapshot of a guest's memory whose pages later snapshots share. Nil for none. The snapshot may be
+	// closed already.
 	Base atomic.Pointer[snapshot.Image]
 
 	program
 	cache    *Cache
-	modules  int   // that share it; guarded by cache.mu
+	modules  int   // how many share the code; guarded by cache.mu
 	metadata int64 // bytes beside the machine code while it is loaded
 
 	mu       sync.Mutex
 	holders  int                   // instances, and calls that are about to make one
 	compiled wazero.CompiledModule // nil while it is not loaded
-	backend  *backend              // that loaded it
-	bytes    int64                 // of memory while it is loaded
+	backend  *backend              // the backend that loaded the code
+	bytes    int64                 // the memory that the code takes while it is loaded
 }
 
-// Hold holds the code. If necessary it is loaded from the cache, and compiled, when it is the owner's turn. digest
-// names the owner's module in the log. Owners that share the code do not wait for each other's turns: each loads it,
-// unless it is loaded when its turn has come.
+// Hold holds the code. If the code is not loaded, Hold loads it from the cache when it is the owner's turn, and
+// compiles it first if necessary. digest names the owner's module in the log. Owners that share the code do not wait
+// for each other's turns: each owner loads the code, unless it is loaded when the owner's turn comes.
 func (c *Code) Hold(ctx context.Context, owner, digest string) error {
 	for !c.TryHold() {
 		program := c.program
@@ -61,7 +63,7 @@ func (c *Code) Hold(ctx context.Context, owner, digest string) error {
 	return nil
 }
 
-// TryHold holds the code if it is loaded, and reports whether it is.
+// TryHold holds the code if it is loaded, and reports whether it did.
 func (c *Code) TryHold() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +81,7 @@ func (c *Code) Release() {
 	c.holders--
 }
 
-// Name is the module's name for wazero. The caller holds the code.
+// Name returns wazero's name for the module. The caller holds the code.
 func (c *Code) Name() string { return c.compiled.Name() }
 
 // Instantiate makes an instance of the module. The caller holds the code, for as long as the instance lives.
@@ -93,7 +95,7 @@ func (c *Code) InstantiateKernel(ctx context.Context, config wazero.ModuleConfig
 }
 
 // Unload frees the code unless somebody holds it, and returns how many bytes it freed. Go's garbage collector unmaps
-// it.
+// the code.
 func (c *Code) Unload(ctx context.Context) (freed int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +108,7 @@ func (c *Code) Unload(ctx context.Context) (freed int64, err error) {
 	return freed, err
 }
 
-// Bytes is the memory that the code takes now: 0 if it is not loaded.
+// Bytes returns the memory that the code takes now: 0 if it is not loaded.
 func (c *Code) Bytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,7 +30,7 @@ import (
 //	CPython 3.12              5.9 MiB    10.5 s    176 MiB
 //	a MiB in one function     1.0 MiB   3 to 13 s   0.7 to 3.9 GiB
 //
-// So the base is for one large function, and the rest for many, also on slower machines.
+// So the base is enough for one large function, and the rest for many functions, also on slower machines.
 const (
 	baseTime     = 4 * time.Second // of processor time
 	timePerMiB   = 6 * time.Second
@@ -44,7 +44,7 @@ const (
 	DefaultMemory int64 = 1280 << 20
 )
 
-// smallCode is the most code that a small module has, in bytes.
+// smallCode is the largest code of a small module, in bytes.
 const smallCode = 1 << 20
 
 // maxLoading bounds the bytes of modules that are loaded from the cache at once.
@@ -64,11 +64,11 @@ const (
 //	 │── the module, on stdin ──────────▶ compiles; wazero writes the entry into the stage
 //	 │◀──────── done, invalid, crash ... │
 //
-// If a child ends without a verdict, the module is refused for how the child died.
+// If a child ends without a verdict, the refusal says how the child died.
 type compiler struct {
 	cfg   Config
-	turns *turns.Turns // at compiling; weighs memory
-	loads *turns.Turns // at loading from the cache; weighs the size of modules
+	turns *turns.Turns // turns at compiling, by memory
+	loads *turns.Turns // turns at loading from the cache, by the size of modules
 
 	mu      sync.Mutex
 	closed  bool
@@ -76,16 +76,17 @@ type compiler struct {
 	claims  map[string]chan struct{} // by key; closed when the compilation has ended
 }
 
-// refusal is remembered, so that a folder full of copies takes no longer than one of them.
+// refusal is why a module was refused. It is remembered, so that a folder full of copies takes no longer than one copy.
 type refusal struct {
 	err   *Error
 	until time.Time
 }
 
-// rememberFor is how long a refused module is not compiled again. It has an end, since the machine may have been slow.
+// rememberFor is how long a refused module is not compiled again. After that it is tried again, since the machine may
+// have been slow.
 const rememberFor = 10 * time.Minute
 
-// newCompiler makes a compiler for cfg.Children modules at once, two at least, and a small one beside them.
+// newCompiler makes a compiler for cfg.Children modules at once, at least two, and one small module beside them.
 func newCompiler(cfg Config) *compiler {
 	if cfg.Time <= 0 {
 		cfg.Time = slowdown * DefaultTime
@@ -101,7 +102,7 @@ func newCompiler(cfg Config) *compiler {
 	}
 }
 
-// remembered is the recent refusal of a module, nil if there is none.
+// remembered returns the recent refusal of a module, nil if there is none.
 func (c *compiler) remembered(key string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,10 +152,10 @@ func (c *compiler) close() {
 type budget struct {
 	memory    int64         // bytes
 	processor time.Duration // processor time
-	wall      time.Duration // until the child is killed; it has the lowest priority
+	wall      time.Duration // until the child is killed; it may get little of the processor, since its priority is low
 }
 
-// budget is the budget of a module with so many bytes of code.
+// budget returns the budget of a module with that many bytes of code.
 func (c Config) budget(code int) budget {
 	b := budget{
 		memory:    min(c.Memory, baseMemory+memoryPerMiB*int64((code+1<<20-1)>>20)),
@@ -197,7 +198,8 @@ func (c *compiler) compile(ctx context.Context, stage string, p *program, b budg
 
 // inChild starts a child, hands it the module, waits for its end, and returns its verdict.
 func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budget) (verdict, error) {
-	// Linux kills the child when the thread that started it ends. Pdeathsig is meant for a host that dies.
+	// Linux kills the child when the thread that started it ends. That is meant for the end of the host, so keep the
+	// thread.
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	bounded, cancel := context.WithTimeout(ctx, b.wall)
@@ -206,7 +208,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 		strconv.FormatInt(b.memory, 10), strconv.FormatInt(int64(b.processor/time.Second), 10), strconv.FormatInt(p.source.size, 10))...)
 	var stdout, stderr head
 	cmd.Dir = stage
-	cmd.Env = []string{} // nothing of the host's
+	cmd.Env = []string{} // not the host's environment
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.NewSectionReader(p.source, 0, p.source.size), &stdout, &stderr
 	cmd.SysProcAttr = childAttributes()
 	cmd.Cancel = func() error { // with its descendants
@@ -234,7 +236,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	}
 }
 
-// postMortem is the verdict on a module whose child died without one.
+// postMortem returns the verdict on a module whose child died without one.
 func (b budget) postMortem(state *os.ProcessState, expired bool, stderr string) verdict {
 	killed := state.ExitCode() < 0
 	switch {
@@ -249,16 +251,16 @@ func (b budget) postMortem(state *os.ProcessState, expired bool, stderr string) 
 	}
 }
 
-// spent reports whether a child has used up its processor time. For the limit Linux counts ticks, but it reports
-// measured time, which is much less where other processes run between the ticks.
+// spent reports whether a child has used up its processor time. Linux counts ticks against the limit, but reports
+// measured time, which is much less if other processes run between the ticks. So half of the limit is enough.
 func (b budget) spent(state *os.ProcessState) bool { return processorTime(state) >= b.processor/2 }
 
 func processorTime(state *os.ProcessState) time.Duration {
 	return state.UserTime() + state.SystemTime()
 }
 
-// lacksMemory recognizes a Go process that died for want of memory. The last text is a fault of Go's runtime outside
-// all goroutines, because it does not check every allocation.
+// lacksMemory reports whether a Go process died for want of memory. The last text is a fault of Go's runtime outside
+// all goroutines: the runtime does not check every allocation.
 func lacksMemory(stderr string) bool {
 	return slices.ContainsFunc([]string{
 		"out of memory", "cannot allocate", "failed to allocate", "failed to create new OS thread", "pthread_create failed",
@@ -266,7 +268,7 @@ func lacksMemory(stderr string) bool {
 	}, func(words string) bool { return strings.Contains(stderr, words) })
 }
 
-// refusal is the error of a compilation within the budget; nil if it succeeded.
+// refusal returns the error for a verdict; nil if the compilation succeeded.
 func (b budget) refusal(v verdict) error {
 	const smaller = "split its largest functions, or build it with fewer of them inlined (wasm-opt -O); `quern plugin check` tries it out"
 	switch v.End {

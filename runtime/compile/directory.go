@@ -22,11 +22,11 @@ import (
 
 // directory keeps compiled modules on disk, and lets wazero read only entries that it has checked.
 //
-// wazero's own cache names its entries by a hash that nobody else can compute, protects the machine code by a CRC but
-// not the table of its entry points, allocates by unchecked counts, and always fails on a damaged entry. So each module
-// is compiled into a stage, a cache with no other entry, and the entry moves from there into the directory. A sum file,
-// named by the module's key, has the entry's name and SHA-256. If the sum is wrong, the entry is deleted and the module
-// compiled again. The key is the SHA-256 of the rewritten module.
+// wazero's own cache names its entries by a hash that nobody else can compute. It protects the machine code by a CRC
+// but not the table of its entry points, allocates memory by unchecked counts, and always fails on a damaged entry. So
+// each module is compiled into a stage, a cache with no other entry, and the entry moves from there into the directory.
+// A sum file, named by the module's key, has the entry's name and SHA-256. If the sum is wrong, the entry is deleted
+// and the module compiled again. The key is the SHA-256 of the rewritten module.
 //
 //	DIR/wazero-v1.12.0-amd64-linux/ENTRY      machine code, written and read by wazero
 //	DIR/sums/v1.12.0-amd64-linux/KEY          "ENTRY SHA256"; modified at the last use
@@ -45,10 +45,11 @@ const (
 	wazeroDirs = "wazero-*"
 )
 
-// unknownVersion is wazero's version in a build without it, such as a test. Entries of several versions would mix.
+// unknownVersion is the version in a build that does not record wazero's version, such as a test. A cache of that
+// version would mix entries of several versions.
 const unknownVersion = "dev"
 
-// Version is wazero's version. It is found as wazero does, which does not export it.
+// Version returns wazero's version. It looks where wazero itself looks, since wazero does not export its version.
 func Version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range info.Deps {
@@ -107,11 +108,11 @@ func (d *directory) close(ctx context.Context) error {
 	return err
 }
 
-// maxFills is how often a load compiles a module: another process may prune the entry before it is loaded.
+// maxFills bounds how often a load compiles a module: another process may prune the entry before it is loaded.
 const maxFills = 2
 
-// load loads a module from the cache, and the kernel beside it if it needs one. It returns nothing if the module is
-// loaded when its turn has come.
+// load loads a module from the cache, and before it the kernel if the module needs one. If loaded reports true when the
+// turn comes, load returns nil.
 func (d *directory) load(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
 	hasKernel := func() bool { return d.backend.kernel.Load() != nil }
 	if m.extism && !hasKernel() {
@@ -126,8 +127,8 @@ func (d *directory) load(ctx context.Context, owner string, m *program, loaded f
 	return d.loadOne(ctx, owner, m, loaded)
 }
 
-// loadOne compiles a module into the cache if it is not there, and loads it. While it waits for a turn at either, it
-// holds nothing that others wait for.
+// loadOne compiles a module into the cache if it is not there, and loads it. While it waits for a turn at compiling or
+// loading, it holds nothing that other calls wait for.
 func (d *directory) loadOne(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
 	for fills := 0; ; {
 		compiled, err := d.cached(ctx, owner, m, loaded)
@@ -144,7 +145,8 @@ func (d *directory) loadOne(ctx context.Context, owner string, m *program, loade
 	}
 }
 
-// cached loads a module from its entry, unless it is loaded. Without an entry, the error is errNotCompiled.
+// cached loads a module from its entry, or returns nil if loaded reports true. Without an entry, the error is
+// errNotCompiled.
 func (d *directory) cached(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
 	leave, err := d.compiler.loads.Acquire(ctx, owner, m.source.size)
 	if err != nil {
@@ -167,7 +169,7 @@ func (d *directory) cached(ctx context.Context, owner string, m *program, loaded
 	compiled, err := d.backend.load(ctx, m.key, binary)
 	if errors.Is(err, errNotCompiled) {
 		// Another process has pruned the entry, or it was made with other settings.
-		_ = os.Remove(d.sumFile(m.key)) // a sum that stays fails the next round
+		_ = os.Remove(d.sumFile(m.key)) // if the sum file stays, the next round fails
 	}
 	return compiled, err
 }
@@ -196,7 +198,7 @@ func (d *directory) verify(key string) error {
 	return nil
 }
 
-// size is the size of a module's entry in bytes, about as much as the code takes in memory.
+// size returns the size of a module's entry in bytes, about as much as the code takes in memory.
 func (d *directory) size(key string) int64 {
 	name, _, err := readSum(d.sumFile(key))
 	if err != nil {
@@ -222,7 +224,8 @@ func readSum(path string) (name, sum string, err error) {
 	return name, sum, nil
 }
 
-// fill compiles a module into the cache when it is its turn, unless another call compiles it.
+// fill compiles a module into the cache when it is the owner's turn. If another call compiles the module, fill waits
+// for that call and filled is false.
 func (d *directory) fill(ctx context.Context, owner string, m *program) (filled bool, err error) {
 	if err := d.compiler.remembered(m.key); err != nil {
 		return false, err
@@ -316,8 +319,8 @@ func sumOf(path string) (sum string, err error) {
 // ownerOnly is the mode of the cache directory and of the directories in it.
 const ownerOnly = 0o700
 
-// makePrivate makes the cache directory if it does not exist. It refuses one that others own or can access: this
-// process executes the code in it.
+// makePrivate makes the cache directory if it does not exist. It refuses a directory that others own or can access:
+// this process executes the code in it.
 func makePrivate(dir string) error {
 	mkdirErr := os.MkdirAll(dir, ownerOnly)
 	info, err := os.Lstat(dir)

@@ -15,7 +15,7 @@
 //
 // # Failure
 //
-// What the module is to blame for is an *Error, and remembered for 10 minutes. Everything else is the host's error. A
-// damaged entry is compiled again. If the directory fails, modules are compiled into a temporary one; without a working
-// compile child nothing is compiled.
+// A failure that is the module's fault is an *Error, and remembered for 10 minutes. Any other failure is the host's
+// error. A damaged entry is compiled again. If the directory fails, modules are compiled into a temporary directory.
+// Without a working compile child nothing is compiled.
 package compile

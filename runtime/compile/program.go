@@ -35,9 +35,9 @@ var kernel = sync.OnceValue(func() *program {
 // stagePrefix begins the names of temporary files and directories in the cache.
 const stagePrefix = "stage-"
 
-// source is the rewritten module in an unlinked file, which takes no memory while the module waits or is idle, survives
-// changes to the plugin's file and the cache, and ends with the process. If no such file can be made, the module stays
-// in memory.
+// source holds the rewritten module in an unlinked file. The file takes no memory while the module waits or is idle,
+// survives changes to the plugin's file and the cache, and ends with the process. If no such file can be made, the
+// module stays in memory.
 type source struct {
 	io.ReaderAt
 	size int64
@@ -76,17 +76,17 @@ func (s source) close() error {
 const (
 	perLocal   = 8
 	perElement = 48
-	perEntry   = 170 // of a section: an exported global; a type takes 136, a function 100, an export 94
+	perEntry   = 170 // of a section: for an exported global; a type takes 136, a function 100, an export 94
 )
 
-// metadataSize is the most that wazero keeps of a module beside its machine code, in bytes. Go rounds sizes up: hence
+// metadataSize returns the most bytes that wazero keeps of a module beside its machine code. Go rounds sizes up: hence
 // the eighth.
 func metadataSize(module *wasm.Rewritten) int64 {
 	contents := int64(len(module.Binary)) + perLocal*int64(module.Locals)
 	return contents + contents/8 + perElement*int64(module.Elements) + perEntry*int64(module.Entries)
 }
 
-// keyOf is the key of a rewritten module: its SHA-256 in hex.
+// keyOf returns the key of a rewritten module: its SHA-256 in hex.
 func keyOf(binary []byte) string {
 	sum := sha256.Sum256(binary)
 	return hex.EncodeToString(sum[:])

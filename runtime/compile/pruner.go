@@ -16,8 +16,8 @@ import (
 const (
 	maxUnused = 30 * 24 * time.Hour
 	maxCached = 1 << 30 // bytes
-	// minUnused is how long each entry is kept: another process may be about to load it, or be using it, which it
-	// records every pruneInterval.
+	// minUnused is how long each entry is kept at least: another process may be about to load it. A process that uses
+	// an entry records the use every pruneInterval.
 	minUnused     = time.Hour
 	pruneInterval = minUnused / 2
 )
@@ -29,8 +29,8 @@ type entry struct {
 	size      int64
 }
 
-// prune removes old entries, and the stages of processes that died. It logs why it cannot remove some, and stops when
-// ctx ends.
+// prune removes old entries, and the stages of processes that died. It logs an error if it cannot remove some of them,
+// and stops when ctx ends.
 func (d *directory) prune(ctx context.Context, now time.Time) {
 	removed, size, err := d.evict(ctx, now)
 	err = errors.Join(err, removeStages(d.dir))
@@ -42,8 +42,9 @@ func (d *directory) prune(ctx context.Context, now time.Time) {
 	}
 }
 
-// evict removes entries, also those of other versions: first those without a sum file and those that were not used for
-// maxUnused, then the least recently used ones until the rest is at most maxCached.
+// evict removes entries, also of other versions: entries without a sum file, entries that were not used for maxUnused,
+// and the least recently used entries while the cache exceeds maxCached. It keeps entries that were used within
+// minUnused.
 func (d *directory) evict(ctx context.Context, now time.Time) (removed int, size int64, err error) {
 	entries, err := d.list(ctx)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package compile
 
-// slowdown is how much more time code takes that is built with the race detector: none here.
+// slowdown is how many times longer code takes with the race detector: this build is without it.
 const slowdown = 1

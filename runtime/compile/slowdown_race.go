@@ -2,5 +2,5 @@
 
 package compile
 
-// slowdown is how much more time code takes that is built with the race detector.
+// slowdown is how many times longer code takes with the race detector.
 const slowdown = 20

@@ -30,8 +30,8 @@ var calls = []string{
 	"getpid", "getuid", "geteuid", "getgid", "getegid", "uname", "sysinfo", "getrusage",
 }
 
-// ofProcessor are the calls whose names depend on the processor. On amd64 Go's threads use arch_prctl, and the C library,
-// if linked, the last three.
+// ofProcessor are the calls whose names depend on the processor. On amd64 Go's threads use arch_prctl. The C library,
+// if it is linked, uses the last three calls.
 var ofProcessor = map[string][]string{
 	"amd64": {"newfstatat", "arch_prctl", "access", "readlink", "poll"},
 	"arm64": {"fstatat"},

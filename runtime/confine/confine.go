@@ -1,5 +1,5 @@
 // Package confine forbids this process, for good, all system calls and files that it does not need. It is the second
-// wall around guests, in case a fault of the compiler lets one out of the first.
+// wall around guests, in case a fault of the compiler lets a guest out of the first.
 //
 // Only Linux has the means: no_new_privs, a seccomp filter, and Landlock. Elsewhere, and where a kernel lacks one of
 // them, Process reports it and applies the others.
@@ -35,7 +35,7 @@ type Rule struct {
 	Path   string
 }
 
-// Confinement reports which parts apply from now on: nil, or why not.
+// Confinement says for each part why it does not apply; nil if it applies from now on.
 type Confinement struct {
 	Calls error // the filter of system calls, and no_new_privs
 	Files error // the rules for files

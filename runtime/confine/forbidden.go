@@ -8,7 +8,7 @@ import (
 	"github.com/elastic/go-seccomp-bpf/arch"
 )
 
-// trapped is how Go's report begins when the filter has refused a call: sigcode 1 is SYS_SECCOMP.
+// trapped matches the beginning of Go's report when the filter has refused a call: sigcode 1 is SYS_SECCOMP.
 var trapped = regexp.MustCompile(`(?m)^SIGSYS: bad system call\nPC=0x[0-9a-f]+ m=\d+ sigcode=1\b`)
 
 // numberIn matches, by processor, the register of the call's number.

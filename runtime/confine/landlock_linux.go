@@ -60,7 +60,7 @@ func restrictFiles(rules []Rule) error {
 	return nil
 }
 
-// refusable are the rights that this kernel can refuse.
+// refusable returns the rights that this kernel can refuse.
 func refusable() (uint64, error) {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	switch {
@@ -68,7 +68,7 @@ func refusable() (uint64, error) {
 		return 0, errors.New("this kernel has Landlock switched off: add landlock to its parameter lsm")
 	case errno != 0:
 		return 0, fmt.Errorf("this kernel has no Landlock, Linux 5.19 has: %w", errno)
-	case version < 2: // it forbids moving files between folders, as the compile cache does
+	case version < 2: // version 1 forbids moving files between folders, which the compile cache does
 		return 0, errors.New("this kernel has version 1 of Landlock, Linux 5.19 has version 2")
 	}
 	handled := uint64(unix.LANDLOCK_ACCESS_FS_REFER<<1 - 1) // all of version 2

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filterCalls puts all threads under the filter, or none. A process may switch to another processor's numbering: its calls
-// are forbidden, and those of x32 do not exist.
+// filterCalls puts all threads under the filter, or none. A process may make calls by another processor's call numbers:
+// the filter forbids these. Calls of x32 fail as if they did not exist.
 func filterCalls() error {
 	policy := seccomp.Policy{
 		DefaultAction: seccomp.ActionTrap,

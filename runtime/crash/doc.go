@@ -1,8 +1,8 @@
-// Package crash names the task of which a host died.
+// Package crash names the task that crashed a host.
 //
-// A fault in the compiled code of a guest ends the whole process, since Go recovers no faults outside its own code. Go writes
-// a text with the address of the fault. A monitor process waits for that text, shares a [Table] of the guests with the host,
-// and writes in one line beside whose memory the address is.
+// A fault in the compiled code of a guest ends the whole process, since Go recovers no faults outside its own code. Go
+// writes a text with the address of the fault. A monitor process waits for that text and shares a [Table] of the guests
+// with the host. It writes one line that names the guest beside whose memory the address lies.
 //
 //	host     Table   [ plugin, tenant, task, addresses | ... ]   an entry for each instance
 //	           │ shared memory

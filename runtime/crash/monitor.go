@@ -13,12 +13,12 @@ import (
 	"github.com/quern-project/quern/runtime/confine"
 )
 
-// maxPart is how much of the beginning and of the end of Go's text is kept, in bytes. It begins with the reason and ends with
-// the registers; all goroutines are between them.
+// maxPart is how many bytes are kept of the beginning, and of the end, of Go's text. The text begins with the reason
+// and ends with the registers; all goroutines are between them.
 const maxPart = 1 << 20
 
-// report is one line for the guest that has caused a crash, or for each that computed then. It is nil if the text is empty,
-// since the process has not crashed, or if a SIGQUIT has asked for the text.
+// report returns one line for the guest that has caused a crash, else one for each guest that computed then. It returns
+// nil if the process has not crashed: the text is empty, or a SIGQUIT has asked for it.
 func report(text string, table []byte) (lines []string) {
 	reason, fault, faulted := reasonOf(text)
 	if text == "" || strings.HasPrefix(reason, "SIGQUIT") {
@@ -46,7 +46,7 @@ var (
 	fatal   = regexp.MustCompile(`(?m)^(fatal error: .*|panic: .*|SIG[A-Z]+: .*)$`)
 )
 
-// reasonOf is why a process has crashed, in a few words, and the address of its fault.
+// reasonOf returns why a process has crashed, in a few words, and the address of its fault.
 func reasonOf(text string) (reason string, fault uint64, faulted bool) {
 	reason, _, _ = strings.Cut(text, "\n")
 	reason = cmp.Or(fatal.FindString(text), reason)

@@ -25,8 +25,8 @@ type Monitor struct {
 	once    sync.Once
 }
 
-// Start starts a monitor of this process, by a command line that only calls Watch. It writes to this process's stderr. The
-// caller closes it when no guest runs any more. lost is called if it ends before that.
+// Start starts a monitor of this process. command is a command line that only calls Watch. The monitor writes to this
+// process's stderr. The caller closes it when no guest runs any more. lost is called if the monitor ends before that.
 func Start(command []string, lost func(error)) (_ *Monitor, err error) {
 	fd, err := unix.MemfdCreate("quern-crash", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -48,10 +48,10 @@ func Start(command []string, lost func(error)) (_ *Monitor, err error) {
 	}
 	defer func() { err = errors.Join(err, read.Close()) }()
 	m.pipe = write
-	cmd := exec.CommandContext(context.Background(), command[0], command[1:]...) // it ends by itself
+	cmd := exec.CommandContext(context.Background(), command[0], command[1:]...) // the monitor ends by itself
 	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = read, os.Stderr, []*os.File{file}
 	cmd.Env = []string{}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it outlives what ends the host's group
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it outlives a signal to the host's group
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a monitor: %w", err), m.pipe.Close(), unix.Munmap(memory))
 	}

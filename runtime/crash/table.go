@@ -8,7 +8,7 @@ import (
 
 const (
 	entrySize  = 512     // bytes
-	maxEntries = 1 << 14 // instances beyond it are not named
+	maxEntries = 1 << 14 // further instances are not named
 	tableSize  = entrySize * maxEntries
 
 	// The fields of an entry: whether its guest computes, the addresses of its memory with the guards, and the names.
@@ -20,7 +20,7 @@ const (
 	names          = 3                                 // plugin, tenant, task
 )
 
-// Table is what a monitor knows of the guests. Its methods are safe for concurrent use. A nil Table keeps nothing.
+// Table tells a monitor which guests compute. Its methods are safe for concurrent use. A nil Table keeps nothing.
 type Table struct {
 	memory []byte // shared with the monitor
 
@@ -29,15 +29,15 @@ type Table struct {
 	next int   // the first entry that was never used
 }
 
-// Entry is the part of a Table for one instance. It belongs to one goroutine at a time. An instance that finds the Table full
-// has a nil Entry.
+// Entry is the part of a Table for one instance. It belongs to one goroutine at a time. If the Table is full, an
+// instance has a nil Entry.
 type Entry struct {
 	table *Table
-	at    int // its number
+	at    int // the entry's number
 	bytes []byte
 }
 
-// Add adds an entry for an instance whose memory, with its guards, is all. The caller removes it.
+// Add adds an entry for an instance. all is the instance's memory with its guards. The caller removes the entry.
 func (t *Table) Add(all []byte) *Entry {
 	if t == nil {
 		return nil

@@ -83,18 +83,20 @@ func classify(a netip.Addr) string {
 	return own(a)
 }
 
-// isISATAP reports whether the interface identifier is one of RFC 5214 §6.1, which any network may have.
+// isISATAP reports whether the interface identifier is an ISATAP one (RFC 5214 §6.1). Addresses of any network may have
+// it.
 func isISATAP(a netip.Addr) bool {
 	b := a.As16()
 	return b[8]&^0x02 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
-// own reports an address of this host; "" for others. A service on a public address of the host is often meant for its
-// local networks only.
+// own returns "of this host" for an address of this host, else "". A service on a public address of the host is often
+// meant for its local networks only.
 //
-// A socket can only be bound to an address of the host. The list of interfaces would tell as well, but needs a netlink
-// socket, which a confined host may lack. Where the system binds to any address (ip_nonlocal_bind), a route to the
-// address starts at the address itself, except for an interface's second address.
+// A socket can only be bound to an address of the host. The list of interfaces would show the addresses as well, but
+// needs a netlink socket, which a confined host may lack. Where the system lets sockets bind to any address
+// (ip_nonlocal_bind), own looks at the route: a route to an address of the host starts at that address, except for an
+// interface's second address.
 func own(a netip.Addr) string {
 	foreign := netip.AddrFrom4([4]byte{192, 0, 2, 1})
 	if a.Is6() {
@@ -152,7 +154,7 @@ func carried(a netip.Addr) []netip.Addr {
 	return nil
 }
 
-// refusal is the error of an address that may not be reached, as text only where it is asked for.
+// refusal is the error of an address that may not be reached. Its text is made only when somebody asks for it.
 type refusal struct {
 	addr netip.Addr
 	what string
@@ -166,7 +168,8 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() error { return service.ErrDenied }
 
-// checkAddr refuses an address outside networks that is not public or belongs to this host.
+// checkAddr refuses an address that is not public or belongs to this host, unless it is in networks. It checks the IPv4
+// addresses inside the address, too.
 func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 	a = a.WithZone("")
 	if !a.IsValid() {

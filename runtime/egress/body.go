@@ -12,18 +12,18 @@ import (
 
 // framing bounds the overhead of a body: bytes that come around it, beyond half the body's size. Chunks or frames of
 // one byte cost the host more work than the plugin is charged for. The bound allows a stream of some ten thousand
-// separate words. Requests on one connection share it, because the overhead cannot be attributed.
+// separate words. Requests on one connection share the bound, because the overhead cannot be attributed to one of them.
 const framing = 256 << 10
 
 // body is the body of an answer.
 type body struct {
 	bytes  []byte
 	conn   *conn
-	before int64 // the connection's overhead when the request got it
+	before int64 // the connection's overhead when the request got the connection
 	spare  int64 // overhead allowed in addition
 }
 
-// from notes the connection of the answer.
+// from records the connection on which the answer comes.
 func (b *body) from(got httptrace.GotConnInfo) {
 	inner := got.Conn
 	if secure, ok := inner.(interface{ NetConn() net.Conn }); ok {
@@ -35,8 +35,8 @@ func (b *body) from(got httptrace.GotConnInfo) {
 	}
 }
 
-// read reads to the end, and at most one byte over the limit. Memory grows with the bytes received, whatever length the
-// answer claims.
+// read reads the body to its end, but at most one byte over the limit. Memory grows with the bytes received, whatever
+// length the answer claims.
 func (b *body) read(r io.Reader, most int) error {
 	b.bytes = make([]byte, 0, min(4<<10, most+1))
 	for {
@@ -58,7 +58,7 @@ func (b *body) read(r io.Reader, most int) error {
 	}
 }
 
-// wasteful reports, after n more bytes of the body, whether its overhead is too large.
+// wasteful counts n more bytes of the body, and reports whether the body's overhead is too large.
 func (b *body) wasteful(n int) bool {
 	return b.conn != nil && b.conn.overhead.Add(-int64(n)-int64(n/2))-b.before > b.spare
 }

@@ -18,13 +18,13 @@ import (
 // Client sends the requests of all plugins of a host.
 type Client struct {
 	cfg   Config
-	wrong error // cfg is not valid
+	wrong error // why cfg is not valid; nil if it is
 
 	mu      sync.Mutex
 	closed  bool             // guarded by mu
 	pools   map[string]*pool // by tenant; guarded by mu
 	open    map[any]func()   // how Close ends each *http.Request and *conn; guarded by mu
-	running sync.WaitGroup   // what is in open; added under mu while not closed
+	running sync.WaitGroup   // the entries of open; added under mu while not closed
 }
 
 // New makes a client, which the caller closes. With an invalid Config it sends nothing: see Validate.
@@ -34,15 +34,15 @@ func New(cfg Config) *Client {
 
 // Ceiling is the most that the host grants a plugin.
 type Ceiling struct {
-	// Grants are required in addition to those of the manifest.
+	// Grants must allow each request, in addition to the manifest's grants.
 	Grants []Grant
-	// Where names in error messages where a grant could be added: an entry and its file.
+	// Where says, for error messages, where a grant could be added: an entry and its file.
 	Where string
 }
 
-// For returns the service of one plugin of a tenant, limited to the grants, which must not change, and to the ceiling,
-// nil for none. It need not be closed. The tenant's connections are kept until they have been idle for a while or the
-// client is closed.
+// For returns the HTTP service of one plugin of a tenant. Requests must be allowed by grants, which must not change,
+// and by the ceiling; a nil ceiling allows all. The service need not be closed. The tenant's connections are kept until
+// they have been idle for a while or the client is closed.
 func (c *Client) For(tenant string, grants []Grant, ceiling *Ceiling) service.HTTP {
 	return &plugin{client: c, tenant: tenant, grants: grants, ceiling: ceiling}
 }
@@ -59,7 +59,7 @@ func (c *Client) pool(tenant string) *pool {
 	return shared
 }
 
-// Close ends all requests, as unavailable, and all connections. Later requests are unavailable, too.
+// Close ends all connections and all requests: they are unavailable, and so are later requests.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -137,7 +137,7 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 	return service.Response{}, failure(r.Method+" "+t.String(), t, err)
 }
 
-// check turns the guest's request into one that is granted.
+// check returns the guest's request as an *http.Request if it is valid and granted, and the request's target.
 func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Request, error) {
 	cfg := p.client.cfg
 	if used := len(r.Method) + len(r.URL); used > cfg.maxHeader {
@@ -187,7 +187,7 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	}
 	defer func() {
 		if closed := p.client.remove(request); closed && err != nil {
-			err = errClosed // the request only saw the end of its context or of its connection
+			err = errClosed // err only says that the context or the connection ended
 		}
 	}()
 	connections := p.client.pool(p.tenant)
@@ -227,8 +227,8 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	return service.Response{Status: response.StatusCode, Headers: response.Header, Body: b.bytes}, nil
 }
 
-// transportError classifies an error of RoundTrip. The transport reports too large headers as text only, and over
-// HTTP/2 only up to about twice the limit: beyond that it ends the connection.
+// transportError classifies an error of RoundTrip. The transport reports too large headers only by the error's text.
+// Over HTTP/2 it does so only up to about twice the limit: beyond that it ends the connection.
 func transportError(err error, maxHeader int) error {
 	var refused *refusal
 	if errors.As(err, &refused) {

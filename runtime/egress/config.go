@@ -13,7 +13,7 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// Config sets the limits of what guests may send. The zero value works.
+// Config configures a Client. The zero value works.
 type Config struct {
 	// Networks may be reached in addition to public addresses of other hosts (default: none). An IPv6 address that
 	// carries an IPv4 address is reached if both are public or in Networks. In 64:ff9b:1::/48 only the last 32 bits are
@@ -29,14 +29,14 @@ type Config struct {
 	// Timeout bounds a request, from its start to the last byte of the answer (default 30 s). A guest may set a shorter
 	// one.
 	Timeout time.Duration
-	// MaxConns bounds a tenant's connections to one host (default 32): further requests wait. To all hosts the bound is
-	// eight times as high: further requests fail. A quarter of each may be idle.
+	// MaxConns bounds a tenant's connections to one host (default 32): further requests wait. Eight times as many may
+	// lead to all hosts: further requests fail. A quarter of each number may be idle.
 	MaxConns int
 
-	// What is the same for all clients, but in tests.
+	// The fields below are the same for all clients, except in tests.
 
-	resolver *net.Resolver  // the system's
-	rootCAs  *x509.CertPool // trusted for TLS: nil for the system's
+	resolver *net.Resolver  // default: the system's
+	rootCAs  *x509.CertPool // trusted for TLS; default: the system's
 	// maxRequest bounds the body of a request, 16 MiB; maxHeader its method, URL and headers, and the headers of an answer, 64 KiB.
 	maxRequest, maxHeader int
 	// dialTimeout bounds resolving and connecting, handshakeTimeout the TLS handshake: 10 s each.
@@ -58,8 +58,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate names an invalid network or proxy, and what it may be. A client with such a Config sends nothing and answers every
-// request with this error.
+// Validate returns an error that names an invalid network or proxy, and what it may be. A client with such a Config
+// sends nothing and answers every request with this error.
 func (c Config) Validate() error {
 	for _, n := range c.Networks {
 		if !n.IsValid() {

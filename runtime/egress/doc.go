@@ -1,5 +1,6 @@
-// Package egress sends HTTP requests for guests. URLs, methods, headers and bodies come from a guest, which may be hostile.
-// It sends what the plugin's manifest grants, to addresses that are public or that the host's operator grants.
+// Package egress sends HTTP requests for guests. URLs, methods, headers and bodies come from a guest, which may be
+// hostile. A request is sent if the plugin's manifest grants it and its address is public or granted by the host's
+// operator.
 //
 //	Request ──▶ target ──▶ grants ──▶ headers ──▶ pool of the tenant ──▶ dial ──▶ server
 //	            one reading  manifest,  size, set    idle connection        │ address of the
@@ -26,8 +27,8 @@
 // guest sets Accept-Encoding, and decompresses in its own memory. Cookies are not kept. Trailers are dropped. The
 // environment's proxies are ignored.
 //
-// Of a body that is too large, one byte over the limit is read, and memory doubles as bytes come in; the transport reads
-// ahead 4 KiB, or half a MiB over HTTP/2. Then the connection is closed, or the HTTP/2 stream reset.
+// Of a body that is too large, the host reads one byte over the limit. Its memory doubles as bytes come in; the
+// transport reads ahead 4 KiB, or half a MiB over HTTP/2. Then the connection is closed, or the HTTP/2 stream reset.
 //
 // A header that makes servers see another method or origin than the request's is refused: grants are by method.
 //
@@ -49,6 +50,7 @@
 // ErrInvalid (a malformed request), ErrDenied and ErrTooBig would be the same the next time. Everything that goes wrong
 // between the host and the answer's last byte, including the timeout of one request, is ErrUnavailable. Requests with
 // idempotent methods, or with an Idempotency-Key, are sent again if their connection turns out to be closed. Errors are
-// for the host's log: they name hosts, addresses and networks, but no paths, queries or headers. service.Told is what a
-// tenant learns of one: no address that is not in the URL or loopback, no name server, no proxy.
+// for the host's log: they name hosts, addresses and networks, but no paths, queries or headers. service.Told returns
+// the text for a tenant. It names no name server, no proxy, and no address except those in the URL and loopback
+// addresses.
 package egress

@@ -12,8 +12,8 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// failure is the error of a request that was sent to a target and has no answer because of err. Tenants learn of it no
-// address that they did not write, no name server and no proxy.
+// failure returns the error of a request that has no answer because of err. The text for tenants names no address that
+// they did not write, no name server and no proxy.
 func failure(request string, t target, err error) error {
 	var refused *refusal
 	switch {
@@ -33,7 +33,7 @@ func failure(request string, t target, err error) error {
 	}
 }
 
-// reason is what tenants learn of an error of the transport.
+// reason returns what tenants learn of an error of the transport.
 func reason(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "proxyconnect" {
@@ -45,21 +45,22 @@ func reason(err error) string {
 		}
 		return "the name cannot be resolved"
 	}
-	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok { // which names what else it is for
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok { // its text names what else it is for
 		if errors.As(certificate.Err, &x509.HostnameError{}) {
 			return "the certificate of the server is for other names"
 		}
 		return "the certificate of the server is not valid, or not trusted"
 	}
-	for errors.As(err, &op) { // whose text has the addresses of both ends
+	for errors.As(err, &op) { // its text has the addresses of both ends
 		err = op.Err
 	}
 	return err.Error()
 }
 
-// printable is the text of an error for the log: it may contain what a server wrote.
+// printable replaces what cannot be printed in the text of an error, and cuts a long text: it may contain what a server
+// wrote.
 func printable(s string) string {
-	const most = 20 << 10 // bytes: who shows it cuts it far below, the runtime when it has replaced secrets
+	const most = 20 << 10 // bytes: far more than is shown; the runtime cuts the text after it has replaced secrets
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

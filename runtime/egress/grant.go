@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// Grant allows requests to one host, or to all names below one, by some methods. It is immutable; the zero value allows
-// nothing.
+// Grant allows requests with some methods to one host, or to all names below a name. It is immutable; the zero value
+// allows nothing.
 type Grant struct {
 	origin   target
 	wildcard bool // all names below origin, without origin itself
 	methods  []string
 }
 
-// ParseGrant reads an element of a manifest's http: a host such as "https://api.example.com", "https://*.example.com"
-// for every name below it, or "http://192.0.2.1:8080", and the methods, in capitals. The port defaults to the scheme's,
-// 443 or 80. Names are ASCII in either case; others are written in Punycode (RFC 3492). Methods are those of RFC 9110
-// §9 or others, except CONNECT, which is a tunnel, and TRACE, which would show headers added on the way. Errors name
-// the field, its value and the allowed values.
+// ParseGrant reads an element of a manifest's http: a host and its methods. The host is one such as
+// "https://api.example.com" or "http://192.0.2.1:8080", or "https://*.example.com" for every name below example.com.
+// The port defaults to the scheme's, 443 or 80. Names are ASCII in either case; other names are written in Punycode
+// (RFC 3492). Methods are written in capitals: those of RFC 9110 §9 or others, except CONNECT, which is a tunnel, and
+// TRACE, which would show headers added on the way. Errors name the field, its value and the allowed values.
 func ParseGrant(host string, methods []string) (Grant, error) {
 	g, err := parseHost(host)
 	if err != nil {

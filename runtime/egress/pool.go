@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// perTenant is the factor from a tenant's connections to one host to those to all hosts.
+	// perTenant is how many times as many connections a tenant may have to all hosts as to one host.
 	perTenant = 8
-	// idlePart is the divisor from all connections to idle ones.
+	// idlePart is the part of the connections that may be idle: one in idlePart.
 	idlePart = 4
 
-	// streamBuffer and connBuffer bound what HTTP/2 sends ahead of the reader, in bytes: on a stream and on a
-	// connection.
+	// streamBuffer and connBuffer bound what a server may send ahead of the reader over HTTP/2, in bytes: on a stream
+	// and on a connection.
 	streamBuffer = 512 << 10
 	connBuffer   = 2 << 20
 	// pingAfter and pingTimeout detect a dead HTTP/2 connection, which would delay each request until its timeout.
@@ -29,7 +29,7 @@ const (
 	pingTimeout = 10 * time.Second
 )
 
-// pool is the connections of one tenant.
+// pool holds the connections of one tenant.
 type pool struct {
 	client    *Client
 	transport *http.Transport
@@ -92,8 +92,8 @@ func (p *pool) checkTarget(ctx context.Context, t target) error {
 // request.
 type callKey struct{}
 
-// dial opens a connection, and gives up with the request that needs it: otherwise a guest that gives up early and often
-// could pile up pending dials.
+// dial opens a connection, and gives up when the request that needs it ends. Otherwise a guest that gives up early and
+// often could pile up pending dials.
 func (p *pool) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	call, ok := ctx.Value(callKey{}).(context.Context)
 	if !ok {
@@ -118,12 +118,13 @@ func (p *pool) dial(ctx context.Context, network, address string) (net.Conn, err
 	return nil, err
 }
 
-// conn is a connection that is counted and that the client can close.
+// conn is a connection that its pool counts and that the client can close.
 type conn struct {
 	net.Conn
 	pool *pool
 	once sync.Once
-	// overhead is the number of bytes received beyond the bodies that were read, minus what is allowed: see framing.
+	// overhead is the number of bytes received beyond the bodies that were read, minus the allowed overhead: see
+	// framing.
 	overhead atomic.Int64
 }
 

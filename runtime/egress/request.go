@@ -16,15 +16,15 @@ import (
 const maxMethod = 32
 
 // ours are the headers that a guest may not set, in canonical form: they frame the message (RFC 9112 §6), belong to one
-// connection (RFC 9110 §7.6.1), direct it, or wait for the server (RFC 9110 §10.1.1). CGI would turn a header "Proxy"
-// into the variable HTTP_PROXY.
+// connection (RFC 9110 §7.6.1), say where the message goes, or wait for the server (RFC 9110 §10.1.1). CGI would turn a
+// header "Proxy" into the variable HTTP_PROXY.
 var ours = map[string]bool{
 	"Connection": true, "Content-Length": true, "Expect": true, "Host": true, "Http2-Settings": true, "Keep-Alive": true,
 	"Proxy": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 }
 
-// claims are the headers, in canonical form, by which a server sees another request than the granted one: another
-// method, origin or destination (RFC 7239). They stay in answers, where they do no harm.
+// claims are the headers, in canonical form, that make a server see another method, origin or destination than the
+// granted one (RFC 7239). Answers may have them: they do no harm there.
 var claims = map[string]bool{
 	"Forwarded": true, "X-Http-Method": true, "X-Http-Method-Override": true, "X-Method-Override": true,
 }
@@ -36,7 +36,7 @@ func canonical(name string) string {
 	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
 
-// checkMethod refuses invalid methods and those that are never granted.
+// checkMethod refuses invalid methods and methods that are never granted.
 func checkMethod(method string) error {
 	switch {
 	case !isToken(method) || len(method) > maxMethod:
@@ -73,7 +73,7 @@ func headers(given map[string][]string, used, most int) (http.Header, error) {
 			if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 				return nil, fmt.Errorf("%w: header %q: its value has a control character", service.ErrInvalid, name)
 			}
-			h.Add(name, strings.Trim(value, " \t")) // which is not part of the value
+			h.Add(name, strings.Trim(value, " \t")) // white space around it is not part of the value
 		}
 	}
 	if _, ok := h["User-Agent"]; !ok {
@@ -82,14 +82,14 @@ func headers(given map[string][]string, used, most int) (http.Header, error) {
 	return h, nil
 }
 
-// addTrace adds the trace of the call, which does not count, unless the guest has set one.
+// addTrace adds the trace of the call, unless the guest has set one. The trace does not count against the limit.
 func addTrace(h http.Header, trace map[string]string) {
 	const parent, state = "traceparent", "tracestate"
 	if trace[parent] == "" || h.Get(parent) != "" {
 		return
 	}
 	h.Set(parent, trace[parent])
-	h.Del(state) // which belongs to a traceparent
+	h.Del(state) // it belongs to a traceparent
 	if trace[state] != "" {
 		h.Set(state, trace[state])
 	}

@@ -32,13 +32,13 @@ func Suffix[T string | []byte](text T, n int) T {
 	return text // no UTF-8 at all
 }
 
-// FirstLine is the first line of a text that is not blank.
+// FirstLine returns the first line of a text that is not blank.
 func FirstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return line
 }
 
-// Shorten is Prefix, with … behind it if it has cut something off.
+// Shorten is Prefix, and appends … if the text is cut.
 func Shorten(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -6,20 +6,20 @@ import (
 	"unicode/utf8"
 )
 
-// Escape makes a line safe for a terminal and for a log that is read line by line: it escapes what cannot be printed as in
-// Go source, replaces invalid UTF-8, and keeps tabs.
+// Escape makes a line safe for a terminal and for a log that is read line by line: it escapes characters that cannot be
+// printed, as Go source does, replaces invalid UTF-8, and keeps tabs.
 func Escape(line []byte) string { return escapeBut("\t", line) }
 
 // MaxLabel bounds a label, in bytes before they are escaped.
 const MaxLabel = 200
 
-// Label makes a name from a file, or a text with such a name, fit for a message.
+// Label shortens and escapes a name from a file, or a text with such a name, for a message.
 func Label(name string) string { return Escape([]byte(Shorten(name, MaxLabel))) }
 
-// escapeLines is Escape for a text of several lines, which stay such.
+// escapeLines is Escape for a text of several lines: it keeps newlines.
 func escapeLines(text []byte) string { return escapeBut("\t\n", text) }
 
-// escapeBut keeps these control characters.
+// escapeBut escapes a text, but keeps the control characters in kept.
 func escapeBut(kept string, line []byte) string {
 	if isPlain(line) {
 		return string(line)
@@ -49,7 +49,7 @@ func escape(out *strings.Builder, prefix string, r rune, digits int) {
 	}
 }
 
-// isPlain is the fast path for nearly all lines: they need no change.
+// isPlain reports whether a line needs no change, which is so for nearly all lines.
 func isPlain(line []byte) bool {
 	for _, b := range line {
 		if b != '\t' && (b < ' ' || b > '~') {

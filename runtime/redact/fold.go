@@ -10,12 +10,12 @@ import (
 // replacement stands for invalid UTF-8.
 const replacement = string(utf8.RuneError)
 
-// fold returns a text in the form in which secrets are looked for, and its origin. Lines end with a newline alone, and
-// adjacent U+FFFD become one: some programs write one for each invalid byte, others one for all.
+// fold returns a text in the form in which secrets are looked for, and the origin of each byte. Lines end with a
+// newline alone, and adjacent U+FFFD become one: some programs write one for each invalid byte, others one for all.
 //
-// With escapes, any number of backslashes and the escape after them, as in JSON and most languages, become the character
-// that they stand for, and backslashes before anything else are dropped: nested quotes multiply them. So quoting a text
-// does not change its folded form.
+// With escapes, fold also reads escapes as in JSON and most languages: any number of backslashes and the escape after
+// them become the character that they stand for. Backslashes before anything else are dropped: nested quotes multiply
+// them. So quoting a text does not change its folded form.
 func fold(text []byte, escapes bool) (folded []byte, at origin) {
 	if isASCII(text) && bytes.IndexByte(text, '\r') < 0 && !(escapes && bytes.IndexByte(text, '\\') >= 0) {
 		return text, nil
@@ -47,7 +47,8 @@ func fold(text []byte, escapes bool) (folded []byte, at origin) {
 	return folded, append(at, len(text))
 }
 
-// origin is the offset in the original of each byte of a folded text and of its end; nil if all are the same.
+// origin has, for each byte of a folded text and for its end, the offset in the original text. It is nil if all offsets
+// are equal.
 type origin []int
 
 func (o origin) source(i int) int {
@@ -69,8 +70,8 @@ func isASCII(text []byte) bool {
 // controls are the letters that stand for control characters after a backslash, and meant are these characters.
 const controls, meant = "abfnrtv", "\a\b\f\n\r\t\v"
 
-// unescape reads the backslashes at i and the escape after them, appends its rune or byte to unit, and returns its end. If
-// they escape nothing, it appends nothing.
+// unescape reads the backslashes at i and the escape after them. It appends the rune or byte that they stand for to
+// unit, and returns the escape's end. If the backslashes escape nothing, it appends nothing.
 func unescape(unit, text []byte, i int) (_ []byte, end int) {
 	before := backslashes(text[i:])
 	if i += before; before == 0 || i == len(text) {
@@ -102,8 +103,8 @@ func unescape(unit, text []byte, i int) (_ []byte, end int) {
 	return unit, i
 }
 
-// unescapeRune reads what follows \u, and returns its length: four digits, followed by a second escape for a surrogate
-// pair, or digits in braces. The length is 0 for anything else.
+// unescapeRune reads the text after \u and returns the rune and the text's length. The text is four digits, followed by
+// a second escape for a surrogate pair, or digits in braces. The length is 0 for anything else.
 func unescapeRune(text []byte) (r rune, n int) {
 	if inner, ok := bytes.CutPrefix(text, []byte("{")); ok {
 		if end := bytes.IndexByte(inner[:min(len(inner), 7)], '}'); end > 0 {
@@ -126,10 +127,10 @@ func unescapeRune(text []byte) (r rune, n int) {
 	return r, 4
 }
 
-// backslashes counts those that a text begins with.
+// backslashes counts the backslashes that a text begins with.
 func backslashes(text []byte) int { return len(text) - len(bytes.TrimLeft(text, `\`)) }
 
-// hexadecimal reads at most eight digits. Above Unicode, the result is utf8.MaxRune+1.
+// hexadecimal reads a number of that many digits, at most eight. Above Unicode, the result is utf8.MaxRune+1.
 func hexadecimal(text []byte, digits int) (rune, bool) {
 	if digits > len(text) {
 		return 0, false

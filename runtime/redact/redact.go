@@ -7,10 +7,11 @@
 //
 // # What is found
 //
-// A secret's value and each of its lines, if they have at least eight bytes without backslashes: plain, escaped once or
-// several times as in quotes and JSON, and with U+FFFD for invalid UTF-8. Of a longer one, any sixteen consecutive bytes;
-// eight where the text begins or ends within it. A shorter line of a secret of several lines, if it has a letter, a digit
-// or more than two bytes, and is the whole text or all of it after the last ": ".
+// A secret's value and each of its lines, if they have at least eight bytes without backslashes. They are found plain,
+// escaped once or several times as in quotes and JSON, and with U+FFFD for invalid UTF-8. Parts are found as well: any
+// sixteen consecutive bytes, and eight bytes where the text begins or ends within the secret. If a secret has several
+// lines, a shorter line is found if it has a letter, a digit or more than two bytes, and is the whole text or all of it
+// after the last ": ".
 //
 // # What is not found
 //
@@ -28,7 +29,7 @@ import (
 )
 
 const (
-	// least is the least number of bytes that is taken for a secret: many words share fewer.
+	// least is the length of the shortest text that is taken for a secret, in bytes: shorter texts are in many words.
 	least = 8
 	// minRun is the least number of consecutive bytes that is taken for a part of a secret.
 	minRun = 16
@@ -42,8 +43,8 @@ const (
 type Secrets struct {
 	given      map[string]string // values by name
 	patterns   []pattern
-	known      map[pattern]bool   // the patterns
-	index      map[uint64][]place // of eight bytes
+	known      map[pattern]bool   // the patterns, so that each is added once
+	index      map[uint64][]place // where eight bytes are in patterns
 	likely     []bool             // by hash of eight bytes: whether the index may have them, which saves most lookups
 	shortLines map[string]string  // names by folded line, for lines too short for a pattern
 }
@@ -70,7 +71,7 @@ func (s *Secrets) Add(name string, value []byte) bool {
 		for _, line := range lines {
 			s.add(name, line)
 			line = strings.TrimSpace(line)
-			// A brace is no secret.
+			// A single brace is no secret.
 			tells := len(line) > 2 || strings.ContainsFunc(line, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
 			if folded, _ := fold([]byte(line), false); len(lines) > 1 && len(folded) < least && tells {
 				s.shortLines[string(folded)] = name
@@ -80,8 +81,8 @@ func (s *Secrets) Add(name string, value []byte) bool {
 	return true
 }
 
-// add adds the patterns of a value or a line: as it is, and with its backslashes read as escapes, because texts are read
-// both ways.
+// add adds the patterns of a value or a line: as it is, and with its backslashes read as escapes, because the texts of
+// guests are read both ways.
 func (s *Secrets) add(name, value string) {
 	for _, escapes := range []bool{false, true} {
 		folded, _ := fold([]byte(strings.TrimSpace(value)), escapes)
@@ -119,7 +120,8 @@ func (s *Secrets) In(text []byte) bool { return len(s.find(text)) > 0 }
 // Text returns a guest's text with secrets replaced and the rest escaped. Safe text does not change.
 func (s *Secrets) Text(text []byte) string { return s.replace(text, Escape) }
 
-// Lines is Text for a text of several lines, which stay such. Each is redacted as a part of the text, and as a text of its own.
+// Lines is Text for a text of several lines, and keeps their newlines. It redacts the text as a whole, and then each
+// line by itself.
 func (s *Secrets) Lines(text []byte) string {
 	lines := strings.Split(s.replace(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), escapeLines), "\n")
 	for i, line := range lines {
@@ -137,7 +139,7 @@ func (s *Secrets) replace(text []byte, escape func([]byte) string) string {
 	var out strings.Builder
 	end := 0
 	for _, f := range found {
-		if f.from < end { // found in another form as well
+		if f.from < end { // the same secret, found in another form as well
 			end = max(end, f.to)
 			continue
 		}
@@ -149,16 +151,16 @@ func (s *Secrets) replace(text []byte, escape func([]byte) string) string {
 	return out.String()
 }
 
-// Cut returns where to cut a text so that no secret is cut: at the given place, or else before or after the secret there.
-// The text should continue for Reach bytes after the place, if it is that long.
+// Cut returns where to cut a text so that no secret is cut: at the given place, or, if a secret is there, before or
+// after the secret. The text should continue for Reach bytes after the place, if it is that long.
 func (s *Secrets) Cut(text []byte, at int) int {
 	found := s.find(text)
 	move := func(cut int, to func(h hit) int) int {
-		for again := true; again; {
-			again = false
+		for moved := true; moved; {
+			moved = false
 			for _, h := range found {
 				if h.from < cut && cut < h.to {
-					cut, again = to(h), true
+					cut, moved = to(h), true
 				}
 			}
 		}
@@ -173,8 +175,9 @@ func (s *Secrets) Cut(text []byte, at int) int {
 // MaxReach is the most that Reach returns.
 const MaxReach = 16 << 10
 
-// Head returns the beginning of a text of which about n bytes are to be shown: it ends at n bytes, or else before or after
-// the secret there. So nothing of a secret is left at its end. The text should have Reach bytes more, if it is that long.
+// Head returns the beginning of a text of which about n bytes are to be shown. It ends at n bytes, or, if a secret is
+// there, before or after the secret: so no part of a secret is left at its end. The text should have Reach bytes more,
+// if it is that long.
 func (s *Secrets) Head(text []byte, n int) []byte {
 	if len(text) <= n {
 		return text
@@ -246,7 +249,7 @@ func (s *Secrets) scan(text []byte, at origin) (found []hit) {
 		for _, place := range s.index[key] {
 			p := s.patterns[place.pattern]
 			f, t, ok := p.around(text, max(0, end-minRun), i, place.at)
-			if ok && cmp.Or(t-f-(to-from), len(best.text)-len(p.text)) > 0 { // of two as long, the one that is complete
+			if ok && cmp.Or(t-f-(to-from), len(best.text)-len(p.text)) > 0 { // of equal hits, the shorter pattern: it is complete
 				from, to, best = f, t, p
 			}
 		}
@@ -258,8 +261,8 @@ func (s *Secrets) scan(text []byte, at origin) (found []hit) {
 	return found
 }
 
-// inside finds secrets that begin inside what fold takes for an escape: the backslash may stand before the secret, as in a
-// path. From the end of the escape on, both readings are the same.
+// inside finds secrets that begin inside a text that fold reads as an escape: the backslash may stand before the
+// secret, as in a path. From the end of the escape on, both readings are the same.
 func (s *Secrets) inside(text, folded []byte, at origin) (found []hit) {
 	var room [2 * minRun]byte
 	for i, next := 0, 0; i < len(text); i++ {
@@ -296,8 +299,8 @@ func (s *Secrets) inside(text, folded []byte, at origin) (found []hit) {
 	return found
 }
 
-// around returns the range around text[i], not before first, that equals the pattern around at, given that eight bytes
-// there are equal. ok reports whether it is long enough to be the secret.
+// around extends a match of eight bytes, at text[i] and p.text[at], in both directions, but not before text[first]. It
+// returns the range of the match in text; ok reports whether the range is long enough to be the secret.
 func (p pattern) around(text []byte, first, i, at int) (from, to int, ok bool) {
 	for from = 0; i-from > first && at-from > 0 && text[i-from-1] == p.text[at-from-1]; from++ {
 	}

@@ -30,7 +30,7 @@ func Module(sections ...[]byte) []byte {
 	return module
 }
 
-// Section is a section that is a vector of elements.
+// Section returns a section whose contents are a vector of elements.
 func Section(id byte, elements ...[]byte) []byte {
 	contents := Number(uint32(len(elements)))
 	for _, element := range elements {
@@ -39,38 +39,38 @@ func Section(id byte, elements ...[]byte) []byte {
 	return RawSection(id, contents)
 }
 
-// RawSection is a section with any contents.
+// RawSection returns a section with any contents.
 func RawSection(id byte, contents []byte) []byte {
 	return append(append([]byte{id}, Number(uint32(len(contents)))...), contents...)
 }
 
-// FunctionType is an element of the type section. Its types are bytes such as 0x7f for i32.
+// FunctionType returns an element of the type section. params and results are bytes such as 0x7f for i32.
 func FunctionType(params, results string) []byte {
 	return append([]byte{0x60}, append(Name(params), Name(results)...)...)
 }
 
-// Import is an element of the import section. What follows the kind describes it: the number of a
-// function's type, the limits of a memory.
+// Import returns an element of the import section. The description depends on the kind: the number of a function's
+// type, the limits of a memory.
 func Import(module, name string, kind byte, description ...byte) []byte {
 	return append(append(append(Name(module), Name(name)...), kind), description...)
 }
 
-// Export is an element of the export section.
+// Export returns an element of the export section.
 func Export(name string, kind, index byte) []byte {
 	return append(Name(name), kind, index)
 }
 
-// Body is an element of the code section: a function without locals, without its final end.
+// Body returns an element of the code section: a function without locals. code lacks its final end.
 func Body(code ...byte) []byte {
 	return append(Number(uint32(len(code)+2)), append(append([]byte{0}, code...), 0x0b)...)
 }
 
-// Name is a string with its length before it.
+// Name returns a string with its length before it.
 func Name(name string) []byte {
 	return append(Number(uint32(len(name))), name...)
 }
 
-// Number is a number in LEB128.
+// Number returns a number in LEB128.
 func Number(n uint32) []byte {
 	var encoded []byte
 	for n >= 0x80 {
@@ -80,7 +80,7 @@ func Number(n uint32) []byte {
 	return append(encoded, byte(n))
 }
 
-// Locals is a command of one function with so many i32 locals, whose code lacks its final end.
+// Locals returns a command of one function with that many i32 locals. code lacks its final end.
 func Locals(locals int, code []byte) []byte {
 	body := append([]byte{1}, Number(uint32(locals))...)
 	body = append(append(append(body, 0x7f), code...), 0x0b)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Packages is the folder node_modules with the compiler of AssemblyScript.
+// Packages returns the folder node_modules with the compiler of AssemblyScript.
 func Packages(t testing.TB) string {
 	t.Helper()
 	asc, err := installed("assemblyscript")
@@ -17,8 +17,8 @@ func Packages(t testing.TB) string {
 	return filepath.Dir(asc)
 }
 
-// BuildAssemblyScript compiles one source of AssemblyScript, with the library's shim for WASI, to a WASI command
-// and returns the module. The caller does not change what is returned.
+// BuildAssemblyScript compiles one source of AssemblyScript, with the library's shim for WASI, to a WASI command and
+// returns the module. The caller does not change the module.
 func BuildAssemblyScript(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	return build(t, "AssemblyScript", "guest.ts", source, arguments, func(dir, out string) error {

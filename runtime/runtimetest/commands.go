@@ -5,10 +5,11 @@ import (
 	"testing"
 )
 
-// same is the line of the handler json behind which the source is the same for all kinds of guests and all hosts.
+// same is a line in the source of the handler json. After this line the source is the same for all kinds of guests and
+// all hosts.
 const same = "// ---- the same for all hosts\n"
 
-// What stands in front of it in a command, and what becomes of the entry point.
+// What a command has before that line, and the command's entry point.
 const (
 	commandC = `#include <stdint.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ func output(p []byte) { os.Stdout.Write(p) }
 	mainGo = "func main() { os.Exit(int(handle())) }\n"
 )
 
-// JSONCommand is JSON as a command, in C or Go: it reads the order from stdin and writes it to stdout.
+// JSONCommand returns JSON as a command, in C or Go: it reads the order from stdin and writes it to stdout.
 func (l Language) JSONCommand(t testing.TB) []byte {
 	t.Helper()
 	_, work, found := strings.Cut(l.HandlerSource(t, "json"), same)

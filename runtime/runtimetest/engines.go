@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Engines is the folder of the interpreters: QUERN_ENGINES, or else where `make engines` puts them.
+// Engines returns the folder of the interpreters: QUERN_ENGINES, or else where `make engines` puts them.
 func Engines(t testing.TB) string {
 	t.Helper()
 	root, err := repository()
@@ -17,8 +17,8 @@ func Engines(t testing.TB) string {
 	return cmp.Or(os.Getenv("QUERN_ENGINES"), filepath.Join(root, "build", "engines"))
 }
 
-// Engine is the path of the interpreter of a language, python or javascript. A test without it is skipped, or fails in
-// continuous integration.
+// Engine returns the path of the interpreter of a language, python or javascript. A test without it is skipped, or
+// fails in continuous integration.
 func Engine(t testing.TB, language string) string {
 	t.Helper()
 	path := filepath.Join(Engines(t), language+".wasm")
@@ -28,8 +28,8 @@ func Engine(t testing.TB, language string) string {
 	return path
 }
 
-// Missing ends a test that needs what this machine does not have, and names the remedy: the test is skipped, but in
-// continuous integration (CI=true) it fails.
+// Missing ends a test that needs something that this machine does not have. what names it and the remedy. The test is
+// skipped, but in continuous integration (CI=true) it fails.
 func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// BuildGo compiles one Go source, a package main of the standard library alone, to a WASI command and returns
-// the module. The caller does not change what is returned.
+// BuildGo compiles one Go source, a package main that imports only the standard library, to a WASI command and returns
+// the module. The caller does not change the module.
 func BuildGo(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	return build(t, "Go", "main.go", source, arguments, func(dir, out string) error {

@@ -12,8 +12,8 @@ var sources embed.FS
 // Echo copies stdin to stdout.
 func Echo(t testing.TB) []byte { return guest(t, "echo") }
 
-// Cat copies the file whose path is on stdin, without a newline, to stdout. If it cannot be read Cat
-// exits with 66, and says why on stderr.
+// Cat copies the file whose path is on stdin, without a newline, to stdout. If the file cannot be read, Cat exits with
+// 66, and says why on stderr.
 func Cat(t testing.TB) []byte { return guest(t, "cat") }
 
 // Exit exits with the code that stdin begins with, in decimal; the rest of stdin goes to stderr, and

@@ -10,7 +10,7 @@ import (
 //go:embed guests/handlers
 var handlers embed.FS
 
-// Language is one in which handlers are written here.
+// Language is a language in which this package has handlers.
 type Language string
 
 // The languages of handlers.
@@ -21,7 +21,7 @@ const (
 	AssemblyScript Language = "AssemblyScript"
 )
 
-// Languages are all of them.
+// Languages returns all languages of handlers.
 func Languages() []Language { return []Language{C, Rust, Go, AssemblyScript} }
 
 // BuildHandler compiles one source of a language to a handler.
@@ -41,7 +41,7 @@ func (l Language) BuildHandler(t testing.TB, source string) []byte {
 	return nil
 }
 
-// HandlerSource is the source of a handler of this package.
+// HandlerSource returns the source of a handler of this package.
 func (l Language) HandlerSource(t testing.TB, name string) string {
 	t.Helper()
 	file := map[Language]string{C: name + ".c", Rust: name + ".rs", Go: name + "/main.go", AssemblyScript: name + ".ts"}[l]
@@ -52,27 +52,28 @@ func (l Language) HandlerSource(t testing.TB, name string) string {
 	return string(source)
 }
 
-// Empty is a handler that completes.
+// Empty returns a handler that completes.
 func (l Language) Empty(t testing.TB) []byte {
 	t.Helper()
 	return l.BuildHandler(t, l.HandlerSource(t, "empty"))
 }
 
-// JSON is a handler that parses its input, an order such as JSONInput; adds up what its lines cost (quantity times
-// price) and weigh (quantity times each of the weights) in the members total and weight; and writes it as output.
-// What is no JSON ends it with 65. In Go that is done by encoding/json, elsewhere by a small parser to a tree.
+// JSON returns a handler that parses its input, an order such as JSONInput. It adds up what the order's lines cost
+// (quantity times price) and weigh (quantity times each of the weights) in the members total and weight, and writes the
+// order as output. If the input is not JSON, the handler ends with 65. In Go encoding/json does the work, elsewhere a
+// small parser to a tree.
 func (l Language) JSON(t testing.TB) []byte {
 	t.Helper()
 	return l.BuildHandler(t, l.HandlerSource(t, "json"))
 }
 
-// JSONInput is an order of about 1 KB.
+// JSONInput returns an order of about 1 KB.
 func JSONInput() []byte {
 	input, _ := order()
 	return input
 }
 
-// JSONOutput is what JSON writes for it.
+// JSONOutput returns what JSON writes for JSONInput.
 func JSONOutput() []byte {
 	_, output := order()
 	return output

@@ -6,8 +6,8 @@ import (
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-// Interpreted is a handler in python or javascript, as quern plugin build makes it: the engine's module with its own
-// files and the handler's. Without the engine the test ends as Engine says.
+// Interpreted returns a handler in python or javascript, as quern plugin build makes it: the engine's module with its
+// own files and the handler's. Without the engine the test ends as Engine says.
 func Interpreted(t testing.TB, language, source string) []byte {
 	t.Helper()
 	path := Engine(t, language)

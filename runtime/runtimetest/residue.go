@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// Ending is how a task of a residue guest ends after it has left all that it could.
+// Ending is how a task of a residue guest ends after it has left its canaries.
 type Ending byte
 
-// The endings. What memory a guest needs for them is Growth's: 9 MB more than at its start.
+// The endings. EndGrowth decides what memory a guest needs: 9 MB more than at its start.
 const (
 	EndComplete  Ending = 'c' // returns 0
 	EndFatal     Ending = 'f' // returns 65
@@ -22,7 +22,7 @@ const (
 	EndGrowth    Ending = 'g' // takes and fills 9 MB more and returns 0
 )
 
-// Endings are all that a guest in the language has.
+// Endings returns all endings that a guest in the language has.
 func (l Language) Endings() []Ending {
 	all := []Ending{
 		EndComplete, EndFatal, EndTrap, EndDivide, EndRecursion, EndExit, EndLoop, EndMemory, EndGrowth,
@@ -33,21 +33,21 @@ func (l Language) Endings() []Ending {
 	return all
 }
 
-// Residue is a handler in C or Go that proves whether its instance is pristine. A task with ResidueInput looks at
-// all of linear memory for canaries that a task before it has left, and at its static data, its globals, its stack
-// pointer and what memory it grows into, all of which it knows the state of. If it finds anything, it returns 1
-// with what it found as output and as error. Else it writes canaries with its own number to the stack, to static
-// data, to memory from malloc that it frees or keeps, to pages that it grows and to its globals (in Go also to
-// maps, stacks of goroutines that wait or run, and the environment), and ends as it is told.
+// Residue returns a handler in C or Go that proves whether its instance is pristine. A task with ResidueInput looks at
+// all of linear memory for canaries of an earlier task. It also looks at its static data, its globals, its stack
+// pointer and the memory that it grows into, since it knows their pristine state. If it finds anything, it returns 1,
+// with the findings as output and as error. Else it writes canaries with its own number to the stack, to static data,
+// to memory from malloc that it frees or keeps, to pages that it grows and to its globals (in Go also to maps, stacks
+// of goroutines that wait or run, and the environment). Then it ends as its input says.
 //
-// With an input of less than two bytes it returns 0 and does nothing, which is a task to warm it.
+// With an input of less than two bytes it returns 0 and does nothing: such a task warms it.
 func (l Language) Residue(t testing.TB) []byte {
 	t.Helper()
 	return l.BuildHandler(t, l.HandlerSource(t, "residue"))
 }
 
-// ResidueWAT is the same in WebAssembly's text, with mutable globals of all types of numbers, hidden and exported.
-// With tables it also sets and grows a table, drops segments, and has globals of vectors and references.
+// ResidueWAT returns such a guest in WebAssembly's text format, with mutable globals of all types of numbers, hidden
+// and exported. With tables it also sets and grows a table, drops segments, and has globals of vectors and references.
 func ResidueWAT(t testing.TB, tables bool) []byte {
 	t.Helper()
 	text, err := handlers.ReadFile("guests/handlers/residue.wat")
@@ -63,5 +63,5 @@ func ResidueWAT(t testing.TB, tables bool) []byte {
 	return BuildWAT(t, strings.Join(lines, ""))
 }
 
-// ResidueInput is the input of a task of a residue guest, with a number from 1.
+// ResidueInput returns the input of a task of a residue guest, with a number from 1.
 func ResidueInput(task byte, ending Ending) []byte { return []byte{task, byte(ending)} }

@@ -1,7 +1,7 @@
 // Package runtimetest builds guests for the tests of this and other packages.
 //
-// Guests are built from source by the real compilers, when they are first asked for and once a
-// process. A compiler that is missing fails the test and names the command that installs it.
+// Guests are built from source by the real compilers, once in each process, when a test first asks for them. A compiler
+// that is missing fails the test and names the command that installs it.
 package runtimetest
 
 import (
@@ -18,8 +18,8 @@ import (
 	"testing"
 )
 
-// guests holds what was built so far. It lives as long as the process, because a guest is the same
-// for every test that asks for it.
+// guests holds the guests that were built so far. It lives as long as the process, because a guest is the same for
+// every test that asks for it.
 var guests builds
 
 type builds struct {
@@ -27,7 +27,7 @@ type builds struct {
 	done map[string]func() ([]byte, error)
 }
 
-// get builds a guest at most once; who asks for it meanwhile waits.
+// get builds a guest at most once; other callers wait meanwhile.
 func (b *builds) get(key string, build func() ([]byte, error)) ([]byte, error) {
 	b.mu.Lock()
 	once, ok := b.done[key]
@@ -45,21 +45,21 @@ func (b *builds) get(key string, build func() ([]byte, error)) ([]byte, error) {
 // KeepNames is an argument for BuildC that leaves the names of functions in the module.
 const KeepNames = "-Wl,--strip-debug"
 
-// BuildC compiles one C source to a WASI command and returns the module. Further arguments go to
-// clang, such as KeepNames or -DNAME=VALUE. The caller does not change what is returned.
+// BuildC compiles one C source to a WASI command and returns the module. Further arguments go to clang, such as
+// KeepNames or -DNAME=VALUE. The caller does not change the module.
 func BuildC(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	return build(t, "C", "guest.c", source, arguments, func(dir, out string) error { return compileC(t.Context(), dir, out, arguments) })
 }
 
-// BuildCHandler compiles one C source to a handler, in the same way. The source may include "quern.h", the SDK of C
-// in sdk/c.
+// BuildCHandler compiles one C source to a handler, as BuildC does to a command. The source may include "quern.h", the
+// SDK of C in sdk/c.
 func BuildCHandler(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	return BuildC(t, source, slices.Concat(arguments, []string{"-mexec-model=reactor"})...)
 }
 
-// build returns the guest that a compiler makes of a source, which lies in a file of that name in a folder of its own.
+// build returns the guest that compile makes of a source. The source is in a file of that name in a new folder dir.
 func build(t testing.TB, language, name, source string, arguments []string, compile func(dir, out string) error) []byte {
 	t.Helper()
 	key := language + "\x00" + source + "\x00" + strings.Join(arguments, "\x00")
@@ -127,7 +127,7 @@ func command(ctx context.Context, name string, env []string, dir string, argumen
 	return nil
 }
 
-// repository is the folder of this repository: that of the module that is tested, or one above it.
+// repository returns the folder of this repository: the folder of the tested module, or one above it.
 var repository = sync.OnceValues(func() (string, error) {
 	gomod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
@@ -142,8 +142,8 @@ var repository = sync.OnceValues(func() (string, error) {
 	}
 })
 
-// compiler returns a function that asks a script of .ci, which knows for the Makefile, too, what builds WASI
-// programs here; once a process.
+// compiler returns a function that runs a script of .ci, once in each process. The script, which the Makefile uses,
+// too, prints the command that builds WASI programs here.
 func compiler(script string) func() ([]string, error) {
 	return sync.OnceValues(func() ([]string, error) {
 		root, err := repository()
@@ -161,7 +161,7 @@ func compiler(script string) func() ([]string, error) {
 	})
 }
 
-// installed is a file of build/npm, where make deps puts what .ci/npm lists.
+// installed returns the path of a file of build/npm, where make deps puts what .ci/npm lists.
 func installed(name string) (string, error) {
 	root, err := repository()
 	if err != nil {

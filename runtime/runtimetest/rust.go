@@ -22,7 +22,7 @@ func Cargo(t testing.TB) map[string]string {
 	return map[string]string{"RUSTC": strings.TrimPrefix(found[0], "RUSTC="), "CARGO": found[1]}
 }
 
-// RustWASI is the name that the rustc of Cargo gives to the target WASI preview 1.
+// RustWASI returns the name of the target WASI preview 1 for the rustc of Cargo.
 func RustWASI(t testing.TB) string {
 	t.Helper()
 	const name = "wasm32-wasip1"
@@ -36,8 +36,8 @@ func RustWASI(t testing.TB) string {
 	return "wasm32-wasi" // its old name
 }
 
-// BuildRust compiles one Rust source of the 2021 edition, without crates, to a WASI command and returns the
-// module. The caller does not change what is returned.
+// BuildRust compiles one Rust source of the 2021 edition, without crates, to a WASI command and returns the module. The
+// caller does not change the module.
 func BuildRust(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	return build(t, "Rust", "guest.rs", source, arguments, func(dir, out string) error {

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// BuildWAT translates WebAssembly's text format and returns the module. Further arguments go to wat2wasm, such
-// as --enable-all or --no-check. The caller does not change what is returned.
+// BuildWAT translates WebAssembly's text format and returns the module. Further arguments go to wat2wasm, such as
+// --enable-all or --no-check. The caller does not change the module.
 func BuildWAT(t testing.TB, text string, arguments ...string) []byte {
 	t.Helper()
 	return build(t, "WebAssembly text", "guest.wat", text, arguments, func(dir, out string) error {

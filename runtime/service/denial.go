@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// Denial is the error of a denied capability: who denies it, and the line to add.
+// Denial is the error of a denied capability. It says who denies the capability, and which line to add.
 type Denial struct {
 	// Err is the wrapped error. Default ErrDenied.
 	Err error
-	// What the task asked for. Default: who denies it.
+	// What says what the task asked for. Default: who denies it.
 	What string
 	By   Denier
 	// Where names the entry of the host's grants and their file, for ByHost.
@@ -19,13 +19,13 @@ type Denial struct {
 	Add string
 }
 
-// Denier is who denies a capability.
+// Denier says who denies a capability.
 type Denier int
 
 // The deniers.
 const (
 	ByManifest Denier = iota // the manifest does not ask for it
-	ByHost                   // the manifest does, but the host's grants do not allow it
+	ByHost                   // the manifest asks for it, but the host's grants do not allow it
 	ByNetwork                // the address is in a network that the operator has not opened
 )
 
@@ -52,7 +52,7 @@ func (d *Denial) Remedy() string {
 	return fmt.Sprintf("add capabilities: {%s}", d.Add)
 }
 
-// Confidential is an error of which tenants learn a part: its text names addresses of the host's networks.
+// Confidential is an error whose text names addresses of the host's networks. Tenants get another text.
 type Confidential struct {
 	Err  error  // for the host's log
 	Told string // for tenants
@@ -64,8 +64,8 @@ func (c *Confidential) Error() string { return c.Err.Error() }
 // Unwrap returns Err.
 func (c *Confidential) Unwrap() error { return c.Err }
 
-// Told returns what a tenant learns of an error of a service. Of one that is unavailable that is nothing, unless it is
-// Confidential: the text may name addresses and paths of the host.
+// Told returns the text for a tenant of an error of a service. If the service is unavailable, the text has no details,
+// unless the error is Confidential: details may name addresses and paths of the host.
 func Told(err error) string {
 	var c *Confidential
 	switch {

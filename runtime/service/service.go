@@ -1,9 +1,9 @@
-// Package service defines what a handler may ask of its host beyond its own task, as interfaces that host/guest
-// implements and runtime/abi serves to guests. Arguments come from the guest and may be hostile: only their size has been
-// checked.
+// Package service defines, as interfaces, what a handler may ask of its host beyond its own task. host/guest implements
+// the interfaces, and runtime/abi serves them to guests. Arguments come from the guest and may be hostile: only their
+// size has been checked.
 //
-// Every method may take long, and returns when its context ends; its error then is or wraps the context's. Methods are
-// safe for concurrent use, and may keep the bytes that they are given.
+// Every method may take long, and returns when its context ends, with the context's error or an error that wraps it.
+// Methods are safe for concurrent use, and may keep the bytes that they are given.
 package service
 
 import (
@@ -17,15 +17,15 @@ import (
 var (
 	// ErrInvalid: an argument is not valid.
 	ErrInvalid = errors.New("invalid")
-	// ErrDenied: the manifest or the host does not allow it.
+	// ErrDenied: the manifest or the host does not allow the call.
 	ErrDenied = errors.New("denied")
 	// ErrNotFound: there is nothing of that name.
 	ErrNotFound = errors.New("not found")
-	// ErrTooBig: it is larger than allowed.
+	// ErrTooBig: a value is larger than allowed.
 	ErrTooBig = errors.New("too big")
-	// ErrQuota: there is no room for it.
+	// ErrQuota: the quota has no room left.
 	ErrQuota = errors.New("over the quota")
-	// ErrConflict: it is not what the guest expects.
+	// ErrConflict: the present value is not what the guest expects.
 	ErrConflict = errors.New("conflict")
 	// ErrLost: another host has the task now.
 	ErrLost = errors.New("the task is lost")
@@ -35,8 +35,8 @@ var (
 	ErrLimit = errors.New("over the limit")
 )
 
-// Await returns what f returns, or the error of ctx if that ends first; f then ends by itself. Use it for an f that may not
-// notice the end of ctx: go-redis waits for its own timeout while it reads, and a file waits without one.
+// Await calls f and returns its result, or the error of ctx if ctx ends first; f then ends by itself. Use it for an f
+// that may not notice the end of ctx: go-redis waits for its own timeout while it reads, and a file waits without one.
 func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -65,11 +65,12 @@ type KV interface {
 	Set(ctx context.Context, bucket, key string, value []byte, ttl time.Duration) error
 	// Delete reports whether there was a value.
 	Delete(ctx context.Context, bucket, key string) (bool, error)
-	// Increment adds to the value, a decimal number, or to 0 if there is none, and returns the sum. The time at which
-	// the value expires stays. ErrConflict if the value is no number, ErrLimit if the sum needs more than 64 bits.
+	// Increment adds delta to the value, a decimal number, and returns the sum; a missing value counts as 0. The value
+	// expires when it would have expired before. ErrConflict if the value is not a number, ErrLimit if the sum needs
+	// more than 64 bits.
 	Increment(ctx context.Context, bucket, key string, delta int64) (int64, error)
-	// Swap sets the value as Set does if the present value is old, or if there is none and old is nil. Else it returns
-	// the present value, nil if there is none, and ErrConflict.
+	// Swap sets the value as Set does if the present value is old. If old is nil, it sets the value if there is none.
+	// Otherwise it returns the present value, nil if there is none, and ErrConflict.
 	Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) (present []byte, err error)
 	// List returns at most limit keys (1 to 1000, else ErrInvalid) that begin with prefix and come after another key, in
 	// the order of their bytes.
@@ -78,8 +79,8 @@ type KV interface {
 
 // Checkpoint stores what the task's next run starts from.
 type Checkpoint interface {
-	// Save replaces the checkpoint, and returns when the new one is durable. ErrTooBig above 1 MiB, ErrLost if another
-	// host has the task.
+	// Save replaces the checkpoint, and returns when the new checkpoint is durable. ErrTooBig above 1 MiB, ErrLost if
+	// another host has the task.
 	Save(ctx context.Context, value []byte) error
 }
 
@@ -98,9 +99,10 @@ type Request struct {
 	// Headers are by name; a name may have several values.
 	Headers map[string][]string
 	Body    []byte
-	// Timeout is the guest's own; 0 leaves it to the host.
+	// Timeout is the guest's own timeout; 0 leaves it to the host.
 	Timeout time.Duration
-	// Trace has the traceparent and tracestate of the call, which are sent unless Headers have a traceparent. Others in it are not.
+	// Trace has the traceparent and tracestate of the call. Both are sent unless Headers have a traceparent. Other
+	// headers in Trace are not sent.
 	Trace map[string]string
 }
 
@@ -115,20 +117,21 @@ type Response struct {
 type Child struct {
 	Queue string
 	Body  []byte
-	// ID is the new task's; the host makes one if it is "".
+	// ID is the new task's ID; the host makes one if it is "".
 	ID, Key string
 	Labels  map[string]string
 	// Headers are by names in lower case.
 	Headers map[string]string
 	// Priority is 0 to 100; nil for the default.
 	Priority *int
-	// Delay is how long the task waits, At the time from which it may run; at most one of them is set.
+	// Delay is how long the task waits. At is the time from which it may run. At most one of them is set.
 	Delay       time.Duration
 	At          time.Time
 	MaxAttempts int
 	Timeout     time.Duration
 	Unique      *Unique
-	// After are the IDs of tasks that it waits for, and When what must become of them: complete ("" too), ended, any or failed.
+	// After lists the IDs of tasks that the new task waits for. When says how they must end: complete ("" too), ended,
+	// any or failed.
 	After []string
 	When  string
 }
@@ -137,7 +140,7 @@ type Child struct {
 type Publication struct {
 	Topic string
 	Body  []byte
-	// ID is the publication's; the host makes one if it is "".
+	// ID is the publication's ID; the host makes one if it is "".
 	ID         string
 	Attributes map[string]string
 	// Trace has the traceparent and tracestate of the call, if the host traces it.
@@ -148,44 +151,45 @@ type Publication struct {
 type Unique struct {
 	// Key is the same for tasks that are alike; "" compares the bodies.
 	Key string
-	// For is how long a second task is prevented; 0 until the first one is finished.
+	// For is how long a second task is prevented; 0 means until the first task is finished.
 	For time.Duration
 }
 
 // Enqueuer enqueues the children of one task: at once, or when the task completes, as its grant says.
 type Enqueuer interface {
-	// Enqueue returns the new task's ID. ErrInvalid if the queue or an option is not valid, ErrDenied if the queue is not
-	// granted, ErrLimit if the task has enqueued as many as it may, or has as many ancestors as it may. If children are
-	// enqueued at once also ErrQuota, if the queue is full, and ErrUnavailable.
+	// Enqueue returns the new task's ID. ErrInvalid if the queue or an option is not valid, ErrDenied if the queue is
+	// not granted, ErrLimit if the task has enqueued as many tasks as it may, or has as many ancestors as it may. If
+	// children are enqueued at once, also ErrQuota if the queue is full, and ErrUnavailable.
 	Enqueue(ctx context.Context, child Child) (id string, err error)
 }
 
 // Publisher publishes what one task publishes: at once, or when the task completes, as its grant says.
 type Publisher interface {
-	// Publish returns the publication's ID. Its errors are those of Enqueuer, about a topic.
+	// Publish returns the publication's ID. It has the errors of Enqueuer.Enqueue, for the topic instead of the queue.
 	Publish(ctx context.Context, publication Publication) (id string, err error)
 }
 
 // Dependency is a task that a task waited for before it ran.
 type Dependency struct {
 	ID string
-	// End is complete, failed, gone, open (it could not be waited for), or waiting, while it goes on.
+	// End is complete, failed, gone, open (the task could not wait for it), or waiting (it has not ended).
 	End string
 }
 
 // Dependencies are the tasks that a task waited for.
 type Dependencies interface {
-	// List returns them in the order in which they were named, as they were when the task first asked.
+	// List returns the tasks in the order in which they were named. Every call returns their state at the task's first
+	// call.
 	List(ctx context.Context) ([]Dependency, error)
-	// Result returns the result of one of them. ErrInvalid if the task did not wait for it, ErrNotFound if it has none, because
-	// it is not complete or is deleted, ErrTooBig above MaxBody.
+	// Result returns the result of one task. ErrInvalid if the task did not wait for it, ErrNotFound if it has no
+	// result, because it is not complete or is deleted, ErrTooBig above MaxBody.
 	Result(ctx context.Context, id string) ([]byte, error)
 }
 
 // VarsBucket is the bucket that keeps the variables of Extism plugins, if their manifest asks for it.
 const VarsBucket = "vars"
 
-// Services are those of one task. A service that is nil is denied.
+// Services are the services of one task. A service that is nil is denied.
 type Services struct {
 	Checkpoint Checkpoint
 	KV         KV
@@ -204,9 +208,9 @@ type Services struct {
 	Config map[string]string
 }
 
-// HTTP sends requests to hosts that are granted. It does not follow redirects but returns them. ErrDenied if the method, the
-// host or the address that it resolves to is not granted, ErrTooBig if the response is too large, ErrUnavailable if there is
-// none.
+// HTTP sends requests to hosts that are granted. It does not follow redirects but returns them. ErrDenied if the
+// method, the host or the address that the host resolves to is not granted, ErrTooBig if the response is too large,
+// ErrUnavailable if there is no response.
 type HTTP interface {
 	Do(ctx context.Context, r Request) (Response, error)
 }

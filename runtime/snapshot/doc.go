@@ -11,12 +11,13 @@
 // that nobody writes; the rest reads as zero. A write gives the space a private page (B and X). [Space.Reset] finds
 // these pages and copies the image back into those that differ.
 //
-// An image may share pages with another one, and then has a memfd with its own alone. A space maps ranges of both:
+// An image may share pages with another image. Its own memfd then has only the other pages. A space maps ranges of
+// both:
 //
 //	the other's   [ a | b | . | c | . ]
 //	Image         [ a | D | . | E | . ]       own: [ D | E ]
 //
-// A [Mode] is a way to find them, best first:
+// A [Mode] is a way to find the private pages. The modes are, best first:
 //
 //	Scan     the PAGEMAP_SCAN ioctl: one call reports the ranges of private pages (Linux 6.7 and later)
 //	Pagemap  /proc/self/pagemap: eight bytes for each page, private or not
@@ -25,8 +26,8 @@
 //
 // Each space lies between guards: 4 GiB of inaccessible addresses below and above it. Compiled code that misses the
 // memory by a 32-bit offset faults instead of writing into another memory. Guards cost one or two mappings a space, and
-// addresses: a 64-bit process has enough for about 14,000 spaces, of which an instance of an Extism plugin has two. After
-// that, spaces are made without guards.
+// addresses: a 64-bit process has enough for about 14,000 spaces. An instance of an Extism plugin has two spaces.
+// Further spaces are made without guards.
 //
 // # Failure
 //

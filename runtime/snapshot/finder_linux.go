@@ -16,8 +16,8 @@ type buffer struct {
 	entries []uint64
 }
 
-// regionsAtOnce is the most regions that a finder reports at once (3 KiB). The kernel allocates as many for each call:
-// a larger number slows calls with few results, a smaller one splits calls with many.
+// regionsAtOnce is the most regions that a finder reports at once (3 KiB). The kernel allocates room for as many in
+// each call. A larger number slows calls with few results; a smaller number splits calls with many results.
 const regionsAtOnce = 128
 
 func (b *buffer) room() []region {

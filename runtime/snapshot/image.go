@@ -19,18 +19,18 @@ var errClosed = errors.New("the image is closed")
 // Image is a snapshot of a memory, sealed against any change. Its methods are safe for concurrent use.
 type Image struct {
 	size uint64
-	// parts are the contents, in order; what is between and behind them is zero. Their files live until the last user
+	// parts are the contents, in order; between and after them the memory is zero. Their files live until the last user
 	// leaves: users are the image until Close, and each space that maps the image.
 	parts  []part
 	own    *file
-	shared *file       // of another image; nil if nothing is shared
+	shared *file       // the file of another image; nil if nothing is shared
 	closed atomic.Bool // set with mu held
 
 	mu    sync.Mutex
 	users int
 
 	making sync.Mutex
-	whole  atomic.Pointer[Image] // the same without sharing, for spaces over the limit of mappings; nil until it is needed
+	whole  atomic.Pointer[Image] // this image without sharing, for spaces over maxMappings; nil until needed
 }
 
 // part is a range of an image whose contents are in a file.
@@ -40,7 +40,7 @@ type part struct {
 	at       uint64 // in the file
 }
 
-// file has the contents of one image, or of several in part. The last user closes it.
+// file has the contents of one image, or contents that several images share. The last user closes it.
 type file struct {
 	memfd *os.File // nil if size is 0
 	size  uint64
@@ -50,9 +50,9 @@ type file struct {
 	users int
 }
 
-// Take makes an image of contents, which it copies. Their length must be a multiple of 64 KiB. If that saves memory,
-// the image shares the pages in which both are equal with like, which may be nil or closed, and of which most pages must be used.
-// On systems other than Linux it fails with [errors.ErrUnsupported].
+// Take makes an image of contents, which it copies. Their length must be a multiple of 64 KiB. The image shares equal
+// pages with like, which may be nil or closed, if they make up at least a quarter of the contents and half of like. On
+// systems other than Linux it fails with [errors.ErrUnsupported].
 func Take(contents []byte, like *Image) (*Image, error) {
 	if len(contents)%wasmPage != 0 {
 		return nil, fmt.Errorf("take an image of %d bytes: want a multiple of %d", len(contents), wasmPage)
@@ -83,7 +83,7 @@ func Take(contents []byte, like *Image) (*Image, error) {
 	return m, nil
 }
 
-// arrange lists the parts: own ones, with those of the shared file between them.
+// arrange sets the parts: the own ranges, and between them ranges of the shared file.
 func (m *Image) arrange(own []part) {
 	at := uint64(0) // in the memory
 	share := func(to uint64) {
@@ -101,12 +101,13 @@ func (m *Image) arrange(own []part) {
 	share(m.size)
 }
 
-// ownRanges bounds the ranges in which an image of so many bytes differs from what it shares. Each takes two mappings in each
-// space, and makes a Reset 0.3 µs slower; fewer ranges take more memory, because they contain equal pages.
+// ownRanges returns the most ranges in which an image of that many bytes may differ from what it shares. Each range
+// takes two mappings in each space, and makes a Reset 0.3 µs slower. Fewer ranges take more memory, because they
+// contain equal pages.
 func ownRanges(size uint64) int { return int(min(16, max(2, size/(2<<20)))) }
 
-// compare returns the ranges of whole pages in which contents differ from a whole image's file. The nearest are joined until there
-// are few enough.
+// compare returns the ranges of whole pages in which contents differ from the file of an image that shares nothing. It
+// joins the nearest ranges until there are few enough.
 func compare(contents []byte, other *file) (differing []part, err error) {
 	want := make([]byte, wasmPage)
 	for at := uint64(0); at < uint64(len(contents)); at += pageSize {
@@ -137,7 +138,7 @@ func compare(contents []byte, other *file) (differing []part, err error) {
 		gaps = append(gaps, p.from-differing[i].to)
 	}
 	slices.Sort(gaps)
-	least := gaps[len(gaps)-most+1] // that stays
+	least := gaps[len(gaps)-most+1] // the smallest gap that stays
 	joined := differing[:1]
 	for _, p := range differing[1:] {
 		if last := &joined[len(joined)-1]; p.from-last.to < least || len(joined) == most {
@@ -149,7 +150,7 @@ func compare(contents []byte, other *file) (differing []part, err error) {
 	return joined, nil
 }
 
-// total is the size of all parts in bytes.
+// total returns the size of all parts in bytes.
 func total(parts []part) (bytes uint64) {
 	for _, p := range parts {
 		bytes += p.to - p.from
@@ -157,10 +158,10 @@ func total(parts []part) (bytes uint64) {
 	return bytes
 }
 
-// Shares reports whether the image shares pages with the one that it was taken like.
+// Shares reports whether the image shares pages with another image.
 func (m *Image) Shares() bool { return m.shared != nil }
 
-// lend returns the file that others can share with the image; nil if it is gone.
+// lend returns the file that another image can share, and counts one more user of it; nil if the file is gone.
 func (m *Image) lend() *file {
 	if m == nil {
 		return nil
@@ -190,7 +191,7 @@ func (f *file) leave() error {
 	return errors.Join(f.memfd.Close(), unmap(view))
 }
 
-// held is one user's part of the file's size.
+// held returns one user's part of the file's size.
 func (f *file) held() uint64 {
 	if f == nil {
 		return 0
@@ -200,7 +201,7 @@ func (f *file) held() uint64 {
 	return f.size / uint64(max(1, f.users))
 }
 
-// alone is the file's size if it has one user.
+// alone returns the file's size if it has one user, else 0.
 func (f *file) alone() uint64 {
 	if f == nil {
 		return 0
@@ -213,14 +214,14 @@ func (f *file) alone() uint64 {
 	return f.size
 }
 
-// Size is the size of the memory in bytes.
+// Size returns the size of the memory in bytes.
 func (m *Image) Size() uint64 { return m.size }
 
-// Held is the most that the image takes in bytes, with its part of what several images share. At first it takes the pages that
-// are not zero; a page of zeroes is added when any space first touches it.
+// Held returns the most bytes that the image takes, including its part of what several images share. At first the image
+// takes the pages that are not zero. A page of zeroes is added when any space first touches it.
 func (m *Image) Held() uint64 { return m.sum((*file).held) }
 
-// Alone is the most that Close frees, in bytes, once no space maps the image.
+// Alone returns the most bytes that Close frees, once no space maps the image.
 func (m *Image) Alone() uint64 { return m.sum((*file).alone) }
 
 func (m *Image) sum(of func(*file) uint64) uint64 {
@@ -231,7 +232,7 @@ func (m *Image) sum(of func(*file) uint64) uint64 {
 	return bytes
 }
 
-// original returns the page at an offset.
+// original returns the page at an offset in the memory.
 func (m *Image) original(offset uint64) []byte {
 	i, found := slices.BinarySearchFunc(m.parts, offset, func(p part, offset uint64) int { return cmp.Compare(p.from, offset) })
 	if !found {
@@ -246,7 +247,7 @@ func (m *Image) original(offset uint64) []byte {
 
 // Close frees the image. Spaces that map it keep their contents, but can no longer be Reset. Close may be called twice.
 func (m *Image) Close() error {
-	m.making.Lock() // else a whole one might be made after this
+	m.making.Lock() // else unshared might make a whole image after this
 	defer m.making.Unlock()
 	m.mu.Lock()
 	closed := m.closed.Swap(true)
@@ -260,22 +261,24 @@ func (m *Image) Close() error {
 	return m.leave()
 }
 
-// maxMappings bounds the mappings of spaces whose images share pages: a process may have 65,530, unless its vm.max_map_count
-// is another.
+// maxMappings bounds the mappings of spaces whose images share pages: a process may have 65,530, unless
+// vm.max_map_count is changed.
 const maxMappings = 30_000
 
-// mappings are those of all images: the bound is the process's.
+// mappings counts the mappings of all images: the bound is per process.
 var mappings atomic.Int64
 
-// mapped is how many mappings the image takes in a space, if it is one of those that maxMappings bounds; else 0.
+// mapped returns how many mappings the image takes in a space. It returns 0 for an image that maxMappings does not
+// bound.
 func (m *Image) mapped() int64 {
 	if len(m.parts) <= 1 {
 		return 0
 	}
-	return int64(len(m.parts)) + 1 // the zeroes behind it
+	return int64(len(m.parts)) + 1 // one for the zeroes after the parts
 }
 
-// enter counts in a space that maps the image, or the whole one, and returns which.
+// enter counts a space as a user, and returns the image that the space maps: m, or the whole image if there are too
+// many mappings.
 func (m *Image) enter() (*Image, error) {
 	if m.mapped() > 0 && mappings.Load() >= maxMappings {
 		whole, err := m.unshared()
@@ -294,7 +297,7 @@ func (m *Image) enter() (*Image, error) {
 	return m, nil
 }
 
-// unshared is the same image without sharing.
+// unshared returns the same image without sharing, and makes it at the first call.
 func (m *Image) unshared() (*Image, error) {
 	m.making.Lock()
 	defer m.making.Unlock()
@@ -317,7 +320,7 @@ func (m *Image) unshared() (*Image, error) {
 	return whole, err
 }
 
-// exit counts out a space that maps the image; m may be nil, for a space that maps none.
+// exit ends a space's use of the image. A nil m is for a space that maps no image.
 func (m *Image) exit() error {
 	if m == nil {
 		return nil

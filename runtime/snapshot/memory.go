@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// anonymous memory reads as zero until it is written. MAP_NORESERVE: the host's memory plan, not the kernel at the time
-// of the mapping, counts what a guest may take.
+// anonymous memory reads as zero until it is written. MAP_NORESERVE: the kernel does not count at the time of the
+// mapping what a guest may take. The host's memory plan counts it.
 const anonymous = unix.MAP_ANON | unix.MAP_PRIVATE | unix.MAP_NORESERVE
 
 // guard is the size of the inaccessible range below and above a memory, in bytes: the reach of a 32-bit index.
 const guard = 4 << 30
 
-// reserve maps size bytes of zeroes, between guards if there are addresses for them. It avoids unix.Mmap, which holds
-// its lock while the kernel unmaps gigabytes: a quarter of a second.
+// reserve maps size bytes of zeroes, between guards if there are addresses for them. It does without unix.Mmap, which
+// would hold a lock while the kernel unmaps gigabytes: for a quarter of a second.
 func reserve(size uint64) (memory, all []byte, err error) {
 	if size == 0 {
 		return nil, nil, nil

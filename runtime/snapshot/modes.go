@@ -16,7 +16,7 @@ const (
 	New     Mode = "new"     // none: a new instance for each task
 )
 
-// Verdict tells whether a mode is usable on this system.
+// Verdict says whether a mode is usable on this system.
 type Verdict struct {
 	Mode Mode
 	Err  error // why the mode is not usable; nil if it is
@@ -26,7 +26,7 @@ type Verdict struct {
 // always usable. Probe takes some milliseconds.
 func Probe() []Verdict { return system.probe() }
 
-// finders are this system's. Tests replace them.
+// finders holds the finders of this system. Tests replace them.
 type finders struct {
 	scan, pagemap finder
 }
@@ -42,8 +42,8 @@ type region struct {
 	categories uint64
 }
 
-// zeroPage is the category of pages that were read before anything was written, and map the kernel's page of zeroes. A
-// finder need not distinguish them.
+// zeroPage is the category of pages that were read but never written, and that map the kernel's page of zeroes. A
+// finder need not report this category.
 const zeroPage = 1 << 5
 
 // finder returns the finder of a mode, nil for Copy.

@@ -6,13 +6,13 @@ import (
 	"unsafe"
 )
 
-// The first write to a page that was given back costs some 3 µs, because the kernel must find and fill a new one;
-// keeping a page costs 0.1 µs in each Reset. So pages are kept as long as a task is likely to write them again. These
-// are the limits.
+// The first write to a page that was given back costs some 3 µs, because the kernel must find and fill a new page.
+// Keeping a page costs 0.1 µs in each Reset. So pages are kept as long as a task is likely to write them again, within
+// these limits.
 const (
 	// patience is the number of Resets in a row that may find pages unchanged before they are given back.
 	patience = 32
-	// few is the number of unchanged pages that are not worth giving back.
+	// few is how many unchanged pages are not worth giving back.
 	few = 64
 	// stretch is the number of adjacent private pages that are given back at once where no recent task has written.
 	stretch = 256
@@ -21,7 +21,7 @@ const (
 // past is what a space remembers from one Reset to the next.
 type past struct {
 	// reached is the end of the last private page after the last Reset. The next Reset looks at least that far, so that
-	// it overlooks no page.
+	// it misses no page.
 	reached uint64
 	// usual is how far recent tasks have reached. It rises to a longer reach at once and falls slowly.
 	usual uint64
@@ -56,8 +56,8 @@ func (s *Space) putBack(find finder, used uint64) error {
 	return nil
 }
 
-// learn decides what the next Reset does with pages that are kept in vain: they are given back once comparing them has
-// cost as much as getting new ones.
+// learn decides whether the next Reset gives back the pages that it finds unchanged. It does once comparing such pages
+// has cost as much as getting new ones.
 func (p *past) learn(used uint64, t tally) {
 	if p.impatient {
 		p.wasted = 0
@@ -91,7 +91,7 @@ func (s *Space) ask(find finder, from, to uint64) ([]region, uint64, error) {
 	return regions, next, nil
 }
 
-// offsets returns where a region lies in memory. For a region that the finder made up they may be anything.
+// offsets returns where a region lies in memory. If the finder reported a wrong region, the offsets may be anything.
 func (s *Space) offsets(r region) (start, end uint64) {
 	base := addressOf(s.memory)
 	return r.start - base, r.end - base
@@ -100,7 +100,7 @@ func (s *Space) offsets(r region) (start, end uint64) {
 func (s *Space) putBackRegion(r region, t *tally) error {
 	from, to := s.offsets(r)
 	if r.categories&zeroPage != 0 && from >= s.size {
-		return nil // not private pages; within the image they would be, in the place of its contents
+		return nil // after the image such pages are not private; within it they are, in place of its contents
 	}
 	if far := max(from, s.size, s.past.usual); to >= far+stretch*pageSize {
 		if err := s.giveBack(far, to); err != nil {
@@ -111,7 +111,8 @@ func (s *Space) putBackRegion(r region, t *tally) error {
 	same := from // pages from here on have not changed
 	for ; from < to; from += pageSize {
 		own, want := s.memory[from:][:pageSize], s.original(from)
-		// Comparing is cheap: pages that differ mostly do so early. It also shows which pages are kept in vain.
+		// Comparing is cheap: pages that differ mostly do so early. It also shows which pages are kept although no task
+		// writes them.
 		if bytes.Equal(own, want) {
 			continue
 		}

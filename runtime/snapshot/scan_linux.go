@@ -17,8 +17,8 @@ const (
 	pageIsSwapped = 1 << 4
 )
 
-// scanArg is struct pm_scan_arg. A page is reported if it has all categories of the mask and any of anyof, after those
-// in inverted are inverted.
+// scanArg is struct pm_scan_arg. A page is reported if it has all categories of mask and any category of anyof, after
+// the categories in inverted are inverted.
 type scanArg struct {
 	size     uint64 // of this struct
 	flags    uint64

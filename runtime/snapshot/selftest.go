@@ -13,7 +13,7 @@ const (
 	trialTail  = 160
 )
 
-// try tests a mode on a memory of its own: it must report exactly the written pages, and restore them.
+// try tests a mode on a memory of its own: the mode must report exactly the written pages, and restore them.
 func (f *finders) try(mode Mode) (err error) {
 	find, err := f.finder(mode)
 	if err != nil {
@@ -44,7 +44,7 @@ func (f *finders) try(mode Mode) (err error) {
 	return space.prove(mode, find, contents)
 }
 
-// prove lets two tasks change a space and checks that the mode finds and undoes it, and that Trim does.
+// prove lets two tasks change a space. It checks that the mode finds and undoes the changes, and that Trim undoes them.
 func (s *Space) prove(mode Mode, find finder, contents []byte) error {
 	own := make([]bool, trialFront+trialTail)
 	for task := range 2 {

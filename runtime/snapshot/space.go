@@ -34,8 +34,8 @@ type Space struct {
 	released bool
 }
 
-// Reserve makes a space of limit bytes, all zero, between guards if there are addresses for them. It takes no memory
-// until it is touched.
+// Reserve makes a space of limit bytes, all zero, between guards if there are addresses for them. A page of the space
+// takes no memory until it is touched.
 func Reserve(limit uint64) (*Space, error) {
 	if limit > 1<<48 {
 		return nil, fmt.Errorf("reserve a space of %d bytes: more than a system has addresses", limit)

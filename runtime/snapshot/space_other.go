@@ -4,8 +4,8 @@ package snapshot
 
 import "errors"
 
-// Elsewhere there are no images, because only Linux reports written pages: New is the only mode, and a space is always
-// restored to zeroes.
+// On other systems than Linux there are no images, because only Linux reports written pages: New is the only mode, and
+// a space is always restored to zeroes.
 
 var system finders
 

@@ -1,7 +1,7 @@
 // Package units reads and writes sizes as people write them: a whole number and a unit, "64MiB"; and reads
 // durations, which may have days, "7d".
 //
-// Manifests, flags, error messages and limits all use it.
+// Manifests, flags, error messages and limits all use this package.
 package units
 
 import (

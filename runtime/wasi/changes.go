@@ -6,7 +6,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// Functions that would change a file system. None does: each checks its arguments first, and answers rofs only if they
+// Functions that would change a file system. None changes anything: each checks its arguments, and answers rofs if they
 // are right.
 
 // Flags of fst_flags: set the time of access or modification, to a value or to now.

@@ -6,13 +6,14 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// The supported clocks. The clocks of processor time are not: WASI says that they answer inval.
+// The supported clocks. Clocks of processor time are not supported: WASI says that they answer inval.
 const (
 	clockRealtime  = 0
 	clockMonotonic = 1
 )
 
-// clockResGet is clock_res_get(id, result resolution), in nanoseconds. Systems keep the wall clock to a microsecond.
+// clockResGet is clock_res_get(id, result resolution), in nanoseconds. Operating systems keep the wall clock to a
+// microsecond.
 func (s *System) clockResGet(mem api.Memory, a []uint64) errno {
 	switch uint32(a[0]) {
 	case clockRealtime:

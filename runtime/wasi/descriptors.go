@@ -32,7 +32,7 @@ type descriptor struct {
 	offset    int64  // in a file, at least 0
 }
 
-// descriptor returns an open descriptor, or nil. The pointer is valid until the next one is opened.
+// descriptor returns an open descriptor, or nil. The pointer is valid until the next descriptor is opened.
 func (s *System) descriptor(fd uint64) *descriptor {
 	if number := uint32(fd); uint64(number) < uint64(len(s.open)) && s.open[number].kind != closed {
 		return &s.open[number]
@@ -81,7 +81,7 @@ func (s *System) fdRenumber(_ api.Memory, a []uint64) errno {
 // maxAdvice is the greatest advice of fd_advise: noreuse.
 const maxAdvice = 5
 
-// fdAdvise is fd_advise(fd, offset, len, advice). There is nothing to prepare.
+// fdAdvise is fd_advise(fd, offset, len, advice). Advice has no effect, since files are in memory.
 func (s *System) fdAdvise(_ api.Memory, a []uint64) errno {
 	_, e := s.seekable(a[0])
 	if e == errnoSuccess && (uint32(a[3]) > maxAdvice || int64(a[1]) < 0 || int64(a[2]) < 0 || int64(a[1]+a[2]) < 0) {

@@ -6,7 +6,7 @@ import "github.com/tetratelabs/wazero/api"
 const direntSize = 24
 
 // fdReaddir is fd_readdir(fd, buf, buf_len, cookie, result bufused). It fills the buffer with entries: cookie of the
-// next one, inode, length of the name, filetype, name. The last entry is cut off at the end of the buffer; a buffer
+// next entry, inode, length of the name, filetype, name. The last entry is cut off at the end of the buffer; a buffer
 // that is not full means that there are no more entries.
 func (s *System) fdReaddir(mem api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])

@@ -39,5 +39,5 @@
 //
 // No arguments make a function panic. Panics of the Host, by which it ends the guest, pass through.
 //
-// Source: the description of WASI snapshot 01, and POSIX where that refers to it.
+// Source: the description of WASI snapshot 01, and POSIX where the description refers to it.
 package wasi

@@ -34,13 +34,13 @@ type Files struct {
 	size int64
 }
 
-// nodeSize is about what a file or directory takes beside its names and contents, in bytes.
+// nodeSize is about how many bytes a file or directory takes beside its names and contents.
 const nodeSize = 400
 
-// Size is about what the tree takes, in bytes.
+// Size returns about how many bytes the tree takes.
 func (f *Files) Size() int64 { return f.size }
 
-// Contents are the files by path.
+// Contents returns the contents of the files by path.
 func (f *Files) Contents() map[string][]byte {
 	contents := map[string][]byte{}
 	f.root.collect("", contents)
@@ -64,12 +64,12 @@ func newDirectory(parent *node, inode uint64) *node {
 func (n *node) directory() bool { return n.children != nil }
 
 // NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not copied and must
-// not change any more. An error names a path that is not absolute and clean, lies below a file, or is /checkpoint,
-// which belongs to the host.
+// not change any more. An error names a path that is not absolute and clean, that lies below a file, or that is
+// /checkpoint or below it: /checkpoint belongs to the host.
 func NewFiles(contents map[string][]byte) (*Files, error) {
 	files := &Files{root: newDirectory(nil, rootInode)}
 	inode := uint64(firstInode)
-	// Sorted: inodes are the same in every process, and a file comes before paths below it.
+	// In sorted order, inodes are the same in every process, and a file comes before paths below it.
 	for _, path := range slices.Sorted(maps.Keys(contents)) {
 		names, err := split(path)
 		if err != nil {
@@ -99,8 +99,8 @@ func NewFiles(contents map[string][]byte) (*Files, error) {
 	return files, nil
 }
 
-// Over returns a tree of both. A file of f hides what base has at its path, below it, and in place of a directory above it.
-// Either may be nil.
+// Over returns a tree with the files of f and base. A file of f hides a file of base at the same path, the files of
+// base below that path, and a file of base where f has a directory. f or base may be nil.
 func (f *Files) Over(base *Files) *Files {
 	if f == nil || base == nil {
 		return cmp.Or(f, base)
@@ -168,8 +168,8 @@ func split(path string) ([]string, error) {
 	return names, nil
 }
 
-// walk follows a path from a directory. There are no links. A name before a slash must be a directory. If only the last
-// name does not exist, the result is nil without an error: a writable file system could create it.
+// walk follows a path from a directory. There are no symbolic links. A name before a slash must be a directory. If only
+// the last name does not exist, the result is nil without an error: a writable file system could create it.
 func (s *System) walk(dir *node, path []byte) (*node, errno) {
 	n, depth := dir, 0
 	for len(path) > 0 {

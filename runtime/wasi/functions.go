@@ -82,7 +82,7 @@ func answering(name string, f func(*System, api.Memory, []uint64) errno, params 
 	}
 }
 
-// always makes a function that answers the same for every open descriptor, its first parameter.
+// always makes a function whose first parameter is a descriptor. It gives the same answer for every open descriptor.
 func always(answer errno) func(*System, api.Memory, []uint64) errno {
 	return func(s *System, _ api.Memory, a []uint64) errno {
 		if s.descriptor(a[0]) == nil {

@@ -59,7 +59,7 @@ func (s *System) find(mem api.Memory, fd, pointer, length uint64) (*node, errno)
 }
 
 // pathOpen is path_open(fd, dirflags, path, path_len, oflags, rights, rights inherited, fdflags, result fd). Only the
-// rights to write matter: WASI has given up the others.
+// rights to write matter: WASI has given up the other rights.
 func (s *System) pathOpen(mem api.Memory, a []uint64) errno {
 	oflags, fdflags := uint32(a[4]), uint32(a[7])
 	n, e := s.reach(mem, a[0], a[2], a[3])
@@ -87,7 +87,7 @@ func (s *System) pathOpen(mem api.Memory, a []uint64) errno {
 	return put32(mem, uint32(a[8]), number)
 }
 
-// mayOpen returns the error of opening a node, or of creating it if it is nil.
+// mayOpen returns the error of opening the node n; if n is nil, the error of creating it.
 func mayOpen(n *node, oflags uint32, rights uint64) errno {
 	writes := oflags&oflagTrunc != 0 || rights&rightsToWrite != 0 && oflags&oflagDirectory == 0
 	switch {

@@ -11,7 +11,7 @@ import (
 const (
 	subscriptionSize = 48
 	eventSize        = 32
-	// maxSubscriptions is more than two a descriptor.
+	// maxSubscriptions bounds the events of one poll. It allows more than two for each descriptor.
 	maxSubscriptions = 4096
 
 	eventClock   = 0

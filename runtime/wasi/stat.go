@@ -48,17 +48,17 @@ const (
 	rightsOutput = rightsAny | rightPollFdReadwrite | rightFdWrite
 	rightsFile   = rightsAny | rightPollFdReadwrite | rightFdRead | rightFdSeek | rightFdTell | rightFdAdvise
 
-	// A directory also has the rights of refused operations: a guest then learns that the file system is read only,
-	// while a C library that misses a right reports a less helpful error.
+	// A directory also has the rights to operations that always fail here: so a guest learns that the file system is
+	// read only. Without such a right a C library would report a less helpful error.
 	rightsDirectory = rightsAny | rightFdReaddir | rightFdFilestatSetTimes |
 		rightPathCreateDirectory | rightPathCreateFile | rightPathLinkSource | rightPathLinkTarget | rightPathOpen |
 		rightPathReadlink | rightPathRenameSource | rightPathRenameTarget | rightPathFilestatGet |
 		rightPathFilestatSetSize | rightPathFilestatSetTimes | rightPathSymlink | rightPathRemoveDirectory |
 		rightPathUnlinkFile
 
-	// Files opened below a directory inherit all rights except the one to write. wasi-libc drops rights that are not
+	// Files opened below a directory inherit all rights except the right to write. wasi-libc drops rights that are not
 	// inherited when it opens a file, and takes a file for writable (access) if it has the right to write.
-	// rightFdAllocate stays, because it shows an open for writing: wasi-libc, Go and Rust request it then and only
+	// rightFdAllocate stays, because it shows that a file is opened for writing: wasi-libc, Go and Rust request it only
 	// then.
 	rightsInheriting = rightsDirectory | rightsFile | rightFdAllocate | rightFdFilestatSetSize
 	rightsToWrite    = rightFdWrite | rightFdAllocate
@@ -136,7 +136,7 @@ func putFilestat(mem api.Memory, pointer uint32, device uint64, n *node, filetyp
 	return put(mem, pointer, filestat[:])
 }
 
-// filetype returns the type of a node; nil is a stream.
+// filetype returns the type of a node; a nil node is a stream.
 func filetype(n *node) byte {
 	switch {
 	case n == nil:

@@ -2,8 +2,7 @@ package wasi
 
 import "time"
 
-// Host is the call for which the functions run. Each method may end the guest by a panic with a value of the host's,
-// which passes through this package.
+// Host is the host's side of one call. Each method may end the guest by a panic, which passes through this package.
 type Host interface {
 	// Spend charges the guest for bytes before they are moved.
 	Spend(bytes int)
@@ -17,7 +16,7 @@ type Host interface {
 	Stderr(p []byte)
 }
 
-// Config is what a guest finds. All of it is read only and not copied.
+// Config holds what a guest can use. All of it is read only and not copied.
 type Config struct {
 	Host  Host   // required
 	Stdin []byte // contents of standard input
@@ -44,7 +43,7 @@ type System struct {
 	vectors []vector // reused by each call of a function
 }
 
-// Init makes s the system of another call, and keeps nothing of the one before.
+// Init prepares s for another call. Nothing of the call before is left.
 func (s *System) Init(c Config) {
 	*s = System{host: c.Host, stdin: c.Stdin, args: c.Args, env: c.Env, started: c.Started}
 	if c.Files != nil && c.Files.root != nil && len(c.Files.root.names) > 0 {

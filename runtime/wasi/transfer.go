@@ -17,8 +17,8 @@ const (
 // vector is a piece of the guest's memory.
 type vector struct{ pointer, length uint32 }
 
-// gather reads the vectors of a call. All must lie in memory; the sum of their lengths is cut to maxTransfer. The
-// vectors are copied first, because reads may overwrite them.
+// gather reads the vectors of a call. All must lie in memory; the sum of their lengths is cut to maxTransfer. gather
+// copies the vectors, because the call may overwrite them in the guest's memory.
 func (s *System) gather(mem api.Memory, pointer, count, result uint64) ([]vector, int, errno) {
 	n := uint32(count)
 	if n > maxVectors {
@@ -42,7 +42,7 @@ func (s *System) gather(mem api.Memory, pointer, count, result uint64) ([]vector
 	return s.vectors, int(min(total, maxTransfer)), errnoSuccess
 }
 
-// piece returns the first n bytes of a vector that gather has checked, or all if it has less.
+// piece returns the first n bytes of a vector that gather has checked, or the whole vector if it is shorter.
 func piece(mem api.Memory, v vector, n int) []byte {
 	p, _ := view(mem, v.pointer, min(uint64(v.length), uint64(n)))
 	return p
