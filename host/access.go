@@ -6,14 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // tenantAccess is how a session reaches its tenant in Redis. The session's parts and tasks share it.

@@ -5,11 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // catalog knows which queues of a tenant this host serves, and by which plugins.
@@ -50,7 +49,8 @@ func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
 	}
 	defer version.Release()
 	permissions := version.Permissions(c.tenant)
-	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(c.config.Retry), permissions.MostRetry).MaxAge, permissions.Dead
+	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(c.config.Retry),
+		permissions.MostRetry).MaxAge, permissions.Dead
 }
 
 // refused calls report for each refused file, with its tenant and plugin.
@@ -114,7 +114,8 @@ func (c catalog) declarations() (all []upkeep.Declaration) {
 
 // runs reports whether a plugin serves a queue of the tenant here.
 func (c catalog) runs(plugin string) bool {
-	return slices.ContainsFunc(c.directory.BindingsOf(c.tenant), func(b plugins.Binding) bool { return b.Plugin == plugin })
+	return slices.ContainsFunc(c.directory.BindingsOf(c.tenant),
+		func(b plugins.Binding) bool { return b.Plugin == plugin })
 }
 
 // StateLeftOut is the state of a plugin that could serve, but Config.Queues leaves out all of its queues.

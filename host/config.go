@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/account"
@@ -18,6 +16,7 @@ import (
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Config is the settings of a host. The zero value works.

@@ -4,12 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/periodic"
-
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // dispatcher carries out what the scheduler plans: it starts tasks, gives tasks back, and makes sources reserve.
@@ -22,7 +21,8 @@ type dispatcher struct {
 func newDispatcher(config Config, directory *plugins.Directory, running func(n int)) *dispatcher {
 	due := make(chan struct{}, 1)
 	return &dispatcher{due: due, scheduler: schedule.New(schedule.Config{
-		Slots: config.Concurrency, Guests: config.Guests, Memory: config.Memory, Account: config.Account, Logger: config.Logger,
+		Slots: config.Concurrency, Guests: config.Guests, Memory: config.Memory, Account: config.Account,
+		Logger:     config.Logger,
 		MaxReserve: listen.MaxReserve, MaxSettle: batchTasks, Running: running, Wake: func() { periodic.Notify(due) },
 		Acquire: func(at schedule.Queue) *schedule.Version {
 			v := directory.Acquire(at.Tenant, at.Name)
@@ -31,7 +31,8 @@ func newDispatcher(config Config, directory *plugins.Directory, running func(n i
 			}
 			return &schedule.Version{
 				Code: v, Plugin: schedule.Plugin{Tenant: v.Tenant, Name: v.Name},
-				Concurrency: v.Manifest.Concurrency, Memory: v.Footprint(at.Tenant), MayWait: config.MaxCrashes != 1 && mayWait(v, at.Tenant),
+				Concurrency: v.Manifest.Concurrency, Memory: v.Footprint(at.Tenant),
+				MayWait: config.MaxCrashes != 1 && mayWait(v, at.Tenant),
 			}
 		},
 	})}

@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // A queue with one task waits for no backlog: it starts within two lengths of the tasks before it,

@@ -4,10 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Two hosts share a queue: none of its tasks is lost, none runs twice, both take part.

@@ -83,7 +83,8 @@ func (h *health) Failed(op, name string, err error) {
 	case first && away:
 		h.logger.Warn("cannot reach Redis; retrying", "op", op, "error", reasons(err))
 	case first:
-		h.logger.Error("Redis refuses the tenant: repair the key or the Redis user that the error names; retrying", "op", op, "error", reasons(err))
+		h.logger.Error("Redis refuses the tenant: repair the key or the Redis user that the error names; retrying", "op", op,
+			"error", reasons(err))
 	default:
 		h.logger.Debug("Redis still cannot serve", "op", op, "error", reasons(err))
 	}

@@ -53,8 +53,9 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 			config: config, metrics: m, catalog: catalog{directory: directory, config: &config},
 			scheduler: dispatcher.scheduler, dispatcher: dispatcher,
 			workers: &workers{next: make(chan func())}, services: guest.New(config.Services),
-			calls:   config.Account.Open(account.Calls, max(leastCalls, config.Account.Part(16)), len(clients)),
-			results: config.Account.Open(account.Calls, max(resultCopies*service.MaxBody, config.Account.Part(16)), len(clients)),
+			calls: config.Account.Open(account.Calls, max(leastCalls, config.Account.Part(16)), len(clients)),
+			results: config.Account.Open(account.Calls, max(resultCopies*service.MaxBody, config.Account.Part(16)),
+				len(clients)),
 		},
 		tenants: make(map[string]*tenant, len(clients)),
 	}
@@ -206,7 +207,8 @@ func (h *Host) about(t *tenant) map[string]string {
 	for _, s := range h.catalog.directory.List() {
 		if s.Tenant == "" || s.Tenant == t.name {
 			info := upkeep.PluginInfo{
-				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State, Error: s.Error, ResetMode: s.ResetMode,
+				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State,
+				Error: s.Error, ResetMode: s.ResetMode,
 			}
 			info.LeftOut = slices.DeleteFunc(slices.Clone(s.Queues), h.config.serves)
 			if s.State == plugins.StateServing && len(info.LeftOut) == len(s.Queues) {
@@ -233,11 +235,13 @@ func (h *Host) about(t *tenant) map[string]string {
 	return map[string]string{
 		"name": h.config.Name, "address": address, "started": seconds(h.started), "clock": seconds(time.Now()),
 		"memory": strconv.FormatInt(h.config.Memory, 10),
-		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list), "definitions": jsonText(upkeep.Definitions(declared)),
-		"draining": strconv.FormatBool(t.isDraining()),
-		"slots":    strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.Itoa(scheduled.Running),
+		"kind":   "quern", "version": h.config.Version, "queues": jsonText(queues), "plugins": jsonText(list),
+		"definitions": jsonText(upkeep.Definitions(declared)),
+		"draining":    strconv.FormatBool(t.isDraining()),
+		"slots":       strconv.Itoa(h.config.Concurrency), "slots_in_use": strconv.Itoa(scheduled.Running),
 		"running": jsonText(t.session.Load().listener.Tasks.ByQueue()), "began": seconds(scheduled.LastStart),
-		"memory_reserved": strconv.FormatInt(scheduled.Memory+h.config.Account.Reserved(), 10), "waits_for_memory": jsonText(h.scheduler.WaitsForMemory(t.name)),
+		"memory_reserved":  strconv.FormatInt(scheduled.Memory+h.config.Account.Reserved(), 10),
+		"waits_for_memory": jsonText(h.scheduler.WaitsForMemory(t.name)),
 	}
 }
 
@@ -264,7 +268,10 @@ func (h *Host) memory() metrics.MemorySample {
 func (h *Host) topicSamples() (all []metrics.TopicSample) {
 	for name, t := range h.tenants {
 		for _, topic := range t.session.Load().upkeep.Publisher.Topics() {
-			all = append(all, metrics.TopicSample{Tenant: name, Topic: topic.Name, Published: topic.Published, Dropped: topic.Dropped, Tasks: topic.Tasks})
+			all = append(all, metrics.TopicSample{
+				Tenant: name, Topic: topic.Name, Published: topic.Published,
+				Dropped: topic.Dropped, Tasks: topic.Tasks,
+			})
 		}
 	}
 	return all

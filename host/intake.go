@@ -7,13 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/periodic"
-
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // reserveTimeout bounds a reserve, and reconciling a queue. The connection's own time-outs bound each answer.
@@ -103,8 +102,9 @@ func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
 	plugin, permissions := &version.Manifest, version.Permissions(a.Queue.Tenant)
 	maxAge, _ := in.access.catalog.expiry(a.Queue.Name)
 	return listen.ReserveRequest{
-		Queue: a.Queue.Name, Count: a.Tasks(), Start: true, Plugin: version.Name, Digest: version.Digest, Version: plugin.Version,
-		MaxAge: maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
+		Queue: a.Queue.Name, Count: a.Tasks(), Start: true, Plugin: version.Name, Digest: version.Digest,
+		Version: plugin.Version,
+		MaxAge:  maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
 		FailurePolicy: listen.FailurePolicy{
 			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
 		},
@@ -156,7 +156,8 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	for i, reservation := range reply.Tasks {
 		version.Retain()
 		t := &task{
-			Task: listen.NewTask(a.Queue.Name, reservation, &reply, now), Slot: a.Slot(now), version: version, counts: counts, tenant: in.access,
+			Task: listen.NewTask(a.Queue.Name, reservation, &reply, now), Slot: a.Slot(now), version: version, counts: counts,
+			tenant: in.access,
 		}
 		t.Value, tasks[i] = t, t
 		if in.access.listener.Tasks.Add(&t.Task) {
@@ -201,7 +202,8 @@ func (in *intake) noteQuarantine(request *listen.ReserveRequest, quarantined boo
 			"queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest)
 	case !quarantined && before != "":
 		delete(in.quarantined, request.Queue)
-		in.access.logger.Info("plugin is not quarantined any more", "queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest)
+		in.access.logger.Info("plugin is not quarantined any more", "queue", request.Queue, "plugin", request.Plugin,
+			"digest", request.Digest)
 	}
 }
 

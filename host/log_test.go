@@ -8,14 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 func (n *node) taskLog(id string) []manage.LogLine {

@@ -5,10 +5,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
-
-	"github.com/quern-project/quern/host/schedule"
 )
 
 const (

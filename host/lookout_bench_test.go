@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 

@@ -5,13 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-	"github.com/quern-project/quern/sdk/queue/worker"
-
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
 func TestRedisAwayAtStart(t *testing.T) {

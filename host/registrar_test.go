@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // A host that Redis knows nothing of any more, as after a failover to an older state, registers anew for what it serves.

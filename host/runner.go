@@ -5,12 +5,11 @@ import (
 	"errors"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // runner runs the tasks of a session.
@@ -80,7 +79,8 @@ func (t *task) traced(access *tenantAccess, begun time.Time) trace.Task {
 	}
 	return trace.Task{
 		Tenant: t.Queue.Tenant, Queue: t.Queue.Name, ID: t.ID, Plugin: t.version.Name, Version: t.version.Manifest.Version,
-		Digest: t.version.Digest, Listener: access.listener.ID(), Attempt: t.Attempts + 1, Size: t.Size, Headers: t.Headers, Since: since,
+		Digest: t.version.Digest, Listener: access.listener.ID(), Attempt: t.Attempts + 1, Size: t.Size, Headers: t.Headers,
+		Since: since,
 	}
 }
 
@@ -122,7 +122,10 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	}
 	timeout, ok := t.timeLeft(time.Now())
 	if !ok {
-		return runtime.Outcome{Kind: runtime.LimitExceeded, Limit: runtime.Limit{Name: "timeout", Value: "0s"}, Message: "its deadline is over"}
+		return runtime.Outcome{
+			Kind: runtime.LimitExceeded, Limit: runtime.Limit{Name: "timeout", Value: "0s"},
+			Message: "its deadline is over",
+		}
 	}
 	lines := &guestLog{logger: r.access.logger, task: t}
 	defer lines.flush()
@@ -132,7 +135,8 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		Progress: func(fraction float64, message string) {
 			t.progress.Store(&listen.ProgressReport{Claim: t.Claim(), Queue: t.Queue.Name, Fraction: fraction, Message: message})
 		},
-		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Headers[queue.HeaderTraceparent], Headers: t.Headers,
+		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Headers[queue.HeaderTraceparent],
+		Headers:  t.Headers,
 		Ending:   r.draining,
 		Services: r.servicesOf(t),
 		Secrets:  &t.secrets,
@@ -152,12 +156,20 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 func fetch(ctx context.Context, t *task) (input, checkpoint []byte, err error) {
 	input = t.Parameters
 	if t.Large {
-		if err = listen.Persist(ctx, func(context.Context) error { input, err = t.tenant.client.Parameters(ctx, t.ID, t.Size); return err }); err != nil {
+		if err = listen.Persist(ctx, func(context.Context) error {
+			input, err = t.tenant.client.Parameters(ctx, t.ID,
+				t.Size)
+			return err
+		}); err != nil {
 			return nil, nil, err
 		}
 	}
 	if t.Checkpointed {
-		err = listen.Persist(ctx, func(context.Context) error { checkpoint, err = t.tenant.listener.ReadCheckpoint(ctx, t.ID); return err })
+		err = listen.Persist(ctx, func(context.Context) error {
+			checkpoint, err = t.tenant.listener.ReadCheckpoint(ctx,
+				t.ID)
+			return err
+		})
 	}
 	return input, checkpoint, err
 }

@@ -9,11 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // samples reads every queue of every tenant, and samples each Redis, for the metrics. If a tenant cannot be read, it

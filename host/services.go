@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // servicesOf makes the services of a task. A command has none.
@@ -56,7 +55,8 @@ func (t *task) Publish(ctx context.Context, p *queue.Publication) error {
 	}
 	defer memory.Give()
 	_, err = t.tenant.client.Publish(ctx, p.Topic, p.Payload, queue.PublishOptions{
-		ID: p.ID, Attributes: p.Attributes, Parent: p.Parent, Depth: p.Depth, Traceparent: p.Traceparent, Tracestate: p.Tracestate,
+		ID: p.ID, Attributes: p.Attributes, Parent: p.Parent, Depth: p.Depth, Traceparent: p.Traceparent,
+		Tracestate: p.Tracestate,
 	})
 	return err
 }

@@ -8,14 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
@@ -56,7 +55,9 @@ type common struct {
 }
 
 // newSession makes a session. drain ends it by closing draining; about returns what the host publishes.
-func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(), about func() map[string]string) *session {
+func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(),
+	about func() map[string]string,
+) *session {
 	tenant, logger := client.Tenant(), c.config.Logger.With("tenant", client.Tenant())
 	health := newHealth(c.metrics, logger, c.dispatcher.plan)
 	s := &session{common: c, health: health, drain: drain, about: about}
@@ -70,9 +71,14 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	polls, steadiness := &periodic.Duty{Reports: health, Op: opPoll}, upkeep.NewSteadiness(listener.Lease())
 	fleet := upkeep.New(&upkeep.Config{
 		Client: client, Node: listener.Node, Fleet: listen.NewFleet(client),
-		Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes, Steadiness: steadiness,
-		Purge:  listen.PurgeOptions{OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks), Foreign: c.config.PurgeForeign},
-		Expiry: catalog.expiry, Poll: polls.AskIn, Declared: catalog.declarations, Serves: catalog.runs, Running: runningPlugins,
+		Logger: logger, Health: health, Metrics: c.metrics, Interval: c.config.Poll, MaxCrashes: c.config.MaxCrashes,
+		Steadiness: steadiness,
+		Purge: listen.PurgeOptions{
+			OlderThan: max(0, c.config.Keep), Keep: max(0, c.config.KeepTasks),
+			Foreign: c.config.PurgeForeign,
+		},
+		Expiry: catalog.expiry, Poll: polls.AskIn, Declared: catalog.declarations, Serves: catalog.runs,
+		Running: runningPlugins,
 		Publish: listener.Published, Wake: s.Wake,
 		Borrow: func(ctx context.Context, size int64) (*account.Share, error) {
 			return access.borrow(ctx, c.calls, copies*size)
@@ -88,7 +94,8 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	shipper := &shipper{Duty: duty(periodic.UntilAsked), listener: listener, metrics: c.metrics}
 	tally := &tally{Duty: duty(periodic.UntilAsked), node: listener.Node}
 	settler := &settler{
-		access: access, scheduler: c.scheduler, shipper: shipper, tally: tally, publisher: fleet.Publisher, health: health, ended: c.config.Ended,
+		access: access, scheduler: c.scheduler, shipper: shipper, tally: tally, publisher: fleet.Publisher, health: health,
+		ended: c.config.Ended,
 		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*periodic.Pause),
 	}
 	intake := &intake{
@@ -192,7 +199,8 @@ func (s *session) join(ctx context.Context, reached func()) error {
 
 // abandon ends a session whose lease is lost: other hosts have all its tasks.
 func (s *session) abandon() {
-	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.listener.ID(), "tasks", len(s.listener.Tasks.All()))
+	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.listener.ID(),
+		"tasks", len(s.listener.Tasks.All()))
 	s.scheduler.Abandon(s.intake)
 	s.listener.Tasks.StopAll(listen.ErrLeaseLost)
 	s.settler.giveUp()

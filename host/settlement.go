@@ -5,17 +5,17 @@ import (
 	"errors"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // policy returns the retry policy of the task. The task's own settings come first, then those of its plugin's manifest,
 // then the host's. The bounds of its tenant apply to the result.
 func (t *task) policy(host queue.Retry) queue.Retry {
-	return bounded(t.Retry.WithDefaults(manifestRetry(t.version.Manifest.Retry)).WithDefaults(host), t.permissions().MostRetry)
+	return bounded(t.Retry.WithDefaults(manifestRetry(t.version.Manifest.Retry)).WithDefaults(host),
+		t.permissions().MostRetry)
 }
 
 // bounded brings a policy within the bounds of a tenant: see manifest.Permissions.MostRetry.
@@ -89,8 +89,12 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 		s = s.TryAgain(policy, t.Attempts+1)
 	}
 	now := t.Clock(time.Now())
-	if e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "timeout" && !t.Deadline.IsZero() && !now.Before(t.Deadline) {
-		s.Failure = &queue.Failure{Reason: queue.ReasonExpired, Message: "its deadline was over while it ran", Stderr: e.outcome.Stderr}
+	if e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "timeout" && !t.Deadline.IsZero() &&
+		!now.Before(t.Deadline) {
+		s.Failure = &queue.Failure{
+			Reason: queue.ReasonExpired, Message: "its deadline was over while it ran",
+			Stderr: e.outcome.Stderr,
+		}
 		s.Requeue, s.Delay = "", 0
 		return s
 	}
@@ -107,7 +111,8 @@ func cancelled(e *ended) listen.Settlement {
 // limitReasons maps the name of an exceeded limit to the reason of the failure. The limit of the input has no reason of
 // its own.
 var limitReasons = map[string]queue.Reason{
-	"memory": queue.ReasonMemory, "timeout": queue.ReasonTimeout, "cpu": queue.ReasonCPU, "output": queue.ReasonOutput, "log": queue.ReasonOutput,
+	"memory": queue.ReasonMemory, "timeout": queue.ReasonTimeout, "cpu": queue.ReasonCPU, "output": queue.ReasonOutput,
+	"log": queue.ReasonOutput,
 }
 
 // Failure turns an outcome into the failure in a task's hash; nil for a task that is complete.

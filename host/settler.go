@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/schedule"
@@ -20,6 +18,7 @@ import (
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
@@ -436,7 +435,8 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 // failureFields are the fields of a failure in the log.
 func failureFields(f *queue.Failure) []any {
 	_, trace, _ := strings.Cut(f.Message, "\n")
-	return append([]any{"reason", string(f.Reason), "error", f.Headline()}, traceFields(cmp.Or(trace, strings.Join(f.Backtrace, "\n")))...)
+	return append([]any{"reason", string(f.Reason), "error", f.Headline()},
+		traceFields(cmp.Or(trace, strings.Join(f.Backtrace, "\n")))...)
 }
 
 // traceFields returns a trace as one field in one line, so that a search for the task's ID finds all of it.

@@ -6,11 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/periodic"
-
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // shipInterval is how often log lines and progress of running tasks are sent; they are at most a second behind.
@@ -79,7 +78,10 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 		})
 	}
 	if len(reports) > 0 {
-		s.retry(ctx, s.listener.Progress(ctx, reports), func(i int) { reporters[i].progress.CompareAndSwap(nil, &reports[i]) })
+		s.retry(ctx, s.listener.Progress(ctx, reports), func(i int) {
+			reporters[i].progress.CompareAndSwap(nil,
+				&reports[i])
+		})
 	}
 }
 

@@ -4,10 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // tallyPause is the time between two writes of a session's counts: one script for all tasks in between.
@@ -39,7 +38,10 @@ func (t *tally) settled(task *task, outcome listen.Outcome, failure *queue.Failu
 }
 
 func tallyOf(t *task) listen.Tally {
-	return listen.Tally{Queue: t.Queue.Name, Plugin: t.version.Name, Digest: t.version.Digest, Version: t.version.Manifest.Version}
+	return listen.Tally{
+		Queue: t.Queue.Name, Plugin: t.version.Name, Digest: t.version.Digest,
+		Version: t.version.Manifest.Version,
+	}
 }
 
 // RunOnce implements periodic.Worker.

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
@@ -17,6 +15,7 @@ import (
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // errNoSlot is why a task that was reserved ahead did not run: it goes back to its queue.

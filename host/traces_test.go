@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/guest"
@@ -27,6 +25,7 @@ import (
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 

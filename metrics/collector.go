@@ -19,7 +19,8 @@ type collector struct {
 func newCollector(families ...*family) *collector {
 	c := &collector{descs: map[*family]*prometheus.Desc{}}
 	for _, f := range families {
-		c.descs[f] = prometheus.V2.NewDesc(f.name, f.help, prometheus.UnconstrainedLabels(f.labels), nil, prometheus.WithUnit(f.unit))
+		c.descs[f] = prometheus.V2.NewDesc(f.name, f.help, prometheus.UnconstrainedLabels(f.labels), nil,
+			prometheus.WithUnit(f.unit))
 	}
 	return c
 }
@@ -142,7 +143,9 @@ func (m *Metrics) CollectRuntime(read func() RuntimeSample) {
 
 // CollectHostCalls sets the source of the counters of host calls: for each function, it reports the number of calls by
 // result, and the bytes that they moved. Each scrape calls it; it must be safe for concurrent use.
-func (m *Metrics) CollectHostCalls(read func(calls func(function, result string, n uint64), bytes func(function string, n uint64))) {
+func (m *Metrics) CollectHostCalls(read func(calls func(function, result string, n uint64),
+	bytes func(function string, n uint64)),
+) {
 	m.calls.use(func(emit emitter) {
 		read(func(function, result string, n uint64) { emit(hostCalls, float64(n), function, result) },
 			func(function string, n uint64) { emit(hostCallBytes, float64(n), function) })

@@ -70,7 +70,8 @@ type Tasks struct {
 // The metrics of the Go runtime and of the process are not in the catalogue: client_golang's collectors have them.
 func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m := &Metrics{
-		queues:  newCollector(queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined, queuePaused, queueDeadLetters),
+		queues: newCollector(queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined, queuePaused,
+			queueDeadLetters),
 		tenants: newCollector(tenantUp),
 		refused: newCollector(pluginRefused),
 		memory:  newCollector(memoryLimit, memoryReserved, memoryWait),
@@ -102,14 +103,16 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		return nil, failed
 	}
 	m.slots, m.slotsInUse = m.vecs[slots].gauge.WithLabelValues(), m.vecs[slotsInUse].gauge.WithLabelValues()
-	m.vecs[buildInfo].gauge.WithLabelValues(text(cmp.Or(cfg.Version, "devel")), text(cmp.Or(cfg.Revision, "unknown")), goruntime.Version(), text(cfg.Host)).Set(1)
+	m.vecs[buildInfo].gauge.WithLabelValues(text(cmp.Or(cfg.Version, "devel")), text(cmp.Or(cfg.Revision, "unknown")),
+		goruntime.Version(), text(cfg.Host)).Set(1)
 	for _, op := range redisOps {
 		m.count(redisErrors, 0, op)
 	}
 	m.count(hostLogLinesDropped, 0)
 	m.vacant(true, ofQueues...)
 	m.vacant(true, ofProblems...)
-	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff, redisMemoryUsed, redisMemoryMax,
+	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff,
+		redisMemoryUsed, redisMemoryMax,
 		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does
 	m.CollectRefused(func(func(tenant, plugin string)) {})

@@ -8,9 +8,8 @@ import (
 	"sync"
 	"weak"
 
-	"github.com/quern-project/quern/runtime/redact"
-
 	"github.com/quern-project/quern/runtime/bundle"
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // maxSections bounds the sections in which a module carries files.
@@ -28,7 +27,8 @@ type bundles struct {
 func (b *bundles) read(binary []byte, reserve func(bytes int64) bool) (all []*Files, err error) {
 	room, sections := int64(bundle.MaxBytes), bundle.Sections(binary)
 	if len(sections) > maxSections {
-		return nil, refuse(fmt.Sprintf("%d sections of files, more than %d", len(sections), maxSections), "section "+bundle.Section, "put the files into one section")
+		return nil, refuse(fmt.Sprintf("%d sections of files, more than %d", len(sections), maxSections),
+			"section "+bundle.Section, "put the files into one section")
 	}
 	for _, section := range sections {
 		files, err := b.section(section, room, reserve)
@@ -36,7 +36,8 @@ func (b *bundles) read(binary []byte, reserve func(bytes int64) bool) (all []*Fi
 			return nil, err
 		}
 		if room -= files.Size(); room < 0 {
-			return nil, refuse("the files that the module carries take more than 64MiB", "section "+bundle.Section, "leave out what tasks do not read")
+			return nil, refuse("the files that the module carries take more than 64MiB", "section "+bundle.Section,
+				"leave out what tasks do not read")
 		}
 		all = append(all, files)
 	}

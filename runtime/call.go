@@ -71,8 +71,8 @@ type Call struct {
 	// Ending is closed when the guest should end by itself. A handler can ask whether it is closed. Default nil: never
 	// closed.
 	Ending <-chan struct{}
-	// Timeout is the task's own limit of wall-clock time, instead of Limits.Timeout; Profile.MaxTimeout bounds it. Default 0:
-	// Limits.Timeout.
+	// Timeout is the task's own limit of wall-clock time, instead of Limits.Timeout; Profile.MaxTimeout bounds it. Default
+	// 0: Limits.Timeout.
 	Timeout time.Duration
 	// Log receives each line that the guest writes to stderr, and for a handler also to stdout, without its newline.
 	// Control characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. Log is called on the
@@ -87,8 +87,8 @@ type Call struct {
 // Files is an immutable tree of files in memory that guests may read. Any number of calls may share it.
 type Files = wasi.Files
 
-// NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not copied. An error names
-// a path that is not absolute and clean, that lies below a file, or that is /checkpoint or below it.
+// NewFiles makes a tree from contents by absolute path, such as /data/model.bin. The contents are not copied. An error
+// names a path that is not absolute and clean, that lies below a file, or that is /checkpoint or below it.
 func NewFiles(contents map[string][]byte) (*Files, error) { return wasi.NewFiles(contents) }
 
 // ReservedEnv is the prefix of the environment variables that no manifest can set.

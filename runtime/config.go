@@ -29,7 +29,8 @@ type Config struct {
 	// ResetMode is how tasks get pristine instances. Default "": the best mode that works on this system. New fails if
 	// another mode is set and does not work. Modules that a reset cannot restore get ResetNew in any case.
 	ResetMode ResetMode
-	// IdleUnload is the idle time after which a module's instances and code are unloaded. Default 0: 5 minutes; negative: never.
+	// IdleUnload is the idle time after which a module's instances and code are unloaded. Default 0: 5 minutes; negative:
+	// never.
 	IdleUnload time.Duration
 	// Crash records which guests compute, so that a monitor can name them after a crash. Default nil: no monitor.
 	Crash *crash.Table

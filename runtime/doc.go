@@ -25,9 +25,9 @@
 //
 // A handler exports quern_handle and imports quern_v1. It starts once (_initialize), and each task begins in the state
 // after that start. A command is a WASI preview 1 program, which exports _start. It starts anew for each task and reads
-// the task's input from stdin. An Extism plugin imports from extism:host/env. A kernel provides these functions: a second
-// module of the instance, with a memory of its own. A task calls the export that the profile names. sdk/EXTISM.md says
-// what the functions do here.
+// the task's input from stdin. An Extism plugin imports from extism:host/env. A kernel provides these functions: a
+// second module of the instance, with a memory of its own. A task calls the export that the profile names.
+// sdk/EXTISM.md says what the functions do here.
 //
 // # Pristine instances
 //
@@ -65,9 +65,9 @@
 // # Fuel
 //
 // Neither a context nor Go's garbage collector can interrupt compiled code. So the guest counts down about one for each
-// instruction, and calls the host when its counter falls below zero: a tick, after a quantum of 10,000 or some 5 µs. The tick
-// checks the caller's context, the timeout and the fuel, and lets other guests compute after each slice. Host functions are
-// called through one wrapper, which charges for the call and for each byte that it moves.
+// instruction, and calls the host when its counter falls below zero: a tick, after a quantum of 10,000 or some 5 µs.
+// The tick checks the caller's context, the timeout and the fuel, and lets other guests compute after each slice. Host
+// functions are called through one wrapper, which charges for the call and for each byte that it moves.
 //
 // Fuel depends on the module, its input and its snapshot alone: a limit of fuel means the same on every machine.
 //
@@ -90,8 +90,9 @@
 // A file that cannot be served is a RefusedError, with every reason and its remedy. Nothing of a file runs before it is
 // accepted.
 //
-// Run returns no error: every end of a call is an Outcome. The first cause wins: what the guest does after a limit, a fault or
-// the end of the caller's context does not count. Without a cause the exit code counts, and without an exit code the trap.
+// Run returns no error: every end of a call is an Outcome. The first cause wins: what the guest does after a limit, a
+// fault or the end of the caller's context does not count. Without a cause the exit code counts, and without an exit
+// code the trap.
 //
 //	cause of the run
 //	├─ limit     ▶ LimitExceeded   stopped at input, output, log, timeout or cpu
@@ -104,8 +105,8 @@
 //	   ├─ other exit     ▶ Failed   ┐ LimitExceeded after a refused growth of memory
 //	   └─ trap           ▶ Trap     ┘ or a refused output of a handler
 //
-// A panic in a host function becomes a HostFault. Memory is unmapped only when the call has returned: see memory. An instance
-// that cannot be reset, or in which the host erred, is closed.
+// A panic in a host function becomes a HostFault. Memory is unmapped only when the call has returned: see memory. An
+// instance that cannot be reset, or in which the host erred, is closed.
 //
 // New fails if the cache directory is not private.
 package runtime

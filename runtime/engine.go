@@ -59,8 +59,9 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 		e.logger.Info("not the best reset mode", "reset_mode", e.resetMode, "reason", e.resetReason)
 	}
 	if e.cache, err = compile.Open(ctx, compile.Config{
-		Dir: cfg.CacheDir, Version: version, Child: cfg.Compiler, Time: cfg.CompileTime, Memory: cfg.CompileMemory, Children: cfg.Guests / 2,
-		Imports: instantiateHost, Tick: tick, Logger: e.logger,
+		Dir: cfg.CacheDir, Version: version, Child: cfg.Compiler, Time: cfg.CompileTime, Memory: cfg.CompileMemory,
+		Children: cfg.Guests / 2,
+		Imports:  instantiateHost, Tick: tick, Logger: e.logger,
 	}); err != nil {
 		return nil, err
 	}

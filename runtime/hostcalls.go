@@ -33,7 +33,8 @@ func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 	extism := rt.NewHostModuleBuilder(abi.KernelImports)
 	add(extism, append(abi.ExtismFunctions(), abi.KernelGrow()))
 	env := rt.NewHostModuleBuilder(abi.EmscriptenModule)
-	env.NewFunctionBuilder().WithGoModuleFunction(hostFunction(func(*run, api.Memory, []uint64) {}), []api.ValueType{api.ValueTypeI32}, nil).Export(abi.EmscriptenGrowth)
+	env.NewFunctionBuilder().WithGoModuleFunction(hostFunction(func(*run, api.Memory, []uint64) {}),
+		[]api.ValueType{api.ValueTypeI32}, nil).Export(abi.EmscriptenGrowth)
 	for _, module := range []wazero.HostModuleBuilder{preview1, own, extism, env} {
 		if _, err := module.Instantiate(ctx); err != nil {
 			return fmt.Errorf("instantiate host functions: %w", err)

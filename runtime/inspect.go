@@ -10,11 +10,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/quern-project/quern/runtime/redact"
-
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/runtime/wasi"
 	"github.com/quern-project/quern/runtime/wasm"
@@ -38,7 +37,8 @@ func decode(file []byte) (*wasm.Rewritten, *RefusedError) {
 	case errors.Is(err, wasm.ErrUnsupported):
 		return module, refuse("a module of a later WebAssembly: "+err.Error(), where, buildOlder)
 	case errors.Is(err, wasm.ErrReserved):
-		return module, refuse("a module with a name that is not its to give: "+redact.Label(err.Error()), where, "name it otherwise")
+		return module, refuse("a module with a name that is not its to give: "+redact.Label(err.Error()), where,
+			"name it otherwise")
 	case errors.Is(err, wasm.ErrTruncated):
 		return module, refuse("a truncated WebAssembly module: "+err.Error(), where, copyAgain)
 	default:
@@ -56,7 +56,8 @@ func overRemedy(what string) string {
 		return "build it without debug information, or take it apart"
 	case strings.HasPrefix(what, "bytes in the module"):
 		return "build it for size (C, Rust: -Os), or take it apart"
-	case strings.Contains(what, "in a function") || strings.Contains(what, "of a function") || what == "locals" || strings.HasPrefix(what, "blocks"):
+	case strings.Contains(what, "in a function") || strings.Contains(what, "of a function") || what == "locals" ||
+		strings.HasPrefix(what, "blocks"):
 		return "split that function, or build it without inlining so much into it (C, Rust: -Os)"
 	case strings.HasPrefix(what, "pages"):
 		return "declare at most " + units.FormatSize(MaxMemory) + ", the largest limits.memory"
@@ -103,7 +104,8 @@ func kindOf(o *wasm.Outline) Kind {
 
 // ofExtism reports whether an import is from one of Extism's modules, even if Extism has no such function.
 func ofExtism(i wasm.Import) bool {
-	return i.Module == abi.ExtismModule || i.Module == abi.ExtismOldModule && strings.HasPrefix(i.Name, abi.ExtismOldPrefix)
+	return i.Module == abi.ExtismModule || i.Module == abi.ExtismOldModule && strings.HasPrefix(i.Name,
+		abi.ExtismOldPrefix)
 }
 
 // refusals returns everything that is wrong with a module. If the module has no kind, that is the only refusal.
@@ -129,7 +131,8 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 			return
 		case export.Kind != wasm.Function:
 			refusal.What = fmt.Sprintf("%s is a %s instead of a function %s", name, export.Kind, want)
-			refusal.Remedy = fmt.Sprintf("export the %s under another name, and under this one a function: %s", export.Kind, remedy)
+			refusal.Remedy = fmt.Sprintf("export the %s under another name, and under this one a function: %s", export.Kind,
+				remedy)
 		case export.Signature.String() != want:
 			refusal.What = fmt.Sprintf("%s is %s instead of %s", name, export.Signature, want)
 		default:
@@ -157,9 +160,10 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 	_, starts := o.Export(startExport)
 	if _, begins := o.Export(initialize); starts && !begins && handle.Kind == wasm.Function {
 		found = append(found, Refusal{
-			What:   "a handler that was built as a command",
-			Where:  "exports",
-			Remedy: "build it as a library (Go: -buildmode=c-shared; C: -mexec-model=reactor), or do not export " + handlerExport,
+			What:  "a handler that was built as a command",
+			Where: "exports",
+			Remedy: "build it as a library (Go: -buildmode=c-shared; C: -mexec-model=reactor), or do not export " +
+				handlerExport,
 		})
 	}
 	check(handlerExport, "() -> (i32)", "return 0 for complete, 75 to try again later, 65 for failed for good")
@@ -172,8 +176,10 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 // another: quern_handle, else the only export beside _start, else _start; "" if there are several.
 func entries(o *wasm.Outline) (names []string, own string) {
 	for _, e := range o.Exports {
-		added := e.Name == initialize || e.Name == "hs_exit" || strings.HasPrefix(e.Name, "__") || strings.HasPrefix(e.Name, "asyncify_")
-		if !added && e.Kind == wasm.Function && (e.Signature.String() == "() -> (i32)" || e.Signature.String() == "() -> ()") {
+		added := e.Name == initialize || e.Name == "hs_exit" || strings.HasPrefix(e.Name, "__") ||
+			strings.HasPrefix(e.Name, "asyncify_")
+		if !added && e.Kind == wasm.Function && (e.Signature.String() == "() -> (i32)" ||
+			e.Signature.String() == "() -> ()") {
 			names = append(names, e.Name)
 		}
 	}
@@ -231,7 +237,10 @@ func foreign(o *wasm.Outline) []Refusal {
 
 func noEntryPoint(o *wasm.Outline) Refusal {
 	if slices.Contains(o.Custom, "linking") {
-		return Refusal{What: "an object file, which is not linked yet", Where: "linking section", Remedy: "link it (clang without -c)"}
+		return Refusal{
+			What: "an object file, which is not linked yet", Where: "linking section",
+			Remedy: "link it (clang without -c)",
+		}
 	}
 	remedy := fmt.Sprintf("export %s (a command), export %s (a handler; Rust: #[quern::handler] above fn handle(task: quern::Task) -> "+
 		"Result<String, quern::Error>; AssemblyScript: export function %[2]s(): i32 { return run(FUNCTION); }) or import from %s (an Extism plugin): %s",
@@ -249,7 +258,8 @@ func checkMemory(o *wasm.Outline) []Refusal {
 	var found []Refusal
 	if n := len(o.Memories); n > 1 {
 		found = append(found, Refusal{
-			What: fmt.Sprintf("%d memories, where a plugin may have one", n), Where: "memory section", Remedy: "build it without multi-memory",
+			What: fmt.Sprintf("%d memories, where a plugin may have one", n), Where: "memory section",
+			Remedy: "build it without multi-memory",
 		})
 	}
 	for _, module := range []string{wasi.ModuleName, abi.ModuleName} {
@@ -298,7 +308,8 @@ func checkImport(kind Kind, i wasm.Import) (refusal Refusal, ok bool) {
 	functions := signatures()[i.Module]
 	want, known := functions[i.Name]
 	switch {
-	case functions == nil, i.Module == abi.ModuleName && kind != Handler, i.Module == abi.EmscriptenModule && !ofExtism(i) && (!known || kind == Extism):
+	case functions == nil, i.Module == abi.ModuleName && kind != Handler,
+		i.Module == abi.EmscriptenModule && !ofExtism(i) && (!known || kind == Extism):
 	case i.Kind != wasm.Function:
 		refusal.What = fmt.Sprintf("import %s is a %s", name, i.Kind)
 		refusal.Remedy = i.Module + " has functions only: define the " + i.Kind.String() + " in the module"
@@ -320,7 +331,8 @@ func checkImport(kind Kind, i wasm.Import) (refusal Refusal, ok bool) {
 // buildOf returns the remedy for a module of the kind that was built for another host.
 func buildOf(kind Kind) string {
 	if kind == Handler {
-		return "build a library that exports " + handlerExport + " (Go: GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared; " +
+		return "build a library that exports " + handlerExport +
+			" (Go: GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared; " +
 			"Rust: --target wasm32-wasip1 --crate-type cdylib; C: clang --target=wasm32-wasi -mexec-model=reactor)"
 	}
 	return buildCommand
@@ -400,7 +412,10 @@ var signatures = sync.OnceValue(func() map[string]map[string]wasm.Signature {
 	for _, f := range abi.Functions() {
 		own[f.Name] = signatureOf(f.Params, f.Results)
 	}
-	all := map[string]map[string]wasm.Signature{wasi.ModuleName: preview1, abi.ModuleName: own, abi.ExtismModule: {}, abi.ExtismOldModule: {}}
+	all := map[string]map[string]wasm.Signature{
+		wasi.ModuleName: preview1, abi.ModuleName: own, abi.ExtismModule: {},
+		abi.ExtismOldModule: {},
+	}
 	kernel, err := wasm.Rewrite(abi.Kernel, wasm.Options{})
 	if err != nil {
 		panic(err) // the kernel is built in

@@ -267,7 +267,8 @@ func (i *instance) callEntry() (err error) {
 	return err
 }
 
-// maxKeptStack is the largest call stack that an instance keeps between calls, in bytes. Recursion makes it grow to 84 MB.
+// maxKeptStack is the largest call stack that an instance keeps between calls, in bytes. Recursion makes it grow to 84
+// MB.
 const maxKeptStack = 64 << 10
 
 // held returns the bytes that the idle instance takes beside its snapshot and code.

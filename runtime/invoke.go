@@ -22,7 +22,9 @@ func (p *Pool) environment(c *Call) []string {
 var handlerArgs = []string{"handler"}
 
 // newRun returns the run of a call that began at begun.
-func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage, begun time.Time) *run {
+func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage,
+	begun time.Time,
+) *run {
 	m := p.module
 	r, _ := runs.Get().(*run)
 	if r == nil {
@@ -43,7 +45,8 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 		services := c.Services
 		services.Config = p.profile.Config
 		r.abi.Init(abi.Config{
-			Host: r, Reporter: r, Ending: c.Ending, Stage: stage, Input: c.Input, Started: m.host.started, Task: c.task(p.profile.Tenant, r.deadline),
+			Host: r, Reporter: r, Ending: c.Ending, Stage: stage, Input: c.Input, Started: m.host.started,
+			Task:       c.task(p.profile.Tenant, r.deadline),
 			Checkpoint: c.Checkpoint, Services: services, Counters: &m.host.counters,
 		})
 		system.Args, system.Env = handlerArgs, environment
@@ -58,7 +61,9 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 // invoke runs calls in the instance i; if i is nil, in a new instance. It returns the instance, nil if none could be
 // made, and the time at which the guest stopped. When it returns, the guest does not run, and nothing reads its memory.
 // The caller has a place at the gate.
-func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time, calls func(*instance) error) (_ *instance, stopped time.Time, err error) {
+func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time,
+	calls func(*instance) error,
+) (_ *instance, stopped time.Time, err error) {
 	r.meter.begin(now)
 	if i == nil {
 		if i, err = p.newInstance(); err != nil {

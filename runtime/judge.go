@@ -33,7 +33,10 @@ func (r *run) finish(err error) Outcome {
 func startOutcome(outcome Outcome) Outcome {
 	switch outcome.Kind {
 	case Complete, Retry, Fatal:
-		outcome = Outcome{Kind: Failed, Code: outcome.Code, Message: fmt.Sprintf("the handler exited with status %d: let it return", outcome.Code)}
+		outcome = Outcome{
+			Kind: Failed, Code: outcome.Code,
+			Message: fmt.Sprintf("the handler exited with status %d: let it return", outcome.Code),
+		}
 	case Cancelled, HostFault:
 		return outcome
 	}
@@ -81,7 +84,10 @@ func (r *run) ended(code int) Outcome {
 		if r.module.info.Kind == Command {
 			stderr, after = cutRetryAfter(stderr)
 		}
-		return Outcome{Kind: Retry, Code: code, RetryAfter: after, Message: r.describe("exit status 75 (try again later)", stderr)}
+		return Outcome{
+			Kind: Retry, Code: code, RetryAfter: after,
+			Message: r.describe("exit status 75 (try again later)", stderr),
+		}
 	case code == exitFatal:
 		return Outcome{Kind: Fatal, Code: code, Message: r.describe("exit status 65 (failed for good)", r.logs.end())}
 	case r.refused() != nil:

@@ -122,7 +122,8 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 func newModule(h *host, d *Decoded, owner string) *Module {
 	info, rewritten := d.info, d.module
 	m := &Module{
-		host: h, code: d.code, owner: owner, name: d.code.Name(), info: info, bundled: d.files, names: int64(rewritten.NameBytes),
+		host: h, code: d.code, owner: owner, name: d.code.Name(), info: info, bundled: d.files,
+		names:   int64(rewritten.NameBytes),
 		mutable: rewritten.Mutable, declared: MaxMemory, start: rewritten.Start,
 		perTask: whyNew(&rewritten.Outline) != "",
 		price:   rewritten.InstancePrice, tables: rewritten.TableMemory,

@@ -14,8 +14,8 @@ import (
 // memory is the linear memory of one instance. It reserves its limit as address space at once, so that it never moves.
 // Growing it costs nothing: the operating system adds a page at the page's first use.
 //
-// wazero calls Free when an instance is closed. A later read of an unmapped page would be a fault that Go cannot recover, so
-// Free does nothing: instance.close releases the memory after the last call.
+// wazero calls Free when an instance is closed. A later read of an unmapped page would be a fault that Go cannot
+// recover, so Free does nothing: instance.close releases the memory after the last call.
 type memory struct {
 	module   api.Module      // the module with this memory
 	limit    uint64          // of this memory and beside together, in bytes

@@ -112,5 +112,6 @@ func errorOutcome(ctx context.Context, err error) *Outcome {
 // InputExceeded returns the outcome of a call whose input of size bytes exceeds the limit. It serves callers that know
 // the size before they have the input.
 func InputExceeded(limits Limits, size int64) Outcome {
-	return limitOutcome(sizeExceeded("input", limits.WithDefaults().Input, "input of "+units.FormatSize(size)+" is over the input limit of %s"))
+	return limitOutcome(sizeExceeded("input", limits.WithDefaults().Input,
+		"input of "+units.FormatSize(size)+" is over the input limit of %s"))
 }

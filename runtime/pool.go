@@ -53,8 +53,8 @@ type Pool struct {
 	used       time.Time      // when the last call ended
 }
 
-// snapshotBuild builds a pool's snapshot in the background, within the limits of a call. Calls that need the snapshot wait for
-// it as long as their own limits allow.
+// snapshotBuild builds a pool's snapshot in the background, within the limits of a call. Calls that need the snapshot
+// wait for it as long as their own limits allow.
 type snapshotBuild struct {
 	done   chan struct{} // closed when the build has ended
 	cancel context.CancelCauseFunc

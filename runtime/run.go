@@ -45,7 +45,8 @@ type run struct {
 	code   int
 }
 
-// runs are zeroed runs of ended calls: allocating one takes longer than a short call, and much of the garbage collector's time.
+// runs are zeroed runs of ended calls: allocating one takes longer than a short call, and much of the garbage
+// collector's time.
 var runs sync.Pool
 
 // output collects a guest's output up to the limit.

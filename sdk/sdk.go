@@ -95,9 +95,9 @@
 //
 // # Without Quern
 //
-// A command uses standard input, standard output, standard error, the exit status and a few environment variables. So it
-// also runs on the developer's machine: go run . < input > result. A handler whose main calls [Handle] does as well; without
-// a host, its services answer [ErrNoHost].
+// A command uses standard input, standard output, standard error, the exit status and a few environment variables. So
+// it also runs on the developer's machine: go run . < input > result. A handler whose main calls [Handle] does as well;
+// without a host, its services answer [ErrNoHost].
 package sdk
 
 import "context"

@@ -38,8 +38,9 @@ func (e HostError) Error() string {
 
 // hostErrors are the texts of the errors, by the absolute value of their number.
 var hostErrors = [...]string{
-	-ErrInvalid:     "an argument is invalid",
-	-ErrDenied:      "denied: the task's log says by whom, and what to add", // the manifest, the host's grants, or its networks
+	-ErrInvalid: "an argument is invalid",
+	// the manifest, the host's grants, or its networks
+	-ErrDenied:      "denied: the task's log says by whom, and what to add",
 	-ErrNotFound:    "not found",
 	-ErrTooBig:      "it is larger than the plugin's limit",
 	-ErrQuota:       "there is no room for more",

@@ -172,7 +172,8 @@ func (guestServices) List(bucket, prefix, after string, limit int) ([]string, er
 	list, err := slot(kvList(bucket, prefix, after, uint32(limit)))
 	var keys []string
 	for len(list) >= 4 {
-		n := uint32(list[0]) | uint32(list[1])<<8 | uint32(list[2])<<16 | uint32(list[3])<<24 // encoding/binary would link reflect
+		// encoding/binary would link reflect
+		n := uint32(list[0]) | uint32(list[1])<<8 | uint32(list[2])<<16 | uint32(list[3])<<24
 		keys = append(keys, guest.View(list[4:][:n]))
 		list = list[4+n:]
 	}

@@ -21,7 +21,8 @@ func main() {
 	logging.Disable()         // go-redis logs what the errors say that it returns
 	log.SetOutput(io.Discard) // net/http logs unsolicited responses there
 	err := run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr)
-	stderr := hostlog.StartSink(os.Stderr, func(int) {}, hclog.NewNullLogger()) // so that a blocked reader cannot delay the exit
+	// so that a blocked reader cannot delay the exit
+	stderr := hostlog.StartSink(os.Stderr, func(int) {}, hclog.NewNullLogger())
 	status := cli.Report(err, stderr)
 	stderr.Close()
 	os.Exit(status)

@@ -78,7 +78,8 @@ func newRoot(env cli.Environment) *cobra.Command {
 	root.AddCommand(tenant.Commands(env)...)
 	root.AddCommand(serve.Commands(env)...)
 	root.AddCommand(dev.Command(env), bench.Command(env), cli.VersionCommand(),
-		cli.Group("plugin", "Make, build, check, test, run, list and release plugins", append(plugin.Commands(env), tenant.PluginCommands(env)...)...))
+		cli.Group("plugin", "Make, build, check, test, run, list and release plugins",
+			append(plugin.Commands(env), tenant.PluginCommands(env)...)...))
 	root.AddCommand(sandbox.Commands()...)
 	root.AddCommand(manual.Topics(env)...)
 	root.SetHelpCommand(manual.Help(env))

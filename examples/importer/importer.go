@@ -99,7 +99,8 @@ func step(ctx context.Context, service url.URL, at place) (place, error) {
 	if err := sdk.SaveCheckpoint(saved); err != nil {
 		return at, fmt.Errorf("save the checkpoint: %w", err)
 	}
-	sdk.Progress(float64(at.Records)/float64(max(p.Total, 1)), fmt.Sprintf("page %d, %d of %d records", at.Pages, at.Records, p.Total))
+	sdk.Progress(float64(at.Records)/float64(max(p.Total, 1)),
+		fmt.Sprintf("page %d, %d of %d records", at.Pages, at.Records, p.Total))
 	return at, nil
 }
 

@@ -4,13 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/examples/internal/exampletest"
 	"github.com/quern-project/quern/sdk"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 	"github.com/quern-project/quern/sdk/sdktest"
 )

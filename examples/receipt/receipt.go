@@ -77,7 +77,8 @@ func (o order) check() error {
 	}
 	for i, l := range o.Lines {
 		if l.Quantity < 1 || l.Quantity > 1_000_000 || l.Price < 0 || l.Price > 1_000_000_00 {
-			return fmt.Errorf("line %d is %d times %d cents: the quantity may be 1 to 1000000, the price 0 to 100000000", i+1, l.Quantity, l.Price)
+			return fmt.Errorf("line %d is %d times %d cents: the quantity may be 1 to 1000000, the price 0 to 100000000", i+1,
+				l.Quantity, l.Price)
 		}
 	}
 	return nil

@@ -45,7 +45,8 @@ func handle(_ context.Context, task *sdk.Task) ([]byte, error) {
 func parseSize(s string) (int, error) {
 	size, err := strconv.Atoi(s)
 	if err != nil || size < 1 || size > maxSize {
-		return 0, fmt.Errorf("config: %s is %q: the manifest must set it to a whole number of pixels, 1 to %d", sizeName, s, maxSize)
+		return 0, fmt.Errorf("config: %s is %q: the manifest must set it to a whole number of pixels, 1 to %d", sizeName, s,
+			maxSize)
 	}
 	return size, nil
 }

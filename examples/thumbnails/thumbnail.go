@@ -60,7 +60,8 @@ func decode(file []byte) (image.Image, error) {
 	switch {
 	case err != nil: // image.Decode returns a better error
 	case width < 1 || height < 1:
-		return nil, fmt.Errorf("the %s picture says that it is %d x %d pixels: there is nothing to show", format, width, height)
+		return nil, fmt.Errorf("the %s picture says that it is %d x %d pixels: there is nothing to show", format, width,
+			height)
 	case int64(width)*int64(height) > maxPixels:
 		return nil, fmt.Errorf("the %s picture says that it is %d x %d pixels: at most %d megapixels are decoded",
 			format, width, height, maxPixels/1_000_000)

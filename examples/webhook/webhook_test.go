@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/examples/internal/exampletest"
@@ -24,6 +22,7 @@ import (
 	"github.com/quern-project/quern/sdk"
 	"github.com/quern-project/quern/sdk/fetch"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 	"github.com/quern-project/quern/sdk/sdktest"
 	"github.com/quern-project/quern/sdk/typed"

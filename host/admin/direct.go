@@ -9,13 +9,11 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/host/doctor"
-
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // Direct acts on a tenant through its Redis.
@@ -85,7 +83,8 @@ func (t *Direct) Buckets(ctx context.Context) ([]Bucket, error) {
 
 // nodeFields are the fields that a listener publishes and Node shows.
 var nodeFields = []string{
-	"version", "slots", "slots_in_use", "running", "name", "started", "clock", "address", "memory", "memory_reserved", "waits_for_memory", "destinations_off", "queues",
+	"version", "slots", "slots_in_use", "running", "name", "started", "clock", "address", "memory", "memory_reserved",
+	"waits_for_memory", "destinations_off", "queues",
 }
 
 // Nodes lists the listeners of the tenant, by ID.
@@ -127,10 +126,12 @@ func (t *Direct) nodes(ctx context.Context, nodes []listen.NodeInfo) ([]Node, er
 			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
 			Memory: asInt(n.About["memory"]), Reserved: asInt(n.About["memory_reserved"]),
 		}
-		_ = json.Unmarshal([]byte(n.About["waits_for_memory"]), &shapes[i].WaitsFor) // empty if the listener does not publish it
+		// empty if the listener does not publish it
+		_ = json.Unmarshal([]byte(n.About["waits_for_memory"]), &shapes[i].WaitsFor)
 		_ = json.Unmarshal([]byte(n.About["running"]), &shapes[i].Running)
 		if shapes[i].Alive {
-			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off) // only listeners that deliver webhooks publish it
+			// only listeners that deliver webhooks publish it
+			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off)
 		}
 	}
 	return shapes, err
@@ -162,11 +163,15 @@ func (t *Direct) Deliveries(ctx context.Context, id string, status queue.Status,
 		return nil, err
 	}
 	if s.Webhook == nil {
-		return nil, fmt.Errorf("%w: subscription %s has no webhook: list the tasks of its queue %q", queue.ErrInvalid, id, s.Queue)
+		return nil, fmt.Errorf("%w: subscription %s has no webhook: list the tasks of its queue %q", queue.ErrInvalid, id,
+			s.Queue)
 	}
 	list := []Delivery{}
 	for offset := 0; len(list) < limit; {
-		page, err := t.Manager.Queue(s.Queue).Page(ctx, manage.ListOptions{Status: status, Offset: offset, Limit: limit - len(list), Bytes: pageBytes})
+		page, err := t.Manager.Queue(s.Queue).Page(ctx, manage.ListOptions{
+			Status: status, Offset: offset,
+			Limit: limit - len(list), Bytes: pageBytes,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -189,7 +194,10 @@ func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue
 			}
 			_ = json.Unmarshal(result, &answer) // the result may have no status
 		}
-		one := Delivery{ID: task.ID, Status: task.Status, Attempts: task.Attempts, Answer: answer.Status, Created: Seconds(task.Created), ETA: Seconds(task.ETA)}
+		one := Delivery{
+			ID: task.ID, Status: task.Status, Attempts: task.Attempts, Answer: answer.Status,
+			Created: Seconds(task.Created), ETA: Seconds(task.ETA),
+		}
 		shape := NewTask("", task, nil)
 		if one.failure = cmp.Or(shape.Error, shape.LastError); one.failure != nil {
 			one.Error = one.failure.Headline()
@@ -291,7 +299,9 @@ func (t *Direct) Summary(ctx context.Context, id string) (*Task, error) {
 	return t.read(ctx, id, t.Client.Summary)
 }
 
-func (t *Direct) read(ctx context.Context, id string, read func(context.Context, string) (*queue.Task, error)) (*Task, error) {
+func (t *Direct) read(ctx context.Context, id string,
+	read func(context.Context, string) (*queue.Task, error),
+) (*Task, error) {
 	task, err := read(ctx, id)
 	if err != nil {
 		return nil, err

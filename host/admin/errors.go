@@ -47,22 +47,38 @@ var KnownErrors = []KnownError{
 		"no-task", queue.ErrNoTask, http.StatusNotFound, "it may have been deleted; search for it with GET /v1/tenants/TENANT/tasks",
 		"look for it with `quern task ls`, and mind --tenant",
 	},
-	{"no-node", listen.ErrNoNode, http.StatusNotFound, "none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes", ""},
-	{"no-topic", queue.ErrNoTopic, http.StatusNotFound, "nobody published or subscribed to it", "list them with `quern topic ls`, and mind --tenant"},
 	{
-		"no-subscription", queue.ErrNoSubscription, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/subscriptions",
+		"no-node", listen.ErrNoNode, http.StatusNotFound,
+		"none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes", "",
+	},
+	{
+		"no-topic", queue.ErrNoTopic, http.StatusNotFound, "nobody published or subscribed to it",
+		"list them with `quern topic ls`, and mind --tenant",
+	},
+	{
+		"no-subscription", queue.ErrNoSubscription, http.StatusNotFound,
+		"list them with GET /v1/tenants/TENANT/subscriptions",
 		"list them with `quern subscription ls`, and mind --tenant",
 	},
-	{"no-publication", queue.ErrNoPublication, http.StatusNotFound, "it may have been purged", "it may have been purged, or mind --tenant"},
+	{
+		"no-publication", queue.ErrNoPublication, http.StatusNotFound, "it may have been purged",
+		"it may have been purged, or mind --tenant",
+	},
 	{"exists", queue.ErrExists, http.StatusConflict, "", ""},
 	{"no-queue", ErrNoQueue, http.StatusNotFound, "", ""},
 	{"no-value", guest.ErrNotFound, http.StatusNotFound, "", ""},
-	{"no-schedule", queue.ErrNoSchedule, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/schedules", "see `quern schedule ls`"},
+	{
+		"no-schedule", queue.ErrNoSchedule, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/schedules",
+		"see `quern schedule ls`",
+	},
 	{
 		"owned", queue.ErrOwned, http.StatusConflict, "change it there, or delete it first",
 		"change it there, in the plugin's manifest or the file; or delete one that was made by hand, or whose file is no more: see `quern schedule ls`",
 	},
-	{"overtaken", queue.ErrOvertaken, http.StatusConflict, "sync this list again if it is the newer one", "sync this file again if it is the newer one"},
+	{
+		"overtaken", queue.ErrOvertaken, http.StatusConflict, "sync this list again if it is the newer one",
+		"sync this file again if it is the newer one",
+	},
 	{"many-schedules", queue.ErrManySchedules, http.StatusConflict, "delete some", "delete some"},
 	{"invalid", queue.ErrInvalid, http.StatusBadRequest, "", ""},
 	{"invalid", guest.ErrInvalid, http.StatusBadRequest, "", ""},
@@ -70,7 +86,10 @@ var KnownErrors = []KnownError{
 	{"status", queue.ErrStatus, http.StatusConflict, "", ""},
 	{"dependency", queue.ErrDependency, http.StatusConflict, "", ""},
 	{"many-queues", queue.ErrManyQueues, http.StatusConflict, "", ""},
-	{"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit", ""},
+	{
+		"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit",
+		"",
+	},
 	{"letter-stays", queue.ErrLetterStays, http.StatusConflict, "delete the letter", ""},
 	{"damaged", queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant", ""},
 }

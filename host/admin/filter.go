@@ -68,7 +68,8 @@ func (f *Filter) Narrows() bool {
 
 // Passes reports whether a task passes the whole filter.
 func (f *Filter) Passes(t *queue.Task) bool {
-	return (f.Queue == "" || t.Queue == f.Queue) && (f.Status == "" || string(t.Status) == f.Status) && (f.Key == "" || t.Key == f.Key) && f.Selects(t)
+	return (f.Queue == "" || t.Queue == f.Queue) && (f.Status == "" || string(t.Status) == f.Status) &&
+		(f.Key == "" || t.Key == f.Key) && f.Selects(t)
 }
 
 // Selects is like Passes, for a task that was listed by the filter's queue, status and key: it does not check these.

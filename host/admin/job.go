@@ -41,7 +41,8 @@ func (j *Job) Redact(v View) {
 
 // NewJob shows a job.
 func NewJob(tenant string, j *manage.Job) Job {
-	busy := j.State == manage.JobCounting || j.State == manage.JobRunning || j.State == manage.JobCounted && j.Start && !j.Stop
+	busy := j.State == manage.JobCounting || j.State == manage.JobRunning ||
+		j.State == manage.JobCounted && j.Start && !j.Stop
 	var filter Filter
 	_ = json.Unmarshal([]byte(j.Filter), &filter) // unknown fields, of another version, are not shown
 	return Job{

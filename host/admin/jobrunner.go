@@ -219,7 +219,9 @@ func (r *JobRunner) act(ctx context.Context, job *manage.Job) error {
 
 // changeHalves calls change for two pages at once: while Redis works on one page, the results of the other are checked.
 // It goes on until all tasks have their ends, or an error occurs. n is how many tasks, from the first, have their ends.
-func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Filter, items []manage.JobItem) (n int, err error) {
+func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Filter,
+	items []manage.JobItem,
+) (n int, err error) {
 	halves := slices.Collect(slices.Chunk(items, jobPage))
 	ended, errs := make([]int, len(halves)), make([]error, len(halves))
 	var work sync.WaitGroup
@@ -247,7 +249,9 @@ const mostReads = 3
 // change applies the action to the tasks that still pass the filter, and sets the ends of all tasks. It stops at a task
 // that Redis could not be asked about, and after as many tasks as can be read at a time. n is how many tasks have their
 // ends.
-func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, items []manage.JobItem, reads int) (n int, err error) {
+func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, items []manage.JobItem,
+	reads int,
+) (n int, err error) {
 	ids := make([]string, len(items))
 	for i, item := range items {
 		ids[i] = item.ID
@@ -270,7 +274,8 @@ func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, 
 		case !item.Of(task):
 			item.End, item.Text = manage.JobEndChanged, "another task has its ID"
 		case !f.Passes(task) || !suits(action, f, task):
-			item.End, item.Text = manage.JobEndChanged, fmt.Sprintf("it is %s, and does not pass the filter any more", task.Status)
+			item.End, item.Text = manage.JobEndChanged, fmt.Sprintf("it is %s, and does not pass the filter any more",
+				task.Status)
 		default:
 			changes, of = append(changes, task), append(of, i)
 		}
@@ -307,5 +312,6 @@ func (r *JobRunner) end(changed queue.Changed) (end manage.JobEnd, text string) 
 	case errors.Is(err, queue.ErrStatus):
 		return manage.JobEndRefused, err.Error()
 	}
-	return manage.JobEndFailed, "internal error: the log of the process that worked on it says why, reference " + r.Logged("a task of a job failed", "job "+r.ID, err)
+	return manage.JobEndFailed, "internal error: the log of the process that worked on it says why, reference " +
+		r.Logged("a task of a job failed", "job "+r.ID, err)
 }

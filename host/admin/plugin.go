@@ -47,7 +47,10 @@ func (t *Direct) Plugins(ctx context.Context) ([]Plugin, error) {
 	}
 	for i := range list {
 		p := &list[i]
-		at := slices.IndexFunc(quarantines, func(q listen.Quarantine) bool { return q.Plugin == p.Plugin && q.Digest == p.Digest })
+		at := slices.IndexFunc(quarantines, func(q listen.Quarantine) bool {
+			return q.Plugin == p.Plugin &&
+				q.Digest == p.Digest
+		})
 		if at < 0 || p.State != plugins.StateServing {
 			continue
 		}
@@ -56,7 +59,8 @@ func (t *Direct) Plugins(ctx context.Context) ([]Plugin, error) {
 		if !plainWord.MatchString(word) { // a digest needs no quotes in a shell
 			word = p.Digest
 		}
-		p.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`", strings.Join(quarantines[at].Listeners, ", "), word)
+		p.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`",
+			strings.Join(quarantines[at].Listeners, ", "), word)
 	}
 	slices.SortStableFunc(list, func(a, b Plugin) int { return strings.Compare(a.Name(), b.Name()) })
 	return list, nil

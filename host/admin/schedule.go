@@ -62,7 +62,8 @@ func NewSchedule(tenant string, s *queue.Schedule) Schedule {
 	next, err := nextTicks(s, shownTicks)
 	shape := Schedule{
 		ID: s.ID, Tenant: tenant, Owner: s.Owner, Paused: Seconds(s.Paused), Last: Seconds(s.Last), LastID: s.LastID,
-		Fired: s.Fired, Skipped: s.Skipped, MissedTicks: s.MissedTicks, Created: Seconds(s.Created), Updated: Seconds(s.Updated), Absent: Seconds(s.Absent),
+		Fired: s.Fired, Skipped: s.Skipped, MissedTicks: s.MissedTicks, Created: Seconds(s.Created),
+		Updated: Seconds(s.Updated), Absent: Seconds(s.Absent),
 		ScheduleBody: ScheduleBodyOf(s),
 	}
 	for _, tick := range next {
@@ -107,9 +108,11 @@ func ScheduleBodyOf(s *queue.Schedule) ScheduleBody {
 	rest := s.Options.Retry
 	rest.MaxAge = 0 // MaxAge has a field of its own
 	body := ScheduleBody{
-		Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Missed: string(s.Missed), MaxMissed: s.MaxMissed, WindowSeconds: s.Window.Seconds(),
-		Overlap: string(s.Overlap), Priority: s.Options.Priority, TimeoutSeconds: s.Options.Timeout.Seconds(),
-		MaxAttempts: s.Options.Retry.MaxAttempts, MaxAgeSeconds: s.Options.Retry.MaxAge.Seconds(), Retry: NewRetry(rest), Labels: s.Options.Labels,
+		Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Missed: string(s.Missed), MaxMissed: s.MaxMissed,
+		WindowSeconds: s.Window.Seconds(),
+		Overlap:       string(s.Overlap), Priority: s.Options.Priority, TimeoutSeconds: s.Options.Timeout.Seconds(),
+		MaxAttempts: s.Options.Retry.MaxAttempts, MaxAgeSeconds: s.Options.Retry.MaxAge.Seconds(), Retry: NewRetry(rest),
+		Labels: s.Options.Labels,
 	}
 	body.Parameters, body.ParametersBase64 = Payload(s.Parameters)
 	return body
@@ -132,7 +135,8 @@ func (b *ScheduleBody) Schedule(id string) (queue.Schedule, error) {
 		Options: queue.Options{
 			Priority: b.Priority, Timeout: Period(b.TimeoutSeconds), Labels: b.Labels, Retry: b.Policy(),
 		},
-		Missed: queue.Missed(b.Missed), MaxMissed: b.MaxMissed, Window: Period(b.WindowSeconds), Overlap: queue.Overlap(b.Overlap),
+		Missed: queue.Missed(b.Missed), MaxMissed: b.MaxMissed, Window: Period(b.WindowSeconds),
+		Overlap: queue.Overlap(b.Overlap),
 	}
 	switch {
 	case b.Parameters != nil && b.ParametersBase64 != nil:

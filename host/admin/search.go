@@ -9,9 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 const (
@@ -53,7 +52,9 @@ func ParsePlace(cursor string) (p Place, err error) {
 // Search visits the tasks that a filter selects from a Place on, queue by queue, each queue newest first. It ends when
 // visit returns false, and then stopped is true, or at the bounds searchTasks and searchTime. It passes over tasks for
 // which skip returns true; skip may be nil. next is where to go on, nil if Search has seen everything.
-func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id string) bool, visit func(*queue.Task) bool) (next *Place, stopped bool, err error) {
+func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id string) bool,
+	visit func(*queue.Task) bool,
+) (next *Place, stopped bool, err error) {
 	queues := []string{f.Queue}
 	if f.Queue == "" {
 		known, err := t.Queues(ctx)

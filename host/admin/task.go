@@ -3,9 +3,8 @@ package admin
 import (
 	"unicode/utf8"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // Task is a task.
@@ -104,16 +103,20 @@ type LogLine struct {
 // NewTask shows a task with its payloads, if it has been read with them, and with the attempts of its history.
 func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 	shape := &Task{
-		ID: t.ID, Tenant: tenant, Queue: t.Queue, Status: t.Status, Reason: t.Reason, Handled: t.Handled, CancelAsked: t.CancelAsked,
+		ID: t.ID, Tenant: tenant, Queue: t.Queue, Status: t.Status, Reason: t.Reason, Handled: t.Handled,
+		CancelAsked:    t.CancelAsked,
 		ParametersSize: len(t.Parameters), ResultSize: len(t.Result),
 		Attempts: t.Attempts, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes, Reschedules: t.Reschedules, Rejects: t.Rejects,
 		Run: t.Run, Node: t.Node, PID: t.PID,
 		Created: Seconds(t.Created), Updated: Seconds(t.Updated), ETA: Seconds(t.ETA), ReservedAt: Seconds(t.ReservedAt),
 		StartedAt: Seconds(t.StartedAt), FinishedAt: Seconds(t.FinishedAt), RetriedAt: Seconds(t.RetriedAt),
 		Expires: Seconds(t.Expires), Deadline: Seconds(t.Deadline),
-		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Version: t.Version, Priority: t.Priority, Progress: t.Progress,
-		Message: t.Message, Key: t.Key, Labels: t.Labels, Headers: t.Headers, Parent: t.Parent, Depth: t.Depth, Traceparent: t.Traceparent,
-		LiveID: t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize, After: t.After,
+		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Version: t.Version, Priority: t.Priority,
+		Progress: t.Progress,
+		Message:  t.Message, Key: t.Key, Labels: t.Labels, Headers: t.Headers, Parent: t.Parent, Depth: t.Depth,
+		Traceparent: t.Traceparent,
+		LiveID:      t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize,
+		After: t.After,
 		Retry: NewRetry(t.Retry),
 	}
 	shape.Parameters, shape.ParametersBase64 = Payload(t.Parameters)

@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // Topic is a topic.
@@ -118,8 +117,9 @@ type Published struct {
 // NewTopic shows a topic without its subscriptions.
 func NewTopic(tenant string, t manage.Topic) Topic {
 	return Topic{
-		Tenant: tenant, Topic: t.Name, Subscriptions: t.Subscriptions, Active: t.Active, Published: t.Published, Dropped: t.Dropped,
-		Tasks: t.Tasks, Kept: t.Kept, LastPublished: Seconds(t.Last),
+		Tenant: tenant, Topic: t.Name, Subscriptions: t.Subscriptions, Active: t.Active, Published: t.Published,
+		Dropped: t.Dropped,
+		Tasks:   t.Tasks, Kept: t.Kept, LastPublished: Seconds(t.Last),
 	}
 }
 
@@ -133,8 +133,9 @@ func (t *Topic) Redact(v View) {
 // NewPublication shows a publication without its payload and tasks.
 func NewPublication(tenant string, p *queue.Publication) Publication {
 	return Publication{
-		ID: p.ID, Tenant: tenant, Topic: p.Topic, State: string(p.State), Created: Seconds(p.Created), Subscribers: p.Subscribers,
-		Tasks: p.Tasks, Refused: p.Refused, Attributes: p.Attributes, Parent: p.Parent, Traceparent: p.Traceparent,
+		ID: p.ID, Tenant: tenant, Topic: p.Topic, State: string(p.State), Created: Seconds(p.Created),
+		Subscribers: p.Subscribers,
+		Tasks:       p.Tasks, Refused: p.Refused, Attributes: p.Attributes, Parent: p.Parent, Traceparent: p.Traceparent,
 	}
 }
 
@@ -186,7 +187,8 @@ func (d *Delivery) Redact(v View) {
 // Wanted returns the subscription that a request for this ID asks for.
 func (s Subscription) Wanted(id string) (queue.Subscription, error) {
 	if s.ID != "" && s.ID != id {
-		return queue.Subscription{}, fmt.Errorf("%w: the body has the id %q, the path has %q: leave the id out of the body", queue.ErrInvalid, s.ID, id)
+		return queue.Subscription{}, fmt.Errorf("%w: the body has the id %q, the path has %q: leave the id out of the body",
+			queue.ErrInvalid, s.ID, id)
 	}
 	s.ID, s.CreatedAt, s.UpdatedAt, s.Absent, s.Plugin = id, 0, 0, 0, ""
 	return s.Subscription()

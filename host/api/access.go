@@ -23,8 +23,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/hashicorp/go-hclog"
 	"go.yaml.in/yaml/v3"
@@ -34,6 +32,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/plugins/strictyaml"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // Role says what a principal may do. Each role includes the roles before it.
@@ -90,11 +89,13 @@ func (p *Principal) validate() error {
 	case p.Name == "":
 		return errors.New("an entry has no name: the audit log needs one")
 	case strings.HasPrefix(p.Name, oidcPrefix):
-		return fmt.Errorf("entry %q: names that begin with %s are reserved for tokens of the issuer: choose another", p.Name, oidcPrefix)
+		return fmt.Errorf("entry %q: names that begin with %s are reserved for tokens of the issuer: choose another", p.Name,
+			oidcPrefix)
 	case !slices.Contains(roles, p.Role):
 		return fmt.Errorf("entry %q: role %q: use viewer, operator or admin", p.Name, p.Role)
 	case p.Rate < 0:
-		return fmt.Errorf("entry %q: rate %g: use the number of requests a second, or leave it out for %d", p.Name, p.Rate, defaultRate)
+		return fmt.Errorf("entry %q: rate %g: use the number of requests a second, or leave it out for %d", p.Name, p.Rate,
+			defaultRate)
 	}
 	for _, tenant := range p.Tenants {
 		if queue.ValidTenant(tenant) != nil {
@@ -284,7 +285,8 @@ func (a *Access) current() (*accessFile, *issuer) {
 			if errors.Is(err, errNobody) {
 				a.logger.Warn("the file of tokens admits nobody now", "file", a.path, "error", err)
 			} else {
-				a.logger.Warn("cannot use the file of tokens as it is now; its last good content counts", "file", a.path, "error", err)
+				a.logger.Warn("cannot use the file of tokens as it is now; its last good content counts", "file", a.path,
+					"error", err)
 			}
 		case changed:
 			a.logged = ""
@@ -321,7 +323,8 @@ func (a *Access) identify(r *http.Request) (*Principal, error) {
 	i := slices.IndexFunc(file.Tokens, func(t tokenEntry) bool { return t.SHA256 == hash })
 	switch {
 	case i >= 0 && !file.Tokens[i].Expires.IsZero() && time.Now().After(file.Tokens[i].Expires):
-		return nil, fmt.Errorf("token %q expired at %s: ask for a new one", file.Tokens[i].Name, file.Tokens[i].Expires.Format(time.RFC3339))
+		return nil, fmt.Errorf("token %q expired at %s: ask for a new one", file.Tokens[i].Name,
+			file.Tokens[i].Expires.Format(time.RFC3339))
 	case i >= 0:
 		return &file.Tokens[i].Principal, nil
 	case issuer != nil && strings.Count(token, ".") == 2:
@@ -335,7 +338,8 @@ func (f *accessFile) holder(certificate *x509.Certificate) (*Principal, error) {
 	name := certificate.Subject.CommonName
 	switch {
 	case time.Now().After(certificate.NotAfter):
-		return nil, fmt.Errorf("the client certificate of %q expired at %s: use a new one", name, certificate.NotAfter.Format(time.RFC3339))
+		return nil, fmt.Errorf("the client certificate of %q expired at %s: use a new one", name,
+			certificate.NotAfter.Format(time.RFC3339))
 	case certificate.IsCA:
 		return nil, fmt.Errorf("the client certificate of %q is the certificate of an authority: use one that the authority signed", name)
 	}
@@ -350,7 +354,8 @@ func (f *accessFile) holder(certificate *x509.Certificate) (*Principal, error) {
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("no entry for the client certificate of %q: add one to certificates in the file of --tokens", name)
+		return nil, fmt.Errorf("no entry for the client certificate of %q: add one to certificates in the file of --tokens",
+			name)
 	}
 	return &found.Principal, nil
 }
@@ -427,7 +432,8 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 	acts := ctx.Method() != http.MethodGet && ctx.Method() != http.MethodHead
 	switch {
 	case tenant != "" && !who.sees(tenant):
-		s.refuse(ctx, http.StatusForbidden, "%s may not see tenant %q, only %s", who.Name, tenant, strings.Join(who.Tenants, ", "))
+		s.refuse(ctx, http.StatusForbidden, "%s may not see tenant %q, only %s", who.Name, tenant,
+			strings.Join(who.Tenants, ", "))
 	case slices.Index(roles, who.Role) < slices.Index(roles, o.role):
 		s.refuse(ctx, http.StatusForbidden, "%s has the role %s: %s needs the role %s", who.Name, who.Role, o.name, o.role)
 	case o.payloads && !who.reads():
@@ -465,7 +471,8 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 	entry := manage.AuditEntry{
 		Who: who.Name, Action: o.name, On: on, From: from, Status: status, Detail: callerOf(ctx.Context()).detail,
 	}
-	s.config.Logger.Info("audit", "who", oneLine(entry.Who), "action", entry.Action, "tenant", name, "on", oneLine(entry.On), "from", entry.From,
+	s.config.Logger.Info("audit", "who", oneLine(entry.Who), "action", entry.Action, "tenant", name,
+		"on", oneLine(entry.On), "from", entry.From,
 		"status", entry.Status, "detail", oneLine(entry.Detail))
 	t := s.tenants[name]
 	if t == nil {

@@ -148,7 +148,8 @@ func Listen(address string, config Config) (*Server, error) {
 	ctx, end := context.WithCancel(context.Background())
 	s.living, s.end = func() context.Context { return ctx }, end
 	server := &http.Server{
-		Handler: below(config.BasePath, s.handler()), ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
+		Handler: below(config.BasePath, s.handler()), ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout,
+		WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10,
 		ErrorLog:       config.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn}),
 	}
@@ -176,7 +177,8 @@ func newService(config Config) *service {
 	s.memory = config.Account.Open(account.Requests, min(maxMemory, config.Account.Part(parts)), s.owners())
 	s.requests = s.newBounded("requests", maxRequests)
 	s.streams, s.waits = s.newBounded("open streams", maxStreams), s.newBounded("requests that wait for tasks", maxWaits)
-	s.lists, s.searches, s.worked = s.newBounded("lists", maxLists), s.newBounded("searches", maxSearches), s.newBounded("running jobs", maxWorked)
+	s.lists, s.searches, s.worked = s.newBounded("lists", maxLists), s.newBounded("searches",
+		maxSearches), s.newBounded("running jobs", maxWorked)
 	for _, client := range config.Clients {
 		s.tenants[client.Tenant()] = &tenant{Direct: admin.NewDirect(client, config.Stores[client.Tenant()])}
 	}
@@ -242,7 +244,8 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 	}
 	o.copies = max(o.copies, 2)
 	op := huma.Operation{
-		OperationID: o.name, Method: o.method, Path: "/v1" + o.path, Summary: o.summary, Metadata: map[string]any{"operation": o},
+		OperationID: o.name, Method: o.method, Path: "/v1" + o.path, Summary: o.summary,
+		Metadata:     map[string]any{"operation": o},
 		MaxBodyBytes: o.maxBody + 1, BodyReadTimeout: -1, SkipValidateBody: true, // boundBody reads and checks bodies
 		Tags: []string{subject(o.path)},
 	}

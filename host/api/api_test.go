@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
@@ -21,6 +19,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 

@@ -72,11 +72,13 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 		schema = media.Schema
 	}
 	if schema != nil && !queue.IsJSON(ctx.Header("Content-Type")) {
-		s.refuse(ctx, http.StatusUnsupportedMediaType, "Content-Type %.100q: send application/json", ctx.Header("Content-Type"))
+		s.refuse(ctx, http.StatusUnsupportedMediaType, "Content-Type %.100q: send application/json",
+			ctx.Header("Content-Type"))
 		return
 	}
 	if coding := codings(r.Header); coding != "" {
-		s.refuse(ctx, http.StatusUnsupportedMediaType, "Content-Encoding %.100q: send the body as it is, without a coding", coding)
+		s.refuse(ctx, http.StatusUnsupportedMediaType, "Content-Encoding %.100q: send the body as it is, without a coding",
+			coding)
 		return
 	}
 	most := op.MaxBodyBytes - 1
@@ -137,17 +139,22 @@ func (s *service) checkBody(ctx huma.Context, schema *huma.Schema, body []byte) 
 		return false
 	}
 	if err := CheckUnicode(body); err != nil {
-		_ = huma.WriteErr(s.api, ctx, http.StatusBadRequest, "validation failed", &huma.ErrorDetail{Location: "body", Message: err.Error()})
+		_ = huma.WriteErr(s.api, ctx, http.StatusBadRequest, "validation failed",
+			&huma.ErrorDetail{Location: "body", Message: err.Error()})
 		return false
 	}
-	check := &bodyCheck{walker: walker{text: body}, service: s, schemas: s.api.OpenAPI().Components.Schemas, path: []byte("body"), free: huma.NewPathBuffer(nil, 0)}
+	check := &bodyCheck{
+		walker: walker{text: body}, service: s, schemas: s.api.OpenAPI().Components.Schemas,
+		path: []byte("body"), free: huma.NewPathBuffer(nil, 0),
+	}
 	err := check.value(schema)
 	if err == nil && check.next() != 0 {
 		err = check.wrong()
 	}
 	switch {
 	case err != nil && !errors.Is(err, errEnough):
-		_ = huma.WriteErr(s.api, ctx, http.StatusBadRequest, "validation failed", &huma.ErrorDetail{Location: "body", Message: err.Error()})
+		_ = huma.WriteErr(s.api, ctx, http.StatusBadRequest, "validation failed",
+			&huma.ErrorDetail{Location: "body", Message: err.Error()})
 	case len(check.found.Errors) > 0:
 		_ = huma.WriteErr(s.api, ctx, http.StatusUnprocessableEntity, "validation failed", check.found.Errors...)
 	default:
@@ -216,7 +223,10 @@ var errEnough = errors.New("there is more")
 
 // add records an error at the current path.
 func (c *bodyCheck) add(format string, args ...any) error {
-	c.found.Errors = append(c.found.Errors, &huma.ErrorDetail{Location: string(c.path), Message: fmt.Sprintf(format, args...)})
+	c.found.Errors = append(c.found.Errors, &huma.ErrorDetail{
+		Location: string(c.path),
+		Message:  fmt.Sprintf(format, args...),
+	})
 	return c.enough()
 }
 
@@ -262,7 +272,8 @@ func (c *bodyCheck) scalar(schema *huma.Schema, text []byte) error {
 	case '{':
 		value = map[string]any{}
 	case '"':
-		free := schema.MinLength == nil && schema.MaxLength == nil && schema.Pattern == "" && schema.Format == "" && len(schema.Enum) == 0
+		free := schema.MinLength == nil && schema.MaxLength == nil && schema.Pattern == "" && schema.Format == "" &&
+			len(schema.Enum) == 0
 		switch {
 		case schema.Type != huma.TypeString:
 			value = ""

@@ -7,9 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 const (
@@ -58,7 +57,8 @@ func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	if len(who.Tenants) > 0 {
 		whose += " and all who see the same tenants"
 	}
-	return nil, later(http.StatusTooManyRequests, failed(http.StatusTooManyRequests, "too many %s at a time: %d of %s, or %d of all",
+	return nil, later(http.StatusTooManyRequests, failed(http.StatusTooManyRequests,
+		"too many %s at a time: %d of %s, or %d of all",
 		b.what, b.Each(), whose, b.Whole()))
 }
 

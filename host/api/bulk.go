@@ -9,11 +9,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // NewBulk is an action on all tasks that pass a filter.
@@ -39,7 +38,8 @@ type InJob struct {
 }
 
 func (s *service) describeBulk() {
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs", "make-job", "Cancel, retry or delete all tasks that pass a filter, in the background. It counts them first; deleting needs the role admin"),
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs", "make-job",
+		"Cancel, retry or delete all tasks that pass a filter, in the background. It counts them first; deleting needs the role admin"),
 		s.makeJob)
 	add(s, looking("/tenants/{tenant}/jobs", "list-jobs", "List the last 100 jobs, newest first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[admin.Job], error) {
@@ -58,7 +58,8 @@ func (s *service) describeBulk() {
 		Offset int64 `query:"offset" minimum:"0"`
 		Limit  int64 `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	}
-	add(s, looking("/tenants/{tenant}/jobs/{job}/items", "list-job-items", "List a job's tasks with their ends, in the order in which it takes them"),
+	add(s, looking("/tenants/{tenant}/jobs/{job}/items", "list-job-items",
+		"List a job's tasks with their ends, in the order in which it takes them"),
 		func(ctx context.Context, in *items) (*ListOf[admin.JobItem], error) {
 			if _, err := s.showJob(ctx, in.InJob); err != nil {
 				return nil, err
@@ -70,7 +71,8 @@ func (s *service) describeBulk() {
 			}
 			return listed(shapes, err)
 		})
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/start", "start-job", "Start a job that is counted, or continue one that was stopped or interrupted"),
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/start", "start-job",
+		"Start a job that is counted, or continue one that was stopped or interrupted"),
 		func(ctx context.Context, in *InJob) (*JobOf, error) {
 			job, err := s.showJob(ctx, *in)
 			if err == nil {
@@ -85,7 +87,8 @@ func (s *service) describeBulk() {
 			}
 			return s.showJob(ctx, *in)
 		})
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/stop", "stop-job", "Stop a job after the tasks that it works on: up to 400"),
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/jobs/{job}/stop", "stop-job",
+		"Stop a job after the tasks that it works on: up to 400"),
 		func(ctx context.Context, in *InJob) (*JobOf, error) {
 			if _, err := s.showJob(ctx, *in); err != nil {
 				return nil, err

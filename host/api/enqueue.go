@@ -56,7 +56,10 @@ type RequestTrace struct {
 // requires.
 func (t RequestTrace) pass(o *queue.Options) {
 	if o.Traceparent == "" {
-		o.Headers = queue.InheritTrace(map[string]string{queue.HeaderTraceparent: t.TraceHeader, queue.HeaderTracestate: t.StateHeader}, o.Headers)
+		o.Headers = queue.InheritTrace(map[string]string{
+			queue.HeaderTraceparent: t.TraceHeader,
+			queue.HeaderTracestate:  t.StateHeader,
+		}, o.Headers)
 	}
 }
 
@@ -70,11 +73,15 @@ func (t RequestTrace) publish(o *queue.PublishOptions) {
 // OptionsOf converts options to the form that the API takes, without labels, headers and priority.
 func OptionsOf(o *queue.Options) TaskOptions {
 	t := TaskOptions{
-		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, DelaySeconds: o.Delay.Seconds(), At: admin.Seconds(o.At),
-		Deadline: admin.Seconds(o.Deadline), TimeoutSeconds: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, Backoff: o.Retry.Backoff,
-		BackoffBaseSeconds: o.Retry.Base.Seconds(), BackoffMinSeconds: o.Retry.Min.Seconds(), BackoffMaxSeconds: o.Retry.Max.Seconds(),
-		NoJitter: o.Retry.Jitter != nil && !*o.Retry.Jitter, MaxAgeSeconds: o.Retry.MaxAge.Seconds(), MaxReschedules: o.Retry.MaxReschedules,
-		After: o.After, When: o.When, Open: o.Open, DeadQueue: o.Dead,
+		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, DelaySeconds: o.Delay.Seconds(),
+		At:       admin.Seconds(o.At),
+		Deadline: admin.Seconds(o.Deadline), TimeoutSeconds: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts,
+		Backoff:            o.Retry.Backoff,
+		BackoffBaseSeconds: o.Retry.Base.Seconds(), BackoffMinSeconds: o.Retry.Min.Seconds(),
+		BackoffMaxSeconds: o.Retry.Max.Seconds(),
+		NoJitter:          o.Retry.Jitter != nil && !*o.Retry.Jitter, MaxAgeSeconds: o.Retry.MaxAge.Seconds(),
+		MaxReschedules: o.Retry.MaxReschedules,
+		After:          o.After, When: o.When, Open: o.Open, DeadQueue: o.Dead,
 	}
 	if o.Unique != nil {
 		t.Unique, t.UniqueKey, t.UniqueForSeconds = true, o.Unique.Key, o.Unique.For.Seconds()
@@ -84,11 +91,14 @@ func OptionsOf(o *queue.Options) TaskOptions {
 
 func (o TaskOptions) options(labels map[string]string, priority *int) (queue.Options, error) {
 	q := queue.Options{
-		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority, Delay: admin.Period(o.DelaySeconds),
-		At: admin.Moment(o.At), Deadline: admin.Moment(o.Deadline), Timeout: admin.Period(o.TimeoutSeconds), Labels: labels,
-		After: o.After, When: o.When, Open: o.Open, Dead: o.DeadQueue,
+		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority,
+		Delay: admin.Period(o.DelaySeconds),
+		At:    admin.Moment(o.At), Deadline: admin.Moment(o.Deadline), Timeout: admin.Period(o.TimeoutSeconds),
+		Labels: labels,
+		After:  o.After, When: o.When, Open: o.Open, Dead: o.DeadQueue,
 		Retry: queue.Retry{
-			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: admin.Period(o.BackoffBaseSeconds), Min: admin.Period(o.BackoffMinSeconds),
+			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: admin.Period(o.BackoffBaseSeconds),
+			Min: admin.Period(o.BackoffMinSeconds),
 			Max: admin.Period(o.BackoffMaxSeconds), MaxAge: admin.Period(o.MaxAgeSeconds), MaxReschedules: o.MaxReschedules,
 		},
 	}
@@ -197,7 +207,8 @@ func (s *service) describeEnqueue() {
 				return nil, err
 			}
 			in.pass(&options)
-			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, []queue.Spec{{Parameters: in.RawBody, Options: options}})
+			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey,
+				[]queue.Spec{{Parameters: in.RawBody, Options: options}})
 			if err != nil {
 				return nil, err
 			}

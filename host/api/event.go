@@ -117,7 +117,8 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 	}
 	e.json = whole
 	for name, field := range map[string]*string{
-		"specversion": &e.SpecVersion, "id": &e.ID, "source": &e.Source, "type": &e.Type, "subject": &e.Subject, queue.HeaderTraceparent: &e.Traceparent,
+		"specversion": &e.SpecVersion, "id": &e.ID, "source": &e.Source, "type": &e.Type, "subject": &e.Subject,
+		queue.HeaderTraceparent: &e.Traceparent,
 	} {
 		if value, is := members[name]; is {
 			if err := json.Unmarshal(value, field); err != nil {
@@ -259,7 +260,8 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 		whole[attribute] = value
 	}
 	if len(whole) == 0 {
-		return nil, fmt.Errorf("no event: send the type %s or %s, or headers ce-specversion, ce-id, ce-source and ce-type", eventType, batchType)
+		return nil, fmt.Errorf("no event: send the type %s or %s, or headers ce-specversion, ce-id, ce-source and ce-type",
+			eventType, batchType)
 	}
 	if !utf8.ValidString(contentType) {
 		return nil, errors.New("header Content-Type: not UTF-8")

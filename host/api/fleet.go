@@ -35,7 +35,8 @@ func (s *service) describeFleet() {
 			nodes, err := s.tenants[in.Tenant].Nodes(ctx)
 			return cut(nodes, in.Paging, func(n admin.Node) string { return n.Listener }), err
 		})
-	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/drain", "drain-node", "Tell a host or worker to take no more tasks of the tenant, finish the running ones, and end"),
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/drain", "drain-node",
+		"Tell a host or worker to take no more tasks of the tenant, finish the running ones, and end"),
 		func(ctx context.Context, in *InNode) (*struct{}, error) {
 			return nil, s.tenants[in.Tenant].Manager.Drain(ctx, in.Listener)
 		})
@@ -43,15 +44,18 @@ func (s *service) describeFleet() {
 		InNode
 		MaxCrashes int `query:"max_crashes" minimum:"1" default:"3" doc:"A task fails once this many hosts died while they ran it."`
 	}
-	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node", "Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice"),
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/nodes/{listener}/reclaim", "reclaim-node",
+		"Requeue all tasks of a dead listener. Make sure that a Python listener's process has ended, or its tasks run twice"),
 		func(ctx context.Context, in *reclaim) (*Of[admin.Reclaimed], error) {
 			got, err := s.tenants[in.Tenant].ReclaimNode(ctx, in.Listener, in.MaxCrashes)
 			if errors.Is(err, queue.ErrStatus) {
-				err = typed("status", failed(http.StatusConflict, "listener %s is alive, its lease runs: drain it, or wait until its lease is over", in.Listener))
+				err = typed("status", failed(http.StatusConflict,
+					"listener %s is alive, its lease runs: drain it, or wait until its lease is over", in.Listener))
 			}
 			return &Of[admin.Reclaimed]{got}, err
 		})
-	add(s, looking("/tenants/{tenant}/plugins", "list-plugins", "List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
+	add(s, looking("/tenants/{tenant}/plugins", "list-plugins",
+		"List the plugins of live hosts with versions, digests, what serves them, and why some are refused"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[admin.Plugin], error) {
 			list, err := s.tenants[in.Tenant].Plugins(ctx)
 			return cut(list, in.Paging, admin.Plugin.Name), err
@@ -61,17 +65,20 @@ func (s *service) describeFleet() {
 		Plugin string `path:"plugin" maxLength:"200"`
 		Digest string `query:"digest" maxLength:"80" doc:"Only this version; missing: all."`
 	}
-	add(s, looking("/tenants/{tenant}/quarantines", "list-quarantines", "List the versions of plugins that no host runs because their tasks ended several hosts"),
+	add(s, looking("/tenants/{tenant}/quarantines", "list-quarantines",
+		"List the versions of plugins that no host runs because their tasks ended several hosts"),
 		func(ctx context.Context, in *InTenant) (*ListOf[admin.Quarantine], error) {
 			return listed(s.tenants[in.Tenant].Quarantines(ctx))
 		})
-	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin", "End the quarantine of a plugin whose tasks ended several hosts"),
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin",
+		"End the quarantine of a plugin whose tasks ended several hosts"),
 		func(ctx context.Context, in *release) (*ListOf[admin.Released], error) {
 			return listed(s.tenants[in.Tenant].release(ctx, in.Plugin, in.Digest))
 		})
 	s.describeStore()
 	s.describeQuotas()
-	add(s, acting(Admin, http.MethodGet, "/tenants/{tenant}/audit", "read-audit", "Read who did what, newest first: about the last 10,000 actions"),
+	add(s, acting(Admin, http.MethodGet, "/tenants/{tenant}/audit", "read-audit",
+		"Read who did what, newest first: about the last 10,000 actions"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[admin.AuditEntry], error) {
 			entries, err := s.tenants[in.Tenant].AuditLog(ctx, in.Cursor, int64(in.Limit)+1)
 			out := &ListOf[admin.AuditEntry]{List[admin.AuditEntry]{Items: []admin.AuditEntry{}}}
@@ -102,7 +109,8 @@ func (t *tenant) release(ctx context.Context, plugin, digest string) ([]admin.Re
 		released = append(released, admin.Released{Plugin: q.Plugin, Digest: q.Digest})
 	}
 	if len(released) == 0 {
-		return nil, notFound("tenant %s has no quarantined plugin %q %s: list them with GET /v1/tenants/%s/quarantines", t.Tenant(), plugin, digest, t.Tenant())
+		return nil, notFound("tenant %s has no quarantined plugin %q %s: list them with GET /v1/tenants/%s/quarantines",
+			t.Tenant(), plugin, digest, t.Tenant())
 	}
 	return released, nil
 }

@@ -4,10 +4,9 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
-
-	"github.com/quern-project/quern/host/admin"
 )
 
 // Await names more tasks that an open task is to wait for.
@@ -41,7 +40,8 @@ func (s *service) describeFlows() {
 		Offset int `query:"offset" minimum:"0" maximum:"10000"`
 		Limit  int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	}
-	add(s, looking("/tenants/{tenant}/tasks/{id}/dependencies", "list-dependencies", "List the tasks that a task waits for, or waited for, in the order in which they were named"),
+	add(s, looking("/tenants/{tenant}/tasks/{id}/dependencies", "list-dependencies",
+		"List the tasks that a task waits for, or waited for, in the order in which they were named"),
 		func(ctx context.Context, in *dependencies) (*ListOf[listen.Dependency], error) {
 			found, err := s.tenants[in.Tenant].Dependencies(ctx, in.ID, in.Offset, in.Limit)
 			return listed(append([]listen.Dependency{}, found...), err)
@@ -52,15 +52,18 @@ func (s *service) describeFlows() {
 		Width int `query:"width" minimum:"1" maximum:"1000" default:"100" doc:"Tasks below each task."`
 		Total int `query:"total" minimum:"1" maximum:"10000" default:"1000" doc:"Tasks in all, level by level; fewer if their texts have more than 8 MiB."`
 	}
-	add(s, looking("/tenants/{tenant}/tasks/{id}/tree", "show-tree", "Show a task with the tasks that it enqueued and those that wait for it, theirs, and so on"),
+	add(s, looking("/tenants/{tenant}/tasks/{id}/tree", "show-tree",
+		"Show a task with the tasks that it enqueued and those that wait for it, theirs, and so on"),
 		func(ctx context.Context, in *tree) (*Of[*admin.TreeNode], error) {
 			if err := s.reserve(ctx, treeCost); err != nil {
 				return nil, err
 			}
-			root, err := s.tenants[in.Tenant].Tree(ctx, in.ID, manage.TreeOptions{Depth: in.Depth, Width: in.Width, Total: in.Total})
+			root, err := s.tenants[in.Tenant].Tree(ctx, in.ID,
+				manage.TreeOptions{Depth: in.Depth, Width: in.Width, Total: in.Total})
 			return &Of[*admin.TreeNode]{root}, err
 		})
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/await", "await-tasks", "Add tasks to those that an open task waits for, and close it; may be repeated"),
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/await", "await-tasks",
+		"Add tasks to those that an open task waits for, and close it; may be repeated"),
 		func(ctx context.Context, in *Await) (*Of[admin.Task], error) {
 			t := s.tenants[in.Tenant]
 			task, err := t.Client.Summary(ctx, in.ID)
@@ -76,7 +79,8 @@ func (s *service) describeFlows() {
 			}
 			return s.showTask(ctx, &ShowTask{InTask: in.InTask})
 		})
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel-flow", "cancel-flow", "Cancel a task and all that wait for it; may be repeated"),
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel-flow", "cancel-flow",
+		"Cancel a task and all that wait for it; may be repeated"),
 		func(ctx context.Context, in *CancelFlow) (*FlowCancelled, error) {
 			place, err := s.searches.enter(ctx)
 			if err != nil {
@@ -85,7 +89,8 @@ func (s *service) describeFlows() {
 			defer place.Give()
 			done, err := s.tenants[in.Tenant].CancelFlow(ctx, in.ID, in.Whole)
 			out := &FlowCancelled{}
-			out.Body.Cancelled, out.Body.Running, out.Body.Finished, out.Body.Python = done.Cancelled, append([]string{}, done.Running...), done.Finished, done.Python
+			out.Body.Cancelled, out.Body.Running, out.Body.Finished, out.Body.Python = done.Cancelled, append([]string{},
+				done.Running...), done.Finished, done.Python
 			return out, err
 		})
 }

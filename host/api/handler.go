@@ -32,7 +32,8 @@ func (s *service) handler() http.Handler {
 				panic(fault) // net/http breaks the connection; else a partial answer would look complete
 			}
 			if fault != nil {
-				s.config.Logger.Error("a request failed", "method", oneLine(r.Method), "path", oneLine(r.URL.Path), "panic", fault, "stack", string(debug.Stack()))
+				s.config.Logger.Error("a request failed", "method", oneLine(r.Method), "path", oneLine(r.URL.Path), "panic", fault,
+					"stack", string(debug.Stack()))
 				s.write(w, http.StatusInternalServerError, "internal error: the log of this process has the details")
 			}
 		}()
@@ -54,7 +55,8 @@ func (s *service) handler() http.Handler {
 				if refused, is := errors.AsType[refusedToken](err); is {
 					cause = refused.cause
 				}
-				s.config.Logger.Warn("refused a request", "from", withoutPort(r.RemoteAddr), "method", oneLine(r.Method), "path", oneLine(r.URL.Path), "error", oneLine(cause.Error()))
+				s.config.Logger.Warn("refused a request", "from", withoutPort(r.RemoteAddr), "method", oneLine(r.Method),
+					"path", oneLine(r.URL.Path), "error", oneLine(cause.Error()))
 			}
 			if errors.Is(err, errTooManyTokens) {
 				s.write(w, http.StatusTooManyRequests, "%v", err)
@@ -116,7 +118,8 @@ func (s *service) reserve(ctx context.Context, size int64) error {
 	c := callerOf(ctx)
 	c.memory.Give()
 	if c.memory = take(ctx, s.memory, c.Principal, size); c.memory == nil {
-		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "too many large requests and answers at a time: try again"))
+		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable,
+			"too many large requests and answers at a time: try again"))
 	}
 	return nil
 }

@@ -155,7 +155,8 @@ func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 		return i.verifier, nil
 	}
 	// The provider keeps the context to fetch keys later.
-	client := &http.Client{Timeout: issuerTimeout, Transport: rareRequests{rate.NewLimiter(rate.Every(issuerPause), issuerBurst)}}
+	client := &http.Client{Timeout: issuerTimeout, Transport: rareRequests{rate.NewLimiter(rate.Every(issuerPause),
+		issuerBurst)}}
 	provider, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), client), i.Issuer)
 	if err != nil {
 		i.nextTry = time.Now().Add(issuerPause)

@@ -7,12 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api/page"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Minute is what hosts counted in one minute.
@@ -43,7 +42,8 @@ type Version struct {
 // describeOverview registers the operations that show how the fleet is, and the page.
 func (s *service) describeOverview() {
 	s.page = page.New().Serve
-	add(s, looking("/tenants/{tenant}/findings", "list-findings", "List what is wrong now, as `quern doctor` finds it, at most some seconds ago"),
+	add(s, looking("/tenants/{tenant}/findings", "list-findings",
+		"List what is wrong now, as `quern doctor` finds it, at most some seconds ago"),
 		func(ctx context.Context, in *InTenant) (*ListOf[doctor.Finding], error) {
 			return listed(s.tenants[in.Tenant].findings.of(ctx, s.tenants[in.Tenant].Client))
 		})
@@ -52,7 +52,8 @@ func (s *service) describeOverview() {
 		Queue   string `query:"queue" maxLength:"128" doc:"Only of this queue; missing: of all."`
 		Minutes int    `query:"minutes" minimum:"1" maximum:"360" default:"180"`
 	}
-	add(s, looking("/tenants/{tenant}/minutes", "list-minutes", "Show what tasks ended as, and how long they had waited, minute by minute, as hosts count it"),
+	add(s, looking("/tenants/{tenant}/minutes", "list-minutes",
+		"Show what tasks ended as, and how long they had waited, minute by minute, as hosts count it"),
 		func(ctx context.Context, in *minutes) (*Of[Minutes], error) {
 			read, err := s.tenants[in.Tenant].Minutes(ctx, in.Queue, in.Minutes)
 			out := &Of[Minutes]{}
@@ -61,12 +62,16 @@ func (s *service) describeOverview() {
 				if i >= len(read)-5 {
 					recent.Merge(m.Waits)
 				}
-				out.Body.Items = append(out.Body.Items, Minute{admin.Seconds(m.Begin), m.Complete, m.Failed, quantile(&m.Waits, 0.5), quantile(&m.Waits, 0.95)})
+				out.Body.Items = append(out.Body.Items, Minute{
+					admin.Seconds(m.Begin), m.Complete, m.Failed,
+					quantile(&m.Waits, 0.5), quantile(&m.Waits, 0.95),
+				})
 			}
 			out.Body.WaitP50, out.Body.WaitP95 = quantile(&recent, 0.5), quantile(&recent, 0.95)
 			return out, err
 		})
-	add(s, looking("/tenants/{tenant}/versions", "list-versions", "Show what the tasks of each version of a plugin ended as in this hour and the one before"),
+	add(s, looking("/tenants/{tenant}/versions", "list-versions",
+		"Show what the tasks of each version of a plugin ended as in this hour and the one before"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Version], error) {
 			read, err := s.tenants[in.Tenant].Manager.Versions(ctx)
 			list := make([]Version, len(read))

@@ -34,7 +34,8 @@ func shorten(ctx huma.Context, _ string, answer any) (any, error) {
 	}
 	switch model.Status {
 	case http.StatusRequestEntityTooLarge:
-		model.Type, model.Detail = typePrefix+"too-large", fmt.Sprintf("the body is larger than %s: send less at a time", units.FormatSize(ctx.Operation().MaxBodyBytes-1))
+		model.Type, model.Detail = typePrefix+"too-large", fmt.Sprintf("the body is larger than %s: send less at a time",
+			units.FormatSize(ctx.Operation().MaxBodyBytes-1))
 	case http.StatusUnprocessableEntity:
 		model.Type = cmp.Or(model.Type, typePrefix+"invalid")
 	}
@@ -110,7 +111,8 @@ func (p *Problem) known() admin.KnownError {
 // Unwrap returns the error that the problem's type or status stands for; nil if there is none.
 func (p *Problem) Unwrap() error {
 	return cmp.Or(p.known().Err, map[int]error{
-		http.StatusUnauthorized: admin.ErrUnauthorized, http.StatusForbidden: admin.ErrForbidden, http.StatusUnprocessableEntity: queue.ErrInvalid,
+		http.StatusUnauthorized: admin.ErrUnauthorized, http.StatusForbidden: admin.ErrForbidden,
+		http.StatusUnprocessableEntity: queue.ErrInvalid,
 	}[p.Status])
 }
 
@@ -147,7 +149,8 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 		}
 		return later(kind.Status, typed(kind.Name, huma.NewError(kind.Status, text)))
 	}
-	if why := refusals[manage.Refusal(err)]; why != "" || queue.IsUnavailable(err) || errors.Is(err, guest.ErrUnavailable) {
+	if why := refusals[manage.Refusal(err)]; why != "" || queue.IsUnavailable(err) ||
+		errors.Is(err, guest.ErrUnavailable) {
 		why = cmp.Or(why, "Redis is not available: try again")
 		s.config.Logger.Warn("cannot answer: "+why, "operation", operation, "error", oneLine(err.Error()))
 		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "%s", why))
@@ -155,7 +158,8 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 	if ctx.Err() != nil {
 		return failed(http.StatusInternalServerError, "internal error: the request ended")
 	}
-	return failed(http.StatusInternalServerError, "internal error: the log of this process has the details, reference %s", s.logged("cannot answer", operation, err))
+	return failed(http.StatusInternalServerError, "internal error: the log of this process has the details, reference %s",
+		s.logged("cannot answer", operation, err))
 }
 
 // refusals explains errors of Redis that the caller cannot mend, by the first word of the error.

@@ -8,10 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Paging asks for one page of a list.
@@ -47,7 +46,8 @@ func listed[T any](items []T, err error) (*ListOf[T], error) {
 
 // cut returns the page after the cursor of a list that is sorted by name.
 func cut[T any](all []T, p Paging, name func(T) string) *ListOf[T] {
-	from, found := slices.BinarySearchFunc(all, p.Cursor, func(one T, cursor string) int { return strings.Compare(name(one), cursor) })
+	from, found := slices.BinarySearchFunc(all, p.Cursor,
+		func(one T, cursor string) int { return strings.Compare(name(one), cursor) })
 	if found {
 		from++
 	}
@@ -62,7 +62,8 @@ func cut[T any](all []T, p Paging, name func(T) string) *ListOf[T] {
 // cutSized is like cut, for entries that may be large: a page ends at pageBytes. shape makes an entry and returns its
 // size as JSON, in bytes.
 func cutSized[T, S any](all []T, p Paging, name func(*T) string, shape func(*T) (S, int)) *ListOf[S] {
-	from, found := slices.BinarySearchFunc(all, p.Cursor, func(one T, cursor string) int { return strings.Compare(name(&one), cursor) })
+	from, found := slices.BinarySearchFunc(all, p.Cursor,
+		func(one T, cursor string) int { return strings.Compare(name(&one), cursor) })
 	if found {
 		from++
 	}
@@ -194,8 +195,13 @@ func (s *service) describeQueues() {
 	}
 	change("pause", "pause-queue", "Stop hosts from taking tasks of a queue; running ones go on. Python listeners do not know pauses",
 		func(ctx context.Context, q *queue.Queue) error { return q.Pause(ctx) })
-	change("resume", "resume-queue", "End a pause", func(ctx context.Context, q *queue.Queue) error { return q.Resume(ctx) })
-	add(s, acting(Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue", "Bound how many tasks may wait; those that wait already stay"),
+	change("resume", "resume-queue", "End a pause", func(ctx context.Context,
+		q *queue.Queue,
+	) error {
+		return q.Resume(ctx)
+	})
+	add(s, acting(Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue",
+		"Bound how many tasks may wait; those that wait already stay"),
 		func(ctx context.Context, in *LimitOf) (*Of[admin.Queue], error) {
 			callerOf(ctx).detail = fmt.Sprintf("limit=%d", in.Body.Limit)
 			if err := s.tenants[in.Tenant].Queue(in.Queue).SetLimit(ctx, in.Body.Limit); err != nil {
@@ -203,7 +209,8 @@ func (s *service) describeQueues() {
 			}
 			return s.showQueue(ctx, in.InQueue)
 		})
-	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/queues/{queue}/purge", "purge-queue", "Delete finished tasks with their results, logs and histories. Say which: older_than_seconds, keep, or all"),
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/queues/{queue}/purge", "purge-queue",
+		"Delete finished tasks with their results, logs and histories. Say which: older_than_seconds, keep, or all"),
 		s.purge)
 }
 
@@ -225,7 +232,8 @@ func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {
 		return nil, failed(http.StatusBadRequest, "both all and older_than_seconds or keep are given: leave one of them out")
 	}
 	purged, err := t.Manager.Queue(in.Queue).Purge(ctx, listen.PurgeOptions{
-		Status: queue.Status(in.Status), OlderThan: admin.Period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All, Foreign: in.Foreign, Most: mostPurged,
+		Status: queue.Status(in.Status), OlderThan: admin.Period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All,
+		Foreign: in.Foreign, Most: mostPurged,
 	})
 	if err != nil {
 		return nil, err

@@ -22,7 +22,8 @@ type Quota struct {
 const mostQuotas = 100
 
 func (s *service) describeQuotas() {
-	add(s, looking("/tenants/{tenant}/quotas", "list-quotas", "List what the tenant uses of its limits, the fullest 100 first"),
+	add(s, looking("/tenants/{tenant}/quotas", "list-quotas",
+		"List what the tenant uses of its limits, the fullest 100 first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Quota], error) {
 			quotas, err := s.tenants[in.Tenant].quotas(ctx, principal(ctx).reads())
 			return listed(quotas[:min(len(quotas), mostQuotas)], err)
@@ -43,7 +44,10 @@ func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
 	quotas := make([]Quota, 0, len(names))
 	for i, name := range names {
 		depth := stats[i].Depth
-		quotas = append(quotas, Quota{Kind: "queue", Name: name, Used: depth[queue.Pending] + depth[queue.Scheduled], Limit: limits[name]})
+		quotas = append(quotas, Quota{
+			Kind: "queue", Name: name, Used: depth[queue.Pending] + depth[queue.Scheduled],
+			Limit: limits[name],
+		})
 	}
 	if reads && t.KV != nil {
 		buckets, err := t.Buckets(ctx)

@@ -76,7 +76,8 @@ func (s *service) describeSchedules() {
 			if err != nil {
 				return nil, err
 			}
-			callerOf(ctx).detail = strings.TrimSpace("queue=" + schedule.Queue + " cron=" + schedule.Cron + " " + schedule.Timezone)
+			callerOf(ctx).detail = strings.TrimSpace("queue=" + schedule.Queue + " cron=" + schedule.Cron + " " +
+				schedule.Timezone)
 			put, err := s.tenants[in.Tenant].PutSchedule(ctx, schedule, in.Missing)
 			if err != nil {
 				return nil, err
@@ -90,7 +91,8 @@ func (s *service) describeSchedules() {
 			}
 			return out, err
 		})
-	sync := acting(Operator, http.MethodPut, "/tenants/{tenant}/schedules", "sync-schedules", "Make these the only schedules of an owner: the owner's others are deleted, and nobody else's are touched")
+	sync := acting(Operator, http.MethodPut, "/tenants/{tenant}/schedules", "sync-schedules",
+		"Make these the only schedules of an owner: the owner's others are deleted, and nobody else's are touched")
 	sync.maxBody = maxParameters
 	add(s, sync, func(ctx context.Context, in *SyncSchedules) (*ScheduleSync, error) {
 		if err := manifest.CheckWord(in.Owner); err != nil || in.Owner == queue.ScheduleByHand {
@@ -121,9 +123,15 @@ func (s *service) describeSchedules() {
 				return show(ctx, in)
 			})
 	}
-	change("pause", "Let no tick of a schedule fire", func(t *tenant, ctx context.Context, id string) error { return t.PauseSchedule(ctx, id) })
-	change("resume", "End a pause; its ticks never come", func(t *tenant, ctx context.Context, id string) error { return t.ResumeSchedule(ctx, id) })
-	add(s, acting(Operator, http.MethodPost, path+"/run", "run-schedule", "Enqueue a task of a schedule now, beside its ticks"),
+	change("pause", "Let no tick of a schedule fire", func(t *tenant, ctx context.Context,
+		id string,
+	) error {
+		return t.PauseSchedule(ctx, id)
+	})
+	change("resume", "End a pause; its ticks never come",
+		func(t *tenant, ctx context.Context, id string) error { return t.ResumeSchedule(ctx, id) })
+	add(s, acting(Operator, http.MethodPost, path+"/run", "run-schedule",
+		"Enqueue a task of a schedule now, beside its ticks"),
 		func(ctx context.Context, in *InSchedule) (*Of[Receipt], error) {
 			t := s.tenants[in.Tenant]
 			id, err := t.RunSchedule(ctx, in.Schedule)
@@ -136,7 +144,8 @@ func (s *service) describeSchedules() {
 			}
 			return &Of[Receipt]{Receipt{ID: id, Tenant: in.Tenant, Queue: task.Queue}}, nil
 		})
-	add(s, acting(Operator, http.MethodDelete, path, "delete-schedule", "Delete a schedule; its tasks stay. One of a plugin's manifest comes back: pause it instead"),
+	add(s, acting(Operator, http.MethodDelete, path, "delete-schedule",
+		"Delete a schedule; its tasks stay. One of a plugin's manifest comes back: pause it instead"),
 		func(ctx context.Context, in *DeleteSchedule) (*struct{}, error) {
 			return nil, s.tenants[in.Tenant].DeleteSchedule(ctx, in.Schedule, in.Owner)
 		})

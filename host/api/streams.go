@@ -68,7 +68,9 @@ func (s *sender) send(event string, id int64, data any) error {
 
 // stream registers an operation that answers with Server-Sent Events. begin refuses the request, or returns the
 // function that sends events until ctx ends or a write fails.
-func stream[I any](s *service, o operation, begin func(ctx context.Context, in *I) (func(context.Context, *sender) error, error)) {
+func stream[I any](s *service, o operation, begin func(ctx context.Context,
+	in *I) (func(context.Context, *sender) error, error),
+) {
 	o.stream = true
 	add(s, o, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		run, err := begin(ctx, in)
@@ -134,7 +136,8 @@ func (s *service) describeStreams() {
 		InTask
 		LastEventID int64 `header:"Last-Event-ID" doc:"Only lines with higher numbers."`
 	}
-	stream(s, revealing("/tenants/{tenant}/tasks/{id}/log/stream", "follow-log", "Follow a task's log: events line, with the line's number as ID, then end, with the task's status"),
+	stream(s, revealing("/tenants/{tenant}/tasks/{id}/log/stream", "follow-log",
+		"Follow a task's log: events line, with the line's number as ID, then end, with the task's status"),
 		func(ctx context.Context, in *follow) (func(context.Context, *sender) error, error) {
 			t := s.tenants[in.Tenant]
 			if _, err := t.lines(ctx, in.ID, in.LastEventID); err != nil {
@@ -142,7 +145,8 @@ func (s *service) describeStreams() {
 			}
 			return func(ctx context.Context, out *sender) error { return t.follow(ctx, out, in.ID, in.LastEventID) }, nil
 		})
-	stream(s, looking("/tenants/{tenant}/changes", "follow-changes", "Follow the queues: events queue, at first one for each, then for those that changed within a second; gone; nodes, with the number of listeners that are alive, at first and when others are; problem, while Redis is away"),
+	stream(s, looking("/tenants/{tenant}/changes", "follow-changes",
+		"Follow the queues: events queue, at first one for each, then for those that changed within a second; gone; nodes, with the number of listeners that are alive, at first and when others are; problem, while Redis is away"),
 		func(_ context.Context, in *InTenant) (func(context.Context, *sender) error, error) {
 			t := s.tenants[in.Tenant]
 			return func(ctx context.Context, out *sender) error { return t.changes.follow(ctx, t, out) }, nil

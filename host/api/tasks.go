@@ -116,7 +116,8 @@ func (s *service) describeTasks() {
 		func(ctx context.Context, in *log) (*ListOf[admin.LogLine], error) {
 			return listed(s.tenants[in.Tenant].lines(ctx, in.ID, in.After))
 		})
-	add(s, looking("/tenants/{tenant}/tasks/{id}/history", "show-history", "The last runs of a task that have ended, oldest first"),
+	add(s, looking("/tenants/{tenant}/tasks/{id}/history", "show-history",
+		"The last runs of a task that have ended, oldest first"),
 		func(ctx context.Context, in *InTask) (*ListOf[admin.Attempt], error) {
 			out, err := s.showTask(ctx, &ShowTask{InTask: *in})
 			if err != nil {
@@ -124,14 +125,16 @@ func (s *service) describeTasks() {
 			}
 			return listed(append([]admin.Attempt{}, out.Body.History...), nil)
 		})
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task", "Cancel a waiting task, or stop a running one"),
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task",
+		"Cancel a waiting task, or stop a running one"),
 		func(ctx context.Context, in *InTask) (*Cancelled, error) {
 			one := s.tenants[in.Tenant].Change(ctx, queue.ChangeCancel, in.ID)
 			out := &Cancelled{}
 			out.Body.ID, out.Body.Ended = in.ID, !one.Stopping
 			return out, one.Err
 		})
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task", "Retry a failed task, or that of a dead letter, and show it: it waits like a new one, its attempts counted from 0"),
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task",
+		"Retry a failed task, or that of a dead letter, and show it: it waits like a new one, its attempts counted from 0"),
 		func(ctx context.Context, in *InTask) (*Of[admin.Task], error) {
 			one := s.tenants[in.Tenant].Change(ctx, queue.ChangeRetry, in.ID)
 			if one.Err != nil {
@@ -139,7 +142,8 @@ func (s *service) describeTasks() {
 			}
 			return s.showTask(ctx, &ShowTask{InTask: InTask{in.InTenant, one.Task.ID}})
 		})
-	add(s, acting(Admin, http.MethodDelete, "/tenants/{tenant}/tasks/{id}", "delete-task", "Delete a finished task with its result, log and history"),
+	add(s, acting(Admin, http.MethodDelete, "/tenants/{tenant}/tasks/{id}", "delete-task",
+		"Delete a finished task with its result, log and history"),
 		func(ctx context.Context, in *InTask) (*struct{}, error) {
 			return nil, s.tenants[in.Tenant].Change(ctx, queue.ChangeDelete, in.ID).Err
 		})
@@ -218,7 +222,9 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[admin.Task], 
 
 // reservePayload reserves the memory for a payload of a task before the payload is read, and refuses a payload that is
 // longer than the API sends. The caller may read at most size bytes: the payload may change meanwhile.
-func (s *service) reservePayload(ctx context.Context, in *InTask, wanted func(parameters, result int64) int64) (size int64, err error) {
+func (s *service) reservePayload(ctx context.Context, in *InTask,
+	wanted func(parameters, result int64) int64,
+) (size int64, err error) {
 	parameters, result, err := s.tenants[in.Tenant].PayloadSizes(ctx, in.ID)
 	if err != nil {
 		return 0, err
@@ -254,7 +260,8 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 		task.Parameters, err = t.Parameters(ctx, in.ID, parameters)
 	}
 	if err == nil && shown(result) == result && task.Status == queue.Complete {
-		if task.Result, err = t.Result(ctx, in.ID, result); errors.Is(err, queue.ErrNoTask) { // the task was retried meanwhile
+		// the task was retried meanwhile
+		if task.Result, err = t.Result(ctx, in.ID, result); errors.Is(err, queue.ErrNoTask) {
 			err = nil
 		}
 	}

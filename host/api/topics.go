@@ -92,7 +92,8 @@ type TopicEvents struct {
 }
 
 func (s *service) describeTopics() {
-	add(s, looking("/tenants/{tenant}/topics", "list-topics", "List topics with what was published, the one last published to first"),
+	add(s, looking("/tenants/{tenant}/topics", "list-topics",
+		"List topics with what was published, the one last published to first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[admin.Topic], error) {
 			return listed(s.tenants[in.Tenant].Topics(ctx))
 		})
@@ -110,7 +111,10 @@ func (s *service) describeTopics() {
 			if err != nil {
 				return nil, err
 			}
-			o := queue.PublishOptions{ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent, Tracestate: in.Tracestate, Attributes: attributes}
+			o := queue.PublishOptions{
+				ID: in.ID, Parent: in.Parent, Traceparent: in.Traceparent, Tracestate: in.Tracestate,
+				Attributes: attributes,
+			}
 			in.publish(&o)
 			published, err := s.tenants[in.Tenant].Publish(ctx, in.Topic, in.RawBody, o)
 			return &Of[admin.Published]{admin.NewPublished(in.Tenant, in.Topic, published)}, err
@@ -129,7 +133,8 @@ func (s *service) describeTopics() {
 				*o = e.options(t.Queue(in.Topic).OnceID("event", e.Source, e.ID))
 				p := queue.Publication{ID: o.ID, Topic: in.Topic, Attributes: o.Attributes}
 				if err := p.Validate(); err != nil {
-					return nil, failed(http.StatusBadRequest, "event %d: %s", i, strings.TrimPrefix(err.Error(), queue.ErrInvalid.Error()+": "))
+					return nil, failed(http.StatusBadRequest, "event %d: %s", i,
+						strings.TrimPrefix(err.Error(), queue.ErrInvalid.Error()+": "))
 				}
 			}
 			out := &ListOf[admin.Published]{List[admin.Published]{Items: make([]admin.Published, 0, len(events))}}
@@ -160,7 +165,10 @@ func topicPath(path, name, summary string) operation {
 
 // options returns the options for publishing the event.
 func (e *event) options(id string) queue.PublishOptions {
-	o := queue.PublishOptions{ID: id, Traceparent: e.Traceparent, Tracestate: e.headers[queue.HeaderTracestate], Attributes: make(map[string]string)}
+	o := queue.PublishOptions{
+		ID: id, Traceparent: e.Traceparent, Tracestate: e.headers[queue.HeaderTracestate],
+		Attributes: make(map[string]string),
+	}
 	for name, value := range e.headers {
 		if attribute, ok := strings.CutPrefix(name, queue.HeaderAttribute); ok {
 			o.Attributes[attribute] = value
@@ -185,11 +193,13 @@ func (e *event) payload() ([]byte, error) {
 }
 
 func (s *service) describePublications() {
-	add(s, looking("/tenants/{tenant}/topics/{topic}/publications", "list-publications", "List the publications of a topic that are kept, newest first"),
+	add(s, looking("/tenants/{tenant}/topics/{topic}/publications", "list-publications",
+		"List the publications of a topic that are kept, newest first"),
 		func(ctx context.Context, in *PublicationsPage) (*ListOf[admin.Publication], error) {
 			return listed(s.tenants[in.Tenant].Publications(ctx, in.Topic, in.Offset, in.Limit))
 		})
-	add(s, looking("/tenants/{tenant}/publications/{publication}", "show-publication", "Show a publication and what became of its tasks"),
+	add(s, looking("/tenants/{tenant}/publications/{publication}", "show-publication",
+		"Show a publication and what became of its tasks"),
 		func(ctx context.Context, in *InPublication) (*Of[admin.Publication], error) {
 			if err := s.reserve(ctx, publicationCost); err != nil {
 				return nil, err
@@ -197,7 +207,8 @@ func (s *service) describePublications() {
 			shape, err := s.tenants[in.Tenant].PublicationUpTo(ctx, in.ID, shownPayload)
 			return &Of[admin.Publication]{shape}, err
 		})
-	add(s, revealing("/tenants/{tenant}/publications/{publication}/payload", "show-payload", "The bytes of a publication's payload"),
+	add(s, revealing("/tenants/{tenant}/publications/{publication}/payload", "show-payload",
+		"The bytes of a publication's payload"),
 		func(ctx context.Context, in *InPublication) (*Bytes, error) {
 			t := s.tenants[in.Tenant]
 			size, err := t.PublicationSize(ctx, in.ID)
@@ -238,7 +249,8 @@ func (s *service) describeSubscriptions() {
 			one, err := s.tenants[in.Tenant].Subscription(ctx, in.ID)
 			return shownSubscription(&one), err
 		})
-	put := acting(Admin, http.MethodPut, path, "put-subscription", "Make a subscription, or replace what it says; a new one is active")
+	put := acting(Admin, http.MethodPut, path, "put-subscription",
+		"Make a subscription, or replace what it says; a new one is active")
 	put.maxBody = 64 << 10 // four times the bound of a subscription
 	add(s, put,
 		func(ctx context.Context, in *PutSubscription) (*Of[admin.Subscription], error) {
@@ -258,7 +270,10 @@ func (s *service) describeSubscriptions() {
 			return shownSubscription(&made), err
 		})
 	for action, active := range map[string]bool{"pause": false, "resume": true} {
-		summary := map[bool]string{false: "Give a subscription no more tasks; those that wait go on", true: "End the pause of a subscription"}[active]
+		summary := map[bool]string{
+			false: "Give a subscription no more tasks; those that wait go on",
+			true:  "End the pause of a subscription",
+		}[active]
 		add(s, acting(Operator, http.MethodPost, path+"/"+action, action+"-subscription", summary),
 			func(ctx context.Context, in *PausedSubscription) (*Of[admin.Subscription], error) {
 				one, err := s.tenants[in.Tenant].ChangeSubscription(ctx, in.ID, func(is *queue.Subscription) error {
@@ -275,7 +290,8 @@ func (s *service) describeSubscriptions() {
 		func(ctx context.Context, in *DeliveriesOf) (*ListOf[admin.Delivery], error) {
 			return listed(s.tenants[in.Tenant].Deliveries(ctx, in.ID, in.Status, in.Limit))
 		})
-	add(s, acting(Operator, http.MethodPost, path+"/replay", "replay-subscription", "Deliver again what was published since a time and matches the subscription, oldest first"),
+	add(s, acting(Operator, http.MethodPost, path+"/replay", "replay-subscription",
+		"Deliver again what was published since a time and matches the subscription, oldest first"),
 		func(ctx context.Context, in *Replay) (*Of[Replayed], error) {
 			done, err := s.tenants[in.Tenant].Replay(ctx, in.ID, admin.Moment(in.Since), in.DryRun)
 			callerOf(ctx).detail = fmt.Sprintf("since=%f publications=%d dry_run=%t", in.Since, done.Publications, in.DryRun)

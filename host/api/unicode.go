@@ -27,7 +27,8 @@ func CheckUnicode(text []byte) error {
 		unit := escapedUnit(text, i)
 		switch {
 		case !utf16.IsSurrogate(unit):
-		case unit < 0xdc00 && i+5 < len(text) && text[i+5] == '\\' && utf16.DecodeRune(unit, escapedUnit(text, i+6)) != utf8.RuneError:
+		case unit < 0xdc00 && i+5 < len(text) && text[i+5] == '\\' &&
+			utf16.DecodeRune(unit, escapedUnit(text, i+6)) != utf8.RuneError:
 			i += 10
 		default:
 			return errHalfOfPair

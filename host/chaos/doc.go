@@ -13,8 +13,9 @@
 // ran is told by the hosts' logs, whatever Redis says. An outage of Redis alone, also one that outlasts
 // every lease, costs no host its lease and no task a second run.
 //
-// The tasks come in every way there is: at once, later, by a schedule, in graphs and batches, in flows that are cancelled, and by
-// publications of producers and handlers, to handlers, to a webhook, and to more subscribers than one call writes tasks for.
+// The tasks come in every way there is: at once, later, by a schedule, in graphs and batches, in flows that are
+// cancelled, and by publications of producers and handlers, to handlers, to a webhook, and to more subscribers than one
+// call writes tasks for.
 //
 // `go test` runs a short version, QUERN_CHAOS=full (`make chaos`) the long one, and
 // QUERN_CHAOS_SEED=N repeats the plan of a run. QUERN_CHAOS_FAULTS=redis leaves hosts and producers

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // newGraph draws tasks of which most wait for up to three of the last thirty before them, and some for a hundred, every other of which

@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // keptRuns is how many runs before the last Redis keeps of a task.

@@ -18,10 +18,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Level is how bad a finding is.

@@ -4,10 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (

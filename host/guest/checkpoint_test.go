@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"pgregory.net/rapid"
+
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Whatever a task saves, and however long it pauses, never more is let through than the burst and the rate since then; who

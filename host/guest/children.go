@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Children are the tasks that one task enqueues, and what it publishes. They belong to the goroutine of its call until that has ended.

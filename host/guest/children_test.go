@@ -8,11 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // answering is a Host that answers with errors, one after the other; then it does what it is asked.

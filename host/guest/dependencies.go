@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // dependencies are what one task waited for. They belong to the goroutine of its call until that has ended.

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // flowing is a Host of a task that waited for others. Each answers its result or an error.

@@ -80,7 +80,8 @@ type refusedTask struct {
 func newAdmission(total int64, account *account.Account, logger hclog.Logger) *admission {
 	return &admission{
 		total: total, account: account, logger: logger, byTenant: make(map[string]int64),
-		refused: make(map[Queue]refusedTask), snapshots: make(map[*share]Code), cache: cacheUse{measure: make(chan struct{}, 1)},
+		refused: make(map[Queue]refusedTask), snapshots: make(map[*share]Code),
+		cache: cacheUse{measure: make(chan struct{}, 1)},
 	}
 }
 

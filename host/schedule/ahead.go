@@ -80,7 +80,8 @@ func (p *plan) lookAhead(candidates []*queue) {
 		if q.bound > 0 {
 			parallel = min(parallel, q.bound)
 		}
-		most := min(int(aheadTime*time.Duration(parallel)/q.pace.lasts), int(busy/q.pace.computes()), mostAhead*p.config.MaxReserve)
+		most := min(int(aheadTime*time.Duration(parallel)/q.pace.lasts), int(busy/q.pace.computes()),
+			mostAhead*p.config.MaxReserve)
 		if len(candidates) > 1 {
 			most = min(most, q.inTurn)
 		}

@@ -129,7 +129,8 @@ func (e *Evictor) count(now time.Time) {
 	}
 	if e.evictions++; e.evictions >= oftenEvictions && !e.warned {
 		e.warned = true
-		e.logger.Warn("memory is so small that plugins are unloaded again and again to make room for tasks", "memory", e.scheduler.config.Memory)
+		e.logger.Warn("memory is so small that plugins are unloaded again and again to make room for tasks",
+			"memory", e.scheduler.config.Memory)
 	}
 }
 

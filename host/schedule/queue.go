@@ -14,10 +14,11 @@ type Backlog uint8
 
 // The states of a backlog: see the package comment.
 const (
-	Empty   Backlog = iota // there are no tasks
-	Ready                  // there may be tasks: a message came, or the last reserve left some
-	Seen                   // a poll saw tasks, and no reserve has followed
-	Stalled                // a poll saw tasks, but the reserve since brought none: they may not run now, or another host has them
+	Empty Backlog = iota // there are no tasks
+	Ready                // there may be tasks: a message came, or the last reserve left some
+	Seen                 // a poll saw tasks, and no reserve has followed
+	// a poll saw tasks, but the reserve since brought none: they may not run now, or another host has them
+	Stalled
 )
 
 // An event changes what is known of a backlog.

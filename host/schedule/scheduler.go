@@ -146,7 +146,8 @@ func New(config Config) *Scheduler {
 		config: config, admission: newAdmission(config.Memory, config.Account, config.Logger),
 		queues: make(map[Queue]*queue), active: make(map[Queue]*queue), served: make(map[Source]int),
 		slots: slots{
-			plugins: make(map[Plugin]int), lastStart: time.Unix(0, 0), load: load{places: float64(min(config.Guests, config.Slots))},
+			plugins: make(map[Plugin]int), lastStart: time.Unix(0, 0),
+			load: load{places: float64(min(config.Guests, config.Slots))},
 		},
 	}
 	config.Account.OnFreed(func() {
@@ -457,7 +458,10 @@ func (s *Scheduler) Serve(at Queue, from Source) {
 		if before != nil {
 			s.drop(before)
 		}
-		s.activate(s.add(&queue{Queue: at, source: from, backlog: Ready, standing: standing{unsure: before != nil && before.unsure}}))
+		s.activate(s.add(&queue{
+			Queue: at, source: from, backlog: Ready,
+			standing: standing{unsure: before != nil && before.unsure},
+		}))
 	})
 }
 

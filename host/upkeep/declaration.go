@@ -6,10 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Declaration is a schedule or a subscription of a plugin's manifest.
@@ -78,7 +77,9 @@ func (d Declaration) put(ctx context.Context, client *queue.Client, missing bool
 
 // mark records whether a live host has the declaration. It deletes a declaration that no live host has had for most (0:
 // never).
-func (d Declaration) mark(ctx context.Context, client *queue.Client, declared bool, most time.Duration) (gone bool, err error) {
+func (d Declaration) mark(ctx context.Context, client *queue.Client, declared bool,
+	most time.Duration,
+) (gone bool, err error) {
 	if d.schedule != nil {
 		return listen.NewFleet(client).NoteSchedule(ctx, d.schedule, declared, most)
 	}
@@ -145,8 +146,11 @@ func liveDefinitions(ctx context.Context, client *queue.Client) (all map[string]
 func ScheduleOf(s manifest.Schedule) queue.Schedule {
 	return queue.Schedule{
 		ID: s.Name, Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Parameters: s.Parameters,
-		Options: queue.Options{Priority: s.Priority, Timeout: s.Timeout, Retry: queue.Retry{MaxAttempts: s.MaxAttempts, MaxAge: s.MaxAge}},
-		Missed:  queue.Missed(s.Missed), MaxMissed: s.MaxMissed, Window: s.Window, Overlap: queue.Overlap(s.Overlap),
+		Options: queue.Options{
+			Priority: s.Priority, Timeout: s.Timeout,
+			Retry: queue.Retry{MaxAttempts: s.MaxAttempts, MaxAge: s.MaxAge},
+		},
+		Missed: queue.Missed(s.Missed), MaxMissed: s.MaxMissed, Window: s.Window, Overlap: queue.Overlap(s.Overlap),
 	}
 }
 

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/periodic"
-
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 const (
@@ -153,7 +152,8 @@ func (d *Declarer) note(ctx context.Context, of Declaration, change string, err 
 	case errors.Is(err, queue.ErrOwned):
 		if !d.foreign[of.Name()] {
 			d.foreign[of.Name()] = true
-			d.Logger.Warn("a plugin's "+of.Kind+" was not stored: somebody else owns its ID", "id", of.ID, "plugin", of.Plugin, "error", err)
+			d.Logger.Warn("a plugin's "+of.Kind+" was not stored: somebody else owns its ID", "id", of.ID, "plugin", of.Plugin,
+				"error", err)
 		}
 	case err != nil:
 		d.Health.Failed(op, of.Queue, err)

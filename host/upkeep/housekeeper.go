@@ -8,10 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (

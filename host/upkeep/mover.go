@@ -6,10 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // moveTerm is the term of the host that moves tasks.

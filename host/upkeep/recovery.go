@@ -5,10 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
-
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Recovery takes the tasks of listeners whose lease has expired and gives them back to their queues. It looks for such
@@ -38,7 +37,9 @@ type overlongLeases map[listen.OverlongLease]time.Time
 // expired picks the leases that nobody has renewed for their whole length. That time begins at since at the earliest,
 // when the present row of this host's own renewals began. wait is the time until the next of the other leases expires;
 // 0 if there is none.
-func (f *overlongLeases) expired(leases []listen.OverlongLease, since, now time.Time) (expired []listen.OverlongLease, wait time.Duration) {
+func (f *overlongLeases) expired(leases []listen.OverlongLease,
+	since, now time.Time,
+) (expired []listen.OverlongLease, wait time.Duration) {
 	seen := make(overlongLeases, len(leases))
 	for _, lease := range leases {
 		first, known := (*f)[lease]
@@ -119,7 +120,8 @@ func (r *Recovery) runDead(ctx context.Context) error {
 	if err != nil || len(dead) == 0 {
 		return err
 	}
-	got, err := r.holdTerm(ctx, "reclaim", reclaimTerm, func() (more bool, err error) { return false, r.reclaimAll(ctx, dead) })
+	got, err := r.holdTerm(ctx, "reclaim", reclaimTerm,
+		func() (more bool, err error) { return false, r.reclaimAll(ctx, dead) })
 	if !got {
 		r.AskIn(untilRetry()) // the host with the term may die
 	}
@@ -172,7 +174,8 @@ func (r *Recovery) condemn(ctx context.Context) error {
 			return err
 		}
 		if ended {
-			r.Logger.Warn("a listener did not renew its lease since the clock of redis was set back: taking it for dead", "dead", lease.Listener)
+			r.Logger.Warn("a listener did not renew its lease since the clock of redis was set back: taking it for dead",
+				"dead", lease.Listener)
 		}
 	}
 	return nil

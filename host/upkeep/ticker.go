@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/periodic"
-
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 const (
@@ -126,7 +125,8 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 			t.Metrics.ScheduleLate(tenant, now.Sub(tick))
 			t.Logger.Debug("fired a schedule", "schedule", s.ID, "task_id", listen.TickID(s.ID, tick), "late", now.Sub(tick))
 		case listen.TickSkipped:
-			t.Logger.Debug("skipped a tick: the task of the tick before has not finished", "schedule", s.ID, "tick", tick.UTC(), "task_id", s.LastID)
+			t.Logger.Debug("skipped a tick: the task of the tick before has not finished", "schedule", s.ID, "tick", tick.UTC(),
+				"task_id", s.LastID)
 		case listen.TickFull:
 			t.Logger.Warn("a tick waits, because its queue is full", "schedule", s.ID, "queue", s.Queue)
 			return nil

@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 func TestPlanTicks(t *testing.T) {

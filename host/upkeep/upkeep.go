@@ -6,13 +6,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/periodic"
-
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // The calls to Redis, as metrics and logs name them.
@@ -119,7 +118,9 @@ func untilRetry() time.Duration { return termRetry/2 + rand.N(termRetry) }
 
 // holdTerm takes the term of this name, unless another host has it: then got is false. It calls step as long as there
 // is more to do, for at most half of the term, and gives the term back.
-func (c *Config) holdTerm(ctx context.Context, name string, term time.Duration, step func() (more bool, err error)) (got bool, err error) {
+func (c *Config) holdTerm(ctx context.Context, name string, term time.Duration,
+	step func() (more bool, err error),
+) (got bool, err error) {
 	if got, err = c.Node.TakeDuty(ctx, name, term); err != nil || !got {
 		return false, err
 	}

@@ -45,7 +45,8 @@ func (c *connections) Accept() (net.Conn, error) {
 		}
 		if time.Since(c.logged) > refusedPause {
 			c.logged = time.Now()
-			c.logger.Warn("closed a connection: too many are open", "from", address, "most", c.places.Whole(), "most_of_one", c.places.Each())
+			c.logger.Warn("closed a connection: too many are open", "from", address, "most", c.places.Whole(),
+				"most_of_one", c.places.Each())
 		}
 		_ = conn.Close()
 	}

@@ -36,7 +36,9 @@ type Server struct {
 
 // Listen opens the address at once, so that an error appears before anything runs; port 0 chooses a free port. ready
 // returns the text of /readyz, or why the host cannot take tasks. The logger gets the errors of requests.
-func Listen(address string, gatherer prometheus.Gatherer, ready func() (text string, err error), logger hclog.Logger) (*Server, error) {
+func Listen(address string, gatherer prometheus.Gatherer, ready func() (text string, err error),
+	logger hclog.Logger,
+) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: %w", address, err)
@@ -57,7 +59,10 @@ func Listen(address string, gatherer prometheus.Gatherer, ready func() (text str
 // scrapes answers with the metrics. It compresses at the fastest level: promhttp's own level takes a quarter of a large
 // scrape's time, for an answer of the same size.
 func scrapes(gatherer prometheus.Gatherer, log promhttp.Logger) http.Handler {
-	plain := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorLog: log, DisableCompression: true})
+	plain := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
+		EnableOpenMetrics: true, ErrorLog: log,
+		DisableCompression: true,
+	})
 	compressed, err := gzhttp.NewWrapper(gzhttp.CompressionLevel(gzip.BestSpeed))
 	if err != nil {
 		panic(err) // BestSpeed is a valid level

@@ -58,9 +58,12 @@ type parcel struct {
 // request returns the HTTP request of a delivery. secret returns the secret of a name.
 func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)) (service.Request, error) {
 	w := p.webhook
-	r := service.Request{Method: w.Method, URL: w.URL, Timeout: w.Timeout, Body: p.payload, Trace: p.headers, Headers: map[string][]string{
-		"Content-Type": {p.contentType()}, "User-Agent": {"Quern"},
-	}}
+	r := service.Request{
+		Method: w.Method, URL: w.URL, Timeout: w.Timeout, Body: p.payload, Trace: p.headers,
+		Headers: map[string][]string{
+			"Content-Type": {p.contentType()}, "User-Agent": {"Quern"},
+		},
+	}
 	if w.Body == queue.WebhookCloudEvent {
 		r.Body = p.cloudEvent()
 		r.Headers["Content-Type"] = []string{"application/cloudevents+json"}

@@ -10,9 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/periodic"
-
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/account"
@@ -23,6 +20,8 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // PluginName is the plugin of a delivery in tasks and metrics.
@@ -157,7 +156,8 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 	for ctx.Err() == nil {
 		err := r.look(ctx)
 		if err != nil && !logged && ctx.Err() == nil && !queue.IsUnavailable(err) {
-			r.logger.Error("webhooks are not delivered: repair the key or the Redis user that the error names; retrying", "error", err)
+			r.logger.Error("webhooks are not delivered: repair the key or the Redis user that the error names; retrying",
+				"error", err)
 		}
 		logged = err != nil && (logged || !queue.IsUnavailable(err))
 		if err != nil || len(r.queues()) == 0 {
@@ -356,7 +356,8 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 	s = listen.Settlement{Claim: d.Claim()}
 	id, published := h.subscription.DeliveryID(d.ID, d.Headers)
 	edition, stamped := d.Headers[queue.HeaderSubscribed] // older versions do not set it
-	if h.subscription.Webhook != nil && (!published || stamped && edition != h.subscription.Edition()) && r.isStale(ctx, h) {
+	if h.subscription.Webhook != nil && (!published || stamped && edition != h.subscription.Edition()) && r.isStale(ctx,
+		h) {
 		r.ended(d.ID, h.destination, false, false, "")
 		r.hold(d.queue, time.Now().Add(lookInterval)) // until this host knows the present subscription
 		return s, true
@@ -393,7 +394,8 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
 		text := service.Told(err)
 		if text != err.Error() && r.tellOnce(h.subscription.ID, text) {
-			r.logger.Warn("a webhook has no answer", "subscription", h.subscription.ID, "task", d.ID, "error", redact.Shorten(err.Error(), mostWhy))
+			r.logger.Warn("a webhook has no answer", "subscription", h.subscription.ID, "task", d.ID,
+				"error", redact.Shorten(err.Error(), mostWhy))
 		}
 		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), text)
 		return r.failed(d, s, queue.Failure{Message: text}, denied), false
@@ -415,7 +417,8 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 			break
 		}
 		if err := r.client.Queue(d.queue).Hold(context.WithoutCancel(ctx), v.later); err != nil {
-			r.logger.Warn("other hosts do not know that a server asked for a pause", "subscription", h.subscription.ID, "for", v.later, "error", err)
+			r.logger.Warn("other hosts do not know that a server asked for a pause", "subscription", h.subscription.ID,
+				"for", v.later, "error", err)
 		}
 	}
 	if v.later > 0 && d.Reschedules < policy.Reschedules() {
@@ -443,7 +446,8 @@ var errTooLarge = errors.New("the payload is too large")
 func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
 	budget := r.config.Large
 	if most := max(maxPayload, budget.Each()/3); d.Size > most {
-		return fmt.Errorf("%w: %s, and this host delivers at most %s: publish a reference to the data instead", errTooLarge, units.FormatSize(d.Size), units.FormatSize(most))
+		return fmt.Errorf("%w: %s, and this host delivers at most %s: publish a reference to the data instead", errTooLarge,
+			units.FormatSize(d.Size), units.FormatSize(most))
 	}
 	d.share.Give()
 	if d.share = budget.Take(ctx, r.client.Tenant(), cost(d.Size)); d.share == nil {

@@ -10,12 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
-
-	"github.com/quern-project/quern/host/trace"
-	"github.com/quern-project/quern/sdk/queue"
 )
 
 const (
@@ -197,9 +196,10 @@ func (s *session) About() map[string]string {
 	queues, _ := json.Marshal(append([]string{}, s.queues()...))
 	off, _ := json.Marshal(s.off())
 	return map[string]string{
-		"kind": listen.KindWebhook, "name": s.config.Name, "version": s.config.Version, "queues": string(queues), "destinations_off": string(off),
-		"draining": strconv.FormatBool(!open),
-		"slots":    strconv.Itoa(s.config.Places), "slots_in_use": strconv.Itoa(s.listener.Tasks.Active()),
+		"kind": listen.KindWebhook, "name": s.config.Name, "version": s.config.Version, "queues": string(queues),
+		"destinations_off": string(off),
+		"draining":         strconv.FormatBool(!open),
+		"slots":            strconv.Itoa(s.config.Places), "slots_in_use": strconv.Itoa(s.listener.Tasks.Active()),
 	}
 }
 
@@ -327,8 +327,9 @@ func (s *session) begin(living context.Context, name string, reply listen.Reserv
 		wait, _ := d.Waited()
 		if tracer := s.config.Tracer; tracer != nil {
 			d.span, d.Headers = tracer.Begin(trace.Task{
-				Tenant: s.client.Tenant(), Queue: name, ID: d.ID, Plugin: PluginName, Listener: s.listener.ID(), Attempt: d.Attempts + 1,
-				Size: d.Size, Headers: d.Headers, Since: time.Now().Add(-wait),
+				Tenant: s.client.Tenant(), Queue: name, ID: d.ID, Plugin: PluginName, Listener: s.listener.ID(),
+				Attempt: d.Attempts + 1,
+				Size:    d.Size, Headers: d.Headers, Since: time.Now().Add(-wait),
 			})
 		}
 		s.Runner.mu.Lock()
@@ -365,12 +366,15 @@ func (s *session) runOne(living context.Context, d *delivery, h hook, counts *me
 	periodic.Notify(s.wake)
 }
 
-// settle writes how a delivery ended, or gives it back. While Redis is away or a key is damaged it tries again: otherwise
-// the delivery would be sent again. When the listener has left, other hosts take its unsettled deliveries.
-func (s *session) settle(living, run context.Context, d *delivery, settlement listen.Settlement, released bool) (listen.Outcome, queue.Reason) {
+// settle writes how a delivery ended, or gives it back. While Redis is away or a key is damaged it tries again:
+// otherwise the delivery would be sent again. When the listener has left, other hosts take its unsettled deliveries.
+func (s *session) settle(living, run context.Context, d *delivery, settlement listen.Settlement,
+	released bool,
+) (listen.Outcome, queue.Reason) {
 	logged := false
 	for pause := (periodic.Pause{Longest: maxJoinPause}); ; {
-		if why := context.Cause(run); errors.Is(why, listen.ErrLeaseLost) || errors.Is(why, listen.ErrReplaced) || living.Err() != nil {
+		if why := context.Cause(run); errors.Is(why, listen.ErrLeaseLost) || errors.Is(why, listen.ErrReplaced) ||
+			living.Err() != nil {
 			return listen.OutcomeLost, ""
 		}
 		var errs []error

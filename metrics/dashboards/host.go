@@ -17,7 +17,8 @@ func host() Dashboard {
 					ask("max by (instance, version) ("+s.of("quern_build_info")+")", "{{version}}")).named(),
 				number("Slots in use", Share,
 					"Part of the slots that run a task.",
-					on("max by (instance) ("+s.of("quern_slots_in_use")+") / max by (instance) ("+s.of("quern_slots")+")")).limits(0.8, 0.95),
+					on("max by (instance) ("+s.of("quern_slots_in_use")+") / max by (instance) ("+s.of("quern_slots")+")")).limits(0.8,
+					0.95),
 				number("Waiting for memory", Share,
 					"Part of the time in which a slot was free and a task waited for memory.",
 					on(s.rate("instance", "quern_memory_wait_seconds_total"))).limits(0.1, 0.5),
@@ -31,7 +32,10 @@ func host() Dashboard {
 			{"Work", []Panel{
 				chart("Slots", Count,
 					"--concurrency, and the tasks that it runs.",
-					[]Query{{sum("instance", s.of("quern_slots")), "{{instance}} slots", false}, {sum("instance", s.of("quern_slots_in_use")), "{{instance}} in use", false}}),
+					[]Query{
+						{sum("instance", s.of("quern_slots")), "{{instance}} slots", false},
+						{sum("instance", s.of("quern_slots_in_use")), "{{instance}} in use", false},
+					}),
 				chart("Runs by outcome", PerSecond,
 					"What became of the runs on this host.",
 					ask(s.rate("outcome", "quern_tasks_total", `outcome!=""`), "{{outcome}}")).stacked(),
@@ -42,7 +46,11 @@ func host() Dashboard {
 			{"Memory", []Panel{
 				chart("Limit and use", Bytes,
 					"Memory that is reserved for running tasks, with what plugins hold beside. At the limit, tasks wait.",
-					[]Query{{sum("instance", s.of("quern_memory_limit_bytes")), "{{instance}} --memory", false}, {sum("instance", s.of("quern_memory_reserved_bytes")) + "\n+\n" + sum("instance", s.of("quern_runtime_held_bytes")), "{{instance}} taken", false}}),
+					[]Query{
+						{sum("instance", s.of("quern_memory_limit_bytes")), "{{instance}} --memory", false},
+						{sum("instance", s.of("quern_memory_reserved_bytes")) + "\n+\n" +
+							sum("instance", s.of("quern_runtime_held_bytes")), "{{instance}} taken", false},
+					}),
 				chart("Held by plugins", Bytes,
 					"Beyond the limits of running tasks: machine code, snapshots, idle instances, call stacks. The host frees idle ones when tasks need the memory.",
 					ask(sum("kind", s.of("quern_runtime_held_bytes")), "{{kind}}")).stacked(),

@@ -23,8 +23,9 @@ func (d Dashboard) JSON() ([]byte, error) {
 	text, err := json.MarshalIndent(object{
 		"uid": "quern-" + d.Name, "title": "Quern / " + d.Title, "description": d.Description, "tags": []string{"quern"},
 		"schemaVersion": schemaVersion, "version": 1, "editable": true, "graphTooltip": 1, "liveNow": false,
-		"refresh": "30s", "timezone": "browser", "time": object{"from": "now-3h", "to": "now"}, "timepicker": object{}, "fiscalYearStartMonth": 0,
-		"annotations": object{"list": []object{}},
+		"refresh": "30s", "timezone": "browser", "time": object{"from": "now-3h", "to": "now"}, "timepicker": object{},
+		"fiscalYearStartMonth": 0,
+		"annotations":          object{"list": []object{}},
 		"links": []object{{
 			"type": "dashboards", "tags": []string{"quern"}, "title": "Quern", "asDropdown": false, "includeVars": true,
 			"keepTime": true, "targetBlank": false, "icon": "external link", "tooltip": "", "url": "",
@@ -38,7 +39,8 @@ func (d Dashboard) JSON() ([]byte, error) {
 func (d Dashboard) variables() []object {
 	list := []object{{
 		"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "regex": "", "refresh": 1,
-		"hide": 0, "multi": false, "includeAll": false, "current": object{"text": "", "value": ""}, "options": []object{}, "skipUrlSync": false,
+		"hide": 0, "multi": false, "includeAll": false, "current": object{"text": "", "value": ""}, "options": []object{},
+		"skipUrlSync": false,
 	}}
 	for _, v := range d.Variables {
 		list = append(list, object{
@@ -93,7 +95,8 @@ func (p Panel) size() (width, height int) {
 func (p Panel) json(id int, at object) object {
 	panel := object{
 		"id": id, "type": p.Kind, "title": p.Title, "description": p.Description, "datasource": source, "gridPos": at,
-		"targets": p.targets(), "fieldConfig": object{"defaults": p.field(), "overrides": []object{}}, "options": options[p.Kind],
+		"targets": p.targets(), "fieldConfig": object{"defaults": p.field(), "overrides": []object{}},
+		"options": options[p.Kind],
 	}
 	if p.Names {
 		named := maps.Clone(options[p.Kind])
@@ -101,7 +104,10 @@ func (p Panel) json(id int, at object) object {
 		panel["options"] = named
 	}
 	if p.Kind == Table {
-		panel["transformations"] = []object{{"id": "organize", "options": object{"excludeByName": object{"Time": true, "Value": true, "__name__": true}}}}
+		panel["transformations"] = []object{{
+			"id":      "organize",
+			"options": object{"excludeByName": object{"Time": true, "Value": true, "__name__": true}},
+		}}
 	}
 	return panel
 }
@@ -147,7 +153,8 @@ func (p Panel) field() object {
 		steps = append(steps, object{"color": "red", "value": p.Bad})
 	}
 	field := object{
-		"unit": p.Unit, "thresholds": object{"mode": "absolute", "steps": steps}, "color": object{"mode": "thresholds"}, "mappings": []object{}, "links": p.links(),
+		"unit": p.Unit, "thresholds": object{"mode": "absolute", "steps": steps}, "color": object{"mode": "thresholds"},
+		"mappings": []object{}, "links": p.links(),
 	}
 	if p.Kind == Chart {
 		stacking, threshold := "none", "off"
@@ -175,5 +182,6 @@ func (p Panel) links() []object {
 	for _, label := range p.Labels {
 		url += "&var-" + label + "=${__field.labels." + label + "}"
 	}
-	return []object{{"title": strings.ToUpper(p.Leads[:1]) + p.Leads[1:] + " ${__field.labels." + p.Labels[len(p.Labels)-1] + "}", "url": url, "targetBlank": false}}
+	return []object{{"title": strings.ToUpper(p.Leads[:1]) + p.Leads[1:] + " ${__field.labels." +
+		p.Labels[len(p.Labels)-1] + "}", "url": url, "targetBlank": false}}
 }

@@ -5,7 +5,8 @@ func plugin() Dashboard {
 	s := scopeOf(variables)
 	calls := scopeOf(variables[:1])
 	perTask := func(counter string) string {
-		return s.rate("plugin", counter) + "\n/\n(" + s.rate("plugin", "quern_tasks_total", `outcome!~"released|lost"`) + " > 0)"
+		return s.rate("plugin", counter) + "\n/\n(" + s.rate("plugin", "quern_tasks_total", `outcome!~"released|lost"`) +
+			" > 0)"
 	}
 	return Dashboard{
 		Name: "plugin", Title: "Plugin", Variables: variables,
@@ -17,7 +18,8 @@ func plugin() Dashboard {
 					ask("count(count by (tenant, plugin) ("+s.of("quern_plugin_info")+" == 1))", "plugins")),
 				number("Most versions of one plugin", Count,
 					"More than one: the hosts do not serve the same file.",
-					ask("max(count by (tenant, plugin) (count by (tenant, plugin, version, digest) ("+s.of("quern_plugin_info")+" == 1)))", "versions")).limits(2, 0),
+					ask("max(count by (tenant, plugin) (count by (tenant, plugin, version, digest) ("+s.of("quern_plugin_info")+
+						" == 1)))", "versions")).limits(2, 0),
 				number("Refused", Count,
 					"Plugins with a file that a host refuses now: `quern plugin ls` says why.",
 					ask(orZero("count(count by (tenant, plugin) ("+s.of("quern_plugin_refused")+" == 1))"), "refused")).limits(0, 1),

@@ -46,7 +46,8 @@ func (s scope) alike(by, gauge string, matchers ...string) string {
 // letters.
 func (s scope) oldest() string {
 	queue := func(family string) string { return "max by (job, tenant, queue) (" + s.of(family) + ")" }
-	return queue("quern_queue_oldest_pending_age_seconds") + "\nunless " + queue("quern_queue_paused") + " > 0\nunless " + queue("quern_queue_dead_letters")
+	return queue("quern_queue_oldest_pending_age_seconds") + "\nunless " + queue("quern_queue_paused") + " > 0\nunless " +
+		queue("quern_queue_dead_letters")
 }
 
 // mean returns a query for the mean of a histogram by labels: of the native histogram if Prometheus has it.

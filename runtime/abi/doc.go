@@ -21,9 +21,10 @@
 //
 // # Answers
 //
-// A result from 0 up is success, a negative one an errno. Texts are passed through the result slot: the call answers their
-// length, and result_read copies them out, from any offset and any number of times. The slot is empty at first and keeps
-// its contents until another call fills it; a call that fails does not change it. Reading at or after its end copies nothing.
+// A result from 0 up is success, a negative one an errno. Texts are passed through the result slot: the call answers
+// their length, and result_read copies them out, from any offset and any number of times. The slot is empty at first
+// and keeps its contents until another call fills it; a call that fails does not change it. Reading at or after its end
+// copies nothing.
 //
 // # Stages
 //
@@ -45,9 +46,9 @@
 //
 // # Hostile arguments
 //
-// Arguments are untrusted. A pointer and a length are added in 64 bits; a range that is not entirely in memory is EFAULT;
-// with a length of zero the pointer may be anything. Host.Spend charges for each move of bytes first, and for large ones
-// piece by piece, so that the host can end the guest in between. Views of the guest's memory are not kept.
+// Arguments are untrusted. A pointer and a length are added in 64 bits; a range that is not entirely in memory is
+// EFAULT; with a length of zero the pointer may be anything. Host.Spend charges for each move of bytes first, and for
+// large ones piece by piece, so that the host can end the guest in between. Views of the guest's memory are not kept.
 //
 // # Extism
 //

@@ -56,7 +56,8 @@ func parsePublication(queue string, options []byte) (*service.Publication, error
 		return nil, fmt.Errorf("%w: beside topic only id and attributes are allowed", err)
 	}
 	if queue != "" {
-		return nil, fmt.Errorf("both the queue %.200q and the topic %.200q: leave the queue empty to publish", queue, of.Topic)
+		return nil, fmt.Errorf("both the queue %.200q and the topic %.200q: leave the queue empty to publish", queue,
+			of.Topic)
 	}
 	return &service.Publication{Topic: of.Topic, ID: of.ID, Attributes: of.Attributes}, nil
 }
@@ -117,18 +118,20 @@ func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 	}
 	if publication != nil {
 		publication.Body = body
-		return s.keep(in, len(body)+len(options), s.Services.PublishAtOnce, s.Services.Publish != nil, func(ctx context.Context) (string, error) {
-			return s.Services.Publish.Publish(ctx, *publication)
-		})
+		return s.keep(in, len(body)+len(options), s.Services.PublishAtOnce, s.Services.Publish != nil,
+			func(ctx context.Context) (string, error) {
+				return s.Services.Publish.Publish(ctx, *publication)
+			})
 	}
 	child, err := parseChild(options)
 	if err != nil {
 		return s.invalid("the options: %w", err)
 	}
 	child.Queue, child.Body = queue, body
-	return s.keep(in, len(queue)+len(body)+len(options), s.Services.EnqueueAtOnce, s.Services.Enqueue != nil, func(ctx context.Context) (string, error) {
-		return s.Services.Enqueue.Enqueue(ctx, child)
-	})
+	return s.keep(in, len(queue)+len(body)+len(options), s.Services.EnqueueAtOnce, s.Services.Enqueue != nil,
+		func(ctx context.Context) (string, error) {
+			return s.Services.Enqueue.Enqueue(ctx, child)
+		})
 }
 
 // keep reserves size bytes of the output for what the host keeps until the task ends, and calls do. If the host does it

@@ -33,7 +33,8 @@ const (
 //go:embed kernel.wasm
 var Kernel []byte
 
-// Blocks are the memory of a kernel: blocks of bytes, named by offsets. Offset 0 is no block. One call uses them at a time.
+// Blocks are the memory of a kernel: blocks of bytes, named by offsets. Offset 0 is no block. One call uses them at a
+// time.
 type Blocks struct {
 	memory                        api.Memory
 	alloc, free, length, setInput api.Function
@@ -138,9 +139,14 @@ func ExtismFunctions() []Function {
 		{"var_get", names, names, (*System).varGet},
 		{"var_set", []api.ValueType{i64, i64}, nil, (*System).varSet},
 		{"http_request", []api.ValueType{i64, i64}, names, (*System).extismHTTP},
-		{"http_status_code", nil, []api.ValueType{i32}, func(s *System, _ api.Memory, a []uint64) { a[0] = uint64(s.extism.status) }},
+		{"http_status_code", nil, []api.ValueType{i32}, func(s *System, _ api.Memory,
+			a []uint64,
+		) {
+			a[0] = uint64(s.extism.status)
+		}},
 		{"http_headers", nil, names, (*System).extismHeaders},
-		{"get_log_level", nil, []api.ValueType{i32}, func(_ *System, _ api.Memory, a []uint64) { a[0] = 0 }}, // everything is logged
+		// everything is logged
+		{"get_log_level", nil, []api.ValueType{i32}, func(_ *System, _ api.Memory, a []uint64) { a[0] = 0 }},
 	}
 	for level, name := range []string{"log_trace", "log_debug", "log_info", "log_warn", "log_error"} {
 		functions = append(functions, Function{name, names, nil, func(s *System, _ api.Memory, a []uint64) {
@@ -295,7 +301,8 @@ func (s *System) keepVar(name string, value []byte, remove bool) {
 		return
 	}
 	if s.extism.held += len(name) + len(value) + varOverhead; s.extism.held > maxVars {
-		s.abort(fmt.Errorf("%w: variables of a task take at most 1 MiB; grant the bucket %s for more", service.ErrTooBig, service.VarsBucket))
+		s.abort(fmt.Errorf("%w: variables of a task take at most 1 MiB; grant the bucket %s for more", service.ErrTooBig,
+			service.VarsBucket))
 	}
 	if s.extism.vars == nil {
 		s.extism.vars = map[string][]byte{}

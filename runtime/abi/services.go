@@ -24,12 +24,15 @@ const (
 
 // ask calls a service, unless an argument is wrong, and returns the answer for the service's error. A service that is
 // not granted answers EDENIED.
-func ask[T any](a *reader, function string, granted bool, call func(ctx context.Context) (T, error)) (result T, answer errno) {
+func ask[T any](a *reader, function string, granted bool,
+	call func(ctx context.Context) (T, error),
+) (result T, answer errno) {
 	if a.wrong != errnoSuccess {
 		return result, a.wrong
 	}
 	if !granted {
-		return result, a.system.refuse(function, fmt.Errorf("%w: the manifest grants no %s, or there is none here", service.ErrDenied, function))
+		return result, a.system.refuse(function, fmt.Errorf("%w: the manifest grants no %s, or there is none here",
+			service.ErrDenied, function))
 	}
 	var err error
 	a.system.Host.Do(func(ctx context.Context) { result, err = call(ctx) })

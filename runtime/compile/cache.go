@@ -69,8 +69,11 @@ func (c *Cache) Code(module *wasm.Rewritten, extism bool) *Code {
 		return code
 	}
 	created := &Code{
-		program: program{key: key, size: module.Code, extism: extism, source: newSource(c.main.dir, module.Binary, c.compiler.cfg.Logger)},
-		cache:   c, metadata: metadataSize(module),
+		program: program{
+			key: key, size: module.Code, extism: extism,
+			source: newSource(c.main.dir, module.Binary, c.compiler.cfg.Logger),
+		},
+		cache: c, metadata: metadataSize(module),
 	}
 	code := c.share(key, created)
 	if code != created { // another module came first
@@ -103,13 +106,17 @@ func (c *Cache) LoadTurn(ctx context.Context, owner string, bytes int64) (leave 
 
 // load loads a program when it is the owner's turn, and also returns the directory of its entry. If loaded reports true
 // by then, load returns nil.
-func (c *Cache) load(ctx context.Context, owner string, p *program, loaded func() bool) (wazero.CompiledModule, *directory, error) {
+func (c *Cache) load(ctx context.Context, owner string, p *program,
+	loaded func() bool,
+) (wazero.CompiledModule, *directory, error) {
 	started := time.Now()
 	dir := c.main
 	compiled, err := dir.load(ctx, owner, p, loaded)
 	var refused *Error
-	if err != nil && !dir.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) && !errors.Is(err, ErrClosed) {
-		c.compiler.cfg.Logger.Warn("compile cache failed; compiling in a temporary directory", "digest", p.digest, "error", err)
+	if err != nil && !dir.temporary && ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, errNoChild) &&
+		!errors.Is(err, ErrClosed) {
+		c.compiler.cfg.Logger.Warn("compile cache failed; compiling in a temporary directory", "digest", p.digest,
+			"error", err)
 		if dir, err = c.openSpare(ctx); err == nil {
 			compiled, err = dir.load(ctx, owner, p, loaded)
 		}

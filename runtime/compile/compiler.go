@@ -205,7 +205,8 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	bounded, cancel := context.WithTimeout(ctx, b.wall)
 	defer cancel()
 	cmd := exec.CommandContext(bounded, c.cfg.Child[0], append(slices.Clip(c.cfg.Child[1:]),
-		strconv.FormatInt(b.memory, 10), strconv.FormatInt(int64(b.processor/time.Second), 10), strconv.FormatInt(p.source.size, 10))...)
+		strconv.FormatInt(b.memory, 10), strconv.FormatInt(int64(b.processor/time.Second), 10),
+		strconv.FormatInt(p.source.size, 10))...)
 	var stdout, stderr head
 	cmd.Dir = stage
 	cmd.Env = []string{} // not the host's environment
@@ -227,7 +228,8 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	case ctx.Err() != nil:
 		return verdict{}, context.Cause(ctx)
 	case !ready:
-		return verdict{}, fmt.Errorf("%w: run %q: %w: %s", errNoChild, c.cfg.Child, err, redact.Label(redact.FirstLine(string(stderr.text))))
+		return verdict{}, fmt.Errorf("%w: run %q: %w: %s", errNoChild, c.cfg.Child, err,
+			redact.Label(redact.FirstLine(string(stderr.text))))
 	case bounded.Err() != nil && !b.spent(cmd.ProcessState):
 		return verdict{}, fmt.Errorf("%w: the machine is too busy: it got %v of processor time in %v",
 			errNoChild, processorTime(cmd.ProcessState).Round(time.Millisecond), b.wall)

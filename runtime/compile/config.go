@@ -17,7 +17,8 @@ type Config struct {
 	Time    time.Duration // the most processor time for a module; 0 for DefaultTime
 	Memory  int64         // the most memory for a module, in bytes; 0 for DefaultMemory
 
-	Children int                                         // how many compile at once, at least two; small modules have one more
+	// how many compile at once, at least two; small modules have one more
+	Children int
 	Imports  func(context.Context, wazero.Runtime) error // adds what guests import
 	Tick     api.GoModuleFunc                            // is called by a guest that has used up its fuel
 	Logger   hclog.Logger                                // required

@@ -113,7 +113,9 @@ const maxFills = 2
 
 // load loads a module from the cache, and before it the kernel if the module needs one. If loaded reports true when the
 // turn comes, load returns nil.
-func (d *directory) load(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
+func (d *directory) load(ctx context.Context, owner string, m *program,
+	loaded func() bool,
+) (wazero.CompiledModule, error) {
 	hasKernel := func() bool { return d.backend.kernel.Load() != nil }
 	if m.extism && !hasKernel() {
 		compiled, err := d.loadOne(ctx, owner, kernel(), hasKernel)
@@ -129,7 +131,9 @@ func (d *directory) load(ctx context.Context, owner string, m *program, loaded f
 
 // loadOne compiles a module into the cache if it is not there, and loads it. While it waits for a turn at compiling or
 // loading, it holds nothing that other calls wait for.
-func (d *directory) loadOne(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
+func (d *directory) loadOne(ctx context.Context, owner string, m *program,
+	loaded func() bool,
+) (wazero.CompiledModule, error) {
 	for fills := 0; ; {
 		compiled, err := d.cached(ctx, owner, m, loaded)
 		if !errors.Is(err, errNotCompiled) || fills == maxFills {
@@ -147,7 +151,9 @@ func (d *directory) loadOne(ctx context.Context, owner string, m *program, loade
 
 // cached loads a module from its entry, or returns nil if loaded reports true. Without an entry, the error is
 // errNotCompiled.
-func (d *directory) cached(ctx context.Context, owner string, m *program, loaded func() bool) (wazero.CompiledModule, error) {
+func (d *directory) cached(ctx context.Context, owner string, m *program,
+	loaded func() bool,
+) (wazero.CompiledModule, error) {
 	leave, err := d.compiler.loads.Acquire(ctx, owner, m.source.size)
 	if err != nil {
 		return nil, err
@@ -158,7 +164,8 @@ func (d *directory) cached(ctx context.Context, owner string, m *program, loaded
 	}
 	if err := d.verify(m.key); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			d.compiler.cfg.Logger.Warn("compile cache entry is damaged, module is compiled again", "digest", m.digest, "error", err)
+			d.compiler.cfg.Logger.Warn("compile cache entry is damaged, module is compiled again", "digest", m.digest,
+				"error", err)
 		}
 		return nil, errNotCompiled
 	}

@@ -22,9 +22,11 @@ var calls = []string{
 	"inotify_init1", "inotify_add_watch", "inotify_rm_watch",
 	// Network: Redis, handlers' requests, metrics. argumentsOf limits the kinds of sockets.
 	"epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2", "bind", "listen", "accept4", "connect", "shutdown",
-	"getsockname", "getpeername", "getsockopt", "setsockopt", "sendto", "sendmsg", "recvfrom", "recvmsg", "sendfile", "splice",
+	"getsockname", "getpeername", "getsockopt", "setsockopt", "sendto", "sendmsg", "recvfrom", "recvmsg", "sendfile",
+	"splice",
 	// Compile children: they are started, set limits for themselves, are waited for and ended.
-	"execve", "pipe2", "dup3", "setpgid", "getpgid", "getppid", "setpriority", "wait4", "waitid", "pidfd_open", "pidfd_send_signal", "kill",
+	"execve", "pipe2", "dup3", "setpgid", "getpgid", "getppid", "setpriority", "wait4", "waitid", "pidfd_open",
+	"pidfd_send_signal", "kill",
 	"exit_group",
 	// Facts about this process and the system.
 	"getpid", "getuid", "geteuid", "getgid", "getegid", "uname", "sysinfo", "getrusage",
@@ -62,5 +64,8 @@ var argumentsOf = []seccomp.NameWithConditions{
 var absent = []string{"clone3"}
 
 func argument(call string, number uint32, is seccomp.Operation, value uint64) seccomp.NameWithConditions {
-	return seccomp.NameWithConditions{Name: call, Conditions: seccomp.ArgumentConditions{{Argument: number, Operation: is, Value: value}}}
+	return seccomp.NameWithConditions{Name: call, Conditions: seccomp.ArgumentConditions{{
+		Argument: number, Operation: is,
+		Value: value,
+	}}}
 }

@@ -14,7 +14,8 @@
 //	             ▼                                ▼
 //	   any other call: SIGSYS, the end     any other file: EACCES
 //
-// Children inherit both. A forbidden call ends the process with a crash report, in which Forbidden finds the call's name.
+// Children inherit both. A forbidden call ends the process with a crash report, in which Forbidden finds the call's
+// name.
 package confine
 
 // Access is what a process may do with a file, or with a folder and everything in it.

@@ -20,7 +20,10 @@ func filterCalls() error {
 	policy := seccomp.Policy{
 		DefaultAction: seccomp.ActionTrap,
 		Syscalls: []seccomp.SyscallGroup{
-			{Action: seccomp.ActionAllow, Names: slices.Concat(calls, ofProcessor[goruntime.GOARCH]), NamesWithCondtions: argumentsOf},
+			{
+				Action: seccomp.ActionAllow, Names: slices.Concat(calls, ofProcessor[goruntime.GOARCH]),
+				NamesWithCondtions: argumentsOf,
+			},
 			{Action: seccomp.ActionErrno | seccomp.Action(unix.ENOSYS), Names: absent},
 		},
 	}
@@ -43,7 +46,8 @@ func filterCalls() error {
 	}
 	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_LOG
 	fprog := unix.SockFprog{Len: uint16(len(filter)), Filter: unsafe.SliceData(filter)}
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		uintptr(unsafe.Pointer(&fprog)))
 	switch {
 	case errno == unix.ENOSYS || errno == unix.EINVAL:
 		return errors.New("this kernel has no seccomp filters with a log, Linux 4.14 has")

@@ -12,6 +12,6 @@
 //
 // # Failure
 //
-// Without a monitor (on other systems than Linux, without memory for the table, after somebody killed it), the host works too.
-// Then Go's text on stderr is all that is known of a crash.
+// Without a monitor (on other systems than Linux, without memory for the table, after somebody killed it), the host
+// works too. Then Go's text on stderr is all that is known of a crash.
 package crash

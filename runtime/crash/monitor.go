@@ -32,7 +32,8 @@ func report(text string, table []byte) (lines []string) {
 			return []string{fmt.Sprintf(computed+", beside whose memory that address lies: take the plugin out of the directory, and report it as SECURITY.md says",
 				reason, v.plugin, v.tenant, v.task)}
 		default:
-			lines = append(lines, fmt.Sprintf(computed+", which may have nothing to do with it: report it with the text above", reason, v.plugin, v.tenant, v.task))
+			lines = append(lines, fmt.Sprintf(computed+", which may have nothing to do with it: report it with the text above",
+				reason, v.plugin, v.tenant, v.task))
 		}
 	}
 	if lines == nil {

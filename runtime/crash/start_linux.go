@@ -73,12 +73,14 @@ func Start(command []string, lost func(error)) (_ *Monitor, err error) {
 func (m *Monitor) Close() (err error) {
 	m.once.Do(func() {
 		m.closing.Store(true)
-		err = errors.Join(debug.SetCrashOutput(nil, debug.CrashOptions{}), m.pipe.Close(), <-m.ended, unix.Munmap(m.Table.memory))
+		err = errors.Join(debug.SetCrashOutput(nil, debug.CrashOptions{}), m.pipe.Close(), <-m.ended,
+			unix.Munmap(m.Table.memory))
 	})
 	return err
 }
 
-// Watch is all that a monitor does: it waits for the end of the process that has started it, and reports a crash to stderr.
+// Watch is all that a monitor does: it waits for the end of the process that has started it, and reports a crash to
+// stderr.
 func Watch(stdin io.Reader, stderr io.Writer) error {
 	return watch(stdin, func() ([]byte, error) {
 		return unix.Mmap(tableDescriptor, 0, tableSize, unix.PROT_READ, unix.MAP_SHARED)

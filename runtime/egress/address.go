@@ -162,7 +162,8 @@ type refusal struct {
 
 func (r *refusal) Error() string {
 	return (&service.Denial{
-		By: service.ByNetwork, What: fmt.Sprintf("%s is %s", r.addr, r.what), Add: netip.PrefixFrom(r.addr, r.addr.BitLen()).String(),
+		By: service.ByNetwork, What: fmt.Sprintf("%s is %s", r.addr, r.what),
+		Add: netip.PrefixFrom(r.addr, r.addr.BitLen()).String(),
 	}).Error()
 }
 

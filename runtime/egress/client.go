@@ -141,7 +141,8 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Request, error) {
 	cfg := p.client.cfg
 	if used := len(r.Method) + len(r.URL); used > cfg.maxHeader {
-		return target{}, nil, fmt.Errorf("%w: method and URL have %d bytes, and may have %d with the headers", service.ErrTooBig, used, cfg.maxHeader)
+		return target{}, nil, fmt.Errorf("%w: method and URL have %d bytes, and may have %d with the headers",
+			service.ErrTooBig, used, cfg.maxHeader)
 	}
 	if err := checkMethod(r.Method); err != nil {
 		return target{}, nil, fmt.Errorf("%w: method %q %w", service.ErrInvalid, r.Method, err)
@@ -167,7 +168,8 @@ func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Re
 	}
 	addTrace(header, r.Trace)
 	if len(r.Body) > cfg.maxRequest {
-		return target{}, nil, fmt.Errorf("%w: the request's body has %d bytes, and may have %d", service.ErrTooBig, len(r.Body), cfg.maxRequest)
+		return target{}, nil, fmt.Errorf("%w: the request's body has %d bytes, and may have %d", service.ErrTooBig,
+			len(r.Body), cfg.maxRequest)
 	}
 	request, err := http.NewRequestWithContext(ctx, r.Method, "", bytes.NewReader(r.Body))
 	if err != nil {
@@ -212,8 +214,10 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 		return service.Response{}, fmt.Errorf("the answer ends with status %d", response.StatusCode)
 	}
 	most, truncate := p.client.cfg.MaxResponse, p.client.cfg.Truncate
-	if !truncate && request.Method != http.MethodHead && response.Body != http.NoBody && response.ContentLength > int64(most) {
-		return service.Response{}, fmt.Errorf("%w: the answer has %d bytes, and may have %d", service.ErrTooBig, response.ContentLength, most)
+	if !truncate && request.Method != http.MethodHead && response.Body != http.NoBody &&
+		response.ContentLength > int64(most) {
+		return service.Response{}, fmt.Errorf("%w: the answer has %d bytes, and may have %d", service.ErrTooBig,
+			response.ContentLength, most)
 	}
 	if response.ProtoMajor > 1 {
 		b.spare = connBuffer // data for other streams may arrive before they read it
@@ -223,7 +227,11 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	} else if err != nil {
 		return service.Response{}, err
 	}
-	maps.DeleteFunc(response.Header, func(name string, _ []string) bool { return name != "Content-Length" && isOurs(canonical(name)) })
+	maps.DeleteFunc(response.Header, func(name string,
+		_ []string,
+	) bool {
+		return name != "Content-Length" && isOurs(canonical(name))
+	})
 	return service.Response{Status: response.StatusCode, Headers: response.Header, Body: b.bytes}, nil
 }
 
@@ -234,7 +242,8 @@ func transportError(err error, maxHeader int) error {
 	if errors.As(err, &refused) {
 		return refused // without the dialer's text about the socket
 	}
-	if s := err.Error(); strings.Contains(s, "response headers exceeded") || strings.Contains(s, "response header list larger") {
+	if s := err.Error(); strings.Contains(s, "response headers exceeded") ||
+		strings.Contains(s, "response header list larger") {
 		return fmt.Errorf("%w: the answer's headers have more than %d bytes", service.ErrTooBig, maxHeader)
 	}
 	return err

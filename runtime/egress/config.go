@@ -37,7 +37,8 @@ type Config struct {
 
 	resolver *net.Resolver  // default: the system's
 	rootCAs  *x509.CertPool // trusted for TLS; default: the system's
-	// maxRequest bounds the body of a request, 16 MiB; maxHeader its method, URL and headers, and the headers of an answer, 64 KiB.
+	// maxRequest bounds the body of a request, 16 MiB; maxHeader its method, URL and headers, and the headers of an
+	// answer, 64 KiB.
 	maxRequest, maxHeader int
 	// dialTimeout bounds resolving and connecting, handshakeTimeout the TLS handshake: 10 s each.
 	dialTimeout, handshakeTimeout time.Duration

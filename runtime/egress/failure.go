@@ -23,7 +23,8 @@ func failure(request string, t target, err error) error {
 			return whole
 		}
 		return &service.Confidential{Err: whole, Told: fmt.Sprintf(
-			"%s: %v: the name leads to an address that is not open: the host's log names it, and what the operator can add", request, service.ErrDenied)}
+			"%s: %v: the name leads to an address that is not open: the host's log names it, and what the operator can add",
+			request, service.ErrDenied)}
 	case errors.Is(err, service.ErrTooBig):
 		return fmt.Errorf("%s: %w", request, err)
 	}

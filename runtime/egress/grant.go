@@ -117,7 +117,8 @@ func (g Grant) common(other Grant) (both Grant, ok bool) {
 	case other.covers(g):
 		both = g
 	}
-	both.methods = slices.DeleteFunc(slices.Clone(g.methods), func(m string) bool { return !slices.Contains(other.methods, m) })
+	both.methods = slices.DeleteFunc(slices.Clone(g.methods),
+		func(m string) bool { return !slices.Contains(other.methods, m) })
 	return both, both.origin.host != "" && len(both.methods) > 0
 }
 

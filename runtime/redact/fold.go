@@ -120,7 +120,8 @@ func unescapeRune(text []byte) (r rune, n int) {
 	}
 	if utf16.IsSurrogate(r) {
 		low := 4 + backslashes(text[4:])
-		if second, ok := hexadecimal(text[min(len(text), low+1):], 4); ok && low > 4 && text[low] == 'u' && utf16.IsSurrogate(second) {
+		if second, ok := hexadecimal(text[min(len(text), low+1):], 4); ok && low > 4 && text[low] == 'u' &&
+			utf16.IsSurrogate(second) {
 			return utf16.DecodeRune(r, second), low + 5
 		}
 	}

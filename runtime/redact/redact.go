@@ -1,6 +1,6 @@
-// Package redact makes the text of a guest safe for logs, terminals and errors: it replaces the secrets that the guest was
-// given by their names, and escapes what cannot be printed. One function does both on the original bytes, so that no step
-// changes the form of a secret before another one looks for it.
+// Package redact makes the text of a guest safe for logs, terminals and errors: it replaces the secrets that the guest
+// was given by their names, and escapes what cannot be printed. One function does both on the original bytes, so that
+// no step changes the form of a secret before another one looks for it.
 //
 //	bytes of the guest ──▶ fold: read escapes, ─▶ places of ─▶ escape the text ─▶ safe text
 //	                       repair UTF-8           secrets      between them
@@ -72,7 +72,8 @@ func (s *Secrets) Add(name string, value []byte) bool {
 			s.add(name, line)
 			line = strings.TrimSpace(line)
 			// A single brace is no secret.
-			tells := len(line) > 2 || strings.ContainsFunc(line, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
+			tells := len(line) > 2 || strings.ContainsFunc(line,
+				func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
 			if folded, _ := fold([]byte(line), false); len(lines) > 1 && len(folded) < least && tells {
 				s.shortLines[string(folded)] = name
 			}
@@ -249,7 +250,8 @@ func (s *Secrets) scan(text []byte, at origin) (found []hit) {
 		for _, place := range s.index[key] {
 			p := s.patterns[place.pattern]
 			f, t, ok := p.around(text, max(0, end-minRun), i, place.at)
-			if ok && cmp.Or(t-f-(to-from), len(best.text)-len(p.text)) > 0 { // of equal hits, the shorter pattern: it is complete
+			// of equal hits, the shorter pattern: it is complete
+			if ok && cmp.Or(t-f-(to-from), len(best.text)-len(p.text)) > 0 {
 				from, to, best = f, t, p
 			}
 		}

@@ -49,7 +49,8 @@ const KeepNames = "-Wl,--strip-debug"
 // KeepNames or -DNAME=VALUE. The caller does not change the module.
 func BuildC(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
-	return build(t, "C", "guest.c", source, arguments, func(dir, out string) error { return compileC(t.Context(), dir, out, arguments) })
+	return build(t, "C", "guest.c", source, arguments,
+		func(dir, out string) error { return compileC(t.Context(), dir, out, arguments) })
 }
 
 // BuildCHandler compiles one C source to a handler, as BuildC does to a command. The source may include "quern.h", the
@@ -60,7 +61,9 @@ func BuildCHandler(t testing.TB, source string, arguments ...string) []byte {
 }
 
 // build returns the guest that compile makes of a source. The source is in a file of that name in a new folder dir.
-func build(t testing.TB, language, name, source string, arguments []string, compile func(dir, out string) error) []byte {
+func build(t testing.TB, language, name, source string, arguments []string,
+	compile func(dir, out string) error,
+) []byte {
 	t.Helper()
 	key := language + "\x00" + source + "\x00" + strings.Join(arguments, "\x00")
 	binary, err := guests.get(key, func() (binary []byte, err error) {
@@ -99,7 +102,8 @@ func compileC(ctx context.Context, dir, out string, arguments []string) error {
 	if slices.Contains(arguments, "-c") { // an object is wanted
 		object = out
 	}
-	compile := append([]string{"--target=wasm32-wasi", "-O2", "-I", filepath.Join(root, "sdk", "c"), "-c", "-o", object}, arguments...)
+	compile := append([]string{"--target=wasm32-wasi", "-O2", "-I", filepath.Join(root, "sdk", "c"), "-c", "-o", object},
+		arguments...)
 	if err := command(ctx, clang[0], nil, dir, append(compile, "guest.c")...); err != nil || object == out {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The errors that a guest can distinguish. An implementation wraps one of them, with details for the host's log. An error
-// that wraps none is a fault of the host.
+// The errors that a guest can distinguish. An implementation wraps one of them, with details for the host's log. An
+// error that wraps none is a fault of the host.
 var (
 	// ErrInvalid: an argument is not valid.
 	ErrInvalid = errors.New("invalid")

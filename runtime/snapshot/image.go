@@ -234,7 +234,8 @@ func (m *Image) sum(of func(*file) uint64) uint64 {
 
 // original returns the page at an offset in the memory.
 func (m *Image) original(offset uint64) []byte {
-	i, found := slices.BinarySearchFunc(m.parts, offset, func(p part, offset uint64) int { return cmp.Compare(p.from, offset) })
+	i, found := slices.BinarySearchFunc(m.parts, offset,
+		func(p part, offset uint64) int { return cmp.Compare(p.from, offset) })
 	if !found {
 		i--
 	}

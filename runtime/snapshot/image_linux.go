@@ -12,7 +12,8 @@ import (
 // seals forbid every later change, also by this process.
 const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// write writes parts of the contents into a memfd, one behind the other, with holes for zeroes, seals it and maps it for reading.
+// write writes parts of the contents into a memfd, one behind the other, with holes for zeroes, seals it and maps it
+// for reading.
 func write(contents []byte, parts []part) (_ *file, err error) {
 	f := &file{size: total(parts), users: 1}
 	if f.size == 0 {

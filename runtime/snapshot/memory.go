@@ -27,7 +27,8 @@ func reserve(size uint64) (memory, all []byte, err error) {
 		if unix.Mprotect(memory, use) == nil {
 			return memory, all, nil
 		}
-		if err := unmap(all); err != nil { // Mprotect would have split it in three, and a process has a limited number of mappings
+		// Mprotect would have split it in three, and a process has a limited number of mappings
+		if err := unmap(all); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -84,7 +84,8 @@ func (s *Space) ask(find finder, from, to uint64) ([]region, uint64, error) {
 	for _, r := range regions {
 		start, end := s.offsets(r)
 		if start < at || start >= end || end > next || start%pageSize != 0 || end%pageSize != 0 {
-			return nil, 0, fmt.Errorf("a search for written pages from %d to %d reported those from %d to %d", at, next, start, end)
+			return nil, 0, fmt.Errorf("a search for written pages from %d to %d reported those from %d to %d", at, next, start,
+				end)
 		}
 		at = end
 	}

@@ -33,7 +33,8 @@ func (s *Space) replace(image *Image) error {
 
 // mapFile maps size bytes of a file from an offset, at the address of at unless that is nil.
 func mapFile(file *os.File, offset uint64, at []byte, size uint64, prot, flags int) ([]byte, error) {
-	mapped, err := unix.MmapPtr(int(file.Fd()), int64(offset), unsafe.Pointer(unsafe.SliceData(at)), uintptr(size), prot, flags)
+	mapped, err := unix.MmapPtr(int(file.Fd()), int64(offset), unsafe.Pointer(unsafe.SliceData(at)), uintptr(size), prot,
+		flags)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes of %s: %w", size, file.Name(), err)
 	}

@@ -1,5 +1,5 @@
-// Package turns shares places to work in, and room for what the work takes, among owners, so that one with much work does not
-// delay another with little.
+// Package turns shares places to work in, and room for what the work takes, among owners, so that one with much work
+// does not delay another with little.
 package turns
 
 import (
@@ -18,8 +18,8 @@ type Config struct {
 	Small int64
 }
 
-// Turns shares places. The next turn is that of the waiting owner with the fewest places; of several, the one whose last turn
-// was longest ago. If its work needs more room than is free, only small work overtakes it.
+// Turns shares places. The next turn is that of the waiting owner with the fewest places; of several, the one whose
+// last turn was longest ago. If its work needs more room than is free, only small work overtakes it.
 type Turns struct {
 	cfg Config
 
@@ -50,8 +50,8 @@ func New(cfg Config) *Turns {
 	return &Turns{cfg: cfg, places: max(cfg.Places, 1), room: cfg.Room, smallFree: cfg.Small > 0}
 }
 
-// Acquire waits for a place. The caller gives it back by the returned function, which may be called twice. An error is the cause
-// of the end of ctx.
+// Acquire waits for a place. The caller gives it back by the returned function, which may be called twice. An error is
+// the cause of the end of ctx.
 func (t *Turns) Acquire(ctx context.Context, name string, weight int64) (giveBack func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// units are sorted so that the first one that divides a size is the one that a person would pick: binary before decimal,
-// large before small.
+// units are sorted so that the first one that divides a size is the one that a person would pick: binary before
+// decimal, large before small.
 var units = [...]struct {
 	name  string
 	bytes int64
@@ -27,8 +27,8 @@ var units = [...]struct {
 	{"B", 1},
 }
 
-// ParseSize reads a size such as "64MiB" into bytes. The number is whole and not negative; the unit is one of B, kB, KiB,
-// MB, MiB, GB, GiB, TiB, written exactly so and without a space.
+// ParseSize reads a size such as "64MiB" into bytes. The number is whole and not negative; the unit is one of B, kB,
+// KiB, MB, MiB, GB, GiB, TiB, written exactly so and without a space.
 func ParseSize(text string) (int64, error) {
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
 	number, name := text[:digits], text[digits:]
@@ -63,5 +63,6 @@ func FormatSize(bytes int64) string {
 }
 
 func sizeError(text, why string) error {
-	return fmt.Errorf("%q is not a size: %s; write a whole number and B, kB, KiB, MB, MiB, GB, GiB or TiB, such as 64MiB", text, why)
+	return fmt.Errorf("%q is not a size: %s; write a whole number and B, kB, KiB, MB, MiB, GB, GiB or TiB, such as 64MiB",
+		text, why)
 }

@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // build builds a language's guest by the script in its folder. One that needs an interpreter is skipped without.

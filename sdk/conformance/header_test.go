@@ -12,10 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 const header = "../c/quern.h"

@@ -47,15 +47,18 @@ func Get(ctx context.Context, url string) (*Response, error) {
 
 // Post is Do with the method POST and a body of the content type.
 func Post(ctx context.Context, url, contentType string, body []byte) (*Response, error) {
-	return Do(ctx, Request{Method: "POST", URL: url, Header: map[string][]string{"Content-Type": {contentType}}, Body: body})
+	return Do(ctx, Request{
+		Method: "POST", URL: url, Header: map[string][]string{"Content-Type": {contentType}},
+		Body: body,
+	})
 }
 
 // Do sends a request and waits for the answer, which may have any status: see Response.Err.
 //
-// Errors: [sdk.ErrDenied] if the manifest or the host does not allow the method, the host or its address, [sdk.ErrInvalid] for an
-// invalid URL or header, [sdk.ErrTooBig] for a too large body or answer, [sdk.ErrUnavailable] without an answer in time, joined with
-// the context's error if it has ended, and [sdk.ErrNoHost] outside a handler's task. Their text contains the URL
-// without its query, because it may become the task's error.
+// Errors: [sdk.ErrDenied] if the manifest or the host does not allow the method, the host or its address,
+// [sdk.ErrInvalid] for an invalid URL or header, [sdk.ErrTooBig] for a too large body or answer, [sdk.ErrUnavailable]
+// without an answer in time, joined with the context's error if it has ended, and [sdk.ErrNoHost] outside a handler's
+// task. Their text contains the URL without its query, because it may become the task's error.
 func Do(ctx context.Context, r Request) (*Response, error) {
 	if r.Method == "" {
 		r.Method = "GET"

@@ -1,5 +1,5 @@
-// Package javascript embeds the types of @quern/sdk, and has the tests of the JavaScript engine, which run handlers through the real
-// runtime. The engine's sources are in the folder engine.
+// Package javascript embeds the types of @quern/sdk, and has the tests of the JavaScript engine, which run handlers
+// through the real runtime. The engine's sources are in the folder engine.
 package javascript
 
 import "embed"

@@ -1,10 +1,11 @@
-// Package python embeds the SDK for plugins in Python, and has the tests of the engine that runs them. The engine's sources are in
-// the folder engine.
+// Package python embeds the SDK for plugins in Python, and has the tests of the engine that runs them. The engine's
+// sources are in the folder engine.
 package python
 
 import "embed"
 
-// Source is the package quern, in the folder package/src. `quern plugin new` copies it next to a new plugin, for editors and pytest.
+// Source is the package quern, in the folder package/src. `quern plugin new` copies it next to a new plugin, for
+// editors and pytest.
 //
 //go:embed package/src/quern/*.py package/src/quern/py.typed
 var Source embed.FS

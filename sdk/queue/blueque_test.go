@@ -15,7 +15,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // Change is an action of operators on a task.
@@ -84,7 +84,8 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, stateO
 	for len(open) > 0 {
 		calls := make([]store.Call, len(open))
 		for i, one := range open {
-			calls[i] = store.NewCall(string(change), c.store.Keys.Task(one.Task.ID), append([]any{c.store.Clock, one.Task.Queue, one.Task.ID, stateOf(one.Task)}, options...)...)
+			calls[i] = store.NewCall(string(change), c.store.Keys.Task(one.Task.ID),
+				append([]any{c.store.Clock, one.Task.Queue, one.Task.ID, stateOf(one.Task)}, options...)...)
 		}
 		var telling []*Changed
 		for i, reply := range c.store.EvalAll(ctx, calls) {

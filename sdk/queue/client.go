@@ -8,9 +8,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // Config of a Client; the zero value works.
@@ -51,7 +51,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("%w: lease %s: use 1s to 1h; a dead host is noticed only after its lease", ErrInvalid, c.Lease)
 	}
 	if c.Replicas < 0 || c.ReplicaTimeout < time.Millisecond || c.ReplicaTimeout > time.Second {
-		return fmt.Errorf("%w: %d replicas within %s: use 0 or more, within 1ms to 1s", ErrInvalid, c.Replicas, c.ReplicaTimeout)
+		return fmt.Errorf("%w: %d replicas within %s: use 0 or more, within 1ms to 1s", ErrInvalid, c.Replicas,
+			c.ReplicaTimeout)
 	}
 	return ValidTenant(c.Tenant)
 }
@@ -91,7 +92,10 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		store:  &store.Store{RDB: rdb, Keys: store.Keys{Tenant: config.Tenant}, Poll: store.PollInterval, Name: config.Name, Lease: config.Lease, Beats: store.BeatConnection(rdb, config.Lease)},
+		store: &store.Store{
+			RDB: rdb, Keys: store.Keys{Tenant: config.Tenant}, Poll: store.PollInterval, Name: config.Name,
+			Lease: config.Lease, Beats: store.BeatConnection(rdb, config.Lease),
+		},
 		config: config,
 	}
 	c.waits.store, c.commits.client = c.store, c

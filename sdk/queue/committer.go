@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 const (
@@ -42,8 +42,9 @@ const (
 //
 // A second goroutine writes at the same time when secondTasks wait.
 //
-// A call that comes alone, or is large, costs no goroutine, and its context bounds it. A shared write outlives the contexts of
-// its callers, up to the latest deadline: a caller whose context ends returns at once, and the write goes on for the others.
+// A call that comes alone, or is large, costs no goroutine, and its context bounds it. A shared write outlives the
+// contexts of its callers, up to the latest deadline: a caller whose context ends returns at once, and the write goes
+// on for the others.
 type committer struct {
 	client *Client
 
@@ -198,7 +199,8 @@ func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 	groups := grouped(blocks)
 	c.send(ctx, groups)
 	for _, group := range groups {
-		if len(group) > 1 && (redis.HasErrorPrefix(group[0].err, "QUEUEFULL") || redis.HasErrorPrefix(group[0].err, "DEPENDENCY")) {
+		if len(group) > 1 && (redis.HasErrorPrefix(group[0].err, "QUEUEFULL") ||
+			redis.HasErrorPrefix(group[0].err, "DEPENDENCY")) {
 			single = append(single, slices.Collect(slices.Chunk(group, 1))...)
 		}
 	}
@@ -236,7 +238,8 @@ func (c *committer) send(ctx context.Context, groups [][]*taskBlock) {
 		}
 		calls[i] = store.NewCall("enqueue", c.client.store.Keys.Pending(group[0].queue), slices.Concat(args...)...)
 	}
-	cmds, replicas, waited := c.client.store.EvalReplicated(ctx, calls, c.client.config.Replicas, c.client.config.ReplicaTimeout)
+	cmds, replicas, waited := c.client.store.EvalReplicated(ctx, calls, c.client.config.Replicas,
+		c.client.config.ReplicaTimeout)
 	for i, group := range groups {
 		text, err := cmds[i].Text()
 		answers, tasks := strings.Fields(text), 0

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // failWithLetter runs the queue's next task, which fails for good and leaves a letter in dead.

@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // When is the condition on its dependencies under which a task runs.
@@ -99,7 +99,8 @@ func (q *Queue) await(ctx context.Context, id string, after []string, closes boo
 	for first := true; first || len(after) > 0; first = false {
 		n := min(len(after), blockDependencies)
 		last := closes && n == len(after)
-		answer, err := q.client.store.Eval(ctx, store.NewCall("await", q.client.store.Keys.Task(id), store.Named(after[:n], q.client.store.Clock, q.name, id, store.Optional(last, "1"))...))
+		answer, err := q.client.store.Eval(ctx, store.NewCall("await", q.client.store.Keys.Task(id),
+			store.Named(after[:n], q.client.store.Clock, q.name, id, store.Optional(last, "1"))...))
 		if err == nil {
 			err = store.Verdict(answer, id)
 		}

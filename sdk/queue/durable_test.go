@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
-
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 

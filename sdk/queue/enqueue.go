@@ -15,10 +15,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 const (
@@ -276,7 +276,8 @@ func (q *Queue) checkLater(ctx context.Context, specs []Spec, receipts []Receipt
 		if ids[i] == of[i] {
 			existed[ids[i]] = found[i].Val() > 0
 		} else if found[i].Val() == 0 && !existed[of[i]] {
-			err = fmt.Errorf("%w: task %s cannot wait for task %s, which does not exist: enqueue that first", ErrDependency, of[i], ids[i])
+			err = fmt.Errorf("%w: task %s cannot wait for task %s, which does not exist: enqueue that first", ErrDependency,
+				of[i], ids[i])
 		}
 	}
 	return err
@@ -409,9 +410,11 @@ func (o *Options) Validate() error {
 	case o.Timeout < 0 || o.Timeout > store.Longest:
 		return fmt.Errorf("%w: timeout %s: use 0s (none) to %s", ErrInvalid, o.Timeout, store.Longest)
 	case o.Unique != nil && o.Unique.For != 0 && (o.Unique.For < time.Second || o.Unique.For > store.Longest):
-		return fmt.Errorf("%w: unique for %s: use 1s to %s, or 0s for until it is finished", ErrInvalid, o.Unique.For, store.Longest)
+		return fmt.Errorf("%w: unique for %s: use 1s to %s, or 0s for until it is finished", ErrInvalid, o.Unique.For,
+			store.Longest)
 	case o.Priority != nil && (*o.Priority < 0 || *o.Priority > 100):
-		return fmt.Errorf("%w: priority %d: use 0 to 100; higher ones run first, %d is the default", ErrInvalid, *o.Priority, DefaultPriority)
+		return fmt.Errorf("%w: priority %d: use 0 to 100; higher ones run first, %d is the default", ErrInvalid, *o.Priority,
+			DefaultPriority)
 	case o.Dead != "" && ValidQueue(o.Dead) != nil:
 		return ValidQueue(o.Dead)
 	case len(o.Labels) > maxLabels:
@@ -423,9 +426,11 @@ func (o *Options) Validate() error {
 	case !utf8.ValidString(o.Key) || !utf8.ValidString(o.Parent):
 		return fmt.Errorf("%w: key %q or parent %q is not UTF-8: use UTF-8 text", ErrInvalid, o.Key, o.Parent)
 	case !o.At.IsZero() && !o.Deadline.IsZero() && o.Deadline.Before(o.At):
-		return fmt.Errorf("%w: the deadline %s is before the task is due: it could never run", ErrInvalid, o.Deadline.Format(time.RFC3339))
+		return fmt.Errorf("%w: the deadline %s is before the task is due: it could never run", ErrInvalid,
+			o.Deadline.Format(time.RFC3339))
 	case o.metadata() > maxMetadata:
-		return fmt.Errorf("%w: key, parent and labels have %d bytes: at most %d together", ErrInvalid, o.metadata(), maxMetadata)
+		return fmt.Errorf("%w: key, parent and labels have %d bytes: at most %d together", ErrInvalid, o.metadata(),
+			maxMetadata)
 	}
 	for name, value := range o.Labels {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {

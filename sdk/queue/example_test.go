@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-	"github.com/quern-project/quern/sdk/queue/worker"
-
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
 // connect stands in for queue.New("redis://127.0.0.1:6379/0", queue.Config{}): the examples run on a

@@ -116,7 +116,8 @@ const (
 // validAttribute checks an attribute's name by the rule of CloudEvents, and that its value may be the value of a
 // header.
 func validAttribute(name, value string) error {
-	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') }) {
+	if name == "" || len(name) > 64 || strings.ContainsFunc(name,
+		func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') }) {
 		return fmt.Errorf("%w: attribute %q: use 1 to 64 of a-z 0-9", ErrInvalid, name)
 	}
 	if name == "data" {
@@ -137,7 +138,8 @@ func validAttributes(attributes map[string]string) error {
 		size += len(name) + len(value)
 	}
 	if len(attributes) > maxAttributes || size > attributeBytes {
-		return fmt.Errorf("%w: %d attributes of %d bytes: use at most %d of %d bytes together", ErrInvalid, len(attributes), size, maxAttributes, attributeBytes)
+		return fmt.Errorf("%w: %d attributes of %d bytes: use at most %d of %d bytes together", ErrInvalid, len(attributes),
+			size, maxAttributes, attributeBytes)
 	}
 	return nil
 }

@@ -63,9 +63,11 @@ func (o *Options) validateHeaders() error {
 	trace, ok := o.Headers[HeaderTraceparent]
 	switch {
 	case size > MaxHeaderBytes:
-		return fmt.Errorf("%w: headers of %d bytes: use at most %d, and put the rest into the parameters", ErrInvalid, size, MaxHeaderBytes)
+		return fmt.Errorf("%w: headers of %d bytes: use at most %d, and put the rest into the parameters", ErrInvalid, size,
+			MaxHeaderBytes)
 	case ok && o.Traceparent != "" && trace != o.Traceparent:
-		return fmt.Errorf("%w: traceparent %s and a header traceparent %s: give one of them", ErrInvalid, o.Traceparent, trace)
+		return fmt.Errorf("%w: traceparent %s and a header traceparent %s: give one of them", ErrInvalid, o.Traceparent,
+			trace)
 	}
 	return nil
 }

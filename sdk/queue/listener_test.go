@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/worker"
-
-	"github.com/redis/go-redis/v9"
 )
 
 func (w *world) listener(t testing.TB, queue string) *worker.Listener {

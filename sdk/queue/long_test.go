@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // mostCommands is how many commands a script may run: on an idle machine Redis needs 1 to 3 µs for one, so that none takes

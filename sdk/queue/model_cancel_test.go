@@ -4,10 +4,10 @@ import (
 	"maps"
 	"slices"
 
+	"pgregory.net/rapid"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
-
-	"pgregory.net/rapid"
 )
 
 // flow lists the tasks that wait for one, directly or not, and itself; if whole is set, all that are connected.

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // check compares Redis with the model.

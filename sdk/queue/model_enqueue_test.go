@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
-
-	"pgregory.net/rapid"
 )
 
 // newborn is a task that is about to be enqueued.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"pgregory.net/rapid"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
-
-	"pgregory.net/rapid"
 )
 
 // The part of the model that knows tasks which wait for others.

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 func (m *model) reserve(r *rapid.T) {

@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
-
-	"pgregory.net/rapid"
-
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 

@@ -72,7 +72,8 @@ func shortened(prefix, id string) string {
 const maxName = 128
 
 func validName(what, name string) error {
-	if len(name) == 0 || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if len(name) == 0 || len(name) > maxName || strings.ContainsFunc(name,
+		func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("%w: %s %.150q: use 1 to 128 printable ASCII characters without spaces", ErrInvalid, what, name)
 	}
 	if name == "." || name == ".." {

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // onceLife is how long EnqueueOnce remembers an ID, even if the task is deleted earlier.
@@ -79,7 +79,9 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 // returns same = false if the ID belongs to a request with other content: a request that was enqueued within onceLife
 // or is being enqueued, or one whose tasks exist with other parameters. If the request is refused, its ID is free
 // again. If Redis did not answer, it is not known whether the request was enqueued, and it may be repeated.
-func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte, specs []Spec) (receipts []Receipt, same bool, err error) {
+func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte,
+	specs []Spec,
+) (receipts []Receipt, same bool, err error) {
 	r := onceRequest{q.client.store, id, onceMark(what)}
 	word, known, err := r.begin(ctx, specs)
 	if err != nil || word == "other" {
@@ -139,7 +141,10 @@ func (r *onceRequest) tell(ctx context.Context, what string, specs []Spec) ([]an
 	for i := range specs {
 		keys = append(keys, r.store.Keys.Task(specs[i].ID), r.store.Keys.Once(specs[i].ID))
 	}
-	answer, err := r.store.Eval(ctx, store.Call{Script: store.AllScripts["once"], Keys: keys, Args: []any{what, r.mark, int(onceLife.Seconds())}})
+	answer, err := r.store.Eval(ctx, store.Call{
+		Script: store.AllScripts["once"], Keys: keys,
+		Args: []any{what, r.mark, int(onceLife.Seconds())},
+	})
 	words, _ := answer.([]any)
 	return words, store.Wrap("remember request "+r.id, err)
 }

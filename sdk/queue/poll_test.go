@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
-
-	"github.com/redis/go-redis/v9"
 )
 
 func TestPollInBlocks(t *testing.T) {

@@ -49,8 +49,10 @@ type Publication struct {
 func ParsePublication(id string, hash map[string]string) *Publication {
 	p := &Publication{
 		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: store.ParseSeconds(hash["created"]),
-		Parent: hash["parent"], Depth: int(store.AsInt(hash["depth"])), Traceparent: hash["traceparent"], Tracestate: hash["tracestate"],
-		Subscribers: int(store.AsInt(hash["subscribers"])), Refused: int(store.AsInt(hash["refused"])), turns: int(store.AsInt(hash["tasks"])),
+		Parent: hash["parent"], Depth: int(store.AsInt(hash["depth"])), Traceparent: hash["traceparent"],
+		Tracestate:  hash["tracestate"],
+		Subscribers: int(store.AsInt(hash["subscribers"])), Refused: int(store.AsInt(hash["refused"])),
+		turns: int(store.AsInt(hash["tasks"])),
 	}
 	p.Tasks = max(0, p.turns-p.Refused)
 	_ = json.Unmarshal([]byte(hash["attributes"]), &p.Attributes) // if they are damaged, there are none

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 const (
@@ -102,7 +102,8 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, opti
 	trace = InheritTrace(trace, nil)
 	p := &Publication{
 		ID: cmp.Or(options.ID, NewID()), Topic: topic, Payload: payload, Attributes: options.Attributes,
-		Parent: options.Parent, Depth: options.Depth, Traceparent: trace[HeaderTraceparent], Tracestate: trace[HeaderTracestate],
+		Parent: options.Parent, Depth: options.Depth, Traceparent: trace[HeaderTraceparent],
+		Tracestate: trace[HeaderTracestate],
 	}
 	published, err := c.publish(ctx, p)
 	return published, store.Wrap(fmt.Sprintf("publish %s to %q", p.ID, topic), err)
@@ -312,11 +313,15 @@ func (p *Publication) Arguments(args []any, payload bool) []any {
 func (p *Publication) spec(s *Subscription) Spec {
 	spec := Spec{Options: s.options()}
 	spec.Parent, spec.Depth, spec.Traceparent = p.Parent, p.Depth, p.Traceparent
-	spec.Headers = map[string]string{HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID, HeaderSubscribed: s.Edition()}
+	spec.Headers = map[string]string{
+		HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID,
+		HeaderSubscribed: s.Edition(),
+	}
 	for name, value := range p.Attributes {
 		spec.Headers[HeaderAttribute+name] = value
 	}
-	spec.Headers = InheritTrace(map[string]string{HeaderTraceparent: p.Traceparent, HeaderTracestate: p.Tracestate}, spec.Headers)
+	spec.Headers = InheritTrace(map[string]string{HeaderTraceparent: p.Traceparent, HeaderTracestate: p.Tracestate},
+		spec.Headers)
 	spec.ID = PublishedID(p.ID, s.ID)
 	return spec
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // Queue is a named queue of a tenant.
@@ -32,7 +32,8 @@ func (q *Queue) Pause(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	return store.Wrap(fmt.Sprintf("pause queue %q", q.name), q.client.store.RDB.SAdd(ctx, q.client.store.Keys.Paused(), q.name).Err())
+	return store.Wrap(fmt.Sprintf("pause queue %q", q.name),
+		q.client.store.RDB.SAdd(ctx, q.client.store.Keys.Paused(), q.name).Err())
 }
 
 // Resume ends a Pause and a Hold, and wakes the listeners.
@@ -53,7 +54,8 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return nil
 }
 
-// SetLimit bounds how many tasks may wait in the queue, pending or scheduled; 0 lifts the bound. Only new tasks are refused.
+// SetLimit bounds how many tasks may wait in the queue, pending or scheduled; 0 lifts the bound. Only new tasks are
+// refused.
 func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
@@ -90,7 +92,8 @@ func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	_, err := q.client.store.Eval(ctx, store.NewCall("hold", q.client.store.Keys.Stats(q.name), q.client.store.Clock, wait.Seconds()))
+	_, err := q.client.store.Eval(ctx, store.NewCall("hold", q.client.store.Keys.Stats(q.name), q.client.store.Clock,
+		wait.Seconds()))
 	return store.Wrap(fmt.Sprintf("hold queue %q", q.name), err)
 }
 

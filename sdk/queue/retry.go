@@ -143,7 +143,8 @@ func (r Retry) validate() error {
 	}
 	switch {
 	case r.MaxAttempts < Unlimited || r.MaxAttempts > mostAttempts:
-		return fmt.Errorf("%w: max attempts %d: use 1 to %d, or %d for no bound", ErrInvalid, r.MaxAttempts, mostAttempts, Unlimited)
+		return fmt.Errorf("%w: max attempts %d: use 1 to %d, or %d for no bound", ErrInvalid, r.MaxAttempts, mostAttempts,
+			Unlimited)
 	case r.Backoff != "" && r.Backoff != Exponential && r.Backoff != Linear:
 		return fmt.Errorf("%w: backoff %q: use %s or %s", ErrInvalid, r.Backoff, Exponential, Linear)
 	case r.Max > 0 && r.Min > r.Max:
@@ -184,8 +185,10 @@ func ParseRetry(text, maxAttempts, maxAge string) Retry {
 		t = retryText{}
 	}
 	r := Retry{
-		MaxAttempts: int(store.AsInt(maxAttempts)), Backoff: t.Backoff, Base: store.ParseDuration(t.Base), Min: store.ParseDuration(t.Min),
-		Max: store.ParseDuration(t.Max), Jitter: t.Jitter, MaxAge: store.SecondsDuration(maxAge), MaxReschedules: t.MaxReschedules,
+		MaxAttempts: int(store.AsInt(maxAttempts)), Backoff: t.Backoff, Base: store.ParseDuration(t.Base),
+		Min: store.ParseDuration(t.Min),
+		Max: store.ParseDuration(t.Max), Jitter: t.Jitter, MaxAge: store.SecondsDuration(maxAge),
+		MaxReschedules: t.MaxReschedules,
 	}
 	if r.validate() != nil {
 		return Retry{}

@@ -16,9 +16,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 const (
@@ -133,7 +133,8 @@ var validSchedule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 // ValidSchedule checks the ID of a schedule.
 func ValidSchedule(id string) error {
 	if !validSchedule.MatchString(id) {
-		return fmt.Errorf("%w: schedule %q: use 1 to 100 letters, digits, '.', '_' and '-', beginning with a letter or digit", ErrInvalid, id)
+		return fmt.Errorf("%w: schedule %q: use 1 to 100 letters, digits, '.', '_' and '-', beginning with a letter or digit",
+			ErrInvalid, id)
 	}
 	return nil
 }
@@ -161,18 +162,25 @@ func (s Schedule) Validate() error {
 		return ValidSchedule(s.ID)
 	case ValidTarget(s.Queue) != nil:
 		return fmt.Errorf("schedule %s: %w", s.ID, ValidTarget(s.Queue))
-	case s.Cron == "" || len(s.Cron) > maxScheduleCron || !utf8.ValidString(s.Cron) || len(s.Timezone) > maxScheduleCron || !utf8.ValidString(s.Timezone):
-		return fmt.Errorf("%w: schedule %s: cron expression %.20q: use up to %d bytes, such as \"30 6 * * *\"", ErrInvalid, s.ID, s.Cron, maxScheduleCron)
+	case s.Cron == "" || len(s.Cron) > maxScheduleCron || !utf8.ValidString(s.Cron) || len(s.Timezone) > maxScheduleCron ||
+		!utf8.ValidString(s.Timezone):
+		return fmt.Errorf("%w: schedule %s: cron expression %.20q: use up to %d bytes, such as \"30 6 * * *\"", ErrInvalid,
+			s.ID, s.Cron, maxScheduleCron)
 	case len(s.Parameters) > maxScheduleParameters:
-		return fmt.Errorf("%w: schedule %s: parameters of %d bytes: use at most %d", ErrInvalid, s.ID, len(s.Parameters), maxScheduleParameters)
+		return fmt.Errorf("%w: schedule %s: parameters of %d bytes: use at most %d", ErrInvalid, s.ID, len(s.Parameters),
+			maxScheduleParameters)
 	case !slices.Contains([]Missed{MissedSkip, MissedOne, MissedAll}, s.Missed):
-		return fmt.Errorf("%w: schedule %s: missed %q: use %s, %s or %s", ErrInvalid, s.ID, s.Missed, MissedSkip, MissedOne, MissedAll)
+		return fmt.Errorf("%w: schedule %s: missed %q: use %s, %s or %s", ErrInvalid, s.ID, s.Missed, MissedSkip, MissedOne,
+			MissedAll)
 	case s.MaxMissed < 0 || s.MaxMissed > MaxMissed || s.MaxMissed > 0 && s.Missed != MissedAll:
-		return fmt.Errorf("%w: schedule %s: max missed %d: use 1 to %d, with missed %s", ErrInvalid, s.ID, s.MaxMissed, MaxMissed, MissedAll)
+		return fmt.Errorf("%w: schedule %s: max missed %d: use 1 to %d, with missed %s", ErrInvalid, s.ID, s.MaxMissed,
+			MaxMissed, MissedAll)
 	case s.Window < 0 || s.Window > store.Longest:
-		return fmt.Errorf("%w: schedule %s: window %s: use 1s to %s, or 0s for none", ErrInvalid, s.ID, s.Window, store.Longest)
+		return fmt.Errorf("%w: schedule %s: window %s: use 1s to %s, or 0s for none", ErrInvalid, s.ID, s.Window,
+			store.Longest)
 	case !slices.Contains([]Overlap{OverlapAllow, OverlapSkip, OverlapQueue}, s.Overlap):
-		return fmt.Errorf("%w: schedule %s: overlap %q: use %s, %s or %s", ErrInvalid, s.ID, s.Overlap, OverlapSkip, OverlapQueue, OverlapAllow)
+		return fmt.Errorf("%w: schedule %s: overlap %q: use %s, %s or %s", ErrInvalid, s.ID, s.Overlap, OverlapSkip,
+			OverlapQueue, OverlapAllow)
 	case o.metadata() > maxMetadata || !reflect.DeepEqual(rest, Options{}):
 		return fmt.Errorf("%w: schedule %s: unsupported options of its tasks: use only labels (of at most %d bytes), a retry policy, a timeout and a priority", ErrInvalid, s.ID, maxMetadata)
 	}
@@ -195,7 +203,8 @@ type scheduleTask struct {
 func (s *Schedule) fields() []any {
 	o := s.Options
 	task := scheduleTask{
-		Labels: o.Labels, Priority: o.Priority, Timeout: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts, MaxAge: store.DurationText(o.Retry.MaxAge),
+		Labels: o.Labels, Priority: o.Priority, Timeout: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts,
+		MaxAge: store.DurationText(o.Retry.MaxAge),
 	}
 	if policy := o.Retry.encode(); policy != "" {
 		task.Retry = json.RawMessage(policy)
@@ -204,8 +213,10 @@ func (s *Schedule) fields() []any {
 		task.Parameters, task.ParametersBase64 = "", s.Parameters
 	}
 	text, _ := json.Marshal(task) // it can always be encoded
-	return store.AppendFields(nil, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "task", string(text), "missed", string(s.Missed),
-		"max_missed", store.Optional(s.MaxMissed > 0, strconv.Itoa(s.MaxMissed)), "window", store.DurationText(s.Window), "overlap", string(s.Overlap))
+	return store.AppendFields(nil, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "task", string(text),
+		"missed", string(s.Missed),
+		"max_missed", store.Optional(s.MaxMissed > 0, strconv.Itoa(s.MaxMissed)), "window", store.DurationText(s.Window),
+		"overlap", string(s.Overlap))
 }
 
 // newSchedule reads a schedule's hash. A damaged field stays zero.
@@ -219,11 +230,14 @@ func newSchedule(id string, hash map[string]string) *Schedule {
 			Labels: task.Labels, Priority: task.Priority, Timeout: store.ParseDuration(task.Timeout),
 			Retry: ParseRetry(string(task.Retry), strconv.Itoa(task.MaxAttempts), task.MaxAge),
 		},
-		Missed: Missed(hash["missed"]), MaxMissed: int(store.AsInt(hash["max_missed"])), Window: store.SecondsDuration(hash["window"]), Overlap: Overlap(hash["overlap"]),
+		Missed: Missed(hash["missed"]), MaxMissed: int(store.AsInt(hash["max_missed"])),
+		Window: store.SecondsDuration(hash["window"]), Overlap: Overlap(hash["overlap"]),
 		ScheduleState: ScheduleState{
-			Paused: moment("paused"), Created: moment("created"), Updated: moment("updated"), Since: moment("since"), Next: moment("next"), Last: moment("last"),
-			LastID: hash["last_id"], Fired: store.AsInt(hash["fired"]), Skipped: store.AsInt(hash["skipped"]), MissedTicks: store.AsInt(hash["missed_ticks"]),
-			Absent: moment("absent"), Waits: moment("waits"), Revision: hash["revision"], Stored: hash["next"],
+			Paused: moment("paused"), Created: moment("created"), Updated: moment("updated"), Since: moment("since"),
+			Next: moment("next"), Last: moment("last"),
+			LastID: hash["last_id"], Fired: store.AsInt(hash["fired"]), Skipped: store.AsInt(hash["skipped"]),
+			MissedTicks: store.AsInt(hash["missed_ticks"]),
+			Absent:      moment("absent"), Waits: moment("waits"), Revision: hash["revision"], Stored: hash["next"],
 		},
 	}
 	if s.Parameters = task.ParametersBase64; s.Parameters == nil {
@@ -256,7 +270,8 @@ func (c *Client) putSchedule(ctx context.Context, sync string, s Schedule, missi
 	if err := s.Validate(); err != nil {
 		return "", err
 	}
-	answer, err := c.schedule(ctx, sync, s.ID, s.Owner, "put", append([]any{MaxSchedules, store.Optional(missing, "1")}, s.fields()...)...)
+	answer, err := c.schedule(ctx, sync, s.ID, s.Owner, "put",
+		append([]any{MaxSchedules, store.Optional(missing, "1")}, s.fields()...)...)
 	return Put(answer), err
 }
 
@@ -283,7 +298,8 @@ func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, arg
 	if err := ValidSchedule(id); err != nil {
 		return "", err
 	}
-	reply, err := c.store.Eval(ctx, store.NewCall("schedule", c.store.Keys.Ticks(), append([]any{c.store.Clock, id, owner, what, sync}, args...)...))
+	reply, err := c.store.Eval(ctx, store.NewCall("schedule", c.store.Keys.Ticks(),
+		append([]any{c.store.Clock, id, owner, what, sync}, args...)...))
 	answer := store.AsString(reply)
 	other, owned := strings.CutPrefix(answer, "owned ")
 	switch {
@@ -339,9 +355,10 @@ func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, err
 }
 
 func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, error) {
-	cmds, err := store.PipelinedBy(ctx, c.store, store.LargeItems, ids, func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
-		return p.HGetAll(ctx, c.store.Keys.Schedule(id))
-	})
+	cmds, err := store.PipelinedBy(ctx, c.store, store.LargeItems, ids,
+		func(p redis.Pipeliner, id string) *redis.MapStringStringCmd {
+			return p.HGetAll(ctx, c.store.Keys.Schedule(id))
+		})
 	var found []*Schedule
 	for i, cmd := range cmds {
 		if hash := cmd.Val(); len(hash) > 0 {
@@ -472,7 +489,8 @@ func (c *Client) ScheduleHeads(ctx context.Context) ([]*Schedule, error) {
 		return nil, err
 	}
 	fields := []string{
-		"owner", "queue", "cron", "timezone", "missed", "max_missed", "window", "overlap", "paused", "created", "updated", "since", "next",
+		"owner", "queue", "cron", "timezone", "missed", "max_missed", "window", "overlap", "paused", "created", "updated",
+		"since", "next",
 		"last", "last_id", "fired", "skipped", "missed_ticks", "absent", "waits", "revision",
 	}
 	cmds, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {

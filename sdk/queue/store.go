@@ -6,9 +6,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and for
-// Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM files of a
-// private CA and a client certificate; go-redis's own work too. Each call dials and sends once, within its context's deadline.
+// Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and
+// for Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM
+// files of a private CA and a client certificate; go-redis's own work too. Each call dials and sends once, within its
+// context's deadline.
 func Connect(rawURL string) (redis.UniversalClient, error) { return store.Connect(rawURL) }
 
 // ConnectBounded is Connect for a program that reads what others have written, such as a host of several tenants. If a

@@ -146,19 +146,25 @@ type webhookText struct {
 func (s Subscription) MarshalJSON() ([]byte, error) {
 	t := subscriptionText{
 		ID: s.ID, Topic: s.Topic, Queue: s.Queue, MaxAttempts: s.Retry.MaxAttempts,
-		Timeout: s.Timeout.Seconds(), Priority: s.Priority, Dead: s.Dead, Active: s.Active, Reason: s.Reason, Plugin: s.Plugin,
-		Absent: json.Number(store.Seconds(s.Absent)), CreatedAt: json.Number(store.Seconds(s.CreatedAt)), UpdatedAt: json.Number(store.Seconds(s.UpdatedAt)),
+		Timeout: s.Timeout.Seconds(), Priority: s.Priority, Dead: s.Dead, Active: s.Active, Reason: s.Reason,
+		Plugin: s.Plugin,
+		Absent: json.Number(store.Seconds(s.Absent)), CreatedAt: json.Number(store.Seconds(s.CreatedAt)),
+		UpdatedAt: json.Number(store.Seconds(s.UpdatedAt)),
 	}
 	if len(s.Filter.Attributes)+len(s.Filter.Data) > 0 {
 		t.Filter = &s.Filter
 	}
 	r := s.Retry
-	if retry := (retryJSON{r.Backoff, r.Base.Seconds(), r.Min.Seconds(), r.Max.Seconds(), r.Jitter, r.MaxAge.Seconds(), r.MaxReschedules}); retry != (retryJSON{}) {
+	if retry := (retryJSON{
+		r.Backoff, r.Base.Seconds(), r.Min.Seconds(), r.Max.Seconds(), r.Jitter, r.MaxAge.Seconds(),
+		r.MaxReschedules,
+	}); retry != (retryJSON{}) {
 		t.Retry = &retry
 	}
 	if w := s.Webhook; w != nil {
 		t.Webhook = &webhookText{
-			URL: w.URL, Method: w.Method, Headers: w.Headers, SecretHeaders: w.SecretHeaders, Timeout: w.Timeout.Seconds(), Body: w.Body,
+			URL: w.URL, Method: w.Method, Headers: w.Headers, SecretHeaders: w.SecretHeaders, Timeout: w.Timeout.Seconds(),
+			Body:    w.Body,
 			Secrets: w.Secrets, Expect: w.Expect, Final: w.Final,
 		}
 	}
@@ -177,11 +183,13 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 	*s = Subscription{
 		ID: t.ID, Topic: t.Topic, Queue: t.Queue, Timeout: store.ParseDuration(t.Timeout), Priority: t.Priority, Dead: t.Dead,
 		Active: t.Active, Reason: t.Reason, Plugin: t.Plugin,
-		Absent: store.ParseSeconds(t.Absent.String()), CreatedAt: store.ParseSeconds(t.CreatedAt.String()), UpdatedAt: store.ParseSeconds(t.UpdatedAt.String()),
+		Absent: store.ParseSeconds(t.Absent.String()), CreatedAt: store.ParseSeconds(t.CreatedAt.String()),
+		UpdatedAt: store.ParseSeconds(t.UpdatedAt.String()),
 	}
 	if r := t.Retry; r != nil {
 		s.Retry = Retry{
-			Backoff: r.Backoff, Base: store.ParseDuration(r.Base), Min: store.ParseDuration(r.Min), Max: store.ParseDuration(r.Max), Jitter: r.Jitter,
+			Backoff: r.Backoff, Base: store.ParseDuration(r.Base), Min: store.ParseDuration(r.Min),
+			Max: store.ParseDuration(r.Max), Jitter: r.Jitter,
 			MaxAge: store.ParseDuration(r.MaxAge), MaxReschedules: r.MaxReschedules,
 		}
 	}
@@ -191,7 +199,8 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 	}
 	if w := t.Webhook; w != nil {
 		s.Webhook = &Webhook{
-			URL: w.URL, Method: w.Method, Headers: w.Headers, SecretHeaders: w.SecretHeaders, Timeout: store.ParseDuration(w.Timeout), Body: w.Body,
+			URL: w.URL, Method: w.Method, Headers: w.Headers, SecretHeaders: w.SecretHeaders,
+			Timeout: store.ParseDuration(w.Timeout), Body: w.Body,
 			Secrets: w.Secrets, Expect: w.Expect, Final: w.Final,
 		}
 	}
@@ -224,7 +233,8 @@ func (s *Subscription) validate() error {
 		err = s.Webhook.validate()
 	}
 	if err != nil { // its text begins with ErrInvalid's, which is not to occur twice
-		return fmt.Errorf("%w: subscription %s: %s", ErrInvalid, s.ID, strings.TrimPrefix(err.Error(), ErrInvalid.Error()+": "))
+		return fmt.Errorf("%w: subscription %s: %s", ErrInvalid, s.ID,
+			strings.TrimPrefix(err.Error(), ErrInvalid.Error()+": "))
 	}
 	return nil
 }
@@ -235,9 +245,11 @@ func (s *Subscription) validateTasks() error {
 	case s.Queue == "":
 		return fmt.Errorf("%w: it has no queue and no webhook: name the queue of its handler, or a URL", ErrInvalid)
 	case s.Webhook == nil && ReservedQueue(s.Queue):
-		return fmt.Errorf("%w: queue %q: queues that begin with %s are for webhooks: name another queue, or a URL", ErrInvalid, s.Queue, WebhookQueues)
+		return fmt.Errorf("%w: queue %q: queues that begin with %s are for webhooks: name another queue, or a URL",
+			ErrInvalid, s.Queue, WebhookQueues)
 	case s.Webhook != nil && s.Queue != shortened(WebhookQueues, s.ID): // with one queue, webhooks would share tasks
-		return fmt.Errorf("%w: queue %q of a webhook: it is always %s, leave it out", ErrInvalid, s.Queue, shortened(WebhookQueues, s.ID))
+		return fmt.Errorf("%w: queue %q of a webhook: it is always %s, leave it out", ErrInvalid, s.Queue,
+			shortened(WebhookQueues, s.ID))
 	case s.Dead != "" && s.Dead == s.Queue:
 		return fmt.Errorf("%w: its dead letters would go to its own queue %q: name another", ErrInvalid, s.Dead)
 	case !utf8.ValidString(s.Reason) || len(s.Reason) > 1<<10:
@@ -265,7 +277,8 @@ func (w *Webhook) validate() error {
 	case err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" || to.Fragment != "":
 		return fmt.Errorf("%w: url %q: write http:// or https://, a host and a path, without a fragment", ErrInvalid, w.URL)
 	case to.User != nil:
-		return fmt.Errorf("%w: url with a user or password: put them into a secret, and name it for the header Authorization", ErrInvalid)
+		return fmt.Errorf("%w: url with a user or password: put them into a secret, and name it for the header Authorization",
+			ErrInvalid)
 	case !slices.Contains([]string{"POST", "PUT", "PATCH"}, w.Method):
 		return fmt.Errorf("%w: method %q: use POST, PUT or PATCH", ErrInvalid, w.Method)
 	case w.Body != WebhookPayload && w.Body != WebhookCloudEvent:
@@ -328,7 +341,8 @@ func (s *Subscription) forbidden() error {
 			return fmt.Errorf("%w: subscription %s: url %q: use a port from 1 to 65535", ErrInvalid, s.ID, s.Webhook.URL)
 		}
 	}
-	for _, name := range slices.Concat(slices.Sorted(maps.Keys(s.Webhook.Headers)), slices.Sorted(maps.Keys(s.Webhook.SecretHeaders))) {
+	for _, name := range slices.Concat(slices.Sorted(maps.Keys(s.Webhook.Headers)),
+		slices.Sorted(maps.Keys(s.Webhook.SecretHeaders))) {
 		if is := strings.ToLower(name); is == HeaderTraceparent || is == HeaderTracestate {
 			return fmt.Errorf("%w: subscription %s: header %q: each delivery has its own: leave it out", ErrInvalid, s.ID, name)
 		}
@@ -348,7 +362,8 @@ func (w *Webhook) Origin() string {
 // validToken reports whether a text may be the name of an HTTP header.
 func validToken(name string) bool {
 	return name != "" && len(name) <= 128 && !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("!#$%&'*+-.^_`|~", r))
 	})
 }
 
@@ -362,7 +377,8 @@ func ValidTopic(name string) error {
 
 func validPattern(what, pattern string) error {
 	if strings.Count(pattern, "*") > 1 {
-		return fmt.Errorf("%w: %s %q has more than one *: use a name, or one with a single * for any text, such as orders.*", ErrInvalid, what, pattern)
+		return fmt.Errorf("%w: %s %q has more than one *: use a name, or one with a single * for any text, such as orders.*",
+			ErrInvalid, what, pattern)
 	}
 	return validName(what, pattern)
 }

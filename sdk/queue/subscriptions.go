@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // subscribers is a client's cache of the tenant's subscriptions. Redis changes their generation when any of them
@@ -76,7 +76,8 @@ func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, gen
 	return all, generation, damaged, nil
 }
 
-// maxSubscriptions bounds the texts of all subscriptions of a tenant together, in bytes: each host keeps them in memory.
+// maxSubscriptions bounds the texts of all subscriptions of a tenant together, in bytes: each host keeps them in
+// memory.
 const maxSubscriptions = 32 << 20
 
 // subscriptionTexts reads the texts of all subscriptions, by ID. A change during the read changes the generation.
@@ -157,7 +158,9 @@ func (c *Client) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 // ChangeSubscription changes a subscription by a function and returns the result. If somebody else changes the
 // subscription meanwhile, the function is called again with the new one. It cannot change the ID. If it returns
 // ErrUnsubscribe, the subscription is deleted. The error is ErrNoSubscription if there is none of this ID.
-func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(s *Subscription) error) (Subscription, error) {
+func (c *Client) ChangeSubscription(ctx context.Context, id string,
+	change func(s *Subscription) error,
+) (Subscription, error) {
 	for {
 		s, err := c.Subscription(ctx, id)
 		if err != nil {
@@ -257,7 +260,8 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 			s.ID, ErrManyQueues, len(queues), most)
 	}
 	if size > maxSubscriptions {
-		return fmt.Errorf("%w: with subscription %s the tenant's subscriptions have %d bytes, but may have %d: delete some", ErrInvalid, s.ID, size, maxSubscriptions)
+		return fmt.Errorf("%w: with subscription %s the tenant's subscriptions have %d bytes, but may have %d: delete some",
+			ErrInvalid, s.ID, size, maxSubscriptions)
 	}
 	if err = c.replaceSubscription(ctx, s.ID, s.text, string(text), queue, released); err == nil {
 		s.text = string(text)
@@ -266,7 +270,8 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 }
 
 func (c *Client) replaceSubscription(ctx context.Context, id, old, text, queue, released string) error {
-	answer, err := c.store.Eval(ctx, store.NewCall("subscribe", c.store.Keys.Subscriptions(), id, old, text, MaxSubscriptions, queue, released))
+	answer, err := c.store.Eval(ctx, store.NewCall("subscribe", c.store.Keys.Subscriptions(), id, old, text,
+		MaxSubscriptions, queue, released))
 	switch {
 	case redis.HasErrorPrefix(err, "MANYQUEUES"):
 		return manyQueues(err)

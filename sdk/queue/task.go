@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // Task is a task as it was when it was read. Fields that are missing in its hash are zero.
@@ -94,13 +94,16 @@ func newTask(id string, hash map[string]string) *Task {
 		Node: hash["node"], PID: number("pid"), Run: store.AsInt(hash["run"]), Born: store.BornAt(hash["created"]),
 		Attempts: number("attempts"), MaxAttempts: number("max_attempts"),
 		Crashes: number("crashes"), Reschedules: number("reschedules"), Rejects: number("rejects"), Priority: DefaultPriority,
-		Retry: ParseRetry(hash["retry"], hash["max_attempts"], hash["max_age"]), Timeout: store.SecondsDuration(hash["timeout"]),
+		Retry:    ParseRetry(hash["retry"], hash["max_attempts"], hash["max_age"]),
+		Timeout:  store.SecondsDuration(hash["timeout"]),
 		Deadline: moment("deadline"), Expires: moment("expires"), RetriedAt: moment("retried_at"),
-		DeadID: hash["dead_id"], Dead: hash["dead_queue"], DeadError: hash["dead_error"], Handled: hash["handled"], CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
-		Created: moment("created"), Updated: moment("updated"), ETA: moment("eta"),
+		DeadID: hash["dead_id"], Dead: hash["dead_queue"], DeadError: hash["dead_error"], Handled: hash["handled"],
+		CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
+		Created:     moment("created"), Updated: moment("updated"), ETA: moment("eta"),
 		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"),
 		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Version: hash["version"], Message: hash["message"],
-		CheckpointSize: store.AsInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"), LiveID: hash["live_id"],
+		CheckpointSize: store.AsInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"),
+		LiveID:      hash["live_id"],
 		Traceparent: hash["traceparent"], Headers: ParseHeaders(hash["headers"], hash["traceparent"]),
 	}
 	t.After = parseAfter(hash["after"])
@@ -186,7 +189,9 @@ func (c *Client) WaitSummary(ctx context.Context, id string) (*Task, error) {
 	return c.wait(ctx, id, c.Summary)
 }
 
-func (c *Client) wait(ctx context.Context, id string, read func(context.Context, string) (*Task, error)) (*Task, error) {
+func (c *Client) wait(ctx context.Context, id string,
+	read func(context.Context, string) (*Task, error),
+) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
@@ -241,7 +246,9 @@ const summaryBlock = 32
 // sum to `most` bytes. It leaves out tasks that do not exist any more and, if status is not "", tasks with another
 // status. A task written by hand without queue or status gets the given ones. passed is the number of IDs that were
 // read, size the sum of the tasks' bytes.
-func (c *Client) Summaries(ctx context.Context, queue string, status Status, ids []string, most int) (tasks []*Task, passed, size int, err error) {
+func (c *Client) Summaries(ctx context.Context, queue string, status Status, ids []string,
+	most int,
+) (tasks []*Task, passed, size int, err error) {
 	block := max(1, len(ids))
 	if most > 0 {
 		block = summaryBlock

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/periodic"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // A waiter sets a key in Redis each noteEvery. The key lasts for noteFor, and while it exists, hosts announce tasks

@@ -14,8 +14,8 @@ import (
 	"github.com/quern-project/quern/sdk/fetch"
 )
 
-// Serve makes an answer for Harness.HTTP of an HTTP server, which serves every host without a network. When the request's time
-// is over its context ends, and the handler gets sdk.ErrUnavailable as soon as s returns.
+// Serve makes an answer for Harness.HTTP of an HTTP server, which serves every host without a network. When the
+// request's time is over its context ends, and the handler gets sdk.ErrUnavailable as soon as s returns.
 func Serve(s http.Handler) func(fetch.Request) (*fetch.Response, error) {
 	return func(r fetch.Request) (*fetch.Response, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.Timeout, time.Hour))
@@ -42,7 +42,8 @@ func send(request fetch.Request, answer func(fetch.Request) (*fetch.Response, er
 		return nil, sdk.ErrDenied
 	case len(request.Body) > maxBody:
 		return nil, sdk.ErrTooBig
-	case err != nil || parsed.URL.Scheme != "http" && parsed.URL.Scheme != "https" || parsed.URL.Host == "" || parsed.URL.User != nil,
+	case err != nil || parsed.URL.Scheme != "http" && parsed.URL.Scheme != "https" || parsed.URL.Host == "" ||
+		parsed.URL.User != nil,
 		request.Method != strings.ToUpper(request.Method):
 		return nil, sdk.ErrInvalid
 	}

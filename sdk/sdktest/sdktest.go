@@ -1,5 +1,5 @@
-// Package sdktest runs a handler in go test, without WebAssembly and without a host. A Harness stands for the host: its fields
-// are the config, secrets, queues and functions with which it answers.
+// Package sdktest runs a handler in go test, without WebAssembly and without a host. A Harness stands for the host: its
+// fields are the config, secrets, queues and functions with which it answers.
 //
 //	func TestThumbnail(t *testing.T) {
 //		h := sdktest.New(t)
@@ -10,14 +10,15 @@
 //		}
 //	}
 //
-// The services answer as on a host, with the same errors where something is not granted, not a name or too large; a handler's
-// error means the same for its task. Only the values of buckets go from one Run to the next. There is no expiry, no quota, no limit
-// of a manifest and no other task, and nothing checks the options of an enqueued task: Harness.Fault can answer with a host's
-// error. Package variables keep their values from run to run, and in an init function sdk.Config has none. To run the plugin
-// itself, see `quern plugin test`.
+// The services answer as on a host, with the same errors where something is not granted, not a name or too large; a
+// handler's error means the same for its task. Only the values of buckets go from one Run to the next. There is no
+// expiry, no quota, no limit of a manifest and no other task, and nothing checks the options of an enqueued task:
+// Harness.Fault can answer with a host's error. Package variables keep their values from run to run, and in an init
+// function sdk.Config has none. To run the plugin itself, see `quern plugin test`.
 //
-// There is one run in a process at a time: parallel tests wait for each other in Run, and a handler that calls Run waits for ever.
-// A goroutine that outlives its handler, and asks the host then, gets sdk.ErrNoHost, or an answer for another test.
+// There is one run in a process at a time: parallel tests wait for each other in Run, and a handler that calls Run
+// waits for ever. A goroutine that outlives its handler, and asks the host then, gets sdk.ErrNoHost, or an answer for
+// another test.
 package sdktest
 
 import (
@@ -38,10 +39,11 @@ type Harness struct {
 	Config map[string]string
 	// Secrets are those that the manifest grants and the host has. Others are denied.
 	Secrets map[string]string
-	// HTTP answers what the handler's goroutines fetch: see Serve. Nil denies every request. The handler gets errors of package
-	// sdk as they are, and others as sdk.ErrUnavailable.
+	// HTTP answers what the handler's goroutines fetch: see Serve. Nil denies every request. The handler gets errors of
+	// package sdk as they are, and others as sdk.ErrUnavailable.
 	HTTP func(fetch.Request) (*fetch.Response, error)
-	// Queues are those that the manifest lets the handler enqueue to, by name or with one * for any text. Others are denied.
+	// Queues are those that the manifest lets the handler enqueue to, by name or with one * for any text. Others are
+	// denied.
 	Queues []string
 	// EnqueueAtOnce is the manifest's after: call: tasks come into being even if the one that enqueues them fails.
 	EnqueueAtOnce bool
@@ -49,7 +51,8 @@ type Harness struct {
 	Topics        []string
 	PublishAtOnce bool
 	// Fault, if not nil, returns the error of a function of quern_v1, such as sdk.ErrUnavailable: checkpoint_save,
-	// dependency_result, enqueue, task_text (of the dependencies), http, kv_get, kv_set, kv_delete, kv_increment, kv_swap, kv_list, secret_get.
+	// dependency_result, enqueue, task_text (of the dependencies), http, kv_get, kv_set, kv_delete, kv_increment, kv_swap,
+	// kv_list, secret_get.
 	Fault func(function string) error
 
 	t       testing.TB
@@ -129,7 +132,8 @@ func (h *Harness) Run(handler sdk.Handler, task Task) *Result {
 	return r.end(int(status), returned)
 }
 
-// Cancel has the handler that runs, or that runs next, see that its host is about to end: by its context, and by Task.Cancelled.
+// Cancel has the handler that runs, or that runs next, see that its host is about to end: by its context, and by
+// Task.Cancelled.
 func (h *Harness) Cancel() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

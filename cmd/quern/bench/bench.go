@@ -111,7 +111,10 @@ func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show
 	if env.Get("QUERN_SERVER") != "" && !cli.IsGiven(cmd.Flag("redis")) && !cli.IsGiven(cmd.Flag("redis-file")) {
 		return nil, cli.Usagef("QUERN_SERVER is set, and %s does not work over a server: it uses Redis itself, name it with --redis", cmd.CommandPath())
 	}
-	b := &bench{cmd: cmd, progress: show.NewProgress(cmd.ErrOrStderr()), name: "bench-" + strings.ToLower(rand.Text()[:8]), named: !own, tasks: o.tasks}
+	b := &bench{
+		cmd: cmd, progress: show.NewProgress(cmd.ErrOrStderr()), name: "bench-" + strings.ToLower(rand.Text()[:8]),
+		named: !own, tasks: o.tasks,
+	}
 	defer b.progress.Clear()
 	if b.parameters, err = o.parameters(); err != nil {
 		return nil, err
@@ -193,7 +196,8 @@ type benchHosts struct {
 }
 
 // emptyHandler is (module (memory (export "memory") 1) (func (export "quern_handle") (result i32) (i32.const 0))).
-const emptyHandler = "\x00asm\x01\x00\x00\x00" + "\x01\x05\x01\x60\x00\x01\x7f" + "\x03\x02\x01\x00" + "\x05\x03\x01\x00\x01" +
+const emptyHandler = "\x00asm\x01\x00\x00\x00" + "\x01\x05\x01\x60\x00\x01\x7f" + "\x03\x02\x01\x00" +
+	"\x05\x03\x01\x00\x01" +
 	"\x07\x19\x02\x06memory\x02\x00\x0cquern_handle\x00\x00" + "\x0a\x06\x01\x04\x00\x41\x00\x0b"
 
 // make makes the hosts. The caller closes them, unless there is an error.
@@ -209,7 +213,8 @@ func (h *benchHosts) make(cmd *cobra.Command, env cli.Environment) (err error) {
 			return fmt.Errorf("make plugin directory: %w", err)
 		}
 		h.queue, h.folder = "empty", folder
-		if err := os.WriteFile(filepath.Join(folder, h.queue+manifest.ModuleSuffix), []byte(emptyHandler), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, h.queue+manifest.ModuleSuffix), []byte(emptyHandler),
+			0o600); err != nil {
 			return fmt.Errorf("write plugin: %w", err)
 		}
 	} else {
@@ -217,7 +222,8 @@ func (h *benchHosts) make(cmd *cobra.Command, env cli.Environment) (err error) {
 		if err != nil {
 			return err
 		}
-		if _, err = plugin.Check(cmd.Context(), env, *sandbox.EngineFlags(pflag.NewFlagSet("", pflag.ContinueOnError))); err != nil {
+		if _, err = plugin.Check(cmd.Context(), env, *sandbox.EngineFlags(pflag.NewFlagSet("",
+			pflag.ContinueOnError))); err != nil {
 			return err
 		}
 		if err = plugin.Refusal(); err != nil {

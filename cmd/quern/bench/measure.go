@@ -36,14 +36,15 @@ const (
 
 // bench measures a queue.
 type bench struct {
-	cmd        *cobra.Command
-	progress   *show.Progress
-	rdb        redis.UniversalClient
-	client     *queue.Client
-	queue      *queue.Queue
-	name       string
-	named      bool // the IDs are NAME-0, NAME-1 and so on, to be found among the tasks of others: they cost Redis a command more
-	tasks      int  // to measure with
+	cmd      *cobra.Command
+	progress *show.Progress
+	rdb      redis.UniversalClient
+	client   *queue.Client
+	queue    *queue.Queue
+	name     string
+	// the IDs are NAME-0, NAME-1 and so on, to be found among the tasks of others: they cost Redis a command more
+	named      bool
+	tasks      int // to measure with
 	parameters []byte
 	ids        []string // of those that were enqueued so far, or not answered
 }
@@ -63,7 +64,8 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report show.View, 
 	begun := time.Now()
 	for listeners := 0; listeners < hosts; {
 		if time.Since(begun) > benchStart {
-			return nil, cli.Refusedf("%d of %d hosts serve after %s: see what they log with `quern serve`", listeners, hosts, benchStart)
+			return nil, cli.Refusedf("%d of %d hosts serve after %s: see what they log with `quern serve`", listeners, hosts,
+				benchStart)
 		}
 		stats, err := manage.QueueOf(b.queue).Stats(ctx)
 		if err != nil {
@@ -150,7 +152,8 @@ func (b *bench) measureQueue(ctx context.Context) (report show.View, err error) 
 		return nil, err
 	}
 	if stats.Paused {
-		return nil, cli.Refusedf("the queue %q is paused: end that with `quern queue resume %s`, or leave --queue out", b.queue.Name(), cli.ShellWord(b.queue.Name()))
+		return nil, cli.Refusedf("the queue %q is paused: end that with `quern queue resume %s`, or leave --queue out",
+			b.queue.Name(), cli.ShellWord(b.queue.Name()))
 	}
 	defer func() { err = b.leave(err, b.forgetTasks()) }()
 	single, bulk, err := b.enqueue(ctx)
@@ -164,7 +167,10 @@ func (b *bench) measureQueue(ctx context.Context) (report show.View, err error) 
 	return slices.Concat(
 		show.View{{"tenant", "tenant", b.client.Tenant()}, {"queue", "queue", b.queue.Name()}},
 		b.enqueuing(single, bulk),
-		show.View{{"completed_per_second", "enqueue to result", perSecond(show.Rate(b.tasks, finished(tasks).Sub(tasks[0].Created)))}},
+		show.View{{
+			"completed_per_second", "enqueue to result",
+			perSecond(show.Rate(b.tasks, finished(tasks).Sub(tasks[0].Created))),
+		}},
 		percentiles("wait", "wait", tasks, waited),
 		percentiles("start_to_result", "start to result", tasks, ran),
 	), failed(tasks)
@@ -220,7 +226,8 @@ func (b *bench) awaitAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		left := stats.Depth[queue.Scheduled] + stats.Depth[queue.Pending] + stats.Depth[queue.Reserved] + stats.Depth[queue.Started]
+		left := stats.Depth[queue.Scheduled] + stats.Depth[queue.Pending] + stats.Depth[queue.Reserved] +
+			stats.Depth[queue.Started]
 		b.progress.Show("done %d of %d tasks", b.tasks-int(left), b.tasks)
 		if left == 0 {
 			return nil
@@ -315,7 +322,8 @@ func (b *bench) forgetTenant() error {
 
 // forgetTasks deletes the measured tasks with their dead letters, also after an interruption.
 func (b *bench) forgetTasks() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget+time.Duration(len(b.ids))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()),
+		benchForget+time.Duration(len(b.ids))*time.Millisecond)
 	defer cancel()
 	var gone atomic.Int64
 	var group errgroup.Group
@@ -342,7 +350,8 @@ func (b *bench) forgetTasks() error {
 func (b *bench) forget(ctx context.Context, id string) error {
 	task, err := b.client.Summary(ctx, id)
 	if err == nil && !task.Status.Finished() {
-		if _, err = b.client.Queue(task.Queue).Cancel(ctx, id); err == nil || errors.Is(err, queue.ErrStatus) { // it ends soon, or has ended
+		// it ends soon, or has ended
+		if _, err = b.client.Queue(task.Queue).Cancel(ctx, id); err == nil || errors.Is(err, queue.ErrStatus) {
 			task, err = b.client.Wait(ctx, id)
 		}
 	}

@@ -10,7 +10,10 @@ import (
 
 const ascConfig = "asconfig.json"
 
-var assemblyscript = &Language{source: named(ascConfig), above: []string{"node_modules", "package.json"}, build: buildAssemblyScript}
+var assemblyscript = &Language{
+	source: named(ascConfig), above: []string{"node_modules", "package.json"},
+	build: buildAssemblyScript,
+}
 
 // buildAssemblyScript runs the asc of the plugin's folder, or else that in PATH: a folder above may be somebody else's.
 func buildAssemblyScript(ctx context.Context, b *Builder, s *Source, out string) error {

@@ -168,7 +168,8 @@ func foreign(path, to string) bool {
 	if strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "site-packages", "__pycache__"}, name) {
 		return true
 	}
-	for _, mark := range []string{"pyvenv.cfg", "CACHEDIR.TAG"} { // of a virtual environment, and of a cache such as cargo's target
+	// of a virtual environment, and of a cache such as cargo's target
+	for _, mark := range []string{"pyvenv.cfg", "CACHEDIR.TAG"} {
 		if _, err := os.Stat(filepath.Join(path, mark)); err == nil {
 			return true
 		}

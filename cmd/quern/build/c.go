@@ -96,7 +96,8 @@ func (b *Builder) findClang(ctx context.Context) (string, error) {
 	const remedy = "install one, on Debian with `apt-get install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32`, elsewhere the WASI SDK, " +
 		"and name it by CLANG=PATH or WASI_SDK_PATH=DIR"
 	if len(tried) > 0 {
-		return "", because(Refused, "no clang here builds for WebAssembly (%s: no wasm-ld or wasi-libc): %s", strings.Join(tried, ", "), remedy)
+		return "", because(Refused, "no clang here builds for WebAssembly (%s: no wasm-ld or wasi-libc): %s",
+			strings.Join(tried, ", "), remedy)
 	}
 	return "", because(Refused, "there is no clang (tried %s): %s", strings.Join(candidates, ", "), remedy)
 }

@@ -10,7 +10,10 @@ import (
 
 var golang = &Language{
 	source: func(names []string) []string {
-		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") })
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			return filepath.Ext(name) != ".go" ||
+				strings.HasSuffix(name, "_test.go")
+		})
 	},
 	several: true,
 	above:   []string{"go.mod", "go.work"},

@@ -80,7 +80,8 @@ func readText(file string) string {
 // withoutScheme resolves node:events as events, for which npm may have a package.
 var withoutScheme = api.Plugin{Name: "node", Setup: func(build api.PluginBuild) {
 	build.OnResolve(api.OnResolveOptions{Filter: "^node:"}, func(args api.OnResolveArgs) (api.OnResolveResult, error) {
-		found := build.Resolve(strings.TrimPrefix(args.Path, "node:"), api.ResolveOptions{Importer: args.Importer, ResolveDir: args.ResolveDir, Kind: args.Kind})
+		found := build.Resolve(strings.TrimPrefix(args.Path, "node:"),
+			api.ResolveOptions{Importer: args.Importer, ResolveDir: args.ResolveDir, Kind: args.Kind})
 		if len(found.Errors) > 0 {
 			return api.OnResolveResult{}, nil // so esbuild says what it would
 		}
@@ -90,23 +91,24 @@ var withoutScheme = api.Plugin{Name: "node", Setup: func(build api.PluginBuild) 
 
 // inUTF8 refuses sources in other encodings, whose letters esbuild would replace.
 var inUTF8 = api.Plugin{Name: "utf8", Setup: func(build api.PluginBuild) {
-	build.OnLoad(api.OnLoadOptions{Filter: `(\.([mc]?[jt]s|[jt]sx|json|css|txt)|/[^./]+)$`, Namespace: "file"}, func(args api.OnLoadArgs) (api.OnLoadResult, error) {
-		text := readText(args.Path) // esbuild tells what cannot be read
-		for i, size := 0, 0; i < len(text) && args.With["type"] != "bytes"; i += size {
-			var letter rune
-			if letter, size = utf8.DecodeRuneInString(text[i:]); letter != utf8.RuneError || size > 1 {
-				continue
+	build.OnLoad(api.OnLoadOptions{Filter: `(\.([mc]?[jt]s|[jt]sx|json|css|txt)|/[^./]+)$`, Namespace: "file"},
+		func(args api.OnLoadArgs) (api.OnLoadResult, error) {
+			text := readText(args.Path) // esbuild tells what cannot be read
+			for i, size := 0, 0; i < len(text) && args.With["type"] != "bytes"; i += size {
+				var letter rune
+				if letter, size = utf8.DecodeRuneInString(text[i:]); letter != utf8.RuneError || size > 1 {
+					continue
+				}
+				name, err := filepath.Rel(build.InitialOptions.AbsWorkingDir, args.Path)
+				return api.OnLoadResult{Errors: []api.Message{{
+					Text: fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[i]),
+					Location: &api.Location{
+						File: name, Line: 1 + strings.Count(text[:i], "\n"), Column: i - strings.LastIndexByte(text[:i], '\n') - 1,
+					},
+				}}}, err
 			}
-			name, err := filepath.Rel(build.InitialOptions.AbsWorkingDir, args.Path)
-			return api.OnLoadResult{Errors: []api.Message{{
-				Text: fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[i]),
-				Location: &api.Location{
-					File: name, Line: 1 + strings.Count(text[:i], "\n"), Column: i - strings.LastIndexByte(text[:i], '\n') - 1,
-				},
-			}}}, err
-		}
-		return api.OnLoadResult{}, nil // so esbuild loads it
-	})
+			return api.OnLoadResult{}, nil // so esbuild loads it
+		})
 }}
 
 // say prints a message with its place, in the form that editors read.
@@ -143,7 +145,10 @@ func remedied(m api.Message, installs bool) api.Message {
 		return m
 	}
 	path, name := found[1], found[2]
-	switch i := slices.IndexFunc(nodeModules, func(n nodeModule) bool { return slices.Contains(strings.Fields(n.names), name) }); {
+	switch i := slices.IndexFunc(nodeModules, func(n nodeModule) bool {
+		return slices.Contains(strings.Fields(n.names),
+			name)
+	}); {
 	case i >= 0:
 		m.Text = fmt.Sprintf("import of %q: a plugin has no modules of Node: %s", path, nodeModules[i].instead)
 	case strings.HasPrefix(path, "node:"):

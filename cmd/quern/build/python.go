@@ -61,15 +61,20 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 func isPython(name string) bool {
 	switch base := path.Base(name); {
 	case strings.HasSuffix(name, "/"):
-		return base != "tests" && base != "test" && !strings.HasSuffix(base, ".egg-info") && !strings.HasSuffix(base, ".dist-info")
-	case slices.Contains([]string{manifest.ModuleSuffix, ".pyc", ".pyo"}, path.Ext(base)), strings.HasSuffix(base, "~"), strings.HasPrefix(base, "#"):
+		return base != "tests" && base != "test" && !strings.HasSuffix(base, ".egg-info") &&
+			!strings.HasSuffix(base, ".dist-info")
+	case slices.Contains([]string{manifest.ModuleSuffix, ".pyc", ".pyo"}, path.Ext(base)), strings.HasSuffix(base, "~"),
+		strings.HasPrefix(base, "#"):
 		return false
 	case path.Ext(base) == ".py":
 		return base != "conftest.py" && !strings.HasPrefix(base, "test_") && !strings.HasSuffix(base, "_test.py")
 	case base != name:
 		return true
 	default: // beside the handler
-		return !slices.Contains([]string{"pyproject.toml", "setup.cfg", "tox.ini", "uv.lock", "poetry.lock", "Pipfile", "Pipfile.lock", "quern.schema.json", "Makefile", "Dockerfile"}, base) &&
+		return !slices.Contains([]string{
+			"pyproject.toml", "setup.cfg", "tox.ini", "uv.lock", "poetry.lock", "Pipfile",
+			"Pipfile.lock", "quern.schema.json", "Makefile", "Dockerfile",
+		}, base) &&
 			!strings.HasPrefix(base, "requirements") && !strings.HasPrefix(base, "README") && !strings.HasPrefix(base, "LICENSE")
 	}
 }
@@ -81,7 +86,8 @@ var pipScript string
 
 // pipArguments make pip choose pure wheels for the engine's Python, or else source distributions.
 var pipArguments = []string{
-	"install", "--platform=any", "--implementation=py", "--abi=none", "--python-version=3.11", "--no-compile", "--no-input",
+	"install", "--platform=any", "--implementation=py", "--abi=none", "--python-version=3.11", "--no-compile",
+	"--no-input",
 	"--disable-pip-version-check", "--no-warn-conflicts", "--root-user-action=ignore", "--progress-bar=off",
 }
 
@@ -164,7 +170,8 @@ func readRequirements(file string, seen map[string]bool) (texts []string, local 
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, because(Usage, "read requirements: %w: make it a readable file, or correct the line that names it", err)
+		return nil, false, because(Usage, "read requirements: %w: make it a readable file, or correct the line that names it",
+			err)
 	}
 	for line := range strings.Lines(comment.ReplaceAllString(string(text), "")) {
 		line = strings.TrimSpace(line)
@@ -172,7 +179,8 @@ func readRequirements(file string, seen map[string]bool) (texts []string, local 
 		case line == "":
 			continue
 		case editable.MatchString(line):
-			return nil, false, because(Failed, "%s: %q: a plugin has its packages in it: write the path or URL without -e", file, line)
+			return nil, false, because(Failed, "%s: %q: a plugin has its packages in it: write the path or URL without -e", file,
+				line)
 		case found != nil && !strings.Contains(found[1], "://"):
 			more, alsoLocal, err := readRequirements(filepath.Join(filepath.Dir(file), found[1]), seen)
 			if err != nil {
@@ -277,7 +285,8 @@ func native(names []string) error {
 	if other := instead[strings.ToLower(strings.ReplaceAll(names[0], "_", "-"))]; other != "" {
 		remedy = other
 	}
-	return because(Failed, "%s has native code, which a plugin cannot load, and no version without: %s", strings.Join(names, ", "), remedy)
+	return because(Failed, "%s has native code, which a plugin cannot load, and no version without: %s",
+		strings.Join(names, ", "), remedy)
 }
 
 // checkPure refuses packages with native code.
@@ -328,7 +337,8 @@ func tidy(folder string) error {
 				return err
 			}
 			return fs.SkipDir
-		case filepath.Ext(filepath.Dir(file)) == ".dist-info" && slices.Contains([]string{"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "direct_url.json"}, name):
+		case filepath.Ext(filepath.Dir(file)) == ".dist-info" &&
+			slices.Contains([]string{"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "direct_url.json"}, name):
 			return os.Remove(file)
 		}
 		return nil

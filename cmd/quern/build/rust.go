@@ -41,7 +41,8 @@ func buildRust(ctx context.Context, b *Builder, s *Source, out string) error {
 		return err
 	}
 	var messages bytes.Buffer
-	cmd := command(ctx, cargo, "build", "--quiet", "--release", "--target="+target, "--message-format=json-render-diagnostics")
+	cmd := command(ctx, cargo, "build", "--quiet", "--release", "--target="+target,
+		"--message-format=json-render-diagnostics")
 	cmd.Stdout = &messages
 	cmd.Env = append(cmd.Env, "RUSTC="+rustc)
 	if err := b.run(ctx, s, cmd); err != nil {
@@ -81,7 +82,8 @@ func (b *Builder) rustTarget(ctx context.Context, s *Source, rustc string, handl
 	if handler {
 		candidates = []string{"wasm32-unknown-unknown"}
 	}
-	if found := configuredTarget.FindStringSubmatch(readText(filepath.Join(s.Dir, ".cargo", "config.toml"))); found != nil {
+	if found := configuredTarget.FindStringSubmatch(readText(filepath.Join(s.Dir, ".cargo",
+		"config.toml"))); found != nil {
 		candidates = found[1:]
 	}
 	if named := b.config.Getenv("CARGO_BUILD_TARGET"); strings.HasPrefix(named, "wasm32-") {
@@ -141,5 +143,6 @@ func builtModule(s *Source, messages []byte) (string, error) {
 		modules[i] = strings.TrimSuffix(filepath.Base(module), manifest.ModuleSuffix)
 	}
 	slices.Sort(modules)
-	return "", because(Failed, "cargo built %s of %s: a plugin is one module; leave one in Cargo.toml", strings.Join(modules, ", "), s.Name)
+	return "", because(Failed, "cargo built %s of %s: a plugin is one module; leave one in Cargo.toml",
+		strings.Join(modules, ", "), s.Name)
 }

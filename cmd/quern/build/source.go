@@ -105,7 +105,8 @@ func (s *Source) findManifest(names []string) error {
 		s.Name = strings.TrimSuffix(names[0], manifest.Suffix)
 		s.Manifest = filepath.Join(s.Dir, names[0])
 	case len(names) > 1:
-		return because(Usage, "folder %q has the manifests %s: name one of them %s, after the folder", s.Dir, strings.Join(names, ", "), own)
+		return because(Usage, "folder %q has the manifests %s: name one of them %s, after the folder", s.Dir,
+			strings.Join(names, ", "), own)
 	}
 	return nil
 }

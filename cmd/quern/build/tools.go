@@ -15,7 +15,8 @@ import (
 
 // searchPaths are the variables that list folders in which programs, libraries and headers are searched.
 var searchPaths = []string{
-	"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH",
+	"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH", "COMPILER_PATH", "LIBRARY_PATH", "CPATH",
+	"C_INCLUDE_PATH",
 	"PYTHONPATH", "NODE_PATH",
 }
 

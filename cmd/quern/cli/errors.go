@@ -112,11 +112,14 @@ func Explain(err error) error {
 	switch {
 	case errors.As(err, &certificate):
 		remedy = either("name the authority that signed it with ?ca=FILE in the URL of Redis",
-			fmt.Sprintf("name the authority that signed the certificate of %s with ?ca=FILE in the URL of --server", certificate.UnverifiedCertificates[0].Subject))
+			fmt.Sprintf("name the authority that signed the certificate of %s with ?ca=FILE in the URL of --server",
+				certificate.UnverifiedCertificates[0].Subject))
 	case errors.As(err, &noTLS), ofServer && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		remedy = either("Redis speaks no TLS there: use redis:// instead of rediss://", "it speaks no TLS there: use http:// instead of https://")
+		remedy = either("Redis speaks no TLS there: use redis:// instead of rediss://",
+			"it speaks no TLS there: use http:// instead of https://")
 	case isUndialed(err):
-		remedy = either("start Redis there, name another with --redis, or run `quern dev`", "start `quern admin` there, or name another with --server")
+		remedy = either("start Redis there, name another with --redis, or run `quern dev`",
+			"start `quern admin` there, or name another with --server")
 	case known != "":
 		remedy = known
 	case errors.As(err, &reply):

@@ -36,7 +36,8 @@ func ReadParameters(args []string, cmd *cobra.Command, most int64) ([]byte, erro
 func WriteResult(cmd *cobra.Command, result []byte, again string) error {
 	terminal := show.IsTerminal(cmd.OutOrStdout())
 	if terminal && !show.IsText(result) {
-		return Refusedf("the result has %d bytes that are not plain text, which a terminal should not get: %s", len(result), again)
+		return Refusedf("the result has %d bytes that are not plain text, which a terminal should not get: %s", len(result),
+			again)
 	}
 	if _, err := cmd.OutOrStdout().Write(result); err != nil {
 		return fmt.Errorf("write result: %w", err)

@@ -130,7 +130,8 @@ func readConfig(root *cobra.Command, path string) (layers *koanf.Koanf, origins 
 	}
 	switch {
 	case errors.As(err, &unreadable):
-		return nil, nil, Usagef("configuration %q: %w: name a YAML file with --config or %sCONFIG, or none", path, unreadable.Err, envPrefix)
+		return nil, nil, Usagef("configuration %q: %w: name a YAML file with --config or %sCONFIG, or none", path,
+			unreadable.Err, envPrefix)
 	case err != nil:
 		return nil, nil, Usagef("configuration %q: %w: write each setting as NAME: VALUE on a line of its own", path, err)
 	}

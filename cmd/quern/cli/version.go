@@ -20,7 +20,8 @@ func VersionCommand() *cobra.Command {
 			if revision != "" {
 				revision = " (" + revision + ")"
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "quern %s%s %s %s/%s\n", version, revision, goruntime.Version(), goruntime.GOOS, goruntime.GOARCH)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "quern %s%s %s %s/%s\n", version, revision, goruntime.Version(),
+				goruntime.GOOS, goruntime.GOARCH)
 			return err
 		},
 	}

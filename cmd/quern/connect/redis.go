@@ -86,7 +86,9 @@ func Tenant(cmd *cobra.Command) (string, error) {
 
 // Redis connects to the Redis of the settings, else to that of a running `quern dev`, else to the default, by
 // queue.Connect or queue.ConnectBounded.
-func Redis(cmd *cobra.Command, env cli.Environment, connect func(url string) (redis.UniversalClient, error)) (redis.UniversalClient, error) {
+func Redis(cmd *cobra.Command, env cli.Environment,
+	connect func(url string) (redis.UniversalClient, error),
+) (redis.UniversalClient, error) {
 	url, err := FindURL(cmd, env)
 	if err != nil {
 		return nil, err
@@ -168,7 +170,8 @@ func FindDev(ctx context.Context, env cli.Environment) (dev Dev, ok bool, err er
 		return dev, false, nil
 	}
 	content, err := os.ReadFile(path)
-	if err != nil || json.Unmarshal(content, &dev) != nil || dev.PID <= 0 || errors.Is(syscall.Kill(dev.PID, 0), syscall.ESRCH) {
+	if err != nil || json.Unmarshal(content, &dev) != nil || dev.PID <= 0 ||
+		errors.Is(syscall.Kill(dev.PID, 0), syscall.ESRCH) {
 		return dev, false, nil
 	}
 	client, err := queue.New(dev.Redis+devTimeouts, queue.Config{})

@@ -69,13 +69,16 @@ func Command(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, sources []*build.Source, engines string, port int) error {
+func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, sources []*build.Source, engines string,
+	port int,
+) error {
 	other, ok, err := connect.FindDev(cmd.Context(), env)
 	if err != nil {
 		return err
 	}
 	if ok {
-		return cli.Refusedf("a `quern dev` of this user is running already (process %d): use that one, or end it first", other.PID)
+		return cli.Refusedf("a `quern dev` of this user is running already (process %d): use that one, or end it first",
+			other.PID)
 	}
 	if err := os.MkdirAll(o.Plugins.Dir, 0o755); err != nil { // for the first plugin
 		return cmp.Or(o.CheckPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
@@ -114,7 +117,8 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 		} else {
 			forget = remove
 		}
-		n.Logger.Info("embedded Redis is running; it forgets everything at exit", "redis", connect.WithoutPassword(url), "password_in", cmp.Or(path, "the line before"))
+		n.Logger.Info("embedded Redis is running; it forgets everything at exit", "redis", connect.WithoutPassword(url),
+			"password_in", cmp.Or(path, "the line before"))
 		n.Logger.Info("watching for plugins", "plugins", o.Plugins.Dir, "try", "quern enqueue QUEUE PARAMETERS --wait")
 	})
 }
@@ -126,9 +130,11 @@ func endedLine(s show.Screen, e host.Ended) string {
 	case e.Failure == nil:
 		return s.Code("32", "✓") + " " + line
 	case e.Again:
-		return fmt.Sprintf("%s %s %s: (%s) %s: it will be tried again", s.Code("33", "↻"), line, show.OneLine(e.ID), e.Failure.Reason, show.OneLine(e.Failure.Headline()))
+		return fmt.Sprintf("%s %s %s: (%s) %s: it will be tried again", s.Code("33", "↻"), line, show.OneLine(e.ID),
+			e.Failure.Reason, show.OneLine(e.Failure.Headline()))
 	}
-	return fmt.Sprintf("%s %s %s: (%s) %s", s.Code("31", "✗"), line, show.OneLine(e.ID), e.Failure.Reason, show.OneLine(e.Failure.Headline()))
+	return fmt.Sprintf("%s %s %s: (%s) %s", s.Code("31", "✗"), line, show.OneLine(e.ID), e.Failure.Reason,
+		show.OneLine(e.Failure.Headline()))
 }
 
 // shortTime formats how long a task took.

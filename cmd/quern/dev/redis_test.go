@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-
 	"github.com/stretchr/testify/require"
 )
 

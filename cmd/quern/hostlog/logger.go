@@ -43,7 +43,10 @@ func Flags(f *pflag.FlagSet) *Settings {
 
 // Logger makes the logger that writes to out.
 func (s *Settings) Logger(out io.Writer) hclog.Logger {
-	return newLogger(&hclog.LoggerOptions{Name: "quern", Level: hclog.LevelFromString(s.Level), Output: out, JSONFormat: s.Format == "json"})
+	return newLogger(&hclog.LoggerOptions{
+		Name: "quern", Level: hclog.LevelFromString(s.Level), Output: out,
+		JSONFormat: s.Format == "json",
+	})
 }
 
 func newLogger(options *hclog.LoggerOptions) hclog.Logger {

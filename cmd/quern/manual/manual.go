@@ -74,7 +74,8 @@ func showPage(cmd *cobra.Command, env cli.Environment) error {
 		defer signal.Reset(os.Interrupt)
 		shell := exec.CommandContext(cmd.Root().Context(), "sh", "-c", pager)
 		shell.Stdin, shell.Stdout, shell.Stderr = strings.NewReader(cmd.Long), cmd.OutOrStdout(), cmd.ErrOrStderr()
-		if _ = shell.Run(); shell.ProcessState != nil && !slices.Contains([]int{126, 127}, shell.ProcessState.ExitCode()) { // else it did not start
+		// else it did not start
+		if _ = shell.Run(); shell.ProcessState != nil && !slices.Contains([]int{126, 127}, shell.ProcessState.ExitCode()) {
 			return nil
 		}
 	}

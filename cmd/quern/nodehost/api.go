@@ -51,7 +51,8 @@ func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, er
 		return nil, nil
 	}
 	if o.base = strings.TrimSuffix(o.base, "/"); o.base != "" && (o.base[0] != '/' || path.Clean(o.base) != o.base) {
-		return nil, cli.WrongValue(flags.Lookup("base-path"), o.base, errors.New("use a path such as /quern: //, . and .. are not taken"))
+		return nil, cli.WrongValue(flags.Lookup("base-path"), o.base,
+			errors.New("use a path such as /quern: //, . and .. are not taken"))
 	}
 	config.Logger, config.BasePath = config.Logger.Named("admin"), o.base
 	if o.tokens != "" {
@@ -67,7 +68,8 @@ func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, er
 	}
 	server, err := api.Listen(o.address, config)
 	if network, ok := errors.AsType[*net.OpError](err); ok {
-		return nil, cli.Refusedf("%s %q: %w: choose another address, such as 127.0.0.1:0 for a free port", cli.Origin(flags.Lookup("admin")), o.address, network.Err)
+		return nil, cli.Refusedf("%s %q: %w: choose another address, such as 127.0.0.1:0 for a free port",
+			cli.Origin(flags.Lookup("admin")), o.address, network.Err)
 	}
 	if err != nil {
 		return nil, cli.Usagef("%s: %w", cli.Origin(flags.Lookup("admin")), err)
@@ -121,9 +123,13 @@ func (o *API) tls(flags *pflag.FlagSet, logger hclog.Logger) (*tls.Config, error
 func (o *API) read(flags *pflag.FlagSet) (*tls.Config, error) {
 	certificate, err := tls.LoadX509KeyPair(o.cert, o.key)
 	if err != nil {
-		return nil, cli.WrongValue(flags.Lookup("admin-cert"), o.cert, fmt.Errorf("%w: name PEM files of a certificate and its key", err))
+		return nil, cli.WrongValue(flags.Lookup("admin-cert"), o.cert,
+			fmt.Errorf("%w: name PEM files of a certificate and its key", err))
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate},
+		NextProtos: []string{"http/1.1"},
+	}
 	if o.ca == "" {
 		return config, nil
 	}

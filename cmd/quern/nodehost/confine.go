@@ -60,8 +60,10 @@ func (c *Confinement) Begin(n *Node) error {
 		}
 	}
 	n.Logger.Log(level, "confined", "system_calls", limited(got.Calls), "files", limited(got.Files))
-	if _, err := os.Stat(n.options.Plugins.Dir); got.Files == nil && err != nil && len(around(n.options.Plugins.Dir)) == 1 {
-		n.Logger.Warn("a plugin directory that is made later cannot be read: make it, and restart", "dir", n.options.Plugins.Dir)
+	if _, err := os.Stat(n.options.Plugins.Dir); got.Files == nil && err != nil &&
+		len(around(n.options.Plugins.Dir)) == 1 {
+		n.Logger.Warn("a plugin directory that is made later cannot be read: make it, and restart",
+			"dir", n.options.Plugins.Dir)
 	}
 	return nil
 }
@@ -91,7 +93,8 @@ func (c *Confinement) rules(n *Node) []confine.Rule {
 	if os.Geteuid() != 0 { // a compile child raises its oom_score_adj; root could change the kernel's settings
 		rules = append(rules, confine.Rule{Access: confine.Modify, Path: "/proc"})
 	}
-	paths := slices.Concat([]string{"/etc/resolv.conf", n.options.Plugins.Dir, n.options.services.Secrets}, n.options.Plugins.Grants.SecretFiles(), n.options.Admin.files())
+	paths := slices.Concat([]string{"/etc/resolv.conf", n.options.Plugins.Dir, n.options.services.Secrets},
+		n.options.Plugins.Grants.SecretFiles(), n.options.Admin.files())
 	for _, path := range paths {
 		if path == "" {
 			continue

@@ -78,13 +78,15 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	if o.Host.Guests = sandbox.GuestPlaces(); o.Host.Concurrency == 0 {
 		o.Host.Concurrency = max(4, 2*o.Host.Guests)
 	}
-	if o.Plugins.Grants, err = sandbox.LoadGrants(cmd.Flags(), o.grants, func(g *manifest.Grants) error { return g.Check(o.Plugins.Tenants) }); err != nil {
+	if o.Plugins.Grants, err = sandbox.LoadGrants(cmd.Flags(), o.grants,
+		func(g *manifest.Grants) error { return g.Check(o.Plugins.Tenants) }); err != nil {
 		return nil, err
 	}
 	if o.Plugins.Ceilings, err = manifest.ParseCeilings(cli.Origin(cmd.Flag("ceiling")), o.ceilings); err != nil {
 		return nil, cli.WrongUsage(err)
 	}
-	o.Plugins.Ceilings = o.Plugins.Ceilings.With(runtime.Limits{Timeout: o.limits.Timeout}, cli.Origin(cmd.Flag("max-timeout"))).
+	o.Plugins.Ceilings = o.Plugins.Ceilings.With(runtime.Limits{Timeout: o.limits.Timeout},
+		cli.Origin(cmd.Flag("max-timeout"))).
 		With(runtime.Limits{CPU: o.limits.CPU}, cli.Origin(cmd.Flag("max-cpu")))
 	if o.Plugins.MaxMemory, err = o.memory.resolve(); err != nil {
 		return nil, err
@@ -178,15 +180,18 @@ func (n *Node) deliver(outside egress.Config, config host.Config) {
 			ceiling = &egress.Ceiling{Grants: grants.Ceiling.HTTP, Where: grants.Where}
 		}
 		n.deliveries = append(n.deliveries, webhook.New(tenant, webhook.Config{
-			HTTP: client, Ceiling: ceiling, Small: small, Large: large, Places: places, Destination: destination, Grace: config.Grace, Poll: config.Poll,
+			HTTP: client, Ceiling: ceiling, Small: small, Large: large, Places: places, Destination: destination,
+			Grace: config.Grace, Poll: config.Poll,
 			Secret: func(name string) ([]byte, error) {
 				asked := &manifest.Manifest{Capabilities: manifest.Capabilities{Secrets: []string{name}}}
-				if err := manifest.NewPermissions(asked, n.options.Plugins.Grants, tenant.Tenant(), nil).DenySecret(name); err != nil {
+				if err := manifest.NewPermissions(asked, n.options.Plugins.Grants, tenant.Tenant(),
+					nil).DenySecret(name); err != nil {
 					return nil, err
 				}
 				return guest.ReadSecret(n.options.services.Secrets, tenant.Tenant(), name, grants.Secrets)
 			},
-			MaxQueues: config.MaxQueues, Version: config.Version, Name: config.Name, Metrics: n.metrics, Tracer: n.tracer, Logger: n.Logger.Named("webhooks"),
+			MaxQueues: config.MaxQueues, Version: config.Version, Name: config.Name, Metrics: n.metrics, Tracer: n.tracer,
+			Logger: n.Logger.Named("webhooks"),
 		}))
 	}
 }
@@ -196,7 +201,10 @@ func (n *Node) observe(stderr io.Writer) (err error) {
 	version, revision := cli.BuildVersion()
 	n.registry = prometheus.NewRegistry()
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if n.metrics, err = metrics.New(n.registry, metrics.Config{Version: version, Revision: revision, Host: n.options.Host.Name, NativeHistograms: n.options.native}); err != nil {
+	if n.metrics, err = metrics.New(n.registry, metrics.Config{
+		Version: version, Revision: revision,
+		Host: n.options.Host.Name, NativeHistograms: n.options.native,
+	}); err != nil {
 		return err
 	}
 	n.Stderr = hostlog.StartSink(stderr, n.metrics.HostLogLinesDropped, n.options.Log.Logger(stderr))
@@ -237,7 +245,10 @@ func (n *Node) connect(cmd *cobra.Command, redisURL string) error {
 			}
 			byURL[url] = shared
 		}
-		client, err := queue.NewFromRedis(shared.tasks, queue.Config{Tenant: tenant, Lease: n.options.lease, Name: n.options.Host.Name})
+		client, err := queue.NewFromRedis(shared.tasks, queue.Config{
+			Tenant: tenant, Lease: n.options.lease,
+			Name: n.options.Host.Name,
+		})
 		if err != nil {
 			return cli.WrongUsage(err)
 		}
@@ -259,7 +270,8 @@ func (n *Node) Reach(ctx context.Context) error {
 		if _, err := client.Clock(ctx); err != nil {
 			return fmt.Errorf("tenant %s: %w", client.Tenant(), err)
 		}
-		if info, err := manage.New(client).Info(ctx); err == nil && info["role"] == "slave" { // not every user of Redis may ask
+		// not every user of Redis may ask
+		if info, err := manage.New(client).Info(ctx); err == nil && info["role"] == "slave" {
 			return cli.Refusedf("tenant %s: this Redis is a replica, which takes no tasks: name the primary", client.Tenant())
 		}
 	}
@@ -303,7 +315,10 @@ func (n *Node) Run(ctx context.Context, listening func(http string)) error {
 		}
 		return cli.Refusedf("--http %q: %w: choose another address, such as 127.0.0.1:0 for a free port", n.options.http, err)
 	}
-	admin, err := n.options.Admin.Listen(n.flags, api.Config{Clients: n.clients, Stores: n.stores, Account: n.account, Logger: n.Logger, Tracer: n.tracer})
+	admin, err := n.options.Admin.Listen(n.flags, api.Config{
+		Clients: n.clients, Stores: n.stores, Account: n.account,
+		Logger: n.Logger, Tracer: n.tracer,
+	})
 	if err != nil {
 		server.Close()
 		return err

@@ -54,10 +54,12 @@ func NewOptions(cmd *cobra.Command, http string) *Options {
 	o := &Options{memory: memorySetting{percent: 75}, webhooks: 400, engine: sandbox.EngineFlags(cmd.Flags())}
 	f, standard := cmd.Flags(), host.Defaults()
 	option.List(f, &o.Plugins.Tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
-	f.StringVar(&o.Plugins.Dir, "plugins", plugins.DefaultDir, "plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant")
+	f.StringVar(&o.Plugins.Dir, "plugins", plugins.DefaultDir,
+		"plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant")
 	option.List(f, &o.Host.Queues, "queues", nil, "queues to serve, of those that have a plugin: names, globs, !exclusions (default all)")
 
-	option.Number(f, &o.Host.Concurrency, "concurrency", "most tasks that run at a time; 0, the default, for 2 × cores, at least 4", 0, 10_000,
+	option.Number(f, &o.Host.Concurrency, "concurrency",
+		"most tasks that run at a time; 0, the default, for 2 × cores, at least 4", 0, 10_000,
 		"use 1 to 10000, or 0 for 2 × cores, at least 4")
 	option.Number(f, &o.webhooks, "webhooks", "most deliveries of webhooks at a time of each tenant, an eighth of them to one destination; 0: this host delivers none", 0, 8000,
 		"use 1 to 8000, or 0 for none")
@@ -71,22 +73,26 @@ func NewOptions(cmd *cobra.Command, http string) *Options {
 	option.Duration(f, &o.Host.Keep, "keep", standard.Keep, "how long finished tasks are kept; 0s forever")
 	option.Number(f, &o.Host.KeepTasks, "keep-tasks", "how many complete and how many failed tasks of a queue are kept; 0 for all", 0, math.MaxInt64,
 		"use 1 or more, or 0 for all")
-	f.BoolVar(&o.Host.PurgeForeign, "purge-foreign", false, "also delete finished tasks of other clients than Quern's, which may still want to read them")
+	f.BoolVar(&o.Host.PurgeForeign, "purge-foreign", false,
+		"also delete finished tasks of other clients than Quern's, which may still want to read them")
 
-	option.Duration(f, &o.limits.Timeout, "max-timeout", 0, "longest timeout of a task, whatever its manifest says (default none)")
+	option.Duration(f, &o.limits.Timeout, "max-timeout", 0,
+		"longest timeout of a task, whatever its manifest says (default none)")
 	option.Duration(f, &o.limits.CPU, "max-cpu", 0, "most CPU time of a task, whatever its manifest says: 1s is 10⁹ fuel, the same on every machine (default none)")
 	option.List(f, &o.ceilings, "ceiling", nil, "highest value of a limit, whatever a manifest says, such as limits.memory=256MiB or retry.max_attempts=10 (default none)")
 	o.Host.MaxQueues, o.Host.MaxCrashes, o.Host.Retry.MaxAttempts = standard.MaxQueues, standard.MaxCrashes, 1
 	option.Number(f, &o.Host.MaxQueues, "max-queues", "most queues of a tenant, and of its plugins together; beyond it nothing makes a new queue", 1, 1_000_000,
 		"use 1 to 1000000")
 	option.Attempts(f, &o.Host.Retry.MaxAttempts, "attempts of a task if neither its producer nor its manifest says how many, or unlimited")
-	option.Number(f, &o.Host.MaxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
+	option.Number(f, &o.Host.MaxCrashes, "max-crashes",
+		"a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
 
 	f.StringVar(&o.engine.CacheDir, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
 	o.services.Flags(f)
 	sandbox.GrantsFlag(f, &o.grants)
-	option.Duration(f, &o.engine.IdleUnload, "idle-unload", runtime.DefaultIdleUnload, "unload the code and instances of a plugin that is idle for this long; 0s never")
+	option.Duration(f, &o.engine.IdleUnload, "idle-unload", runtime.DefaultIdleUnload,
+		"unload the code and instances of a plugin that is idle for this long; 0s never")
 	o.Log = hostlog.Flags(f)
 	f.StringVar(&o.Host.Name, "name", "", "name of this host in its listeners' IDs, its log and quern_build_info, the same for all tenants after each start (default the hostname, in the IDs alone)")
 	f.StringVar(&o.http, "http", http, "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one")
@@ -143,7 +149,8 @@ func (o *Options) CheckPlugins(flags *pflag.FlagSet) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return cli.WrongValue(flags.Lookup("plugins"), o.Plugins.Dir, fmt.Errorf("%w: name a folder that this user may read", cli.Bare(err)))
+	return cli.WrongValue(flags.Lookup("plugins"), o.Plugins.Dir,
+		fmt.Errorf("%w: name a folder that this user may read", cli.Bare(err)))
 }
 
 // config translates the settings for a host, in whose Config 0 means the default.
@@ -179,7 +186,8 @@ func (o *Options) urlsOfTenants(flags *pflag.FlagSet) (map[string]tenantURL, err
 		about := fmt.Sprintf("%s %q", from, shown[i])
 		tenant, url, _ := strings.Cut(pair, "=")
 		if !slices.Contains(o.Plugins.Tenants, tenant) {
-			return nil, cli.Usagef("%s: the host serves no such tenant: write TENANT=%s, with one of %s", about, form, strings.Join(o.Plugins.Tenants, ", "))
+			return nil, cli.Usagef("%s: the host serves no such tenant: write TENANT=%s, with one of %s", about, form,
+				strings.Join(o.Plugins.Tenants, ", "))
 		}
 		if _, twice := urls[tenant]; twice {
 			return nil, cli.Usagef("%s: the tenant has a URL already: leave one of them out", about)
@@ -206,7 +214,10 @@ type flagGroup struct {
 var hostGroups = []flagGroup{
 	{"What it serves", []string{"plugins", "tenants", "queues", "name", "source", "engines"}},
 	{"How much it runs at a time", []string{"concurrency", "webhooks", "memory", "idle-unload"}},
-	{"What tasks may use, whatever a manifest says", []string{"max-timeout", "max-cpu", "ceiling", "max-queues", "grants"}},
+	{"What tasks may use, whatever a manifest says", []string{
+		"max-timeout", "max-cpu", "ceiling", "max-queues",
+		"grants",
+	}},
 	{"What handlers may reach", []string{"allow-networks", "proxy", "secrets"}},
 	{"When a task fails, or its host", []string{"max-attempts", "max-crashes", "lease", "grace"}},
 	{"Finished tasks", []string{"keep", "keep-tasks", "purge-foreign"}},
@@ -225,7 +236,10 @@ func GroupFlags(cmd *cobra.Command) {
 		grouped[i] = pflag.NewFlagSet("", pflag.ContinueOnError)
 	}
 	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
-		i := slices.IndexFunc(hostGroups, func(g flagGroup) bool { return slices.Contains(g.names, flag.Name) || g.names == nil })
+		i := slices.IndexFunc(hostGroups, func(g flagGroup) bool {
+			return slices.Contains(g.names, flag.Name) ||
+				g.names == nil
+		})
 		grouped[i].AddFlag(flag)
 	})
 	var text strings.Builder

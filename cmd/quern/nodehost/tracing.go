@@ -27,7 +27,9 @@ func TracesFlag(f *pflag.FlagSet) {
 
 // NewTracer makes the tracer that --otlp or OpenTelemetry's environment variables ask for; nil if neither does. name is
 // the host's. end sends the waiting spans.
-func NewTracer(cmd *cobra.Command, env cli.Environment, name string, logger hclog.Logger) (_ *trace.Tracer, end func(), err error) {
+func NewTracer(cmd *cobra.Command, env cli.Environment, name string,
+	logger hclog.Logger,
+) (_ *trace.Tracer, end func(), err error) {
 	if err := checkOpenTelemetry(env); err != nil {
 		return nil, nil, err
 	}

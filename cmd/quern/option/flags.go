@@ -45,7 +45,9 @@ func (p *parsed[T]) Set(text string) error {
 }
 
 // Parsed adds a flag that parse reads from text and show prints. kind is what the help calls its value.
-func Parsed[T any](flags *pflag.FlagSet, value *T, kind string, parse func(text string) (T, error), show func(T) string, name, usage string) *pflag.Flag {
+func Parsed[T any](flags *pflag.FlagSet, value *T, kind string, parse func(text string) (T, error), show func(T) string,
+	name, usage string,
+) *pflag.Flag {
 	return flags.VarPF(&parsed[T]{value, kind, parse, show}, name, "", usage)
 }
 
@@ -60,7 +62,9 @@ func Lasting(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
 }
 
 // DurationWithin adds a flag that takes a duration from least to most, as the rule says.
-func DurationWithin(flags *pflag.FlagSet, value *time.Duration, name string, standard, least, most time.Duration, rule, usage string) {
+func DurationWithin(flags *pflag.FlagSet, value *time.Duration, name string, standard, least, most time.Duration,
+	rule, usage string,
+) {
 	*value = standard
 	parse := func(text string) (time.Duration, error) {
 		d, err := units.ParseDuration(text)

@@ -217,10 +217,12 @@ func notesOf(p *pluginfile.File, info runtime.Info, terms *manifest.Permissions)
 		notes = append(notes, "warm has no effect with reset mode new: each task starts a new instance")
 	}
 	for _, less := range terms.Lowered {
-		notes = append(notes, fmt.Sprintf("%s: the manifest has %s, the host lowers it to %s: see %s", less.Key, less.Manifest, less.Host, less.Where))
+		notes = append(notes, fmt.Sprintf("%s: the manifest has %s, the host lowers it to %s: see %s", less.Key,
+			less.Manifest, less.Host, less.Where))
 	}
 	for _, key := range terms.Reduced() {
-		notes = append(notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key, terms.Where))
+		notes = append(notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key,
+			terms.Where))
 	}
 	if !p.Unread && len(info.Files) == 0 { // an interpreter imports all functions: that says nothing of its handler
 		notes = append(notes, p.Manifest.Capabilities.Denied(info.Imports)...)
@@ -267,5 +269,8 @@ func newPluginSchema() *cobra.Command {
 
 // Commands are the commands of `quern plugin` that work on this machine alone.
 func Commands(env cli.Environment) []*cobra.Command {
-	return []*cobra.Command{newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env), newPluginRun(env), newPluginSchema()}
+	return []*cobra.Command{
+		newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env),
+		newPluginRun(env), newPluginSchema(),
+	}
 }

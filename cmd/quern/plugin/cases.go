@@ -54,7 +54,8 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 	}
 	local := newLocal(cmd.Flags(), env)
 	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
-	option.Duration(cmd.Flags(), &local.timeout, "timeout", time.Minute, "how long each test may run at most, whatever its manifest says; 0s without end")
+	option.Duration(cmd.Flags(), &local.timeout, "timeout", time.Minute,
+		"how long each test may run at most, whatever its manifest says; 0s without end")
 	output := option.Output(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		tested, err := pluginsToTest(cmd, local, args)
@@ -88,7 +89,10 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 			_, err = fmt.Fprintf(w, "all %d tests passed\n", len(views))
 		}
 		if failed > 0 {
-			err = errors.Join(err, &cli.ExitError{Status: cli.ExitFailed, Err: fmt.Errorf("%d of %d tests failed", failed, len(views))})
+			err = errors.Join(err, &cli.ExitError{
+				Status: cli.ExitFailed,
+				Err:    fmt.Errorf("%d of %d tests failed", failed, len(views)),
+			})
 		}
 		return err
 	}
@@ -199,7 +203,8 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 	}
 	view.judge(test, outcome)
 	if outcome.Limit.Name == "timeout" && l.limits.Timeout == l.local.timeout {
-		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: raise --timeout if it takes longer", l.local.timeout))
+		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: raise --timeout if it takes longer",
+			l.local.timeout))
 	}
 	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
 		switch {
@@ -209,7 +214,8 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 			}
 			view.Updated = true
 		case missing != nil:
-			view.Wrong = []string{fmt.Sprintf("output %q cannot be read: %v: --update writes it", test.Output, cli.Bare(missing))}
+			view.Wrong = []string{fmt.Sprintf("output %q cannot be read: %v: --update writes it", test.Output,
+				cli.Bare(missing))}
 		default:
 			view.Wrong = difference(want, outcome.Output)
 		}

@@ -56,7 +56,8 @@ func newPluginNew() *cobra.Command {
 	for i, l := range languages {
 		words[i] = l.Language
 	}
-	option.Choice(cmd.Flags(), &language, "lang", "go, c, python, javascript, typescript, rust or assemblyscript", words...)
+	option.Choice(cmd.Flags(), &language, "lang", "go, c, python, javascript, typescript, rust or assemblyscript",
+		words...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return makePlugin(cmd, args[0], language) }
 	return cmd
 }
@@ -131,7 +132,10 @@ var languages = []blanks{
 		Tests: " (those of `src/lib.rs`, which need no host, are run by `cargo test`)",
 		Needs: ", with Rust for WebAssembly (`rustup target add wasm32-unknown-unknown`, on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`)",
 	},
-	{Language: "assemblyscript", Title: "AssemblyScript", File: "handler.ts", Needs: ", with the compiler that `npm install` brings"},
+	{
+		Language: "assemblyscript", Title: "AssemblyScript", File: "handler.ts",
+		Needs: ", with the compiler that `npm install` brings",
+	},
 }
 
 // fill completes the blanks of a language for a plugin.
@@ -141,7 +145,8 @@ func (b blanks) fill(name string) blanks {
 	if !strings.HasPrefix(version, "v") {
 		version = "v0.0.0"
 	}
-	b.Name, b.File, b.Module, b.Version, b.GoVersion = name, strings.ReplaceAll(b.File, "NAME", name), SDKModule, version, SDKGoVersion
+	b.Name, b.File, b.Module, b.Version, b.GoVersion = name, strings.ReplaceAll(b.File, "NAME",
+		name), SDKModule, version, SDKGoVersion
 	return b
 }
 

@@ -48,7 +48,8 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 	}
 	local := newLocal(cmd.Flags(), env)
 	var dependencies []string
-	cmd.Flags().StringArrayVar(&dependencies, "dependency", nil, "a task that it waited for, `ID=FILE` with the file of its result, or ID alone if it failed; for several give it again")
+	cmd.Flags().StringArrayVar(&dependencies, "dependency", nil,
+		"a task that it waited for, `ID=FILE` with the file of its result, or ID alone if it failed; for several give it again")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := local.rebuild(cmd, args[0], false); err != nil {
 			return err
@@ -73,7 +74,8 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 		for _, text := range dependencies {
 			id, file, _ := strings.Cut(text, "=")
 			if err := manifest.CheckWord(id); err != nil {
-				return cli.Usagef("--dependency %q: use ID=FILE, or ID alone for one that failed: the ID is %s", text, manifest.WordRule)
+				return cli.Usagef("--dependency %q: use ID=FILE, or ID alone for one that failed: the ID is %s", text,
+					manifest.WordRule)
 			}
 			named = append(named, manifest.Dependency{ID: id, Result: file})
 		}
@@ -146,7 +148,10 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 	services := guest.Config{HTTP: local.http, Secrets: local.services.Secrets}
 	services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
 	l.services = guest.New(services)
-	logger := hclog.New(&hclog.LoggerOptions{Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(), DisableTime: true})
+	logger := hclog.New(&hclog.LoggerOptions{
+		Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(),
+		DisableTime: true,
+	})
 	config := *local.engine
 	config.Logger = logger
 	engine, _, err := sandbox.NewEngine(ctx, local.env, config)
@@ -165,8 +170,9 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 	}
 	l.closers = append(l.closers, func() { _ = l.module.Close(context.WithoutCancel(ctx)) })
 	l.pool = l.module.Bind(runtime.Profile{
-		Tenant: local.tenant, Env: p.Manifest.Capabilities.Env, Files: p.Files, Limits: l.limits, Config: l.permissions.Config,
-		Entry: p.Manifest.Entry, Warm: p.Warm,
+		Tenant: local.tenant, Env: p.Manifest.Capabilities.Env, Files: p.Files, Limits: l.limits,
+		Config: l.permissions.Config,
+		Entry:  p.Manifest.Entry, Warm: p.Warm,
 	})
 	return l, nil
 }
@@ -181,11 +187,14 @@ func (l *loaded) close() {
 // run runs a task as a host does, in an instance of the pool, with empty buckets, and describes what it enqueued and
 // published. The call has its input, and what takes its log and progress; awaited is what it waited for. run also logs
 // what the plugin was denied at its start, which is in no task's log.
-func (l *loaded) run(ctx context.Context, call runtime.Call, awaited []dependency) (outcome runtime.Outcome, sent []sentLine) {
+func (l *loaded) run(ctx context.Context, call runtime.Call,
+	awaited []dependency,
+) (outcome runtime.Outcome, sent []sentLine) {
 	l.embedded.FlushAll()
 	task := &localTask{awaited: awaited}
 	call.Services, task.children = l.services.For(guest.Task{
-		ID: pluginfile.LocalID, Tenant: l.local.tenant, Asked: &l.Manifest.Capabilities, Permissions: l.permissions, Host: task,
+		ID: pluginfile.LocalID, Tenant: l.local.tenant, Asked: &l.Manifest.Capabilities, Permissions: l.permissions,
+		Host: task,
 	})
 	call.Services.Enqueue, call.Services.Publish = numberedChildren{task}, numberedChildren{task}
 	var secrets redact.Secrets
@@ -209,7 +218,10 @@ func (l *loaded) run(ctx context.Context, call runtime.Call, awaited []dependenc
 		sent = append(sent, sentLine{"enqueued " + describe(child, &secrets), l.Manifest.Capabilities.Enqueue.AfterCall()})
 	}
 	for _, p := range task.publications() {
-		sent = append(sent, sentLine{"published " + describePublication(p, &secrets), l.Manifest.Capabilities.Publish.AfterCall()})
+		sent = append(sent, sentLine{
+			"published " + describePublication(p, &secrets),
+			l.Manifest.Capabilities.Publish.AfterCall(),
+		})
 	}
 	return outcome, sent
 }

@@ -62,7 +62,8 @@ func readWith(path, beside string) (*File, error) {
 	case !info.Mode().IsRegular():
 		p.refuse("it is not a regular file", path, "put a "+manifest.ModuleSuffix+" file in its place")
 	case info.Size() > runtime.MaxModule:
-		p.refuse(fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(runtime.MaxModule)), path, "build it without debug information, or split it")
+		p.refuse(fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(runtime.MaxModule)), path,
+			"build it without debug information, or split it")
 	default:
 		p.binary, err = os.ReadFile(path)
 	}
@@ -126,11 +127,13 @@ func (p *File) Check(ctx context.Context, env cli.Environment, config runtime.Co
 	base := filepath.Base(p.Path)
 	switch {
 	case !strings.HasSuffix(base, manifest.ModuleSuffix):
-		p.refuse("a host ignores files that do not end in "+manifest.ModuleSuffix, p.Path, "rename it to NAME"+manifest.ModuleSuffix)
+		p.refuse("a host ignores files that do not end in "+manifest.ModuleSuffix, p.Path,
+			"rename it to NAME"+manifest.ModuleSuffix)
 	case strings.HasPrefix(base, "."):
 		p.refuse("a host ignores files that begin with a dot", p.Path, "rename it")
 	case queue.ValidQueue(p.Name) != nil:
-		p.refuse("the file's name is no name of a queue", p.Path, "rename it, with 1 to 128 printable ASCII characters without spaces")
+		p.refuse("the file's name is no name of a queue", p.Path,
+			"rename it, with 1 to 128 printable ASCII characters without spaces")
 	}
 	if p.binary == nil {
 		return info, nil
@@ -185,7 +188,10 @@ func NewBuilder(env cli.Environment, engines string, stderr io.Writer) *build.Bu
 // BuildError is the error of a plugin that is not built, with its exit status.
 func BuildError(err error) error {
 	if cause, ok := errors.AsType[*build.Error](err); ok {
-		status := map[build.Cause]int{build.Usage: cli.ExitUsage, build.Failed: cli.ExitFailed, build.Refused: cli.ExitRefused}[cause.Cause]
+		status := map[build.Cause]int{
+			build.Usage: cli.ExitUsage, build.Failed: cli.ExitFailed,
+			build.Refused: cli.ExitRefused,
+		}[cause.Cause]
 		return &cli.ExitError{Status: status, Err: err}
 	}
 	return err
@@ -201,7 +207,9 @@ const notStarted = "the plugin did not start: "
 // startOnce loads a module that was just built. If an interpreter is in it, it runs an empty task without services, and
 // returns its log and error if its start fails, and warns of a slow start on stderr. It ignores the outcome of the task
 // itself.
-func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *build.Source, module string) ([]string, error) {
+func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *build.Source,
+	module string,
+) ([]string, error) {
 	p, err := readWith(module, filepath.Join(s.Dir, s.Name+manifest.Suffix))
 	if err == nil {
 		err = p.Refusal()
@@ -224,7 +232,8 @@ func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *bu
 	}
 	permissions := manifest.NewPermissions(&p.Manifest, nil, "", nil)
 	pool := loaded.Bind(runtime.Profile{
-		Tenant: "build", Env: p.Manifest.Capabilities.Env, Files: p.Files, Limits: permissions.Limits, Config: permissions.Config,
+		Tenant: "build", Env: p.Manifest.Capabilities.Env, Files: p.Files, Limits: permissions.Limits,
+		Config: permissions.Config,
 	})
 	defer pool.Close()
 	var said []string

@@ -46,7 +46,8 @@ func EngineFlags(flags *pflag.FlagSet) *runtime.Config {
 	show := func(mode runtime.ResetMode) string { return cmp.Or(string(mode), resetAuto) }
 	option.Parsed(flags, &config.ResetMode, "word", reset, show, "reset",
 		"how an instance is made pristine for the next task: scan, pagemap, copy, new, or auto for the best that works here")
-	option.DurationWithin(flags, &config.CompileTime, "compile-time", compile.DefaultTime, time.Second, 30*time.Minute, "use 1s to 30m",
+	option.DurationWithin(flags, &config.CompileTime, "compile-time", compile.DefaultTime, time.Second, 30*time.Minute,
+		"use 1s to 30m",
 		"longest processor time to compile a plugin; it gets 4s, and 6s for each MiB of its code, up to this")
 	option.Size(flags, &config.CompileMemory, "compile-memory",
 		"most memory to compile a plugin; it gets 512MiB, and 64MiB for each MiB of its code, up to this; all together twice this", 64<<20)
@@ -185,7 +186,8 @@ type Services struct {
 
 // Flags adds the settings to a command.
 func (o *Services) Flags(f *pflag.FlagSet) {
-	option.List(f, &o.networks, "allow-networks", nil, "networks that handlers may reach by HTTP in addition to public ones, such as 10.0.0.0/8 (default none)")
+	option.List(f, &o.networks, "allow-networks", nil,
+		"networks that handlers may reach by HTTP in addition to public ones, such as 10.0.0.0/8 (default none)")
 	option.Text(f, &o.proxy, "URL", "proxy", "`URL` of the proxy for HTTP requests of handlers (default none, whatever the environment says)")
 	f.StringVar(&o.Secrets, "secrets", "", "`DIR` of secrets: TENANT/NAME is the secret NAME of a manifest (default none)")
 }
@@ -209,7 +211,8 @@ func LoadGrants(flags *pflag.FlagSet, path string, check func(*manifest.Grants) 
 	case errors.As(err, &wrong):
 		return nil, cli.WrongUsage(err)
 	case err != nil:
-		return nil, cli.Usagef("%s %q: %w: name a YAML file that this user may read", cli.Origin(flags.Lookup("grants")), path, errors.Unwrap(err))
+		return nil, cli.Usagef("%s %q: %w: name a YAML file that this user may read", cli.Origin(flags.Lookup("grants")),
+			path, errors.Unwrap(err))
 	}
 	return grants, nil
 }
@@ -233,19 +236,22 @@ func LoadTenantGrants(flags *pflag.FlagSet, path, tenant string) (*manifest.Gran
 // Egress bounds the HTTP requests of handlers, and refuses a folder of secrets that is none.
 func (o *Services) Egress(flags *pflag.FlagSet) (config egress.Config, err error) {
 	if info, err := os.Stat(o.Secrets); o.Secrets != "" && (err != nil || !info.IsDir()) {
-		return config, cli.WrongValue(flags.Lookup("secrets"), o.Secrets, errors.New("not a readable folder: name the one with TENANT/NAME"))
+		return config, cli.WrongValue(flags.Lookup("secrets"), o.Secrets,
+			errors.New("not a readable folder: name the one with TENANT/NAME"))
 	}
 	for _, text := range o.networks {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
-			return config, cli.WrongValue(flags.Lookup("allow-networks"), text, errors.New("use an address and its bits, such as 10.0.0.0/8"))
+			return config, cli.WrongValue(flags.Lookup("allow-networks"), text,
+				errors.New("use an address and its bits, such as 10.0.0.0/8"))
 		}
 		config.Networks = append(config.Networks, network)
 	}
 	proxy := cli.Origin(flags.Lookup("proxy"))
 	if o.proxy != "" {
 		if config.Proxy, err = url.Parse(o.proxy); err != nil {
-			return config, cli.Usagef("%s: use a URL such as http://proxy.example.com:3128", proxy) // without the text, which may have a password
+			// without the text, which may have a password
+			return config, cli.Usagef("%s: use a URL such as http://proxy.example.com:3128", proxy)
 		}
 	}
 	if err := config.Validate(); err != nil { // about the proxy: ParsePrefix checked the networks

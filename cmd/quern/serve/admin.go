@@ -77,7 +77,8 @@ func newAdmin(env cli.Environment) *cobra.Command {
 		var looking sync.WaitGroup
 		looking.Go(func() {
 			if _, err := config.Clients[0].Clock(ctx); queue.IsUnavailable(err) && ctx.Err() == nil {
-				config.Logger.Warn("cannot reach Redis: requests are refused with 503 until it answers", "redis", manage.New(config.Clients[0]).Address(), "error", err)
+				config.Logger.Warn("cannot reach Redis: requests are refused with 503 until it answers",
+					"redis", manage.New(config.Clients[0]).Address(), "error", err)
 			}
 		})
 		defer looking.Wait()

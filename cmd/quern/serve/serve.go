@@ -96,7 +96,8 @@ func printSettings(cmd *cobra.Command, redisURL string) error {
 			comments[flag.Name] = cli.Origin(flag)
 		}
 		switch list, ok := flag.Value.(pflag.SliceValue); {
-		case slices.Contains([]string{"check", "config", "help", "redis"}, flag.Name), flag.Name == "redis-file" && value == "":
+		case slices.Contains([]string{"check", "config", "help", "redis"}, flag.Name),
+			flag.Name == "redis-file" && value == "":
 		case ok:
 			settings[flag.Name] = list.GetSlice()
 		case flag.Value.Type() == "number" && value != option.Unlimited:
@@ -114,7 +115,8 @@ func printSettings(cmd *cobra.Command, redisURL string) error {
 	err := document.Encode(settings)
 	for i := 0; i < len(document.Content); i += 2 { // key, value
 		key := document.Content[i]
-		if key.LineComment = comments[key.Value]; document.Content[i+1].Kind == yaml.ScalarNode || len(document.Content[i+1].Content) == 0 {
+		if key.LineComment = comments[key.Value]; document.Content[i+1].Kind == yaml.ScalarNode ||
+			len(document.Content[i+1].Content) == 0 {
 			document.Content[i+1].LineComment, key.LineComment = key.LineComment, ""
 		}
 	}
@@ -154,7 +156,8 @@ func newHealth() *cobra.Command {
 			page = "/readyz"
 		}
 		client := &http.Client{Timeout: healthTimeout, Transport: &http.Transport{DisableKeepAlives: true}} // without a proxy
-		request, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, "http://"+net.JoinHostPort(host, port)+page, http.NoBody)
+		request, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, "http://"+net.JoinHostPort(host, port)+page,
+			http.NoBody)
 		if err != nil {
 			return cli.Usagef("--http %q: %w", *address, err)
 		}

@@ -132,7 +132,9 @@ func TableWidth(columns []int) int {
 
 // Layout lays cells out in columns of such widths, and cuts those that are wider. right reports whether a column is
 // aligned there; paint colors a cell.
-func Layout(cells []string, widths []int, right func(column int) bool, paint func(column int, cell string) string) string {
+func Layout(cells []string, widths []int, right func(column int) bool,
+	paint func(column int, cell string) string,
+) string {
 	var b strings.Builder
 	space := -gap // before the next cell
 	for i, cell := range cells {

@@ -47,7 +47,8 @@ func list(cmd *cobra.Command, client admin.Tenant, json bool, all any, heading s
 			strings.TrimSpace(cmd.CommandPath()+" "+strings.Join(cmd.Flags().Args(), " ")), strings.Join(filters, ""))
 	}
 	// To look for tenants is to scan Redis's keys: only for a person who may miss something.
-	if cli.IsGiven(cmd.Flag("tenant")) || cmd.ErrOrStderr() == io.Discard || len(rows) > 0 && !show.IsTerminal(cmd.ErrOrStderr()) {
+	if cli.IsGiven(cmd.Flag("tenant")) || cmd.ErrOrStderr() == io.Discard ||
+		len(rows) > 0 && !show.IsTerminal(cmd.ErrOrStderr()) {
 		return nil
 	}
 	tenants, err := client.Tenants(cmd.Context())
@@ -74,7 +75,8 @@ func warnUnserved(cmd *cobra.Command, client admin.Tenant, name string) {
 	if err != nil || q.Listeners > 0 || q.Totals["complete"]+q.Totals["failed"] > 0 || q.Complete+q.Failed > 0 {
 		return
 	}
-	cli.Note(cmd, "no host serves the queue %q of tenant %s, and none is known to have done so: %s", name, client.Tenant(), servedLike(cmd, client, name))
+	cli.Note(cmd, "no host serves the queue %q of tenant %s, and none is known to have done so: %s", name, client.Tenant(),
+		servedLike(cmd, client, name))
 }
 
 // servedLike is the remedy for an unserved queue: the served queue with the nearest name.
@@ -136,7 +138,8 @@ var errSeen = errors.New("nothing more will change")
 // and prints what has changed.
 func watchable(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
 	var every time.Duration
-	option.DurationWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "look again, every 2s or as --watch=5s says, and print what has changed")
+	option.DurationWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms",
+		"look again, every 2s or as --watch=5s says, and print what has changed")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		if flag := cmd.Flag("watch"); every != 0 && flag.Value.String() == flag.NoOptDefVal {
@@ -213,7 +216,8 @@ func connectServer(cmd *cobra.Command, config queue.Config) (admin.Tenant, error
 		}
 	}
 	if config.Replicas > 0 {
-		return nil, cli.Usagef("--replicas with %s: the API does not wait for replicas: use --redis, or leave --replicas out", cli.Origin(flag))
+		return nil, cli.Usagef("--replicas with %s: the API does not wait for replicas: use --redis, or leave --replicas out",
+			cli.Origin(flag))
 	}
 	token, err := tokenOf(cmd)
 	if err != nil {
@@ -260,5 +264,8 @@ func tokenOf(cmd *cobra.Command) (string, error) {
 // traceOf is the trace in the environment (TRACEPARENT, TRACESTATE), which CI systems and shells set. What a command
 // enqueues and publishes belongs to it, unless it has its own. An invalid trace is ignored.
 func traceOf(env cli.Environment) map[string]string {
-	return queue.InheritTrace(map[string]string{queue.HeaderTraceparent: env.Get("TRACEPARENT"), queue.HeaderTracestate: env.Get("TRACESTATE")}, nil)
+	return queue.InheritTrace(map[string]string{
+		queue.HeaderTraceparent: env.Get("TRACEPARENT"),
+		queue.HeaderTracestate:  env.Get("TRACESTATE"),
+	}, nil)
 }

@@ -26,7 +26,8 @@ const (
 
 // completed are the flags whose values are names in Redis, by what these are called in usage lines.
 var completed = map[string]string{
-	"tenant": "TENANT", "tenants": "TENANT", "queue": "QUEUE", "queues": "QUEUE", "node": "LISTENER", "plugin": "NAME", "topic": "TOPIC",
+	"tenant": "TENANT", "tenants": "TENANT", "queue": "QUEUE", "queues": "QUEUE", "node": "LISTENER", "plugin": "NAME",
+	"topic": "TOPIC",
 }
 
 var usageWord = regexp.MustCompile(`[A-Z]+(\|[A-Z]+)?`)
@@ -37,7 +38,8 @@ func Complete(cmd *cobra.Command, env cli.Environment) {
 		Complete(sub, env)
 	}
 	use, _, _ := strings.Cut(cmd.Use, " | ")
-	if words := usageWord.FindAllString(use, -1); len(words) > 0 && cmd.Flag("lang") == nil { // `plugin new` takes new names
+	if words := usageWord.FindAllString(use, -1); len(words) > 0 &&
+		cmd.Flag("lang") == nil { // `plugin new` takes new names
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return candidates(cmd, env, words[min(len(args), len(words)-1)])
 		}
@@ -48,7 +50,9 @@ func Complete(cmd *cobra.Command, env cli.Environment) {
 			word = name
 		}
 		fixed, isChoice := flag.Value.(interface{ Words() []string })
-		_ = cmd.RegisterFlagCompletionFunc(flag.Name, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		_ = cmd.RegisterFlagCompletionFunc(flag.Name, func(cmd *cobra.Command, _ []string,
+			_ string,
+		) ([]string, cobra.ShellCompDirective) {
 			switch {
 			case isChoice:
 				return fixed.Words(), cobra.ShellCompDirectiveNoFileComp
@@ -93,15 +97,20 @@ var lookups = map[string]func(context.Context, admin.Tenant) []string{
 	"LISTENER":     offer(admin.Tenant.Nodes, func(n admin.Node) string { return n.Listener }),
 	"TOPIC":        offer(admin.Tenant.Topics, func(t admin.Topic) string { return t.Topic }),
 	"SUBSCRIPTION": offer(admin.Tenant.Subscriptions, func(s queue.Subscription) string { return s.ID + "\t" + s.Topic }),
-	"SCHEDULE":     offer(admin.Tenant.Schedules, func(s admin.Schedule) string { return s.ID + "\t" + s.Queue + " " + s.Cron }),
-	"BUCKET":       offer(admin.Tenant.Buckets, func(b admin.Bucket) string { return b.Bucket }),
-	"NAME":         pluginNames,
-	"NAME|DIGEST":  pluginNames,
+	"SCHEDULE": offer(admin.Tenant.Schedules, func(s admin.Schedule) string {
+		return s.ID + "\t" + s.Queue + " " +
+			s.Cron
+	}),
+	"BUCKET":      offer(admin.Tenant.Buckets, func(b admin.Bucket) string { return b.Bucket }),
+	"NAME":        pluginNames,
+	"NAME|DIGEST": pluginNames,
 }
 
 var pluginNames = offer(admin.Tenant.Plugins, func(p admin.Plugin) string { return p.Plugin })
 
-func offer[T any](read func(admin.Tenant, context.Context) ([]T, error), name func(T) string) func(context.Context, admin.Tenant) []string {
+func offer[T any](read func(admin.Tenant, context.Context) ([]T, error),
+	name func(T) string,
+) func(context.Context, admin.Tenant) []string {
 	return func(ctx context.Context, client admin.Tenant) (found []string) {
 		all, _ := read(client, ctx)
 		for _, one := range all {

@@ -107,7 +107,8 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.then, "then", "", "with --file: the `QUEUE` of a task that runs when all of the file have ended, as --when says")
 	f.StringVar(&o.thenInput, "then-parameters", "", "`PARAMETERS` of that task")
 	o.task.Priority = new(int)
-	f.IntVar(o.task.Priority, "priority", queue.DefaultPriority, "0 to 100; higher ones of the queue run first. Python listeners see only tasks of 50")
+	f.IntVar(o.task.Priority, "priority", queue.DefaultPriority,
+		"0 to 100; higher ones of the queue run first. Python listeners see only tasks of 50")
 	retryFlags(f, &o.task.Retry, &o.noJitter)
 	option.Lasting(f, &o.task.Timeout, "timeout", "longest time of one attempt")
 	option.Time(f, &o.task.Deadline, "deadline", "`TIME` by which it must be done: then it fails as expired, or is stopped")
@@ -118,7 +119,8 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.wait, "wait", false, "wait for the result and print it, and nothing else, to stdout")
 	option.Duration(f, &o.waitTimeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	f.StringVar(&o.file, "file", "", "enqueue a task for each line of this `FILE` of JSON lines; - reads stdin")
-	option.Number(f, &o.skip, "skip", "with --file: do not enqueue this many lines at its beginning", 0, math.MaxInt, "use 0 or more")
+	option.Number(f, &o.skip, "skip", "with --file: do not enqueue this many lines at its beginning", 0, math.MaxInt,
+		"use 0 or more")
 }
 
 // sameParameters is the value of --unique without a key.
@@ -154,7 +156,8 @@ func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 	case o.skip != 0 && o.file == "":
 		return cli.Usagef("--skip without --file: add --file, or leave it out")
 	case o.then != "" && o.file == "":
-		return cli.Usagef("--then without --file: add --file, or wait for tasks with `quern enqueue %s --after ID`", cli.ShellWord(o.then))
+		return cli.Usagef("--then without --file: add --file, or wait for tasks with `quern enqueue %s --after ID`",
+			cli.ShellWord(o.then))
 	case o.thenInput != "" && o.then == "":
 		return cli.Usagef("--then-parameters without --then: add --then, or leave it out")
 	case flags.Changed("when") && len(o.task.After) == 0 && !o.task.Open && o.then == "":
@@ -194,7 +197,8 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []str
 		return err
 	}
 	if len(parameters) > cli.MaxParameters {
-		return cli.Usagef("the parameters are longer than %s, Redis's limit: pass a reference to them instead", units.FormatSize(cli.MaxParameters))
+		return cli.Usagef("the parameters are longer than %s, Redis's limit: pass a reference to them instead",
+			units.FormatSize(cli.MaxParameters))
 	}
 	receipts, err := q.EnqueueMany(ctx, []queue.Spec{{Parameters: parameters, Options: o.task}})
 	var lacking *queue.NotReplicatedError
@@ -208,7 +212,8 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []str
 			receipts[0].ID, lacking.Got, lacking.Wanted)
 	case cli.IsUnanswered(err):
 		id := receipts[0].ID
-		return fmt.Errorf("%w: task %s may be enqueued all the same: repeat it with --id %s, which enqueues it once", err, id, id)
+		return fmt.Errorf("%w: task %s may be enqueued all the same: repeat it with --id %s, which enqueues it once", err, id,
+			id)
 	case err != nil:
 		return err
 	}
@@ -245,7 +250,9 @@ func existing(ctx context.Context, client admin.Tenant, receipt queue.Receipt, n
 }
 
 // answer prints the receipt, or waits for the result. It does not wait for a task that is lacking a replica.
-func (o *enqueueOptions) answer(cmd *cobra.Command, client admin.Tenant, name string, receipt queue.Receipt, json, lacking bool) error {
+func (o *enqueueOptions) answer(cmd *cobra.Command, client admin.Tenant, name string, receipt queue.Receipt,
+	json, lacking bool,
+) error {
 	id := receipt.ID
 	switch {
 	case o.wait && lacking:
@@ -266,7 +273,8 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client admin.Tenant, name st
 // retryFlags add the flags of a retry policy.
 func retryFlags(f *pflag.FlagSet, retry *queue.Retry, noJitter *bool) {
 	option.Attempts(f, &retry.MaxAttempts, "number of attempts, or unlimited (not set by QUERN_MAX_ATTEMPTS, which is a host's)")
-	option.Choice(f, &retry.Backoff, "backoff", "growth of the delay before a retry: exponential or linear", "exponential", "linear")
+	option.Choice(f, &retry.Backoff, "backoff", "growth of the delay before a retry: exponential or linear", "exponential",
+		"linear")
 	option.Lasting(f, &retry.Base, "backoff-base", "the first delay, which grows")
 	option.Lasting(f, &retry.Min, "backoff-min", "shortest delay before a retry")
 	option.Lasting(f, &retry.Max, "backoff-max", "longest delay before a retry")

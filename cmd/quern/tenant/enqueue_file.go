@@ -99,9 +99,11 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, na
 	}
 	var done fileSummary
 	again := func(err error) error {
-		return cli.Refusedf("stopped after line %d: %w: go on with the same command and --id %s --skip %d", done.lines, err, f.id, done.lines)
+		return cli.Refusedf("stopped after line %d: %w: go on with the same command and --id %s --skip %d", done.lines, err,
+			f.id, done.lines)
 	}
-	err := interruptibly(cmd, func() error { return f.enqueue(cmd, client, &done) }, func() error { return again(errors.New("interrupted")) })
+	err := interruptibly(cmd, func() error { return f.enqueue(cmd, client, &done) },
+		func() error { return again(errors.New("interrupted")) })
 	if _, told := errors.AsType[*cli.ExitError](err); told {
 		return err
 	} else if err != nil {
@@ -114,7 +116,8 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, na
 	if f.batch != nil {
 		v = append(v, show.Field{"then", "", f.batch.id})
 	}
-	line := fmt.Sprintf("%d lines: %d enqueued, %d existed already, %d refused", done.lines, done.enqueued, done.existed, done.refused)
+	line := fmt.Sprintf("%d lines: %d enqueued, %d existed already, %d refused", done.lines, done.enqueued, done.existed,
+		done.refused)
 	if err := show.Line(cmd, json, v, line); err != nil {
 		return err
 	}
@@ -198,7 +201,9 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client admin.Tenant, done *fileSu
 }
 
 // enqueueChunk enqueues tasks and returns how many are new. Redis may be away for as long as outage.
-func enqueueChunk(ctx context.Context, q admin.QueueHandle, specs []queue.Spec, outage time.Duration) (receipts []queue.Receipt, enqueued int, err error) {
+func enqueueChunk(ctx context.Context, q admin.QueueHandle, specs []queue.Spec,
+	outage time.Duration,
+) (receipts []queue.Receipt, enqueued int, err error) {
 	if len(specs) == 0 {
 		return nil, 0, nil
 	}
@@ -226,7 +231,10 @@ type batch struct {
 
 // begin makes the task, unless an earlier run of the command did.
 func (b *batch) begin(ctx context.Context, parameters []byte, when queue.When) error {
-	_, err := b.then.EnqueueMany(ctx, []queue.Spec{{Parameters: parameters, Options: queue.Options{ID: b.id, When: when, Open: true}}})
+	_, err := b.then.EnqueueMany(ctx, []queue.Spec{{
+		Parameters: parameters,
+		Options:    queue.Options{ID: b.id, When: when, Open: true},
+	}})
 	return err
 }
 
@@ -265,10 +273,12 @@ func (f *taskFile) read(ctx context.Context, chunks chan<- chunk) {
 		if spec, err := f.spec(next.lines, line, long); err != nil {
 			next.bad = append(next.bad, fmt.Errorf("line %d: %w", next.lines, err))
 		} else if spec != nil {
-			next.specs, next.numbers, size = append(next.specs, *spec), append(next.numbers, next.lines), size+len(spec.Parameters)
+			next.specs, next.numbers, size = append(next.specs, *spec), append(next.numbers, next.lines), size+
+				len(spec.Parameters)
 		}
 		buffered, _ := f.reader.Peek(f.reader.Buffered())
-		if next.err == nil && len(next.specs) < chunkTasks && len(next.bad) < chunkTasks && size < chunkBytes && bytes.IndexByte(buffered, '\n') >= 0 {
+		if next.err == nil && len(next.specs) < chunkTasks && len(next.bad) < chunkTasks && size < chunkBytes &&
+			bytes.IndexByte(buffered, '\n') >= 0 {
 			continue
 		}
 		select {
@@ -302,7 +312,8 @@ func (f *taskFile) spec(number int, line []byte, long bool) (*queue.Spec, error)
 	case number <= f.skip || len(line) == 0 && !long:
 		return nil, nil
 	case long:
-		return nil, fmt.Errorf("longer than %s: enqueue it alone, with `quern enqueue %s - < PARAMETERS`", units.FormatSize(maxLine), cli.ShellWord(f.queue))
+		return nil, fmt.Errorf("longer than %s: enqueue it alone, with `quern enqueue %s - < PARAMETERS`",
+			units.FormatSize(maxLine), cli.ShellWord(f.queue))
 	}
 	options := f.options
 	options.ID = fmt.Sprintf("%s-%d", f.id, number)
@@ -383,7 +394,8 @@ func checkNames(object []byte) error {
 		}
 		name, _ := token.(string)
 		if lineFields[name] == nil {
-			return fmt.Errorf("unknown field %q, and what the handler gets belongs into parameters: %s", name, cli.DidYouMean(name, slices.Sorted(maps.Keys(lineFields))))
+			return fmt.Errorf("unknown field %q, and what the handler gets belongs into parameters: %s", name,
+				cli.DidYouMean(name, slices.Sorted(maps.Keys(lineFields))))
 		}
 		if seen[name] {
 			return fmt.Errorf("%s is there twice: leave one of them out", name)
@@ -412,14 +424,18 @@ const mostSeconds = 9e9
 func lineError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		wanted := map[reflect.Kind]string{reflect.String: "a string", reflect.Map: "an object", reflect.Bool: "true or false", reflect.Slice: "base64 in a string, or a list of IDs"}[typed.Type.Kind()]
+		wanted := map[reflect.Kind]string{
+			reflect.String: "a string", reflect.Map: "an object", reflect.Bool: "true or false",
+			reflect.Slice: "base64 in a string, or a list of IDs",
+		}[typed.Type.Kind()]
 		if wanted == "" {
 			wanted = "a whole number"
 			if typed.Type.Kind() == reflect.Float64 {
 				wanted = "a number"
 			}
 		}
-		return fmt.Errorf("%s is of the JSON type %s: write %s", strings.TrimPrefix(typed.Field, "TaskOptions."), typed.Value, wanted)
+		return fmt.Errorf("%s is of the JSON type %s: write %s", strings.TrimPrefix(typed.Field, "TaskOptions."), typed.Value,
+			wanted)
 	}
 	return fmt.Errorf("%s: %s", text, lineRule)
 }

@@ -45,11 +45,15 @@ func nodeRow(n admin.Node, now time.Time) show.View {
 		holds = append(holds, fmt.Sprintf("%s:%d", name, len(n.Holds[name])))
 	}
 	uptime := show.Given(show.Span(time.Duration(n.Uptime) * time.Second))
-	return show.Row(n.Listener, n.Tenant, n.Kind, n.Version, lease, n.Draining, shown, n.Queues, holds, n.Name, uptime, n.Address)
+	return show.Row(n.Listener, n.Tenant, n.Kind, n.Version, lease, n.Draining, shown, n.Queues, holds, n.Name, uptime,
+		n.Address)
 }
 
 func newNodeLs(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's listeners with their tasks", Args: cli.Arguments(0, 0)}
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's listeners with their tasks",
+		Args: cli.Arguments(0, 0),
+	}
 	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		nodes, err := client.Nodes(cmd.Context())
 		if err != nil {
@@ -115,7 +119,8 @@ func newNodeReclaim(env cli.Environment) *cobra.Command {
 		Args: cli.Arguments(1, 1),
 	}
 	maxCrashes := listen.DefaultMaxCrashes
-	option.Number(cmd.Flags(), &maxCrashes, "max-crashes", "a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
+	option.Number(cmd.Flags(), &maxCrashes, "max-crashes",
+		"a task fails once this many hosts died while they ran it, or fewer if its manifest says so", 1, math.MaxInt,
 		"use 1 or more")
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		listener, err := findListener(cmd.Context(), client, args[0])
@@ -131,21 +136,27 @@ func newNodeReclaim(env cli.Environment) *cobra.Command {
 		case err != nil:
 			return err
 		}
-		line := fmt.Sprintf("returned %d, scheduled %d, failed %d, dropped %d", got.Returned, got.Scheduled, got.Failed, got.Dropped)
+		line := fmt.Sprintf("returned %d, scheduled %d, failed %d, dropped %d", got.Returned, got.Scheduled, got.Failed,
+			got.Dropped)
 		return show.Line(cmd, json, got, line)
 	})
 }
 
 func newPluginLs(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the plugins of live hosts, and the refused ones", Args: cli.Arguments(0, 0)}
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"},
+		Short: "List the plugins of live hosts, and the refused ones", Args: cli.Arguments(0, 0),
+	}
 	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		views, err := client.Plugins(cmd.Context())
 		if err != nil {
 			return err
 		}
-		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR", show.Rows(views, func(v *admin.Plugin) show.View {
-			return show.Row(v.Tenant, v.Plugin, v.Version, show.Digest(v.Digest), v.Queues, v.State, v.ResetMode, len(v.Nodes), cli.Pasteable(cmd, v.Error))
-		}))
+		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR",
+			show.Rows(views, func(v *admin.Plugin) show.View {
+				return show.Row(v.Tenant, v.Plugin, v.Version, show.Digest(v.Digest), v.Queues, v.State, v.ResetMode, len(v.Nodes),
+					cli.Pasteable(cmd, v.Error))
+			}))
 	})
 }
 
@@ -165,7 +176,8 @@ func newPluginRelease(env cli.Environment) *cobra.Command {
 		digest := strings.TrimPrefix(args[0], show.DigestPrefix)
 		released := 0
 		for _, q := range quarantines {
-			if q.Plugin != args[0] && !(len(digest) >= leastPrefix && strings.HasPrefix(strings.TrimPrefix(q.Digest, show.DigestPrefix), digest)) {
+			if q.Plugin != args[0] && !(len(digest) >= leastPrefix &&
+				strings.HasPrefix(strings.TrimPrefix(q.Digest, show.DigestPrefix), digest)) {
 				continue
 			}
 			if err := client.EndQuarantine(cmd.Context(), q.Plugin, q.Digest); err != nil {
@@ -177,7 +189,8 @@ func newPluginRelease(env cli.Environment) *cobra.Command {
 			}
 		}
 		if released == 0 {
-			return cli.Refusedf("tenant %s has no quarantined plugin or digest %q: see `quern plugin ls`, and mind --tenant", client.Tenant(), args[0])
+			return cli.Refusedf("tenant %s has no quarantined plugin or digest %q: see `quern plugin ls`, and mind --tenant",
+				client.Tenant(), args[0])
 		}
 		return nil
 	})
@@ -243,7 +256,8 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 		if f.Since > 0 {
 			about += ", since " + time.UnixMilli(int64(f.Since*1000)).UTC().Format("2006-01-02 15:04:05 UTC")
 		}
-		if _, err := fmt.Fprintf(w, "%s (%s): %s\n  %s\n", s.Code(color[f.Level], string(f.Level)), about, show.OneLine(f.Problem), remedyOf(cmd, f)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s (%s): %s\n  %s\n", s.Code(color[f.Level], string(f.Level)), about,
+			show.OneLine(f.Problem), remedyOf(cmd, f)); err != nil {
 			return err
 		}
 	}
@@ -252,11 +266,13 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 		notes = fmt.Sprintf(", %d notes", n)
 	}
 	if json {
-		err := show.JSON(w, show.Object("ok", failed == 0, "tenants", tenants, "checks", doctor.Checks(), "findings", findings))
+		err := show.JSON(w, show.Object("ok", failed == 0, "tenants", tenants, "checks", doctor.Checks(), "findings",
+			findings))
 		if err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprintf(w, "%d checks of %d tenants: %d errors, %d warnings%s\n", len(doctor.Checks()), len(tenants), failed, levels[doctor.Warning], notes); err != nil {
+	} else if _, err := fmt.Fprintf(w, "%d checks of %d tenants: %d errors, %d warnings%s\n", len(doctor.Checks()),
+		len(tenants), failed, levels[doctor.Warning], notes); err != nil {
 		return err
 	}
 	if failed > 0 {
@@ -280,9 +296,10 @@ func newAudit(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return show.Table(cmd, json, entries, "TIME WHO ACTION ON FROM STATUS DETAIL", show.Rows(entries, func(e *admin.AuditEntry) show.View {
-			return show.Row(moment(e.Time), e.Who, e.Action, show.Given(e.On), e.From, e.Status, show.Given(e.Detail))
-		}))
+		return show.Table(cmd, json, entries, "TIME WHO ACTION ON FROM STATUS DETAIL",
+			show.Rows(entries, func(e *admin.AuditEntry) show.View {
+				return show.Row(moment(e.Time), e.Who, e.Action, show.Given(e.On), e.From, e.Status, show.Given(e.Detail))
+			}))
 	})
 }
 
@@ -297,7 +314,8 @@ func newTop(env cli.Environment) *cobra.Command {
 		Args: cli.Arguments(0, 0),
 	}
 	every := 2 * time.Second
-	option.DurationWithin(cmd.Flags(), &every, "every", every, 100*time.Millisecond, math.MaxInt64, "use at least 100ms", "how long after a look the next one is")
+	option.DurationWithin(cmd.Flags(), &every, "every", every, 100*time.Millisecond, math.MaxInt64, "use at least 100ms",
+		"how long after a look the next one is")
 	return connecting(env, cmd, func(cmd *cobra.Command, tenant admin.Tenant, _ []string, _ bool) error {
 		if !show.IsTerminal(cmd.InOrStdin()) || !show.IsTerminal(cmd.OutOrStdout()) {
 			return cli.Usagef("top needs a terminal: use `quern queue ls --watch`, or `quern task ls --watch`")
@@ -311,7 +329,8 @@ func newTop(env cli.Environment) *cobra.Command {
 		if remote, ok := tenant.(*client.Client); ok {
 			remote.Withheld = nil // it would write into the screen
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT) // which would leave the terminal as it is
+		// which would leave the terminal as it is
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 		defer stop()
 		return top.Run(ctx, tenant, top.Config{
 			Every: every, Plain: cmd.Root().Annotations[show.NoColor] != "",

@@ -28,7 +28,10 @@ func inStore(run clientRun) clientRun {
 }
 
 func newKVLs(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls [BUCKET]", Aliases: []string{"list"}, Short: "List the tenant's buckets, or the keys of one", Args: cli.Arguments(0, 1)}
+	cmd := &cobra.Command{
+		Use: "ls [BUCKET]", Aliases: []string{"list"},
+		Short: "List the tenant's buckets, or the keys of one", Args: cli.Arguments(0, 1),
+	}
 	prefix := cmd.Flags().String("prefix", "", "only keys with this prefix")
 	after := cmd.Flags().String("after", "", "only keys after this one")
 	limit := 100
@@ -39,15 +42,17 @@ func newKVLs(env cli.Environment) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(cmd, client, json, append([]string{}, keys...), "KEY", show.Rows(keys, func(key *string) show.View { return show.Row(*key) }))
+			return list(cmd, client, json, append([]string{}, keys...), "KEY",
+				show.Rows(keys, func(key *string) show.View { return show.Row(*key) }))
 		}
 		buckets, err := client.Buckets(cmd.Context())
 		if err != nil && len(buckets) == 0 {
 			return err // else one damaged bucket does not hide the others
 		}
-		return errors.Join(list(cmd, client, json, buckets, "TENANT BUCKET KEYS BYTES QUOTA", show.Rows(buckets, func(b *admin.Bucket) show.View {
-			return show.Row(b.Tenant, b.Bucket, b.Keys, b.Bytes, show.Given(b.Quota))
-		})), err)
+		return errors.Join(list(cmd, client, json, buckets, "TENANT BUCKET KEYS BYTES QUOTA",
+			show.Rows(buckets, func(b *admin.Bucket) show.View {
+				return show.Row(b.Tenant, b.Bucket, b.Keys, b.Bytes, show.Given(b.Quota))
+			})), err)
 	}))
 }
 

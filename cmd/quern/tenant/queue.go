@@ -23,13 +23,17 @@ import (
 // queueRow is a queue as `queue ls` and `queue show` print it for people.
 func queueRow(q *admin.Queue) show.View {
 	oldest := q.OldestPendingAge().Truncate(time.Millisecond)
-	return show.Row(q.Tenant, q.Queue, q.Scheduled, q.Pending, q.Reserved, q.Started, q.Complete, q.Failed, q.Listeners, q.Paused, limitWord(q.Limit), show.Given(oldest))
+	return show.Row(q.Tenant, q.Queue, q.Scheduled, q.Pending, q.Reserved, q.Started, q.Complete, q.Failed, q.Listeners,
+		q.Paused, limitWord(q.Limit), show.Given(oldest))
 }
 
 const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE FAILED LISTENERS PAUSED LIMIT OLDEST-PENDING"
 
 func newQueueLs(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's queues with the number of their tasks", Args: cli.Arguments(0, 0)}
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"},
+		Short: "List the tenant's queues with the number of their tasks", Args: cli.Arguments(0, 0),
+	}
 	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		known, err := client.Queues(cmd.Context())
 		if err != nil {
@@ -72,12 +76,16 @@ func newQueueShow(env cli.Environment) *cobra.Command {
 			return err
 		}
 		q.DeadLetters, q.FailedWithDeadLetter = &letters, &buried
-		return show.Table(cmd, json, q, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER", []show.View{append(queueRow(&q), show.Row(letters, buried)...)})
+		return show.Table(cmd, json, q, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER",
+			[]show.View{append(queueRow(&q), show.Row(letters, buried)...)})
 	})
 }
 
 func newQueuePause(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "pause QUEUE", Short: "Stop hosts from taking tasks of a queue; running ones go on", Args: cli.Arguments(1, 1)}
+	cmd := &cobra.Command{
+		Use: "pause QUEUE", Short: "Stop hosts from taking tasks of a queue; running ones go on",
+		Args: cli.Arguments(1, 1),
+	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		if err := client.Queue(args[0]).Pause(cmd.Context()); err != nil {
 			return err

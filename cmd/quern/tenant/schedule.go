@@ -46,7 +46,8 @@ func scheduleView(s *admin.Schedule) show.View {
 	}
 	return append(show.Lines(
 		"schedule", s.ID, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "owner", s.Owner,
-		"paused", moment(s.Paused), "error", show.Given(s.Error), "next", ticksOf(s, len(s.NextTicks)), "last", moment(s.Last),
+		"paused", moment(s.Paused), "error", show.Given(s.Error), "next", ticksOf(s, len(s.NextTicks)), "last",
+		moment(s.Last),
 		"last task", s.LastID, "fired", s.Fired, "skipped", s.Skipped, "missed ticks", s.MissedTicks,
 		"missed", s.Missed, "max missed", show.Given(s.MaxMissed),
 		"window", show.Given(show.Span(admin.Period(s.WindowSeconds))), "overlap", s.Overlap, "priority", priority,
@@ -59,7 +60,10 @@ func scheduleView(s *admin.Schedule) show.View {
 const scheduleHeading = "SCHEDULE QUEUE CRON TIMEZONE OWNER PAUSED NEXT LAST FIRED SKIPPED MISSED-TICKS"
 
 func newScheduleLs(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's schedules with their next ticks", Args: cli.Arguments(0, 0)}
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's schedules with their next ticks",
+		Args: cli.Arguments(0, 0),
+	}
 	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		all, err := client.Schedules(cmd.Context())
 		if err != nil {
@@ -73,7 +77,8 @@ func newScheduleLs(env cli.Environment) *cobra.Command {
 			case s.Absent > 0:
 				when = "none: no manifest of a live host has it"
 			}
-			return show.Row(s.ID, s.Queue, s.Cron, s.Timezone, s.Owner, s.Paused > 0, when, moment(s.Last), s.Fired, s.Skipped, s.MissedTicks)
+			return show.Row(s.ID, s.Queue, s.Cron, s.Timezone, s.Owner, s.Paused > 0, when, moment(s.Last), s.Fired, s.Skipped,
+				s.MissedTicks)
 		}))
 	})
 }
@@ -94,7 +99,10 @@ func showSchedule(cmd *cobra.Command, client admin.Tenant, id string, json bool)
 }
 
 func newScheduleCreate(env cli.Environment) *cobra.Command {
-	s, parameters := queue.Schedule{Options: queue.Options{Priority: new(int)}, Missed: queue.MissedOne, Overlap: queue.OverlapAllow}, ""
+	s, parameters := queue.Schedule{
+		Options: queue.Options{Priority: new(int)}, Missed: queue.MissedOne,
+		Overlap: queue.OverlapAllow,
+	}, ""
 	cmd := &cobra.Command{
 		Use: "create SCHEDULE --queue QUEUE --cron EXPRESSION", Short: "Make a schedule, or change the one of that name",
 		Long: "Makes a schedule: at each tick of its cron expression one task is enqueued, however many hosts there are. A\n" +
@@ -126,7 +134,8 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
 		s.ID = args[0]
 		if s.Queue == "" || s.Cron == "" {
-			return cli.Usagef("schedule %s: give --queue QUEUE and --cron EXPRESSION, such as --cron '30 6 * * *'", show.Shorten(s.ID, 100, "…"))
+			return cli.Usagef("schedule %s: give --queue QUEUE and --cron EXPRESSION, such as --cron '30 6 * * *'",
+				show.Shorten(s.ID, 100, "…"))
 		}
 		if *s.Options.Priority == queue.DefaultPriority {
 			s.Options.Priority = nil
@@ -164,7 +173,9 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 }
 
 // newScheduleAct makes a command that changes a schedule.
-func newScheduleAct(env cli.Environment, use, short string, do func(client admin.Tenant, ctx context.Context, id string) error) *cobra.Command {
+func newScheduleAct(env cli.Environment, use, short string,
+	do func(client admin.Tenant, ctx context.Context, id string) error,
+) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " SCHEDULE", Short: short, Args: cli.Arguments(1, 1)}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		return do(client, cmd.Context(), args[0])
@@ -172,20 +183,24 @@ func newScheduleAct(env cli.Environment, use, short string, do func(client admin
 }
 
 func newScheduleDelete(env cli.Environment) *cobra.Command {
-	return newScheduleAct(env, "delete", "Delete a schedule; its tasks stay", func(client admin.Tenant, ctx context.Context, id string) error {
-		s, err := client.Schedule(ctx, id)
-		if err != nil {
-			return err
-		}
-		if plugin := (&queue.Schedule{Owner: s.Owner}).PluginOwner(); plugin != "" && s.Absent == 0 {
-			return cli.Refusedf("schedule %s belongs to the plugin %s, whose hosts would make it again: pause it with `quern schedule pause %s`, or take it out of the manifest", id, plugin, id)
-		}
-		return client.DeleteSchedule(ctx, id, s.Owner)
-	})
+	return newScheduleAct(env, "delete", "Delete a schedule; its tasks stay",
+		func(client admin.Tenant, ctx context.Context, id string) error {
+			s, err := client.Schedule(ctx, id)
+			if err != nil {
+				return err
+			}
+			if plugin := (&queue.Schedule{Owner: s.Owner}).PluginOwner(); plugin != "" && s.Absent == 0 {
+				return cli.Refusedf("schedule %s belongs to the plugin %s, whose hosts would make it again: pause it with `quern schedule pause %s`, or take it out of the manifest", id, plugin, id)
+			}
+			return client.DeleteSchedule(ctx, id, s.Owner)
+		})
 }
 
 func newScheduleRun(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "run SCHEDULE", Short: "Enqueue a task of a schedule now, and print its ID", Args: cli.Arguments(1, 1)}
+	cmd := &cobra.Command{
+		Use: "run SCHEDULE", Short: "Enqueue a task of a schedule now, and print its ID",
+		Args: cli.Arguments(1, 1),
+	}
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		id, err := client.RunSchedule(cmd.Context(), args[0])
 		if err != nil {

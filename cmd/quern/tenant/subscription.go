@@ -114,17 +114,21 @@ func withHook(s *queue.Subscription, change func(w *queue.Webhook)) {
 func (o *subscriptionFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.s.Topic, "topic", "", "the topic, or a pattern with one * for any text, such as orders.*")
 	f.StringVar(&o.s.Queue, "queue", "", "the queue of the handler; that of a webhook is always webhook.ID")
-	option.Pairs(f, &o.s.Filter.Attributes, "attribute", "only publications with this attribute, `NAME=PATTERN` with at most one * for any text; may be given several times")
+	option.Pairs(f, &o.s.Filter.Attributes, "attribute",
+		"only publications with this attribute, `NAME=PATTERN` with at most one * for any text; may be given several times")
 	f.StringArrayVar(&o.data, "data", nil, "only publications whose JSON payload has this value, `POINTER=JSON`, such as /customer/country='\"DE\"'; may be given several times")
 	f.StringVar(&o.hook.URL, "url", "", "deliver to this `URL` by a webhook, instead of a handler")
 	option.Choice(f, &o.hook.Method, "method", "of the webhook: POST (default), PUT or PATCH", "POST", "PUT", "PATCH")
 	option.Pairs(f, &o.hook.Headers, "header", "a header of the webhook, `NAME=VALUE`; may be given several times")
-	option.Pairs(f, &o.hook.SecretHeaders, "secret-header", "a header of the webhook whose value is a secret of the hosts, `NAME=SECRET`; may be given several times")
-	option.Choice(f, &o.hook.Body, "body", "of the webhook: the payload as it was published (default), or a cloudevent", queue.WebhookPayload, queue.WebhookCloudEvent)
+	option.Pairs(f, &o.hook.SecretHeaders, "secret-header",
+		"a header of the webhook whose value is a secret of the hosts, `NAME=SECRET`; may be given several times")
+	option.Choice(f, &o.hook.Body, "body", "of the webhook: the payload as it was published (default), or a cloudevent",
+		queue.WebhookPayload, queue.WebhookCloudEvent)
 	f.StringArrayVar(&o.hook.Secrets, "secret", nil, "`NAME` of a secret of the hosts that signs the webhook's requests by Standard Webhooks; several while a secret is changed")
 	f.IntSliceVar(&o.expect, "expect", nil, "statuses of the webhook that mean success, `N,N` (default 200 to 299)")
 	f.BoolVar(&o.hook.Final, "final", false, "a status of 4xx, except 408, 410 and 429, fails the delivery for good (default: it is tried again)")
-	option.Lasting(f, &o.s.Timeout, "timeout", "longest time of one attempt (default the manifest's; of a webhook "+queue.DefaultWebhookTimeout.String()+")")
+	option.Lasting(f, &o.s.Timeout, "timeout", "longest time of one attempt (default the manifest's; of a webhook "+
+		queue.DefaultWebhookTimeout.String()+")")
 	retryFlags(f, &o.s.Retry, &o.noJitter)
 	f.IntVar(&o.priority, "priority", queue.DefaultPriority, "of the tasks, 0 to 100; higher ones of the queue run first")
 	f.StringVar(&o.s.Dead, "dead", "", "`QUEUE` of the dead letters of tasks that fail for good (default what the manifest names)")
@@ -262,7 +266,8 @@ func newSubscriptionUpdate(env cli.Environment) *cobra.Command {
 	o.add(cmd.Flags())
 	option.List(cmd.Flags(), &o.clear, "clear", nil, "take these away: `NAME,NAME`")
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
-		s, err := client.ChangeSubscription(cmd.Context(), args[0], func(s *queue.Subscription) error { return o.apply(cmd.Flags(), s) })
+		s, err := client.ChangeSubscription(cmd.Context(), args[0],
+			func(s *queue.Subscription) error { return o.apply(cmd.Flags(), s) })
 		if err != nil {
 			return err
 		}
@@ -271,7 +276,10 @@ func newSubscriptionUpdate(env cli.Environment) *cobra.Command {
 }
 
 func newSubscriptionLs(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's subscriptions", Args: cli.Arguments(0, 0)}
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the tenant's subscriptions",
+		Args: cli.Arguments(0, 0),
+	}
 	topic := cmd.Flags().String("topic", "", "only those of this topic")
 	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		all, err := client.Subscriptions(cmd.Context())
@@ -296,7 +304,8 @@ func newSubscriptionShow(env cli.Environment) *cobra.Command {
 
 func newSubscriptionPause(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "pause SUBSCRIPTION", Short: "Give a subscription no more tasks; those that wait go on", Args: cli.Arguments(1, 1),
+		Use: "pause SUBSCRIPTION", Short: "Give a subscription no more tasks; those that wait go on",
+		Args: cli.Arguments(1, 1),
 		Long: "What is published while a subscription is paused makes no task for it. To stop the tasks and lose none, pause\n" +
 			"its queue instead: `quern queue pause QUEUE`.",
 	}
@@ -322,7 +331,10 @@ func activate(cmd *cobra.Command, client admin.Tenant, id string, active bool, r
 }
 
 func newSubscriptionDelete(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "delete SUBSCRIPTION...", Short: "Delete subscriptions; their tasks stay", Args: cli.Arguments(1, 1000)}
+	cmd := &cobra.Command{
+		Use: "delete SUBSCRIPTION...", Short: "Delete subscriptions; their tasks stay",
+		Args: cli.Arguments(1, 1000),
+	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		errs := &idErrors{cmd: cmd}
 		errs.each(args, func(id string) error { return client.Unsubscribe(cmd.Context(), id) })
@@ -339,16 +351,18 @@ func newSubscriptionDeliveries(env cli.Environment) *cobra.Command {
 	}
 	var status queue.Status
 	limit := 100
-	option.Choice(cmd.Flags(), &status, "status", "only those of this status", "scheduled", "pending", "started", "complete", "failed")
+	option.Choice(cmd.Flags(), &status, "status", "only those of this status", "scheduled", "pending", "started",
+		"complete", "failed")
 	option.Number(cmd.Flags(), &limit, "limit", "most deliveries to list", 1, 1000, "use 1 to 1000")
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		deliveries, err := client.Deliveries(cmd.Context(), args[0], status, limit)
 		if err != nil {
 			return err
 		}
-		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR", show.Rows(deliveries, func(d *admin.Delivery) show.View {
-			return show.Row(d.ID, d.Status, d.Attempts, show.Given(d.Answer), moment(d.Created), d.Error)
-		}))
+		return list(cmd, client, json, deliveries, "ID STATUS ATTEMPTS ANSWER CREATED ERROR",
+			show.Rows(deliveries, func(d *admin.Delivery) show.View {
+				return show.Row(d.ID, d.Status, d.Attempts, show.Given(d.Answer), moment(d.Created), d.Error)
+			}))
 	})
 }
 
@@ -378,7 +392,8 @@ func newSubscriptionReplay(env cli.Environment) *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), task)
 		}
 		if !done.Until.IsZero() {
-			cli.Note(cmd, "there are more: go on with `quern subscription replay %s --since %s`", cli.ShellWord(args[0]), done.Until.UTC().Format(time.RFC3339Nano))
+			cli.Note(cmd, "there are more: go on with `quern subscription replay %s --since %s`", cli.ShellWord(args[0]),
+				done.Until.UTC().Format(time.RFC3339Nano))
 		}
 		return err
 	})

@@ -81,7 +81,8 @@ func newTaskLs(env cli.Environment) *cobra.Command {
 		Args: cli.Arguments(0, 1),
 	}
 	f := cmd.Flags()
-	option.Choice(f, &status, "status", "only scheduled, pending, reserved, started, complete or failed tasks", queue.Statuses()...)
+	option.Choice(f, &status, "status", "only scheduled, pending, reserved, started, complete or failed tasks",
+		queue.Statuses()...)
 	filter.flags(f, "were enqueued")
 	option.Number(f, &limit, "limit", "most tasks to list, up to 1000", 1, 1000, "use 1 to 1000")
 	option.Number(f, &offset, "offset", "skip this many tasks", 0, math.MaxInt32, "use 0 or more")
@@ -126,7 +127,10 @@ func newTaskLs(env cli.Environment) *cobra.Command {
 }
 
 func newTaskWait(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "wait ID", Short: "Wait for a task and print its result, and nothing else, to stdout", Args: cli.Arguments(1, 1)}
+	cmd := &cobra.Command{
+		Use: "wait ID", Short: "Wait for a task and print its result, and nothing else, to stdout",
+		Args: cli.Arguments(1, 1),
+	}
 	var timeout time.Duration
 	option.Duration(cmd.Flags(), &timeout, "wait-timeout", 0, "how long to wait at most (default without end)")
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
@@ -185,7 +189,8 @@ func findListener(ctx context.Context, client admin.Tenant, id string) (string, 
 		switch {
 		case node.Listener == id:
 			return id, nil
-		case len(id) >= leastPrefix && strings.HasPrefix(node.Listener, id) && (strings.Contains(id, "~") || strings.HasPrefix(node.Listener, id+"~")):
+		case len(id) >= leastPrefix && strings.HasPrefix(node.Listener, id) &&
+			(strings.Contains(id, "~") || strings.HasPrefix(node.Listener, id+"~")):
 			found = append(found, node.Listener)
 		}
 	}
@@ -221,7 +226,9 @@ func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
 
 // filter returns the filter of the flags in a queue, and the bounds of a task's age in seconds of Redis's clock; 0 for
 // none.
-func (t *taskFilter) filter(ctx context.Context, client admin.Tenant, queue string) (f admin.Filter, since, until float64, err error) {
+func (t *taskFilter) filter(ctx context.Context, client admin.Tenant,
+	queue string,
+) (f admin.Filter, since, until float64, err error) {
 	f = t.selects
 	f.Queue = queue
 	for name, value := range t.labels {
@@ -241,7 +248,9 @@ func (t *taskFilter) filter(ctx context.Context, client admin.Tenant, queue stri
 }
 
 // newest lists a page of the tasks in all of the queues, newest first. An error of one queue does not hide the others.
-func newest(ctx context.Context, client admin.Tenant, queues []string, f admin.Filter, offset, limit int) ([]admin.Task, error) {
+func newest(ctx context.Context, client admin.Tenant, queues []string, f admin.Filter,
+	offset, limit int,
+) ([]admin.Task, error) {
 	if len(queues) == 1 {
 		f.Queue = queues[0]
 		return client.List(ctx, &f, offset, limit)

@@ -71,7 +71,10 @@ func eachTask(cmd *cobra.Command, client admin.Tenant, ids []string, do func(*ad
 }
 
 func newTaskDelete(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "delete ID...", Short: "Delete finished tasks", Args: cli.Arguments(1, mostIDs), PreRunE: checkIDs}
+	cmd := &cobra.Command{
+		Use: "delete ID...", Short: "Delete finished tasks", Args: cli.Arguments(1, mostIDs),
+		PreRunE: checkIDs,
+	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, ids []string, _ bool) error {
 		return eachTask(cmd, client, ids, func(task *admin.Task) error {
 			err := client.Queue(task.Queue).Delete(cmd.Context(), task.ID)
@@ -137,7 +140,8 @@ func cancelFlow(cmd *cobra.Command, client admin.Tenant, id string, whole bool) 
 	if err != nil {
 		return nil, err
 	}
-	cli.Note(cmd, "%d tasks are cancelled, %d run and are being stopped, %d had ended", done.Cancelled, len(done.Running), done.Finished)
+	cli.Note(cmd, "%d tasks are cancelled, %d run and are being stopped, %d had ended", done.Cancelled, len(done.Running),
+		done.Finished)
 	if len(done.Python) > 0 {
 		err = cli.Refusedf("%d tasks run on Python listeners, which cannot stop them, such as %s: end its process there, then `quern node reclaim`",
 			len(done.Python), done.Python[0])
@@ -167,7 +171,8 @@ func awaitCancelled(ctx context.Context, client admin.Tenant, id string, timeout
 	case err != nil:
 		return err
 	case task.Reason != queue.ReasonCancelled:
-		return cli.Refusedf("task %s was %s before it could be stopped: see `quern task show %s`", id, task.Status, cli.ShellWord(id))
+		return cli.Refusedf("task %s was %s before it could be stopped: see `quern task show %s`", id, task.Status,
+			cli.ShellWord(id))
 	}
 	return nil
 }
@@ -224,7 +229,8 @@ func newTaskRetry(env cli.Environment) *cobra.Command {
 				return cli.Refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
 			}
 			if err == nil && retried.ID != task.ID {
-				cli.Note(cmd, "%s is a dead letter: the task %s of the queue %q, for which it stands, is retried", task.ID, retried.ID, retried.Queue)
+				cli.Note(cmd, "%s is a dead letter: the task %s of the queue %q, for which it stands, is retried", task.ID,
+					retried.ID, retried.Queue)
 			}
 			return err
 		}).last

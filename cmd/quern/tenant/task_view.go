@@ -37,7 +37,8 @@ func taskView(t *admin.Task) show.View {
 		bytesView("result", t.Result, t.ResultBase64),
 		failureView(t),
 		show.Lines(
-			"attempts", show.Given(t.Attempts), "max attempts", attemptsWord(t.MaxAttempts), "crashes", show.Given(t.Crashes), "reschedules", show.Given(t.Reschedules),
+			"attempts", show.Given(t.Attempts), "max attempts", attemptsWord(t.MaxAttempts), "crashes", show.Given(t.Crashes),
+			"reschedules", show.Given(t.Reschedules),
 			"rejects", show.Given(t.Rejects), "run", show.Given(t.Run), "node", show.Given(t.Node),
 			"pid", show.Given(t.PID), "created", moment(t.Created), "eta", moment(t.ETA),
 			"reserved", moment(t.ReservedAt), "started", moment(t.StartedAt),
@@ -86,7 +87,8 @@ func failureView(t *admin.Task) show.View {
 	if f := t.Error; f != nil {
 		v = show.Lines(
 			"error", failure(*f), "limit", f.Limit,
-			"stderr", show.Shorten(f.Stderr, shownBytes, fmt.Sprintf("\n… %d bytes left out: `quern task logs %s` …\n", len(f.Stderr)-shownBytes, t.ID)),
+			"stderr", show.Shorten(f.Stderr, shownBytes, fmt.Sprintf("\n… %d bytes left out: `quern task logs %s` …\n",
+				len(f.Stderr)-shownBytes, t.ID)),
 		)
 		for i, frame := range f.Backtrace {
 			v = append(v, show.Field{"", fmt.Sprintf("frame %d", i), frame})
@@ -120,7 +122,8 @@ func afterText(a *queue.After) any {
 		return nil
 	}
 	text := fmt.Sprintf("%d of %d ended, %d failed; runs when %s", a.Ended, a.Of, a.Failed, map[queue.When]string{
-		queue.WhenComplete: "all are complete", queue.WhenEnded: "all have ended", queue.WhenAny: "one is complete", queue.WhenFailed: "one has failed",
+		queue.WhenComplete: "all are complete", queue.WhenEnded: "all have ended", queue.WhenAny: "one is complete",
+		queue.WhenFailed: "one has failed",
 	}[a.When])
 	if a.Open {
 		text += "; open: more may be added, until `quern task await ID --close`"
@@ -133,7 +136,10 @@ const mostDependencies = 1000
 
 // dependenciesView names some of a task's dependencies; of is how many it has in all.
 func dependenciesView(of int, some []listen.Dependency) show.View {
-	slices.SortStableFunc(some, func(a, b listen.Dependency) int { return cmp.Compare(min(len(a.End), 1), min(len(b.End), 1)) })
+	slices.SortStableFunc(some, func(a, b listen.Dependency) int {
+		return cmp.Compare(min(len(a.End), 1),
+			min(len(b.End), 1))
+	})
 	var names []string
 	for _, d := range some[:min(len(some), 10)] {
 		if d.End != "" {

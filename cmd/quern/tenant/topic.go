@@ -95,7 +95,8 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 		case errors.Is(err, queue.ErrQueueFull):
 			return cli.Refusedf("%v: nothing is published; wait until it is shorter, raise its limit with `quern queue limit`, or pause the subscription", err)
 		case queue.IsUnavailable(err):
-			return fmt.Errorf("%w: it may be published all the same: repeat it with --id %s, which publishes it once", err, published.ID)
+			return fmt.Errorf("%w: it may be published all the same: repeat it with --id %s, which publishes it once", err,
+				published.ID)
 		case err != nil:
 			return err
 		}
@@ -105,7 +106,8 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 		case published.Existed:
 			cli.Note(cmd, "publication %s exists, nothing was published", published.ID)
 		case published.Subscribers == 0:
-			cli.Note(cmd, "no subscription matches, the publication is dropped: see `quern topic show %s`", cli.ShellWord(args[0]))
+			cli.Note(cmd, "no subscription matches, the publication is dropped: see `quern topic show %s`",
+				cli.ShellWord(args[0]))
 		}
 		if published.Damaged > 0 {
 			cli.Note(cmd, "%d subscriptions cannot be read, and got no task: see `quern doctor`", published.Damaged)
@@ -129,7 +131,10 @@ func publicationView(p *admin.Publication) show.View {
 const publicationHeading = "ID TOPIC STATE CREATED SUBSCRIBERS TASKS"
 
 func newPublicationLs(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls TOPIC", Aliases: []string{"list"}, Short: "List the publications of a topic that are kept, newest first", Args: cli.Arguments(1, 1)}
+	cmd := &cobra.Command{
+		Use: "ls TOPIC", Aliases: []string{"list"},
+		Short: "List the publications of a topic that are kept, newest first", Args: cli.Arguments(1, 1),
+	}
 	limit, offset := int64(100), int64(0)
 	option.Number(cmd.Flags(), &limit, "limit", "most publications to list", 1, 1000, "use 1 to 1000")
 	option.Number(cmd.Flags(), &offset, "offset", "how many to skip, from the newest", 0, 1<<31, "use 0 or more")
@@ -144,7 +149,8 @@ func newPublicationLs(env cli.Environment) *cobra.Command {
 
 func newPublicationShow(env cli.Environment) *cobra.Command {
 	return watchable(env, &cobra.Command{
-		Use: "show PUBLICATION", Short: "Show a publication, its tasks, and how many of them stand where", Args: cli.Arguments(1, 1),
+		Use: "show PUBLICATION", Short: "Show a publication, its tasks, and how many of them stand where",
+		Args: cli.Arguments(1, 1),
 		Long: "Shows a publication and what became of the task of each subscriber. A task is gone if it was purged or\n" +
 			"deleted, or if its subscription was deleted before the task came into being.",
 	}, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
@@ -161,8 +167,9 @@ func newPublicationShow(env cli.Environment) *cobra.Command {
 			summary = append(summary, show.Field{"", status, show.Given(p.Summary[status])})
 		}
 		v = append(v, show.Field{"", "summary", summary})
-		return printWith(cmd, json, p, v, "SUBSCRIPTION TASK QUEUE STATUS REASON", show.Rows(p.List, func(t *admin.PublishedTask) show.View {
-			return show.Row(t.Subscription, t.ID, show.Given(t.Queue), t.Status, show.Given(t.Reason))
-		}))
+		return printWith(cmd, json, p, v, "SUBSCRIPTION TASK QUEUE STATUS REASON",
+			show.Rows(p.List, func(t *admin.PublishedTask) show.View {
+				return show.Row(t.Subscription, t.ID, show.Given(t.Queue), t.Status, show.Given(t.Reason))
+			}))
 	})
 }

@@ -41,7 +41,8 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 		failure := task.Failure()
 		return cli.TaskFailed(id, &failure)
 	}
-	return cli.WriteResult(cmd, admin.Bytes(task.Result, task.ResultBase64), fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
+	return cli.WriteResult(cmd, admin.Bytes(task.Result, task.ResultBase64),
+		fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
 }
 
 // showWait shows a task's progress on a terminal, until ctx ends.
@@ -76,7 +77,8 @@ type waits interface {
 // longer than outage, and at once if it is away from the start.
 func waitTask(ctx context.Context, client waits, id string, timeout, outage time.Duration) (*admin.Task, error) {
 	if timeout > 0 {
-		over := cli.Refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout, cli.ShellWord(id))
+		over := cli.Refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout,
+			cli.ShellWord(id))
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, over)
 		defer cancel()
@@ -95,7 +97,8 @@ func waitTask(ctx context.Context, client waits, id string, timeout, outage time
 			if _, ok := errors.AsType[*admin.ServerError](err); ok {
 				away = "the server"
 			}
-			giveUp(cli.Refusedf("cannot wait for task %s, %s has been away for %s: %w: continue with `quern task wait %s`", id, away, outage, err, cli.ShellWord(id)))
+			giveUp(cli.Refusedf("cannot wait for task %s, %s has been away for %s: %w: continue with `quern task wait %s`", id,
+				away, outage, err, cli.ShellWord(id)))
 		}
 	})
 	defer watching.Wait()
@@ -112,7 +115,8 @@ func awaitOutage(ctx context.Context, client waits, outage time.Duration) error 
 		switch {
 		case err == nil:
 			there = time.Now()
-		case ctx.Err() == nil && (time.Since(there) >= outage || errors.Is(err, admin.ErrUnauthorized) || errors.Is(err, admin.ErrForbidden)):
+		case ctx.Err() == nil && (time.Since(there) >= outage || errors.Is(err, admin.ErrUnauthorized) ||
+			errors.Is(err, admin.ErrForbidden)):
 			return err
 		}
 	}
@@ -146,7 +150,10 @@ func interruptibly(cmd *cobra.Command, run, interrupted func() error) error {
 const followInterval = 300 * time.Millisecond
 
 func newTaskLogs(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows until it is finished", Args: cli.Arguments(1, 1)}
+	cmd := &cobra.Command{
+		Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows until it is finished",
+		Args: cli.Arguments(1, 1),
+	}
 	follow := cmd.Flags().BoolP("follow", "f", false, "print new lines until the task is finished")
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		return printLogs(cmd.Context(), cmd.OutOrStdout(), client, args[0], *follow, json)
@@ -195,7 +202,9 @@ func printLogs(ctx context.Context, w io.Writer, client admin.Tenant, id string,
 }
 
 // printLines prints the lines after a number, and returns the number of the last line.
-func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string, last int64, json bool) (int64, error) {
+func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string, last int64,
+	json bool,
+) (int64, error) {
 	lines, err := client.Log(ctx, id, last)
 	if err != nil {
 		return last, err

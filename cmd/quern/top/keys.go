@@ -195,7 +195,8 @@ func (m *model) choose(key string) tea.Cmd {
 // move moves the cursor, or the lines of a task.
 func (m *model) move(key string) {
 	step := map[string]int{
-		"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -m.room(), "pgdown": m.room(), "home": -1 << 30, "g": -1 << 30, "end": 1 << 30, "G": 1 << 30,
+		"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -m.room(), "pgdown": m.room(), "home": -1 << 30, "g": -1 << 30,
+		"end": 1 << 30, "G": 1 << 30,
 	}[key]
 	if m.at.view == inTask {
 		m.top = max(0, m.top+step)

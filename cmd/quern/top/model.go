@@ -35,7 +35,8 @@ func Run(ctx context.Context, tenant admin.Tenant, config Config) error {
 	m.orders[Running] = order{by: 2, descending: true}
 	m.orders[Failures] = order{by: 2}
 	m.orders[inQueue] = order{by: 2}
-	program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(config.Input), tea.WithOutput(config.Out), tea.WithFPS(30))
+	program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(config.Input), tea.WithOutput(config.Out),
+		tea.WithFPS(30))
 	_, err := program.Run()
 	if errors.Is(err, tea.ErrInterrupted) || errors.Is(err, context.Canceled) || ctx.Err() != nil {
 		return nil
@@ -284,7 +285,8 @@ func (m *model) heading() string {
 	default:
 		state = m.seen.Format("15:04:05")
 	}
-	return m.paint("quern top", "1") + "  " + clean(m.source.client.Tenant()+" at "+m.source.client.Address()) + "  " + state + m.wrong()
+	return m.paint("quern top", "1") + "  " + clean(m.source.client.Tenant()+" at "+m.source.client.Address()) + "  " +
+		state + m.wrong()
 }
 
 // wrong is the doctor's worst finding, and how many others there are; notes do not count.
@@ -372,7 +374,8 @@ func (m *model) nothing() string {
 		return "nothing here has " + m.at.filter
 	}
 	return map[View]string{
-		Queues: "no queues yet", Running: "no task runs", Failures: "no task has failed", Hosts: "no hosts", inQueue: "no such tasks in this queue",
+		Queues: "no queues yet", Running: "no task runs", Failures: "no task has failed", Hosts: "no hosts",
+		inQueue: "no such tasks in this queue",
 	}[m.at.view]
 }
 
@@ -394,7 +397,8 @@ func (m *model) taskView() (lines []string) {
 func (m *model) status() string {
 	switch {
 	case m.asking != nil:
-		return m.paint(fmt.Sprintf(" %s task %s of %s? y: yes, any other key: no ", m.asking.verb, clean(m.asking.task), clean(m.asking.queue)), "7")
+		return m.paint(fmt.Sprintf(" %s task %s of %s? y: yes, any other key: no ", m.asking.verb, clean(m.asking.task),
+			clean(m.asking.queue)), "7")
 	case m.typing:
 		return "filter: " + m.at.filter + "█"
 	case m.failed != nil && !errors.Is(m.failed, queue.ErrNoTask):

@@ -63,7 +63,8 @@ func queuesTable(before, l *Look) table {
 		failed := perSecond("failed")
 		failed.color = red
 		t.rows = append(t.rows, row{key: q.Queue, queue: q.Queue, cells: []cell{
-			text(q.Queue), number(q.Pending), number(q.Started), age(q.OldestPendingAge()), perSecond("complete"), failed, number(q.Failed),
+			text(q.Queue), number(q.Pending), number(q.Started), age(q.OldestPendingAge()), perSecond("complete"), failed,
+			number(q.Failed),
 			number(q.Scheduled), number(q.Reserved), number(q.Complete), number(q.Listeners), state,
 		}})
 	}
@@ -99,7 +100,8 @@ func runningTable(l *Look) table {
 			message = colored("to be cancelled", yellow)
 		}
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
-			text(task.ID), text(task.Queue), since(l.Clock, task.StartedAt), progress, number(task.Attempts + 1), text(task.Plugin), text(task.Node), message,
+			text(task.ID), text(task.Queue), since(l.Clock, task.StartedAt), progress, number(task.Attempts + 1),
+			text(task.Plugin), text(task.Node), message,
 		}})
 	}
 	return t
@@ -117,7 +119,8 @@ func failuresTable(l *Look) table {
 	for _, task := range l.Tasks {
 		failure := task.Failure()
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
-			text(task.ID), text(task.Queue), since(l.Clock, task.FinishedAt), colored(string(failure.Reason), red), number(task.Attempts), text(failure.Headline()),
+			text(task.ID), text(task.Queue), since(l.Clock, task.FinishedAt), colored(string(failure.Reason), red),
+			number(task.Attempts), text(failure.Headline()),
 		}})
 	}
 	return t
@@ -140,7 +143,8 @@ func tasksTable(l *Look) table {
 			message = fmt.Sprintf("(%s) %s", failure.Reason, failure.Headline())
 		}
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
-			text(task.ID), colored(string(task.Status), show.Color(string(task.Status))), since(l.Clock, task.Created), number(task.Priority),
+			text(task.ID), colored(string(task.Status), show.Color(string(task.Status))), since(l.Clock, task.Created),
+			number(task.Priority),
 			number(task.Attempts), text(task.Key), text(message),
 		}})
 	}
@@ -169,7 +173,8 @@ func hostsTable(l *Look) table {
 			slots = cell{text: fmt.Sprintf("%d/%d", *n.SlotsInUse, *n.Slots), number: float64(*n.SlotsInUse)}
 		}
 		t.rows = append(t.rows, row{key: n.Listener, cells: []cell{
-			text(n.Listener), state, slots, age(time.Duration(n.Uptime * float64(time.Second))), text(n.Version), text(strings.Join(n.Queues, " ")),
+			text(n.Listener), state, slots, age(time.Duration(n.Uptime * float64(time.Second))), text(n.Version),
+			text(strings.Join(n.Queues, " ")),
 		}})
 	}
 	return t

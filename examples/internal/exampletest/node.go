@@ -62,7 +62,10 @@ const guard = `"$@" </dev/null >&2 & pid=$!; echo $pid; read _; kill -9 $pid; wa
 // environment. Tasks that are enqueued before it serves run when it does.
 func (q *Quern) Start(t *testing.T, redis, plugins string, flags ...string) *Node {
 	t.Helper()
-	args := []string{"-c", guard, "quern-guard", q.Path, "serve", "--redis", redis, "--plugins", plugins, "--http", "127.0.0.1:0"}
+	args := []string{
+		"-c", guard, "quern-guard", q.Path, "serve", "--redis", redis, "--plugins", plugins, "--http",
+		"127.0.0.1:0",
+	}
 	n := &Node{shell: exec.Command("sh", append(args, flags...)...)}
 	n.shell.Env = withoutSettings(os.Environ())
 	n.shell.Stderr = &n.log
@@ -139,7 +142,8 @@ func (q *Quern) Listing(t *testing.T, folder, begins, redis string, replaced ...
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.NewReplacer(replaced...).Replace(script))
 	cmd.Dir = folder
-	cmd.Env = append(withoutSettings(os.Environ()), "QUERN_REDIS_URL="+redis, "PATH="+filepath.Dir(q.Path)+":"+os.Getenv("PATH"))
+	cmd.Env = append(withoutSettings(os.Environ()), "QUERN_REDIS_URL="+redis,
+		"PATH="+filepath.Dir(q.Path)+":"+os.Getenv("PATH"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.Output()

@@ -167,7 +167,8 @@ func (h *host) metrics(ctx context.Context) ([]string, error) {
 	var lines []string
 	for line := range strings.SplitSeq(string(page), "\n") {
 		name, _, _ := strings.Cut(line, "{")
-		shown := name == "quern_tasks_total" || name == "quern_task_duration_seconds_sum" || name == "quern_task_duration_seconds_count"
+		shown := name == "quern_tasks_total" || name == "quern_task_duration_seconds_sum" ||
+			name == "quern_task_duration_seconds_count"
 		if shown && strings.Contains(line, `queue="`+queueName+`"`) && !strings.HasSuffix(line, " 0") {
 			lines = append(lines, "  "+line)
 		}

@@ -119,7 +119,8 @@ func show(ctx context.Context, set settings, node *host, photos []photo, stdout 
 	defer client.Close()
 
 	total := len(photos) * set.repeat
-	fmt.Fprintf(stdout, "%d photographs, %d times each: %d tasks for the queue %q\n", len(photos), set.repeat, total, queueName)
+	fmt.Fprintf(stdout, "%d photographs, %d times each: %d tasks for the queue %q\n", len(photos), set.repeat, total,
+		queueName)
 	began := time.Now()
 	bar := newBar(stdout, total)
 	thumbnails, err := process(ctx, client, photos, set.repeat, bar.step)

@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -55,7 +54,10 @@ func Exercise(t *testing.T, open Open) {
 			}
 			t.Cleanup(func() { _ = client.Close() })
 			store := kv.New(rdb, client.Tenant())
-			b := &bench{Tenant: open(t, client, store), t: t, ctx: t.Context(), client: client, store: store, node: listen.New(client)}
+			b := &bench{
+				Tenant: open(t, client, store), t: t, ctx: t.Context(), client: client, store: store,
+				node: listen.New(client),
+			}
 			b.must(b.node.Join(b.ctx))
 			test(b)
 		})
@@ -89,7 +91,10 @@ func (b *bench) enqueue(ids ...string) {
 	b.t.Helper()
 	specs := make([]queue.Spec, len(ids))
 	for i, id := range ids {
-		specs[i] = queue.Spec{Parameters: []byte("of " + id), Options: queue.Options{ID: id, Labels: map[string]string{"name": id}}}
+		specs[i] = queue.Spec{
+			Parameters: []byte("of " + id),
+			Options:    queue.Options{ID: id, Labels: map[string]string{"name": id}},
+		}
 	}
 	receipts, err := b.Queue("q").EnqueueMany(b.ctx, specs)
 	b.must(err)
@@ -99,7 +104,10 @@ func (b *bench) enqueue(ids ...string) {
 // run has the node run the next task of queue q: it fails with the message or, without one, completes.
 func (b *bench) run(message string) {
 	b.t.Helper()
-	batch := b.node.Reserve(b.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0", Version: "1.0.0"}})[0]
+	batch := b.node.Reserve(b.ctx, []listen.ReserveRequest{{
+		Queue: "q", Count: 1, Start: true, Plugin: "p",
+		Digest: "sha256:0", Version: "1.0.0",
+	}})[0]
 	if batch.Err != nil || len(batch.Tasks) != 1 {
 		b.t.Fatalf("reserved %+v", batch)
 	}
@@ -124,10 +132,12 @@ func (b *bench) tasks() {
 	b.run("no")
 	one, err := b.Task(b.ctx, "one")
 	b.must(err)
-	b.is("a task", fmt.Sprintf("%s %s %s %s %s", one.Status, *one.Parameters, *one.Result, one.Version, one.Labels), "complete of one done one 1.0.0 map[name:one]")
+	b.is("a task", fmt.Sprintf("%s %s %s %s %s", one.Status, *one.Parameters, *one.Result, one.Version, one.Labels),
+		"complete of one done one 1.0.0 map[name:one]")
 	two, err := b.Summary(b.ctx, "two")
 	b.must(err)
-	b.is("a summary", fmt.Sprintf("%s %s %q %q", two.Status, two.Failure().Message, admin.Bytes(two.Parameters, nil), admin.Bytes(two.Result, nil)), `failed no "" ""`)
+	b.is("a summary", fmt.Sprintf("%s %s %q %q", two.Status, two.Failure().Message, admin.Bytes(two.Parameters, nil),
+		admin.Bytes(two.Result, nil)), `failed no "" ""`)
 	waited, err := b.Wait(b.ctx, "one")
 	b.must(err)
 	b.is("waited for", *waited.Result, "done one")
@@ -175,7 +185,9 @@ func (b *bench) changes() {
 
 func (b *bench) flows() {
 	_, err := b.Queue("q").EnqueueMany(b.ctx, []queue.Spec{
-		{Options: queue.Options{ID: "first"}}, {Options: queue.Options{ID: "next", After: []string{"first"}}}, {Options: queue.Options{ID: "open", Open: true}},
+		{Options: queue.Options{ID: "first"}},
+		{Options: queue.Options{ID: "next", After: []string{"first"}}},
+		{Options: queue.Options{ID: "open", Open: true}},
 	})
 	b.must(err)
 	dependencies, err := b.Dependencies(b.ctx, "next", 0, 10)
@@ -200,7 +212,8 @@ func (b *bench) queues() {
 	b.is("listeners", known["served"], 1)
 	counts, err := b.QueueCounts(b.ctx, []string{"q", "unused"})
 	b.must(err)
-	b.is("counts", fmt.Sprint(counts[0].Queue, counts[0].Pending, counts[0].Complete, counts[1].Queue, counts[1].Pending), "q1 1unused0")
+	b.is("counts", fmt.Sprint(counts[0].Queue, counts[0].Pending, counts[0].Complete, counts[1].Queue, counts[1].Pending),
+		"q1 1unused0")
 	q := b.Queue("q")
 	b.must(q.Pause(b.ctx), q.SetLimit(b.ctx, 7))
 	limit, err := q.Limit(b.ctx)
@@ -225,7 +238,8 @@ func (b *bench) queues() {
 func (b *bench) topics() {
 	_, err := b.Subscribe(b.ctx, queue.Subscription{ID: "s", Topic: "orders", Queue: "q", Active: true})
 	b.must(err)
-	published, err := b.Publish(b.ctx, "orders", []byte("42"), queue.PublishOptions{ID: "p", Attributes: map[string]string{"type": "new"}})
+	published, err := b.Publish(b.ctx, "orders", []byte("42"),
+		queue.PublishOptions{ID: "p", Attributes: map[string]string{"type": "new"}})
 	b.must(err)
 	b.is("published", fmt.Sprint(published.ID, published.Existed, published.Subscribers), "pfalse 1")
 	again, err := b.Publish(b.ctx, "orders", []byte("43"), queue.PublishOptions{ID: "p"})
@@ -246,13 +260,17 @@ func (b *bench) topics() {
 }
 
 func (b *bench) subscriptions() {
-	hook := queue.Subscription{ID: "hook", Topic: "orders", Webhook: &queue.Webhook{URL: "https://example.com/hook"}, Active: true}
+	hook := queue.Subscription{
+		ID: "hook", Topic: "orders", Webhook: &queue.Webhook{URL: "https://example.com/hook"},
+		Active: true,
+	}
 	made, err := b.Subscribe(b.ctx, hook)
 	b.must(err)
 	b.is("its queue", made.Queue, "webhook.hook")
 	_, err = b.Subscribe(b.ctx, hook)
 	b.refused("a second one of the ID", err, queue.ErrExists)
-	changed, err := b.ChangeSubscription(b.ctx, "hook", func(s *queue.Subscription) error { s.Webhook.URL = "https://example.com/other"; return nil })
+	changed, err := b.ChangeSubscription(b.ctx, "hook",
+		func(s *queue.Subscription) error { s.Webhook.URL = "https://example.com/other"; return nil })
 	b.must(err)
 	b.is("changed", changed.Webhook.URL, "https://example.com/other")
 	read, err := b.Subscription(b.ctx, "hook")
@@ -350,7 +368,8 @@ func (b *bench) fleet() {
 }
 
 func (b *bench) buckets() {
-	handler := b.store.For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 1 << 20}}, func(bucket string, _ bool) error { return errors.New(bucket) })
+	handler := b.store.For([]kv.Grant{{Bucket: "seen", Write: true, Quota: 1 << 20}},
+		func(bucket string, _ bool) error { return errors.New(bucket) })
 	for _, key := range []string{"a", "b"} {
 		_, err := handler.Increment(b.ctx, "seen", key, 1)
 		b.must(err)

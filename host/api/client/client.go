@@ -71,7 +71,8 @@ func New(rawURL, token, tenant string) (*Client, error) {
 	case base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
 		return nil, fmt.Errorf("%w: URL of a server %q: use https://HOST:PORT", queue.ErrInvalid, rawURL)
 	case base.Fragment != "":
-		return nil, fmt.Errorf("%w: URL of a server %q: leave out what begins with #, which is a place in the page", queue.ErrInvalid, rawURL)
+		return nil, fmt.Errorf("%w: URL of a server %q: leave out what begins with #, which is a place in the page",
+			queue.ErrInvalid, rawURL)
 	case strings.ContainsAny(token, " \r\n\t"):
 		return nil, fmt.Errorf("%w: the token has a space or a line break in it", queue.ErrInvalid)
 	}
@@ -86,7 +87,10 @@ func New(rawURL, token, tenant string) (*Client, error) {
 	base.Path = strings.TrimSuffix(base.Path, "/")
 	// A redirect could carry the token to somewhere else.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{http: &http.Client{Transport: transport, CheckRedirect: stay}, base: base, token: token, tenant: tenant}, nil
+	return &Client{
+		http: &http.Client{Transport: transport, CheckRedirect: stay}, base: base, token: token,
+		tenant: tenant,
+	}, nil
 }
 
 // security reads the files that the parameters of a URL name.
@@ -95,14 +99,16 @@ func security(base *url.URL) (*tls.Config, error) {
 	for name, values := range base.Query() {
 		switch {
 		case name != "ca" && name != "cert" && name != "key":
-			return nil, fmt.Errorf("%w: URL of a server: parameter %q: use ca, cert and key, which name files", queue.ErrInvalid, name)
+			return nil, fmt.Errorf("%w: URL of a server: parameter %q: use ca, cert and key, which name files", queue.ErrInvalid,
+				name)
 		case base.Scheme != "https":
 			return nil, fmt.Errorf("%w: URL of a server: %s needs https://", queue.ErrInvalid, name)
 		case name == "ca":
 			pem, err := os.ReadFile(values[0])
 			config.RootCAs = x509.NewCertPool()
 			if err != nil || !config.RootCAs.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("%w: URL of a server: ca %q: name a readable PEM file of certificates", queue.ErrInvalid, values[0])
+				return nil, fmt.Errorf("%w: URL of a server: ca %q: name a readable PEM file of certificates", queue.ErrInvalid,
+					values[0])
 			}
 		}
 	}
@@ -190,7 +196,8 @@ func (c *Client) do(ctx context.Context, what call) error {
 		return c.problem(response, body)
 	}
 	if err := decode(response, body, what.into); err != nil {
-		return c.failed(fmt.Errorf("the answer is not from Quern's API: %w: check the port, and the base path behind a proxy", err))
+		return c.failed(fmt.Errorf("the answer is not from Quern's API: %w: check the port, and the base path behind a proxy",
+			err))
 	}
 	return nil
 }
@@ -296,7 +303,8 @@ func (c *Client) problem(response *http.Response, body []byte) error {
 		return c.failed(p)
 	case p.Status == http.StatusNotFound && strings.HasPrefix(p.Detail, api.NoPath):
 		return c.failed(errors.New("the API is not below this path: leave the path out, or name the base path of the server"))
-	case p.Status == http.StatusUnauthorized && c.token == "" && strings.HasPrefix(p.Detail, "no token"): // else a certificate is refused
+	case p.Status == http.StatusUnauthorized && c.token == "" && strings.HasPrefix(p.Detail,
+		"no token"): // else a certificate is refused
 		return admin.ErrNoToken
 	}
 	return p

@@ -10,12 +10,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // Clock returns the time of the server's Redis.
@@ -111,7 +110,8 @@ func (c *Client) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 			return nil, err
 		}
 		for _, f := range list.Items {
-			if !slices.ContainsFunc(findings, func(other doctor.Finding) bool { return reflect.DeepEqual(other, f) }) { // tenants may share a Redis
+			// tenants may share a Redis
+			if !slices.ContainsFunc(findings, func(other doctor.Finding) bool { return reflect.DeepEqual(other, f) }) {
 				findings = append(findings, f)
 			}
 		}
@@ -246,7 +246,8 @@ func (q *queueHandle) Delete(ctx context.Context, id string) error {
 // Purge deletes finished tasks, and returns how many.
 func (q *queueHandle) Purge(ctx context.Context, o listen.PurgeOptions) (int, error) {
 	query := queryOf(api.Purge{
-		Status: string(o.Status), OlderThanSeconds: o.OlderThan.Seconds(), Keep: o.Keep, All: o.Everything, Foreign: o.Foreign,
+		Status: string(o.Status), OlderThanSeconds: o.OlderThan.Seconds(), Keep: o.Keep, All: o.Everything,
+		Foreign: o.Foreign,
 	})
 	for total := 0; ; {
 		var got struct {

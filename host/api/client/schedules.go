@@ -36,7 +36,10 @@ func (c *Client) PutSchedule(ctx context.Context, s queue.Schedule, missing bool
 	if err := s.Validate(); err != nil {
 		return "", err
 	}
-	what := call{method: http.MethodPut, body: admin.ScheduleBodyOf(&s), query: url.Values{"missing": {fmt.Sprint(missing)}}}
+	what := call{
+		method: http.MethodPut, body: admin.ScheduleBodyOf(&s),
+		query: url.Values{"missing": {fmt.Sprint(missing)}},
+	}
 	shape, err := c.schedule(ctx, s.ID, what)
 	return queue.Put(shape.Put), err
 }
@@ -69,7 +72,9 @@ func (c *Client) RunSchedule(ctx context.Context, id string) (string, error) {
 }
 
 // SyncSchedules makes these the only schedules of an owner; dry changes nothing.
-func (c *Client) SyncSchedules(ctx context.Context, owner string, all []queue.Schedule, dry bool) (queue.ScheduleSync, error) {
+func (c *Client) SyncSchedules(ctx context.Context, owner string, all []queue.Schedule,
+	dry bool,
+) (queue.ScheduleSync, error) {
 	var in api.SyncSchedules
 	in.Body.Schedules = make([]admin.NamedSchedule, len(all))
 	for i := range all {

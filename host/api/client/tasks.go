@@ -12,12 +12,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/periodic"
-
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 const (
@@ -58,12 +57,16 @@ func (c *Client) complete(ctx context.Context, task *admin.Task, needed bool) er
 		size *int
 		text **string
 		data *[]byte
-	}{{"parameters", &task.ParametersSize, &task.Parameters, &task.ParametersBase64}, {"result", &task.ResultSize, &task.Result, &task.ResultBase64}} {
+	}{
+		{"parameters", &task.ParametersSize, &task.Parameters, &task.ParametersBase64},
+		{"result", &task.ResultSize, &task.Result, &task.ResultBase64},
+	} {
 		if *part.size == 0 || *part.text != nil || *part.data != nil {
 			continue
 		}
 		var value []byte
-		if err := c.do(ctx, get(&value, "tasks", task.ID, part.name)); errors.Is(err, admin.ErrForbidden) && (!needed || part.name == "parameters") {
+		if err := c.do(ctx, get(&value, "tasks", task.ID, part.name)); errors.Is(err, admin.ErrForbidden) &&
+			(!needed || part.name == "parameters") {
 			value = nil
 		} else if err != nil {
 			return err
@@ -227,7 +230,8 @@ func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]qu
 		} else {
 			n, err = 1, q.enqueueLarge(ctx, specs[from], &receipts[from])
 		}
-		if what := fmt.Sprintf("enqueue in %q: ", q.name); err != nil && !strings.HasPrefix(err.Error(), what) { // the API's error may begin with it
+		// the API's error may begin with it
+		if what := fmt.Sprintf("enqueue in %q: ", q.name); err != nil && !strings.HasPrefix(err.Error(), what) {
 			err = fmt.Errorf("%s%w", what, err)
 		}
 		if err != nil {
@@ -257,7 +261,8 @@ func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt
 	what.query, what.body = queryOf(options), spec.Parameters
 	for name, value := range spec.Labels {
 		if name == "" || strings.Contains(name, "=") {
-			return fmt.Errorf("%w: label %q beside parameters of %d bytes: use a name without =", queue.ErrInvalid, name, len(spec.Parameters))
+			return fmt.Errorf("%w: label %q beside parameters of %d bytes: use a name without =", queue.ErrInvalid, name,
+				len(spec.Parameters))
 		}
 		what.query.Add("label", name+"="+value)
 	}
@@ -291,7 +296,10 @@ func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts 
 		Tasks []api.TaskLine `json:"tasks"`
 	}
 	for i, spec := range specs {
-		line := api.TaskLine{TaskOptions: api.OptionsOf(&spec.Options), Priority: spec.Priority, Labels: spec.Labels, Headers: spec.Headers}
+		line := api.TaskLine{
+			TaskOptions: api.OptionsOf(&spec.Options), Priority: spec.Priority, Labels: spec.Labels,
+			Headers: spec.Headers,
+		}
 		line.ID = receipts[i].ID
 		if utf8.Valid(spec.Parameters) {
 			line.Parameters, _ = json.Marshal(string(spec.Parameters)) // a string never fails

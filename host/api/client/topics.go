@@ -10,11 +10,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/quern-project/quern/sdk/queue/manage"
-
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // Topics lists the topics, the one last published to first.
@@ -34,7 +33,9 @@ func (c *Client) Topic(ctx context.Context, name string) (topic admin.Topic, err
 }
 
 // Publish publishes to a topic.
-func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o queue.PublishOptions) (queue.Published, error) {
+func (c *Client) Publish(ctx context.Context, topic string, payload []byte,
+	o queue.PublishOptions,
+) (queue.Published, error) {
 	if err := queue.ValidTopic(topic); err != nil {
 		return queue.Published{}, err
 	}
@@ -45,7 +46,10 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o qu
 	for name, value := range o.Attributes {
 		query.Add("attribute", name+"="+value)
 	}
-	for name, value := range map[string]string{"parent": o.Parent, "traceparent": o.Traceparent, "tracestate": o.Tracestate} {
+	for name, value := range map[string]string{
+		"parent": o.Parent, "traceparent": o.Traceparent,
+		"tracestate": o.Tracestate,
+	} {
 		if value != "" {
 			query.Set(name, value)
 		}
@@ -54,8 +58,14 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte, o qu
 	if payload == nil {
 		payload = []byte{}
 	}
-	err := c.do(ctx, call{method: http.MethodPost, path: []string{"topics", topic, "publications"}, query: query, body: payload, into: &shape})
-	return queue.Published{ID: o.ID, Existed: shape.Existed, Taken: shape.Taken, Subscribers: shape.Subscribers, Damaged: shape.Damaged}, err
+	err := c.do(ctx, call{
+		method: http.MethodPost, path: []string{"topics", topic, "publications"}, query: query,
+		body: payload, into: &shape,
+	})
+	return queue.Published{
+		ID: o.ID, Existed: shape.Existed, Taken: shape.Taken, Subscribers: shape.Subscribers,
+		Damaged: shape.Damaged,
+	}, err
 }
 
 // Subscriptions lists the subscriptions, by ID.
@@ -93,12 +103,17 @@ func (c *Client) put(ctx context.Context, s queue.Subscription, flags ...string)
 	for _, flag := range flags {
 		query.Set(flag, "true")
 	}
-	return c.subscription(ctx, call{method: http.MethodPut, path: []string{"subscriptions", s.ID}, query: query, body: json.RawMessage(text)})
+	return c.subscription(ctx, call{
+		method: http.MethodPut, path: []string{"subscriptions", s.ID}, query: query,
+		body: json.RawMessage(text),
+	})
 }
 
 // ChangeSubscription reads a subscription, changes it by a function, and writes it. Changes that others make in between
 // are lost.
-func (c *Client) ChangeSubscription(ctx context.Context, id string, change func(*queue.Subscription) error) (queue.Subscription, error) {
+func (c *Client) ChangeSubscription(ctx context.Context, id string,
+	change func(*queue.Subscription) error,
+) (queue.Subscription, error) {
 	before, err := c.Subscription(ctx, id)
 	if err != nil {
 		return before, err

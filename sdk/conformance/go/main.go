@@ -172,7 +172,8 @@ func (g *guest) swap(w []string) {
 	if w[3] == "!" {
 		old = nil
 	}
-	present, err := sdk.Bucket(text(w[1])).Swap(text(w[2]), old, []byte(text(w[4])), time.Duration(number(w[5]))*time.Millisecond)
+	present, err := sdk.Bucket(text(w[1])).Swap(text(w[2]), old, []byte(text(w[4])),
+		time.Duration(number(w[5]))*time.Millisecond)
 	if err != nil && present != nil {
 		g.writeAnswer(w[0], err, string(present))
 		return

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Host answers as the functions of quern_v1 do, and with the errors of package sdk. It is as wide as quern_v1 is, except for
-// HTTP, which package fetch declares. Any goroutine of the handler calls the methods.
+// Host answers as the functions of quern_v1 do, and with the errors of package sdk. It is as wide as quern_v1 is,
+// except for HTTP, which package fetch declares. Any goroutine of the handler calls the methods.
 type Host interface {
 	Input() []byte
 	Output(p []byte) error

@@ -32,7 +32,8 @@ func (f *Fleet) Recheck(ctx context.Context, name string) (sum Block, err error)
 	}
 	id, cursor := "", ""
 	for range recheckBlocks {
-		reply, err := f.client.Store().Eval(ctx, store.NewCall("recheck", f.client.Store().Keys.Blocked(name), f.client.Store().Clock, name, recheckTasks,
+		reply, err := f.client.Store().Eval(ctx, store.NewCall("recheck", f.client.Store().Keys.Blocked(name),
+			f.client.Store().Clock, name, recheckTasks,
 			RecheckAge.Seconds(), id, cursor))
 		v := store.ValuesOf(reply)
 		sum.Tasks, sum.More, sum.Clock = sum.Tasks+v.Count(), v.Flag(), v.Time()

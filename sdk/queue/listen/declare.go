@@ -12,7 +12,9 @@ import (
 
 // NoteSchedule records whether a live host's plugin declares the schedule. If none does, the schedule is absent: it
 // does not fire. An absent schedule is deleted after most (0: never); gone reports that.
-func (f *Fleet) NoteSchedule(ctx context.Context, s *queue.Schedule, declared bool, most time.Duration) (gone bool, err error) {
+func (f *Fleet) NoteSchedule(ctx context.Context, s *queue.Schedule, declared bool,
+	most time.Duration,
+) (gone bool, err error) {
 	if declared && s.Absent.IsZero() {
 		return false, nil
 	}
@@ -21,13 +23,16 @@ func (f *Fleet) NoteSchedule(ctx context.Context, s *queue.Schedule, declared bo
 		what = "present"
 	}
 	c := f.client.Store()
-	answer, err := c.Eval(ctx, store.NewCall("schedule", c.Keys.Ticks(), c.Clock, s.ID, s.Owner, what, "", store.DurationText(most)))
+	answer, err := c.Eval(ctx, store.NewCall("schedule", c.Keys.Ticks(), c.Clock, s.ID, s.Owner, what, "",
+		store.DurationText(most)))
 	return answer == string(queue.PutChanged), store.Wrap(fmt.Sprintf("%s schedule %s", what, s.ID), err)
 }
 
 // NoteSubscription records whether a live host's plugin declares the subscription, which the caller has read. If none
 // does, the subscription is absent. An absent subscription is deleted after most (0: never); gone reports that.
-func (f *Fleet) NoteSubscription(ctx context.Context, s queue.Subscription, declared bool, most time.Duration) (gone bool, err error) {
+func (f *Fleet) NoteSubscription(ctx context.Context, s queue.Subscription, declared bool,
+	most time.Duration,
+) (gone bool, err error) {
 	if declared && s.Absent.IsZero() {
 		return false, nil
 	}

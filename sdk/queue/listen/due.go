@@ -26,14 +26,16 @@ type Block struct {
 // EnqueueDue moves a block of the queue's scheduled tasks that are due now to its pending list. Calls may overlap, also
 // with Blueque's own. Hosts call it; a program calls it, as long as there is more, only if no host runs.
 func (f *Fleet) EnqueueDue(ctx context.Context, name string) (Block, error) {
-	return f.block(ctx, "enqueue due", name, store.NewCall("due", f.client.Store().Keys.Scheduled(name), f.client.Store().Clock, name, dueTasks))
+	return f.block(ctx, "enqueue due", name, store.NewCall("due", f.client.Store().Keys.Scheduled(name),
+		f.client.Store().Clock, name, dueTasks))
 }
 
 // Expire fails a block of the queue's waiting tasks that have expired. Hosts call it. maxAge bounds the age of tasks
 // that have no bound of their own (0: no bound), and dead is the queue for their dead letters ("": none).
 func (f *Fleet) Expire(ctx context.Context, name string, maxAge time.Duration, dead string) (Block, error) {
 	return f.block(ctx, "expire", name,
-		store.NewCall("expire", f.client.Store().Keys.Expiry(name), f.client.Store().Clock, name, store.ExpiryTasks, store.DurationText(maxAge), dead))
+		store.NewCall("expire", f.client.Store().Keys.Expiry(name), f.client.Store().Clock, name, store.ExpiryTasks,
+			store.DurationText(maxAge), dead))
 }
 
 func (f *Fleet) block(ctx context.Context, what, name string, script store.Call) (Block, error) {

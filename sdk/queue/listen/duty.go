@@ -28,6 +28,7 @@ func (n *Node) YieldDuty(ctx context.Context, name string) error {
 }
 
 func (n *Node) duty(ctx context.Context, script, name string, args ...any) (bool, error) {
-	answer, err := n.client.Store().Eval(ctx, store.NewCall(script, n.client.Store().Keys.Duty(name), append([]any{n.id}, args...)...))
+	answer, err := n.client.Store().Eval(ctx, store.NewCall(script, n.client.Store().Keys.Duty(name),
+		append([]any{n.id}, args...)...))
 	return store.AsInt(answer) == 1, store.Wrap(fmt.Sprintf("%s duty %q", script, name), err)
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Fleet has what hosts do for all listeners of a tenant, and the reads about these. Its methods are safe for concurrent
@@ -83,7 +83,9 @@ const publishedNodes = 16
 
 // Published reads one field that nodes published, some nodes at a time, and calls visit for each node that has the
 // field.
-func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string, visit func(node *NodeInfo, text string)) error {
+func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string,
+	visit func(node *NodeInfo, text string),
+) error {
 	for block := range slices.Chunk(nodes, publishedNodes) {
 		cmds, err := store.Pipelined(ctx, f.client.Store(), block, func(p redis.Pipeliner, node NodeInfo) *redis.StringCmd {
 			return p.HGet(ctx, f.client.Store().Keys.Node(node.ID), field)
@@ -234,7 +236,8 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 	c := f.client
 	var calls []store.Call
 	for from := 0; from < len(queues) || from == 0; from += block {
-		calls = append(calls, store.NewCall("poll", c.Store().Keys.Nodes(), store.Named(queues[from:min(from+block, len(queues))], c.Store().Clock)...))
+		calls = append(calls, store.NewCall("poll", c.Store().Keys.Nodes(),
+			store.Named(queues[from:min(from+block, len(queues))], c.Store().Clock)...))
 	}
 	all := Backlogs{Queues: make([]Backlog, 0, len(queues))}
 	for _, queue := range queues {
@@ -279,7 +282,8 @@ func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, err
 	if _, err := pipe.Exec(ctx); err != nil {
 		return false, fmt.Errorf("look at %d queues: %w", len(empty)+len(waiting), err)
 	}
-	return filled.Val() > 0 || slices.ContainsFunc(still, func(exists *redis.IntCmd) bool { return exists.Val() == 0 }), nil
+	return filled.Val() > 0 || slices.ContainsFunc(still,
+		func(exists *redis.IntCmd) bool { return exists.Val() == 0 }), nil
 }
 
 // Quarantine is a version of a plugin whose tasks crashed several hosts. Until the quarantine ends, hosts reserve

@@ -85,7 +85,10 @@ func NewListener(c *queue.Client, user User, reports periodic.Reports) *Listener
 		Node: New(c), user: user, reports: reports,
 		news: make(chan struct{}, 1), missing: make(chan struct{}, 1), asked: make(chan chan struct{}),
 	}
-	l.registrar = registrar{Duty: periodic.Duty{Reports: reports}, listener: l, listens: make(map[string]bool), refused: make(map[string]bool)}
+	l.registrar = registrar{
+		Duty: periodic.Duty{Reports: reports}, listener: l, listens: make(map[string]bool),
+		refused: make(map[string]bool),
+	}
 	l.marks = marks{Duty: periodic.Duty{Reports: reports, Op: opControl, First: l.Lease() / 3}, listener: l}
 	return l
 }

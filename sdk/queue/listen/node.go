@@ -15,10 +15,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Node is one listener ID of a tenant, with all its queues; Redis knows a host by it. Its methods are safe for
@@ -47,7 +47,8 @@ func (n *Node) ID() string { return n.id }
 // Join makes the node known in Redis, with a lease. It precedes Register. Joining again renews the lease.
 func (n *Node) Join(ctx context.Context) error {
 	c := n.client
-	_, err := c.Store().Eval(ctx, store.NewCall("join", c.Store().Keys.Nodes(), c.Store().Clock, n.id, c.Store().Lease.Seconds()))
+	_, err := c.Store().Eval(ctx, store.NewCall("join", c.Store().Keys.Nodes(), c.Store().Clock, n.id,
+		c.Store().Lease.Seconds()))
 	return store.Wrap("join", err)
 }
 
@@ -78,7 +79,10 @@ func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
 // listening returns a call of register.lua or unregister.lua.
 func (n *Node) listening(script, name string) store.Call {
 	k := n.client.Store().Keys
-	return store.Call{Script: store.AllScripts[script], Keys: []string{k.Listeners(name), k.Queues()}, Args: []any{n.id, name}}
+	return store.Call{
+		Script: store.AllScripts[script], Keys: []string{k.Listeners(name), k.Queues()},
+		Args: []any{n.id, name},
+	}
 }
 
 // Forgotten lists the queues that Redis has lost, or in whose listeners it has lost the node, because keys were deleted
@@ -171,12 +175,13 @@ func (n *Node) everRegistered() []string {
 // each message on the control channel, and every third of a lease.
 func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, drain bool, err error) {
 	k := n.client.Store().Keys
-	cmds, err := store.Pipelined(ctx, n.client.Store(), append([]string{""}, ids...), func(p redis.Pipeliner, id string) *redis.BoolCmd {
-		if id == "" {
-			return p.HExists(ctx, k.Node(n.id), "drain")
-		}
-		return p.HExists(ctx, k.Task(id), "cancel")
-	})
+	cmds, err := store.Pipelined(ctx, n.client.Store(), append([]string{""}, ids...),
+		func(p redis.Pipeliner, id string) *redis.BoolCmd {
+			if id == "" {
+				return p.HExists(ctx, k.Node(n.id), "drain")
+			}
+			return p.HExists(ctx, k.Task(id), "cancel")
+		})
 	for i, cmd := range cmds {
 		if !cmd.Val() {
 			continue

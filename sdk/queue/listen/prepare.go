@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // protocolVersion is written to Redis by the first host. A host refuses to work with a newer version.
@@ -32,7 +32,8 @@ func Prepare(ctx context.Context, c *queue.Client) error {
 	if err != nil {
 		return fmt.Errorf("load scripts: %w", err)
 	}
-	if err := c.Store().RDB.SetNX(ctx, c.Store().Keys.Version(), protocolVersion, 0).Err(); err != nil && !queue.IsUnavailable(err) {
+	if err := c.Store().RDB.SetNX(ctx, c.Store().Keys.Version(), protocolVersion, 0).Err(); err != nil &&
+		!queue.IsUnavailable(err) {
 		return fmt.Errorf("write protocol version: %w", err)
 	}
 	text, err := c.Store().RDB.Get(ctx, c.Store().Keys.Version()).Result()

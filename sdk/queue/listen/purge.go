@@ -34,9 +34,11 @@ func (o PurgeOptions) validate() error {
 	case o.Status != "" && !o.Status.Finished():
 		return fmt.Errorf("%w: purge of tasks that are %s: use complete or failed", queue.ErrInvalid, o.Status)
 	case o.OlderThan < 0 || o.Keep < 0:
-		return fmt.Errorf("%w: purge of tasks older than %s, keeping %d: use 0 or more for both", queue.ErrInvalid, o.OlderThan, o.Keep)
+		return fmt.Errorf("%w: purge of tasks older than %s, keeping %d: use 0 or more for both", queue.ErrInvalid,
+			o.OlderThan, o.Keep)
 	case o.OlderThan == 0 && o.Keep == 0 && !o.Everything:
-		return fmt.Errorf("%w: purge without an age or a number of tasks to keep: name one, or purge everything explicitly", queue.ErrInvalid)
+		return fmt.Errorf("%w: purge without an age or a number of tasks to keep: name one, or purge everything explicitly",
+			queue.ErrInvalid)
 	}
 	return nil
 }
@@ -66,7 +68,8 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 	blocks := slices.Collect(slices.Chunk(queues, store.RecountQueues))
 	calls := make([]store.Call, len(blocks))
 	for i, block := range blocks {
-		calls[i] = store.NewCall("recount", f.client.Store().Keys.Queues(), store.Named(block, f.client.Store().Clock, age, keep)...)
+		calls[i] = store.NewCall("recount", f.client.Store().Keys.Queues(),
+			store.Named(block, f.client.Store().Clock, age, keep)...)
 	}
 	for i, reply := range f.client.Store().EvalAll(ctx, calls) {
 		v := store.ValuesOf(reply.Val())
@@ -95,13 +98,17 @@ func (f *Fleet) Purge(ctx context.Context, name string, options PurgeOptions) (t
 		return 0, err
 	}
 	age, keep := options.limits()
-	lists := map[queue.Status]string{queue.Complete: f.client.Store().Keys.Complete(name), queue.Failed: f.client.Store().Keys.Failed(name)}
+	lists := map[queue.Status]string{
+		queue.Complete: f.client.Store().Keys.Complete(name),
+		queue.Failed:   f.client.Store().Keys.Failed(name),
+	}
 	for _, status := range []queue.Status{queue.Complete, queue.Failed} {
 		if options.Status != "" && options.Status != status {
 			continue
 		}
 		for passed, done := store.Optional(options.Foreign, "0"), false; !done; {
-			reply, err := f.client.Store().Eval(ctx, store.NewCall("purge", lists[status], f.client.Store().Clock, name, string(status), store.PurgeTasks,
+			reply, err := f.client.Store().Eval(ctx, store.NewCall("purge", lists[status], f.client.Store().Clock, name,
+				string(status), store.PurgeTasks,
 				age, keep, store.Optional(options.Foreign, "1"), passed))
 			v := store.ValuesOf(reply)
 			total += v.Count()
@@ -129,7 +136,8 @@ func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) ite
 		err := options.validate()
 		for cursor := uint64(0); err == nil; {
 			var entries []string // topics, each followed by its score
-			if entries, cursor, err = f.client.Store().RDB.ZScan(ctx, f.client.Store().Keys.Topics(), cursor, "", store.PageTasks).Result(); err != nil {
+			if entries, cursor, err = f.client.Store().RDB.ZScan(ctx, f.client.Store().Keys.Topics(), cursor, "",
+				store.PageTasks).Result(); err != nil {
 				err = fmt.Errorf("list topics: %w", err)
 				break
 			}
@@ -152,7 +160,8 @@ func (f *Fleet) prune(ctx context.Context, topics []string, options PurgeOptions
 	for len(topics) > 0 {
 		calls := make([]store.Call, len(topics))
 		for i, topic := range topics {
-			calls[i] = store.NewCall("prune", f.client.Store().Keys.Publications(topic), f.client.Store().Clock, topic, store.PurgeTasks, age, keep, passed[topic])
+			calls[i] = store.NewCall("prune", f.client.Store().Keys.Publications(topic), f.client.Store().Clock, topic,
+				store.PurgeTasks, age, keep, passed[topic])
 		}
 		var more []string
 		for i, reply := range f.client.Store().EvalAll(ctx, calls) {

@@ -31,7 +31,9 @@ func (f *Fleet) QueuePage(ctx context.Context, from, most int64) (queues map[str
 // ones. Hosts set the bound when they start.
 func (f *Fleet) SetMaxQueues(ctx context.Context, most int) error {
 	if most <= 0 {
-		return store.Wrap("lift bound of queues", f.client.Store().RDB.HDel(ctx, f.client.Store().Keys.Limits(), store.MaxQueuesField).Err())
+		return store.Wrap("lift bound of queues", f.client.Store().RDB.HDel(ctx, f.client.Store().Keys.Limits(),
+			store.MaxQueuesField).Err())
 	}
-	return store.Wrap("bound queues", f.client.Store().RDB.HSet(ctx, f.client.Store().Keys.Limits(), store.MaxQueuesField, most).Err())
+	return store.Wrap("bound queues", f.client.Store().RDB.HSet(ctx, f.client.Store().Keys.Limits(), store.MaxQueuesField,
+		most).Err())
 }

@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // DefaultMaxCrashes is how many hosts a task may crash before it fails, unless its plugin's manifest allows fewer.
@@ -125,7 +125,8 @@ func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 // own lease: then the listener is dead. EndLease returns false if the lease was renewed meanwhile, or another host has
 // ended it.
 func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error) {
-	ended, err := f.client.Store().Condemn(ctx, lease.Listener, "overlong", strconv.FormatFloat(lease.end, 'f', -1, 64), lease.Length.Seconds())
+	ended, err := f.client.Store().Condemn(ctx, lease.Listener, "overlong", strconv.FormatFloat(lease.end, 'f', -1, 64),
+		lease.Length.Seconds())
 	return ended, store.Wrap("end lease of "+lease.Listener, err)
 }
 
@@ -174,10 +175,13 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 
 // ReclaimQueue reclaims a listener's tasks of one queue, block by block, and adds them to total. With force it does so
 // even if the listener is alive.
-func (f *Fleet) ReclaimQueue(ctx context.Context, total *Reclaimed, listener, name string, maxCrashes int, force bool) error {
+func (f *Fleet) ReclaimQueue(ctx context.Context, total *Reclaimed, listener, name string, maxCrashes int,
+	force bool,
+) error {
 	c := f.client
 	block := store.NewCall("reclaim", c.Store().Keys.Reserved(name, listener),
-		c.Store().Clock, name, listener, reclaimTasks, maxCrashes, store.Optional(force, "1"), (c.Store().Lease / 2).Seconds())
+		c.Store().Clock, name, listener, reclaimTasks, maxCrashes, store.Optional(force, "1"),
+		(c.Store().Lease / 2).Seconds())
 	for {
 		reply, err := c.Store().Eval(ctx, block)
 		if err != nil {

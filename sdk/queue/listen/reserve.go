@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -135,11 +135,14 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 	calls := make([]store.Call, len(requests))
 	for i, r := range requests {
 		version := store.Optional(r.Start && r.Plugin != "", r.Plugin+" "+r.Digest)
-		calls[i] = store.Call{Script: store.AllScripts["reserve"], Keys: []string{k.Pending(r.Queue), k.Reserved(r.Queue, n.id)}, Args: append([]any{
-			n.client.Store().Clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
-			store.DurationText(r.MaxAge), store.Optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
-			cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
-		}, r.fields()...)}
+		calls[i] = store.Call{
+			Script: store.AllScripts["reserve"],
+			Keys:   []string{k.Pending(r.Queue), k.Reserved(r.Queue, n.id)}, Args: append([]any{
+				n.client.Store().Clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
+				store.DurationText(r.MaxAge), store.Optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
+				cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
+			}, r.fields()...),
+		}
 	}
 	replies := make([]ReserveReply, len(requests))
 	for from := 0; from < len(calls); {
@@ -148,7 +151,8 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 			size += min(max(requests[to].Count, 0)*MaxInline, batchBytes)
 		}
 		for i, reply := range n.client.Store().EvalAll(ctx, calls[from:to]) {
-			replies[from+i] = readReserveReply(reply, requests[from+i].Start, fmt.Sprintf("reserve from %q", requests[from+i].Queue))
+			replies[from+i] = readReserveReply(reply, requests[from+i].Start,
+				fmt.Sprintf("reserve from %q", requests[from+i].Queue))
 		}
 		from = to
 	}
@@ -182,7 +186,8 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 		for _, id := range part {
 			args = append(args, id)
 		}
-		answer := store.NewCall("adopt", n.client.Store().Keys.Reserved(request.Queue, n.id), args...).On(ctx, n.client.Store().RDB)
+		answer := store.NewCall("adopt", n.client.Store().Keys.Reserved(request.Queue, n.id), args...).On(ctx,
+			n.client.Store().RDB)
 		reply := readReserveReply(answer, request.Start, fmt.Sprintf("adopt from %q", request.Queue))
 		if reply.Err != nil {
 			all.Err = reply.Err

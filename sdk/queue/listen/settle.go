@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Requeue is why a task waits for another run after one that failed.
@@ -105,7 +105,8 @@ func (s Settlement) TryAgain(policy queue.Retry, attempts int) Settlement {
 	case policy.AttemptsLeft(attempts):
 		s.Requeue, s.Delay = RequeueRetry, policy.JitteredDelay(attempts)
 	case policy.Attempts() > 1:
-		return s.exhausted(fmt.Sprintf("attempt %d of %d: %s", attempts, attempts, cmp.Or(s.Failure.Reason, queue.ReasonError)))
+		return s.exhausted(fmt.Sprintf("attempt %d of %d: %s", attempts, attempts,
+			cmp.Or(s.Failure.Reason, queue.ReasonError)))
 	}
 	return s
 }
@@ -127,7 +128,8 @@ func (s Settlement) exhausted(after string) Settlement {
 	return s
 }
 
-// NoLaterThan makes a failure final if the task would expire (zero: never) before it is tried again. Both times are Redis's.
+// NoLaterThan makes a failure final if the task would expire (zero: never) before it is tried again. Both times are
+// Redis's.
 func (s Settlement) NoLaterThan(expires, now time.Time) Settlement {
 	if s.Requeue == "" || expires.IsZero() || !now.Add(s.Delay).After(expires) {
 		return s
@@ -189,12 +191,14 @@ func (n *Node) Settle(ctx context.Context, name string, settlements []Settlement
 func (n *Node) SettleAll(ctx context.Context, requests []SettleRequest) []SettleReply {
 	calls := make([]store.Call, len(requests))
 	for i := range requests {
-		calls[i] = store.NewCall("settle", n.client.Store().Keys.Reserved(requests[i].Queue, n.id), n.settleArguments(&requests[i])...)
+		calls[i] = store.NewCall("settle", n.client.Store().Keys.Reserved(requests[i].Queue, n.id),
+			n.settleArguments(&requests[i])...)
 	}
 	replies := make([]SettleReply, len(requests))
 	for i, answer := range n.client.Store().EvalAll(ctx, calls) {
 		r := &requests[i]
-		replies[i].Errs, replies[i].Err = verdicts(answer, "settle", r.Queue, len(r.Settlements), func(j int) string { return r.Settlements[j].ID })
+		replies[i].Errs, replies[i].Err = verdicts(answer, "settle", r.Queue, len(r.Settlements),
+			func(j int) string { return r.Settlements[j].ID })
 	}
 	return replies
 }
@@ -348,8 +352,9 @@ func (n *Node) Checkpoint(ctx context.Context, name string, claim Claim, value [
 	if len(value) > MaxCheckpoint {
 		return fmt.Errorf("%w: checkpoint of %d bytes: at most %d", queue.ErrInvalid, len(value), MaxCheckpoint)
 	}
-	return n.report(ctx, "keep checkpoint of", []string{claim.ID}, store.NewCall("checkpoint", n.client.Store().Keys.Reserved(name, n.id),
-		n.client.Store().Clock, n.id, claim.ID, claim.proof(), value))[0]
+	return n.report(ctx, "keep checkpoint of", []string{claim.ID},
+		store.NewCall("checkpoint", n.client.Store().Keys.Reserved(name, n.id),
+			n.client.Store().Clock, n.id, claim.ID, claim.proof(), value))[0]
 }
 
 // ReadCheckpoint reads the checkpoint that an earlier run of a task left; nil if there is none.

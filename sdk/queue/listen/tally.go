@@ -149,7 +149,8 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 	}
 	c := n.client
 	args := []any{c.Store().Clock, store.KeptMinutes * 60, store.KeptHours * 3600, store.TallyFields, len(minute.args)}
-	_, err := c.Store().Eval(ctx, store.NewCall("tally", c.Store().Keys.Queues(), slices.Concat(args, minute.args, hour.args)...))
+	_, err := c.Store().Eval(ctx, store.NewCall("tally", c.Store().Keys.Queues(),
+		slices.Concat(args, minute.args, hour.args)...))
 	return store.Wrap("count outcomes of tasks", err)
 }
 

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Due has the schedules whose next tick is due.
@@ -78,7 +78,8 @@ const (
 // or this host could not fire it.
 func (f *Fleet) PostponeTick(ctx context.Context, s *queue.Schedule, pause time.Duration) error {
 	c := f.client
-	_, err := c.Store().Eval(ctx, store.NewCall("tick", c.Store().Keys.Ticks(), c.Store().Clock, s.ID, s.Revision, s.Stored, "later", 0, 0, "", pause.Seconds()))
+	_, err := c.Store().Eval(ctx, store.NewCall("tick", c.Store().Keys.Ticks(), c.Store().Clock, s.ID, s.Revision,
+		s.Stored, "later", 0, 0, "", pause.Seconds()))
 	return store.Wrap("postpone schedule "+s.ID, err)
 }
 
@@ -92,9 +93,14 @@ type PassedTicks struct{ Skipped, Missed int }
 // Tick fires a tick of a schedule that the caller has read (zero: none), counts the ticks that were passed over before
 // it, and plans the next tick (zero: never). It is one script: if several hosts call it, one succeeds. Tick updates s,
 // so that another Tick may follow. After an error the outcome is unknown: read the schedule again.
-func (f *Fleet) Tick(ctx context.Context, s *queue.Schedule, fire time.Time, passed PassedTicks, next time.Time) (TickEnd, error) {
+func (f *Fleet) Tick(ctx context.Context, s *queue.Schedule, fire time.Time, passed PassedTicks,
+	next time.Time,
+) (TickEnd, error) {
 	c := f.client
-	args := []any{c.Store().Clock, s.ID, s.Revision, s.Stored, tickText(fire), passed.Missed, passed.Skipped, tickText(next), busyPause.Seconds(), s.Queue, string(s.Overlap)}
+	args := []any{
+		c.Store().Clock, s.ID, s.Revision, s.Stored, tickText(fire), passed.Missed, passed.Skipped,
+		tickText(next), busyPause.Seconds(), s.Queue, string(s.Overlap),
+	}
 	if !fire.IsZero() {
 		spec := s.Spec(TickID(s.ID, fire))
 		if err := spec.Validate(); err != nil { // the hash was changed by hand

@@ -45,7 +45,10 @@ func (f *Fleet) TopicCounts(ctx context.Context, names []string) ([]TopicCounts,
 	}
 	c := f.client.Store()
 	cmds, err := store.Pipelined(ctx, c, names, func(p redis.Pipeliner, name string) read {
-		return read{p.HMGet(ctx, c.Keys.Topic(name), "published", "dropped", "tasks"), p.ZCard(ctx, c.Keys.Publications(name))}
+		return read{
+			p.HMGet(ctx, c.Keys.Topic(name), "published", "dropped", "tasks"),
+			p.ZCard(ctx, c.Keys.Publications(name)),
+		}
 	})
 	topics := make([]TopicCounts, len(cmds))
 	for i, cmd := range cmds {

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -34,7 +34,8 @@ func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
 
 // ForgetUnpublished removes a publication from the list of Unpublished, because it is not kept any more.
 func (f *Fleet) ForgetUnpublished(ctx context.Context, id string) error {
-	return store.Wrap("forget publication "+id, f.client.Store().RDB.ZRem(ctx, f.client.Store().Keys.Publishing(), id).Err())
+	return store.Wrap("forget publication "+id, f.client.Store().RDB.ZRem(ctx, f.client.Store().Keys.Publishing(),
+		id).Err())
 }
 
 // PostponeUnpublished moves publications that were tried to the end of the list of Unpublished, if they are still in
@@ -48,7 +49,8 @@ func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
 	for i, id := range ids {
 		tried[i] = redis.Z{Score: float64(now.UnixMicro()) / 1e6, Member: id}
 	}
-	return store.Wrap("postpone publications", f.client.Store().RDB.ZAddXX(ctx, f.client.Store().Keys.Publishing(), tried...).Err())
+	return store.Wrap("postpone publications", f.client.Store().RDB.ZAddXX(ctx, f.client.Store().Keys.Publishing(),
+		tried...).Err())
 }
 
 // PublicationSize returns how many bytes the payload of a publication has; queue.ErrNoPublication if the publication is

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Watch reports when a queue may have work: at a message on the queue's channel, and whenever the channel is subscribed
@@ -25,7 +25,10 @@ type Watch struct {
 
 // NewWatch makes a watch that follows no queue yet. The caller runs it with Run, and closes it at the end.
 func NewWatch(c *queue.Client) *Watch {
-	return &Watch{client: c, pubsub: c.Store().RDB.Subscribe(context.Background()), queues: make(map[string]string), notices: make(map[string]func())}
+	return &Watch{
+		client: c, pubsub: c.Store().RDB.Subscribe(context.Background()), queues: make(map[string]string),
+		notices: make(map[string]func()),
+	}
 }
 
 // Add follows queues. An error means that Redis is away: the watch follows them once Redis is back.

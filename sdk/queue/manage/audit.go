@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // auditEntries bounds a tenant's audit log, approximately.
@@ -33,9 +33,13 @@ type AuditEntry struct {
 
 // Audit appends to the tenant's audit log.
 func (m *Manager) Audit(ctx context.Context, e AuditEntry) error {
-	fields := store.AppendFields(nil, "who", store.Head(store.ValidText(e.Who), store.AuditText), "action", e.Action, "on", store.Head(store.ValidText(e.On), store.AuditText),
+	fields := store.AppendFields(nil, "who", store.Head(store.ValidText(e.Who), store.AuditText), "action", e.Action, "on",
+		store.Head(store.ValidText(e.On), store.AuditText),
 		"from", e.From, "status", strconv.Itoa(e.Status), "detail", store.Head(store.ValidText(e.Detail), store.AuditText))
-	err := m.store.RDB.XAdd(ctx, &redis.XAddArgs{Stream: m.store.Keys.Audit(), MaxLen: auditEntries, Approx: true, Values: fields}).Err()
+	err := m.store.RDB.XAdd(ctx, &redis.XAddArgs{
+		Stream: m.store.Keys.Audit(), MaxLen: auditEntries, Approx: true,
+		Values: fields,
+	}).Err()
 	return store.Wrap("write audit log "+m.store.Keys.Audit(), err)
 }
 
@@ -44,7 +48,8 @@ func (m *Manager) AuditLog(ctx context.Context, before string, limit int64) ([]A
 	from := "+"
 	if before != "" {
 		if !auditID.MatchString(before) {
-			return nil, fmt.Errorf("%w: audit entry %q is not an entry's ID: use one such as 1700000000000-0", queue.ErrInvalid, before)
+			return nil, fmt.Errorf("%w: audit entry %q is not an entry's ID: use one such as 1700000000000-0", queue.ErrInvalid,
+				before)
 		}
 		from = "(" + before
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // DeadLetters counts the dead letters that wait in the queue, pending or scheduled, and the queue's failed tasks with a

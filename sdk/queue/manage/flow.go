@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // maxFlow is the most tasks of a flow that can be cancelled.
@@ -75,7 +75,8 @@ func (m *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask
 		}
 		status := queue.Status(store.AsString(hash[0]))
 		task := flowTask{
-			id: ids[i], queue: store.AsString(hash[1]), order: 2, state: store.StateOf(store.AsString(hash[3]), store.AsString(hash[4]), store.AsString(hash[0]), store.AsString(hash[5])),
+			id: ids[i], queue: store.AsString(hash[1]), order: 2, state: store.StateOf(store.AsString(hash[3]),
+				store.AsString(hash[4]), store.AsString(hash[0]), store.AsString(hash[5])),
 		}
 		switch {
 		case status.Finished():
@@ -139,7 +140,8 @@ func (m *Manager) flow(ctx context.Context, id string, whole bool) ([]string, er
 	type edge struct{ id, after string }
 	for read, rest := 0, []place(nil); read < len(all) || len(rest) > 0; {
 		if len(all) > maxFlow {
-			return nil, fmt.Errorf("%w: the flow of task %s has more than %d tasks: cancel its parts", queue.ErrInvalid, id, maxFlow)
+			return nil, fmt.Errorf("%w: the flow of task %s has more than %d tasks: cancel its parts", queue.ErrInvalid, id,
+				maxFlow)
 		}
 		page := rest // first the rests of long lists, then tasks whose lists were not read yet
 		for rest = nil; len(page) < 100 && read < len(all); read++ {

@@ -63,7 +63,8 @@ func parseAttempt(entry string) (Attempt, bool) {
 		}
 	}
 	attempt := Attempt{
-		Run: store.AsInt(words[0]), Started: store.ParseSeconds(words[1]), Ended: store.ParseSeconds(words[2]), Node: words[3], Plugin: words[4],
+		Run: store.AsInt(words[0]), Started: store.ParseSeconds(words[1]), Ended: store.ParseSeconds(words[2]),
+		Node: words[3], Plugin: words[4],
 		Outcome: words[6],
 	}
 	attempt.Digest, attempt.Version, _ = strings.Cut(words[5], "/")

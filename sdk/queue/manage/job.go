@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -101,7 +101,8 @@ func (j *Jobs) New(ctx context.Context, action, filter, by string) (*Job, error)
 	}
 	id := queue.NewID()
 	_, err = j.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, j.store.Keys.Job(id), "action", action, "filter", filter, "by", by, "state", string(JobCounting), "created", store.Seconds(now))
+		p.HSet(ctx, j.store.Keys.Job(id), "action", action, "filter", filter, "by", by, "state", string(JobCounting),
+			"created", store.Seconds(now))
 		p.LPush(ctx, j.store.Keys.Jobs(), id)
 		j.renewExpiry(ctx, p, id)
 		return nil
@@ -133,7 +134,10 @@ func (j *Jobs) deleteOldest(ctx context.Context) error {
 
 // renewExpiry lets Redis keep the job for another store.JobLife.
 func (j *Jobs) renewExpiry(ctx context.Context, p redis.Pipeliner, id string) {
-	for _, key := range []string{j.store.Keys.Job(id), j.store.Keys.JobItems(id), j.store.Keys.JobEnds(id), j.store.Keys.Jobs()} {
+	for _, key := range []string{
+		j.store.Keys.Job(id), j.store.Keys.JobItems(id), j.store.Keys.JobEnds(id),
+		j.store.Keys.Jobs(),
+	} {
 		p.Expire(ctx, key, store.JobLife)
 	}
 }
@@ -167,7 +171,10 @@ func (j *Jobs) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 		claim *redis.IntCmd
 	}
 	cmds, err := store.Pipelined(ctx, j.store, ids, func(p redis.Pipeliner, id string) read {
-		return read{p.HGetAll(ctx, j.store.Keys.Job(id)), p.LLen(ctx, j.store.Keys.JobItems(id)), p.LLen(ctx, j.store.Keys.JobEnds(id)), p.Exists(ctx, j.store.Keys.Duty(jobDuty(id)))}
+		return read{
+			p.HGetAll(ctx, j.store.Keys.Job(id)), p.LLen(ctx, j.store.Keys.JobItems(id)),
+			p.LLen(ctx, j.store.Keys.JobEnds(id)), p.Exists(ctx, j.store.Keys.Duty(jobDuty(id))),
+		}
 	})
 	var jobs []*Job
 	for i, cmd := range cmds {
@@ -177,8 +184,10 @@ func (j *Jobs) readJobs(ctx context.Context, ids []string) ([]*Job, error) {
 		}
 		j := &Job{
 			ID: ids[i], Action: hash["action"], Filter: hash["filter"], By: hash["by"], State: JobState(hash["state"]),
-			Claimed: cmd.claim.Val() > 0, Start: hash["start"] != "", Stop: hash["stop"] != "", More: hash["more"] != "", Error: hash["error"],
-			Created: store.ParseSeconds(hash["created"]), Items: cmd.items.Val(), Ended: cmd.ends.Val(), Ends: make(map[JobEnd]int64),
+			Claimed: cmd.claim.Val() > 0, Start: hash["start"] != "", Stop: hash["stop"] != "", More: hash["more"] != "",
+			Error:   hash["error"],
+			Created: store.ParseSeconds(hash["created"]), Items: cmd.items.Val(), Ended: cmd.ends.Val(),
+			Ends: make(map[JobEnd]int64),
 		}
 		for _, end := range []JobEnd{JobEndDone, JobEndChanged, JobEndRefused, JobEndGone, JobEndFailed} {
 			if n := store.AsInt(hash[string(end)]); n > 0 {

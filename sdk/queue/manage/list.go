@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // ListOptions choose a page of a queue's tasks.
@@ -25,8 +25,8 @@ type ListOptions struct {
 	// Key lists only tasks of this key, newest first in every status. If it has more than 100,000 tasks, only those
 	// with the alphabetically first IDs are found.
 	Key string
-	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a page
-	// may repeat or miss tasks.
+	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a
+	// page may repeat or miss tasks.
 	Offset int
 	// Limit is the most tasks to list (default 100, at most 1,000).
 	Limit int
@@ -152,7 +152,8 @@ func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read in
 	word := "K" + hex.EncodeToString(sum[:])
 	from := "[" + word + " "
 	for more := true; more && len(ids) < store.Searched; {
-		members, err := c.Store().RDB.ZRangeByLex(ctx, c.Store().Keys.Keyed(q.Name()), &redis.ZRangeBy{Min: from, Max: "(" + word + "!", Count: store.MaxPage}).Result()
+		members, err := c.Store().RDB.ZRangeByLex(ctx, c.Store().Keys.Keyed(q.Name()),
+			&redis.ZRangeBy{Min: from, Max: "(" + word + "!", Count: store.MaxPage}).Result()
 		if err != nil {
 			return nil, 0, err
 		}
@@ -194,7 +195,8 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 		ids, err := q.held(ctx, o.Status)
 		return pageOf(ids, o), err
 	}
-	return nil, fmt.Errorf("%w: status %q: use one of scheduled, pending, reserved, started, complete, failed", queue.ErrInvalid, o.Status)
+	return nil, fmt.Errorf("%w: status %q: use one of scheduled, pending, reserved, started, complete, failed",
+		queue.ErrInvalid, o.Status)
 }
 
 // scheduledIDs pages through the tasks that have a time, next due first, and then through the blocked tasks.
@@ -277,9 +279,10 @@ func (q *Queue) held(ctx context.Context, status queue.Status) (ids []string, er
 		return nil, err
 	}
 	listeners := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, nodes))))
-	lists, err := store.Pipelined(ctx, c.Store(), listeners, func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
-		return p.LRange(ctx, c.Store().Keys.Reserved(q.Name(), listener), 0, -1)
-	})
+	lists, err := store.Pipelined(ctx, c.Store(), listeners,
+		func(p redis.Pipeliner, listener string) *redis.StringSliceCmd {
+			return p.LRange(ctx, c.Store().Keys.Reserved(q.Name(), listener), 0, -1)
+		})
 	for _, list := range lists {
 		ids, err = append(ids, list.Val()...), errors.Join(err, list.Err())
 	}

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Minute has the tasks that hosts counted in one minute.
@@ -103,7 +103,8 @@ func (m *Manager) Versions(ctx context.Context) ([]VersionTally, error) {
 			return nil, fmt.Errorf("read counts of versions: %w", err)
 		}
 		if len(counts) > 2*store.TallyFields {
-			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete the fields that were written by hand", m.store.Keys.Hour(hour), len(counts), queue.ErrTooLarge)
+			return nil, fmt.Errorf("key %s has %d fields, which is %w: delete the fields that were written by hand",
+				m.store.Keys.Hour(hour), len(counts), queue.ErrTooLarge)
 		}
 		for field, n := range counts {
 			what, version, _ := strings.Cut(field, " ")

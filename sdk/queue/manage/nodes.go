@@ -28,7 +28,8 @@ func (m *Manager) Drain(ctx context.Context, listener string) error {
 // EndQuarantine lets hosts run a version of a plugin again. It also deletes the list of hosts that the version has
 // crashed.
 func (m *Manager) EndQuarantine(ctx context.Context, plugin, digest string) error {
-	return store.Wrap(fmt.Sprintf("release plugin %q", plugin), m.store.RDB.HDel(ctx, m.store.Keys.Crashes(), plugin+" "+digest).Err())
+	return store.Wrap(fmt.Sprintf("release plugin %q", plugin),
+		m.store.RDB.HDel(ctx, m.store.Keys.Crashes(), plugin+" "+digest).Err())
 }
 
 // ReclaimNode reclaims all tasks of a listener when an operator asks for it. The listener is a Quern listener whose

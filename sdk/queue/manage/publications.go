@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // PublicationSummary reads a publication without its payload.
@@ -24,7 +24,10 @@ func (m *Manager) PublicationSummary(ctx context.Context, id string) (*queue.Pub
 }
 
 // publicationFields are the fields of a publication's hash except the payload.
-var publicationFields = []string{"topic", "created", "attributes", "parent", "depth", "traceparent", "tracestate", "subscribers", "tasks", "refused"}
+var publicationFields = []string{
+	"topic", "created", "attributes", "parent", "depth", "traceparent", "tracestate",
+	"subscribers", "tasks", "refused",
+}
 
 // PublishedTask is the task that a publication made for one subscription. Queue, Status and Reason are "" if the task
 // does not exist yet, or was deleted.
@@ -63,7 +66,8 @@ func (m *Manager) Publications(ctx context.Context, topic string, offset, limit 
 		return nil, err
 	}
 	if limit < 1 || limit > store.MaxPage || offset < 0 {
-		return nil, fmt.Errorf("%w: page of %d publications from %d: use a limit of 1 to %d and an offset from 0", queue.ErrInvalid, limit, offset, store.MaxPage)
+		return nil, fmt.Errorf("%w: page of %d publications from %d: use a limit of 1 to %d and an offset from 0",
+			queue.ErrInvalid, limit, offset, store.MaxPage)
 	}
 	ids, err := m.store.RDB.ZRevRange(ctx, m.store.Keys.Publications(topic), offset, offset+limit-1).Result()
 	if err != nil {

@@ -7,16 +7,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // tenantKeys is about the most keys that Tenants looks at.
 const tenantKeys = 100_000
 
-// Tenants lists the tenants of this Redis that have queues, by name. In a Redis of more than 100,000 keys it may miss some.
+// Tenants lists the tenants of this Redis that have queues, by name. In a Redis of more than 100,000 keys it may miss
+// some.
 func (m *Manager) Tenants(ctx context.Context) ([]string, error) {
 	const block = 1000
 	names := make(map[string]bool)
@@ -58,7 +59,8 @@ func (m *Manager) BusiestQueues(ctx context.Context, most int) (names []string, 
 
 // busiest chooses `most` of the queues, which the caller has sorted by listeners, most first.
 func (m *Manager) busiest(ctx context.Context, served []string, most int) ([]string, error) {
-	cmds, err := store.Pipelined(ctx, m.store, served, func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, m.store.Keys.Pending(name)) })
+	cmds, err := store.Pipelined(ctx, m.store, served,
+		func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, m.store.Keys.Pending(name)) })
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +68,8 @@ func (m *Manager) busiest(ctx context.Context, served []string, most int) ([]str
 	for i, cmd := range cmds {
 		pending[served[i]] = cmd.Val()
 	}
-	loaded := slices.SortedStableFunc(slices.Values(served), func(a, b string) int { return cmp.Compare(pending[b], pending[a]) })
+	loaded := slices.SortedStableFunc(slices.Values(served),
+		func(a, b string) int { return cmp.Compare(pending[b], pending[a]) })
 	chosen := make(map[string]bool, most)
 	for _, name := range slices.Concat(loaded[:(most+1)/2], served) {
 		if len(chosen) < most {

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // mostReplayed and replayTime bound one replay.
@@ -37,7 +37,9 @@ func (m *Manager) Replay(ctx context.Context, subscription string, since time.Ti
 }
 
 // ReplayWithin is Replay with a time limit of its own instead of 30 seconds.
-func (m *Manager) ReplayWithin(ctx context.Context, subscription string, since time.Time, dry bool, within time.Duration) (done Replayed, err error) {
+func (m *Manager) ReplayWithin(ctx context.Context, subscription string, since time.Time, dry bool,
+	within time.Duration,
+) (done Replayed, err error) {
 	began := time.Now()
 	s, err := m.client.Subscription(ctx, subscription)
 	if err != nil {
@@ -85,14 +87,17 @@ func (m *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscrip
 
 // publicationsSince lists the IDs and times of the stored publications in all topics of a subscription, from a time on,
 // oldest first, at most `most`.
-func (m *Manager) publicationsSince(ctx context.Context, s *queue.Subscription, since time.Time, most int) ([]redis.Z, error) {
+func (m *Manager) publicationsSince(ctx context.Context, s *queue.Subscription, since time.Time,
+	most int,
+) ([]redis.Z, error) {
 	topics, err := m.store.RDB.ZRange(ctx, m.store.Keys.Topics(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	topics = slices.DeleteFunc(topics, func(topic string) bool { return !s.OfTopic(topic) })
 	cmds, err := store.Pipelined(ctx, m.store, topics, func(p redis.Pipeliner, topic string) *redis.ZSliceCmd {
-		return p.ZRangeByScoreWithScores(ctx, m.store.Keys.Publications(topic), &redis.ZRangeBy{Min: store.Seconds(since), Max: "+inf", Count: int64(most)})
+		return p.ZRangeByScoreWithScores(ctx, m.store.Keys.Publications(topic),
+			&redis.ZRangeBy{Min: store.Seconds(since), Max: "+inf", Count: int64(most)})
 	})
 	var found []redis.Z
 	for _, cmd := range cmds {

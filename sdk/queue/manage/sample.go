@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -77,8 +77,8 @@ func (m *Manager) count(ctx context.Context, queues []string, counted map[string
 	return err
 }
 
-// formatSample writes a line for each queue: name, tasks by status, listeners, age of the oldest pending task in µs, 1 if it is
-// paused, else 0, and how many tasks are blocked.
+// formatSample writes a line for each queue: name, tasks by status, listeners, age of the oldest pending task in µs, 1
+// if it is paused, else 0, and how many tasks are blocked.
 func formatSample(counted map[string]Stats) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(counted)) {
@@ -91,7 +91,8 @@ func formatSample(counted map[string]Stats) string {
 		if s.Paused {
 			paused = 1
 		}
-		fmt.Fprintf(&text, " %d %d %d %d\n", s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds(), paused, s.Blocked)
+		fmt.Fprintf(&text, " %d %d %d %d\n", s.Listeners, s.OldestPendingAge.Round(time.Microsecond).Microseconds(), paused,
+			s.Blocked)
 	}
 	return text.String()
 }
@@ -109,7 +110,8 @@ func parseSample(text string, most int) map[string]Stats {
 		for i, status := range queue.Statuses() {
 			s.Depth[status] = store.AsInt(words[1+i])
 		}
-		s.Listeners, s.OldestPendingAge = store.AsInt(words[numbers]), time.Duration(store.AsInt(words[numbers+1]))*time.Microsecond
+		s.Listeners, s.OldestPendingAge = store.AsInt(words[numbers]), time.Duration(store.AsInt(words[numbers+
+			1]))*time.Microsecond
 		s.Paused = len(words) > numbers+2 && words[numbers+2] == "1"
 		if len(words) > numbers+3 {
 			s.Blocked = store.AsInt(words[numbers+3])

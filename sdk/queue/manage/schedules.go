@@ -20,7 +20,9 @@ func (m *Manager) Schedules(ctx context.Context) (all []*queue.Schedule, err err
 
 // SchedulePage lists up to limit schedules (at least 1) whose IDs follow `after`, by ID; fewer if they are large. next
 // is the `after` of the next page, or "" if this is the last one.
-func (m *Manager) SchedulePage(ctx context.Context, after string, limit int) (page []*queue.Schedule, next string, err error) {
+func (m *Manager) SchedulePage(ctx context.Context, after string,
+	limit int,
+) (page []*queue.Schedule, next string, err error) {
 	ids, err := m.store.ScheduleIDs(ctx, queue.MaxSchedules)
 	if err != nil {
 		return nil, "", err

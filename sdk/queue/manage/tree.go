@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // TreeOptions bound what Tree reads.
@@ -42,7 +42,8 @@ func (m *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*Tr
 	depth, width := cmp.Or(options.Depth, 8), min(cmp.Or(options.Width, 100), store.PageTasks)
 	total := min(cmp.Or(options.Total, 1000), 10*store.PageTasks)
 	if depth < 0 || width < 1 || total < 1 {
-		return nil, fmt.Errorf("%w: tree of depth %d, width %d and %d tasks: use 1 or more", queue.ErrInvalid, depth, width, total)
+		return nil, fmt.Errorf("%w: tree of depth %d, width %d and %d tasks: use 1 or more", queue.ErrInvalid, depth, width,
+			total)
 	}
 	task, err := m.client.Summary(ctx, id)
 	if err != nil {
@@ -76,7 +77,9 @@ func (m *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*Tr
 
 // readLevel reads the tasks below the nodes of a level and returns their nodes: up to width per node, total together,
 // and until no bytes are left. It subtracts the bytes that it read.
-func (m *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total int, bytes *int) (below []*TreeNode, err error) {
+func (m *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total int,
+	bytes *int,
+) (below []*TreeNode, err error) {
 	type family struct {
 		ids   *redis.StringSliceCmd
 		count *redis.IntCmd

@@ -338,7 +338,8 @@ func (s *Server) ready() error {
 	defer ticker.Stop()
 	for {
 		info, err := rdb.Info(ctx, "server").Result()
-		if strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.pid)) || err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
+		if strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.pid)) ||
+			err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
 			return nil
 		}
 		if syscall.Kill(s.pid, 0) != nil {

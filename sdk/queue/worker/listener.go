@@ -188,7 +188,8 @@ func (l *Listener) compare(ctx context.Context) (*queue.Task, error) {
 		return nil, reply.Err
 	}
 	for _, task := range reply.Tasks {
-		if claim := l.given[task.ID]; claim.ID == task.ID && claim.Run == task.Run && strings.HasPrefix(task.Born, claim.Born) { // it may have started
+		if claim := l.given[task.ID]; claim.ID == task.ID && claim.Run == task.Run && strings.HasPrefix(task.Born,
+			claim.Born) { // it may have started
 			given[task.ID] = claim
 		} else {
 			unknown = append(unknown, task)

@@ -87,7 +87,10 @@ func (p *Processor) Reject(ctx context.Context, why string) error {
 		return p.Fail(ctx, failure)
 	}
 	delay := min(maxRejectDelay, rejectDelay<<min(p.task.Rejects, 6))
-	return p.settle(ctx, listen.Settlement{Claim: p.claim(), Failure: &failure, Requeue: listen.RequeueReject, Delay: delay})
+	return p.settle(ctx, listen.Settlement{
+		Claim: p.claim(), Failure: &failure, Requeue: listen.RequeueReject,
+		Delay: delay,
+	})
 }
 
 // Progress reports how far the task is, from 0 to 1, and what it does now.
@@ -125,5 +128,6 @@ func (p *Processor) node() *listen.Node {
 // isOver reports whether err means that the task is over for this listener: another listener has it, or it was deleted,
 // or has failed.
 func isOver(err error) bool {
-	return errors.Is(err, queue.ErrLost) || errors.Is(err, queue.ErrNoTask) || errors.Is(err, queue.ErrCancelled) || errors.Is(err, queue.ErrNoLetter)
+	return errors.Is(err, queue.ErrLost) || errors.Is(err, queue.ErrNoTask) || errors.Is(err, queue.ErrCancelled) ||
+		errors.Is(err, queue.ErrNoLetter)
 }

@@ -32,7 +32,9 @@ const LeaveTimeout = 5 * time.Second
 //	err := worker.Run(ctx, client, "mail", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 //		return nil, send(ctx, task.Parameters)
 //	})
-func Run(ctx context.Context, c *queue.Client, name string, handle func(context.Context, *queue.Task) ([]byte, error)) error {
+func Run(ctx context.Context, c *queue.Client, name string,
+	handle func(context.Context, *queue.Task) ([]byte, error),
+) error {
 	listener := newListener(c, name)
 	err := listener.register(ctx)
 	for err == nil && ctx.Err() == nil {
@@ -92,7 +94,9 @@ func workLoop(ctx context.Context, c *queue.Client, listener *Listener, handle h
 }
 
 // workOn runs one task and settles it, even after ctx has ended.
-func workOn(ctx context.Context, c *queue.Client, task *queue.Task, listener *listen.Listener, handle handlerFunc) error {
+func workOn(ctx context.Context, c *queue.Client, task *queue.Task, listener *listen.Listener,
+	handle handlerFunc,
+) error {
 	processor := NewProcessor(c, task)
 	settling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -137,7 +141,9 @@ func workOn(ctx context.Context, c *queue.Client, task *queue.Task, listener *li
 // runHandler calls the handler, with a context that also ends when the task is cancelled or its time is over. left is
 // the time until the task's deadline, if it has one. cause is why the context ended before the handler did; if it ended
 // before the handler began, err is the same.
-func runHandler(ctx context.Context, task *queue.Task, left time.Duration, listener *listen.Listener, handle handlerFunc) (result []byte, err, cause error) {
+func runHandler(ctx context.Context, task *queue.Task, left time.Duration, listener *listen.Listener,
+	handle handlerFunc,
+) (result []byte, err, cause error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if task.Timeout > 0 {

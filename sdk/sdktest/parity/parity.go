@@ -71,7 +71,8 @@ func (p *paper) said() {
 	sdk.Progress(math.NaN(), "nothing")
 	sdk.Progress(0.5, "half")
 	sdk.Progress(7, strings.Repeat("é", 600))
-	p.say("log", sdk.Log(sdk.Warning, "text é", "a", "\"x\"\n", "a", ""), sdk.Log(sdk.Info, ""), sdk.Log(sdk.Error+1, "x"), sdk.Log(-1, "x"))
+	p.say("log", sdk.Log(sdk.Warning, "text é", "a", "\"x\"\n", "a", ""), sdk.Log(sdk.Info, ""), sdk.Log(sdk.Error+1, "x"),
+		sdk.Log(-1, "x"))
 	p.say("long log", sdk.Log(sdk.Trace, strings.Repeat("x", 4<<10)), sdk.Log(sdk.Info, "", "odd"))
 }
 
@@ -110,7 +111,8 @@ func (p *paper) values() {
 	value, err := b.Get("k")
 	p.say("most", len(value), err)
 	p.say("too big first", b.Set("\n", more, 0), sdk.Bucket("r").Set("k", more, 0))
-	p.say("empty", b.Set("k", nil, time.Hour), b.Set("k2", []byte{}, -time.Hour), b.Set("k3", []byte("x"), 1), b.Set("k4", nil, math.MaxInt64))
+	p.say("empty", b.Set("k", nil, time.Hour), b.Set("k2", []byte{}, -time.Hour), b.Set("k3", []byte("x"), 1),
+		b.Set("k4", nil, math.MaxInt64))
 	p.say("over", b.Set("k2", nil, -1), b.Set("\n", nil, -1), b.Set("k2", more, -1))
 	_, over := b.Swap("k2", nil, nil, -time.Millisecond)
 	_, err = b.Get("k2")
@@ -123,7 +125,10 @@ func (p *paper) values() {
 
 func (p *paper) numbers() {
 	b := sdk.Bucket("rw")
-	for _, value := range []string{"", "0", "-0", "+1", "01", " 1", "1 ", "1e3", "-5", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "x"} {
+	for _, value := range []string{
+		"", "0", "-0", "+1", "01", " 1", "1 ", "1e3", "-5", "9223372036854775807",
+		"-9223372036854775808", "9223372036854775808", "x",
+	} {
 		if err := b.Set("n", []byte(value), time.Hour); err != nil {
 			p.say("set", err)
 		}
@@ -163,7 +168,26 @@ func (p *paper) lists() {
 	for _, at := range []struct {
 		prefix, after string
 		limit         int
-	}{{"", "", 10}, {"", "", 3}, {"a", "", 10}, {"a", "ab", 10}, {"a", "Z", 10}, {"a", "b", 10}, {"", "b", 10}, {"b", "", 10}, {"x", "", 10}, {"", "é", 10}, {"+", "", 10}, {"", "+", 1}, {"", "", 0}, {"", "", -1}, {"", "", 1000}, {"", "", 1001}, {"", "", 1<<32 + 1}, {"", "", -1<<32 + 1}} {
+	}{
+		{"", "", 10},
+		{"", "", 3},
+		{"a", "", 10},
+		{"a", "ab", 10},
+		{"a", "Z", 10},
+		{"a", "b", 10},
+		{"", "b", 10},
+		{"b", "", 10},
+		{"x", "", 10},
+		{"", "é", 10},
+		{"+", "", 10},
+		{"", "+", 1},
+		{"", "", 0},
+		{"", "", -1},
+		{"", "", 1000},
+		{"", "", 1001},
+		{"", "", 1<<32 + 1},
+		{"", "", -1<<32 + 1},
+	} {
 		keys, err := b.List(at.prefix, at.after, at.limit)
 		p.say(fmt.Sprintf("list %q after %q", at.prefix, at.after), len(keys), fmt.Sprintf("%q", keys), err)
 	}
@@ -217,7 +241,11 @@ func (p *paper) publications() {
 		id, err := sdk.Publish(topic, []byte("body"), nil)
 		p.say("publish "+topic, id != "", err)
 	}
-	for _, options := range []*sdk.PublishOptions{{}, {ID: "mine"}, {Attributes: map[string]string{"type": "order.made \""}}} {
+	for _, options := range []*sdk.PublishOptions{
+		{},
+		{ID: "mine"},
+		{Attributes: map[string]string{"type": "order.made \""}},
+	} {
 		id, err := sdk.Publish("orders", nil, options)
 		if options.ID == "" {
 			id = ""
@@ -238,7 +266,10 @@ func (p *paper) dependencies(t *sdk.Task) {
 func (p *paper) requests(ctx context.Context, url string) {
 	for _, r := range []fetch.Request{
 		{URL: url + "/"},
-		{URL: url + "/echo?a=b", Method: "POST", Header: map[string][]string{"X-two": {"1", "2"}, "content-type": {"text/x"}}, Body: []byte("body\x00")},
+		{
+			URL: url + "/echo?a=b", Method: "POST", Header: map[string][]string{"X-two": {"1", "2"}, "content-type": {"text/x"}},
+			Body: []byte("body\x00"),
+		},
 		{URL: url + "/moved"},
 		{URL: url + "/missing"},
 		{URL: url + "/", Method: "DELETE"},
@@ -252,7 +283,8 @@ func (p *paper) requests(ctx context.Context, url string) {
 	} {
 		answer, err := fetch.Do(ctx, r)
 		if err != nil {
-			p.say("error", strings.ReplaceAll(err.Error(), url, "URL"), errors.Is(err, sdk.ErrInvalid), errors.Is(err, sdk.ErrDenied), errors.Is(err, sdk.ErrUnavailable))
+			p.say("error", strings.ReplaceAll(err.Error(), url, "URL"), errors.Is(err, sdk.ErrInvalid),
+				errors.Is(err, sdk.ErrDenied), errors.Is(err, sdk.ErrUnavailable))
 			continue
 		}
 		for _, name := range []string{"date", "content-length"} {

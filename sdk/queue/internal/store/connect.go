@@ -19,9 +19,10 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and for
-// Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM files of a
-// private CA and a client certificate; go-redis's own work too. Each call dials and sends once, within its context's deadline.
+// Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and
+// for Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM
+// files of a private CA and a client certificate; go-redis's own work too. Each call dials and sends once, within its
+// context's deadline.
 func Connect(rawURL string) (redis.UniversalClient, error) {
 	rdb, err := connect(rawURL, nil)
 	if err != nil {
@@ -64,7 +65,10 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 		}
 		if within != nil {
 			options.DialTimeout = cmp.Or(options.DialTimeout, dialTimeout)
-			options.Dialer = within(redis.NewDialer(&redis.Options{DialTimeout: options.DialTimeout, TLSConfig: options.TLSConfig}))
+			options.Dialer = within(redis.NewDialer(&redis.Options{
+				DialTimeout: options.DialTimeout,
+				TLSConfig:   options.TLSConfig,
+			}))
 		}
 		return keyNaming(redis.NewFailoverClient(options)), nil
 	}
@@ -160,7 +164,8 @@ func checkAddress(u *url.URL) error {
 		return wrong("it has a port above 65535: write redis://HOST:PORT/DB")
 	}
 	if _, err := strconv.ParseUint(cmp.Or(strings.Trim(u.Path, "/"), "0"), 10, 31); err != nil {
-		return wrong("its database is no number from 0 on: write " + place(&url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host, Path: "/0"}))
+		return wrong("its database is no number from 0 on: write " +
+			place(&url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host, Path: "/0"}))
 	}
 	return nil
 }

@@ -194,7 +194,8 @@ func TraceID(text string) string {
 	switch {
 	case text[:2] == "ff", strings.Trim(trace, "0") == "", strings.Trim(text[36:52], "0") == "":
 		return ""
-	case rest != "" && (text[:2] == "00" || rest[0] != '-' || len(rest) > 200 || strings.Trim(rest, "0123456789abcdefghijklmnopqrstuvwxyz-") != ""):
+	case rest != "" && (text[:2] == "00" || rest[0] != '-' || len(rest) > 200 ||
+		strings.Trim(rest, "0123456789abcdefghijklmnopqrstuvwxyz-") != ""):
 		return ""
 	}
 	return trace

@@ -31,7 +31,8 @@ func Answered(err error) (text string, ok bool) {
 	}
 	text = reply.Error()
 	// Before Redis 7.0, the error of a command in a script is preceded by its position.
-	if _, inner, found := strings.Cut(text, "@user_script: "); found && strings.HasPrefix(text, "ERR Error running script") {
+	if _, inner, found := strings.Cut(text, "@user_script: "); found && strings.HasPrefix(text,
+		"ERR Error running script") {
 		_, text, _ = strings.Cut(inner, ": -")
 	}
 	return text, true

@@ -85,16 +85,19 @@ var luaNames = func() string {
 		k.Queues(), k.Nodes(), k.Paused(), k.Control(), k.Limits(), k.Crashes(), k.Ended(), k.Waiters(),
 		k.Pending(""), k.Reserved("", ""), k.Started(""), k.Complete(""), k.Failed(""), k.Scheduled(""),
 		k.Listeners(""), k.Channel(""), k.Index(""), k.Stats(""), k.Purged(""), k.Priorities(""), k.Expiry(""), k.Keyed(""),
-		k.Level("", ""), k.Unique("", ""), k.Task(""), k.Bytes(""), k.Log(""), k.Attempts(""), k.Done(""), k.Duty(""), k.Node(""),
+		k.Level("", ""), k.Unique("", ""), k.Task(""), k.Bytes(""), k.Log(""), k.Attempts(""), k.Done(""), k.Duty(""),
+		k.Node(""),
 		k.Minute(""), k.Hour(""),
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),
-		k.Subscriptions(), k.Generation(), k.Topics(), k.Topic(""), k.Publications(""), k.Publishing(), k.Publication(""), k.Published(""),
+		k.Subscriptions(), k.Generation(), k.Topics(), k.Topic(""), k.Publications(""), k.Publishing(), k.Publication(""),
+		k.Published(""),
 		k.Schedule(""),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // of a key with two empty parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)
 	}
-	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\nlocal LISTED_CHILDREN = %d\n", Searched, int64(UniqueLife.Seconds()), ListedChildren)
+	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\nlocal LISTED_CHILDREN = %d\n", Searched,
+		int64(UniqueLife.Seconds()), ListedChildren)
 }()
 
 // UniqueLife bounds a uniqueness that lasts until its task is finished, because the task may never finish.

@@ -123,7 +123,10 @@ func wordsOf(text string) map[string]bool {
 	words := make(map[string]bool)
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "--")
-		for _, word := range strings.FieldsFunc(line, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		for _, word := range strings.FieldsFunc(line, func(r rune) bool {
+			return r != '_' && !unicode.IsLetter(r) &&
+				!unicode.IsDigit(r)
+		}) {
 			words[word] = true
 		}
 	}
@@ -201,7 +204,9 @@ func (s *Store) EvalAll(ctx context.Context, calls []Call) (cmds []*redis.Cmd) {
 // in a second one. It never uses MULTI, in which an unknown script would fail all calls. Each result has its own error.
 // If replicas is not 0, it then waits, on the same connection, until as many replicas have these writes. got is the
 // number of replicas that have them; waited is the error if that number is not known.
-func (s *Store) EvalReplicated(ctx context.Context, calls []Call, replicas int, timeout time.Duration) (cmds []*redis.Cmd, got int, waited error) {
+func (s *Store) EvalReplicated(ctx context.Context, calls []Call, replicas int,
+	timeout time.Duration,
+) (cmds []*redis.Cmd, got int, waited error) {
 	cmds = make([]*redis.Cmd, len(calls))
 	var wait *redis.Cmd
 	forgotten := func(cmd *redis.Cmd) bool { return cmd == nil || redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") }
@@ -236,7 +241,9 @@ const PageTasks = 1000
 
 // Pipelined calls read for each item to queue a command, and sends the commands of PageTasks items in one round trip.
 // If Redis refuses a command, for example because a key has the wrong type, only this command has an error.
-func Pipelined[T, C any](ctx context.Context, s *Store, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
+func Pipelined[T, C any](ctx context.Context, s *Store, items []T,
+	read func(p redis.Pipeliner, item T) C,
+) ([]C, error) {
 	return PipelinedBy(ctx, s, PageTasks, items, read)
 }
 
@@ -244,7 +251,9 @@ func Pipelined[T, C any](ctx context.Context, s *Store, items []T, read func(p r
 const LargeItems = 100
 
 // PipelinedBy is Pipelined with `page` items in one round trip.
-func PipelinedBy[T, C any](ctx context.Context, s *Store, page int, items []T, read func(p redis.Pipeliner, item T) C) ([]C, error) {
+func PipelinedBy[T, C any](ctx context.Context, s *Store, page int, items []T,
+	read func(p redis.Pipeliner, item T) C,
+) ([]C, error) {
 	cmds := make([]C, 0, len(items))
 	for page := range slices.Chunk(items, page) {
 		_, err := s.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -285,7 +294,8 @@ const MaxPage = PageTasks
 var SummaryFields = []string{
 	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
 	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
-	"dead_id", "dead_queue", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at", "plugin",
+	"dead_id", "dead_queue", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at",
+	"plugin",
 	"digest", "version", "progress", "message", "key", "labels", "parent", "depth", "traceparent", "headers", "live_id",
 	"checkpoint", "after",
 }
@@ -351,7 +361,9 @@ func (s *Store) ScheduleIDs(ctx context.Context, most int64) ([]string, error) {
 // QueuePage reads a page of up to `most` queues, from index `from` on, with the number of listeners of each. Queues
 // with fewer listeners come first. Queues with an invalid name are left out. next is the index of the next page, or 0
 // if this page is the last one.
-func (s *Store) QueuePage(ctx context.Context, from, most int64, valid func(name string) error) (queues map[string]int64, next int64, err error) {
+func (s *Store) QueuePage(ctx context.Context, from, most int64,
+	valid func(name string) error,
+) (queues map[string]int64, next int64, err error) {
 	to := int64(-1)
 	if most < math.MaxInt64-from {
 		to = from + most - 1
