@@ -6,13 +6,13 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// reporter logs and counts what becomes of plugins and of the directory.
+// reporter logs and counts loads, refusals and removals of plugins, and logs problems of the directory.
 type reporter struct {
 	Config
 	told map[string]string // the last text about each subject
 }
 
-// news reports whether a text about a subject is another one than the last.
+// news stores a text about a subject, and reports whether it differs from the last one.
 func (r *reporter) news(subject, text string) bool {
 	if r.told[subject] == text {
 		return false
@@ -64,7 +64,8 @@ func (r *reporter) serving(p id, v *Version, serving bool) {
 	r.Observer.PluginServing(p.tenant, p.name, v.Manifest.Version, v.Digest, string(v.Info().ResetMode), serving)
 }
 
-// warn logs where the host gives a plugin less than its manifest asks for: a limit once for all tenants with the same ceiling.
+// warn logs what the host denies a plugin although its manifest asks for it. A limit is logged once for all tenants
+// with the same ceiling.
 func (r *reporter) warn(p id, v *Version) {
 	told := map[manifest.Lowered]bool{}
 	for _, tenant := range r.Tenants {
@@ -79,7 +80,7 @@ func (r *reporter) warn(p id, v *Version) {
 					"key", less.Key, "manifest", less.Manifest, "host", less.Host, "see", less.Where)
 			}
 		}
-		if why := permissions.Undeclared(p.path(r.Dir, manifest.Suffix)); why != nil { // of a common plugin
+		if why := permissions.Undeclared(p.path(r.Dir, manifest.Suffix)); why != nil { // only for a common plugin: one of the tenant's own would be refused
 			r.Logger.Warn("a plugin serves a tenant without its schedules and subscriptions", "plugin", p.name, "tenant", tenant, "error", why)
 		}
 		if reduced := permissions.Reduced(); len(reduced) > 0 {
@@ -97,7 +98,7 @@ func (r *reporter) unreadable(err error) {
 	}
 }
 
-// scanned logs, once, what is noteworthy about the directory itself.
+// scanned logs, once, that the directory is missing or back, and which of its folders are ignored or cannot be read.
 func (r *reporter) scanned(s *scan) {
 	state := "there"
 	if s.root == "" {
