@@ -9,15 +9,15 @@ import (
 // reporter logs and counts loads, refusals and removals of plugins, and logs problems of the directory.
 type reporter struct {
 	Config
-	told map[string]string // the last text about each subject
+	latest map[string]string // the last text about each subject
 }
 
 // news stores a text about a subject, and reports whether it differs from the last one.
 func (r *reporter) news(subject, text string) bool {
-	if r.told[subject] == text {
+	if r.latest[subject] == text {
 		return false
 	}
-	r.told[subject] = text
+	r.latest[subject] = text
 	return true
 }
 
@@ -67,15 +67,15 @@ func (r *reporter) serving(p id, v *Version, serving bool) {
 // warn logs what the host denies a plugin although its manifest asks for it. A limit is logged once for all tenants
 // with the same ceiling.
 func (r *reporter) warn(p id, v *Version) {
-	told := map[manifest.Lowered]bool{}
+	warned := map[manifest.Lowered]bool{}
 	for _, tenant := range r.Tenants {
 		permissions := v.permissions[tenant]
 		if permissions == nil {
 			continue
 		}
 		for _, less := range permissions.Lowered {
-			if !told[less] {
-				told[less] = true
+			if !warned[less] {
+				warned[less] = true
 				r.Logger.Warn("the host gives a plugin less than its manifest asks for", "plugin", p.name, "tenant", p.tenant,
 					"key", less.Key, "manifest", less.Manifest, "host", less.Host, "see", less.Where)
 			}
@@ -104,7 +104,7 @@ func (r *reporter) scanned(s *scan) {
 	if s.root == "" {
 		state = "missing"
 	}
-	if before := r.told["directory"]; r.news("directory", state) {
+	if before := r.latest["directory"]; r.news("directory", state) {
 		switch {
 		case state == "missing":
 			r.Logger.Warn("the plugin directory does not exist, waiting for it", "dir", r.Dir)

@@ -33,7 +33,7 @@ const fields = library.SecondOptional | library.Minute | library.Hour | library.
 
 // Rule is a checked cron expression in a time zone. It does not change.
 type Rule struct {
-	every    time.Duration    // above zero: nothing else counts
+	every    time.Duration    // if above zero, the other fields are not used
 	calendar library.Schedule // in UTC, as if its clock were the zone's
 	zone     *time.Location
 	hours    bool // the expression names hours
@@ -88,7 +88,8 @@ func parseEvery(expression, text string) (*Rule, error) {
 	return &Rule{every: every}, nil
 }
 
-// Zone finds a time zone by its name; "" is UTC. The zone of the machine has no name here: hosts may differ in it.
+// Zone finds a time zone by its name; "" is UTC. "Local", the zone of the machine, is refused: hosts may differ in
+// it.
 func Zone(name string) (*time.Location, error) {
 	location, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
@@ -97,14 +98,14 @@ func Zone(name string) (*time.Location, error) {
 	return location, nil
 }
 
-// Next is the first tick after a moment, a whole second, in the zone of the rule; zero if there is none within years. The
-// ticks of @every are counted from the moment.
+// Next returns the first tick after a moment: a whole second, in the rule's zone; zero if no tick comes for years.
+// The ticks of @every are counted from the moment.
 func (r *Rule) Next(after time.Time) time.Time {
 	after = after.Truncate(time.Second)
 	if r.every > 0 {
 		return after.Add(r.every)
 	}
-	// The zone's clock runs evenly from one change to the next: ticks are sought in one such part after the other.
+	// The zone's clock runs evenly between two changes: Next looks for a tick in one such part after the other.
 	at := after.In(r.zone)
 	from := wall(at, offset(at))
 	for range mostParts {
@@ -130,7 +131,8 @@ func (r *Rule) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// Skip is the first tick after a moment of the row that a tick belongs to, without walking through those between.
+// Skip returns the first tick after a moment in the series of ticks to which tick belongs, without computing the
+// ticks between.
 func (r *Rule) Skip(tick, after time.Time) time.Time {
 	if r.every == 0 || after.Before(tick) {
 		return r.Next(after)
@@ -138,15 +140,15 @@ func (r *Rule) Skip(tick, after time.Time) time.Time {
 	return after.Add(r.every - after.Sub(tick)%r.every)
 }
 
-// mostParts is enough for the rarest day, 29 February on a certain day of the week, in a zone that changes its clock four times
-// a year.
+// mostParts bounds the parts in which Next looks: enough for the rarest day, 29 February on a certain day of the
+// week, in a zone that changes its clock four times a year.
 const mostParts = 200
 
-// offset is by how much the zone's clock is ahead of UTC.
+// offset returns how far the zone's clock is ahead of UTC at a time.
 func offset(at time.Time) time.Duration {
 	_, seconds := at.Zone()
 	return time.Duration(seconds) * time.Second
 }
 
-// wall is what a clock shows that is ahead of UTC, as if it were UTC.
+// wall returns what a clock shows that is that far ahead of UTC. The result is as if this clock were UTC.
 func wall(at time.Time, ahead time.Duration) time.Time { return at.UTC().Add(ahead) }
