@@ -12,7 +12,7 @@
 // A Budget bounds what all owners use together, and what each owner uses, so that one owner cannot keep out the
 // others. Take waits for a share until its context ends; TryTake does not wait.
 //
-// Admission, in package host, counts the memory of running tasks; it treats memory that is reserved here as used.
+// Admission, in package schedule, counts the memory of running tasks; it treats memory that is reserved here as used.
 package account
 
 import (

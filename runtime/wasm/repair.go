@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// wazero's compiler for amd64 (1.12.0) gets a few instructions wrong in functions with more live floats or vectors than
-// the processor has registers. They are replaced by others, or get safe operands; a test runs such programs.
+// wazero's compiler for amd64 (1.12.0) gets a few instructions wrong in functions with more live floats or vectors
+// than the processor has registers. They are replaced by other instructions, or get safe operands; a test runs such
+// programs.
 //
 //	instruction                     fault                                              written
 //	select of f32, f64, v128        the value that it falls back to is evicted (its    of the bits as integers; by a mask
@@ -26,8 +27,8 @@ import (
 // evicts that register's value. A fresh operand is a value that no other instruction uses: it stays until the
 // instruction is done, and no block expects it.
 
-// selection reads a select and rewrites it, by the types that the decoder recorded. The output is valid for that type
-// only: if the record is wrong, the compiler refuses the module.
+// selection reads a select and rewrites it for the operand types that the decoder recorded. The output is valid only
+// for these types: if the record is wrong, the compiler refuses the module.
 func (b *body) selection(op byte) {
 	r, declared, types := b.r, Type(0), 0
 	if op == opSelectTyped {
@@ -153,8 +154,8 @@ func (b *body) convert(op byte) {
 	b.code = append(b.code, opI64Or, op)
 }
 
-// repairVector does the same for a vector instruction. Its immediates are read already, except the lane of
-// replace_lane.
+// repairVector rewrites a vector instruction if it is in the table above. It reads the lane of replace_lane; the
+// other instructions have no immediates.
 func (b *body) repairVector(n uint32) (done bool) {
 	if b.d.options.unrepaired {
 		return false
@@ -193,7 +194,7 @@ func (b *body) fresh() {
 // vectors writes a vector instruction without an immediate.
 func (b *body) vectors(n uint32) { b.code = appendUnsigned(append(b.code, opVector), n) }
 
-// temporary is a local that we add. Its value is used within one instruction of the module only.
+// temporary is a local that we add. Its value is used only within one instruction of the module.
 type temporary byte
 
 const (
@@ -215,7 +216,7 @@ func (t temporary) of() Type {
 	}
 }
 
-// temporary writes a get, set or tee of such a local, after the function's own.
+// temporary writes a get, set or tee of a temporary. Its index follows the indices of the function's own locals.
 func (b *body) temporary(op byte, t temporary) {
 	at := slices.Index(b.temporaries, t)
 	if at < 0 {
