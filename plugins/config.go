@@ -16,8 +16,8 @@ type Config struct {
 	Dir string
 	// Tenants are the tenants that the host serves. Default: only blueque.
 	Tenants []string
-	// MaxMemory bounds the memory, input and output of one task together, in bytes. A plugin that wants more is refused.
-	// Default 0, which is no bound.
+	// MaxMemory bounds the memory, input and output of one task together, in bytes. A plugin that wants more is
+	// refused. Default 0, which is no bound.
 	MaxMemory int64
 	// MaxQueues bounds the queues that all plugins in one folder serve together. A plugin that would exceed it is
 	// refused. Default 0, which is no bound.

@@ -82,9 +82,9 @@
 // # Failure
 //
 //   - A refused file (not a module, a bad manifest, more memory than the host gives, a link that leaves the tenant's
-//     folder, a pipe) changes nothing: the last good version keeps serving. The refusal is logged and counted once for each content,
-//     and listed until the file is right. After start-up a file younger than half a second is not refused yet: it may be
-//     half a file, or a manifest whose module follows.
+//     folder, a pipe) changes nothing: the last good version keeps serving. The refusal is logged and counted once for
+//     each content, and listed until the file is right. After start-up, a file younger than half a second is not
+//     refused yet: it may be half a file, or a manifest whose module follows.
 //   - If a module's file is gone, its plugin stops serving. If the directory is gone, all plugins stop serving.
 //   - A folder that cannot be listed tells nothing about its files: what was loaded keeps serving.
 //   - A load that fails for another reason than the content (a full or failing disk) is tried again after ten seconds.

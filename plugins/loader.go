@@ -250,7 +250,8 @@ func (l *loader) read(f file, most int64, buffer []byte) (read content, err erro
 	return read, err
 }
 
-// finish checks the module against the manifest, and makes the version, which takes over the caller's hold of the module.
+// finish checks the module against the manifest, and makes the version, which takes over the caller's hold of the
+// module.
 func (l *loader) finish(r *loadResult, m *module) {
 	path := r.path(l.cfg.Dir, manifest.Suffix)
 	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return p.Limits.Memory })

@@ -119,11 +119,11 @@ func readStable(root, name string, most, found int64, buffer []byte) (content, e
 	}
 	if before.young(time.Now(), settleTime) {
 		// Within one tick of its clock the file could change and keep its fingerprint: it is read once more.
-		again := comparison(data)
-		if _, err := io.Copy(&again, io.NewSectionReader(f, 0, info.Size()+1)); err != nil {
+		second := comparison(data)
+		if _, err := io.Copy(&second, io.NewSectionReader(f, 0, info.Size()+1)); err != nil {
 			return content{}, err
 		}
-		if len(again) > 0 {
+		if len(second) > 0 {
 			return content{}, errUnstable
 		}
 	}

@@ -28,16 +28,16 @@ type reconciler struct {
 	watch  *watcher
 	report reporter
 
-	plugins []*plugin          // sorted by tenant and name
-	first   []*plugin          // of the first scan
-	last    *scan              // the last one that could list the directory
-	reading map[string]bool    // the folders, by tenant, whose manifests are being read
-	read    chan manifestsRead // the results of reading manifests
-	results chan loadResult
-	running int // loads whose result has not come yet
-	ready   bool
-	again   <-chan time.Time // fires for a scan that scanIn requested; nil for none
-	againAt time.Time        // when again fires; zero for never
+	plugins    []*plugin          // sorted by tenant and name
+	first      []*plugin          // of the first scan
+	last       *scan              // the last scan that could list the directory
+	reading    map[string]bool    // the folders, by tenant, whose manifests are being read
+	read       chan manifestsRead // the results of reading manifests
+	results    chan loadResult
+	running    int // loads whose result has not come yet
+	ready      bool
+	nextScan   <-chan time.Time // fires for a scan that scanIn requested; nil for none
+	nextScanAt time.Time        // when nextScan fires; zero for never
 
 	dirty   bool       // something that List shows has changed
 	swapped bool       // something that Acquire returns has changed
@@ -65,8 +65,8 @@ func (r *reconciler) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			r.scan(ctx)
-		case <-r.again:
-			r.again, r.againAt = nil, time.Time{}
+		case <-r.nextScan:
+			r.nextScan, r.nextScanAt = nil, time.Time{}
 			r.scan(ctx)
 		case <-r.watch.wake:
 			r.scan(ctx)
@@ -108,8 +108,8 @@ func (r *reconciler) stop() {
 // scanIn requests a scan after that time, unless one is requested for an earlier time.
 func (r *reconciler) scanIn(after time.Duration) {
 	at := time.Now().Add(after)
-	if r.againAt.IsZero() || at.Before(r.againAt) {
-		r.again, r.againAt = time.After(after), at
+	if r.nextScanAt.IsZero() || at.Before(r.nextScanAt) {
+		r.nextScan, r.nextScanAt = time.After(after), at
 	}
 }
 
@@ -198,7 +198,7 @@ func (r *reconciler) compare(tenant string) {
 	})
 }
 
-// consider applies a scan to one plugin: it sets the plugin's state, and removes or refuses the plugin.
+// consider applies a scan to one plugin: it sets the plugin's state, and removes or refuses the plugin if necessary.
 func (r *reconciler) consider(p *plugin, s *scan) {
 	if old := p.current; old != nil && !p.seen.module.exists {
 		p.current, r.swapped = nil, true
@@ -228,7 +228,8 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 	}
 }
 
-// objection returns why a plugin is refused for its files' names or types, before they are read; nil if it is not.
+// objection returns why a plugin is refused before its files are read: its module is missing, has a wrong name or has
+// a problem. It returns nil if there is no objection.
 func (r *reconciler) objection(p id, seen listed) error {
 	module := p.path(r.cfg.Dir, manifest.ModuleSuffix)
 	switch word := manifest.CheckWord(p.name); {

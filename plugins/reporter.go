@@ -64,7 +64,7 @@ func (r *reporter) serving(p id, v *Version, serving bool) {
 	r.Observer.PluginServing(p.tenant, p.name, v.Manifest.Version, v.Digest, string(v.Info().ResetMode), serving)
 }
 
-// warn logs what the host denies a plugin although its manifest asks for it. A limit is logged once for all tenants
+// warn logs where the host gives a plugin less than its manifest asks for. A limit is logged once for all tenants
 // with the same ceiling.
 func (r *reporter) warn(p id, v *Version) {
 	warned := map[manifest.Lowered]bool{}

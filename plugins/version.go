@@ -80,8 +80,8 @@ func (v *Version) Release() {
 	}
 }
 
-// tryRetain holds the version once more. It returns false if the last hold was given back: the module is being
-// closed.
+// tryRetain holds the version once more. It returns false once the last hold was given back: the version is then gone
+// for good.
 func (v *Version) tryRetain() bool {
 	for {
 		count := v.holders.Load()

@@ -1,4 +1,5 @@
-// Package doctor looks for what is wrong with Redis, the hosts, the plugins and the queues of a tenant, for `quern doctor`.
+// Package doctor looks for what is wrong with Redis, the hosts, the plugins and the queues of a tenant, for `quern
+// doctor`.
 //
 // Each check is a row of a list. It looks at data that was read once for all checks, and returns findings with
 // remedies. No check writes anything.

@@ -88,8 +88,8 @@ func (p *patient) other(of plugin) (most manage.VersionTally) {
 	return most
 }
 
-// failures returns the runs of a queue in the last minutes, and reports whether many failed and still do: in the last two minutes
-// one failed, or none was complete.
+// failures returns the runs of a queue in the last minutes, and reports whether many failed and still do: in the last
+// two minutes one failed, or none was complete.
 func (p *patient) failures(i int) (recent manage.Minute, fails bool) {
 	if i < 0 || i >= len(p.recent) || p.recent[i].Failed < fewFailures {
 		return recent, false

@@ -24,8 +24,8 @@ type Config struct {
 	KV map[string]*kv.Store
 	// HTTP sends the requests of handlers.
 	HTTP *egress.Client
-	// Secrets is a folder: TENANT/NAME holds a secret that the host's grants do not define. A secret is read each time that
-	// a task asks for it.
+	// Secrets is a folder: TENANT/NAME holds a secret that the host's grants do not define. A secret is read each
+	// time that a task asks for it.
 	Secrets string
 }
 

@@ -12,7 +12,7 @@
 //
 //	NS_kv_B      hash  values by key
 //	NS_kvkeys_B  zset  the same keys, all with the score 0, which sorts them by their bytes
-//	NS_kvttl_B   zset  keys by the time at which they expire, in milliseconds since the epoch; only those that do
+//	NS_kvttl_B   zset  keys by the time at which they expire, in milliseconds since the epoch; only expiring keys
 //	NS_kvs       hash  the bytes of each bucket; an empty bucket has no field
 //
 // No other key of a tenant begins with these four words, and a tenant's name has no underscore: the keys of a bucket

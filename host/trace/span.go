@@ -35,7 +35,8 @@ type Span struct {
 	calls, untraced      int
 }
 
-// Begin begins the span of a run. It returns the task's headers with the trace that its guest finds and its children inherit.
+// Begin begins the span of a run. It returns the task's headers with the trace that its guest finds and its children
+// inherit.
 func (t *Tracer) Begin(task Task) (*Span, map[string]string) {
 	now := time.Now()
 	s := &Span{tracer: t, queue: task.Queue, about: []attribute.KeyValue{

@@ -25,8 +25,8 @@ import (
 // Config says where spans go. OpenTelemetry's environment variables set what it leaves out (OTEL_EXPORTER_OTLP_…,
 // OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES), or its defaults.
 type Config struct {
-	// Endpoint is the collector's URL: http or https for OTLP over HTTP, with /v1/traces if it has no path, grpc or grpcs for
-	// gRPC (default: that of the environment).
+	// Endpoint is the collector's URL: http or https for OTLP over HTTP, with /v1/traces if it has no path, grpc or
+	// grpcs for gRPC (default: that of the environment).
 	Endpoint string
 	// Protocol is http/protobuf or grpc for an endpoint of the environment (default http/protobuf).
 	Protocol string

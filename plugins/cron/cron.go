@@ -1,7 +1,7 @@
 // Package cron computes when a recurring task is due: the ticks of a cron expression in a time zone.
 //
-// A library reads the expression and walks the calendar, in which every day has 24 hours. This package maps that calendar to
-// the clock of the zone, so that one rule holds for every expression where clocks change:
+// A library reads the expression and walks the calendar, in which every day has 24 hours. This package maps that
+// calendar to the clock of the zone, so that one rule holds for every expression where clocks change:
 //
 //	                     the hour is left out in spring      the hour comes twice in autumn
 //	names hours          one tick, when the hour is over     a tick in the first of the two
@@ -27,7 +27,8 @@ const (
 	mostEvery     = 365 * 24 * time.Hour
 )
 
-// fields are what an expression may have: five fields, or six with the seconds first; L, nW and d#n; and words like @daily.
+// fields are what an expression may have: five fields, or six with the seconds first; L, nW and d#n; and words like
+// @daily.
 const fields = library.SecondOptional | library.Minute | library.Hour | library.Dom | library.Month | library.Dow |
 	library.Descriptor | library.Extended | library.DowOrDom
 
@@ -39,9 +40,9 @@ type Rule struct {
 	hours    bool // the expression names hours
 }
 
-// Parse reads an expression: five fields (minute, hour, day of month, month, day of week), six with the seconds first, a word
-// such as @daily, or @every and a duration. The zone is a name such as Europe/Berlin; "" is UTC. An error says what is wrong
-// and what would be right.
+// Parse reads an expression: five fields (minute, hour, day of month, month, day of week), six with the seconds
+// first, a word such as @daily, or @every and a duration. The zone is a name such as Europe/Berlin; "" is UTC. An
+// error says what is wrong and what would be right.
 func Parse(expression, zone string) (*Rule, error) {
 	location, err := Zone(zone)
 	if err != nil {
@@ -112,9 +113,9 @@ func (r *Rule) Next(after time.Time) time.Time {
 		start, end := at.ZoneBounds()
 		shift := offset(at)
 		if r.hours && !start.IsZero() {
-			been := wall(start, offset(start.Add(-time.Second))).Add(-time.Second)
-			if been.After(from) { // the clock was set back
-				from = been
+			before := wall(start, offset(start.Add(-time.Second))).Add(-time.Second)
+			if before.After(from) { // the clock was set back
+				from = before
 			}
 		}
 		next := r.calendar.Next(from)

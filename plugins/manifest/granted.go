@@ -9,7 +9,8 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Granted shows people what a plugin may use beyond its tasks, without the values of variables, configuration and secrets.
+// Granted shows people what a plugin may use beyond its tasks, without the values of variables, configuration and
+// secrets.
 type Granted struct {
 	HTTP    []GrantedHost   `json:"http,omitempty"`
 	KV      []GrantedBucket `json:"kv,omitempty"`

@@ -78,7 +78,7 @@ func isNumber(text string) bool {
 	return text != "" && (text[0] == '-' || text[0] >= '0' && text[0] <= '9') && json.Valid([]byte(text))
 }
 
-// numberOf returns a number as JSON: as it was written if JSON has that form, else in decimal.
+// numberOf returns a number as JSON: with the digits that were written if JSON has that form, else in decimal.
 func numberOf(n *yaml.Node) (string, error) {
 	text := strings.TrimPrefix(n.Value, "+")
 	if sign := strings.TrimSuffix(text, strings.TrimLeft(text, "-")); strings.HasPrefix(text[len(sign):], ".") {

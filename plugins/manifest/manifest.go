@@ -54,7 +54,8 @@ type Manifest struct {
 	most declaredMost // set for ceilings only
 }
 
-// Warm is the section warm of a manifest: a call without a task, before the snapshot that every task of a handler starts from.
+// Warm is the section warm of a manifest: a call without a task, before the snapshot that every task of a handler
+// starts from.
 type Warm struct {
 	// Input is the file with the call's input: a path like FileGrant.From. Its content belongs to the version. ""
 	// means that there is no warm call.
@@ -65,8 +66,8 @@ type Warm struct {
 
 // Retry is the section retry of a manifest. A field that is zero is not set.
 type Retry struct {
-	// MaxAttempts bounds the attempts of a task. It may be Unlimited, and is in a section with only a MaxAge; it is 0
-	// without a section.
+	// MaxAttempts bounds the attempts of a task. It is Unlimited in a section with only a MaxAge, and 0 without a
+	// section.
 	MaxAttempts int
 	// Backoff is how the delay grows from attempt to attempt: BackoffExponential or BackoffLinear.
 	Backoff string
@@ -92,7 +93,8 @@ const (
 	CrashFail  = "fail"
 )
 
-// Test is a task and its outcome. `quern plugin test` runs it; hosts do not, and a version does not depend on its files.
+// Test is a task and its outcome. `quern plugin test` runs it; hosts do not, and a version does not depend on its
+// files.
 type Test struct {
 	// Name is for people. Default: the path of the input, or else the test's number in the list.
 	Name string

@@ -14,7 +14,8 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Permissions are what a tenant's tasks may do on a version: what its manifest asks for, bounded by the host. Never changed.
+// Permissions are what a tenant's tasks may do on a version: what its manifest asks for, bounded by the host. Never
+// changed.
 type Permissions struct {
 	// Capabilities are what the manifest and the host both grant.
 	Capabilities Capabilities

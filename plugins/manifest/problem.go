@@ -85,7 +85,8 @@ const maxMessage = 1000
 // maxShown bounds the bytes of a person's text that a message repeats.
 const maxShown = 64
 
-// Quote quotes a text for a message: cut to what a message can show, with escapes for what a terminal or a log would obey.
+// Quote quotes a text for a message: cut to what a message can show, with escapes for what a terminal or a log would
+// obey.
 func Quote(text string) string {
 	return strconv.Quote(redact.Shorten(text, maxShown))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/quern-project/quern/plugins/strictyaml"
 )
 
-// Schedule is a recurring task, of the section schedule of a manifest or of a file of schedules. A field that is zero is not
-// set.
+// Schedule is a recurring task, of the section schedule of a manifest or of a file of schedules. A field that is zero
+// is not set.
 type Schedule struct {
 	// Name is the ID of a schedule in a file of schedules. In a manifest, the ID is the plugin's name, a dot and
 	// Name, or only the plugin's name if Name is "".

@@ -59,7 +59,8 @@ func (s Secret) Read() ([]byte, error) {
 	return ReadSecret(file)
 }
 
-// ReadSecret reads a secret from its file, without its last newline, which an editor leaves. It does not close the file.
+// ReadSecret reads a secret from its file, without its last newline, which an editor leaves. It does not close the
+// file.
 func ReadSecret(file *os.File) ([]byte, error) {
 	value, _, err := read(file, MaxSecret+2)
 	if err != nil {

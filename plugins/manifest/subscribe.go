@@ -11,7 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Subscription is an entry of the section subscribe: each publication of the topic that matches makes a task of the plugin.
+// Subscription is an entry of the section subscribe: each publication of the topic that matches makes a task of the
+// plugin.
 type Subscription struct {
 	// Topic is a name, or a pattern with one * for any text.
 	Topic string

@@ -1,5 +1,5 @@
-// Package bundle reads and writes the files that a plugin carries in its own module: the sources of a handler in Python or
-// JavaScript, its dependencies, and the library of the interpreter.
+// Package bundle reads and writes the files that a plugin carries in its own module: the sources of a handler in
+// Python or JavaScript, its dependencies, and the library of the interpreter.
 //
 //	NAME.wasm   the engine's module  ┊ custom section quern.files   the engine's own files
 //	                                 ┊ custom section quern.files   the handler's files

@@ -64,7 +64,7 @@ type decoder struct {
 	tables          []Type   // the type of the elements of each table
 	memories        int
 	globals         []global
-	importedGlobals int // constant expressions may use only these
+	importedGlobals int // number of imported globals; constant expressions may use no others
 	references      int // elements of segments
 	function        int // the function whose body is read, or outside
 

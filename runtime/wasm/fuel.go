@@ -10,8 +10,8 @@ package wasm
 //   - In a loop with one branch back to its head: at the head, for one iteration. With several: before each branch, for
 //     unpaid instructions.
 //   - Before a loop, and where a function is left with much unpaid: for unpaid instructions.
-//   - Where the arms of a large br_table meet, as in the main loop of an interpreter: before a branch that ends an arm with
-//     much unpaid, for unpaid instructions. Otherwise each arm would pay as much as the longest one.
+//   - Where the arms of a large br_table meet, as in the main loop of an interpreter: before a branch that ends an arm
+//     with much unpaid, for unpaid instructions. Otherwise each arm would pay as much as the longest one.
 //   - Where Options.Every instructions have gathered since the last point on some path: for unpaid instructions, and
 //     the straight line that follows.
 //

@@ -10,18 +10,18 @@ import (
 // than the processor has registers. They are replaced by other instructions, or get safe operands; a test runs such
 // programs.
 //
-//	instruction                     fault                                              written
-//	select of f32, f64, v128        the value that it falls back to is evicted (its    of the bits as integers; by a mask
-//	                                issue 2534)
+//	instruction                     fault                                              replaced by
+//	select of f32, f64, v128        the value that it falls back to is evicted         a select of their bits; a mask
+//	                                (wazero's issue 2534)
 //	v128.bitselect                  a register that the code has changed is evicted,   v128.and, andnot, or
-//	f32.copysign, f64.copysign      for the next operand, and comes back as it was     of the bits as integers
-//	min and max of f32x4 and f64x2  before: the allocator does not know that most      on fresh operands
-//	i64x2.mul, i8x16.popcnt,        instructions change their second operand           on fresh operands
+//	f32.copysign, f64.copysign      for the next operand, and comes back as it was     integer operations on bits
+//	min and max of f32x4 and f64x2  before: the allocator does not know that most      itself, on fresh operands
+//	i64x2.mul, i8x16.popcnt,        instructions change their second operand           itself, on fresh operands
 //	f32x4.convert_i32x4_u
-//	f64x2.convert_low_i32x4_u       a constant, loaded twice into one register, is     on a fresh operand
+//	f64x2.convert_low_i32x4_u       a constant, loaded twice into one register, is     itself, on a fresh operand
 //	                                evicted, and comes back as the other one
-//	f32.convert_i64_u, and of f64   the operand is loaded again on one of two paths    on a fresh operand
-//	f64x2.replace_lane 0            the other lane is what another register has        i64x2.replace_lane
+//	f32.convert_i64_u, and of f64   the operand is loaded again on one of two paths    itself, on a fresh operand
+//	f64x2.replace_lane 0            the other lane gets another register's value       i64x2.replace_lane
 //
 // An operand with a later use may be evicted at once, and has a register where the next block expects it: restoring it
 // evicts that register's value. A fresh operand is a value that no other instruction uses: it stays until the
