@@ -47,7 +47,8 @@ func (s *scan) named(tenant, path string, m *manifest.Manifest) (n namedFiles) {
 	return n
 }
 
-// namedFile follows the links of a path in the folder at to a regular file of at most most bytes. It opens nothing.
+// namedFile follows the links of a path in the folder at to a regular file that has no more bytes than most. It opens
+// nothing.
 func (s *scan) namedFile(at place, from string, most int64) (f file) {
 	refuse := func(what, remedy string) file {
 		return file{exists: true, problem: &manifest.Fault{What: what, Remedy: remedy}}

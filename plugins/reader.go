@@ -64,8 +64,8 @@ type content struct {
 	fingerprint fingerprint
 }
 
-// comparison is a writer that accepts only its own bytes, in their order, and keeps the bytes still to come. For
-// others it returns errUnstable.
+// comparison is a writer that accepts only the bytes that it holds, in their order, and removes them. For other bytes
+// it returns errUnstable.
 type comparison []byte
 
 func (c *comparison) Write(p []byte) (int, error) {

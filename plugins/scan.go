@@ -134,8 +134,8 @@ func (s *scan) list(tenant, folder string) ([]string, error) {
 	return inside, nil
 }
 
-// file follows the links of an entry with this name and type to a regular file of at most most bytes. It opens
-// nothing.
+// file follows the links of an entry with this name and type to a regular file that has no more bytes than most. It
+// opens nothing.
 func (s *scan) file(at place, name string, kind fs.FileMode, most int64) file {
 	path := filepath.Join(at.path, name)
 	if kind&fs.ModeSymlink != 0 {

@@ -1,5 +1,4 @@
-// Package doctor looks for what is wrong with Redis, the hosts, the plugins and the queues of a tenant, for `quern
-// doctor`.
+// Package doctor looks for problems of Redis and of a tenant's hosts, plugins and queues, for `quern doctor`.
 //
 // Each check is a row of a list. It looks at data that was read once for all checks, and returns findings with
 // remedies. No check writes anything.

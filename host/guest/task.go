@@ -35,8 +35,8 @@ type Host interface {
 	// Enqueue enqueues a child at once. It returns the child's ID, or the ID of the existing task that the child
 	// would repeat.
 	Enqueue(ctx context.Context, child listen.Child) (id string, err error)
-	// Dependencies returns all tasks that the task waited for. Result returns the result of a task, of at most most
-	// bytes.
+	// Dependencies returns all tasks that the task waited for. Result returns the result of a task if it has no more
+	// bytes than most.
 	Dependencies(ctx context.Context) ([]listen.Dependency, error)
 	Result(ctx context.Context, id string, most int64) ([]byte, error)
 	// Publish publishes at once.

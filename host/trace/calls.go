@@ -129,7 +129,7 @@ func (h tracedHTTP) Do(ctx context.Context, r service.Request) (service.Response
 	return response, err
 }
 
-// cutTo cuts a guest's text to at most most bytes.
+// cutTo cuts a guest's text to the first most bytes.
 func cutTo(text string, most int) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }

@@ -169,8 +169,8 @@ func (d *decoder) entries(n node, each func(name string, keyNode, value node)) {
 	}
 }
 
-// list calls each for every entry of a list of at most most entries. verb is what a person does with the entries, for
-// messages.
+// list calls each for every entry of a list, unless it has more entries than most. verb is what a person does with
+// the entries, for messages.
 func (d *decoder) list(n node, most int, example, verb string, each func(at node)) {
 	switch {
 	case n.Kind != yaml.SequenceNode:

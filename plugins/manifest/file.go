@@ -11,7 +11,7 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// CheckFile returns a *Fault unless info is of a regular file of at most most bytes.
+// CheckFile returns a *Fault unless info is of a regular file that has no more bytes than most.
 func CheckFile(info fs.FileInfo, most int64) error {
 	if !info.Mode().IsRegular() {
 		return &Fault{"it is " + typeName(info.Mode()), "put a regular file in its place"}

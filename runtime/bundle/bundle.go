@@ -101,9 +101,9 @@ func walk(module []byte, f func(id byte, section []byte)) bool {
 	return true
 }
 
-// Read returns the files of a section by absolute path. They may have at most most bytes together. Before it
-// allocates memory for a file, it asks reserve for that many bytes; a nil reserve allows any number. The error is an
-// *Error, or ErrNoRoom if reserve refuses.
+// Read returns the files of a section by absolute path. most bounds their bytes together. Before it allocates memory
+// for a file, it asks reserve for that many bytes; a nil reserve allows any number. The error is an *Error, or
+// ErrNoRoom if reserve refuses.
 func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[string][]byte, error) {
 	archive := io.Reader(bytes.NewReader(section))
 	if bytes.HasPrefix(section, zstdMagic) {

@@ -16,8 +16,8 @@ type Caps struct {
 	// Types, Imports, Exports, Globals, Elements and Data limit the entries of those sections, Functions the functions
 	// that the module defines. Defaults 10,000, 1,000, 100,000, 10,000, 10,000, 100,000 and 200,000.
 	Types, Imports, Exports, Globals, Elements, Data, Functions int
-	// Names limits the names of all imports and exports, in bytes. Default 4 MiB: they are kept as long as the
-	// module, some with four bytes for one.
+	// Names limits the names of all imports and exports, in bytes. Default 4 MiB: they are kept as long as the module
+	// is, and some take four bytes for each byte.
 	Names int
 	// References limits the elements of all segments together. Default 100,000: wazero takes over 100 bytes of the host
 	// for each, and for passive segments again in each instance.
