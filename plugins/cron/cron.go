@@ -151,5 +151,5 @@ func offset(at time.Time) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// wall returns what a clock shows that is that far ahead of UTC. The result is as if this clock were UTC.
+// wall returns, as a time in UTC, what a clock shows that is ahead of UTC by ahead.
 func wall(at time.Time, ahead time.Duration) time.Time { return at.UTC().Add(ahead) }

@@ -102,7 +102,7 @@ func objectProperty(keys []key) *property {
 	return p
 }
 
-// names makes the property a list of at least least different names.
+// names makes the property a list of different names, of which there must be least or more.
 func (p *property) names(least int) *property {
 	p.MinItems, p.UniqueItems = least, true
 	return p

@@ -22,7 +22,7 @@ type body struct {
 	labels  []uint32 // of a br_table
 
 	temporaries []temporary
-	declared    []byte // the groups as written
+	declared    []byte // the rewritten groups
 
 	inner int // the frame of the innermost loop; 0 for none
 }
@@ -31,9 +31,9 @@ type body struct {
 type frame struct {
 	loop   loopPoints
 	of     *Signature
-	join   path  // of the branches to its end
+	join   path  // of the branches to the end of the block
 	start  path  // where an if began
-	height int32 // operands below it
+	height int32 // operands below the block
 	op     byte  // opBlock, opLoop, opIf, opElse; 0 for the function itself
 }
 

@@ -2,8 +2,8 @@ package wasm
 
 // How fuel is charged. An instruction costs one unit. Exceptions: block, loop, else and end, which produce no machine
 // code, are free; calls and branches that move many values cost more. A charge point subtracts an amount from the
-// counter and checks whether it is below zero. It takes as long as five instructions, so there should be few, and none
-// within a straight line.
+// counter and checks whether it is below zero. A point takes as long as five instructions, so there should be few,
+// and none within a straight line. These are the places of points, and what each point charges for:
 //
 //   - At the entry of a function, and after each call that is followed by something: for unpaid instructions, and the
 //     straight line. Without points after calls, returning from a million calls would pass no point.
