@@ -39,8 +39,8 @@ func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
 	return value, err
 }
 
-// ReadSecret reads a secret of a tenant: as the host's grants define it, or else from dir, the folder of secrets; ""
-// if there is none.
+// ReadSecret reads a secret of a tenant: as the host's grants define it, or else from dir, the folder of secrets. dir
+// is "" if there is no such folder.
 func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([]byte, error) {
 	if secret, ok := granted[name]; ok {
 		value, err := secret.Read()

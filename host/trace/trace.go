@@ -23,7 +23,8 @@ import (
 )
 
 // Config says where spans go. OpenTelemetry's environment variables set what it leaves out (OTEL_EXPORTER_OTLP_…,
-// OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES), or its defaults.
+// OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES); without them, OpenTelemetry's
+// defaults hold.
 type Config struct {
 	// Endpoint is the collector's URL: http or https for OTLP over HTTP, with /v1/traces if it has no path, grpc or
 	// grpcs for gRPC (default: that of the environment).

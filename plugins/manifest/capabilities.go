@@ -72,11 +72,11 @@ func (g *EnqueueGrant) AfterCall() bool { return g != nil && g.After == afterCal
 type PublishGrant struct {
 	// Topics are the names, or patterns of names, of the topics that the handler may publish to: see Allows.
 	Topics []string `json:"topics"`
-	// After is when publications are published: with the completion of the task, or at the call.
+	// After is when the publications take effect: with the completion of the task, or at the call.
 	After string `json:"after"`
 }
 
-// AfterCall reports whether publications are published at the call.
+// AfterCall reports whether publications take effect at the call.
 func (g *PublishGrant) AfterCall() bool { return g != nil && g.After == afterCall }
 
 // Allows reports whether a handler may publish to a topic. A nil grant allows none.

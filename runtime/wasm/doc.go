@@ -24,7 +24,7 @@
 //     defines grow by one;
 //   - the counter is a global after the file's globals, exported like every mutable global;
 //   - the start function becomes an export, and nothing runs at instantiation;
-//   - tables have a maximum; a memory's declared maximum may grow by a page, so that the memory's allocator can shrink
+//   - tables have a maximum, and the declared maximum of a memory is raised by a page, so that its allocator can shrink
 //     it;
 //   - ref.func becomes a table.get on a table of all references.
 //
