@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// changeTime is known on Linux only. Elsewhere a copy that keeps date, size and inode goes unseen.
+// changeTime is known on Linux only. Elsewhere a change that keeps the file's date, size and inode goes unnoticed.
 func changeTime(fs.FileInfo) time.Time { return time.Time{} }

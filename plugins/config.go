@@ -10,38 +10,40 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// Config says where plugins are and what bounds them all. The zero value works.
+// Config says where plugins are, and bounds what all of them may use. The zero value works.
 type Config struct {
 	// Dir is the plugin directory. It need not exist yet. Default ./handlers.
 	Dir string
-	// Tenants are those that the host serves. Default: blueque alone.
+	// Tenants are the tenants that the host serves. Default: only blueque.
 	Tenants []string
-	// MaxMemory bounds the memory, input and output of one task together, in bytes. A plugin that wants more is refused.
-	// Default 0, which is no bound.
+	// MaxMemory bounds the memory, input and output of one task together, in bytes. A plugin that wants more is
+	// refused. Default 0, which is no bound.
 	MaxMemory int64
-	// MaxQueues bounds the queues that the plugins in one folder serve, all together: a plugin with which there would be
-	// more is refused. Default 0, which is no bound.
+	// MaxQueues bounds the queues that all plugins in one folder serve together. A plugin that would exceed it is
+	// refused. Default 0, which is no bound.
 	MaxQueues int
-	// Hold takes memory, in bytes, that plugins of a tenant ("" for those of all) hold as long as they serve; give gives it back. It
-	// returns nil if there is no room: the plugin is refused until there is. Default: there always is.
+	// Hold reserves memory, in bytes, that a tenant's plugins ("": the plugins of all tenants) keep as long as they
+	// serve; give returns it. A nil give means that there is no room: the plugin is refused until there is. Default:
+	// there always is room.
 	Hold func(tenant string, bytes int64) (give func())
-	// Ceilings bound the limits of every plugin's tasks, and are those of a plugin without its own. Default: no bounds.
+	// Ceilings bound the limits of every plugin's tasks, also limits that its manifest leaves out. Default: no
+	// bounds.
 	Ceilings manifest.Ceilings
-	// Grants are those of the host for each tenant. Default nil: manifests alone decide.
+	// Grants are what the host grants each tenant. Default nil: manifests alone decide.
 	Grants *manifest.Grants
-	// Logger gets what becomes of each plugin. Default: nothing is logged.
+	// Logger logs loads, refusals and removals of plugins. Default: nothing is logged.
 	Logger hclog.Logger
-	// Observer counts. Default: nobody.
+	// Observer counts loads and serving versions. Default: none.
 	Observer Observer
 }
 
-// Observer is told what is to be counted. Its methods are called one at a time, and must not block.
-// The tenant of a plugin that serves every tenant is "".
+// Observer counts loads and serving versions. Its methods are called one at a time, and must not block. The tenant of
+// a plugin that serves every tenant is "".
 type Observer interface {
-	// PluginLoaded counts what became of a file: ok (it serves), refused, or gone (removed).
+	// PluginLoaded counts a result for a plugin's files: ok (they serve), refused, or gone (removed).
 	PluginLoaded(tenant, plugin, result string)
-	// PluginServing is called when a version begins or ceases to serve. Tasks in flight may still run on
-	// one that has ceased to. The reset mode is how its tasks get pristine instances.
+	// PluginServing is called when a version begins or ceases to serve. Tasks in flight may still run on a version
+	// that has ceased to serve. resetMode is how the version's instances are reset between tasks.
 	PluginServing(tenant, plugin, version, digest, resetMode string, serving bool)
 }
 

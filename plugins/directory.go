@@ -12,11 +12,11 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-// drainNotice is how long closing the modules may take before it is said that tasks hold it up.
+// drainNotice is how long closing the modules may take before a log line says that running tasks delay it.
 const drainNotice = 100 * time.Millisecond
 
-// Directory keeps what a host may run in step with a folder of files. Run does the work; what it
-// publishes may be read by any goroutine at any time, and never waits for it.
+// Directory keeps the plugins that a host may run in step with a folder of files. Run does the work. Any goroutine
+// may call the other methods at any time; they never wait for Run.
 type Directory struct {
 	cfg     Config
 	loader  *loader
@@ -24,7 +24,7 @@ type Directory struct {
 	public  publication
 }
 
-// New makes a Directory whose modules the engine compiles and runs; it must stay open until Run has returned.
+// New makes a Directory. The engine compiles and runs its modules, and must stay open until Run has returned.
 func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -36,15 +36,15 @@ func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
 	return d, nil
 }
 
-// Run loads what is in the directory, and then follows its changes until ctx ends. From then on
-// nothing is served; Run returns when the last holder has released its version, so that every module
-// is closed. It returns an error if it was called before, else nil.
+// Run loads the plugins in the directory, and follows changes until ctx ends. Then nothing is served any more, and
+// Run returns once every version is released and every module closed. It returns an error if it was called before,
+// else nil.
 func (d *Directory) Run(ctx context.Context) error {
 	if !d.started.CompareAndSwap(false, true) {
 		return errors.New("the plugin directory is already being watched")
 	}
 	watch := newWatcher(d.cfg.Dir, d.cfg.Logger)
-	// The watcher is emptied until nobody sets watches any more, else setting one could block.
+	// The watcher's events are read until the reconciler has returned: otherwise setting a watch could block.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var children sync.WaitGroup
 	children.Go(func() { watch.run(watching) })
@@ -57,13 +57,14 @@ func (d *Directory) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready is closed once every plugin that the first scan found serves or is refused, also if it found no directory.
+// Ready returns a channel that is closed once every plugin of the first scan serves or is refused, also if that scan
+// found no directory.
 func (d *Directory) Ready() <-chan struct{} { return d.public.ready }
 
-// Changed gives one consumer a token after changes of what is served. It is never closed.
+// Changed returns a channel that gives one consumer a token after what is served has changed. It is never closed.
 func (d *Directory) Changed() <-chan struct{} { return d.public.changed }
 
-// Bindings says what serves each queue of each tenant now, sorted by both.
+// Bindings returns which plugin serves each queue of each tenant now, sorted by tenant and queue.
 func (d *Directory) Bindings() (bindings []Binding) {
 	t := d.public.table.Load()
 	for tenant := range t.own {
@@ -75,24 +76,25 @@ func (d *Directory) Bindings() (bindings []Binding) {
 	return bindings
 }
 
-// BindingsOf tells what serves the queues of one tenant now, in no order. It costs nothing for the other tenants.
+// BindingsOf returns which plugin serves each queue of one tenant now, in no order. It does not look at other
+// tenants.
 func (d *Directory) BindingsOf(tenant string) []Binding {
 	return d.public.table.Load().bindings(tenant)
 }
 
-// Acquire returns the version that serves a tenant's queue now, held for the caller, who must Release
-// it once. It returns nil if none does. Acquire takes no lock and allocates nothing.
+// Acquire returns the version that serves a tenant's queue now, held for the caller, who must Release it once. It
+// returns nil if no version does. Acquire takes no lock and allocates nothing.
 func (d *Directory) Acquire(tenant, queue string) *Version {
 	for {
 		v := d.public.table.Load().lookup(tenant, queue)
 		if v == nil || v.tryRetain() {
 			return v
 		}
-		// It was swapped and drained since the table was read. A table is published before the versions
-		// that it leaves out are released, so the next one read is newer.
+		// The version was swapped and drained since the table was read. A new table is published before the versions
+		// that it leaves out are released, so the next read finds a newer table.
 	}
 }
 
-// List says what became of every plugin in the directory, sorted by tenant and name, what serves
-// before what is refused. What the statuses refer to is not to be changed.
+// List returns the statuses of all plugins in the directory, sorted by tenant and name; of one plugin, what serves
+// comes before what is refused. The caller must not change the maps and slices of the statuses.
 func (d *Directory) List() []Status { return slices.Clone(d.public.table.Load().statuses) }

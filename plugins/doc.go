@@ -1,16 +1,18 @@
-// Package plugins keeps what a host may run in step with a directory of files: it follows changes, and swaps versions
-// without a task noticing. What a manifest may ask for and a host may give is the subject of the package manifest.
+// Package plugins keeps the plugins that a host may run in step with a directory of files: it follows changes, and
+// swaps versions without a task noticing. Package manifest defines what a manifest may ask for and what a host may
+// grant.
 //
 //	DIR/NAME.wasm          serves the queue NAME of every tenant
 //	DIR/NAME.yaml          its manifest, if there is one
 //	DIR/TENANT/NAME.wasm   serves the queue NAME of that tenant, and beats the one above
 //
-// A tenant's folder is all that is read for it: modules, manifests, the files that these name. Each is looked up and opened from
-// that folder ([os.Root]), so that neither a link nor a folder that changes meanwhile leads out of it. For common plugins the
-// folder is DIR, in which operators write: a link from there into a tenant's folder lets that tenant decide what is read.
+// The modules and manifests of a tenant, and the files that its manifests name, are read only from the tenant's
+// folder. Each file is looked up and opened through that folder ([os.Root]), so that neither a link nor a folder that
+// is replaced meanwhile leads out of it. For common plugins the folder is DIR, in which operators write. A link from
+// DIR into a tenant's folder lets that tenant decide what is read.
 //
-// A [Directory] scans all of it on every change event, and every second in any case. A host acquires the version that
-// serves a queue, runs tasks on it and releases it:
+// A [Directory] scans the whole directory on every change event, and every second in any case. A host acquires the
+// version that serves a queue, runs tasks on it and releases it:
 //
 //	fsnotify ─▶ watcher ─wake─┐
 //	                ticker ───┤                      ┌──────── loads, side by side ─────────┐
@@ -24,14 +26,16 @@
 //	                 (never changes)        (module + manifest, counted holders;
 //	                                         the last one closes the module)
 //
-// One goroutine, the reconciler, decides; loads run beside it, and a slow one delays no other. So do the manifests: those of a
-// folder that may have changed are read in turns of its tenant, and the folder is considered when all of them are known. Acquire
-// reads the table through one atomic pointer, without a lock.
+// One goroutine, the reconciler, decides. Loads run in goroutines of their own, so that a slow load delays no other.
+// Manifests that may have changed are read by one goroutine for each folder, which takes turns with those of other
+// tenants; the folder's plugins are considered once all these manifests are read. Acquire reads the table through one
+// atomic pointer, without a lock.
 //
 // # The states of a file
 //
-// For each plugin the reconciler has one state, which is how far it is with what the directory has now. What serves is
-// apart from it: the last good version serves until another one is accepted, or the file is gone.
+// The reconciler keeps one state for each plugin: how far it has processed the files that the directory has now. What
+// serves does not depend on the state: the last good version serves until another version is accepted, or the
+// module's file is gone.
 //
 //	                 wait for a scan        to be read         being read
 //	files are known  idle ───────────────▶  stale ──────────▶  rereading
@@ -45,43 +49,47 @@
 //	                  │                     blocked                │
 //	                  └──────── unstable, or too young to refuse ──┘
 //
-// A scan that finds other files leads from each state to changed, or from rereading to loading. One that finds nothing to
-// load, since a file is missing or refused at sight, leads to idle. Plugins in the second row claim their queues.
+// A scan that finds different files leads from every state to changed, or from rereading to loading. A scan that
+// finds nothing to load, since the module is missing or the files are refused before a load, leads to idle, or to
+// rereading while a load runs. Plugins in the second row claim their queues.
 //
 // # What a version is
 //
-// A version is the content of the two files, and of those that the manifest names: the digest of the module, that of the
-// manifest and one of all granted files and of the warm input. Granted files are read whole when the plugin is loaded and
-// shared by all tasks of the version; nothing of the directory is open to a guest. A missing one refuses the plugin.
+// A version is one content of a plugin's files, identified by three digests: of the module, of the manifest, and of
+// all files that the manifest names (granted files and the warm input). Granted files are read whole when the plugin
+// is loaded, and all tasks of the version share them; a guest cannot open anything in the directory. A plugin whose
+// granted file is missing is refused.
 //
-// Times and sizes only tell whether a file needs to be read again; one that changed within the last two seconds is read
-// again in any case, since the clock of a file system may tick as coarsely as that. Tenants take turns at reading and at
-// compiling. Tasks that began on an old version end on it. Plugins of the same bytes share one compiled module; those with
-// the same manifests and files share its instances too, each tenant's apart, until the last such version is released.
+// Times and sizes only decide whether a file is read again. A file that changed within the last two seconds is read
+// again in any case, since a file system's clock may tick only every two seconds. Tenants take turns at reading and
+// at compiling. Tasks that began on an old version end on it. Plugins with equal modules share one compiled module.
+// If their manifests and named files are equal too, they also share its instances, separately for each tenant, until
+// the last such version is released.
 //
-// A scan follows 100 ms after the last event, and 500 ms after the first, so that a file that keeps changing serves
-// nevertheless. Write the manifest before the module, and write either under another name and rename it, if no state in
-// between is to serve.
+// A scan follows 100 ms after the last change event, and at most 500 ms after the first, so that a file that keeps
+// changing cannot put it off. To keep half-finished changes from serving, write the manifest before the module, and
+// write each file under another name and rename it.
 //
 // # Who serves a queue
 //
-// The tenant's own plugin beats the common one. Of two plugins of the same kind the one that serves the queue keeps it, and
-// of two new ones the first by name gets it. The other is refused as a whole, and loaded as soon as the queue is free.
+// The tenant's own plugin beats the common one. Of two plugins in one folder, the plugin that serves the queue keeps
+// it; of two new plugins, the first by name gets it. The other plugin is refused for all its queues, and loaded as
+// soon as the queue is free.
 //
-// A manifest asks, the host's grants bound. A plugin serves also where a tenant's grants leave nothing of what its module
-// imports: the call is denied.
+// A manifest asks for capabilities, and the host's grants bound them. A plugin serves even a tenant whose grants
+// allow none of the host functions that its module imports: the calls are denied.
 //
 // # Failure
 //
 //   - A refused file (not a module, a bad manifest, more memory than the host gives, a link that leaves the tenant's
-//     folder, a pipe) changes nothing: the last good version keeps serving. The refusal is logged and counted once for each content,
-//     and listed until the file is right. After start-up a file younger than half a second is not refused yet: it may be
-//     half a file, or a manifest whose module follows.
-//   - A file that is gone takes its plugin with it. So does a directory that is gone.
+//     folder, a pipe) changes nothing: the last good version keeps serving. The refusal is logged and counted once for
+//     each content, and listed until the file is right. After start-up, a file younger than half a second is not
+//     refused yet: it may be half a file, or a manifest whose module follows.
+//   - If a module's file is gone, its plugin stops serving. If the directory is gone, all plugins stop serving.
 //   - A folder that cannot be listed tells nothing about its files: what was loaded keeps serving.
-//   - An error that is not the file's (a full disk, a failing one) is tried again after ten seconds.
+//   - A load that fails for another reason than the content (a full or failing disk) is tried again after ten seconds.
 //   - Without change events (network file systems, no watches left) the scan every second finds everything.
 //   - Nothing waits for the other end of a pipe, and no device is opened: the type of a file is checked first.
 //
-// Whoever can write to the directory decides what runs: a tenant must not be able to.
+// Whoever can write to the directory decides what runs: tenants must not be able to write to it.
 package plugins

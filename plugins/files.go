@@ -13,13 +13,13 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-// namedFiles are the files that a manifest names as a scan finds them, in the order of its sources.
+// namedFiles are the files that a manifest names, as a scan found them, in the order of Manifest.Sources.
 type namedFiles struct {
 	files []file
-	err   error // a *manifest.Error if any of them will not be read
+	err   error // why files will not be read: a *manifest.Error, unless their folder cannot be opened
 }
 
-// named finds the files that the manifest of a tenant's plugin names; path is the manifest's, for messages.
+// named finds the files that the manifest of a tenant's plugin names; path is the path of the manifest, for messages.
 func (s *scan) named(tenant, path string, m *manifest.Manifest) (n namedFiles) {
 	sources := m.Sources()
 	if len(sources) == 0 {
@@ -47,7 +47,8 @@ func (s *scan) named(tenant, path string, m *manifest.Manifest) (n namedFiles) {
 	return n
 }
 
-// namedFile follows the path to the regular file of at most that many bytes that it must end in. Nothing is opened.
+// namedFile follows the links of a path in the folder at to a regular file that has no more bytes than most. It opens
+// nothing.
 func (s *scan) namedFile(at place, from string, most int64) (f file) {
 	refuse := func(what, remedy string) file {
 		return file{exists: true, problem: &manifest.Fault{What: what, Remedy: remedy}}
@@ -60,7 +61,7 @@ func (s *scan) namedFile(at place, from string, most int64) (f file) {
 	case err != nil:
 		return refuse(fmt.Sprintf("the path cannot be followed (%v)", manifest.Cause(err)), "let it end in a regular file in "+s.dir)
 	default:
-		if _, inside := below(at.path, end); !inside { // a tenant's own folder is all that a tenant may grant from
+		if _, inside := below(at.path, end); !inside { // a tenant may grant files of its own folder only
 			return refuse("the link ends outside the folder of the manifest, in "+end, "copy the file into that folder, or link to a file in it")
 		}
 		f = s.regular(at, end, most)
@@ -73,12 +74,12 @@ func (s *scan) namedFile(at place, from string, most int64) (f file) {
 
 // contents are the files that a version's manifest names.
 type contents struct {
-	files  *runtime.Files // what is granted; nil for nothing
+	files  *runtime.Files // the granted files; nil for none
 	warm   []byte         // the warm input; nil for none
-	digest string         // of all contents in the order of the sources; "" for none
+	digest string         // of all files in the order of Manifest.Sources; "" for none
 }
 
-// size is about what they take, in bytes.
+// size returns about how much memory the contents take, in bytes.
 func (c *contents) size() int64 {
 	size := int64(len(c.warm))
 	if c.files != nil {
@@ -87,8 +88,9 @@ func (c *contents) size() int64 {
 	return size
 }
 
-// readNamed reads the files that a manifest names, in the order of its sources, and notes their fingerprints in files. What
-// cannot be read is a *manifest.Error, except a file that changes or disappears under the reader, which is to be looked for again.
+// readNamed reads the files that a manifest names, in the order of Manifest.Sources, and stores their fingerprints in
+// files. It returns a *manifest.Error if files cannot be read. If a file changes or disappears while it is read,
+// isUnstable holds for the error, and a later scan must look for the file again.
 func readNamed(path string, m *manifest.Manifest, files []file, read func(f file, most int64) (content, error)) (contents, error) {
 	if len(files) == 0 {
 		return contents{}, nil
@@ -133,7 +135,7 @@ func readNamed(path string, m *manifest.Manifest, files []file, read func(f file
 	return c, nil
 }
 
-// scanOf is a scan of the one folder of a file.
+// scanOf returns a scan that looks up files in the folder of the file at path. It lists nothing.
 func scanOf(path string) (*scan, error) {
 	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err == nil {
@@ -142,8 +144,9 @@ func scanOf(path string) (*scan, error) {
 	return &scan{dir: filepath.Dir(path), root: folder, places: map[string]string{"": folder}, folders: map[string]struct{}{}}, err
 }
 
-// LoadFiles reads the files that the manifest at path names: those that it grants and its warm input, nil for none. All links
-// must end inside the folder of the manifest. Every problem is told at once, as a *manifest.Error.
+// LoadFiles reads the files that the manifest at path names: the granted files and the warm input, each nil if the
+// manifest names none. All links must end inside the folder of the manifest. A *manifest.Error lists all problems of
+// the files.
 func LoadFiles(path string, m manifest.Manifest) (granted *runtime.Files, warm []byte, err error) {
 	s, err := scanOf(path)
 	if err != nil {
@@ -157,7 +160,8 @@ func LoadFiles(path string, m manifest.Manifest) (granted *runtime.Files, warm [
 	return c.files, c.warm, err
 }
 
-// readSettled reads a file for somebody who does not come back when it is complete.
+// readSettled reads a file for a caller that does not try again: its error for a file that changes meanwhile has a
+// remedy.
 func readSettled(f file, most int64) (content, error) {
 	read, err := readStable(f.root, f.path, most, f.fingerprint.size(), nil)
 	if isUnstable(err) {
@@ -166,8 +170,8 @@ func readSettled(f file, most int64) (content, error) {
 	return read, err
 }
 
-// LoadFile reads a regular file, from, in the folder of the manifest at path. All links must end inside the folder. Without it
-// the error is fs.ErrNotExist or wraps it.
+// LoadFile reads the regular file from, a path in the folder of the manifest at path. All links must end inside the
+// folder. If there is no such file, errors.Is finds fs.ErrNotExist in the error.
 func LoadFile(path, from string, most int64) ([]byte, error) {
 	s, err := scanOf(path)
 	if err == nil {
@@ -189,8 +193,8 @@ func LoadFile(path, from string, most int64) ([]byte, error) {
 	return read.data, err
 }
 
-// LoadManifest reads the manifest at path, as a host does: a link must end inside its folder. Without one the error wraps
-// fs.ErrNotExist, and manifest.Default may be used.
+// LoadManifest reads the manifest at path, as a host does: a link must end inside its folder. If there is no
+// manifest, the error wraps fs.ErrNotExist, and the caller may use manifest.Default.
 func LoadManifest(path string) (manifest.Manifest, error) {
 	s, err := scanOf(path)
 	var at place

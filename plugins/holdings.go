@@ -8,9 +8,10 @@ import (
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-// holdings is the memory that the plugins of each tenant hold as long as they serve: files that modules carry, the
-// descriptions of modules, and what manifests name. What several plugins of a tenant share counts once; what several
-// tenants share counts for each of them, so that it stays paid for when one of them leaves.
+// holdings counts the memory that the plugins of each tenant keep as long as they serve: files that modules carry,
+// the descriptions of modules, and the files that manifests name. Memory that several plugins of a tenant share
+// counts once. Memory that several tenants share counts for each tenant, so that it still counts after one of them
+// has left.
 type holdings struct {
 	hold func(tenant string, bytes int64) (give func())
 
@@ -18,7 +19,7 @@ type holdings struct {
 	held map[holding]*held // guarded by mu
 }
 
-// holding is a thing that a tenant holds: the address of what is in memory.
+// holding identifies one object in memory, by its address, and the tenant that keeps it.
 type holding struct {
 	tenant string
 	of     any
@@ -33,7 +34,7 @@ func newHoldings(hold func(tenant string, bytes int64) (give func())) *holdings 
 	return &holdings{hold: hold, held: make(map[holding]*held)}
 }
 
-// reserve holds a thing once more for a tenant. It returns false if there is no room for it.
+// reserve adds one user of a holding, and takes its memory if it is the first. It returns false if there is no room.
 func (h *holdings) reserve(of holding, bytes int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -50,7 +51,8 @@ func (h *holdings) reserve(of holding, bytes int64) bool {
 	return true
 }
 
-// reserveVersion holds all that a version needs, or nothing: then it returns an error that more room would end.
+// reserveVersion reserves all memory that a version keeps. If there is no room, it reserves nothing and returns
+// bundle.ErrNoRoom.
 func (h *holdings) reserveVersion(tenant string, m *module, c *contents) (all []holding, err error) {
 	reserve := func(of any, bytes int64) bool {
 		one := holding{tenant, of}
@@ -75,7 +77,7 @@ func (h *holdings) reserveVersion(tenant string, m *module, c *contents) (all []
 	return all, nil
 }
 
-// release gives things back.
+// release removes one user of each holding, and gives the memory back after the last user.
 func (h *holdings) release(all []holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +112,7 @@ func (p *loading) end() {
 	p.given = nil
 }
 
-// noRoom tells people what to do about bundle.ErrNoRoom.
+// noRoom wraps bundle.ErrNoRoom with what to do about it.
 func noRoom(tenant string) error {
 	whose := "the plugins of tenant " + manifest.Quote(tenant)
 	if tenant == "" {

@@ -18,23 +18,23 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// maxReading bounds what reading and decoding files takes at once, in bytes: about decoding times a module, since its sections are
-// read and rewritten.
+// maxReading bounds the memory, in bytes, that all loads together take to read and decode files. A module takes about
+// decoding times its size, since its sections are read and rewritten.
 const (
 	maxReading = 256 << 20
 	decoding   = 4
 )
 
-// readAttempts is how often a file that changes under the reader is read again at once.
+// readAttempts is how often a load reads a file that changes meanwhile before it gives up.
 const readAttempts = 3
 
-// loader makes versions out of files. Any number of loads may run at once; it bounds what they take.
+// loader makes versions out of files. Any number of loads may run at once; it bounds the memory that they take.
 type loader struct {
 	cfg     Config
 	modules *modules
 	held    *holdings
-	readers *turns.Turns   // at reading and decoding files, manifests as well, by tenant; weighs bytes
-	buffers sync.Pool      // of *[]byte, in which modules were read that turned out to be loaded
+	readers *turns.Turns   // at reading and decoding modules, manifests and named files; by tenant, weighed in bytes
+	buffers sync.Pool      // of *[]byte: the buffers of modules that turned out to be loaded already
 	open    sync.WaitGroup // the versions whose module is not released yet
 }
 
@@ -46,7 +46,7 @@ func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	}
 }
 
-// decodedSize is how many times its own size a manifest may take while it is decoded.
+// decodedSize is how much memory a manifest may take while it is decoded, as a multiple of its size.
 const decodedSize = 300
 
 // manifestRequest is a manifest that is to be read.
@@ -56,13 +56,14 @@ type manifestRequest struct {
 	known manifestFile
 }
 
-// manifestsRead are manifests of one tenant as they were read, by the names of their plugins.
+// manifestsRead are the manifests of one tenant that were read, by plugin name.
 type manifestsRead struct {
 	tenant string
 	files  map[string]manifestFile
 }
 
-// readManifests reads and decodes manifests of a tenant, each in a turn of its own. It ends with ctx.
+// readManifests reads and decodes manifests of a tenant, each in a turn of its own. When ctx ends, it returns the
+// manifests read so far.
 func (l *loader) readManifests(ctx context.Context, tenant string, requests []manifestRequest) manifestsRead {
 	r := manifestsRead{tenant, make(map[string]manifestFile, len(requests))}
 	for _, o := range requests {
@@ -96,28 +97,30 @@ type loadRequest struct {
 	id
 	file     file
 	manifest manifest.Manifest
-	files    []file // that the manifest names
-	// trusted are the digests of the manifest, and of the files that are known not to have changed; "" for what is to be read.
+	files    []file // the files that the manifest names
+	// trusted has the digest of the manifest, and the digests of the module and the named files as far as these are
+	// known to be unchanged; a digest is "" if the load must read the files.
 	trusted identity
 	serving identity
-	refused identity // what needs no second look; zero if there is nothing
+	refused identity // content that was refused for good, and is not loaded again; zero if none
 }
 
-// loadResult is what became of it. The fingerprints of its files are those of the scan until they are read.
+// loadResult is the result of a load. Until the load has read the files, their fingerprints are from the scan.
 type loadResult struct {
 	loadRequest
 	readAt      time.Time
-	named       contents // of the files that the manifest names, once they are read
+	named       contents // the contents of the files that the manifest names, once they are read
 	permissions map[string]*manifest.Permissions
 	found       identity
-	known       bool     // found is what serves or was refused before: nothing was loaded
-	version     *Version // held once for the receiver; nil if known, or on an error
+	known       bool     // the content found serves or was refused already: nothing was loaded
+	version     *Version // held once for the receiver of the result; nil if known is true, or on an error
 	err         error
-	final       bool // err lies in the content: only other content can change it
+	final       bool // the content causes err: a load of the same content fails again
 	reads       *loading
 }
 
-// load reads, compiles and checks. It takes a turn at reading, and gives it back before it waits for another.
+// load reads, compiles and checks a plugin's files. It takes a turn at reading, and ends it before it waits for a
+// turn at compiling.
 func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 	r := loadResult{
 		loadRequest: o, readAt: time.Now(), permissions: l.permissions(&o), found: o.trusted, reads: &loading{holdings: l.held, tenant: o.tenant},
@@ -176,19 +179,20 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 	return r
 }
 
-// decide notes which module was found, and whether all of the content is known already.
+// decide records the digest of the module that was found, and whether the whole content serves or was refused
+// already.
 func (r *loadResult) decide(digest string) {
 	r.found.module = digest
 	r.known = r.found == r.serving || r.found == r.refused
 }
 
-// refuse notes an error that lies in the content, if there is one.
+// refuse records an error that the content causes, and reports whether there is one.
 func (r *loadResult) refuse(err error) bool {
 	r.err, r.final = err, err != nil
 	return r.final
 }
 
-// weight is about what the load takes while it reads and decodes, in bytes.
+// weight returns about how much memory the load takes while it reads and decodes, in bytes.
 func (o *loadRequest) weight() int64 {
 	weight := decoding * o.file.fingerprint.info.Size()
 	for _, f := range o.files {
@@ -197,7 +201,8 @@ func (o *loadRequest) weight() int64 {
 	return weight
 }
 
-// share ends the load without reading the module, if its digest is known and somebody holds it.
+// share finishes the load without reading the module, if the module's digest is known and either the whole content is
+// known or the compiled module is in use. It reports whether the load is done.
 func (l *loader) share(r *loadResult) (done bool) {
 	unread := len(r.files) > 0 && r.named.digest == ""
 	if r.trusted.module == "" || unread && r.found.files == "" {
@@ -245,7 +250,8 @@ func (l *loader) read(f file, most int64, buffer []byte) (read content, err erro
 	return read, err
 }
 
-// finish checks the module against the manifest, and makes the version, which takes over the caller's hold of the module.
+// finish checks the module against the manifest, and makes the version, which takes over the caller's hold of the
+// module.
 func (l *loader) finish(r *loadResult, m *module) {
 	path := r.path(l.cfg.Dir, manifest.Suffix)
 	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return p.Limits.Memory })
@@ -262,7 +268,7 @@ func (l *loader) finish(r *loadResult, m *module) {
 		content: r.found, contents: r.named, module: m, kept: kept(&r.manifest.Capabilities, m),
 		grants: l.cfg.Grants, ceilings: l.cfg.Ceilings, permissions: r.permissions,
 	}
-	r.reads.end() // what it read is the version's from here
+	r.reads.end() // from here on the version accounts for what the load has read
 	held, err := l.held.reserveVersion(r.tenant, m, &version.contents)
 	if err != nil {
 		l.modules.release(m)
@@ -275,14 +281,14 @@ func (l *loader) finish(r *loadResult, m *module) {
 	version.release = func(m *module) {
 		l.modules.releasePools(m, found)
 		l.modules.release(m)
-		l.held.release(held) // when it is gone
+		l.held.release(held) // only after the module is released
 		l.open.Done()
 	}
 	version.holders.Store(1)
 	r.version = version
 }
 
-// permissions are those of a plugin for each tenant that it serves.
+// permissions returns what a plugin may do, for each tenant that it serves.
 func (l *loader) permissions(o *loadRequest) map[string]*manifest.Permissions {
 	permissions := map[string]*manifest.Permissions{}
 	for _, tenant := range l.cfg.Tenants {
@@ -293,7 +299,8 @@ func (l *loader) permissions(o *loadRequest) map[string]*manifest.Permissions {
 	return permissions
 }
 
-// afford refuses a plugin whose tasks could never get the memory that they may take; m is nil before the module is loaded.
+// afford returns an error if one task of the plugin may take more memory than the host gives all tasks together. m is
+// nil before the module is loaded.
 func (l *loader) afford(r *loadResult, m *module) error {
 	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return footprint(p.Limits) })
 	limits, calls := largest.Limits, kept(&r.manifest.Capabilities, m)
@@ -311,7 +318,7 @@ func (l *loader) afford(r *loadResult, m *module) error {
 		units.FormatSize(limits.Output), beside, units.FormatSize(l.cfg.MaxMemory), r.path(l.cfg.Dir, manifest.Suffix))
 }
 
-// widest are the permissions with the most of something.
+// widest returns the permissions for which of returns the most.
 func widest(permissions map[string]*manifest.Permissions, of func(p *manifest.Permissions) int64) *manifest.Permissions {
 	return slices.MaxFunc(slices.Collect(maps.Values(permissions)), func(a, b *manifest.Permissions) int { return cmp.Compare(of(a), of(b)) })
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-// modules holds every compiled module once, however many plugins and versions share its bytes. It
-// compiles, and closes a module when the last one that shares it has released it.
+// modules keeps one compiled module for all plugins and versions with the same bytes. It compiles each module, and
+// closes it when the last holder releases it.
 type modules struct {
 	engine *runtime.Engine
 	logger hclog.Logger
@@ -26,25 +26,26 @@ type module struct {
 	*runtime.Module // nil until ready is closed, and if err is set
 
 	digest  string
-	ready   chan struct{} // closed by the one who compiles, when that has ended
+	ready   chan struct{} // closed by the goroutine that compiles, when it is done
 	gone    chan struct{} // closed by the last holder, when the module is closed
 	err     error         // valid after ready
 	holders int           // guarded by modules.mu; 0: it is being closed
-	file    fingerprint   // of the file in which it was found last, if that could not change unseen; guarded by modules.mu
-	// pools are the instances of versions by their content; guarded by modules.mu.
+	file    fingerprint   // of the last file with this module that was old enough to trust; guarded by modules.mu
+	// pools are the pools of instances, by the content of the versions that share them; guarded by modules.mu.
 	pools map[identity]*tenantPools
 }
 
-// tenantPools are the pools, by tenant, that all versions of one content share, whichever plugins they are of.
+// tenantPools are the pools, one for each tenant, that all versions of one content share, even versions of different
+// plugins.
 type tenantPools struct {
 	module   *runtime.Module
-	versions int // that share them; guarded by modules.mu
+	versions int // number of versions that share the pools; guarded by modules.mu
 
 	mu       sync.RWMutex
 	byTenant map[string]*runtime.Pool
 }
 
-// of is the tenant's pool, bound with the profile if it is new.
+// of returns the tenant's pool. It makes a new pool with the profile if there is none.
 func (t *tenantPools) of(tenant string, profile func(tenant string) runtime.Profile) *runtime.Pool {
 	t.mu.RLock()
 	bound := t.byTenant[tenant]
@@ -60,9 +61,9 @@ func (t *tenantPools) of(tenant string, profile func(tenant string) runtime.Prof
 	return t.byTenant[tenant]
 }
 
-// acquire returns the module of these bytes, held once more, and compiles it if nobody did; owners take turns at compiling.
-// All who ask for the same bytes meanwhile share the result, be it an error. reserve is asked for the memory of files that the module
-// carries. It calls leave when it needs the bytes no more.
+// acquire returns the module of these bytes, held once more for the caller. It compiles the module if nobody has;
+// owners take turns at compiling. Callers that ask for the same bytes meanwhile share the result, also an error.
+// acquire calls reserve for the memory of files that the module carries, and leave when it no longer needs the bytes.
 func (s *modules) acquire(ctx context.Context, owner, digest string, binary []byte, reserve func(bytes int64) bool, leave func()) (*module, error) {
 	for {
 		s.mu.Lock()
@@ -86,18 +87,19 @@ func (s *modules) acquire(ctx context.Context, owner, digest string, binary []by
 				return nil, err
 			}
 			if errors.Is(m.err, bundle.ErrNoRoom) {
-				return nil, errUnstable // that was another owner's room: it is loaded again
+				return nil, errUnstable // another owner had no room: the caller's owner may have, and loads the file again
 			}
-			return m, m.err // after which nobody needs to release it
+			return m, m.err // after an error nobody needs to release the module
 		}
-		// Two modules of one digest may share code in the engine: the old one goes first.
+		// Two modules of one digest may share code in the engine: the old one is closed first.
 		if err := wait(ctx, m.gone); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// share is acquire without bytes and without waiting: nil if nobody holds the module, or it is not compiled yet.
+// share is acquire without bytes and without waiting. It returns nil if nobody holds the module, or it is not
+// compiled yet.
 func (s *modules) share(digest string) *module {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +108,7 @@ func (s *modules) share(digest string) *module {
 		return nil
 	}
 	select {
-	case <-m.ready: // without an error, for which it would be in the map no more
+	case <-m.ready: // without an error: a module that did not compile is no longer in the map
 		m.holders++
 		return m
 	default:
@@ -114,7 +116,7 @@ func (s *modules) share(digest string) *module {
 	}
 }
 
-// note notes in which file a load found the module.
+// note records the file in which a load found the module, unless the file is too young to trust.
 func (s *modules) note(m *module, r *loadResult) {
 	if f := r.file.fingerprint; !f.young(r.readAt, settleTime) {
 		s.mu.Lock()
@@ -123,7 +125,8 @@ func (s *modules) note(m *module, r *loadResult) {
 	}
 }
 
-// digest is that of the module which the file is known to have, since many plugins may link to one file; "" for none.
+// digest returns the digest of the module that was found in this file before, "" if none was. Many plugins may link
+// to one file.
 func (s *modules) digest(f fingerprint) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +138,7 @@ func (s *modules) digest(f fingerprint) string {
 	return ""
 }
 
-// compile fills in the module that the caller has put into the map, or else takes it out again.
+// compile compiles the module that the caller has put into the map. On an error it removes the module from the map.
 func (s *modules) compile(ctx context.Context, m *module, owner string, binary []byte, reserve func(bytes int64) bool, leave func()) error {
 	var decoded *runtime.Decoded
 	decoded, m.err = s.engine.Decode(binary, reserve)
@@ -152,7 +155,8 @@ func (s *modules) compile(ctx context.Context, m *module, owner string, binary [
 	return m.err
 }
 
-// sharePools returns the pools of versions of that content, for one version more. The caller holds the module.
+// sharePools returns the pools of the versions with this content, and counts one more version. The caller holds the
+// module.
 func (s *modules) sharePools(m *module, of identity) *tenantPools {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +169,7 @@ func (s *modules) sharePools(m *module, of identity) *tenantPools {
 	return t
 }
 
-// releasePools gives them back. The last version closes them.
+// releasePools counts one version less. After the last version it closes the pools.
 func (s *modules) releasePools(m *module, of identity) {
 	s.mu.Lock()
 	t := m.pools[of]
@@ -182,7 +186,7 @@ func (s *modules) releasePools(m *module, of identity) {
 	}
 }
 
-// release gives back one hold. The last one closes the module, and returns when that is done.
+// release gives back one hold. After the last hold it closes the module, and waits until that is done.
 func (s *modules) release(m *module) {
 	s.mu.Lock()
 	m.holders--
@@ -191,8 +195,8 @@ func (s *modules) release(m *module) {
 	if !last {
 		return
 	}
-	// It is compiled: who compiles is a holder until then, and for good if that goes wrong. The code is
-	// freed whatever became of the context of the one who happens to be the last.
+	// The module is compiled: the goroutine that compiles holds it until then, and forever if compiling fails. The
+	// code must be freed even if the context of the last holder has ended.
 	if err := m.Close(context.Background()); err != nil {
 		s.logger.Error("cannot close module", "digest", m.digest, "error", err)
 	}

@@ -7,23 +7,24 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// state is how far the reconciler is with what the directory has now of a plugin. See the picture in doc.go.
+// state is how far the reconciler has processed the files that the directory has now of a plugin. See the picture in
+// doc.go.
 type state int
 
 const (
-	stateIdle      state = iota // the files are known, or there is no module to load: only other files change that
-	stateStale                  // known, and to be read again: they are so young that they may change unseen, or an error passes
+	stateIdle      state = iota // the files are known, or there is no module to load: only different files change the state
+	stateStale                  // known, and to be read again: they may have changed unnoticed, or an error may have passed
 	stateRereading              // known, and being read again
 	stateChanged                // new, and to be loaded as soon as the plugin can have its queues
 	stateBlocked                // new, and refused, since the plugin cannot have its queues now
 	stateLoading                // new, and being loaded
-	stateDoubtful               // new, and read in vain, since a file changes or may be half written: the next scan decides
+	stateDoubtful               // new, and not usable yet, since a file keeps changing or may be half written: the next scan decides
 )
 
 // claims reports whether the files are new, so that the plugin wants queues that it does not serve yet.
 func (s state) claims() bool { return s >= stateChanged }
 
-// due reports whether something is to be read.
+// due reports whether the plugin waits for a load to start.
 func (s state) due() bool { return s == stateStale || s == stateChanged || s == stateBlocked }
 
 // busy reports whether a load is under way.
@@ -37,16 +38,16 @@ type plugin struct {
 	manifest manifestFile // as of the last scan that could read it
 	named    namedFiles   // by the last scan
 	last     lastLoad
-	current  *Version // the last good one; nil if there was none
-	refusal  *refusal // of what the directory has now; nil if that serves
+	current  *Version // the version that serves, the last good one; nil if none
+	refusal  *refusal // why the files that the directory has now do not serve; nil if they do
 	viable   bool     // the files could be served, as far as the last scan tells
 
-	blocker *plugin   // has a queue that this one wants; nil if blocked otherwise
-	doubted time.Time // since when refusals are held back, as the file is so young; zero if none is
-	retryAt time.Time // when to try again after an error that was not the file's; zero for never
+	blocker *plugin   // the plugin that has a queue which this one wants; nil if blocked for another reason
+	doubted time.Time // since when refusals are held back because files may be half written; zero if none is
+	retryAt time.Time // when to try again after an error that the content did not cause; zero for never
 }
 
-// manifestFile is the manifest as it was read last. Its zero value is that of one that was never read.
+// manifestFile is the manifest as it was read last. Its zero value is a manifest that was never read.
 type manifestFile struct {
 	trust    trust
 	digest   string // "" if there is no file, or it could not be read
@@ -67,25 +68,27 @@ type refusal struct {
 // lastLoad is what the last load found.
 type lastLoad struct {
 	module trust
-	files  []trust // of those that the manifest names
+	files  []trust // of the files that the manifest names
 	found  identity
 }
 
-// covers reports whether the files that the manifest names are as they were read, and whether that is settled.
+// covers reports whether the files that the manifest names have the fingerprints of the last load, and whether all
+// these fingerprints are settled.
 func (l *lastLoad) covers(files []file) (covered, settled bool) {
 	covered = slices.EqualFunc(l.files, files, func(t trust, f file) bool { return t.covers(f.fingerprint) })
 	return covered, !slices.ContainsFunc(l.files, func(t trust) bool { return !t.settled })
 }
 
-// trust is how far a fingerprint can be relied on to tell that a file is as it was read.
+// trust records whether an equal fingerprint proves that a file has not changed since it was read: if it is settled.
 type trust struct {
 	fingerprint fingerprint
 	since       time.Time // when the fingerprint was first read
 	settled     bool
 }
 
-// note takes the fingerprint of a file that was read at a time. It is settled if no later change can leave it as it is: by
-// the file's own dates or, should those be of another clock, because it has been known for so long.
+// note records the fingerprint of a file that was read at the time at. The fingerprint is settled if every later
+// change must alter it: the file's dates are old enough or, since they may be of another clock, the fingerprint has
+// been known long enough.
 func (t *trust) note(f fingerprint, at time.Time) {
 	if t.since.IsZero() || !t.fingerprint.same(f) {
 		t.since = at
@@ -94,7 +97,7 @@ func (t *trust) note(f fingerprint, at time.Time) {
 	t.settled = !f.young(at, settleTime) || at.Sub(t.since) >= settleTime
 }
 
-// covers reports whether the fingerprint is the one that was read.
+// covers reports whether the fingerprint equals the recorded one.
 func (t *trust) covers(f fingerprint) bool { return !t.since.IsZero() && t.fingerprint.same(f) }
 
 // assess sets the state after a scan that found a module and everything that it needs.
@@ -137,7 +140,7 @@ func (p *plugin) start() loadRequest {
 	return p.request()
 }
 
-// learn sets the state after a load that has told what the files are.
+// learn records the files after a load that identified their content, and sets the state.
 func (p *plugin) learn(r loadResult) {
 	p.last.found = r.found
 	p.last.module.note(r.file.fingerprint, r.readAt)
@@ -150,10 +153,11 @@ func (p *plugin) learn(r loadResult) {
 	p.state, p.doubted = stateIdle, time.Time{}
 }
 
-// doubt sets the state after a load that has told nothing.
+// doubt forgets the files of the last load, and sets the state, after a load whose result may be of half-written
+// files.
 func (p *plugin) doubt() { p.state, p.last = stateDoubtful, lastLoad{} }
 
-// undecided reports whether something that is under way can change what becomes of the plugin.
+// undecided reports whether a running load, of the plugin or its blocker, can still change whether the plugin serves.
 func (p *plugin) undecided() bool {
 	return p.state.busy() || p.blocker != nil && p.blocker.state.busy()
 }
@@ -178,7 +182,7 @@ func (p *plugin) request() loadRequest {
 	return r
 }
 
-// queues are those that the plugin wants, or wanted when it could last be asked.
+// queues returns the queues of the plugin's manifest, or the plugin's name if the manifest was not read or is wrong.
 func (p *plugin) queues() []string {
 	if p.manifest.err != nil || p.manifest.manifest.Queues == nil {
 		return []string{p.shown()}

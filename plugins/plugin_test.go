@@ -167,7 +167,7 @@ func TestYoungManifestAlone(t *testing.T) {
 	k.ready = true
 	p.seen = listed{manifest: found(t, -time.Hour).seen.module}
 	k.consider(p, nil)
-	if p.refusal != nil || k.againAt.IsZero() {
+	if p.refusal != nil || k.nextScanAt.IsZero() {
 		t.Fatalf("refused at once, or not looked at again: %+v", p.refusal)
 	}
 	p.doubted = p.doubted.Add(-doubtTime)
@@ -183,7 +183,7 @@ func TestUnstable(t *testing.T) {
 	k, p := settling(t)
 	r := loadResult{loadRequest: loadRequest{id: p.id, file: p.seen.module}, err: errUnstable}
 	k.apply(r)
-	if p.refusal != nil || k.againAt.IsZero() {
+	if p.refusal != nil || k.nextScanAt.IsZero() {
 		t.Fatalf("refused at once, or not looked at again: %+v", p.refusal)
 	}
 	p.doubted = p.doubted.Add(-doubtTime)

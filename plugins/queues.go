@@ -6,22 +6,23 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// queueOwners says which plugin each queue belongs to, in each tenant and among the common ones.
+// queueOwners records which plugin owns each queue in each tenant's folder and in the common folder.
 type queueOwners struct {
 	cfg    Config
 	owners map[tenantQueue]*plugin
-	// all counts the queues of each tenant that have an owner, and own those of each plugin.
+	// all counts the owned queues of each tenant, own the queues of each plugin.
 	all map[string]int
 	own map[*plugin]int
-	// declared is what a plugin declares that serves or is to serve, of two versions the most, and sums that of each tenant.
+	// declared counts what each plugin declares that serves or is to serve. If it has two versions, the larger number
+	// counts. sums has the sums of each tenant.
 	declared map[*plugin]manifest.Declared
 	sums     map[string]manifest.Declared
 }
 
 type tenantQueue struct{ tenant, queue string }
 
-// assignQueues gives every queue to the plugin that serves it, and what is left to the first plugin by name that wants it. A
-// plugin that cannot have all that it wants gets none of it.
+// assignQueues gives every queue to the plugin that serves it, and each other queue to the first plugin by name that
+// claims it. A plugin that cannot have all queues that it claims gets no further queue.
 func assignQueues(cfg Config, plugins []*plugin) *queueOwners {
 	o := &queueOwners{
 		cfg, make(map[tenantQueue]*plugin, len(plugins)), map[string]int{}, map[*plugin]int{}, map[*plugin]manifest.Declared{}, map[string]manifest.Declared{},
@@ -43,7 +44,7 @@ func assignQueues(cfg Config, plugins []*plugin) *queueOwners {
 }
 
 func (o *queueOwners) give(p *plugin, m *manifest.Manifest) {
-	if has := m.Declared(); has != (manifest.Declared{}) { // as most do not: this runs for each plugin whenever one is loaded
+	if has := m.Declared(); has != (manifest.Declared{}) { // most declare nothing, and this runs for each plugin whenever one is loaded
 		before := o.declared[p]
 		has.Schedules, has.Subscriptions = max(has.Schedules, before.Schedules), max(has.Subscriptions, before.Subscriptions)
 		o.declared[p], o.sums[p.tenant] = has, o.sums[p.tenant].Plus(before, -1).Plus(has, 1)
@@ -57,8 +58,9 @@ func (o *queueOwners) give(p *plugin, m *manifest.Manifest) {
 	}
 }
 
-// refuse tells why a plugin cannot have the queues of a manifest in place of its own, or declare what that does: an owner has one,
-// the tenant would have too many, or the host does not allow it.
+// refuse returns why a plugin cannot exchange its queues and declarations for those of a manifest, nil if it can:
+// another plugin, owner, has one of the queues, the folder would have too many queues, or the host does not allow the
+// declarations.
 func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, why error) {
 	queues := m.Queues
 	for _, queue := range queues {
@@ -89,18 +91,19 @@ func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, wh
 		"serve fewer queues, or %s", p.path(o.cfg.Dir, suffix), p.name, len(queues), noun, whose, sum, most, remedy)
 }
 
-// others is what the other plugins in the folder of one declare.
+// others counts what all other plugins in a plugin's folder declare.
 func (o *queueOwners) others(than *plugin) manifest.Declared {
 	return o.sums[than.tenant].Plus(o.declared[than], -1)
 }
 
-// MaxQueues bounds the queues that the plugins of a tenant may serve; 0 for any number.
+// MaxQueues returns how many queues the plugins in a tenant's folder may serve; 0 is no bound.
 func (d *Directory) MaxQueues(tenant string) int {
 	most, _ := d.cfg.mostQueues(tenant)
 	return most
 }
 
-// mostQueues bounds the queues that the plugins in a tenant's folder may serve, "" for those of every tenant; 0 for any number.
+// mostQueues returns how many queues the plugins in a tenant's folder, "" for the common folder, may serve, and how
+// to raise that number; 0 is no bound.
 func (c *Config) mostQueues(tenant string) (most int, remedy string) {
 	own := c.Grants.Of(tenant)
 	if tenant != "" && own.MaxQueues > 0 && (c.MaxQueues == 0 || own.MaxQueues < c.MaxQueues) {

@@ -13,23 +13,24 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// settleTime is how old a file's last change must be before its fingerprint is trusted to tell the next one:
-// the coarsest clock of a file system ticks every two seconds (FAT).
+// settleTime is how old a file's last change must be before its fingerprint is trusted to differ after the next
+// change: the coarsest clock of a file system ticks every two seconds (FAT).
 const settleTime = 2 * time.Second
 
-// errUnstable: a file changed while it was read, so nothing is known of it.
+// errUnstable means that a file changed while it was read, so that its content is unknown.
 var errUnstable = errors.New("the file keeps changing while it is read: write it under another name and rename it")
 
-// isUnstable reports whether a file could not be read in one state, so that nothing is known of it.
+// isUnstable reports whether a file changed or disappeared while it was read, so that its content is unknown.
 func isUnstable(err error) bool { return errors.Is(err, errUnstable) || errors.Is(err, fs.ErrNotExist) }
 
-// fingerprint tells by a file's size and times whether it may have changed since it was read; zero for no file.
+// fingerprint has a file's identity, size and times: if it differs, the file may have changed since it was read. Zero
+// is no file.
 type fingerprint struct {
 	info    fs.FileInfo
 	changed time.Time // of the inode; zero where the platform does not say
 }
 
-// size is that of the file when it was found; any if that is not known.
+// size returns the size of the file when it was found; the largest number if there is no file.
 func (s fingerprint) size() int64 {
 	if s.info == nil {
 		return math.MaxInt64
@@ -37,7 +38,7 @@ func (s fingerprint) size() int64 {
 	return s.info.Size()
 }
 
-// same reports whether both are of the same file in the same state, as far as that can be told.
+// same reports whether both fingerprints are of the same file, with the same size and times.
 func (s fingerprint) same(other fingerprint) bool {
 	if s.info == nil || other.info == nil {
 		return s.info == nil && other.info == nil
@@ -48,8 +49,8 @@ func (s fingerprint) same(other fingerprint) bool {
 		s.changed.Equal(other.changed)
 }
 
-// young reports whether the last change is so near to now that another one could follow within the
-// same tick of the file system's clock and leave the fingerprint as it is. A time in the future is young.
+// young reports whether the last change is less than within ago: another change in the same tick of the file system's
+// clock could leave the fingerprint as it is. A time in the future is young.
 func (s fingerprint) young(now time.Time, within time.Duration) bool {
 	if s.info == nil {
 		return false
@@ -63,7 +64,8 @@ type content struct {
 	fingerprint fingerprint
 }
 
-// comparison is what is still to be written to it; anything else is errUnstable.
+// comparison is a writer that accepts only the bytes that it holds, in their order, and removes them. For other bytes
+// it returns errUnstable.
 type comparison []byte
 
 func (c *comparison) Write(p []byte) (int, error) {
@@ -74,11 +76,10 @@ func (c *comparison) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readStable reads the regular file name inside the folder root. It never waits for the other end of
-// a pipe and never opens a device: what the name stands for is looked at before and after opening,
-// and no link can lead it out of root. A file that changes while it is read is errUnstable, and so is one that has become larger than
-// when it was found, for which its reader has memory.
-// The data lies in the buffer if that is large enough.
+// readStable reads the regular file name inside the folder root. It checks the file's type before and after opening,
+// so that it never waits for the other end of a pipe and never opens a device. No link can lead it out of root. It
+// returns errUnstable if the file changes while it is read, or has more than the found bytes, for which the caller
+// has reserved memory. The data is in the buffer if the buffer is large enough.
 func readStable(root, name string, most, found int64, buffer []byte) (content, error) {
 	folder, err := os.OpenRoot(root)
 	if err != nil {
@@ -117,12 +118,12 @@ func readStable(root, name string, most, found int64, buffer []byte) (content, e
 		return content{}, err
 	}
 	if before.young(time.Now(), settleTime) {
-		// Within one tick of its clock the file could change and show the same fingerprint: it is read once more.
-		again := comparison(data)
-		if _, err := io.Copy(&again, io.NewSectionReader(f, 0, info.Size()+1)); err != nil {
+		// Within one tick of its clock the file could change and keep its fingerprint: it is read once more.
+		second := comparison(data)
+		if _, err := io.Copy(&second, io.NewSectionReader(f, 0, info.Size()+1)); err != nil {
 			return content{}, err
 		}
-		if len(again) > 0 {
+		if len(second) > 0 {
 			return content{}, errUnstable
 		}
 	}

@@ -12,14 +12,15 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// The patience with files and errors.
+// The delays for half-written files and for errors.
 const (
-	youth      = 500 * time.Millisecond // a refusal of a file younger than this may be one of half a file
-	doubtTime  = 3 * time.Second        // how long such refusals are held back at most
-	retryPause = 10 * time.Second       // after an error that is not the file's
+	youth      = 500 * time.Millisecond // a file younger than this may be half written: its refusal is held back
+	doubtTime  = 3 * time.Second        // the longest time for which refusals are held back
+	retryPause = 10 * time.Second       // after an error that the content did not cause
 )
 
-// reconciler is the one goroutine that decides what serves. Loads send it their results, all others read its tables.
+// reconciler is the one goroutine that decides what serves. Loads send it their results; all other goroutines read
+// the tables that it publishes.
 type reconciler struct {
 	cfg    Config
 	loader *loader
@@ -27,16 +28,16 @@ type reconciler struct {
 	watch  *watcher
 	report reporter
 
-	plugins []*plugin          // sorted by tenant and name
-	first   []*plugin          // of the first scan
-	last    *scan              // the last one that could list the directory
-	reading map[string]bool    // the folders, by tenant, whose manifests are being read
-	read    chan manifestsRead // what reading gives
-	results chan loadResult
-	running int // loads whose result has not come yet
-	ready   bool
-	again   <-chan time.Time // for a scan that somebody asked for; nil for none
-	againAt time.Time        // when that is; zero for never
+	plugins    []*plugin          // sorted by tenant and name
+	first      []*plugin          // of the first scan
+	last       *scan              // the last scan that could list the directory
+	reading    map[string]bool    // the folders, by tenant, whose manifests are being read
+	read       chan manifestsRead // the results of reading manifests
+	results    chan loadResult
+	running    int // loads whose result has not come yet
+	ready      bool
+	nextScan   <-chan time.Time // fires for a scan that scanIn requested; nil for none
+	nextScanAt time.Time        // when nextScan fires; zero for never
 
 	dirty   bool       // something that List shows has changed
 	swapped bool       // something that Acquire returns has changed
@@ -64,8 +65,8 @@ func (r *reconciler) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			r.scan(ctx)
-		case <-r.again:
-			r.again, r.againAt = nil, time.Time{}
+		case <-r.nextScan:
+			r.nextScan, r.nextScanAt = nil, time.Time{}
 			r.scan(ctx)
 		case <-r.watch.wake:
 			r.scan(ctx)
@@ -85,7 +86,7 @@ func (r *reconciler) run(ctx context.Context) {
 	}
 }
 
-// stop serves nothing any more, and waits for what is read and loaded.
+// stop ends serving, and waits for the reads and loads that still run.
 func (r *reconciler) stop() {
 	r.public.table.Store(newTable(r.cfg.Tenants, nil))
 	poke(r.public.changed)
@@ -104,15 +105,15 @@ func (r *reconciler) stop() {
 	}
 }
 
-// scanIn asks for a scan after a while, at the latest.
+// scanIn requests a scan after that time, unless one is requested for an earlier time.
 func (r *reconciler) scanIn(after time.Duration) {
 	at := time.Now().Add(after)
-	if r.againAt.IsZero() || at.Before(r.againAt) {
-		r.again, r.againAt = time.After(after), at
+	if r.nextScanAt.IsZero() || at.Before(r.nextScanAt) {
+		r.nextScan, r.nextScanAt = time.After(after), at
 	}
 }
 
-// scan compares the directory with what is known. Nothing is read here.
+// scan lists the directory and compares it with the known plugins. It reads no files.
 func (r *reconciler) scan(ctx context.Context) {
 	s, err := scanDirectory(r.cfg.Dir, r.cfg.Tenants)
 	if err != nil {
@@ -132,19 +133,19 @@ func (r *reconciler) scan(ctx context.Context) {
 	r.follow()
 }
 
-// follow lets the watcher follow the folders that the last scan has come upon.
+// follow makes the watcher watch the folders that the last scan found.
 func (r *reconciler) follow() {
 	if r.watch.follow(r.last) {
-		// What changed between the scan and the watch went unseen by both.
+		// Neither the scan nor the watch noticed what changed between them.
 		r.scanIn(quietTime)
 	}
 }
 
-// look compares a tenant's folder with what is known, when those manifests are read that may have changed. Other folders are not
-// delayed by that.
+// look compares a tenant's folder with the known plugins. If manifests may have changed, it first has them read, and
+// learn compares the folder. Other folders do not wait for that.
 func (r *reconciler) look(ctx context.Context, tenant string) {
 	if r.last.closed[tenant] != nil || r.reading[tenant] {
-		return // nothing is known of its files, or not yet
+		return // its files could not be listed, or its manifests are being read
 	}
 	var requests []manifestRequest
 	for _, p := range r.plugins {
@@ -160,7 +161,7 @@ func (r *reconciler) look(ctx context.Context, tenant string) {
 	go func() { r.read <- r.loader.readManifests(ctx, tenant, requests) }()
 }
 
-// learn takes manifests that were read. Of what has changed since then the next scan tells.
+// learn stores manifests that were read, and compares their folder. The next scan finds what has changed since then.
 func (r *reconciler) learn(read manifestsRead) {
 	delete(r.reading, read.tenant)
 	for _, p := range r.plugins {
@@ -171,7 +172,7 @@ func (r *reconciler) learn(read manifestsRead) {
 		if isUnstable(have.err) {
 			r.scanIn(quietTime)
 		}
-		if !errors.Is(have.err, fs.ErrNotExist) { // else it was removed or replaced since the scan, and the last one counts
+		if !errors.Is(have.err, fs.ErrNotExist) { // else it was removed or replaced since the scan, and the manifest known before counts
 			p.manifest = have
 		}
 	}
@@ -188,7 +189,7 @@ func (r *reconciler) compare(tenant string) {
 			return false
 		}
 		if r.mustRead(p) && p.manifest.trust.since.IsZero() && p.manifest.err == nil {
-			r.scanIn(quietTime) // it came while others were read
+			r.scanIn(quietTime) // the plugin appeared while manifests of others were read
 			return false
 		}
 		p.seen = r.last.seen[p.id]
@@ -197,7 +198,7 @@ func (r *reconciler) compare(tenant string) {
 	})
 }
 
-// consider decides what a scan means for one plugin.
+// consider applies a scan to one plugin: it sets the plugin's state, and removes or refuses the plugin if necessary.
 func (r *reconciler) consider(p *plugin, s *scan) {
 	if old := p.current; old != nil && !p.seen.module.exists {
 		p.current, r.swapped = nil, true
@@ -206,7 +207,7 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 	}
 	found, fingerprint, err := identity{}, fingerprint{}, r.objection(p.id, p.seen)
 	if !p.seen.module.exists {
-		fingerprint = p.seen.manifest.fingerprint // who copies both may copy the manifest first
+		fingerprint = p.seen.manifest.fingerprint // whoever copies both files may copy the manifest first
 	}
 	if err == nil && p.seen.module.exists {
 		if p.manifest.err == nil {
@@ -227,7 +228,8 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 	}
 }
 
-// objection is what the name and the kind of a plugin's files tell against it.
+// objection returns why a plugin is refused before its files are read: its module is missing, has a wrong name or has
+// a problem. It returns nil if there is no objection.
 func (r *reconciler) objection(p id, seen listed) error {
 	module := p.path(r.cfg.Dir, manifest.ModuleSuffix)
 	switch word := manifest.CheckWord(p.name); {
@@ -245,7 +247,8 @@ func (r *reconciler) objection(p id, seen listed) error {
 	return nil
 }
 
-// mustRead reports whether the plugin's manifest is to be read, and notes what is known of it without that.
+// mustRead reports whether the plugin's manifest must be read. If the file has a problem or is missing, it stores the
+// error or the default manifest instead.
 func (r *reconciler) mustRead(p *plugin) bool {
 	seen, have := r.last.seen[p.id], &p.manifest
 	switch {
@@ -268,7 +271,7 @@ func (r *reconciler) mustRead(p *plugin) bool {
 func (r *reconciler) step(ctx context.Context) {
 	owners := assignQueues(r.cfg, r.plugins)
 	for _, p := range r.plugins {
-		if !p.state.due() || r.reading[p.tenant] { // its files may be others than those that were considered
+		if !p.state.due() || r.reading[p.tenant] { // its files may have changed since they were considered
 			continue
 		}
 		if p.state.claims() {
@@ -285,7 +288,7 @@ func (r *reconciler) step(ctx context.Context) {
 	if r.dirty || r.swapped {
 		r.public.table.Store(newTable(r.cfg.Tenants, r.plugins))
 	}
-	for _, v := range r.retired { // which the table does not have any more
+	for _, v := range r.retired { // the new table no longer has them
 		v.Release()
 	}
 	if r.swapped {
@@ -304,10 +307,10 @@ func (r *reconciler) find(want id) (int, bool) {
 	})
 }
 
-// apply takes the result of a load.
+// apply updates a plugin with the result of its load.
 func (r *reconciler) apply(result loadResult) {
 	r.running--
-	i, _ := r.find(result.id) // it is there: no plugin is forgotten while it is busy
+	i, _ := r.find(result.id) // always found: no plugin is forgotten while it is busy
 	p := r.plugins[i]
 	if !p.seen.module.exists {
 		// Removed while it was loading: the next scan forgets it.
@@ -334,7 +337,7 @@ func (r *reconciler) apply(result loadResult) {
 	}
 }
 
-// confirm is for content that needs no load, because it serves, or was refused for what it is.
+// confirm applies the result of a load that found known content: content that serves, or that was refused for good.
 func (r *reconciler) confirm(p *plugin, result loadResult) {
 	serves := p.current != nil && p.current.content == result.found
 	refused := p.refusal != nil && p.refusal.final && p.refusal.found == result.found
@@ -349,7 +352,8 @@ func (r *reconciler) confirm(p *plugin, result loadResult) {
 	}
 }
 
-// unstable is for a file that could not be read in one state.
+// unstable applies the result of a load whose files changed while they were read: a scan tries again, until the
+// plugin is refused after doubtTime.
 func (r *reconciler) unstable(p *plugin, result loadResult) {
 	p.doubt()
 	r.scanIn(quietTime)
@@ -374,7 +378,7 @@ func (r *reconciler) reject(p *plugin, result loadResult) {
 	p.refusal.final = result.final
 }
 
-// about names the file that the error of a load is about, unless the error does.
+// about adds the module's path to the error of a load, unless it is a *manifest.Error, which names its file.
 func (r *reconciler) about(p *plugin, err error) error {
 	if errors.Is(err, manifest.ErrRefused) {
 		return err
@@ -382,7 +386,8 @@ func (r *reconciler) about(p *plugin, err error) error {
 	return fmt.Errorf("%s: %w", p.path(r.cfg.Dir, manifest.ModuleSuffix), err)
 }
 
-// accept swaps the version in, unless another plugin has got one of its queues, or the last that there may be, meanwhile.
+// accept swaps the loaded version in, unless meanwhile another plugin has got one of its queues, or the folder cannot
+// have that many queues any more.
 func (r *reconciler) accept(p *plugin, result loadResult) {
 	v, old := result.version, p.current
 	if _, why := assignQueues(r.cfg, r.plugins).refuse(p, &v.Manifest); why != nil {
@@ -401,15 +406,15 @@ func (r *reconciler) accept(p *plugin, result loadResult) {
 	r.report.loaded(p.id, v, old)
 }
 
-// forgive takes back a refusal.
+// forgive withdraws a refusal.
 func (r *reconciler) forgive(p *plugin) {
 	if p.refusal != nil {
 		p.refusal, r.dirty = nil, true
 	}
 }
 
-// refuse reports why what is in the directory does not serve, once for each content and reason. It returns false if it holds
-// the refusal back, since a file that has changed this very moment, with the given fingerprint, may be half of a file.
+// refuse reports why the files in the directory do not serve, once for each content and reason. It returns false if
+// it holds the refusal back, since the file with the fingerprint f is so young that it may be half written.
 func (r *reconciler) refuse(p *plugin, found identity, f fingerprint, why error) bool {
 	now := time.Now()
 	if r.ready && f.young(now, youth) {

@@ -6,18 +6,18 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// reporter logs and counts what becomes of plugins and of the directory.
+// reporter logs and counts loads, refusals and removals of plugins, and logs problems of the directory.
 type reporter struct {
 	Config
-	told map[string]string // the last text about each subject
+	latest map[string]string // the last text about each subject
 }
 
-// news reports whether a text about a subject is another one than the last.
+// news stores a text about a subject, and reports whether it differs from the last one.
 func (r *reporter) news(subject, text string) bool {
-	if r.told[subject] == text {
+	if r.latest[subject] == text {
 		return false
 	}
-	r.told[subject] = text
+	r.latest[subject] = text
 	return true
 }
 
@@ -64,22 +64,23 @@ func (r *reporter) serving(p id, v *Version, serving bool) {
 	r.Observer.PluginServing(p.tenant, p.name, v.Manifest.Version, v.Digest, string(v.Info().ResetMode), serving)
 }
 
-// warn logs where the host gives a plugin less than its manifest asks for: a limit once for all tenants with the same ceiling.
+// warn logs where the host gives a plugin less than its manifest asks for. A limit is logged once for all tenants
+// with the same ceiling.
 func (r *reporter) warn(p id, v *Version) {
-	told := map[manifest.Lowered]bool{}
+	warned := map[manifest.Lowered]bool{}
 	for _, tenant := range r.Tenants {
 		permissions := v.permissions[tenant]
 		if permissions == nil {
 			continue
 		}
 		for _, less := range permissions.Lowered {
-			if !told[less] {
-				told[less] = true
+			if !warned[less] {
+				warned[less] = true
 				r.Logger.Warn("the host gives a plugin less than its manifest asks for", "plugin", p.name, "tenant", p.tenant,
 					"key", less.Key, "manifest", less.Manifest, "host", less.Host, "see", less.Where)
 			}
 		}
-		if why := permissions.Undeclared(p.path(r.Dir, manifest.Suffix)); why != nil { // of a common plugin
+		if why := permissions.Undeclared(p.path(r.Dir, manifest.Suffix)); why != nil { // only for a common plugin: one of the tenant's own would be refused
 			r.Logger.Warn("a plugin serves a tenant without its schedules and subscriptions", "plugin", p.name, "tenant", tenant, "error", why)
 		}
 		if reduced := permissions.Reduced(); len(reduced) > 0 {
@@ -97,13 +98,13 @@ func (r *reporter) unreadable(err error) {
 	}
 }
 
-// scanned logs, once, what is noteworthy about the directory itself.
+// scanned logs, once, that the directory is missing or back, and which of its folders are ignored or cannot be read.
 func (r *reporter) scanned(s *scan) {
 	state := "there"
 	if s.root == "" {
 		state = "missing"
 	}
-	if before := r.told["directory"]; r.news("directory", state) {
+	if before := r.latest["directory"]; r.news("directory", state) {
 		switch {
 		case state == "missing":
 			r.Logger.Warn("the plugin directory does not exist, waiting for it", "dir", r.Dir)

@@ -21,10 +21,10 @@ type listed struct {
 	module, manifest file
 }
 
-// file is an entry of the directory. Its zero value is that of a file that does not exist.
+// file is an entry of the directory. Its zero value is a file that does not exist.
 type file struct {
 	exists      bool
-	root        string // the folder out of which no link may lead: the tenant's, or the plugin directory
+	root        string // the folder that no link may leave: the tenant's folder, or the plugin directory
 	path        string // inside the root, all links followed
 	fingerprint fingerprint
 	problem     error // why it will not be read
@@ -33,15 +33,16 @@ type file struct {
 // scan is the directory at one moment.
 type scan struct {
 	dir     string // as the configuration names it, for messages
-	root    string // the same, all links followed; "" if it does not exist
+	root    string // the directory with all links followed; "" if it does not exist
 	seen    map[id]listed
 	places  map[string]string   // the folder of each tenant, all links followed; "" for the common one
 	closed  map[string]error    // the folders, by tenant, that cannot be listed
-	folders map[string]struct{} // where the files lie: what is to be watched
-	others  []string            // sub-folders that are no served tenant's
+	folders map[string]struct{} // the folders of the files, which the watcher watches
+	others  []string            // sub-folders that belong to no served tenant
 }
 
-// scanDirectory lists the directory. One that does not exist is empty; one that cannot be listed is an error.
+// scanDirectory lists the directory. A directory that does not exist counts as empty; one that cannot be listed is an
+// error.
 func scanDirectory(dir string, tenants []string) (*scan, error) {
 	s := &scan{
 		dir: dir, seen: map[id]listed{}, places: map[string]string{}, closed: map[string]error{}, folders: map[string]struct{}{},
@@ -77,8 +78,8 @@ func scanDirectory(dir string, tenants []string) (*scan, error) {
 	return s, nil
 }
 
-// place is a folder with the files of plugins, opened: what is looked up through it cannot be elsewhere, whatever takes the
-// place of the folders below it meanwhile.
+// place is an opened folder with the files of plugins. A file that is looked up through it is always inside the
+// folder, even if folders below are replaced meanwhile.
 type place struct {
 	*os.Root
 	path  string // no link is left in it
@@ -91,7 +92,7 @@ func (s *scan) open(tenant, folder string) (place, error) {
 	return place{root, folder, filepath.Join(s.dir, tenant)}, err
 }
 
-// list notes the files of one folder, in whose path no link is left, and returns the names of its sub-folders.
+// list records the files of one folder, whose path must have no link, and returns the names of its sub-folders.
 func (s *scan) list(tenant, folder string) ([]string, error) {
 	at, err := s.open(tenant, folder)
 	if err != nil {
@@ -133,7 +134,8 @@ func (s *scan) list(tenant, folder string) ([]string, error) {
 	return inside, nil
 }
 
-// file follows the entry of that name and type to the regular file that it must end in. Nothing is opened.
+// file follows the links of an entry with this name and type to a regular file that has no more bytes than most. It
+// opens nothing.
 func (s *scan) file(at place, name string, kind fs.FileMode, most int64) file {
 	path := filepath.Join(at.path, name)
 	if kind&fs.ModeSymlink != 0 {
@@ -148,7 +150,7 @@ func (s *scan) file(at place, name string, kind fs.FileMode, most int64) file {
 	return s.regular(at, path, most)
 }
 
-// regular is the file at path, in which no link is left, if it may be read.
+// regular returns the file at path, which must have no link, or the problem if it may not be read.
 func (s *scan) regular(at place, path string, most int64) file {
 	outside := func(of string) file {
 		return file{exists: true, problem: &manifest.Fault{
@@ -176,13 +178,13 @@ func (s *scan) regular(at place, path string, most int64) file {
 	return file{exists: true, root: at.path, path: inside, fingerprint: fingerprint{info, changeTime(info)}}
 }
 
-// below is a path inside a folder, from there, if it is one.
+// below returns a path relative to a folder, and reports whether the path is inside the folder.
 func below(folder, path string) (inside string, ok bool) {
 	inside, err := filepath.Rel(folder, path)
 	return inside, err == nil && filepath.IsLocal(inside)
 }
 
-// shown is the plugin's name for messages, logs and labels. Only that of a refused file needs to be escaped.
+// shown returns the plugin's name for messages, logs and labels. Only the name of a refused file needs escapes.
 func (i id) shown() string {
 	if manifest.CheckWord(i.name) == nil {
 		return i.name
@@ -190,7 +192,7 @@ func (i id) shown() string {
 	return manifest.Shorten(i.name)
 }
 
-// path is one of the plugin's files, as the one who wrote the configuration knows it.
+// path returns the path of one of the plugin's files, below the directory as the configuration names it.
 func (i id) path(dir, suffix string) string {
 	return filepath.Join(dir, i.tenant, i.shown()+suffix)
 }

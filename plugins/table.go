@@ -11,24 +11,25 @@ type Binding struct {
 	Tenant, Queue, Plugin string
 }
 
-// Status is one state of a plugin. One whose new file is refused while the last good one serves has two.
+// Status says whether one version of a plugin serves. A plugin whose new files are refused while the last good
+// version serves has two.
 type Status struct {
 	// Tenant is "" for a plugin that serves every tenant.
 	Tenant string
 	Plugin string
-	// Version is what the manifest says; "" if it says nothing or cannot be read.
+	// Version is the manifest's version; "" if the manifest has none or cannot be read.
 	Version string
-	// Digest is the module's; "" if it was not read.
+	// Digest is the module's digest; "" if the module was not read.
 	Digest string
 	Queues []string
 	// State is StateServing or StateRefused.
 	State string
 	// Error says what is wrong and what to do about it; "" if the plugin serves.
 	Error string
-	// ResetMode is how its tasks get pristine instances; "" if the plugin is refused.
+	// ResetMode is how instances are reset between tasks; "" if the plugin is refused.
 	ResetMode string
 
-	// Permissions are those of its tasks, by tenant; none if the plugin is refused.
+	// Permissions are what the plugin's tasks may do, by tenant; none if the plugin is refused.
 	Permissions map[string]*manifest.Permissions
 }
 
@@ -38,7 +39,7 @@ const (
 	StateRefused = "refused"
 )
 
-// publication is what the reconciler tells the readers of a Directory.
+// publication is what the reconciler shares with the readers of a Directory.
 type publication struct {
 	table   atomic.Pointer[table]
 	ready   chan struct{} // closed by the reconciler after the first scan
@@ -100,7 +101,8 @@ func (p *plugin) statuses() (statuses []Status) {
 	return statuses
 }
 
-// lookup finds what serves a queue: the tenant's own plugin, else the common one.
+// lookup returns the version that serves a queue: of the tenant's own plugin, else of the common one; nil if none
+// does.
 func (t *table) lookup(tenant, queue string) *Version {
 	own, served := t.own[tenant]
 	if !served {
@@ -112,7 +114,7 @@ func (t *table) lookup(tenant, queue string) *Version {
 	return t.common[queue]
 }
 
-// bindings are what serves the queues of one tenant, in no order.
+// bindings returns which plugin serves each queue of one tenant, in no order.
 func (t *table) bindings(tenant string) (bindings []Binding) {
 	own, served := t.own[tenant]
 	if !served {

@@ -10,40 +10,40 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// Version is one state of a plugin: its module and its manifest, which do not change any more. It
-// lives as long as somebody holds it, and its fields and methods may be used by any goroutine that
-// does. A Version comes from Acquire, which holds it once for the caller.
+// Version is one state of a plugin: its module and its manifest, which do not change any more. It lives as long as
+// somebody holds it. Any goroutine that holds it may use its fields and methods. Acquire returns a Version, held once
+// for the caller.
 type Version struct {
-	// Tenant is that of the plugin, "" if it serves every tenant.
+	// Tenant is the plugin's tenant; "" if the plugin serves every tenant.
 	Tenant string
-	// Name is the plugin's.
+	// Name is the plugin's name.
 	Name string
 	// Digest identifies the module: "sha256:" and the 64 hex digits of the file's bytes.
 	Digest string
-	// Manifest is as it was written, with the plugin's name as the queue if it names none.
+	// Manifest is the manifest as it was written; if it names no queues, Queues has the plugin's name.
 	Manifest manifest.Manifest
 
 	content identity
 	contents
-	pools       *tenantPools // of its instances
+	pools       *tenantPools // of the version's instances
 	grants      *manifest.Grants
 	ceilings    manifest.Ceilings
-	permissions map[string]*manifest.Permissions // by tenant, of those that the host serves; never changed
+	permissions map[string]*manifest.Permissions // by tenant, for the tenants that the plugin serves; never changed
 	module      *module
-	kept        int64        // by the host for a task beside its limits
+	kept        int64        // bytes that the host may keep for a task beside its limits
 	holders     atomic.Int64 // 0: the module is released
 	release     func(*module)
 }
 
-// Run runs one task of a tenant on this version, with the plugin's name. A Timeout of the task replaces the manifest's, under
-// the host's ceiling.
+// Run runs one task of a tenant on this version, and sets the call's Plugin. The call's own Timeout replaces the
+// manifest's, but cannot exceed the host's ceiling.
 func (v *Version) Run(ctx context.Context, tenant string, call runtime.Call) runtime.Outcome {
 	call.Plugin = v.Name
 	outcome := v.pools.of(tenant, v.profile).Run(ctx, call)
 	return v.Permissions(tenant).Explain(outcome)
 }
 
-// profile is what the tenant's tasks on versions of this content share.
+// profile returns the settings that the tenant's tasks on all versions of this content share.
 func (v *Version) profile(tenant string) runtime.Profile {
 	permissions := v.Permissions(tenant)
 	return runtime.Profile{
@@ -52,7 +52,7 @@ func (v *Version) profile(tenant string) runtime.Profile {
 	}
 }
 
-// Permissions are what a tenant's tasks may do on it.
+// Permissions returns what a tenant's tasks may do on this version.
 func (v *Version) Permissions(tenant string) *manifest.Permissions {
 	if p := v.permissions[tenant]; p != nil {
 		return p
@@ -60,7 +60,7 @@ func (v *Version) Permissions(tenant string) *manifest.Permissions {
 	return manifest.NewPermissions(&v.Manifest, v.grants, tenant, v.ceilings)
 }
 
-// Info says what the module is.
+// Info describes the module.
 func (v *Version) Info() runtime.Info { return v.module.Info() }
 
 // Retain holds the version once more. The caller must hold it already.
@@ -80,7 +80,8 @@ func (v *Version) Release() {
 	}
 }
 
-// tryRetain holds the version unless it has been given back by all, which cannot be undone.
+// tryRetain holds the version once more. It returns false once the last hold was given back: the version is then gone
+// for good.
 func (v *Version) tryRetain() bool {
 	for {
 		count := v.holders.Load()
@@ -93,24 +94,27 @@ func (v *Version) tryRetain() bool {
 	}
 }
 
-// Footprint is what one task of a tenant may take, in bytes: memory, tables, input, output, and what the host keeps for its calls.
+// Footprint returns how many bytes one task of a tenant may take: memory, tables, input, output, and what the host
+// keeps for the task's calls.
 func (v *Version) Footprint(tenant string) int64 {
 	return footprint(v.Permissions(tenant).Limits) + v.kept
 }
 
-// PendingSnapshot is how many bytes the snapshot that the tenant's next task builds takes at most; 0 if there is one.
+// PendingSnapshot returns how many bytes the snapshot may take that the tenant's next task builds; 0 if the snapshot
+// exists.
 func (v *Version) PendingSnapshot(tenant string) int64 {
 	return v.pools.of(tenant, v.profile).PendingSnapshot()
 }
 
-// identity is what makes a version another one: the digests of its module, its manifest, and the files that this names.
+// identity identifies the content of a version: the digests of its module, its manifest, and the files that the
+// manifest names.
 type identity struct{ module, manifest, files string }
 
-// footprint is what the limits let a task take.
+// footprint returns how many bytes the limits let a task take.
 func footprint(l runtime.Limits) int64 { return l.Memory + l.Input + l.Output }
 
-// large are functions that need no capability, or one that says nothing of sizes, and move up to 1 MiB: checkpoints, and values
-// of kv. textsKept is what the host may keep for them.
+// large are the host functions that take or return texts of up to 1 MiB whose size no capability bounds: checkpoints,
+// variables, and values of kv. textsKept is how many bytes the host may keep for their texts.
 var large = [...]string{
 	"quern_v1.checkpoint_load", "quern_v1.checkpoint_save", "quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_swap",
 	"extism:host/env.var_get", "extism:host/env.var_set",
@@ -118,8 +122,9 @@ var large = [...]string{
 
 const textsKept = 2 << 20
 
-// kept is what the host may keep for a task beside its limits, in bytes: the tables of its instance, what waits for its
-// completion, and texts of its calls, which are there twice while they are put together. m is nil before the module is loaded.
+// kept returns how many bytes the host may keep for a task beside its limits: the tables of its instance, tasks and
+// publications that wait for its completion, and texts of its calls, which are in memory twice while they are
+// assembled. m is nil before the module is loaded.
 func kept(c *manifest.Capabilities, m *module) (bytes int64) {
 	if len(c.HTTP) > 0 {
 		bytes += 3 * service.MaxBody

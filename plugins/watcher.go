@@ -16,22 +16,22 @@ import (
 
 // The pace of scans.
 const (
-	scanInterval = time.Second            // between two scans that nothing has asked for
-	quietTime    = 100 * time.Millisecond // without an event, before a scan
-	busyTime     = 500 * time.Millisecond // from the first event to the scan, however many follow
+	scanInterval = time.Second            // between two scans if nothing wakes the reconciler
+	quietTime    = 100 * time.Millisecond // from the last event to the scan
+	busyTime     = 500 * time.Millisecond // from the first event to the scan, at most
 )
 
-// watcher wakes the reconciler when something may have changed. Where the system cannot tell (network file systems, no
-// watches left) it stays silent, and the reconciler's ticker is all there is.
+// watcher wakes the reconciler when something may have changed. Where the system reports no changes (network file
+// systems, no watches left), only the reconciler's ticker starts scans.
 type watcher struct {
 	dir    string
 	logger hclog.Logger
 
-	notify *fsnotify.Watcher // nil if the system has none to give
+	notify *fsnotify.Watcher // nil if the system cannot create one
 	wake   chan struct{}     // capacity 1; never closed
 
 	watched map[string]fs.FileInfo // by path; only the reconciler's goroutine touches it
-	entry   atomic.Pointer[string] // the directory's path, if its parent is watched only to tell when it appears or is replaced
+	entry   atomic.Pointer[string] // the directory's path, if its parent is watched only to notice that the directory appears or is replaced
 }
 
 func newWatcher(dir string, logger hclog.Logger) *watcher {
@@ -54,8 +54,8 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// gather wakes the reconciler when no event came for a while, so that it does not read what is half
-// written; and when events have come for too long, so that one busy file cannot hold up a scan.
+// gather wakes the reconciler when no event has come for quietTime, so that it does not read half-written files, and
+// at the latest busyTime after the first event, so that one busy file cannot hold up a scan.
 func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error) {
 	var first time.Time
 	var quiet <-chan time.Time
@@ -75,7 +75,7 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 				return
 			}
 			entry := w.entry.Load()
-			if entry == nil || event.Name == *entry || filepath.Dir(event.Name) != filepath.Dir(*entry) { // else it is a neighbor
+			if entry == nil || event.Name == *entry || filepath.Dir(event.Name) != filepath.Dir(*entry) { // else the event is of a neighbor of the directory
 				postpone()
 			}
 		case err, open := <-errs:
@@ -91,8 +91,8 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 	}
 }
 
-// follow watches the folders in which the scan found files, and the one that holds the directory.
-// It reports whether there is a folder that was not watched when the scan was made.
+// follow watches the folders in which the scan found files, and the directory's parent. It reports whether there is a
+// folder that was not watched when the scan was made.
 func (w *watcher) follow(s *scan) bool {
 	if w.notify == nil {
 		return false
@@ -111,8 +111,8 @@ func (w *watcher) follow(s *scan) bool {
 	return w.set(wanted)
 }
 
-// set makes the watches those of the wanted folders. A watch belongs to an inode: where a path has come
-// to stand for another folder, or its watch ended with the folder, it is set anew.
+// set watches exactly the wanted folders. A watch belongs to an inode: set watches a path again if it now leads to
+// another folder, or if the watch ended with its folder.
 func (w *watcher) set(wanted map[string]struct{}) (added bool) {
 	alive := w.notify.WatchList()
 	for path, info := range w.watched {

@@ -1,18 +1,18 @@
-// Package account bounds the memory that tenants and principals make a process hold beside its running tasks: bodies and
-// answers of the API, payloads of webhooks, what plugins carry. One rule holds for all of it: memory is taken from the account
-// before it is used, and given back afterwards.
+// Package account bounds the memory that a process uses for tenants and principals besides running tasks: bodies and
+// answers of the API, payloads of webhooks, files that plugins carry. One rule holds for all such memory: it is taken
+// from the account before it is used, and given back afterwards.
 //
 //	Account ─┬─ Budget of a kind ─┬─ part of an owner ── Share, Share, …
 //	         │                    └─ part of an owner ── Share
 //	         └─ Budget of a kind …
 //
-// Take gives shares in the order in which they are asked for, so no stream of small ones starves a large one. Small ones that must
-// pass large ones need a budget of their own.
+// Take gives shares in the order of the calls, so that a stream of small shares cannot starve a large one. Small
+// shares that must not wait behind large ones need a budget of their own.
 //
-// A Budget bounds what all owners use together, and what each of them uses, so that one cannot keep out the others: who asks waits
-// until its context ends, or not at all.
+// A Budget bounds what all owners use together, and what each owner uses, so that one owner cannot keep out the
+// others. Take waits for a share until its context ends; TryTake does not wait.
 //
-// The memory of running tasks is host's admission, which counts what is reserved here as taken.
+// Admission, in package schedule, counts the memory of running tasks; it treats memory that is reserved here as used.
 package account
 
 import (
@@ -24,19 +24,20 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Kind is what memory is taken for, as the metric quern_memory_reserved_bytes names it.
+// Kind is a use of memory, as the metric quern_memory_reserved_bytes names it.
 type Kind string
 
 // The kinds.
 const (
-	Tasks      Kind = "tasks"      // running tasks: kept by admission
+	Tasks      Kind = "tasks"      // running tasks: counted by admission
 	Requests   Kind = "requests"   // bodies and answers of the API, by principal
 	Deliveries Kind = "deliveries" // payloads of webhooks, by tenant
-	Calls      Kind = "calls"      // bodies and results that calls of handlers move, publications on their way; by tenant
-	Plugins    Kind = "plugins"    // what modules carry and manifests name, by tenant
+	Calls      Kind = "calls"      // bodies and results of handlers' calls, and publications that are being published; by tenant
+	Plugins    Kind = "plugins"    // files that modules carry and manifests name, and descriptions of modules; by tenant
 )
 
-// Account is the memory of a process. Its methods may be called by many goroutines at once; on nil nothing is reserved.
+// Account counts the memory that a process has reserved. Its methods may be called by many goroutines at once; a nil
+// Account reserves nothing.
 type Account struct {
 	total    int64 // 0: not bounded
 	reserved atomic.Int64
@@ -59,7 +60,7 @@ func (a *Account) Part(n int64) int64 {
 	return max(1, a.total/n)
 }
 
-// Open begins a budget of a kind, as NewBudget does. A kind may have several.
+// Open returns a new budget of a kind, with the bounds of NewBudget. A kind may have several budgets.
 func (a *Account) Open(kind Kind, whole int64, owners int) *Budget {
 	b := NewBudget(whole, owners)
 	b.account = a
@@ -69,7 +70,7 @@ func (a *Account) Open(kind Kind, whole int64, owners int) *Budget {
 	return b
 }
 
-// OnFreed sets what is called whenever memory was given back (default: nothing). It must not block.
+// OnFreed sets a function that is called whenever memory was given back (default: none). It must not block.
 func (a *Account) OnFreed(freed func()) {
 	if a == nil {
 		return
@@ -79,7 +80,7 @@ func (a *Account) OnFreed(freed func()) {
 	a.freed = freed
 }
 
-// Reserved is the sum of all budgets, in bytes.
+// Reserved returns how many bytes are taken from all budgets.
 func (a *Account) Reserved() int64 {
 	if a == nil {
 		return 0
@@ -87,7 +88,7 @@ func (a *Account) Reserved() int64 {
 	return a.reserved.Load()
 }
 
-// ByKind is what is reserved of each kind that was opened, in bytes.
+// ByKind returns how many bytes are taken from the budgets of each kind that was opened.
 func (a *Account) ByKind() map[Kind]int64 {
 	byKind := make(map[Kind]int64)
 	if a == nil {
@@ -103,7 +104,7 @@ func (a *Account) ByKind() map[Kind]int64 {
 	return byKind
 }
 
-// note counts a change of what is reserved.
+// note counts a change of the reserved bytes, and calls freed if it lowers them.
 func (a *Account) note(bytes int64) {
 	if a == nil {
 		return
@@ -117,12 +118,12 @@ func (a *Account) note(bytes int64) {
 	}
 }
 
-// Budget bounds what is used at a time. Its methods may be called by many goroutines at once; on nil they take nothing and
-// refuse nothing.
+// Budget bounds what is in use at a time. Its methods may be called by many goroutines at once; a nil Budget has no
+// bound.
 type Budget struct {
-	account     *Account // nil: it stands alone
+	account     *Account // nil: the budget is of no account
 	whole, each int64
-	own, shared int64 // what each owner alone may use, and what all may
+	own, shared int64 // what is set aside for each owner, and what all owners share
 	all         *semaphore.Weighted
 	used        atomic.Int64
 
@@ -130,18 +131,19 @@ type Budget struct {
 	byOwner map[string]*part // of the owners that use something or wait for it; guarded by mu
 }
 
-// part is what one owner uses.
+// part counts what one owner uses.
 type part struct {
 	used  *semaphore.Weighted
-	own   *semaphore.Weighted // the part that it alone may use: Budget.own
-	users int                 // shares, and calls that wait for one; guarded by the budget's mu
+	own   *semaphore.Weighted // of what is set aside for this owner: Budget.own
+	users int                 // shares, and calls that wait for a share; guarded by the budget's mu
 }
 
-// mostOwners bounds the parts of a budget: one owner may use a quarter of it, however many others there are.
+// mostOwners bounds the parts of a budget: each owner may use a quarter of it, however many owners there are.
 const mostOwners = 4
 
-// NewBudget returns a budget that is of no account, such as for connections. Up to four owners share it equally. Of more, one half
-// is divided: each alone may use its part. The other half is for all; four can use it up.
+// NewBudget returns a budget that is of no account, such as for connections. Up to four owners share it equally. With
+// more owners, half of it is divided and set aside: each owner has a part that no other may use. All owners share the
+// other half, which two owners may use up.
 func NewBudget(whole int64, owners int) *Budget {
 	b := &Budget{whole: whole, each: max(1, whole/int64(min(max(owners, 1), mostOwners))), byOwner: make(map[string]*part)}
 	if owners > mostOwners {
@@ -152,7 +154,7 @@ func NewBudget(whole int64, owners int) *Budget {
 	return b
 }
 
-// Whole is what all owners may use together.
+// Whole returns how much all owners may use together.
 func (b *Budget) Whole() int64 {
 	if b == nil {
 		return math.MaxInt64
@@ -160,7 +162,7 @@ func (b *Budget) Whole() int64 {
 	return b.whole
 }
 
-// Each is what one owner may use.
+// Each returns how much one owner may use.
 func (b *Budget) Each() int64 {
 	if b == nil {
 		return math.MaxInt64
@@ -168,22 +170,25 @@ func (b *Budget) Each() int64 {
 	return b.each
 }
 
-// Share is what one user has taken. It belongs to one goroutine at a time. Its methods do nothing on nil.
+// Share is an amount that was taken from a budget. It belongs to one goroutine at a time. Its methods do nothing on
+// nil.
 type Share struct {
 	budget *Budget
 	owner  string
 	part   *part
-	own    bool // it comes from what the owner alone may use
+	own    bool // the share is taken from what is set aside for its owner
 	size   int64
 }
 
-// Take waits for a share, until ctx ends: nil then. If size is more than the owner's part, the share takes the whole part, so that
-// nothing else of this owner is held beside it; of what owners share it takes its size, or all of it.
+// Take waits for a share of that size. It returns nil if ctx ends first. If size is more than one owner may use, the
+// share takes all that the owner may use, so that the owner has no other share meanwhile; of what all owners share,
+// it takes its size or, if that is too much, everything.
 func (b *Budget) Take(ctx context.Context, owner string, size int64) *Share {
 	return b.take(owner, size, func(s *semaphore.Weighted, size int64) bool { return s.Acquire(ctx, size) == nil })
 }
 
-// TryTake takes a share without waiting: nil if there is no room, or an owner's part is smaller.
+// TryTake takes a share without waiting. It returns nil if there is no room, or if size is more than one owner may
+// use.
 func (b *Budget) TryTake(owner string, size int64) *Share {
 	if b != nil && size > b.each {
 		return nil
@@ -218,7 +223,7 @@ func (b *Budget) take(owner string, size int64, acquire func(s *semaphore.Weight
 	return nil
 }
 
-// Size is what the share has now.
+// Size returns the size that the share has now.
 func (s *Share) Size() int64 {
 	if s == nil {
 		return 0
@@ -226,7 +231,7 @@ func (s *Share) Size() int64 {
 	return s.size
 }
 
-// Shrink keeps only some of the share.
+// Shrink gives back a part of the share, so that size is left.
 func (s *Share) Shrink(size int64) {
 	if s == nil || size >= s.size {
 		return
@@ -245,7 +250,7 @@ func (s *Share) Shrink(size int64) {
 	}
 }
 
-// Give gives all of the share back. It may be called again, which does nothing.
+// Give gives the whole share back. Further calls do nothing.
 func (s *Share) Give() {
 	if s == nil || s.part == nil {
 		return

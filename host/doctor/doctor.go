@@ -1,10 +1,12 @@
-// Package doctor looks for what is wrong with Redis, the hosts, the plugins and the queues of a tenant, for `quern doctor`.
+// Package doctor looks for problems of Redis and of a tenant's hosts, plugins and queues, for `quern doctor`.
 //
-// Each check is a row of a list, which looks at what was read once and says what it found with a remedy. It writes nothing.
+// Each check is a row of a list. It looks at data that was read once for all checks, and returns findings with
+// remedies. No check writes anything.
 //
 // # Failure
 //
-// What the Redis user may not read is not checked: that is a finding itself. If Redis is away, Examine returns its error.
+// Data that the Redis user may not read is not checked, which is a finding itself. If Redis cannot be reached,
+// Examine returns the error.
 package doctor
 
 import (
@@ -29,7 +31,7 @@ type Level string
 // The levels.
 const (
 	Error   Level = "error"   // tasks do not run, or may be lost
-	Warning Level = "warning" // they may soon, or run worse than they could
+	Warning Level = "warning" // tasks may stop or be lost soon, or run worse than they could
 	Note    Level = "note"    // nothing is broken, but somebody may have forgotten it
 )
 
@@ -37,20 +39,21 @@ const (
 type Finding struct {
 	Check   string `json:"check"`
 	Level   Level  `json:"level"`
-	Tenant  string `json:"tenant,omitempty"` // "" for what concerns all tenants of a Redis
+	Tenant  string `json:"tenant,omitempty"` // "" for a finding about Redis itself
 	Queue   string `json:"queue,omitempty"`
 	Problem string `json:"problem"`
 	Remedy  string `json:"remedy"`
-	// Command are the words behind `quern` that do what the remedy says; none if no command does.
+	// Command has the arguments of `quern` that carry out the remedy; none if no command does.
 	Command []string `json:"command,omitempty"`
-	// Tasks is how many wait or have failed because of it, and Since when it began, in seconds since 1970; 0 if that is not known.
+	// Tasks is how many tasks wait or have failed because of the problem. Since is when the problem began, in seconds
+	// since 1970. Both are 0 if unknown.
 	Tasks int64   `json:"tasks,omitempty"`
 	Since float64 `json:"since,omitempty"`
-	// Queues are those of the findings that are told together here, those with the most tasks first; 1,000 at most.
+	// Queues are the queues of the findings that this one replaces, those of the worst findings first; 1,000 at most.
 	Queues []string `json:"queues,omitempty"`
 
-	alike string // what many of them are together, with %d for their number; "" if each is told by itself
-	about string // the name of what it is about, if that is no queue
+	alike string // the problem of many such findings, with %d for their number; "" if each is shown by itself
+	about string // the name of what the finding is about, if it is not a queue
 }
 
 // by sets the command of the remedy.
@@ -65,13 +68,13 @@ func (f *Finding) in(queue string) *Finding {
 	return f
 }
 
-// hurts sets how many tasks wait or have failed because of it.
+// hurts sets how many tasks wait or have failed because of the problem.
 func (f *Finding) hurts(tasks int64) *Finding {
 	f.Tasks = tasks
 	return f
 }
 
-// since sets when it began.
+// since sets when the problem began.
 func (f *Finding) since(t time.Time) *Finding {
 	if !t.IsZero() {
 		f.Since = float64(t.UnixMilli()) / 1000
@@ -79,7 +82,7 @@ func (f *Finding) since(t time.Time) *Finding {
 	return f
 }
 
-// named sets the name of what it is about.
+// named sets the name of what the finding is about.
 func (f *Finding) named(name string) *Finding {
 	f.about = name
 	return f
@@ -89,11 +92,11 @@ func (f *Finding) named(name string) *Finding {
 // %d for their number.
 func (f *Finding) like(format string) { f.alike = format }
 
-// mostAlike is how many findings of one kind are told one by one.
+// mostAlike is how many findings of one kind are shown one by one.
 const mostAlike = 3
 
-// sorted are the findings of one tenant, or of Redis, the worst first: by level, and then by the tasks that they hurt. Those that are
-// alike are told together.
+// sorted returns the findings of one tenant, or of Redis, the worst first: by level, then by the number of tasks that
+// they hurt. Many findings of one kind become one.
 func sorted(all []Finding) []Finding {
 	alike := make(map[string][]Finding)
 	for _, f := range all {
@@ -118,7 +121,7 @@ func worse(a, b Finding) int {
 		cmp.Compare(a.Check, b.Check), cmp.Compare(a.Problem, b.Problem))
 }
 
-// together is one finding for many that are alike, the worst first.
+// together returns one finding for many of one kind, which are sorted with the worst first.
 func together(format string, all []Finding) Finding {
 	const shown, listed = 3, 1000
 	f := all[0]
@@ -164,10 +167,10 @@ func Checks() []string {
 type patient struct {
 	findings []*Finding // of the running check
 
-	unread map[string]error // what could not be read, by what it is
+	unread map[string]error // the errors of what could not be read, by its name
 
 	info     map[string]string // INFO of Redis
-	warnings []string          // of its settings
+	warnings []string          // about the settings of Redis
 	latency  time.Duration
 
 	now         time.Time // by Redis's clock
@@ -178,24 +181,24 @@ type patient struct {
 	queues      []string
 	maxQueues   int // how many the tenant may have; 0: any number
 	stats       []manage.Stats
-	letters     map[string]bool     // of the queues that nobody serves, those whose next task is a dead letter
-	near        int                 // how many names were compared with those of served queues
-	names       []string            // of these
-	failed      map[string][]string // why the last ones failed of the queues in which none is complete
+	letters     map[string]bool     // queues that nobody serves and whose next task is a dead letter
+	near        int                 // how many names were compared with the names of served queues
+	names       []string            // the names of served queues, sorted
+	failed      map[string][]string // by queues in which no task is complete: why the last tasks failed
 	versions    []manage.VersionTally
-	recent      []manage.Minute   // of each queue
-	latest      []manage.Minute   // the last of these
+	recent      []manage.Minute   // of each queue, in the last recentMinutes
+	latest      []manage.Minute   // of each queue, in the last latestMinutes
 	schedules   []*queue.Schedule // without parameters and options
 	backlogs    []listen.Backlog  // of the queues
-	blocked     []*queue.Task     // some of each queue that has any
+	blocked     []*queue.Task     // some blocked tasks of each queue that has any
 
-	topics        []manage.Topic // but those of which all subscriptions are active
+	topics        []manage.Topic // except topics whose subscriptions are all active
 	subscriptions []queue.Subscription
 	damaged       error    // names subscriptions that cannot be read
-	unpublished   []string // publications that nobody goes on with
+	unpublished   []string // unfinished publications that nobody continues
 }
 
-// plugin is what one host published of one plugin.
+// plugin is what one host published about one plugin.
 type plugin struct {
 	Node      string   `json:"-"`
 	Plugin    string   `json:"plugin"`
@@ -240,13 +243,14 @@ func Examine(ctx context.Context, clients ...*queue.Client) ([]Finding, error) {
 	return findings, nil
 }
 
-// reading is a part of what is read.
+// reading reads one part of the data for the checks.
 type reading struct {
 	what string
 	read func() error
 }
 
-// try reads all that it may. The error says that Redis is away, or that ctx has ended.
+// try runs all readings, and keeps their errors in unread. It returns an error only if Redis cannot be reached, or
+// ctx has ended.
 func (p *patient) try(readings ...reading) error {
 	p.unread = map[string]error{}
 	for _, one := range readings {
@@ -259,7 +263,7 @@ func (p *patient) try(readings ...reading) error {
 	return nil
 }
 
-// readRedis reads what concerns all tenants, by the client of any.
+// readRedis reads the data about Redis itself, with the client of any tenant.
 func readRedis(ctx context.Context, client *queue.Client) (*patient, error) {
 	p := &patient{}
 	return p, p.try(
@@ -269,7 +273,7 @@ func readRedis(ctx context.Context, client *queue.Client) (*patient, error) {
 	)
 }
 
-// readTenant reads what concerns the tenant of a client.
+// readTenant reads the data about the client's tenant.
 func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	p := &patient{}
 	var err error
@@ -316,7 +320,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		}},
 		reading{"the publications", func() (err error) { p.unpublished, err = listen.NewFleet(client).Unpublished(ctx); return err }},
 	)
-	known := min(len(p.stats), len(p.queues)) // fewer if they could not be counted
+	known := min(len(p.stats), len(p.queues)) // there are fewer stats than queues if not all were read
 	p.stats, p.queues = p.stats[:known], p.queues[:known]
 	p.failed, p.served = make(map[string][]string), make(map[string]bool)
 	for i, stats := range p.stats {
@@ -338,7 +342,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	p.letters = make(map[string]bool)
 	for i, stats := range p.stats {
 		if name := p.queues[i]; err == nil && stats.Depth[queue.Pending] > 0 && !p.served[name] && len(p.letters) < mostLetters {
-			next := int(stats.Depth[queue.Pending]) - 1 // the list begins with the last one
+			next := int(stats.Depth[queue.Pending]) - 1 // the list begins with the task that runs last
 			tasks, _ := manage.New(client).Queue(name).List(ctx, manage.ListOptions{Status: queue.Pending, Offset: next, Limit: 1, Bytes: 1})
 			p.letters[name] = len(tasks) > 0 && queue.IsLetter(tasks[0].ID)
 		}
@@ -346,7 +350,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	return p, err
 }
 
-// nodeFields are what the checks read of nodes, beside their plugins.
+// nodeFields are the fields of nodes that the checks read, besides the plugins.
 var nodeFields = []string{"version", "lease", "clock", "slots", "slots_in_use", "began", "running", "memory", "waits_for_memory", "destinations_off"}
 
 // readPlugins reads the plugins of the listeners that are alive.
@@ -362,7 +366,7 @@ func (p *patient) readPlugins(ctx context.Context, client *queue.Client) error {
 	})
 }
 
-// counts tells whether a listener counts as alive: a Python one has no lease.
+// counts reports whether a listener counts as alive. A Python listener, which has no lease, always does.
 func (p *patient) counts(node *listen.NodeInfo) bool {
 	return node.Kind == listen.KindPython || node.LeaseEnd.After(p.now)
 }

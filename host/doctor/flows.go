@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// longOpen is for how long nobody named more tasks for an open one to wait for, and longUnseen for how long no host looked
-	// whether those have ended that a blocked one waits for.
+	// An open task is a finding if it has got no more dependencies for longOpen; a queue's blocked tasks are one if
+	// no host has checked their dependencies for longUnseen.
 	longOpen   = time.Hour
 	longUnseen = 10 * time.Minute
-	// mostOpen is of how many queues, and of how many blocked tasks of each, the open ones are found.
+	// mostOpen bounds the queues in which open tasks are looked for, and the blocked tasks that are read of each
+	// queue.
 	mostOpen = 20
-	// openBytes bounds what is read of one queue for that.
+	// openBytes bounds the bytes of these tasks that are read of each queue.
 	openBytes = 256 << 10
 )
 
@@ -32,7 +33,7 @@ var flowChecks = []check{
 	{"flow-unseen", func(p *patient) {
 		for i, backlog := range p.backlogs {
 			unseen := p.now.Sub(backlog.Looked)
-			if backlog.Looked.IsZero() || unseen < longUnseen || i >= len(p.stats) || !p.served[backlog.Queue] { // what nobody serves is told
+			if backlog.Looked.IsZero() || unseen < longUnseen || i >= len(p.stats) || !p.served[backlog.Queue] { // queue-unserved reports queues that nobody serves
 				continue
 			}
 			remedy := "see the log of its hosts for the queue: they cannot look"
@@ -55,7 +56,7 @@ func (p *patient) readFlows(ctx context.Context, client *queue.Client) error {
 			continue
 		}
 		looked++
-		timed := int(stats.Depth[queue.Scheduled] - stats.Blocked) // they come first
+		timed := int(stats.Depth[queue.Scheduled] - stats.Blocked) // tasks that wait for a time come first
 		var tasks []*queue.Task
 		tasks, err = manage.New(client).Queue(p.queues[i]).List(ctx, manage.ListOptions{Status: queue.Scheduled, Offset: timed, Limit: mostOpen, Bytes: openBytes})
 		p.blocked = append(p.blocked, tasks...)

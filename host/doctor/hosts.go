@@ -17,9 +17,9 @@ import (
 
 const (
 	clockSkew  = 5 * time.Second
-	longWait   = 10 * time.Minute // of the oldest pending task
-	stuck      = time.Minute      // likewise, while no slot has got a task for as long
-	memoryWait = 30 * time.Second // likewise, if a host has no memory for it: slots are free
+	longWait   = 10 * time.Minute // how long the oldest pending task may wait while slots are in use
+	stuck      = time.Minute      // the same if no slot has got a task for as long
+	memoryWait = 30 * time.Second // the same if slots are free, but a host has no memory for the task
 )
 
 var hostChecks = []check{
@@ -84,13 +84,13 @@ var hostChecks = []check{
 	}},
 }
 
-// waitsForMemory are the queues for whose next task a host has no memory.
+// waitsForMemory returns the queues for whose next task a host has no memory.
 func waitsForMemory(node listen.NodeInfo) (queues []string) {
-	_ = json.Unmarshal([]byte(node.About["waits_for_memory"]), &queues) // none of a listener that publishes none
+	_ = json.Unmarshal([]byte(node.About["waits_for_memory"]), &queues) // no queues if the listener publishes none
 	return queues
 }
 
-// busy finds that all slots are in use of the hosts that serve queues with waiting tasks, and what has them.
+// busy reports that the hosts of queues with waiting tasks have no free slot, and which queues use their slots.
 func busy(p *patient) {
 	hosts, waiting, oldest := p.starved()
 	slots, held, idle := 0, 0, time.Duration(math.MaxInt64)
@@ -134,8 +134,8 @@ func busy(p *patient) {
 	}
 }
 
-// starved returns the hosts that alone serve some queues with waiting tasks, and have no free slot; how many tasks wait in these
-// queues, and for how long the oldest one.
+// starved looks for queues with waiting tasks none of whose hosts has a free slot. It returns these hosts, how many
+// tasks wait in these queues, and for how long the oldest task has waited.
 func (p *patient) starved() (hosts []listen.NodeInfo, waiting int64, oldest time.Duration) {
 	alive := p.alive()
 	hurt := make(map[string]bool) // hosts
@@ -153,7 +153,7 @@ func (p *patient) starved() (hosts []listen.NodeInfo, waiting int64, oldest time
 	return slices.DeleteFunc(alive, func(node listen.NodeInfo) bool { return !hurt[node.ID] }), waiting, oldest
 }
 
-// hostsOf returns those of the hosts that serve a queue, and how many of them have no free slot.
+// hostsOf returns the hosts in alive that serve a queue, and how many of them have no free slot.
 func (p *patient) hostsOf(alive []listen.NodeInfo, name string) (hosts []listen.NodeInfo, full int) {
 	for _, node := range alive {
 		if slices.Contains(node.Queues, name) {
@@ -166,8 +166,8 @@ func (p *patient) hostsOf(alive []listen.NodeInfo, name string) (hosts []listen.
 	return hosts, full
 }
 
-// stuckQueues finds queues whose tasks wait although slots are free, and of which no task has begun for long: they run as many as
-// their plugin may run.
+// stuckQueues reports queues whose tasks wait although slots are free, and in which no task has begun for long: they
+// run as many tasks as their plugin may run.
 func stuckQueues(p *patient) {
 	alive := p.alive()
 	for i, stats := range p.stats {
@@ -177,7 +177,7 @@ func stuckQueues(p *patient) {
 			continue
 		}
 		running := make(map[string]listen.Running)
-		memory := false // is what it waits for: see host-memory
+		memory := false // the queue waits for memory: see host-memory
 		for _, node := range hosts {
 			runs(node, running)
 			memory = memory || slices.Contains(waitsForMemory(node), name)
@@ -194,7 +194,7 @@ func stuckQueues(p *patient) {
 	}
 }
 
-// runs adds what runs on a host, by queue, and returns how many tasks that are.
+// runs adds the running tasks of a host to a map, by queue, and returns their number.
 func runs(node listen.NodeInfo, to map[string]listen.Running) (tasks int) {
 	var all map[string]listen.Running
 	_ = json.Unmarshal([]byte(node.About["running"]), &all) // none of an older version

@@ -24,14 +24,14 @@ var pluginChecks = []check{
 		}
 	}},
 	{"version-failing", func(p *patient) {
-		told := make(map[string]bool)
+		reported := make(map[string]bool)
 		for _, one := range p.plugins {
 			t := p.tally(one)
 			version := one.Digest + one.Version
-			if told[version] || t.Failed < fewFailures || 2*t.Failed < t.Complete || !slices.ContainsFunc(one.Queues, p.failsNow) {
+			if reported[version] || t.Failed < fewFailures || 2*t.Failed < t.Complete || !slices.ContainsFunc(one.Queues, p.failsNow) {
 				continue
 			}
-			told[version] = true
+			reported[version] = true
 			text := fmt.Sprintf("%d of %d runs of %s failed in this hour and the one before", t.Failed, t.Failed+t.Complete, one.named())
 			if other := p.other(one); other.Plugin != "" {
 				name := other.Version
@@ -46,24 +46,24 @@ var pluginChecks = []check{
 	}},
 }
 
-// named is the plugin with its version and the beginning of its digest.
+// named returns the plugin's name, its version and the beginning of its digest.
 func (one *plugin) named() string {
 	return strings.TrimSpace(one.Plugin+" "+one.Version) + " (" + short(one.Digest) + ")"
 }
 
-// failsNow reports whether runs of a queue fail.
+// failsNow reports whether many runs of a queue have failed lately, and still do.
 func (p *patient) failsNow(name string) bool {
 	_, fails := p.failures(slices.Index(p.queues, name))
 	return fails
 }
 
-// short is the beginning of a digest, by which people tell versions apart.
+// short returns the beginning of a digest, by which people tell versions apart.
 func short(digest string) string {
 	digest = digest[strings.IndexByte(digest, ':')+1:]
 	return digest[:min(len(digest), 8)]
 }
 
-// tally is what a version's tasks ended as.
+// tally returns how the runs of the plugin's version have ended.
 func (p *patient) tally(of plugin) (t manage.VersionTally) {
 	for _, one := range p.versions {
 		if of.is(one) {
@@ -73,12 +73,12 @@ func (p *patient) tally(of plugin) (t manage.VersionTally) {
 	return t
 }
 
-// is reports whether a tally is that of the plugin's version.
+// is reports whether a tally is of the plugin's version.
 func (one *plugin) is(t manage.VersionTally) bool {
 	return t.Plugin == one.Plugin && t.Digest == one.Digest && t.Version == one.Version
 }
 
-// other is the one with the most runs of the plugin's other versions.
+// other returns the tally with the most runs among the plugin's other versions; zero if there is none.
 func (p *patient) other(of plugin) (most manage.VersionTally) {
 	for _, one := range p.versions {
 		if one.Plugin == of.Plugin && !of.is(one) && one.Complete+one.Failed > most.Complete+most.Failed {
@@ -88,8 +88,8 @@ func (p *patient) other(of plugin) (most manage.VersionTally) {
 	return most
 }
 
-// failures returns the runs of a queue in the last minutes, and reports whether many failed and still do: in the last two minutes
-// one failed, or none was complete.
+// failures returns the runs of a queue in the last minutes, and reports whether many failed and still do: in the last
+// two minutes one failed, or none was complete.
 func (p *patient) failures(i int) (recent manage.Minute, fails bool) {
 	if i < 0 || i >= len(p.recent) || p.recent[i].Failed < fewFailures {
 		return recent, false

@@ -16,13 +16,13 @@ import (
 const (
 	nearlyFull = 0.9 // of a queue's limit
 	failing    = 3   // tasks that have failed, and none complete
-	lastFailed = 20  // of which the reasons are read
+	lastFailed = 20  // failed tasks whose reasons are read
 
 	recentMinutes = 10 // in which failures count
-	latestMinutes = 2  // in which tasks were complete and none failed: it is over
-	fewFailures   = 5  // fewer say nothing
+	latestMinutes = 2  // if in these some tasks were complete and none failed, the failures are over
+	fewFailures   = 5  // fewer failures are no finding
 	recentQueues  = 1000
-	mostLetters   = 100 // queues of which the oldest task is looked at
+	mostLetters   = 100 // queues whose oldest task is read
 )
 
 var queueChecks = []check{
@@ -120,7 +120,7 @@ var queueChecks = []check{
 	}},
 }
 
-// pendingSince is when the oldest pending task of a queue began to wait; zero if none is.
+// pendingSince returns when the oldest pending task of a queue began to wait; zero if no task is pending.
 func (p *patient) pendingSince(i int) time.Time {
 	if p.stats[i].OldestPendingAge == 0 {
 		return time.Time{}
@@ -128,12 +128,13 @@ func (p *patient) pendingSince(i int) time.Time {
 	return p.now.Add(-p.stats[i].OldestPendingAge)
 }
 
-// dead tells whether a queue that nobody serves holds dead letters, which wait for people: by its name, or by its oldest task.
+// dead reports whether a queue that nobody serves has dead letters, which wait for people: its name or its oldest
+// task shows that.
 func (p *patient) dead(name string) bool {
 	return !p.served[name] && (p.letters[name] || strings.HasSuffix(name, ".dead"))
 }
 
-// wait tells how many tasks wait.
+// wait says how many tasks wait, for messages.
 func wait(tasks int64) string {
 	if tasks == 1 {
 		return "1 task waits"
@@ -141,12 +142,12 @@ func wait(tasks int64) string {
 	return fmt.Sprintf("%d tasks wait", tasks)
 }
 
-// fileName is the name of a queue that a plugin of that name serves, whose file has it, too.
+// fileName matches the name of a queue that can also be the name of a plugin's file.
 var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 
-// serving is the remedy for a queue that nobody serves: the nearest one that is served, if its name is like one.
+// serving returns the remedy for a queue that nobody serves. It suggests a served queue if one has a similar name.
 func (p *patient) serving(name string) string {
-	const most = 50 // names that are compared with all others
+	const most = 50 // queues whose names are compared with all served ones
 	if p.near++; p.near > most || p.served[name] {
 		return Serving(name)
 	}
@@ -159,7 +160,7 @@ func (p *patient) serving(name string) string {
 	return Serving(name)
 }
 
-// Serving is the remedy for a queue that nobody serves.
+// Serving returns the remedy for a queue that nobody serves.
 func Serving(queue string) string {
 	if !fileName.MatchString(queue) {
 		return "put a plugin whose manifest names the queue into a host's plugin directory"

@@ -19,14 +19,14 @@ var leastRedis = [2]int{6, 2}
 const (
 	slowRedis = 5 * time.Millisecond
 	fullRedis = 85 // percent of maxmemory
-	lastRedis = 95 // likewise: an error
+	lastRedis = 95 // percent of maxmemory from which the finding is an error
 )
 
 var redisChecks = []check{
 	{"redis-version", func(p *patient) {
 		var version [2]int
 		if _, err := fmt.Sscanf(p.info["redis_version"], "%d.%d", &version[0], &version[1]); err != nil || slices.Compare(version[:], leastRedis[:]) >= 0 {
-			return // what answers as another server is not refused
+			return // another server, which reports no such version, is not refused
 		}
 		p.found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s", p.info["redis_version"])
 	}},
@@ -69,7 +69,7 @@ var redisChecks = []check{
 	}},
 }
 
-// access tells what could not be read, of Redis or of a tenant.
+// access reports data of Redis or of a tenant that could not be read.
 var access = check{"redis-access", func(p *patient) {
 	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
 		level, remedy := Warning, "give the Redis user the commands that ACL.md names, or look as another one: see `quern help redis`"
@@ -86,7 +86,7 @@ func (p *patient) number(field string) int64 {
 	return n
 }
 
-// latency is the median time of an answer.
+// latency returns the median time of an answer.
 func latency(ctx context.Context, client *queue.Client) (time.Duration, error) {
 	var times []time.Duration
 	for range 11 {

@@ -8,7 +8,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// lateTick is how late a tick may be: hosts take over the duty to fire within seconds.
+// lateTick is how late a tick may be. If the host that fires ticks dies, another host takes over within seconds.
 const lateTick = time.Minute
 
 var scheduleChecks = []check{

@@ -6,7 +6,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// mostTopics is how many topics a finding is made of; others are like them.
+// mostTopics bounds the findings of each check of topics.
 const mostTopics = 20
 
 var topicChecks = []check{
@@ -52,7 +52,7 @@ var topicChecks = []check{
 	}},
 }
 
-// subscription is the first one that is so; nil if none is.
+// subscription returns the first subscription for which is returns true; nil if there is none.
 func (p *patient) subscription(is func(queue.Subscription) bool) *queue.Subscription {
 	if i := slices.IndexFunc(p.subscriptions, is); i >= 0 {
 		return &p.subscriptions[i]

@@ -14,19 +14,20 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Children are the tasks that one task enqueues, and what it publishes. They belong to the goroutine of its call until that has ended.
+// Children are the tasks that one task enqueues, and its publications. They belong to the goroutine of the task's
+// call until the call has ended.
 type Children struct {
 	task    *Task
 	grant   *manifest.EnqueueGrant
-	tasks   int   // how many more it may enqueue
-	bytes   int64 // how many these may have together
-	after   int   // for how many tasks these wait together
+	tasks   int   // how many more tasks it may enqueue
+	bytes   int64 // how many bytes these may have together
+	after   int   // how many dependencies the enqueued tasks have together
 	waiting []listen.Child
 
 	published publications
 }
 
-// Waiting are the children that are enqueued when the task completes.
+// Waiting returns the children that are enqueued when the task completes.
 func (c *Children) Waiting() []listen.Child {
 	if c == nil {
 		return nil
@@ -89,7 +90,7 @@ func (c *Children) charge(child *listen.Child) error {
 	return nil
 }
 
-// giveBack uncounts a child that does not come into being.
+// giveBack undoes charge for a child that was not enqueued.
 func (c *Children) giveBack(child *listen.Child) {
 	c.tasks++
 	c.bytes += sizeOf(child)
@@ -98,9 +99,10 @@ func (c *Children) giveBack(child *listen.Child) {
 
 func sizeOf(child *listen.Child) int64 { return int64(len(child.Queue) + len(child.ID) + child.Size()) }
 
-// newChild is the task that a handler asks for, with an ID if it names none. The error wraps service.ErrInvalid.
+// newChild returns the task that a handler asks for, with a new ID if the handler names none. The error wraps
+// service.ErrInvalid.
 func newChild(asked service.Child, parent string) (listen.Child, error) {
-	if asked.MaxAttempts < 0 { // which would be unlimited, and that takes a longest age
+	if asked.MaxAttempts < 0 { // -1 would be unlimited, which needs a maximum age
 		return listen.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)
 	}
 	child := listen.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
@@ -114,7 +116,8 @@ func newChild(asked service.Child, parent string) (listen.Child, error) {
 	return child, nil
 }
 
-// invalid makes an error of package queue one of package service, which begins with the same word.
+// invalid turns an error of package queue into one that wraps service.ErrInvalid, whose text begins with the same
+// word.
 func invalid(err error) error {
 	return fmt.Errorf("%w: %s", service.ErrInvalid, strings.TrimPrefix(err.Error(), queue.ErrInvalid.Error()+": "))
 }

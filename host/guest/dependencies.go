@@ -12,7 +12,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// dependencies are what one task waited for. They belong to the goroutine of its call until that has ended.
+// dependencies are the tasks that one task waited for. They belong to the goroutine of the task's call until the call
+// has ended.
 type dependencies struct {
 	host  Host
 	known []service.Dependency // nil until they are read
@@ -47,7 +48,7 @@ func (d *dependencies) Result(ctx context.Context, id string) ([]byte, error) {
 	return result, unread(err)
 }
 
-// unread is explain for a read, where a task that is missing is another one.
+// unread is explain for a read of another task: if that task is missing, the error wraps service.ErrNotFound.
 func unread(err error) error {
 	switch {
 	case errors.Is(err, queue.ErrNoTask):

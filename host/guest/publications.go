@@ -18,7 +18,7 @@ type publications struct {
 	waiting      []*queue.Publication
 }
 
-// Publications are what is published when the task completes.
+// Publications returns what is published when the task completes.
 func (c *Children) Publications() []*queue.Publication {
 	if c == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// secrets are those of one task.
+// secrets reads the secrets of one task.
 type secrets struct {
 	task     *Task
 	services *Services
@@ -39,7 +39,8 @@ func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
 	return value, err
 }
 
-// ReadSecret reads a secret of a tenant where the host's grants define it, else in the folder of secrets, "" for none.
+// ReadSecret reads a secret of a tenant: as the host's grants define it, or else from dir, the folder of secrets. dir
+// is "" if there is no such folder.
 func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([]byte, error) {
 	if secret, ok := granted[name]; ok {
 		value, err := secret.Read()
@@ -48,7 +49,7 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 	if dir == "" {
 		return nil, fmt.Errorf("%w: there is no folder of secrets: give it by --secrets", service.ErrNotFound)
 	}
-	if strings.ContainsRune(name, '/') { // another folder
+	if strings.ContainsRune(name, '/') { // it would lead into another folder
 		return nil, fmt.Errorf("%w: secret %q: use a name without a slash", service.ErrInvalid, name)
 	}
 	root, err := os.OpenRoot(dir)
@@ -56,7 +57,7 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
 	defer func() { _ = root.Close() }()
-	own, err := root.OpenRoot(tenant) // no link leads out of it, to other tenants neither
+	own, err := root.OpenRoot(tenant) // no link leads out of it, not even to another tenant
 	if err != nil {
 		return nil, unreadable(name, err)
 	}
@@ -70,7 +71,7 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 	return value, unreadable(name, err)
 }
 
-// unreadable makes the error of reading a secret one of package service; nil stays nil.
+// unreadable wraps the error of reading a secret in one of package service; nil stays nil.
 func unreadable(name string, err error) error {
 	switch {
 	case err == nil:

@@ -1,6 +1,6 @@
-// Package guest provides what a handler may ask of its host: a key-value store, HTTP, secrets, new tasks and checkpoints,
-// as far as its manifest and the host's grants allow. It implements the interfaces of runtime/service, and knows neither
-// queues nor schedulers: what it needs of the host that runs the task is the interface Host.
+// Package guest provides what a handler may ask of its host: a key-value store, HTTP, secrets, new tasks and
+// checkpoints, as far as its manifest and the host's grants allow. It implements the interfaces of runtime/service,
+// and knows neither queues nor schedulers: the interface Host is all that it needs of the host that runs the task.
 //
 //	guest ──quern_v1──▶ runtime/abi ──▶ service.Services = Services.For(Task) ─┬─▶ host/kv, runtime/egress
 //	                                     │ not granted: service.ErrDenied      ├─▶ the secrets of the grants, or their folder
@@ -18,14 +18,14 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// Config names what the services use outside of this process. What is left out is denied.
+// Config has what the services use outside of this process. A store or client that is left out is denied to handlers.
 type Config struct {
 	// KV is the store of each tenant, by its name.
 	KV map[string]*kv.Store
 	// HTTP sends the requests of handlers.
 	HTTP *egress.Client
-	// Secrets is a folder: TENANT/NAME holds a secret that the host's grants do not define. A secret is read each time that
-	// a task asks for it.
+	// Secrets is a folder: TENANT/NAME holds a secret that the host's grants do not define. A secret is read each
+	// time that a task asks for it.
 	Secrets string
 }
 
@@ -35,11 +35,11 @@ type Services struct {
 	missing sync.Map // the secrets that could not be read, by tenant and name
 }
 
-// New makes services. The stores and the client stay the caller's.
+// New makes services. The caller still owns the stores and the client.
 func New(config Config) *Services { return &Services{config: config} }
 
-// For makes the services of one run of a task. What the manifest does not grant is a service that denies it, and names the
-// line to add.
+// For makes the services of one run of a task. A service that the manifest does not grant denies its calls, and names
+// the line to add.
 func (s *Services) For(t Task) (services service.Services, children *Children) {
 	services = service.Services{Checkpoint: &checkpoint{host: t.Host}, Dependencies: &dependencies{host: t.Host}, Config: t.Permissions.Config}
 	services.Vars = slices.ContainsFunc(t.Asked.KV, func(g manifest.KVGrant) bool { return g.Bucket == service.VarsBucket })

@@ -14,36 +14,38 @@ import (
 // Task is one run of a task.
 type Task struct {
 	ID, Tenant, Plugin string
-	// Headers are the task's; children inherit traceparent and tracestate.
+	// Headers are the task's headers; children inherit traceparent and tracestate.
 	Headers map[string]string
 	// Depth is how many ancestors the task has.
 	Depth int
-	// Asked is what the manifest grants, and Permissions what the host leaves of it.
+	// Asked is what the manifest asks for, and Permissions what the host allows of it.
 	Asked       *manifest.Capabilities
 	Permissions *manifest.Permissions
 	Host        Host
 }
 
-// Host runs the task. Its errors are those of sdk/queue.
+// Host is the host that runs the task. Its errors are errors of sdk/queue, except for AdmitQueue.
 type Host interface {
 	// SaveCheckpoint stores the task's checkpoint durably.
 	SaveCheckpoint(ctx context.Context, value []byte) error
-	// AdmitQueue returns an error that wraps service.ErrLimit if the tenant may not have a queue of that name, and
-	// service.ErrUnavailable if that is not known for now.
+	// AdmitQueue returns an error that wraps service.ErrLimit if the tenant may not have a queue of that name, or
+	// service.ErrUnavailable if this cannot be determined now.
 	AdmitQueue(ctx context.Context, name string) error
-	// Enqueue enqueues a child at once, and answers its ID, or that of the task that it would repeat.
+	// Enqueue enqueues a child at once. It returns the child's ID, or the ID of the existing task that the child
+	// would repeat.
 	Enqueue(ctx context.Context, child listen.Child) (id string, err error)
-	// Dependencies are all that the task waited for, and Result is the result of a task, of that many bytes at most.
+	// Dependencies returns all tasks that the task waited for. Result returns the result of a task if it has no more
+	// bytes than most.
 	Dependencies(ctx context.Context) ([]listen.Dependency, error)
 	Result(ctx context.Context, id string, most int64) ([]byte, error)
 	// Publish publishes at once.
 	Publish(ctx context.Context, publication *queue.Publication) error
-	// Warn tells those who run the host about the task; fields are pairs of a name and a value.
+	// Warn logs a message about the task for the host's operators; fields are pairs of a name and a value.
 	Warn(message string, fields ...any)
 }
 
-// atOnce does something in Redis, and again if nobody knows whether that was done: what comes into being keeps its ID. If that
-// can never be done, it warns with the message.
+// atOnce calls do, which writes to Redis. If nobody knows whether the write was done, it calls do again: what do
+// creates has the same ID both times. If data in Redis is damaged, it warns with the message.
 func atOnce[T any](ctx context.Context, host Host, message string, do func() (T, error)) (T, error) {
 	value, err := service.Await(ctx, do)
 	if queue.IsUnavailable(err) && ctx.Err() == nil {
@@ -55,7 +57,7 @@ func atOnce[T any](ctx context.Context, host Host, message string, do func() (T,
 	return value, explain(err)
 }
 
-// explain makes an error of package queue one of package service; others, and nil, stay.
+// explain wraps an error of package queue in one of package service. It returns other errors, and nil, as they are.
 func explain(err error) error {
 	var as error
 	switch {

@@ -12,26 +12,26 @@
 //
 //	NS_kv_B      hash  values by key
 //	NS_kvkeys_B  zset  the same keys, all with the score 0, which sorts them by their bytes
-//	NS_kvttl_B   zset  keys by the time at which they expire, in milliseconds since the epoch; only those that do
+//	NS_kvttl_B   zset  keys by the time at which they expire, in milliseconds since the epoch; only expiring keys
 //	NS_kvs       hash  the bytes of each bucket; an empty bucket has no field
 //
-// No other key of a tenant begins with these four words, and a tenant's name has no underscore: no name of a
-// bucket makes its keys collide with others. The quota bounds them: an entry counts the bytes of its key and its
-// value, and a key has at least one. The quota does not count Redis's own overhead for an entry: about 140 bytes,
-// and 240 for one that expires (Redis 7.0 on 64 bits).
+// No other key of a tenant begins with these four words, and a tenant's name has no underscore: the keys of a bucket
+// never collide with other keys, whatever its name. The quota bounds a bucket's entries: each counts the bytes of its
+// key and its value, and a key has at least one byte. The quota does not count Redis's own overhead for an entry:
+// about 140 bytes, and 240 for one that expires (Redis 7.0 on 64 bits).
 //
 // # Scripts
 //
-// Every call is one Lua script (folder scripts), atomic in Redis. Redis's clock decides what has expired. Redis
-// 7.0 cannot expire the fields of a hash, so each script first removes expired entries, a bounded number of them,
-// and subtracts their bytes. If more have expired than that, and the answer depends on it, the script answers
-// "again" and is called again: an expired value is never read or listed, and never takes room from a write.
+// Every call is one Lua script (folder scripts), atomic in Redis. Redis's clock decides what has expired. Redis 7.0
+// cannot expire the fields of a hash, so each script first removes expired entries, a bounded number of them, and
+// subtracts their bytes. If more entries have expired, and the answer depends on them, the script answers "again" and
+// is called again: an expired value is never read or listed, and never takes room from a write.
 //
 // # Failure
 //
-// Redis away, full, loading or read-only: service.ErrUnavailable. No write is half done then, but if the answer
-// was lost the write may have been done: a caller who increments or swaps and gets this error does not know. The
-// same holds for a call whose context ends while it waits: it returns at once, and Redis may still run it.
+// If Redis is away, full, loading or read-only, a call returns service.ErrUnavailable. No write is half done then.
+// But if the answer was lost, the write may have been done: a caller that increments or swaps cannot know. The same
+// holds for a call whose context ends while it waits: it returns at once, and Redis may still run it.
 //
 // If a key has another type than the table says, a call that needs it changes nothing and returns an error that
 // names the key. If the keys of a bucket do not fit together, because somebody removed one by hand or Redis evicted

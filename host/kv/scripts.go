@@ -13,7 +13,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// keys builds the names of all keys in Redis. Nothing parses a bucket's name out of one.
+// keys builds the names of all keys in Redis. No code parses a bucket's name out of a key.
 type keys struct{ ns string }
 
 func (k keys) values(bucket string) string { return k.ns + "_kv_" + bucket }
@@ -61,10 +61,10 @@ func ask[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
 			return value, ended
 		}
 		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-			return value, context.DeadlineExceeded // the connection noticed first
+			return value, context.DeadlineExceeded // the connection timed out just before ctx
 		}
 	}
-	if errors.Is(err, queue.ErrTooLarge) { // somebody wrote it by hand
+	if errors.Is(err, queue.ErrTooLarge) { // somebody wrote the value by hand
 		err = fmt.Errorf("%w: %w", service.ErrTooBig, err)
 	}
 	if queue.IsUnavailable(err) {

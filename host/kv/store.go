@@ -29,7 +29,7 @@ const (
 // sets at most one value, so values are removed faster than they are added.
 const sweepAtOnce = 200
 
-// Store is the buckets of one tenant. Its methods may be called by many goroutines at once.
+// Store stores the buckets of one tenant. Its methods may be called by many goroutines at once.
 type Store struct {
 	rdb   redis.UniversalClient
 	keys  keys
@@ -37,9 +37,9 @@ type Store struct {
 	sweep int
 }
 
-// New makes a store on a connection that stays the caller's, for a tenant that queue.ValidTenant accepts. The
-// connection must not retry commands, which those of queue.Connect do not: an increment whose answer was lost would be
-// done twice.
+// New makes a store for a tenant that queue.ValidTenant accepts. The caller still owns the connection. It must not
+// retry commands, or an increment whose answer was lost would be done twice; connections of queue.Connect do not
+// retry.
 func New(rdb redis.UniversalClient, tenant string) *Store {
 	return &Store{rdb: rdb, keys: keys{ns: tenant}, sweep: sweepAtOnce}
 }
@@ -49,12 +49,12 @@ type Bucket struct {
 	Name string
 	// Keys is the number of values that have not expired.
 	Keys int64
-	// Bytes is what they count against a quota: the bytes of each key and of its value.
+	// Bytes is what the bucket counts against a quota: the bytes of each key and of its value.
 	Bytes int64
 }
 
-// Buckets returns the buckets that are not empty, by name. If the keys of one cannot be read, it returns the others and
-// an error. Redis away is service.ErrUnavailable.
+// Buckets returns the buckets that are not empty, by name. If the keys of one cannot be read, it returns the others
+// and an error. If Redis cannot be reached, the error wraps service.ErrUnavailable.
 func (s *Store) Buckets(ctx context.Context) ([]Bucket, error) {
 	names, err := ask(ctx, func() ([]string, error) { return s.rdb.HKeys(ctx, s.keys.buckets()).Result() })
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Store) Get(ctx context.Context, bucket, key string) ([]byte, error) {
 	return []byte(values[0]), nil
 }
 
-// List returns keys of any bucket as service.KV does. An empty bucket has none, and no bucket is denied.
+// List returns keys of any bucket as service.KV does. An empty bucket has no keys, and no bucket is denied.
 func (s *Store) List(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
 	err := cmp.Or(validName("bucket", bucket), validText("prefix", prefix), validText("key to list after", after))
 	if err != nil {
@@ -115,9 +115,9 @@ func (s *Store) List(ctx context.Context, bucket, prefix, after string, limit in
 	return keys, nil
 }
 
-// between returns the bounds, as ZRANGEBYLEX takes them, of the keys that begin with prefix and come after another key.
-// No byte of UTF-8 is 0xff and no key has a NUL: texts with these lie between the keys. A bound is never a "+" or "-"
-// alone, which miniredis takes for the end of all keys even where it is a key.
+// between returns the bounds, as ZRANGEBYLEX takes them, of the keys that begin with prefix and come after another
+// key. No byte of UTF-8 is 0xff and no key has a NUL: bounds with these bytes lie between the keys. A bound is never
+// a "+" or "-" alone, which miniredis takes for the end of all keys even where it is a key.
 func between(prefix, after string) (from, to string) {
 	from, to = "-", "+"
 	if last := len(prefix) - 1; last >= 0 {
@@ -130,8 +130,8 @@ func between(prefix, after string) (from, to string) {
 	return from, to
 }
 
-// call runs a script on a bucket until it does not answer "again": each time fewer expired values are left. It returns what
-// follows the word of the answer, and the error that the word stands for.
+// call runs a script on a bucket, and repeats it while it answers "again": each run leaves fewer expired values. An
+// answer is a word and values. call returns the values, and the error for which the word stands.
 func (s *Store) call(ctx context.Context, script *redis.Script, grant Grant, args ...any) (values []string, err error) {
 	bucket := grant.Bucket
 	keys := []string{s.keys.values(bucket), s.keys.names(bucket), s.keys.expiry(bucket), s.keys.buckets()}

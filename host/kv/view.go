@@ -14,15 +14,15 @@ import (
 // Grant lets a plugin use one bucket.
 type Grant struct {
 	Bucket string
-	// Write allows it to set, delete, increment and swap. Reading is always allowed.
+	// Write allows the plugin to set, delete, increment and swap. Reading is always allowed.
 	Write bool
 	// Quota bounds the bytes of the bucket after a write of this plugin that makes it grow; with 0 or less it cannot
 	// grow. Bytes that other plugins wrote count as well. Plugins may have different quotas for one bucket.
 	Quota int64
 }
 
-// For is the store as one plugin may use it. Of two grants for one bucket the later counts. deny is the error of another
-// bucket, or of a change that is not granted.
+// For returns the store as one plugin may use it. Of two grants for one bucket the later counts. deny returns the
+// error for a bucket, or for a change of a bucket, that is not granted.
 func (s *Store) For(grants []Grant, deny func(bucket string, write bool) error) service.KV {
 	v := &view{store: s, deny: deny, grants: make(map[string]Grant, len(grants))}
 	for _, grant := range grants {
@@ -38,7 +38,7 @@ type view struct {
 	grants map[string]Grant // by bucket; never changed
 }
 
-// grant finds the grant of a bucket, or returns its denial.
+// grant returns the grant of a bucket, or the error that denies it.
 func (v *view) grant(bucket string, write bool) (Grant, error) {
 	if err := validName("bucket", bucket); err != nil {
 		return Grant{}, err
@@ -109,7 +109,7 @@ func (v *view) Swap(ctx context.Context, bucket, key string, old, value []byte, 
 	case conflict && len(values) == 0:
 		err = fmt.Errorf("%w: there is no value", err)
 	case conflict:
-		present, err = []byte(values[0]), fmt.Errorf("%w: the value is another one", err)
+		present, err = []byte(values[0]), fmt.Errorf("%w: the key has another value", err)
 	}
 	return present, about("swap", bucket, key, err)
 }
@@ -128,7 +128,8 @@ func fits(value []byte) error {
 	return nil
 }
 
-// milliseconds is a time to live as the scripts take it: 0 for ever, and one for less than a millisecond.
+// milliseconds returns a time to live as the scripts take it: 0 is forever, and less than a millisecond counts as
+// one.
 func milliseconds(ttl time.Duration) int64 {
 	if ttl <= 0 {
 		return 0
@@ -136,7 +137,7 @@ func milliseconds(ttl time.Duration) int64 {
 	return max(ttl.Milliseconds(), 1)
 }
 
-// about names the call and its key in an error; nil stays nil.
+// about adds the call, the key and the bucket to an error; nil stays nil.
 func about(verb, bucket, key string, err error) error {
 	if err == nil {
 		return nil

@@ -18,10 +18,12 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// maxCalls is how many calls of one run have spans: a guest that makes a million would crowd out the spans of others.
+// maxCalls is how many calls of one run have spans: a guest that makes a million calls would crowd out all other
+// spans.
 const maxCalls = 128
 
-// Services are the services of the run's guest, whose calls are spans of it. Calls come one at a time.
+// Services returns the services of the run's guest with spans for calls of HTTP, KV, Enqueue and Publish. Calls must
+// come one at a time.
 func (s *Span) Services(services service.Services) service.Services {
 	if s == nil {
 		return services
@@ -41,7 +43,8 @@ func (s *Span) Services(services service.Services) service.Services {
 	return services
 }
 
-// call begins the span of a call. After too many of them there is none: what the call sends belongs to the run's span.
+// call begins the span of a call. After maxCalls calls there is no span: what the call sends then belongs to the
+// run's span.
 func (s *Span) call(name string, kind oteltrace.SpanKind, about ...attribute.KeyValue) (ctx context.Context, span oteltrace.Span, end func(error)) {
 	ctx = oteltrace.ContextWithSpan(context.Background(), s.run)
 	if s.calls++; s.calls > maxCalls {
@@ -51,7 +54,7 @@ func (s *Span) call(name string, kind oteltrace.SpanKind, about ...attribute.Key
 	ctx, span = s.tracer.tracer.Start(ctx, name, oteltrace.WithSpanKind(kind), oteltrace.WithAttributes(about...))
 	return ctx, span, func(err error) {
 		kind := kindOf(err)
-		if kind == "denied" || kind == "invalid" { // the name would be one that the guest has thought of
+		if kind == "denied" || kind == "invalid" { // the guest could have put any text into the span's name
 			verb, _, _ := strings.Cut(name, " ")
 			span.SetName(verb)
 		}
@@ -76,7 +79,7 @@ var kinds = []struct {
 	{context.DeadlineExceeded, "timeout"},
 }
 
-// kindOf is the word for an error, "" for none, and for what is an answer like others: not found, or a conflict.
+// kindOf returns the word for an error; "" for nil, and for normal answers: not found, or a conflict.
 func kindOf(err error) string {
 	if err == nil || errors.Is(err, service.ErrNotFound) || errors.Is(err, service.ErrConflict) {
 		return ""
@@ -89,7 +92,7 @@ func kindOf(err error) string {
 	return "_OTHER"
 }
 
-// methods are those that may be in the name of a span.
+// methods are the HTTP methods that may be in the name of a span.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
@@ -99,7 +102,7 @@ type tracedHTTP struct {
 	service.HTTP
 }
 
-// Do sends the request with the trace of its own span.
+// Do sends the request with the trace of the call's span.
 func (h tracedHTTP) Do(ctx context.Context, r service.Request) (service.Response, error) {
 	u, err := url.Parse(r.URL)
 	if err != nil {
@@ -126,7 +129,7 @@ func (h tracedHTTP) Do(ctx context.Context, r service.Request) (service.Response
 	return response, err
 }
 
-// cutTo bounds what a guest has written.
+// cutTo cuts a guest's text to the first most bytes.
 func cutTo(text string, most int) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
@@ -149,7 +152,7 @@ func (e tracedEnqueuer) Enqueue(ctx context.Context, child service.Child) (strin
 	})
 }
 
-// send is a call that sends something to a queue or a topic; do returns the ID of what was sent.
+// send makes the span of a call that sends to a queue or a topic. do sends, and returns the ID of what was sent.
 func (s *Span) send(verb, to string, size int, do func(traced context.Context) (string, error)) (string, error) {
 	traced, span, end := s.call(verb+" "+to, oteltrace.SpanKindProducer,
 		attribute.String("messaging.system", "quern"), attribute.String("messaging.destination.name", to),
@@ -184,7 +187,8 @@ type tracedKV struct {
 	service.KV
 }
 
-// call begins the span of a call of the store, which ends with the call's error. Spans hold neither keys nor values.
+// call begins the span of a call of the store; end ends it with the call's error. The span has neither the key nor
+// the value.
 func (k tracedKV) call(operation, bucket string) (end func(*error)) {
 	bucket = cutTo(bucket, 256)
 	_, _, done := k.span.call(operation+" "+bucket, oteltrace.SpanKindClient,

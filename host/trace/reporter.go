@@ -17,14 +17,14 @@ const reportEvery = time.Minute
 type reporter struct {
 	sdktrace.SpanExporter
 	logger   hclog.Logger
-	living   context.Context //nolint:containedctx // its end abandons all exports; the SDK passes none that ends
+	living   context.Context //nolint:containedctx // its end abandons all exports; the SDK's own contexts do not end
 	failing  bool
 	reported time.Time    // when the log had the last line
-	lost     atomic.Int64 // spans since that
-	waiting  atomic.Int64 // for an export, or in one
+	lost     atomic.Int64 // spans lost since then
+	waiting  atomic.Int64 // spans that wait for an export or are being exported
 }
 
-// bounded loses the spans that end while as many wait as may, which the SDK would drop without a word.
+// bounded counts as lost the spans that end while the queue is full. The SDK would drop them silently.
 type bounded struct {
 	sdktrace.SpanProcessor
 	reporter *reporter
@@ -74,7 +74,7 @@ func (r *reporter) Shutdown(ctx context.Context) error {
 	return r.SpanExporter.Shutdown(ctx)
 }
 
-// sdkLog tells what the SDK says of settings that it cannot use, without their values, which may be secret.
+// sdkLog logs the SDK's errors about settings that it cannot use, without their values, which may be secret.
 type sdkLog struct{ logger hclog.Logger }
 
 func (sdkLog) Init(logr.RuntimeInfo)            {}

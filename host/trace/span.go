@@ -20,9 +20,9 @@ type Task struct {
 	Listener                string
 	Attempt                 int   // from 1
 	Size                    int64 // of its parameters, in bytes
-	// Headers are the task's; traceparent and tracestate name the producer's span.
+	// Headers are the task's headers; traceparent and tracestate name the producer's span.
 	Headers map[string]string
-	// Since is when it was due, by this process's clock.
+	// Since is when the task was due, by this process's clock.
 	Since time.Time
 }
 
@@ -35,7 +35,8 @@ type Span struct {
 	calls, untraced      int
 }
 
-// Begin begins the span of a run. It returns the task's headers with the trace that its guest finds and its children inherit.
+// Begin begins the span of a run. It returns the task's headers with the trace that its guest finds and its children
+// inherit.
 func (t *Tracer) Begin(task Task) (*Span, map[string]string) {
 	now := time.Now()
 	s := &Span{tracer: t, queue: task.Queue, about: []attribute.KeyValue{
@@ -67,14 +68,14 @@ func (t *Tracer) Begin(task Task) (*Span, map[string]string) {
 	return s, t.inject(ctx, task.Headers)
 }
 
-// operation is the attributes of a span of the queue.
+// operation returns the attributes of the span of an operation on the queue.
 func (s *Span) operation(name string) oteltrace.SpanStartEventOption {
 	return oteltrace.WithAttributes(append(s.about[:len(s.about):len(s.about)],
 		attribute.String("messaging.operation.name", name), attribute.String("messaging.operation.type", name))...)
 }
 
-// extract returns a context with the span that a carrier names. Reserved flags of its traceparent are ignored, as W3C Trace Context
-// says; OpenTelemetry would ignore the whole.
+// extract returns a context with the span that a carrier names. Reserved flags of its traceparent are ignored, as W3C
+// Trace Context says; OpenTelemetry would ignore the whole traceparent.
 func (t *Tracer) extract(carrier propagation.TextMapCarrier) context.Context {
 	if parent := carrier.Get(queue.HeaderTraceparent); ID(parent) != "" && parent[53:55] > "03" { // sampled and random
 		flags := "00"
@@ -97,7 +98,7 @@ func (t *Tracer) inject(ctx context.Context, headers map[string]string) map[stri
 	return queue.InheritTrace(carrier, headers)
 }
 
-// Ran ends the span of the guest: it failed for a reason, or "" if it is complete.
+// Ran ends the guest's span. reason is why the run failed; "" if it is complete.
 func (s *Span) Ran(reason string, cpu time.Duration, fuel int64) {
 	if s == nil {
 		return
@@ -115,7 +116,8 @@ func (s *Span) Ran(reason string, cpu time.Duration, fuel int64) {
 		oteltrace.WithSpanKind(oteltrace.SpanKindClient), oteltrace.WithTimestamp(now), s.operation("settle"))
 }
 
-// Settled ends the span, after Ran: what became of the task, as quern_tasks_total counts it, and why if it failed.
+// Settled ends the span, after Ran. outcome is the outcome of the task, as quern_tasks_total counts it, and reason is
+// why the task failed; "" if it did not.
 func (s *Span) Settled(outcome, reason string) {
 	if s == nil {
 		return

@@ -22,17 +22,18 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Config says where spans go. What it leaves out, OpenTelemetry's environment variables say (OTEL_EXPORTER_OTLP_…,
-// OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES), or its defaults.
+// Config says where spans go. OpenTelemetry's environment variables set what it leaves out (OTEL_EXPORTER_OTLP_…,
+// OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES); without them, OpenTelemetry's
+// defaults hold.
 type Config struct {
-	// Endpoint is the collector's URL: http or https for OTLP over HTTP, with /v1/traces if it has no path, grpc or grpcs for
-	// gRPC (default: that of the environment).
+	// Endpoint is the collector's URL: http or https for OTLP over HTTP, with /v1/traces if it has no path, grpc or
+	// grpcs for gRPC (default: that of the environment).
 	Endpoint string
 	// Protocol is http/protobuf or grpc for an endpoint of the environment (default http/protobuf).
 	Protocol string
 	// Version and Name are the program's version and the host's name for people.
 	Version, Name string
-	// Logger tells of a collector that cannot be reached (default: nobody is told).
+	// Logger logs problems with the collector (default: they are not logged).
 	Logger hclog.Logger
 }
 
@@ -41,7 +42,7 @@ type Tracer struct {
 	provider   *sdktrace.TracerProvider
 	tracer     oteltrace.Tracer
 	propagator propagation.TraceContext
-	abandon    func() // ends exports that are under way, and those after them
+	abandon    func() // ends running and later exports
 }
 
 // ConfigError says what is wrong with a field of a Config: Endpoint or Protocol.
@@ -52,12 +53,13 @@ type ConfigError struct {
 
 func (e *ConfigError) Error() string { return e.Field + ": " + e.Err.Error() }
 
-// New makes a tracer, which sends spans until Shutdown. It connects to nothing yet. The error is a *ConfigError if a field is not valid.
+// New makes a tracer, which sends spans until Shutdown. It connects to nothing yet. The error wraps a *ConfigError if
+// a field is not valid.
 func New(ctx context.Context, config Config) (*Tracer, error) {
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
-	otel.SetLogger(logr.New(sdkLog{config.Logger})) // one for the process, as the handler of errors below
+	otel.SetLogger(logr.New(sdkLog{config.Logger})) // one for the whole process, like the error handler below
 	exporter, err := newExporter(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
@@ -76,7 +78,7 @@ func New(ctx context.Context, config Config) (*Tracer, error) {
 	}
 	living, abandon := context.WithCancel(context.Background())
 	reporter := &reporter{SpanExporter: exporter, logger: config.Logger, living: living}
-	// Those of exports end in the reporter.
+	// Errors of exports do not get here: the reporter logs them.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { config.Logger.Warn("traces", "error", err) }))
 	most, err := strconv.Atoi(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"))
 	if err != nil {
@@ -122,14 +124,14 @@ func newExporter(ctx context.Context, config Config) (sdktrace.SpanExporter, err
 	return nil, &ConfigError{"Endpoint", err}
 }
 
-// Shutdown sends the spans that wait, until ctx ends. The tracer makes none afterwards.
+// Shutdown sends the spans that wait, until ctx ends. The tracer makes no spans afterwards.
 func (t *Tracer) Shutdown(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
 	defer t.abandon()
 	defer context.AfterFunc(ctx, t.abandon)()
-	err := t.provider.Shutdown(context.WithoutCancel(ctx)) // which would leave its goroutine at the end of ctx
+	err := t.provider.Shutdown(context.WithoutCancel(ctx)) // ctx would end it early, and leak its goroutine
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -1,7 +1,7 @@
 // Package cron computes when a recurring task is due: the ticks of a cron expression in a time zone.
 //
-// A library reads the expression and walks the calendar, in which every day has 24 hours. This package maps that calendar to
-// the clock of the zone, so that one rule holds for every expression where clocks change:
+// A library reads the expression and walks the calendar, in which every day has 24 hours. This package maps that
+// calendar to the clock of the zone, so that one rule holds for every expression where clocks change:
 //
 //	                     the hour is left out in spring      the hour comes twice in autumn
 //	names hours          one tick, when the hour is over     a tick in the first of the two
@@ -27,21 +27,22 @@ const (
 	mostEvery     = 365 * 24 * time.Hour
 )
 
-// fields are what an expression may have: five fields, or six with the seconds first; L, nW and d#n; and words like @daily.
+// fields are what an expression may have: five fields, or six with the seconds first; L, nW and d#n; and words like
+// @daily.
 const fields = library.SecondOptional | library.Minute | library.Hour | library.Dom | library.Month | library.Dow |
 	library.Descriptor | library.Extended | library.DowOrDom
 
 // Rule is a checked cron expression in a time zone. It does not change.
 type Rule struct {
-	every    time.Duration    // above zero: nothing else counts
+	every    time.Duration    // if above zero, the other fields are not used
 	calendar library.Schedule // in UTC, as if its clock were the zone's
 	zone     *time.Location
 	hours    bool // the expression names hours
 }
 
-// Parse reads an expression: five fields (minute, hour, day of month, month, day of week), six with the seconds first, a word
-// such as @daily, or @every and a duration. The zone is a name such as Europe/Berlin; "" is UTC. An error says what is wrong
-// and what would be right.
+// Parse reads an expression: five fields (minute, hour, day of month, month, day of week), six with the seconds
+// first, a word such as @daily, or @every and a duration. The zone is a name such as Europe/Berlin; "" is UTC. An
+// error says what is wrong and what would be right.
 func Parse(expression, zone string) (*Rule, error) {
 	location, err := Zone(zone)
 	if err != nil {
@@ -88,7 +89,8 @@ func parseEvery(expression, text string) (*Rule, error) {
 	return &Rule{every: every}, nil
 }
 
-// Zone finds a time zone by its name; "" is UTC. The zone of the machine has no name here: hosts may differ in it.
+// Zone finds a time zone by its name; "" is UTC. "Local", the zone of the machine, is refused: hosts may differ in
+// it.
 func Zone(name string) (*time.Location, error) {
 	location, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
@@ -97,23 +99,23 @@ func Zone(name string) (*time.Location, error) {
 	return location, nil
 }
 
-// Next is the first tick after a moment, a whole second, in the zone of the rule; zero if there is none within years. The
-// ticks of @every are counted from the moment.
+// Next returns the first tick after a moment: a whole second, in the rule's zone; zero if no tick comes for years.
+// The ticks of @every are counted from the moment.
 func (r *Rule) Next(after time.Time) time.Time {
 	after = after.Truncate(time.Second)
 	if r.every > 0 {
 		return after.Add(r.every)
 	}
-	// The zone's clock runs evenly from one change to the next: ticks are sought in one such part after the other.
+	// The zone's clock runs evenly between two changes: Next looks for a tick in one such part after the other.
 	at := after.In(r.zone)
 	from := wall(at, offset(at))
 	for range mostParts {
 		start, end := at.ZoneBounds()
 		shift := offset(at)
 		if r.hours && !start.IsZero() {
-			been := wall(start, offset(start.Add(-time.Second))).Add(-time.Second)
-			if been.After(from) { // the clock was set back
-				from = been
+			before := wall(start, offset(start.Add(-time.Second))).Add(-time.Second)
+			if before.After(from) { // the clock was set back
+				from = before
 			}
 		}
 		next := r.calendar.Next(from)
@@ -130,7 +132,8 @@ func (r *Rule) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// Skip is the first tick after a moment of the row that a tick belongs to, without walking through those between.
+// Skip returns the first tick after a moment in the series of ticks to which tick belongs, without computing the
+// ticks between.
 func (r *Rule) Skip(tick, after time.Time) time.Time {
 	if r.every == 0 || after.Before(tick) {
 		return r.Next(after)
@@ -138,15 +141,15 @@ func (r *Rule) Skip(tick, after time.Time) time.Time {
 	return after.Add(r.every - after.Sub(tick)%r.every)
 }
 
-// mostParts is enough for the rarest day, 29 February on a certain day of the week, in a zone that changes its clock four times
-// a year.
+// mostParts bounds the parts in which Next looks: enough for the rarest day, 29 February on a certain day of the
+// week, in a zone that changes its clock four times a year.
 const mostParts = 200
 
-// offset is by how much the zone's clock is ahead of UTC.
+// offset returns how far the zone's clock is ahead of UTC at a time.
 func offset(at time.Time) time.Duration {
 	_, seconds := at.Zone()
 	return time.Duration(seconds) * time.Second
 }
 
-// wall is what a clock shows that is ahead of UTC, as if it were UTC.
+// wall returns, as a time in UTC, what a clock shows that is ahead of UTC by ahead.
 func wall(at time.Time, ahead time.Duration) time.Time { return at.UTC().Add(ahead) }

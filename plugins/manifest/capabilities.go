@@ -10,13 +10,13 @@ import (
 type Capabilities struct {
 	// Env are environment variables; none of them begins with TASK_.
 	Env map[string]string
-	// Files are what a task may read, in the manifest's order.
+	// Files are the files that a task may read, in the manifest's order.
 	Files []FileGrant
 	// HTTP are the hosts that a handler may send requests to.
 	HTTP []egress.Grant
 	// KV are the buckets that a handler may use.
 	KV []KVGrant
-	// Secrets are the names of those that a handler may ask for.
+	// Secrets are the names of the secrets that a handler may ask for.
 	Secrets []string
 	// Enqueue lets a handler enqueue tasks; nil for none.
 	Enqueue *EnqueueGrant
@@ -24,65 +24,67 @@ type Capabilities struct {
 	Publish *PublishGrant
 }
 
-// FileGrant is a file that a plugin's tasks may read. It is read when the plugin is loaded; other content is another version.
+// FileGrant is a file that a plugin's tasks may read. It is read when the plugin is loaded, and its content belongs
+// to the version.
 type FileGrant struct {
-	// From is where it is: a path inside the folder of the manifest, with slashes.
+	// From is the file's path inside the folder of the manifest, with slashes.
 	From string
-	// To is where a guest finds it: an absolute and clean path such as /data/model.bin.
+	// To is the path at which guests find the file: absolute and clean, such as /data/model.bin.
 	To string
 
-	line int // of the manifest, on which From stands
+	line int // the line of From in the manifest
 }
 
 // KVGrant is a bucket of the tenant's key-value store that a handler may use.
 type KVGrant struct {
-	// Bucket is its name.
+	// Bucket is the bucket's name.
 	Bucket string
-	// Write lets the handler change it as well.
+	// Write lets the handler change the bucket as well.
 	Write bool
-	// Quota bounds the bytes of keys and values in it when this plugin writes.
+	// Quota bounds the bytes of keys and values in the bucket when this plugin writes.
 	Quota int64
 }
 
-// allowsBucket tells whether a bucket may be used, or changed as well.
+// allowsBucket reports whether a bucket may be read and, with write, also changed.
 func (c *Capabilities) allowsBucket(bucket string, write bool) bool {
 	return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == bucket && (g.Write || !write) })
 }
 
 // EnqueueGrant lets a handler enqueue tasks.
 type EnqueueGrant struct {
-	// Queues are those that it may enqueue to, by name or by pattern: see Allows.
+	// Queues are the names, or patterns of names, of the queues that the handler may enqueue to: see Allows.
 	Queues []string `json:"queues"`
-	// After is when the tasks come into being: with the completion of the task that enqueues them, or at the call.
+	// After is when tasks are enqueued: with the completion of the task that enqueues them, or at the call.
 	After string `json:"after"`
 	// Depth bounds a chain of tasks, each enqueued by the one before.
 	Depth int `json:"depth"`
-	// Tasks is how many one run of a task may enqueue, and Bytes their size together with queues, IDs, keys, labels and headers.
+	// Tasks bounds how many tasks one run of a task may enqueue. Bytes bounds their size together, which includes
+	// queues, IDs, keys, labels and headers.
 	Tasks int   `json:"tasks"`
 	Bytes int64 `json:"bytes"`
 }
 
-// AfterCall tells whether tasks are enqueued at once.
+// AfterCall reports whether tasks are enqueued at the call.
 func (g *EnqueueGrant) AfterCall() bool { return g != nil && g.After == afterCall }
 
-// PublishGrant lets a handler publish to topics. Depth, number and size of publications are bounded as an EnqueueGrant bounds
-// tasks by default.
+// PublishGrant lets a handler publish to topics. The depth, number and size of publications have the default bounds
+// of an EnqueueGrant.
 type PublishGrant struct {
-	// Topics are those that it may publish to, by name or by pattern: see Allows.
+	// Topics are the names, or patterns of names, of the topics that the handler may publish to: see Allows.
 	Topics []string `json:"topics"`
-	// After is when they are published: with the completion of the task, or at the call.
+	// After is when the publications take effect: with the completion of the task, or at the call.
 	After string `json:"after"`
 }
 
-// AfterCall tells whether it publishes at once.
+// AfterCall reports whether publications take effect at the call.
 func (g *PublishGrant) AfterCall() bool { return g != nil && g.After == afterCall }
 
-// Allows tells whether it may publish to a topic. nil allows none.
+// Allows reports whether a handler may publish to a topic. A nil grant allows none.
 func (g *PublishGrant) Allows(topic string) bool {
 	return g != nil && slices.ContainsFunc(g.Topics, func(pattern string) bool { return matches(pattern, topic) })
 }
 
-// What one run of a task may publish, and how long a chain of tasks may become by it.
+// The bounds of what one run of a task may publish, and of a chain of tasks that publications make.
 const (
 	MaxPublications     = defaultTasks
 	MaxPublicationBytes = defaultBytes
@@ -109,16 +111,17 @@ const (
 	afterCall     = "call"
 )
 
-// Allows tells whether tasks may be enqueued to a queue. nil allows none.
+// Allows reports whether a handler may enqueue to a queue. A nil grant allows none.
 func (g *EnqueueGrant) Allows(queue string) bool {
 	return g != nil && slices.ContainsFunc(g.Queues, func(pattern string) bool { return matches(pattern, queue) })
 }
 
-// LimitTo returns what both the capabilities and a ceiling allow. A ceiling may have patterns for names; nil is no ceiling.
-// Variables and files have none: they give a plugin nothing that its module could not hold.
+// LimitTo returns what both the capabilities and a ceiling allow. A ceiling may have patterns for names; nil is no
+// ceiling. Variables and files have no ceiling: they give a plugin nothing that its module could not contain.
 //
-// Where several entries of the ceiling match one name, each allows what it allows. Tasks that are enqueued at once are denied
-// where the ceiling has them come with the completion: the handler would believe that they are there.
+// If several entries of the ceiling match one name, it gets what any of them allows. A manifest that enqueues or
+// publishes at the call is denied this if the ceiling allows it only with the completion: the handler would believe
+// that its tasks exist already.
 func (c Capabilities) LimitTo(ceiling *Capabilities) Capabilities {
 	if ceiling == nil {
 		return c
@@ -133,10 +136,11 @@ func (c Capabilities) LimitTo(ceiling *Capabilities) Capabilities {
 	return c
 }
 
-// limitBuckets returns the buckets that the ceiling has, each with the access and the quota that both allow.
+// limitBuckets returns the granted buckets that the ceiling allows, each with the access and the quota that both
+// allow.
 func limitBuckets(grants, ceiling []KVGrant) (limited []KVGrant) {
 	for _, g := range grants {
-		granted, quota := false, int64(0) // 0 where no entry lets it write
+		granted, quota := false, int64(0) // 0 if no entry of the ceiling allows writing
 		for _, most := range ceiling {
 			if matches(most.Bucket, g.Bucket) {
 				granted = true
@@ -169,12 +173,12 @@ func (g *EnqueueGrant) limitTo(ceiling *EnqueueGrant) *EnqueueGrant {
 	return both
 }
 
-// commonNames are the patterns for what both lists of patterns match.
+// commonNames returns patterns for the names that both lists of patterns match.
 func commonNames(a, b []string) (both []string) {
 	for _, pattern := range a {
 		for _, most := range b {
 			for _, name := range common(pattern, most) {
-				if !slices.ContainsFunc(both, func(other string) bool { return matches(other, name) }) { // it takes the place of those that it covers
+				if !slices.ContainsFunc(both, func(other string) bool { return matches(other, name) }) { // it replaces the patterns that it covers
 					both = append(slices.DeleteFunc(both, func(other string) bool { return matches(name, other) }), name)
 				}
 			}

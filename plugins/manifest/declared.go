@@ -13,13 +13,14 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Declared counts what manifests declare, which hosts keep in Redis while they serve the plugins.
+// Declared counts the schedules and subscriptions that manifests declare. Hosts keep these in Redis while they serve
+// the plugins.
 type Declared struct{ Schedules, Subscriptions int }
 
-// Declared is what the manifest declares.
+// Declared counts what the manifest declares.
 func (m *Manifest) Declared() Declared { return Declared{len(m.Schedule), len(m.Subscribe)} }
 
-// Plus is the sum with others, as often as times says.
+// Plus returns the sum of d and times the others.
 func (d Declared) Plus(others Declared, times int) Declared {
 	return Declared{d.Schedules + times*others.Schedules, d.Subscriptions + times*others.Subscriptions}
 }
@@ -27,11 +28,11 @@ func (d Declared) Plus(others Declared, times int) Declared {
 // declaredMost bounds what the manifests in a tenant's folder declare. A field that is zero is not set.
 type declaredMost struct {
 	schedules, subscriptions int           // of all plugins together
-	every                    time.Duration // the least between two ticks of a schedule
-	parameters               int64         // bytes of a schedule's
+	every                    time.Duration // the shortest time between two ticks of a schedule
+	parameters               int64         // bytes of a schedule's parameters
 }
 
-// maxDeclared bounds the schedules, and the subscriptions, of the plugins in one folder if the host does not.
+// maxDeclared bounds the schedules, and the subscriptions, of the plugins in one folder if the host sets no bound.
 const maxDeclared = 1000
 
 func (b *declaredMost) keys() []key {
@@ -47,8 +48,9 @@ func (b *declaredMost) keys() []key {
 	}
 }
 
-// CheckDeclared returns an *Error if a host does not let the manifest at path declare as many schedules and subscriptions. The
-// plugin is in the folder of the tenant, "" for every tenant's, and others are those of the other plugins there.
+// CheckDeclared returns an *Error if the host does not allow as many schedules and subscriptions as the manifest at
+// path declares. The plugin is in the tenant's folder, or in the common folder if tenant is "". others counts what
+// the other plugins in that folder declare.
 func (m *Manifest) CheckDeclared(path string, others Declared, grants *Grants, tenant string, ceilings Ceilings) error {
 	own := &TenantGrants{}
 	if tenant != "" {
@@ -81,7 +83,7 @@ func (m *Manifest) entries(others Declared, own *TenantGrants, ceilings Ceilings
 	return problems
 }
 
-// eachSchedule returns the problems of the schedules by themselves, under ceilings.
+// eachSchedule returns the problems of single schedules that break the ceilings.
 func (m *Manifest) eachSchedule(ceilings Ceilings) (problems []Problem) {
 	every, parameters := ceilings["schedule.every"], ceilings["schedule.parameters"]
 	for i := range m.Schedule {
@@ -104,7 +106,7 @@ func (m *Manifest) eachSchedule(ceilings Ceilings) (problems []Problem) {
 	return problems
 }
 
-// declares reports whether the tenant's entry has the key schedule or subscribe, by which it grants them.
+// declares reports whether the tenant's entry has the key, schedule or subscribe, and so grants such declarations.
 func (t *TenantGrants) declares(key string) bool {
 	for path := range t.Ceilings {
 		if strings.HasPrefix(path, key+".") {
@@ -114,11 +116,11 @@ func (t *TenantGrants) declares(key string) bool {
 	return false
 }
 
-// periodTicks is how many ticks tell the least time between two: all of the seconds of a minute, of the minutes of an hour, or of the
-// hours of a day.
+// periodTicks is how many ticks period looks at: enough for all seconds of a minute, minutes of an hour, or hours of
+// a day.
 const periodTicks = 64
 
-// period is the least time between two ticks of the schedule. It does not depend on when it is asked for.
+// period returns the shortest time between two ticks of the schedule. It does not depend on the current time.
 func (s *Schedule) period() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	rule, err := cron.Parse(s.Cron, s.Timezone)
@@ -136,8 +138,8 @@ func (s *Schedule) period() time.Duration {
 	return least
 }
 
-// Undeclared is why a tenant's host declares nothing of the manifest at path, whatever other plugins declare: an *Error, nil if it
-// does.
+// Undeclared returns an *Error if the host declares nothing of the manifest at path for the tenant, whatever other
+// plugins declare; else nil.
 func (p *Permissions) Undeclared(path string) error {
 	return NewError(path, slices.Clone(p.undeclared))
 }

@@ -18,15 +18,15 @@ import (
 type decoder struct {
 	file     string
 	plugin   string
-	keys     []key           // of the section that has no name
+	keys     []key           // of the top level
 	values   map[string]node // by path: the values of the keys that the file has
 	problems []Problem
 
 	most    strictyaml.Limits
-	top     string // what the keys without a section belong to
+	top     string // the name of the top level, for messages
 	prefix  string // of paths, for messages
 	ceiling bool   // names may be patterns
-	secret  bool   // messages repeat not even names, which may be a secret in the wrong place
+	secret  bool   // messages do not repeat even names: a name may be a misplaced secret
 }
 
 // key is a key of a mapping: the decoder reads its value, the schema describes it.
@@ -35,21 +35,21 @@ type key struct {
 	value
 }
 
-// value is what a key may have.
+// value describes the values that a key may have.
 type value struct {
-	read   func(d *decoder, n node) // reads it from the document into where it belongs
-	schema *property                // describes it
-	keys   []key                    // of a section, which messages name by their paths; it is read by them
-	*limit                          // of a number that hosts may bound
+	read   func(d *decoder, n node) // reads a value of the document into its place
+	schema *property                // describes the value
+	keys   []key                    // the keys of a section; messages name them by their paths
+	*limit                          // for a number that hosts may bound
 
 	required bool   // the key must be there
-	lacking  string // the remedy if it is not; "" if others report that
+	lacking  string // the remedy if the key is missing; "" if other code reports that
 }
 
 // section is a value with keys of its own.
 func section(keys ...key) value { return value{schema: objectProperty(keys), keys: keys} }
 
-// require makes a key one that must be there.
+// require makes the key mandatory; remedy is what to do if it is missing.
 func (v value) require(remedy string) value {
 	v.required, v.lacking = true, remedy
 	return v
@@ -85,7 +85,7 @@ func (d *decoder) wrong(n node, what, remedy string) { d.report(n.Line, n.path, 
 
 func (d *decoder) err() error { return NewError(d.file, d.problems) }
 
-// root finds the one document that data may hold; remedy is what to do if there is none.
+// root returns the one document in data; remedy is what to do if there is none.
 func (d *decoder) root(data []byte, remedy string) (root node, ok bool) {
 	found, err := strictyaml.Parse(data, d.most)
 	if wrong, is := errors.AsType[*strictyaml.Error](err); is {
@@ -101,7 +101,7 @@ func (d *decoder) section(n node, keys []key) {
 	d.mapping(n, keys, func(name string, keyNode node) { d.unknown(keyNode, n.path, name) })
 }
 
-// entry reads a mapping that is an entry of a list or stands alone.
+// entry reads a mapping that is no section: an entry of a list, or the value of a key.
 func (d *decoder) entry(n node, keys []key) {
 	d.mapping(n, keys, func(name string, keyNode node) {
 		names, what := namesOf(keys), "unknown key "+Quote(name)
@@ -113,7 +113,8 @@ func (d *decoder) entry(n node, keys []key) {
 	})
 }
 
-// mapping reads the values of a mapping's keys, calls unknown for each that is none of them, and reports those that it lacks.
+// mapping reads the values of a mapping's keys. It calls unknown for each key that is not in keys, and reports
+// missing mandatory keys.
 func (d *decoder) mapping(n node, keys []key, unknown func(name string, keyNode node)) {
 	d.entries(n, func(name string, keyNode, value node) {
 		i := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
@@ -168,7 +169,8 @@ func (d *decoder) entries(n node, each func(name string, keyNode, value node)) {
 	}
 }
 
-// list calls each for every entry of a list of at most that many; verb is what one does with entries.
+// list calls each for every entry of a list, unless it has more entries than most. verb is what a person does with
+// the entries, for messages.
 func (d *decoder) list(n node, most int, example, verb string, each func(at node)) {
 	switch {
 	case n.Kind != yaml.SequenceNode:
@@ -185,7 +187,8 @@ func (d *decoder) list(n node, most int, example, verb string, each func(at node
 	}
 }
 
-// unknown reports a key that the section does not have, with the nearest that it has, or the place where the key belongs.
+// unknown reports an unknown key of the section of. The remedy names the nearest known key, or the section to which
+// the key belongs.
 func (d *decoder) unknown(n node, of, name string) {
 	var allowed []string
 	nearest, best := "", 0
@@ -197,9 +200,9 @@ func (d *decoder) unknown(n node, of, name string) {
 		distance := distance(strings.ToLower(name), leaf)
 		switch {
 		case parent != of && distance > 0:
-			return // elsewhere only the very word is meant
+			return // in other sections only the exact name counts
 		case parent != of:
-			distance = 2 // the own section wins a draw
+			distance = 2 // if both have the name, the own section wins
 		}
 		if nearest == "" || distance < best {
 			nearest, best = path, distance
@@ -220,7 +223,7 @@ func (d *decoder) unknown(n node, of, name string) {
 	}
 }
 
-// distance is 4 for each letter that was mistyped, and 5 for a word that was shortened or drawn out.
+// distance returns 4 for each mistyped letter, but 5 for a name that begins with the leaf, or the leaf with it.
 func distance(name, leaf string) int {
 	edits := spelling.Distance(name, leaf)
 	if edits > 1 && min(len(name), len(leaf)) >= 3 && (strings.HasPrefix(name, leaf) || strings.HasPrefix(leaf, name)) {
@@ -229,7 +232,7 @@ func distance(name, leaf string) int {
 	return 4 * edits
 }
 
-// walk calls each for all keys with their paths, those of a section after it.
+// walk calls each for all keys with their paths, for a section before its keys.
 func walk(keys []key, path string, each func(path string, k key)) {
 	for _, k := range keys {
 		own := strings.TrimPrefix(path+"."+k.name, ".")
@@ -251,7 +254,7 @@ func namesOf(keys []key) []string {
 	return names
 }
 
-// has tells whether a mapping has a key.
+// has reports whether a mapping has a key.
 func (n node) has(name string) bool {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == name {

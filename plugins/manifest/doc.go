@@ -1,19 +1,19 @@
-// Package manifest reads what a plugin asks for, NAME.yaml, and what a host gives, the file of --grants. It goes from bytes
-// to a checked value, and knows no directory.
+// Package manifest reads what a plugin asks for, NAME.yaml, and what a host gives, the file of --grants. It turns
+// bytes into checked values, and knows nothing of the plugin directory.
 //
 //	NAME.yaml ─── Parse ──────▶ Manifest ─────┐
 //	                                          ├─ NewPermissions ─▶ Permissions of a tenant ─▶ services and limits of a task
 //	--grants  ─── LoadGrants ─▶ Grants ───────┤
 //	--ceiling ─── ParseCeilings ─▶ Ceilings ──┘
 //
-// One list of keys (keys.go, limits.go) makes both the decoder and the JSON schema: a row has a key's name, what the schema
-// says of it, and a value that reads it and describes its type. A number that hosts may bound is a row with a limit, and has
-// a ceiling by that.
+// One list of keys (keys.go, limits.go) defines both the decoder and the JSON schema. A row has a key's name, its
+// description in the schema, and a value that reads the key and describes its type. The row of a number that hosts
+// may bound has a limit, from which the number's ceiling follows.
 //
 // # Failure
 //
-// Every problem of a file is told at once, up to 32, as an *Error, with its line, what is wrong and what would be right; no more
-// of the file is read then. What bounds a file's bytes, values and depth is in the package strictyaml. Messages about
-// the file of grants repeat nothing that may be a secret. What a task asks for and may not have is a service.Denial, with who
-// denies it and the line to add.
+// An *Error lists all problems of a file, each with its line, what is wrong and what would be right. After 32
+// problems no more of the file is read. Package strictyaml bounds a file's bytes, values and depth. Messages about
+// the file of grants repeat nothing that may be a secret. If a task asks for something that it may not use, the error
+// is a service.Denial, which names who denies it and the line to add.
 package manifest

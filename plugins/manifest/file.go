@@ -11,7 +11,7 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// CheckFile refuses, with a *Fault, what is not a regular file of at most that many bytes.
+// CheckFile returns a *Fault unless info is of a regular file that has no more bytes than most.
 func CheckFile(info fs.FileInfo, most int64) error {
 	if !info.Mode().IsRegular() {
 		return &Fault{"it is " + typeName(info.Mode()), "put a regular file in its place"}
@@ -41,7 +41,7 @@ func typeName(mode fs.FileMode) string {
 	return "not a regular file"
 }
 
-// Cause is the system's error without the path, which our own messages name.
+// Cause returns the system's error without the path, which our own messages name.
 func Cause(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err

@@ -9,14 +9,15 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Granted shows people what a plugin may use beyond its tasks, without the values of variables, configuration and secrets.
+// Granted shows people what a plugin may use beyond its tasks, without the values of variables, configuration and
+// secrets.
 type Granted struct {
 	HTTP    []GrantedHost   `json:"http,omitempty"`
 	KV      []GrantedBucket `json:"kv,omitempty"`
 	Secrets []string        `json:"secrets,omitempty"`
 	Enqueue *EnqueueGrant   `json:"enqueue,omitempty"`
 	Publish *PublishGrant   `json:"publish,omitempty"`
-	// Env and Config are names, Files are the paths at which tasks find them.
+	// Env and Config are names. Files are the paths at which tasks find the files.
 	Env    []string `json:"env,omitempty"`
 	Files  []string `json:"files,omitempty"`
 	Config []string `json:"config,omitempty"`
@@ -28,14 +29,14 @@ type GrantedHost struct {
 	Methods []string `json:"methods"`
 }
 
-// GrantedBucket is a bucket. Its quota is in bytes, and left out where it may not be changed.
+// GrantedBucket is a bucket. Its quota is in bytes, and left out if the bucket may only be read.
 type GrantedBucket struct {
 	Bucket string `json:"bucket"`
 	Access string `json:"access"`
 	Quota  int64  `json:"quota,omitempty"`
 }
 
-// Granted shows the capabilities and the names of a configuration; nil if there is nothing.
+// Granted returns the capabilities, and the names in a configuration, for people; nil if there are none.
 func (c Capabilities) Granted(config map[string]string) *Granted {
 	if g := c.granted(config); len(g.Lines()) > 0 {
 		return g
@@ -65,7 +66,7 @@ func (c Capabilities) granted(config map[string]string) *Granted {
 	return g
 }
 
-// Lines are the grants as text, one a line.
+// Lines returns the grants as text, one grant a line.
 func (g *Granted) Lines() (lines []string) {
 	if g == nil {
 		return nil

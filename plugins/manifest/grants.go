@@ -13,38 +13,39 @@ import (
 	"github.com/quern-project/quern/plugins/strictyaml"
 )
 
-// Grants are the file of --grants: what a host grants its tenants at most, and gives to their handlers. nil bounds nothing.
+// Grants are the content of the file of --grants: the most that a host grants its tenants, and the configuration and
+// secrets of their handlers. Nil grants bound nothing.
 type Grants struct {
 	file    string
 	tenants map[string]*TenantGrants
-	open    bool // others than the file's owner may read it
+	open    bool // users other than the file's owner may read it
 }
 
-// TenantGrants are those of one tenant.
+// TenantGrants are the grants of one tenant.
 type TenantGrants struct {
 	// Ceiling bounds the capabilities of manifests, see Capabilities.LimitTo; nil for no bound.
 	Ceiling *Capabilities
 	// Ceilings bound limits, and MaxQueues the queues that the plugins in the tenant's folder serve; 0 is no bound.
 	Ceilings  Ceilings
 	MaxQueues int
-	// Config takes the place of what manifests have by the same name.
+	// Config has values that replace those of manifests with the same names.
 	Config map[string]string
-	// Secrets are where to find them, by name.
+	// Secrets says where to find each secret, by name.
 	Secrets map[string]Secret
-	// Where is the entry, for messages: the tenant's name or "*", and the file.
+	// Where names the entry, for messages: the tenant's name or "*", and the file.
 	Where string
 
 	name string // of the tenant, or everyone
 }
 
-// everyone is the entry of the tenants that have none of their own.
+// everyone is the name of the entry for all tenants without an entry of their own.
 const everyone = "*"
 
 // maxGrantsFile bounds the file of grants, in bytes.
 const maxGrantsFile = 4 << 20
 
-// LoadGrants reads the file of --grants, once and for all: what changes in it later takes a restart. Every problem
-// is told at once, as an *Error; paths of secrets that are not absolute are in the folder of the file.
+// LoadGrants reads the file of --grants. The host reads it only once: later changes need a restart. An *Error lists
+// all problems. Relative paths of secrets begin in the folder of the file.
 func LoadGrants(path string) (*Grants, error) {
 	file, err := open(path)
 	if err != nil {
@@ -63,7 +64,7 @@ func LoadGrants(path string) (*Grants, error) {
 	return g, nil
 }
 
-// ParseGrants reads the bytes of the file of --grants, whose path is in the messages.
+// ParseGrants parses the content of the file of --grants. path is for messages and for relative paths of secrets.
 func ParseGrants(path string, data []byte) (*Grants, error) {
 	g := &Grants{file: path, tenants: map[string]*TenantGrants{}}
 	d := newDecoder(path)
@@ -90,7 +91,8 @@ func ParseGrants(path string, data []byte) (*Grants, error) {
 	return g, nil
 }
 
-// tenant reports what is not a tenant name, and the keys of one that stand beside the tenants.
+// tenant reports a name that is not a tenant's, and a tenant's key that is written in place of a tenant. It returns
+// false for both.
 func (d *decoder) tenant(name string, keyNode, value node) bool {
 	names := namesOf(new(TenantGrants).keys(new(Manifest)))
 	switch {
@@ -106,7 +108,7 @@ func (d *decoder) tenant(name string, keyNode, value node) bool {
 
 func (g *Grants) where(tenant string) string { return fmt.Sprintf("%q in %s", tenant, g.file) }
 
-// keys are those of a tenant's entry: some of a manifest, m, and others.
+// keys returns the keys of a tenant's entry: some keys of manifests, which are read into m, and others.
 func (t *TenantGrants) keys(m *Manifest) []key {
 	capabilities := m.Capabilities.keys()
 	for i, k := range capabilities {
@@ -126,7 +128,7 @@ func (t *TenantGrants) keys(m *Manifest) []key {
 	)
 }
 
-// sources reads where secrets are. What stands there is in no message: it may be a secret in the wrong place.
+// sources reads where secrets are. Messages do not repeat the values, which may be misplaced secrets.
 func (d *decoder) sources(n node) map[string]Secret {
 	secrets := map[string]Secret{}
 	d.entries(n, func(name string, keyNode, value node) {
@@ -151,7 +153,7 @@ func (d *decoder) sources(n node) map[string]Secret {
 	return secrets
 }
 
-// keys are those of a secret; a file's path that is not absolute is in the folder.
+// keys returns the keys of a secret. A relative path of a file begins in the folder.
 func (s *Secret) keys(folder string) []key {
 	text := func(then func(d *decoder, n node)) value {
 		return value{read: func(d *decoder, n node) {
@@ -181,7 +183,8 @@ func (s *Secret) keys(folder string) []key {
 	}
 }
 
-// Of returns the grants of a tenant: its own, or else those of everyone. A tenant that has neither is granted nothing.
+// Of returns the grants of a tenant: its own entry, or else the entry "*". A tenant that has neither is granted
+// nothing.
 func (g *Grants) Of(tenant string) *TenantGrants {
 	if g == nil {
 		return &TenantGrants{}
@@ -198,7 +201,7 @@ func (g *Grants) CheckTenants(tenants []string) error {
 	return NewError(g.file, g.missing(tenants))
 }
 
-// Check is CheckTenants, and returns such an error also if a secret of one of the tenants cannot be read now.
+// Check does what CheckTenants does, and also returns an *Error if a secret of one of the tenants cannot be read now.
 func (g *Grants) Check(tenants []string) error {
 	if g == nil {
 		return nil
@@ -226,7 +229,7 @@ func (g *Grants) missing(tenants []string) (problems []Problem) {
 	return problems
 }
 
-// check returns the secrets that cannot be read now.
+// check returns a problem for each secret that cannot be read now.
 func (t *TenantGrants) check() (problems []Problem) {
 	for name, secret := range t.Secrets {
 		if _, err := secret.Read(); err != nil {
@@ -241,7 +244,7 @@ func (t *TenantGrants) check() (problems []Problem) {
 	return problems
 }
 
-// Warnings are what the operator should know of the file.
+// Warnings returns what the operator should change in the file, although it is valid.
 func (g *Grants) Warnings() []string {
 	if g == nil || !g.open {
 		return nil
@@ -256,7 +259,7 @@ func (g *Grants) Warnings() []string {
 	return nil
 }
 
-// SecretFiles are those with secrets.
+// SecretFiles returns the paths of the files with secrets.
 func (g *Grants) SecretFiles() (paths []string) {
 	if g == nil {
 		return nil

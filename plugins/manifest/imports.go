@@ -11,7 +11,7 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// importGrants are what functions of quern_v1 need: the line that grants it, and whether it is there.
+// importGrants lists the grant that each function of quern_v1 needs: its line in a manifest, and whether it is given.
 var importGrants = []struct {
 	functions []string
 	line      string
@@ -26,8 +26,8 @@ var importGrants = []struct {
 	{[]string{"enqueue"}, "enqueue: {queues: [NAME]}", func(c *Capabilities) bool { return c.Enqueue != nil || c.Publish != nil }},
 }
 
-// Denied tells which functions that a module imports are denied whatever their arguments, and the line that grants them. That
-// is no fault: an SDK may import more than its handler calls.
+// Denied returns notes on imported functions that are denied whatever their arguments, with the lines that grant
+// them. Such imports are not an error: an SDK may import more than its handler calls.
 func (c *Capabilities) Denied(imports []string) (notes []string) {
 	for _, g := range importGrants {
 		imported := slices.DeleteFunc(slices.Clone(g.functions), func(name string) bool {

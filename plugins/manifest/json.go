@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// asJSON is a value as JSON has it. Numbers keep the digits that were written; what YAML takes for a time is the text that was written,
-// as are texts. What JSON has no form for is an error.
+// asJSON returns a value as JSON. Numbers keep their written digits. Texts, and what YAML takes for a time, become
+// strings as they were written. A value that JSON cannot express is an error.
 func asJSON(n *yaml.Node) ([]byte, error) { return appendJSON(nil, n) }
 
 func appendJSON(text []byte, n *yaml.Node) (_ []byte, err error) {
@@ -69,16 +69,16 @@ func appendJSON(text []byte, n *yaml.Node) (_ []byte, err error) {
 }
 
 func appendText(text []byte, value string) []byte {
-	quoted, _ := json.Marshal(value) // a text always can be written
+	quoted, _ := json.Marshal(value) // never fails for a string
 	return append(text, quoted...)
 }
 
-// isNumber reports whether JSON takes a text for a number, as YAML does not if no double holds it: 1e400.
+// isNumber reports whether a text is a number in JSON. YAML takes 1e400, which no double can hold, for a text.
 func isNumber(text string) bool {
 	return text != "" && (text[0] == '-' || text[0] >= '0' && text[0] <= '9') && json.Valid([]byte(text))
 }
 
-// numberOf writes a number as JSON does: with the digits that were written, where JSON has its form.
+// numberOf returns a number as JSON: with the digits that were written if JSON has that form, else in decimal.
 func numberOf(n *yaml.Node) (string, error) {
 	text := strings.TrimPrefix(n.Value, "+")
 	if sign := strings.TrimSuffix(text, strings.TrimLeft(text, "-")); strings.HasPrefix(text[len(sign):], ".") {

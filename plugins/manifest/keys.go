@@ -15,7 +15,7 @@ import (
 	"github.com/quern-project/quern/runtime/egress"
 )
 
-// What a manifest may ask for at most, and at least where zero would read as "not set".
+// The largest values that a manifest may have, and some defaults.
 const (
 	maxConcurrency = 65536     // far above the slots of any host
 	maxRunning     = 1_000_000 // far above the slots of any fleet
@@ -25,7 +25,7 @@ const (
 	maxConfig      = 64 << 10  // bytes of one value
 	maxTests       = 1000
 
-	maxValues     = 50_000  // keys and values of a manifest, for which 60 MB are needed at most
+	maxValues     = 50_000  // keys and values of a manifest, whose decoding takes at most 60 MB
 	maxFileValues = 300_000 // of an operator's file: 10,000 schedules with all of their keys
 
 	defaultQuota = 10 << 20
@@ -33,15 +33,15 @@ const (
 
 	defaultDepth = 16
 	maxDepth     = 1000
-	defaultTasks = 256     // what may come with a completion
+	defaultTasks = 256     // also the most that may come with a completion
 	maxTasks     = 100_000 // after: call
 	defaultBytes = 16 << 20
 )
 
-// checkpoint is the path at which the host gives a guest what an earlier run of its task kept.
+// checkpoint is the path at which a guest finds the checkpoint of an earlier run of its task.
 const checkpoint = "/checkpoint"
 
-// Parse reads the bytes of a manifest whose file, NAME.yaml, is name. Every problem is told at once, as an *Error.
+// Parse parses the content of a manifest; name is its file, NAME.yaml. An *Error lists all problems.
 func Parse(name string, data []byte) (Manifest, error) {
 	d := newDecoder(name)
 	m := Default(d.plugin)
@@ -56,17 +56,17 @@ func Parse(name string, data []byte) (Manifest, error) {
 	return m, nil
 }
 
-// Schema is the JSON Schema (draft 7) of manifests, for editors. Parse is stricter where values go together and on the size
-// of sizes and durations, and looser in that it takes a number in quotes.
+// Schema returns the JSON Schema (draft 7) of manifests, for editors. Parse is stricter: it also checks keys against
+// each other, and the bounds of sizes and durations. It is looser in that it accepts numbers in quotes.
 func Schema() json.RawMessage {
 	root := objectProperty(new(Manifest).keys())
 	root.Schema, root.Title = "http://json-schema.org/draft-07/schema#", "Quern plugin manifest"
 	root.Description = "The manifest of a plugin of Quern: NAME.yaml beside NAME.wasm."
-	text, _ := json.MarshalIndent(root, "", "  ") // it is made of what can be written
+	text, _ := json.MarshalIndent(root, "", "  ") // never fails for a property
 	return append(text, '\n')
 }
 
-// keys are all that a manifest may have: Parse reads into m by them, Schema describes them.
+// keys returns all keys of a manifest. Parse reads them into m, Schema describes them.
 func (m *Manifest) keys() []key {
 	limits, retry, crashes := m.limitKeys()
 	return []key{
@@ -137,7 +137,7 @@ func (c *Capabilities) keys() []key {
 	}
 }
 
-// hostKeys are those of an entry of capabilities.http. egress.ParseGrant reports what is missing or wrong.
+// hostKeys returns the keys of one entry of capabilities.http. egress.ParseGrant reports missing and wrong values.
 func hostKeys(host *string, methods *[]string) []key {
 	origin := stringProperty(hostPattern, "https://api.example.com", "https://*.example.com")
 	return []key{
@@ -232,7 +232,7 @@ func configValue(at *map[string]string) value {
 	}}
 }
 
-// toValue is the path at which tasks find a file.
+// toValue is an absolute path at which tasks find a file.
 func toValue(at *string) value {
 	const remedy = "write one without . and .. between its slashes, such as /data/model.bin"
 	return value{schema: stringProperty(toPattern, "/data/model.bin"), read: func(d *decoder, n node) {
@@ -255,7 +255,7 @@ func (d *decoder) name(n node) {
 	}
 }
 
-// names reads a list of names, each once; check reports one that is wrong.
+// names reads a list of names, and reports duplicates. check reports a wrong name, and returns false for it.
 func (d *decoder) names(n node, most int, example, verb string, check func(at node) bool) (names []string) {
 	d.list(n, most, example, verb, func(at node) {
 		switch {
@@ -269,7 +269,8 @@ func (d *decoder) names(n node, most int, example, verb string, check func(at no
 	return names
 }
 
-// patternsValue is a list of names that a plugin is granted, each with at most one * for any text; empty is the remedy for none.
+// patternsValue is a list of names that a plugin is granted, each with at most one * for any text; empty is the
+// remedy for an empty list.
 func patternsValue(at *[]string, empty, example string, examples ...any) value {
 	return value{schema: listProperty(maxGrants, textProperty(queuePattern, examples...)).names(1), read: func(d *decoder, n node) {
 		d.notEmpty(n, empty)
@@ -366,7 +367,7 @@ func (d *decoder) files(n node) (grants []FileGrant) {
 		d.wrong(n, fmt.Sprintf("grants %d files", len(n.Content)), fmt.Sprintf("grant at most %d", maxGranted))
 		return nil
 	}
-	places := map[string]node{} // where each To stands
+	places := map[string]node{} // the node of each To
 	d.list(n, maxGranted, "[{from: model.bin, to: /data/model.bin}]", "grant", func(at node) {
 		var f FileGrant
 		d.entry(at, f.keys())
@@ -389,7 +390,7 @@ func (d *decoder) files(n node) (grants []FileGrant) {
 	return grants
 }
 
-// parentOf is the folder of an absolute path; "" at the root.
+// parentOf returns the folder of an absolute path; "" at the root.
 func parentOf(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 0)] }
 
 func (d *decoder) tests(n node) (tests []Test) {
@@ -414,7 +415,7 @@ func (d *decoder) dependencies(n node) (all []Dependency) {
 	return all
 }
 
-// together checks the keys that only make sense together, as far as each is right by itself.
+// together checks keys against each other, as far as each of them is valid by itself.
 func (d *decoder) together(m *Manifest) {
 	d.reserved(m)
 	d.ownSubscriptions(m)
@@ -437,7 +438,7 @@ func (d *decoder) together(m *Manifest) {
 	minNode, hasMin := d.values["retry.min"]
 	maxNode, hasMax := d.values["retry.max"]
 	switch {
-	case hasMin && low == 0 || hasMax && high == 0: // told already
+	case hasMin && low == 0 || hasMax && high == 0: // reported already
 	case hasMin && hasMax && low > high:
 		d.bad(minNode, "is more than retry.max, which is "+Shorten(maxNode.Value), "write a min that is at most max")
 	case hasMin && !hasMax && low > longestRetry:

@@ -15,14 +15,14 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// limit is a number of a manifest that a host may bound. concurrency and max_running are none: they only take away from what
-// a plugin has without them.
+// limit is a number of a manifest that a host may bound. concurrency and max_running are not limits: they only lower
+// what a plugin gets without them.
 type limit struct {
 	get    func() int64 // 0 if it is not set
 	set    func(number int64)
 	format func(number int64) string
-	absent int64 // what holds for a manifest that does not set it, 0 for no bound
-	floor  bool  // a host bounds it from below, and what is less is raised
+	absent int64 // the default if a manifest does not set it; 0 for no bound
+	floor  bool  // the host's bound is a minimum, to which lower numbers are raised
 }
 
 // limitValue is the value of a number that hosts may bound.
@@ -34,7 +34,7 @@ func limitValue[T ~int | ~int64](v value, at *T, absent T, format func(T) string
 	return v
 }
 
-// What limits may be, and what holds for a retry that leaves them out.
+// The bounds of limits, and the default delays of a retry.
 const (
 	minMemory     = 64 << 10  // one page of WebAssembly
 	maxPayload    = 512 << 20 // the largest value that Redis keeps
@@ -80,7 +80,7 @@ func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 	return limits, retry, crashes
 }
 
-// ceilingKeys are the keys of what hosts may bound.
+// ceilingKeys returns the keys that hosts may bound.
 func (m *Manifest) ceilingKeys() []key {
 	limits, retry, crashes := m.limitKeys()
 	retry.keys = slices.DeleteFunc(retry.keys, func(k key) bool { return k.limit == nil })
@@ -96,18 +96,18 @@ func (m *Manifest) eachLimit(each func(path string, l key)) {
 	})
 }
 
-// Ceilings are the most that a host gives of limits, by their keys: the smaller of a ceiling and of what a manifest asks for
-// holds. A limit that is not there has no ceiling.
+// Ceilings are a host's bounds over the limits of manifests, by the limits' keys. If a ceiling and a manifest differ,
+// the stricter holds. A limit that is not in the map has no ceiling.
 type Ceilings map[string]ceiling
 
-// ceiling is a bound, and where it stands, for messages.
+// ceiling is a bound, and the file or flag that sets it, for messages.
 type ceiling struct {
 	value int64
 	where string
 }
 
-// ParseCeilings reads ceilings that are written as KEY=VALUE, with the keys and the values of a manifest. An *Error tells
-// what is wrong with them; where is the file, or the flag, for messages.
+// ParseCeilings parses ceilings that are written as KEY=VALUE, with the keys and the values of a manifest. An *Error
+// lists all problems. where is the file or flag, for messages.
 func ParseCeilings(where string, texts []string) (Ceilings, error) {
 	d, m, limits := newDecoder(where), Manifest{}, map[string]key{}
 	var paths []string
@@ -135,7 +135,7 @@ func ParseCeilings(where string, texts []string) (Ceilings, error) {
 	return m.ceilings(where), nil
 }
 
-// ceilings are the limits that a manifest sets, as ceilings; where they stand is for messages.
+// ceilings returns the limits that the manifest sets, as ceilings. where is for messages.
 func (m *Manifest) ceilings(where string) Ceilings {
 	c := Ceilings{}
 	m.eachLimit(func(path string, l key) {
@@ -146,12 +146,13 @@ func (m *Manifest) ceilings(where string) Ceilings {
 	return c
 }
 
-// With returns the ceilings with those of the limits that are not 0: of two the stricter holds. where is for messages.
+// With returns the ceilings combined with the limits that are not 0: the stricter of two bounds holds. where is for
+// messages.
 func (c Ceilings) With(limits runtime.Limits, where string) Ceilings {
 	return c.with((&Manifest{Limits: limits}).ceilings(where))
 }
 
-// with are the stricter of both.
+// with combines two sets of ceilings: the stricter of two bounds holds.
 func (c Ceilings) with(others Ceilings) Ceilings {
 	if len(others) == 0 {
 		return c
@@ -167,7 +168,7 @@ func (c Ceilings) with(others Ceilings) Ceilings {
 	return both
 }
 
-// beyond tells whether a value is more than a ceiling gives, or less than a floor.
+// beyond reports whether a value is above the bound, or below it if the bound is a floor.
 func (l *limit) beyond(value, bound int64) bool {
 	if l.floor {
 		return value < bound
@@ -178,14 +179,14 @@ func (l *limit) beyond(value, bound int64) bool {
 // Lowered is a limit that a host lowers below the manifest's.
 type Lowered struct {
 	Key string `json:"key"`
-	// Manifest is what it asks for, Host what is left, and Where the host says so.
+	// Manifest is what the manifest asks for, Host what the host gives, and Where the place of the host's bound.
 	Manifest string `json:"manifest"`
 	Host     string `json:"host"`
 	Where    string `json:"place"`
 }
 
-// limitTo returns the manifest with its limits under the ceilings, those that are less than it asks for, and the places of
-// the ceilings that decide.
+// limitTo returns the manifest with its limits bounded by the ceilings. It also returns which limits it lowered and,
+// by the limits' keys, the places of the ceilings that decide.
 func (m Manifest) limitTo(ceilings Ceilings) (limited Manifest, lowered []Lowered, hosts map[string]string) {
 	if len(ceilings) == 0 {
 		return m, nil, nil

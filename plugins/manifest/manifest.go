@@ -13,13 +13,13 @@ import (
 
 // Manifest is the content of NAME.yaml, about the plugin NAME. It grants nothing that it does not list.
 type Manifest struct {
-	// Name is the plugin's name: that of its file, without .wasm.
+	// Name is the plugin's name: the name of its file without .wasm.
 	Name string
 	// Version is for people and for metrics; "" if the manifest does not say.
 	Version string
-	// Queues are those that the plugin serves, in the manifest's order. Default: the plugin's name.
+	// Queues are the queues that the plugin serves, in the manifest's order. Default: the plugin's name.
 	Queues []string
-	// Limits are those that the manifest sets. What it leaves out is zero, and means its default.
+	// Limits are the limits that the manifest sets. A limit that it leaves out is zero, and has its default.
 	Limits runtime.Limits
 	// Retry is the policy of a failed task. Default zero: no second attempt, unless the task itself asks for it.
 	Retry Retry
@@ -29,17 +29,20 @@ type Manifest struct {
 	MaxRunning int
 	// OnCrash is what becomes of a task whose host died: CrashRerun or CrashFail. Default "": not set.
 	OnCrash string
-	// MaxCrashes is how many hosts may die over a task before it fails, if less than the host's bound. Default 0: that one.
+	// MaxCrashes is how many hosts may die over a task before it fails, if less than the host's bound. Default 0: the
+	// host's bound.
 	MaxCrashes int
-	// Dead is the queue that gets the tasks that failed for good; none of the plugin's own. Default "", which is none.
+	// Dead is the queue that gets a new task for each task that failed for good; not a queue that the plugin serves.
+	// Default "", which is none.
 	Dead string
-	// Entry is the export of an Extism plugin that tasks call. Default: quern_handle, else the only one beside _start, else _start.
+	// Entry is the export of an Extism plugin that tasks call. Default: quern_handle, else the only export beside
+	// _start, else _start.
 	Entry string
 	// Warm is the call by which a handler is warmed. Default none.
 	Warm Warm
-	// Config is what a handler asks for by config_get, by name. Default none.
+	// Config has the values that a handler gets by config_get, by name. Default none.
 	Config map[string]string
-	// Capabilities are the plugin's grants. Default none.
+	// Capabilities are what the plugin may use beyond its tasks. Default none.
 	Capabilities Capabilities
 	// Subscribe are topics whose publications make tasks in the plugin's queues. Default none.
 	Subscribe []Subscription
@@ -48,20 +51,23 @@ type Manifest struct {
 	// Tests are tasks with the outcome that they should have, in the manifest's order. Default none.
 	Tests []Test
 
-	most declaredMost // only of ceilings
+	most declaredMost // set for ceilings only
 }
 
-// Warm is the section warm of a manifest: a call without a task, before the snapshot that every task of a handler starts from.
+// Warm is the section warm of a manifest: a call without a task, before the snapshot that every task of a handler
+// starts from.
 type Warm struct {
-	// Input is the file with the input, which belongs to the version: a path like FileGrant.From. "" is no such call.
+	// Input is the file with the call's input: a path like FileGrant.From. Its content belongs to the version. ""
+	// means that there is no warm call.
 	Input string
 
-	line int // of the manifest, on which it stands
+	line int // the line of input in the manifest
 }
 
 // Retry is the section retry of a manifest. A field that is zero is not set.
 type Retry struct {
-	// MaxAttempts bounds the attempts of a task, or is Unlimited, as in a section with a MaxAge alone; 0 without a section.
+	// MaxAttempts bounds the attempts of a task. It is Unlimited in a section with only a MaxAge, and 0 without a
+	// section.
 	MaxAttempts int
 	// Backoff is how the delay grows from attempt to attempt: BackoffExponential or BackoffLinear.
 	Backoff string
@@ -75,7 +81,7 @@ type Retry struct {
 	MaxReschedules int
 }
 
-// Unlimited is the MaxAttempts that is no bound.
+// Unlimited, as MaxAttempts, sets no bound.
 const Unlimited = -1
 
 // The words of Retry.Backoff and of Manifest.OnCrash.
@@ -87,9 +93,10 @@ const (
 	CrashFail  = "fail"
 )
 
-// Test is a task and its outcome. `quern plugin test` runs it; hosts do not, and a version does not depend on its files.
+// Test is a task and its outcome. `quern plugin test` runs it; hosts do not, and a version does not depend on its
+// files.
 type Test struct {
-	// Name is for people. Default: the path of the input, or else its number in the list.
+	// Name is for people. Default: the path of the input, or else the test's number in the list.
 	Name string
 	// Input is the file with the parameters: a path like FileGrant.From. Default "", which is no parameters.
 	Input string
@@ -99,18 +106,18 @@ type Test struct {
 	Exit int
 	// Error is a part of the error. With the default of Exit the task may fail in any way. Default "": not checked.
 	Error string
-	// Dependencies are what the task waited for, in their order. Default none.
+	// Dependencies are the tasks that the task waited for, in their order. Default none.
 	Dependencies []Dependency
 }
 
-// Dependency is a task that the one of a test waited for.
+// Dependency is a task that a test's task waited for.
 type Dependency struct {
 	ID string
-	// Result is the file with its result: a path like FileGrant.From. Default "": it failed.
+	// Result is the file with the dependency's result: a path like FileGrant.From. Default "": the dependency failed.
 	Result string
 }
 
-// The suffixes of a plugin's two files, and what they and the files that a manifest names may have at most.
+// The suffixes of a plugin's two files, and the maximum sizes of a manifest and of all granted files.
 const (
 	Suffix       = ".yaml"
 	ModuleSuffix = ".wasm"
@@ -124,25 +131,27 @@ func Default(plugin string) Manifest {
 	return Manifest{Name: plugin, Queues: []string{plugin}}
 }
 
-// ownsDead tells whether the queue for dead letters, if any, is NAME.dead of the plugin or of a queue of its own.
+// ownsDead reports whether the queue for dead letters, if there is one, is called NAME.dead for the plugin's name or
+// for one of its queues.
 func (m *Manifest) ownsDead() bool {
 	name, found := strings.CutSuffix(m.Dead, ".dead")
 	return m.Dead == "" || found && (name == m.Name || slices.Contains(m.Queues, name))
 }
 
-// Source is a file that a manifest names, which is read with it.
+// Source is a file that a manifest names.
 type Source struct {
 	From string
-	// To is where tasks find it; "" for the warm input.
+	// To is the path at which tasks find the file; "" for the warm input.
 	To string
-	// Most bounds its bytes.
+	// Most bounds the file's bytes.
 	Most int64
 
-	field string // that names it
+	field string // the key that names the file
 	line  int
 }
 
-// Sources are the files that a manifest names: those that it grants, in its order, and then its warm input.
+// Sources returns the files that the manifest names: first the granted files, in the manifest's order, then the warm
+// input.
 func (m *Manifest) Sources() []Source {
 	var all []Source
 	for i, grant := range m.Capabilities.Files {
@@ -157,7 +166,7 @@ func (m *Manifest) Sources() []Source {
 // String names the file and the key, for messages.
 func (s Source) String() string { return Quote(s.From) + " of " + s.field }
 
-// Problem is an error of reading the file as a problem of the manifest.
+// Problem returns an error of reading the file as a problem of the manifest.
 func (s Source) Problem(err error) Problem {
 	p := Problem{
 		Line: s.line, Field: s.field,
@@ -166,13 +175,13 @@ func (s Source) Problem(err error) Problem {
 	if fault, ok := errors.AsType[*Fault](err); ok {
 		p.What, p.Remedy = Quote(s.From)+": "+fault.What, fault.Remedy
 	}
-	if s.To == "" && p.Remedy == makeSmaller { // its bound is the plugin's own
+	if s.To == "" && p.Remedy == makeSmaller { // the warm input is bounded by the plugin's own limit
 		p.Remedy += ", or raise limits.input"
 	}
 	return p
 }
 
-// CheckTotal returns the problem of granted files with that many bytes together, if these are too many.
+// CheckTotal returns a problem if the granted files, which have that many bytes together, are too large.
 func (m *Manifest) CheckTotal(bytes int64) (problems []Problem) {
 	if bytes > MaxFiles {
 		problems = append(problems, Problem{

@@ -16,14 +16,15 @@ const (
 	variableRule = "write letters, digits and _, not beginning with a digit"
 )
 
-// What a name may have at most.
+// The maximum lengths of names and paths.
 const (
 	maxWord = 128  // bytes of a name, a queue or a version
 	maxPath = 1024 // bytes of a path
 	maxName = 255  // bytes between two slashes of a path
 )
 
-// CheckWord tells why a name, a queue or a version is none that Redis keys and Prometheus labels both take.
+// CheckWord returns what is wrong with a name, a queue or a version. Redis keys and Prometheus labels both accept a
+// valid one, for which it returns nil.
 func CheckWord(word string) error {
 	if word == "" {
 		return errors.New("is empty")
@@ -45,14 +46,15 @@ func IsTenant(name string) bool {
 	return len(name) >= 1 && len(name) <= 32 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// isVariable reports whether every shell and libc takes the name for an environment variable.
+// isVariable reports whether every shell and libc accepts the name for an environment variable.
 func isVariable(name string) bool {
 	const digits, others = "0123456789", "_ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	return name != "" && len(name) <= maxWord &&
 		strings.Trim(name, digits+others) == "" && !strings.ContainsAny(name[:1], digits)
 }
 
-// isSecret reports whether a text may name a secret: everywhere a file's name, and not a hidden one.
+// isSecret reports whether a text may name a secret: every system accepts it as a file's name, and the file is not
+// hidden.
 func isSecret(name string) bool {
 	return name != "" && name[0] != '.' && isVariable("_"+strings.NewReplacer("-", "_", ".", "_").Replace(name))
 }

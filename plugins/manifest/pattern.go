@@ -2,11 +2,11 @@ package manifest
 
 import "strings"
 
-// wildcard stands for any text in a pattern, also for none. A pattern has one at most, so that what two of them have in
-// common can be written as patterns again: see common.
+// wildcard stands for any text in a pattern, even an empty one. A pattern has at most one, so that the names that two
+// patterns both match can be written as patterns again: see common.
 const wildcard = "*"
 
-// matches tells whether a name is the pattern, or what it stands for.
+// matches reports whether a pattern matches a name.
 func matches(pattern, name string) bool {
 	head, tail, wild := strings.Cut(pattern, wildcard)
 	if !wild {
@@ -15,7 +15,7 @@ func matches(pattern, name string) bool {
 	return len(name) >= len(head)+len(tail) && strings.HasPrefix(name, head) && strings.HasSuffix(name, tail)
 }
 
-// common are the patterns that match what both patterns match, and nothing else.
+// common returns patterns that match exactly the names that both patterns match.
 func common(a, b string) []string {
 	headA, tailA, wildA := strings.Cut(a, wildcard)
 	headB, tailB, wildB := strings.Cut(b, wildcard)
@@ -33,7 +33,7 @@ func common(a, b string) []string {
 		return nil
 	}
 	patterns := []string{head + wildcard + tail}
-	// mail.* and *.done have mail.done in common as well: what ends one text begins the other.
+	// mail.* and *.done both match mail.done as well: the head's end is the tail's beginning.
 	for shared := 1; shared <= min(len(head), len(tail)); shared++ {
 		name := head + tail[shared:]
 		if strings.HasSuffix(name, tail) && matches(a, name) && matches(b, name) {
@@ -43,7 +43,7 @@ func common(a, b string) []string {
 	return patterns
 }
 
-// longer is the longer one of two texts, if it has the other at that end.
+// longer returns the longer of two texts, and whether it begins or ends with the other one, as has checks.
 func longer(a, b string, has func(text, end string) bool) (string, bool) {
 	if len(a) < len(b) {
 		a, b = b, a

@@ -14,37 +14,40 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Permissions are what a tenant's tasks may do on a version: what its manifest asks for, bounded by the host. Never changed.
+// Permissions are what a tenant's tasks may do on a version: what its manifest asks for, bounded by the host. Never
+// changed.
 type Permissions struct {
-	// Capabilities are what both grant.
+	// Capabilities are what the manifest and the host both grant.
 	Capabilities Capabilities
-	// Config is the manifest's, with the host's value where it has one of the same name.
+	// Config is the manifest's configuration; the host's value replaces the manifest's value of the same name.
 	Config map[string]string
-	// Secrets are those that the host's grants name, with where to find them, granted or not.
+	// Secrets are all secrets of the tenant in the host's grants, whether Capabilities has them or not.
 	Secrets map[string]Secret
-	// Ceiling is the host's; nil for none.
+	// Ceiling is the host's bound over the capabilities; nil for none.
 	Ceiling *Capabilities
-	// Limits are those of a task, with defaults.
+	// Limits are the limits of a task, with defaults.
 	Limits runtime.Limits
 	// MaxTimeout is the host's ceiling over a task's own timeout; 0 for none.
 	MaxTimeout time.Duration
-	// MaxCrashes and Dead are the manifest's, as far as the host gives them.
+	// MaxCrashes and Dead are the manifest's, as far as the host allows them.
 	MaxCrashes int
 	Dead       string
-	// MostRetry bounds the policy of a task, whoever sets it: Min from below, all else from above. Zero is no bound.
+	// MostRetry bounds the retry policy of a task, whoever sets it: Min is a minimum, the other fields are maximums.
+	// Zero is no bound.
 	MostRetry Retry
 	// Lowered are the limits that the host lowers below the manifest's.
 	Lowered []Lowered
-	// Where is the entry of the host's grants, for messages: the tenant's name or "*", and the file.
+	// Where names the tenant's entry in the host's grants, for messages: the tenant's name or "*", and the file.
 	Where string
 
 	asked Capabilities
-	hosts map[string]string // the limits that the host decides, by path, with the places of their ceilings
+	hosts map[string]string // the places of the ceilings that decide limits, by the limits' paths
 
 	undeclared []Problem // why the host declares nothing of the manifest
 }
 
-// NewPermissions are those of a manifest for a tenant, on a host with grants and with ceilings for all tenants.
+// NewPermissions returns the permissions of a manifest for a tenant, on a host with these grants, and with ceilings
+// for all tenants.
 func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceilings) *Permissions {
 	own := grants.Of(tenant)
 	p := &Permissions{
@@ -70,10 +73,10 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	return p
 }
 
-// Granted shows them to people; nil for nothing.
+// Granted returns the capabilities and the configuration's names for people; nil if there are none.
 func (p *Permissions) Granted() *Granted { return p.Capabilities.Granted(p.Config) }
 
-// Reduced are the keys of the capabilities that the host grants only in part.
+// Reduced returns the keys of the capabilities that the host does not grant in full.
 func (p *Permissions) Reduced() (keys []string) {
 	if p.Ceiling == nil {
 		return nil
@@ -96,16 +99,17 @@ func (p *Permissions) Reduced() (keys []string) {
 	return keys
 }
 
-// Explain corrects the remedy for a limit that a task has reached, if the host has set it.
+// Explain corrects the remedy in the outcome's message if the task has reached a limit that the host has set.
 func (p *Permissions) Explain(outcome runtime.Outcome) runtime.Outcome {
-	// The remedy for a timeout of the task's own is another one.
+	// A timeout of the task's own has another remedy.
 	if remedy := p.remedy(outcome.Limit.Name); remedy != "" && strings.Contains(outcome.Message, "limits."+outcome.Limit.Name) {
 		outcome.Message = outcome.Message[:strings.LastIndex(outcome.Message, ": ")+2] + remedy
 	}
 	return outcome
 }
 
-// ExplainMemory does the same for the refusal of a module whose memory does not fit from its start.
+// ExplainMemory corrects the remedy in the same way if a module is refused because its initial memory exceeds the
+// limit.
 func (p *Permissions) ExplainMemory(err error) error {
 	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok && p.remedy("memory") != "" {
 		for i := range refused.Refusals {
@@ -115,7 +119,7 @@ func (p *Permissions) ExplainMemory(err error) error {
 	return err
 }
 
-// remedy is what to do about a limit, by its name, that the host decides; "" if the manifest does.
+// remedy returns what to do about the limit with this name if the host decides it; "" if the manifest decides it.
 func (p *Permissions) remedy(name string) string {
 	if where, ok := p.hosts["limits."+name]; ok {
 		return "the host allows no more, see " + where
@@ -123,12 +127,13 @@ func (p *Permissions) remedy(name string) string {
 	return ""
 }
 
-// denial is that of something that takes a line in the host's grants.
+// denial returns a denial by the host. line is the line that its grants need.
 func (p *Permissions) denial(line string) *service.Denial {
 	return &service.Denial{By: service.ByHost, Where: p.Where, Add: line}
 }
 
-// deny is the denial of something, by its name, that the manifest or the host does not grant; nil if both do. what and line are formats.
+// deny returns the denial of the thing with this name if the manifest or the host does not grant it; nil if both do.
+// what and line are formats for the name.
 func (p *Permissions) deny(grants func(c *Capabilities) bool, what, line, name string) error {
 	switch {
 	case grants(&p.Capabilities):
@@ -139,7 +144,7 @@ func (p *Permissions) deny(grants func(c *Capabilities) bool, what, line, name s
 	return &service.Denial{What: fmt.Sprintf(what, name), Add: fmt.Sprintf(line, name)}
 }
 
-// DenyBucket is the denial of using a bucket, or of changing it; nil if it is granted. So are those below.
+// DenyBucket returns the denial of reading a bucket or, with write, of changing it; nil if that is granted.
 func (p *Permissions) DenyBucket(bucket string, write bool) error {
 	what, line := "bucket %q is not granted", "kv: [{bucket: %q}]"
 	if write {
@@ -151,12 +156,12 @@ func (p *Permissions) DenyBucket(bucket string, write bool) error {
 	return p.deny(func(c *Capabilities) bool { return c.allowsBucket(bucket, write) }, what, line, bucket)
 }
 
-// DenySecret is that of reading a secret.
+// DenySecret returns the denial of reading a secret; nil if that is granted.
 func (p *Permissions) DenySecret(name string) error {
 	return p.deny(func(c *Capabilities) bool { return slices.Contains(c.Secrets, name) }, "secret %q is not granted", "secrets: [%q]", name)
 }
 
-// DenyQueue is that of enqueueing to a queue.
+// DenyQueue returns the denial of enqueueing to a queue; nil if that is granted.
 func (p *Permissions) DenyQueue(queue string) error {
 	line := "enqueue: {queues: [%q]}"
 	if p.asked.Enqueue.AfterCall() {
@@ -165,7 +170,7 @@ func (p *Permissions) DenyQueue(queue string) error {
 	return p.deny(func(c *Capabilities) bool { return c.Enqueue.Allows(queue) }, "queue %q is not granted", line, queue)
 }
 
-// DenyTopic is that of publishing to a topic.
+// DenyTopic returns the denial of publishing to a topic; nil if that is granted.
 func (p *Permissions) DenyTopic(topic string) error {
 	line := "publish: {topics: [%q]}"
 	if p.asked.Publish.AfterCall() {
@@ -174,7 +179,8 @@ func (p *Permissions) DenyTopic(topic string) error {
 	return p.deny(func(c *Capabilities) bool { return c.Publish.Allows(topic) }, "topic %q is not granted", line, topic)
 }
 
-// DenyDepth is the error of enqueueing from a task with that many parents, if the host and not the manifest bounds it; else nil.
+// DenyDepth returns the denial of enqueueing from a task with depth parents, if the host forbids it and the manifest
+// does not; else nil.
 func (p *Permissions) DenyDepth(depth int) error {
 	asked, granted := p.asked.Enqueue, p.Capabilities.Enqueue
 	if asked == nil || granted == nil || depth < granted.Depth || depth >= asked.Depth {
@@ -185,7 +191,7 @@ func (p *Permissions) DenyDepth(depth int) error {
 	return d
 }
 
-// RaiseEnqueue is the remedy for a number of the enqueue grant, "tasks" or "bytes", that a task has used up.
+// RaiseEnqueue returns the remedy for a task that has used up "tasks" or "bytes", the key, of the enqueue grant.
 func (p *Permissions) RaiseEnqueue(key string) string {
 	asked, granted := p.asked.Enqueue, p.Capabilities.Enqueue
 	switch {

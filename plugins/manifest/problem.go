@@ -58,7 +58,7 @@ func (e *Error) Error() string {
 // Unwrap makes errors.Is(err, ErrRefused) hold.
 func (e *Error) Unwrap() error { return ErrRefused }
 
-// Refusals returns the problems in the form of those of a module.
+// Refusals returns the problems in the form of a module's refusals.
 func (e *Error) Refusals() []runtime.Refusal {
 	refusals := make([]runtime.Refusal, len(e.Problems))
 	for i, p := range e.Problems {
@@ -79,13 +79,14 @@ type Fault struct{ What, Remedy string }
 
 func (f *Fault) Error() string { return f.What + ": " + f.Remedy }
 
-// maxMessage bounds the bytes of what a problem is, and of its remedy: hosts publish them.
+// maxMessage bounds the bytes of a problem's What, and of its Remedy: hosts publish both.
 const maxMessage = 1000
 
 // maxShown bounds the bytes of a person's text that a message repeats.
 const maxShown = 64
 
-// Quote quotes a text for a message: cut to what a message can show, with escapes for what a terminal or a log would obey.
+// Quote quotes a text for a message: cut to what a message can show, with escapes for what a terminal or a log would
+// obey.
 func Quote(text string) string {
 	return strconv.Quote(redact.Shorten(text, maxShown))
 }

@@ -30,7 +30,7 @@ type property struct {
 	Examples      []any       `json:"examples,omitempty"`
 }
 
-// properties are those of an object, in the order in which they are shown.
+// properties are the properties of an object, in the order in which they are shown.
 type properties []named
 
 type named struct {
@@ -57,7 +57,7 @@ func (p properties) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// The patterns of texts. Sizes are those of the package units, durations those of Go, after days.
+// The patterns of texts. Sizes are as in package units. Durations are Go's, and may have days in front.
 const (
 	wordPattern     = `^[!-~]{1,128}$`
 	sizePattern     = `^[0-9]+(B|kB|KiB|MB|MiB|GB|GiB|TiB)$`
@@ -71,7 +71,7 @@ const (
 	queuePattern    = `^([!-)+-~]+\*?|\*)[!-)+-~]*$`
 )
 
-// scalarTypes are what YAML may take a text for that is not in quotes.
+// scalarTypes are the types that YAML may give a text without quotes.
 var scalarTypes = []string{"string", "number", "boolean"}
 
 func textProperty(pattern string, examples ...any) *property {
@@ -102,7 +102,7 @@ func objectProperty(keys []key) *property {
 	return p
 }
 
-// names makes a list one of at least one name, each once.
+// names makes the property a list of different names, of which there must be least or more.
 func (p *property) names(least int) *property {
 	p.MinItems, p.UniqueItems = least, true
 	return p

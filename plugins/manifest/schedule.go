@@ -12,27 +12,28 @@ import (
 	"github.com/quern-project/quern/plugins/strictyaml"
 )
 
-// Schedule is a recurring task, of the section schedule of a manifest or of a file of schedules. A field that is zero is not
-// set.
+// Schedule is a recurring task, of the section schedule of a manifest or of a file of schedules. A field that is zero
+// is not set.
 type Schedule struct {
-	// Name is its ID, in a file; of a manifest's schedule, what follows the plugin's name and a dot in its ID, "" for nothing.
+	// Name is the ID of a schedule in a file of schedules. In a manifest, the ID is the plugin's name, a dot and
+	// Name, or only the plugin's name if Name is "".
 	Name string
-	// Queue gets the tasks. Default, in a manifest: the first that the plugin serves.
+	// Queue gets the tasks. Default, in a manifest: the first queue that the plugin serves.
 	Queue string
-	// Cron is a checked expression, and Timezone the name of the zone by whose clock it counts. Default UTC.
+	// Cron is a checked expression. Timezone names the time zone of its hours and days. Default UTC.
 	Cron, Timezone string
-	// Parameters are those of each task.
+	// Parameters are the parameters of each task.
 	Parameters []byte
-	// Missed is MissedSkip, MissedOne or MissedAll, and MaxMissed bounds the last of these.
+	// Missed is MissedSkip, MissedOne or MissedAll. MaxMissed bounds the ticks that MissedAll makes up for.
 	Missed    string
 	MaxMissed int
-	// Window is how old a missed tick may be that is made up for.
+	// Window bounds the age of a missed tick that is made up for.
 	Window time.Duration
 	// Overlap is OverlapSkip, OverlapQueue or OverlapAllow.
 	Overlap string
-	// Priority is that of the tasks, 0 to 100; nil: not set.
+	// Priority is the priority of the tasks, 0 to 100; nil if it is not set.
 	Priority *int
-	// Timeout, MaxAttempts and MaxAge are the tasks' own, instead of those of limits and retry.
+	// Timeout, MaxAttempts and MaxAge replace, for these tasks, the values of limits and retry.
 	Timeout     time.Duration
 	MaxAttempts int
 	MaxAge      time.Duration
@@ -65,8 +66,8 @@ func (s *Schedule) ID(plugin string) string {
 	return strings.TrimSuffix(plugin+"."+s.Name, ".")
 }
 
-// ParseSchedules reads a file of schedules: the list schedules, of which each entry has a name, which is its ID, and a queue.
-// Every problem is told at once, as an *Error.
+// ParseSchedules parses a file of schedules. It has one key, schedules: a list in which each entry has a name, which
+// is its ID, and a queue. An *Error lists all problems.
 func ParseSchedules(name string, data []byte) (all []Schedule, err error) {
 	d := newDecoder(name)
 	d.most = strictyaml.Limits{Bytes: maxSchedule, Values: maxFileValues}
@@ -130,7 +131,8 @@ func (d *decoder) scheduleName(n node) bool {
 	return ok
 }
 
-// schedules reads a list of schedules; those of a file have names and queues of their own.
+// schedules reads a list of schedules. file: it is a file of schedules, not a manifest, so each one must have a name
+// and a queue.
 func (d *decoder) schedules(n node, most int, file bool) (all []Schedule) {
 	names := make(map[string]node)
 	example := `[{cron: "30 6 * * *"}]`
@@ -180,7 +182,7 @@ func (d *decoder) schedules(n node, most int, file bool) (all []Schedule) {
 	return all
 }
 
-// cut parts an error into what is wrong and the remedy.
+// cut splits an error into what is wrong and the remedy.
 func cut(err error) (what, remedy string) {
 	text := err.Error()
 	if at := strings.LastIndex(text, ": use "); at >= 0 {
@@ -190,7 +192,8 @@ func cut(err error) (what, remedy string) {
 	return text[:at], text[at+2:]
 }
 
-// ownSchedules checks that a plugin's schedules are for its own queues, and fills in the first of these.
+// ownSchedules checks that a plugin's schedules are for queues that it serves. A schedule without a queue gets the
+// first of them.
 func (d *decoder) ownSchedules(m *Manifest) {
 	for i := range m.Schedule {
 		s := &m.Schedule[i]

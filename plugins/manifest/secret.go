@@ -12,7 +12,8 @@ import (
 type Secret struct {
 	// Env is a variable of the host's environment.
 	Env string
-	// File is a file with it, without its last newline. It is read anew for each task.
+	// File is the path of a file with the secret; a newline at its end does not count. The file is read anew for each
+	// task.
 	File string
 	// Value is the secret.
 	Value string
@@ -35,7 +36,7 @@ type noSecret struct{ *Fault }
 
 func (e noSecret) Unwrap() []error { return []error{e.Fault, ErrNoSecret} }
 
-// Read returns the secret as it is now. It wraps ErrNoSecret if there is none.
+// Read returns the secret as it is now. The error wraps ErrNoSecret if there is none.
 func (s Secret) Read() ([]byte, error) {
 	switch {
 	case s.Value != "":
@@ -58,7 +59,8 @@ func (s Secret) Read() ([]byte, error) {
 	return ReadSecret(file)
 }
 
-// ReadSecret reads a secret from its file, without its last newline, which an editor leaves. It does not close the file.
+// ReadSecret reads a secret from its file, without its last newline, which an editor leaves. It does not close the
+// file.
 func ReadSecret(file *os.File) ([]byte, error) {
 	value, _, err := read(file, MaxSecret+2)
 	if err != nil {

@@ -11,13 +11,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Subscription is an entry of the section subscribe: each publication of the topic that matches makes a task of the plugin.
+// Subscription is an entry of the section subscribe: each publication of the topic that matches makes a task of the
+// plugin.
 type Subscription struct {
 	// Topic is a name, or a pattern with one * for any text.
 	Topic string
-	// Queue gets the tasks: one that the plugin serves. Default the first of them.
+	// Queue is the queue that gets the tasks; the plugin must serve it. Default: the first queue that the plugin
+	// serves.
 	Queue string
-	// Attributes are patterns by the name of an attribute, and Data values by the JSON pointer to them: all must match.
+	// Attributes are patterns by the name of an attribute. Data are values by the JSON pointer to them in the
+	// payload. All must match.
 	Attributes map[string]string
 	Data       map[string]any
 }
@@ -80,7 +83,7 @@ func (d *decoder) pointers(n node) map[string]any {
 	return data
 }
 
-// valueOf is a value as encoding/json decodes it, with all digits of its numbers.
+// valueOf returns a value as encoding/json decodes it. Its numbers keep all digits.
 func valueOf(n *yaml.Node) (value any, err error) {
 	text, err := asJSON(n)
 	if err != nil {
@@ -107,10 +110,10 @@ func (d *decoder) subscriptions(n node) (all []Subscription) {
 	return all
 }
 
-// IsReserved tells whether a queue is that of a webhook, which hosts serve and no plugin does.
+// IsReserved reports whether a queue is for the deliveries of a webhook: hosts serve it, and no plugin may.
 func IsReserved(queue string) bool { return strings.HasPrefix(queue, webhookQueues) }
 
-// reserved reports names of the queues of webhooks: no plugin serves these, and none may enqueue to them.
+// reserved reports a webhook's queue in the manifest: no plugin may serve it or enqueue to it.
 func (d *decoder) reserved(m *Manifest) {
 	names := map[string][]string{"queues": m.Queues, "dead": {m.Dead}}
 	if enqueue := m.Capabilities.Enqueue; enqueue != nil {
@@ -125,7 +128,8 @@ func (d *decoder) reserved(m *Manifest) {
 	}
 }
 
-// ownSubscriptions gives the subscriptions their queues, which must be the plugin's: no plugin gives others work unasked.
+// ownSubscriptions checks that subscriptions are for queues that the plugin serves: no plugin may give another one
+// work unasked. A subscription without a queue gets the first of them.
 func (d *decoder) ownSubscriptions(m *Manifest) {
 	for i := range m.Subscribe {
 		s := &m.Subscribe[i]

@@ -12,10 +12,11 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// textTags are those of the scalars that are texts as they are written.
+// textTags are the YAML tags of scalars that count as texts, as they are written.
 var textTags = []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
 
-// text reports what is not a text. One is taken as it is written, so that `version: 1.10` does not become 1.1.
+// text reports a value that is not a text, and returns false for it. A number counts as a text, as it is written, so
+// that `version: 1.10` does not become 1.1.
 func (d *decoder) text(n node, remedy string) bool {
 	if n.Kind == yaml.ScalarNode && slices.Contains(textTags, n.Tag) {
 		return true
@@ -24,7 +25,7 @@ func (d *decoder) text(n node, remedy string) bool {
 	return false
 }
 
-// bad reports the text of a scalar.
+// bad reports a problem of a scalar, and repeats its text.
 func (d *decoder) bad(n node, what, remedy string) { d.wrong(n, Quote(n.Value)+" "+what, remedy) }
 
 // twice reports a name that a list has already.
@@ -32,7 +33,7 @@ func (d *decoder) twice(n node, name string) {
 	d.wrong(n, Quote(name)+" is in the list twice", "name it once")
 }
 
-// word reports what is not a word.
+// word reports a value that is not a word, and returns false for it.
 func (d *decoder) word(n node) bool {
 	if !d.text(n, "write "+WordRule) {
 		return false
@@ -53,10 +54,10 @@ func (d *decoder) pattern(n node) bool {
 	return false
 }
 
-// wordPattern reports what is no name, nor one with a single * for any text.
+// wordPattern reports a value that is neither a name nor a name with a single * for any text.
 func (d *decoder) wordPattern(n node) bool { return d.word(n) && d.pattern(n) }
 
-// choose reads one of a few words; "" for another.
+// choose reads one of a few words, and reports any other value.
 func (d *decoder) choose(n node, words ...string) string {
 	remedy := "write " + strings.Join(words, " or ")
 	if !d.text(n, remedy) {
@@ -87,7 +88,8 @@ func wordValue(at *string, examples ...any) value {
 	return checkedValue(at, textProperty(wordPattern, examples...), (*decoder).word)
 }
 
-// pathValue is that of a file in the folder of the manifest. line is where it stands, nil if nobody asks; messages show such.
+// pathValue is the path of a file in the folder of the manifest. line, unless nil, is set to the value's line. such
+// has examples for messages.
 func pathValue(at *string, line *int, such, example string) value {
 	return checkedValue(at, textProperty(fromPattern, example), func(d *decoder, n node) bool {
 		remedy := "write one without . and .. between its slashes, such as " + such
@@ -152,7 +154,7 @@ func sizeValue(at *int64, least, most, standard int64) value {
 	}}
 }
 
-// durationValue is a time above 0; without is what holds if the key is left out.
+// durationValue is a duration above 0. without says what holds if the key is left out, for messages.
 func durationValue(at *time.Duration, without string, examples ...any) value {
 	return value{schema: stringProperty(durationPattern, examples...), read: func(d *decoder, n node) {
 		remedy := "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for " + without
@@ -186,7 +188,7 @@ func integerValue(at *int, least, most int, remedy string) value {
 	}}
 }
 
-// countValue is a whole number from 1 up; without is what holds if the key is left out.
+// countValue is a whole number of at least 1. without says what holds if the key is left out, for messages.
 func countValue(at *int, most int, without string) value {
 	return integerValue(at, 1, most, fmt.Sprintf("write a whole number from 1 to %d, or leave the key out for %s", most, without))
 }

@@ -1,8 +1,8 @@
-// Package strictyaml reads the YAML files of people whom nobody trusts: one document of bounded size and depth, without the
-// parts of YAML by which a few bytes stand for many (anchors, aliases and merges).
+// Package strictyaml reads untrusted YAML files: one document of bounded size and depth, without the parts of YAML by
+// which a few bytes stand for many (anchors, aliases and merges).
 //
-// What bounds the work is checked before it: bytes and values in the text, then depth and aliases in the nodes, of which each
-// has a place in the text. Nothing is expanded.
+// The bounds are checked before the work that they limit: bytes and values in the text, then depth and aliases in the
+// nodes. Each node has its own place in the text: nothing is expanded.
 package strictyaml
 
 import (
@@ -22,16 +22,18 @@ import (
 
 // Limits bound a document.
 type Limits struct {
-	// Bytes are those of the text.
+	// Bytes bounds the size of the text.
 	Bytes int
-	// Values are keys and values together. They are counted in the text, where a comma or a colon in quotes counts as well.
+	// Values bounds keys and values together. They are counted in the text, where a comma or a colon in quotes counts
+	// as well.
 	Values int
 }
 
-// maxDepth bounds mappings and lists in each other.
+// maxDepth bounds how deep mappings and lists are nested.
 const maxDepth = 100
 
-// Error is what is wrong with a document. It repeats nothing of it but a byte, so that it may be shown if the document has secrets.
+// Error says what is wrong with a document. It repeats at most one byte of the document, so that it may be shown even
+// if the document has secrets.
 type Error struct {
 	// Line from 1; 0 for the whole document.
 	Line         int
@@ -46,7 +48,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// WriteKeys is the remedy for what is no mapping.
+// WriteKeys is the remedy for a document that is not a mapping.
 const WriteKeys = `write it as "key: value" lines`
 
 // Parse returns the value of the one document, nil if there is none. An error is an *Error.
@@ -85,7 +87,7 @@ func Parse(text []byte, most Limits) (*yaml.Node, error) {
 	return root, nil
 }
 
-// values counts what begins a value. The reader makes at most three nodes for each.
+// values counts the characters that may begin a value. The YAML reader makes at most three nodes for each.
 func values(text []byte) (count int) {
 	for i, c := range text {
 		switch c {
@@ -100,7 +102,8 @@ func values(text []byte) (count int) {
 	return count
 }
 
-// characters finds the first character that no YAML may have, with its line, which the YAML reader leaves out.
+// characters returns an error for the first character that YAML does not allow. It has the line, which the YAML
+// reader leaves out.
 func characters(text []byte) error {
 	line := 1
 	for rest := text; len(rest) > 0; {
@@ -118,7 +121,7 @@ func characters(text []byte) error {
 	return nil
 }
 
-// check refuses aliases and what is for them, and what is too deep.
+// check refuses aliases, anchors and merges, and nodes that are nested too deep.
 func check(n *yaml.Node, depth int) error {
 	switch {
 	case n.Kind == yaml.AliasNode:
@@ -143,8 +146,8 @@ func alias(line int) error {
 	return &Error{line, "has an alias (*)", "write the value out, and a text that begins with * in quotes"}
 }
 
-// syntax is an error of the YAML reader, with its line in the place where ours stand. The reader leaves out the first line's
-// number, and counts lines from 0 in errors of its grammar.
+// syntax turns an error of the YAML reader into an *Error with a line. The reader gives no number for the first line,
+// and counts lines from 0 in errors of its grammar.
 func syntax(err error, text []byte) error {
 	what, line := strings.TrimPrefix(err.Error(), "yaml: "), 1
 	if name, found := strings.CutPrefix(what, "unknown anchor '"); found {

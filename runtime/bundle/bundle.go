@@ -1,5 +1,5 @@
-// Package bundle reads and writes the files that a plugin carries in its own module: the sources of a handler in Python or
-// JavaScript, its dependencies, and the library of the interpreter.
+// Package bundle reads and writes the files that a plugin carries in its own module: the sources of a handler in
+// Python or JavaScript, its dependencies, and the library of the interpreter.
 //
 //	NAME.wasm   the engine's module  ┊ custom section quern.files   the engine's own files
 //	                                 ┊ custom section quern.files   the handler's files
@@ -9,8 +9,9 @@
 //
 // # Failure
 //
-// Archives come from tenants who are not trusted. Read bounds the numbers of files and of directories, paths and bytes before it
-// keeps any, and accepts nothing but regular files and directories. What it refuses is an [Error] that names the path.
+// Archives come from tenants who are not trusted. Read bounds the number of files and directories, their paths and
+// their bytes before it keeps any of them, and accepts only regular files and directories. If it refuses an entry, it
+// returns an [Error] with the path.
 package bundle
 
 import (
@@ -31,8 +32,8 @@ import (
 // Section is the name of the custom sections.
 const Section = "quern.files"
 
-// MaxBytes bounds the files of a module, in bytes with their paths and what their directories take: they are in memory as long as
-// the module is.
+// MaxBytes bounds the memory that a module's files take, in bytes: contents, paths and directories. They are in
+// memory as long as the module is.
 const MaxBytes = 64 << 20
 
 // MaxEntries bounds the number of files and directories of one section, MaxPath a path, in bytes.
@@ -48,15 +49,15 @@ const maxWindow = 8 << 20
 // zstdMagic begins a zstd frame (RFC 8878, section 3.1.1).
 var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
-// entrySize is about what a file takes beside its contents and its path while an archive is read, in bytes.
+// entrySize is about how many bytes a file takes besides its contents and its path while an archive is read.
 const entrySize = 256
 
-// ErrNoRoom says that there is no memory for the files now.
+// ErrNoRoom means that there is no memory for the files now.
 var ErrNoRoom = errors.New("no memory is left for the files")
 
 // Error says which entry of an archive is refused, and why.
 type Error struct {
-	// Path is the entry's, as the archive has it; "" if the archive itself is damaged.
+	// Path is the entry's path in the archive; "" if the archive itself is damaged.
 	Path string
 	// Reason says what is wrong, Remedy what to do.
 	Reason, Remedy string
@@ -69,7 +70,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("the section %s: %q: %s; %s", Section, e.Path, e.Reason, e.Remedy)
 }
 
-// Sections returns the sections of a valid module, as parts of it.
+// Sections returns the contents of the sections with files in a valid module, as slices of the module.
 func Sections(module []byte) (sections [][]byte) {
 	walk(module, func(id byte, section []byte) {
 		if id == 0 {
@@ -100,8 +101,9 @@ func walk(module []byte, f func(id byte, section []byte)) bool {
 	return true
 }
 
-// Read returns the files of a section by absolute path, of most bytes together at the most. Before it makes room for a file it
-// asks reserve for so many bytes; nil allows any. The error is an *Error, or ErrNoRoom if reserve refuses.
+// Read returns the files of a section by absolute path. most bounds their bytes together. Before it allocates memory
+// for a file, it asks reserve for that many bytes; a nil reserve allows any number. The error is an *Error, or
+// ErrNoRoom if reserve refuses.
 func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[string][]byte, error) {
 	archive := io.Reader(bytes.NewReader(section))
 	if bytes.HasPrefix(section, zstdMagic) {
@@ -125,7 +127,7 @@ func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[strin
 		case err != nil:
 			return nil, damaged(err)
 		case header.Typeflag == tar.TypeDir:
-			continue // directories are where files are
+			continue // directories follow from the paths of files
 		case header.Typeflag != tar.TypeReg:
 			return nil, &Error{header.Name, "it is not a regular file", "put the file itself there; links do not work in guests"}
 		case isSparse(header):
@@ -157,8 +159,8 @@ func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[strin
 	}
 }
 
-// isSparse tells whether the file has holes: a header of some hundred bytes would stand for any number of zeros. The old format
-// of GNU has a type of its own, which is no regular file's.
+// isSparse reports whether the file has holes: a header of some hundred bytes would stand for any number of zeros.
+// Files in GNU's old sparse format have a type of their own, and so are not regular files.
 func isSparse(header *tar.Header) bool {
 	for record := range header.PAXRecords {
 		if strings.HasPrefix(record, "GNU.sparse.") {

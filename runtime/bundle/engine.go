@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Engine returns the interpreter at a path, with the files of the folder beside it, if there is one, in a section of their own,
-// which hosts keep once for all plugins: of python.wasm the file python/lib/x becomes /lib/x.
+// Engine returns the module of the interpreter at path. If there is a folder of the same name beside it, the folder's
+// files are in a section of the module, which hosts keep once for all plugins: python/lib/x beside python.wasm
+// becomes /lib/x.
 func Engine(path string) ([]byte, error) {
 	module, err := os.ReadFile(path)
 	if err != nil {
@@ -29,7 +30,7 @@ func Engine(path string) ([]byte, error) {
 	return Append(module, files)
 }
 
-// ReadFolder reads the files of a folder, by their paths below another one.
+// ReadFolder reads the files of a folder. Their paths in the result begin with below in place of the folder.
 func ReadFolder(folder, below string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	tree := os.DirFS(folder)

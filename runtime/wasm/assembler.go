@@ -33,7 +33,7 @@ func (a *assembler) set(local byte) { a.op(opLocalSet, local) }
 func (a *assembler) i32(n int64) { a.code = appendSigned(append(a.code, opI32Const), n) }
 func (a *assembler) i64(n int64) { a.code = appendSigned(append(a.code, opI64Const), n) }
 
-// charge charges a local's length.
+// charge charges one unit for each 2^shift of the length in a local.
 func (a *assembler) charge(local byte, shift int64) {
 	a.code = appendUnsigned(append(a.code, opGlobalGet), a.counter)
 	a.get(local)

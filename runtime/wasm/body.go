@@ -15,14 +15,14 @@ type body struct {
 	d *decoder
 	r *reader
 
-	locals  []Type   // its parameters first
-	groups  int      // of declarations of the other locals
+	locals  []Type   // of the function, parameters first
+	groups  int      // of declarations of locals that are not parameters
 	work    uint64   // see Caps.Work
 	targets uint64   // in all functions: see Caps.AllTargets
 	labels  []uint32 // of a br_table
 
 	temporaries []temporary
-	declared    []byte // the groups as written
+	declared    []byte // the rewritten groups
 
 	inner int // the frame of the innermost loop; 0 for none
 }
@@ -31,9 +31,9 @@ type body struct {
 type frame struct {
 	loop   loopPoints
 	of     *Signature
-	join   path  // of the branches to its end
+	join   path  // of the branches to the end of the block
 	start  path  // where an if began
-	height int32 // operands below it
+	height int32 // operands below the block
 	op     byte  // opBlock, opLoop, opIf, opElse; 0 for the function itself
 }
 
@@ -216,7 +216,7 @@ func (b *body) indexed(op byte, what string, space int) (index int) {
 // mostAlignment is the largest alignment as a power of two: 16 bytes, of a vector.
 const mostAlignment = 4
 
-// memoryFlag is in an alignment that the index of a memory follows, in the proposal multi-memory.
+// memoryFlag is set in an alignment that is followed by the index of a memory, in the proposal multi-memory.
 const memoryFlag = 1 << 6
 
 func (b *body) memoryArgument() {
@@ -298,7 +298,7 @@ func (b *body) specialInstruction(op byte) {
 	case opRefFunc:
 		b.reference(r.index("function", len(d.functions)))
 		b.push(FuncRef)
-	default: // not to be repaired
+	default: // instructions that repair leaves alone: Options.unrepaired is set
 		b.code = append(b.code, op)
 	}
 }

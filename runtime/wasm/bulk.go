@@ -22,7 +22,7 @@ type bulkShape struct {
 	few    bool // only one immediate
 	middle Type // of the second parameter: source address, or value to fill with
 	table  int  // the target, or inMemory
-	from   int  // the source: a table, inMemory, or one of those below
+	from   int  // the source: a table, inMemory, fromNothing or fromSegment
 }
 
 const (

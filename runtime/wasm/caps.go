@@ -8,7 +8,7 @@ import (
 // MaxSize is the default of Caps.Size, in bytes.
 const MaxSize = 64 << 20
 
-// Caps limit what a module may demand of its readers and of the compiler. A zero field has its default, which real
+// Caps limit what a module may demand of its readers and of the compiler. A zero field means its default, which real
 // programs do not reach. Every limit is checked before anything is allocated for what it limits.
 type Caps struct {
 	// Size is the whole file in bytes. Default 64 MiB.
@@ -16,14 +16,14 @@ type Caps struct {
 	// Types, Imports, Exports, Globals, Elements and Data limit the entries of those sections, Functions the functions
 	// that the module defines. Defaults 10,000, 1,000, 100,000, 10,000, 10,000, 100,000 and 200,000.
 	Types, Imports, Exports, Globals, Elements, Data, Functions int
-	// Names limits the names of all imports and exports, in bytes. Default 4 MiB: they are kept as long as the module, some with
-	// four bytes for one.
+	// Names limits the names of all imports and exports, in bytes. Default 4 MiB: they are kept as long as the module
+	// is, and some take four bytes for each byte.
 	Names int
 	// References limits the elements of all segments together. Default 100,000: wazero takes over 100 bytes of the host
 	// for each, and for passive segments again in each instance.
 	References int
-	// Values limits the parameters, and the results, of a type, AllValues those of all types together. Defaults 128 and
-	// 20,000: loading a module compiles code for each type.
+	// Values limits the parameters of a type, and its results. AllValues limits the parameters and results of all
+	// types together. Defaults 128 and 20,000: loading a module compiles code for each type.
 	Values, AllValues int
 	// Helpers limits the functions that bulk instructions need: one for each instruction and combination of segments or
 	// tables. Default 1,000.
@@ -46,8 +46,8 @@ type Caps struct {
 	Operands int
 	// Loops limits the depth of loops. Default 256.
 	Loops int
-	// Targets limits the labels of a br_table, AllTargets those of all. Defaults 50,000 and 1,000,000; a million took
-	// 13 s to compile.
+	// Targets limits the labels of a br_table, AllTargets the labels of all br_tables. Defaults 50,000 and 1,000,000;
+	// a million took 13 s to compile.
 	Targets, AllTargets int
 	// Code limits the growth of code by charges and repairs, as a factor beyond the first MiB. Default 8: real programs
 	// grow by a tenth or two, programs of calls alone elevenfold.
@@ -93,7 +93,7 @@ func (c Caps) withDefaults() Caps {
 	return c
 }
 
-// CapError is an excess over a cap.
+// CapError says that a module exceeds a cap.
 type CapError struct {
 	// What is counted: "locals", "bytes in the code of a function".
 	What string

@@ -35,7 +35,7 @@ func (b *body) control(op byte) {
 	}
 }
 
-// unreached follows an instruction that always branches away.
+// unreached sets the state after an instruction that always branches away.
 func (b *body) unreached() {
 	b.path, b.open = path{}, closed
 	b.operands = b.operands[:b.frames[len(b.frames)-1].height]
@@ -169,7 +169,8 @@ func (b *body) branch(op byte) {
 	}
 }
 
-// branchTable pays before the branch if any target is the head of a loop. It costs as much as its dearest target.
+// branchTable reads a br_table. It pays before the branch if any target is the head of a loop. The branch costs as
+// much as to the target with the highest price.
 func (b *body) branchTable() {
 	n := b.r.count("labels of a br_table", b.d.options.Caps.Targets)
 	b.targets += uint64(n)

@@ -60,13 +60,13 @@ type decoder struct {
 
 	types           []Signature
 	functions       []uint32 // the types of all functions, imported ones first
-	imported        int      // functions
-	tables          []Type   // of the elements of each table
+	imported        int      // number of imported functions
+	tables          []Type   // the type of the elements of each table
 	memories        int
 	globals         []global
-	importedGlobals int // constant expressions may use only these
+	importedGlobals int // number of imported globals; constant expressions may use no others
 	references      int // elements of segments
-	function        int // whose body is read, or outside
+	function        int // the function whose body is read, or outside
 
 	hasDataCount bool
 	dataCount    uint32 // as declared
@@ -334,8 +334,8 @@ func (r *reader) memoryLimits() Limits {
 	return l
 }
 
-// memorySection lowers the maximum to what a memory may have, plus one page: the host cannot shrink a memory of its
-// maximal size otherwise.
+// memorySection lowers a declared maximum to at most MaxPages, and adds one page: otherwise the host could not shrink
+// a memory that has its maximum size.
 func (d *decoder) memorySection(r *reader) {
 	part := &d.parts[sectionMemory]
 	for range r.count("memories", r.left()) {
@@ -439,8 +439,8 @@ func (d *decoder) moved(function uint32) uint32 {
 	return function + 1
 }
 
-// declare notes a function that is named outside of bodies. References may be taken only of these. Source: core
-// specification 2.0, section 3.4.12, the context's refs.
+// declare records a function that is named outside of bodies. Code may use ref.func only for these functions. Source:
+// core specification 2.0, section 3.4.12, the context's refs.
 func (d *decoder) declare(function uint32) {
 	d.declared[function] = true
 }

@@ -7,23 +7,24 @@
 //
 // # Checks
 //
-// The features are those of WebAssembly 2.0; later proposals are refused by name. Every count is checked against the
-// number of bytes left and its cap before anything is allocated: fourteen bytes can make a reader that trusts counts
-// take all memory. Every index is checked against the file's own spaces, because our additions enlarge them: a counter
-// after the last global must not make an invalid index valid. Types are left to the compiler. Our code encloses none of
-// the file's and keeps the stack, so a rewritten function is valid exactly if the original is.
+// The package accepts the features of WebAssembly 2.0, and refuses later proposals by name. Every count is checked
+// against the number of bytes left and its cap before anything is allocated: fourteen bytes can make a reader that
+// trusts counts take all memory. Every index is checked against the file's own spaces, because our additions enlarge
+// them: a counter after the last global must not make an invalid index valid. Types are left to the compiler. Our
+// code never encloses code of the file and leaves the stack as it was, so a rewritten function is valid exactly if
+// the original is.
 //
 // # Rewriting
 //
 // Only strings and data are copied: numbers get their shortest form, custom sections are dropped, names of functions
-// are cut and cleaned. Besides,
+// are cut and cleaned. Also,
 //
 //   - code charges fuel: see fuel.go for the places, and bulk.go for bulk instructions;
 //   - one function is imported, quern:host.tick, after the file's imports: the indices of all functions that the module
 //     defines grow by one;
-//   - the counter is a global after the file's, exported like every mutable one;
+//   - the counter is a global after the file's globals, exported like every mutable global;
 //   - the start function becomes an export, and nothing runs at instantiation;
-//   - tables have a maximum, and a memory that declares one may be larger by a page, so that its allocator can shrink
+//   - tables have a maximum, and the declared maximum of a memory is raised by a page, so that its allocator can shrink
 //     it;
 //   - ref.func becomes a table.get on a table of all references.
 //

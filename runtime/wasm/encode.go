@@ -66,7 +66,8 @@ func appendSigned(b []byte, n int64) []byte {
 	return append(b, byte(n)&0x7f)
 }
 
-// encode writes the module from its parts, our additions after the file's in each. size is the size of the file.
+// encode writes the module. In each section, our additions follow the entries of the file. size is the size of the
+// file.
 func (d *decoder) encode(size int) []byte {
 	d.addOurs()
 	out := make([]byte, 0, size+size/4+1024)

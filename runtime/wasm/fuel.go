@@ -2,16 +2,16 @@ package wasm
 
 // How fuel is charged. An instruction costs one unit. Exceptions: block, loop, else and end, which produce no machine
 // code, are free; calls and branches that move many values cost more. A charge point subtracts an amount from the
-// counter and checks whether it is below zero. It takes as long as five instructions, so there should be few, and none
-// within a straight line.
+// counter and checks whether it is below zero. A point takes as long as five instructions, so there should be few,
+// and none within a straight line. These are the places of points, and what each point charges for:
 //
 //   - At the entry of a function, and after each call that is followed by something: for unpaid instructions, and the
 //     straight line. Without points after calls, returning from a million calls would pass no point.
 //   - In a loop with one branch back to its head: at the head, for one iteration. With several: before each branch, for
 //     unpaid instructions.
 //   - Before a loop, and where a function is left with much unpaid: for unpaid instructions.
-//   - Where the arms of a large br_table meet, as in the main loop of an interpreter: before a branch that ends an arm with
-//     much unpaid, for unpaid instructions. Otherwise each arm would pay as much as the longest one.
+//   - Where the arms of a large br_table meet, as in the main loop of an interpreter: before a branch that ends an arm
+//     with much unpaid, for unpaid instructions. Otherwise each arm would pay as much as the longest one.
 //   - Where Options.Every instructions have gathered since the last point on some path: for unpaid instructions, and
 //     the straight line that follows.
 //
@@ -20,7 +20,7 @@ package wasm
 // path summarizes all paths to a place in a function by the maximum of each number: a charge that only some paths pass
 // does not count. Counting in the order of the text would let code hide behind a skipped arm.
 type path struct {
-	// run counts instructions since the last point that its straight line does not cover.
+	// run counts instructions since the last point that are not in the point's straight line.
 	run int32
 	// unpaid counts instructions that no point pays for.
 	unpaid int32
@@ -62,8 +62,8 @@ const (
 	growPrice = 64
 	// forgiven is the least amount paid where a function is left: a point costs about as much.
 	forgiven = 32
-	// manyArms is the least number of labels of a large br_table, and armEnd the least amount paid where an arm of it ends.
-	// All arms pay what the others have not paid.
+	// manyArms is the least number of labels of a large br_table, and armEnd the least amount paid where an arm of it
+	// ends. An amount that one arm leaves unpaid counts for all arms.
 	manyArms = 64
 	armEnd   = 8
 	// Prices of making an instance: for each global, segment and element, and for each export. A byte of data and an
@@ -81,7 +81,7 @@ type meter struct {
 	path   path
 	open   int // the point whose straight line continues, or closed
 	every  int32
-	arms   int // frames below this one are where the arms of a large br_table meet
+	arms   int // the arms of a large br_table meet at the ends of the frames below this one
 }
 
 // place adds a point here, and returns its index.
@@ -113,15 +113,16 @@ func (m *meter) pay() {
 	m.path, m.open = begun, closed
 }
 
-// leave is called where the function may be left.
+// leave is called where the function may be left. It pays if much is unpaid.
 func (m *meter) leave() {
 	if m.path.live && m.path.unpaid >= forgiven {
 		m.pay()
 	}
 }
 
-// meet is called before a branch to the end of a frame. An arm that ends without a branch goes on with the next one, as most
-// do in Go, whose functions are large br_tables: it leaves what is unpaid to that.
+// meet is called before a branch to the end of a frame. It pays if arms of a large br_table meet there and much is
+// unpaid. An arm that ends without a branch continues in the next arm, which then pays for both. Most arms in Go do
+// that: its functions are large br_tables.
 func (m *meter) meet(frame int) {
 	if frame > 0 && frame < m.arms && m.path.live && m.path.unpaid >= armEnd {
 		m.pay()
@@ -137,8 +138,8 @@ type loopPoints struct {
 	depth int // of nested loops, including this one
 }
 
-// back is called before a branch to the head of a loop. The point placed here is left out if the head pays, so nothing
-// but the price relies on it. The head pays only if the branch is in no inner loop.
+// back is called before a branch to the head of a loop. The point placed here is left out if the head pays, so only
+// prices may depend on it. The head pays only if the branch is in no inner loop.
 func (m *meter) back(t *loopPoints, innermost bool) {
 	if !m.path.live {
 		return

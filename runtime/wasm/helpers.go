@@ -39,7 +39,7 @@ func (h *helpers) slot(function uint32) int {
 	return len(h.slots) - 1
 }
 
-// typeOf returns the index of a type, appended to the module's.
+// typeOf returns the index of a type, which it appends to the module's types on first use.
 func (h *helpers) typeOf(d *decoder, t Signature) uint32 {
 	i := slices.IndexFunc(h.types, func(u Signature) bool {
 		return slices.Equal(t.Params, u.Params) && slices.Equal(t.Results, u.Results)

@@ -65,7 +65,7 @@ func (d *decoder) labels() map[uint32]string {
 				break
 			}
 			if strings.HasPrefix(label, Prefix) {
-				label = "(" + label + ")" // ours are left out of stack traces
+				label = "(" + label + ")" // stack traces leave out names with our prefix
 			}
 			labels[d.moved(function)] = label
 			d.out.NameBytes += len(label)

@@ -81,14 +81,14 @@ var kindNames = map[Kind]string{Function: "function", Table: "table", Memory: "m
 // String returns the name, such as "function".
 func (k Kind) String() string { return cmp.Or(kindNames[k], "unknown") }
 
-// Import is what the host must provide.
+// Import is something that the host must provide.
 type Import struct {
 	Module, Name string
 	Kind         Kind
 	Signature    *Signature // of a function, shared by all of its type; else nil
 }
 
-// Export is what the host may use.
+// Export is something that the host may use.
 type Export struct {
 	Name      string
 	Kind      Kind
@@ -107,15 +107,16 @@ type Outline struct {
 	Exports []Export
 	// Functions counts the functions that the module defines.
 	Functions int
-	// NameBytes is what the names of imports, exports and functions have together, in bytes, as far as they are kept.
+	// NameBytes is how many bytes the names of imports, exports and functions have together. It does not count names
+	// that are not kept.
 	NameBytes int
-	// Memories and Tables are those that the module defines, with their declared limits.
+	// Memories and Tables are the memories and tables that the module defines, with their declared limits.
 	Memories, Tables []Limits
 	// Mutable lists the types of the mutable globals that the module defines, in order. The rewritten module exports
-	// those of numbers: see GlobalExport.
+	// the globals of numbers: see GlobalExport.
 	Mutable []Type
-	// Lasting names the module's instructions that change neither memory nor globals but tables and segments. Sorted,
-	// without duplicates.
+	// Lasting names the instructions of the module that change tables or segments, instead of memory or globals.
+	// Sorted, without duplicates.
 	Lasting []string
 	// Start is set if the module has a start function.
 	Start bool

@@ -45,7 +45,7 @@ func unsupported(what string) error { return fmt.Errorf("%s: %w", what, ErrUnsup
 // maxName bounds the names of imports, exports and custom sections, in bytes.
 const maxName = 64 << 10
 
-// reader reads a part of a file. The first error sticks, and everything after it reads as zero, so callers check it
+// reader reads a part of a file. It keeps the first error, after which everything reads as zero, so callers check err
 // once, before they allocate.
 type reader struct {
 	file     []byte

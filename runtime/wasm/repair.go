@@ -6,28 +6,29 @@ import (
 	"slices"
 )
 
-// wazero's compiler for amd64 (1.12.0) gets a few instructions wrong in functions with more live floats or vectors than
-// the processor has registers. They are replaced by others, or get safe operands; a test runs such programs.
+// wazero's compiler for amd64 (1.12.0) gets a few instructions wrong in functions with more live floats or vectors
+// than the processor has registers. They are replaced by other instructions, or get safe operands; a test runs such
+// programs.
 //
-//	instruction                     fault                                              written
-//	select of f32, f64, v128        the value that it falls back to is evicted (its    of the bits as integers; by a mask
-//	                                issue 2534)
+//	instruction                     fault                                              replaced by
+//	select of f32, f64, v128        the value that it falls back to is evicted         a select of their bits; a mask
+//	                                (wazero's issue 2534)
 //	v128.bitselect                  a register that the code has changed is evicted,   v128.and, andnot, or
-//	f32.copysign, f64.copysign      for the next operand, and comes back as it was     of the bits as integers
-//	min and max of f32x4 and f64x2  before: the allocator does not know that most      on fresh operands
-//	i64x2.mul, i8x16.popcnt,        instructions change their second operand           on fresh operands
+//	f32.copysign, f64.copysign      for the next operand, and comes back as it was     integer operations on bits
+//	min and max of f32x4 and f64x2  before: the allocator does not know that most      itself, on fresh operands
+//	i64x2.mul, i8x16.popcnt,        instructions change their second operand           itself, on fresh operands
 //	f32x4.convert_i32x4_u
-//	f64x2.convert_low_i32x4_u       a constant, loaded twice into one register, is     on a fresh operand
+//	f64x2.convert_low_i32x4_u       a constant, loaded twice into one register, is     itself, on a fresh operand
 //	                                evicted, and comes back as the other one
-//	f32.convert_i64_u, and of f64   the operand is loaded again on one of two paths    on a fresh operand
-//	f64x2.replace_lane 0            the other lane is what another register has        i64x2.replace_lane
+//	f32.convert_i64_u, and of f64   the operand is loaded again on one of two paths    itself, on a fresh operand
+//	f64x2.replace_lane 0            the other lane gets another register's value       i64x2.replace_lane
 //
 // An operand with a later use may be evicted at once, and has a register where the next block expects it: restoring it
 // evicts that register's value. A fresh operand is a value that no other instruction uses: it stays until the
 // instruction is done, and no block expects it.
 
-// selection reads a select and rewrites it, by the types that the decoder recorded. The output is valid for that type
-// only: if the record is wrong, the compiler refuses the module.
+// selection reads a select and rewrites it for the operand types that the decoder recorded. The output is valid only
+// for these types: if the record is wrong, the compiler refuses the module.
 func (b *body) selection(op byte) {
 	r, declared, types := b.r, Type(0), 0
 	if op == opSelectTyped {
@@ -153,8 +154,8 @@ func (b *body) convert(op byte) {
 	b.code = append(b.code, opI64Or, op)
 }
 
-// repairVector does the same for a vector instruction. Its immediates are read already, except the lane of
-// replace_lane.
+// repairVector rewrites a vector instruction if it is in the table above. It reads the lane of replace_lane; the
+// other instructions have no immediates.
 func (b *body) repairVector(n uint32) (done bool) {
 	if b.d.options.unrepaired {
 		return false
@@ -193,7 +194,7 @@ func (b *body) fresh() {
 // vectors writes a vector instruction without an immediate.
 func (b *body) vectors(n uint32) { b.code = appendUnsigned(append(b.code, opVector), n) }
 
-// temporary is a local that we add. Its value is used within one instruction of the module only.
+// temporary is a local that we add. Its value is used only within one instruction of the module.
 type temporary byte
 
 const (
@@ -215,7 +216,7 @@ func (t temporary) of() Type {
 	}
 }
 
-// temporary writes a get, set or tee of such a local, after the function's own.
+// temporary writes a get, set or tee of a temporary. Its index follows the indices of the function's own locals.
 func (b *body) temporary(op byte, t temporary) {
 	at := slices.Index(b.temporaries, t)
 	if at < 0 {

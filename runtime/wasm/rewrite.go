@@ -50,7 +50,7 @@ type Rewritten struct {
 	Charges int    // number of charge points
 	// Code is the size of the file's code section, in bytes.
 	Code int
-	// Entries counts those of all sections except code, Elements those of all segments.
+	// Entries counts the entries of all sections except code, Elements the elements of all segments.
 	Entries, Elements int
 	// Locals counts the locals of all functions, parameters included.
 	Locals int
@@ -61,8 +61,8 @@ type Rewritten struct {
 }
 
 // Rewrite checks a core module and rewrites it: see the package comment. An error is an *Error; the result is then
-// filled as far as the file was read, and Binary is nil. The file is not kept. Except those of selects, types are left
-// to the compiler: a function with invalid types stays invalid.
+// filled as far as the file was read, and Binary is nil. The file is not kept. Operand types are left to the
+// compiler, except those of selects: a function with invalid types stays invalid.
 func Rewrite(file []byte, o Options) (*Rewritten, error) {
 	d := &decoder{
 		options: o.withDefaults(), out: &Rewritten{}, function: outside, declared: map[uint32]bool{},

@@ -6,14 +6,14 @@ import (
 )
 
 // expression reads a constant expression: the value of a global, the offset of a segment, an element. It returns the
-// value if the expression is an i32.const.
-func (d *decoder) expression(r *reader, out *vector) (value uint32, told bool) {
+// value if the expression is an i32.const; constant is then true.
+func (d *decoder) expression(r *reader, out *vector) (value uint32, constant bool) {
 	op := r.byte()
 	out.byte(op)
 	switch op {
 	case opI32Const:
 		n := r.signed(32)
-		value, told = uint32(n), true
+		value, constant = uint32(n), true
 		out.signed(n)
 	case opI64Const:
 		out.signed(r.signed(64))
@@ -46,7 +46,7 @@ func (d *decoder) expression(r *reader, out *vector) (value uint32, told bool) {
 		r.fail(fmt.Errorf("a constant expression goes on with 0x%02x; extended ones: %w", op, ErrUnsupported))
 	}
 	out.byte(opEnd)
-	return value, told
+	return value, constant
 }
 
 // Flags of an element segment. Source: core specification 2.0, section 5.5.12.
@@ -74,7 +74,7 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 	part.count++
 	part.u32(flags)
 	var place uint32 // of an active segment, if constant
-	told := false
+	constant := false
 	table := uint32(0)
 	if flags&elementNotActive == 0 {
 		if flags&elementHasIndex != 0 {
@@ -83,7 +83,7 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 		} else if len(d.tables) == 0 {
 			r.fail(errors.New("table 0 does not exist"))
 		}
-		place, told = d.expression(r, part)
+		place, constant = d.expression(r, part)
 	}
 	expressions := flags&elementExpressions != 0
 	if flags&(elementNotActive|elementHasIndex) != 0 {
@@ -99,7 +99,7 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 	d.references += n
 	r.bound("elements in all segments", uint64(d.references), d.options.Caps.References)
 	part.u32(uint32(n))
-	if defined := int(table) - (len(d.tables) - len(d.out.Tables)); told && r.err == nil && defined >= 0 {
+	if defined := int(table) - (len(d.tables) - len(d.out.Tables)); constant && r.err == nil && defined >= 0 {
 		// wazero silently skips a segment that exceeds its table, and all segments after it.
 		if end, size := uint64(place)+uint64(n), d.out.Tables[defined].Min; end > uint64(size) && d.out.Overflow == "" {
 			d.out.Overflow = fmt.Sprintf("element segment %d ends at entry %d of table %d, which has %d", part.count-1, end, table, size)

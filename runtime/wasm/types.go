@@ -9,7 +9,8 @@ type effect struct {
 	push Type
 }
 
-// effects are those of one-byte instructions with fixed operand types. Source: core specification 2.0, section 3.3.
+// effects are the effects of one-byte instructions with fixed operand types. Source: core specification 2.0, section
+// 3.3.
 var effects = func() (table [256]effect) {
 	fill(&table, 0x1a, 0x1a, effect{1, 0}) // drop
 	// Loads by type, stores, memory.size and memory.grow.
@@ -52,7 +53,7 @@ var effects = func() (table [256]effect) {
 	return table
 }()
 
-// bulkEffects are those of instructions after opBulk with fixed operand types.
+// bulkEffects are the effects of instructions after opBulk with fixed operand types.
 var bulkEffects = [bulkTableFill + 1]effect{
 	0: {1, I32}, 1: {1, I32}, 2: {1, I32}, 3: {1, I32}, // saturating conversions
 	4: {1, I64}, 5: {1, I64}, 6: {1, I64}, 7: {1, I64},
@@ -61,7 +62,7 @@ var bulkEffects = [bulkTableFill + 1]effect{
 	bulkTableSize: {0, I32}, bulkTableFill: {3, 0},
 }
 
-// vectorEffects are those of instructions after opVector: most pop two vectors.
+// vectorEffects are the effects of instructions after opVector. Most of them pop two vectors.
 var vectorEffects = func() (table [256]effect) {
 	ones := func(ranges ...[2]int) {
 		for _, r := range ranges {
@@ -112,7 +113,8 @@ func (s *operandStack) pop(n int) {
 	s.operands = s.operands[:max(int(s.frames[len(s.frames)-1].height), len(s.operands)-n)]
 }
 
-// top returns the type of the operand below above others; 0 if unknown, after an unconditional branch.
+// top returns the type of the operand that is below the top above operands; 0 if it is unknown, after an
+// unconditional branch.
 func (s *operandStack) top(above int) Type {
 	at := len(s.operands) - 1 - above
 	if at < int(s.frames[len(s.frames)-1].height) {
