@@ -30,7 +30,10 @@ const (
 // chain has the lines between two chained exceptions in Python; each line may have alternatives.
 var chain = [...][]string{
 	{""},
-	{"During handling of the above exception, another exception occurred:", "The above exception was the direct cause of the following exception:"},
+	{
+		"During handling of the above exception, another exception occurred:",
+		"The above exception was the direct cause of the following exception:",
+	},
 	{""},
 	{traceback},
 }
@@ -67,7 +70,8 @@ func (g *guestLog) add(line string) {
 		g.hold(text)
 	case len(g.trace) > 0 && g.continues(line, text):
 		g.hold(text)
-	case text == traceback || hasPrefix(text, "panic: ", fatal) || goroutine.MatchString(text) || text == line && hasPrefix(text, announced):
+	case text == traceback || hasPrefix(text, "panic: ", fatal) || goroutine.MatchString(text) ||
+		text == line && hasPrefix(text, announced):
 		g.end()
 		g.hold(text)
 	default:
@@ -86,7 +90,8 @@ var (
 // isTraceOfGo reports whether a line may belong to a panic in Go after its first line. A program that recovers may log
 // other lines.
 func isTraceOfGo(text string) bool {
-	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...", "runtime stack:") || goroutine.MatchString(text) || frame.MatchString(text)
+	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...", "runtime stack:") ||
+		goroutine.MatchString(text) || frame.MatchString(text)
 }
 
 // continues reports whether a line belongs to the Go trace so far. Before the headline only lines without a level do.

@@ -78,7 +78,8 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	for i, tenant := range c.Tenants {
 		if !manifest.IsTenant(tenant) {
-			return fmt.Errorf("config: Tenants[%d] is %s: it may be 1 to 32 of a-z, 0-9 and -, or such a word in braces", i, manifest.Quote(tenant))
+			return fmt.Errorf("config: Tenants[%d] is %s: it may be 1 to 32 of a-z, 0-9 and -, or such a word in braces", i,
+				manifest.Quote(tenant))
 		}
 		if slices.Index(c.Tenants, tenant) < i {
 			return fmt.Errorf("config: Tenants names %s twice: name it once", manifest.Quote(tenant))

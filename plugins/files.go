@@ -59,10 +59,12 @@ func (s *scan) namedFile(at place, from string, most int64) (f file) {
 	case errors.Is(err, fs.ErrPermission):
 		return file{exists: true, problem: err}
 	case err != nil:
-		return refuse(fmt.Sprintf("the path cannot be followed (%v)", manifest.Cause(err)), "let it end in a regular file in "+s.dir)
+		return refuse(fmt.Sprintf("the path cannot be followed (%v)", manifest.Cause(err)),
+			"let it end in a regular file in "+s.dir)
 	default:
 		if _, inside := below(at.path, end); !inside { // a tenant may grant files of its own folder only
-			return refuse("the link ends outside the folder of the manifest, in "+end, "copy the file into that folder, or link to a file in it")
+			return refuse("the link ends outside the folder of the manifest, in "+end,
+				"copy the file into that folder, or link to a file in it")
 		}
 		f = s.regular(at, end, most)
 	}
@@ -91,7 +93,9 @@ func (c *contents) size() int64 {
 // readNamed reads the files that a manifest names, in the order of Manifest.Sources, and stores their fingerprints in
 // files. It returns a *manifest.Error if files cannot be read. If a file changes or disappears while it is read,
 // isUnstable holds for the error, and a later scan must look for the file again.
-func readNamed(path string, m *manifest.Manifest, files []file, read func(f file, most int64) (content, error)) (contents, error) {
+func readNamed(path string, m *manifest.Manifest, files []file,
+	read func(f file, most int64) (content, error),
+) (contents, error) {
 	if len(files) == 0 {
 		return contents{}, nil
 	}
@@ -141,7 +145,10 @@ func scanOf(path string) (*scan, error) {
 	if err == nil {
 		folder, err = filepath.Abs(folder)
 	}
-	return &scan{dir: filepath.Dir(path), root: folder, places: map[string]string{"": folder}, folders: map[string]struct{}{}}, err
+	return &scan{
+		dir: filepath.Dir(path), root: folder, places: map[string]string{"": folder},
+		folders: map[string]struct{}{},
+	}, err
 }
 
 // LoadFiles reads the files that the manifest at path names: the granted files and the warm input, each nil if the

@@ -123,7 +123,8 @@ type loadResult struct {
 // turn at compiling.
 func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 	r := loadResult{
-		loadRequest: o, readAt: time.Now(), permissions: l.permissions(&o), found: o.trusted, reads: &loading{holdings: l.held, tenant: o.tenant},
+		loadRequest: o, readAt: time.Now(), permissions: l.permissions(&o), found: o.trusted,
+		reads: &loading{holdings: l.held, tenant: o.tenant},
 	}
 	defer r.reads.end()
 	r.found.module = ""
@@ -230,9 +231,10 @@ func (l *loader) readFiles(r *loadResult) (err error) {
 			return noRoom(r.tenant)
 		}
 	}
-	r.named, err = readNamed(r.path(l.cfg.Dir, manifest.Suffix), &r.manifest, files, func(f file, most int64) (content, error) {
-		return l.read(f, most, nil)
-	})
+	r.named, err = readNamed(r.path(l.cfg.Dir, manifest.Suffix), &r.manifest, files,
+		func(f file, most int64) (content, error) {
+			return l.read(f, most, nil)
+		})
 	r.found.files = r.named.digest
 	if err == nil {
 		r.files = files
@@ -319,6 +321,9 @@ func (l *loader) afford(r *loadResult, m *module) error {
 }
 
 // widest returns the permissions for which of returns the most.
-func widest(permissions map[string]*manifest.Permissions, of func(p *manifest.Permissions) int64) *manifest.Permissions {
-	return slices.MaxFunc(slices.Collect(maps.Values(permissions)), func(a, b *manifest.Permissions) int { return cmp.Compare(of(a), of(b)) })
+func widest(permissions map[string]*manifest.Permissions,
+	of func(p *manifest.Permissions) int64,
+) *manifest.Permissions {
+	return slices.MaxFunc(slices.Collect(maps.Values(permissions)),
+		func(a, b *manifest.Permissions) int { return cmp.Compare(of(a), of(b)) })
 }

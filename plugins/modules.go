@@ -64,12 +64,17 @@ func (t *tenantPools) of(tenant string, profile func(tenant string) runtime.Prof
 // acquire returns the module of these bytes, held once more for the caller. It compiles the module if nobody has;
 // owners take turns at compiling. Callers that ask for the same bytes meanwhile share the result, also an error.
 // acquire calls reserve for the memory of files that the module carries, and leave when it no longer needs the bytes.
-func (s *modules) acquire(ctx context.Context, owner, digest string, binary []byte, reserve func(bytes int64) bool, leave func()) (*module, error) {
+func (s *modules) acquire(ctx context.Context, owner, digest string, binary []byte, reserve func(bytes int64) bool,
+	leave func(),
+) (*module, error) {
 	for {
 		s.mu.Lock()
 		m, found := s.byDigest[digest]
 		if !found {
-			m = &module{digest: digest, ready: make(chan struct{}), gone: make(chan struct{}), pools: map[identity]*tenantPools{}}
+			m = &module{
+				digest: digest, ready: make(chan struct{}), gone: make(chan struct{}),
+				pools: map[identity]*tenantPools{},
+			}
 			s.byDigest[digest] = m
 		}
 		closing := found && m.holders == 0
@@ -139,7 +144,9 @@ func (s *modules) digest(f fingerprint) string {
 }
 
 // compile compiles the module that the caller has put into the map. On an error it removes the module from the map.
-func (s *modules) compile(ctx context.Context, m *module, owner string, binary []byte, reserve func(bytes int64) bool, leave func()) error {
+func (s *modules) compile(ctx context.Context, m *module, owner string, binary []byte, reserve func(bytes int64) bool,
+	leave func(),
+) error {
 	var decoded *runtime.Decoded
 	decoded, m.err = s.engine.Decode(binary, reserve)
 	leave()

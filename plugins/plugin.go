@@ -12,13 +12,15 @@ import (
 type state int
 
 const (
-	stateIdle      state = iota // the files are known, or there is no module to load: only different files change the state
-	stateStale                  // known, and to be read again: they may have changed unnoticed, or an error may have passed
-	stateRereading              // known, and being read again
-	stateChanged                // new, and to be loaded as soon as the plugin can have its queues
-	stateBlocked                // new, and refused, since the plugin cannot have its queues now
-	stateLoading                // new, and being loaded
-	stateDoubtful               // new, and not usable yet, since a file keeps changing or may be half written: the next scan decides
+	// the files are known, or there is no module to load: only different files change the state
+	stateIdle      state = iota
+	stateStale           // known, and to be read again: they may have changed unnoticed, or an error may have passed
+	stateRereading       // known, and being read again
+	stateChanged         // new, and to be loaded as soon as the plugin can have its queues
+	stateBlocked         // new, and refused, since the plugin cannot have its queues now
+	stateLoading         // new, and being loaded
+	// new, and not usable yet, since a file keeps changing or may be half written: the next scan decides
+	stateDoubtful
 )
 
 // claims reports whether the files are new, so that the plugin wants queues that it does not serve yet.

@@ -25,7 +25,11 @@ type tenantQueue struct{ tenant, queue string }
 // claims it. A plugin that cannot have all queues that it claims gets no further queue.
 func assignQueues(cfg Config, plugins []*plugin) *queueOwners {
 	o := &queueOwners{
-		cfg, make(map[tenantQueue]*plugin, len(plugins)), map[string]int{}, map[*plugin]int{}, map[*plugin]manifest.Declared{}, map[string]manifest.Declared{},
+		cfg, make(map[tenantQueue]*plugin, len(plugins)),
+		map[string]int{},
+		map[*plugin]int{},
+		map[*plugin]manifest.Declared{},
+		map[string]manifest.Declared{},
 	}
 	for _, p := range plugins {
 		if p.current != nil {
@@ -44,7 +48,8 @@ func assignQueues(cfg Config, plugins []*plugin) *queueOwners {
 }
 
 func (o *queueOwners) give(p *plugin, m *manifest.Manifest) {
-	if has := m.Declared(); has != (manifest.Declared{}) { // most declare nothing, and this runs for each plugin whenever one is loaded
+	// most declare nothing, and this runs for each plugin whenever one is loaded
+	if has := m.Declared(); has != (manifest.Declared{}) {
 		before := o.declared[p]
 		has.Schedules, has.Subscriptions = max(has.Schedules, before.Schedules), max(has.Subscriptions, before.Subscriptions)
 		o.declared[p], o.sums[p.tenant] = has, o.sums[p.tenant].Plus(before, -1).Plus(has, 1)

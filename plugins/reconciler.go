@@ -46,7 +46,8 @@ type reconciler struct {
 
 func newReconciler(cfg Config, loader *loader, public *publication, watch *watcher) *reconciler {
 	return &reconciler{
-		cfg: cfg, loader: loader, public: public, watch: watch, report: reporter{cfg, map[string]string{}}, results: make(chan loadResult),
+		cfg: cfg, loader: loader, public: public, watch: watch, report: reporter{cfg, map[string]string{}},
+		results: make(chan loadResult),
 		reading: map[string]bool{}, read: make(chan manifestsRead),
 	}
 }
@@ -172,7 +173,8 @@ func (r *reconciler) learn(read manifestsRead) {
 		if isUnstable(have.err) {
 			r.scanIn(quietTime)
 		}
-		if !errors.Is(have.err, fs.ErrNotExist) { // else it was removed or replaced since the scan, and the manifest known before counts
+		// else it was removed or replaced since the scan, and the manifest known before counts
+		if !errors.Is(have.err, fs.ErrNotExist) {
 			p.manifest = have
 		}
 	}
@@ -213,7 +215,8 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 		if p.manifest.err == nil {
 			p.named = s.named(p.tenant, p.path(r.cfg.Dir, manifest.Suffix), &p.manifest.manifest)
 		}
-		found, fingerprint, err = identity{manifest: p.manifest.digest}, p.seen.manifest.fingerprint, cmp.Or(p.manifest.err, p.named.err)
+		found, fingerprint, err = identity{manifest: p.manifest.digest}, p.seen.manifest.fingerprint, cmp.Or(p.manifest.err,
+			p.named.err)
 	}
 	p.viable = err == nil && p.seen.module.exists
 	switch {
@@ -234,13 +237,16 @@ func (r *reconciler) objection(p id, seen listed) error {
 	module := p.path(r.cfg.Dir, manifest.ModuleSuffix)
 	switch word := manifest.CheckWord(p.name); {
 	case !seen.module.exists && seen.manifest.exists:
-		return fmt.Errorf("%s has no module beside it: add %s, or remove the manifest", p.path(r.cfg.Dir, manifest.Suffix), module)
+		return fmt.Errorf("%s has no module beside it: add %s, or remove the manifest", p.path(r.cfg.Dir, manifest.Suffix),
+			module)
 	case !seen.module.exists:
 		return nil
 	case word != nil:
-		return fmt.Errorf("%s: the name %w, and it is to be the name of a queue: rename the file to %s", module, word, manifest.WordRule)
+		return fmt.Errorf("%s: the name %w, and it is to be the name of a queue: rename the file to %s", module, word,
+			manifest.WordRule)
 	case manifest.IsReserved(p.name):
-		return fmt.Errorf("%s: the queue %q is for the deliveries of webhooks, which hosts send: rename the file", module, p.name)
+		return fmt.Errorf("%s: the queue %q is for the deliveries of webhooks, which hosts send: rename the file", module,
+			p.name)
 	case seen.module.problem != nil:
 		return fmt.Errorf("%s: %w", module, seen.module.problem)
 	}
@@ -348,7 +354,8 @@ func (r *reconciler) confirm(p *plugin, result loadResult) {
 	p.learn(result)
 	if serves && p.refusal != nil && p.viable {
 		r.forgive(p)
-		r.cfg.Logger.Info("plugin file is again the one that serves", "plugin", p.name, "tenant", p.tenant, "digest", result.found.module)
+		r.cfg.Logger.Info("plugin file is again the one that serves", "plugin", p.name, "tenant", p.tenant,
+			"digest", result.found.module)
 	}
 }
 

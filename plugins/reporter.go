@@ -80,8 +80,10 @@ func (r *reporter) warn(p id, v *Version) {
 					"key", less.Key, "manifest", less.Manifest, "host", less.Host, "see", less.Where)
 			}
 		}
-		if why := permissions.Undeclared(p.path(r.Dir, manifest.Suffix)); why != nil { // only for a common plugin: one of the tenant's own would be refused
-			r.Logger.Warn("a plugin serves a tenant without its schedules and subscriptions", "plugin", p.name, "tenant", tenant, "error", why)
+		// only for a common plugin: one of the tenant's own would be refused
+		if why := permissions.Undeclared(p.path(r.Dir, manifest.Suffix)); why != nil {
+			r.Logger.Warn("a plugin serves a tenant without its schedules and subscriptions", "plugin", p.name, "tenant", tenant,
+				"error", why)
 		}
 		if reduced := permissions.Reduced(); len(reduced) > 0 {
 			r.Logger.Warn("the host's grants leave a plugin less than its manifest asks for",

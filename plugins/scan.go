@@ -45,7 +45,8 @@ type scan struct {
 // error.
 func scanDirectory(dir string, tenants []string) (*scan, error) {
 	s := &scan{
-		dir: dir, seen: map[id]listed{}, places: map[string]string{}, closed: map[string]error{}, folders: map[string]struct{}{},
+		dir: dir, seen: map[id]listed{}, places: map[string]string{}, closed: map[string]error{},
+		folders: map[string]struct{}{},
 	}
 	var inside []string
 	root, err := filepath.EvalSymlinks(dir)
@@ -154,7 +155,8 @@ func (s *scan) file(at place, name string, kind fs.FileMode, most int64) file {
 func (s *scan) regular(at place, path string, most int64) file {
 	outside := func(of string) file {
 		return file{exists: true, problem: &manifest.Fault{
-			What: "the link ends outside " + of + ", in " + path, Remedy: fmt.Sprintf("copy the file into %s, or link to a file in it", at.shown),
+			What:   "the link ends outside " + of + ", in " + path,
+			Remedy: fmt.Sprintf("copy the file into %s, or link to a file in it", at.shown),
 		}}
 	}
 	if _, ok := below(s.root, path); !ok {

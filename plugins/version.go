@@ -47,8 +47,9 @@ func (v *Version) Run(ctx context.Context, tenant string, call runtime.Call) run
 func (v *Version) profile(tenant string) runtime.Profile {
 	permissions := v.Permissions(tenant)
 	return runtime.Profile{
-		Tenant: tenant, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: permissions.Limits, MaxTimeout: permissions.MaxTimeout,
-		Config: permissions.Config, Entry: v.Manifest.Entry, Warm: v.warm,
+		Tenant: tenant, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: permissions.Limits,
+		MaxTimeout: permissions.MaxTimeout,
+		Config:     permissions.Config, Entry: v.Manifest.Entry, Warm: v.warm,
 	}
 }
 

@@ -31,7 +31,8 @@ type watcher struct {
 	wake   chan struct{}     // capacity 1; never closed
 
 	watched map[string]fs.FileInfo // by path; only the reconciler's goroutine touches it
-	entry   atomic.Pointer[string] // the directory's path, if its parent is watched only to notice that the directory appears or is replaced
+	// the directory's path, if its parent is watched only to notice that the directory appears or is replaced
+	entry atomic.Pointer[string]
 }
 
 func newWatcher(dir string, logger hclog.Logger) *watcher {
@@ -75,7 +76,8 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 				return
 			}
 			entry := w.entry.Load()
-			if entry == nil || event.Name == *entry || filepath.Dir(event.Name) != filepath.Dir(*entry) { // else the event is of a neighbor of the directory
+			// else the event is of a neighbor of the directory
+			if entry == nil || event.Name == *entry || filepath.Dir(event.Name) != filepath.Dir(*entry) {
 				postpone()
 			}
 		case err, open := <-errs:

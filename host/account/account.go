@@ -32,8 +32,9 @@ const (
 	Tasks      Kind = "tasks"      // running tasks: counted by admission
 	Requests   Kind = "requests"   // bodies and answers of the API, by principal
 	Deliveries Kind = "deliveries" // payloads of webhooks, by tenant
-	Calls      Kind = "calls"      // bodies and results of handlers' calls, and publications that are being published; by tenant
-	Plugins    Kind = "plugins"    // files that modules carry and manifests name, and descriptions of modules; by tenant
+	// bodies and results of handlers' calls, and publications that are being published; by tenant
+	Calls   Kind = "calls"
+	Plugins Kind = "plugins" // files that modules carry and manifests name, and descriptions of modules; by tenant
 )
 
 // Account counts the memory that a process has reserved. Its methods may be called by many goroutines at once; a nil

@@ -88,8 +88,8 @@ func (f *Finding) named(name string) *Finding {
 	return f
 }
 
-// like marks a finding of which there may be many. If there are more than mostAlike with this format, they become one; the format has
-// %d for their number.
+// like marks a finding of which there may be many. If there are more than mostAlike with this format, they become one;
+// the format has %d for their number.
 func (f *Finding) like(format string) { f.alike = format }
 
 // mostAlike is how many findings of one kind are shown one by one.
@@ -141,7 +141,8 @@ func together(format string, all []Finding) Finding {
 			f.Queues = append(f.Queues, one.Queue)
 		}
 	}
-	f.Problem = fmt.Sprintf(format, len(all)) + ": " + strings.Join(names, ", ") + fmt.Sprintf(" and %d more", len(all)-shown)
+	f.Problem = fmt.Sprintf(format, len(all)) + ": " + strings.Join(names, ", ") +
+		fmt.Sprintf(" and %d more", len(all)-shown)
 	f.Remedy = "for " + names[0] + ": " + f.Remedy
 	return f
 }
@@ -152,7 +153,8 @@ type check struct {
 	find func(p *patient)
 }
 
-var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, topicChecks, webhookChecks, queueChecks)
+var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, topicChecks, webhookChecks,
+	queueChecks)
 
 // Checks lists the names of all checks.
 func Checks() []string {
@@ -281,7 +283,11 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		return nil, err
 	}
 	err = p.try(
-		reading{"the hosts", func() (err error) { p.nodes, err = listen.NewFleet(client).Nodes(ctx, nodeFields...); return err }},
+		reading{"the hosts", func() (err error) {
+			p.nodes, err = listen.NewFleet(client).Nodes(ctx,
+				nodeFields...)
+			return err
+		}},
 		reading{"what the hosts published", func() error { return p.readPlugins(ctx, client) }},
 		reading{"the quarantines", func() (err error) { p.quarantines, err = listen.NewFleet(client).Quarantines(ctx); return err }},
 		reading{"the queues", func() error {
@@ -315,7 +321,10 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			if errors.Is(err, queue.ErrInvalid) {
 				p.damaged, err = err, nil
 			}
-			p.topics = slices.DeleteFunc(topics, func(t manage.Topic) bool { return t.Subscriptions == t.Active && t.Active > 0 })
+			p.topics = slices.DeleteFunc(topics, func(t manage.Topic) bool {
+				return t.Subscriptions == t.Active &&
+					t.Active > 0
+			})
 			return err
 		}},
 		reading{"the publications", func() (err error) { p.unpublished, err = listen.NewFleet(client).Unpublished(ctx); return err }},
@@ -325,7 +334,8 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	p.failed, p.served = make(map[string][]string), make(map[string]bool)
 	for i, stats := range p.stats {
 		if stats.Depth[queue.Failed] >= failing && stats.Depth[queue.Complete] == 0 {
-			tasks, _ := manage.New(client).Queue(p.queues[i]).List(ctx, manage.ListOptions{Status: queue.Failed, Limit: lastFailed})
+			tasks, _ := manage.New(client).Queue(p.queues[i]).List(ctx,
+				manage.ListOptions{Status: queue.Failed, Limit: lastFailed})
 			for _, task := range tasks {
 				p.failed[p.queues[i]] = append(p.failed[p.queues[i]], string(cmp.Or(task.Failure().Reason, "no reason")))
 			}
@@ -341,9 +351,11 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	}
 	p.letters = make(map[string]bool)
 	for i, stats := range p.stats {
-		if name := p.queues[i]; err == nil && stats.Depth[queue.Pending] > 0 && !p.served[name] && len(p.letters) < mostLetters {
+		if name := p.queues[i]; err == nil && stats.Depth[queue.Pending] > 0 && !p.served[name] &&
+			len(p.letters) < mostLetters {
 			next := int(stats.Depth[queue.Pending]) - 1 // the list begins with the task that runs last
-			tasks, _ := manage.New(client).Queue(name).List(ctx, manage.ListOptions{Status: queue.Pending, Offset: next, Limit: 1, Bytes: 1})
+			tasks, _ := manage.New(client).Queue(name).List(ctx,
+				manage.ListOptions{Status: queue.Pending, Offset: next, Limit: 1, Bytes: 1})
 			p.letters[name] = len(tasks) > 0 && queue.IsLetter(tasks[0].ID)
 		}
 	}
@@ -351,7 +363,10 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 }
 
 // nodeFields are the fields of nodes that the checks read, besides the plugins.
-var nodeFields = []string{"version", "lease", "clock", "slots", "slots_in_use", "began", "running", "memory", "waits_for_memory", "destinations_off"}
+var nodeFields = []string{
+	"version", "lease", "clock", "slots", "slots_in_use", "began", "running", "memory",
+	"waits_for_memory", "destinations_off",
+}
 
 // readPlugins reads the plugins of the listeners that are alive.
 func (p *patient) readPlugins(ctx context.Context, client *queue.Client) error {

@@ -25,7 +25,8 @@ var flowChecks = []check{
 	{"flow-open", func(p *patient) {
 		for _, task := range p.blocked {
 			if age := p.now.Sub(task.Updated); task.After != nil && task.After.Open && age > longOpen {
-				p.found(Warning, "if whoever made it is gone, end the list of what it waits for", "the task %s of the queue %s is open: for %s nobody has named more tasks for it to wait for",
+				p.found(Warning, "if whoever made it is gone, end the list of what it waits for",
+					"the task %s of the queue %s is open: for %s nobody has named more tasks for it to wait for",
 					task.ID, task.Queue, age.Round(time.Second)).by("task", "await", task.ID, "--close").in(task.Queue)
 			}
 		}
@@ -33,7 +34,8 @@ var flowChecks = []check{
 	{"flow-unseen", func(p *patient) {
 		for i, backlog := range p.backlogs {
 			unseen := p.now.Sub(backlog.Looked)
-			if backlog.Looked.IsZero() || unseen < longUnseen || i >= len(p.stats) || !p.served[backlog.Queue] { // queue-unserved reports queues that nobody serves
+			// queue-unserved reports queues that nobody serves
+			if backlog.Looked.IsZero() || unseen < longUnseen || i >= len(p.stats) || !p.served[backlog.Queue] {
 				continue
 			}
 			remedy := "see the log of its hosts for the queue: they cannot look"
@@ -58,7 +60,8 @@ func (p *patient) readFlows(ctx context.Context, client *queue.Client) error {
 		looked++
 		timed := int(stats.Depth[queue.Scheduled] - stats.Blocked) // tasks that wait for a time come first
 		var tasks []*queue.Task
-		tasks, err = manage.New(client).Queue(p.queues[i]).List(ctx, manage.ListOptions{Status: queue.Scheduled, Offset: timed, Limit: mostOpen, Bytes: openBytes})
+		tasks, err = manage.New(client).Queue(p.queues[i]).List(ctx,
+			manage.ListOptions{Status: queue.Scheduled, Offset: timed, Limit: mostOpen, Bytes: openBytes})
 		p.blocked = append(p.blocked, tasks...)
 	}
 	return err

@@ -33,7 +33,8 @@ var hostChecks = []check{
 				held += len(ids)
 			}
 			if held > 0 {
-				p.found(Error, "start a host, which takes its tasks over, or return them by hand", "the listener %s is dead and holds %d tasks", node.ID, held).
+				p.found(Error, "start a host, which takes its tasks over, or return them by hand",
+					"the listener %s is dead and holds %d tasks", node.ID, held).
 					by("node", "reclaim", node.ID).hurts(int64(held)).since(node.LeaseEnd)
 			}
 		}
@@ -44,7 +45,8 @@ var hostChecks = []check{
 			versions[cmp.Or(node.About["version"], "unknown")] = true
 		}
 		if len(versions) > 1 {
-			p.found(Warning, "finish the upgrade: restart the hosts of the older version", "hosts of several versions are running: %s", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
+			p.found(Warning, "finish the upgrade: restart the hosts of the older version",
+				"hosts of several versions are running: %s", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
 		}
 	}},
 	{"host-clock", func(p *patient) {
@@ -57,7 +59,8 @@ var hostChecks = []check{
 			renewed := node.LeaseEnd.Add(-time.Duration(lease * float64(time.Second)))
 			skew := time.UnixMilli(int64(clock * 1000)).Sub(renewed).Round(time.Second)
 			if skew.Abs() > clockSkew {
-				p.found(Warning, "let NTP set both clocks: tasks run by that of Redis, logs and handlers have that of the host", "the clock of %s differs by %s from that of Redis", node.ID, skew)
+				p.found(Warning, "let NTP set both clocks: tasks run by that of Redis, logs and handlers have that of the host",
+					"the clock of %s differs by %s from that of Redis", node.ID, skew)
 			}
 		}
 	}},
@@ -70,7 +73,8 @@ var hostChecks = []check{
 			for _, name := range waitsForMemory(node) {
 				if i := slices.Index(p.queues, name); i >= 0 && p.stats[i].OldestPendingAge > memoryWait {
 					p.found(Warning, "cancel what holds it, give the host more by --memory, lower limits.memory of the plugin, or start more hosts",
-						"%s has no memory left for a task of the queue %s, whose oldest one waits for %s", node.ID, name, p.stats[i].OldestPendingAge.Round(time.Second)).in(name)
+						"%s has no memory left for a task of the queue %s, whose oldest one waits for %s", node.ID, name,
+						p.stats[i].OldestPendingAge.Round(time.Second)).in(name)
 				}
 			}
 		}
@@ -78,7 +82,8 @@ var hostChecks = []check{
 	{"host-reset", func(p *patient) {
 		for _, one := range p.plugins {
 			if one.ResetMode == "new" {
-				p.found(Warning, "see why in its log at the start; --reset auto chooses the fastest mode that works", "the plugin %s on %s gets a new instance for each task, which is slow", one.Plugin, one.Node)
+				p.found(Warning, "see why in its log at the start; --reset auto chooses the fastest mode that works",
+					"the plugin %s on %s gets a new instance for each task, which is slow", one.Plugin, one.Node)
 			}
 		}
 	}},
@@ -115,19 +120,22 @@ func busy(p *patient) {
 	}) {
 		if len(parts) < mostAlike {
 			most = cmp.Or(most, name)
-			parts = append(parts, fmt.Sprintf("%d by the queue %s, the longest for %s", running[name].Tasks, name, p.now.Sub(time.UnixMilli(int64(running[name].Since*1000))).Round(time.Second)))
+			parts = append(parts, fmt.Sprintf("%d by the queue %s, the longest for %s", running[name].Tasks, name,
+				p.now.Sub(time.UnixMilli(int64(running[name].Since*1000))).Round(time.Second)))
 		}
 	}
 	if others := slots - held; others > 0 {
 		parts = append(parts, fmt.Sprintf("%d by other tenants, or just beginning", others))
 	}
-	problem := fmt.Sprintf("all %d slots of %d hosts are in use (%s), and %s, the oldest for %s", slots, len(hosts), strings.Join(parts, "; "), wait(waiting), oldest.Round(time.Second))
+	problem := fmt.Sprintf("all %d slots of %d hosts are in use (%s), and %s, the oldest for %s", slots, len(hosts),
+		strings.Join(parts, "; "), wait(waiting), oldest.Round(time.Second))
 	const remedy = "start more hosts, or raise --concurrency and --memory where cores and memory are free"
 	if idle < stuck { // tasks begin and end: there are too many
 		p.found(Warning, remedy, "%s", problem).hurts(waiting).since(p.now.Add(-oldest))
 		return
 	}
-	f := p.found(Warning, remedy, "%s; none has begun for %s", problem, idle.Round(time.Second)).hurts(waiting).since(p.now.Add(-idle))
+	f := p.found(Warning, remedy, "%s; none has begun for %s", problem,
+		idle.Round(time.Second)).hurts(waiting).since(p.now.Add(-idle))
 	if most != "" {
 		f.Remedy = "cancel what hangs and bound it with limits.timeout, or " + remedy
 		f.by("task", "ls", most, "--status", "started").in(most)
@@ -189,7 +197,8 @@ func stuckQueues(p *patient) {
 		}
 		p.found(Warning, "cancel what hangs and bound it with limits.timeout, or raise max_running or concurrency in its manifest",
 			"the queue %s runs %d of its tasks, the longest for %s, and %s though slots are free: its plugin may not run more; none has begun for %s",
-			name, now.Tasks, p.now.Sub(time.UnixMilli(int64(now.Since*1000))).Round(time.Second), wait(waiting), idle.Round(time.Second)).
+			name, now.Tasks, p.now.Sub(time.UnixMilli(int64(now.Since*1000))).Round(time.Second), wait(waiting),
+			idle.Round(time.Second)).
 			by("task", "ls", name, "--status", "started").in(name).hurts(waiting).since(p.now.Add(-idle)).like("%d queues run as many tasks as they may")
 	}
 }

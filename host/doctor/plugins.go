@@ -13,13 +13,15 @@ var pluginChecks = []check{
 	{"plugin-refused", func(p *patient) {
 		for _, one := range p.plugins {
 			if one.Error != "" {
-				p.found(Error, "mend it, and try it with `quern plugin check FILE`", "the plugin %s is %s on %s: %s", one.Plugin, one.State, one.Node, one.Error)
+				p.found(Error, "mend it, and try it with `quern plugin check FILE`", "the plugin %s is %s on %s: %s", one.Plugin,
+					one.State, one.Node, one.Error)
 			}
 		}
 	}},
 	{"plugin-quarantined", func(p *patient) {
 		for _, q := range p.quarantines {
-			p.found(Error, "replace it, or end the quarantine", "the plugin %s is quarantined until %s: its tasks ended the hosts %s",
+			p.found(Error, "replace it, or end the quarantine",
+				"the plugin %s is quarantined until %s: its tasks ended the hosts %s",
 				q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")).by("plugin", "release", q.Plugin)
 		}
 	}},
@@ -28,11 +30,13 @@ var pluginChecks = []check{
 		for _, one := range p.plugins {
 			t := p.tally(one)
 			version := one.Digest + one.Version
-			if reported[version] || t.Failed < fewFailures || 2*t.Failed < t.Complete || !slices.ContainsFunc(one.Queues, p.failsNow) {
+			if reported[version] || t.Failed < fewFailures || 2*t.Failed < t.Complete ||
+				!slices.ContainsFunc(one.Queues, p.failsNow) {
 				continue
 			}
 			reported[version] = true
-			text := fmt.Sprintf("%d of %d runs of %s failed in this hour and the one before", t.Failed, t.Failed+t.Complete, one.named())
+			text := fmt.Sprintf("%d of %d runs of %s failed in this hour and the one before", t.Failed, t.Failed+t.Complete,
+				one.named())
 			if other := p.other(one); other.Plugin != "" {
 				name := other.Version
 				if name == one.Version {

@@ -29,7 +29,8 @@ var queueChecks = []check{
 	{"queue-unserved", func(p *patient) {
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
-			if waiting == 0 || p.dead(p.queues[i]) || p.served[p.queues[i]] || p.unread["the hosts"] != nil && stats.Listeners > 0 {
+			if waiting == 0 || p.dead(p.queues[i]) || p.served[p.queues[i]] ||
+				p.unread["the hosts"] != nil && stats.Listeners > 0 {
 				continue
 			}
 			name := p.queues[i]
@@ -39,11 +40,17 @@ var queueChecks = []check{
 			} else if refused := slices.IndexFunc(p.plugins, func(one plugin) bool {
 				return one.Error != "" && (one.Plugin == name || slices.Contains(one.Queues, name))
 			}); refused >= 0 {
-				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s", p.plugins[refused].Plugin, p.plugins[refused].State)
-			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool { return slices.Contains(one.LeftOut, name) }); has >= 0 {
-				remedy = fmt.Sprintf("name it in --queues of %s, which has the plugin %s, but leaves the queue out", p.plugins[has].Node, p.plugins[has].Plugin)
+				remedy = fmt.Sprintf("mend the plugin %s, which would serve it: it is %s", p.plugins[refused].Plugin,
+					p.plugins[refused].State)
+			} else if has := slices.IndexFunc(p.plugins, func(one plugin) bool {
+				return slices.Contains(one.LeftOut,
+					name)
+			}); has >= 0 {
+				remedy = fmt.Sprintf("name it in --queues of %s, which has the plugin %s, but leaves the queue out",
+					p.plugins[has].Node, p.plugins[has].Plugin)
 			}
-			p.found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting), name).in(name).hurts(waiting).since(p.pendingSince(i)).
+			p.found(Error, remedy, "%s in the queue %s, which nobody serves", wait(waiting),
+				name).in(name).hurts(waiting).since(p.pendingSince(i)).
 				like("%d queues with tasks are served by nobody")
 		}
 	}},
@@ -51,7 +58,8 @@ var queueChecks = []check{
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
 			if name := p.queues[i]; waiting > 0 && p.dead(name) {
-				p.found(Note, "see why their tasks failed, and retry or delete them", "%d dead letters wait in the queue %s", waiting, name).
+				p.found(Note, "see why their tasks failed, and retry or delete them", "%d dead letters wait in the queue %s",
+					waiting, name).
 					by("task", "ls", name).in(name).hurts(waiting).since(p.pendingSince(i)).like("dead letters wait in %d queues")
 			}
 		}
@@ -67,8 +75,10 @@ var queueChecks = []check{
 	{"queue-held", func(p *patient) {
 		for i, stats := range p.stats {
 			if waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]; stats.Held.After(p.now) && waiting > 0 {
-				p.found(Note, "wait until then; resume the queue if the server did not mean it", "the queue %s is held until %s, because its server asked for a pause, and %s in it",
-					p.queues[i], stats.Held.UTC().Format(time.RFC3339), wait(waiting)).by("queue", "resume", p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues are held")
+				p.found(Note, "wait until then; resume the queue if the server did not mean it",
+					"the queue %s is held until %s, because its server asked for a pause, and %s in it",
+					p.queues[i], stats.Held.UTC().Format(time.RFC3339), wait(waiting)).by("queue", "resume",
+					p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues are held")
 			}
 		}
 	}},
@@ -77,8 +87,10 @@ var queueChecks = []check{
 		for i, stats := range p.stats {
 			waiting := stats.Depth[queue.Pending] + stats.Depth[queue.Scheduled]
 			if stats.Limit > 0 && float64(waiting) >= nearlyFull*float64(stats.Limit) {
-				p.found(Warning, "start more hosts, or raise the limit", "%s in the queue %s, whose limit is %d: above it enqueueing is refused",
-					wait(waiting), p.queues[i], stats.Limit).by("queue", "limit", p.queues[i], strconv.FormatInt(2*stats.Limit, 10)).in(p.queues[i]).hurts(waiting).
+				p.found(Warning, "start more hosts, or raise the limit",
+					"%s in the queue %s, whose limit is %d: above it enqueueing is refused",
+					wait(waiting), p.queues[i], stats.Limit).by("queue", "limit", p.queues[i],
+					strconv.FormatInt(2*stats.Limit, 10)).in(p.queues[i]).hurts(waiting).
 					like("%d queues are full, or nearly so")
 			}
 		}
@@ -90,13 +102,16 @@ var queueChecks = []check{
 			reasons := slices.Compact(slices.Sorted(slices.Values(p.failed[name])))
 			switch {
 			case queue.ReservedQueue(name) && fails:
-				p.found(Warning, "see what the server answers, and mend it", "%d deliveries of the queue %s failed in the last %d minutes, %d were complete",
-					recent.Failed, name, recentMinutes, recent.Complete).by("subscription", "deliveries", strings.TrimPrefix(name, queue.WebhookQueues)).in(name).
+				p.found(Warning, "see what the server answers, and mend it",
+					"%d deliveries of the queue %s failed in the last %d minutes, %d were complete",
+					recent.Failed, name, recentMinutes, recent.Complete).by("subscription", "deliveries",
+					strings.TrimPrefix(name, queue.WebhookQueues)).in(name).
 					hurts(recent.Failed).like("the deliveries of %d webhooks fail")
 			case queue.ReservedQueue(name):
 			case fails:
 				p.found(Error, "see the errors of its tasks, and the version that made them; replace the plugin, or pause the queue",
-					"%d runs of the queue %s failed in the last %d minutes, %d were complete", recent.Failed, name, recentMinutes, recent.Complete).
+					"%d runs of the queue %s failed in the last %d minutes, %d were complete", recent.Failed, name, recentMinutes,
+					recent.Complete).
 					by("task", "ls", name, "--status", "failed").in(name).hurts(recent.Failed).like("the tasks of %d queues fail")
 			case len(p.failed[name]) >= failing && !slices.Contains(reasons, string(queue.ReasonCancelled)):
 				p.found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s",
@@ -115,7 +130,8 @@ var queueChecks = []check{
 	{"queues-many", func(p *patient) {
 		if most := p.maxQueues; most > 0 && len(p.queues) > most {
 			p.found(Warning, "find who enqueues to so many, or raise --max-queues of the hosts: nothing else makes a new one until there are fewer",
-				"the tenant has %d queues and may have %d: hosts look at the others in turn, and metrics leave them out", len(p.queues), most)
+				"the tenant has %d queues and may have %d: hosts look at the others in turn, and metrics leave them out",
+				len(p.queues), most)
 		}
 	}},
 }
@@ -155,7 +171,8 @@ func (p *patient) serving(name string) string {
 		p.names = slices.Sorted(maps.Keys(p.served))
 	}
 	if near := spelling.Nearest(name, p.names); len(near) > 0 {
-		return fmt.Sprintf("if %s was meant, enqueue to that and cancel these; else %s", strings.Join(near, " or "), Serving(name))
+		return fmt.Sprintf("if %s was meant, enqueue to that and cancel these; else %s", strings.Join(near, " or "),
+			Serving(name))
 	}
 	return Serving(name)
 }

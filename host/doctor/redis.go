@@ -25,10 +25,12 @@ const (
 var redisChecks = []check{
 	{"redis-version", func(p *patient) {
 		var version [2]int
-		if _, err := fmt.Sscanf(p.info["redis_version"], "%d.%d", &version[0], &version[1]); err != nil || slices.Compare(version[:], leastRedis[:]) >= 0 {
+		if _, err := fmt.Sscanf(p.info["redis_version"], "%d.%d", &version[0], &version[1]); err != nil ||
+			slices.Compare(version[:], leastRedis[:]) >= 0 {
 			return // another server, which reports no such version, is not refused
 		}
-		p.found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s", p.info["redis_version"])
+		p.found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s",
+			p.info["redis_version"])
 	}},
 	{"redis-settings", func(p *patient) {
 		for _, warning := range p.warnings {
@@ -39,7 +41,8 @@ var redisChecks = []check{
 	{"redis-disk", func(p *patient) {
 		for _, field := range []string{"rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"} {
 			if status := p.info[field]; status != "" && status != "ok" {
-				p.found(Error, "look for the cause in the log of Redis: disk, memory for a fork, permissions", "Redis cannot write to its disk (%s is %s)", field, status)
+				p.found(Error, "look for the cause in the log of Redis: disk, memory for a fork, permissions",
+					"Redis cannot write to its disk (%s is %s)", field, status)
 			}
 		}
 	}},
@@ -59,7 +62,8 @@ var redisChecks = []check{
 	}},
 	{"redis-latency", func(p *patient) {
 		if p.latency >= slowRedis {
-			p.found(Warning, "run it near Redis; look for slow commands with `SLOWLOG GET`", "Redis answers in %s from here, the median of 11", p.latency.Round(100*time.Microsecond))
+			p.found(Warning, "run it near Redis; look for slow commands with `SLOWLOG GET`",
+				"Redis answers in %s from here, the median of 11", p.latency.Round(100*time.Microsecond))
 		}
 	}},
 	{"redis-role", func(p *patient) {

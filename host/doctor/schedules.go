@@ -27,7 +27,8 @@ var scheduleChecks = []check{
 					"the schedule %s stands still, because no host has its plugin", s.ID).by("schedule", "delete", s.ID).in(s.Queue)
 			case !p.served[s.Queue]:
 				p.found(Warning, p.serving(s.Queue)+", or pause the schedule",
-					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause", s.ID).in(s.Queue).named(s.ID).
+					"the schedule %s fills the queue %s, which nobody serves", s.ID, s.Queue).by("schedule", "pause",
+					s.ID).in(s.Queue).named(s.ID).
 					like("%d schedules fill queues that nobody serves")
 			}
 		}
@@ -35,7 +36,8 @@ var scheduleChecks = []check{
 	{"schedule-paused", func(p *patient) {
 		for _, s := range p.schedules {
 			if !s.Paused.IsZero() && s.Absent.IsZero() {
-				p.found(Note, "resume it", "the schedule %s is paused", s.ID).by("schedule", "resume", s.ID).in(s.Queue).named(s.ID).since(s.Paused).
+				p.found(Note, "resume it", "the schedule %s is paused", s.ID).by("schedule", "resume",
+					s.ID).in(s.Queue).named(s.ID).since(s.Paused).
 					like("%d schedules are paused")
 			}
 		}
@@ -54,7 +56,8 @@ var scheduleChecks = []check{
 			look := func(one *Finding) { one.by("schedule", "show", s.ID).in(s.Queue) }
 			switch {
 			case len(p.alive()) == 0:
-				look(p.found(Error, "start a host with `quern serve`; none runs", "a tick of the schedule %s is late by %s", s.ID, late))
+				look(p.found(Error, "start a host with `quern serve`; none runs", "a tick of the schedule %s is late by %s", s.ID,
+					late))
 			case s.Overlap == queue.OverlapQueue && s.LastID != "":
 				look(p.found(Warning, "see why that task takes so long, or choose --overlap skip",
 					"a tick of the schedule %s has waited for %s for the task %s to finish", s.ID, late, s.LastID))
@@ -76,7 +79,8 @@ var scheduleChecks = []check{
 			}
 			p.found(Warning, "pause it and resume it: then its ticks count from now",
 				"the next tick of the schedule %s comes only in %s, and would be due in %s: Redis's clock was set back",
-				s.ID, s.Next.Sub(p.now).Round(time.Second), rule.Next(p.now).Sub(p.now).Round(time.Second)).by("schedule", "pause", s.ID).in(s.Queue)
+				s.ID, s.Next.Sub(p.now).Round(time.Second), rule.Next(p.now).Sub(p.now).Round(time.Second)).by("schedule", "pause",
+				s.ID).in(s.Queue)
 		}
 	}},
 }

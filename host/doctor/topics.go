@@ -24,7 +24,8 @@ var topicChecks = []check{
 	{"topic-dropped", func(p *patient) {
 		for _, t := range p.topics {
 			if t.Subscriptions == 0 && t.Dropped > 0 {
-				p.found(Warning, "subscribe to it, or publish to another", "%d publications to topic %s had no subscriber, and nobody subscribes to it", t.Dropped, t.Name).
+				p.found(Warning, "subscribe to it, or publish to another",
+					"%d publications to topic %s had no subscriber, and nobody subscribes to it", t.Dropped, t.Name).
 					by("publication", "ls", t.Name)
 			}
 		}
@@ -33,7 +34,8 @@ var topicChecks = []check{
 	{"subscription-unserved", func(p *patient) {
 		for _, s := range p.subscriptions {
 			if s.Active && s.Webhook == nil && !p.served[s.Queue] && p.unread["the hosts"] == nil {
-				p.found(Warning, "start a host whose plugins serve it, or correct the queue", "the subscription %s makes tasks in queue %s, which no listener serves", s.ID, s.Queue).
+				p.found(Warning, "start a host whose plugins serve it, or correct the queue",
+					"the subscription %s makes tasks in queue %s, which no listener serves", s.ID, s.Queue).
 					in(s.Queue).by("subscription", "show", s.ID)
 			}
 		}
@@ -46,7 +48,8 @@ var topicChecks = []check{
 	}},
 	{"publication-unfinished", func(p *patient) {
 		if len(p.unpublished) > 0 {
-			p.found(Error, "start a host: it goes on with them; if one runs, its log tells why it cannot", "%d publications have subscribers without a task, such as %s", len(p.unpublished), p.unpublished[0]).
+			p.found(Error, "start a host: it goes on with them; if one runs, its log tells why it cannot",
+				"%d publications have subscribers without a task, such as %s", len(p.unpublished), p.unpublished[0]).
 				by("publication", "show", p.unpublished[0])
 		}
 	}},

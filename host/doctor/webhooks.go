@@ -20,11 +20,13 @@ var webhookChecks = []check{
 	{"webhook-off", func(p *patient) {
 		for _, node := range p.nodes {
 			var destinations []off
-			if node.Kind != listen.KindWebhook || !node.LeaseEnd.After(p.now) || json.Unmarshal([]byte(node.About["destinations_off"]), &destinations) != nil {
+			if node.Kind != listen.KindWebhook || !node.LeaseEnd.After(p.now) ||
+				json.Unmarshal([]byte(node.About["destinations_off"]), &destinations) != nil {
 				continue
 			}
 			for _, d := range destinations {
-				f := p.found(Warning, "mend the server: its deliveries wait and lose no attempt", "%s has switched off webhooks to %s: %d deliveries in a row failed (%s); the next one tries it in %s",
+				f := p.found(Warning, "mend the server: its deliveries wait and lose no attempt",
+					"%s has switched off webhooks to %s: %d deliveries in a row failed (%s); the next one tries it in %s",
 					node.ID, d.Destination, d.Failures, d.Error, max(0, time.Unix(int64(d.Until), 0).Sub(p.now)).Round(time.Second))
 				there := func(s queue.Subscription) bool { return s.Webhook != nil && s.Webhook.Origin() == d.Destination }
 				if s := p.subscription(there); s != nil {
@@ -36,7 +38,8 @@ var webhookChecks = []check{
 	{"webhook-inactive", func(p *patient) {
 		for _, s := range p.subscriptions {
 			if s.Webhook != nil && !s.Active && s.Reason == queue.ReasonGone {
-				p.found(Warning, "mend the server and resume it, or delete it", "the webhook %s is switched off: %s", s.ID, s.Reason).
+				p.found(Warning, "mend the server and resume it, or delete it", "the webhook %s is switched off: %s", s.ID,
+					s.Reason).
 					by("subscription", "resume", s.ID).in(s.Queue)
 			}
 		}

@@ -50,7 +50,8 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	case err != nil:
 		return "", err
 	case t.Depth >= c.grant.Depth:
-		return "", fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if that is no circle", service.ErrLimit, t.Depth)
+		return "", fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if that is no circle",
+			service.ErrLimit, t.Depth)
 	}
 	if err := c.charge(&child); err != nil {
 		return "", err
@@ -76,7 +77,8 @@ func (c *Children) charge(child *listen.Child) error {
 	size, permissions := sizeOf(child), c.task.Permissions
 	switch {
 	case c.tasks == 0:
-		return fmt.Errorf("%w: a task may enqueue %d tasks: %s", service.ErrLimit, c.grant.Tasks, permissions.RaiseEnqueue("tasks"))
+		return fmt.Errorf("%w: a task may enqueue %d tasks: %s", service.ErrLimit, c.grant.Tasks,
+			permissions.RaiseEnqueue("tasks"))
 	case c.after+len(child.After) > listen.MaxChildDependencies:
 		return fmt.Errorf("%w: the tasks that one task enqueues may wait for %d tasks together: let them wait for one that waits for the others",
 			service.ErrLimit, listen.MaxChildDependencies)
@@ -106,7 +108,8 @@ func newChild(asked service.Child, parent string) (listen.Child, error) {
 		return listen.Child{}, fmt.Errorf("%w: max_attempts %d: use 1 or more", service.ErrInvalid, asked.MaxAttempts)
 	}
 	child := listen.Child{Queue: asked.Queue, Spec: queue.Spec{Parameters: asked.Body, Options: queue.Options{
-		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Headers: asked.Headers, Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
+		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Headers: asked.Headers,
+		Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
 		Retry: queue.Retry{MaxAttempts: asked.MaxAttempts}, Timeout: asked.Timeout, Unique: (*queue.Unique)(asked.Unique),
 		Parent: parent, After: asked.After, When: queue.When(asked.When),
 	}}}

@@ -42,7 +42,8 @@ func (d *dependencies) Result(ctx context.Context, id string) ([]byte, error) {
 		return nil, err
 	}
 	if !slices.ContainsFunc(list, func(one service.Dependency) bool { return one.ID == id }) {
-		return nil, fmt.Errorf("%w: this task did not wait for %q: name it in `after` when this one is enqueued", service.ErrInvalid, id)
+		return nil, fmt.Errorf("%w: this task did not wait for %q: name it in `after` when this one is enqueued",
+			service.ErrInvalid, id)
 	}
 	result, err := service.Await(ctx, func() ([]byte, error) { return d.host.Result(ctx, id, service.MaxBody) })
 	return result, unread(err)

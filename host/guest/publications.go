@@ -32,7 +32,8 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 	trace := queue.InheritTrace(t.Headers, asked.Trace)
 	p := &queue.Publication{
 		ID: cmp.Or(asked.ID, queue.NewID()), Topic: asked.Topic, Payload: asked.Body, Attributes: asked.Attributes,
-		Parent: t.ID, Depth: t.Depth + 1, Traceparent: trace[queue.HeaderTraceparent], Tracestate: trace[queue.HeaderTracestate],
+		Parent: t.ID, Depth: t.Depth + 1, Traceparent: trace[queue.HeaderTraceparent],
+		Tracestate: trace[queue.HeaderTracestate],
 	}
 	size := len(p.Topic) + len(p.ID) + len(p.Payload)
 	for name, value := range p.Attributes {
@@ -49,9 +50,11 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 	case t.Depth >= manifest.MaxPublicationDepth:
 		return "", fmt.Errorf("%w: the task has %d parents above it, and no task with %d or more may publish: is that a circle?", service.ErrLimit, t.Depth, manifest.MaxPublicationDepth)
 	case c.published.count >= manifest.MaxPublications:
-		return "", fmt.Errorf("%w: a task may publish %d times: publish several things as one", service.ErrLimit, manifest.MaxPublications)
+		return "", fmt.Errorf("%w: a task may publish %d times: publish several things as one", service.ErrLimit,
+			manifest.MaxPublications)
 	case c.published.bytes+size > manifest.MaxPublicationBytes:
-		return "", fmt.Errorf("%w: a task may publish %s together: publish where the rest is", service.ErrLimit, units.FormatSize(manifest.MaxPublicationBytes))
+		return "", fmt.Errorf("%w: a task may publish %s together: publish where the rest is", service.ErrLimit,
+			units.FormatSize(manifest.MaxPublicationBytes))
 	}
 	c.published.count++
 	c.published.bytes += size
@@ -59,7 +62,8 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 		c.published.waiting = append(c.published.waiting, p)
 		return p.ID, nil
 	}
-	_, err := atOnce(ctx, t.Host, "a task cannot publish", func() (struct{}, error) { return struct{}{}, t.Host.Publish(ctx, p) })
+	_, err := atOnce(ctx, t.Host, "a task cannot publish",
+		func() (struct{}, error) { return struct{}{}, t.Host.Publish(ctx, p) })
 	if err != nil && !errors.Is(err, service.ErrUnavailable) { // else it may be published
 		c.published.count--
 		c.published.bytes -= size

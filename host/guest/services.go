@@ -41,7 +41,10 @@ func New(config Config) *Services { return &Services{config: config} }
 // For makes the services of one run of a task. A service that the manifest does not grant denies its calls, and names
 // the line to add.
 func (s *Services) For(t Task) (services service.Services, children *Children) {
-	services = service.Services{Checkpoint: &checkpoint{host: t.Host}, Dependencies: &dependencies{host: t.Host}, Config: t.Permissions.Config}
+	services = service.Services{
+		Checkpoint: &checkpoint{host: t.Host}, Dependencies: &dependencies{host: t.Host},
+		Config: t.Permissions.Config,
+	}
 	services.Vars = slices.ContainsFunc(t.Asked.KV, func(g manifest.KVGrant) bool { return g.Bucket == service.VarsBucket })
 	if store := s.config.KV[t.Tenant]; store != nil {
 		grants := make([]kv.Grant, len(t.Permissions.Capabilities.KV))

@@ -95,7 +95,9 @@ func (v *view) Increment(ctx context.Context, bucket, key string, delta int64) (
 	return sum, about("increment", bucket, key, err)
 }
 
-func (v *view) Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
+func (v *view) Swap(ctx context.Context, bucket, key string, old, value []byte,
+	ttl time.Duration,
+) (present []byte, err error) {
 	grant, err := v.grant(bucket, true)
 	if err := cmp.Or(err, validName("key", key), fits(value)); err != nil {
 		return nil, err

@@ -45,7 +45,9 @@ func (s *Span) Services(services service.Services) service.Services {
 
 // call begins the span of a call. After maxCalls calls there is no span: what the call sends then belongs to the
 // run's span.
-func (s *Span) call(name string, kind oteltrace.SpanKind, about ...attribute.KeyValue) (ctx context.Context, span oteltrace.Span, end func(error)) {
+func (s *Span) call(name string, kind oteltrace.SpanKind,
+	about ...attribute.KeyValue,
+) (ctx context.Context, span oteltrace.Span, end func(error)) {
 	ctx = oteltrace.ContextWithSpan(context.Background(), s.run)
 	if s.calls++; s.calls > maxCalls {
 		s.untraced++
@@ -94,7 +96,8 @@ func kindOf(err error) string {
 
 // methods are the HTTP methods that may be in the name of a span.
 var methods = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+	http.MethodOptions,
 }
 
 type tracedHTTP struct {
@@ -112,7 +115,8 @@ func (h tracedHTTP) Do(ctx context.Context, r service.Request) (service.Response
 	if !slices.Contains(methods, name) {
 		name = "HTTP"
 	}
-	traced, span, end := h.span.call(name, oteltrace.SpanKindClient, attribute.String("http.request.method", cutTo(r.Method, 20)),
+	traced, span, end := h.span.call(name, oteltrace.SpanKindClient,
+		attribute.String("http.request.method", cutTo(r.Method, 20)),
 		attribute.String("server.address", cutTo(u.Hostname(), 255)), attribute.String("url.scheme", cutTo(u.Scheme, 20)))
 	if port, err := strconv.Atoi(u.Port()); err == nil {
 		span.SetAttributes(attribute.Int("server.port", port))
@@ -192,7 +196,8 @@ type tracedKV struct {
 func (k tracedKV) call(operation, bucket string) (end func(*error)) {
 	bucket = cutTo(bucket, 256)
 	_, _, done := k.span.call(operation+" "+bucket, oteltrace.SpanKindClient,
-		attribute.String("db.system.name", "redis"), attribute.String("db.operation.name", operation), attribute.String("db.collection.name", bucket))
+		attribute.String("db.system.name", "redis"), attribute.String("db.operation.name", operation),
+		attribute.String("db.collection.name", bucket))
 	return func(err *error) { done(*err) }
 }
 
@@ -216,7 +221,9 @@ func (k tracedKV) Increment(ctx context.Context, bucket, key string, delta int64
 	return k.KV.Increment(ctx, bucket, key, delta)
 }
 
-func (k tracedKV) Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
+func (k tracedKV) Swap(ctx context.Context, bucket, key string, old, value []byte,
+	ttl time.Duration,
+) (present []byte, err error) {
 	defer k.call("swap", bucket)(&err)
 	return k.KV.Swap(ctx, bucket, key, old, value, ttl)
 }

@@ -56,7 +56,8 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 		r.failing, r.reported = false, time.Time{}
 	case err != nil:
 		if r.failing = true; due {
-			r.logger.Warn("collector takes no traces: check the address of --otlp or OTEL_EXPORTER_OTLP_ENDPOINT", "lost_spans", r.lost.Swap(0), "error", err)
+			r.logger.Warn("collector takes no traces: check the address of --otlp or OTEL_EXPORTER_OTLP_ENDPOINT",
+				"lost_spans", r.lost.Swap(0), "error", err)
 			r.reported = time.Now()
 		}
 	case due && r.lost.Load() > 0:

@@ -21,8 +21,10 @@ func (t *Tracer) Request(header http.Header, method, route, tenant string) (end 
 	if method == http.MethodGet && !oteltrace.SpanContextFromContext(ctx).IsValid() {
 		return func(int) {}
 	}
-	ctx, span := t.tracer.Start(ctx, method+" "+route, oteltrace.WithSpanKind(oteltrace.SpanKindServer), oteltrace.WithAttributes(
-		attribute.String("http.request.method", method), attribute.String("http.route", route), attribute.String("quern.tenant", cutTo(tenant, 40))))
+	ctx, span := t.tracer.Start(ctx, method+" "+route, oteltrace.WithSpanKind(oteltrace.SpanKindServer),
+		oteltrace.WithAttributes(
+			attribute.String("http.request.method", method), attribute.String("http.route", route),
+			attribute.String("quern.tenant", cutTo(tenant, 40))))
 	for _, name := range t.propagator.Fields() {
 		header.Del(name)
 	}

@@ -83,7 +83,8 @@ func (t *Tracer) extract(carrier propagation.TextMapCarrier) context.Context {
 			flags = "01"
 		}
 		carrier = propagation.MapCarrier{
-			queue.HeaderTraceparent: parent[:53] + flags + parent[55:], queue.HeaderTracestate: carrier.Get(queue.HeaderTracestate),
+			queue.HeaderTraceparent: parent[:53] + flags + parent[55:],
+			queue.HeaderTracestate:  carrier.Get(queue.HeaderTracestate),
 		}
 	}
 	return t.propagator.Extract(context.Background(), carrier)

@@ -72,7 +72,8 @@ func New(ctx context.Context, config Config) (*Tracer, error) {
 	if config.Name != "" {
 		about = append(about, attribute.String("quern.host", config.Name))
 	}
-	described, err := resource.New(ctx, resource.WithAttributes(about...), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	described, err := resource.New(ctx, resource.WithAttributes(about...), resource.WithTelemetrySDK(),
+		resource.WithFromEnv())
 	if err != nil {
 		config.Logger.Warn("traces lack a part of OTEL_RESOURCE_ATTRIBUTES", "error", err)
 	}

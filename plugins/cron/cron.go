@@ -82,9 +82,11 @@ func parseEvery(expression, text string) (*Rule, error) {
 	every, err := units.ParseDuration(text)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("cron expression %q: %q is no duration: use one such as @every 90s, @every 1h30m or @every 7d", expression, text)
+		return nil, fmt.Errorf("cron expression %q: %q is no duration: use one such as @every 90s, @every 1h30m or @every 7d",
+			expression, text)
 	case every < leastEvery || every > mostEvery || every%time.Second != 0:
-		return nil, fmt.Errorf("cron expression %q: use whole seconds, from @every 1s to @every %dh", expression, int(mostEvery.Hours()))
+		return nil, fmt.Errorf("cron expression %q: use whole seconds, from @every 1s to @every %dh", expression,
+			int(mostEvery.Hours()))
 	}
 	return &Rule{every: every}, nil
 }

@@ -165,7 +165,8 @@ func (g *EnqueueGrant) limitTo(ceiling *EnqueueGrant) *EnqueueGrant {
 		return nil
 	}
 	both := &EnqueueGrant{
-		After: g.After, Depth: min(g.Depth, ceiling.Depth), Tasks: min(g.Tasks, ceiling.Tasks), Bytes: min(g.Bytes, ceiling.Bytes),
+		After: g.After, Depth: min(g.Depth, ceiling.Depth), Tasks: min(g.Tasks, ceiling.Tasks),
+		Bytes: min(g.Bytes, ceiling.Bytes),
 	}
 	if both.Queues = commonNames(g.Queues, ceiling.Queues); len(both.Queues) == 0 {
 		return nil
@@ -178,7 +179,8 @@ func commonNames(a, b []string) (both []string) {
 	for _, pattern := range a {
 		for _, most := range b {
 			for _, name := range common(pattern, most) {
-				if !slices.ContainsFunc(both, func(other string) bool { return matches(other, name) }) { // it replaces the patterns that it covers
+				// it replaces the patterns that it covers
+				if !slices.ContainsFunc(both, func(other string) bool { return matches(other, name) }) {
 					both = append(slices.DeleteFunc(both, func(other string) bool { return matches(name, other) }), name)
 				}
 			}

@@ -41,9 +41,11 @@ func (b *declaredMost) keys() []key {
 	}
 	every := limitValue(durationValue(&b.every, "1s"), &b.every, 0, time.Duration.String)
 	every.limit.floor = true
-	parameters := limitValue(sizeValue(&b.parameters, 1, maxTaskPayload, maxTaskPayload), &b.parameters, 0, units.FormatSize)
+	parameters := limitValue(sizeValue(&b.parameters, 1, maxTaskPayload, maxTaskPayload), &b.parameters, 0,
+		units.FormatSize)
 	return []key{
-		{"schedule", "", section(key{"entries", "", count(&b.schedules)}, key{"every", "", every}, key{"parameters", "", parameters})},
+		{"schedule", "", section(key{"entries", "", count(&b.schedules)}, key{"every", "", every},
+			key{"parameters", "", parameters})},
 		{"subscribe", "", section(key{"entries", "", count(&b.subscriptions)})},
 	}
 }
@@ -92,13 +94,16 @@ func (m *Manifest) eachSchedule(ceilings Ceilings) (problems []Problem) {
 			if period := s.period(); period < least {
 				problems = append(problems, Problem{
 					Field: fmt.Sprintf("schedule[%d].cron", i), What: fmt.Sprintf("%s is due %s after the tick before, and the host allows no less than %s", Quote(s.Cron), period, least),
-					Remedy: fmt.Sprintf("write a longer period, such as @every %s, or lower schedule.every to %s in %s", least, period, every.where),
+					Remedy: fmt.Sprintf("write a longer period, such as @every %s, or lower schedule.every to %s in %s", least, period,
+						every.where),
 				})
 			}
 		}
 		if size := int64(len(s.Parameters)); parameters.value > 0 && size > parameters.value {
 			problems = append(problems, Problem{
-				Field: fmt.Sprintf("schedule[%d].parameters", i), What: fmt.Sprintf("has %d bytes, more than the %s that the host allows", size, units.FormatSize(parameters.value)),
+				Field: fmt.Sprintf("schedule[%d].parameters", i),
+				What: fmt.Sprintf("has %d bytes, more than the %s that the host allows", size,
+					units.FormatSize(parameters.value)),
 				Remedy: fmt.Sprintf("write fewer, or raise schedule.parameters to %dB in %s", size, parameters.where),
 			})
 		}

@@ -63,7 +63,10 @@ type node struct {
 
 func newDecoder(file string) *decoder {
 	plugin := strings.TrimSuffix(filepath.Base(file), Suffix)
-	return &decoder{file: file, plugin: plugin, values: map[string]node{}, most: strictyaml.Limits{Bytes: MaxSize, Values: maxValues}, top: "the top level"}
+	return &decoder{
+		file: file, plugin: plugin, values: map[string]node{},
+		most: strictyaml.Limits{Bytes: MaxSize, Values: maxValues}, top: "the top level",
+	}
 }
 
 func (d *decoder) report(line int, path, what, remedy string) {

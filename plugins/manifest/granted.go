@@ -46,7 +46,8 @@ func (c Capabilities) Granted(config map[string]string) *Granted {
 
 func (c Capabilities) granted(config map[string]string) *Granted {
 	g := &Granted{
-		Secrets: c.Secrets, Enqueue: c.Enqueue, Publish: c.Publish, Env: slices.Sorted(maps.Keys(c.Env)), Config: slices.Sorted(maps.Keys(config)),
+		Secrets: c.Secrets, Enqueue: c.Enqueue, Publish: c.Publish, Env: slices.Sorted(maps.Keys(c.Env)),
+		Config: slices.Sorted(maps.Keys(config)),
 	}
 	for _, grant := range c.HTTP {
 		methods := grant.Methods()

@@ -233,7 +233,10 @@ func (g *Grants) missing(tenants []string) (problems []Problem) {
 func (t *TenantGrants) check() (problems []Problem) {
 	for name, secret := range t.Secrets {
 		if _, err := secret.Read(); err != nil {
-			p := Problem{secret.line, t.name + ".secrets." + name, err.Error(), "let the host's user read it, or remove the secret"}
+			p := Problem{
+				secret.line, t.name + ".secrets." + name, err.Error(),
+				"let the host's user read it, or remove the secret",
+			}
 			if fault, ok := errors.AsType[*Fault](err); ok {
 				p.What, p.Remedy = fault.What, fault.Remedy
 			}

@@ -18,12 +18,24 @@ var importGrants = []struct {
 	by        func(c *Capabilities) bool
 }{
 	{[]string{"kv_get", "kv_list"}, "kv: [{bucket: NAME}]", func(c *Capabilities) bool { return len(c.KV) > 0 }},
-	{[]string{"kv_set", "kv_delete", "kv_increment", "kv_swap"}, "kv: [{bucket: NAME, access: rw}]", func(c *Capabilities) bool {
-		return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Write })
-	}},
-	{[]string{"http"}, `http: [{host: "https://HOST", methods: [GET]}]`, func(c *Capabilities) bool { return len(c.HTTP) > 0 }},
+	{
+		[]string{"kv_set", "kv_delete", "kv_increment", "kv_swap"},
+		"kv: [{bucket: NAME, access: rw}]",
+		func(c *Capabilities) bool {
+			return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Write })
+		},
+	},
+	{
+		[]string{"http"},
+		`http: [{host: "https://HOST", methods: [GET]}]`,
+		func(c *Capabilities) bool { return len(c.HTTP) > 0 },
+	},
 	{[]string{"secret_get"}, "secrets: [NAME]", func(c *Capabilities) bool { return len(c.Secrets) > 0 }},
-	{[]string{"enqueue"}, "enqueue: {queues: [NAME]}", func(c *Capabilities) bool { return c.Enqueue != nil || c.Publish != nil }},
+	{
+		[]string{"enqueue"},
+		"enqueue: {queues: [NAME]}",
+		func(c *Capabilities) bool { return c.Enqueue != nil || c.Publish != nil },
+	},
 }
 
 // Denied returns notes on imported functions that are denied whatever their arguments, with the lines that grant
@@ -48,7 +60,8 @@ func (m *Manifest) CheckModule(path string, info runtime.Info) error {
 	switch {
 	case info.Kind != runtime.Extism && m.Entry != "":
 		problems = append(problems, Problem{
-			Field: "entry", What: fmt.Sprintf("is for Extism plugins, and the module is %s, which is called by %s", info.Kind.Noun(), info.Entry),
+			Field: "entry", What: fmt.Sprintf("is for Extism plugins, and the module is %s, which is called by %s",
+				info.Kind.Noun(), info.Entry),
 			Remedy: "remove it",
 		})
 	case info.Kind == runtime.Extism && !slices.Contains(info.Entries, entry):
@@ -56,10 +69,14 @@ func (m *Manifest) CheckModule(path string, info runtime.Info) error {
 		if m.Entry != "" {
 			what = fmt.Sprintf("is %q; functions that a task could call: ", m.Entry)
 		}
-		problems = append(problems, Problem{Field: "entry", What: what + strings.Join(info.Entries, ", "), Remedy: "write entry: " + info.Entries[0]})
+		problems = append(problems, Problem{
+			Field: "entry", What: what + strings.Join(info.Entries, ", "),
+			Remedy: "write entry: " + info.Entries[0],
+		})
 	}
 	if m.Warm.Input != "" && (info.Kind == runtime.Command || entry == "_start") {
-		what, remedy := fmt.Sprintf("is for handlers, and the module is %s", info.Kind.Noun()), "build the module as a handler, which exports quern_handle"
+		what, remedy := fmt.Sprintf("is for handlers, and the module is %s",
+			info.Kind.Noun()), "build the module as a handler, which exports quern_handle"
 		if info.Kind == runtime.Extism {
 			what, remedy = "is for other functions than _start", "export another function, and name it by entry"
 			if i := slices.IndexFunc(info.Entries, func(name string) bool { return name != "_start" }); i >= 0 {
@@ -67,7 +84,8 @@ func (m *Manifest) CheckModule(path string, info runtime.Info) error {
 			}
 		}
 		problems = append(problems, Problem{
-			Line: m.Warm.line, Field: "warm", What: what + ", which starts anew for every task", Remedy: "remove it, or " + remedy,
+			Line: m.Warm.line, Field: "warm", What: what + ", which starts anew for every task",
+			Remedy: "remove it, or " + remedy,
 		})
 	}
 	return NewError(path, problems)

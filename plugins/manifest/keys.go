@@ -81,24 +81,46 @@ func (m *Manifest) keys() []key {
 		}},
 		limits,
 		retry,
-		{"concurrency", "Tasks at a time on one host. Default: the host's slots.", countValue(&m.Concurrency, maxConcurrency, "no bound of its own")},
-		{"max_running", "Tasks at a time on all hosts. Default: no bound.", countValue(&m.MaxRunning, maxRunning, "no bound of its own")},
-		{"on_crash", "What becomes of a task whose host dies: it is run again, or fails. Default rerun.", choiceValue(&m.OnCrash, CrashRerun, CrashFail)},
+		{
+			"concurrency", "Tasks at a time on one host. Default: the host's slots.",
+			countValue(&m.Concurrency, maxConcurrency, "no bound of its own"),
+		},
+		{
+			"max_running", "Tasks at a time on all hosts. Default: no bound.",
+			countValue(&m.MaxRunning, maxRunning, "no bound of its own"),
+		},
+		{
+			"on_crash", "What becomes of a task whose host dies: it is run again, or fails. Default rerun.",
+			choiceValue(&m.OnCrash, CrashRerun, CrashFail),
+		},
 		crashes,
-		{"dead", "The queue that gets a new task for each that failed for good. Default none.", wordValue(&m.Dead, "mail.dead")},
+		{
+			"dead", "The queue that gets a new task for each that failed for good. Default none.",
+			wordValue(&m.Dead, "mail.dead"),
+		},
 		{"entry", "The function of an Extism plugin that tasks call. Default: quern_handle, else the only one beside _start, else _start.", wordValue(&m.Entry, "count_vowels")},
 		{"warm", "A call without a task by which a handler is warmed: tasks begin as it leaves the plugin.", section(
-			key{"input", "The file with the input of that call: a path in the folder of the manifest.", pathValue(&m.Warm.Input, &m.Warm.line, "sample.json or samples/sample.json", "sample.json").
-				require("write the path of a file with an input to warm the handler with, such as input: sample.json")},
+			key{
+				"input", "The file with the input of that call: a path in the folder of the manifest.",
+				pathValue(&m.Warm.Input, &m.Warm.line, "sample.json or samples/sample.json", "sample.json").
+					require("write the path of a file with an input to warm the handler with, such as input: sample.json"),
+			},
 		)},
-		{"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.", configValue(&m.Config)},
-		{"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.", section(m.Capabilities.keys()...)},
+		{
+			"config", "What a handler asks for by config_get, by name. A host may have another value for a tenant.",
+			configValue(&m.Config),
+		},
+		{
+			"capabilities", "What the plugin may use beyond its tasks: nothing that is not listed. A host may grant less.",
+			section(m.Capabilities.keys()...),
+		},
 		{
 			"subscribe", "Topics whose publications make tasks of the plugin. The subscriptions come with the first host that serves it, and go with a version without them, or a week after the last host.",
 			entriesValue(&m.Subscribe, (*decoder).subscriptions, maxSubscriptions, new(Subscription).keys()),
 		},
 		{"schedule", "Recurring tasks of the plugin. They come with the first host that serves it, and go with a version without them, or a week after the last host.", value{
-			read: func(d *decoder, n node) { m.Schedule = d.schedules(n, maxSchedules, false) }, schema: listProperty(maxSchedules, objectProperty(new(Schedule).keys())),
+			read:   func(d *decoder, n node) { m.Schedule = d.schedules(n, maxSchedules, false) },
+			schema: listProperty(maxSchedules, objectProperty(new(Schedule).keys())),
 		}},
 		{
 			"tests", "Tasks and their outcome, which `quern plugin test` runs. Hosts do not look at them.",
@@ -109,10 +131,17 @@ func (m *Manifest) keys() []key {
 
 func (c *Capabilities) keys() []key {
 	return []key{
-		{"http", "The hosts that a handler may send requests to.", entriesValue(&c.HTTP, (*decoder).hosts, maxGrants, hostKeys(nil, nil))},
-		{"kv", "The buckets of the tenant's key-value store that a handler may use.", entriesValue(&c.KV, (*decoder).buckets, maxGrants, new(KVGrant).keys(""))},
+		{
+			"http", "The hosts that a handler may send requests to.",
+			entriesValue(&c.HTTP, (*decoder).hosts, maxGrants, hostKeys(nil, nil)),
+		},
+		{
+			"kv", "The buckets of the tenant's key-value store that a handler may use.",
+			entriesValue(&c.KV, (*decoder).buckets, maxGrants, new(KVGrant).keys("")),
+		},
 		{"secrets", "The names of the secrets that a handler may ask for.", value{
-			read: func(d *decoder, n node) { c.Secrets = d.secrets(n) }, schema: listProperty(maxGrants, textProperty(secretPattern, "api_key")).names(0),
+			read:   func(d *decoder, n node) { c.Secrets = d.secrets(n) },
+			schema: listProperty(maxGrants, textProperty(secretPattern, "api_key")).names(0),
 		}},
 		{"enqueue", "Lets a handler enqueue tasks.", value{
 			read: func(d *decoder, n node) { c.Enqueue = d.enqueue(n) }, schema: objectProperty(new(EnqueueGrant).keys()),
@@ -159,33 +188,56 @@ func (g *KVGrant) keys(plugin string) []key {
 	return []key{
 		{"bucket", "The bucket's name.", wordValue(&g.Bucket).require("write its name, such as bucket: " + plugin)},
 		{"access", "r to read, rw to change it as well. Default r.", flagValue(&g.Write, accessRead, accessWrite)},
-		{"quota", "How many bytes of keys and values it may hold when this plugin writes, up to 1TiB. Default 10MiB.", sizeValue(&g.Quota, 1, maxQuota, defaultQuota)},
+		{
+			"quota", "How many bytes of keys and values it may hold when this plugin writes, up to 1TiB. Default 10MiB.",
+			sizeValue(&g.Quota, 1, maxQuota, defaultQuota),
+		},
 	}
 }
 
 func (g *EnqueueGrant) keys() []key {
 	return []key{
-		{"queues", "The queues to which they may go: names, or names in which a * stands for any text.", patternsValue(&g.Queues, "name one, such as thumbnails.done, or leave out capabilities.enqueue", `[thumbnails.done, "mail.*"]`, "thumbnails.done", "mail.*").
-			require("write to which queues tasks may go, such as queues: [thumbnails.done]")},
+		{
+			"queues", "The queues to which they may go: names, or names in which a * stands for any text.",
+			patternsValue(&g.Queues, "name one, such as thumbnails.done, or leave out capabilities.enqueue",
+				`[thumbnails.done, "mail.*"]`, "thumbnails.done", "mail.*").
+				require("write to which queues tasks may go, such as queues: [thumbnails.done]"),
+		},
 		{"after", "When they come into being: with the completion of the task that enqueues them, or at the call. Default complete.", choiceValue(&g.After, afterComplete, afterCall)},
-		{"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.", countValue(&g.Depth, maxDepth, strconv.Itoa(defaultDepth))},
-		{"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.", countValue(&g.Tasks, maxTasks, strconv.Itoa(defaultTasks))},
-		{"bytes", "How many bytes these may have together, up to 512MiB. Default 16MiB.", sizeValue(&g.Bytes, 1, maxPayload, defaultBytes)},
+		{
+			"depth", "How long a chain of tasks may become of which each was enqueued by the one before. Default 16.",
+			countValue(&g.Depth, maxDepth, strconv.Itoa(defaultDepth)),
+		},
+		{
+			"tasks", "How many tasks one run of a task may enqueue: 256 at most after: complete. Default 256.",
+			countValue(&g.Tasks, maxTasks, strconv.Itoa(defaultTasks)),
+		},
+		{
+			"bytes", "How many bytes these may have together, up to 512MiB. Default 16MiB.",
+			sizeValue(&g.Bytes, 1, maxPayload, defaultBytes),
+		},
 	}
 }
 
 func (g *PublishGrant) keys() []key {
 	return []key{
-		{"topics", "The topics: names, or names in which a * stands for any text.", patternsValue(&g.Topics, "name one, such as orders, or leave out capabilities.publish", `[orders, "mail.*"]`, "orders", "mail.*").
+		{"topics", "The topics: names, or names in which a * stands for any text.", patternsValue(&g.Topics,
+			"name one, such as orders, or leave out capabilities.publish", `[orders, "mail.*"]`, "orders", "mail.*").
 			require("write to which topics it may publish, such as topics: [orders]")},
-		{"after", "When it is published: with the completion of the task, or at the call. Default complete.", choiceValue(&g.After, afterComplete, afterCall)},
+		{
+			"after", "When it is published: with the completion of the task, or at the call. Default complete.",
+			choiceValue(&g.After, afterComplete, afterCall),
+		},
 	}
 }
 
 func (f *FileGrant) keys() []key {
 	return []key{
-		{"from", "The file: a path in the folder of the manifest.", pathValue(&f.From, &f.line, "model.bin or models/model.bin", "model.bin").
-			require("write the file's path in the folder of the manifest, such as from: model.bin")},
+		{
+			"from", "The file: a path in the folder of the manifest.",
+			pathValue(&f.From, &f.line, "model.bin or models/model.bin", "model.bin").
+				require("write the file's path in the folder of the manifest, such as from: model.bin"),
+		},
 		{"to", "Where tasks find it: an absolute path, neither /checkpoint nor below it.", toValue(&f.To).
 			require("write where the plugin finds it, such as to: /data/model.bin")},
 	}
@@ -195,10 +247,19 @@ func (t *Test) keys() []key {
 	anyStatus := fmt.Sprintf("write a whole number, such as 65, from %d to %d", math.MinInt32, math.MaxInt32)
 	return []key{
 		{"name", "For people. Default: the input's path.", textValue(&t.Name, "write a few words", textProperty(""))},
-		{"input", "The file with the parameters: a path in the folder of the manifest. Default: no parameters.", pathValue(&t.Input, nil, "a.jpg or samples/a.jpg", "tests/a.json")},
-		{"output", "The file with the result. Default: it may be anything.", pathValue(&t.Output, nil, "a.out or samples/a.out", "tests/a.out")},
+		{
+			"input", "The file with the parameters: a path in the folder of the manifest. Default: no parameters.",
+			pathValue(&t.Input, nil, "a.jpg or samples/a.jpg", "tests/a.json"),
+		},
+		{
+			"output", "The file with the result. Default: it may be anything.",
+			pathValue(&t.Output, nil, "a.out or samples/a.out", "tests/a.out"),
+		},
 		{"exit", "The exit status of a command, or what a handler returns: 0 complete, 65 failed for good, 75 later, others failed. Default 0.", integerValue(&t.Exit, math.MinInt32, math.MaxInt32, anyStatus)},
-		{"error", "A part of the error of a task that fails; without exit it may fail in any way.", textValue(&t.Error, "write a part of the error's text", textProperty(""))},
+		{
+			"error", "A part of the error of a task that fails; without exit it may fail in any way.",
+			textValue(&t.Error, "write a part of the error's text", textProperty("")),
+		},
 		{
 			"dependencies", "The tasks that it waited for, and their results.",
 			entriesValue(&t.Dependencies, (*decoder).dependencies, maxTests, new(Dependency).keys()),
@@ -209,13 +270,19 @@ func (t *Test) keys() []key {
 func (p *Dependency) keys() []key {
 	return []key{
 		{"id", "Its ID.", wordValue(&p.ID, "part-1").require("write the task's ID, such as id: part-1")},
-		{"result", "The file with its result: a path in the folder of the manifest. Default: it failed.", pathValue(&p.Result, nil, "a.out or samples/a.out", "tests/part-1.out")},
+		{
+			"result", "The file with its result: a path in the folder of the manifest. Default: it failed.",
+			pathValue(&p.Result, nil, "a.out or samples/a.out", "tests/part-1.out"),
+		},
 	}
 }
 
 // configValue is the value of config.
 func configValue(at *map[string]string) value {
-	schema := &property{Type: "object", PropertyNames: &property{Pattern: wordPattern}, Additional: &property{Type: scalarTypes, MaxLength: maxConfig}}
+	schema := &property{
+		Type: "object", PropertyNames: &property{Pattern: wordPattern},
+		Additional: &property{Type: scalarTypes, MaxLength: maxConfig},
+	}
 	return value{schema: schema, read: func(d *decoder, n node) {
 		*at = map[string]string{}
 		d.entries(n, func(name string, keyNode, value node) {
@@ -224,7 +291,8 @@ func configValue(at *map[string]string) value {
 			case err != nil:
 				d.bad(keyNode, err.Error(), "write "+WordRule)
 			case ok && len(value.Value) > maxConfig:
-				d.wrong(value, fmt.Sprintf("has %d bytes", len(value.Value)), fmt.Sprintf("write at most %d, or grant a file", maxConfig))
+				d.wrong(value, fmt.Sprintf("has %d bytes", len(value.Value)),
+					fmt.Sprintf("write at most %d, or grant a file", maxConfig))
 			case ok:
 				(*at)[name] = value.Value
 			}
@@ -241,7 +309,8 @@ func toValue(at *string) value {
 		case !absolute || !isPath(name):
 			d.bad(n, "is not an absolute and clean path", remedy)
 		case n.Value == checkpoint || strings.HasPrefix(n.Value, checkpoint+"/"):
-			d.wrong(n, Quote(checkpoint)+" is where the host puts the checkpoint of a task", "choose another path, such as /data"+Shorten(n.Value))
+			d.wrong(n, Quote(checkpoint)+" is where the host puts the checkpoint of a task",
+				"choose another path, such as /data"+Shorten(n.Value))
 		default:
 			*at = n.Value
 		}
@@ -272,10 +341,13 @@ func (d *decoder) names(n node, most int, example, verb string, check func(at no
 // patternsValue is a list of names that a plugin is granted, each with at most one * for any text; empty is the
 // remedy for an empty list.
 func patternsValue(at *[]string, empty, example string, examples ...any) value {
-	return value{schema: listProperty(maxGrants, textProperty(queuePattern, examples...)).names(1), read: func(d *decoder, n node) {
-		d.notEmpty(n, empty)
-		*at = d.names(n, maxGrants, example, "grant", d.wordPattern)
-	}}
+	return value{
+		schema: listProperty(maxGrants, textProperty(queuePattern, examples...)).names(1),
+		read: func(d *decoder, n node) {
+			d.notEmpty(n, empty)
+			*at = d.names(n, maxGrants, example, "grant", d.wordPattern)
+		},
+	}
 }
 
 // notEmpty reports an empty list.
@@ -357,7 +429,8 @@ func (d *decoder) enqueue(n node) *EnqueueGrant {
 	grant := &EnqueueGrant{After: afterComplete, Depth: defaultDepth, Tasks: defaultTasks, Bytes: defaultBytes}
 	d.entry(n, grant.keys())
 	if grant.Tasks > defaultTasks && !grant.AfterCall() {
-		d.wrong(d.values[n.path+".tasks"], fmt.Sprintf("%d tasks cannot come with one completion", grant.Tasks), fmt.Sprintf("write at most %d, or after: call", defaultTasks))
+		d.wrong(d.values[n.path+".tasks"], fmt.Sprintf("%d tasks cannot come with one completion", grant.Tasks),
+			fmt.Sprintf("write at most %d, or after: call", defaultTasks))
 	}
 	return grant
 }
@@ -382,7 +455,8 @@ func (d *decoder) files(n node) (grants []FileGrant) {
 	for _, grant := range grants {
 		for above := parentOf(grant.To); above != ""; above = parentOf(above) {
 			if file, isFile := places[above]; isFile {
-				d.wrong(places[grant.To], fmt.Sprintf("%s is below the file %s of %s", Quote(grant.To), Quote(above), file.path), "choose another path")
+				d.wrong(places[grant.To], fmt.Sprintf("%s is below the file %s of %s", Quote(grant.To), Quote(above), file.path),
+					"choose another path")
 				break
 			}
 		}
@@ -420,7 +494,8 @@ func (d *decoder) together(m *Manifest) {
 	d.reserved(m)
 	d.ownSubscriptions(m)
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
-		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself", "name another queue, such as "+Shorten(m.Dead)+".dead")
+		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself",
+			"name another queue, such as "+Shorten(m.Dead)+".dead")
 	}
 	d.ownSchedules(m)
 	n, ok := d.values["retry"]

@@ -48,7 +48,8 @@ const (
 func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 	l, r, standard := &m.Limits, &m.Retry, runtime.Limits{}.WithDefaults()
 	bytes := func(name, about string, at *int64, least, most, standard int64) key {
-		about = fmt.Sprintf("%s, from %s to %s. Default %s.", about, units.FormatSize(least), units.FormatSize(most), units.FormatSize(standard))
+		about = fmt.Sprintf("%s, from %s to %s. Default %s.", about, units.FormatSize(least), units.FormatSize(most),
+			units.FormatSize(standard))
 		return key{name, about, limitValue(sizeValue(at, least, most, standard), at, standard, units.FormatSize)}
 	}
 	duration := func(at *time.Duration, without string, absent time.Duration) value {
@@ -60,19 +61,28 @@ func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 	limits = key{"limits", "What one task may take. One that passes a limit fails. A host may give less.", section(
 		bytes("memory", "Linear memory", &l.Memory, minMemory, runtime.MaxMemory, standard.Memory),
 		key{"timeout", "Time by the clock on the wall. Default no limit.", duration(&l.Timeout, "no limit", 0)},
-		key{"cpu", "Computing: a second is 10⁹ units of fuel, on every machine the same. Default no limit.", duration(&l.CPU, "no limit", 0)},
+		key{
+			"cpu", "Computing: a second is 10⁹ units of fuel, on every machine the same. Default no limit.",
+			duration(&l.CPU, "no limit", 0),
+		},
 		bytes("input", "Bytes of parameters", &l.Input, 1, maxPayload, standard.Input),
 		bytes("output", "Bytes of the result", &l.Output, 1, maxPayload, standard.Output),
 		bytes("log", "Bytes of the log, and 128 for each line", &l.Log, 1, maxLog, standard.Log),
 	)}
 	retry = key{"retry", "How often and when a failed task is tried again, unless the task says so itself. Default: one attempt.", section(
-		key{"max_attempts", "How many attempts a task has at most, or unlimited. Left out it is unlimited, until max_age.", limitValue(attemptsValue(&r.MaxAttempts, maxTries), &r.MaxAttempts, 1, formatAttempts)},
+		key{
+			"max_attempts", "How many attempts a task has at most, or unlimited. Left out it is unlimited, until max_age.",
+			limitValue(attemptsValue(&r.MaxAttempts, maxTries), &r.MaxAttempts, 1, formatAttempts),
+		},
 		key{"backoff", "How the delay grows with the attempts n: exponential, base × 2ⁿ, or linear, base × n. Default exponential.", choiceValue(&r.Backoff, BackoffExponential, BackoffLinear)},
 		key{"base", "The delay after the first attempt. Default 1s.", durationValue(&r.Base, "1s", "1s")},
 		key{"min", "The shortest delay. Default 1s.", shortest},
 		key{"max", "The longest delay. Default 12h.", durationValue(&r.Max, "12h", "12h")},
 		key{"jitter", "Whether a random part, up to half, is taken from each delay. Default true.", booleanValue(&r.Jitter)},
-		key{"max_age", "How old a task may become before it is not tried any more. Default no limit.", duration(&r.MaxAge, "no limit", 0)},
+		key{
+			"max_age", "How old a task may become before it is not tried any more. Default no limit.",
+			duration(&r.MaxAge, "no limit", 0),
+		},
 		key{"max_reschedules", "How often a task may ask to be run later, by status 75, without an attempt being counted. Default 1000.", limitValue(countValue(&r.MaxReschedules, maxTries, "1000"), &r.MaxReschedules, 1000, strconv.Itoa)},
 	)}
 	retry.schema.AnyOf = []*property{{Required: []string{"max_attempts"}}, {Required: []string{"max_age"}}}
@@ -121,7 +131,8 @@ func ParseCeilings(where string, texts []string) (Ceilings, error) {
 		l, known := limits[at.path]
 		switch _, twice := d.values[at.path]; {
 		case !known:
-			d.wrong(node{at.Node, ""}, Quote(text)+" names no limit", "write KEY=VALUE, with one of the keys "+strings.Join(paths, ", "))
+			d.wrong(node{at.Node, ""}, Quote(text)+" names no limit",
+				"write KEY=VALUE, with one of the keys "+strings.Join(paths, ", "))
 		case twice:
 			d.wrong(at, "is there twice", "keep one of them")
 		default:

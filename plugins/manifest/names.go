@@ -62,6 +62,7 @@ func isSecret(name string) bool {
 // isPath reports whether a text is a clean relative path.
 func isPath(text string) bool {
 	long := func(name string) bool { return len(name) > maxName }
-	return fs.ValidPath(text) && text != "." && len(text) <= maxPath && !slices.ContainsFunc(strings.Split(text, "/"), long) &&
+	return fs.ValidPath(text) && text != "." && len(text) <= maxPath &&
+		!slices.ContainsFunc(strings.Split(text, "/"), long) &&
 		!strings.ContainsFunc(text, unicode.IsControl)
 }

@@ -51,8 +51,9 @@ type Permissions struct {
 func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceilings) *Permissions {
 	own := grants.Of(tenant)
 	p := &Permissions{
-		Capabilities: m.Capabilities.LimitTo(own.Ceiling), Config: maps.Clone(m.Config), Secrets: own.Secrets, Ceiling: own.Ceiling,
-		asked: m.Capabilities, Where: own.Where,
+		Capabilities: m.Capabilities.LimitTo(own.Ceiling), Config: maps.Clone(m.Config), Secrets: own.Secrets,
+		Ceiling: own.Ceiling,
+		asked:   m.Capabilities, Where: own.Where,
 	}
 	for name, value := range own.Config {
 		if _, asked := m.Config[name]; asked {
@@ -102,7 +103,8 @@ func (p *Permissions) Reduced() (keys []string) {
 // Explain corrects the remedy in the outcome's message if the task has reached a limit that the host has set.
 func (p *Permissions) Explain(outcome runtime.Outcome) runtime.Outcome {
 	// A timeout of the task's own has another remedy.
-	if remedy := p.remedy(outcome.Limit.Name); remedy != "" && strings.Contains(outcome.Message, "limits."+outcome.Limit.Name) {
+	if remedy := p.remedy(outcome.Limit.Name); remedy != "" && strings.Contains(outcome.Message,
+		"limits."+outcome.Limit.Name) {
 		outcome.Message = outcome.Message[:strings.LastIndex(outcome.Message, ": ")+2] + remedy
 	}
 	return outcome
@@ -158,7 +160,8 @@ func (p *Permissions) DenyBucket(bucket string, write bool) error {
 
 // DenySecret returns the denial of reading a secret; nil if that is granted.
 func (p *Permissions) DenySecret(name string) error {
-	return p.deny(func(c *Capabilities) bool { return slices.Contains(c.Secrets, name) }, "secret %q is not granted", "secrets: [%q]", name)
+	return p.deny(func(c *Capabilities) bool { return slices.Contains(c.Secrets, name) }, "secret %q is not granted",
+		"secrets: [%q]", name)
 }
 
 // DenyQueue returns the denial of enqueueing to a queue; nil if that is granted.
@@ -187,7 +190,8 @@ func (p *Permissions) DenyDepth(depth int) error {
 		return nil
 	}
 	d := p.denial(fmt.Sprintf("enqueue: {depth: %d}", asked.Depth))
-	d.Err, d.What = service.ErrLimit, fmt.Sprintf("the task has %d parents above it (a loop?), and the host allows %d", depth, granted.Depth)
+	d.Err, d.What = service.ErrLimit, fmt.Sprintf("the task has %d parents above it (a loop?), and the host allows %d",
+		depth, granted.Depth)
 	return d
 }
 

@@ -71,7 +71,10 @@ func (s *Schedule) ID(plugin string) string {
 func ParseSchedules(name string, data []byte) (all []Schedule, err error) {
 	d := newDecoder(name)
 	d.most = strictyaml.Limits{Bytes: maxSchedule, Values: maxFileValues}
-	d.keys = []key{{"schedules", "", value{read: func(d *decoder, n node) { all = d.schedules(n, maxScheduled, true) }, schema: &property{}}}}
+	d.keys = []key{{"schedules", "", value{
+		read:   func(d *decoder, n node) { all = d.schedules(n, maxScheduled, true) },
+		schema: &property{},
+	}}}
 	if root, ok := d.root(data, "write schedules: [] for none"); ok {
 		d.section(root, d.keys)
 		if _, there := d.values["schedules"]; !there && len(d.problems) == 0 {
@@ -92,26 +95,45 @@ func (s *Schedule) keys() []key {
 		},
 		{"cron", "When: minute, hour, day of the month, month and day of the week; or six fields with the seconds first, @daily, or @every 90s.", textValue(&s.Cron, "write an expression in quotes, such as \"30 6 * * *\"", stringProperty("", "30 6 * * MON-FRI", "@every 90s")).
 			require(`write when it is due, such as cron: "30 6 * * *"`)},
-		{"timezone", "By whose clock. Default UTC.", textValue(&s.Timezone, "write a name such as Europe/Berlin", stringProperty("", "Europe/Berlin"))},
-		{"queue", "The queue that gets the tasks, one that the plugin serves. Default the first of them.", wordValue(&s.Queue, "mail")},
+		{"timezone", "By whose clock. Default UTC.", textValue(&s.Timezone, "write a name such as Europe/Berlin",
+			stringProperty("", "Europe/Berlin"))},
+		{
+			"queue", "The queue that gets the tasks, one that the plugin serves. Default the first of them.",
+			wordValue(&s.Queue, "mail"),
+		},
 		{"parameters", "The parameters of each task: the text of a string; of any other value its JSON.", value{
 			read: func(d *decoder, n node) { s.Parameters = d.payload(n) }, schema: &property{},
 		}},
 		{"missed", "What becomes of ticks that come while no host runs: none, the last one, or the last max_missed are fired. Default one.", choiceValue(&s.Missed, MissedSkip, MissedOne, MissedAll)},
 		{"max_missed", "How many, with missed: all. Default 100.", countValue(&s.MaxMissed, maxMissed, "100")},
-		{"window", "How old a missed tick may be that is fired. Default no limit.", durationValue(&s.Window, "no limit", "1h")},
+		{
+			"window", "How old a missed tick may be that is fired. Default no limit.",
+			durationValue(&s.Window, "no limit", "1h"),
+		},
 		{"overlap", "What becomes of a tick that comes before the task of the one before has finished: it is skipped, waits for it, or is fired. Default allow.", choiceValue(&s.Overlap, OverlapSkip, OverlapQueue, OverlapAllow)},
-		{"priority", "Of the tasks, 0 to 100. Default 50.", value{schema: numberProperty(0, 100), read: func(d *decoder, n node) {
-			var priority int
-			before := len(d.problems)
-			integerValue(&priority, 0, 100, "write a whole number from 0 to 100, or leave the key out for 50").read(d, n)
-			if len(d.problems) == before {
-				s.Priority = &priority
-			}
-		}}},
-		{"timeout", "The longest time of one attempt. Default that of limits.", durationValue(&s.Timeout, "that of limits", "10m")},
-		{"max_attempts", "The number of attempts, or unlimited. Default that of retry.", attemptsValue(&s.MaxAttempts, maxTries)},
-		{"max_age", "How long after its tick a task may begin an attempt. Default that of retry.", durationValue(&s.MaxAge, "that of retry", "1h")},
+		{
+			"priority", "Of the tasks, 0 to 100. Default 50.",
+			value{schema: numberProperty(0, 100), read: func(d *decoder, n node) {
+				var priority int
+				before := len(d.problems)
+				integerValue(&priority, 0, 100, "write a whole number from 0 to 100, or leave the key out for 50").read(d, n)
+				if len(d.problems) == before {
+					s.Priority = &priority
+				}
+			}},
+		},
+		{
+			"timeout", "The longest time of one attempt. Default that of limits.",
+			durationValue(&s.Timeout, "that of limits", "10m"),
+		},
+		{
+			"max_attempts", "The number of attempts, or unlimited. Default that of retry.",
+			attemptsValue(&s.MaxAttempts, maxTries),
+		},
+		{
+			"max_age", "How long after its tick a task may begin an attempt. Default that of retry.",
+			durationValue(&s.MaxAge, "that of retry", "1h"),
+		},
 	}
 }
 
@@ -155,7 +177,8 @@ func (d *decoder) schedules(n node, most int, file bool) (all []Schedule) {
 		case file && !named:
 			d.wrong(at, "has no queue", "write which one gets the tasks, such as queue: reports")
 		case !file && !isSchedule(s.ID(d.plugin)):
-			d.wrong(id, "makes the ID "+Quote(s.ID(d.plugin)), "rename the plugin, or write a shorter name: an ID has "+scheduleRule)
+			d.wrong(id, "makes the ID "+Quote(s.ID(d.plugin)),
+				"rename the plugin, or write a shorter name: an ID has "+scheduleRule)
 		}
 		if first, twice := names[s.Name]; twice {
 			d.wrong(id, "has the name of "+first.path, "give each schedule a name of its own")
@@ -202,7 +225,8 @@ func (d *decoder) ownSchedules(m *Manifest) {
 		case !named && len(m.Queues) > 0:
 			s.Queue = m.Queues[0]
 		case named && s.Queue != "" && !slices.Contains(m.Queues, s.Queue):
-			d.wrong(n, Quote(s.Queue)+" is no queue that the plugin serves", "name one of "+strings.Join(m.Queues, ", ")+", or add it to queues")
+			d.wrong(n, Quote(s.Queue)+" is no queue that the plugin serves",
+				"name one of "+strings.Join(m.Queues, ", ")+", or add it to queues")
 		}
 	}
 }

@@ -34,9 +34,15 @@ const (
 
 func (s *Subscription) keys() []key {
 	return []key{
-		{"topic", "The topic: a name, or one in which a * stands for any text.", checkedValue(&s.Topic, textProperty(queuePattern, "orders", "orders.*"), (*decoder).wordPattern).
-			require("write the topic, such as topic: orders")},
-		{"queue", "The queue that gets the tasks, one that the plugin serves. Default the first of them.", wordValue(&s.Queue, "orders")},
+		{
+			"topic", "The topic: a name, or one in which a * stands for any text.",
+			checkedValue(&s.Topic, textProperty(queuePattern, "orders", "orders.*"), (*decoder).wordPattern).
+				require("write the topic, such as topic: orders"),
+		},
+		{
+			"queue", "The queue that gets the tasks, one that the plugin serves. Default the first of them.",
+			wordValue(&s.Queue, "orders"),
+		},
 		{"filter", "What publications must be like. Default: all of the topic.", section(
 			key{"attributes", "Patterns, with at most one * for any text, by the name of an attribute.", value{
 				read: func(d *decoder, n node) { s.Attributes = d.attributes(n) },
@@ -75,7 +81,8 @@ func (d *decoder) pointers(n node) map[string]any {
 		case name != "" && name[0] != '/':
 			d.bad(keyNode, "is no JSON pointer", "write one such as /customer/country")
 		case err != nil:
-			d.wrong(value, "is no JSON value: it "+err.Error(), "write a text, a number, true or false, or lists and mappings with texts as keys of these")
+			d.wrong(value, "is no JSON value: it "+err.Error(),
+				"write a text, a number, true or false, or lists and mappings with texts as keys of these")
 		default:
 			data[name] = is
 		}
@@ -122,7 +129,8 @@ func (d *decoder) reserved(m *Manifest) {
 	for _, path := range slices.Sorted(maps.Keys(names)) {
 		for _, name := range names[path] {
 			if IsReserved(name) {
-				d.report(0, path, Quote(name)+" is for the deliveries of webhooks, which hosts send", "choose a name that does not begin with "+webhookQueues)
+				d.report(0, path, Quote(name)+" is for the deliveries of webhooks, which hosts send",
+					"choose a name that does not begin with "+webhookQueues)
 			}
 		}
 	}

@@ -112,12 +112,18 @@ func entriesValue[T any](at *[]T, read func(d *decoder, n node) []T, most int, k
 
 // choiceValue is one of a few words.
 func choiceValue(at *string, words ...string) value {
-	return value{schema: &property{Type: "string", Enum: words}, read: func(d *decoder, n node) { *at = d.choose(n, words...) }}
+	return value{
+		schema: &property{Type: "string", Enum: words},
+		read:   func(d *decoder, n node) { *at = d.choose(n, words...) },
+	}
 }
 
 // flagValue is one of two words.
 func flagValue(at *bool, no, yes string) value {
-	return value{schema: &property{Type: "string", Enum: []string{no, yes}}, read: func(d *decoder, n node) { *at = d.choose(n, no, yes) == yes }}
+	return value{
+		schema: &property{Type: "string", Enum: []string{no, yes}},
+		read:   func(d *decoder, n node) { *at = d.choose(n, no, yes) == yes },
+	}
 }
 
 // booleanValue is true or false as YAML writes them.
@@ -190,7 +196,8 @@ func integerValue(at *int, least, most int, remedy string) value {
 
 // countValue is a whole number of at least 1. without says what holds if the key is left out, for messages.
 func countValue(at *int, most int, without string) value {
-	return integerValue(at, 1, most, fmt.Sprintf("write a whole number from 1 to %d, or leave the key out for %s", most, without))
+	return integerValue(at, 1, most, fmt.Sprintf("write a whole number from 1 to %d, or leave the key out for %s", most,
+		without))
 }
 
 const unlimitedWord = "unlimited"

@@ -1,4 +1,5 @@
-// Package spelling tells how far a word that somebody typed is from one that would be right, and which of some are nearest.
+// Package spelling tells how far a word that somebody typed is from one that would be right, and which of some are
+// nearest.
 package spelling
 
 import "strings"
@@ -30,7 +31,8 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Nearest returns the candidates at the least distance, up to two letters or a third of their own, or those that begin alike.
+// Nearest returns the candidates at the least distance, up to two letters or a third of their own, or those that begin
+// alike.
 func Nearest(word string, right []string) []string {
 	var near, alike []string
 	best := 0

@@ -127,9 +127,15 @@ func check(n *yaml.Node, depth int) error {
 	case n.Kind == yaml.AliasNode:
 		return alias(n.Line)
 	case n.Anchor != "":
-		return &Error{n.Line, "has an anchor (&), for which aliases would stand", "write the value out wherever it is needed, and a text that begins with & in quotes"}
+		return &Error{
+			n.Line, "has an anchor (&), for which aliases would stand",
+			"write the value out wherever it is needed, and a text that begins with & in quotes",
+		}
 	case depth > maxDepth:
-		return &Error{n.Line, fmt.Sprintf("is more than %d levels deep", maxDepth), "put fewer lists and mappings into each other"}
+		return &Error{
+			n.Line, fmt.Sprintf("is more than %d levels deep", maxDepth),
+			"put fewer lists and mappings into each other",
+		}
 	}
 	for i, inner := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && inner.Tag == "!!merge" {

@@ -133,7 +133,10 @@ func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[strin
 		case isSparse(header):
 			return nil, &Error{header.Name, "it is a sparse file", "pack it without --sparse"}
 		case len(header.Name) > MaxPath:
-			return nil, &Error{header.Name, fmt.Sprintf("its path has %d bytes, more than %d", len(header.Name), MaxPath), "give it a shorter one"}
+			return nil, &Error{
+				header.Name, fmt.Sprintf("its path has %d bytes, more than %d", len(header.Name), MaxPath),
+				"give it a shorter one",
+			}
 		case header.Size > most:
 			return nil, tooLarge(header.Name, most)
 		}
@@ -145,7 +148,10 @@ func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[strin
 			folders[dir] = true
 		}
 		if len(files)+len(folders) >= MaxEntries {
-			return nil, &Error{header.Name, fmt.Sprintf("with it there are more than %d files and directories", MaxEntries), "leave out what tasks do not read"}
+			return nil, &Error{
+				header.Name, fmt.Sprintf("with it there are more than %d files and directories", MaxEntries),
+				"leave out what tasks do not read",
+			}
 		}
 		if reserve != nil && !reserve(header.Size+int64(len(name))+entrySize) {
 			return nil, ErrNoRoom
@@ -171,7 +177,10 @@ func isSparse(header *tar.Header) bool {
 }
 
 func tooLarge(name string, most int64) *Error {
-	return &Error{name, fmt.Sprintf("no more than %d bytes are left of what a plugin's files may take together", most), "leave out what tasks do not read"}
+	return &Error{
+		name, fmt.Sprintf("no more than %d bytes are left of what a plugin's files may take together", most),
+		"leave out what tasks do not read",
+	}
 }
 
 func damaged(err error) *Error {
@@ -181,7 +190,8 @@ func damaged(err error) *Error {
 // Append returns the module with a section of these files, by absolute path. Equal files give equal bytes.
 func Append(module []byte, files map[string][]byte) ([]byte, error) {
 	var compressed bytes.Buffer
-	encoder, err := zstd.NewWriter(&compressed, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(maxWindow))
+	encoder, err := zstd.NewWriter(&compressed, zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(maxWindow))
 	if err != nil {
 		return nil, err
 	}

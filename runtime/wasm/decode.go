@@ -107,7 +107,10 @@ func (d *decoder) module(file []byte) error {
 		}
 		if id != sectionCustom {
 			if known.order <= last {
-				return &Error{Section: known.name, Function: outside, Offset: begin, Err: errors.New("it is out of order or there twice")}
+				return &Error{
+					Section: known.name, Function: outside, Offset: begin,
+					Err: errors.New("it is out of order or there twice"),
+				}
 			}
 			last = known.order
 		}

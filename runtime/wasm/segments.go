@@ -102,7 +102,8 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 	if defined := int(table) - (len(d.tables) - len(d.out.Tables)); constant && r.err == nil && defined >= 0 {
 		// wazero silently skips a segment that exceeds its table, and all segments after it.
 		if end, size := uint64(place)+uint64(n), d.out.Tables[defined].Min; end > uint64(size) && d.out.Overflow == "" {
-			d.out.Overflow = fmt.Sprintf("element segment %d ends at entry %d of table %d, which has %d", part.count-1, end, table, size)
+			d.out.Overflow = fmt.Sprintf("element segment %d ends at entry %d of table %d, which has %d", part.count-1, end,
+				table, size)
 		}
 	}
 	for range n {

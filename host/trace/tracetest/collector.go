@@ -96,8 +96,9 @@ func (c *Collector) take(r *collector.ExportTraceServiceRequest) {
 		for _, scope := range of.GetScopeSpans() {
 			for _, s := range scope.GetSpans() {
 				c.spans = append(c.spans, Span{
-					Name: s.GetName(), Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
-					Kind: s.GetKind().String()[len("SPAN_KIND_"):], Failed: s.GetStatus().GetCode() == otlp.Status_STATUS_CODE_ERROR,
+					Name: s.GetName(), Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()),
+					Parent: hex.EncodeToString(s.GetParentSpanId()),
+					Kind:   s.GetKind().String()[len("SPAN_KIND_"):], Failed: s.GetStatus().GetCode() == otlp.Status_STATUS_CODE_ERROR,
 					Begin: time.Unix(0, int64(s.GetStartTimeUnixNano())), End: time.Unix(0, int64(s.GetEndTimeUnixNano())), //nolint:gosec // of our time
 					About: values(s.GetAttributes()), Resource: values(of.GetResource().GetAttributes()),
 				})
