@@ -88,8 +88,8 @@ func (f *Finding) named(name string) *Finding {
 	return f
 }
 
-// like marks a finding of which there may be many. If there are more than mostAlike with this format, they become one;
-// the format has %d for their number.
+// like marks a finding of a kind that may be frequent. More than mostAlike findings with this format become one, whose
+// problem is the format with their number for %d.
 func (f *Finding) like(format string) { f.alike = format }
 
 // mostAlike is how many findings of one kind are shown one by one.
