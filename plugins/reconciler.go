@@ -328,7 +328,9 @@ func (r *reconciler) apply(result loadResult) {
 		return
 	}
 	if !result.file.fingerprint.same(p.seen.module.fingerprint) || result.found.manifest != p.manifest.digest ||
-		!slices.EqualFunc(result.files, p.named.files, func(read, seen file) bool { return read.fingerprint.same(seen.fingerprint) }) {
+		!slices.EqualFunc(result.files, p.named.files, func(read, seen file) bool {
+			return read.fingerprint.same(seen.fingerprint)
+		}) {
 		r.scanIn(quietTime)
 	}
 	switch {

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // These tests hold the shape of the repository: which folder may import which, what lies where, and
@@ -117,6 +118,9 @@ var topLevel = []string{
 }
 
 const maxLines = 1000
+
+// maxColumns is the longest line of production Go, in characters.
+const maxColumns = 120
 
 type pkg struct {
 	ImportPath, Name, Doc string
@@ -361,6 +365,8 @@ func TestExamples(t *testing.T) {
 }
 
 func TestGoFiles(t *testing.T) {
+	// Messages stay in one line, to be found, and so do pictures and what a linter reads.
+	unbroken := regexp.MustCompile("[\"`]|^\t*//\t|//nolint|│")
 	t.Parallel()
 	keys := regexp.MustCompile(`_(pending|reserved|started|complete|failed|scheduled)_tasks_`)
 	for _, name := range files(t) {
@@ -370,6 +376,13 @@ func TestGoFiles(t *testing.T) {
 		text := read(t, name)
 		if lines := bytes.Count(text, []byte("\n")); lines > maxLines {
 			t.Errorf("%s has %d lines, more than %d: which of its subjects is a file of its own?", name, lines, maxLines)
+		}
+		if !strings.HasSuffix(name, "_test.go") {
+			for i, line := range strings.Split(string(text), "\n") {
+				if utf8.RuneCountInString(line) > maxColumns && !unbroken.MatchString(line) {
+					t.Errorf("%s:%d has more than %d columns: break it", name, i+1, maxColumns)
+				}
+			}
 		}
 		set := token.NewFileSet()
 		file, err := parser.ParseFile(set, name, text, parser.SkipObjectResolution)

@@ -278,7 +278,8 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 			reflect.ValueOf(in).Elem().FieldByIndex(rawBody.Index).SetBytes(callerOf(ctx).body)
 		}
 		if isJSON {
-			if err := decodeBody(callerOf(ctx), reflect.ValueOf(in).Elem().FieldByIndex(jsonBody.Index).Addr().Interface()); err != nil {
+			body := reflect.ValueOf(in).Elem().FieldByIndex(jsonBody.Index).Addr().Interface()
+			if err := decodeBody(callerOf(ctx), body); err != nil {
 				return nil, err
 			}
 		}

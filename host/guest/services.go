@@ -45,7 +45,9 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 		Checkpoint: &checkpoint{host: t.Host}, Dependencies: &dependencies{host: t.Host},
 		Config: t.Permissions.Config,
 	}
-	services.Vars = slices.ContainsFunc(t.Asked.KV, func(g manifest.KVGrant) bool { return g.Bucket == service.VarsBucket })
+	services.Vars = slices.ContainsFunc(t.Asked.KV, func(g manifest.KVGrant) bool {
+		return g.Bucket == service.VarsBucket
+	})
 	if store := s.config.KV[t.Tenant]; store != nil {
 		grants := make([]kv.Grant, len(t.Permissions.Capabilities.KV))
 		for i, g := range t.Permissions.Capabilities.KV {

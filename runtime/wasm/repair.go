@@ -129,7 +129,8 @@ func (b *body) repair(op byte) (done bool) {
 func (b *body) copysign(op byte) {
 	b.count(10)
 	b.apply(effects[op])
-	toBits, constant, and, or, toFloat := byte(opF64ToI64), byte(opI64Const), byte(opI64And), byte(opI64Or), byte(opI64ToF64)
+	toBits, toFloat := byte(opF64ToI64), byte(opI64ToF64)
+	constant, and, or := byte(opI64Const), byte(opI64And), byte(opI64Or)
 	sign, rest, bits := int64(math.MinInt64), int64(math.MaxInt64), bits64
 	if op == opF32CopySign {
 		toBits, constant, and, or, toFloat = opF32ToI32, opI32Const, opI32And, opI32Or, opI32ToF32

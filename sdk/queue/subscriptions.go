@@ -37,7 +37,9 @@ func (c *Client) Subscriptions(ctx context.Context) ([]Subscription, error) {
 
 // readSubscriptions returns all readable subscriptions with their generation, and the IDs of the damaged ones. It reads
 // them if the generation has changed.
-func (c *Client) readSubscriptions(ctx context.Context) (all []Subscription, generation string, damaged []string, err error) {
+func (c *Client) readSubscriptions(ctx context.Context) (
+	all []Subscription, generation string, damaged []string, err error,
+) {
 	// The generation is read first. If the subscriptions change before they are read, they count as older than they
 	// are, and are just read once more.
 	generation, err = c.store.RDB.Get(ctx, c.store.Keys.Generation()).Result()
@@ -107,7 +109,9 @@ func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, erro
 }
 
 // cachedSubscriptions returns the subscriptions that this client read last. It reads them if it has not read any.
-func (c *Client) cachedSubscriptions(ctx context.Context) (all []Subscription, generation string, damaged []string, err error) {
+func (c *Client) cachedSubscriptions(ctx context.Context) (
+	all []Subscription, generation string, damaged []string, err error,
+) {
 	s := &c.subscribers
 	s.mu.Lock()
 	all, generation, damaged, known := s.all, s.generation, s.damaged, s.known

@@ -168,7 +168,8 @@ func (n *Node) deliver(outside egress.Config, config host.Config) {
 		return
 	}
 	destination := max(1, places/8) // as the client bounds all connections of a tenant
-	outside.MaxConns, outside.MaxResponse, outside.Truncate, outside.Timeout = destination, webhook.MaxAnswer, true, queue.MaxWebhookTimeout
+	outside.MaxConns, outside.Timeout = destination, queue.MaxWebhookTimeout
+	outside.MaxResponse, outside.Truncate = webhook.MaxAnswer, true
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
 	small := n.account.Open(account.Deliveries, max(n.account.Part(16), leastDeliveries), len(n.clients))

@@ -198,7 +198,8 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 	})
 	call.Services.Enqueue, call.Services.Publish = numberedChildren{task}, numberedChildren{task}
 	var secrets redact.Secrets
-	call.TaskID, call.Queue, call.Plugin, call.Attempt, call.Secrets = pluginfile.LocalID, l.Manifest.Queues[0], l.Name, 1, &secrets
+	call.TaskID, call.Queue, call.Plugin = pluginfile.LocalID, l.Manifest.Queues[0], l.Name
+	call.Attempt, call.Secrets = 1, &secrets
 	var said, denied []string
 	log := call.Log
 	call.Log = func(line string) {

@@ -168,7 +168,8 @@ func (s *source) task(ctx context.Context, id string, before *Task) (*Task, erro
 	case err != nil:
 		return nil, err
 	case before != nil && before.Status == task.Status && before.Run == task.Run:
-		task.Parameters, task.ParametersBase64, task.Result, task.ResultBase64 = before.Parameters, before.ParametersBase64, before.Result, before.ResultBase64
+		task.Parameters, task.ParametersBase64 = before.Parameters, before.ParametersBase64
+		task.Result, task.ResultBase64 = before.Result, before.ResultBase64
 	default:
 		if task, err = s.client.Task(ctx, id); err != nil {
 			return nil, err

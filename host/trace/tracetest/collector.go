@@ -84,7 +84,9 @@ func (c *Collector) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // Export takes spans by gRPC.
-func (c *Collector) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (c *Collector) Export(
+	_ context.Context, r *collector.ExportTraceServiceRequest,
+) (*collector.ExportTraceServiceResponse, error) {
 	c.take(r)
 	return &collector.ExportTraceServiceResponse{}, nil
 }

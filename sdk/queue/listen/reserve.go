@@ -211,7 +211,8 @@ func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply
 	v := store.ValuesOf(reply)
 	r := ReserveReply{Tasks: make([]Reservation, 0, len(v.Left)/rowValues), Dropped: v.Count()}
 	clock := v.Text()
-	r.Clock, r.NextETA, r.Passed, r.Quarantined, r.DeadError = store.ParseSeconds(clock), v.Eta(), v.Count(), v.Flag(), v.Text()
+	r.Clock, r.NextETA = store.ParseSeconds(clock), v.Eta()
+	r.Passed, r.Quarantined, r.DeadError = v.Count(), v.Flag(), v.Text()
 	for err = cmp.Or(err, v.Err()); err == nil && v.More(); err = v.Err() {
 		task := readReservation(&v)
 		if started {

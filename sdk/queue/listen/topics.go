@@ -54,7 +54,8 @@ func (f *Fleet) TopicCounts(ctx context.Context, names []string) ([]TopicCounts,
 	for i, cmd := range cmds {
 		topics[i] = TopicCounts{Name: names[i], Kept: cmd.kept.Val()}
 		if counts := cmd.counts.Val(); len(counts) == 3 {
-			topics[i].Published, topics[i].Dropped, topics[i].Tasks = store.AsInt(counts[0]), store.AsInt(counts[1]), store.AsInt(counts[2])
+			topics[i].Published, topics[i].Dropped = store.AsInt(counts[0]), store.AsInt(counts[1])
+			topics[i].Tasks = store.AsInt(counts[2])
 		}
 	}
 	return topics, store.Wrap("read topics", err)

@@ -54,7 +54,8 @@ func (m *Manager) PublicationTasks(ctx context.Context, id string, offset, limit
 	for i, cmd := range cmds {
 		tasks[i] = PublishedTask{Subscription: ids[i], ID: queue.PublishedID(id, ids[i])}
 		if h := cmd.Val(); len(h) == 3 {
-			tasks[i].Queue, tasks[i].Status, tasks[i].Reason = store.AsString(h[0]), queue.Status(store.AsString(h[1])), queue.Reason(store.AsString(h[2]))
+			tasks[i].Queue = store.AsString(h[0])
+			tasks[i].Status, tasks[i].Reason = queue.Status(store.AsString(h[1])), queue.Reason(store.AsString(h[2]))
 		}
 	}
 	return tasks, store.Wrap("read tasks of publication "+id, err)

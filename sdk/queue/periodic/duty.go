@@ -22,13 +22,16 @@ type Reports interface {
 	FailedQuietly(op string, err error)
 }
 
+// runFunc is Worker.RunOnce.
+type runFunc func(context.Context) (pause, wait time.Duration, err error)
+
 // Worker does the work of a Duty, which it embeds.
 type Worker interface {
 	// RunOnce works once. The next run follows after wait, or sooner when asked, but never before pause is over. After
 	// an error it follows when both pause and a growing Pause are over. ErrIdle counts neither as an error nor as a
 	// success.
 	RunOnce(ctx context.Context) (pause, wait time.Duration, err error)
-	start(ctx context.Context, run func(context.Context) (pause, wait time.Duration, err error)) (stop func())
+	start(ctx context.Context, run runFunc) (stop func())
 }
 
 // Duty is recurring work that never runs twice at a time. It has a goroutine only while it works: a host may have
@@ -64,7 +67,7 @@ func Start(ctx context.Context, workers ...Worker) (stop func()) {
 	}
 }
 
-func (d *Duty) start(ctx context.Context, run func(context.Context) (pause, wait time.Duration, err error)) (stop func()) {
+func (d *Duty) start(ctx context.Context, run runFunc) (stop func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stopped = false               // of an earlier start
@@ -108,7 +111,7 @@ func (d *Duty) begins() time.Time {
 	return d.next
 }
 
-func (d *Duty) fire(ctx context.Context, run func(context.Context) (pause, wait time.Duration, err error)) {
+func (d *Duty) fire(ctx context.Context, run runFunc) {
 	d.mu.Lock()
 	if d.working || d.stopped || ctx.Err() != nil || time.Now().Before(d.begins()) {
 		d.mu.Unlock() // the timer was reset while it fired
