@@ -81,7 +81,7 @@ type Retry struct {
 	MaxReschedules int
 }
 
-// Unlimited, as MaxAttempts, sets no bound.
+// Unlimited as MaxAttempts sets no bound.
 const Unlimited = -1
 
 // The words of Retry.Backoff and of Manifest.OnCrash.

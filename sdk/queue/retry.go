@@ -11,7 +11,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Unlimited, as Retry.MaxAttempts, sets no bound: the task is tried until it is complete, expires or is cancelled.
+// Unlimited as Retry.MaxAttempts sets no bound: the task is tried until it is complete, expires or is cancelled.
 const Unlimited = -1
 
 // Backoff is the way in which the delay before a retry grows.

@@ -25,7 +25,7 @@ const (
 	jobText = 400
 )
 
-// ErrNoJob: the job never existed, or was deleted.
+// ErrNoJob says that the job never existed, or was deleted.
 var ErrNoJob = errors.New("no such job")
 
 // JobState is the state of a job.
@@ -246,7 +246,7 @@ func (j *Jobs) Stop(ctx context.Context, id string) error {
 
 func jobDuty(id string) string { return "job_" + id }
 
-// ErrClaimLost: the process does not hold the claim on the job any more, and another process may. The call changed
+// ErrClaimLost says that the process does not hold the claim on the job any more, and another process may. The call changed
 // nothing.
 var ErrClaimLost = errors.New("the claim on the job is lost: start it again")
 

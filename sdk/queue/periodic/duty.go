@@ -22,8 +22,8 @@ type Reports interface {
 	FailedQuietly(op string, err error)
 }
 
-// runFunc is Worker.RunOnce.
-type runFunc func(context.Context) (pause, wait time.Duration, err error)
+// Work is what a Duty repeats: see Worker.RunOnce.
+type Work func(context.Context) (pause, wait time.Duration, err error)
 
 // Worker does the work of a Duty, which it embeds.
 type Worker interface {
@@ -31,7 +31,8 @@ type Worker interface {
 	// an error it follows when both pause and a growing Pause are over. ErrIdle counts neither as an error nor as a
 	// success.
 	RunOnce(ctx context.Context) (pause, wait time.Duration, err error)
-	start(ctx context.Context, run runFunc) (stop func())
+	// Repeat is the method of the embedded Duty.
+	Repeat(ctx context.Context, run Work) (stop func())
 }
 
 // Duty is recurring work that never runs twice at a time. It has a goroutine only while it works: a host may have
@@ -58,7 +59,7 @@ type Duty struct {
 func Start(ctx context.Context, workers ...Worker) (stop func()) {
 	stops := make([]func(), len(workers))
 	for i, w := range workers {
-		stops[i] = w.start(ctx, w.RunOnce)
+		stops[i] = w.Repeat(ctx, w.RunOnce)
 	}
 	return func() {
 		for _, stop := range stops {
@@ -67,7 +68,8 @@ func Start(ctx context.Context, workers ...Worker) (stop func()) {
 	}
 }
 
-func (d *Duty) start(ctx context.Context, run runFunc) (stop func()) {
+// Repeat calls run again and again until ctx ends. stop waits for the call under way. Start calls Repeat.
+func (d *Duty) Repeat(ctx context.Context, run Work) (stop func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stopped = false               // of an earlier start
@@ -111,7 +113,7 @@ func (d *Duty) begins() time.Time {
 	return d.next
 }
 
-func (d *Duty) fire(ctx context.Context, run runFunc) {
+func (d *Duty) fire(ctx context.Context, run Work) {
 	d.mu.Lock()
 	if d.working || d.stopped || ctx.Err() != nil || time.Now().Before(d.begins()) {
 		d.mu.Unlock() // the timer was reset while it fired

@@ -87,7 +87,7 @@ func (u *user) FailedQuietly(string, error) {}
 // refuses to renew it.
 func (u *user) run(ctx context.Context) error {
 	select {
-	case <-u.refusal: // of an earlier run
+	case <-u.refusal: //nolint:errcheck // it is of an earlier run
 	default:
 	}
 	ctx, end := context.WithCancel(ctx)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrReply: a reply does not have the form that its script documents under RETURNS.
+// ErrReply says that a reply does not have the form that its script documents under RETURNS.
 var ErrReply = errors.New("unexpected answer of a script")
 
 // Values reads a script's reply, value by value, in the order of its RETURNS.
