@@ -25,8 +25,8 @@ const (
 	opTally   = "tally"
 )
 
-// health records which kinds of calls Redis answers now. A Redis that is away or refuses everybody is trouble with an
-// op; an error about one queue concerns that queue alone.
+// health records which kinds of calls (ops) Redis answers now. If Redis is away, or refuses a call that concerns no
+// single queue, the whole op is in trouble; if it refuses a call for one queue, only that op of that queue is.
 type health struct {
 	metrics *metrics.Metrics
 	logger  hclog.Logger

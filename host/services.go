@@ -73,8 +73,8 @@ const (
 	leastCalls = copies * manifest.MaxPublicationBytes
 )
 
-// resultCopies is how many copies of a result are in memory while it is read: text and bytes. A result of at most
-// smallResult bytes borrows no memory, so that it does not wait for a large result that another task keeps.
+// resultCopies is how many copies of a result are in memory while it is read: text and bytes. Reading a result of at
+// most smallResult bytes takes nothing from the budget for results, so it never waits for the memory of a large one.
 const (
 	resultCopies = 2
 	smallResult  = 64 << 10

@@ -123,7 +123,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	return m, nil
 }
 
-// newVec makes a family that is not made at the scrape.
+// newVec makes the vector of a family that is counted as things happen. Other families are collected at the scrape.
 func newVec(f *family, native bool) (v vec) {
 	opts := prometheus.Opts{Name: f.name, Help: f.help, Unit: f.unit}
 	switch f.kind {

@@ -11,7 +11,7 @@ import (
 const (
 	// sampleTimeout bounds a look at Redis, and so the delay of a scrape.
 	sampleTimeout = 2 * time.Second
-	// samplePause is the least time between two looks.
+	// samplePause is the least time from the end of one look at Redis to the next.
 	samplePause = 3 * time.Second
 	// sampleLife is how long a sample is shown while Redis does not answer.
 	sampleLife = 30 * time.Second

@@ -76,10 +76,10 @@ func (c *comparison) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readStable reads the regular file name inside the folder root. It checks the file's type before and after opening,
-// so that it never waits for the other end of a pipe and never opens a device. No link can lead it out of root. It
-// returns errUnstable if the file changes while it is read, or has more than the found bytes, for which the caller
-// has reserved memory. The data is in the buffer if the buffer is large enough.
+// readStable reads name, a regular file inside root. It checks the file's type before and after opening, so that it
+// never waits for the other end of a pipe and never opens a device. No link can lead it out of root. It returns
+// errUnstable if the file changes while it is read, or is larger than found, the size for which the caller has reserved
+// memory. The data is in buffer if that is large enough, otherwise in a new one.
 func readStable(root, name string, most, found int64, buffer []byte) (content, error) {
 	folder, err := os.OpenRoot(root)
 	if err != nil {

@@ -14,8 +14,7 @@ const (
 	// no host has checked their dependencies for longUnseen.
 	longOpen   = time.Hour
 	longUnseen = 10 * time.Minute
-	// mostOpen bounds the queues in which open tasks are looked for, and the blocked tasks that are read of each
-	// queue.
+	// mostOpen is in how many queues open tasks are searched for at most, and how many blocked tasks are read from each.
 	mostOpen = 20
 	// openBytes bounds the bytes of these tasks that are read of each queue.
 	openBytes = 256 << 10

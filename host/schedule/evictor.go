@@ -47,7 +47,7 @@ type Evictor struct {
 	warned    bool // it was logged that there were many
 }
 
-// NewEvictor makes an evictor for the cache beside the tasks of a scheduler.
+// NewEvictor makes an evictor that frees idle memory of cache to make room for the tasks of s.
 func NewEvictor(s *Scheduler, cache Cache) *Evictor {
 	return &Evictor{scheduler: s, cache: cache, logger: s.config.Logger}
 }

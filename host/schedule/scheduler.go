@@ -378,7 +378,8 @@ func (s *Scheduler) Announced(at Queue) {
 	s.updateQueue(at, func(q *queue) { s.wake(q, announced) })
 }
 
-// Wakes returns how many events came from outside so far, for PolledEmpty.
+// Wakes counts the events that may have brought tasks. Read it before a poll and pass it to PolledEmpty, which ignores
+// the poll if the queue has had such an event since.
 func (s *Scheduler) Wakes() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

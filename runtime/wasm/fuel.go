@@ -107,7 +107,7 @@ func (m *meter) count(price int32) {
 	}
 }
 
-// pay places a point for unpaid instructions.
+// pay places a charge point for the instructions that no point has charged yet.
 func (m *meter) pay() {
 	m.place(m.path.unpaid)
 	m.path, m.open = begun, closed

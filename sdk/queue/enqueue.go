@@ -325,8 +325,8 @@ func (b *taskBlock) read(receipts []Receipt) error {
 }
 
 // Arguments appends the arguments of one task, as batch.lua takes them. All fields of the task's hash are UTF-8 text.
-// If the task has many dependencies and inline is not set, the arguments make it open instead, and later calls add the
-// dependencies.
+// If the task has many dependencies and inline is not set, the arguments leave them out and mark the task open, which
+// means that more may come: later calls add them.
 func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 	text, companion := store.EncodeValue(s.Parameters)
 	eta := store.Seconds(s.At)

@@ -129,8 +129,8 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 		case <-renewal.C:
 		case <-wake:
 		}
-		// First subscribe, then set the key, then read, then wait for messages: a task that finishes after the read is
-		// announced.
+		// First subscribe, then set the key that says that somebody waits, then read, then wait for messages: a task that
+		// finishes after the read is announced.
 		ws.subscribe(ctx, pubsub, subscribed)
 		if time.Since(noted) >= noteEvery {
 			if err := ws.store.RDB.Set(ctx, ws.store.Keys.Waiters(), 1, noteFor).Err(); !IsUnavailable(err) {

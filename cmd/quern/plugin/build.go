@@ -61,9 +61,10 @@ func newPluginBuild(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// rebuild builds a module whose manifest and source lie beside it, if it does not exist or a file of the source is
-// newer: only in a folder that the user named or is in, because building runs code of that folder. Elsewhere, and
-// without a compiler on this machine, it warns that the module is outdated.
+// rebuild builds a module from the manifest and source in its folder, if the module is missing or older than a source
+// file. It builds only in a folder that the user named or in the working directory, because building runs code of that
+// folder. Elsewhere, or if the build is refused, it warns that an existing module is outdated, and returns an error
+// about a missing one.
 func (l *local) rebuild(cmd *cobra.Command, module string, folderNamed bool) error {
 	s, err := build.Read(filepath.Dir(module))
 	if err != nil || l.noBuild || s.Manifest == "" || s.Name+manifest.ModuleSuffix != filepath.Base(module) {

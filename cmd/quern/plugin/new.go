@@ -201,7 +201,7 @@ func pluginFiles(name, language string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// addFiles adds the files of a folder of a tree, by their paths below another one.
+// addFiles adds the files in folder of tree, except tests. The key of each is below and then its path within folder.
 func addFiles(files map[string][]byte, tree fs.ReadFileFS, folder, below string) error {
 	return fs.WalkDir(tree, folder, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(file, "_test.go") {

@@ -184,7 +184,7 @@ type Size int64
 
 func (s Size) String() string { return units.FormatSize(int64(s)) }
 
-// Head is the beginning of a text longer than most bytes, with its size.
+// Head returns a text of at most `most` bytes as it is, and of a longer one the beginning and its size.
 func Head(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -126,7 +126,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 // sameParameters is the value of --unique without a key.
 const sameParameters = "true"
 
-// refuseEmpty refuses flags that were given without a value: a script's variable may not be set.
+// refuseEmpty refuses flags with an empty value: perhaps a script used a variable that is unset.
 func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" {
