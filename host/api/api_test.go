@@ -149,7 +149,7 @@ func TestQueues(t *testing.T) {
 		t.Error("a full queue does not say when to try again")
 	}
 
-	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/broken/purge"}), http.StatusBadRequest, "name an age or a number")
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/broken/purge"}), http.StatusBadRequest, "purge without an age or a number")
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/broken/purge?all=true&keep=1"}), http.StatusBadRequest, "leave one of them out")
 	purged := post[struct {
 		Tenant, Queue string

@@ -463,7 +463,7 @@ func TestSignIn(t *testing.T) {
 	w.do(t, chromedp.Navigate(w.base+"#/"+w.Tenant()+"/queues/mail"))
 	w.see(t, "Sign in")
 	w.do(t, chromedp.SendKeys(`input[name="token"]`, "wrong\r"))
-	w.see(t, "the token is not known here")
+	w.see(t, "the token is unknown or was revoked")
 	w.accessible(t, "sign in")
 	w.do(t, chromedp.SendKeys(`input[name="token"]`, viewer+"\r"))
 	w.see(t, "Queue mail", "vera (viewer)", "pending (1)")

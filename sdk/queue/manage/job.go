@@ -246,8 +246,8 @@ func (j *Jobs) Stop(ctx context.Context, id string) error {
 
 func jobDuty(id string) string { return "job_" + id }
 
-// ErrClaimLost says that the process does not hold the claim on the job any more, and another process may. The call changed
-// nothing.
+// ErrClaimLost says that the process does not hold the claim on the job any more, and another process may. The call
+// changed nothing.
 var ErrClaimLost = errors.New("the claim on the job is lost: start it again")
 
 // JobWork is the claim of one process on a job. Each write checks in Redis that the process still has the claim. A
