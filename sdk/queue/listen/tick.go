@@ -90,9 +90,9 @@ const busyPause = time.Second
 // Missed: no host was there.
 type PassedTicks struct{ Skipped, Missed int }
 
-// Tick fires the tick at fire (zero: none), adds passed to the schedule's counts, and plans next (zero: no further tick).
-// s is the schedule as the caller read it. All is one script: if several hosts call it, one succeeds. Tick updates s, so
-// that another Tick may follow. After an error the outcome is unknown: read the schedule again.
+// Tick fires the tick at fire (zero: none), adds passed to the schedule's counts, and plans next (zero: no further
+// tick). s is the schedule as the caller read it. All is one script: if several hosts call it, one succeeds. Tick
+// updates s, so that another Tick may follow. After an error the outcome is unknown: read the schedule again.
 func (f *Fleet) Tick(ctx context.Context, s *queue.Schedule, fire time.Time, passed PassedTicks,
 	next time.Time,
 ) (TickEnd, error) {
