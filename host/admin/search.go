@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// searchTasks and searchTime bound one search. At either bound it returns what it has found.
+	// searchTasks and searchTime bound one search. At either bound the search returns the tasks found so far.
 	searchTasks = 20_000
 	searchTime  = 2 * time.Second
 	// searchBlock is how many tasks a search reads at a time.
