@@ -63,9 +63,9 @@ func TestWhatMayWait(t *testing.T) {
 	for rule, want := range map[string]bool{"": true, "max_running: 5": false, "on_crash: fail": false, "max_crashes: 1": false, "concurrency: 1": true} {
 		n := start(t, settings{idle: true, guests: map[string][]byte{"echo": runtimetest.Echo(t)}, yaml: map[string]string{"echo": "{" + rule + "}"}})
 		n.run()
-		var version *plugins.Version
+		var version *plugins.TenantVersion
 		n.eventually("loaded", func() bool { version = n.catalog.directory.Acquire(n.tenant, "echo"); return version != nil })
-		if got := mayWait(version, n.tenant); got != want {
+		if got := mayWait(version); got != want {
 			t.Errorf("%q: may wait: %t, want %t", rule, got, want)
 		}
 		version.Release()

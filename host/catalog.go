@@ -48,9 +48,8 @@ func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
 		return 0, ""
 	}
 	defer version.Release()
-	permissions := version.Permissions(c.tenant)
 	return bounded(manifestRetry(version.Manifest.Retry).WithDefaults(c.config.Retry),
-		permissions.MostRetry).MaxAge, permissions.Dead
+		version.Permissions.MostRetry).MaxAge, version.Permissions.Dead
 }
 
 // refused calls report for each refused file, with its tenant and plugin.
@@ -92,7 +91,7 @@ func (c catalog) declarations() (all []upkeep.Declaration) {
 			continue
 		}
 		// The grants let this plugin declare nothing. It is a common one: a tenant's own plugin would not be served then.
-		if version.Permissions(c.tenant).Undeclared("") != nil {
+		if version.Permissions.Undeclared("") != nil {
 			version.Release()
 			continue
 		}

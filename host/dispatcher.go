@@ -31,8 +31,8 @@ func newDispatcher(config Config, directory *plugins.Directory, running func(n i
 			}
 			return &schedule.Version{
 				Code: v, Plugin: schedule.Plugin{Tenant: v.Tenant, Name: v.Name},
-				Concurrency: v.Manifest.Concurrency, Memory: v.Footprint(at.Tenant),
-				MayWait: config.MaxCrashes != 1 && mayWait(v, at.Tenant),
+				Concurrency: v.Manifest.Concurrency, Memory: v.Footprint,
+				MayWait: config.MaxCrashes != 1 && mayWait(v),
 			}
 		},
 	})}
@@ -41,14 +41,14 @@ func newDispatcher(config Config, directory *plugins.Directory, running func(n i
 // mayWait reports whether tasks of a version may be started in Redis before they run. They must not if the manifest
 // bounds the running tasks of the fleet, because waiting tasks would count; nor if one crash of a host fails a started
 // task for good, because the task may never have run.
-func mayWait(v *plugins.Version, tenant string) bool {
-	return v.Manifest.MaxRunning == 0 && v.Manifest.OnCrash != manifest.CrashFail && v.Permissions(tenant).MaxCrashes != 1
+func mayWait(v *plugins.TenantVersion) bool {
+	return v.Manifest.MaxRunning == 0 && v.Manifest.OnCrash != manifest.CrashFail && v.Permissions.MaxCrashes != 1
 }
 
 // versionOf returns the plugin version of an allocation; nil if it has none.
-func versionOf(a *schedule.Allocation) (v *plugins.Version) {
+func versionOf(a *schedule.Allocation) (v *plugins.TenantVersion) {
 	if a.Version != nil {
-		v, _ = a.Version.Code.(*plugins.Version)
+		v, _ = a.Version.Code.(*plugins.TenantVersion)
 	}
 	return v
 }

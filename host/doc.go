@@ -10,7 +10,7 @@
 //	                          intake ──reserve──▶ Redis             │
 //	                             │ a worker for each slot           │
 //	                             ▼                                  ▼
-//	                          runner ──plugins.Version.Run──▶ outcome; the next short task that waits for the slot
+//	                          runner ──plugins.TenantVersion.Run──▶ outcome; the next short task that waits for the slot
 //	                             │
 //	                             ▼
 //	                          settler ──logs, settle──▶ Redis ──announce──▶ waiters

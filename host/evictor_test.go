@@ -172,7 +172,7 @@ type (
 	noListener struct{}
 )
 
-func (noCode) PendingSnapshot(string) int64                    { return 0 }
+func (noCode) PendingSnapshot() int64                          { return 0 }
 func (noCode) Release()                                        {}
 func (noListener) State(time.Time) (available, reserving bool) { return true, false }
 func (noListener) AddAhead(int)                                {}

@@ -99,7 +99,7 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allo
 // request builds the reserve for an allocation. Redis marks its tasks as started at once.
 func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
 	version := versionOf(a)
-	plugin, permissions := &version.Manifest, version.Permissions(a.Queue.Tenant)
+	plugin, permissions := &version.Manifest, version.Permissions
 	maxAge, _ := in.access.catalog.expiry(a.Queue.Name)
 	return listen.ReserveRequest{
 		Queue: a.Queue.Name, Count: a.Tasks(), Start: true, Plugin: version.Name, Digest: version.Digest,

@@ -95,7 +95,7 @@ func TestHostLogOfATaskThatGoesOn(t *testing.T) {
 		var log bytes.Buffer
 		g := &guestLog{
 			logger: hclog.New(&hclog.LoggerOptions{Output: &log}),
-			task:   &task{Slot: schedule.Slot{Queue: schedule.Queue{Name: "q"}}, version: &plugins.Version{Name: "p"}},
+			task:   &task{Slot: schedule.Slot{Queue: schedule.Queue{Name: "q"}}, version: &plugins.TenantVersion{Version: &plugins.Version{Name: "p"}}},
 		}
 		for _, lines := range [][]string{
 			{"error: Traceback (most recent call last):", `error:   File "/app/handler.py", line 10, in handle`, "error: ValueError: no ink"},

@@ -108,8 +108,8 @@ func (r *runner) giveBack(waiting []schedule.Task) {
 
 // call fetches what did not come with the reserve, and runs the guest.
 func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
-	if limits := t.permissions().Limits; t.Large && t.Size > limits.Input {
-		return t.permissions().Explain(runtime.InputExceeded(limits, t.Size)) // not fetched only to be refused
+	if allowed := t.version.Permissions; t.Large && t.Size > allowed.Limits.Input {
+		return allowed.Explain(runtime.InputExceeded(allowed.Limits, t.Size)) // not fetched only to be refused
 	}
 	input, checkpoint, err := fetch(ctx, t)
 	switch {
@@ -129,7 +129,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	}
 	lines := &guestLog{logger: r.access.logger, task: t}
 	defer lines.flush()
-	return t.version.Run(ctx, t.Queue.Tenant, runtime.Call{
+	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.Queue.Name, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.config.Retry).Attempts(), Input: input, Checkpoint: checkpoint,
 		Progress: func(fraction float64, message string) {

@@ -21,7 +21,7 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 	}
 	services, t.children = r.services.For(guest.Task{
 		ID: t.ID, Tenant: t.Queue.Tenant, Plugin: t.version.Name, Headers: t.Headers, Depth: t.Depth,
-		Asked: &t.version.Manifest.Capabilities, Permissions: t.permissions(), Host: t,
+		Asked: &t.version.Manifest.Capabilities, Permissions: t.version.Permissions, Host: t,
 	})
 	return t.span.Services(services)
 }

@@ -15,7 +15,7 @@ import (
 // then the host's. The bounds of its tenant apply to the result.
 func (t *task) policy(host queue.Retry) queue.Retry {
 	return bounded(t.Retry.WithDefaults(manifestRetry(t.version.Manifest.Retry)).WithDefaults(host),
-		t.permissions().MostRetry)
+		t.version.Permissions.MostRetry)
 }
 
 // bounded brings a policy within the bounds of a tenant: see manifest.Permissions.MostRetry.
@@ -42,7 +42,7 @@ func bounded(r queue.Retry, most manifest.Retry) queue.Retry {
 // expires returns until when the task may be tried again; zero for no bound. t.Expires reflects only the age that the
 // task sets itself; expires also applies the tenant's bound, if that is lower.
 func (t *task) expires() time.Time {
-	own, most := t.Retry.MaxAge, t.permissions().MostRetry.MaxAge
+	own, most := t.Retry.MaxAge, t.version.Permissions.MostRetry.MaxAge
 	switch {
 	case most == 0 || own <= most || t.Expires.IsZero():
 		return t.Expires
@@ -84,7 +84,7 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 	case e.outcome.Kind == runtime.Fatal, e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "input":
 		return s // another attempt would end the same way
 	case e.outcome.Kind == runtime.Retry:
-		s = s.PutOff(policy, t.Reschedules, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.permissions().MostRetry.Min))
+		s = s.PutOff(policy, t.Reschedules, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.version.Permissions.MostRetry.Min))
 	default:
 		s = s.TryAgain(policy, t.Attempts+1)
 	}

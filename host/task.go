@@ -11,7 +11,6 @@ import (
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
-	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/sdk/queue"
@@ -25,7 +24,7 @@ var errNoSlot = errors.New("no slot was free in time")
 type task struct {
 	listen.Task
 	schedule.Slot
-	version *plugins.Version // retained while the task runs
+	version *plugins.TenantVersion // retained while the task runs
 	counts  *metrics.Tasks
 	tenant  *tenantAccess
 
@@ -52,16 +51,13 @@ func (t *task) logged(fields ...any) []any {
 	return all
 }
 
-// permissions returns what the plugin may do in a task of this tenant.
-func (t *task) permissions() *manifest.Permissions { return t.version.Permissions(t.Queue.Tenant) }
-
 // timeLeft returns the time limit for a run: the task's own, or the time until its deadline if that is shorter; 0 if
 // the task sets neither. ok is false if the deadline is over.
 func (t *task) timeLeft(now time.Time) (limit time.Duration, ok bool) {
 	if t.Deadline.IsZero() {
 		return t.Timeout, true
 	}
-	limit = cmp.Or(t.Timeout, t.permissions().Limits.Timeout)
+	limit = cmp.Or(t.Timeout, t.version.Permissions.Limits.Timeout)
 	left := t.Deadline.Sub(t.Clock(now))
 	if limit == 0 || left < limit {
 		limit = left

@@ -68,7 +68,7 @@ func TestSwapUnderLoad(t *testing.T) {
 					t.Error("the queue is not served")
 					return
 				}
-				outcome := v.Run(t.Context(), "", runtime.Call{TaskID: "1"})
+				outcome := v.Run(t.Context(), runtime.Call{TaskID: "1"})
 				got, want := string(outcome.Output), outputs[v.Digest]
 				v.Release()
 				if outcome.Kind != runtime.Complete || got != want || got == "" {
@@ -281,7 +281,7 @@ func TestManyNamesOfOneDigest(t *testing.T) {
 		}
 		return nil
 	})
-	if got := v.Run(t.Context(), "", runtime.Call{}); string(got.Output) != output(1) {
+	if got := v.Run(t.Context(), runtime.Call{}); string(got.Output) != output(1) {
 		t.Errorf("the last holder: %+v", got)
 	}
 }

@@ -84,11 +84,14 @@ func (d *Directory) BindingsOf(tenant string) []Binding {
 
 // Acquire returns the version that serves a tenant's queue now, held for the caller, who must Release it once. It
 // returns nil if no version does. Acquire takes no lock and allocates nothing.
-func (d *Directory) Acquire(tenant, queue string) *Version {
+func (d *Directory) Acquire(tenant, queue string) *TenantVersion {
 	for {
 		v := d.public.table.Load().lookup(tenant, queue)
-		if v == nil || v.tryRetain() {
-			return v
+		if v == nil {
+			return nil
+		}
+		if v.tryRetain() {
+			return v.tenants[tenant]
 		}
 		// The version was swapped and drained since the table was read. A new table is published before the versions
 		// that it leaves out are released, so the next read finds a newer table.

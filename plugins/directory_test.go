@@ -42,7 +42,7 @@ func TestServe(t *testing.T) {
 	status := []Status{{Plugin: "thumbs", Version: "1.4.0", Digest: digest, Queues: []string{"a", "b"}, State: StateServing}}
 	v := f.Acquire("acme", "a")
 	defer v.Release()
-	status[0].ResetMode, status[0].Permissions = string(v.Info().ResetMode), v.permissions
+	status[0].ResetMode, status[0].Permissions = string(v.Info().ResetMode), v.permissions()
 	if got := f.List(); !reflect.DeepEqual(got, status) || status[0].ResetMode == "" {
 		t.Errorf("list %+v, want %+v", got, status)
 	}
@@ -50,8 +50,8 @@ func TestServe(t *testing.T) {
 	if got := f.seen.drain(); !slices.Equal(got, events) {
 		t.Errorf("events %q, want %q", got, events)
 	}
-	if v.Footprint("acme") != 1<<20+5<<10 || v.Manifest.Concurrency != 3 || v.Digest != v.Info().Digest || v.Permissions("acme").Limits.Log != 256<<10 {
-		t.Errorf("footprint %d, concurrency %d, limits %+v", v.Footprint("acme"), v.Manifest.Concurrency, v.Permissions("acme").Limits)
+	if v.Footprint != 1<<20+5<<10 || v.Manifest.Concurrency != 3 || v.Digest != v.Info().Digest || v.Permissions.Limits.Log != 256<<10 {
+		t.Errorf("footprint %d, concurrency %d, limits %+v", v.Footprint, v.Manifest.Concurrency, v.Permissions.Limits)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestSwap(t *testing.T) {
 	// Who holds the old version runs on it still, and its module goes with the last hold.
 	old.Retain()
 	old.Release()
-	if got := old.Run(t.Context(), "", runtime.Call{}); string(got.Output) != output(1) {
+	if got := old.Run(t.Context(), runtime.Call{}); string(got.Output) != output(1) {
 		t.Errorf("the old version: %+v", got)
 	}
 	open := func() int {
@@ -305,7 +305,7 @@ func TestRemoveAndReturn(t *testing.T) {
 	if got := f.seen.drain(); !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
-	if got := held.Run(t.Context(), "", runtime.Call{}); string(got.Output) != output(1) {
+	if got := held.Run(t.Context(), runtime.Call{}); string(got.Output) != output(1) {
 		t.Errorf("the removed version: %+v", got)
 	}
 	held.Release()
@@ -335,7 +335,7 @@ func TestRunWaitsForHolders(t *testing.T) {
 		t.Error("a queue is served after the end")
 		again.Release()
 	}
-	if got := v.Run(t.Context(), "", runtime.Call{}); string(got.Output) != output(1) {
+	if got := v.Run(t.Context(), runtime.Call{}); string(got.Output) != output(1) {
 		t.Errorf("a task after the end: %+v", got)
 	}
 	select {
@@ -370,15 +370,15 @@ func TestCeilings(t *testing.T) {
 		if v == nil {
 			t.Fatalf("plugin %s does not serve: %+v", plugin, f.List())
 		}
-		if v.Permissions("acme").Limits.Timeout != want {
-			t.Errorf("plugin %s: timeout %s, want %s", plugin, v.Permissions("acme").Limits.Timeout, want)
+		if v.Permissions.Limits.Timeout != want {
+			t.Errorf("plugin %s: timeout %s, want %s", plugin, v.Permissions.Limits.Timeout, want)
 		}
 		v.Release()
 	}
 	for plugin, want := range map[string]time.Duration{"fits": time.Second, "light": 10 * time.Millisecond, "heavy": time.Second} {
 		v := f.Acquire("acme", plugin)
-		if v.Permissions("acme").Limits.CPU != want {
-			t.Errorf("plugin %s: cpu %s, want %s", plugin, v.Permissions("acme").Limits.CPU, want)
+		if v.Permissions.Limits.CPU != want {
+			t.Errorf("plugin %s: cpu %s, want %s", plugin, v.Permissions.Limits.CPU, want)
 		}
 		v.Release()
 	}

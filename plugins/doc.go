@@ -22,9 +22,9 @@
 //	                          └─ version or refusal ─┴──────────────────────────────────────┘
 //	                          │
 //	                          ▼ publish
-//	                        table ── Acquire ─▶ Version ── Run, Run, … ── Release
-//	                 (never changes)        (module + manifest, counted holders;
-//	                                         the last one closes the module)
+//	                        table ── Acquire ─▶ TenantVersion ── Run, Run, … ── Release
+//	                 (never changes)        (a Version, module + manifest, and what a tenant's tasks
+//	                                         may do; the Version's last holder closes the module)
 //
 // One goroutine, the reconciler, decides. Loads run in goroutines of their own, so that a slow load delays no other.
 // Manifests that may have changed are read by one goroutine for each folder, which takes turns with those of other

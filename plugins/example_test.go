@@ -41,7 +41,7 @@ func ExampleDirectory() {
 		fmt.Printf("the plugin %s serves the queue %s of %s\n", b.Plugin, b.Queue, b.Tenant)
 	}
 	version := directory.Acquire("acme", "noop")
-	outcome := version.Run(ctx, "acme", runtime.Call{TaskID: "1", Queue: "noop"})
+	outcome := version.Run(ctx, runtime.Call{TaskID: "1", Queue: "noop"})
 	fmt.Println("the task is", outcome.Kind)
 	version.Release()
 

@@ -275,8 +275,8 @@ func TestGuestReadsItsFiles(t *testing.T) {
 		mkdir(t, dir+"/models")
 		write(t, dir+"/models/model.bin", model)
 	})
-	read := func(v *Version, path string) runtime.Outcome {
-		return v.Run(t.Context(), "", runtime.Call{TaskID: "1", Input: []byte(path)})
+	read := func(v *TenantVersion, path string) runtime.Outcome {
+		return v.Run(t.Context(), runtime.Call{TaskID: "1", Input: []byte(path)})
 	}
 	v := f.Acquire("acme", "a")
 	if v == nil {

@@ -141,7 +141,7 @@ func (f *fixture) runs(tenant, queue string) string {
 		return ""
 	}
 	defer v.Release()
-	outcome := v.Run(f.t.Context(), tenant, runtime.Call{TaskID: "1", Queue: queue, Input: []byte("task")})
+	outcome := v.Run(f.t.Context(), runtime.Call{TaskID: "1", Queue: queue, Input: []byte("task")})
 	if outcome.Kind != runtime.Complete {
 		f.t.Fatalf("task on %s: %+v", queue, outcome)
 	}

@@ -62,14 +62,6 @@ func TestInstancesAreShared(t *testing.T) {
 		}
 		f.idle(tt.idle, "after "+tt.queue+" of "+tt.tenant)
 	}
-	// A task without a tenant shares with no tenant.
-	v := f.Acquire("acme", "a")
-	if got := v.Run(t.Context(), "", runtime.Call{Input: []byte("task")}); string(got.Output) != cold(1) {
-		t.Errorf("without a tenant: %+v", got)
-	}
-	v.Release()
-	f.idle(7, "after a task without a tenant")
-
 	// The instances go with the last version that has them.
 	gone := func(name string) {
 		t.Helper()
@@ -84,10 +76,10 @@ func TestInstancesAreShared(t *testing.T) {
 		})
 	}
 	gone("warm")
-	eventually(t, func() error { return f.heldIdle(5) })
+	eventually(t, func() error { return f.heldIdle(4) })
 	gone("a")
 	gone("b")
-	f.idle(5, "after one of several plugins with the same instances was removed")
+	f.idle(4, "after one of several plugins with the same instances was removed")
 	gone("acme/own")
 	gone("{blue}/own")
 	eventually(t, func() error { return f.heldIdle(2) })
@@ -127,13 +119,13 @@ func TestInstancesOutliveTheSwap(t *testing.T) {
 	called, proceed := make(chan struct{}), make(chan struct{})
 	ended := make(chan runtime.Outcome)
 	go func() {
-		ended <- old.Run(t.Context(), "acme", runtime.Call{Input: []byte("task"), Log: func(string) {
+		ended <- old.Run(t.Context(), runtime.Call{Input: []byte("task"), Log: func(string) {
 			close(called) // the guest is in the middle of its call
 			<-proceed
 		}})
 	}()
 	<-called
-	if got := string(old.Run(t.Context(), "acme", runtime.Call{Input: []byte("task")}).Output); got != cold(1) {
+	if got := string(old.Run(t.Context(), runtime.Call{Input: []byte("task")}).Output); got != cold(1) {
 		t.Errorf("a second task beside the first: %q", got)
 	}
 	f.replace("a.yaml", []byte("version: 2"))
@@ -201,7 +193,7 @@ func TestSwapHandlersUnderLoad(t *testing.T) {
 				t.Errorf("%s of %s is not served", queue, tenant)
 				return
 			}
-			outcome := v.Run(t.Context(), tenant, runtime.Call{TaskID: "1", Input: []byte("task")})
+			outcome := v.Run(t.Context(), runtime.Call{TaskID: "1", Input: []byte("task")})
 			got := string(outcome.Output)
 			// The version says which output is right: it has the digest of one number, and the warm input's in that of the files.
 			number, first, ok := strings.Cut(got, " 2 ")

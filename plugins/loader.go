@@ -267,9 +267,9 @@ func (l *loader) finish(r *loadResult, m *module) {
 	}
 	version := &Version{
 		Tenant: r.tenant, Name: r.name, Digest: m.digest, Manifest: r.manifest,
-		content: r.found, contents: r.named, module: m, kept: kept(&r.manifest.Capabilities, m),
-		grants: l.cfg.Grants, ceilings: l.cfg.Ceilings, permissions: r.permissions,
+		content: r.found, contents: r.named, module: m,
 	}
+	version.serve(r.permissions, kept(&r.manifest.Capabilities, m))
 	r.reads.end() // from here on the version accounts for what the load has read
 	held, err := l.held.reserveVersion(r.tenant, m, &version.contents)
 	if err != nil {

@@ -46,7 +46,7 @@ type tenantPools struct {
 }
 
 // of returns the tenant's pool. It makes a new pool with the profile if there is none.
-func (t *tenantPools) of(tenant string, profile func(tenant string) runtime.Profile) *runtime.Pool {
+func (t *tenantPools) of(tenant string, profile func() runtime.Profile) *runtime.Pool {
 	t.mu.RLock()
 	bound := t.byTenant[tenant]
 	t.mu.RUnlock()
@@ -56,7 +56,7 @@ func (t *tenantPools) of(tenant string, profile func(tenant string) runtime.Prof
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byTenant[tenant] == nil {
-		t.byTenant[tenant] = t.module.Bind(profile(tenant))
+		t.byTenant[tenant] = t.module.Bind(profile())
 	}
 	return t.byTenant[tenant]
 }

@@ -139,12 +139,13 @@ func TestAcquireFromOldTable(t *testing.T) {
 	check(t, err)
 	served := func(holders int64) *Version {
 		v := &Version{Name: "a", Manifest: manifest.Default("a"), module: &module{Module: &runtime.Module{}}, release: func(*module) {}}
+		v.serve(map[string]*manifest.Permissions{"acme": manifest.NewPermissions(&v.Manifest, nil, "acme", nil)}, 0)
 		v.holders.Store(holders)
 		d.public.table.Store(newTable([]string{"acme"}, []*plugin{{id: id{name: "a"}, current: v}}))
 		return v
 	}
 	served(0)
-	acquired := make(chan *Version)
+	acquired := make(chan *TenantVersion)
 	go func() { acquired <- d.Acquire("acme", "a") }()
 	select {
 	case v := <-acquired:
@@ -152,7 +153,7 @@ func TestAcquireFromOldTable(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	alive := served(1)
-	if v := <-acquired; v != alive {
+	if v := <-acquired; v.Version != alive {
 		t.Errorf("acquired %+v", v)
 	}
 }

@@ -103,14 +103,17 @@ func TestCeilingsOfTenants(t *testing.T) {
 		write(t, dir+"/acme/large.wasm", runtimetest.BuildWAT(t, `(module (memory (export "memory") 17) (func (export "_start")))`))
 	})
 	const acme = `"acme" in /etc/quern/grants.yaml`
-	v := f.Acquire("acme", "echo")
-	defer v.Release()
+	served := map[string]*TenantVersion{}
+	for _, tenant := range []string{"acme", "{blue}"} {
+		served[tenant] = f.Acquire(tenant, "echo")
+		defer served[tenant].Release()
+	}
 	for _, tt := range []struct {
 		tenant, value, see string
 		fits, over         int
 	}{{"acme", "10B", acme, 10, 11}, {"{blue}", "1KiB", "--ceiling", 1 << 10, 1<<10 + 1}} {
 		for _, size := range []int{tt.fits, tt.over} {
-			got := v.Run(t.Context(), tt.tenant, runtime.Call{Input: make([]byte, size)})
+			got := served[tt.tenant].Run(t.Context(), runtime.Call{Input: make([]byte, size)})
 			want := ""
 			if size == tt.over {
 				want = "output limit of " + tt.value + " exceeded on stdout: the host allows no more, see " + tt.see
@@ -120,10 +123,10 @@ func TestCeilingsOfTenants(t *testing.T) {
 			}
 		}
 	}
-	if acme, blue := v.Footprint("acme"), v.Footprint("{blue}"); acme != 1<<20+16<<20+10 || blue != 16<<20+16<<20+1<<10 {
+	if acme, blue := served["acme"].Footprint, served["{blue}"].Footprint; acme != 1<<20+16<<20+10 || blue != 16<<20+16<<20+1<<10 {
 		t.Errorf("footprints %d and %d", acme, blue)
 	}
-	if terms := v.Permissions("acme"); terms.MostRetry != (manifest.Retry{MaxAttempts: 3}) || fmt.Sprint(terms.Lowered) !=
+	if terms := served["acme"].Permissions; terms.MostRetry != (manifest.Retry{MaxAttempts: 3}) || fmt.Sprint(terms.Lowered) !=
 		`[{limits.memory 16MiB 1MiB `+acme+`} {limits.output 1MiB 10B `+acme+`} {retry.max_attempts unlimited 3 `+acme+`}]` {
 		t.Errorf("%+v", terms)
 	}
@@ -154,7 +157,7 @@ func TestVersionTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := versionOf(t, runtimetest.Sleep(t), test.ceiling, test.manifest)
-			got := v.Run(t.Context(), "", runtime.Call{Timeout: test.task, Input: []byte("3600000")})
+			got := v.Run(t.Context(), runtime.Call{Timeout: test.task, Input: []byte("3600000")})
 			if got.Limit != (runtime.Limit{Name: "timeout", Value: "50ms"}) {
 				t.Errorf("outcome = %+v, want a timeout of 50ms", got)
 			}
@@ -163,7 +166,7 @@ func TestVersionTimeout(t *testing.T) {
 	t.Run("the task's, longer", func(t *testing.T) {
 		t.Parallel()
 		v := versionOf(t, runtimetest.Sleep(t), 0, time.Millisecond)
-		got := v.Run(t.Context(), "", runtime.Call{Timeout: patience, Input: []byte("50")})
+		got := v.Run(t.Context(), runtime.Call{Timeout: patience, Input: []byte("50")})
 		if got.Kind != runtime.Complete || !strings.Contains(string(got.Output), "awake") {
 			t.Errorf("outcome = %+v, want complete", got)
 		}
@@ -171,9 +174,9 @@ func TestVersionTimeout(t *testing.T) {
 }
 
 // versionOf loads a module with a manifest under a host's ceiling.
-func versionOf(t *testing.T, binary []byte, ceiling, timeout time.Duration) *Version {
+func versionOf(t *testing.T, binary []byte, ceiling, timeout time.Duration) *TenantVersion {
 	t.Helper()
-	l := newLoader(newTestModules(t).engine, Config{Ceilings: ceilings(ceiling, 0)}.withDefaults())
+	l := newLoader(newTestModules(t).engine, Config{Tenants: []string{"acme"}, Ceilings: ceilings(ceiling, 0)}.withDefaults())
 	m, err := l.modules.get(t.Context(), binary)
 	check(t, err)
 	manifest := manifest.Default("a")
@@ -182,7 +185,7 @@ func versionOf(t *testing.T, binary []byte, ceiling, timeout time.Duration) *Ver
 	l.modules.release(m)
 	check(t, r.err)
 	t.Cleanup(r.version.Release)
-	return r.version
+	return r.version.tenants["acme"]
 }
 
 // TestDeclaredIsBounded: the plugins in a tenant's folder declare together no more than the host's grants allow, and a common one
@@ -213,7 +216,7 @@ func TestDeclaredIsBounded(t *testing.T) {
 	for _, tenant := range []string{"acme", "{blue}"} {
 		f.awaitRun(tenant, "common", output(1))
 		v := f.Acquire(tenant, "common")
-		if err := v.Permissions(tenant).Undeclared("common.yaml"); (err != nil) != (tenant == "acme") {
+		if err := v.Permissions.Undeclared("common.yaml"); (err != nil) != (tenant == "acme") {
 			t.Errorf("the common plugin for %s: %v", tenant, err)
 		}
 		v.Release()

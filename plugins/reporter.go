@@ -69,10 +69,11 @@ func (r *reporter) serving(p id, v *Version, serving bool) {
 func (r *reporter) warn(p id, v *Version) {
 	warned := map[manifest.Lowered]bool{}
 	for _, tenant := range r.Tenants {
-		permissions := v.permissions[tenant]
-		if permissions == nil {
+		served := v.tenants[tenant]
+		if served == nil {
 			continue
 		}
+		permissions := served.Permissions
 		for _, less := range permissions.Lowered {
 			if !warned[less] {
 				warned[less] = true

@@ -11,8 +11,7 @@ import (
 )
 
 // Version is one state of a plugin: its module and its manifest, which do not change any more. It lives as long as
-// somebody holds it. Any goroutine that holds it may use its fields and methods. Acquire returns a Version, held once
-// for the caller.
+// somebody holds it. Any goroutine that holds it may use its fields and methods.
 type Version struct {
 	// Tenant is the plugin's tenant; "" if the plugin serves every tenant.
 	Tenant string
@@ -25,40 +24,66 @@ type Version struct {
 
 	content identity
 	contents
-	pools       *tenantPools // of the version's instances
-	grants      *manifest.Grants
-	ceilings    manifest.Ceilings
-	permissions map[string]*manifest.Permissions // by tenant, for the tenants that the plugin serves; never changed
-	module      *module
-	kept        int64        // bytes that the host may keep for a task beside its limits
-	holders     atomic.Int64 // 0: the module is released
-	release     func(*module)
+	pools   *tenantPools              // of the version's instances
+	tenants map[string]*TenantVersion // every tenant that the plugin serves; never changed
+	module  *module
+	holders atomic.Int64 // 0: the module is released
+	release func(*module)
 }
 
-// Run runs one task of a tenant on this version, and sets the call's Plugin. The call's own Timeout replaces the
-// manifest's, but cannot exceed the host's ceiling.
-func (v *Version) Run(ctx context.Context, tenant string, call runtime.Call) runtime.Outcome {
+// TenantVersion is a Version as it serves one tenant. What the tenant's tasks may do was decided when the version was
+// loaded. Acquire returns a TenantVersion, held once for the caller.
+type TenantVersion struct {
+	*Version
+	// Permissions are what the tenant's tasks may do on the version.
+	Permissions *manifest.Permissions
+	// Footprint is how many bytes one task may take: memory, tables, input, output, and what the host keeps for the
+	// task's calls.
+	Footprint int64
+
+	tenant string
+}
+
+// serve makes the version serve the tenants that have permissions. kept is how many bytes the host may keep for a task
+// beside its limits.
+func (v *Version) serve(permissions map[string]*manifest.Permissions, kept int64) {
+	v.tenants = make(map[string]*TenantVersion, len(permissions))
+	for tenant, p := range permissions {
+		v.tenants[tenant] = &TenantVersion{
+			Version: v, Permissions: p, Footprint: footprint(p.Limits) + kept, tenant: tenant,
+		}
+	}
+}
+
+// permissions returns what the plugin's tasks may do, by tenant.
+func (v *Version) permissions() map[string]*manifest.Permissions {
+	permissions := make(map[string]*manifest.Permissions, len(v.tenants))
+	for tenant, served := range v.tenants {
+		permissions[tenant] = served.Permissions
+	}
+	return permissions
+}
+
+// Run runs one task of the tenant, and sets the call's Plugin. The call's own Timeout replaces the manifest's, but
+// cannot exceed the host's ceiling.
+func (v *TenantVersion) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
 	call.Plugin = v.Name
-	outcome := v.pools.of(tenant, v.profile).Run(ctx, call)
-	return v.Permissions(tenant).Explain(outcome)
+	return v.Permissions.Explain(v.pool().Run(ctx, call))
 }
 
-// profile returns the settings that the tenant's tasks on all versions of this content share.
-func (v *Version) profile(tenant string) runtime.Profile {
-	permissions := v.Permissions(tenant)
-	return runtime.Profile{
-		Tenant: tenant, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: permissions.Limits,
-		MaxTimeout: permissions.MaxTimeout,
-		Config:     permissions.Config, Entry: v.Manifest.Entry, Warm: v.warm,
-	}
-}
+// PendingSnapshot returns how many bytes the snapshot may take that the tenant's next task builds; 0 if the snapshot
+// exists.
+func (v *TenantVersion) PendingSnapshot() int64 { return v.pool().PendingSnapshot() }
 
-// Permissions returns what a tenant's tasks may do on this version.
-func (v *Version) Permissions(tenant string) *manifest.Permissions {
-	if p := v.permissions[tenant]; p != nil {
-		return p
-	}
-	return manifest.NewPermissions(&v.Manifest, v.grants, tenant, v.ceilings)
+// pool returns the pool that the tenant's tasks on all versions of this content share.
+func (v *TenantVersion) pool() *runtime.Pool {
+	return v.pools.of(v.tenant, func() runtime.Profile {
+		return runtime.Profile{
+			Tenant: v.tenant, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: v.Permissions.Limits,
+			MaxTimeout: v.Permissions.MaxTimeout,
+			Config:     v.Permissions.Config, Entry: v.Manifest.Entry, Warm: v.warm,
+		}
+	})
 }
 
 // Info describes the module.
@@ -93,18 +118,6 @@ func (v *Version) tryRetain() bool {
 			return true
 		}
 	}
-}
-
-// Footprint returns how many bytes one task of a tenant may take: memory, tables, input, output, and what the host
-// keeps for the task's calls.
-func (v *Version) Footprint(tenant string) int64 {
-	return footprint(v.Permissions(tenant).Limits) + v.kept
-}
-
-// PendingSnapshot returns how many bytes the snapshot may take that the tenant's next task builds; 0 if the snapshot
-// exists.
-func (v *Version) PendingSnapshot(tenant string) int64 {
-	return v.pools.of(tenant, v.profile).PendingSnapshot()
 }
 
 // identity identifies the content of a version: the digests of its module, its manifest, and the files that the

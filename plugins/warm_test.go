@@ -79,7 +79,7 @@ func TestWarmBelongsToTheVersion(t *testing.T) {
 	defer held.Release()
 	f.write("samples/sample", []byte("two"))
 	f.awaitRun("acme", "a", warmed(1, "two"))
-	if got := held.Run(t.Context(), "acme", runtime.Call{}); string(got.Output) != warmed(1, "one") {
+	if got := held.Run(t.Context(), runtime.Call{}); string(got.Output) != warmed(1, "one") {
 		t.Errorf("the old version: %q, %+v", got.Output, got)
 	}
 	// An input may be empty.
@@ -192,7 +192,7 @@ func TestRemedyOfStart(t *testing.T) {
 	})
 	v := f.Acquire("acme", "a")
 	defer v.Release()
-	got := v.Run(t.Context(), "acme", runtime.Call{TaskID: "1"})
+	got := v.Run(t.Context(), runtime.Call{TaskID: "1"})
 	want := "before its first task: cpu limit of 10s exceeded: the host allows no more, see --max-cpu"
 	if got.Message != want {
 		t.Errorf("%s: %q, want %q", got.Kind, got.Message, want)

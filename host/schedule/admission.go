@@ -203,12 +203,12 @@ func (a *admission) expect(of Code, part *share) {
 	if a.total == 0 {
 		return
 	}
-	for other, code := range a.snapshots {
-		if code == of && other.tenant == part.tenant {
+	for _, code := range a.snapshots {
+		if code == of {
 			return
 		}
 	}
-	if pending := of.PendingSnapshot(part.tenant); pending > 0 {
+	if pending := of.PendingSnapshot(); pending > 0 {
 		a.extend(part, pending)
 		a.snapshots[part] = of
 	}
@@ -268,7 +268,7 @@ func (a *admission) forget(at Queue) {
 // include the snapshot.
 func (a *admission) builtSnapshots() (parts []*share) {
 	for part, of := range a.snapshots {
-		if of.PendingSnapshot(part.tenant) == 0 {
+		if of.PendingSnapshot() == 0 {
 			parts = append(parts, part)
 		}
 	}

@@ -28,8 +28,8 @@ type plugin struct {
 	retained int
 }
 
-func (p *plugin) PendingSnapshot(string) int64 { return p.pending }
-func (p *plugin) Release()                     { p.retained-- }
+func (p *plugin) PendingSnapshot() int64 { return p.pending }
+func (p *plugin) Release()               { p.retained-- }
 
 // task is a task that a rig reserved.
 type task struct {

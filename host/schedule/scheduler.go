@@ -30,11 +30,11 @@ type Version struct {
 // Plugin names a plugin; Tenant is "" if it serves every tenant.
 type Plugin struct{ Tenant, Name string }
 
-// Code is what a Version runs. All tasks of a tenant start from one snapshot.
+// Code is what a Version runs. All its tasks start from one snapshot.
 type Code interface {
-	// PendingSnapshot returns the most memory, in bytes, that the tenant's snapshot may need if its next task has to
-	// build it; 0 if it is built.
-	PendingSnapshot(tenant string) int64
+	// PendingSnapshot returns the most memory, in bytes, that the snapshot may need if the next task has to build it; 0
+	// if it is built.
+	PendingSnapshot() int64
 	Release()
 }
 
