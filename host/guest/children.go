@@ -80,7 +80,7 @@ func (c *Children) charge(child *listen.Child) error {
 		return fmt.Errorf("%w: a task may enqueue %d tasks: %s", service.ErrLimit, c.grant.Tasks,
 			permissions.RaiseEnqueue("tasks"))
 	case c.after+len(child.After) > listen.MaxChildDependencies:
-		return fmt.Errorf("%w: the tasks that one task enqueues may wait for %d tasks together: let them wait for one that waits for the others",
+		return fmt.Errorf("%w: the tasks that one task enqueues may have %d dependencies in total: make them depend on one task that depends on the others",
 			service.ErrLimit, listen.MaxChildDependencies)
 	case size > c.bytes:
 		return fmt.Errorf("%w: a task may enqueue tasks of %s together, and this one of %s is more than is left: %s",

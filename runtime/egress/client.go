@@ -211,7 +211,7 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	}
 	defer response.Body.Close()
 	if response.StatusCode < http.StatusOK {
-		return service.Response{}, fmt.Errorf("the answer ends with status %d", response.StatusCode)
+		return service.Response{}, fmt.Errorf("the answer has status %d: the server wants another protocol than HTTP", response.StatusCode)
 	}
 	most, truncate := p.client.cfg.MaxResponse, p.client.cfg.Truncate
 	if !truncate && request.Method != http.MethodHead && response.Body != http.NoBody &&

@@ -129,7 +129,7 @@ func parseName(s string) (string, netip.Addr, error) {
 		case c >= 0x80: // checked before lower-casing, which turns the Kelvin sign into a k
 			return "", netip.Addr{}, errors.New("has letters that are not ASCII: use its Punycode (xn--…)")
 		default:
-			return "", netip.Addr{}, fmt.Errorf("has %q: use letters, digits, hyphens and dots", c)
+			return "", netip.Addr{}, fmt.Errorf("has %q: use letters, digits, -, _ and dots", c)
 		}
 	}
 	name := strings.ToLower(strings.TrimSuffix(s, "."))

@@ -142,7 +142,7 @@ func TestSubscriptionRefusals(t *testing.T) {
 		`secret "": the name of a webhook`: hooked(func(w *queue.Webhook) { w.Secrets = []string{""} }),
 		`expected statuses [100]`:          hooked(func(w *queue.Webhook) { w.Expect = []int{100} }),
 		`header "a b"`:                     hooked(func(w *queue.Webhook) { w.Headers = map[string]string{"a b": "c"} }),
-		`header "a": "b\n"`:                hooked(func(w *queue.Webhook) { w.Headers = map[string]string{"a": "b\n"} }),
+		`header "a" has the value "b\n"`:   hooked(func(w *queue.Webhook) { w.Headers = map[string]string{"a": "b\n"} }),
 		`"webhook.a/../../b/c": the name`:  hooked(func(w *queue.Webhook) { w.Secrets = []string{"webhook.a/../../b/c"} }),
 		`"api_key": the name of a webhook`: hooked(func(w *queue.Webhook) { w.SecretHeaders = map[string]string{"a": "api_key"} }),
 		`header "a": the sender sets it itself, or it is there twice`: hooked(func(w *queue.Webhook) {

@@ -162,10 +162,12 @@ func (s Schedule) Validate() error {
 		return ValidSchedule(s.ID)
 	case ValidTarget(s.Queue) != nil:
 		return fmt.Errorf("schedule %s: %w", s.ID, ValidTarget(s.Queue))
-	case s.Cron == "" || len(s.Cron) > maxScheduleCron || !utf8.ValidString(s.Cron) || len(s.Timezone) > maxScheduleCron ||
-		!utf8.ValidString(s.Timezone):
-		return fmt.Errorf("%w: schedule %s: cron expression %.20q: use up to %d bytes, such as \"30 6 * * *\"", ErrInvalid,
-			s.ID, s.Cron, maxScheduleCron)
+	case s.Cron == "" || len(s.Cron) > maxScheduleCron || !utf8.ValidString(s.Cron):
+		return fmt.Errorf("%w: schedule %s: cron expression %.20q: use 1 to %d bytes of UTF-8, such as \"30 6 * * *\"",
+			ErrInvalid, s.ID, s.Cron, maxScheduleCron)
+	case len(s.Timezone) > maxScheduleCron || !utf8.ValidString(s.Timezone):
+		return fmt.Errorf("%w: schedule %s: time zone %.20q: use at most %d bytes of UTF-8, such as \"Europe/Berlin\"",
+			ErrInvalid, s.ID, s.Timezone, maxScheduleCron)
 	case len(s.Parameters) > maxScheduleParameters:
 		return fmt.Errorf("%w: schedule %s: parameters of %d bytes: use at most %d", ErrInvalid, s.ID, len(s.Parameters),
 			maxScheduleParameters)

@@ -292,20 +292,28 @@ func (w *Webhook) validate() error {
 	}
 	for _, name := range slices.AppendSeq(slices.Clone(w.Secrets), maps.Values(w.SecretHeaders)) {
 		if !validWebhookSecret.MatchString(name) {
-			return fmt.Errorf("%w: secret %q: the name of a webhook's secret is %s and then 1 to 100 letters, digits, '.', '_' and '-': rename it", ErrInvalid, name, WebhookSecrets)
+			return fmt.Errorf("%w: secret %q: the name of a webhook's secret must begin with %q, then have 1 to 100 letters, digits, '.', '_' and '-': rename it", ErrInvalid, name, WebhookSecrets)
 		}
 	}
 	for name, value := range w.Headers {
-		if !validToken(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
-			return fmt.Errorf("%w: header %q: %q: use a header's name, and printable ASCII text", ErrInvalid, name, value)
+		if !validToken(name) {
+			return invalidHeaderName(name)
+		}
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
+			return fmt.Errorf("%w: header %q has the value %q: use printable ASCII text", ErrInvalid, name, value)
 		}
 	}
-	for name, secret := range w.SecretHeaders {
+	for name := range w.SecretHeaders {
 		if !validToken(name) {
-			return fmt.Errorf("%w: header %q with the secret %q: use a header's name", ErrInvalid, name, secret)
+			return invalidHeaderName(name)
 		}
 	}
 	return w.validateHeaders()
+}
+
+func invalidHeaderName(name string) error {
+	return fmt.Errorf("%w: header %q is no name of an HTTP header: use letters, digits and '-', such as X-Shop",
+		ErrInvalid, name)
 }
 
 // unsent matches headers that a webhook may not set, because the sender sets them, or because with them a server would

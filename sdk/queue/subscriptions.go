@@ -286,7 +286,7 @@ func (c *Client) replaceSubscription(ctx context.Context, id, old, text, queue, 
 	case store.AsString(answer) == "changed":
 		return errChanged
 	case store.AsString(answer) == "full":
-		return fmt.Errorf("%w: the tenant has %d subscriptions: delete some", ErrInvalid, MaxSubscriptions)
+		return fmt.Errorf("%w: the tenant already has %d subscriptions, the maximum: delete some", ErrInvalid, MaxSubscriptions)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, er
 	}
 	if o.base = strings.TrimSuffix(o.base, "/"); o.base != "" && (o.base[0] != '/' || path.Clean(o.base) != o.base) {
 		return nil, cli.WrongValue(flags.Lookup("base-path"), o.base,
-			errors.New("use a path such as /quern: //, . and .. are not taken"))
+			errors.New(`use a path that begins with / and has no "//", "." or "..", such as /quern`))
 	}
 	config.Logger, config.BasePath = config.Logger.Named("admin"), o.base
 	if o.tokens != "" {

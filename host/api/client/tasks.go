@@ -261,8 +261,8 @@ func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt
 	what.query, what.body = queryOf(options), spec.Parameters
 	for name, value := range spec.Labels {
 		if name == "" || strings.Contains(name, "=") {
-			return fmt.Errorf("%w: label %q beside parameters of %d bytes: use a name without =", queue.ErrInvalid, name,
-				len(spec.Parameters))
+			return fmt.Errorf("%w: label %q: with parameters as large as these (%d bytes), the API needs labels whose names are not empty and have no =",
+				queue.ErrInvalid, name, len(spec.Parameters))
 		}
 		what.query.Add("label", name+"="+value)
 	}

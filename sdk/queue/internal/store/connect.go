@@ -224,7 +224,10 @@ func secure(config *tls.Config, ca, cert, key string) error {
 			return fmt.Errorf("%w: Redis CA %q holds no PEM certificate", ErrInvalid, ca)
 		}
 	}
-	if cert != "" || key != "" {
+	if (cert == "") != (key == "") {
+		return fmt.Errorf("%w: Redis client certificate %q and key %q: set both, or neither", ErrInvalid, cert, key)
+	}
+	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
 			return fmt.Errorf("read Redis client certificate %q and key %q: %w", cert, key, err)
