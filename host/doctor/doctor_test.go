@@ -161,7 +161,7 @@ func TestManyQueues(t *testing.T) {
 	check(t, listen.NewFleet(client).SetMaxQueues(t.Context(), 1), other.Join(t.Context()))
 	finds(t, client, "queues-")
 	check(t, other.Register(t.Context(), "more"))
-	finds(t, client, "queues-", "queues-many warning  [] the tenant has 2 queues and may have 1: hosts look at the others in turn")
+	finds(t, client, "queues-", "queues-many warning  [] the tenant has 2 queues, more than the maximum of 1: hosts look at the others in turn")
 }
 
 // What is alike is told together, the worst first; dead letters wait for people.

@@ -50,7 +50,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 	case err != nil:
 		return "", err
 	case t.Depth >= c.grant.Depth:
-		return "", fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if that is no circle",
+		return "", fmt.Errorf("%w: the task has %d parents above it: raise capabilities.enqueue.depth if the tasks do not enqueue each other in a circle",
 			service.ErrLimit, t.Depth)
 	}
 	if err := c.charge(&child); err != nil {

@@ -53,7 +53,7 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 		return "", fmt.Errorf("%w: a task may publish %d times: publish several things as one", service.ErrLimit,
 			manifest.MaxPublications)
 	case c.published.bytes+size > manifest.MaxPublicationBytes:
-		return "", fmt.Errorf("%w: a task may publish %s together: publish where the rest is", service.ErrLimit,
+		return "", fmt.Errorf("%w: a task may publish %s together: publish a reference to the rest", service.ErrLimit,
 			units.FormatSize(manifest.MaxPublicationBytes))
 	}
 	c.published.count++

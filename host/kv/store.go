@@ -105,7 +105,7 @@ func (s *Store) List(ctx context.Context, bucket, prefix, after string, limit in
 		return nil, err
 	}
 	if limit < 1 || limit > MaxList {
-		return nil, fmt.Errorf("%w: a limit of %d keys: it may be 1 to %d", service.ErrInvalid, limit, MaxList)
+		return nil, fmt.Errorf("%w: a limit of %d keys: use 1 to %d", service.ErrInvalid, limit, MaxList)
 	}
 	from, to := between(prefix, after)
 	keys, err := s.call(ctx, listScript, Grant{Bucket: bucket}, from, to, limit)
@@ -197,7 +197,7 @@ func validName(what, name string) error {
 func validText(what, text string) error {
 	switch {
 	case len(text) > MaxName:
-		return fmt.Errorf("%w: a %s of %d bytes: it may have %d", service.ErrInvalid, what, len(text), MaxName)
+		return fmt.Errorf("%w: a %s of %d bytes: the maximum is %d", service.ErrInvalid, what, len(text), MaxName)
 	case !utf8.ValidString(text):
 		return fmt.Errorf("%w: %s %q is not UTF-8", service.ErrInvalid, what, text)
 	case strings.ContainsFunc(text, unicode.IsControl):

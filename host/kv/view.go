@@ -125,7 +125,7 @@ func (v *view) List(ctx context.Context, bucket, prefix, after string, limit int
 
 func fits(value []byte) error {
 	if len(value) > MaxValue {
-		return fmt.Errorf("%w: a value of %d bytes: it may have %d", service.ErrTooBig, len(value), MaxValue)
+		return fmt.Errorf("%w: a value of %d bytes: the maximum is %d", service.ErrTooBig, len(value), MaxValue)
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Request, error) {
 	cfg := p.client.cfg
 	if used := len(r.Method) + len(r.URL); used > cfg.maxHeader {
-		return target{}, nil, fmt.Errorf("%w: method and URL have %d bytes, and may have %d with the headers",
+		return target{}, nil, fmt.Errorf("%w: method and URL have %d bytes, and the maximum is %d with the headers",
 			service.ErrTooBig, used, cfg.maxHeader)
 	}
 	if err := checkMethod(r.Method); err != nil {
@@ -168,7 +168,7 @@ func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Re
 	}
 	addTrace(header, r.Trace)
 	if len(r.Body) > cfg.maxRequest {
-		return target{}, nil, fmt.Errorf("%w: the request's body has %d bytes, and may have %d", service.ErrTooBig,
+		return target{}, nil, fmt.Errorf("%w: the request's body has %d bytes, and the maximum is %d", service.ErrTooBig,
 			len(r.Body), cfg.maxRequest)
 	}
 	request, err := http.NewRequestWithContext(ctx, r.Method, "", bytes.NewReader(r.Body))
@@ -216,7 +216,7 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	most, truncate := p.client.cfg.MaxResponse, p.client.cfg.Truncate
 	if !truncate && request.Method != http.MethodHead && response.Body != http.NoBody &&
 		response.ContentLength > int64(most) {
-		return service.Response{}, fmt.Errorf("%w: the answer has %d bytes, and may have %d", service.ErrTooBig,
+		return service.Response{}, fmt.Errorf("%w: the answer has %d bytes, and the maximum is %d", service.ErrTooBig,
 			response.ContentLength, most)
 	}
 	if response.ProtoMajor > 1 {

@@ -260,11 +260,11 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	}
 	// Redis's list of queues forgets empty ones after a while. So the queues of subscriptions are counted here.
 	if most > 0 && len(queues) > most {
-		return fmt.Errorf("subscription %s: %w: the tenant's subscriptions would use %d queues, and it may have %d: use an existing queue, or raise --max-queues of the hosts",
+		return fmt.Errorf("subscription %s: %w: the tenant's subscriptions would use %d queues, and the maximum is %d: use an existing queue, or raise --max-queues of the hosts",
 			s.ID, ErrManyQueues, len(queues), most)
 	}
 	if size > maxSubscriptions {
-		return fmt.Errorf("%w: with subscription %s the tenant's subscriptions have %d bytes, but may have %d: delete some",
+		return fmt.Errorf("%w: with subscription %s the tenant's subscriptions have %d bytes, and the maximum is %d: delete some",
 			ErrInvalid, s.ID, size, maxSubscriptions)
 	}
 	if err = c.replaceSubscription(ctx, s.ID, s.text, string(text), queue, released); err == nil {

@@ -24,7 +24,7 @@ func publish(s *Source, engine []byte, app map[string][]byte, out string) error 
 		return fmt.Errorf("build %s: %w", s.Name, err)
 	}
 	if len(module) > runtime.MaxModule {
-		return because(Refused, "%s has %d MiB with its packages, and a module may have %d: remove what the handler does not need",
+		return because(Refused, "%s has %d MiB with its packages, and the maximum is %d: remove what the handler does not need",
 			s.Name, len(module)>>20, runtime.MaxModule>>20)
 	}
 	if err := os.WriteFile(out, module, 0o600); err != nil {
