@@ -161,22 +161,23 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 		l.buffers.Put(buffer)
 		return r
 	}
-	if m := l.modules.share(r.found.module); m != nil {
-		l.buffers.Put(buffer)
+	finish := func(m *module) {
 		l.modules.note(m, &r)
 		l.finish(&r, m)
+	}
+	if m := l.modules.share(r.found.module); m != nil {
+		l.buffers.Put(buffer)
+		finish(m)
 		return r
 	}
-	m, err := l.modules.acquire(ctx, o.tenant, r.found.module, read.data, r.reads.reserve, leave)
-	if err != nil {
+	if err := l.modules.acquire(ctx, moduleRequest{
+		owner: o.tenant, digest: r.found.module, binary: read.data, reserve: r.reads.reserve, leave: leave, use: finish,
+	}); err != nil {
 		_, r.final = errors.AsType[*runtime.RefusedError](err)
 		if r.err = err; errors.Is(err, bundle.ErrNoRoom) {
 			r.err = noRoom(o.tenant)
 		}
-		return r
 	}
-	l.modules.note(m, &r)
-	l.finish(&r, m)
 	return r
 }
 

@@ -23,10 +23,10 @@ type modules struct {
 
 // module is compiled code with the count of its holders.
 type module struct {
-	*runtime.Module // nil until ready is closed, and if err is set
+	*runtime.Module // nil until the module is compiled, and if err is set
 
 	digest  string
-	ready   chan struct{} // closed by the goroutine that compiles, when it is done
+	ready   chan struct{} // closed when the module is compiled and its first user has it, or if it does not compile
 	gone    chan struct{} // closed by the last holder, when the module is closed
 	err     error         // valid after ready
 	holders int           // guarded by modules.mu; 0: it is being closed
@@ -61,21 +61,30 @@ func (t *tenantPools) of(tenant string, profile func() runtime.Profile) *runtime
 	return t.byTenant[tenant]
 }
 
-// acquire returns the module of these bytes, held once more for the caller. It compiles the module if nobody has;
-// owners take turns at compiling. Callers that ask for the same bytes meanwhile share the result, also an error.
-// acquire calls reserve for the memory of files that the module carries, and leave when it no longer needs the bytes.
-func (s *modules) acquire(ctx context.Context, owner, digest string, binary []byte, reserve func(bytes int64) bool,
-	leave func(),
-) (*module, error) {
+// moduleRequest asks for the module of some bytes.
+type moduleRequest struct {
+	owner   string // owners take turns at compiling
+	digest  string
+	binary  []byte
+	reserve func(bytes int64) bool // takes memory for the files that the module carries; false if there is none
+	leave   func()                 // called when the bytes are no longer needed
+	// use gets the module, held once more for it. The request that compiles the module uses it before others get it, so
+	// that what it has reserved is held by a version when a plugin with the same module reserves its own.
+	use func(*module)
+}
+
+// acquire gets the module, and compiles it if nobody has. Callers that ask for the same bytes meanwhile share the
+// result, also an error.
+func (s *modules) acquire(ctx context.Context, r moduleRequest) error {
 	for {
 		s.mu.Lock()
-		m, found := s.byDigest[digest]
+		m, found := s.byDigest[r.digest]
 		if !found {
 			m = &module{
-				digest: digest, ready: make(chan struct{}), gone: make(chan struct{}),
+				digest: r.digest, ready: make(chan struct{}), gone: make(chan struct{}),
 				pools: map[identity]*tenantPools{},
 			}
-			s.byDigest[digest] = m
+			s.byDigest[r.digest] = m
 		}
 		closing := found && m.holders == 0
 		if !closing {
@@ -84,21 +93,24 @@ func (s *modules) acquire(ctx context.Context, owner, digest string, binary []by
 		s.mu.Unlock()
 		switch {
 		case !found:
-			return m, s.compile(ctx, m, owner, binary, reserve, leave)
+			return s.compile(ctx, m, r)
 		case !closing:
-			leave()
+			r.leave()
 			if err := wait(ctx, m.ready); err != nil {
 				s.release(m)
-				return nil, err
+				return err
 			}
-			if errors.Is(m.err, bundle.ErrNoRoom) {
-				return nil, errUnstable // another owner had no room: the caller's owner may have, and loads the file again
+			switch {
+			case errors.Is(m.err, bundle.ErrNoRoom):
+				return errUnstable // another owner had no room: the caller's owner may have, and loads the file again
+			case m.err == nil:
+				r.use(m)
 			}
-			return m, m.err // after an error nobody needs to release the module
+			return m.err // after an error nobody needs to release the module
 		}
 		// Two modules of one digest may share code in the engine: the old one is closed first.
 		if err := wait(ctx, m.gone); err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
@@ -144,21 +156,21 @@ func (s *modules) digest(f fingerprint) string {
 }
 
 // compile compiles the module that the caller has put into the map. On an error it removes the module from the map.
-func (s *modules) compile(ctx context.Context, m *module, owner string, binary []byte, reserve func(bytes int64) bool,
-	leave func(),
-) error {
+func (s *modules) compile(ctx context.Context, m *module, r moduleRequest) error {
+	defer close(m.ready)
 	var decoded *runtime.Decoded
-	decoded, m.err = s.engine.Decode(binary, reserve)
-	leave()
+	decoded, m.err = s.engine.Decode(r.binary, r.reserve)
+	r.leave()
 	if m.err == nil {
-		m.Module, m.err = decoded.Load(ctx, owner)
+		m.Module, m.err = decoded.Load(ctx, r.owner)
 	}
-	if m.err != nil {
-		s.mu.Lock()
-		delete(s.byDigest, m.digest)
-		s.mu.Unlock()
+	if m.err == nil {
+		r.use(m)
+		return nil
 	}
-	close(m.ready)
+	s.mu.Lock()
+	delete(s.byDigest, m.digest)
+	s.mu.Unlock()
 	return m.err
 }
 

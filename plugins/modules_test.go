@@ -19,8 +19,11 @@ func newTestModules(t *testing.T) *modules {
 	return newLoader(engine, Config{}.withDefaults()).modules
 }
 
-func (s *modules) get(ctx context.Context, binary []byte) (*module, error) {
-	return s.acquire(ctx, "acme", runtime.DigestOf(binary), binary, nil, func() {})
+func (s *modules) get(ctx context.Context, binary []byte) (m *module, err error) {
+	err = s.acquire(ctx, moduleRequest{
+		owner: "acme", digest: runtime.DigestOf(binary), binary: binary, leave: func() {}, use: func(got *module) { m = got },
+	})
+	return m, err
 }
 
 // Modules are acquired, run and released by many at once, compiled and closed all the time: nobody
