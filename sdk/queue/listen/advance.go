@@ -8,24 +8,26 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Advance reports ended tasks to one block of the tasks that wait for them. Hosts call it; calls may overlap. A program
-// calls it, as long as there is more, only if no host runs.
+// Advance reports ended tasks to the tasks that wait for them, one block of waiting tasks per call. Hosts call it, and
+// concurrent calls are safe. A program that runs without hosts calls Advance itself, until Block.More is false.
 func (f *Fleet) Advance(ctx context.Context) (Block, error) {
 	block, err := readBlock(f.client.Store().Advance(ctx))
 	return block, store.Wrap("advance dependents", err)
 }
 
 const (
-	// recheckTasks is how many dependencies one script looks at, and recheckBlocks how many scripts a Recheck runs.
+	// recheckTasks is the number of dependencies that one call of recheck.lua checks. One Recheck calls the script at
+	// most recheckBlocks times.
 	recheckTasks  = 300
 	recheckBlocks = 30
-	// RecheckAge is the least time between two looks of Recheck at the same blocked task.
+	// RecheckAge is the minimum time between two checks of the same blocked task by Recheck.
 	RecheckAge = store.PollInterval
 )
 
-// Recheck finds dependencies of the queue's blocked tasks that ended without an announcement, as they do under a Python
-// listener. Hosts call it. One call looks at some 10,000 dependencies. The blocked tasks that were not looked at for
-// longest come first, and none is looked at twice within RecheckAge.
+// Recheck finds dependencies of the queue's blocked tasks that have ended although nobody has reported their end, and
+// reports it. A Python listener never reports the end of a task. Hosts call Recheck. One call checks about 9,000
+// dependencies at most. It begins with the blocked task whose last check is longest ago, and checks no task twice
+// within RecheckAge.
 func (f *Fleet) Recheck(ctx context.Context, name string) (sum Block, err error) {
 	if err := queue.ValidQueue(name); err != nil {
 		return Block{}, err

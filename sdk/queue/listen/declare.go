@@ -10,11 +10,12 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// NoteSchedule records whether a live host's plugin declares the schedule. If none does, the schedule is absent: it
-// does not fire. An absent schedule is deleted after most (0: never); gone reports that.
+// NoteSchedule records whether the plugin of any live host declares the schedule. If declared is false, the schedule is
+// absent and does not fire. A schedule that has been absent for maxAbsence is deleted (0: never), and NoteSchedule then
+// returns true.
 func (f *Fleet) NoteSchedule(ctx context.Context, s *queue.Schedule, declared bool,
-	most time.Duration,
-) (gone bool, err error) {
+	maxAbsence time.Duration,
+) (deleted bool, err error) {
 	if declared && s.Absent.IsZero() {
 		return false, nil
 	}
@@ -24,15 +25,16 @@ func (f *Fleet) NoteSchedule(ctx context.Context, s *queue.Schedule, declared bo
 	}
 	c := f.client.Store()
 	answer, err := c.Eval(ctx, store.NewCall("schedule", c.Keys.Ticks(), c.Clock, s.ID, s.Owner, what, "",
-		store.DurationText(most)))
+		store.DurationText(maxAbsence)))
 	return answer == string(queue.PutChanged), store.Wrap(fmt.Sprintf("%s schedule %s", what, s.ID), err)
 }
 
-// NoteSubscription records whether a live host's plugin declares the subscription, which the caller has read. If none
-// does, the subscription is absent. An absent subscription is deleted after most (0: never); gone reports that.
+// NoteSubscription records whether the plugin of any live host declares the subscription. s is the subscription as the
+// caller read it. If declared is false, the subscription is absent. A subscription that has been absent for maxAbsence
+// is deleted (0: never), and NoteSubscription then returns true.
 func (f *Fleet) NoteSubscription(ctx context.Context, s queue.Subscription, declared bool,
-	most time.Duration,
-) (gone bool, err error) {
+	maxAbsence time.Duration,
+) (deleted bool, err error) {
 	if declared && s.Absent.IsZero() {
 		return false, nil
 	}
@@ -42,14 +44,14 @@ func (f *Fleet) NoteSubscription(ctx context.Context, s queue.Subscription, decl
 	}
 	_, err = f.client.ChangeSubscription(ctx, s.ID, func(is *queue.Subscription) error {
 		switch {
-		case !is.UpdatedAt.Equal(s.UpdatedAt): // it was changed meanwhile: the next call decides
+		case !is.UpdatedAt.Equal(s.UpdatedAt): // changed since the caller read it: the next call decides
 			return errSame
 		case declared:
 			is.Absent = time.Time{}
 		case is.Absent.IsZero():
 			is.Absent = now
-		case most > 0 && now.Sub(is.Absent) >= most:
-			gone = true
+		case maxAbsence > 0 && now.Sub(is.Absent) >= maxAbsence:
+			deleted = true
 			return queue.ErrUnsubscribe
 		default:
 			return errSame
@@ -59,14 +61,15 @@ func (f *Fleet) NoteSubscription(ctx context.Context, s queue.Subscription, decl
 	if errors.Is(err, errSame) || errors.Is(err, queue.ErrNoSubscription) {
 		err = nil
 	}
-	return gone && err == nil, err
+	return deleted && err == nil, err
 }
 
 // errSame ends a ChangeSubscription that would change nothing.
 var errSame = errors.New("it is the same")
 
-// DeclareSubscription stores a plugin's subscription as the manifest declares it; what people have set stays. With
-// missing it stores the subscription only if there is none. queue.ErrOwned: somebody else made one with this ID.
+// DeclareSubscription stores a plugin's subscription as the manifest declares it. In an existing subscription, fields
+// other than Topic, Queue and Filter keep the values that people have set. If missing is true, Topic, Queue and Filter
+// stay, too. The error is queue.ErrOwned if the subscription with this ID does not belong to the plugin.
 func (f *Fleet) DeclareSubscription(ctx context.Context, s queue.Subscription, missing bool) (queue.Put, error) {
 	put := queue.PutChanged
 	_, err := f.client.ChangeSubscription(ctx, s.ID, func(is *queue.Subscription) error {

@@ -10,14 +10,14 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Dependency is a task that another one waits for, or waited for.
+// Dependency is a task that another task waits for, or waited for.
 type Dependency struct {
 	ID   string `json:"id"`
 	End  string `json:"end,omitempty" enum:"complete,failed,gone,open" doc:"Missing while it goes on; gone: it does not exist any more; open: it could not be waited for."`
 	Size int64  `json:"result_size,omitempty" doc:"Bytes of its result."`
 }
 
-// AllDependencies reads all dependencies of a task at once, without the sizes of their results.
+// AllDependencies reads all dependencies of a task, in the order in which they were named. It does not set Size.
 func (f *Fleet) AllDependencies(ctx context.Context, id string) ([]Dependency, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (f *Fleet) AllDependencies(ctx context.Context, id string) ([]Dependency, e
 	return all, nil
 }
 
-// ResultSize returns how many bytes the result of a task has; 0 if there is none.
+// ResultSize returns the size in bytes of a task's result, or 0 if the task has no result.
 func (f *Fleet) ResultSize(ctx context.Context, id string) (int64, error) {
 	if err := queue.ValidID(id); err != nil {
 		return 0, err

@@ -8,20 +8,21 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// TakeDuty takes the term of a duty that one node does for the fleet, and reports whether this node has it. The term
-// ends with YieldDuty, or by itself after ttl, which is at least a millisecond. All nodes must use the same ttl for a
-// duty: a term that would last longer than ttl counts as free (see PROTOCOL.md, Clock).
+// TakeDuty takes a duty, which one node at a time does for the whole fleet, if the duty is free. It returns false if a
+// node has the duty already, even if that is this node. The node has the duty until it calls YieldDuty, or until ttl
+// has passed (at least a millisecond). All nodes must use the same ttl for a duty: a duty that would last for more than
+// ttl from now counts as free (see PROTOCOL.md, Clock).
 func (n *Node) TakeDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
 	return n.duty(ctx, "take", name, max(1, ttl.Milliseconds()))
 }
 
-// KeepDuty extends the term of a duty to ttl from now, at least a millisecond. It returns false if this node does not
-// have the term any more.
+// KeepDuty extends the node's duty to ttl from now, at least a millisecond. It returns false if this node does not have
+// the duty any more.
 func (n *Node) KeepDuty(ctx context.Context, name string, ttl time.Duration) (bool, error) {
 	return n.duty(ctx, "keep", name, max(1, ttl.Milliseconds()))
 }
 
-// YieldDuty ends the term of a duty, if this node still has it.
+// YieldDuty gives up a duty, if this node still has it.
 func (n *Node) YieldDuty(ctx context.Context, name string) error {
 	_, err := n.duty(ctx, "yield", name)
 	return err

@@ -15,26 +15,25 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Fleet has what hosts do for all listeners of a tenant, and the reads about these. Its methods are safe for concurrent
-// use.
+// Fleet has the calls that hosts make on behalf of all listeners of a tenant, and calls that read these listeners. Its
+// methods are safe for concurrent use.
 type Fleet struct{ client *queue.Client }
 
 // NewFleet returns the fleet of the client's tenant.
 func NewFleet(c *queue.Client) *Fleet { return &Fleet{c} }
 
-// The kinds of listeners: a host, a worker in Go (package worker), Blueque's, and a host that delivers webhooks.
+// The kinds of listeners.
 const (
-	KindQuern  = "quern"
-	KindGo     = "go"
-	KindPython = "python"
-	// KindWebhook is the listener of a host that delivers webhooks.
-	KindWebhook = "webhook"
+	KindQuern   = "quern"   // a host
+	KindGo      = "go"      // a worker in plain Go (package worker)
+	KindPython  = "python"  // a listener of Blueque
+	KindWebhook = "webhook" // the listener with which a host delivers webhooks
 )
 
 // Running describes the running tasks of one queue on a host, as the host publishes it.
 type Running struct {
 	Tasks int     `json:"tasks"`
-	Since float64 `json:"since" doc:"When the longest of them began."` // in seconds, by Redis's clock
+	Since float64 `json:"since" doc:"When the longest of them began."` // Since and Last are in seconds of Redis's clock
 	Last  float64 `json:"last,omitempty" doc:"When the last of them began."`
 }
 
@@ -42,19 +41,20 @@ type Running struct {
 type NodeInfo struct {
 	ID   string
 	Kind string
-	// LeaseEnd is when the lease ends, or ended; zero for a Python listener, and for a listener whose tasks are being
-	// reclaimed.
+	// LeaseEnd is when the lease ends, or ended. It is zero for a listener without a lease, such as a Python listener,
+	// and for a listener whose tasks are being reclaimed.
 	LeaseEnd time.Time
-	Draining bool              // it reserves nothing more
-	About    map[string]string // the fields of its last renewal; empty if that is too long ago
-	// Queues are the queues that it listens to. Holds are the IDs in its reserved lists by queue, newest first, started
-	// or not.
+	Draining bool              // the listener reserves no more tasks
+	About    map[string]string // the fields published with the last renewal; empty after they expired
+	// Queues are the queues for which the listener is registered. Holds maps each queue to the IDs in the listener's
+	// reserved list, newest first, whether the tasks have started or not.
 	Queues []string
 	Holds  map[string][]string
 }
 
-// Nodes lists the tenant's listeners, by ID: those with a lease, and those without one that a queue names. fields
-// limits what About gets; without fields it gets all, and the field with a host's plugins may be large.
+// Nodes lists the tenant's listeners, sorted by ID: those with a lease, and those without a lease that are registered
+// for a queue. About gets only the named fields, or all fields if none is named. The field with a host's plugins can be
+// large.
 func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error) {
 	c := f.client
 	scored, err := c.Store().RDB.ZRangeWithScores(ctx, c.Store().Keys.Nodes(), 0, -1).Result()
@@ -78,11 +78,11 @@ func (f *Fleet) Nodes(ctx context.Context, fields ...string) ([]NodeInfo, error)
 	return nodes, store.Wrap("read nodes", describe(ctx, c.Store(), nodes, queues, fields))
 }
 
-// publishedNodes is how many nodes Published reads at a time.
+// publishedNodes is the number of nodes that Published reads in one round trip.
 const publishedNodes = 16
 
-// Published reads one field that nodes published, some nodes at a time, and calls visit for each node that has the
-// field.
+// Published reads one published field of the nodes, some nodes at a time. It calls visit with the field's text for each
+// node that has the field.
 func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string,
 	visit func(node *NodeInfo, text string),
 ) error {
@@ -102,12 +102,12 @@ func (f *Fleet) Published(ctx context.Context, nodes []NodeInfo, field string,
 	return nil
 }
 
-// Leased lists up to most listeners with a lease; the listener that renewed last comes first. It leaves out Queues and
-// Holds, because to read them takes a look at each queue, and at each listener's reserved list of it. fields are as in
-// Nodes.
-func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeInfo, error) {
+// Leased lists up to limit listeners with a lease. The listener whose lease was renewed most recently comes first.
+// Leased does not set Queues and Holds, because it would have to read every queue, and each listener's reserved list of
+// the queue. fields has the same meaning as in Nodes.
+func (f *Fleet) Leased(ctx context.Context, limit int, fields ...string) ([]NodeInfo, error) {
 	c := f.client
-	scored, err := c.Store().RDB.ZRevRangeWithScores(ctx, c.Store().Keys.Nodes(), 0, int64(most)-1).Result()
+	scored, err := c.Store().RDB.ZRevRangeWithScores(ctx, c.Store().Keys.Nodes(), 0, int64(limit)-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
@@ -118,7 +118,7 @@ func (f *Fleet) Leased(ctx context.Context, most int, fields ...string) ([]NodeI
 	return nodes, store.Wrap("read nodes", describe(ctx, c.Store(), nodes, nil, fields))
 }
 
-// leased reads a listener and its lease from an entry of the sorted set.
+// leased reads the ID and the lease of a listener from an entry of the sorted set of leases.
 func leased(z redis.Z) (node NodeInfo) {
 	if node.ID, _ = z.Member.(string); z.Score > 0 {
 		node.LeaseEnd = time.UnixMicro(int64(z.Score * 1e6))
@@ -126,7 +126,8 @@ func leased(z redis.Z) (node NodeInfo) {
 	return node
 }
 
-// describe reads what nodes publish about themselves (these fields, or all), and their reserved lists of these queues.
+// describe sets Kind, Draining, About and Holds of the nodes. It reads the named fields that each node has published,
+// or all if none is named, and the node's reserved lists of the given queues.
 func describe(ctx context.Context, s *store.Store, nodes []NodeInfo, queues, fields []string) error {
 	type read struct {
 		all  *redis.MapStringStringCmd
@@ -162,14 +163,14 @@ func describe(ctx context.Context, s *store.Store, nodes []NodeInfo, queues, fie
 	return cmp.Or(err, readReserved(ctx, s, lists))
 }
 
-// reservedList names a listener's reserved list of a queue. into is the map, by queue, that gets its IDs.
+// reservedList is the reserved list of one listener and one queue. readReserved stores the list's IDs in into[queue].
 type reservedList struct {
 	listener, queue string
 	into            map[string][]string
 }
 
-// readReserved reads reserved lists, newest first, without empty and damaged ones. It first looks which lists exist,
-// because few do.
+// readReserved reads the IDs in reserved lists, newest first. It skips empty and damaged lists. It first checks which
+// lists exist, because few do.
 func readReserved(ctx context.Context, s *store.Store, lists []reservedList) error {
 	key := func(l reservedList) string { return s.Keys.Reserved(l.queue, l.listener) }
 	lists, err := store.Existing(ctx, s, lists, key)
@@ -187,7 +188,8 @@ func readReserved(ctx context.Context, s *store.Store, lists []reservedList) err
 	return store.Wrap("read reserved lists", err)
 }
 
-// listeners lists the tenant's queues, and for each listener the queues that it serves, except for damaged ones.
+// listeners lists the tenant's queues, and maps each listener to the queues for which it is registered. serves lacks
+// queues whose set of listeners is damaged.
 func listeners(ctx context.Context, c *queue.Client) (queues []string, serves map[string][]string, err error) {
 	counted, err := c.Queues(ctx)
 	if err != nil {
@@ -206,13 +208,14 @@ func listeners(ctx context.Context, c *queue.Client) (queues []string, serves ma
 	return queues, serves, store.Wrap("read listeners", err)
 }
 
-// Backlog describes what waits in one queue.
+// Backlog describes the tasks that wait in one queue.
 type Backlog struct {
 	Queue      string
 	Pending    int64
 	NextETA    time.Time // when the next scheduled task is due; zero if none is scheduled
-	NextExpiry time.Time // when the next waiting task expires; zero if none does
-	// Looked is when Recheck looked at the blocked task that it has not looked at for longest; zero if none is blocked.
+	NextExpiry time.Time // when the next waiting task expires; zero if no waiting task expires
+	// Looked is the earliest of the times at which Recheck last checked the blocked tasks, one time for each task. It is
+	// zero if no task is blocked.
 	Looked time.Time
 }
 
@@ -221,18 +224,18 @@ func (b *Backlog) Waits() bool {
 	return b.Pending > 0 || !b.NextETA.IsZero() || !b.NextExpiry.IsZero() || !b.Looked.IsZero()
 }
 
-// Backlogs describes what waits in several queues.
+// Backlogs describes the tasks that wait in several queues.
 type Backlogs struct {
-	Clock time.Time // Redis's time when it answered
-	// LeaseEnd is when the first of the tenant's leases ends; in 1970 if its listener is being reclaimed, zero if there
-	// is no lease.
+	Clock time.Time // Redis's time of the reply
+	// LeaseEnd is the earliest end of the tenant's leases. It is in 1970 while a listener is being reclaimed, and zero if
+	// there is no lease.
 	LeaseEnd time.Time
 	Queues   []Backlog
 }
 
-// Backlogs reads the backlogs of many queues. Hosts poll with it, for what Pub/Sub does not announce.
+// Backlogs reads the backlogs of many queues. Hosts poll with it, to find work that no Pub/Sub message has announced.
 func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error) {
-	const block = 200 // queues of one script
+	const block = 200 // number of queues per script call
 	c := f.client
 	var calls []store.Call
 	for from := 0; from < len(queues) || from == 0; from += block {
@@ -261,9 +264,9 @@ func (f *Fleet) Backlogs(ctx context.Context, queues []string) (Backlogs, error)
 	return all, nil
 }
 
-// Changed reports whether a queue of empty has a pending task now, or a queue of waiting has none. It reads nothing
-// else, so it costs a twentieth of Backlogs. In the queues of empty it overlooks tasks with a priority, but those are
-// always announced.
+// Changed reports whether any of the queues in empty has a pending task now, or any of the queues in waiting has none.
+// It reads nothing else, so it costs a twentieth of Backlogs. In the queues in empty it does not see tasks with a
+// priority, but those are always announced.
 func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, error) {
 	c := f.client
 	pipe := c.Store().RDB.Pipeline()
@@ -276,7 +279,7 @@ func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, err
 		filled = pipe.Exists(ctx, lists...)
 	}
 	still := make([]*redis.IntCmd, len(waiting))
-	for i, queue := range waiting { // all its tasks may have priorities
+	for i, queue := range waiting { // if all its tasks have priorities, the plain list does not exist
 		still[i] = pipe.Exists(ctx, c.Store().Keys.Pending(queue), c.Store().Keys.Priorities(queue))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -290,7 +293,7 @@ func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, err
 // nothing for this version.
 type Quarantine struct {
 	Plugin, Digest string
-	Listeners      []string  // the listeners that died
+	Listeners      []string  // the listeners that crashed
 	Until          time.Time // when the quarantine ends by itself
 }
 

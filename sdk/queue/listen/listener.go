@@ -16,9 +16,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// The calls of a Listener, as its Reports name them.
+// The operation names under which a Listener and its user report calls to Reports.
 const (
-	OpJoin      = "join" // by its user
+	OpJoin      = "join" // reported by the user
 	OpRenew     = "renew"
 	opRegister  = "register"
 	opSubscribe = "subscribe"
@@ -26,19 +26,20 @@ const (
 )
 
 const (
-	// markPause is the least time between two looks for marks, however many messages come.
+	// markPause is the minimum time between two checks for marks, no matter how many messages arrive.
 	markPause = 20 * time.Millisecond
-	// recheckLeases is how often, in leases, a listener checks that Redis still knows its registrations.
+	// recheckLeases is the number of lease lengths between two checks that Redis still has the registrations.
 	recheckLeases = 6
-	// registerQueues is how many queues one round trip registers for.
+	// registerQueues is the maximum number of queues that are registered for in one round trip.
 	registerQueues = 1000
 )
 
 // User is the program that a Listener works for. Its methods must not block.
 type User interface {
-	// Queues returns the queues to listen to now; the listener may change the map.
+	// Queues returns the queues to listen to, as keys with the value true. The listener modifies the returned map.
 	Queues() map[string]bool
-	// Registered is called when the listener has registered for a queue. again: it had before, but Redis had lost that.
+	// Registered is called when the listener has registered for a queue. again is true if the listener had registered for
+	// the queue before, but Redis had lost the registration.
 	Registered(queue string, again bool)
 	// Unregistered is called when the listener does not listen to the queue any more.
 	Unregistered(queue string)
@@ -46,13 +47,13 @@ type User interface {
 	Wake(queue string)
 	// Drain is called, perhaps more than once, when an operator drains the listener.
 	Drain()
-	// About returns what the listener publishes with each renewal: field → text.
+	// About returns the fields, with their texts, that the listener publishes with each renewal of its lease.
 	About() map[string]string
 }
 
-// Listener runs one listener from joining to leaving: after Join it renews the lease, registers for the queues of its
-// user, wakes the user, and stops the tasks that operators mark. The user runs and settles the tasks, and decides when
-// to leave.
+// Listener runs one listener from joining to leaving. After Join it renews the lease, registers for the queues of its
+// user, wakes the user when a queue may have tasks, and stops the tasks that operators cancel. The user runs and
+// settles the tasks, and decides when to leave.
 type Listener struct {
 	*Node
 	// Tasks are the tasks that the listener holds.
@@ -60,23 +61,25 @@ type Listener struct {
 
 	user    User
 	reports periodic.Reports
-	watch   *Watch // of the present Run
-	// Renewed, Control and Ended may be set before Run: Renewed is called after each renewal, Control at each message
-	// on the control channel, and Ended when tasks that others wait for have ended. They must not block.
+	watch   *Watch // the Watch of the current Run
+	// Renewed, Control and Ended are optional functions, to be set before Run. They must not block. Renewed is called
+	// after each attempt to renew the lease; begun is when the attempt began. Control is called when a message arrives on
+	// the control channel, and Ended when tasks that others wait for may have ended. Both are also called when their
+	// channel is subscribed to again, because earlier messages are lost.
 	Renewed func(begun, now time.Time, err error)
 	Control func()
 	Ended   func()
 
 	registrar registrar
 	marks     marks
-	// news has a token when there is something new to publish, and missing when a call found that Redis has forgotten
-	// the listener; never closed.
+	// news holds a token when About is to be published at once. missing holds a token when a call found that Redis has
+	// forgotten the listener. Neither channel is ever closed.
 	news, missing chan struct{}
-	asked         chan chan struct{} // Published sends a channel, which is closed once About is in Redis
+	asked         chan chan struct{} // from each Published: a channel to close once About is in Redis
 
-	leaving sync.Mutex // held by Leave and by the registrar; guards what follows
-	left    bool       // it registers for nothing more
-	ended   bool       // it has ended its lease itself, which is no loss
+	leaving sync.Mutex // held by Leave and by the registrar; guards the fields below
+	left    bool       // Leave has succeeded: the listener registers for no more queues
+	ended   bool       // the listener has ended its lease itself, so a lost lease is no error
 }
 
 // NewListener makes a listener with a new ID. Join makes it known in Redis.
@@ -93,22 +96,24 @@ func NewListener(c *queue.Client, user User, reports periodic.Reports) *Listener
 	return l
 }
 
-// Follow makes the listener register for the queues that its user returns now, and leave the others.
+// Follow makes the listener register for the queues that User.Queues returns now, and leave all other queues.
 func (l *Listener) Follow() {
 	l.registrar.followed.Store(false)
 	l.registrar.Ask()
 }
 
-// CheckMarks makes the listener look for marks of operators now, not only when the next look is due.
+// CheckMarks makes the listener check at once for the marks with which operators cancel tasks and drain listeners,
+// instead of at the next regular check.
 func (l *Listener) CheckMarks() { l.marks.Ask() }
 
-// Lost makes Run return ErrLeaseLost, because a call found that Redis has forgotten the listener.
+// Lost makes Run return ErrLeaseLost. The user calls it when a call found that Redis has forgotten the listener.
 func (l *Listener) Lost() { periodic.Notify(l.missing) }
 
-// Publish makes the listener publish About now, not only with the next renewal.
+// Publish makes the listener publish About at once, instead of at the next regular renewal.
 func (l *Listener) Publish() { periodic.Notify(l.news) }
 
-// Published publishes what About returns now, and returns when Redis has it, or with the error of ctx.
+// Published makes the listener publish About, and returns nil once the fields are in Redis. If ctx ends first,
+// Published returns the error of ctx.
 func (l *Listener) Published(ctx context.Context) error {
 	done := make(chan struct{})
 	select {
@@ -124,8 +129,9 @@ func (l *Listener) Published(ctx context.Context) error {
 	}
 }
 
-// Run runs the listener, which has joined, until ctx ends; then it returns nil. It returns ErrLeaseLost when the lease
-// is lost: other listeners get its tasks, and a new Listener must join. After nil, Run may be called again.
+// Run runs the listener, which must have joined, until ctx ends, and then returns nil. It returns ErrLeaseLost when the
+// lease is lost. Then other listeners get the tasks of this one, and the user must make a new Listener and let it join.
+// After Run has returned nil, it can be called again.
 func (l *Listener) Run(ctx context.Context) error {
 	l.watch = NewWatch(l.client)
 	defer l.watch.Close()
@@ -138,11 +144,11 @@ func (l *Listener) Run(ctx context.Context) error {
 	return l.renew(ctx)
 }
 
-// follow passes messages on.
+// follow calls the user and the optional functions at messages on the channels of Pub/Sub.
 func (l *Listener) follow(ctx context.Context) {
 	subscribed := func(err error) {
 		if err != nil && ctx.Err() == nil {
-			l.reports.FailedQuietly(opSubscribe, err) // the subscription comes back by itself
+			l.reports.FailedQuietly(opSubscribe, err) // go-redis subscribes again by itself
 		}
 	}
 	subscribed(l.watch.Control(ctx, func() {
@@ -160,7 +166,7 @@ func (l *Listener) follow(ctx context.Context) {
 	l.watch.Run(ctx, l.user.Wake)
 }
 
-// Leave is Node.Leave; Run may go on meanwhile, and afterwards.
+// Leave is Node.Leave. Run can go on during Leave and afterwards.
 func (l *Listener) Leave(ctx context.Context) error {
 	l.leaving.Lock()
 	defer l.leaving.Unlock()
@@ -176,12 +182,12 @@ func (l *Listener) hasEnded() bool {
 	return l.ended
 }
 
-// renew renews the lease every third of its length, and sooner after a failure: after an outage, others would take a
-// listener for dead that renews later than they do. While Redis is away renewing fails, but nobody else can end the
-// lease then.
+// renew renews the lease every third of its length, and sooner after a failure. After an outage of Redis, other
+// listeners that renew earlier could otherwise take this one for dead. While Redis is away, renewals fail, but no other
+// listener can end the lease either.
 func (l *Listener) renew(ctx context.Context) error {
 	var pause periodic.Pause
-	var waiting []chan struct{} // the callers of Published
+	var waiting []chan struct{} // from callers of Published
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -226,7 +232,7 @@ func (l *Listener) renew(ctx context.Context) error {
 	}
 }
 
-// marks looks for marks of operators: on tasks to cancel, and on a listener to drain. It looks whenever the control
+// marks checks for the marks with which operators cancel tasks and drain a listener. It checks whenever the control
 // channel announces marks, and every third of a lease in case a message was lost.
 type marks struct {
 	periodic.Duty
@@ -244,17 +250,17 @@ func (m *marks) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 	return markPause, l.Lease() / 3, err
 }
 
-// registrar registers a listener for the queues of its user, and leaves other queues. It repeats calls that failed.
+// registrar registers a listener for the queues of its user, and makes it leave other queues. It repeats failed calls.
 type registrar struct {
 	periodic.Duty
 	listener *Listener
-	followed atomic.Bool // the queues have not changed since the last update
-	recheck  time.Time
+	followed atomic.Bool // whether the last update succeeded and Follow was not called since
+	recheck  time.Time   // when to check the registrations again; zero before the first run
 
 	mu sync.Mutex // guards the fields below
-	// listens maps a queue to whether the listener listens to it; false: the listener has left the queue.
+	// listens maps a queue to true while the listener listens to it, and to false after the listener has left it.
 	listens map[string]bool
-	refused map[string]bool // queues for which Redis refused to register it
+	refused map[string]bool // queues for which Redis refused the last call
 }
 
 // RunOnce implements periodic.Worker.
@@ -274,7 +280,7 @@ func (r *registrar) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 			r.followed.Store(false)
 			return 0, 0, err
 		}
-		l.reports.Succeeded(opRegister, "") // a change that failed may be unwanted by now
+		l.reports.Succeeded(opRegister, "") // ends failures, also of changes that the user no longer wants
 		l.Publish()
 	}
 	if time.Now().After(r.recheck) {
@@ -284,8 +290,8 @@ func (r *registrar) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 	return 0, time.Until(r.recheck), nil
 }
 
-// update registers for the queues that the user wants, and leaves the others. A queue that Redis refuses does not stop
-// the others.
+// update registers for the queues that the user wants, and leaves all others. If Redis refuses one queue, update goes
+// on with the next.
 func (r *registrar) update(ctx context.Context) error {
 	l := r.listener
 	var errs []error
@@ -328,7 +334,7 @@ func (r *registrar) update(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// register registers for queues; each has its own error.
+// register registers for queues. It returns one error, or nil, for each queue.
 func (r *registrar) register(ctx context.Context, names []string) []error {
 	l := r.listener
 	errs := l.RegisterAll(ctx, names)
@@ -344,14 +350,14 @@ func (r *registrar) register(ctx context.Context, names []string) []error {
 		return errs
 	}
 	if err := l.watch.Add(ctx, registered...); err != nil && ctx.Err() == nil {
-		// The user polls for unannounced tasks; the subscription comes back by itself.
+		// The user polls for unannounced tasks, and go-redis subscribes again by itself.
 		l.reports.FailedQuietly(opSubscribe, err)
 	}
 	return errs
 }
 
-// leave stops listening to a queue. If Redis is away the listener stays registered: meanwhile the user reserves nothing
-// from the queue, and may want it again before Redis is back.
+// leave stops listening to a queue. If Redis is away, the listener stays registered. Meanwhile the user reserves
+// nothing from the queue, and it may want the queue again before Redis is back.
 func (r *registrar) leave(ctx context.Context, name string) error {
 	l := r.listener
 	if err := l.Unregister(ctx, name); err != nil {
@@ -363,7 +369,7 @@ func (r *registrar) leave(ctx context.Context, name string) error {
 	return nil
 }
 
-// registerAgain registers for the queues in which Redis has lost the listener.
+// registerAgain registers again for the queues for which Redis has lost the registration.
 func (r *registrar) registerAgain(ctx context.Context) {
 	l := r.listener
 	unlisted, err := l.Forgotten(ctx, slices.Collect(maps.Keys(l.Listening())))
@@ -378,7 +384,7 @@ func (r *registrar) registerAgain(ctx context.Context) {
 	}
 }
 
-// changes lists the queues to register for (true) and the queues to leave (false).
+// changes maps the queues to register for to true, and the queues to leave to false.
 func (r *registrar) changes() map[string]bool {
 	changes := r.listener.user.Queues()
 	r.mu.Lock()
@@ -422,8 +428,8 @@ func (l *Listener) Listening() map[string]bool {
 	return queues
 }
 
-// Unknown lists, by queue, the tasks in the listener's reserved lists that are not among its Tasks: the answer to their
-// reserve did not come, or Redis has failed over to an older state. Tasks of a reserve that is on its way may be among
+// Unknown lists, by queue, the IDs in the listener's reserved lists that are not among its Tasks. The reply to their
+// reserve was lost, or Redis has failed over to an older state. If a reserve is on its way, its tasks can be among
 // them.
 func (l *Listener) Unknown(ctx context.Context) (map[string][]string, error) {
 	before := l.Tasks.All()
@@ -436,8 +442,8 @@ func (l *Listener) Unknown(ctx context.Context) (map[string][]string, error) {
 	return held, err
 }
 
-// GiveBack gives tasks that Unknown lists back to the front of their queue, and returns how many of them the listener
-// held. ids must be newest first, and no reserve of the queue may be on its way.
+// GiveBack puts the tasks that Unknown listed back at the front of their queue, and returns how many of them the
+// listener really held. ids must be newest first. Call GiveBack only while no reserve of the queue is on its way.
 func (l *Listener) GiveBack(ctx context.Context, name string, ids []string) (released int, err error) {
 	reply := l.Adopt(ctx, ReserveRequest{Queue: name}, ids)
 	claims := make([]Claim, len(reply.Tasks))
@@ -448,8 +454,8 @@ func (l *Listener) GiveBack(ctx context.Context, name string, ids []string) (rel
 	return len(errs), cmp.Or(reply.Err, err)
 }
 
-// GiveBackUnknown gives back all tasks that Unknown lists. It tries again while Redis is away, until ctx ends. No task
-// may run any more.
+// GiveBackUnknown puts all tasks that Unknown lists back at the front of their queues. While Redis is away it tries
+// again, until ctx ends. The caller must make sure that no task runs any more.
 func (l *Listener) GiveBackUnknown(ctx context.Context) error {
 	var unknown map[string][]string
 	err := Persist(ctx, func(context.Context) (err error) { unknown, err = l.Unknown(ctx); return err })

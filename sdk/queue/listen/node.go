@@ -21,8 +21,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Node is one listener ID of a tenant, with all its queues; Redis knows a host by it. Its methods are safe for
-// concurrent use. It starts no goroutine: its owner renews the lease.
+// Node is one listener of a tenant, for all queues to which it listens. Redis knows a host or worker by the listener's
+// ID. Its methods are safe for concurrent use. A Node starts no goroutine: its owner renews the lease.
 type Node struct {
 	client *queue.Client
 	id     string
@@ -44,7 +44,7 @@ func New(c *queue.Client) *Node {
 // ID returns the listener ID.
 func (n *Node) ID() string { return n.id }
 
-// Join makes the node known in Redis, with a lease. It precedes Register. Joining again renews the lease.
+// Join adds the node to Redis, with a lease. It must be called before Register. Joining again renews the lease.
 func (n *Node) Join(ctx context.Context) error {
 	c := n.client
 	_, err := c.Store().Eval(ctx, store.NewCall("join", c.Store().Keys.Nodes(), c.Store().Clock, n.id,
@@ -57,11 +57,11 @@ func (n *Node) Register(ctx context.Context, name string) error {
 	return n.RegisterAll(ctx, []string{name})[0]
 }
 
-// RegisterAll is Register for many queues; each has its own error.
+// RegisterAll is Register for many queues. It returns one error, or nil, for each queue.
 func (n *Node) RegisterAll(ctx context.Context, queues []string) []error {
 	errs := make([]error, len(queues))
 	var calls []store.Call
-	var at []int // the queue of each call
+	var at []int // for each call, the index of its queue
 	n.mu.Lock()
 	for i, name := range queues {
 		if errs[i] = queue.ValidQueue(name); errs[i] == nil {
@@ -85,8 +85,9 @@ func (n *Node) listening(script, name string) store.Call {
 	}
 }
 
-// Forgotten lists the queues that Redis has lost, or in whose listeners it has lost the node, because keys were deleted
-// or an older state was restored. Register repairs both. Damaged queues are left out.
+// Forgotten returns those of the queues that Redis does not list any more, or whose set of listeners lacks the node.
+// This happens when keys are deleted or an older state is restored. Register repairs both. Forgotten leaves out damaged
+// queues.
 func (n *Node) Forgotten(ctx context.Context, queues []string) (lost []string, err error) {
 	type registration struct {
 		listens *redis.BoolCmd
@@ -104,8 +105,8 @@ func (n *Node) Forgotten(ctx context.Context, queues []string) (lost []string, e
 	return lost, store.Wrap("read listeners", err)
 }
 
-// Unregister removes the node from the listeners of queues, damaged or not. Tasks of these queues that the node holds
-// can still be settled.
+// Unregister removes the node from the listeners of queues; a damaged queue does not stop it. Tasks of these queues
+// that the node holds can still be settled.
 func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 	calls, errs := make([]store.Call, len(queues)), make([]error, len(queues))
 	for i, queue := range queues {
@@ -120,8 +121,9 @@ func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 	return errors.Join(errs...)
 }
 
-// Renew renews the lease and publishes about (field → text). drain: an operator drains the node. ErrLeaseLost means
-// that other listeners count the node as dead: its owner must drop its tasks, and join again as a new node.
+// Renew renews the lease and publishes about, which maps fields to texts. drain is true if an operator drains the node.
+// ErrLeaseLost means that other listeners take the node for dead. Then its owner must drop its tasks, and join again as
+// a new node.
 func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, err error) {
 	c, lease := n.client, n.client.Store().Lease
 	args := []any{c.Store().Clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", lease.Seconds()}
@@ -138,14 +140,14 @@ func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, 
 	return answer == "drain", nil
 }
 
-// Leave removes the node from the listeners of all queues. If the node holds no task, Leave also removes it from Redis.
-// Otherwise it stays there until its lease ends, and others reclaim its tasks.
+// Leave removes the node from the listeners of all queues. If the node holds no task, Leave also removes the node from
+// Redis. Otherwise the node stays there until its lease ends, and other listeners reclaim its tasks.
 func (n *Node) Leave(ctx context.Context) error {
 	_, err := n.leave(ctx)
 	return err
 }
 
-// leave is Leave. condemned: the node's lease is over.
+// leave is Leave, and also reports whether it has ended the node's lease.
 func (n *Node) leave(ctx context.Context) (condemned bool, err error) {
 	queues := n.everRegistered()
 	if err := n.Unregister(ctx, queues...); err != nil {
@@ -154,7 +156,8 @@ func (n *Node) leave(ctx context.Context) (condemned bool, err error) {
 	if held, err := n.HeldAll(ctx, queues); len(held) > 0 || err != nil {
 		return false, err
 	}
-	// A reserve may still be on its way. From here on it reserves nothing, and others reclaim what it reserved before.
+	// A reserve may still be on its way. Once the lease is ended, that reserve gets no tasks. If it got tasks before, the
+	// second HeldAll finds them, and other listeners reclaim them.
 	if _, err := n.client.Store().Condemn(ctx, n.id, "own"); err != nil {
 		return false, fmt.Errorf("end lease of %s: %w", n.id, err)
 	}
@@ -171,7 +174,7 @@ func (n *Node) everRegistered() []string {
 	return slices.Collect(maps.Keys(n.queues))
 }
 
-// Marks returns which of these held tasks are to be cancelled, and whether the node is to drain. A host calls it at
+// Marks returns those of the held tasks that are to be cancelled, and whether the node is to drain. A host calls it at
 // each message on the control channel, and every third of a lease.
 func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, drain bool, err error) {
 	k := n.client.Store().Keys
@@ -196,14 +199,16 @@ func (n *Node) Marks(ctx context.Context, ids []string) (cancelled []string, dra
 }
 
 // Claim identifies the run of a task that a node holds. The Claim of a Reservation also distinguishes the task from a
-// later one with the same ID.
+// later task with the same ID.
 type Claim struct {
-	ID   string
-	Run  int64
-	Born string // store.BornAt, with store.StartedAt appended if the reserve started the task; "" if unknown
+	ID  string
+	Run int64
+	// Born says when the task was created (see store.BornAt), followed by when it was started (see store.StartedAt) if
+	// the reserve started it. It is "" if unknown.
+	Born string
 }
 
-// proof returns the run in the form that scripts expect.
+// proof returns Run and Born in the form that scripts expect.
 func (c *Claim) proof() string { return strconv.FormatInt(c.Run, 10) + c.Born }
 
 // listenerID makes the ID of a listener: HOSTNAME~RANDOM_PID. Blueque parses the process ID. The random part makes the
@@ -221,7 +226,7 @@ func listenerID(host string, pid int) string {
 	return fmt.Sprintf("%s~%s_%d", host, hex.EncodeToString(random[:]), pid)
 }
 
-// NodeAs returns the node with this listener ID, whose tasks run in the process pid.
+// NodeAs returns a Node for an existing listener ID. pid is the ID of the process in which the listener runs its tasks.
 func NodeAs(c *queue.Client, id string, pid int) *Node {
 	return &Node{client: c, id: id, pid: pid, queues: make(map[string]bool)}
 }

@@ -15,11 +15,11 @@ import (
 // protocolVersion is written to Redis by the first host. A host refuses to work with a newer version.
 const protocolVersion = 1
 
-// Prepare loads the scripts and checks the protocol's version: ErrVersion if the version in Redis is newer or not a
-// number. A host calls it after each connect; other programs need not call it.
+// Prepare loads the scripts into Redis and checks the protocol's version. It returns ErrVersion if the version in Redis
+// is newer than this program's, or not a number. A host calls Prepare after each connect; other programs need not.
 func Prepare(ctx context.Context, c *queue.Client) error {
-	// The first command is small: if a password is missing, Redis closes a connection that sends much, without an
-	// error.
+	// The first command is small: if a password is missing, Redis closes a connection on which it gets much data, without
+	// replying with an error.
 	if err := c.Store().RDB.Get(ctx, c.Store().Keys.Version()).Err(); err != nil && !store.IsNil(err) {
 		return fmt.Errorf("read protocol version: %w", err)
 	}

@@ -14,18 +14,20 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// PurgeOptions choose which finished tasks to forget: by OlderThan, Keep or both, or with Everything all of them.
+// PurgeOptions choose which finished tasks a purge deletes: by OlderThan, by Keep, by both, or all of them with
+// Everything.
 type PurgeOptions struct {
 	Status    queue.Status  // Complete or Failed (default: both)
-	OlderThan time.Duration // forgets tasks that finished longer ago than this (default 0: no task for its age)
-	// Keep forgets the oldest tasks until this many of each status are left (default 0: no task for their number).
+	OlderThan time.Duration // deletes tasks that finished longer ago than this (0: deletes none)
+	// Keep deletes the oldest tasks until this many of each status are left (0: deletes none).
 	Keep       int64
-	Everything bool // forgets all finished tasks
-	// Foreign also forgets tasks that clients other than Quern's enqueued; those clients may still want to read them.
-	// Without Foreign, a purge skips the oldest tasks if a purge in the last hour has passed over them.
+	Everything bool // deletes all finished tasks
+	// Foreign also deletes tasks that clients other than Quern's enqueued. Without Foreign these tasks stay, because
+	// their clients may still want to read them. A purge without Foreign skips the oldest of them if a purge in the last
+	// hour has already passed over them.
 	Foreign bool
-	// Most makes Fleet.Purge end when it has forgotten this many tasks, or up to a block more (default 0: it ends when
-	// none is left).
+	// Most makes Fleet.Purge end when it has deleted this many tasks. It can delete up to a block (75 tasks) more. By
+	// default, 0, it ends when no tasks are left to delete.
 	Most int
 }
 
@@ -43,8 +45,8 @@ func (o PurgeOptions) validate() error {
 	return nil
 }
 
-// limits returns, in the form that scripts expect, the greatest age in seconds and the number of tasks that stay; ""
-// for no limit.
+// limits returns the maximum age in seconds and the number of tasks to keep, in the form that scripts expect; "" means
+// no limit.
 func (o PurgeOptions) limits() (age, keep string) {
 	if o.Everything {
 		return "", "0"
@@ -52,17 +54,18 @@ func (o PurgeOptions) limits() (age, keep string) {
 	return store.DurationText(o.OlderThan), store.Optional(o.Keep > 0, strconv.FormatInt(o.Keep, 10))
 }
 
-// Recounted is what Recount found in one queue.
+// Recounted is the result of Recount for one queue.
 type Recounted struct {
 	Queue     string
-	Forgotten bool  // the queue was empty, and was forgotten
-	Old       bool  // Purge may find something to forget
+	Forgotten bool  // the queue was empty, and Recount deleted it
+	Old       bool  // Purge may find tasks to delete
 	Err       error // a key of the queue has the wrong type
 }
 
-// Recount corrects the numbers of listeners and the sets of started tasks of many queues. It forgets queues without
-// tasks, listeners and settings, with their counters; the next enqueue or listener makes them anew. It returns only the
-// queues in which it found something. Old is set if a Purge with these options would forget tasks.
+// Recount corrects the number of listeners and the set of started tasks of each queue. It deletes queues without tasks,
+// listeners and settings, together with their counters; the next enqueue or listener creates them again. It returns
+// only the queues that it deleted, that are damaged, or that are Old: a Purge with the same options may delete some of
+// their tasks.
 func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
 	age, keep := options.limits()
 	blocks := slices.Collect(slices.Chunk(queues, store.RecountQueues))
@@ -81,7 +84,7 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 			one := Recounted{Queue: blocks[i][number-1], Forgotten: word == "forgotten", Old: word == "old"}
 			if !one.Forgotten && !one.Old {
 				one.Err = fmt.Errorf("recount queue %q: %s", one.Queue, word)
-				one.Old = age != "" || keep != "" // unknown: let Purge look
+				one.Old = age != "" || keep != "" // not known: let Purge find out
 			}
 			news = append(news, one)
 		}
@@ -92,7 +95,8 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 	return news, nil
 }
 
-// Purge forgets finished tasks, block by block, and returns how many. It may be interrupted and repeated at any time.
+// Purge deletes finished tasks of a queue, block by block, and returns how many. It can be interrupted and repeated at
+// any time.
 func (f *Fleet) Purge(ctx context.Context, name string, options PurgeOptions) (total int, err error) {
 	if err := errors.Join(queue.ValidQueue(name), options.validate()); err != nil {
 		return 0, err
@@ -128,9 +132,9 @@ func (f *Fleet) Purge(ctx context.Context, name string, options PurgeOptions) (t
 	return total, nil
 }
 
-// PurgePublications forgets publications of all topics by these options, except for Status, which does not matter. The
-// tasks of the publications stay. For each page of topics it yields how many publications were forgotten, and the
-// errors of damaged topics, which do not stop the rest. It may be interrupted and repeated at any time.
+// PurgePublications deletes publications of all topics, by OlderThan, Keep or Everything; it ignores the other options.
+// The tasks of the publications stay. For each page of topics it yields the number of deleted publications, and the
+// errors of damaged topics, which do not stop the others. It can be interrupted and repeated at any time.
 func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		err := options.validate()
@@ -153,10 +157,10 @@ func (f *Fleet) PurgePublications(ctx context.Context, options PurgeOptions) ite
 	}
 }
 
-// prune forgets publications of some topics, a block of each in turn.
+// prune deletes publications of the topics, one block of each topic per round trip.
 func (f *Fleet) prune(ctx context.Context, topics []string, options PurgeOptions) (total int, err error) {
 	age, keep := options.limits()
-	passed := make(map[string]int64) // by topic
+	passed := make(map[string]int64) // by topic, the number of the oldest publications to pass over
 	for len(topics) > 0 {
 		calls := make([]store.Call, len(topics))
 		for i, topic := range topics {

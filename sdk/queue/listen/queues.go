@@ -20,20 +20,20 @@ func (f *Fleet) HasQueue(ctx context.Context, name string) (bool, error) {
 	return err == nil, store.Wrap(fmt.Sprintf("look for queue %q", name), err)
 }
 
-// QueuePage is queue.Client.Queues for up to most queues, beginning at place from. Queues with fewer listeners come
-// first. next is the place at which the next page begins; 0 if there is none.
-func (f *Fleet) QueuePage(ctx context.Context, from, most int64) (queues map[string]int64, next int64, err error) {
-	return f.client.Store().QueuePage(ctx, from, most, queue.ValidQueue)
+// QueuePage returns up to limit queues with the number of listeners of each, beginning at position from. Queues with
+// fewer listeners come first. next is the position at which the next page begins, or 0 if this page is the last.
+func (f *Fleet) QueuePage(ctx context.Context, from, limit int64) (queues map[string]int64, next int64, err error) {
+	return f.client.Store().QueuePage(ctx, from, limit, queue.ValidQueue)
 }
 
-// SetMaxQueues bounds how many queues the tenant may have; 0 lifts the bound. When the bound is reached, nothing
-// creates another queue: queue.ErrManyQueues. Existing queues stay, and hosts and workers may still register for new
-// ones. Hosts set the bound when they start.
-func (f *Fleet) SetMaxQueues(ctx context.Context, most int) error {
-	if most <= 0 {
+// SetMaxQueues sets the maximum number of queues of the tenant; 0 means no maximum. When it is reached, calls that
+// would create another queue return queue.ErrManyQueues. Existing queues stay, and hosts and workers can still register
+// for new queues. Hosts call SetMaxQueues when they start.
+func (f *Fleet) SetMaxQueues(ctx context.Context, limit int) error {
+	if limit <= 0 {
 		return store.Wrap("lift bound of queues", f.client.Store().RDB.HDel(ctx, f.client.Store().Keys.Limits(),
 			store.MaxQueuesField).Err())
 	}
 	return store.Wrap("bound queues", f.client.Store().RDB.HSet(ctx, f.client.Store().Keys.Limits(), store.MaxQueuesField,
-		most).Err())
+		limit).Err())
 }

@@ -16,28 +16,30 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// DefaultMaxCrashes is how many hosts a task may crash before it fails, unless its plugin's manifest allows fewer.
+// DefaultMaxCrashes is the number of crashed hosts at which a task fails, unless its plugin's manifest sets a smaller
+// number.
 const DefaultMaxCrashes = 3
 
-// reclaimTasks is how many tasks one block of a reclaim moves.
+// reclaimTasks is the maximum number of tasks that one call of reclaim.lua moves.
 const reclaimTasks = 16
 
 // Reclaimed counts the tasks of a dead listener by what Reclaim did with them.
 type Reclaimed struct {
-	Returned  int // to the front of their queue
-	Scheduled int // for later: they crashed several hosts
-	Failed    int // they crashed too many hosts, must not run twice, or were cancelled
-	Dropped   int // entries without a task of this listener
-	// DeadError is why the dead letter of a failed task was not written; "" if all were.
+	Returned  int // tasks returned to the front of their queue
+	Scheduled int // tasks scheduled for later, because they crashed several hosts
+	Failed    int // tasks that crashed too many hosts, must not run twice, or were cancelled
+	Dropped   int // entries of the list without a task that the listener holds
+	// DeadError is why the dead letter of a failed task was not written; "" if all were written.
 	DeadError string
 }
 
-// Sum returns how many tasks went back to their queue or failed.
+// Sum returns how many tasks were returned, scheduled or failed.
 func (r Reclaimed) Sum() int { return r.Returned + r.Scheduled + r.Failed }
 
-// Leases lists the tenant's Quern listeners: dead are those whose lease is over, alive those whose lease runs. The
-// lease that ends first comes first. next is how long the first lease of alive still runs; 0 if alive is empty. Before
-// the caller reclaims from dead listeners, it must make sure that they could have renewed: see Reclaim.
+// Leases lists the tenant's Quern listeners. In dead are listeners whose lease is over, in alive listeners whose lease
+// runs; each list is sorted by the end of the lease. next is how long the first lease in alive still runs, or 0 if
+// alive is empty. Before the caller reclaims tasks of dead listeners, it must make sure that these could have renewed
+// their leases: see Reclaim.
 func (f *Fleet) Leases(ctx context.Context) (dead, alive []string, next time.Duration, err error) {
 	c := f.client
 	now, err := c.Store().Now(ctx)
@@ -60,15 +62,15 @@ func (f *Fleet) Leases(ctx context.Context) (dead, alive []string, next time.Dur
 	return dead, alive, next, store.Wrap("read leases", err)
 }
 
-// Unleased lists the Quern listeners that are registered for a queue and have no lease: they are dead, too. It reads
-// the set of every queue, so one host of the fleet calls it, and rarely.
+// Unleased lists the Quern listeners that are registered for a queue but have no lease. These are dead, too. Unleased
+// reads the set of listeners of every queue, so only one host of the fleet calls it, and rarely.
 func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
 	c := f.client
 	_, serves, err := listeners(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	// Read after the listeners of the queues, because a listener gets its lease before it registers.
+	// The leases are read after the listeners of the queues, because a listener gets its lease before it registers.
 	leased, err := c.Store().RDB.ZRange(ctx, c.Store().Keys.Nodes(), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read leases: %w", err)
@@ -80,17 +82,17 @@ func (f *Fleet) Unleased(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(serves)), nil
 }
 
-// OverlongLease is a lease that ends further ahead than it is long, because Redis's clock was set back since it was
-// renewed. If the lease is still unchanged after Length, by a monotonic clock, its listener is dead: a live listener
-// renews by the new clock.
+// OverlongLease is a lease whose remaining time is longer than its full length, because Redis's clock was set back
+// after the last renewal. If the lease is still unchanged after Length, by a monotonic clock, its listener is dead: a
+// live listener would have renewed the lease by the new clock.
 type OverlongLease struct {
 	Listener string
-	Length   time.Duration
-	end      float64
+	Length   time.Duration // the full length of the lease
+	end      float64       // when the lease ends, in seconds of Redis's clock
 }
 
-// OverlongLeases lists the tenant's leases that end further ahead than they are long, and than the client's own lease
-// is long.
+// OverlongLeases lists the tenant's leases whose remaining time is longer than their full length, and longer than a
+// lease of this client.
 func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 	c := f.client
 	now, err := c.Store().Now(ctx)
@@ -121,9 +123,9 @@ func (f *Fleet) OverlongLeases(ctx context.Context) ([]OverlongLease, error) {
 	return overlong, store.Wrap("read lengths of leases", err)
 }
 
-// EndLease ends an overlong lease. The caller must have seen the lease unchanged for its length, while it renewed its
-// own lease: then the listener is dead. EndLease returns false if the lease was renewed meanwhile, or another host has
-// ended it.
+// EndLease ends an overlong lease. The caller must have seen the lease unchanged for lease.Length, and must have
+// renewed its own lease during that time: this proves that the listener is dead. EndLease returns false if the lease
+// was renewed meanwhile, or another host has ended it.
 func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error) {
 	ended, err := f.client.Store().Condemn(ctx, lease.Listener, "overlong", strconv.FormatFloat(lease.end, 'f', -1, 64),
 		lease.Length.Seconds())
@@ -131,12 +133,13 @@ func (f *Fleet) EndLease(ctx context.Context, lease OverlongLease) (bool, error)
 }
 
 // Reclaim takes all tasks from a Quern listener whose lease is over, block by block, and removes the listener. For a
-// task that had started it counts a crash; the task fails after maxCrashes (0: DefaultMaxCrashes), or fewer if its
-// manifest allows fewer. Several hosts may reclaim at once, and any may die half-way: another one goes on.
-// queue.ErrStatus while the lease runs.
+// task that had started it counts a crash. With its maxCrashes-th crash a task fails (0: DefaultMaxCrashes), or sooner
+// if its manifest allows fewer crashes. Several hosts can reclaim at once, and if one dies half-way, another goes on.
+// The error is queue.ErrStatus if the lease still runs.
 //
-// After an outage of Redis every lease is over. So a host that calls Reclaim by itself must have renewed its own lease
-// without fail for a whole lease's length: before that, others may not have been able to renew theirs.
+// After an outage of Redis every lease is over, also that of a live listener. So a host that calls Reclaim without an
+// operator must first have renewed its own lease for a whole lease's length without a failure. Before that, other
+// listeners may not have been able to renew theirs.
 func (f *Fleet) Reclaim(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
 	condemned, err := f.client.Store().Condemn(ctx, listener, "")
 	if err != nil {
@@ -173,8 +176,9 @@ func (f *Fleet) reclaim(ctx context.Context, listener string, maxCrashes int, fo
 	return total, f.client.Store().Retire(ctx, listener, "1")
 }
 
-// ReclaimQueue reclaims a listener's tasks of one queue, block by block, and adds them to total. With force it does so
-// even if the listener is alive.
+// ReclaimQueue reclaims a listener's tasks of one queue, block by block, and adds their numbers to total. force is true
+// for a Python listener, which has no lease: an operator has declared it dead. The error is queue.ErrStatus if the
+// listener is alive.
 func (f *Fleet) ReclaimQueue(ctx context.Context, total *Reclaimed, listener, name string, maxCrashes int,
 	force bool,
 ) error {

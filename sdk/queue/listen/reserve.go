@@ -16,40 +16,42 @@ import (
 )
 
 const (
-	// MaxInline is the largest size of parameters, in bytes, that come with a reserve.
+	// MaxInline is the maximum size in bytes of parameters that a reserve returns together with the task.
 	MaxInline = 64 << 10
-	// batchBytes bounds the parameters that one reserve returns; tripBytes roughly bounds those of one round trip.
+	// batchBytes is the maximum size in bytes of all parameters that one ReserveRequest returns. tripBytes is roughly the
+	// maximum for one round trip.
 	batchBytes = 4 << 20
 	tripBytes  = 16 << 20
 )
 
-// MaxReserve is the most tasks of one ReserveRequest.
+// MaxReserve is the maximum number of tasks of one ReserveRequest.
 const MaxReserve = 128
 
-// maxClaims is the most tasks that one script adopts or releases.
+// maxClaims is the maximum number of tasks that one script call adopts or releases.
 const maxClaims = store.BlockTasks
 
 // ReserveRequest asks for tasks of one queue.
 type ReserveRequest struct {
 	Queue string
-	Count int  // the most tasks to reserve, at most MaxReserve
-	Start bool // mark the tasks as started by this process at once
+	Count int  // maximum number of tasks to reserve, up to MaxReserve
+	Start bool // whether to mark the tasks at once as started by this process
 	// Plugin and Digest name the plugin version that will run the tasks, and Version is its name for people ("": none).
-	// With Start they are written to the tasks.
+	// With Start, all three are written to the tasks.
 	Plugin, Digest, Version string
-	MaxAge                  time.Duration // the longest age of a task that sets none itself (0: no bound)
-	// MaxRunning bounds how many tasks run in the fleet, over all queues of Fleet (default 0: no bound; Fleet: this
-	// queue).
+	MaxAge                  time.Duration // the maximum age of tasks that set none themselves (0: no maximum)
+	// MaxRunning is the maximum number of tasks that run at once on all hosts, counted over all queues in Fleet (0: no
+	// maximum). Fleet is only this queue by default.
 	MaxRunning int
 	Fleet      []string
-	// FailurePolicy is written to the tasks with Start, for the node that reclaims them if this one dies.
+	// With Start, FailurePolicy is written to the tasks. If this node dies, the node that reclaims the tasks reads it.
 	FailurePolicy FailurePolicy
 }
 
-// FailurePolicy has what a plugin's manifest decides for tasks that fail for good, or whose host dies.
+// FailurePolicy has the settings of a plugin's manifest for tasks that fail for good, or whose host dies.
 type FailurePolicy struct {
-	// NoRerun fails a task whose host dies while it runs. Otherwise it runs again, until it has crashed MaxCrashes
-	// hosts, or fewer if the reclaiming host allows fewer (0: that host's bound).
+	// If NoRerun is true, a task fails if its host dies while the task runs. Otherwise the task runs again, until it has
+	// crashed MaxCrashes hosts, or fewer if the reclaiming host's own number is smaller. If MaxCrashes is 0, the
+	// reclaiming host's number counts.
 	NoRerun    bool
 	MaxCrashes int
 	Dead       string // the queue of dead letters ("": none)
@@ -74,28 +76,30 @@ func (r *ReserveRequest) fields() []any {
 // Reservation is a task that the node holds.
 type Reservation struct {
 	ID   string
-	Run  int64 // Run and Born are a part of the Claim
+	Run  int64 // Run and Born are parts of the Claim
 	Born string
-	// Created, ETA and RetriedAt are when the task was enqueued, due, and retried by hand; zero if unknown, or never.
+	// Created is when the task was enqueued, ETA when it was due, and RetriedAt when an operator retried it. A time is
+	// zero if it is unknown, or if there is none.
 	Created, ETA, RetriedAt time.Time
-	Attempts                int
-	// Retry has the settings of the task itself. Timeout is its time limit for an attempt (0: none). Deadline is when
-	// it must be done, and Expires until when it may be tried again (zero: no bound).
+	Attempts                int // number of attempts that have ended before
+	// Retry has the fields of the policy that the task itself sets. Timeout is the task's time limit for one attempt (0:
+	// none). Deadline is when the task must be complete, and Expires when it fails if it still waits (zero: never).
 	Retry                queue.Retry
 	Timeout              time.Duration
 	Deadline, Expires    time.Time
 	Reschedules, Rejects int
-	// Last is why the task's last attempt failed; zero if none did. The death of a host is no failed attempt.
+	// Last is the failure of the last failed attempt; zero if no attempt has failed. A run during which the host died is
+	// no failed attempt.
 	Last queue.Failure
 	// Parent, Depth, Traceparent, Key and Headers are those of the task's queue.Options. Headers include traceparent.
 	Parent, Key, Traceparent string
 	Depth                    int
 	Headers                  map[string]string
-	// Parameters have Size bytes. If Large they are nil, and queue.Client.Parameters fetches them.
+	// Parameters are Size bytes long. If Large is true, Parameters are nil, and queue.Client.Parameters reads them.
 	Parameters []byte
 	Size       int64
 	Large      bool
-	// Checkpointed: an earlier run has left a checkpoint, which Node.ReadCheckpoint fetches.
+	// Checkpointed is true if an earlier run has left a checkpoint, which Node.ReadCheckpoint reads.
 	Checkpointed bool
 }
 
@@ -113,19 +117,20 @@ func (r *Reservation) Since() time.Time {
 // Claim returns the claim with which the node settles the task.
 func (r *Reservation) Claim() Claim { return Claim{ID: r.ID, Run: r.Run, Born: r.Born} }
 
-// ReserveReply is the answer to one ReserveRequest.
+// ReserveReply is the reply to one ReserveRequest.
 type ReserveReply struct {
 	Tasks []Reservation
-	// Dropped counts IDs without a task, or whose task is finished or held already. Passed counts IDs of tasks that
-	// left the pending list but were not reserved, because they expired or must wait for another listener.
+	// Dropped is the number of IDs that were removed from the pending list because their task does not exist, is
+	// finished, already held or not yet due. Passed is the number of IDs that were removed because their task expired,
+	// was cancelled, or must wait for another listener.
 	Dropped, Passed int
-	Quarantined     bool   // nothing was reserved: the plugin version is quarantined
-	DeadError       string // why the dead letter of an expired task was not written; "" if all were
-	// Clock is Redis's time of the reserve. NextETA is when the next scheduled task of the queue is due; zero if none
-	// is, and in the reply of Adopt.
+	Quarantined     bool   // nothing was reserved, because the plugin version is quarantined
+	DeadError       string // why the dead letter of an expired task was not written; "" if all were written
+	// Clock is Redis's time of the reserve. NextETA is when the queue's next scheduled task is due. It is zero if no task
+	// is scheduled; Adopt always leaves it zero.
 	Clock, NextETA time.Time
-	// Err means that the outcome is unknown: tasks may be reserved although the answer did not come. Held and Adopt
-	// find them.
+	// If Err is not nil, the outcome is unknown: tasks may be reserved although the reply did not arrive. Held and Adopt
+	// find these tasks.
 	Err error
 }
 
@@ -175,8 +180,9 @@ func (n *Node) HeldAll(ctx context.Context, queues []string) (map[string][]strin
 	return held, readReserved(ctx, n.client.Store(), lists)
 }
 
-// Adopt reads tasks that Held lists and the caller does not know, because the answer to their Reserve did not come. No
-// Reserve of the queue may be on its way. If it fails, the reply has Err and the tasks that were read before.
+// Adopt repeats the reply of Reserve for tasks that Held lists but the caller does not know, because the reply to their
+// Reserve was lost. With request.Start, it also starts the tasks. Call Adopt only while no Reserve of the queue is on
+// its way. If it fails, its reply has Err and the tasks that it has read before.
 func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) (all ReserveReply) {
 	fields := request.fields()
 	for part := range slices.Chunk(ids, maxClaims) {
@@ -199,10 +205,10 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 	return all
 }
 
-// startAs returns the process ID with which to start the tasks; "" if they are only reserved.
+// startAs returns the process ID with which a reserve starts the tasks; "" if it does not start them.
 func (n *Node) startAs(r ReserveRequest) string { return store.Optional(r.Start, strconv.Itoa(n.pid)) }
 
-// readReserveReply reads the reply of reserve.lua or adopt.lua. started: the script started the tasks.
+// readReserveReply parses the reply of reserve.lua or adopt.lua. started is true if the script started the tasks.
 func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply {
 	reply, err := answer.Result()
 	if redis.HasErrorPrefix(err, "LEASELOST") {
@@ -226,7 +232,7 @@ func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply
 	return r
 }
 
-// rowValues is how many values the reply has for a task without settings of its own.
+// rowValues is the number of values in the reply for a task that has no optional fields.
 const rowValues = 7
 
 func readReservation(v *store.Values) (r Reservation) {

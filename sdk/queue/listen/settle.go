@@ -15,10 +15,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Requeue is why a task waits for another run after one that failed.
+// Requeue is the reason why a task waits for another run after a failed run.
 type Requeue string
 
-// A retry counts an attempt; a reschedule (by the handler) and a reject (by the listener) have counters of their own.
+// Before a retry, the failed run counts as an attempt. Before a reschedule (by the handler) or a reject (by the
+// listener) it does not; each of these two has its own counter.
 const (
 	RequeueRetry      Requeue = "retry"
 	RequeueReschedule Requeue = "reschedule"
@@ -28,8 +29,8 @@ const (
 // Outcome is how a run of a held task ended.
 type Outcome string
 
-// The outcomes. A complete or failed task has ended. A retried, rescheduled or rejected task runs again, and so does a
-// released one, as if this run had not been.
+// The outcomes. A complete or failed task has ended. A retried, rescheduled or rejected task runs again. A released
+// task also runs again, as if this run had never begun.
 const (
 	OutcomeComplete    Outcome = "complete"
 	OutcomeFailed      Outcome = "failed"
@@ -40,23 +41,24 @@ const (
 	OutcomeLost        Outcome = "lost" // nothing was written: another listener holds the task, or it was deleted
 )
 
-// Settlement is how one run of a held task ends.
+// Settlement says how one run of a held task ended.
 type Settlement struct {
 	Claim
-	Result  []byte         // of a task that is complete
-	Failure *queue.Failure // of a task that failed; nil means complete
-	// Requeue lets the failed task wait for the delay and run again.
+	Result  []byte         // the result of a complete task
+	Failure *queue.Failure // why the run failed; nil means that the task is complete
+	// If Requeue is not "", a task whose run failed waits for Delay and then runs again. Otherwise it has failed for
+	// good.
 	Requeue Requeue
 	Delay   time.Duration
 	// Children, at most MaxChildren, are enqueued together with the completion of the task. They ignore the limits of
 	// their queues.
 	Children []Child
-	// Publications are accepted together with the completion of the task. Afterwards queue.Client.Republish, or a host,
-	// makes their tasks.
+	// Publications are accepted together with the completion of the task. Their tasks are made afterwards, by a host or
+	// by queue.Client.Republish.
 	Publications []*queue.Publication
 }
 
-// Outcome returns the outcome of the run once the settlement is written.
+// Outcome returns the outcome that the run has after the settlement is written.
 func (s *Settlement) Outcome() Outcome {
 	switch {
 	case s.Failure == nil:
@@ -79,11 +81,11 @@ func (s *Settlement) Reason() queue.Reason {
 	return cmp.Or(s.Failure.Reason, queue.ReasonError)
 }
 
-// MaxWeight is the greatest sum of Weight in one SettleRequest.
+// MaxWeight is the maximum sum of the weights of all settlements in one SettleRequest.
 const MaxWeight = 128
 
-// Weight returns how much work the settlement is for Redis. The completion of a task without children, about four
-// commands, has weight 1.
+// Weight estimates how much work the settlement is for Redis. The completion of a task without children takes about
+// four commands and has weight 1.
 func (s *Settlement) Weight() int {
 	switch {
 	case s.Failure == nil:
@@ -98,8 +100,8 @@ func (s *Settlement) Weight() int {
 	return 6 // it may need a dead letter
 }
 
-// TryAgain lets a task wait for its next attempt, after attempts failed ones. If the policy allows no further attempt,
-// the failure is final.
+// TryAgain returns a settlement that lets the task wait for its next attempt. attempts is the number of attempts that
+// have failed, including this one. If the policy allows no further attempt, the failure is final.
 func (s Settlement) TryAgain(policy queue.Retry, attempts int) Settlement {
 	switch {
 	case policy.AttemptsLeft(attempts):
@@ -111,8 +113,8 @@ func (s Settlement) TryAgain(policy queue.Retry, attempts int) Settlement {
 	return s
 }
 
-// PutOff lets a task wait without counting an attempt. If the policy allows no further reschedule, the failure is
-// final.
+// PutOff returns a settlement that lets the task wait for delay without counting an attempt. reschedules is how often
+// the task was put off before. If the policy allows no further reschedule, the failure is final.
 func (s Settlement) PutOff(policy queue.Retry, reschedules int, delay time.Duration) Settlement {
 	if reschedules >= policy.Reschedules() {
 		return s.exhausted(fmt.Sprintf("put off %d times", reschedules))
@@ -128,8 +130,8 @@ func (s Settlement) exhausted(after string) Settlement {
 	return s
 }
 
-// NoLaterThan makes a failure final if the task would expire (zero: never) before it is tried again. Both times are
-// Redis's.
+// NoLaterThan returns a settlement in which the failure is final if the task would expire before its next run. expires
+// is zero if the task never expires. Both times are Redis's.
 func (s Settlement) NoLaterThan(expires, now time.Time) Settlement {
 	if s.Requeue == "" || expires.IsZero() || !now.Add(s.Delay).After(expires) {
 		return s
@@ -141,15 +143,16 @@ func (s Settlement) NoLaterThan(expires, now time.Time) Settlement {
 	return s
 }
 
-// Child is a task that another one enqueues. It needs an ID; if a task with this ID exists, that one stays as it is. A
-// child may wait for children that come before it, and for other tasks; a task that does not exist counts as failed.
+// Child is a task that another task enqueues when it completes. It needs an ID. If a task with this ID already exists,
+// the existing task stays as it is. A child can wait for earlier children of the same settlement, and for other tasks.
+// A dependency that does not exist counts as failed.
 type Child struct {
 	Queue string
 	queue.Spec
 }
 
-// MaxChildren is the most children of one task. MaxChildDependencies is the most dependencies of all these children
-// together.
+// MaxChildren is the maximum number of children of one task. MaxChildDependencies is the maximum number of dependencies
+// of all these children together.
 const (
 	MaxChildren          = 256
 	MaxChildDependencies = 1024
@@ -160,23 +163,26 @@ func (c *Child) Validate() error {
 	return cmp.Or(queue.ValidTarget(c.Queue), queue.ValidID(c.ID), c.ValidateTarget(), c.Options.Validate())
 }
 
-// SettleRequest ends the runs of held tasks of one queue. Together they should weigh at most MaxWeight, which takes
-// Redis a few milliseconds.
+// SettleRequest ends the runs of held tasks of one queue. The weights of the settlements should sum up to at most
+// MaxWeight, which takes Redis a few milliseconds.
 type SettleRequest struct {
 	Queue       string
 	Settlements []Settlement
-	// Wake are queues whose tasks may have waited for these runs to end. The listeners of the queues are woken.
+	// Wake names queues whose tasks may have waited for these runs to end. The settlement wakes the listeners of these
+	// queues.
 	Wake []string
 }
 
-// SettleReply is the answer to one SettleRequest.
+// SettleReply is the reply to one SettleRequest.
 type SettleReply struct {
-	// Errs has an entry for each settlement: nil; queue.ErrLost or queue.ErrNoTask if nothing was written;
-	// queue.ErrCancelled if the task was cancelled, and failed instead of running again; queue.ErrDamaged if a child
-	// could not be enqueued, and the task is still held; queue.ErrNoLetter if the task failed, but its dead letter was
-	// not written.
+	// Errs has an entry for each settlement: nil if it was written, or one of these errors.
+	//
+	//   - queue.ErrLost, queue.ErrNoTask: nothing was written.
+	//   - queue.ErrCancelled: the task was cancelled, and has failed instead of running again.
+	//   - queue.ErrDamaged: a child or publication could not be stored, and the task is still held.
+	//   - queue.ErrNoLetter: the task failed, but its dead letter was not written.
 	Errs []error
-	// Err means that the outcome is unknown. The same request may be repeated: Redis recognizes settlements that were
+	// If Err is not nil, the outcome is unknown. The same request can be repeated: Redis recognizes settlements that were
 	// written.
 	Err error
 }
@@ -187,7 +193,7 @@ func (n *Node) Settle(ctx context.Context, name string, settlements []Settlement
 	return reply.Errs, reply.Err
 }
 
-// SettleAll settles tasks of several queues in one round trip, by one script for each request.
+// SettleAll settles tasks of several queues in one round trip, with one script call for each request.
 func (n *Node) SettleAll(ctx context.Context, requests []SettleRequest) []SettleReply {
 	calls := make([]store.Call, len(requests))
 	for i := range requests {
@@ -252,7 +258,7 @@ func (n *Node) Release(ctx context.Context, name string, claims []Claim) (errs [
 	return errs, nil
 }
 
-// verdicts reads the answer of a script, which has a line for each of n tasks.
+// verdicts parses the reply of a script, which has a line for each of n tasks. id returns the ID of the i-th task.
 func verdicts(answer *redis.Cmd, script, name string, n int, id func(int) string) ([]error, error) {
 	value, err := answer.Result()
 	lines := strings.FieldsFunc(store.AsString(value), func(r rune) bool { return r == '\n' })
@@ -269,8 +275,8 @@ func verdicts(answer *redis.Cmd, script, name string, n int, id func(int) string
 	return errs, nil
 }
 
-// Start marks a task as started that was reserved without ReserveRequest.Start. It returns the claim for later calls;
-// queue.ErrLost or queue.ErrNoTask if the node does not hold the task.
+// Start marks a task as started that was reserved without ReserveRequest.Start. It returns the claim for later calls.
+// The error is queue.ErrLost or queue.ErrNoTask if the node does not hold the task.
 func (n *Node) Start(ctx context.Context, name string, claim Claim) (Claim, error) {
 	answer, err := n.client.Store().Eval(ctx, store.NewCall("start", n.client.Store().Keys.Reserved(name, n.id),
 		n.client.Store().Clock, name, n.id, claim.ID, claim.proof(), n.pid))
@@ -287,7 +293,8 @@ func (n *Node) Start(ctx context.Context, name string, claim Claim) (Claim, erro
 	return claim, nil
 }
 
-// report runs scripts in one round trip; each answers for one task.
+// report calls scripts in one round trip, each for the task whose ID has the same index. It returns an error, or nil,
+// for each.
 func (n *Node) report(ctx context.Context, verb string, ids []string, calls ...store.Call) []error {
 	errs := make([]error, len(calls))
 	for i, reply := range n.client.Store().EvalAll(ctx, calls) {
@@ -298,7 +305,7 @@ func (n *Node) report(ctx context.Context, verb string, ids []string, calls ...s
 	return errs
 }
 
-// ProgressReport says how far a held task is.
+// ProgressReport says how far a held task has progressed.
 type ProgressReport struct {
 	Claim
 	Queue    string
@@ -306,8 +313,9 @@ type ProgressReport struct {
 	Message  string
 }
 
-// Progress writes reports of held tasks in one round trip. It returns one error for each report: nil; queue.ErrLost or
-// queue.ErrNoTask if the node does not hold the task (any more); any other means that the outcome is unknown.
+// Progress writes reports of held tasks in one round trip. It returns an error, or nil, for each report. The error is
+// queue.ErrLost or queue.ErrNoTask if the node does not hold the task (any more); after any other error the outcome is
+// unknown.
 func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
 	calls, ids := make([]store.Call, len(reports)), make([]string, len(reports))
 	for i, r := range reports {
@@ -319,17 +327,18 @@ func (n *Node) Progress(ctx context.Context, reports []ProgressReport) []error {
 	return n.report(ctx, "report progress of", ids, calls...)
 }
 
-// lineBytes bounds a single line of a log.
+// lineBytes is the maximum length of a log line in bytes. Longer lines are cut.
 const lineBytes = 16 << 10
 
-// LogBatch is what a held task wrote since the last batch.
+// LogBatch has the log lines that a held task wrote since its last batch.
 type LogBatch struct {
 	Claim
 	Lines []string
 }
 
-// AppendLogs adds lines to the logs of held tasks. Each log keeps its last 1,000 lines, at most 64 KiB; a line keeps
-// its first 16 KiB. The errors are as in Progress. Lines of a task that is not held are dropped.
+// AppendLogs adds lines to the logs of tasks. Each log keeps its last 1,000 lines, at most 64 KiB, and each line its
+// first 16 KiB. The errors are as in Progress. Lines are dropped if the run that wrote them neither holds the task nor
+// has settled it.
 func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	calls, ids := make([]store.Call, len(batches)), make([]string, len(batches))
 	for i, batch := range batches {
@@ -343,11 +352,12 @@ func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	return n.report(ctx, "append to log of", ids, calls...)
 }
 
-// MaxCheckpoint is the most bytes of a checkpoint.
+// MaxCheckpoint is the maximum size of a checkpoint in bytes.
 const MaxCheckpoint = 1 << 20
 
-// Checkpoint stores bytes for the next run of a held task, also after a crash; an empty value deletes the checkpoint,
-// and so does the completion of the task. queue.ErrInvalid if value is longer than MaxCheckpoint.
+// Checkpoint stores value for the next run of a held task, even if this run ends in a crash. An empty value deletes the
+// checkpoint, and so does the completion of the task. The error is queue.ErrInvalid if value is longer than
+// MaxCheckpoint.
 func (n *Node) Checkpoint(ctx context.Context, name string, claim Claim, value []byte) error {
 	if len(value) > MaxCheckpoint {
 		return fmt.Errorf("%w: checkpoint of %d bytes: at most %d", queue.ErrInvalid, len(value), MaxCheckpoint)

@@ -15,7 +15,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// tallyWaits is how many sizes of waits are distinguished: up to 1 ms, 2 ms, 4 ms and so on.
+// tallyWaits is the number of buckets in Waits. The first counts waits up to 1 ms, the next up to 2 ms, 4 ms and so on.
 const tallyWaits = 28
 
 // Waits is a histogram of how long tasks had waited when they started.
@@ -30,15 +30,15 @@ func (w *Waits) Add(wait time.Duration) {
 	w[size]++
 }
 
-// Merge adds the counts of others.
+// Merge adds the counts of another histogram.
 func (w *Waits) Merge(others Waits) {
 	for size, n := range others {
 		w[size] += n
 	}
 }
 
-// Quantile returns the wait that this share of the tasks did not exceed, exact to a factor of two; false if no task is
-// counted.
+// Quantile returns the wait that the given share (0 to 1) of the tasks did not exceed, exact to a factor of two. It
+// returns false if no task is counted.
 func (w *Waits) Quantile(share float64) (time.Duration, bool) {
 	var all int64
 	for _, n := range w {
@@ -59,58 +59,60 @@ func (w *Waits) Quantile(share float64) (time.Duration, bool) {
 	return 0, false
 }
 
-// Tally has a listener's counts for a queue, and for the plugin version that runs its tasks, if one does.
+// Tally has a listener's counts for the tasks of one queue that one plugin version runs. Plugin, Digest and Version are
+// "" for tasks that no plugin runs.
 type Tally struct {
-	Queue, Plugin, Digest, Version string // Version may be ""
-	// Complete counts tasks. Failed counts failed runs, including those after which the task is tried again.
+	Queue, Plugin, Digest, Version string // Version is the version's name, or "" if it has none
+	// Complete is the number of completed tasks. Failed is the number of failed runs, including those after which the
+	// task is tried again.
 	Complete, Failed int64
 	Waits            Waits
 }
 
-// Tallies has the counts of a listener that are not yet written. Its methods are safe for concurrent use.
+// Tallies collects a listener's counts until Write writes them to Redis. Its methods are safe for concurrent use.
 type Tallies struct {
-	mu     sync.Mutex // guards counts
-	counts map[Tally]*Tally
+	mu     sync.Mutex       // guards counts
+	counts map[Tally]*Tally // by a Tally of which only Queue, Plugin, Digest and Version are set
 }
 
-// Started counts how long a task had waited, and reports whether this is the first count since the last Write. of names
-// the task's queue, and the plugin version that runs it, if one does.
-func (t *Tallies) Started(of Tally, wait time.Duration) (first bool) {
-	return t.change(of, func(c *Tally) { c.Waits.Add(wait) })
+// Started counts how long a started task had waited. key has the task's queue, and the plugin version that runs the
+// task, if any. first is true if this is the first count since the last Write.
+func (t *Tallies) Started(key Tally, wait time.Duration) (first bool) {
+	return t.change(key, func(c *Tally) { c.Waits.Add(wait) })
 }
 
-// Settled counts a run that completed, failed or is retried, unless it was cancelled. Other outcomes are not counted.
-// first is as in Started.
-func (t *Tallies) Settled(of Tally, outcome Outcome, reason queue.Reason) (first bool) {
+// Settled counts a run that completed the task, failed, or will be retried. It ignores cancelled runs and all other
+// outcomes. key and first are as in Started.
+func (t *Tallies) Settled(key Tally, outcome Outcome, reason queue.Reason) (first bool) {
 	switch {
 	case outcome == OutcomeComplete:
-		return t.change(of, func(c *Tally) { c.Complete++ })
+		return t.change(key, func(c *Tally) { c.Complete++ })
 	case outcome == OutcomeFailed && reason != queue.ReasonCancelled, outcome == OutcomeRetried:
-		return t.change(of, func(c *Tally) { c.Failed++ })
+		return t.change(key, func(c *Tally) { c.Failed++ })
 	}
 	return false
 }
 
-func (t *Tallies) change(of Tally, change func(*Tally)) (first bool) {
+func (t *Tallies) change(key Tally, change func(*Tally)) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first = len(t.counts) == 0
 	if t.counts == nil {
 		t.counts = make(map[Tally]*Tally)
 	}
-	if t.counts[of] == nil {
-		one := of
-		t.counts[of] = &one
+	if t.counts[key] == nil {
+		one := key
+		t.counts[key] = &one
 	}
-	change(t.counts[of])
+	change(t.counts[key])
 	return first
 }
 
-// tallyBatch is how many tallies are written in one script.
+// tallyBatch is the maximum number of tallies that one script call writes.
 const tallyBatch = 8
 
-// Write adds the counts to the fleet's counts by minute. Counts that cannot be written are lost: a repeat might count
-// them twice.
+// Write moves the counts to the fleet's counts in Redis. Counts that cannot be written are lost, because a repeated
+// call might count them twice.
 func (t *Tallies) Write(ctx context.Context, node *Node) error {
 	t.mu.Lock()
 	counts := slices.Collect(maps.Values(t.counts))
@@ -127,7 +129,8 @@ func (t *Tallies) Write(ctx context.Context, node *Node) error {
 	return errors.Join(errs...)
 }
 
-// Tally adds to the counts of the present minute. A repeat after an error may count twice.
+// Tally adds tallies to the fleet's counts of the current minute, and to the counts of plugin versions of the current
+// hour. If a call is repeated after an error, tasks can be counted twice.
 func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 	minute, hour := &adder{}, &adder{}
 	total := Tally{}
@@ -154,7 +157,7 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 	return store.Wrap("count outcomes of tasks", err)
 }
 
-// adder collects arguments of the script.
+// adder collects names and counts as arguments of tally.lua.
 type adder struct{ args []any }
 
 func (a *adder) add(what, of string, n int64) {

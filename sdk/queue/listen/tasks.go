@@ -9,44 +9,46 @@ import (
 	"time"
 )
 
-// ErrReplaced is why a run is stopped whose task's ID was reserved again: after a failover to a replica that lagged, or
-// because somebody deleted the task and enqueued another one with its ID.
+// ErrReplaced is the cause with which a run is stopped when the ID of its task is reserved again. This happens after a
+// failover to a replica that lagged, or if somebody deletes the task and enqueues another one with the same ID.
 var ErrReplaced = errors.New("the task's ID was reserved again")
 
 // Task is a task that a listener holds, from the reserve until it is settled.
 type Task struct {
 	Reservation
 	state
-	// Value is for the listener's user.
+	// Value is for the listener's user; this package does not use it.
 	Value any
 	queue string
-	// reserved and taken are when the listener got the task: by Redis's clock, and by its own.
+	// reserved is when the listener got the task by Redis's clock, taken by the listener's own clock.
 	reserved, taken time.Time
 }
 
-// state is the state of a task in Tasks. Tasks sets the fields, and its mu guards them.
+// state has the fields of a Task that Tasks sets. Tasks.mu guards them, except for number, which never changes after
+// Add.
 type state struct {
-	// number orders the tasks by when they were reserved. began is when the run began, and stop ends it with a cause;
-	// they are zero and nil before it began.
+	// number orders the tasks by the time of their reserve. began is when the run began, and stop cancels the run with a
+	// cause. Before the run begins, began is zero and stop is nil.
 	number uint64
 	began  time.Time
 	stop   context.CancelCauseFunc
-	// former is the run of the same ID that this one replaces; nil if there is none, or it is over. replaced is made
-	// when another run replaces this one, and closed when this one is over.
+	// former is the earlier task with the same ID that this one replaces, or nil. replaced is made when a later task
+	// replaces this one, and closed when this task's run is over. over is true once the run is over.
 	former   *Task
 	replaced chan struct{}
 	over     bool
 }
 
-// NewTask makes a Task of a reservation; the reply to its reserve has arrived now.
+// NewTask makes a Task of a reservation. now is when the reply to its reserve arrived, by the listener's own clock.
 func NewTask(queue string, r Reservation, reply *ReserveReply, now time.Time) Task {
 	return Task{Reservation: r, queue: queue, reserved: reply.Clock, taken: now}
 }
 
-// Clock estimates Redis's time: the time of the reserve, plus the time that has passed here since then.
+// Clock estimates Redis's time at the local time now: the time of the reserve, plus the local time since the reply.
 func (t *Task) Clock(now time.Time) time.Time { return t.reserved.Add(now.Sub(t.taken)) }
 
-// Waited returns how long the task had waited when it was reserved; known is false if its hash does not say since when.
+// Waited returns how long the task had waited when it was reserved. known is false if the task's hash does not say
+// since when it had waited.
 func (t *Task) Waited() (wait time.Duration, known bool) {
 	if since := t.Since(); !since.IsZero() {
 		return max(0, t.reserved.Sub(since)), true
@@ -60,29 +62,30 @@ func (t *Task) Taken() time.Time { return t.taken }
 // Number returns a number that orders a listener's tasks by when they were reserved.
 func (t *Task) Number() uint64 { return t.number }
 
-// Tasks are the tasks of a listener, from their reserve until they are settled. A task never runs twice at a time: if
-// an ID is reserved again whose task still runs here, the former run is stopped with ErrReplaced, and the new run waits
-// for its end. The zero value is empty. The methods are safe for concurrent use.
+// Tasks are the tasks of a listener, from their reserve until they are settled. An ID never has two runs at a time: if
+// the ID of a running task is reserved again, the earlier run is stopped with ErrReplaced, and the new run waits until
+// the earlier one is over. The zero value is empty. The methods are safe for concurrent use.
 type Tasks struct {
-	mu    sync.Mutex // guards the fields below; no other lock is taken while it is held
-	tasks map[string]*Task
-	taken uint64 // tasks added so far
+	mu    sync.Mutex       // guards the fields below; no other lock is taken while it is held
+	tasks map[string]*Task // by ID, the task that was added last
+	taken uint64           // number of tasks added so far
 	// active counts the tasks that run or wait to run, plus one while a reserve is on its way.
 	active    int
 	reserving bool
-	stopped   error // why tasks are stopped; nil while they may run
+	stopped   error // the cause given to StopAll; nil before StopAll
 	// idle is made by Close, and closed when active is 0.
 	idle chan struct{}
 }
 
-// State reports whether reserves may begin, and whether one is on its way.
+// State returns whether reserves can begin (open), and whether a reserve is on its way (reserving).
 func (s *Tasks) State() (open, reserving bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.idle == nil && s.stopped == nil, s.reserving
 }
 
-// BeginReserve begins a reserve, and returns true. It returns false if one is on its way, or Close was called.
+// BeginReserve records that a reserve begins, and returns true. It returns false if another reserve is on its way, or
+// Close was called.
 func (s *Tasks) BeginReserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +96,7 @@ func (s *Tasks) BeginReserve() bool {
 	return true
 }
 
-// EndReserve ends a reserve, after its tasks were added.
+// EndReserve records that a reserve has ended. The caller must have added the reserved tasks before.
 func (s *Tasks) EndReserve() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +104,8 @@ func (s *Tasks) EndReserve() {
 	s.end()
 }
 
-// Add adds a task that a reserve has brought. replaces: a task with this ID is still here, and is stopped.
+// Add adds a reserved task. It returns true if an earlier task with this ID is still in the set; the run of that task
+// is stopped.
 func (s *Tasks) Add(t *Task) (replaces bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +122,7 @@ func (s *Tasks) Add(t *Task) (replaces bool) {
 	return t.former != nil
 }
 
-// replace stops a task whose ID was reserved again. The caller holds the set's mu.
+// replace stops the run of a task whose ID was reserved again. The caller holds Tasks.mu.
 func (t *Task) replace() {
 	if t.over {
 		return
@@ -131,8 +135,8 @@ func (t *Task) replace() {
 	}
 }
 
-// Begin makes stop the function that stops the task, and waits until the runs that the task replaces are over. Then the
-// task may run, unless stop was called.
+// Begin begins the run of a task. From now on Tasks calls stop to stop the run. Begin waits until the runs of all tasks
+// that this one replaces are over. Then the caller runs the task, unless stop was called.
 func (s *Tasks) Begin(t *Task, stop context.CancelCauseFunc) {
 	s.mu.Lock()
 	t.began, t.stop = time.Now(), stop
@@ -148,9 +152,9 @@ func (s *Tasks) Begin(t *Task, stop context.CancelCauseFunc) {
 	}
 }
 
-// waitsFor returns a channel that is closed when the next run ends that t has to wait for; nil if t may run. It skips
-// runs that are over. Such a run may not have waited for the run before it, because it never began; so t waits for that
-// one, too.
+// waitsFor returns a channel that is closed when the last earlier run of the same ID that is not over ends. It returns
+// nil if t need not wait. It skips runs that are over: a skipped run that never began did not wait for the run before
+// it, so t waits for that one itself.
 func (s *Tasks) waitsFor(t *Task) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +164,7 @@ func (s *Tasks) waitsFor(t *Task) <-chan struct{} {
 	return t.former.replaced
 }
 
-// skipEnded makes former the last run of the same ID that has not ended. The caller holds the set's mu.
+// skipEnded sets t.former to the last earlier task with the same ID whose run is not over. The caller holds Tasks.mu.
 func (t *Task) skipEnded() {
 	for t.former != nil && t.former.over {
 		t.former = t.former.former
@@ -186,8 +190,8 @@ func (s *Tasks) end() {
 	}
 }
 
-// Remove removes settled tasks. If a task was given back without a run, while the run that it replaces still goes on,
-// that run takes its place.
+// Remove removes settled tasks. If a removed task was given back before its run began, while the run of the task that
+// it replaced still goes on, the replaced task takes its place in the set.
 func (s *Tasks) Remove(tasks ...*Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,8 +207,8 @@ func (s *Tasks) Remove(tasks ...*Task) {
 	}
 }
 
-// Unknown returns the IDs that are not in the set, and were not in it before the IDs were read from Redis: a settled
-// task leaves Redis first, and then the set.
+// Unknown returns those of ids whose tasks are not in the set. before is what All returned before ids were read from
+// Redis. Unknown also leaves out the tasks in before: a settled task leaves Redis first, and then the set.
 func (s *Tasks) Unknown(ids []string, before map[string]*Task) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +222,7 @@ func (s *Tasks) All() map[string]*Task {
 	return maps.Clone(s.tasks)
 }
 
-// Stop stops the tasks with these IDs that run.
+// Stop stops the runs of the tasks with these IDs, with the given cause.
 func (s *Tasks) Stop(ids []string, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +233,7 @@ func (s *Tasks) Stop(ids []string, cause error) {
 	}
 }
 
-// StopAll stops all running tasks, and all that begin later.
+// StopAll stops all runs, and all that begin later, with the given cause.
 func (s *Tasks) StopAll(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +245,8 @@ func (s *Tasks) StopAll(cause error) {
 	}
 }
 
-// Close lets no reserve begin any more. It must be called only once. The channel is closed when Active is 0.
+// Close makes BeginReserve return false from now on. It must be called only once. The returned channel is closed when
+// Active is 0.
 func (s *Tasks) Close() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 type Due struct {
 	Schedules []*queue.Schedule
 	Clock     time.Time // Redis's time
-	Next      time.Time // when the next schedule after these is due; zero if none is
+	Next      time.Time // when the next schedule after these is due; zero if there is none
 }
 
 // DueSchedules reads up to limit schedules that are due, and fewer if they are large. The schedule that has been due
@@ -61,21 +61,19 @@ func (f *Fleet) DueSchedules(ctx context.Context, limit int64) (Due, error) {
 // TickEnd is the result of Tick.
 type TickEnd string
 
-// The results of Tick. Planned: there was no tick to fire. Skipped: the task of the tick before has not finished. Busy:
-// the tick waits for that task. Full: the tick waits for room in the queue, or for the tenant to have fewer queues.
-// Early: the tick is not due yet. Changed: the schedule is not as it was read, or another host was first.
+// The results of Tick.
 const (
-	TickFired   TickEnd = "fired"
-	TickPlanned TickEnd = "planned"
-	TickSkipped TickEnd = "skipped"
-	TickBusy    TickEnd = "busy"
-	TickFull    TickEnd = "full"
-	TickEarly   TickEnd = "early"
-	TickChanged TickEnd = "changed"
+	TickFired   TickEnd = "fired"   // the task was enqueued
+	TickPlanned TickEnd = "planned" // there was no tick to fire
+	TickSkipped TickEnd = "skipped" // no task, because the task of the tick before has not finished
+	TickBusy    TickEnd = "busy"    // the tick waits, because the task of the tick before has not finished
+	TickFull    TickEnd = "full"    // the tick waits for room in the queue, or for the tenant to have fewer queues
+	TickEarly   TickEnd = "early"   // the tick is not due yet
+	TickChanged TickEnd = "changed" // the schedule has changed since it was read, or another host was first
 )
 
-// PostponeTick makes hosts leave a due schedule alone for the pause, and then look at it again: its plugin is absent,
-// or this host could not fire it.
+// PostponeTick makes hosts leave a due schedule alone for the given pause. It is for a schedule whose plugin is absent,
+// or which this host could not fire.
 func (f *Fleet) PostponeTick(ctx context.Context, s *queue.Schedule, pause time.Duration) error {
 	c := f.client
 	_, err := c.Store().Eval(ctx, store.NewCall("tick", c.Store().Keys.Ticks(), c.Store().Clock, s.ID, s.Revision,
@@ -83,16 +81,17 @@ func (f *Fleet) PostponeTick(ctx context.Context, s *queue.Schedule, pause time.
 	return store.Wrap("postpone schedule "+s.ID, err)
 }
 
-// busyPause is how long hosts leave a waiting tick alone before they look at it again.
+// busyPause is how long hosts leave a waiting tick alone before they check it again.
 const busyPause = time.Second
 
-// PassedTicks counts ticks that are not fired. Skipped: the tick before had no room, or its task had not finished.
-// Missed: no host was there.
+// PassedTicks counts ticks that are not fired. Skipped ticks came while an earlier tick waited for room or for an
+// unfinished task. Missed ticks came while no host ran.
 type PassedTicks struct{ Skipped, Missed int }
 
-// Tick fires the tick at fire (zero: none), adds passed to the schedule's counts, and plans next (zero: no further
-// tick). s is the schedule as the caller read it. All is one script: if several hosts call it, one succeeds. Tick
-// updates s, so that another Tick may follow. After an error the outcome is unknown: read the schedule again.
+// Tick fires the tick at the time fire (zero: none), adds passed to the schedule's counts, and plans the tick at the
+// time next (zero: no further tick). s is the schedule as the caller read it. All of this is one script: if several
+// hosts call Tick for the same tick, one succeeds. Tick updates s, so that the caller can call Tick with s again. After
+// an error the outcome is unknown, and the caller must read the schedule again.
 func (f *Fleet) Tick(ctx context.Context, s *queue.Schedule, fire time.Time, passed PassedTicks,
 	next time.Time,
 ) (TickEnd, error) {
@@ -120,10 +119,10 @@ func (f *Fleet) Tick(ctx context.Context, s *queue.Schedule, fire time.Time, pas
 	return end, nil
 }
 
-// TickID returns the ID of the task of a tick.
+// TickID returns the ID of the task that a tick enqueues.
 func TickID(schedule string, tick time.Time) string { return schedule + "@" + tickText(tick) }
 
-// tickText formats a tick as in Redis, in whole seconds; "" for zero.
+// tickText formats the time of a tick as Redis stores it, in whole seconds; "" for the zero time.
 func tickText(tick time.Time) string {
 	if tick.IsZero() {
 		return ""

@@ -12,17 +12,17 @@ import (
 // TopicCounts has the counts of a topic.
 type TopicCounts struct {
 	Name string
-	// Published counts publications, Dropped those of them that had no subscriber, and Tasks the tasks made of them;
-	// all since all publications of the topic were last purged.
+	// Published is the number of publications, Dropped how many of them had no subscriber, and Tasks the number of tasks
+	// that were made of them. All three begin again at 0 once the last stored publication of the topic is purged.
 	Published, Dropped, Tasks int64
-	Kept                      int64     // how many publications are kept
-	Last                      time.Time // when the last kept publication was published; zero for none
+	Kept                      int64     // number of stored publications
+	Last                      time.Time // when the latest stored publication was published; zero for none
 }
 
-// BusyTopics reads up to most topics; the topic that was last published to comes first.
-func (f *Fleet) BusyTopics(ctx context.Context, most int64) ([]TopicCounts, error) {
+// BusyTopics reads up to limit topics with stored publications. The topic with the latest publication comes first.
+func (f *Fleet) BusyTopics(ctx context.Context, limit int64) ([]TopicCounts, error) {
 	c := f.client.Store()
-	scored, err := c.RDB.ZRevRangeWithScores(ctx, c.Keys.Topics(), 0, most-1).Result()
+	scored, err := c.RDB.ZRevRangeWithScores(ctx, c.Keys.Topics(), 0, limit-1).Result()
 	if err != nil || len(scored) == 0 {
 		return nil, store.Wrap("list topics", err)
 	}
@@ -37,7 +37,7 @@ func (f *Fleet) BusyTopics(ctx context.Context, most int64) ([]TopicCounts, erro
 	return topics, err
 }
 
-// TopicCounts reads the counts of topics, in this order, without the time of the last publication.
+// TopicCounts reads the counts of topics, in the order of names. It does not set Last.
 func (f *Fleet) TopicCounts(ctx context.Context, names []string) ([]TopicCounts, error) {
 	type read struct {
 		counts *redis.SliceCmd

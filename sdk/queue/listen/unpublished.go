@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// MaxUnpublished is how many publications Unpublished lists.
+	// MaxUnpublished is the maximum number of publications that Unpublished lists.
 	MaxUnpublished = 100
-	// publishingPause is how long nobody may have worked on a publication before others go on with it.
+	// publishingPause is the time without a new task after which another process goes on with a publication.
 	publishingPause = 5 * time.Second
 )
 
-// Unpublished lists accepted publications whose tasks are not all enqueued, and for which nobody has enqueued a task
-// for 5 s. It lists at most MaxUnpublished; the publication that has waited longest comes first.
+// Unpublished lists the IDs of accepted publications whose tasks are not all enqueued, and for which nobody has
+// enqueued a task for 5 s. It lists at most MaxUnpublished IDs. The publication that has waited longest comes first.
 func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
 	c := f.client
 	now, err := c.Store().Now(ctx)
@@ -32,14 +32,14 @@ func (f *Fleet) Unpublished(ctx context.Context) ([]string, error) {
 	return ids, store.Wrap("list publications under way", err)
 }
 
-// ForgetUnpublished removes a publication from the list of Unpublished, because it is not kept any more.
+// ForgetUnpublished removes a publication that is not stored any more from the list of Unpublished.
 func (f *Fleet) ForgetUnpublished(ctx context.Context, id string) error {
 	return store.Wrap("forget publication "+id, f.client.Store().RDB.ZRem(ctx, f.client.Store().Keys.Publishing(),
 		id).Err())
 }
 
-// PostponeUnpublished moves publications that were tried to the end of the list of Unpublished, if they are still in
-// it.
+// PostponeUnpublished moves publications that the caller has tried to finish to the end of the list of Unpublished, if
+// they are still in the list.
 func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
 	now, err := f.client.Store().Now(ctx)
 	if err != nil || len(ids) == 0 {
@@ -53,8 +53,8 @@ func (f *Fleet) PostponeUnpublished(ctx context.Context, ids []string) error {
 		tried...).Err())
 }
 
-// PublicationSize returns how many bytes the payload of a publication has; queue.ErrNoPublication if the publication is
-// not kept (any more).
+// PublicationSize returns the size of a publication's payload in bytes. The error is queue.ErrNoPublication if the
+// publication is not stored (any more).
 func (f *Fleet) PublicationSize(ctx context.Context, id string) (int64, error) {
 	if err := queue.ValidPublication(id); err != nil {
 		return 0, err

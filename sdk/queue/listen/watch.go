@@ -11,9 +11,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Watch reports when a queue may have work: at a message on the queue's channel, and whenever the channel is subscribed
-// to (again), because earlier messages are lost. It can follow the control channel, and the channel of ended tasks, in
-// the same way.
+// Watch reports when a queue may have work: when a message arrives on the queue's channel, and whenever the channel is
+// subscribed to (again), because messages before that are lost. Watch can also follow the control channel and the
+// channel of ended tasks in the same way.
 type Watch struct {
 	client *queue.Client
 	pubsub *redis.PubSub
@@ -31,7 +31,7 @@ func NewWatch(c *queue.Client) *Watch {
 	}
 }
 
-// Add follows queues. An error means that Redis is away: the watch follows them once Redis is back.
+// Add follows queues. An error means that Redis is away; the watch follows the queues once Redis is back.
 func (w *Watch) Add(ctx context.Context, queues ...string) error {
 	channels := make([]string, len(queues))
 	w.mu.Lock()
@@ -52,14 +52,14 @@ func (w *Watch) Remove(ctx context.Context, name string) error {
 	return store.Wrap(fmt.Sprintf("unsubscribe from queue %q", name), w.pubsub.Unsubscribe(ctx, channel))
 }
 
-// Control follows the tenant's control channel, too. notice is called when there may be tasks to stop or a node to
+// Control also follows the tenant's control channel. notice is called when there may be tasks to stop or a node to
 // drain; it must not block. An error means the same as in Add.
 func (w *Watch) Control(ctx context.Context, notice func()) error {
 	return w.notice(ctx, w.client.Store().Keys.Control(), notice)
 }
 
-// Ended follows the ends of tasks that others wait for. notice is called when Fleet.Advance may have something to do;
-// it must not block. An error means the same as in Add.
+// Ended also follows the channel of ended tasks that other tasks wait for. notice is called when Fleet.Advance may have
+// something to do; it must not block. An error means the same as in Add.
 func (w *Watch) Ended(ctx context.Context, notice func()) error {
 	return w.notice(ctx, w.client.Store().Keys.Ended(), notice)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// auditEntries bounds a tenant's audit log, approximately.
+// auditEntries is roughly the maximum number of entries in a tenant's audit log.
 const auditEntries = 10_000
 
 var auditID = regexp.MustCompile(`^[0-9]{1,19}(-[0-9]{1,19})?$`)
@@ -25,13 +25,13 @@ type AuditEntry struct {
 	Time   time.Time
 	Who    string
 	Action string
-	On     string // a queue, task, listener, plugin or job
-	From   string // an address
+	On     string // the queue, task, listener, plugin or job that was acted on
+	From   string // the network address that the action came from
 	Status int    // HTTP status of the response
 	Detail string
 }
 
-// Audit appends to the tenant's audit log.
+// Audit appends an entry to the tenant's audit log.
 func (m *Manager) Audit(ctx context.Context, e AuditEntry) error {
 	fields := store.AppendFields(nil, "who", store.Head(store.ValidText(e.Who), store.AuditText), "action", e.Action, "on",
 		store.Head(store.ValidText(e.On), store.AuditText),

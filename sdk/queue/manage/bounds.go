@@ -6,7 +6,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Limits reads how many tasks may wait in each of the tenant's queues, by name, without queues that have no limit.
+// Limits reads the maximum number of tasks that can wait in each of the tenant's queues, by the queue's name. It leaves
+// out queues without a limit.
 func (m *Manager) Limits(ctx context.Context) (map[string]int64, error) {
 	read, err := m.store.RDB.HGetAll(ctx, m.store.Keys.Limits()).Result()
 	limits := make(map[string]int64, len(read))
@@ -18,5 +19,5 @@ func (m *Manager) Limits(ctx context.Context) (map[string]int64, error) {
 	return limits, store.Wrap("read limits in "+m.store.Keys.Limits(), err)
 }
 
-// MaxQueues reads how many queues the tenant may have; 0 means any number.
+// MaxQueues reads the maximum number of the tenant's queues; 0 means no maximum.
 func (m *Manager) MaxQueues(ctx context.Context) (int, error) { return m.store.MaxQueues(ctx) }

@@ -10,9 +10,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// DeadLetters counts the dead letters that wait in the queue, pending or scheduled, and the queue's failed tasks with a
-// dead letter that nobody has handled. It looks at up to 10,000 tasks of each status: the newest ones, or the scheduled
-// ones due next.
+// DeadLetters counts the dead letters that wait in the queue, pending or scheduled. It also counts the queue's failed
+// tasks that have a dead letter which nobody has handled. It looks at up to 10,000 tasks of each status: at the newest
+// ones, and of the scheduled ones at those due next.
 func (q *Queue) DeadLetters(ctx context.Context) (waiting, failed int64, err error) {
 	count := func(status queue.Status, has, without string) (n int64, err error) {
 		ids, err := q.ids(ctx, ListOptions{Status: status, Limit: 10_000})

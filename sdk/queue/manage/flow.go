@@ -12,21 +12,21 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// maxFlow is the most tasks of a flow that can be cancelled.
+// maxFlow is the maximum number of tasks of a flow that CancelFlow can cancel.
 const maxFlow = 100_000
 
 // FlowCancelled is the result of CancelFlow.
 type FlowCancelled struct {
-	Cancelled int      // tasks that waited and have failed now
+	Cancelled int      // number of tasks that waited, and have failed now
 	Running   []string // IDs of running tasks, which their hosts are stopping
-	Finished  int      // tasks that had ended before
+	Finished  int      // number of tasks that had ended before
 	Python    []string // IDs of tasks that Python listeners hold: nobody can stop them
 }
 
-// CancelFlow cancels a task and all tasks that wait for it, directly or not. If whole is set, it cancels all tasks that
-// are connected with it by dependencies. Blocked tasks are cancelled first, so that none of them starts meanwhile. The
-// call may be interrupted and repeated. The error is queue.ErrNoTask if there is no such task, and queue.ErrInvalid if
-// the flow has more than 100,000 tasks.
+// CancelFlow cancels a task and all tasks that wait for it, directly or not. If whole is true, it cancels all tasks
+// that are connected with the task by dependencies. Blocked tasks are cancelled first, so that none of them starts
+// meanwhile. The call can be interrupted and repeated. The error is queue.ErrNoTask if there is no such task, and
+// queue.ErrInvalid if the flow has more than 100,000 tasks.
 func (m *Manager) CancelFlow(ctx context.Context, id string, whole bool) (done FlowCancelled, err error) {
 	if _, err := m.client.Summary(ctx, id); err != nil {
 		return done, err
@@ -62,8 +62,8 @@ type flowTask struct {
 	order            int // 0: blocked, 1: scheduled or pending, 2: held by a listener; cancelled in this order
 }
 
-// unfinished reads the tasks of these IDs. It returns the ones that have not ended, in the order in which they are to
-// be cancelled, and counts the finished ones.
+// unfinished reads the tasks with these IDs. In left it returns the tasks that have not ended, in the order in which
+// they are to be cancelled. finished is the number of tasks that have ended.
 func (m *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask, finished int, err error) {
 	cmds, err := store.Pipelined(ctx, m.store, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
 		return p.HMGet(ctx, m.store.Keys.Task(id), "status", "queue", "after", "created", "run", "updated")
@@ -95,8 +95,8 @@ func (m *Manager) unfinished(ctx context.Context, ids []string) (left []flowTask
 	return left, finished, store.Wrap("read the tasks of a flow", err)
 }
 
-// cancelPage cancels tasks in one round trip and adds the results to done. It leaves a task alone that has changed
-// since it was read; changed reports whether there was one.
+// cancelPage cancels tasks in one round trip and adds the results to done. It leaves alone every task that has changed
+// since it was read, and returns true if there was one.
 func (m *Manager) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCancelled) (changed bool, err error) {
 	calls := make([]store.Call, len(tasks))
 	for i, t := range tasks {
@@ -120,8 +120,8 @@ func (m *Manager) cancelPage(ctx context.Context, tasks []flowTask, done *FlowCa
 	return changed, nil
 }
 
-// flow lists the IDs of a task and of all tasks that wait for it, directly or not. If whole is set, it lists all tasks
-// that are connected with it by dependencies.
+// flow lists the IDs of a task and of all tasks that wait for it, directly or not. If whole is true, it lists all tasks
+// that are connected with the task by dependencies.
 func (m *Manager) flow(ctx context.Context, id string, whole bool) ([]string, error) {
 	seen, all := map[string]bool{id: true}, []string{id}
 	add := func(id string) {
@@ -131,13 +131,13 @@ func (m *Manager) flow(ctx context.Context, id string, whole bool) ([]string, er
 	}
 	type place struct {
 		id   string
-		from int64 // where to go on in the list of the task's children and dependents
+		from int64 // the index in the list of children and dependents at which to go on
 	}
 	type near struct {
-		below *redis.StringSliceCmd
-		above *redis.StringSliceCmd
+		below *redis.StringSliceCmd // children and dependents
+		above *redis.StringSliceCmd // dependencies; nil if they are not needed
 	}
-	type edge struct{ id, after string }
+	type edge struct{ id, after string } // id may wait for after
 	for read, rest := 0, []place(nil); read < len(all) || len(rest) > 0; {
 		if len(all) > maxFlow {
 			return nil, fmt.Errorf("%w: the flow of task %s has more than %d tasks: cancel its parts", queue.ErrInvalid, id,

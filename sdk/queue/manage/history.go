@@ -17,12 +17,13 @@ type Attempt struct {
 	Started, Ended time.Time
 	Node           string // the listener that ran it
 	Plugin, Digest string
-	Version        string         // the name of the plugin's version, if its manifest gives one
+	Version        string         // the name of the plugin version, if its manifest gives one
 	Outcome        string         // complete, failed, crashed (the host died), or one of listen.Requeue
 	Failure        *queue.Failure // nil if the run did not fail, or its host died
 }
 
-// keptAttempts is how many runs Redis keeps beside the last one: function record in prelude.lua drops older ones.
+// keptAttempts is the number of runs that Redis keeps in addition to the last one. Function record in prelude.lua drops
+// older runs.
 const keptAttempts = 20
 
 // History reads the last runs of a task that have ended, at most 21, oldest first.
@@ -51,7 +52,7 @@ func (m *Manager) History(ctx context.Context, task *queue.Task) ([]Attempt, err
 	return attempts, nil
 }
 
-// parseAttempt reads "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT"; the digest may have "/VERSION" behind it.
+// parseAttempt parses "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT". DIGEST can also be "DIGEST/VERSION".
 func parseAttempt(entry string) (Attempt, bool) {
 	words := strings.SplitN(entry, " ", 8)
 	if len(words) < 8 {
@@ -82,7 +83,7 @@ type LogLine struct {
 	Text   string
 }
 
-// Log reads the stored lines of a task's log whose numbers are above `after`.
+// Log reads the stored lines of a task's log whose numbers are greater than `after`.
 func (m *Manager) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// MaxJobItems is the most tasks of one job.
+	// MaxJobItems is the maximum number of tasks of one job.
 	MaxJobItems = 100_000
-	// JobClaim is how long a claim on a job lasts after its last renewal: for so long a dead process keeps others from
-	// the job.
+	// JobClaim is how long a claim on a job lasts after its last renewal. If the process dies, no other process can work
+	// on the job for up to this long.
 	JobClaim = 15 * time.Second
 
-	// jobText bounds, in bytes, a job's error and the reason that is kept with one task's end. Longer texts are cut.
+	// jobText is the maximum length in bytes of Job.Error and JobItem.Text. Longer texts are cut.
 	jobText = 400
 )
 
@@ -31,7 +31,7 @@ var ErrNoJob = errors.New("no such job")
 // JobState is the state of a job.
 type JobState string
 
-// A job goes counting → counted → running → done. It may be stopped on the way, and started again. If the process that
+// A job goes counting → counted → running → done. It can be stopped on the way, and started again. If the process that
 // works on it dies, another one can go on.
 const (
 	JobCounting JobState = "counting"
@@ -46,18 +46,18 @@ type JobEnd string
 
 // The results of an action on a task.
 const (
-	JobEndDone    JobEnd = "done"
+	JobEndDone    JobEnd = "done"    // the action succeeded
 	JobEndChanged JobEnd = "changed" // the task has changed since the job counted it, and was left alone
-	JobEndRefused JobEnd = "refused" // for another reason, such as the task's status
+	JobEndRefused JobEnd = "refused" // the action was refused for another reason, such as the task's status
 	JobEndGone    JobEnd = "gone"    // the task does not exist any more
-	JobEndFailed  JobEnd = "failed"  // with an error
+	JobEndFailed  JobEnd = "failed"  // the action failed with an error
 )
 
 // Job is an action on many tasks. All of its state is in Redis: any process can work on it, but only one at a time.
 type Job struct {
 	ID      string
 	Action  string
-	Filter  string // chooses the tasks, as the job's author wrote it
+	Filter  string // the filter that chooses the tasks, as the job's author wrote it
 	By      string // the job's author
 	State   JobState
 	Claimed bool   // a process works on the job
@@ -67,7 +67,7 @@ type Job struct {
 	Error   string // why the job stopped by itself
 	Created time.Time
 	Items   int64            // number of its tasks
-	Ended   int64            // number of its tasks that have a result: the first ones of the list
+	Ended   int64            // number of its tasks that have a result; they come first in the list
 	Ends    map[JobEnd]int64 // number of tasks by result
 }
 
@@ -79,7 +79,7 @@ type JobItem struct {
 	Text    string    // the reason for End
 }
 
-// Of reports whether the given task is the one that the job counted. Another task may have got its ID since.
+// Of reports whether task is the one that the job counted, and not a later task with the same ID.
 func (i *JobItem) Of(task *queue.Task) bool {
 	return task.ID == i.ID && (i.Created.IsZero() || i.Created.Equal(task.Created))
 }
@@ -116,7 +116,7 @@ func (j *Jobs) New(ctx context.Context, action, filter, by string) (*Job, error)
 	return j.Get(ctx, id)
 }
 
-// deleteOldest keeps the newest store.JobCount jobs. A process that works on a deleted job stops.
+// deleteOldest deletes all but the newest store.JobCount jobs. A process that works on a deleted job stops.
 func (j *Jobs) deleteOldest(ctx context.Context) error {
 	old, err := j.store.RDB.LRange(ctx, j.store.Keys.Jobs(), store.JobCount, -1).Result()
 	if err != nil || len(old) == 0 {
@@ -142,7 +142,7 @@ func (j *Jobs) renewExpiry(ctx context.Context, p redis.Pipeliner, id string) {
 	}
 }
 
-// Get reads a job: ErrNoJob if there is none.
+// Get reads a job. The error is ErrNoJob if there is none.
 func (j *Jobs) Get(ctx context.Context, id string) (*Job, error) {
 	jobs, err := j.readJobs(ctx, []string{id})
 	if err == nil && len(jobs) == 0 {
@@ -246,12 +246,12 @@ func (j *Jobs) Stop(ctx context.Context, id string) error {
 
 func jobDuty(id string) string { return "job_" + id }
 
-// ErrClaimLost says that the process does not hold the claim on the job any more, and another process may. The call
-// changed nothing.
+// ErrClaimLost says that the process does not hold the claim on the job any more, and that another process may hold it.
+// The call changed nothing.
 var ErrClaimLost = errors.New("the claim on the job is lost: start it again")
 
 // JobWork is the claim of one process on a job. Each write checks in Redis that the process still has the claim. A
-// process that has lost it, because Redis was away for longer than JobClaim, stops.
+// process that has lost the claim, because Redis was away for longer than JobClaim, stops.
 type JobWork struct {
 	client  *queue.Client
 	node    *listen.Node
@@ -291,8 +291,8 @@ func (w *JobWork) Keep(ctx context.Context) error {
 const claimRest = 2 * time.Second
 
 // Within makes the context for the next changes to the job's tasks; call it right after Keep. The context ends
-// claimRest before the claim may end: a process that is held up for longer sends nothing more, because another process
-// may work on the job by then.
+// claimRest before the claim can end. So a process that is held up for longer sends no more changes, because another
+// process may work on the job by then.
 func (w *JobWork) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, w.claimed.Add(JobClaim-claimRest))
 }
@@ -342,7 +342,8 @@ func (w *JobWork) End(ctx context.Context, before int64, items []JobItem) error 
 	return w.write(ctx, store.Named(ends, "end", before)...)
 }
 
-// Become records the job's state. more sets Job.More. problem is why the job stopped by itself, or "".
+// Become records the job's state. If more is true, it also sets Job.More. problem is why the job stopped by itself; ""
+// leaves Job.Error as it is.
 func (w *JobWork) Become(ctx context.Context, state JobState, more bool, problem string) error {
 	return w.write(ctx, "become", string(state), store.Optional(more, "1"), store.Head(store.ValidText(problem), jobText))
 }

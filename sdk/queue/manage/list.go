@@ -22,13 +22,13 @@ import (
 type ListOptions struct {
 	// Status lists only tasks of this status (default: all tasks that a Quern client enqueued or a host reserved).
 	Status queue.Status
-	// Key lists only tasks of this key, newest first in every status. If it has more than 100,000 tasks, only those
-	// with the alphabetically first IDs are found.
+	// Key lists only tasks of this key, newest first in every status. If the key has more than about 100,000 tasks, List
+	// only finds those whose IDs are first in the alphabet.
 	Key string
-	// Offset is how many tasks to skip, from the newest (scheduled: from the next due). The lists change meanwhile, so a
-	// page may repeat or miss tasks.
+	// Offset is how many tasks to skip at the beginning of the list: the newest, or for scheduled tasks the next due. The
+	// lists change between calls, so a page can repeat or miss tasks.
 	Offset int
-	// Limit is the most tasks to list (default 100, at most 1,000).
+	// Limit is the maximum number of tasks to list (default 100, at most 1,000).
 	Limit int
 	// Bytes ends the page with the task that brings the page to this many bytes (default: no bound).
 	Bytes int
@@ -90,12 +90,12 @@ func (q *Queue) Page(ctx context.Context, o ListOptions) (page TaskPage, err err
 	return page, store.Wrap(fmt.Sprintf("list tasks of %q", q.Name()), err)
 }
 
-// foundIn is the most tasks that FindTasks looks at.
+// foundIn is the maximum number of tasks that FindTasks searches.
 const foundIn = 1_000_000
 
-// FindTasks lists up to `most` task IDs that begin with prefix. It searches the tasks that a Quern client enqueued or a
+// FindTasks lists up to limit task IDs that begin with prefix. It searches the tasks that a Quern client enqueued or a
 // host reserved. It gives up with queue.ErrInvalid after 1,000,000 tasks.
-func (m *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids []string, err error) {
+func (m *Manager) FindTasks(ctx context.Context, prefix string, limit int) (ids []string, err error) {
 	if err := queue.ValidID(prefix); err != nil {
 		return nil, err
 	}
@@ -120,9 +120,9 @@ func (m *Manager) FindTasks(ctx context.Context, prefix string, most int) (ids [
 					ids = append(ids, found[i])
 				}
 			}
-			if len(ids) >= most {
+			if len(ids) >= limit {
 				slices.Sort(ids)
-				return ids[:most], nil
+				return ids[:limit], nil
 			}
 			if cursor = next; cursor == 0 {
 				break
@@ -144,8 +144,8 @@ func pageOf[T any](all []T, o ListOptions) []T {
 	return all[from:min(from+o.Limit, len(all))]
 }
 
-// keyed lists the IDs of the tasks of a key, newest first. read is the number of index entries that it looked at. The
-// index is sorted by ID, not by time, so keyed reads all of the key's entries, up to about 100,000.
+// keyed lists the IDs of the tasks of a key, newest first. read is the number of index entries that it read. The index
+// is sorted by ID, not by time, so keyed reads all of the key's entries, up to about 100,000.
 func (q *Queue) keyed(ctx context.Context, o ListOptions) (ids []string, read int, err error) {
 	c := q.tenant.client
 	sum := sha1.Sum([]byte(store.ValidText(o.Key))) //nolint:gosec // the index is Redis's own sha1hex, not a protection
@@ -199,7 +199,7 @@ func (q *Queue) ids(ctx context.Context, o ListOptions) ([]string, error) {
 		queue.ErrInvalid, o.Status)
 }
 
-// scheduledIDs pages through the tasks that have a time, next due first, and then through the blocked tasks.
+// scheduledIDs pages through the tasks that are due at a time, next due first, and then through the blocked tasks.
 func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, error) {
 	k, rdb := q.tenant.store.Keys, q.tenant.store.RDB
 	ids, err := rdb.ZRange(ctx, k.Scheduled(q.Name()), from, to).Result()
@@ -252,8 +252,8 @@ func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error
 // defaultLevel is queue.DefaultPriority, written as in the set of priorities.
 const defaultLevel = "050"
 
-// held lists the tasks that listeners hold. For status Started it lists the started ones, by ID; otherwise the ones
-// that have not started, by listener.
+// held lists the tasks that listeners hold. For status Started it lists the started tasks, sorted by ID. Otherwise it
+// lists the tasks that have not started, by listener.
 func (q *Queue) held(ctx context.Context, status queue.Status) (ids []string, err error) {
 	c := q.tenant.client
 	running, err := c.Store().RDB.SMembers(ctx, c.Store().Keys.Started(q.Name())).Result()

@@ -16,7 +16,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Minute has the tasks that hosts counted in one minute.
+// Minute has the fleet's counts of one minute: completed tasks, failed runs, and waits.
 type Minute struct {
 	Begin            time.Time
 	Complete, Failed int64
@@ -54,7 +54,8 @@ func (m *Manager) Minutes(ctx context.Context, name string, n int) ([]Minute, er
 	return minutes, store.Wrap("read counts by minute", err)
 }
 
-// Recent returns one sum for each of the queues: the tasks that hosts counted in the last n minutes, without Waits.
+// Recent returns a Minute for each of the queues. Its Complete and Failed are the sums of the last n minutes, and Begin
+// is the beginning of the first of them. Waits is not set.
 func (m *Manager) Recent(ctx context.Context, n int, queues ...string) ([]Minute, error) {
 	now, err := m.store.Now(ctx)
 	if err != nil || len(queues) == 0 {
@@ -82,13 +83,13 @@ func (m *Manager) Recent(ctx context.Context, n int, queues ...string) ([]Minute
 	return sums, store.Wrap("read counts by minute", err)
 }
 
-// VersionTally counts the tasks of one version of a plugin that ended in this hour and the one before.
+// VersionTally counts the completed tasks and the failed runs of one plugin version in this hour and the one before.
 type VersionTally struct {
-	Plugin, Digest, Version string // Version is the version's name; it may be ""
+	Plugin, Digest, Version string // Version is the version's name, or "" if it has none
 	Complete, Failed        int64
 }
 
-// Versions reads the tallies of all versions, by plugin.
+// Versions reads the tallies of all versions, sorted by plugin.
 func (m *Manager) Versions(ctx context.Context) ([]VersionTally, error) {
 	now, err := m.store.Now(ctx)
 	if err != nil {

@@ -32,10 +32,10 @@ func (m *Manager) EndQuarantine(ctx context.Context, plugin, digest string) erro
 		m.store.RDB.HDel(ctx, m.store.Keys.Crashes(), plugin+" "+digest).Err())
 }
 
-// ReclaimNode reclaims all tasks of a listener when an operator asks for it. The listener is a Quern listener whose
-// lease is over, or a Python listener, which has no lease: only the operator can know that it is dead. It may be a
-// listener that Blueque has already removed from the queue's set of listeners. The error is queue.ErrStatus while the
-// lease runs, and listen.ErrNoNode if there is no such listener. For maxCrashes see listen.Fleet.Reclaim.
+// ReclaimNode reclaims all tasks of a listener when an operator asks for it. A Quern listener's lease must be over. A
+// Python listener has no lease: only the operator can know that it is dead, and Blueque may already have removed it
+// from the queue's set of listeners. The error is queue.ErrStatus while the lease runs, and listen.ErrNoNode if there
+// is no such listener. For maxCrashes see listen.Fleet.Reclaim.
 func (m *Manager) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (listen.Reclaimed, error) {
 	fleet := listen.NewFleet(m.client)
 	nodes, err := fleet.Nodes(ctx, "kind")
@@ -60,9 +60,9 @@ func (m *Manager) ReclaimNode(ctx context.Context, listener string, maxCrashes i
 	return got, err
 }
 
-// spliced refuses a Python listener if another listener of another queue has the same key of reserved tasks. Keys join
-// names by underscores: listener b_c_1 of queue a and listener c_1 of queue a_b share one key. So the tasks may be the
-// other listener's.
+// spliced returns an error if the reserved list of a Python listener has the same key as that of another listener of
+// another queue. Keys join names by underscores: listener b_c_1 of queue a and listener c_1 of queue a_b share one key.
+// So the tasks in the list may be the other listener's.
 func spliced(listener string, nodes []listen.NodeInfo, queues map[string]int64) error {
 	for _, n := range nodes {
 		for _, theirs := range n.Queues {

@@ -42,7 +42,7 @@ type PublishedTask struct {
 // PublicationTasks reads a page of a publication's tasks, in the order of the subscriptions' IDs. Some tasks of an
 // unfinished publication may not exist yet.
 func (m *Manager) PublicationTasks(ctx context.Context, id string, offset, limit int64) ([]PublishedTask, error) {
-	offset, limit = max(offset, 0), max(limit, 1) // Redis counts negative places from the end
+	offset, limit = max(offset, 0), max(limit, 1) // Redis counts negative indexes from the end
 	ids, err := m.store.RDB.LRange(ctx, m.store.Keys.Published(id), offset, offset+limit-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read tasks of publication %s: %w", id, err)

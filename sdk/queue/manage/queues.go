@@ -13,7 +13,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// tenantKeys is about the most keys that Tenants looks at.
+// tenantKeys is roughly the maximum number of keys that Tenants looks at.
 const tenantKeys = 100_000
 
 // Tenants lists the tenants of this Redis that have queues, by name. In a Redis of more than 100,000 keys it may miss
@@ -27,8 +27,8 @@ func (m *Manager) Tenants(ctx context.Context) ([]string, error) {
 			return nil, store.Wrap("look for tenants", err)
 		}
 		for _, key := range found {
-			// No tenant's name contains an underscore. So the text before the suffix is a tenant, or the key is not the
-			// protocol's.
+			// No tenant's name contains an underscore. So if the text before the suffix is no valid name, the key does not
+			// belong to the protocol.
 			if name := strings.TrimSuffix(key, store.Keys{}.Queues()); queue.ValidTenant(name) == nil {
 				names[name] = true
 			}
@@ -40,25 +40,25 @@ func (m *Manager) Tenants(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
-// busiestOf is how many queues BusiestQueues considers: those with the most listeners.
+// busiestOf is the number of queues that BusiestQueues considers; it takes those with the most listeners.
 const busiestOf = 10_000
 
-// BusiestQueues lists the names of at most `most` queues; all is the number of the tenant's queues. If the tenant has
-// more, half of the list are the queues with the most pending tasks of the default priority, the rest those with the
-// most listeners.
-func (m *Manager) BusiestQueues(ctx context.Context, most int) (names []string, all int64, err error) {
+// BusiestQueues lists the names of up to limit queues. all is the number of the tenant's queues. If the tenant has more
+// than limit, half of the listed queues are those with the most pending tasks of the default priority, and the rest are
+// those with the most listeners.
+func (m *Manager) BusiestQueues(ctx context.Context, limit int) (names []string, all int64, err error) {
 	p := m.store.RDB.Pipeline()
 	listed, count := p.ZRevRange(ctx, m.store.Keys.Queues(), 0, busiestOf-1), p.ZCard(ctx, m.store.Keys.Queues())
 	_, err = p.Exec(ctx)
 	names = slices.DeleteFunc(listed.Val(), func(name string) bool { return queue.ValidQueue(name) != nil })
-	if err == nil && len(names) > most {
-		names, err = m.busiest(ctx, names, most)
+	if err == nil && len(names) > limit {
+		names, err = m.busiest(ctx, names, limit)
 	}
 	return names, count.Val(), store.Wrap("list queues in "+m.store.Keys.Queues(), err)
 }
 
-// busiest chooses `most` of the queues, which the caller has sorted by listeners, most first.
-func (m *Manager) busiest(ctx context.Context, served []string, most int) ([]string, error) {
+// busiest chooses limit of the queues in served, which the caller has sorted by the number of listeners, largest first.
+func (m *Manager) busiest(ctx context.Context, served []string, limit int) ([]string, error) {
 	cmds, err := store.Pipelined(ctx, m.store, served,
 		func(p redis.Pipeliner, name string) *redis.IntCmd { return p.LLen(ctx, m.store.Keys.Pending(name)) })
 	if err != nil {
@@ -70,9 +70,9 @@ func (m *Manager) busiest(ctx context.Context, served []string, most int) ([]str
 	}
 	loaded := slices.SortedStableFunc(slices.Values(served),
 		func(a, b string) int { return cmp.Compare(pending[b], pending[a]) })
-	chosen := make(map[string]bool, most)
-	for _, name := range slices.Concat(loaded[:(most+1)/2], served) {
-		if len(chosen) < most {
+	chosen := make(map[string]bool, limit)
+	for _, name := range slices.Concat(loaded[:(limit+1)/2], served) {
+		if len(chosen) < limit {
 			chosen[name] = true
 		}
 	}

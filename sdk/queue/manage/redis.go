@@ -26,8 +26,8 @@ func (m *Manager) Info(ctx context.Context, sections ...string) (map[string]stri
 	return info, store.Wrap("read INFO", err)
 }
 
-// Warnings describes settings of Redis that put tasks at risk. With an error, some settings could not be read, for
-// example because the Redis user may not.
+// Warnings describes settings of Redis that put tasks at risk. If it also returns an error, some settings could not be
+// read, for example because the Redis user has no permission.
 func (m *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
 	setting := func(name string) (string, bool) {
 		values, failed := m.store.RDB.ConfigGet(ctx, name).Result()
@@ -47,7 +47,7 @@ func (m *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
 }
 
 // Address returns the address of Redis: HOST:PORT, or the path of a socket. It is "" if the client's connection does
-// not show it.
+// not reveal the address.
 func (m *Manager) Address() string {
 	if rdb := store.Single(m.store.RDB); rdb != nil {
 		return rdb.Options().Addr

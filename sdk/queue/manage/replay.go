@@ -15,9 +15,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// mostReplayed and replayTime bound one replay.
+// mostReplayed is the maximum number of publications in one replay, and replayTime its maximum duration.
 const (
-	mostReplayed = 10_000 // publications
+	mostReplayed = 10_000
 	replayTime   = 30 * time.Second
 )
 
@@ -25,18 +25,18 @@ const (
 type Replayed struct {
 	Publications int       // number of publications that match the subscription
 	Tasks        []string  // IDs of the new tasks, oldest publication first
-	Until        time.Time // zero if all publications were read; otherwise a next Replay is to start at this time
+	Until        time.Time // where the next Replay must begin; zero if all publications were read
 }
 
-// Replay delivers to a subscription, once more, the stored publications since a time that match it. Each becomes a new
-// task. With dry, Replay only counts them. It ends after 10,000 publications, 30 seconds or an error. A next call with
-// since = Until repeats none of Tasks. After a failure of Redis, the publication at Until may have got its task
-// already.
+// Replay delivers stored publications to a subscription once more: those that match the subscription and were published
+// at since or later. Each of them becomes a new task. If dry is true, Replay only counts them. It ends after 10,000
+// publications, 30 seconds or an error. A next call with since = Until repeats none of Tasks. But after a failure of
+// Redis, the publication at Until may already have its new task.
 func (m *Manager) Replay(ctx context.Context, subscription string, since time.Time, dry bool) (Replayed, error) {
 	return m.ReplayWithin(ctx, subscription, since, dry, replayTime)
 }
 
-// ReplayWithin is Replay with a time limit of its own instead of 30 seconds.
+// ReplayWithin is Replay with the time limit within instead of 30 seconds.
 func (m *Manager) ReplayWithin(ctx context.Context, subscription string, since time.Time, dry bool,
 	within time.Duration,
 ) (done Replayed, err error) {
@@ -65,7 +65,7 @@ func (m *Manager) ReplayWithin(ctx context.Context, subscription string, since t
 	return done, nil
 }
 
-// deliverAgain is Replay for one publication.
+// deliverAgain is Replay for one publication. It adds the result to done.
 func (m *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscription, dry bool, done *Replayed) error {
 	p, err := m.client.Publication(ctx, id)
 	if errors.Is(err, queue.ErrNoPublication) { // purged meanwhile
@@ -85,10 +85,10 @@ func (m *Manager) deliverAgain(ctx context.Context, id string, s *queue.Subscrip
 	return nil
 }
 
-// publicationsSince lists the IDs and times of the stored publications in all topics of a subscription, from a time on,
-// oldest first, at most `most`.
+// publicationsSince lists the IDs and times of the stored publications in all topics of a subscription that were
+// published at since or later. It lists up to limit publications, oldest first.
 func (m *Manager) publicationsSince(ctx context.Context, s *queue.Subscription, since time.Time,
-	most int,
+	limit int,
 ) ([]redis.Z, error) {
 	topics, err := m.store.RDB.ZRange(ctx, m.store.Keys.Topics(), 0, -1).Result()
 	if err != nil {
@@ -97,12 +97,12 @@ func (m *Manager) publicationsSince(ctx context.Context, s *queue.Subscription, 
 	topics = slices.DeleteFunc(topics, func(topic string) bool { return !s.OfTopic(topic) })
 	cmds, err := store.Pipelined(ctx, m.store, topics, func(p redis.Pipeliner, topic string) *redis.ZSliceCmd {
 		return p.ZRangeByScoreWithScores(ctx, m.store.Keys.Publications(topic),
-			&redis.ZRangeBy{Min: store.Seconds(since), Max: "+inf", Count: int64(most)})
+			&redis.ZRangeBy{Min: store.Seconds(since), Max: "+inf", Count: int64(limit)})
 	})
 	var found []redis.Z
 	for _, cmd := range cmds {
 		found = append(found, cmd.Val()...)
 	}
 	slices.SortStableFunc(found, func(a, b redis.Z) int { return cmp.Compare(a.Score, b.Score) })
-	return found[:min(most, len(found))], store.Wrap("list publications since "+since.Format(time.RFC3339), err)
+	return found[:min(limit, len(found))], store.Wrap("list publications since "+since.Format(time.RFC3339), err)
 }

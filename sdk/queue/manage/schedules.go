@@ -7,8 +7,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Schedules lists the tenant's schedules, by ID, with their parameters, which may take much memory. SchedulePage and
-// queue.Client.ScheduleHeads are bounded.
+// Schedules lists the tenant's schedules, sorted by ID, with their parameters, which can take much memory. SchedulePage
+// and queue.Client.ScheduleHeads return a bounded amount.
 func (m *Manager) Schedules(ctx context.Context) (all []*queue.Schedule, err error) {
 	for more, after := true, ""; more && err == nil; {
 		var page []*queue.Schedule
@@ -18,16 +18,16 @@ func (m *Manager) Schedules(ctx context.Context) (all []*queue.Schedule, err err
 	return all, err
 }
 
-// SchedulePage lists up to limit schedules (at least 1) whose IDs follow `after`, by ID; fewer if they are large. next
-// is the `after` of the next page, or "" if this is the last one.
-func (m *Manager) SchedulePage(ctx context.Context, after string,
+// SchedulePage lists up to limit schedules (at least 1) whose IDs are greater than afterID, sorted by ID. It lists
+// fewer if they are large. next is the afterID of the next page, or "" if this page is the last.
+func (m *Manager) SchedulePage(ctx context.Context, afterID string,
 	limit int,
 ) (page []*queue.Schedule, next string, err error) {
 	ids, err := m.store.ScheduleIDs(ctx, queue.MaxSchedules)
 	if err != nil {
 		return nil, "", err
 	}
-	from, found := slices.BinarySearch(ids, after)
+	from, found := slices.BinarySearch(ids, afterID)
 	if found {
 		from++
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// PayloadSizes returns the sizes, in bytes, of the parameters and the result that queue.Client.Task would read; 0 if
-// there are none.
+// PayloadSizes returns the sizes in bytes of the parameters and the result that queue.Client.Task would read. A size is
+// 0 if the task has none.
 func (m *Manager) PayloadSizes(ctx context.Context, id string) (parameters, result int64, err error) {
 	if err := queue.ValidID(id); err != nil {
 		return 0, 0, err

@@ -19,16 +19,17 @@ type Stats struct {
 	Blocked int64
 	// Listeners is the number of listeners that serve the queue.
 	Listeners int64
-	// Paused: Quern hosts reserve no task of the queue. Limit is how many tasks may wait in the queue (0: any number).
+	// Paused is true if an operator has paused the queue: Quern hosts reserve none of its tasks. Limit is the maximum
+	// number of tasks that can wait in the queue (0: no maximum).
 	Paused bool
 	Limit  int64
-	// Held is the time until which Quern hosts reserve no task of the queue, because the server of its webhook asked
-	// for a pause. It may be in the past; zero if no server asked.
+	// Held is the time until which Quern hosts reserve no task of the queue, because the server of its webhook asked for
+	// a pause. It can be in the past. It is zero if no server has asked.
 	Held time.Time
-	// OldestPendingAge is how long the next task has waited; 0 when none is pending.
+	// OldestPendingAge is how long the next pending task has waited; 0 if no task is pending.
 	OldestPendingAge time.Duration
-	// Totals count the events enqueued, complete, failed and failed:REASON of Quern's clients and hosts since the queue
-	// exists.
+	// Totals maps the events enqueued, complete, failed and failed:REASON to how often Quern's clients and hosts have
+	// caused them since the queue was created.
 	Totals map[string]int64
 	// Err is not nil if the queue cannot be counted, because one of its keys has the wrong type. Every other field is
 	// zero then.
@@ -50,7 +51,7 @@ func (q *Queue) Count(ctx context.Context, status queue.Status) (int64, error) {
 	return stats.Depth[status], err
 }
 
-// Stats counts several queues in one round trip, in the order given. For a damaged queue, Stats.Err is set.
+// Stats counts several queues in one round trip, in the given order. For a damaged queue, it sets Stats.Err.
 func (m *Manager) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	for _, name := range queues {
 		if err := queue.ValidQueue(name); err != nil {

@@ -20,11 +20,11 @@ type Topic struct {
 	Subscriptions, Active int
 }
 
-// maxTopics is the most topics with publications that Topics reads.
+// maxTopics is the maximum number of topics with publications that Topics lists.
 const maxTopics = 10_000
 
-// Topics lists the topics that have publications, at most 10,000, the one with the latest publication first. Topics
-// that have only subscriptions follow.
+// Topics lists the topics that have publications, at most 10,000; the topic with the latest publication comes first.
+// Topics that have only subscriptions follow.
 func (m *Manager) Topics(ctx context.Context) ([]Topic, error) {
 	subscriptions, err := m.client.Subscriptions(ctx)
 	if subscriptions == nil && err != nil { // if only some are damaged, the others are listed

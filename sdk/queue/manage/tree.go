@@ -14,21 +14,22 @@ import (
 
 // TreeOptions bound what Tree reads.
 type TreeOptions struct {
-	Depth int // levels below the task (default 8)
-	Width int // tasks below each task (default 100, at most 1,000)
-	Total int // tasks of the whole tree, read level by level (default 1,000, at most 10,000): see also TreeBytes
+	Depth int // maximum number of levels below the task (default 8)
+	Width int // maximum number of tasks below each task (default 100, at most 1,000)
+	Total int // maximum number of tasks in all (default 1,000, at most 10,000), read level by level: see also TreeBytes
 }
 
-// TreeBytes bounds the summaries of a tree's tasks, in bytes, counted about as long as they are in JSON.
+// TreeBytes is the maximum size in bytes of the summaries of a tree's tasks. Their sizes are estimated, and are about
+// those in JSON.
 const TreeBytes = 8 << 20
 
 // TreeNode is a task in a tree, with its children and dependents below it.
 type TreeNode struct {
 	ID   string
 	Task *queue.Task // as queue.Client.Summary reads it; nil if the task is gone
-	// Dependent: the task waits, or waited, for the task above it. Otherwise the task above enqueued it.
+	// Dependent is true if the task waits, or waited, for the task above it. Otherwise the task above it has enqueued it.
 	Dependent bool
-	// Again: the task is in the tree twice. Its children and dependents are only below the other node.
+	// Again is true if the task is in the tree twice, and its children and dependents are only below the other node.
 	Again    bool
 	Children []*TreeNode
 	// Left is the number of children and dependents that the tree leaves out.
@@ -36,7 +37,7 @@ type TreeNode struct {
 }
 
 // Tree reads a task, its children and dependents, their children and dependents, and so on, each list oldest first. It
-// returns queue.ErrNoTask if there is no such task. Redis lists the first 10,000 children of a task, and all its
+// returns queue.ErrNoTask if there is no such task. Redis keeps only the first 10,000 children of a task, but all its
 // dependents.
 func (m *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*TreeNode, error) {
 	depth, width := cmp.Or(options.Depth, 8), min(cmp.Or(options.Width, 100), store.PageTasks)
@@ -75,8 +76,9 @@ func (m *Manager) Tree(ctx context.Context, id string, options TreeOptions) (*Tr
 	return root, nil
 }
 
-// readLevel reads the tasks below the nodes of a level and returns their nodes: up to width per node, total together,
-// and until no bytes are left. It subtracts the bytes that it read.
+// readLevel reads the children and dependents of the nodes of a level and returns their nodes. It reads up to width
+// tasks per node and up to total tasks together, and ends when *bytes are used up. It subtracts the bytes that it read
+// from *bytes.
 func (m *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total int,
 	bytes *int,
 ) (below []*TreeNode, err error) {

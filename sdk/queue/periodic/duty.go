@@ -22,20 +22,20 @@ type Reports interface {
 	FailedQuietly(op string, err error)
 }
 
-// Work is what a Duty repeats: see Worker.RunOnce.
+// Work is the function that a Duty repeats. Worker.RunOnce describes its results.
 type Work func(context.Context) (pause, wait time.Duration, err error)
 
 // Worker does the work of a Duty, which it embeds.
 type Worker interface {
-	// RunOnce works once. The next run follows after wait, or sooner when asked, but never before pause is over. After
-	// an error it follows when both pause and a growing Pause are over. ErrIdle counts neither as an error nor as a
-	// success.
+	// RunOnce works once. The next run follows after wait, or sooner when asked, but never before pause is over. After an
+	// error, the next run follows when pause and the Duty's growing Pause are both over. ErrIdle counts neither as an
+	// error nor as a success.
 	RunOnce(ctx context.Context) (pause, wait time.Duration, err error)
 	// Repeat is the method of the embedded Duty.
 	Repeat(ctx context.Context, run Work) (stop func())
 }
 
-// Duty is recurring work that never runs twice at a time. It has a goroutine only while it works: a host may have
+// Duty is recurring work that never runs twice at a time. It has a goroutine only while it works: a host can have
 // thousands of duties that wait, and a slow one does not delay the others.
 type Duty struct {
 	Reports Reports
@@ -44,12 +44,12 @@ type Duty struct {
 	// First is the time from Start to the first run.
 	First time.Duration
 
-	failures Pause // only the run under way uses it
+	failures Pause // used only by the run under way, so no mutex guards it
 
 	mu       sync.Mutex  // guards the fields below
 	timer    *time.Timer // nil before Start
-	next     time.Time   // when to work next; zero: not planned
-	earliest time.Time   // the end of the pause
+	next     time.Time   // when to work next; zero if not planned
+	earliest time.Time   // when the pause of the last run ends
 	working  bool
 	stopped  bool
 	runs     sync.WaitGroup
@@ -72,8 +72,8 @@ func Start(ctx context.Context, workers ...Worker) (stop func()) {
 func (d *Duty) Repeat(ctx context.Context, run Work) (stop func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stopped = false               // of an earlier start
-	d.plan(time.Now().Add(d.First)) // unless somebody has asked for an earlier moment
+	d.stopped = false               // stopped is true if the duty was started and stopped before
+	d.plan(time.Now().Add(d.First)) // AskIn may have planned an earlier run
 	d.timer = time.AfterFunc(time.Until(d.next), func() { d.fire(ctx, run) })
 	return func() {
 		d.mu.Lock()
@@ -84,17 +84,17 @@ func (d *Duty) Repeat(ctx context.Context, run Work) (stop func()) {
 	}
 }
 
-// Ask makes the duty work as soon as it may.
+// Ask makes the duty work as soon as its pause allows.
 func (d *Duty) Ask() { d.AskIn(0) }
 
-// AskIn makes the duty work after this time, unless it is to work sooner anyway.
+// AskIn makes the duty work after wait, unless it is planned to work sooner.
 func (d *Duty) AskIn(wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.plan(time.Now().Add(wait))
 }
 
-// plan plans the next run for this moment, unless an earlier one is planned. The caller holds mu.
+// plan plans the next run for the time at, unless an earlier run is planned. The caller holds mu.
 func (d *Duty) plan(at time.Time) {
 	if !d.next.IsZero() && !at.Before(d.next) {
 		return
@@ -105,7 +105,7 @@ func (d *Duty) plan(at time.Time) {
 	}
 }
 
-// begins returns when the planned run may begin. The caller holds mu.
+// begins returns when the planned run can begin. The caller holds mu.
 func (d *Duty) begins() time.Time {
 	if d.next.Before(d.earliest) {
 		return d.earliest
@@ -119,7 +119,7 @@ func (d *Duty) fire(ctx context.Context, run Work) {
 		d.mu.Unlock() // the timer was reset while it fired
 		return
 	}
-	d.working, d.next = true, time.Time{} // the run may miss requests from now on
+	d.working, d.next = true, time.Time{} // requests from now on cause another run, because this one may miss them
 	d.runs.Add(1)
 	d.mu.Unlock()
 	defer d.runs.Done()
@@ -142,7 +142,7 @@ func (d *Duty) fire(ctx context.Context, run Work) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.earliest = now.Add(pause)
-	d.plan(now.Add(wait)) // unless somebody has asked for an earlier moment
+	d.plan(now.Add(wait)) // AskIn may have planned an earlier run
 	d.working = false
 	if !d.stopped {
 		d.timer.Reset(time.Until(d.begins()))

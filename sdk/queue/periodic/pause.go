@@ -12,17 +12,18 @@ const (
 	longest  = 2 * time.Second
 )
 
-// Pause is the wait before a failed call is tried again. It doubles with each failure in a row. The zero value is over.
+// Pause is the wait before a failed call is tried again. It doubles with each failure in a row. The zero value is a
+// pause that is over.
 type Pause struct {
 	// Shortest and Longest bound the pause (default 50 ms and 2 s).
 	Shortest, Longest time.Duration
 
-	length time.Duration // of the last pause; 0 after a success
-	end    time.Time
+	length time.Duration // length of the last pause; 0 after a success
+	end    time.Time     // when the last pause ends; zero after a success
 }
 
-// Failed begins a pause and returns how long it lasts from now. A failure during a pause belongs to the same trouble
-// and does not lengthen the pause.
+// Failed begins a pause and returns how long it lasts from now. A failure during a pause counts as the same failure and
+// does not lengthen the pause.
 func (p *Pause) Failed(now time.Time) (left time.Duration) {
 	if p.Over(now) {
 		p.length = min(max(2*p.length, cmp.Or(p.Shortest, shortest)), cmp.Or(p.Longest, longest))
@@ -37,13 +38,13 @@ func (p *Pause) Sleep(ctx context.Context) bool { return Sleep(ctx, p.Failed(tim
 // Succeeded ends the pause.
 func (p *Pause) Succeeded() { p.length, p.end = 0, time.Time{} }
 
-// Over reports whether the next try may begin.
+// Over reports whether the pause is over, so that the call can be tried again.
 func (p *Pause) Over(now time.Time) bool { return !now.Before(p.end) }
 
 // Left returns how long the pause still lasts; 0 or less if it is over.
 func (p *Pause) Left(now time.Time) time.Duration { return p.end.Sub(now) }
 
-// Sleep waits for this time. It returns false at once if ctx ends first.
+// Sleep waits for d and returns true. It returns false at once if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -55,7 +56,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Notify puts a token into a channel of length 1, unless there is one already.
+// Notify puts a token into a channel with a capacity of 1, unless the channel already holds one.
 func Notify(tokens chan<- struct{}) {
 	select {
 	case tokens <- struct{}{}:

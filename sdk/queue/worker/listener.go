@@ -15,7 +15,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// Listener reserves tasks of one queue for a worker in plain Go. It may hold several tasks at once. Its methods are
+// Listener reserves tasks of one queue for a worker in plain Go. It can hold several tasks at once. Its methods are
 // safe for concurrent use.
 type Listener struct {
 	client *queue.Client
@@ -23,17 +23,17 @@ type Listener struct {
 	*user
 
 	mu       sync.Mutex              // allows one reserve at a time; guards the fields below
-	given    map[string]listen.Claim // by ID: the tasks that the caller got and that the reserved list last had
+	given    map[string]listen.Claim // by ID: the claims of tasks that the caller got, without those known to have ended
 	doubt    bool                    // the reserved list may have a task that the caller never got
 	compared time.Time               // when the reserved list was last read
 }
 
-// user is a Listener as the user of its listen.Listener.
+// user implements listen.User and periodic.Reports for a Listener.
 type user struct {
 	listener *listen.Listener
 	queue    string
 	drain    sync.Once     // closes drained
-	drained  chan struct{} // closed when the listener is to reserve nothing more
+	drained  chan struct{} // closed when the listener is to reserve no more tasks
 	refusal  chan error    // gets the error with which Redis refused to renew the lease; never closed
 }
 
@@ -46,7 +46,7 @@ func (u *user) Registered(string, bool) {}
 // Unregistered implements listen.User.
 func (u *user) Unregistered(string) {}
 
-// Wake implements listen.User. Listen does not need it: it has its own subscription, because Run may not run yet.
+// Wake implements listen.User. It does nothing: Listen has its own subscription, because Run may not run yet.
 func (u *user) Wake(string) {}
 
 // Drain implements listen.User.
@@ -57,7 +57,7 @@ func (u *user) About() map[string]string {
 	return map[string]string{"kind": listen.KindGo, "queues": u.queue, "draining": strconv.FormatBool(u.draining())}
 }
 
-// draining reports whether the listener reserves nothing more.
+// draining reports whether the listener is to reserve no more tasks.
 func (u *user) draining() bool {
 	select {
 	case <-u.drained:
@@ -67,7 +67,8 @@ func (u *user) draining() bool {
 	}
 }
 
-// Failed implements periodic.Reports. While Redis is away nobody can renew or take the lease: the listener goes on.
+// Failed implements periodic.Reports. It records that Redis refused to renew the lease. It ignores that Redis is away,
+// because then nobody can renew or take the lease, and the listener goes on.
 func (u *user) Failed(op, _ string, err error) {
 	if op == listen.OpRenew && !queue.IsUnavailable(err) {
 		select {
@@ -104,7 +105,7 @@ func (u *user) run(ctx context.Context) error {
 }
 
 // NewListener registers a new listener of the queue. Run must run while the listener is in use, to keep its lease.
-// Close removes it from the queue's listeners.
+// Close removes the listener from the queue's listeners.
 func NewListener(ctx context.Context, c *queue.Client, queue string) (*Listener, error) {
 	l := newListener(c, queue)
 	if err := l.register(ctx); err != nil {
@@ -133,13 +134,13 @@ func (l *Listener) register(ctx context.Context) error {
 // ID returns the listener ID, as Redis and `quern node ls` show it.
 func (l *Listener) ID() string { return l.listener.ID() }
 
-// Run renews the lease, every third of its length, until ctx ends; then it returns nil. listen.ErrLeaseLost means that
-// other listeners get its tasks. A drained listener goes on renewing, but TryListen and Listen return
-// listen.ErrDraining.
+// Run renews the lease, every third of its length, until ctx ends; then it returns nil. It returns listen.ErrLeaseLost
+// if the lease is lost: then other listeners get the tasks of this one. The lease of a drained listener is still
+// renewed, but TryListen and Listen return listen.ErrDraining.
 func (l *Listener) Run(ctx context.Context) error { return l.run(ctx) }
 
-// TryListen reserves the next task; nil if none is pending. The caller starts the task with a Processor. After an error
-// a task may be reserved all the same: a later call returns that task first.
+// TryListen reserves the next task. It returns nil if no task is pending. The caller starts the task with a Processor.
+// After an error, a task may be reserved all the same; a later call returns that task first.
 func (l *Listener) TryListen(ctx context.Context) (*queue.Task, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -161,7 +162,7 @@ func (l *Listener) TryListen(ctx context.Context) (*queue.Task, error) {
 	for {
 		reply := l.listener.Reserve(ctx, []listen.ReserveRequest{{Queue: l.queue, Count: 1}})[0]
 		switch {
-		case reply.Err != nil: // perhaps only the answer was lost
+		case reply.Err != nil: // perhaps only the reply was lost
 			l.doubt = true
 			if task, err := l.compare(ctx); task != nil && err == nil {
 				return task, nil
@@ -176,7 +177,7 @@ func (l *Listener) TryListen(ctx context.Context) (*queue.Task, error) {
 	}
 }
 
-// compare reads the listener's reserved list, and returns a task in it that the caller never got; nil if there is none.
+// compare reads the listener's reserved list. It returns a task in the list that the caller never got, or nil.
 func (l *Listener) compare(ctx context.Context) (*queue.Task, error) {
 	ids, err := l.listener.Held(ctx, l.queue)
 	if err != nil {
@@ -189,7 +190,7 @@ func (l *Listener) compare(ctx context.Context) (*queue.Task, error) {
 	}
 	for _, task := range reply.Tasks {
 		if claim := l.given[task.ID]; claim.ID == task.ID && claim.Run == task.Run && strings.HasPrefix(task.Born,
-			claim.Born) { // it may have started
+			claim.Born) { // the task may have started since
 			given[task.ID] = claim
 		} else {
 			unknown = append(unknown, task)
@@ -255,7 +256,7 @@ func (l *Listener) Listen(ctx context.Context) (*queue.Task, error) {
 	return task, err
 }
 
-// passing reports whether to go on listening after err: it is nil, or a task vanished, or Redis is away.
+// passing reports whether Listen goes on after err: err is nil, or the task was deleted meanwhile, or Redis is away.
 func passing(err error) bool {
 	return err == nil || queue.IsUnavailable(err) || errors.Is(err, queue.ErrNoTask)
 }

@@ -13,21 +13,22 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// LeaveTimeout bounds settling, and then leaving, after a worker's context has ended.
+// LeaveTimeout is the time limit after a worker's context has ended: first for settling the running task, and then
+// again for leaving.
 const LeaveTimeout = 5 * time.Second
 
 // Run runs handle for the tasks of a queue, one after the other, until ctx ends or the listener is drained. Then it
 // gives back an unfinished task, leaves and returns nil. handle returns the result. An error or a panic fails the
-// attempt, and the task's policy decides whether there is another one; an error of Permanent fails the task for good,
+// attempt, and the task's policy decides whether there is another one. An error of Permanent fails the task for good,
 // and an error of Later puts it off. When the task is cancelled, handle's context ends with the cause
 // queue.ErrCancelled.
 //
-// The context ends with context.DeadlineExceeded when the task's Timeout or Deadline is over. A result after that still
-// completes the task. After the Timeout, any error or panic fails the attempt with queue.ReasonTimeout; after the
+// handle's context ends with context.DeadlineExceeded when the task's Timeout or Deadline is over. A result after that
+// still completes the task. After the Timeout, any error or panic fails the attempt with queue.ReasonTimeout. After the
 // Deadline, it fails the task with queue.ReasonExpired. A handler that ignores its context is not stopped.
 //
-// Run returns an error only if it cannot start or go on. If Redis goes away it waits, but not at the start, when the
-// address may be wrong.
+// Run returns an error only if it cannot start or go on. If Redis goes away, Run waits until it is back. At the start
+// it does not wait, because the address may be wrong.
 //
 //	err := worker.Run(ctx, client, "mail", func(ctx context.Context, task *queue.Task) ([]byte, error) {
 //		return nil, send(ctx, task.Parameters)
@@ -39,7 +40,7 @@ func Run(ctx context.Context, c *queue.Client, name string,
 	err := listener.register(ctx)
 	for err == nil && ctx.Err() == nil {
 		if err = workAs(ctx, c, listener, handle); errors.Is(err, listen.ErrLeaseLost) {
-			// Other listeners get its tasks: start again under a new ID.
+			// Other listeners get the tasks of this one: start again under a new ID.
 			listener = newListener(c, name)
 			err = listen.Persist(ctx, listener.register)
 		} else {
@@ -55,7 +56,7 @@ func Run(ctx context.Context, c *queue.Client, name string,
 type handlerFunc func(context.Context, *queue.Task) ([]byte, error)
 
 // workAs works as one listener until ctx ends or the listener is drained, and then returns nil. It returns an error if
-// the lease is lost, or it cannot go on.
+// the lease is lost, or if it cannot go on.
 func workAs(ctx context.Context, c *queue.Client, listener *Listener, handle handlerFunc) error {
 	leased, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -101,7 +102,7 @@ func workOn(ctx context.Context, c *queue.Client, task *queue.Task, listener *li
 	settling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(LeaveTimeout, cancel) })()
-	var left time.Duration // until the deadline, by Redis's clock
+	var left time.Duration // time left until the deadline, by Redis's clock
 	err := listen.Persist(settling, func(ctx context.Context) error {
 		if _, err := processor.Start(ctx, 0); err != nil || task.Deadline.IsZero() {
 			return err
@@ -138,9 +139,9 @@ func workOn(ctx context.Context, c *queue.Client, task *queue.Task, listener *li
 	})
 }
 
-// runHandler calls the handler, with a context that also ends when the task is cancelled or its time is over. left is
-// the time until the task's deadline, if it has one. cause is why the context ended before the handler did; if it ended
-// before the handler began, err is the same.
+// runHandler calls the handler with a context that also ends when the task is cancelled or its time is over. left is
+// the time until the task's deadline, if it has one. cause is why the context ended before the handler returned, or
+// nil. If the context ended before the handler was called, err is also cause.
 func runHandler(ctx context.Context, task *queue.Task, left time.Duration, listener *listen.Listener,
 	handle handlerFunc,
 ) (result []byte, err, cause error) {
@@ -177,16 +178,16 @@ func runHandler(ctx context.Context, task *queue.Task, left time.Duration, liste
 	return result, err, nil
 }
 
-// overrun is why a handler's context ends when the task's time is over.
+// overrun is the cause with which a handler's context ends when the Timeout or Deadline of the task is over.
 type overrun struct {
 	reason      queue.Reason
-	limit, text string
+	limit, text string // limit is for Failure.Limit; text is the error's text
 }
 
 func (o *overrun) Error() string { return o.text }
 func (o *overrun) Unwrap() error { return context.DeadlineExceeded }
 
-// failure returns the handler's error as a failure by the overrun.
+// failure returns the handler's error as a Failure with the reason and limit of the overrun.
 func (o *overrun) failure(err error) queue.Failure {
 	f := failureText(err)
 	f.Reason, f.Limit = o.reason, o.limit
@@ -196,11 +197,12 @@ func (o *overrun) failure(err error) queue.Failure {
 	return f
 }
 
-// ended is a handler's error that decides itself what follows, instead of the task's policy.
+// ended is a handler's error, made by Permanent or Later. It decides what happens to the task, instead of the task's
+// policy.
 type ended struct {
 	err   error
-	later bool
-	delay time.Duration
+	later bool          // whether Later made the error
+	delay time.Duration // for Later
 }
 
 func (e *ended) Error() string { return e.err.Error() }
@@ -209,11 +211,11 @@ func (e *ended) Unwrap() error { return e.err }
 // Permanent returns an error with which a handler fails its task for good, even if attempts are left.
 func Permanent(err error) error { return &ended{err: err} }
 
-// Later returns an error with which a handler puts its task off: for the delay, or the least delay of its policy if
-// that is longer. No attempt is counted.
+// Later returns an error with which a handler puts its task off, without counting an attempt. The task waits for delay,
+// or for its policy's minimum delay if that is longer.
 func Later(err error, delay time.Duration) error { return &ended{err: err, later: true, delay: delay} }
 
-// panicked is a handler's panic.
+// panicked is a handler's panic as an error.
 type panicked struct{ message, stack string }
 
 func (p *panicked) Error() string { return p.message }
