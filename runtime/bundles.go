@@ -12,18 +12,18 @@ import (
 	"github.com/quern-project/quern/runtime/redact"
 )
 
-// maxSections bounds the sections in which a module carries files.
+// maxSections is the maximum number of sections in which a module can carry files.
 const maxSections = 8
 
-// bundles shares the files that modules carry: equal sections are kept once. For example, every plugin for an
+// bundles holds the files that modules carry, and keeps equal sections only once. For example, every plugin for an
 // interpreter carries the interpreter's library.
 type bundles struct {
 	mu     sync.Mutex
-	shared map[[sha256.Size]byte]weak.Pointer[Files] // by the section's SHA-256
+	shared map[[sha256.Size]byte]weak.Pointer[Files] // files by the SHA-256 of their section; guarded by mu
 }
 
-// read returns the files of each section of a valid module. It asks reserve for the memory of sections that no other
-// module shares. The error is a *RefusedError, or wraps bundle.ErrNoRoom.
+// read returns the files of each section of a valid module. Before it unpacks files that no other module shares, it
+// calls reserve with the bytes that they take. The error is a *RefusedError, or wraps bundle.ErrNoRoom.
 func (b *bundles) read(binary []byte, reserve func(bytes int64) bool) (all []*Files, err error) {
 	room, sections := int64(bundle.MaxBytes), bundle.Sections(binary)
 	if len(sections) > maxSections {
@@ -67,8 +67,8 @@ func (b *bundles) section(section []byte, room int64, reserve func(bytes int64) 
 	return b.share(key, files), nil
 }
 
-// share returns the files kept under key. If there are none, it keeps files under key, unless they are nil, and returns
-// them.
+// share returns the files that are stored under key. If there are none and files is not nil, it stores files under key
+// and returns them.
 func (b *bundles) share(key [sha256.Size]byte, files *Files) *Files {
 	b.mu.Lock()
 	defer b.mu.Unlock()

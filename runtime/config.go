@@ -26,8 +26,8 @@ type Config struct {
 	CompileMemory int64
 	// Guests bounds how many guests compute at the same time; further guests wait for a turn. Default 0: GOMAXPROCS.
 	Guests int
-	// ResetMode is how tasks get pristine instances. Default "": the best mode that works on this system. New fails if
-	// another mode is set and does not work. Modules that a reset cannot restore get ResetNew in any case.
+	// ResetMode selects the way in which tasks get pristine instances. Default "": the best mode that works on this
+	// system. New fails if the selected mode does not work. Modules that a reset cannot restore get ResetNew in any case.
 	ResetMode ResetMode
 	// IdleUnload is the idle time after which a module's instances and code are unloaded. Default 0: 5 minutes; negative:
 	// never.

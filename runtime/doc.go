@@ -1,4 +1,4 @@
-// Package runtime runs guests: untrusted WebAssembly programs, each call in a sandbox of its own.
+// Package runtime runs guests: untrusted WebAssembly programs. Each call runs in its own sandbox.
 //
 //	                      Engine                                    Module ── Bind(Profile) ──▶ Pool
 //	file ─▶ sniff ─▶ rewrite ─▶ refusals ─▶ compile ────────▶ try ──▶                            │ Run(Call),
@@ -25,16 +25,16 @@
 //
 // A handler exports quern_handle and imports quern_v1. It starts once (_initialize), and each task begins in the state
 // after that start. A command is a WASI preview 1 program, which exports _start. It starts anew for each task and reads
-// the task's input from stdin. An Extism plugin imports from extism:host/env. A kernel provides these functions: a
-// second module of the instance, with a memory of its own. A task calls the export that the profile names.
-// sdk/EXTISM.md says what the functions do here.
+// the task's input from stdin. An Extism plugin imports functions from extism:host/env. A kernel provides these
+// functions: a second module in the same instance, with its own memory. A task of an Extism plugin calls the export
+// that the profile names. sdk/EXTISM.md describes the functions.
 //
 // # Pristine instances
 //
-// The calls of a pool share its instances; an instance serves one call at a time. After each call the instance is reset
-// to the pool's snapshot: the changed pages of its memory, the memory's size, and the mutable globals. The snapshot of
-// a command is taken before _start. The snapshot of a handler is taken after _initialize, or after a warm call: a call
-// without a task, with the input that the manifest gives.
+// The calls of a pool share its instances; an instance serves one call at a time. After each call, the instance is
+// reset to the pool's snapshot. The reset restores the changed pages of the memory, the memory's size, and the mutable
+// globals. The snapshot of a command is taken before _start. The snapshot of a handler is taken after _initialize, or
+// after a warm call: a call without a task, with the input that the manifest gives.
 //
 //	first call            ┌────────────────── Pool ──────────────────┐       later calls
 //	instantiate, start ─▶ │ snapshot (sealed memfd, globals)         │
@@ -42,34 +42,36 @@
 //	                      │   └─ private mapping ─ instance, in use  │       └▶ closed if that fails
 //	                      └──────────────────────────────────────────┘
 //
-// A reset mode finds the changed pages by an ioctl, by a file of the kernel, or by comparing all memory. Each mode is
-// tested once in each process. The last mode resets nothing: it makes a new instance for each task. Modules that change
-// tables or segments, or that have mutable globals which the host cannot set, always get this mode.
+// Three reset modes find the changed pages: by an ioctl, by a file of the kernel, or by comparing all memory. Each mode
+// is tested once in each process. A fourth mode resets nothing: it makes a new instance for each task. Modules that
+// change tables or segments, or that have mutable globals which the host cannot set, always get the fourth mode.
 //
-// Pools share the machine code of their module; modules share it if they differ only in the files that they carry.
+// All pools of a module share its machine code. Modules that differ only in the files that they carry share it, too.
 // Snapshots of the same code share the pages in which they are equal. So a hundred plugins for one interpreter take the
-// interpreter's memory once. Nobody can change what is shared. A pool keeps as many instances as calls ran at once in
-// the last seconds, at least one. After Config.IdleUnload without a call, a pool gives its instances and its snapshot
-// back, and a module its code; the next call makes them again. The host's memory admission uses Engine.Held and
+// interpreter's memory once. No guest can change shared code or pages. A pool keeps at least one instance, and as many
+// as calls ran at once in the last seconds. After Config.IdleUnload without a call, a pool frees its instances and its
+// snapshot, and a module its code; the next call makes them again. The host's memory admission uses Engine.Held and
 // Engine.Relieve.
 //
 // # Limits
 //
 // Limits bound the memory, input, output, log, wall-clock time and fuel of each call; LIMITS.md says what happens at
-// each limit. Memory is reserved as address space: memory.grow beyond the limit returns -1, which the guest may handle.
+// each limit. Memory is reserved as address space: memory.grow beyond the limit returns -1, and the guest can go on.
 // The outcome is LimitExceeded only if the call fails after that. The output limit of a handler works the same way.
 //
-// The start of a handler has limits of its own, and counts towards no task. If a reset cannot restore all that a module
-// changes, each of its tasks needs a new instance, and pays for making and starting it.
+// The start of a handler has its own limits, and counts towards no task. If a reset cannot restore all that a module
+// changes, each of the module's tasks needs a new instance, and pays for making and starting it.
 //
 // # Fuel
 //
-// Neither a context nor Go's garbage collector can interrupt compiled code. So the guest counts down about one for each
-// instruction, and calls the host when its counter falls below zero: a tick, after a quantum of 10,000 or some 5 µs.
-// The tick checks the caller's context, the timeout and the fuel, and lets other guests compute after each slice. Host
-// functions are called through one wrapper, which charges for the call and for each byte that it moves.
+// Neither a context nor Go's garbage collector can interrupt compiled code. So the guest decrements a counter by about
+// one for each instruction, and calls the host when the counter falls below zero. That call is a tick. It comes after a
+// quantum of 10,000 units, or some 5 µs. The tick checks the caller's context, the timeout and the fuel, and
+// lets other guests compute after each slice of 250 µs. Host functions are called through one wrapper, which charges
+// for the call. The functions themselves charge for each byte that they move.
 //
-// Fuel depends on the module, its input and its snapshot alone: a limit of fuel means the same on every machine.
+// The fuel of a call depends only on the module, its input and its snapshot. So a fuel limit means the same on every
+// machine.
 //
 //	guest ── counter < 0 ──▶ tick ──▶ over? ──▶ panic unwound ──▶ wazero returns it from the call
 //	  ▲                       │ no                                 └▶ judge: the run has the cause
@@ -79,7 +81,8 @@
 // with the others, so that long calls do not hold up short ones. A call first gets its place at the gate, then its
 // instance.
 //
-// The call stack of a guest is on Go's heap: up to 120 MB for a moment, in an endless recursion. Engine.Held counts it.
+// The call stack of a guest is on Go's heap. An endless recursion makes the stack grow to 120 MB for a moment.
+// Engine.Held counts call stacks.
 //
 // # Compilation
 //
@@ -87,12 +90,12 @@
 //
 // # Failure
 //
-// A file that cannot be served is a RefusedError, with every reason and its remedy. Nothing of a file runs before it is
-// accepted.
+// For a file that cannot be served, Load returns a RefusedError, with every reason and its remedy. Nothing of a file
+// runs before it is accepted.
 //
 // Run returns no error: every end of a call is an Outcome. The first cause wins: what the guest does after a limit, a
-// fault or the end of the caller's context does not count. Without a cause the exit code counts, and without an exit
-// code the trap.
+// fault or the end of the caller's context does not count. If there is no cause, the exit code decides; if there is no
+// exit code either, the trap.
 //
 //	cause of the run
 //	├─ limit     ▶ LimitExceeded   stopped at input, output, log, timeout or cpu
@@ -105,8 +108,8 @@
 //	   ├─ other exit     ▶ Failed   ┐ LimitExceeded after a refused growth of memory
 //	   └─ trap           ▶ Trap     ┘ or a refused output of a handler
 //
-// A panic in a host function becomes a HostFault. Memory is unmapped only when the call has returned: see memory. An
-// instance that cannot be reset, or in which the host erred, is closed.
+// A panic in a host function becomes a HostFault. Memory is unmapped only when the call has returned: see the type
+// memory. An instance is closed if it cannot be reset, or if its call was a HostFault.
 //
 // New fails if the cache directory is not private.
 package runtime

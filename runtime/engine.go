@@ -15,16 +15,16 @@ import (
 	"github.com/quern-project/quern/runtime/compile"
 )
 
-// Engine compiles modules, and owns what they share.
+// Engine compiles modules, and owns the state that they share.
 type Engine struct {
 	*host
 
-	version string // wazero's
+	version string // wazero's version
 	cache   *compile.Cache
 	bundles bundles
 
-	resetMode   ResetMode // of the modules that a reset can restore
-	resetReason string
+	resetMode   ResetMode // the mode of modules that a reset can restore
+	resetReason string    // why resetMode was chosen
 	idleUnload  time.Duration
 	stop        func() // ends the housekeeping
 	housekeeper sync.WaitGroup
@@ -32,10 +32,10 @@ type Engine struct {
 	closeOnce sync.Once
 
 	mu      sync.Mutex
-	modules map[*Module]struct{}
+	modules map[*Module]struct{} // the open modules; guarded by mu
 }
 
-// New makes an engine, and starts its housekeeping. Its owner closes it after all its modules.
+// New makes an engine, and starts its housekeeping. The caller closes the engine after all its modules.
 func New(ctx context.Context, cfg Config) (*Engine, error) {
 	return newEngine(ctx, cfg, compile.Version())
 }
@@ -71,13 +71,13 @@ func newEngine(ctx context.Context, cfg Config, version string) (*Engine, error)
 	return e, nil
 }
 
-// Compiler names what compiles and runs the guests, such as "wazero v1.12.0 for amd64".
+// Compiler names the compiler for guests, its version and its target, such as "wazero v1.12.0 for amd64".
 func (e *Engine) Compiler() string { return "wazero " + e.version + " for " + goruntime.GOARCH }
 
 // HostCalls returns the counters of the calls of quern_v1.
 func (e *Engine) HostCalls() *abi.Counters { return &e.counters }
 
-// Close closes the engine and all code that it compiled. No Run may be in flight. It may be called twice.
+// Close closes the engine and all code that it compiled. Run must not be in progress. Close can be called twice.
 func (e *Engine) Close(ctx context.Context) (err error) {
 	e.closeOnce.Do(func() {
 		e.stop()
@@ -87,7 +87,7 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 	return err
 }
 
-// housekeepInterval is how often idle memory is given back.
+// housekeepInterval is the time between two calls of tidy.
 const housekeepInterval = 5 * time.Second
 
 func (e *Engine) housekeep(ctx context.Context) {
@@ -124,8 +124,8 @@ func (e *Engine) tidy(ctx context.Context, now time.Time) {
 	}
 }
 
-// Held returns the bytes that modules take: code, snapshots, idle instances and call stacks. It leaves out the memory
-// that the limits of running calls cover, and Module.Holds.
+// Held returns the bytes that modules take: code, snapshots, idle instances and call stacks. It does not count the
+// memory that the limits of running calls cover, nor Module.Holds.
 func (e *Engine) Held() int64 {
 	h := e.Holdings()
 	return h.Code + h.Snapshots + h.Instances + h.Stacks
@@ -134,7 +134,7 @@ func (e *Engine) Held() int64 {
 // Holdings adds up the memory and the instances of all modules.
 func (e *Engine) Holdings() Holdings {
 	h := Holdings{Stacks: e.stacks.Load()}
-	counted := map[any]bool{} // code that several modules share
+	counted := map[any]bool{} // the code that is counted already: several modules can share it
 	for _, m := range e.allModules() {
 		if !counted[m.code] {
 			counted[m.code] = true
@@ -147,10 +147,10 @@ func (e *Engine) Holdings() Holdings {
 	return h
 }
 
-// Relieve frees idle memory, of the least recently used modules first, until it has freed that many bytes or nothing is
-// idle. It returns the freed bytes.
+// Relieve frees idle memory, beginning with the least recently used modules, until it has freed the given number of
+// bytes or nothing idle is left. It returns the number of freed bytes.
 func (e *Engine) Relieve(ctx context.Context, bytes int64) (freed int64) {
-	modules, used := e.allModules(), map[*Module]int64{} // calls change m.used meanwhile
+	modules, used := e.allModules(), map[*Module]int64{} // a copy for the sort, since calls change m.used meanwhile
 	for _, m := range modules {
 		used[m] = m.used.Load()
 	}

@@ -4,15 +4,15 @@ import "strings"
 
 // Refusal is one reason why a file cannot be served.
 type Refusal struct {
-	// What is wrong: "unknown import env.emscripten_memcpy_big".
+	// What says what is wrong, such as "unknown import env.emscripten_memcpy_big".
 	What string
-	// Where in the file: "import 3", "code section at byte 1024". Empty if it is the whole file.
+	// Where is the place in the file, such as "import 3" or "code section at byte 1024". Empty means the whole file.
 	Where string
 	// Remedy says what to do about it.
 	Remedy string
 }
 
-// String is "WHAT (WHERE): REMEDY".
+// String returns "WHAT (WHERE): REMEDY", or "WHAT: REMEDY" if Where is empty.
 func (r Refusal) String() string {
 	if r.Where == "" {
 		return r.What + ": " + r.Remedy
@@ -20,7 +20,7 @@ func (r Refusal) String() string {
 	return r.What + " (" + r.Where + "): " + r.Remedy
 }
 
-// RefusedError holds every reason why a file is refused, in the order of the file.
+// RefusedError holds all reasons that were found for refusing a file.
 type RefusedError struct {
 	Refusals []Refusal
 }
@@ -38,7 +38,7 @@ func refuse(what, where, remedy string) *RefusedError {
 	return &RefusedError{Refusals: []Refusal{{What: what, Where: where, Remedy: remedy}}}
 }
 
-// faultError is an error of the host itself. As the cause of a run it makes the outcome a HostFault.
+// faultError is an error of the host itself. A run that has it as its cause ends in a HostFault.
 type faultError struct{ err error }
 
 func (e *faultError) Error() string { return e.err.Error() }

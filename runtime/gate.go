@@ -8,16 +8,16 @@ import "sync"
 // not stop long ones.
 type gate struct {
 	mu     sync.Mutex
-	free   int
-	first  queue // of guests that wait for their first turn
-	others queue
-	last   *queue // the queue whose guest got a place last
+	free   int    // number of free places
+	first  queue  // guests that wait for their first turn
+	others queue  // guests that have computed before and wait for another turn
+	last   *queue // the queue that got a place last; nil at first
 }
 
-// queue holds the waiting guests, the longest-waiting first.
+// queue holds the waiting guests, the longest-waiting first. A guest gets its place when its channel is closed.
 type queue []chan struct{}
 
-// leave gives the place to a waiting guest; if none waits, the place becomes free.
+// leave gives the caller's place to a waiting guest; if none waits, the place becomes free.
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -42,9 +42,9 @@ func (g *gate) wanted() bool {
 	return len(g.first)+len(g.others) > 0
 }
 
-// enter gets a place for a guest, and reports whether the guest had to wait. It waits in q: first for its first turn,
-// others for a later turn. enter needs no context, since no call keeps a place much longer than a slice: calls leave
-// before they wait for the host.
+// enter gets a place for a guest, and reports whether the guest had to wait. The guest waits in q: &g.first for its
+// first turn, &g.others for a later turn. enter needs no context, since no call keeps a place much longer than a slice:
+// calls leave before they wait for the host.
 func (g *gate) enter(q *queue) (waited bool) {
 	g.mu.Lock()
 	if g.free > 0 {
@@ -59,7 +59,7 @@ func (g *gate) enter(q *queue) (waited bool) {
 	return true
 }
 
-// call gives a place to the guest that has waited longest, and reports whether there was one.
+// call gives a place to the guest that has waited longest, and reports whether a guest was waiting.
 func (q *queue) call() bool {
 	if len(*q) == 0 {
 		return false

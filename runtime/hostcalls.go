@@ -43,7 +43,7 @@ func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
 	return nil
 }
 
-// runOf returns the run that uses the instance. ctx is the context of the guest's calls, which carries the instance.
+// runOf returns the run that uses the instance which ctx carries. ctx is the context of the guest's calls.
 func runOf(ctx context.Context) *run {
 	i, ok := ctx.Value(instanceKey{}).(*instance)
 	if !ok || i.run == nil {
@@ -53,8 +53,8 @@ func runOf(ctx context.Context) *run {
 }
 
 // hostFunction wraps a host function: it finds the run, charges hostPrice, and turns a panic of host code into a fault
-// of the host. f accesses the guest's memory on the calling goroutine only, and keeps no reference to it. Only ticks
-// and waits check the guest's time: reading the clock here would take half the time of a short function.
+// of the host. f must access the guest's memory on the calling goroutine only, and must keep no reference to it. Only
+// ticks and waits check the guest's time: reading the clock here would take half the time of a short function.
 func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFunc {
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
 		r := runOf(ctx)
@@ -64,7 +64,8 @@ func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFu
 	}
 }
 
-// tick is called by a guest whose counter has fallen below zero, with the counter. It returns the counter's next value.
+// tick serves the call that a guest makes when its counter has fallen below zero. stack[0] holds the counter, and on
+// return the counter's next value.
 func tick(ctx context.Context, _ api.Module, stack []uint64) {
 	r := runOf(ctx)
 	defer func() { r.guard(recover()) }()
@@ -111,7 +112,7 @@ func (r *run) FuelLeft() int64 {
 	return max(0, r.meter.limit-r.meter.spent())
 }
 
-// maxLogged bounds the text of a line that a guest logs by a function, in bytes.
+// maxLogged is the maximum length of a text that a guest logs by a function, in bytes; the rest is cut off.
 const maxLogged = 64 << 10
 
 // Log implements abi.Reporter.
@@ -146,14 +147,14 @@ func (r *run) Do(f func(ctx context.Context)) {
 	r.wait(func() { f(ctx) })
 }
 
-// maxDenials bounds the denials in a task's log.
+// maxDenials is the maximum number of denials in a task's log.
 const maxDenials = 10
 
-// Refused implements abi.Reporter. It logs each reason once.
+// Refused implements abi.Reporter. It logs each reason once, and at most maxDenials reasons.
 func (r *run) Refused(function string, err error) (report string) {
 	words, report := err.Error(), service.Told(err)
 	r.Spend((len(words) + len(report)) * secretPrice)
-	text := redact.Shorten(r.secrets.Text([]byte(words)), maxHeadline) // it may quote the guest
+	text := redact.Shorten(r.secrets.Text([]byte(words)), maxHeadline) // the reason can contain text of the guest
 	report = redact.Shorten(r.secrets.Text([]byte(report)), maxHeadline)
 	module := abi.ModuleName
 	if r.module.info.Kind == Extism {

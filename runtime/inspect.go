@@ -19,8 +19,8 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// decode checks and rewrites a file that sniff has accepted. With a refusal, it also returns the part of the module
-// that it could read.
+// decode checks and rewrites a file that sniff has accepted. If it refuses the file, it also returns the part of the
+// module that it could read.
 func decode(file []byte) (*wasm.Rewritten, *RefusedError) {
 	module, err := wasm.Rewrite(file, wasm.Options{})
 	if err == nil {
@@ -49,7 +49,7 @@ func decode(file []byte) (*wasm.Rewritten, *RefusedError) {
 // buildOlder is the remedy for modules that use proposals beyond WebAssembly 2.0.
 const buildOlder = "build it for WebAssembly 2.0, without later proposals (Rust: -C target-cpu=generic; clang: -mcpu=generic)"
 
-// overRemedy returns the remedy for a module that exceeds a cap of the decoder. what is the What of the CapError.
+// overRemedy returns the remedy for a module that exceeds a cap of the decoder. The parameter what is CapError.What.
 func overRemedy(what string) string {
 	switch {
 	case strings.HasPrefix(what, "bytes in the file"):
@@ -86,8 +86,8 @@ func (i *Info) describe(o *wasm.Rewritten) {
 	}
 }
 
-// kindOf returns the kind of a module, or "" if it has none. It looks at names only; checkEntry refuses an export that
-// is not a function.
+// kindOf returns the kind of a module, or "" if the module has no entry point. It looks only at names; checkEntry
+// refuses an entry point that is not a function.
 func kindOf(o *wasm.Outline) Kind {
 	_, handles := o.Export(handlerExport)
 	_, starts := o.Export(startExport)
@@ -108,7 +108,8 @@ func ofExtism(i wasm.Import) bool {
 		abi.ExtismOldPrefix)
 }
 
-// refusals returns everything that is wrong with a module. If the module has no kind, that is the only refusal.
+// refusals returns everything that is wrong with a module. If the module has no kind, the missing entry point is the
+// only refusal.
 func refusals(kind Kind, o *wasm.Outline) []Refusal {
 	if kind == "" {
 		return []Refusal{noEntryPoint(o)}
@@ -120,7 +121,7 @@ func refusals(kind Kind, o *wasm.Outline) []Refusal {
 	return append(found, checkEntry(kind, o)...)
 }
 
-// checkEntry checks the functions that the host calls.
+// checkEntry checks that the exports which the host calls are functions of the right type.
 func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 	var found []Refusal
 	check := func(name, want, remedy string) {
@@ -173,7 +174,7 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 
 // entries returns the exports of an Extism plugin that a task can call: functions without parameters whose result is an
 // i32 or nothing, except functions that a toolchain adds. own is the export that tasks call unless the manifest names
-// another: quern_handle, else the only export beside _start, else _start; "" if there are several.
+// another. It is quern_handle, else the only export other than _start, else _start if that is the only one, else "".
 func entries(o *wasm.Outline) (names []string, own string) {
 	for _, e := range o.Exports {
 		added := e.Name == initialize || e.Name == "hs_exit" || strings.HasPrefix(e.Name, "__") ||
@@ -195,7 +196,8 @@ func entries(o *wasm.Outline) (names []string, own string) {
 	return names, own
 }
 
-// describeEntry fills in the exports that tasks call. The module must have passed refusals.
+// describeEntry sets Entry and Entries. For an Extism plugin, it also adds the kernel's memory to MemoryMin. The module
+// must have no refusals.
 func (i *Info) describeEntry(o *wasm.Outline) {
 	switch i.Kind {
 	case Handler:
@@ -208,12 +210,12 @@ func (i *Info) describeEntry(o *wasm.Outline) {
 	}
 }
 
-// extismStarts are the exports that the host calls before the first task of an Extism plugin, in this order. It skips
-// __wasm_call_ctors if there is an _initialize, which calls the constructors itself.
+// extismStarts are the exports that the host calls before the first task of an Extism plugin, in the order of the
+// calls. The host skips __wasm_call_ctors if there is an _initialize, which calls the constructors itself.
 var extismStarts = []struct{ name, signature string }{
 	{initialize, "() -> ()"},
 	{"__wasm_call_ctors", "() -> ()"},
-	{"hs_init", "(i32, i32) -> ()"}, // of Haskell
+	{"hs_init", "(i32, i32) -> ()"}, // starts the runtime of Haskell
 }
 
 // startup lists the exports that the host calls before a module's first task.
@@ -226,7 +228,8 @@ func startup(kind Kind, o *wasm.Outline) (names []string) {
 	return names
 }
 
-// foreign refuses imports of a file that cannot be read to its end: imports often show for which host it was built.
+// foreign checks the imports of a file that cannot be read to its end. They often show for which other host the file
+// was built.
 func foreign(o *wasm.Outline) []Refusal {
 	kind := cmp.Or(kindOf(o), Command)
 	if kind == Command && o.ImportsFrom(abi.ModuleName) {
@@ -274,7 +277,7 @@ func checkMemory(o *wasm.Outline) []Refusal {
 	return found
 }
 
-// maxRefusals bounds how many refused imports are listed one by one.
+// maxRefusals is the maximum number of refused imports that are listed one by one.
 const maxRefusals = 20
 
 func checkImports(kind Kind, o *wasm.Outline) []Refusal {
@@ -300,8 +303,9 @@ func checkImports(kind Kind, o *wasm.Outline) []Refusal {
 	return found
 }
 
-// checkImport refuses every import except the functions of WASI preview 1, of quern_v1 in a handler, of Extism in an
-// Extism plugin, and Emscripten's, with the right signature.
+// checkImport accepts only functions that have the right signature: those of WASI preview 1, those of quern_v1 in a
+// handler, those of Extism in an Extism plugin, and Emscripten's in a command or handler. ok reports whether it accepts
+// i.
 func checkImport(kind Kind, i wasm.Import) (refusal Refusal, ok bool) {
 	name, own := redact.Label(i.Module+"."+i.Name), i.Module == abi.ModuleName || ofExtism(i)
 	refusal = Refusal{What: "unknown import " + name, Where: "import section", Remedy: importRemedy(kind, i)}
@@ -328,7 +332,7 @@ func checkImport(kind Kind, i wasm.Import) (refusal Refusal, ok bool) {
 	return refusal, false
 }
 
-// buildOf returns the remedy for a module of the kind that was built for another host.
+// buildOf returns the remedy for a module that was built for another host: how to build a module of this kind.
 func buildOf(kind Kind) string {
 	if kind == Handler {
 		return "build a library that exports " + handlerExport +
@@ -375,7 +379,8 @@ func importRemedy(kind Kind, i wasm.Import) string {
 	}
 }
 
-// toolchains are the toolchains for other hosts. Each is recognized by an import, which is matched as MODULE NAME.
+// toolchains recognizes toolchains for other hosts by the imports of a module. imports matches an import that is
+// written as MODULE NAME.
 var toolchains = []struct {
 	imports *regexp.Regexp
 	remedy  string

@@ -18,40 +18,41 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// instance is a module with memory, globals and tables of its own. One run uses it at a time.
+// instance is an instantiated module with its own memory, globals and tables. One run uses it at a time.
 type instance struct {
-	module   *Module  // the instance holds its code
+	module   *Module  // the instance holds the module's code
 	startup  []string // exports that the host calls before the first task
 	export   string   // the export that a task calls
 	guest    api.Module
-	memories []*memory   // the guest's memory, if it has one, then the memory of an Extism plugin's kernel
-	kernel   api.Module  // the module that an Extism plugin imports from; else nil
-	blocks   *abi.Blocks // the kernel's blocks
-	counter  api.MutableGlobal
-	crash    *crash.Entry        // tells a monitor which task the instance runs
+	memories []*memory           // the guest's memory, if it has one, then the memory of an Extism plugin's kernel
+	kernel   api.Module          // the module that an Extism plugin imports from; nil for other kinds
+	blocks   *abi.Blocks         // the memory blocks of the kernel; nil without a kernel
+	counter  api.MutableGlobal   // counts down the guest's fuel
+	crash    *crash.Entry        // shows a monitor which task the instance runs
 	globals  []api.MutableGlobal // the globals that the guest can change
-	entry    api.Function        // the export; nil before its first call and after a failed one
+	entry    api.Function        // the function named export; nil if it has to be looked up
 
 	snapshot *guestSnapshot // the state after a reset; nil if the instance serves only one call
 
 	ctx     context.Context //nolint:containedctx // of all calls of the guest; it carries the instance
 	run     *run            // the run that uses the instance now
 	running api.Function    // the function that the run called last
-	calls   int             // calls served
+	calls   int             // number of tasks served
 
-	startFuel int64 // what the start burned, if the task pays for it
-	startCPU  time.Duration
+	startFuel int64         // fuel that the start burned; 0 if the task does not pay for it
+	startCPU  time.Duration // processor time of the start; 0 if the task does not pay for it
 }
 
-// instanceKey is the key of the instance in the context of its calls.
+// instanceKey is the context key under which the guest's calls find their instance.
 type instanceKey struct{}
 
-// instanceConfig gives instances no name, so that a wazero runtime can have any number of them, and lets wazero call no
-// start function.
+// instanceConfig gives instances no name, so that a wazero runtime can have any number of them. It also keeps wazero
+// from calling start functions.
 var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions()
 
-// instantiate makes an instance whose memory can grow to limit bytes. It takes over a hold of the code: closing the
-// instance releases the hold, and so does an error. A *faultError is the host's fault; any other error is the module's.
+// instantiate makes an instance whose memory can grow to limit bytes. It takes over the caller's hold of the code:
+// closing the instance releases the hold, and so does an error of instantiate. A *faultError is the host's fault; any
+// other error is the module's.
 func (m *Module) instantiate(limit int64) (i *instance, err error) {
 	guest := &memory{limit: uint64(limit), declared: m.declared}
 	i = &instance{module: m, memories: []*memory{guest}}
@@ -119,7 +120,7 @@ func (i *instance) addKernel() (_ context.Context, err error) {
 	}), nil
 }
 
-// watch adds the instance to the crash table, and warns once of a memory without guard pages.
+// watch adds the instance to the crash table. The first time that a memory has no guard pages, it logs a warning.
 func (h *host) watch(i *instance) {
 	var addresses []byte
 	if len(i.memories) > 0 {
@@ -142,14 +143,14 @@ func (i *instance) global(name string) (api.MutableGlobal, error) {
 	return global, nil
 }
 
-// guestSnapshot is the state in which the instances of a pool begin.
+// guestSnapshot is the state from which the instances of a pool start each task.
 type guestSnapshot struct {
 	memories []*snapshot.Image // in the order of instance.memories
 	globals  []uint64
 }
 
-// capture takes a snapshot of the instance, and maps the snapshot into it, as if the instance had been made from it. If
-// the snapshot is lasting, later snapshots of the same code may share its pages.
+// capture takes a snapshot of the instance, and maps the snapshot into the instance's memory, as if the instance had
+// been made from the snapshot. If lasting is true, later snapshots of the same code can share pages with this one.
 func (i *instance) capture(lasting bool) (*guestSnapshot, error) {
 	s := &guestSnapshot{}
 	for _, global := range i.globals {
@@ -176,7 +177,7 @@ func (i *instance) capture(lasting bool) (*guestSnapshot, error) {
 	return s, nil
 }
 
-// adopt makes a new instance continue from the snapshot.
+// adopt puts a new instance into the state of the snapshot, so that the next call continues from there.
 func (i *instance) adopt(s *guestSnapshot) error {
 	for n, image := range s.memories {
 		if err := i.memories[n].adopt(image); err != nil {
@@ -205,7 +206,8 @@ func (i *instance) setGlobals() {
 	}
 }
 
-// function returns an exported function. If there is none, it is the host's fault: the module was checked to export it.
+// function returns an exported function. If there is none, the error is a *faultError, since the module was checked to
+// export the function.
 func (i *instance) function(name string) (api.Function, error) {
 	f := i.guest.ExportedFunction(name)
 	if f == nil {
@@ -214,7 +216,8 @@ func (i *instance) function(name string) (api.Function, error) {
 	return f, nil
 }
 
-// parameters is the most parameters of an export that callExport calls: Haskell's hs_init has two, and gets zeroes.
+// parameters is the maximum number of parameters of an export that callExport calls. Haskell's hs_init has two;
+// callExport passes zeroes.
 const parameters = 2
 
 // callExport calls an export that is not the entry point.
@@ -227,8 +230,8 @@ func (i *instance) callExport(name string) error {
 	return err
 }
 
-// callStartup calls the exports that a handler runs before its first task. They have a run of their own: what they log
-// is not in a task's log, and no task finds files that they opened.
+// callStartup calls the exports that a handler runs before its first task. It has its own run: what the exports log is
+// not in a task's log, and no task finds files that they opened.
 func (i *instance) callStartup() error {
 	for _, name := range i.startup {
 		if err := i.callExport(name); err != nil {
@@ -238,7 +241,8 @@ func (i *instance) callStartup() error {
 	return nil
 }
 
-// callTask calls the guest for a task.
+// callTask calls the entry point for a task. If that is _start, it first calls the start function of the module, if
+// there is one.
 func (i *instance) callTask() error {
 	i.calls++
 	if i.export == startExport && i.module.start {
@@ -249,7 +253,7 @@ func (i *instance) callTask() error {
 	return i.callEntry()
 }
 
-// callEntry calls the entry point. The run's code becomes the entry point's result, which is 0 for a command.
+// callEntry calls the entry point, and sets the run's code to the entry point's result, which is 0 for a command.
 func (i *instance) callEntry() (err error) {
 	if i.entry == nil {
 		if i.entry, err = i.function(i.export); err != nil {
@@ -262,7 +266,7 @@ func (i *instance) callEntry() (err error) {
 		i.run.code = int(int32(uint32(i.run.result[0])))
 	}
 	if err != nil || stackOf(i.entry) > maxKeptStack {
-		i.entry = nil // and with it its call stack, which may be large
+		i.entry = nil // this also frees its call stack, which may be large
 	}
 	return err
 }
@@ -271,7 +275,7 @@ func (i *instance) callEntry() (err error) {
 // MB.
 const maxKeptStack = 64 << 10
 
-// held returns the bytes that the idle instance takes beside its snapshot and code.
+// held returns the bytes that the idle instance takes in addition to its snapshot and code.
 func (i *instance) held() int64 {
 	bytes := perInstance + i.module.tables + i.pages()
 	if i.kernel != nil {
@@ -280,7 +284,7 @@ func (i *instance) held() int64 {
 	return bytes
 }
 
-// pages returns the bytes that the memories take beside the snapshot.
+// pages returns the bytes that the memories take in addition to the snapshot.
 func (i *instance) pages() (bytes int64) {
 	for _, memory := range i.memories {
 		bytes += memory.space.Held()
@@ -288,13 +292,13 @@ func (i *instance) pages() (bytes int64) {
 	return bytes
 }
 
-// perInstance is about what an instance takes on Go's heap, in bytes; most is its call stack.
+// perInstance is the approximate number of bytes that an instance takes on Go's heap, mostly for its call stack.
 const perInstance = 32 << 10
 
-// perKernel is about what a kernel takes on Go's heap, in bytes: the host calls four of its functions.
+// perKernel is the approximate number of bytes that a kernel takes on Go's heap: the host calls four of its functions.
 const perKernel = 48 << 10
 
-// close gives back all that the instance takes. Nothing may run in the instance any more.
+// close frees everything that the instance takes. The instance must not be running a call.
 func (i *instance) close() (err error) {
 	if i.guest != nil {
 		err = i.guest.Close(i.ctx)
@@ -319,7 +323,8 @@ func (s *guestSnapshot) close() (err error) {
 	return err
 }
 
-// held returns the most bytes that the snapshot takes, including its part of what several snapshots share.
+// held returns the maximum number of bytes that the snapshot takes, including its part of the pages that several
+// snapshots share.
 func (s *guestSnapshot) held() int64 { return s.sum((*snapshot.Image).Held) }
 
 // alone returns the bytes that closing the snapshot frees.

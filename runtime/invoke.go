@@ -21,7 +21,7 @@ func (p *Pool) environment(c *Call) []string {
 // perhaps of several plugins.
 var handlerArgs = []string{"handler"}
 
-// newRun returns the run of a call that began at begun.
+// newRun returns the run of a call that began at the time begun.
 func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment []string, stage abi.Stage,
 	begun time.Time,
 ) *run {
@@ -58,9 +58,9 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 	return r
 }
 
-// invoke runs calls in the instance i; if i is nil, in a new instance. It returns the instance, nil if none could be
-// made, and the time at which the guest stopped. When it returns, the guest does not run, and nothing reads its memory.
-// The caller has a place at the gate.
+// invoke runs the function calls in the instance i, or in a new instance if i is nil. It returns the instance, nil if
+// none could be made, and the time at which the guest stopped. When invoke returns, the guest does not run, and nothing
+// reads the guest's memory. The caller must have a place at the gate.
 func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time,
 	calls func(*instance) error,
 ) (_ *instance, stopped time.Time, err error) {

@@ -20,7 +20,7 @@ func (r *run) finish(err error) Outcome {
 		outcome = startOutcome(outcome)
 	}
 	if outcome.Kind == HostFault {
-		if words := []byte(outcome.Err.Error()); r.secrets.In(words) { // the guest may have chosen some
+		if words := []byte(outcome.Err.Error()); r.secrets.In(words) { // the error may contain text that the guest chose
 			outcome.Err = errors.New(r.secrets.Text(words))
 		}
 	}
@@ -29,7 +29,8 @@ func (r *run) finish(err error) Outcome {
 	return outcome
 }
 
-// startOutcome adapts the outcome of a handler's start that failed: the call did not reach its task.
+// startOutcome returns the outcome of a call whose handler failed at its start, before it reached the task. outcome is
+// that of the start.
 func startOutcome(outcome Outcome) Outcome {
 	switch outcome.Kind {
 	case Complete, Retry, Fatal:
@@ -45,8 +46,8 @@ func startOutcome(outcome Outcome) Outcome {
 	return outcome
 }
 
-// judge turns what ended a call into its outcome. A cause that the host has recorded wins over the guest's exit code,
-// and an exit code wins over a trap.
+// judge returns the outcome of a call. If the host has recorded a cause, the cause decides; otherwise the guest's exit
+// code, if there is one; otherwise the trap.
 func (r *run) judge(err error) (outcome Outcome) {
 	switch {
 	case r.cause != nil:
@@ -109,8 +110,8 @@ func (r *run) trapped(err error) Outcome {
 	}
 }
 
-// refused returns the limit at which the host refused the guest memory or output without ending it; nil if there was
-// none.
+// refused returns the limit at which the host denied the guest memory or output but let it go on. It returns nil if
+// nothing was denied.
 func (r *run) refused() *limitError {
 	switch {
 	case r.instance != nil && slices.ContainsFunc(r.instance.memories, func(m *memory) bool { return m.refused }):
@@ -126,8 +127,8 @@ func (r *run) outputExceeded() *limitError {
 	return sizeExceeded("output", r.limits.Output, "output limit of %s reached")
 }
 
-// describe appends the guest's own error to what: the text of error_set, which may have several lines, else the
-// headline of its stderr.
+// describe appends the guest's own error message to the text what. The message is the text of error_set, which can have
+// several lines, or else the headline of stderr.
 func (r *run) describe(what, stderr string) string {
 	var text string
 	if said, ok := r.abi.Error(); ok {
@@ -139,14 +140,15 @@ func (r *run) describe(what, stderr string) string {
 	return what
 }
 
-// maxError bounds the escaped text of error_set, and maxHeadline a guest's line that a message quotes, in bytes.
+// maxError is the maximum length of the escaped text of error_set. maxHeadline is that of a line of the guest that a
+// message quotes. Both are in bytes.
 const (
 	maxError    = 4 << 10
 	maxHeadline = 400
 )
 
-// headline returns the first line of a Go panic or fatal error; without one, the last line of stderr that is neither
-// blank nor a note of Rust's runtime.
+// headline returns the first line of a Go panic or fatal error. If there is none, it returns the last line of stderr
+// that is neither blank nor a note of Rust's runtime.
 func headline(stderr string) string {
 	last := ""
 	for line := range strings.Lines(stderr) {
@@ -162,7 +164,7 @@ func headline(stderr string) string {
 	return redact.Shorten(last, maxHeadline)
 }
 
-// brief cuts a message for logs to the beginning of its first line.
+// brief shortens a message for the log to its first line, of at most maxHeadline bytes.
 func brief(message string) string {
 	first, _, more := strings.Cut(message, "\n")
 	if cut := redact.Prefix(first, maxHeadline); more || len(cut) < len(first) {

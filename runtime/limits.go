@@ -17,28 +17,28 @@ const (
 	defaultLog    = 256 << 10
 )
 
-// MaxMemory is the most memory that an instance gets, in bytes: 2 GiB. See wasm.MaxPages for the reason.
+// MaxMemory is the maximum memory of an instance, in bytes: 2 GiB. See wasm.MaxPages for the reason.
 const MaxMemory = wasm.MaxPages * wasm.PageSize
 
 // MaxModule is the largest size of a module's file, in bytes.
 const MaxModule = wasm.MaxSize
 
-// Limits bound one call. Sizes are in bytes. The zero value of each means its default.
+// Limits are the limits of one call. Sizes are in bytes. The zero value of each field means its default.
 type Limits struct {
 	// Memory bounds the guest's linear memory. Default 64 MiB; a higher value than MaxMemory means MaxMemory.
 	Memory int64
 	// Input bounds the task's input. Default 16 MiB.
 	Input int64
-	// Output bounds the result: what a command may write to stdout, or a handler's output. Default 16 MiB.
+	// Output bounds the result: what a command can write to stdout, or a handler's output. Default 16 MiB.
 	Output int64
-	// Log bounds what the guest may write to stderr, a handler to stderr and stdout together. It counts each line as it
-	// is logged, escapes included, plus 128 bytes for what the host's log writes around the line. Default 256 KiB.
+	// Log bounds the guest's log: what it writes to stderr, and for a handler also to stdout. Each line counts with the
+	// bytes that are logged, escapes included, plus 128 bytes for what the host's log writes around the line. Default 256
+	// KiB.
 	Log int64
-	// Timeout bounds the wall-clock time of the call. Default 0, which is none.
+	// Timeout bounds the wall-clock time of the call. Default 0: no limit.
 	Timeout time.Duration
-	// CPU bounds the guest's fuel: a nanosecond is one unit, about one instruction, on any machine. The start of a
-	// handler that serves many tasks is bounded separately, by the same limit but at least 10 s. Default 0, which is
-	// none.
+	// CPU bounds the guest's fuel. One nanosecond stands for one unit of fuel, about one instruction, on any machine. The
+	// start of a handler that serves many tasks has a separate limit: CPU, but at least 10 s. Default 0: no limit.
 	CPU time.Duration
 }
 
@@ -90,15 +90,15 @@ func memoryExceeded(limit int64) *limitError {
 	return sizeExceeded("memory", limit, "memory limit of %s reached")
 }
 
-// startExceeded is the error of a call that could not begin in time.
+// startExceeded returns the error of a call that could not begin in time.
 func startExceeded(after time.Duration) *limitError {
 	e := exceeded("timeout", formatDuration(after), "not started within %s")
 	e.message = "not started within " + e.limit.Value + ": let it do less at its start, or give the task a longer timeout"
 	return e
 }
 
-// timeoutExceeded is the error of a call that ran too long. No manifest can raise a task's own timeout, so its remedy
-// differs.
+// timeoutExceeded returns the error of a call that ran longer than limit. If own is true, the limit is the task's own
+// timeout, which no manifest can raise, so the remedy differs.
 func timeoutExceeded(limit time.Duration, own bool) *limitError {
 	e := exceeded("timeout", formatDuration(limit), "timeout of %s exceeded")
 	if own {

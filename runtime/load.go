@@ -23,7 +23,8 @@ func (e *Engine) Load(ctx context.Context, binary []byte) (*Module, error) {
 	return d.Load(ctx, "")
 }
 
-// Inspect does what Load does without keeping the module. With an error, Info has what could be read of the file.
+// Inspect loads a module as Load does, closes it, and returns its description. With an error, Info has what could be
+// read of the file.
 func (e *Engine) Inspect(ctx context.Context, binary []byte) (Info, error) {
 	d, err := e.Decode(binary, nil)
 	if err != nil {
@@ -45,10 +46,11 @@ type Decoded struct {
 	files  []*Files // the files that the module carries, by section
 }
 
-// Decode does the part of Load that waits for nobody else, the cheap checks first. The caller then calls Decoded.Load.
-// The result keeps nothing as large as the binary, except the files that the module carries. Before Decode unpacks
-// these files, it calls reserve with their bytes; if reserve refuses, the error is bundle.ErrNoRoom. A nil reserve
-// allows any size. With an error, the result has only an info, as far as the file could be read.
+// Decode does the part of Load that waits for nobody else: it checks and rewrites the module, with the cheap checks
+// first. The caller then calls Decoded.Load. The result keeps nothing as large as the binary, except the files that the
+// module carries. Before Decode unpacks these files, it calls reserve with the bytes that they take. If reserve returns
+// false, the error wraps bundle.ErrNoRoom. A nil reserve allows any size. With an error, the result holds only an Info,
+// with what could be read of the file.
 func (e *Engine) Decode(binary []byte, reserve func(bytes int64) bool) (*Decoded, error) {
 	d := &Decoded{engine: e, info: Info{Digest: DigestOf(binary), Size: int64(len(binary))}}
 	info := &d.info
@@ -85,9 +87,9 @@ func (e *Engine) Decode(binary []byte, reserve func(bytes int64) bool) (*Decoded
 	return d, nil
 }
 
-// Load compiles the module when it is the owner's turn, and checks that it can be instantiated. Owners take turns, so
-// that many large modules of one owner do not delay the modules of another. Load may be called once. It never executes
-// code of the file.
+// Load compiles the module when it is the owner's turn, and checks that the module can be instantiated. Owners take
+// turns, so that many large modules of one owner do not delay the modules of another. Load can be called only once. It
+// never executes code of the file.
 func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	if err := d.code.Hold(ctx, owner, d.info.Digest); err != nil {
 		if bad, ok := errors.AsType[*compile.Error](err); ok {
@@ -118,7 +120,7 @@ func (d *Decoded) Load(ctx context.Context, owner string) (*Module, error) {
 	return m, nil
 }
 
-// newModule makes the Module of code that is loaded.
+// newModule makes the Module of a decoded module whose code is loaded.
 func newModule(h *host, d *Decoded, owner string) *Module {
 	info, rewritten := d.info, d.module
 	m := &Module{
@@ -144,7 +146,7 @@ func newModule(h *host, d *Decoded, owner string) *Module {
 }
 
 // try makes an instance and closes it, since only instantiation shows whether the module's segments fit into its
-// memory. No code of the module runs. The hold of the code passes to the instance.
+// memory. No code of the module runs. The instance takes over the caller's hold of the code.
 func (m *Module) try() error {
 	i, err := m.instantiate(max(m.info.MemoryMin, wasm.PageSize))
 	if err == nil {

@@ -12,55 +12,56 @@ import (
 )
 
 const (
-	// maxLine bounds a line of the log, in bytes; longer lines are cut into pieces.
+	// maxLine is the maximum length of a line of the log, in bytes; longer lines are cut into pieces.
 	maxLine = 8 << 10
-	// maxTail bounds the end of the log that the outcome has, in bytes.
+	// maxTail is the maximum number of bytes from the end of the log that the outcome contains.
 	maxTail = 4 << 10
-	// lineOverhead is counted against the limit for each line, beside its own bytes: the host's log adds the time, a
-	// message, and the task's ID, queue and plugin.
+	// lineOverhead is the number of bytes that each line counts against the limit, in addition to its own bytes: the
+	// host's log adds the time, a message, and the task's ID, queue and plugin.
 	lineOverhead = 128
 )
 
-// lineKind is where a line goes.
+// lineKind decides where a line goes.
 type lineKind int
 
 const (
-	// undecided: the line is still too short to show its kind.
+	// undecided means that the line is still too short to show its kind.
 	undecided lineKind = iota
-	// ordinary: a line of the log.
+	// ordinary means that the line goes into the log.
 	ordinary
-	// progress: a line for Call.Progress, which is not counted against the limit.
+	// progress means that the line goes to Call.Progress. It is not counted against the limit.
 	progress
 )
 
-// maxHead is how many bytes of a line are enough to decide its kind.
+// maxHead is the number of bytes of a line that are enough to decide its kind.
 const maxHead = len(progressPrefix) + maxFraction + 1
 
 // stream holds the line of stdout or stderr that has not ended yet.
 type stream struct {
 	kind     lineKind
-	fraction float64 // of a line of progress
-	// partial is the line so far: at most maxLine bytes of an ordinary line, or maxProgress bytes of a progress
-	// message, and the reach of secrets beyond that. The rest of a progress message is dropped.
+	fraction float64 // the fraction that a progress line reports
+	// partial is the line so far: at most maxLine bytes of an ordinary line, or maxProgress bytes of a progress message.
+	// In both cases it can have some bytes more, to find secrets that would be cut. The rest of a progress message is
+	// dropped.
 	partial []byte
 }
 
 // logs cuts a guest's stderr, and a handler's stdout, into lines, passes each complete line on, and keeps the last
-// ones. It keeps one of several empty lines in a row. The two streams share one log, but each has its own unfinished
+// lines. Of several empty lines in a row, it keeps one. The two streams share one log, but each has its own unfinished
 // line: an unfinished line of stdout does not swallow a directive on stderr.
 type logs struct {
-	limit    int64
-	written  int64                 // of limit: the bytes of ordinary lines as logged, and lineOverhead for each
-	lines    int                   // ordinary lines until now
-	owed     int                   // fuel that the guest has not been charged for
-	secrets  *redact.Secrets       // replaced in all lines; nil is none
-	line     func(string)          // nil drops the lines
-	progress func(float64, string) // nil drops the lines of progress
-	wrong    error                 // why the guest must end: the limit, or a panic of line or progress
+	limit    int64                 // maximum of written, in bytes
+	written  int64                 // bytes counted against limit: ordinary lines as logged, and lineOverhead for each
+	lines    int                   // number of ordinary lines so far
+	owed     int                   // fuel that the guest has not been charged for yet
+	secrets  *redact.Secrets       // secrets that are replaced in all lines; nil for none
+	line     func(string)          // receives ordinary lines; nil drops them
+	progress func(float64, string) // receives progress; nil drops it
+	wrong    error                 // why the guest must end: the limit, or a panic of line or progress; else nil
 	empty    bool                  // the last line was empty
 
 	stream        // stderr
-	stdout stream // where no line is a directive
+	stdout stream // of a handler; no line of stdout is a directive
 	tail   []byte // the last lines that were logged, each with a newline
 }
 
@@ -84,7 +85,7 @@ func (l *logs) write(s *stream, p []byte) {
 	}
 }
 
-// add adds a piece of a line.
+// add adds a piece of a line to the unfinished line of a stream.
 func (l *logs) add(s *stream, piece []byte) {
 	if s == &l.stdout {
 		s.kind = ordinary
@@ -103,15 +104,15 @@ func (l *logs) add(s *stream, piece []byte) {
 			s.partial = append(s.partial[:0], rest...)
 		}
 	case progress:
-		// The bytes over the limit, at least one, show where to cut the message.
+		// The bytes beyond maxProgress, at least one, show that the message must be cut, and where.
 		room := maxProgress + 1 + l.secrets.Reach() - len(s.partial)
 		s.partial = append(s.partial, piece[:min(len(piece), max(0, room))]...)
 	case undecided:
 	}
 }
 
-// pieces emits the pieces of a line that is too long, and returns the rest: at most maxLine+ahead bytes. The ahead
-// bytes show whether a cut would split a secret.
+// pieces emits pieces of a line until at most maxLine+ahead bytes are left, and returns these bytes. The ahead bytes
+// show whether a cut would split a secret.
 func (l *logs) pieces(line []byte, ahead int) (rest []byte) {
 	for len(line) > maxLine+ahead {
 		cut := len(l.secrets.Head(line, maxLine))
@@ -121,8 +122,8 @@ func (l *logs) pieces(line []byte, ahead int) (rest []byte) {
 	return line
 }
 
-// decide sets the kind of a line by its beginning, which is in partial. If the line has not ended, the kind may stay
-// undecided.
+// decide sets the kind of a line by its beginning, which is in partial. If ended is false, the line goes on, and its
+// kind can stay undecided.
 func (s *stream) decide(ended bool) {
 	s.kind = ordinary
 	if text, ok := bytes.CutPrefix(s.partial, []byte(progressPrefix)); ok {
@@ -191,7 +192,7 @@ func (l *logs) emit(line []byte) {
 	}
 }
 
-// report passes progress on.
+// report passes a report of progress to the caller of Run.
 func (l *logs) report(fraction float64, message []byte) {
 	l.owed += progressPrice
 	if l.progress != nil && l.wrong == nil {
@@ -200,7 +201,7 @@ func (l *logs) report(fraction float64, message []byte) {
 	}
 }
 
-// handOn calls a function that the caller of Run gave. A panic in it becomes the cause of the outcome.
+// handOn calls a function that the caller of Run has set. A panic in that function becomes the cause of the outcome.
 func (l *logs) handOn(call func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -215,18 +216,18 @@ func (l *logs) end() string {
 	return string(redact.Suffix(bytes.TrimRight(l.tail, "\n"), maxTail))
 }
 
-// The directives: lines of stderr for the host.
+// The prefixes of directives. A directive is a line of stderr that is meant for the host.
 const (
 	progressPrefix   = "quern:progress="
 	retryAfterPrefix = "quern:retry-after="
 )
 
 const (
-	// maxFraction bounds the number of a line of progress, in bytes.
+	// maxFraction is the maximum length of the number in a progress line, in bytes.
 	maxFraction = 64
-	// maxProgress bounds the message of a line of progress, in bytes.
+	// maxProgress is the maximum length of the message in a progress line, in bytes.
 	maxProgress = 1 << 10
-	// maxRetryAfter is the longest delay that a guest may ask for.
+	// maxRetryAfter is the longest delay that a guest can ask for.
 	maxRetryAfter = 365 * 24 * time.Hour
 )
 
@@ -242,7 +243,7 @@ func parseFraction(text []byte) (float64, bool) {
 	return fraction + 0, true // -0 becomes 0
 }
 
-// cutRetryAfter cuts a retry-after directive off the last line of stderr, and returns its delay.
+// cutRetryAfter removes the last line of stderr if it is a retry-after directive, and returns the directive's delay.
 func cutRetryAfter(stderr string) (rest string, after time.Duration) {
 	last := stderr[strings.LastIndexByte(stderr, '\n')+1:]
 	text, found := strings.CutPrefix(last, retryAfterPrefix)

@@ -11,22 +11,22 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// memory is the linear memory of one instance. It reserves its limit as address space at once, so that it never moves.
-// Growing it costs nothing: the operating system adds a page at the page's first use.
+// memory is the linear memory of one instance. It reserves its limit as address space at once, so that the memory never
+// moves. Growing it costs nothing: the operating system adds a page at the page's first use.
 //
 // wazero calls Free when an instance is closed. A later read of an unmapped page would be a fault that Go cannot
 // recover, so Free does nothing: instance.close releases the memory after the last call.
 type memory struct {
 	module   api.Module      // the module with this memory
-	limit    uint64          // of this memory and beside together, in bytes
+	limit    uint64          // maximum of this memory and beside together, in bytes
 	beside   *memory         // the other memory of the instance; nil if there is none
-	declared uint64          // the maximum of the module, or MaxMemory
+	declared uint64          // the maximum that the module declares, in bytes; MaxMemory if it declares none
 	space    *snapshot.Space // nil before Allocate
-	size     uint64          // of the memory as the guest sees it
-	used     uint64          // the largest size since the last reset
-	shrunk   bool            // shrinking is under way: see shrink
-	refused  bool            // the guest asked for more than the limit in this call, and got -1
-	err      error           // of the reservation: wazero panics then, and instantiate returns this error
+	size     uint64          // size as the guest sees it, in bytes
+	used     uint64          // the largest size since the last reset, in bytes
+	shrunk   bool            // true while shrink runs
+	refused  bool            // in this call, the guest asked for more than the limit and got -1
+	err      error           // error of the reservation: wazero panics then, and instantiate returns this error
 }
 
 // Allocate implements experimental.MemoryAllocator.
@@ -35,7 +35,7 @@ func (m *memory) Allocate(_, maximum uint64) experimental.LinearMemory {
 	return m
 }
 
-// Reallocate implements experimental.LinearMemory. Over the limit it returns nil, and the guest gets -1.
+// Reallocate implements experimental.LinearMemory. For a size over the limit it returns nil, and the guest gets -1.
 func (m *memory) Reallocate(size uint64) []byte {
 	switch {
 	case m.err != nil:
@@ -50,7 +50,7 @@ func (m *memory) Reallocate(size uint64) []byte {
 	return m.contents()
 }
 
-// room returns the largest size that the memory may have now.
+// room returns the largest size that the memory can have now.
 func (m *memory) room() uint64 {
 	if m.beside == nil {
 		return m.limit
@@ -99,7 +99,7 @@ func (m *memory) shrink(size uint64) error {
 	return nil
 }
 
-// release gives the memory back. No call may use the instance any more.
+// release unmaps the memory. Calls must not use the instance after that.
 func (m *memory) release() error {
 	if m.space == nil {
 		return nil

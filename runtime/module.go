@@ -21,13 +21,13 @@ import (
 // Kind is the interface by which the host calls a plugin.
 type Kind string
 
-// The kinds of plugins. A module that fits several is an Extism plugin, else a handler.
+// The kinds of plugins. A module that fits several kinds is an Extism plugin if it fits that kind, otherwise a handler.
 const (
-	// Handler exports quern_handle.
+	// Handler is the kind of modules that export quern_handle.
 	Handler Kind = "handler"
-	// Extism imports Extism's functions: those of extism:host/env, or of its 0.x line.
+	// Extism is the kind of modules that import functions of Extism, from extism:host/env or as plugins of Extism 0.x do.
 	Extism Kind = "extism"
-	// Command exports _start: a WASI preview 1 program.
+	// Command is the kind of WASI preview 1 programs, which export _start.
 	Command Kind = "command"
 )
 
@@ -45,17 +45,17 @@ func DigestOf(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum25
 // Info describes a module. A field that could not be read has its zero value.
 type Info struct {
 	Kind Kind
-	// Entry is the export that a task calls. It is "" if Entries has several from which a profile has to choose.
+	// Entry is the export that a task calls. It is "" if Entries has several exports from which a profile has to choose.
 	Entry string
-	// Entries are the exports of an Extism plugin that a task may call.
+	// Entries are the exports of an Extism plugin that a task can call.
 	Entries []string
-	// Digest is DigestOf the file's bytes.
+	// Digest is the result of DigestOf for the file's bytes.
 	Digest string
 	// Size is the file's size in bytes.
 	Size int64
 	// Functions counts the functions that the module defines.
 	Functions int
-	// Imports are written module.name, Exports name, both in the order of the file.
+	// Imports are written as MODULE.NAME, Exports as NAME. Both are in the order of the file.
 	Imports, Exports []string
 	// Files lists the files that the module carries, in the order of its sections.
 	Files []CarriedFile
@@ -64,7 +64,8 @@ type Info struct {
 	// MemoryMin and MemoryMax are the memory sizes that the module declares, in bytes; MemoryMax 0 means no maximum.
 	// For an Extism plugin MemoryMin includes the kernel's first page.
 	MemoryMin, MemoryMax int64
-	// ResetMode is how the module's tasks get pristine instances, ResetReason why it has this mode.
+	// ResetMode is the way in which the module's tasks get pristine instances. ResetReason says why the module has this
+	// mode.
 	ResetMode   ResetMode
 	ResetReason string
 }
@@ -83,51 +84,51 @@ const (
 	initialize    = "_initialize"  // () -> (): optional; runs before a handler's first task
 )
 
-// host holds what the guests of all modules of an engine share.
+// host is the state that the guests of all modules of an engine share.
 type host struct {
 	logger   hclog.Logger
 	gate     *gate
 	started  time.Time    // the zero of the guests' monotonic clock
-	counters abi.Counters // of the calls of quern_v1
+	counters abi.Counters // counts the calls of quern_v1
 	crash    *crash.Table // nil without a monitor
 	stacks   atomic.Int64 // bytes of the call stacks of running guests
 
-	warnUnguarded sync.Once // about memories without guard pages
+	warnUnguarded sync.Once // for the warning about memories without guard pages
 }
 
-// Module is a compiled plugin. See Bind.
+// Module is a compiled plugin. Bind makes pools that run it.
 type Module struct {
 	host     *host
 	code     *compile.Code
-	owner    string // who takes turns with other owners at loading code
+	owner    string // takes turns with other owners at loading code
 	name     string // wazero's name for the module
 	info     Info
 	mutable  []wasm.Type // types of the globals that the guest can change
-	declared uint64      // the most memory that the module itself allows, in bytes
+	declared uint64      // the maximum memory that the module declares, in bytes; MaxMemory if it declares none
 	start    bool        // the module has a start section
-	startup  []string    // the exports that all but a command run before their first task
-	perTask  bool        // a reset does not restore all changes: each task needs a new instance, and pays
-	price    int64       // the fuel for making an instance
-	tables   int64       // the most bytes that an instance's tables take
-	names    int64       // bytes of the names in the code, which the compiler keeps
-	bundled  []*Files    // the carried files, by section; other modules may share them
-	files    *Files      // all carried files; nil for none
+	startup  []string    // the exports that the host calls before the first task, except in a command
+	perTask  bool        // each task needs a new instance, and pays for it, since a reset does not restore all changes
+	price    int64       // fuel for making an instance
+	tables   int64       // maximum size of an instance's tables, in bytes
+	names    int64       // bytes of the module's names, which the compiler keeps
+	bundled  []*Files    // the carried files, by section; other modules can share them
+	files    *Files      // all carried files; nil if there are none
 
-	used   atomic.Int64   // when a call began or ended last, or it was loaded, in ns of Unix time
-	builds sync.WaitGroup // the builds of snapshots that are under way
+	used   atomic.Int64   // time of the last load, begin of a call or end of a call, in ns of Unix time
+	builds sync.WaitGroup // builds of snapshots that are in progress
 
 	mu    sync.Mutex
-	pools map[*Pool]struct{} // the pools that have a snapshot or instances, or had them lately
+	pools map[*Pool]struct{} // pools that have or recently had a snapshot or instances; guarded by mu
 
 	closeOnce sync.Once
-	onClose   func()
+	onClose   func() // removes the module from the engine
 }
 
 // Info describes the module.
 func (m *Module) Info() Info { return m.info }
 
-// numbered returns a frame in which a nameless function has its number in the file: the rewritten module imports one
-// function more.
+// numbered corrects a frame that names a function by its number, such as $12. The rewritten module imports one function
+// more than the file, so that the number is too high by one.
 func (m *Module) numbered(frame string) string {
 	n, err := strconv.Atoi(strings.TrimPrefix(frame, "$"))
 	if err != nil || !strings.HasPrefix(frame, "$") || n <= len(m.info.Imports) {
@@ -150,8 +151,8 @@ func (m *Module) Admits(l Limits) error {
 	)
 }
 
-// Overhead returns the most bytes that an instance takes beside its memory: its tables, if they take at least
-// wasm.PageSize, else 0.
+// Overhead returns the maximum number of bytes that an instance takes in addition to its memory. That is the size of
+// its tables, or 0 if the tables take less than wasm.PageSize.
 func (m *Module) Overhead() int64 {
 	if m.tables < wasm.PageSize {
 		return 0
@@ -162,9 +163,10 @@ func (m *Module) Overhead() int64 {
 // Carried returns the files that the module carries, by section. Modules with an equal section share its files.
 func (m *Module) Carried() []*Files { return m.bundled }
 
-// Holds returns about how many bytes the module's description takes as long as the module lives, without its files.
+// Holds returns the approximate number of bytes that the module's Info takes as long as the module lives. It does not
+// count the carried files.
 func (m *Module) Holds() int64 {
-	const header = 16 // of a text
+	const header = 16 // of a string, in bytes
 	var bytes int64
 	for _, names := range [][]string{m.info.Imports, m.info.Exports, m.info.Entries} {
 		for _, name := range names {
@@ -177,8 +179,8 @@ func (m *Module) Holds() int64 {
 	return bytes
 }
 
-// Names returns about how many bytes the compiler keeps for the names in the module. Modules with the same code share
-// these bytes and have the same of.
-func (m *Module) Names() (of any, bytes int64) { return m.code, 2 * m.names }
+// Names returns the approximate number of bytes that the compiler keeps for the names in the module. Modules with the
+// same code have the same key, and share these bytes.
+func (m *Module) Names() (key any, bytes int64) { return m.code, 2 * m.names }
 
 func (m *Module) touch(now time.Time) { m.used.Store(now.UnixNano()) }

@@ -11,24 +11,25 @@ import (
 // OutcomeKind says how a call ended. The host alone decides what becomes of the task.
 type OutcomeKind string
 
-// The ways in which a call ends. A handler's result counts as its exit code. The first cause wins: once the host has
+// The ways in which a call can end. A handler's result counts as its exit code. The first cause wins: once the host has
 // stopped the guest, no exit code or trap counts.
 const (
-	// Complete: the guest exited with 0, or a command returned. Only a complete call has an Output.
+	// Complete means that the guest exited with 0, or that a command returned. Only a complete call has an Output.
 	Complete OutcomeKind = "complete"
-	// Retry: the guest exited with 75 (EX_TEMPFAIL) and asks to be called again later.
+	// Retry means that the guest exited with 75 (EX_TEMPFAIL) and asks to be called again later.
 	Retry OutcomeKind = "retry"
-	// Fatal: the guest exited with 65 (EX_DATAERR); another attempt would fail as well.
+	// Fatal means that the guest exited with 65 (EX_DATAERR): another attempt would fail as well.
 	Fatal OutcomeKind = "fatal"
-	// Failed: the guest exited with any other code.
+	// Failed means that the guest exited with any other code.
 	Failed OutcomeKind = "failed"
-	// Trap: the guest did what WebAssembly forbids, or aborted.
+	// Trap means that the guest did something that WebAssembly forbids, or aborted.
 	Trap OutcomeKind = "trap"
-	// LimitExceeded: the host stopped the guest at one of the call's limits.
+	// LimitExceeded means that the host stopped the guest at one of the call's limits, or that the guest failed after the
+	// host had denied it memory or output.
 	LimitExceeded OutcomeKind = "limit"
-	// Cancelled: the context that Run was given ended first.
+	// Cancelled means that the context of Run ended first.
 	Cancelled OutcomeKind = "cancelled"
-	// HostFault: the host itself erred. The guest is not to blame, and is not told the cause.
+	// HostFault means that the host itself failed. The guest is not to blame, and does not learn the cause.
 	HostFault OutcomeKind = "host_fault"
 )
 
@@ -38,38 +39,39 @@ const (
 	exitFatal = 65
 )
 
-// Outcome is how a call ended. Run returns no error beside it.
+// Outcome describes how a call ended. Run returns no error in addition to it.
 type Outcome struct {
 	Kind OutcomeKind
 	// Code is the guest's exit code, for Complete, Retry, Fatal and Failed.
 	Code int
-	// BeforeTask reports that a handler ended before its task began: its initialization failed.
+	// BeforeTask is true if a handler failed at its start, before its task began.
 	BeforeTask bool
-	// Limit is set for LimitExceeded.
+	// Limit is the limit that the call exceeded, for LimitExceeded.
 	Limit Limit
 	// Trap names the trap, for Trap: "unreachable", "integer divide by zero" and so on.
 	Trap string
-	// Backtrace lists the functions in which the guest was stopped by a trap or a limit, innermost first: by name if the
-	// module has names, else as $ and their index. It has at most 32 entries of at most 256 bytes; the last one is "…" if
-	// more may follow. A stack overflow has none.
+	// Backtrace lists the functions in which the guest was stopped by a trap or a limit, innermost first. A function is
+	// written by its name if the module has names, else as $ and its index. Backtrace has at most 32 entries of at most
+	// 256 bytes; the last one is "…" if there may be more. After a stack overflow, Backtrace is empty.
 	Backtrace []string
-	// RetryAfter is the delay that the guest asks for, for Retry; 0 if it does not. A command asks by the last line of
-	// stderr, such as quern:retry-after=30s: a duration of Go, or a number of seconds, of at most a year. That line is
-	// also in Stderr, but Message quotes the line before it.
+	// RetryAfter is the delay that the guest asks for, for Retry; 0 if it asks for none. A command asks by the last line
+	// of stderr, such as quern:retry-after=30s. The value is a duration of Go or a number of seconds, of at most a year.
+	// That line is also in Stderr, but Message quotes the line before it.
 	RetryAfter time.Duration
-	// Message says in its first line what happened, for people. More lines of the guest's own error may follow. It is
-	// empty when Complete.
+	// Message is for people. Its first line says what happened; more lines of the guest's own error can follow. It is
+	// empty for Complete.
 	Message string
 	// Stderr is the end of the guest's log, at most 4 KiB, sanitized like the log: what it wrote to stderr, and for a
 	// handler also stdout and the lines that it logged by a function.
 	Stderr string
-	// Output is what a command wrote to stdout, or the output that a handler has set, only when Complete. The caller
-	// owns it.
+	// Output is what a command wrote to stdout, or the output that a handler has set. Only a Complete call has it. The
+	// caller owns it.
 	Output []byte
-	// Fuel is what the guest burned: about one unit for each instruction, and a price for each host call. It is the
-	// same on every machine, unless the guest, or its language's runtime, uses clocks or random numbers.
+	// Fuel is the fuel that the guest burned: about one unit for each instruction, and a price for each host call. It is
+	// the same on every machine, unless the guest, or its language's runtime, uses clocks or random numbers.
 	Fuel int64
-	// CPU is the processor time of the guest and of its host calls; on other systems than Linux, the time without waits.
+	// CPU is the processor time of the guest and of its host calls. On systems other than Linux, it is the wall-clock
+	// time without waits.
 	CPU time.Duration
 	// GuestTime is the wall-clock time from the call's turn to the guest's end, without WaitTime. Making a new instance
 	// is part of it.

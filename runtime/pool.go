@@ -10,21 +10,22 @@ import (
 	"time"
 )
 
-// maxCalls is how many calls an instance serves. Then it is replaced, which frees what wazero accumulates for it.
+// maxCalls is the number of tasks after which an instance is closed. Closing it frees memory that wazero accumulates
+// for it.
 const maxCalls = 10_000
 
-// abandonAfter is how long a snapshot's build continues at least without a waiting call: calls with short timeouts must
-// not prevent the snapshot for ever.
+// abandonAfter is the minimum time for which a snapshot's build goes on while no call waits for it. Otherwise calls
+// with short timeouts could prevent the snapshot forever.
 const abandonAfter = 10 * time.Second
 
-// Why a snapshot's build is cancelled.
+// The causes of the cancellation of a snapshot's build.
 var (
 	errPoolClosed = errors.New("the pool is closed")
 	errAbandoned  = errors.New("no call waits for the handler's start")
 )
 
-// Pool runs calls of a module that share a profile. Its instances start from one snapshot and serve one call at a time.
-// The pool grows with the calls that run at once; Engine.tidy shrinks it.
+// Pool runs calls of a module that share a profile. Its instances start from one snapshot, and each serves one call at
+// a time. The pool grows with the number of calls that run at once; Engine.tidy shrinks it.
 //
 //	acquire ─▶ no snapshot yet: wait for its build ──▶ a place at the gate
 //	                                                     │
@@ -35,22 +36,22 @@ type Pool struct {
 	module    *Module
 	profile   Profile
 	entry     string   // the export that tasks call
-	limits    Limits   // the profile's, with defaults
+	limits    Limits   // the profile's limits, with defaults
 	granted   []string // the variables that the profile grants
 	resetMode ResetMode
-	startWait time.Duration
-	startCPU  time.Duration
+	startWait time.Duration // see the constant startWait; tests change it
+	startCPU  time.Duration // see the constant startCPU; tests change it
 
-	mu         sync.Mutex // locked before Module.mu
-	registered bool       // with the module
+	mu         sync.Mutex // guards the fields below; locked before Module.mu
+	registered bool       // the pool is in Module.pools
 	closed     bool
 	snapshot   *guestSnapshot // nil before it is built, and after a long idle time
-	build      *snapshotBuild // the snapshot's build; nil if none is under way
-	idle       []*instance    // the most recently used one last
-	busy       int            // calls under way
-	peak       int            // the highest busy since the last trim
-	before     int            // the peak between the two trims before
-	used       time.Time      // when the last call ended
+	build      *snapshotBuild // the build of the snapshot; nil if none is in progress
+	idle       []*instance    // idle instances, the most recently used one last
+	busy       int            // number of calls in progress
+	peak       int            // the highest value of busy since the last trim
+	before     int            // the value of peak at the last trim
+	used       time.Time      // when the last call or build ended
 }
 
 // snapshotBuild builds a pool's snapshot in the background, within the limits of a call. Calls that need the snapshot
@@ -60,13 +61,13 @@ type snapshotBuild struct {
 	cancel context.CancelCauseFunc
 
 	// Guarded by the pool's mu.
-	waiters int
+	waiters int       // number of calls that wait
 	left    time.Time // when the last waiter left
-	failed  *Outcome  // nil before the end, and if there is a snapshot; its fuel is 0 after one waiter was charged
+	failed  *Outcome  // outcome of a failed build, else nil; Fuel and CPU are 0 after one waiter was charged
 }
 
-// Bind makes a pool for calls that share the profile. The pool takes no memory before its first call. Its owner closes
-// it before the module.
+// Bind makes a pool for calls that share the profile. The pool takes no memory before its first call. The caller closes
+// the pool before the module.
 func (m *Module) Bind(profile Profile) *Pool {
 	limits := profile.Limits.WithDefaults()
 	profile.Files = profile.Files.Over(m.files)
@@ -77,7 +78,7 @@ func (m *Module) Bind(profile Profile) *Pool {
 }
 
 // startup lists the exports that the host calls before an instance's first task. There are none if tasks call _start,
-// which starts the program for each task.
+// since _start starts the program anew for each task.
 func (p *Pool) startup() []string {
 	if p.entry == startExport {
 		return nil
@@ -85,8 +86,8 @@ func (p *Pool) startup() []string {
 	return p.module.startup
 }
 
-// PendingSnapshot returns the most bytes that the next call's build takes for snapshots; 0 if the pool has a snapshot,
-// or needs none.
+// PendingSnapshot returns the maximum number of bytes of the snapshots that the next call has to build. It returns 0 if
+// the pool has its snapshot or needs none.
 func (p *Pool) PendingSnapshot() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,8 +101,8 @@ func (p *Pool) PendingSnapshot() int64 {
 	}
 }
 
-// Close closes the idle instances now, and the instances in use when their calls have returned. Later calls are
-// HostFaults. Close may be called twice.
+// Close closes the idle instances now, and the instances in use when their calls have returned. Later calls end in a
+// HostFault. Close can be called twice.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -120,7 +121,7 @@ func (m *Module) allPools() []*Pool {
 	return slices.Collect(maps.Keys(m.pools))
 }
 
-// Close closes the module's pools and unloads its code. No Run may be in flight. It may be called twice.
+// Close closes the module's pools and unloads its code. Run must not be in progress. Close can be called twice.
 func (m *Module) Close(ctx context.Context) (err error) {
 	m.closeOnce.Do(func() {
 		m.onClose()
@@ -139,8 +140,8 @@ func (m *Module) unregister(p *Pool) {
 	delete(m.pools, p)
 }
 
-// hold holds the module's code for a call that has begun. If the call ends before it has the code, hold returns its
-// outcome, else nil.
+// hold takes a hold of the module's code for a call that began at the time begun, and loads the code if necessary. It
+// returns nil, or the outcome of a call that ends before it has the code.
 func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 	ctx, cancel := p.bounded(ctx, c, begun)
 	defer cancel()
@@ -150,16 +151,17 @@ func (p *Pool) hold(ctx context.Context, c *Call, begun time.Time) *Outcome {
 	return nil
 }
 
-// startWait is how long a call with a shorter timeout waits until it can begin. Loading the code and starting a handler
-// take none of the task's own time, and many handlers may start at once.
+// startWait is the minimum time for which a call waits until it can begin, even if the call's timeout is shorter.
+// Loading the code and starting a handler take none of the task's own time, and can take long if many handlers start at
+// once.
 const startWait = time.Minute
 
-// startCPU is the lowest fuel limit for a handler's start: starting an interpreter with a plugin's imports takes more
-// than many tasks may burn.
+// startCPU is the minimum fuel limit of a handler's start. Starting an interpreter with a plugin's imports burns more
+// than many tasks are allowed to burn.
 const startCPU = 10 * time.Second
 
-// startLimits returns the limits of a handler's start. A start that serves many tasks may burn startCPU at least; a
-// start for one task has no more fuel than the task.
+// startLimits returns the limits of a handler's start. A start that serves many tasks has a fuel limit of at least
+// startCPU; a start for one task has the task's fuel limit.
 func (p *Pool) startLimits(start *Call) Limits {
 	l := p.limitsOf(start)
 	if l.CPU > 0 && p.resetMode != ResetNew {
@@ -168,8 +170,8 @@ func (p *Pool) startLimits(start *Call) Limits {
 	return l
 }
 
-// bounded returns the context in which a call waits for the host. It ends at the call's timeout, but not before
-// startWait.
+// bounded returns a context for the time before a call can begin. The context ends at the call's timeout, but at the
+// earliest startWait after begun.
 func (p *Pool) bounded(ctx context.Context, c *Call, begun time.Time) (context.Context, context.CancelFunc) {
 	timeout := p.limitsOf(c).Timeout
 	switch {
@@ -189,7 +191,8 @@ func (p *Pool) limitsOf(c *Call) Limits {
 	return l
 }
 
-// newInstance makes an instance, from the snapshot if the pool has one. The hold of the code passes to the instance.
+// newInstance makes an instance, from the snapshot if the pool has one. The instance takes over the caller's hold of
+// the code.
 func (p *Pool) newInstance() (*instance, error) {
 	i, err := p.module.instantiate(p.limits.Memory)
 	if err != nil {
@@ -208,9 +211,10 @@ func (p *Pool) newInstance() (*instance, error) {
 	return i, nil
 }
 
-// release ends what acquire began for a call. used is the call's processor time. It keeps a sound instance that can be
-// reset. It leaves the gate after the reset, so that the next call finds the instance. If the reset may take longer
-// than a slice, it leaves the gate first.
+// release ends what acquire began for a call. If sound is true and the instance can be reset, release resets the
+// instance and keeps it for later calls; otherwise it closes the instance. used is the processor time of the call, and
+// now is when the call ended. release leaves the gate after the reset, so that the next call finds the instance. If the
+// reset could take longer than a slice, release leaves the gate first.
 func (p *Pool) release(i *instance, sound bool, used time.Duration, now time.Time) {
 	keep := sound && i != nil && i.snapshot != nil && i.calls < maxCalls
 	gate, brief := p.module.host.gate, keep && used <= slice && p.resetMode != ResetCopy
@@ -237,7 +241,7 @@ func (p *Pool) release(i *instance, sound bool, used time.Duration, now time.Tim
 	p.end(now)
 }
 
-// end removes a call from busy. The last call of a closed pool closes the instances and the snapshot that are left.
+// end subtracts a call from busy. The last call of a closed pool closes the remaining instances and the snapshot.
 func (p *Pool) end(now time.Time) {
 	p.mu.Lock()
 	p.busy--
@@ -270,8 +274,9 @@ func (p *Pool) log(failure string, err error) {
 	p.module.host.logger.Error(failure, "digest", p.module.info.Digest, "error", err)
 }
 
-// trim closes the idle instances that the last two trims did not see in use, except one. If the pool had no calls in
-// that time, trim also frees the memory of this one. A pool that was idle for tooLong gives everything back. A build
+// trim closes idle instances. It keeps as many instances as calls ran at once since the trim before the last one, and
+// at least one idle instance. If the pool had no calls in that time, trim also frees the memory of that instance. If
+// the pool has been idle for tooLong, trim closes all instances and the snapshot; tooLong 0 means never. A build
 // without waiting calls is cancelled after abandonAfter; the next call starts another build.
 func (p *Pool) trim(now time.Time, tooLong time.Duration) {
 	p.mu.Lock()
@@ -305,8 +310,8 @@ func (p *Pool) trim(now time.Time, tooLong time.Duration) {
 	p.shrink(keep)
 }
 
-// shrink closes idle instances until keep are left. If keep is 0, it also closes the snapshot, unless a call needs it.
-// It returns the freed bytes.
+// shrink closes idle instances until at most keep are left. If keep is 0, it also closes the snapshot, unless a call
+// needs it. It returns the number of freed bytes.
 func (p *Pool) shrink(keep int) (freed int64) {
 	p.mu.Lock()
 	n := max(0, len(p.idle)-keep)
@@ -332,7 +337,7 @@ func (p *Pool) addTo(h *Holdings) {
 	defer p.mu.Unlock()
 	h.Snapshots += p.snapshot.held()
 	if p.build != nil && p.build.waiters == 0 {
-		h.Instances += 2 * p.limits.Memory // of the instance and its snapshot, which no call accounts for
+		h.Instances += 2 * p.limits.Memory // for the build's instance and snapshot, which no call accounts for
 	}
 	h.Idle += len(p.idle)
 	h.Busy += p.busy
@@ -341,12 +346,12 @@ func (p *Pool) addTo(h *Holdings) {
 	}
 }
 
-// Holdings are the memory and the instances of modules.
+// Holdings counts the memory and the instances of modules.
 type Holdings struct {
-	// Code, Snapshots, Instances and Stacks are bytes. Code is machine code, its metadata and the files in modules.
-	// Snapshots is the most that snapshots take. Instances is what idle instances take beside their snapshot. Stacks is
-	// the call stacks of running guests.
+	// Code, Snapshots, Instances and Stacks are in bytes. Code is machine code and its metadata. Snapshots is the maximum
+	// that snapshots take. Instances is what idle instances take in addition to their snapshot. Stacks is the size of the
+	// call stacks of running guests.
 	Code, Snapshots, Instances, Stacks int64
-	// Idle counts the idle instances of pools, Busy the calls under way in pools.
+	// Idle counts the idle instances of pools, and Busy the calls in progress in pools.
 	Idle, Busy int
 }

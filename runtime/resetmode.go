@@ -10,7 +10,7 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// ResetMode is how a plugin's tasks get pristine instances.
+// ResetMode is the way in which a plugin's tasks get pristine instances.
 type ResetMode = snapshot.Mode
 
 // The reset modes, the best one first.
@@ -25,11 +25,11 @@ const (
 	ResetNew = snapshot.New
 )
 
-// resetModes returns the verdicts on the reset modes on this system. They are found once in each process.
+// resetModes returns verdicts that say which reset modes work on this system. It probes the modes once in each process.
 var resetModes = sync.OnceValue(snapshot.Probe)
 
-// chooseResetMode returns the best reset mode that works on this system. If a mode is forced, it returns that mode, or
-// an error if the mode does not work.
+// chooseResetMode returns the best reset mode that works on this system, and the reason for it. If forced is not "", it
+// returns the forced mode, or an error if that mode does not work.
 func chooseResetMode(verdicts []snapshot.Verdict, forced ResetMode) (best ResetMode, why string, err error) {
 	var failed []string
 	for _, v := range verdicts {
@@ -49,8 +49,8 @@ func chooseResetMode(verdicts []snapshot.Verdict, forced ResetMode) (best ResetM
 	return "", "", fmt.Errorf("reset mode %q does not work here: %s", forced, strings.Join(failed, "; "))
 }
 
-// whyNew returns why each task of a module needs a new instance: what the module changes and a reset does not restore.
-// It returns "" if a reset restores everything.
+// whyNew returns the reason why each task of a module needs a new instance: the changes of the module that a reset does
+// not restore. It returns "" if a reset restores everything.
 func whyNew(o *wasm.Outline) string {
 	if len(o.Lasting) > 0 {
 		return "the module changes tables or segments: " + strings.Join(o.Lasting, ", ")

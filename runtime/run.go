@@ -21,40 +21,40 @@ type run struct {
 	stage    abi.Stage
 	limits   Limits
 	instance *instance // nil before there is one
-	stack    int64     // bytes of its call stack, as counted in host.stacks
+	stack    int64     // bytes of the guest's call stack that are counted in host.stacks
 	output   output
-	secrets  *redact.Secrets // the secrets that the guest was given: the caller's set, or own
+	secrets  *redact.Secrets // the secrets that the guest has read: Call.Secrets, or else own
 	own      redact.Secrets
 	logs     logs
-	paced    time.Time // when the guest would have logged its lines at the highest rate
+	paced    time.Time // when the guest would have logged its lines at the rate maxLines
 	meter    meter
 	wasi     wasi.System
-	abi      abi.System // of a handler
+	abi      abi.System // not initialized for a command
 
-	done        <-chan struct{} // of ctx
-	taskTimeout bool            // the timeout is the task's own
-	deadline    time.Time       // zero is none
-	waited      time.Duration
+	done        <-chan struct{} // ctx.Done()
+	taskTimeout bool            // limits.Timeout comes from Call.Timeout
+	deadline    time.Time       // zero for none
+	waited      time.Duration   // total time of waits
 
-	denied  func(function, reason string) // the caller's
-	denials []string                      // the reasons that denied has received
+	denied  func(function, reason string) // Call.Denied
+	denials []string                      // function and reason of each denial so far, at most maxDenials
 
-	result [1]uint64 // of the guest's entry
+	result [1]uint64 // result of the guest's entry point
 	cause  error     // why the host has ended the guest
 	exited bool      // the guest has ended itself
-	code   int
+	code   int       // exit code, or the result of the entry point
 }
 
-// runs are zeroed runs of ended calls: allocating one takes longer than a short call, and much of the garbage
-// collector's time.
+// runs holds zeroed runs of ended calls for reuse. Allocating a run takes longer than a short call, and costs much of
+// the garbage collector's time.
 var runs sync.Pool
 
 // output collects a guest's output up to the limit.
 type output struct {
 	limit    int64
 	bytes    []byte
-	reserved int64 // bytes of the limit that were taken by Reserve
-	refused  bool  // a handler was told that its output is full
+	reserved int64 // bytes of limit that Reserve has taken
+	refused  bool  // output was refused for lack of room
 }
 
 // add adds p if there is room for it, and reports whether there was.
@@ -66,7 +66,7 @@ func (o *output) add(p []byte) bool {
 	return true
 }
 
-// has reports whether there is room for n bytes more. If there is none, it sets refused.
+// has reports whether there is room for n more bytes. If there is not, it sets refused.
 func (o *output) has(n int) bool {
 	room := int64(len(o.bytes))+o.reserved+int64(n) <= o.limit
 	o.refused = o.refused || !room
@@ -84,25 +84,26 @@ func (r *run) end(cause error) {
 	panic(unwound{})
 }
 
-// blame records the cause of the outcome, unless there is one.
+// blame records the cause of the outcome, unless a cause is recorded already.
 func (r *run) blame(cause error) {
 	if r.cause == nil {
 		r.cause = cause
 	}
 }
 
-// guard makes a panic of host code a fault of the host; wazero would recover it. A panic that ends a guest passes.
+// guard ends the guest with a faultError if p is a panic of host code, which wazero would recover otherwise. If p is
+// the panic unwound, guard passes it on.
 func (r *run) guard(p any) {
 	if p == nil {
 		return
 	}
-	if err, ok := p.(error); ok && errors.Is(err, unwound{}) { // perhaps wrapped by a kernel's call
+	if err, ok := p.(error); ok && errors.Is(err, unwound{}) { // a kernel's call may have wrapped it
 		panic(unwound{})
 	}
 	r.end(&faultError{fmt.Errorf("panic in a host function: %v\n%s", p, debug.Stack())})
 }
 
-// check ends the guest if its time is over.
+// check ends the guest if the call's context has ended or its deadline has passed.
 func (r *run) check(now time.Time) {
 	select {
 	case <-r.done:
@@ -114,7 +115,8 @@ func (r *run) check(now time.Time) {
 	}
 }
 
-// tick accounts for a quantum, and lets other guests compute at the end of a slice.
+// tick accounts for a quantum, and lets other guests compute at the end of a slice. It returns the counter's next
+// value.
 func (r *run) tick(counter int32) int32 {
 	if !r.meter.count(counter) {
 		r.end(exceeded("cpu", formatDuration(r.limits.CPU), "cpu limit of %s exceeded"))
@@ -136,17 +138,17 @@ func (r *run) tick(counter int32) int32 {
 // Spend implements wasi.Host.
 func (r *run) Spend(bytes int) {
 	left := int64(int32(r.meter.counter.Get())) - int64(bytes)
-	counter := int32(max(left, math.MinInt32/2)) // far above what is ever moved at once
+	counter := int32(max(left, math.MinInt32/2)) // no call moves that many bytes at once
 	r.meter.counter.Set(uint64(uint32(counter)))
 	if counter < 0 {
 		r.meter.counter.Set(uint64(uint32(r.tick(counter))))
 	}
 }
 
-// Wait implements wasi.Host. The wait also ends when the call does.
+// Wait implements wasi.Host. The wait also ends at the end of the call's context and at its deadline.
 func (r *run) Wait(d time.Duration) {
 	if d <= 0 {
-		return // yielding often does not shorten a guest's turn
+		return // yielding does not end a guest's turn
 	}
 	r.Spend(waitPrice)
 	if !r.deadline.IsZero() {
@@ -162,8 +164,8 @@ func (r *run) Wait(d time.Duration) {
 	})
 }
 
-// wait calls what, which may take long, and lets other guests compute meanwhile.
-func (r *run) wait(what func()) {
+// wait calls f, which can take long, and lets other guests compute meanwhile.
+func (r *run) wait(f func()) {
 	begun := r.meter.pause()
 	var ended time.Time
 	func() {
@@ -171,20 +173,20 @@ func (r *run) wait(what func()) {
 			ended = r.meter.resume()
 			r.waited += ended.Sub(begun)
 		}()
-		what()
+		f()
 	}()
-	r.check(ended) // the place may have come after the deadline
+	r.check(ended) // the deadline may have passed while the guest waited for a place at the gate
 }
 
 const (
-	// maxBatch bounds what a guest logs between two checks of its time, in bytes.
+	// maxBatch is the maximum number of bytes that a guest logs between two checks of its time.
 	maxBatch = 512
-	// maxLines is how many lines a task may log a second, and burst how many of them at once.
+	// maxLines is the maximum number of lines that a task logs a second, and burst the maximum number at once.
 	maxLines = 10_000
 	burst    = 1_000
 )
 
-// log logs what the guest has written to a stream.
+// log logs the bytes p that the guest has written to a stream.
 func (r *run) log(s *stream, p []byte) {
 	for len(p) > 0 {
 		batch := p[:min(len(p), maxBatch)]
@@ -193,8 +195,8 @@ func (r *run) log(s *stream, p []byte) {
 	}
 }
 
-// logged calls log, which logs size bytes of the guest, and charges the guest for them. A guest that logs too many
-// lines a second has to wait, since no line may be lost.
+// logged calls the function log, which logs size bytes of the guest, and charges the guest for them. A guest that logs
+// too many lines a second has to wait, since lines are never dropped.
 func (r *run) logged(size int, log func()) {
 	before := r.logs.lines
 	log()
@@ -215,7 +217,7 @@ func (r *run) logged(size int, log func()) {
 		}
 		r.paced = r.paced.Add(time.Duration(lines) * each)
 		if ahead := r.paced.Sub(now); ahead > burst*each {
-			r.Wait(ahead / 2) // not for each line: a wait has its price
+			r.Wait(ahead / 2) // one long wait instead of many short ones, since each wait has its price
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/quern-project/quern/runtime/abi"
 )
 
-// Run runs a call in an instance without a trace of any other call, and returns how it ended. It is safe for concurrent
-// use, never panics, and returns when the guest has stopped: some ten thousand instructions after ctx has ended,
-// whatever the guest does.
+// Run runs a call in an instance without a trace of any other call, and returns how the call ended. It is safe for
+// concurrent use and never panics. It returns when the guest has stopped. Whatever the guest does, it stops some ten
+// thousand instructions after ctx has ended.
 func (p *Pool) Run(ctx context.Context, c Call) Outcome {
 	return p.run(ctx, &c, p.limitsOf(&c))
 }
@@ -51,10 +51,11 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	return outcome
 }
 
-// acquire counts the call in, and gets a place at the gate and an idle instance for it. Without an idle instance it
-// holds the code, and the call makes an instance. The place comes first, so that the instance ran just now, and its
-// memory is in the processor's caches. started is the time after all waiting. If the call ends before it can start,
-// ended is its outcome, and acquire holds nothing.
+// acquire adds the call to busy, and gets a place at the gate and an idle instance for the call. If no instance is
+// idle, i is nil: acquire takes a hold of the code, and the call makes an instance with it. In mode ResetNew, acquire
+// makes and starts a new instance for a handler. The place comes before the idle instance, so that the instance has run
+// just now and its memory is in the processor's caches. started is the time after all waiting. If the call ends before
+// it can start, ended is its outcome, and acquire holds nothing.
 func (p *Pool) acquire(ctx context.Context, c *Call, begun time.Time) (i *instance, started time.Time, ended *Outcome) {
 	if started, ended = p.begin(ctx, c, begun); ended == nil && p.resetMode == ResetNew && p.module.info.Kind != Command {
 		i, ended = p.start(ctx, &Call{Plugin: c.Plugin, Denied: c.Denied, Timeout: c.Timeout}, begun)
@@ -87,7 +88,8 @@ func (p *Pool) acquire(ctx context.Context, c *Call, begun time.Time) (i *instan
 	return nil, time.Now(), nil
 }
 
-// begin counts the call in, and waits for the pool's snapshot. ended is the outcome of a call that ends before.
+// begin adds the call to busy, and waits for the pool's snapshot if the pool needs one. started is the time after that.
+// If the call ends before that, ended is its outcome.
 func (p *Pool) begin(ctx context.Context, c *Call, begun time.Time) (started time.Time, ended *Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

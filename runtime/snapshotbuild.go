@@ -8,10 +8,10 @@ import (
 	"github.com/quern-project/quern/runtime/abi"
 )
 
-// maxWarm bounds a warm call whose profile has no timeout.
+// maxWarm is the timeout of a warm call whose profile has none.
 const maxWarm = 10 * time.Second
 
-// join starts a build for a call, or joins the one under way. The caller holds mu.
+// join adds the call c to the build in progress; if there is none, it starts one. The caller holds p.mu.
 func (p *Pool) join(c *Call) *snapshotBuild {
 	b := p.build
 	if b == nil {
@@ -25,7 +25,7 @@ func (p *Pool) join(c *Call) *snapshotBuild {
 	return b
 }
 
-// runBuild builds the snapshot, and keeps its instance for the next call.
+// runBuild builds the snapshot, and keeps the instance from which the snapshot was taken for the next call.
 func (p *Pool) runBuild(ctx context.Context, b *snapshotBuild, start *Call) {
 	i, s, failed := p.buildSnapshot(ctx, start)
 	b.cancel(nil)
@@ -41,7 +41,7 @@ func (p *Pool) runBuild(ctx context.Context, b *snapshotBuild, start *Call) {
 	p.used = time.Now()
 	last := p.closed && p.busy == 0
 	p.mu.Unlock()
-	if !wanted { // it was abandoned, and completed all the same
+	if !wanted { // the build was abandoned, but completed nevertheless
 		p.discard(i)
 		p.remove(s)
 	}
@@ -74,8 +74,8 @@ func (p *Pool) await(ctx context.Context, c *Call, begun time.Time, b *snapshotB
 	return &outcome
 }
 
-// failure returns the outcome of a call that waited for a failed build; nil if there is a snapshot. Only the first call
-// is charged with what the build burned.
+// failure returns the outcome of a call that waited for a failed build, or nil if the build has succeeded. Only the
+// first of the waiting calls is charged for the fuel and processor time of the build.
 func (p *Pool) failure(b *snapshotBuild) *Outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,8 +108,8 @@ func (p *Pool) buildSnapshot(ctx context.Context, start *Call) (*instance, *gues
 	return nil, nil, errorOutcome(ctx, err)
 }
 
-// start makes an instance and runs a handler's startup in it, as a call of its own. It returns the instance, or the
-// outcome of a start that failed.
+// start makes an instance and runs a handler's startup in it. The startup has its own run and limits. start returns the
+// instance, or the outcome if the startup failed.
 func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instance, *Outcome) {
 	if ended := p.hold(ctx, start, begun); ended != nil {
 		return nil, ended
@@ -131,8 +131,8 @@ func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instan
 	return i, nil
 }
 
-// warm makes the warm call, and returns a snapshot. If the call did not complete, warm resets the instance and returns
-// nil. An error is the host's.
+// warm makes the warm call, and returns a snapshot of the instance after it. If the call needs a task or does not
+// complete, warm resets the instance and returns nil. An error is the host's, or the end of ctx.
 func (p *Pool) warm(ctx context.Context, start *Call, i *instance) (*guestSnapshot, error) {
 	c := *start
 	c.Input = p.profile.Warm

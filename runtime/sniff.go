@@ -38,7 +38,7 @@ func sniff(file []byte) *RefusedError {
 		file[:min(len(file), 4)]), "", buildCommand)
 }
 
-// sniffVersion looks at what follows the magic: a version and a layer, 16 bits each.
+// sniffVersion checks the two numbers after the magic: a version and a layer, 16 bits each.
 func sniffVersion(file []byte) *RefusedError {
 	if len(file) < wasm.HeaderSize {
 		return truncated(len(file))
@@ -64,7 +64,7 @@ func truncated(size int) *RefusedError {
 // format is a kind of file that people mistake for a module. prefix is how such a file begins.
 type format struct{ prefix, what, remedy string }
 
-// find returns the first format whose prefix the file has; nil if there is none.
+// find returns the first format whose prefix the file has, or nil if there is none.
 func find(formats []format, file string) *format {
 	if i := slices.IndexFunc(formats, func(f format) bool { return strings.HasPrefix(file, f.prefix) }); i >= 0 {
 		return &formats[i]
@@ -91,14 +91,14 @@ func sniffBinary(file []byte) *format {
 		{"\xfd7zXZ\x00", "an xz file", "unpack it with unxz"},
 		{"BZh", "a bzip2 file", "unpack it with bunzip2"},
 	}
-	const tarMagic = 257 // its offset in a tar file
+	const tarMagic = 257 // the offset of the magic in a tar file
 	if len(file) > tarMagic && bytes.HasPrefix(file[tarMagic:], []byte("ustar")) {
 		formats = append(formats, format{"", "a tar file", "unpack it with tar -x"})
 	}
 	return find(formats, string(file[:min(len(file), maxText)]))
 }
 
-// maxText is how much of a file sniff reads, in bytes.
+// maxText is the maximum number of bytes of a file that sniff reads.
 const maxText = 1024
 
 // sniffText recognizes texts: UTF-8 without control characters other than white space.

@@ -23,7 +23,8 @@ func stackOf(f api.Function) int {
 	return v.FieldByIndex(known.index).Cap()
 }
 
-// fieldOf remembers where a type has a field: finding a field by its name takes long.
+// fieldOf is the position of a field in a type. The position is remembered, since finding a field by its name takes
+// long.
 type fieldOf struct {
 	of    reflect.Type
 	index []int

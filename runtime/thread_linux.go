@@ -15,6 +15,6 @@ func threadClock() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// yieldThread lets threads run first that are ready, of this process and of others. Otherwise Linux lets a computing
-// thread go on for some milliseconds after another one has become ready.
+// yieldThread lets other ready threads, of this process and of others, run first. Without it, Linux lets a computing
+// thread go on for some milliseconds after another thread has become ready.
 func yieldThread() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

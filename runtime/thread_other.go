@@ -4,8 +4,8 @@ package runtime
 
 import "time"
 
-// threadClock returns 0, for unknown: the meter uses the wall clock instead.
+// threadClock returns 0, which means unknown: the meter uses the wall clock instead.
 func threadClock() time.Duration { return 0 }
 
-// yieldThread does nothing: it is left to the scheduler here.
+// yieldThread does nothing: the scheduler decides alone.
 func yieldThread() {}

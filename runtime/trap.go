@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// maxFrames and maxFrame bound a backtrace: its entries, and the bytes of each.
+	// maxFrames is the maximum number of entries in a backtrace, and maxFrame the maximum length of an entry in bytes.
 	maxFrames = 32
 	maxFrame  = 256
 	// omitted is the entry that stands for the frames that are left out.
 	omitted = "…"
 )
 
-// The text of a trap, which a test pins. It has the error; the frames, innermost first, each as module, function and
-// type; and Go's stack if the trap was a panic of wazero.
+// The separators in the text of a trap. A test checks this form. The text consists of the error; the frames, innermost
+// first, each as module, function and type; and Go's stack if the trap was a panic of wazero.
 //
 //	wasm error: unreachable
 //	wasm stack trace:
@@ -30,18 +30,18 @@ const (
 	traceMore  = "... "
 )
 
-// backtrace returns the frames in the error of a trap; nil if it has none. A guest chooses the names of its functions,
-// so a name may contain the separators above.
+// backtrace returns the frames in the error of a trap, or nil if the error has none. A guest chooses the names of its
+// functions, so a name can contain the separators above.
 func backtrace(err error, module string) []string {
 	_, trace, found := strings.Cut(err.Error(), traceHead)
 	if !found {
 		return nil
 	}
-	trace, _, _ = strings.Cut(trace, traceEnd) // what follows is not for tenants
+	trace, _, _ = strings.Cut(trace, traceEnd) // tenants must not see Go's stack
 	var frames []string
 	for frame := range strings.SplitSeq(trace, traceFrame) {
 		switch name := frameName(frame, module); {
-		case frame == "" || strings.HasPrefix(name, wasm.Prefix): // on the way to the host
+		case frame == "" || strings.HasPrefix(name, wasm.Prefix): // functions that the rewriting has added
 		case len(frames) == maxFrames-1 || strings.HasPrefix(frame, traceMore):
 			return append(frames, omitted)
 		default:
@@ -57,7 +57,7 @@ func frameName(frame, module string) string {
 	return redact.Prefix(redact.Escape([]byte(redact.Prefix(name, maxFrame))), maxFrame)
 }
 
-// withoutType cuts off what wazero adds to a name: "(PARAMS)", then nothing, " RESULT" or " (RESULTS)". A name may
+// withoutType cuts off what wazero adds to a name: "(PARAMS)", then nothing, " RESULT" or " (RESULTS)". A name can
 // contain parentheses and spaces; PARAMS and RESULTS contain neither.
 func withoutType(frame string) string {
 	if space := strings.LastIndexByte(frame, ' '); space >= 0 && strings.LastIndexByte(frame[space:], '(') <= len(" ") {
@@ -78,9 +78,9 @@ func cutParentheses(text string) (before string, ok bool) {
 	return text[:open], true
 }
 
-// trapOf returns the name of the trap in an error of wazero, and its usual cause. Without a trap ok is false, and the
-// error is the host's. wazero does not export its traps, so trapOf recognizes them by their texts; a test provokes each
-// trap.
+// trapOf returns the name of the trap in an error of wazero, and the usual cause of that trap. If the error is not a
+// trap, ok is false: it is the host's error. wazero does not export its traps, so trapOf recognizes them by their
+// texts; a test provokes each trap.
 func trapOf(err error) (name, hint string, ok bool) {
 	text := redact.FirstLine(err.Error())
 	parts := strings.Split(text, ": ")

@@ -20,8 +20,8 @@ import (
 type backend struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
-	kernel  atomic.Pointer[wazero.CompiledModule] // nil before an Extism plugin is loaded
-	loading [64]sync.Mutex                        // each guards the loads of some modules, by their keys: see load
+	kernel  atomic.Pointer[wazero.CompiledModule] // the kernel of Extism plugins; nil before an Extism plugin is loaded
+	loading [64]sync.Mutex                        // each guards the loads of some modules, chosen by their keys: see load
 }
 
 // newBackend makes a wazero runtime. All runtimes have the same configuration, so that their code is interchangeable.
@@ -37,9 +37,9 @@ func (b *backend) close(ctx context.Context) error {
 	return errors.Join(b.runtime.Close(ctx), b.cache.Close(ctx))
 }
 
-// load loads a module's code from the cache. One caller at a time loads a module, since wazero hands out code that
-// another caller is loading before the code has its entry points. Without an entry in the cache, the error is
-// errNotCompiled.
+// load loads a module's code from the cache. Only one caller at a time loads a module. Otherwise wazero would give a
+// second caller the code that the first is loading, before the code has its entry points. If the cache has no entry,
+// the error is errNotCompiled.
 func (b *backend) load(ctx context.Context, key string, binary []byte) (wazero.CompiledModule, error) {
 	lock := &b.loading[crc32.ChecksumIEEE([]byte(key))%uint32(len(b.loading))]
 	lock.Lock()
@@ -47,7 +47,8 @@ func (b *backend) load(ctx context.Context, key string, binary []byte) (wazero.C
 	return b.compile(withoutCompiler{ctx}, binary)
 }
 
-// compile calls wazero's compiler, which panics on some modules, and ignores the context.
+// compile calls wazero's compiler, which panics on some modules, and ignores the context. A panic becomes a
+// *panicError.
 func (b *backend) compile(ctx context.Context, binary []byte) (compiled wazero.CompiledModule, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -71,11 +72,11 @@ func (e *panicError) Unwrap() error {
 	return err
 }
 
-// errNotCompiled ends a load if the cache has no code.
+// errNotCompiled is the error of a load whose code is not in the cache.
 var errNotCompiled = errors.New("compiled code is not in the cache")
 
 // withoutCompiler is a context in which wazero only loads from its cache. Before wazero compiles the first function, it
-// asks the context for the number of its workers: then Value panics with errNotCompiled, which ends the load.
+// asks the context for the number of compilation workers. Then Value panics with errNotCompiled, which ends the load.
 type withoutCompiler struct{ context.Context } //nolint:containedctx // it is a context
 
 // Value implements context.Context.
@@ -86,7 +87,7 @@ func (c withoutCompiler) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// workersKey returns the context key of the number of workers, which wazero does not export.
+// workersKey returns the context key for the number of compilation workers. wazero does not export this key.
 var workersKey = sync.OnceValue(func() any {
 	catcher := keyCatcher{Context: context.Background()}
 	experimental.GetCompilationWorkers(&catcher)

@@ -21,9 +21,9 @@ type Cache struct {
 	main     *directory
 
 	mu     sync.Mutex
-	spare  *directory       // nil until main fails
+	spare  *directory       // the temporary directory; nil until main fails
 	codes  map[string]*Code // the code of all modules, by key
-	pruned time.Time
+	pruned time.Time        // when the cache was last pruned
 	closed bool
 }
 
@@ -61,8 +61,8 @@ func (c *Cache) open(ctx context.Context, dir string) (*directory, error) {
 	return d, nil
 }
 
-// Code returns the code of a rewritten module. The code is not loaded yet, unless another module shares it. extism: the
-// module needs a kernel beside it. The caller closes the code.
+// Code returns the code of a rewritten module. The code is not loaded yet, unless another module shares it. If extism
+// is true, the module also needs the kernel. The caller closes the code.
 func (c *Cache) Code(module *wasm.Rewritten, extism bool) *Code {
 	key := keyOf(module.Binary)
 	if code := c.share(key, nil); code != nil {
@@ -76,14 +76,14 @@ func (c *Cache) Code(module *wasm.Rewritten, extism bool) *Code {
 		cache: c, metadata: metadataSize(module),
 	}
 	code := c.share(key, created)
-	if code != created { // another module came first
+	if code != created { // another module has added the code first
 		_ = created.source.close()
 	}
 	return code
 }
 
-// share returns the code with the key, and counts one more module for it. If there is no such code, it adds created; if
-// that is nil, it returns nil.
+// share returns the code with the key, and counts one more module for it. If there is none, share adds and returns
+// created, or returns nil if created is nil.
 func (c *Cache) share(key string, created *Code) *Code {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,13 +99,14 @@ func (c *Cache) share(key string, created *Code) *Code {
 	return code
 }
 
-// LoadTurn waits until it is the owner's turn to load that many bytes. The caller calls leave after it has loaded them.
+// LoadTurn waits until it is the owner's turn to load a module of the given size. The caller calls leave after it has
+// loaded the module.
 func (c *Cache) LoadTurn(ctx context.Context, owner string, bytes int64) (leave func(), err error) {
 	return c.compiler.loads.Acquire(ctx, owner, bytes)
 }
 
-// load loads a program when it is the owner's turn, and also returns the directory of its entry. If loaded reports true
-// by then, load returns nil.
+// load loads a program when it is the owner's turn, and also returns the directory of its entry. When the turn comes,
+// load calls loaded. If loaded returns true, another call has loaded the program, and load returns no module.
 func (c *Cache) load(ctx context.Context, owner string, p *program,
 	loaded func() bool,
 ) (wazero.CompiledModule, *directory, error) {
@@ -132,7 +133,7 @@ func (c *Cache) load(ctx context.Context, owner string, p *program,
 	return compiled, dir, nil
 }
 
-// openSpare opens the temporary directory, once.
+// openSpare returns the temporary directory, and makes it at the first call.
 func (c *Cache) openSpare(ctx context.Context) (*directory, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,8 +148,8 @@ func (c *Cache) openSpare(ctx context.Context) (*directory, error) {
 	return c.spare, err
 }
 
-// Prune removes entries that were not used for long, except the entries of open modules. It does so at most twice an
-// hour.
+// Prune removes entries that have not been used for long, except the entries of open modules. It does so at most twice
+// an hour.
 func (c *Cache) Prune(ctx context.Context, now time.Time) {
 	c.mu.Lock()
 	if now.Sub(c.pruned) < pruneInterval {
@@ -169,7 +170,7 @@ func (c *Cache) Prune(ctx context.Context, now time.Time) {
 	}
 }
 
-// Close closes the cache and all code. Loads fail from now on.
+// Close closes the cache and all code. Later loads fail.
 func (c *Cache) Close(ctx context.Context) error {
 	c.compiler.close()
 	c.mu.Lock()

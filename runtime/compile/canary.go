@@ -22,8 +22,8 @@ import (
 var canaryModule []byte
 
 // canary tests the compiler, once for the process. It runs a small program twice, compiled like a guest and
-// interpreted, and compares the results. The program repeats computations that wazero's compilers got wrong before. It
-// takes some milliseconds.
+// interpreted, and compares the results. The program repeats computations that wazero's compilers got wrong before. The
+// test takes some milliseconds.
 var canary = sync.OnceValue(func() error {
 	file, err := wasm.Rewrite(canaryModule, wasm.Options{})
 	if err != nil {
@@ -52,7 +52,7 @@ func agree(got, want []string) error {
 	return nil
 }
 
-// runCanary runs the program, and returns its results.
+// runCanary runs the test program, and returns its results.
 func runCanary(config wazero.RuntimeConfig, binary []byte) (results []string, err error) {
 	defer func() {
 		if p := recover(); p != nil { // wazero panics if it gets no memory

@@ -19,9 +19,10 @@ import (
 	"github.com/quern-project/quern/runtime/redact"
 )
 
-// Child is the whole main function of a compile child, which a Cache starts by Config.Child: it limits this process,
-// and then compiles one module. args are the arguments that the Cache has added. The module comes from stdin, the
-// verdict goes to stdout, the code into the working directory. An error means that there is no verdict.
+// Child is the whole main function of a compile child, which a Cache starts with the command line Config.Child. Child
+// limits this process, and then compiles one module. args are the arguments that the Cache has added. Child reads the
+// module from stdin, and writes verdicts to stdout and the code into the working directory. An error means that there
+// is no verdict.
 func Child(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	const count = 3
 	if len(args) != count {
@@ -38,7 +39,7 @@ func Child(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer
 	memory, seconds, size := numbers[0], numbers[1], numbers[2]
 	// Go's garbage collector would use every idle processor; they are for the tasks.
 	goruntime.GOMAXPROCS(min(2, goruntime.GOMAXPROCS(0)))
-	debug.SetMemoryLimit(memory / 4 * 3) // from here the collector works harder
+	debug.SetMemoryLimit(memory / 4 * 3) // above this, the collector works harder
 	if err := limitChild(memory, seconds); err != nil {
 		return fmt.Errorf("set limits: %w", err)
 	}
@@ -51,11 +52,11 @@ func Child(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer
 		return fmt.Errorf("read module: %w", err)
 	}
 	v := verdictOf(compileIn(ctx, ".", binary))
-	v.Text = redact.Prefix(v.Text, maxChildText/8) // as quoted JSON it is longer
+	v.Text = redact.Prefix(v.Text, maxChildText/8) // quoted as JSON, the text is longer
 	return out.Encode(v)
 }
 
-// compileIn compiles a module, and lets wazero write the entry into the directory stage.
+// compileIn compiles a module, and makes wazero write the entry into the directory stage.
 func compileIn(ctx context.Context, stage string, binary []byte) (err error) {
 	cache, err := wazero.NewCompilationCacheWithDir(stage)
 	if err != nil {
@@ -67,25 +68,26 @@ func compileIn(ctx context.Context, stage string, binary []byte) (err error) {
 	return err
 }
 
-// verdict says how a compilation ended. A child writes two to stdout, each as a line of JSON; the first is endReady.
+// verdict says how a compilation ended. A child writes two verdicts to stdout, each as a line of JSON. The End of the
+// first is endReady.
 type verdict struct {
 	End  string `json:"end"`
 	Text string `json:"text,omitempty"`
 }
 
-// maxChildText bounds each output of a child, in bytes.
+// maxChildText is the maximum length of the stdout and of the stderr of a child, in bytes. The rest is dropped.
 const maxChildText = 64 << 10
 
-// The ends of a compilation.
+// The values of verdict.End.
 const (
-	endReady   = "ready" // no end yet: the child has limited itself
-	endDone    = "done"
-	endInvalid = "invalid" // Text: the compiler's error
-	endCrash   = "crash"   // Text: its stderr, or the panic
-	endMemory  = "memory"
-	endTime    = "time"
-	endKilled  = "killed"
-	endFailed  = "failed" // Text: the system's error
+	endReady   = "ready"   // the compilation has not begun: the child has limited itself
+	endDone    = "done"    // the module is compiled
+	endInvalid = "invalid" // Text is the compiler's error
+	endCrash   = "crash"   // Text is the child's stderr, or the compiler's panic
+	endMemory  = "memory"  // the memory was not enough
+	endTime    = "time"    // the time was not enough
+	endKilled  = "killed"  // a SIGKILL that the host did not send
+	endFailed  = "failed"  // Text is the system's error
 )
 
 // lastVerdict returns the last verdict in a child's stdout, with an empty End if there is none. ready reports whether
@@ -124,7 +126,7 @@ func verdictOf(err error) verdict {
 	}
 }
 
-// limitChild limits this process for good, and closes inherited files.
+// limitChild limits this process permanently, closes inherited files, and lowers the priority.
 func limitChild(memory, seconds int64) error {
 	space, err := addressSpace(memory)
 	if err == nil && space > 0 {
@@ -140,13 +142,13 @@ func limitChild(memory, seconds int64) error {
 	}
 	if syscall.Getpgrp() == syscall.Getpid() {
 		const nice = 10
-		// Linux would change only one thread of a process, but changes all threads of a group.
+		// For a process, Linux would change only one thread. For a group, it changes all threads.
 		return syscall.Setpriority(syscall.PRIO_PGRP, 0, nice)
 	}
 	return nil
 }
 
-// lower sets a limit, unless there is a lower one already.
+// lower sets a limit of this process, unless the present limit is lower.
 func lower(resource int, limit uint64) error {
 	var now syscall.Rlimit
 	if err := syscall.Getrlimit(resource, &now); err != nil {

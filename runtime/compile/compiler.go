@@ -21,8 +21,8 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// The budget of a module depends on the size of its code: the rest of a file costs the compiler almost nothing.
-// Measured, with the address space beyond that of a new process:
+// The budget of a module depends on the size of its code: the rest of a file costs the compiler almost nothing. The
+// following was measured; memory is the address space beyond that of a new process.
 //
 //	                           code       time      memory
 //	an empty Go program       1.5 MiB     1.9 s     76 MiB
@@ -30,7 +30,7 @@ import (
 //	CPython 3.12              5.9 MiB    10.5 s    176 MiB
 //	a MiB in one function     1.0 MiB   3 to 13 s   0.7 to 3.9 GiB
 //
-// So the base is enough for one large function, and the rest for many functions, also on slower machines.
+// So the base is enough for one large function, and the additional budget for many functions, also on slower machines.
 const (
 	baseTime     = 4 * time.Second // of processor time
 	timePerMiB   = 6 * time.Second
@@ -38,24 +38,24 @@ const (
 	memoryPerMiB = 64 << 20
 )
 
-// The largest budget of the zero Config. Go's compiler, with 31 MiB of code, took 97 s and 1.2 GiB.
+// The maximum budget of a module if Config sets none. Go's compiler, with 31 MiB of code, took 97 s and 1.2 GiB.
 const (
 	DefaultTime         = 3 * time.Minute
 	DefaultMemory int64 = 1280 << 20
 )
 
-// smallCode is the largest code of a small module, in bytes.
+// smallCode is the maximum size of the code of a small module, in bytes.
 const smallCode = 1 << 20
 
-// maxLoading bounds the bytes of modules that are loaded from the cache at once.
+// maxLoading is the maximum size in bytes of all modules that are loaded from the cache at once.
 const maxLoading = 256 << 20
 
 const (
-	childWait = 5 * time.Second // for pipes that descendants of a child keep open
-	maxStage  = time.Hour       // longer than any compilation
+	childWait = 5 * time.Second // how long to wait for pipes that descendants of an ended child keep open
+	maxStage  = time.Hour       // the age at which a stage is removed; longer than any compilation
 )
 
-// compiler compiles modules into stages, each in a child process: wazero's compiler may take any time and memory for a
+// compiler compiles modules into stages, each in a child process: wazero's compiler can take any time and memory for a
 // small module, ignores its context, and ends the process if there is no memory.
 //
 //	host                                 child (the same program, in the stage, without environment)
@@ -67,26 +67,27 @@ const (
 // If a child ends without a verdict, the refusal says how the child died.
 type compiler struct {
 	cfg   Config
-	turns *turns.Turns // turns at compiling, by memory
-	loads *turns.Turns // turns at loading from the cache, by the size of modules
+	turns *turns.Turns // for compiling; the weight is memory
+	loads *turns.Turns // for loading from the cache; the weight is the size of a module
 
 	mu      sync.Mutex
 	closed  bool
-	refused map[string]refusal       // by key
-	claims  map[string]chan struct{} // by key; closed when the compilation has ended
+	refused map[string]refusal       // recent refusals, by key
+	claims  map[string]chan struct{} // compilations in progress, by key; closed when they end
 }
 
-// refusal is why a module was refused. It is remembered, so that a folder full of copies takes no longer than one copy.
+// refusal says why a module was refused. It is remembered, so that a folder full of copies takes no longer than one
+// copy.
 type refusal struct {
 	err   *Error
-	until time.Time
+	until time.Time // when the refusal is forgotten
 }
 
-// rememberFor is how long a refused module is not compiled again. After that it is tried again, since the machine may
-// have been slow.
+// rememberFor is the time for which a refused module is not compiled again. After that it is tried again, since the
+// machine may have been slow.
 const rememberFor = 10 * time.Minute
 
-// newCompiler makes a compiler for cfg.Children modules at once, at least two, and one small module beside them.
+// newCompiler makes a compiler that compiles at most cfg.Children modules at once, at least two, plus one small module.
 func newCompiler(cfg Config) *compiler {
 	if cfg.Time <= 0 {
 		cfg.Time = slowdown * DefaultTime
@@ -102,7 +103,7 @@ func newCompiler(cfg Config) *compiler {
 	}
 }
 
-// remembered returns the recent refusal of a module, nil if there is none.
+// remembered returns the recent refusal of a module, or nil if there is none.
 func (c *compiler) remembered(key string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,8 +121,8 @@ func (c *compiler) remember(key string, err *Error) {
 	c.refused[key] = refusal{err: err, until: now.Add(rememberFor)}
 }
 
-// claim claims the compilation of a module for the caller, who calls done at its end. If another caller has claimed it,
-// other is closed when that compilation ends.
+// claim claims the compilation of a module for the caller, who calls done at the end of the compilation. If another
+// caller has claimed it, claim returns other, which is closed when that caller's compilation ends.
 func (c *compiler) claim(key string) (done func(), other <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,12 +151,12 @@ func (c *compiler) close() {
 
 // budget bounds a compilation.
 type budget struct {
-	memory    int64         // bytes
-	processor time.Duration // processor time
-	wall      time.Duration // until the child is killed; it may get little of the processor, since its priority is low
+	memory    int64         // maximum address space beyond that of a new process, in bytes
+	processor time.Duration // maximum processor time
+	wall      time.Duration // until the child is killed; longer than processor, since the child's priority is low
 }
 
-// budget returns the budget of a module with that many bytes of code.
+// budget returns the budget of a module that has code bytes of code.
 func (c Config) budget(code int) budget {
 	b := budget{
 		memory:    min(c.Memory, baseMemory+memoryPerMiB*int64((code+1<<20-1)>>20)),
@@ -198,8 +199,8 @@ func (c *compiler) compile(ctx context.Context, stage string, p *program, b budg
 
 // inChild starts a child, hands it the module, waits for its end, and returns its verdict.
 func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budget) (verdict, error) {
-	// Linux kills the child when the thread that started it ends. That is meant for the end of the host, so keep the
-	// thread.
+	// Linux kills the child when the thread that started it ends. That is meant for the end of the host, so this call
+	// keeps the thread.
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	bounded, cancel := context.WithTimeout(ctx, b.wall)
@@ -212,7 +213,7 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	cmd.Env = []string{} // not the host's environment
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.NewSectionReader(p.source, 0, p.source.size), &stdout, &stderr
 	cmd.SysProcAttr = childAttributes()
-	cmd.Cancel = func() error { // with its descendants
+	cmd.Cancel = func() error { // kills the child with its descendants
 		return errors.Join(syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL), cmd.Process.Kill())
 	}
 	cmd.WaitDelay = childWait
@@ -238,7 +239,8 @@ func (c *compiler) inChild(ctx context.Context, stage string, p *program, b budg
 	}
 }
 
-// postMortem returns the verdict on a module whose child died without one.
+// postMortem returns the verdict on a module whose child died without a verdict. expired means that the child had run
+// for b.wall.
 func (b budget) postMortem(state *os.ProcessState, expired bool, stderr string) verdict {
 	killed := state.ExitCode() < 0
 	switch {
@@ -261,8 +263,8 @@ func processorTime(state *os.ProcessState) time.Duration {
 	return state.UserTime() + state.SystemTime()
 }
 
-// lacksMemory reports whether a Go process died for want of memory. The last text is a fault of Go's runtime outside
-// all goroutines: the runtime does not check every allocation.
+// lacksMemory reports whether a Go process died because it got no memory. The last of the texts is a fault of Go's
+// runtime outside all goroutines: the runtime does not check every allocation.
 func lacksMemory(stderr string) bool {
 	return slices.ContainsFunc([]string{
 		"out of memory", "cannot allocate", "failed to allocate", "failed to create new OS thread", "pthread_create failed",
@@ -270,7 +272,7 @@ func lacksMemory(stderr string) bool {
 	}, func(words string) bool { return strings.Contains(stderr, words) })
 }
 
-// refusal returns the error for a verdict; nil if the compilation succeeded.
+// refusal returns the error for a verdict, or nil if the compilation succeeded.
 func (b budget) refusal(v verdict) error {
 	const smaller = "split its largest functions, or build it with fewer of them inlined (wasm-opt -O); `quern plugin check` tries it out"
 	switch v.End {

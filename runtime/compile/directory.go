@@ -24,9 +24,9 @@ import (
 //
 // wazero's own cache names its entries by a hash that nobody else can compute. It protects the machine code by a CRC
 // but not the table of its entry points, allocates memory by unchecked counts, and always fails on a damaged entry. So
-// each module is compiled into a stage, a cache with no other entry, and the entry moves from there into the directory.
-// A sum file, named by the module's key, has the entry's name and SHA-256. If the sum is wrong, the entry is deleted
-// and the module compiled again. The key is the SHA-256 of the rewritten module.
+// each module is compiled into a stage: a cache with no other entry. The entry then moves from the stage into the
+// directory. A sum file, whose name is the module's key, has the entry's name and SHA-256. If the sum is wrong, the
+// entry is deleted and the module is compiled again. The key is the SHA-256 of the rewritten module.
 //
 //	DIR/wazero-v1.12.0-amd64-linux/ENTRY      machine code, written and read by wazero
 //	DIR/sums/v1.12.0-amd64-linux/KEY          "ENTRY SHA256"; modified at the last use
@@ -45,8 +45,8 @@ const (
 	wazeroDirs = "wazero-*"
 )
 
-// unknownVersion is the version in a build that does not record wazero's version, such as a test. A cache of that
-// version would mix entries of several versions.
+// unknownVersion is returned by Version in a build that does not record wazero's version, such as a test. A cache under
+// this version would mix entries of several versions.
 const unknownVersion = "dev"
 
 // Version returns wazero's version. It looks where wazero itself looks, since wazero does not export its version.
@@ -108,11 +108,12 @@ func (d *directory) close(ctx context.Context) error {
 	return err
 }
 
-// maxFills bounds how often a load compiles a module: another process may prune the entry before it is loaded.
+// maxFills is the maximum number of times that a load compiles a module: another process may prune the entry before it
+// is loaded.
 const maxFills = 2
 
-// load loads a module from the cache, and before it the kernel if the module needs one. If loaded reports true when the
-// turn comes, load returns nil.
+// load loads a module from the cache, and before it the kernel if the module needs one. If loaded returns true when the
+// turn comes, load returns no module.
 func (d *directory) load(ctx context.Context, owner string, m *program,
 	loaded func() bool,
 ) (wazero.CompiledModule, error) {
@@ -129,8 +130,8 @@ func (d *directory) load(ctx context.Context, owner string, m *program,
 	return d.loadOne(ctx, owner, m, loaded)
 }
 
-// loadOne compiles a module into the cache if it is not there, and loads it. While it waits for a turn at compiling or
-// loading, it holds nothing that other calls wait for.
+// loadOne loads a module from the cache. If the module is not there, loadOne compiles it into the cache first. While
+// loadOne waits for a turn at compiling or loading, it holds nothing that other calls wait for.
 func (d *directory) loadOne(ctx context.Context, owner string, m *program,
 	loaded func() bool,
 ) (wazero.CompiledModule, error) {
@@ -149,8 +150,8 @@ func (d *directory) loadOne(ctx context.Context, owner string, m *program,
 	}
 }
 
-// cached loads a module from its entry, or returns nil if loaded reports true. Without an entry, the error is
-// errNotCompiled.
+// cached loads a module from its entry. If loaded returns true when the turn comes, cached returns no module. If there
+// is no usable entry, the error is errNotCompiled.
 func (d *directory) cached(ctx context.Context, owner string, m *program,
 	loaded func() bool,
 ) (wazero.CompiledModule, error) {
@@ -175,16 +176,16 @@ func (d *directory) cached(ctx context.Context, owner string, m *program,
 	}
 	compiled, err := d.backend.load(ctx, m.key, binary)
 	if errors.Is(err, errNotCompiled) {
-		// Another process has pruned the entry, or it was made with other settings.
+		// Another process has pruned the entry, or the entry was made with other settings.
 		_ = os.Remove(d.sumFile(m.key)) // if the sum file stays, the next round fails
 	}
 	return compiled, err
 }
 
-// errDamagedSum is a sum file that no load can use.
+// errDamagedSum is the error of a sum file whose contents are not valid.
 var errDamagedSum = errors.New("sum file is damaged")
 
-// verify returns nil if a module's entry is undamaged. It removes damaged files.
+// verify returns nil if a module's entry is undamaged. It removes damaged files. It also records the use of the entry.
 func (d *directory) verify(key string) error {
 	d.touch(key, time.Now())
 	name, want, err := readSum(d.sumFile(key))
@@ -205,7 +206,7 @@ func (d *directory) verify(key string) error {
 	return nil
 }
 
-// size returns the size of a module's entry in bytes, about as much as the code takes in memory.
+// size returns the size of a module's entry in bytes. The code takes about as much memory.
 func (d *directory) size(key string) int64 {
 	name, _, err := readSum(d.sumFile(key))
 	if err != nil {
@@ -218,7 +219,7 @@ func (d *directory) size(key string) int64 {
 	return info.Size()
 }
 
-// readSum reads a sum file. It returns the name of a file below the cache directory, and its sum.
+// readSum reads a sum file. It returns the path of the entry below the cache directory, and the entry's SHA-256.
 func readSum(path string) (name, sum string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -231,8 +232,8 @@ func readSum(path string) (name, sum string, err error) {
 	return name, sum, nil
 }
 
-// fill compiles a module into the cache when it is the owner's turn. If another call compiles the module, fill waits
-// for that call and filled is false.
+// fill compiles a module into the cache when it is the owner's turn, and reports whether it did. If another call
+// compiles the module, fill waits for that call instead.
 func (d *directory) fill(ctx context.Context, owner string, m *program) (filled bool, err error) {
 	if err := d.compiler.remembered(m.key); err != nil {
 		return false, err
@@ -294,7 +295,7 @@ func (d *directory) compile(ctx context.Context, m *program, b budget) (err erro
 	if err := os.MkdirAll(filepath.Join(d.dir, filepath.Dir(name)), ownerOnly); err != nil {
 		return err
 	}
-	// The entry first: a sum without its entry, or with an older one, is replaced.
+	// The entry moves first: if the sum file is missing or does not match the entry, the module is compiled again.
 	if err := os.Rename(filepath.Join(stage, name), filepath.Join(d.dir, name)); err != nil {
 		return err
 	}
@@ -305,7 +306,7 @@ func (d *directory) compile(ctx context.Context, m *program, b budget) (err erro
 	return os.Rename(staged, d.sumFile(m.key))
 }
 
-// touch records the use of a module's entry, if there is one.
+// touch records that a module's entry is in use, if there is an entry.
 func (d *directory) touch(key string, now time.Time) { _ = os.Chtimes(d.sumFile(key), now, now) }
 
 func (d *directory) sumFile(key string) string { return filepath.Join(d.sums, key) }
@@ -326,8 +327,8 @@ func sumOf(path string) (sum string, err error) {
 // ownerOnly is the mode of the cache directory and of the directories in it.
 const ownerOnly = 0o700
 
-// makePrivate makes the cache directory if it does not exist. It refuses a directory that others own or can access:
-// this process executes the code in it.
+// makePrivate makes the cache directory if it does not exist. It refuses a directory that others own or can access,
+// since this process executes the code in the directory.
 func makePrivate(dir string) error {
 	mkdirErr := os.MkdirAll(dir, ownerOnly)
 	info, err := os.Lstat(dir)

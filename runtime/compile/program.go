@@ -15,16 +15,16 @@ import (
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
-// program is a module that was rewritten, and is metered with fuel: the form that is compiled and cached.
+// program is a rewritten module, which counts its own fuel. In this form modules are compiled and cached.
 type program struct {
-	key    string // in the cache: the SHA-256 of the rewritten module
-	digest string // of the module's file, for the log
-	size   int    // of the code section in the file, in bytes
-	extism bool   // it needs a kernel beside it
+	key    string // key in the cache: the SHA-256 of the rewritten module, in hex
+	digest string // digest of the module's file, for the log
+	size   int    // size of the code section in the file, in bytes
+	extism bool   // the module also needs the kernel
 	source source
 }
 
-// kernel is the module that Extism plugins import from. It has no loops, so that it needs no fuel.
+// kernel is the module that Extism plugins import from. It has no loops, so it need not count fuel.
 var kernel = sync.OnceValue(func() *program {
 	return &program{
 		key: keyOf(abi.Kernel), digest: "sha256:" + keyOf(abi.Kernel), size: len(abi.Kernel),
@@ -43,7 +43,7 @@ type source struct {
 	size int64
 }
 
-// newSource keeps a rewritten module in a file in dir.
+// newSource writes a rewritten module into an unlinked file in dir.
 func newSource(dir string, binary []byte, logger hclog.Logger) source {
 	size := int64(len(binary))
 	file, err := os.CreateTemp(dir, stagePrefix+"source-") // removed like a stage if a crash leaves it behind
@@ -72,15 +72,15 @@ func (s source) close() error {
 	return nil
 }
 
-// How much memory wazero keeps of a module beside the contents of its sections, in bytes, as measured.
+// The memory that wazero keeps of a module in addition to the contents of its sections, in bytes, as measured.
 const (
 	perLocal   = 8
 	perElement = 48
-	perEntry   = 170 // of a section: for an exported global; a type takes 136, a function 100, an export 94
+	perEntry   = 170 // for an entry of a section: an exported global; a type takes 136, a function 100, an export 94
 )
 
-// metadataSize returns the most bytes that wazero keeps of a module beside its machine code. Go rounds sizes up: hence
-// the eighth.
+// metadataSize returns the maximum number of bytes that wazero keeps of a module in addition to its machine code. It
+// adds an eighth to the contents, since Go rounds sizes up.
 func metadataSize(module *wasm.Rewritten) int64 {
 	contents := int64(len(module.Binary)) + perLocal*int64(module.Locals)
 	return contents + contents/8 + perElement*int64(module.Elements) + perEntry*int64(module.Entries)

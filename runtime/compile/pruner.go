@@ -16,17 +16,18 @@ import (
 const (
 	maxUnused = 30 * 24 * time.Hour
 	maxCached = 1 << 30 // bytes
-	// minUnused is how long each entry is kept at least: another process may be about to load it. A process that uses
-	// an entry records the use every pruneInterval.
+	// minUnused is the minimum time for which an entry is kept after its last use: another process may be about to load
+	// it. A process that uses an entry records the use every pruneInterval.
 	minUnused     = time.Hour
 	pruneInterval = minUnused / 2
 )
 
-// entry is a file of machine code with its sum file, both as paths in the cache. Either may be missing.
+// entry is a file of machine code with its sum file, both as paths in the cache. Either file can be missing: then its
+// path is "", or names no file.
 type entry struct {
 	sum, code string
-	used      time.Time
-	size      int64
+	used      time.Time // last use
+	size      int64     // of the machine code, in bytes
 }
 
 // prune removes old entries, and the stages of processes that died. It logs an error if it cannot remove some of them,
@@ -72,7 +73,7 @@ func (d *directory) evict(ctx context.Context, now time.Time) (removed int, size
 	return removed, size, err
 }
 
-// list finds the entries by their sum files, and the machine code without one.
+// list returns the entries that have a sum file, and the machine code that has none.
 func (d *directory) list(ctx context.Context) (entries []entry, err error) {
 	files := os.DirFS(d.dir)
 	sums, err := fs.Glob(files, path.Join(sumsDir, "*", "*"))
@@ -90,7 +91,7 @@ func (d *directory) list(ctx context.Context) (entries []entry, err error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil || info.IsDir() || known[file]:
-			continue // gone meanwhile, none of ours, or found by its sum file
+			continue // gone meanwhile, not an entry, or listed with its sum file
 		}
 		e := entry{code: file, used: info.ModTime()}
 		if strings.HasPrefix(file, sumsDir) {
@@ -108,7 +109,7 @@ func (d *directory) list(ctx context.Context) (entries []entry, err error) {
 	return entries, nil
 }
 
-// remove removes a file of the cache. The file may be gone, or the name be empty.
+// remove removes a file of the cache. It does nothing if the file is gone or name is empty.
 func (d *directory) remove(name string) error {
 	if name == "" {
 		return nil
@@ -119,7 +120,8 @@ func (d *directory) remove(name string) error {
 	return nil
 }
 
-// removeStages removes the stages of processes that died. Another process may be using a younger one.
+// removeStages removes stages that are older than maxStage: their processes have died. Another process may be using a
+// younger stage.
 func removeStages(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {

@@ -2,5 +2,5 @@
 
 package compile
 
-// slowdown is how many times longer code takes with the race detector: this build is without it.
+// slowdown is the factor by which the race detector slows code down. This build has no race detector.
 const slowdown = 1

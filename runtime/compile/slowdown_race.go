@@ -2,5 +2,5 @@
 
 package compile
 
-// slowdown is how many times longer code takes with the race detector.
+// slowdown is the factor by which the race detector slows code down.
 const slowdown = 20

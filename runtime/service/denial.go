@@ -6,14 +6,15 @@ import (
 	"fmt"
 )
 
-// Denial is the error of a denied capability. It says who denies the capability, and which line to add.
+// Denial is the error of a denied capability. It says who denies the capability, and which line has to be added to
+// allow it.
 type Denial struct {
 	// Err is the wrapped error. Default ErrDenied.
 	Err error
-	// What says what the task asked for. Default: who denies it.
+	// What describes what the task asked for. Default "": a text that says who denies it.
 	What string
 	By   Denier
-	// Where names the entry of the host's grants and their file, for ByHost.
+	// Where names the entry of the host's grants and the file of the grants. It is used for ByHost only.
 	Where string
 	// Add is the line to add: an entry of capabilities, such as kv: [{bucket: a}], or a network.
 	Add string
@@ -41,7 +42,7 @@ func (d *Denial) Error() string {
 // Unwrap returns Err.
 func (d *Denial) Unwrap() error { return cmp.Or(d.Err, ErrDenied) }
 
-// Remedy returns what to add, and where.
+// Remedy says what to add, and where.
 func (d *Denial) Remedy() string {
 	switch d.By {
 	case ByHost:
@@ -54,8 +55,8 @@ func (d *Denial) Remedy() string {
 
 // Confidential is an error whose text names addresses of the host's networks. Tenants get another text.
 type Confidential struct {
-	Err  error  // for the host's log
-	Told string // for tenants
+	Err  error  // the error for the host's log
+	Told string // the text for tenants
 }
 
 // Error returns the text for the host's log.
@@ -64,8 +65,8 @@ func (c *Confidential) Error() string { return c.Err.Error() }
 // Unwrap returns Err.
 func (c *Confidential) Unwrap() error { return c.Err }
 
-// Told returns the text for a tenant of an error of a service. If the service is unavailable, the text has no details,
-// unless the error is Confidential: details may name addresses and paths of the host.
+// Told returns the text of a service's error that a tenant gets. For a Confidential error, that is its Told. An
+// ErrUnavailable has no details in the text, since details may name addresses and paths of the host.
 func Told(err error) string {
 	var c *Confidential
 	switch {

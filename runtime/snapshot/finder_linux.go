@@ -16,8 +16,9 @@ type buffer struct {
 	entries []uint64
 }
 
-// regionsAtOnce is the most regions that a finder reports at once (3 KiB). The kernel allocates room for as many in
-// each call. A larger number slows calls with few results; a smaller number splits calls with many results.
+// regionsAtOnce is the maximum number of regions that a finder reports at once (3 KiB). The kernel allocates room for
+// this number in each call. A larger number slows calls with few results; a smaller number splits calls with many
+// results.
 const regionsAtOnce = 128
 
 func (b *buffer) room() []region {
@@ -27,7 +28,7 @@ func (b *buffer) room() []region {
 	return b.regions
 }
 
-// openPagemap opens the file that all spaces read. It stays open as long as the process lives.
+// openPagemap opens the file that all spaces read. The file stays open as long as the process lives.
 var openPagemap = sync.OnceValues(func() (int, error) {
 	const path = "/proc/self/pagemap"
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -12,8 +12,8 @@ import (
 // seals forbid every later change, also by this process.
 const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// write writes parts of the contents into a memfd, one behind the other, with holes for zeroes, seals it and maps it
-// for reading.
+// write writes parts of the contents into a new memfd, one after the other, with holes for pages of zeroes. Then it
+// seals the memfd and maps it for reading.
 func write(contents []byte, parts []part) (_ *file, err error) {
 	f := &file{size: total(parts), users: 1}
 	if f.size == 0 {
@@ -30,7 +30,7 @@ func write(contents []byte, parts []part) (_ *file, err error) {
 	if err := f.memfd.Truncate(int64(f.size)); err != nil {
 		return nil, err
 	}
-	start := int64(0) // of a part, in the file
+	start := int64(0) // of the next part, in the file
 	for _, p := range parts {
 		if err := writePages(f.memfd, contents[p.from:p.to], start); err != nil {
 			return nil, err
@@ -40,12 +40,12 @@ func write(contents []byte, parts []part) (_ *file, err error) {
 	if _, err := unix.FcntlInt(f.memfd.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		return nil, fmt.Errorf("seal it: %w", err)
 	}
-	// Private although nobody writes: Linux before 6.7 refuses a shared mapping of a sealed file.
+	// The mapping is private although nobody writes: Linux before 6.7 refuses a shared mapping of a sealed file.
 	f.view, err = mapFile(f.memfd, 0, nil, f.size, unix.PROT_READ, unix.MAP_PRIVATE)
 	return f, err
 }
 
-// writePages writes contents at an offset, without the pages of zeroes.
+// writePages writes contents at an offset, and leaves holes for pages of zeroes.
 func writePages(memfd *os.File, contents []byte, offset int64) error {
 	for at := 0; at < len(contents); at += int(pageSize) {
 		end := at
@@ -60,7 +60,7 @@ func writePages(memfd *os.File, contents []byte, offset int64) error {
 	return nil
 }
 
-// memfd makes a file without a name. Nobody can execute it if the kernel can forbid that (6.3 and later).
+// memfd makes a file that exists only in memory. On Linux 6.3 and later, nobody can execute it.
 func memfd() (*os.File, error) {
 	const name, flags = "quern-image", unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)

@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// anonymous memory reads as zero until it is written. MAP_NORESERVE: the kernel does not count at the time of the
-// mapping what a guest may take. The host's memory plan counts it.
+// anonymous are the flags of a mapping that reads as zero until it is written. With MAP_NORESERVE, the kernel does not
+// count the memory at the time of the mapping. The host's memory plan counts what a guest can take.
 const anonymous = unix.MAP_ANON | unix.MAP_PRIVATE | unix.MAP_NORESERVE
 
 // guard is the size of the inaccessible range below and above a memory, in bytes: the reach of a 32-bit index.
 const guard = 4 << 30
 
-// reserve maps size bytes of zeroes, between guards if there are addresses for them. It does without unix.Mmap, which
-// would hold a lock while the kernel unmaps gigabytes: for a quarter of a second.
+// reserve maps size bytes of zeroes, between guards if there are addresses for them. all is the memory with its guards.
+// reserve does not use unix.Mmap, which would hold a lock while the kernel unmaps gigabytes, for a quarter of a second.
 func reserve(size uint64) (memory, all []byte, err error) {
 	if size == 0 {
 		return nil, nil, nil
@@ -27,7 +27,7 @@ func reserve(size uint64) (memory, all []byte, err error) {
 		if unix.Mprotect(memory, use) == nil {
 			return memory, all, nil
 		}
-		// Mprotect would have split it in three, and a process has a limited number of mappings
+		// Mprotect splits the mapping in three, and the number of mappings of a process is limited.
 		if err := unmap(all); err != nil {
 			return nil, nil, err
 		}

@@ -13,7 +13,7 @@ const (
 	Scan    Mode = "scan"    // the PAGEMAP_SCAN ioctl
 	Pagemap Mode = "pagemap" // reading /proc/self/pagemap
 	Copy    Mode = "copy"    // comparing all of the memory
-	New     Mode = "new"     // none: a new instance for each task
+	New     Mode = "new"     // no reset: a new instance for each task
 )
 
 // Verdict says whether a mode is usable on this system.
@@ -22,8 +22,8 @@ type Verdict struct {
 	Err  error // why the mode is not usable; nil if it is
 }
 
-// Probe tries every mode on a memory of its own and returns its verdicts in the order Scan, Pagemap, Copy, New. New is
-// always usable. Probe takes some milliseconds.
+// Probe tries every mode on a test memory and returns its verdicts in the order Scan, Pagemap, Copy, New. New is always
+// usable. Probe takes some milliseconds.
 func Probe() []Verdict { return system.probe() }
 
 // finders holds the finders of this system. Tests replace them.
@@ -31,9 +31,9 @@ type finders struct {
 	scan, pagemap finder
 }
 
-// finder reports a space's private pages: those written since they were mapped or given back. It looks at
-// memory[from:to] (whole pages) and returns where it stopped, which may be before to. The regions are in order and do
-// not overlap; they lie in the buffer and are valid until its next use.
+// finder finds a space's private pages: those written since they were mapped or given back. It searches
+// memory[from:to], which consists of whole pages. next is the offset at which it stopped, which can be before to. The
+// regions are in ascending order and do not overlap. They lie in b, and are valid until the next use of b.
 type finder func(b *buffer, memory []byte, from, to uint64) (regions []region, next uint64, err error)
 
 // region is a range of pages by address: the kernel's struct page_region.
@@ -46,7 +46,7 @@ type region struct {
 // finder need not report this category.
 const zeroPage = 1 << 5
 
-// finder returns the finder of a mode, nil for Copy.
+// finder returns the finder of a mode. It returns nil for Copy, which needs none.
 func (f *finders) finder(mode Mode) (finder, error) {
 	var find finder
 	switch mode {

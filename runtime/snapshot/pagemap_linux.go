@@ -17,7 +17,8 @@ const (
 // entriesAtOnce is the number of pages that one read asks about (8 KiB).
 const entriesAtOnce = 1024
 
-// readPagemap finds the pages that scanPages finds, and pages after the image that were only read.
+// readPagemap finds the same pages as scanPages. It does not know which of them were only read, and so reports no
+// categories.
 func readPagemap(b *buffer, memory []byte, from, to uint64) ([]region, uint64, error) {
 	fd, err := openPagemap()
 	if err != nil {
@@ -34,7 +35,7 @@ func readPagemap(b *buffer, memory []byte, from, to uint64) ([]region, uint64, e
 		return nil, 0, fmt.Errorf("read a pagemap: %w", err)
 	}
 	regions, count := b.room(), 0
-	for _, entry := range entries[:n/8] { // the rest is read again
+	for _, entry := range entries[:n/8] { // the next call reads the rest
 		if entry&(entryIsPresent|entryIsSwapped) == 0 || entry&entryIsFile != 0 {
 			from += pageSize
 			continue

@@ -12,13 +12,14 @@ import (
 const (
 	// patience is the number of Resets in a row that may find pages unchanged before they are given back.
 	patience = 32
-	// few is how many unchanged pages are not worth giving back.
+	// few is the number of unchanged pages up to which giving pages back does not pay.
 	few = 64
-	// stretch is the number of adjacent private pages that are given back at once where no recent task has written.
+	// stretch is the minimum number of adjacent private pages that are given back immediately if no recent task has
+	// written that far.
 	stretch = 256
 )
 
-// past is what a space remembers from one Reset to the next.
+// past is the state that a space keeps from one Reset to the next.
 type past struct {
 	// reached is the end of the last private page after the last Reset. The next Reset looks at least that far, so that
 	// it misses no page.
@@ -34,7 +35,8 @@ type past struct {
 // tally counts the private pages that one Reset found and kept.
 type tally struct{ changed, unchanged uint64 }
 
-// putBack restores the private pages before used (whole pages).
+// putBack restores the private pages before used, which is a multiple of the page size, and those that the last Reset
+// kept after it.
 func (s *Space) putBack(find finder, used uint64) error {
 	end := max(used, s.past.reached)
 	s.past.reached = 0
@@ -56,8 +58,8 @@ func (s *Space) putBack(find finder, used uint64) error {
 	return nil
 }
 
-// learn decides whether the next Reset gives back the pages that it finds unchanged. It does once comparing such pages
-// has cost as much as getting new ones.
+// learn decides whether the next Reset gives back the pages that it finds unchanged. It does so once the comparisons of
+// such pages have cost as much as getting new pages would.
 func (p *past) learn(used uint64, t tally) {
 	if p.impatient {
 		p.wasted = 0
@@ -101,7 +103,7 @@ func (s *Space) offsets(r region) (start, end uint64) {
 func (s *Space) putBackRegion(r region, t *tally) error {
 	from, to := s.offsets(r)
 	if r.categories&zeroPage != 0 && from >= s.size {
-		return nil // after the image such pages are not private; within it they are, in place of its contents
+		return nil // after the image, such pages are not private; within it they are, and hide the image's contents
 	}
 	if far := max(from, s.size, s.past.usual); to >= far+stretch*pageSize {
 		if err := s.giveBack(far, to); err != nil {
@@ -128,7 +130,8 @@ func (s *Space) putBackRegion(r region, t *tally) error {
 	return s.unchanged(same, to, t)
 }
 
-// unchanged keeps private pages that have not changed, or gives them back.
+// unchanged handles the private pages in memory[from:to], which have not changed. If past.impatient is set, it gives
+// them back; otherwise it keeps them.
 func (s *Space) unchanged(from, to uint64, t *tally) error {
 	switch {
 	case from >= to:
@@ -150,8 +153,8 @@ func (s *Space) original(offset uint64) []byte {
 	return zeroes
 }
 
-// compareAll restores the memory without knowing its private pages. Pages after the image are given back, which is
-// simpler than reading them; all pages of the image may be private.
+// compareAll restores the memory without knowing its private pages: it compares all pages of the image. It gives back
+// the pages after the image, which is simpler than reading them. Afterwards all pages of the image may be private.
 func (s *Space) compareAll(used uint64) error {
 	end := max(used, s.past.reached)
 	front := min(end, s.size)

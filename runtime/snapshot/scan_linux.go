@@ -24,10 +24,10 @@ type scanArg struct {
 	flags    uint64
 	start    uint64
 	end      uint64
-	walkEnd  uint64 // set by the kernel: how far it came
-	vec      uint64 // address of the regions that it fills
-	vecLen   uint64
-	maxPages uint64 // 0: any number
+	walkEnd  uint64 // address at which the kernel stopped; set by the kernel
+	vec      uint64 // address of the regions that the kernel fills
+	vecLen   uint64 // number of regions in vec
+	maxPages uint64 // 0 for any number
 	inverted uint64
 	mask     uint64
 	anyof    uint64
@@ -55,7 +55,7 @@ func scanPages(b *buffer, memory []byte, from, to uint64) ([]region, uint64, err
 		reported: zeroPage,
 	}
 	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pagemapScan, uintptr(unsafe.Pointer(&b.arg)))
-	runtime.KeepAlive(regions) // the kernel only has its address as a number
+	runtime.KeepAlive(regions) // the kernel has the address of regions only as a number
 	if errno != 0 {
 		return nil, 0, fmt.Errorf("scan pages by ioctl: %w", errno)
 	}

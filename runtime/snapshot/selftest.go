@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// The memory for trying modes, in pages: image and rest.
+// The size of the memory on which modes are tested, in pages: of the image, and of the rest after it.
 const (
 	trialFront = 160
 	trialTail  = 160
 )
 
-// try tests a mode on a memory of its own: the mode must report exactly the written pages, and restore them.
+// try tests a mode on a test memory: the mode must report exactly the written pages, and restore them.
 func (f *finders) try(mode Mode) (err error) {
 	find, err := f.finder(mode)
 	if err != nil {
@@ -44,7 +44,8 @@ func (f *finders) try(mode Mode) (err error) {
 	return space.prove(mode, find, contents)
 }
 
-// prove lets two tasks change a space. It checks that the mode finds and undoes the changes, and that Trim undoes them.
+// prove changes a space as two tasks would. It checks that the mode finds and undoes the changes of each, and that Trim
+// gives all pages back.
 func (s *Space) prove(mode Mode, find finder, contents []byte) error {
 	own := make([]bool, trialFront+trialTail)
 	for task := range 2 {
@@ -69,8 +70,8 @@ func (s *Space) prove(mode Mode, find finder, contents []byte) error {
 	return s.found(find, own)
 }
 
-// work writes some pages, reads others, leaves the rest alone, and marks the private ones. The first task makes 15
-// regions in every 32 pages: in all more than a finder reports at once.
+// work writes some pages, reads others, and leaves the rest alone. It sets own for the pages that become private. The
+// first task makes 15 regions in every 32 pages, which is more in total than a finder reports at once.
 func (s *Space) work(task int, own []bool) {
 	for page := range own {
 		at := uint64(page) * pageSize
@@ -90,8 +91,8 @@ func (s *Space) work(task int, own []bool) {
 // read keeps the compiler from removing reads.
 var read atomic.Uint32
 
-// found compares the pages that a finder reports with the private ones. It may also report a page after the image that
-// was only read.
+// found checks that a finder reports exactly the private pages, which own marks. The finder is also allowed to report a
+// page after the image that was only read.
 func (s *Space) found(find finder, own []bool) error {
 	if find == nil {
 		return nil

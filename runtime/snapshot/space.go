@@ -19,12 +19,12 @@ var zeroes = make([]byte, pageSize)
 // growing it costs nothing: the system provides a page when it is first touched. A space is used by one goroutine at a
 // time; only Held may be called from others.
 type Space struct {
-	limit  uint64
-	memory []byte // limit, rounded up to whole pages
-	all    []byte // memory with the guards around it
-	image  *Image // mapped at the start; nil before Map
-	size   uint64 // of the image
-	held   atomic.Int64
+	limit  uint64       // maximum size of the memory in bytes
+	memory []byte       // limit bytes, rounded up to whole pages
+	all    []byte       // memory and the guards around it
+	image  *Image       // the image that is mapped at the start; nil before Map
+	size   uint64       // size of the image in bytes
+	held   atomic.Int64 // see Held
 
 	finders *finders
 	buffer  buffer
@@ -50,7 +50,7 @@ func Reserve(limit uint64) (*Space, error) {
 // Guarded reports whether the space lies between guards (see the package comment).
 func (s *Space) Guarded() bool { return len(s.all) > len(s.memory) }
 
-// Addresses returns the whole range including the guards, for its position only: it must not be touched.
+// Addresses returns the whole range including the guards. Only its position is of use: the bytes must not be touched.
 func (s *Space) Addresses() []byte { return s.all }
 
 // Bytes returns the memory. It must not be touched after Release.
@@ -79,7 +79,7 @@ func (s *Space) Map(image *Image) error {
 	return errors.Join(err, before.exit())
 }
 
-// Reset restores the contents as Map left them, by a mode that Probe calls usable. Used is the largest size of the
+// Reset restores the contents that Map has set. mode must be usable according to Probe. used is the largest size of the
 // memory since the last Reset or Map: nothing after it was touched. After an error the contents are undefined, and the
 // instance must be discarded.
 func (s *Space) Reset(mode Mode, used uint64) error {
@@ -109,7 +109,7 @@ func (s *Space) restore(mode Mode, used uint64) error {
 	return s.putBack(find, wholePages(used))
 }
 
-// Trim gives every private page back to the system. The contents are as Map left them.
+// Trim gives every private page back to the system. The contents are then those that Map has set.
 func (s *Space) Trim() error {
 	if s.released {
 		return fmt.Errorf("trim a space: %w", errReleased)
@@ -126,18 +126,18 @@ func (s *Space) Trim() error {
 // upper bound. It is safe for concurrent use.
 func (s *Space) Held() int64 { return s.held.Load() }
 
-// Release unmaps the space; its bytes must not be touched any more. It may be called twice.
+// Release unmaps the space; its bytes must not be touched any more. Release can be called twice.
 func (s *Space) Release() error {
 	all, image := s.all, s.image
 	s.memory, s.all, s.image, s.limit, s.size, s.released = nil, nil, nil, 0, 0, true
 	s.held.Store(0)
 	var err error
 	if !s.astray {
-		// A mapping that failed may have left a gap, where another memory may lie by now: nothing is unmapped.
+		// If a mapping failed, it may have left a gap, where another memory may lie by now. Then nothing is unmapped.
 		err = unmap(all)
 	}
 	return errors.Join(err, image.exit())
 }
 
-// wholePages rounds a size up.
+// wholePages rounds a size up to whole pages.
 func wholePages(size uint64) uint64 { return (size + pageSize - 1) / pageSize * pageSize }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replace maps the image, followed by zeroes.
+// replace maps the image over the start of the memory, and zeroes over the rest.
 func (s *Space) replace(image *Image) error {
 	mapped := uint64(0) // end of the last part
 	for _, p := range image.parts {
@@ -31,7 +31,7 @@ func (s *Space) replace(image *Image) error {
 	return nil
 }
 
-// mapFile maps size bytes of a file from an offset, at the address of at unless that is nil.
+// mapFile maps size bytes of a file, beginning at offset. If at is not nil, they are mapped at the address of at.
 func mapFile(file *os.File, offset uint64, at []byte, size uint64, prot, flags int) ([]byte, error) {
 	mapped, err := unix.MmapPtr(int(file.Fd()), int64(offset), unsafe.Pointer(unsafe.SliceData(at)), uintptr(size), prot,
 		flags)

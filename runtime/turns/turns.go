@@ -1,5 +1,5 @@
-// Package turns shares places to work in, and room for what the work takes, among owners, so that one with much work
-// does not delay another with little.
+// Package turns shares a number of places and an amount of room among owners. The owners take turns, so that one with
+// much work does not delay another with little.
 package turns
 
 import (
@@ -8,50 +8,54 @@ import (
 	"sync"
 )
 
-// Config is what Turns shares.
+// Config says which places and how much room Turns shares.
 type Config struct {
-	// Places is how many works run at once, beside a small one. At least 1.
+	// Places is the number of pieces of work that run at once, not counting the place for small work. Less than 1 means
+	// 1.
 	Places int
-	// Room is what those may weigh together. A heavier work counts as Room, and runs alone.
+	// Room is the maximum total weight of the work in these places. A heavier piece of work counts as Room, and so runs
+	// alone.
 	Room int64
-	// Small is the most that a work may weigh to run in one more place, with room of its own. Default 0: no such place.
+	// Small is the maximum weight of small work. One additional place, with its own room, takes only small work. Default
+	// 0: there is no additional place.
 	Small int64
 }
 
-// Turns shares places. The next turn is that of the waiting owner with the fewest places; of several, the one whose
-// last turn was longest ago. If its work needs more room than is free, only small work overtakes it.
+// Turns gives places to work. The next turn goes to the waiting owner with the fewest places; among several, to the one
+// whose last turn was longest ago. If that owner's work needs more room than is free, only small work overtakes it.
 type Turns struct {
 	cfg Config
 
 	mu        sync.Mutex
-	places    int   // free
-	room      int64 // free
-	smallFree bool
-	owners    []*owner // with places or waiting work; the one whose last turn was longest ago first
+	places    int      // number of free places
+	room      int64    // free room
+	smallFree bool     // the place for small work is free
+	owners    []*owner // owners with places or waiting work; the one whose last turn was longest ago is first
 }
 
 // owner takes turns with others.
 type owner struct {
 	name    string
-	has     int // places
-	waiting []*work
+	has     int     // number of places that it has
+	waiting []*work // work that waits for a place, the oldest first
 }
 
 // work waits for a place, or has one.
 type work struct {
 	owner  *owner
 	weight int64
-	turn   chan struct{} // closed when it has a place
-	small  bool          // it has the place for small work
+	turn   chan struct{} // closed when the work gets a place
+	small  bool          // the work has the place for small work
 }
 
-// New returns Turns whose places are free.
+// New returns Turns in which all places are free.
 func New(cfg Config) *Turns {
 	return &Turns{cfg: cfg, places: max(cfg.Places, 1), room: cfg.Room, smallFree: cfg.Small > 0}
 }
 
-// Acquire waits for a place. The caller gives it back by the returned function, which may be called twice. An error is
-// the cause of the end of ctx.
+// Acquire waits for a place for a piece of work of the owner with that name. The weight is the room that the work
+// takes. The caller gives the place back by calling giveBack, which can be called twice. If ctx ends first, the error
+// is the cause of its end.
 func (t *Turns) Acquire(ctx context.Context, name string, weight int64) (giveBack func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -71,10 +75,10 @@ func (t *Turns) Acquire(ctx context.Context, name string, weight int64) (giveBac
 	i := slices.Index(w.owner.waiting, w)
 	if i >= 0 {
 		w.owner.waiting = slices.Delete(w.owner.waiting, i, i+1)
-		t.share() // others may have waited behind this
+		t.share() // work behind w may fit now
 	}
 	t.mu.Unlock()
-	if i < 0 { // it got its place at the same moment
+	if i < 0 { // w got its place at the same moment
 		giveBack()
 	}
 	return nil, context.Cause(ctx)
@@ -116,17 +120,18 @@ func (t *Turns) share() {
 	t.owners = slices.DeleteFunc(t.owners, func(o *owner) bool { return o.has == 0 && len(o.waiting) == 0 })
 }
 
-// next is the owner whose turn it is among those with such work waiting; nil if there is none.
-func (t *Turns) next(such func(*work) bool) (next *owner) {
+// next returns the owner whose turn it is among those with waiting work for which fits returns true. It returns nil if
+// there is none.
+func (t *Turns) next(fits func(*work) bool) (next *owner) {
 	for _, o := range t.owners {
-		if slices.ContainsFunc(o.waiting, such) && (next == nil || o.has < next.has) {
+		if slices.ContainsFunc(o.waiting, fits) && (next == nil || o.has < next.has) {
 			next = o
 		}
 	}
 	return next
 }
 
-// give gives a place to the owner's i-th waiting work.
+// give gives a place to the owner's i-th waiting work. If small is true, it is the place for small work.
 func (t *Turns) give(o *owner, i int, small bool) {
 	w := o.waiting[i]
 	o.waiting = slices.Delete(o.waiting, i, i+1)
@@ -137,7 +142,7 @@ func (t *Turns) give(o *owner, i int, small bool) {
 	t.owners = append(slices.Delete(t.owners, last, last+1), o)
 }
 
-// owner is the owner of that name. A new one comes last.
+// owner returns the owner with that name. If there is none, it adds one as the last.
 func (t *Turns) owner(name string) *owner {
 	if i := slices.IndexFunc(t.owners, func(o *owner) bool { return o.name == name }); i >= 0 {
 		return t.owners[i]

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// mostDays is 100 years: a longer duration is a mistake.
+// mostDays is the maximum of a duration, in days. It is 100 years: a longer duration is a mistake.
 const mostDays = 36500
 
-// ErrTooLong is the error of a duration of more than mostDays.
+// ErrTooLong is returned for a duration of more than mostDays.
 var ErrTooLong = fmt.Errorf("use %dd at most", mostDays)
 
-// ParseDuration parses a duration as time.ParseDuration does. Whole days may come before the rest: "7d", "1d12h".
+// ParseDuration parses a duration as time.ParseDuration does. Whole days can come before the rest: "7d", "1d12h".
 func ParseDuration(text string) (time.Duration, error) {
 	days, rest, found := strings.Cut(text, "d")
 	if !found {

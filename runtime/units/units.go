@@ -1,5 +1,5 @@
-// Package units reads and writes sizes as people write them: a whole number and a unit, "64MiB"; and reads
-// durations, which may have days, "7d".
+// Package units reads and writes sizes as people write them: a whole number and a unit, such as "64MiB". It also reads
+// durations, which can have days, such as "7d".
 //
 // Manifests, flags, error messages and limits all use this package.
 package units
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// units are sorted so that the first one that divides a size is the one that a person would pick: binary before
+// units are sorted so that the first unit that divides a size is the one that a person would pick: binary before
 // decimal, large before small.
 var units = [...]struct {
 	name  string
@@ -27,8 +27,8 @@ var units = [...]struct {
 	{"B", 1},
 }
 
-// ParseSize reads a size such as "64MiB" into bytes. The number is whole and not negative; the unit is one of B, kB,
-// KiB, MB, MiB, GB, GiB, TiB, written exactly so and without a space.
+// ParseSize returns the number of bytes that a size such as "64MiB" stands for. The number is whole and not negative.
+// The unit is one of B, kB, KiB, MB, MiB, GB, GiB, TiB, written exactly so and without a space.
 func ParseSize(text string) (int64, error) {
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
 	number, name := text[:digits], text[digits:]
@@ -51,8 +51,8 @@ func ParseSize(text string) (int64, error) {
 	return 0, sizeError(text, fmt.Sprintf("the unit %q is unknown", name))
 }
 
-// FormatSize writes bytes so that ParseSize reads the same number: in the largest binary unit that divides it, else in
-// the largest decimal one, else in bytes.
+// FormatSize writes a number of bytes so that ParseSize returns the same number. It uses the largest binary unit that
+// divides the number, or else the largest decimal unit.
 func FormatSize(bytes int64) string {
 	for _, u := range units {
 		if bytes != 0 && bytes%u.bytes == 0 {
