@@ -2,24 +2,24 @@ package abi
 
 import "sync/atomic"
 
-// Counters count the calls of guests by function and answer. They are safe for concurrent use; the zero value is ready.
+// Counters count the calls of guests by function and result. They are safe for concurrent use; the zero value is ready.
 type Counters struct {
 	functions [maxFunctions]struct {
-		answers [1 - errnoLast]atomic.Uint64 // by the errno's negative; 0 is success
+		answers [1 - errnoLast]atomic.Uint64 // indexed by the negated errno; 0 is success
 		bytes   atomic.Uint64
 	}
 }
 
 const (
 	errnoLast = errnoLimit
-	// The functions of quern_v1 have the numbers from 0 on. After them come extismInput, which counts the inputs that
-	// kernels were given, and the functions that kernels import.
+	// The functions of quern_v1 are numbered from 0. After them comes extismInput, which counts the inputs copied to
+	// kernels, and then the functions that kernels import.
 	extismInput  = 32
 	extismFirst  = extismInput + 1
 	maxFunctions = 48
 )
 
-// count counts a call of the function with that number, and the bytes that it moved.
+// count counts a call of the function with the given number, and the bytes that the call moved.
 func (c *Counters) count(number int, answer errno, bytes int) {
 	if c == nil {
 		return
@@ -31,10 +31,9 @@ func (c *Counters) count(number int, answer errno, bytes int) {
 	}
 }
 
-// Each reports the calls of each function by result, and the bytes that the function moved. A result is "ok" or the
-// name of an error, such as EDENIED. Errors that a function never answered are left out; "ok" is always reported.
-// Extism's functions are reported as extism_NAME. A task's input, which the kernel serves, is reported as a call of
-// extism_input.
+// Each reports, for each function, the calls by result and the bytes moved. A result is "ok" or the name of an error,
+// such as EDENIED. Errors that a function never returned are left out; "ok" is always reported. Extism's functions are
+// reported as extism_NAME. A task's input, which the kernel serves, is reported as a call of extism_input.
 func (c *Counters) Each(calls func(function, result string, n uint64), bytes func(function string, n uint64)) {
 	report := func(number int, function string) {
 		counted := &c.functions[number]

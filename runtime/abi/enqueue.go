@@ -13,7 +13,7 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// maxOptions bounds the options of an enqueued task, in bytes.
+// maxOptions is the maximum size of the options of enqueue, in bytes.
 const maxOptions = 64 << 10
 
 // strictly decodes a JSON object, and refuses unknown members.
@@ -29,17 +29,17 @@ func strictly(text []byte, into any) error {
 	return nil
 }
 
-// milliseconds converts a duration that a guest wrote. Durations below 0 or above a hundred years stay out of range, so
-// that the service refuses them.
+// milliseconds converts a duration in milliseconds that a guest wrote. Durations below 0 or above a hundred years stay
+// out of range, so that the service refuses them.
 func milliseconds(ms int64) time.Duration {
 	most := maxLifetime.Milliseconds() + 1
 	return time.Duration(min(max(ms, -1), most)) * time.Millisecond
 }
 
-// lastMoment is the last Unix time that a guest may write, in milliseconds: the end of the year 9999.
+// lastMoment is the latest Unix time that a guest can name, in milliseconds: the end of the year 9999.
 const lastMoment = 253402300799999
 
-// parsePublication reads options that name a topic; nil if they name none.
+// parsePublication reads options that name a topic. It returns nil if they name none.
 func parsePublication(queue string, options []byte) (*service.Publication, error) {
 	var fields struct {
 		Topic *string `json:"topic"`
@@ -103,9 +103,9 @@ func parseChild(options []byte) (service.Child, error) {
 	return child, nil
 }
 
-// enqueue is enqueue(queue, length, body, length, options, length). It fills the slot with the new task's ID; if the
-// options name a topic, with the publication's ID. The host may keep the task or publication until this task ends; then
-// it counts against the limit of the output.
+// enqueue implements enqueue(queue, length, body, length, options, length). If the options name a topic, it publishes
+// instead. It fills the slot with the ID of the new task or publication. The host can hold the task or publication back
+// until this task ends; its bytes then count against the limit of the output.
 func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	queue, body, options := in.name(), in.bytes(maxBody), in.bytes(maxOptions)
@@ -134,8 +134,9 @@ func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 		})
 }
 
-// keep reserves size bytes of the output for what the host keeps until the task ends, and calls do. If the host does it
-// at once, nothing is reserved.
+// keep calls do, which enqueues or publishes and returns an ID. The host holds the new task or publication back until
+// this task ends, so keep reserves size bytes of the output for it. If atOnce is true, nothing is held back or
+// reserved.
 func (s *System) keep(in *reader, size int, atOnce, served bool, do func(ctx context.Context) (string, error)) errno {
 	if atOnce {
 		size = 0

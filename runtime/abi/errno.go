@@ -7,7 +7,8 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// errno is the answer of a function: an error if it is negative, else a number that depends on the function.
+// errno is the result of a function. A negative result is an error; the meaning of any other result depends on the
+// function.
 type errno int32
 
 // The errors of quern_v1.
@@ -33,8 +34,8 @@ var names = map[errno]string{
 	errnoUnavailable: "EAGAIN", errnoState: "ESTATE", errnoLimit: "ELIMIT",
 }
 
-// meanings map errors of services to answers. A context error means that the service's own time is over: when the
-// task's time is over, the guest ends.
+// meanings map errors of services to errnos. A context error means that the service's own time limit has passed: if the
+// task's time is over, the guest is ended and gets no result.
 var meanings = []struct {
 	err    error
 	answer errno
@@ -52,7 +53,7 @@ var meanings = []struct {
 	{context.Canceled, errnoUnavailable},
 }
 
-// meaning returns the answer for an error of a service; false if a guest cannot cause that error.
+// meaning returns the errno for an error of a service, or false if no guest can cause that error.
 func meaning(err error) (errno, bool) {
 	for _, m := range meanings {
 		if errors.Is(err, m.err) {

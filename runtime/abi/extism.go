@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// ExtismModule is the import module of Extism's functions. Plugins of Extism's 0.x line import them from
-	// ExtismOldModule.
+	// ExtismModule is the module from which plugins import Extism's functions. Plugins of Extism's 0.x line import them
+	// from ExtismOldModule.
 	ExtismModule = "extism:host/env"
-	// ExtismOldModule is the import module of the 0.x line.
+	// ExtismOldModule is the module from which plugins of the 0.x line import Extism's functions.
 	ExtismOldModule = "env"
 	// ExtismOldPrefix is the prefix of the functions' names in ExtismOldModule, and in Counters.
 	ExtismOldPrefix = "extism_"
@@ -33,8 +33,8 @@ const (
 //go:embed kernel.wasm
 var Kernel []byte
 
-// Blocks are the memory of a kernel: blocks of bytes, named by offsets. Offset 0 is no block. One call uses them at a
-// time.
+// Blocks gives access to the memory of a kernel, which is divided into blocks of bytes. An offset identifies a block;
+// offset 0 means no block. Only one call uses Blocks at a time.
 type Blocks struct {
 	memory                        api.Memory
 	alloc, free, length, setInput api.Function
@@ -51,8 +51,8 @@ func NewBlocks(ctx context.Context, kernel api.Module) *Blocks {
 	}
 }
 
-// call calls a function of the kernel that has at most one parameter and one result. These functions never trap, but
-// KernelGrow, which some of them call, may end the guest.
+// call calls a function of the kernel that has at most one parameter and at most one result. These functions never
+// trap, but some of them call KernelGrow, which can end the guest: call then panics.
 func (b *Blocks) call(function api.Function, parameter uint64) uint64 {
 	b.stack[0] = parameter
 	if err := function.CallWithStack(b.ctx, b.stack[:]); err != nil {
@@ -61,7 +61,8 @@ func (b *Blocks) call(function api.Function, parameter uint64) uint64 {
 	return b.stack[0]
 }
 
-// add copies a value into a new block, and returns the block's offset: 0 if the value is empty, or if there is no room.
+// add copies a value into a new block, and returns the block's offset. It returns 0 if the value is empty or there is
+// no room.
 func (b *Blocks) add(value []byte) uint64 {
 	at := b.call(b.alloc, uint64(len(value)))
 	if at != 0 {
@@ -70,44 +71,44 @@ func (b *Blocks) add(value []byte) uint64 {
 	return at
 }
 
-// view returns the bytes of the block at an offset, none if no block begins there. The bytes are the kernel's memory,
-// valid until it grows.
+// view returns the bytes of the block at an offset, or no bytes if no block begins there. The bytes are the kernel's
+// memory, valid until that memory grows.
 func (b *Blocks) view(at uint64) []byte {
 	p, _ := b.memory.Read(uint32(at), uint32(b.call(b.length, at)))
 	return p
 }
 
-// extism is what Extism's functions keep during one call.
+// extism is the state of Extism's functions during one call.
 type extism struct {
 	blocks   *Blocks
-	function string // the function that is called
+	function string // the name of the function that is called
 	number   int    // the function's number in Counters
-	answer   errno  // the answer for Counters
+	answer   errno  // the function's result for Counters
 	output   struct{ at, length uint64 }
 	vars     map[string][]byte // the task's variables, if no bucket keeps them
-	held     int               // bytes of vars
-	status   int               // of the last response
-	headers  map[string]string // of the last response; nil before the first one
+	held     int               // bytes that vars take: see maxVars
+	status   int               // status of the last response
+	headers  map[string]string // headers of the last response; nil before the first one
 }
 
-// Variables of a task take at most maxVars bytes, including their names, and varOverhead for each variable. Extism's
-// own hosts have the same bound, without the overhead.
+// The variables of a task take at most maxVars bytes: their names, their values, and varOverhead for each variable.
+// Extism's own hosts have the same limit, but do not count the overhead.
 const (
 	maxVars     = 1 << 20
-	varOverhead = 64 // of an entry of the map
+	varOverhead = 64 // bytes of a map entry
 )
 
-// Exit statuses that abort ends a guest with.
+// Exit statuses with which abort ends a guest.
 const (
 	exitFailed = 1
 	exitRetry  = 75
 )
 
-// SetBlocks gives the call a kernel's memory, and copies the input there. fits is false if there is no room for the
-// input. An error says why the guest was ended, or is the host's.
+// SetBlocks gives the System a kernel's memory, and copies the task's input there. fits is false if there is no room
+// for the input. err is set if the guest was ended meanwhile or the host failed.
 func (s *System) SetBlocks(b *Blocks) (fits bool, err error) {
 	defer func() {
-		if p := recover(); p != nil { // call panics, and no guest runs yet whose call would recover it
+		if p := recover(); p != nil { // call panics, and no call of a guest is running yet that would recover the panic
 			err = fmt.Errorf("give a kernel the input: %v", p)
 		}
 	}()
@@ -123,13 +124,15 @@ func (s *System) SetBlocks(b *Blocks) (fits bool, err error) {
 	return true, nil
 }
 
-// WriteOutput appends the bytes that output_set named to the result. It returns false if they are over the limit.
+// WriteOutput appends to the result the bytes that the guest passed to output_set. It returns false if the result would
+// exceed its limit.
 func (s *System) WriteOutput() bool {
 	p, ok := s.extism.blocks.memory.Read(uint32(s.extism.output.at), uint32(s.extism.output.length))
 	return !ok || s.Host.Output(p)
 }
 
-// ExtismFunctions lists the functions that the kernel imports. All offsets are in the kernel's memory.
+// ExtismFunctions lists the functions that the kernel imports. All offsets that they take and return are in the
+// kernel's memory.
 func ExtismFunctions() []Function {
 	names := []api.ValueType{i64}
 	functions := []Function{
@@ -145,7 +148,7 @@ func ExtismFunctions() []Function {
 			a[0] = uint64(s.extism.status)
 		}},
 		{"http_headers", nil, names, (*System).extismHeaders},
-		// everything is logged
+		// 0 is the lowest level: everything is logged
 		{"get_log_level", nil, []api.ValueType{i32}, func(_ *System, _ api.Memory, a []uint64) { a[0] = 0 }},
 	}
 	for level, name := range []string{"log_trace", "log_debug", "log_info", "log_warn", "log_error"} {
@@ -164,12 +167,12 @@ func ExtismFunctions() []Function {
 	return functions
 }
 
-// takeBlock copies the bytes of a block and frees the block, as most functions do with their arguments. A block of more
-// than most bytes ends the guest.
-func (s *System) takeBlock(what string, at uint64, most int) []byte {
+// takeBlock copies the bytes of the block at an offset and frees the block, as most functions do with their arguments.
+// A block of more than limit bytes ends the guest.
+func (s *System) takeBlock(what string, at uint64, limit int) []byte {
 	p := s.extism.blocks.view(at)
-	if len(p) > most {
-		s.abort(fmt.Errorf("%w: %s has %d bytes, more than %d", service.ErrTooBig, what, len(p), most))
+	if len(p) > limit {
+		s.abort(fmt.Errorf("%w: %s has %d bytes, more than %d", service.ErrTooBig, what, len(p), limit))
 	}
 	return s.release(at, p)
 }
@@ -201,8 +204,8 @@ func (s *System) putFound(value []byte, found bool) uint64 {
 	return s.put(value)
 }
 
-// abort ends the guest and reports the error: Extism's functions cannot answer errors. If a service other than HTTP is
-// unavailable, the task is tried again. An error that no guest can cause is the host's.
+// abort reports the error and ends the guest, because Extism's functions cannot return errors. If a service other than
+// HTTP is unavailable, the task is retried. An error that no guest can cause is a fault of the host.
 func (s *System) abort(err error) {
 	answer := s.refuse(s.extism.function, err)
 	s.Counters.count(s.extism.number, answer, s.moved)
@@ -213,14 +216,14 @@ func (s *System) abort(err error) {
 	s.Host.Exit(exitFailed)
 }
 
-// needTask ends the guest if there is no task: a value that the guest gets then would be in the snapshot.
+// needTask ends the guest if there is no task: a value that the guest got now would become part of the snapshot.
 func (s *System) needTask() {
 	if !s.allows(s.extism.function, effect) {
 		s.abort(fmt.Errorf("%w: not before a task", service.ErrInvalid))
 	}
 }
 
-// extismOutput is output_set(offset, length). As in Extism, a range outside memory is ignored.
+// extismOutput implements output_set(offset, length). As in Extism, a range outside memory is ignored.
 func (s *System) extismOutput(_ api.Memory, a []uint64) {
 	size := uint64(s.extism.blocks.memory.Size())
 	if a[0] <= size && a[1] <= size-a[0] {
@@ -229,14 +232,15 @@ func (s *System) extismOutput(_ api.Memory, a []uint64) {
 	}
 }
 
-// extismError is error_set(block). After this call the task has failed, whatever the guest returns.
+// extismError implements error_set(block). After this call the task has failed, whatever the guest returns.
 func (s *System) extismError(_ api.Memory, a []uint64) {
 	p := redact.Prefix(s.extism.blocks.view(a[0]), maxError)
 	s.spend(len(p))
 	s.failure, s.failed = append([]byte{}, p...), true
 }
 
-// extismConfig is config_get(name), which answers 0 if there is no setting of that name. It does not free the name.
+// extismConfig implements config_get(name), which returns 0 if there is no setting of that name. It does not free the
+// block of the name.
 func (s *System) extismConfig(_ api.Memory, a []uint64) {
 	name := s.extism.blocks.view(a[0])
 	s.spend(len(name))
@@ -244,7 +248,7 @@ func (s *System) extismConfig(_ api.Memory, a []uint64) {
 	a[0] = s.putFound([]byte(value), ok)
 }
 
-// varGet is var_get(name), which answers 0 if there is no variable of that name.
+// varGet implements var_get(name), which returns 0 if there is no variable of that name.
 func (s *System) varGet(_ api.Memory, a []uint64) {
 	s.needTask()
 	name := string(s.takeBlock("the name", a[0], maxName))
@@ -261,7 +265,7 @@ func (s *System) varGet(_ api.Memory, a []uint64) {
 	a[0] = s.putFound(value, found)
 }
 
-// varSet is var_set(name, value). The offset 0 as the value deletes the variable.
+// varSet implements var_set(name, value). If the value's offset is 0, the variable is deleted.
 func (s *System) varSet(_ api.Memory, a []uint64) {
 	s.needTask()
 	name, remove := string(s.takeBlock("the name", a[0], maxName)), a[1] == 0
@@ -282,7 +286,7 @@ func (s *System) varSet(_ api.Memory, a []uint64) {
 	}
 }
 
-// inBucket calls the store of the bucket that keeps variables.
+// inBucket runs call, which uses the bucket that keeps variables. It returns ErrDenied if there is no key-value store.
 func (s *System) inBucket(call func(ctx context.Context) error) error {
 	err := fmt.Errorf("%w: there is no store here", service.ErrDenied)
 	if s.Services.KV != nil {
@@ -291,7 +295,7 @@ func (s *System) inBucket(call func(ctx context.Context) error) error {
 	return err
 }
 
-// keepVar sets or removes a variable of the task.
+// keepVar sets or removes a variable that lasts only as long as the task.
 func (s *System) keepVar(name string, value []byte, remove bool) {
 	if old, ok := s.extism.vars[name]; ok {
 		s.extism.held -= len(name) + len(old) + varOverhead
@@ -310,7 +314,8 @@ func (s *System) keepVar(name string, value []byte, remove bool) {
 	s.extism.vars[name] = value
 }
 
-// extismHTTP is http_request(request, body), which answers the body of the response, 0 if it is empty.
+// extismHTTP implements http_request(request, body), which returns a block with the body of the response, 0 if the body
+// is empty.
 func (s *System) extismHTTP(_ api.Memory, a []uint64) {
 	s.needTask()
 	s.extism.status, s.extism.headers = 0, nil
@@ -319,7 +324,7 @@ func (s *System) extismHTTP(_ api.Memory, a []uint64) {
 	var fields struct {
 		URL     string            `json:"url"`
 		Method  string            `json:"method"`
-		Header  map[string]string `json:"header"` // of the 0.x line
+		Header  map[string]string `json:"header"` // used by the 0.x line
 		Headers map[string]string `json:"headers"`
 	}
 	if json.Unmarshal(head, &fields) != nil || fields.URL == "" {
@@ -350,7 +355,8 @@ func (s *System) extismHTTP(_ api.Memory, a []uint64) {
 	a[0] = s.put(response.Body)
 }
 
-// extismHeaders is http_headers(), which answers the headers of the last response as JSON, 0 before the first response.
+// extismHeaders implements http_headers(), which returns a block with the headers of the last response as JSON, 0
+// before the first response.
 func (s *System) extismHeaders(_ api.Memory, a []uint64) {
 	if a[0] = 0; s.extism.headers != nil {
 		text, _ := json.Marshal(s.extism.headers) // strings cannot fail
@@ -359,8 +365,8 @@ func (s *System) extismHeaders(_ api.Memory, a []uint64) {
 	}
 }
 
-// KernelGrow returns the function by which a kernel grows its memory. It is a host function, so that the guest pays for
-// the call.
+// KernelGrow returns the function by which a kernel grows its memory. It is a host function, because the guest pays for
+// calls of host functions.
 func KernelGrow() Function {
 	return Function{"grow", []api.ValueType{i32}, []api.ValueType{i32}, func(_ *System, mem api.Memory, a []uint64) {
 		before, ok := mem.Grow(uint32(a[0]))

@@ -2,7 +2,7 @@ package abi
 
 import "github.com/tetratelabs/wazero/api"
 
-// ModuleName is the import module of the functions.
+// ModuleName is the name of the module from which guests import the functions of quern_v1.
 const ModuleName = "quern_v1"
 
 // Function is a function that guests can import. Call reads its parameters from the stack and leaves its results there;
@@ -13,8 +13,8 @@ type Function struct {
 	Call            func(s *System, mem api.Memory, stack []uint64)
 }
 
-// The function that a standalone module of Emscripten calls when its memory has grown, with the memory's index. The
-// host need not do anything.
+// The names of the function that a standalone module of Emscripten calls when its memory has grown. It passes the
+// memory's index; the host need not do anything.
 const (
 	EmscriptenModule = "env"
 	EmscriptenGrowth = "emscripten_notify_memory_growth"
@@ -26,14 +26,14 @@ const (
 	f64 = api.ValueTypeF64
 )
 
-// need says what must be there for a function to work.
+// need is the requirement of a function. The stage of the guest decides whether it is met.
 type need int
 
 const (
 	nothing     need = iota
 	call             // a call of the handler, with or without a task
-	description      // a task, to describe it
-	effect           // a task: it acts outside the guest, or its answer must not be in a snapshot
+	description      // a task, which the function describes
+	effect           // a task: the function acts outside the guest, or its result must not be in a snapshot
 	slot             // a slot that another function has filled
 )
 
@@ -82,7 +82,8 @@ func Functions() []Function {
 	return functions
 }
 
-// answering makes a function whose only result is an errno: ESTATE if the stage lacks what the function needs.
+// answering makes a Function whose only result is an errno. It returns ESTATE if the guest's stage lacks what the
+// function needs.
 func answering(name string, needs need, f func(*System, api.Memory, []uint64) errno, params ...api.ValueType) Function {
 	return Function{
 		Name:    name,
@@ -98,7 +99,8 @@ func answering(name string, needs need, f func(*System, api.Memory, []uint64) er
 	}
 }
 
-// allows reports whether a function works in the guest's stage. It records the first function that Warming refuses.
+// allows reports whether a function works in the guest's stage. It records the first function that is refused in
+// Warming, unless that function only describes the task.
 func (s *System) allows(name string, needs need) bool {
 	switch {
 	case s.Stage == Running || needs == nothing || needs == slot && s.filled:

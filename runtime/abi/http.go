@@ -11,10 +11,10 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// maxHead bounds the head of a request, in bytes.
+// maxHead is the maximum size of a request's head, in bytes.
 const maxHead = 128 << 10
 
-// values are the values of a header. A guest may write a single value as a string.
+// values are the values of a header. A guest can write a single value as a string.
 type values []string
 
 func (v *values) UnmarshalJSON(data []byte) error {

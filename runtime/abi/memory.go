@@ -6,8 +6,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// view returns n bytes of the guest's memory, or false if any byte lies outside. Callers drop the bytes when they
-// return: the memory may move when it grows. If n is 0, the pointer may be anything.
+// view returns n bytes of the guest's memory, or false if any byte lies outside. Callers must not keep the bytes: the
+// memory can move when it grows. If n is 0, the pointer is ignored.
 func view(mem api.Memory, pointer, n uint64) ([]byte, bool) {
 	if n = uint64(uint32(n)); n == 0 {
 		return nil, true
@@ -15,7 +15,8 @@ func view(mem api.Memory, pointer, n uint64) ([]byte, bool) {
 	return mem.Read(uint32(pointer), uint32(n))
 }
 
-// put64 writes a result, all of it or nothing.
+// put64 writes a result of eight bytes to the guest's memory. It writes nothing and returns EFAULT if any byte lies
+// outside.
 func put64(mem api.Memory, pointer uint64, value int64) errno {
 	if !mem.WriteUint64Le(uint32(pointer), uint64(value)) {
 		return errnoFault
@@ -23,19 +24,20 @@ func put64(mem api.Memory, pointer uint64, value int64) errno {
 	return errnoSuccess
 }
 
-// piece is how many bytes are moved between two checks of whether the guest may go on.
+// piece is the maximum number of bytes moved between two calls of Host.Spend, which can end the guest.
 const piece = 1 << 20
 
-// spend charges for moving bytes, and counts them.
+// spend charges for moving n bytes, and adds n to s.moved.
 func (s *System) spend(n int) {
 	s.moved += n
 	s.charge(n)
 }
 
-// jsonPrice is the charge for a byte of JSON that the host parses or writes, beside moving it.
+// jsonPrice is the charge for parsing or writing one byte of JSON, as a number of moved bytes. Moving the byte is
+// charged separately.
 const jsonPrice = 15
 
-// charge charges for work, at most a piece at once.
+// charge charges for work that costs as much as moving n bytes, at most a piece at once.
 func (s *System) charge(n int) {
 	for ; n > piece; n -= piece {
 		s.Host.Spend(piece)
@@ -43,8 +45,8 @@ func (s *System) charge(n int) {
 	s.Host.Spend(n)
 }
 
-// read copies contents from an offset on into the guest's memory and answers the number of bytes. The arguments are the
-// offset, and a pointer and length of the guest's buffer.
+// read copies contents, from an offset on, into the guest's buffer and returns the number of bytes copied. a holds the
+// offset, and the pointer and the length of the buffer.
 func read[T string | []byte](s *System, mem api.Memory, contents T, a []uint64) errno {
 	buffer, ok := view(mem, a[1], a[2])
 	if !ok {

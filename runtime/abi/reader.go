@@ -8,8 +8,8 @@ import (
 	"github.com/quern-project/quern/runtime/redact"
 )
 
-// reader reads the parameters of a call in order. The first error becomes the call's answer; after it, all reads are
-// empty.
+// reader reads the parameters of a call in order. The first error becomes the result of the call; all ranges read after
+// it are empty.
 type reader struct {
 	system *System
 	mem    api.Memory
@@ -21,15 +21,16 @@ func (s *System) reader(mem api.Memory, a []uint64) *reader {
 	return &reader{system: s, mem: mem, rest: a}
 }
 
-// number reads a parameter.
+// number reads the next parameter.
 func (a *reader) number() uint64 {
 	n := a.rest[0]
 	a.rest = a.rest[1:]
 	return n
 }
 
-// bytes copies the range given by the next two parameters, a pointer and a length. A range longer than most is ETOOBIG.
-func (a *reader) bytes(most int) []byte {
+// bytes copies the range given by the next two parameters, a pointer and a length. A range of more than limit bytes is
+// refused with ETOOBIG.
+func (a *reader) bytes(limit int) []byte {
 	pointer, n := a.number(), a.number()
 	if a.wrong != errnoSuccess {
 		return nil
@@ -39,7 +40,7 @@ func (a *reader) bytes(most int) []byte {
 	case !ok:
 		a.wrong = errnoFault
 		return nil
-	case len(p) > most:
+	case len(p) > limit:
 		a.wrong = errnoTooBig
 		return nil
 	}
@@ -47,8 +48,9 @@ func (a *reader) bytes(most int) []byte {
 	return append(make([]byte, 0, len(p)), p...)
 }
 
-// beginning copies the range given by the next two parameters. It cuts a range that is longer than most.
-func (a *reader) beginning(most int) []byte {
+// beginning copies the range given by the next two parameters, a pointer and a length. It cuts the range to limit
+// bytes.
+func (a *reader) beginning(limit int) []byte {
 	pointer, n := a.number(), a.number()
 	if a.wrong != errnoSuccess {
 		return nil
@@ -58,12 +60,12 @@ func (a *reader) beginning(most int) []byte {
 		a.wrong = errnoFault
 		return nil
 	}
-	p = redact.Prefix(p, most)
+	p = redact.Prefix(p, limit)
 	a.system.spend(len(p))
 	return append(make([]byte, 0, len(p)), p...)
 }
 
-// name reads at most maxName bytes, which must be UTF-8, else EINVAL.
+// name reads a text of at most maxName bytes. A text that is not UTF-8 is refused with EINVAL.
 func (a *reader) name() string {
 	p := a.bytes(maxName)
 	if !utf8.Valid(p) {

@@ -14,16 +14,16 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// Limits of what a guest passes, in bytes.
+// Maximum sizes of the arguments that a guest passes, in bytes.
 const (
 	maxCheckpoint = 1 << 20
-	maxName       = 4 << 10 // of a bucket, a key, a setting; services have lower limits
+	maxName       = 4 << 10 // name of a bucket, a key or a setting; services have lower limits
 	maxValue      = 1 << 20 // services have lower limits
 	maxBody       = service.MaxBody
 )
 
-// ask calls a service, unless an argument is wrong, and returns the answer for the service's error. A service that is
-// not granted answers EDENIED.
+// ask calls a service and returns its result. If the service fails, ask returns the errno for its error. If an argument
+// is wrong or the service is not granted, ask does not call the service, and returns the argument's errno or EDENIED.
 func ask[T any](a *reader, function string, granted bool,
 	call func(ctx context.Context) (T, error),
 ) (result T, answer errno) {
@@ -42,7 +42,7 @@ func ask[T any](a *reader, function string, granted bool,
 	return result, errnoSuccess
 }
 
-// fetch fills the slot with the answer of a service.
+// fetch calls a service as ask does, and fills the slot with the value that the service returns.
 func fetch(a *reader, function string, granted bool, call func(ctx context.Context) ([]byte, error)) errno {
 	value, answer := ask(a, function, granted, call)
 	if answer != errnoSuccess {
@@ -51,8 +51,8 @@ func fetch(a *reader, function string, granted bool, call func(ctx context.Conte
 	return a.system.fillBytes(value)
 }
 
-// refuse returns the answer for an error. It keeps the error as the reason if the plugin's owner can act on it. An
-// error that no guest can cause is the host's failure.
+// refuse returns the errno for a service's error. If the plugin's owner can act on the error, refuse stores it in
+// s.reason, which the caller reports. An error that no guest can cause ends the guest as a fault of the host.
 func (s *System) refuse(function string, err error) errno {
 	answer, known := meaning(err)
 	switch {
@@ -70,13 +70,13 @@ func (s *System) invalid(format string, a ...any) errno {
 	return errnoInval
 }
 
-// fillBytes is fill without a copy: the value must not change any more.
+// fillBytes charges for a value and fills the slot with it, without a copy: the value must not change any more.
 func (s *System) fillBytes(value []byte) errno {
 	s.spend(len(value))
 	return s.fill(unsafe.String(unsafe.SliceData(value), len(value)))
 }
 
-// checkpointSave is checkpoint_save(value, length).
+// checkpointSave implements checkpoint_save(value, length).
 func (s *System) checkpointSave(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	value := in.bytes(maxCheckpoint)
@@ -89,7 +89,8 @@ func (s *System) checkpointSave(mem api.Memory, a []uint64) errno {
 	return answer
 }
 
-// checkpointLoad is checkpoint_load(), which fills the slot. An empty checkpoint is found, too.
+// checkpointLoad implements checkpoint_load(), which fills the slot. A checkpoint can be empty: only a missing one is
+// ENOTFOUND.
 func (s *System) checkpointLoad(api.Memory, []uint64) errno {
 	if s.Checkpoint == nil {
 		return errnoNotFound
@@ -97,7 +98,8 @@ func (s *System) checkpointLoad(api.Memory, []uint64) errno {
 	return s.fillBytes(s.Checkpoint)
 }
 
-// dependencies fills the slot with the tasks that this task waited for, each as a line "ID END".
+// dependencies fills the slot with the tasks that this task waited for. Each is a line "ID END"; END says how the task
+// ended, as in service.Dependency.
 func (s *System) dependencies(in *reader) errno {
 	return fetch(in, "task_text", s.Services.Dependencies != nil, func(ctx context.Context) (text []byte, err error) {
 		list, err := s.Services.Dependencies.List(ctx)
@@ -108,7 +110,7 @@ func (s *System) dependencies(in *reader) errno {
 	})
 }
 
-// dependencyResult is dependency_result(id, length), which fills the slot.
+// dependencyResult implements dependency_result(id, length), which fills the slot.
 func (s *System) dependencyResult(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	id := in.name()
@@ -117,7 +119,7 @@ func (s *System) dependencyResult(mem api.Memory, a []uint64) errno {
 	})
 }
 
-// configGet is config_get(name, length), which fills the slot.
+// configGet implements config_get(name, length), which fills the slot.
 func (s *System) configGet(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	name := in.name()
@@ -131,7 +133,7 @@ func (s *System) configGet(mem api.Memory, a []uint64) errno {
 	return s.fill(value)
 }
 
-// secretGet is secret_get(name, length), which fills the slot.
+// secretGet implements secret_get(name, length), which fills the slot.
 func (s *System) secretGet(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	name := in.name()
@@ -145,7 +147,7 @@ func (s *System) secretGet(mem api.Memory, a []uint64) errno {
 	return s.fillBytes(value)
 }
 
-// kvGet is kv_get(bucket, length, key, length), which fills the slot.
+// kvGet implements kv_get(bucket, length, key, length), which fills the slot.
 func (s *System) kvGet(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key := in.name(), in.name()
@@ -154,7 +156,8 @@ func (s *System) kvGet(mem api.Memory, a []uint64) errno {
 	})
 }
 
-// lifetime reads a parameter in milliseconds: how long a value lasts. 0 means until it is deleted.
+// lifetime reads a parameter, the lifetime of a value in milliseconds. 0 means that the value lasts until it is
+// deleted.
 func (a *reader) lifetime() time.Duration {
 	ms := int64(a.number())
 	if ms < 0 && a.wrong == errnoSuccess {
@@ -163,10 +166,10 @@ func (a *reader) lifetime() time.Duration {
 	return time.Duration(min(ms, maxLifetime.Milliseconds())) * time.Millisecond
 }
 
-// maxLifetime bounds the lifetime of a value that has one.
+// maxLifetime is the maximum lifetime of a value. A guest's longer lifetime is cut to it.
 const maxLifetime = 100 * 365 * 24 * time.Hour
 
-// kvSet is kv_set(bucket, length, key, length, value, length, ttl).
+// kvSet implements kv_set(bucket, length, key, length, value, length, ttl).
 func (s *System) kvSet(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key, value, ttl := in.name(), in.name(), in.bytes(maxValue), in.lifetime()
@@ -176,7 +179,7 @@ func (s *System) kvSet(mem api.Memory, a []uint64) errno {
 	return answer
 }
 
-// kvDelete is kv_delete(bucket, length, key, length). It answers 1 if there was a value.
+// kvDelete implements kv_delete(bucket, length, key, length). It returns 1 if there was a value.
 func (s *System) kvDelete(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key := in.name(), in.name()
@@ -189,8 +192,8 @@ func (s *System) kvDelete(mem api.Memory, a []uint64) errno {
 	return answer
 }
 
-// kvIncrement is kv_increment(bucket, length, key, length, delta, result number). It checks the result's address before
-// it changes the value.
+// kvIncrement implements kv_increment(bucket, length, key, length, delta, result number). It checks the result's
+// address before it changes the value.
 func (s *System) kvIncrement(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key, delta, to := in.name(), in.name(), int64(in.number()), in.number()
@@ -206,11 +209,12 @@ func (s *System) kvIncrement(mem api.Memory, a []uint64) errno {
 	return put64(mem, to, sum)
 }
 
-// absent, as the length of the old value, says that the guest expects no value.
+// absent is passed as the length of the old value by a guest that expects no value.
 const absent = math.MaxUint32
 
-// kvSwap is kv_swap(bucket, length, key, length, old, length, value, length, ttl). After ECONFLICT the slot holds the
-// present value; without a present value the answer is ENOTFOUND.
+// kvSwap implements kv_swap(bucket, length, key, length, old, length, value, length, ttl). If the present value is not
+// the old value, kv_swap returns ECONFLICT and fills the slot with the present value. If there is no present value, it
+// returns ENOTFOUND.
 func (s *System) kvSwap(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, key := in.name(), in.name()
@@ -233,8 +237,8 @@ func (s *System) kvSwap(mem api.Memory, a []uint64) errno {
 	return answer
 }
 
-// kvList is kv_list(bucket, length, prefix, length, after, length, limit), which fills the slot: for each key, its
-// length in 4 bytes and the key.
+// kvList implements kv_list(bucket, length, prefix, length, after, length, limit), which fills the slot with the keys,
+// each preceded by its length in 4 bytes.
 func (s *System) kvList(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	bucket, prefix, after, limit := in.name(), in.name(), in.name(), int32(uint32(in.number()))
@@ -248,8 +252,8 @@ func (s *System) kvList(mem api.Memory, a []uint64) errno {
 	})
 }
 
-// http is http(head, length, body, length), which fills the slot: the length of the response's head in 4 bytes, the
-// head, and the body.
+// http implements http(head, length, body, length), which fills the slot with the length of the response's head in 4
+// bytes, the head, and the body.
 func (s *System) http(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	head, body := in.bytes(maxHead), in.bytes(maxBody)

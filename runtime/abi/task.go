@@ -12,19 +12,19 @@ import (
 	"github.com/quern-project/quern/runtime/redact"
 )
 
-// resultRead is result_read(off, ptr, cap).
+// resultRead implements result_read(off, ptr, cap).
 func (s *System) resultRead(mem api.Memory, a []uint64) errno { return read(s, mem, s.slot, a) }
 
-// resultSize is result_size().
+// resultSize implements result_size().
 func (s *System) resultSize(api.Memory, []uint64) errno { return length(len(s.slot)) }
 
-// inputSize is input_size().
+// inputSize implements input_size().
 func (s *System) inputSize(api.Memory, []uint64) errno { return length(len(s.Input)) }
 
-// inputRead is input_read(off, ptr, cap).
+// inputRead implements input_read(off, ptr, cap).
 func (s *System) inputRead(mem api.Memory, a []uint64) errno { return read(s, mem, s.Input, a) }
 
-// length answers a number of bytes, or ETOOBIG if it does not fit into an answer.
+// length returns n, a number of bytes, or ETOOBIG if n does not fit into a result.
 func length(n int) errno {
 	if n > math.MaxInt32 {
 		return errnoTooBig
@@ -32,7 +32,7 @@ func length(n int) errno {
 	return errno(n)
 }
 
-// outputWrite is output_write(ptr, len). Output over the limit is charged as well.
+// outputWrite implements output_write(ptr, len). Output that exceeds the limit is charged as well.
 func (s *System) outputWrite(mem api.Memory, a []uint64) errno {
 	p, ok := view(mem, a[0], a[1])
 	if !ok {
@@ -45,10 +45,11 @@ func (s *System) outputWrite(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// maxError bounds the text of error_set, in bytes; the host shows 4 KiB of it. See maxWords.
+// maxError is the number of bytes to which the text of error_set is cut; the host shows 4 KiB of it. For the rest, see
+// maxWords.
 const maxError = 4<<10 + redact.MaxReach
 
-// errorSet is error_set(ptr, len). The last call counts.
+// errorSet implements error_set(ptr, len). The last call counts.
 func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 	text, ok := view(mem, a[0], a[1])
 	if !ok {
@@ -60,10 +61,11 @@ func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// Error returns the text of the last error_set, at most maxError and untrusted, and whether there was one.
+// Error returns the text of the last error_set, and whether error_set was called. The text is untrusted and has at most
+// maxError bytes.
 func (s *System) Error() (text string, said bool) { return string(s.failure), s.failed }
 
-// setRetryAfter is retry_after(ms). The last call counts.
+// setRetryAfter implements retry_after(ms). The last call counts.
 func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 	ms := int64(a[0])
 	if ms < 0 {
@@ -73,7 +75,7 @@ func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// taskText is task_text(field), which fills the slot.
+// taskText implements task_text(field), which fills the slot.
 func (s *System) taskText(mem api.Memory, a []uint64) errno {
 	t := &s.Task
 	fields := [...]string{t.ID, t.Queue, t.Tenant, t.Plugin, t.PreviousError, t.Parent, t.Key, t.Traceparent}
@@ -88,7 +90,7 @@ func (s *System) taskText(mem api.Memory, a []uint64) errno {
 	return s.invalid("field %d: see the table of fields", int32(uint32(a[0])))
 }
 
-// FormatHeaders writes headers as guests read them: each as a line "name: value", in the order of their names.
+// FormatHeaders writes headers as guests read them: each as a line "name: value", sorted by name.
 func FormatHeaders(headers map[string]string) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -97,7 +99,7 @@ func FormatHeaders(headers map[string]string) string {
 	return text.String()
 }
 
-// fill puts a text into the slot and answers its length.
+// fill puts a text into the slot and returns its length.
 func (s *System) fill(text string) errno {
 	answer := length(len(text))
 	if answer >= 0 {
@@ -106,7 +108,7 @@ func (s *System) fill(text string) errno {
 	return answer
 }
 
-// taskNumber is task_number(field, result number).
+// taskNumber implements task_number(field, result number).
 func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
 	var number int64
 	switch uint32(a[0]) {
@@ -126,7 +128,7 @@ func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
 	return put64(mem, a[1], number)
 }
 
-// cancelled is cancelled().
+// cancelled implements cancelled().
 func (s *System) cancelled(api.Memory, []uint64) errno {
 	select {
 	case <-s.Ending:

@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// maxFields bounds the fields of a line of the log, in bytes.
+	// maxFields is the maximum size of the fields of a log line, in bytes.
 	maxFields = 3 << 10
-	// maxWords is how many bytes of a text the host gets: the most that it shows, and room for a secret after that. The
-	// host replaces secrets before it cuts the text, so the bytes that are missing here would not be shown.
+	// maxWords is the number of bytes to which a guest's text is cut before the host gets it: the 64 KiB that the host
+	// shows, and room for a secret that begins in them. The host replaces secrets before it shortens the text, so it
+	// would not show the bytes that are cut off.
 	maxWords = 64<<10 + redact.MaxReach
 )
 
 // levels are the prefixes of log lines by level; info has none.
 var levels = []string{"trace: ", "debug: ", "", "warning: ", "error: "}
 
-// CutLevel splits a line of the log into its level and its text. The function log writes levels this way, and so do
-// SDKs on the stderr of a command.
+// CutLevel splits a log line into its level and its text. The function log writes the level as a prefix, and so do SDKs
+// on the stderr of a command.
 func CutLevel(line string) (level int, text string) {
 	for level, prefix := range levels {
 		if text, ok := strings.CutPrefix(line, prefix); ok && prefix != "" {
@@ -34,7 +35,8 @@ func CutLevel(line string) (level int, text string) {
 	return slices.Index(levels, ""), line
 }
 
-// log is log(level, message, length, fields, length). The line is the level, the message and the fields.
+// log implements log(level, message, length, fields, length). It logs one line with the level, the message and the
+// fields.
 func (s *System) log(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	level, message, fields := int32(uint32(in.number())), in.beginning(maxWords), in.bytes(maxFields)
@@ -60,7 +62,7 @@ func (s *System) log(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// progress is progress(fraction, message, length). The fraction is clamped to 0 to 1.
+// progress implements progress(fraction, message, length). The fraction is clamped to 0 to 1.
 func (s *System) progress(mem api.Memory, a []uint64) errno {
 	fraction := api.DecodeF64(a[0])
 	in := s.reader(mem, a[1:])

@@ -12,7 +12,7 @@ const (
 	clockMonotonic = 1
 )
 
-// clock is clock(id, result nanoseconds).
+// clock implements clock(id, result nanoseconds).
 func (s *System) clock(mem api.Memory, a []uint64) errno {
 	switch uint32(a[0]) {
 	case clockWall:
@@ -23,10 +23,10 @@ func (s *System) clock(mem api.Memory, a []uint64) errno {
 	return s.invalid("clock %d: use 0 or 1", int32(uint32(a[0])))
 }
 
-// maxDelay bounds delays and timeouts: no task lasts longer.
+// maxDelay is the maximum of the delays and timeouts that a guest sets: no task lasts longer.
 const maxDelay = 365 * 24 * time.Hour
 
-// sleep is sleep(ms).
+// sleep implements sleep(ms).
 func (s *System) sleep(_ api.Memory, a []uint64) errno {
 	ms := int64(a[0])
 	if ms < 0 {
@@ -36,10 +36,10 @@ func (s *System) sleep(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// maxRandom bounds the bytes of one call of random.
+// maxRandom is the maximum number of bytes that a guest gets from one call of random.
 const maxRandom = 64 << 10
 
-// random is random(ptr, len).
+// random implements random(ptr, len).
 func (s *System) random(mem api.Memory, a []uint64) errno {
 	if uint32(a[1]) > maxRandom {
 		return errnoTooBig

@@ -4,14 +4,14 @@
 //	NAME.wasm   the engine's module  ┊ custom section quern.files   the engine's own files
 //	                                 ┊ custom section quern.files   the handler's files
 //
-// Each section is a tar archive, compressed with zstd or not. Guests see the files of all sections, read-only, at their
-// paths from the root. sdk/ABI.md specifies the format.
+// Each section is a tar archive, which can be compressed with zstd. Guests see the files of all sections, read-only, at
+// their paths from the root. sdk/ABI.md specifies the format.
 //
 // # Failure
 //
-// Archives come from tenants who are not trusted. Read bounds the number of files and directories, their paths and
-// their bytes before it keeps any of them, and accepts only regular files and directories. If it refuses an entry, it
-// returns an [Error] with the path.
+// Archives come from tenants who are not trusted. Before Read keeps a file, it checks the number of files and
+// directories, the length of the path and the number of bytes against their limits. It accepts only regular files and
+// directories. If it refuses an entry, it returns an [Error] with the entry's path.
 package bundle
 
 import (
@@ -29,27 +29,28 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Section is the name of the custom sections.
+// Section is the name of the custom sections that hold files.
 const Section = "quern.files"
 
-// MaxBytes bounds the memory that a module's files take, in bytes: contents, paths and directories. They are in
-// memory as long as the module is.
+// MaxBytes is the maximum memory that a module's files take, in bytes: contents, paths and directories. The files stay
+// in memory as long as the module.
 const MaxBytes = 64 << 20
 
-// MaxEntries bounds the number of files and directories of one section, MaxPath a path, in bytes.
+// MaxEntries is the maximum number of files and directories in one section. MaxPath is the maximum length of a path, in
+// bytes.
 const (
 	MaxEntries = 20_000
 	MaxPath    = 1024
 )
 
-// maxWindow bounds the memory of a decompression, in bytes. It is the window that every decoder must support (RFC 8878,
-// section 3.1.1.1.2).
+// maxWindow is the maximum window of a zstd decoder, in bytes. It is the window size that every decoder must support
+// (RFC 8878, section 3.1.1.1.2).
 const maxWindow = 8 << 20
 
 // zstdMagic begins a zstd frame (RFC 8878, section 3.1.1).
 var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
-// entrySize is about how many bytes a file takes besides its contents and its path while an archive is read.
+// entrySize is roughly the memory that a file takes while an archive is read, in bytes, without its contents and path.
 const entrySize = 256
 
 // ErrNoRoom means that there is no memory for the files now.
@@ -59,7 +60,7 @@ var ErrNoRoom = errors.New("no memory is left for the files")
 type Error struct {
 	// Path is the entry's path in the archive; "" if the archive itself is damaged.
 	Path string
-	// Reason says what is wrong, Remedy what to do.
+	// Reason says what is wrong. Remedy says what to do about it.
 	Reason, Remedy string
 }
 
@@ -70,7 +71,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("the section %s: %q: %s; %s", Section, e.Path, e.Reason, e.Remedy)
 }
 
-// Sections returns the contents of the sections with files in a valid module, as slices of the module.
+// Sections returns the contents of the sections that hold files in a valid module, as slices of the module.
 func Sections(module []byte) (sections [][]byte) {
 	walk(module, func(id byte, section []byte) {
 		if id == 0 {
@@ -83,7 +84,7 @@ func Sections(module []byte) (sections [][]byte) {
 	return sections
 }
 
-// walk calls f for each section of a module, and reports whether the last one ends where the file does.
+// walk calls f for each section of a module, and reports whether the last section ends at the end of the module.
 func walk(module []byte, f func(id byte, section []byte)) bool {
 	const header = 8
 	if len(module) < header {
@@ -101,10 +102,10 @@ func walk(module []byte, f func(id byte, section []byte)) bool {
 	return true
 }
 
-// Read returns the files of a section by absolute path. most bounds their bytes together. Before it allocates memory
-// for a file, it asks reserve for that many bytes; a nil reserve allows any number. The error is an *Error, or
-// ErrNoRoom if reserve refuses.
-func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[string][]byte, error) {
+// Read returns the contents of the files in a section by absolute path. All contents together can have at most limit
+// bytes. Before Read allocates memory for a file, it calls reserve with the number of bytes. A nil reserve allows any
+// number. The error is an *Error, or ErrNoRoom if reserve returns false.
+func Read(section []byte, limit int64, reserve func(bytes int64) bool) (map[string][]byte, error) {
 	archive := io.Reader(bytes.NewReader(section))
 	if bytes.HasPrefix(section, zstdMagic) {
 		decoder, err := zstd.NewReader(archive, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
@@ -114,8 +115,8 @@ func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[strin
 		defer decoder.Close()
 		archive = decoder
 	}
-	// Headers and padding of an archive take more than its files: 1 KiB each, and some for long names.
-	bounded := &io.LimitedReader{R: archive, N: most + MaxEntries*4<<10}
+	// An archive is larger than its files: each entry has about 1 KiB of headers and padding, more if its name is long.
+	bounded := &io.LimitedReader{R: archive, N: limit + MaxEntries*4<<10}
 	files, folders := map[string][]byte{}, map[string]bool{}
 	for entries := tar.NewReader(bounded); ; {
 		header, err := entries.Next()
@@ -123,11 +124,11 @@ func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[strin
 		case errors.Is(err, io.EOF):
 			return files, nil
 		case err != nil && bounded.N == 0:
-			return nil, tooLarge("", most)
+			return nil, tooLarge("", limit)
 		case err != nil:
 			return nil, damaged(err)
 		case header.Typeflag == tar.TypeDir:
-			continue // directories follow from the paths of files
+			continue // the paths of files imply their directories
 		case header.Typeflag != tar.TypeReg:
 			return nil, &Error{header.Name, "it is not a regular file", "put the file itself there; links do not work in guests"}
 		case isSparse(header):
@@ -137,8 +138,8 @@ func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[strin
 				header.Name, fmt.Sprintf("its path has %d bytes, more than %d", len(header.Name), MaxPath),
 				"give it a shorter one",
 			}
-		case header.Size > most:
-			return nil, tooLarge(header.Name, most)
+		case header.Size > limit:
+			return nil, tooLarge(header.Name, limit)
 		}
 		name := path.Clean("/" + header.Name)
 		if _, twice := files[name]; twice {
@@ -160,13 +161,14 @@ func Read(section []byte, most int64, reserve func(bytes int64) bool) (map[strin
 		if _, err := io.ReadFull(entries, contents); err != nil {
 			return nil, damaged(err)
 		}
-		most -= header.Size
+		limit -= header.Size
 		files[name] = contents
 	}
 }
 
-// isSparse reports whether the file has holes: a header of some hundred bytes would stand for any number of zeros.
-// Files in GNU's old sparse format have a type of their own, and so are not regular files.
+// isSparse reports whether a regular file has holes. Read refuses sparse files, because a header of some hundred bytes
+// can stand for any number of zeros. Files in GNU's old sparse format have a different type, so Read refuses them
+// anyway.
 func isSparse(header *tar.Header) bool {
 	for record := range header.PAXRecords {
 		if strings.HasPrefix(record, "GNU.sparse.") {
@@ -176,9 +178,9 @@ func isSparse(header *tar.Header) bool {
 	return false
 }
 
-func tooLarge(name string, most int64) *Error {
+func tooLarge(name string, limit int64) *Error {
 	return &Error{
-		name, fmt.Sprintf("no more than %d bytes are left of what a plugin's files may take together", most),
+		name, fmt.Sprintf("no more than %d bytes are left of what a plugin's files may take together", limit),
 		"leave out what tasks do not read",
 	}
 }
@@ -187,7 +189,8 @@ func damaged(err error) *Error {
 	return &Error{"", fmt.Sprintf("the archive is damaged (%v)", err), "build the plugin again"}
 }
 
-// Append returns the module with a section of these files, by absolute path. Equal files give equal bytes.
+// Append returns the module with one more section, which holds files. The keys of files are absolute paths. Equal files
+// give equal bytes.
 func Append(module []byte, files map[string][]byte) ([]byte, error) {
 	var compressed bytes.Buffer
 	encoder, err := zstd.NewWriter(&compressed, zstd.WithEncoderConcurrency(1),

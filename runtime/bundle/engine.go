@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Engine returns the module of the interpreter at path. If there is a folder of the same name beside it, the folder's
-// files are in a section of the module, which hosts keep once for all plugins: python/lib/x beside python.wasm
-// becomes /lib/x.
+// Engine returns the module of the interpreter at path. If there is a folder of the same name next to the module,
+// Engine appends a section with the folder's files: python/lib/x next to python.wasm becomes /lib/x. Hosts keep the
+// files of this section in memory once for all plugins.
 func Engine(path string) ([]byte, error) {
 	module, err := os.ReadFile(path)
 	if err != nil {
@@ -30,15 +30,16 @@ func Engine(path string) ([]byte, error) {
 	return Append(module, files)
 }
 
-// ReadFolder reads the files of a folder. Their paths in the result begin with below in place of the folder.
-func ReadFolder(folder, below string) (map[string][]byte, error) {
+// ReadFolder returns the contents of the files in a folder. The keys are their paths relative to the folder, joined to
+// prefix.
+func ReadFolder(folder, prefix string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	tree := os.DirFS(folder)
 	return files, fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		files[path.Join(below, file)], err = fs.ReadFile(tree, file)
+		files[path.Join(prefix, file)], err = fs.ReadFile(tree, file)
 		return err
 	})
 }

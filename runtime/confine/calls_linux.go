@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calls are the system calls that the host and its compile children may make with any arguments.
+// calls are the system calls that the host and its compile children are allowed to make with any arguments.
 var calls = []string{
 	// Memory: Go's, the guests', and wazero's machine code; memfd_create for snapshots.
 	"mmap", "munmap", "mremap", "mprotect", "madvise", "mincore", "brk", "memfd_create",
@@ -24,7 +24,7 @@ var calls = []string{
 	"epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2", "bind", "listen", "accept4", "connect", "shutdown",
 	"getsockname", "getpeername", "getsockopt", "setsockopt", "sendto", "sendmsg", "recvfrom", "recvmsg", "sendfile",
 	"splice",
-	// Compile children: they are started, set limits for themselves, are waited for and ended.
+	// Compile children: the host starts them, waits for them and ends them; they set limits for themselves.
 	"execve", "pipe2", "dup3", "setpgid", "getpgid", "getppid", "setpriority", "wait4", "waitid", "pidfd_open",
 	"pidfd_send_signal", "kill",
 	"exit_group",
@@ -32,27 +32,28 @@ var calls = []string{
 	"getpid", "getuid", "geteuid", "getgid", "getegid", "uname", "sysinfo", "getrusage",
 }
 
-// ofProcessor are the calls whose names depend on the processor. On amd64 Go's threads use arch_prctl. The C library,
-// if it is linked, uses the last three calls.
+// ofProcessor are further calls that are allowed with any arguments. They exist only on one processor architecture, or
+// have another name there. On amd64, Go's threads use arch_prctl; the C library, if it is linked, uses access, readlink
+// and poll.
 var ofProcessor = map[string][]string{
 	"amd64": {"newfstatat", "arch_prctl", "access", "readlink", "poll"},
 	"arm64": {"fstatat"},
 }
 
 const (
-	// namespaces are the flags of clone that make a namespace.
+	// namespaces are the flags of clone that create a namespace.
 	namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
 		unix.CLONE_NEWPID | unix.CLONE_NEWNET
 	// pagemapScan is the ioctl that finds the changed pages of a guest's memory.
 	pagemapScan = 0xc0606610
 )
 
-// argumentsOf are the calls that are limited to some arguments. A call may match any of its entries.
+// argumentsOf are the calls that are allowed only with certain arguments. A call is allowed if it matches any entry.
 var argumentsOf = []seccomp.NameWithConditions{
 	argument("ioctl", 1, seccomp.Equal, pagemapScan),
-	argument("ioctl", 1, seccomp.Equal, unix.TCGETS),           // is it a terminal?
+	argument("ioctl", 1, seccomp.Equal, unix.TCGETS),           // asks whether a file is a terminal
 	argument("clone", 0, seccomp.BitsNotSet, namespaces),       // threads and compile children
-	argument("prlimit64", 0, seccomp.Equal, 0),                 // of this process
+	argument("prlimit64", 0, seccomp.Equal, 0),                 // 0 is this process
 	argument("prctl", 0, seccomp.Equal, unix.PR_SET_PDEATHSIG), // ends a compile child with its host
 	argument("prctl", 0, seccomp.Equal, unix.PR_SET_VMA),       // names Go's memory
 	argument("socket", 0, seccomp.Equal, unix.AF_INET),
@@ -60,7 +61,7 @@ var argumentsOf = []seccomp.NameWithConditions{
 	argument("socket", 0, seccomp.Equal, unix.AF_UNIX),
 }
 
-// absent are calls that fail with ENOSYS: their callers probe whether the kernel has them, and can do without.
+// absent are calls that fail with ENOSYS. Their callers probe whether the kernel has the call, and can do without it.
 var absent = []string{"clone3"}
 
 func argument(call string, number uint32, is seccomp.Operation, value uint64) seccomp.NameWithConditions {

@@ -8,10 +8,11 @@ import (
 	"github.com/elastic/go-seccomp-bpf/arch"
 )
 
-// trapped matches the beginning of Go's report when the filter has refused a call: sigcode 1 is SYS_SECCOMP.
+// trapped matches the beginning of the crash report that Go writes when the filter has refused a call. sigcode 1 is
+// SYS_SECCOMP.
 var trapped = regexp.MustCompile(`(?m)^SIGSYS: bad system call\nPC=0x[0-9a-f]+ m=\d+ sigcode=1\b`)
 
-// numberIn matches, by processor, the register of the call's number.
+// numberIn matches, for each processor architecture, the register that holds the number of the call.
 var numberIn = map[string]*regexp.Regexp{
 	"amd64": regexp.MustCompile(`(?m)^rax +0x([0-9a-f]+)$`),
 	"arm64": regexp.MustCompile(`(?m)^r8 +0x([0-9a-f]+)$`),

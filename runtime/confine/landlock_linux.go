@@ -20,7 +20,7 @@ const (
 	tidying  = unix.LANDLOCK_ACCESS_FS_REMOVE_DIR
 )
 
-// rights are Landlock's rights of each access.
+// rights are the access rights of Landlock that each Access consists of.
 var rights = map[Access]uint64{
 	Read: reading,
 	Write: reading | changing | tidying | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
@@ -30,7 +30,8 @@ var rights = map[Access]uint64{
 	Tidy:    tidying,
 }
 
-// restrictFiles limits all threads to what the rules permit, as far as this kernel can refuse the rest.
+// restrictFiles limits all threads to the accesses that the rules permit. It can only forbid rights that this kernel
+// knows: see refusable.
 func restrictFiles(rules []Rule) error {
 	handled, err := refusable()
 	if err != nil {
@@ -72,7 +73,7 @@ func refusable() (uint64, error) {
 	case version < 2: // version 1 forbids moving files between folders, which the compile cache does
 		return 0, errors.New("this kernel has version 1 of Landlock, Linux 5.19 has version 2")
 	}
-	handled := uint64(unix.LANDLOCK_ACCESS_FS_REFER<<1 - 1) // all of version 2
+	handled := uint64(unix.LANDLOCK_ACCESS_FS_REFER<<1 - 1) // all rights of version 2
 	if version >= 3 {
 		handled |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}

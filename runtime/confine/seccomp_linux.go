@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filterCalls puts all threads under the filter, or none. A process may make calls by another processor's call numbers:
-// the filter forbids these. Calls of x32 fail as if they did not exist.
+// filterCalls applies the filter to all threads, or to none if it fails. A process can also make system calls by the
+// call numbers of another processor architecture: the filter forbids these calls. Calls of x32 fail as if they did not
+// exist.
 func filterCalls() error {
 	policy := seccomp.Policy{
 		DefaultAction: seccomp.ActionTrap,
@@ -39,7 +40,7 @@ func filterCalls() error {
 	for i, instruction := range raw {
 		filter[i] = unix.SockFilter{Code: instruction.Op, Jt: instruction.Jt, Jf: instruction.Jf, K: instruction.K}
 	}
-	goruntime.LockOSThread() // the other threads get no_new_privs from this one, with the filter
+	goruntime.LockOSThread() // the other threads get no_new_privs from this thread, together with the filter
 	defer goruntime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)

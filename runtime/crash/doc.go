@@ -1,8 +1,9 @@
 // Package crash names the task that crashed a host.
 //
 // A fault in the compiled code of a guest ends the whole process, since Go recovers no faults outside its own code. Go
-// writes a text with the address of the fault. A monitor process waits for that text and shares a [Table] of the guests
-// with the host. It writes one line that names the guest beside whose memory the address lies.
+// then writes a crash report with the address of the fault. A monitor process waits for that report. It shares a
+// [Table] of the guests with the host, and writes one line that names the guest whose memory or guard pages contain the
+// address.
 //
 //	host     Table   [ plugin, tenant, task, addresses | ... ]   an entry for each instance
 //	           │ shared memory
@@ -12,6 +13,6 @@
 //
 // # Failure
 //
-// Without a monitor (on other systems than Linux, without memory for the table, after somebody killed it), the host
-// works too. Then Go's text on stderr is all that is known of a crash.
+// The host also works without a monitor: on systems other than Linux, without memory for the table, or after the
+// monitor was killed. Go's report on stderr is then the only information about a crash.
 package crash

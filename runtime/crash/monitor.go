@@ -13,12 +13,13 @@ import (
 	"github.com/quern-project/quern/runtime/confine"
 )
 
-// maxPart is how many bytes are kept of the beginning, and of the end, of Go's text. The text begins with the reason
-// and ends with the registers; all goroutines are between them.
+// maxPart is the number of bytes kept from the beginning, and the minimum kept from the end, of Go's crash report. The
+// report begins with the reason and ends with the registers; the stacks of all goroutines are between them.
 const maxPart = 1 << 20
 
-// report returns one line for the guest that has caused a crash, else one for each guest that computed then. It returns
-// nil if the process has not crashed: the text is empty, or a SIGQUIT has asked for it.
+// report returns one line that names the guest that has caused a crash. If that guest is not known, it returns one line
+// for each guest that computed at the time. It returns nil if the process has not crashed: text is empty, or was
+// requested by a SIGQUIT.
 func report(text string, table []byte) (lines []string) {
 	reason, fault, faulted := reasonOf(text)
 	if text == "" || strings.HasPrefix(reason, "SIGQUIT") {
@@ -47,7 +48,8 @@ var (
 	fatal   = regexp.MustCompile(`(?m)^(fatal error: .*|panic: .*|SIG[A-Z]+: .*)$`)
 )
 
-// reasonOf returns why a process has crashed, in a few words, and the address of its fault.
+// reasonOf returns why a process has crashed, in a few words. If the text names the address of a fault, reasonOf also
+// returns that address, and faulted is true.
 func reasonOf(text string) (reason string, fault uint64, faulted bool) {
 	reason, _, _ = strings.Cut(text, "\n")
 	reason = cmp.Or(fatal.FindString(text), reason)
@@ -62,7 +64,7 @@ func reasonOf(text string) (reason string, fault uint64, faulted bool) {
 	return reason, fault, faulted
 }
 
-// watch reads the text about a crash until the host ends, and reports it.
+// watch reads Go's crash report from the pipe until the host ends, and then writes its own report to stderr.
 func watch(pipe io.Reader, table func() ([]byte, error), stderr io.Writer) error {
 	var text ends
 	if _, err := io.Copy(&text, pipe); err != nil {
@@ -80,7 +82,7 @@ func watch(pipe io.Reader, table func() ([]byte, error), stderr io.Writer) error
 	return err
 }
 
-// ends keeps the beginning and the end of what is written to it.
+// ends keeps the beginning and the end of the data written to it.
 type ends struct{ head, tail []byte }
 
 func (e *ends) Write(p []byte) (int, error) {

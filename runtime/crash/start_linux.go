@@ -15,18 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monitor is a process that waits for the end of this one, and its table.
+// Monitor is a process that waits for the end of this process, and the table that the two share.
 type Monitor struct {
 	Table *Table
 
-	pipe    *os.File // this process's crash text
+	pipe    *os.File // takes this process's crash report
 	ended   chan error
 	closing atomic.Bool
 	once    sync.Once
 }
 
-// Start starts a monitor of this process. command is a command line that only calls Watch. The monitor writes to this
-// process's stderr. The caller closes it when no guest runs any more. lost is called if the monitor ends before that.
+// Start starts a monitor of this process. command is the command line of a program that only calls Watch. The monitor
+// writes to this process's stderr. The caller closes the Monitor when no guest runs any more. lost is called on another
+// goroutine if the monitor ends earlier.
 func Start(command []string, lost func(error)) (_ *Monitor, err error) {
 	fd, err := unix.MemfdCreate("quern-crash", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -51,7 +52,7 @@ func Start(command []string, lost func(error)) (_ *Monitor, err error) {
 	cmd := exec.CommandContext(context.Background(), command[0], command[1:]...) // the monitor ends by itself
 	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = read, os.Stderr, []*os.File{file}
 	cmd.Env = []string{}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it outlives a signal to the host's group
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it survives a signal to the host's process group
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a monitor: %w", err), m.pipe.Close(), unix.Munmap(memory))
 	}
@@ -69,7 +70,7 @@ func Start(command []string, lost func(error)) (_ *Monitor, err error) {
 	return m, nil
 }
 
-// Close ends the monitor. The table must not be used any more. It may be called twice.
+// Close ends the monitor. The table must not be used any more. A second call of Close does nothing.
 func (m *Monitor) Close() (err error) {
 	m.once.Do(func() {
 		m.closing.Store(true)
@@ -79,13 +80,13 @@ func (m *Monitor) Close() (err error) {
 	return err
 }
 
-// Watch is all that a monitor does: it waits for the end of the process that has started it, and reports a crash to
-// stderr.
+// Watch does the work of a monitor. It waits for the end of the process that has started the monitor, and reports a
+// crash to stderr.
 func Watch(stdin io.Reader, stderr io.Writer) error {
 	return watch(stdin, func() ([]byte, error) {
 		return unix.Mmap(tableDescriptor, 0, tableSize, unix.PROT_READ, unix.MAP_SHARED)
 	}, stderr)
 }
 
-// tableDescriptor is where the monitor finds the table: the first of exec.Cmd.ExtraFiles.
+// tableDescriptor is the monitor's file descriptor for the table: the first of exec.Cmd.ExtraFiles.
 const tableDescriptor = 3

@@ -7,7 +7,8 @@ import (
 	"io"
 )
 
-// Monitor is a process that waits for the end of this one, and its table. There is none on this system.
+// Monitor is a process that waits for the end of this process, and the table that the two share. This system has no
+// monitor.
 type Monitor struct{ Table *Table }
 
 // Start fails: there is no monitor on this system.

@@ -8,10 +8,11 @@ import (
 
 const (
 	entrySize  = 512     // bytes
-	maxEntries = 1 << 14 // further instances are not named
+	maxEntries = 1 << 14 // the maximum number of entries; further instances are not named
 	tableSize  = entrySize * maxEntries
 
-	// The fields of an entry: whether its guest computes, the addresses of its memory with the guards, and the names.
+	// Offsets of the fields of an entry: whether the guest computes, the addresses at which its memory with the guard
+	// pages begins and ends, and the names of plugin, tenant and task.
 	offsetComputes = 0
 	offsetFrom     = 8
 	offsetTo       = 16
@@ -20,25 +21,27 @@ const (
 	names          = 3                                 // plugin, tenant, task
 )
 
-// Table tells a monitor which guests compute. Its methods are safe for concurrent use. A nil Table keeps nothing.
+// Table records for a monitor which guests compute. Its methods are safe for concurrent use. A nil Table records
+// nothing.
 type Table struct {
 	memory []byte // shared with the monitor
 
 	mu   sync.Mutex
-	free []int // removed entries
-	next int   // the first entry that was never used
+	free []int // numbers of removed entries; guarded by mu
+	next int   // number of the first entry that was never used; guarded by mu
 }
 
-// Entry is the part of a Table for one instance. It belongs to one goroutine at a time. If the Table is full, an
-// instance has a nil Entry.
+// Entry is the part of a Table for one instance. Only one goroutine uses it at a time. An instance for which the Table
+// has no room has a nil Entry, which records nothing.
 type Entry struct {
 	table *Table
 	at    int // the entry's number
 	bytes []byte
 }
 
-// Add adds an entry for an instance. all is the instance's memory with its guards. The caller removes the entry.
-func (t *Table) Add(all []byte) *Entry {
+// Add adds an entry for an instance, or returns nil if the Table is full. memory is the instance's memory with its
+// guard pages. The caller removes the entry.
+func (t *Table) Add(memory []byte) *Entry {
 	if t == nil {
 		return nil
 	}
@@ -54,13 +57,13 @@ func (t *Table) Add(all []byte) *Entry {
 		t.next++
 	}
 	e := &Entry{table: t, at: at, bytes: t.memory[at*entrySize:][:entrySize]}
-	from := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(all))))
+	from := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 	binary.LittleEndian.PutUint64(e.bytes[offsetFrom:], from)
-	binary.LittleEndian.PutUint64(e.bytes[offsetTo:], from+uint64(len(all)))
+	binary.LittleEndian.PutUint64(e.bytes[offsetTo:], from+uint64(len(memory)))
 	return e
 }
 
-// Remove removes the entry. It must not be used any more.
+// Remove removes the entry, which must not be used any more.
 func (e *Entry) Remove() {
 	if e == nil {
 		return
@@ -103,7 +106,7 @@ type victim struct {
 	from, to             uint64
 }
 
-// victims reads a table.
+// victims returns the entries of a table that name a task.
 func victims(table []byte) (all []victim) {
 	for ; len(table) >= entrySize; table = table[entrySize:] {
 		v := victim{

@@ -9,8 +9,8 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// reserved are the networks that are not public, after IANA's registries of special-purpose addresses (RFC 6890). The
-// first match counts.
+// reserved are the networks that are not public, from IANA's registries of special-purpose addresses (RFC 6890). The
+// first network that contains an address counts.
 var reserved = []struct {
 	network netip.Prefix
 	what    string
@@ -53,7 +53,7 @@ var reserved = []struct {
 	{netip.MustParsePrefix("ff00::/8"), "multicast (RFC 4291 §2.7)"},
 }
 
-// Forms of IPv6 addresses that carry an IPv4 address.
+// Networks of IPv6 addresses that contain an IPv4 address.
 var (
 	compatible = netip.MustParsePrefix("::/96")
 	mapped     = netip.MustParsePrefix("::ffff:0:0/96")
@@ -67,7 +67,8 @@ var (
 // unicast6 is the part of IPv6 allocated for public addresses (RFC 4291 §2.4 and IANA's registry of the address space).
 var unicast6 = netip.MustParsePrefix("2000::/3")
 
-// classify returns why an address without a zone is not public or belongs to this host; "" if neither.
+// classify returns the reason why an address must not be reached: it is not public, or belongs to this host. For any
+// other address it returns "". The address must have no zone.
 func classify(a netip.Addr) string {
 	for _, r := range reserved {
 		if r.network.Contains(a) {
@@ -83,20 +84,20 @@ func classify(a netip.Addr) string {
 	return own(a)
 }
 
-// isISATAP reports whether the interface identifier is an ISATAP one (RFC 5214 §6.1). Addresses of any network may have
-// it.
+// isISATAP reports whether the interface identifier is an ISATAP one (RFC 5214 §6.1). Addresses of any network can have
+// an ISATAP identifier.
 func isISATAP(a netip.Addr) bool {
 	b := a.As16()
 	return b[8]&^0x02 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
 // own returns "of this host" for an address of this host, else "". A service on a public address of the host is often
-// meant for its local networks only.
+// meant only for the host's local networks.
 //
-// A socket can only be bound to an address of the host. The list of interfaces would show the addresses as well, but
-// needs a netlink socket, which a confined host may lack. Where the system lets sockets bind to any address
-// (ip_nonlocal_bind), own looks at the route: a route to an address of the host starts at that address, except for an
-// interface's second address.
+// own tries to bind a socket to the address: normally that works only for an address of the host. The list of
+// interfaces would also show the host's addresses, but reading the list needs a netlink socket, which a confined host
+// can lack. Some systems let sockets bind to any address (ip_nonlocal_bind). There own also looks at the route: packets
+// to an address of the host have that address as their source, unless it is an interface's second address.
 func own(a netip.Addr) string {
 	foreign := netip.AddrFrom4([4]byte{192, 0, 2, 1})
 	if a.Is6() {
@@ -118,7 +119,7 @@ func binds(a netip.Addr) bool {
 	return true
 }
 
-// routes reports whether packets to an address would also come from it. Nothing is sent.
+// routes reports whether packets to an address would have that address as their source. It sends nothing.
 func routes(a netip.Addr) bool {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
 	if err != nil {
@@ -129,7 +130,7 @@ func routes(a netip.Addr) bool {
 	return ok && from.AddrPort().Addr().Unmap() == a
 }
 
-// carried returns the IPv4 addresses inside an IPv6 address, to which a gateway may forward.
+// carried returns the IPv4 addresses inside an IPv6 address. A gateway can forward packets to them.
 func carried(a netip.Addr) []netip.Addr {
 	if !a.Is6() || a == netip.IPv6Unspecified() || a == netip.IPv6Loopback() {
 		return nil
@@ -154,7 +155,7 @@ func carried(a netip.Addr) []netip.Addr {
 	return nil
 }
 
-// refusal is the error of an address that may not be reached. Its text is made only when somebody asks for it.
+// refusal is the error for an address that is not allowed. Its text is built only when Error is called.
 type refusal struct {
 	addr netip.Addr
 	what string
@@ -169,8 +170,8 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() error { return service.ErrDenied }
 
-// checkAddr refuses an address that is not public or belongs to this host, unless it is in networks. It checks the IPv4
-// addresses inside the address, too.
+// checkAddr refuses an address that is not public or belongs to this host, unless it is in networks. It also checks the
+// IPv4 addresses inside the address.
 func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 	a = a.WithZone("")
 	if !a.IsValid() {

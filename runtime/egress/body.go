@@ -10,9 +10,10 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// framing bounds the overhead of a body: bytes that come around it, beyond half the body's size. Chunks or frames of
-// one byte cost the host more work than the plugin is charged for. The bound allows a stream of some ten thousand
-// separate words. Requests on one connection share the bound, because the overhead cannot be attributed to one of them.
+// framing is the overhead allowed for a body in addition to half the body's size, in bytes. Overhead is what a
+// connection receives around the body. It is limited because chunks or frames of one byte cost the host more work than
+// the plugin is charged for. The limit allows a stream of some ten thousand separate words. Requests on one connection
+// share the limit, because the overhead cannot be attributed to one of them.
 const framing = 256 << 10
 
 // body is the body of an answer.
@@ -20,10 +21,10 @@ type body struct {
 	bytes  []byte
 	conn   *conn
 	before int64 // the connection's overhead when the request got the connection
-	spare  int64 // overhead allowed in addition
+	spare  int64 // additional overhead allowed, in bytes
 }
 
-// from records the connection on which the answer comes.
+// from records the connection on which the answer comes, and adds the allowed overhead of one more body to it.
 func (b *body) from(got httptrace.GotConnInfo) {
 	inner := got.Conn
 	if secure, ok := inner.(interface{ NetConn() net.Conn }); ok {
@@ -35,19 +36,19 @@ func (b *body) from(got httptrace.GotConnInfo) {
 	}
 }
 
-// read reads the body to its end, but at most one byte over the limit. Memory grows with the bytes received, whatever
-// length the answer claims.
-func (b *body) read(r io.Reader, most int) error {
-	b.bytes = make([]byte, 0, min(4<<10, most+1))
+// read reads the body to its end, but at most limit+1 bytes. Memory grows with the bytes received, whatever length the
+// answer declares.
+func (b *body) read(r io.Reader, limit int) error {
+	b.bytes = make([]byte, 0, min(4<<10, limit+1))
 	for {
 		if len(b.bytes) == cap(b.bytes) {
-			b.bytes = append(make([]byte, 0, min(2*cap(b.bytes), most+1)), b.bytes...)
+			b.bytes = append(make([]byte, 0, min(2*cap(b.bytes), limit+1)), b.bytes...)
 		}
 		n, err := r.Read(b.bytes[len(b.bytes):cap(b.bytes)])
 		b.bytes = b.bytes[:len(b.bytes)+n]
 		switch {
-		case len(b.bytes) > most:
-			return fmt.Errorf("%w: the answer has more than %d bytes", service.ErrTooBig, most)
+		case len(b.bytes) > limit:
+			return fmt.Errorf("%w: the answer has more than %d bytes", service.ErrTooBig, limit)
 		case b.wasteful(n):
 			return errors.New("the answer comes in too many small pieces")
 		case errors.Is(err, io.EOF):

@@ -18,25 +18,25 @@ import (
 // Client sends the requests of all plugins of a host.
 type Client struct {
 	cfg   Config
-	wrong error // why cfg is not valid; nil if it is
+	wrong error // why cfg is invalid; nil if cfg is valid
 
 	mu      sync.Mutex
 	closed  bool             // guarded by mu
 	pools   map[string]*pool // by tenant; guarded by mu
-	open    map[any]func()   // how Close ends each *http.Request and *conn; guarded by mu
-	running sync.WaitGroup   // the entries of open; added under mu while not closed
+	open    map[any]func()   // functions by which Close ends each *http.Request and *conn; guarded by mu
+	running sync.WaitGroup   // counts the entries of open; Add is called under mu while closed is false
 }
 
-// New makes a client, which the caller closes. With an invalid Config it sends nothing: see Validate.
+// New makes a client, which the caller closes. With an invalid Config the client sends nothing: see Validate.
 func New(cfg Config) *Client {
 	return &Client{cfg: cfg.withDefaults(), wrong: cfg.Validate(), pools: map[string]*pool{}, open: map[any]func(){}}
 }
 
-// Ceiling is the most that the host grants a plugin.
+// Ceiling limits the grants of a plugin to those that the host allows.
 type Ceiling struct {
 	// Grants must allow each request, in addition to the manifest's grants.
 	Grants []Grant
-	// Where says, for error messages, where a grant could be added: an entry and its file.
+	// Where names the place at which the operator can add a grant: an entry and its file. Error messages contain it.
 	Where string
 }
 
@@ -47,7 +47,7 @@ func (c *Client) For(tenant string, grants []Grant, ceiling *Ceiling) service.HT
 	return &plugin{client: c, tenant: tenant, grants: grants, ceiling: ceiling}
 }
 
-// pool returns the connections of a tenant.
+// pool returns the pool of a tenant's connections.
 func (c *Client) pool(tenant string) *pool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,13 +59,13 @@ func (c *Client) pool(tenant string) *pool {
 	return shared
 }
 
-// Close ends all connections and all requests: they are unavailable, and so are later requests.
+// Close ends all connections and all requests. These requests, and all later ones, fail with ErrUnavailable.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
 	open, pools := slices.Collect(maps.Values(c.open)), slices.Collect(maps.Values(c.pools))
 	c.mu.Unlock()
-	for _, end := range open { // without the lock, which connections take when they end
+	for _, end := range open { // without the lock, which a connection takes when it is closed
 		end()
 	}
 	c.running.Wait()
@@ -76,7 +76,7 @@ func (c *Client) Close() {
 
 var errClosed = errors.New("the client is closed")
 
-// add registers end, which Close calls from any goroutine unless key was removed.
+// add registers end under key. Close calls end, on any goroutine, unless key was removed before.
 func (c *Client) add(key any, end func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +97,7 @@ func (c *Client) remove(key any) (closed bool) {
 	return c.closed
 }
 
-// plugin is the service of one plugin.
+// plugin implements service.HTTP for one plugin.
 type plugin struct {
 	client  *Client
 	tenant  string
@@ -201,7 +201,7 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	var b body
 	defer func() {
 		if err != nil && b.conn != nil {
-			b.conn.overhead.Add(-streamBuffer) // the rest of the answer, which nobody reads
+			b.conn.overhead.Add(-streamBuffer) // allows for the rest of the answer, which nobody reads
 		}
 	}()
 	traced := httptrace.WithClientTrace(context.WithValue(ctx, callKey{}, ctx), &httptrace.ClientTrace{GotConn: b.from})
@@ -220,7 +220,7 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 			response.ContentLength, most)
 	}
 	if response.ProtoMajor > 1 {
-		b.spare = connBuffer // data for other streams may arrive before they read it
+		b.spare = connBuffer // data for other streams can arrive before it is read there
 	}
 	if err := b.read(response.Body, most); truncate && errors.Is(err, service.ErrTooBig) {
 		b.bytes = b.bytes[:most]
@@ -235,12 +235,12 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 	return service.Response{Status: response.StatusCode, Headers: response.Header, Body: b.bytes}, nil
 }
 
-// transportError classifies an error of RoundTrip. The transport reports too large headers only by the error's text.
-// Over HTTP/2 it does so only up to about twice the limit: beyond that it ends the connection.
+// transportError classifies an error of RoundTrip. Only the error's text says that headers are too large. Over HTTP/2
+// this text is used only up to about twice the limit: beyond that, the transport ends the connection.
 func transportError(err error, maxHeader int) error {
 	var refused *refusal
 	if errors.As(err, &refused) {
-		return refused // without the dialer's text about the socket
+		return refused // leaves out the dialer's text about the socket
 	}
 	if s := err.Error(); strings.Contains(s, "response headers exceeded") ||
 		strings.Contains(s, "response header list larger") {

@@ -15,34 +15,36 @@ import (
 
 // Config configures a Client. The zero value works.
 type Config struct {
-	// Networks may be reached in addition to public addresses of other hosts (default: none). An IPv6 address that
-	// carries an IPv4 address is reached if both are public or in Networks. In 64:ff9b:1::/48 only the last 32 bits are
-	// read as IPv4, so a network there should have 96 bits or more.
+	// Networks are the networks that guests can reach in addition to public addresses of other hosts (default: none). An
+	// IPv6 address that contains an IPv4 address can be reached if each of the two is public or in Networks. In
+	// 64:ff9b:1::/48 only the last 32 bits are read as IPv4, so a network there should have 96 bits or more.
 	Networks []netip.Prefix
 	// Proxy is the proxy for all requests (default: none): http or https, with or without a user and password. See the
 	// package comment.
 	Proxy *url.URL
-	// MaxResponse bounds the body of an answer, in bytes (default 16 MiB).
+	// MaxResponse is the maximum size of an answer's body, in bytes (default 16 MiB).
 	MaxResponse int
-	// Truncate keeps the first MaxResponse bytes of a longer answer, which is an error otherwise.
+	// Truncate cuts a longer body to its first MaxResponse bytes. Otherwise a longer body is an error.
 	Truncate bool
-	// Timeout bounds a request, from its start to the last byte of the answer (default 30 s). A guest may set a shorter
-	// one.
+	// Timeout is the maximum duration of a request, from its start to the last byte of the answer (default 30 s). A guest
+	// can set a shorter timeout.
 	Timeout time.Duration
-	// MaxConns bounds a tenant's connections to one host (default 32): further requests wait. Eight times as many may
-	// lead to all hosts: further requests fail. A quarter of each number may be idle.
+	// MaxConns is the maximum number of a tenant's connections to one host (default 32); further requests wait. To all
+	// hosts together, a tenant can have eight times as many connections; further requests fail. At most a quarter of each
+	// number can be idle.
 	MaxConns int
 
 	// The fields below are the same for all clients, except in tests.
 
 	resolver *net.Resolver  // default: the system's
 	rootCAs  *x509.CertPool // trusted for TLS; default: the system's
-	// maxRequest bounds the body of a request, 16 MiB; maxHeader its method, URL and headers, and the headers of an
-	// answer, 64 KiB.
+	// maxRequest is the maximum size of a request's body, in bytes (default 16 MiB). maxHeader is the maximum size of a
+	// request's method, URL and headers together, and of an answer's headers, in bytes (default 64 KiB).
 	maxRequest, maxHeader int
-	// dialTimeout bounds resolving and connecting, handshakeTimeout the TLS handshake: 10 s each.
+	// dialTimeout is the maximum time for resolving and connecting, handshakeTimeout the maximum time for the TLS
+	// handshake (default 10 s each).
 	dialTimeout, handshakeTimeout time.Duration
-	// idleTimeout is how long an idle connection is kept: 90 s.
+	// idleTimeout is the time for which an idle connection is kept (default 90 s).
 	idleTimeout time.Duration
 }
 
@@ -59,8 +61,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns an error that names an invalid network or proxy, and what it may be. A client with such a Config
-// sends nothing and answers every request with this error.
+// Validate returns an error if a network or the proxy is invalid. The error names the invalid value and says what is
+// valid. A client with an invalid Config sends nothing and returns this error for every request.
 func (c Config) Validate() error {
 	for _, n := range c.Networks {
 		if !n.IsValid() {
@@ -69,7 +71,7 @@ func (c Config) Validate() error {
 	}
 	if p := c.Proxy; p != nil {
 		if p.Scheme != "http" && p.Scheme != "https" {
-			// Without the URL, which may show a password.
+			// The error leaves out the URL, which can contain a password.
 			return errors.New("proxy: has no scheme that is known: begin its URL with http:// or https://")
 		}
 		if p.Hostname() == "" {

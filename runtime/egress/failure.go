@@ -12,8 +12,8 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// failure returns the error of a request that has no answer because of err. The text for tenants names no address that
-// they did not write, no name server and no proxy.
+// failure returns the error of a request that has no answer because of err. The text for tenants names no name server,
+// no proxy, and no address except those that the tenant wrote and loopback addresses.
 func failure(request string, t target, err error) error {
 	var refused *refusal
 	switch {
@@ -34,7 +34,7 @@ func failure(request string, t target, err error) error {
 	}
 }
 
-// reason returns what tenants learn of an error of the transport.
+// reason returns the text that tenants get for an error of the transport.
 func reason(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "proxyconnect" {
@@ -46,7 +46,8 @@ func reason(err error) string {
 		}
 		return "the name cannot be resolved"
 	}
-	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok { // its text names what else it is for
+	// The error's text lists the other names that the certificate is for.
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		if errors.As(certificate.Err, &x509.HostnameError{}) {
 			return "the certificate of the server is for other names"
 		}
@@ -58,10 +59,10 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// printable replaces what cannot be printed in the text of an error, and cuts a long text: it may contain what a server
-// wrote.
+// printable replaces unprintable characters in the text of an error and cuts a long text, because the text can contain
+// data that a server sent.
 func printable(s string) string {
-	const most = 20 << 10 // bytes: far more than is shown; the runtime cuts the text after it has replaced secrets
+	const most = 20 << 10 // bytes, far more than is shown; the runtime shortens the text after it has replaced secrets
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

@@ -15,16 +15,17 @@ type Grant struct {
 	methods  []string
 }
 
-// ParseGrant reads an element of a manifest's http: a host and its methods. The host is one such as
+// ParseGrant parses an element of the list http in a manifest: a host and its methods. host has the form
 // "https://api.example.com" or "http://192.0.2.1:8080", or "https://*.example.com" for every name below example.com.
-// The port defaults to the scheme's, 443 or 80. Names are ASCII in either case; other names are written in Punycode
-// (RFC 3492). Methods are written in capitals: those of RFC 9110 §9 or others, except CONNECT, which is a tunnel, and
-// TRACE, which would show headers added on the way. Errors name the field, its value and the allowed values.
+// The default port is 443 or 80, depending on the scheme. Names are ASCII in upper or lower case; other names are
+// written in Punycode (RFC 3492). Methods are written in capitals. They can be those of RFC 9110 §9 or others, except
+// CONNECT, which opens a tunnel, and TRACE, which would show headers added on the way. Errors name the field, its value
+// and the allowed values.
 func ParseGrant(host string, methods []string) (Grant, error) {
 	g, err := parseHost(host)
 	if err != nil {
 		if strings.Contains(host, "@") {
-			return Grant{}, fmt.Errorf("host: %w", err) // without the value, which may hold a password
+			return Grant{}, fmt.Errorf("host: %w", err) // without the value, which can contain a password
 		}
 		return Grant{}, fmt.Errorf("host %q: %w", host, err)
 	}
@@ -68,12 +69,12 @@ func parseHost(host string) (Grant, error) {
 	return Grant{origin: origin, wildcard: wildcard}, nil
 }
 
-// String returns the grant in the form of a manifest.
+// String returns the grant as it is written in a manifest.
 func (g Grant) String() string {
 	return fmt.Sprintf("{host: %q, methods: [%s]}", g.Host(), strings.Join(g.methods, ", "))
 }
 
-// Host returns the host or the names in the form of a manifest.
+// Host returns the host, or the wildcard for names, as it is written in a manifest.
 func (g Grant) Host() string {
 	origin := g.origin.String()
 	if g.wildcard {
@@ -85,8 +86,8 @@ func (g Grant) Host() string {
 // Methods returns the methods that are granted.
 func (g Grant) Methods() []string { return slices.Clone(g.methods) }
 
-// Common returns the grants that allow exactly what both lists allow: one for each host or wildcard, in the order of
-// the first list.
+// Common returns the grants that allow exactly what both lists allow. It returns one grant for each host or wildcard,
+// in the order of the first list.
 func Common(a, b []Grant) (grants []Grant) {
 	for _, one := range a {
 		for _, other := range b {
@@ -109,7 +110,7 @@ func Common(a, b []Grant) (grants []Grant) {
 	return grants
 }
 
-// common returns what both grants allow; not ok if that is nothing.
+// common returns the grant of all that both grants allow. ok is false if they allow nothing in common.
 func (g Grant) common(other Grant) (both Grant, ok bool) {
 	switch {
 	case g.covers(other):

@@ -15,16 +15,17 @@ import (
 )
 
 const (
-	// perTenant is how many times as many connections a tenant may have to all hosts as to one host.
+	// perTenant times MaxConns is the maximum number of a tenant's connections to all hosts.
 	perTenant = 8
-	// idlePart is the part of the connections that may be idle: one in idlePart.
+	// idlePart limits idle connections: one in idlePart of the maximum number of connections can be idle.
 	idlePart = 4
 
-	// streamBuffer and connBuffer bound what a server may send ahead of the reader over HTTP/2, in bytes: on a stream
-	// and on a connection.
+	// streamBuffer and connBuffer are the numbers of bytes that a server can send over HTTP/2 before they are read: on
+	// one stream, and on all streams of a connection.
 	streamBuffer = 512 << 10
 	connBuffer   = 2 << 20
-	// pingAfter and pingTimeout detect a dead HTTP/2 connection, which would delay each request until its timeout.
+	// An HTTP/2 connection on which nothing arrives for pingAfter gets a ping, and is closed if the reply takes longer
+	// than pingTimeout. Otherwise each request on a dead connection would wait for its own timeout.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
@@ -34,7 +35,7 @@ type pool struct {
 	client    *Client
 	transport *http.Transport
 	dialer    net.Dialer
-	conns     atomic.Int64 // open or being opened
+	conns     atomic.Int64 // number of connections that are open or being opened
 }
 
 func newPool(c *Client) *pool {
@@ -57,7 +58,7 @@ func newPool(c *Client) *pool {
 		},
 	}
 	if cfg.Proxy != nil {
-		// Sockets lead to the proxy, which the operator chose; checkTarget checks the target.
+		// All sockets lead to the proxy, which the operator chose; checkTarget checks the target instead.
 		p.transport.Proxy = http.ProxyURL(cfg.Proxy)
 	} else {
 		p.dialer.ControlContext = p.checkSocket
@@ -65,22 +66,23 @@ func newPool(c *Client) *pool {
 	return p
 }
 
-// checkSocket refuses a socket by the address that it is about to connect to.
+// checkSocket refuses a socket that is about to connect to an address that is not allowed.
 func (p *pool) checkSocket(_ context.Context, _, address string, _ syscall.RawConn) error {
-	to, _ := netip.ParseAddrPort(address) // checkAddr refuses what is no address
+	to, _ := netip.ParseAddrPort(address) // checkAddr refuses the zero address of a failed parse
 	return checkAddr(to.Addr(), p.client.cfg.Networks)
 }
 
-// checkTarget refuses a target if any of its addresses may not be reached: the proxy may choose any.
+// checkTarget refuses a target if any of its addresses is not allowed, because the proxy can choose any of them.
 func (p *pool) checkTarget(ctx context.Context, t target) error {
 	ctx, cancel := context.WithTimeout(ctx, p.client.cfg.dialTimeout)
 	defer cancel()
-	addrs, err := p.client.cfg.resolver.LookupNetIP(ctx, "ip", t.host) // an address is its own result
+	// If t.host is an address, the result is that address.
+	addrs, err := p.client.cfg.resolver.LookupNetIP(ctx, "ip", t.host)
 	if err != nil {
 		return fmt.Errorf("resolve before asking the proxy: %w", err)
 	}
 	for _, a := range addrs {
-		// Resolvers may return IPv4 addresses in IPv6 form; sockets connect to the IPv4 address.
+		// Resolvers can return IPv4 addresses in IPv6 form; sockets connect to the IPv4 address.
 		if err := checkAddr(a.Unmap(), p.client.cfg.Networks); err != nil {
 			return err
 		}
@@ -88,12 +90,12 @@ func (p *pool) checkTarget(ctx context.Context, t target) error {
 	return nil
 }
 
-// callKey is the context key of the request's own context. The transport dials with another context, which outlives the
-// request.
+// callKey is the key under which a context holds the request's own context. The transport dials with a context that
+// outlives the request.
 type callKey struct{}
 
-// dial opens a connection, and gives up when the request that needs it ends. Otherwise a guest that gives up early and
-// often could pile up pending dials.
+// dial opens a connection, and gives up when the request that needs the connection ends. Otherwise a guest whose
+// requests end early and often could pile up pending dials.
 func (p *pool) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	call, ok := ctx.Value(callKey{}).(context.Context)
 	if !ok {
@@ -123,7 +125,7 @@ type conn struct {
 	net.Conn
 	pool *pool
 	once sync.Once
-	// overhead is the number of bytes received beyond the bodies that were read, minus the allowed overhead: see
+	// overhead is the number of bytes received in addition to the bodies that were read, minus the allowed overhead: see
 	// framing.
 	overhead atomic.Int64
 }

@@ -12,26 +12,27 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// maxMethod bounds a method, in bytes.
+// maxMethod is the maximum length of a method, in bytes.
 const maxMethod = 32
 
-// ours are the headers that a guest may not set, in canonical form: they frame the message (RFC 9112 §6), belong to one
-// connection (RFC 9110 §7.6.1), say where the message goes, or wait for the server (RFC 9110 §10.1.1). CGI would turn a
-// header "Proxy" into the variable HTTP_PROXY.
+// ours are the headers that a guest must not set, in canonical form. They frame the message (RFC 9112 §6), belong to
+// one connection (RFC 9110 §7.6.1), say where the message goes, or make the client wait for the server (RFC 9110
+// §10.1.1). Proxy is one of them because CGI turns it into the variable HTTP_PROXY.
 var ours = map[string]bool{
 	"Connection": true, "Content-Length": true, "Expect": true, "Host": true, "Http2-Settings": true, "Keep-Alive": true,
 	"Proxy": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 }
 
-// claims are the headers, in canonical form, that make a server see another method, origin or destination than the
-// granted one (RFC 7239). Answers may have them: they do no harm there.
+// claims are the headers, in canonical form, that make a server see a method, origin or destination other than the
+// granted one (RFC 7239). Answers can have these headers: they do no harm there.
 var claims = map[string]bool{
 	"Forwarded": true, "X-Http-Method": true, "X-Http-Method-Override": true, "X-Method-Override": true,
 }
 
 func isOurs(canonical string) bool { return ours[canonical] || strings.HasPrefix(canonical, "Proxy-") }
 
-// canonical treats an underscore as a hyphen, like servers that make variables of headers.
+// canonical returns a header's name in canonical form. It treats an underscore as a hyphen, as servers do that turn
+// headers into variables.
 func canonical(name string) string {
 	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
@@ -49,11 +50,12 @@ func checkMethod(method string) error {
 	return nil
 }
 
-// headers checks a guest's headers and copies them. used is the number of bytes already counted.
-func headers(given map[string][]string, used, most int) (http.Header, error) {
-	tooBig := fmt.Errorf("%w: method, URL and headers have more than %d bytes", service.ErrTooBig, most)
-	if used+len(given) > most {
-		return nil, tooBig // before they are sorted
+// headers checks a guest's headers and copies them. limit is the maximum size of method, URL and headers in bytes. used
+// is the size of method and URL.
+func headers(given map[string][]string, used, limit int) (http.Header, error) {
+	tooBig := fmt.Errorf("%w: method, URL and headers have more than %d bytes", service.ErrTooBig, limit)
+	if used+len(given) > limit {
+		return nil, tooBig // before the headers are sorted
 	}
 	h := make(http.Header, len(given)+1)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -66,7 +68,7 @@ func headers(given map[string][]string, used, most int) (http.Header, error) {
 			return nil, fmt.Errorf("%w: header %q: is not sent, for servers take it for another method or origin than the request's: leave it out", service.ErrInvalid, name)
 		}
 		for _, value := range given[name] {
-			if used += len(name) + len(": \r\n") + len(value); used > most {
+			if used += len(name) + len(": \r\n") + len(value); used > limit {
 				return nil, tooBig
 			}
 			// RFC 9110 §5.5
@@ -82,14 +84,15 @@ func headers(given map[string][]string, used, most int) (http.Header, error) {
 	return h, nil
 }
 
-// addTrace adds the trace of the call, unless the guest has set one. The trace does not count against the limit.
+// addTrace adds the trace of the call, unless the guest has set a traceparent. The trace does not count against the
+// limit.
 func addTrace(h http.Header, trace map[string]string) {
 	const parent, state = "traceparent", "tracestate"
 	if trace[parent] == "" || h.Get(parent) != "" {
 		return
 	}
 	h.Set(parent, trace[parent])
-	h.Del(state) // it belongs to a traceparent
+	h.Del(state) // a tracestate of the guest would belong to another traceparent
 	if trace[state] != "" {
 		h.Set(state, trace[state])
 	}

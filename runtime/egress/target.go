@@ -40,8 +40,8 @@ func ownPort(scheme string) uint16 {
 	return 80
 }
 
-// parseURL reads a URL. The returned URL leads to the target, because its authority is made from it. Errors contain no
-// path, query or password.
+// parseURL parses a URL. The authority of the returned URL is made from the target, so the URL leads to the target.
+// Errors contain no path, query or password.
 func parseURL(raw string) (target, *url.URL, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if scheme = strings.ToLower(scheme); !ok || scheme != "http" && scheme != "https" {
@@ -58,7 +58,7 @@ func parseURL(raw string) (target, *url.URL, error) {
 		return target{}, nil, fmt.Errorf("the URL's host %w", err)
 	}
 	for i := range len(rest) {
-		// RFC 3986 §2: other bytes are percent-encoded. Some parsers take a backslash for a slash.
+		// RFC 3986 §2: other bytes are percent-encoded. Some parsers read a backslash as a slash.
 		if c := rest[i]; c <= ' ' || c >= 0x7f || c == '\\' {
 			return target{}, nil, fmt.Errorf("the URL has the byte 0x%02x: percent-encode it", c)
 		}
@@ -71,7 +71,7 @@ func parseURL(raw string) (target, *url.URL, error) {
 	return t, u, nil
 }
 
-// parseAuthority reads host and port. Its errors continue a text such as "the host".
+// parseAuthority parses host and port. The texts of its errors continue a text that ends in "host".
 func parseAuthority(scheme, authority string) (target, error) {
 	t := target{scheme: scheme, port: ownPort(scheme)}
 	if strings.Contains(authority, "@") {
@@ -105,7 +105,8 @@ func parseAuthority(scheme, authority string) (target, error) {
 	return t, nil
 }
 
-// parseAddr6 reads an address between brackets (RFC 3986 §3.2.2). Zones (RFC 6874) name links of this host.
+// parseAddr6 parses an IPv6 address between brackets (RFC 3986 §3.2.2). Zones (RFC 6874) are refused, because they name
+// links of this host.
 func parseAddr6(s string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	switch {
@@ -119,14 +120,14 @@ func parseAddr6(s string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// parseName reads a DNS name or an IPv4 address. A host that ends in a number is an address, as in the WHATWG URL
+// parseName parses a DNS name or an IPv4 address. A host that ends in a number is an address, as in the WHATWG URL
 // standard, and must be four decimal numbers: resolvers disagree about octal, hexadecimal and fewer numbers.
 func parseName(s string) (string, netip.Addr, error) {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.':
-		case c == '_': // in names of buckets
-		case c >= 0x80: // checked before lower-casing, which turns the Kelvin sign into a k
+		case c == '_': // occurs in host names of storage buckets
+		case c >= 0x80: // checked before ToLower, which turns the Kelvin sign into a k
 			return "", netip.Addr{}, errors.New("has letters that are not ASCII: use its Punycode (xn--…)")
 		default:
 			return "", netip.Addr{}, fmt.Errorf("has %q: use letters, digits, -, _ and dots", c)

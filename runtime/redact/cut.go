@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Prefix returns the longest beginning of text that has at most n bytes and splits no rune.
+// Prefix returns the longest prefix of text that has at most n bytes and splits no rune.
 func Prefix[T string | []byte](text T, n int) T {
 	if len(text) <= n {
 		return text
@@ -18,7 +18,7 @@ func Prefix[T string | []byte](text T, n int) T {
 	return text[:n] // no UTF-8 at all
 }
 
-// Suffix returns the longest end of text that has at most n bytes and splits no rune.
+// Suffix returns the longest suffix of text that has at most n bytes and splits no rune.
 func Suffix[T string | []byte](text T, n int) T {
 	if len(text) <= n {
 		return text

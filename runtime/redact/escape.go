@@ -10,16 +10,16 @@ import (
 // printed, as Go source does, replaces invalid UTF-8, and keeps tabs.
 func Escape(line []byte) string { return escapeBut("\t", line) }
 
-// MaxLabel bounds a label, in bytes before they are escaped.
+// MaxLabel is the maximum length of a label before it is escaped, in bytes.
 const MaxLabel = 200
 
-// Label shortens and escapes a name from a file, or a text with such a name, for a message.
+// Label shortens and escapes a name from a file, or a text that contains such a name, for use in a message.
 func Label(name string) string { return Escape([]byte(Shorten(name, MaxLabel))) }
 
 // escapeLines is Escape for a text of several lines: it keeps newlines.
 func escapeLines(text []byte) string { return escapeBut("\t\n", text) }
 
-// escapeBut escapes a text, but keeps the control characters in kept.
+// escapeBut escapes a text as Escape does, but keeps only the control characters that kept contains.
 func escapeBut(kept string, line []byte) string {
 	if isPlain(line) {
 		return string(line)
@@ -49,7 +49,7 @@ func escape(out *strings.Builder, prefix string, r rune, digits int) {
 	}
 }
 
-// isPlain reports whether a line needs no change, which is so for nearly all lines.
+// isPlain reports whether a line needs no change. Nearly all lines need none.
 func isPlain(line []byte) bool {
 	for _, b := range line {
 		if b != '\t' && (b < ' ' || b > '~') {

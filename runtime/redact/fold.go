@@ -7,15 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// replacement stands for invalid UTF-8.
+// replacement is the character U+FFFD, which replaces invalid UTF-8.
 const replacement = string(utf8.RuneError)
 
-// fold returns a text in the form in which secrets are looked for, and the origin of each byte. Lines end with a
-// newline alone, and adjacent U+FFFD become one: some programs write one for each invalid byte, others one for all.
+// fold returns a text in the form in which secrets are looked for, and the origin of each byte. In this form, lines end
+// with only a newline, and adjacent U+FFFD become one: some programs write a U+FFFD for each invalid byte, others one
+// for several bytes.
 //
-// With escapes, fold also reads escapes as in JSON and most languages: any number of backslashes and the escape after
-// them become the character that they stand for. Backslashes before anything else are dropped: nested quotes multiply
-// them. So quoting a text does not change its folded form.
+// If escapes is true, fold also reads escapes as in JSON and most languages: any number of backslashes and the escape
+// after them become the character that they stand for. Backslashes before anything else are dropped, because nested
+// quotes multiply backslashes. So quoting a text does not change its folded form.
 func fold(text []byte, escapes bool) (folded []byte, at origin) {
 	if isASCII(text) && bytes.IndexByte(text, '\r') < 0 && !(escapes && bytes.IndexByte(text, '\\') >= 0) {
 		return text, nil
@@ -39,7 +40,8 @@ func fold(text []byte, escapes bool) (folded []byte, at origin) {
 		for _, b := range unit {
 			folded, at = append(folded, b), append(at, from)
 		}
-		if bytes.HasSuffix(folded, []byte(replacement+replacement)) { // some programs escape each of its bytes
+		// This is checked after each unit, because some programs escape each byte of U+FFFD.
+		if bytes.HasSuffix(folded, []byte(replacement+replacement)) {
 			end := len(folded) - len(replacement)
 			folded, at = folded[:end], at[:end]
 		}
@@ -47,8 +49,8 @@ func fold(text []byte, escapes bool) (folded []byte, at origin) {
 	return folded, append(at, len(text))
 }
 
-// origin has, for each byte of a folded text and for its end, the offset in the original text. It is nil if all offsets
-// are equal.
+// origin holds the offset in the original text for each byte of a folded text, and for its end. It is nil if folding
+// has not changed the text.
 type origin []int
 
 func (o origin) source(i int) int {
@@ -67,11 +69,12 @@ func isASCII(text []byte) bool {
 	return true
 }
 
-// controls are the letters that stand for control characters after a backslash, and meant are these characters.
+// controls are the letters that stand for control characters after a backslash. meant are these control characters, in
+// the same order.
 const controls, meant = "abfnrtv", "\a\b\f\n\r\t\v"
 
-// unescape reads the backslashes at i and the escape after them. It appends the rune or byte that they stand for to
-// unit, and returns the escape's end. If the backslashes escape nothing, it appends nothing.
+// unescape reads the backslashes at i and the escape after them. It appends the rune or byte that the escape stands for
+// to unit, and returns the offset of the escape's end. If the backslashes escape nothing, it appends nothing.
 func unescape(unit, text []byte, i int) (_ []byte, end int) {
 	before := backslashes(text[i:])
 	if i += before; before == 0 || i == len(text) {
@@ -131,7 +134,8 @@ func unescapeRune(text []byte) (r rune, n int) {
 // backslashes counts the backslashes that a text begins with.
 func backslashes(text []byte) int { return len(text) - len(bytes.TrimLeft(text, `\`)) }
 
-// hexadecimal reads a number of that many digits, at most eight. Above Unicode, the result is utf8.MaxRune+1.
+// hexadecimal reads a hexadecimal number with the given number of digits, at most eight. If the number is too large for
+// a rune, the result is utf8.MaxRune+1.
 func hexadecimal(text []byte, digits int) (rune, bool) {
 	if digits > len(text) {
 		return 0, false

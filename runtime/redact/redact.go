@@ -1,21 +1,22 @@
-// Package redact makes the text of a guest safe for logs, terminals and errors: it replaces the secrets that the guest
-// was given by their names, and escapes what cannot be printed. One function does both on the original bytes, so that
-// no step changes the form of a secret before another one looks for it.
+// Package redact makes the text of a guest safe for logs, terminals and errors: it replaces each secret that the guest
+// was given by the secret's name, and escapes unprintable characters. One function does both on the original bytes, so
+// that neither step changes the form of a secret before the other step looks for it.
 //
 //	bytes of the guest ──▶ fold: read escapes, ─▶ places of ─▶ escape the text ─▶ safe text
 //	                       repair UTF-8           secrets      between them
 //
 // # What is found
 //
-// A secret's value and each of its lines, if they have at least eight bytes without backslashes. They are found plain,
-// escaped once or several times as in quotes and JSON, and with U+FFFD for invalid UTF-8. Parts are found as well: any
-// sixteen consecutive bytes, and eight bytes where the text begins or ends within the secret. If a secret has several
-// lines, a shorter line is found if it has a letter, a digit or more than two bytes, and is the whole text or all of it
-// after the last ": ".
+// A secret's value and each of its lines are found if they have at least eight bytes, not counting backslashes. They
+// are found as plain text, escaped once or several times as in quotes and JSON, and with U+FFFD in place of invalid
+// UTF-8. Parts are found as well: any sixteen consecutive bytes, and eight bytes if the text begins or ends within the
+// secret. If a secret has several lines, a line of fewer than eight bytes is found if it is the whole text, or all of
+// the text after the last ": ". A line that is found in this way has a letter, a digit or more than two bytes.
 //
 // # What is not found
 //
-// A value below eight bytes. A short line beside other text. A secret that the guest has encoded, changed or cut up.
+// A value of fewer than eight bytes, a line of fewer than eight bytes next to other text, and a secret that the guest
+// has encoded, changed or cut up.
 package redact
 
 import (
@@ -29,30 +30,31 @@ import (
 )
 
 const (
-	// least is the length of the shortest text that is taken for a secret, in bytes: shorter texts are in many words.
+	// least is the minimum length of a text that counts as a secret, in bytes: shorter texts occur in many words.
 	least = 8
-	// minRun is the least number of consecutive bytes that is taken for a part of a secret.
+	// minRun is the minimum number of consecutive bytes that count as a part of a secret.
 	minRun = 16
-	// maxPlaces bounds the places in all patterns that one lookup of eight bytes compares.
+	// maxPlaces is the maximum number of places that the index keeps for the same eight bytes. One lookup compares all of
+	// them.
 	maxPlaces = 16
-	// likelyBits is the size of Secrets.likely, as a power of two.
+	// likelyBits is the binary logarithm of the length of Secrets.likely.
 	likelyBits = 10
 )
 
-// Secrets are the secrets that a task was given. The zero value and nil are empty. It belongs to one goroutine.
+// Secrets are the secrets that a task was given. The zero value and nil are empty. Only one goroutine uses them.
 type Secrets struct {
 	given      map[string]string // values by name
 	patterns   []pattern
 	known      map[pattern]bool   // the patterns, so that each is added once
-	index      map[uint64][]place // where eight bytes are in patterns
-	likely     []bool             // by hash of eight bytes: whether the index may have them, which saves most lookups
+	index      map[uint64][]place // places in patterns, by the eight bytes at the place
+	likely     []bool             // by hash of eight bytes: false if the index does not have them, to save lookups
 	shortLines map[string]string  // names by folded line, for lines too short for a pattern
 }
 
 // pattern is a folded text to look for, and the secret's name.
 type pattern struct{ text, name string }
 
-// place is an offset in a pattern, by its number.
+// place is an offset in the pattern with the given number.
 type place struct{ pattern, at int }
 
 // Add adds a secret. It reports whether the secret is new.
@@ -93,7 +95,8 @@ func (s *Secrets) add(name, value string) {
 		}
 		s.known[p] = true
 		s.patterns = append(s.patterns, p)
-		// Any fifteen bytes of the pattern contain one of these places; the last is for a text that begins with it.
+		// Any fifteen consecutive bytes of the pattern contain the eight bytes at one of these places. The place noted
+		// after the loop is for a text that begins with the last eight bytes of the pattern.
 		for at := 0; at+least <= len(p.text); at += least {
 			s.note(p, at)
 		}
@@ -152,8 +155,9 @@ func (s *Secrets) replace(text []byte, escape func([]byte) string) string {
 	return out.String()
 }
 
-// Cut returns where to cut a text so that no secret is cut: at the given place, or, if a secret is there, before or
-// after the secret. The text should continue for Reach bytes after the place, if it is that long.
+// Cut returns the offset at which to cut a text so that no secret is cut. That is the given offset, or, if a secret
+// extends across it, the beginning or the end of the secret. text should continue for Reach bytes after the given
+// offset, if the whole text is that long.
 func (s *Secrets) Cut(text []byte, at int) int {
 	found := s.find(text)
 	move := func(cut int, to func(h hit) int) int {
@@ -173,12 +177,12 @@ func (s *Secrets) Cut(text []byte, at int) int {
 	return move(at, func(h hit) int { return h.to })
 }
 
-// MaxReach is the most that Reach returns.
+// MaxReach is the maximum that Reach returns.
 const MaxReach = 16 << 10
 
-// Head returns the beginning of a text of which about n bytes are to be shown. It ends at n bytes, or, if a secret is
-// there, before or after the secret: so no part of a secret is left at its end. The text should have Reach bytes more,
-// if it is that long.
+// Head returns about the first n bytes of a text. If a secret extends across that offset, Head cuts the text before or
+// after the secret, so that the result does not end with a part of a secret. text should have at least n plus Reach
+// bytes, if the whole text is that long.
 func (s *Secrets) Head(text []byte, n int) []byte {
 	if len(text) <= n {
 		return text
@@ -186,7 +190,8 @@ func (s *Secrets) Head(text []byte, n int) []byte {
 	return text[:s.Cut(text[:min(len(text), n+s.Reach())], len(Prefix(text, n)))]
 }
 
-// Reach returns about how long a secret may be in a text, in bytes: escapes make it longer.
+// Reach returns roughly the maximum length of a secret in a text, in bytes. Escapes make a secret longer than its
+// value.
 func (s *Secrets) Reach() int {
 	const escaped = 2
 	if !s.Any() {
@@ -205,7 +210,7 @@ type hit struct {
 	name     string
 }
 
-// find returns the places of secrets, sorted by their beginnings. They may overlap.
+// find returns the places of secrets, sorted by their beginnings. The places can overlap.
 func (s *Secrets) find(text []byte) []hit {
 	if !s.Any() {
 		return nil
@@ -240,7 +245,7 @@ func (s *Secrets) alone(text []byte) (hit, bool) {
 
 // scan finds secrets in a folded text.
 func (s *Secrets) scan(text []byte, at origin) (found []hit) {
-	end := 0 // of the last hit
+	end := 0 // the end of the last hit
 	for i := 0; i+least <= len(text); i++ {
 		key := binary.LittleEndian.Uint64(text[i:])
 		if !s.likely[hash(key)] {
@@ -250,21 +255,21 @@ func (s *Secrets) scan(text []byte, at origin) (found []hit) {
 		for _, place := range s.index[key] {
 			p := s.patterns[place.pattern]
 			f, t, ok := p.around(text, max(0, end-minRun), i, place.at)
-			// of equal hits, the shorter pattern: it is complete
+			// of equally long hits, the one of the shorter pattern counts: that pattern is complete
 			if ok && cmp.Or(t-f-(to-from), len(best.text)-len(p.text)) > 0 {
 				from, to, best = f, t, p
 			}
 		}
 		if to > end {
 			found = append(found, hit{at.source(from), at.source(to), best.name})
-			end, i = to, max(i, to-least) // another pattern may overlap its end
+			end, i = to, max(i, to-least) // another pattern can overlap the end of this hit
 		}
 	}
 	return found
 }
 
-// inside finds secrets that begin inside a text that fold reads as an escape: the backslash may stand before the
-// secret, as in a path. From the end of the escape on, both readings are the same.
+// inside finds secrets that begin within an escape. fold reads a backslash and the text after it as an escape, but the
+// backslash can also precede a secret, as in a path. From the end of the escape on, both readings are the same.
 func (s *Secrets) inside(text, folded []byte, at origin) (found []hit) {
 	var room [2 * minRun]byte
 	for i, next := 0, 0; i < len(text); i++ {
@@ -280,11 +285,11 @@ func (s *Secrets) inside(text, folded []byte, at origin) (found []hit) {
 		for at[next] < end {
 			next++
 		}
-		if at[next] > end { // the escape and what follows it are one character in the folded text
+		if at[next] > end { // the escape and the text after it are one character in the folded text
 			_, n := utf8.DecodeLastRune(folded[:next])
 			next -= n
 		}
-		// If more of the secret follows the escape, the scan of the folded text finds that part.
+		// If the secret continues beyond reading, the scan of the folded text finds that part.
 		reading := append(append(room[:0], text[from:end]...), folded[next:min(len(folded), next+minRun)]...)
 		for j := range min(end-from, len(reading)-least+1) {
 			if !s.likely[hash(binary.LittleEndian.Uint64(reading[j:]))] {
@@ -302,7 +307,7 @@ func (s *Secrets) inside(text, folded []byte, at origin) (found []hit) {
 }
 
 // around extends a match of eight bytes, at text[i] and p.text[at], in both directions, but not before text[first]. It
-// returns the range of the match in text; ok reports whether the range is long enough to be the secret.
+// returns the range of the match in text; ok reports whether the range is long enough to count as the secret.
 func (p pattern) around(text []byte, first, i, at int) (from, to int, ok bool) {
 	for from = 0; i-from > first && at-from > 0 && text[i-from-1] == p.text[at-from-1]; from++ {
 	}

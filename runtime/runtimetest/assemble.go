@@ -21,7 +21,7 @@ const (
 	GlobalKind   = 3
 )
 
-// Module puts a module together from its sections, for tests of what no compiler would write.
+// Module assembles a module from its sections, for tests with modules that no compiler would write.
 func Module(sections ...[]byte) []byte {
 	module := []byte("\x00asm\x01\x00\x00\x00")
 	for _, section := range sections {
@@ -49,8 +49,8 @@ func FunctionType(params, results string) []byte {
 	return append([]byte{0x60}, append(Name(params), Name(results)...)...)
 }
 
-// Import returns an element of the import section. The description depends on the kind: the number of a function's
-// type, the limits of a memory.
+// Import returns an element of the import section. The description depends on the kind, for example the index of a
+// function's type, or the limits of a memory.
 func Import(module, name string, kind byte, description ...byte) []byte {
 	return append(append(append(Name(module), Name(name)...), kind), description...)
 }
@@ -60,12 +60,12 @@ func Export(name string, kind, index byte) []byte {
 	return append(Name(name), kind, index)
 }
 
-// Body returns an element of the code section: a function without locals. code lacks its final end.
+// Body returns an element of the code section: a function without locals. Body appends the final end to code.
 func Body(code ...byte) []byte {
 	return append(Number(uint32(len(code)+2)), append(append([]byte{0}, code...), 0x0b)...)
 }
 
-// Name returns a string with its length before it.
+// Name returns a string preceded by its length.
 func Name(name string) []byte {
 	return append(Number(uint32(len(name))), name...)
 }
@@ -80,7 +80,8 @@ func Number(n uint32) []byte {
 	return append(encoded, byte(n))
 }
 
-// Locals returns a command of one function with that many i32 locals. code lacks its final end.
+// Locals returns a command that consists of one function. The function has the given number of i32 locals and contains
+// code, to which Locals appends the final end.
 func Locals(locals int, code []byte) []byte {
 	body := append([]byte{1}, Number(uint32(locals))...)
 	body = append(append(append(body, 0x7f), code...), 0x0b)

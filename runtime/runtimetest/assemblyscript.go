@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Packages returns the folder node_modules with the compiler of AssemblyScript.
+// Packages returns the folder node_modules that contains the compiler of AssemblyScript.
 func Packages(t testing.TB) string {
 	t.Helper()
 	asc, err := installed("assemblyscript")
@@ -17,8 +17,8 @@ func Packages(t testing.TB) string {
 	return filepath.Dir(asc)
 }
 
-// BuildAssemblyScript compiles one source of AssemblyScript, with the library's shim for WASI, to a WASI command and
-// returns the module. The caller does not change the module.
+// BuildAssemblyScript compiles one AssemblyScript source, with AssemblyScript's shim for WASI, to a WASI command and
+// returns the module. The caller must not change the module.
 func BuildAssemblyScript(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	return build(t, "AssemblyScript", "guest.ts", source, arguments, func(dir, out string) error {
@@ -26,7 +26,7 @@ func BuildAssemblyScript(t testing.TB, source string, arguments ...string) []byt
 		if err != nil {
 			return err
 		}
-		// The compiler finds the library for WASI below the source's folder only.
+		// The compiler looks for the library for WASI only below the source's folder.
 		modules := filepath.Dir(filepath.Dir(filepath.Dir(asc)))
 		if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
 			return err

@@ -9,7 +9,8 @@ import (
 // all hosts.
 const same = "// ---- the same for all hosts\n"
 
-// What a command has before that line, and the command's entry point.
+// The source code that a command has instead of the lines before same, and the source code of the command's entry
+// point.
 const (
 	commandC = `#include <stdint.h>
 #include <stdio.h>
@@ -48,7 +49,8 @@ func output(p []byte) { os.Stdout.Write(p) }
 	mainGo = "func main() { os.Exit(int(handle())) }\n"
 )
 
-// JSONCommand returns JSON as a command, in C or Go: it reads the order from stdin and writes it to stdout.
+// JSONCommand returns a command in C or Go that does the same as the handler JSON. It reads the order from stdin and
+// writes the order to stdout.
 func (l Language) JSONCommand(t testing.TB) []byte {
 	t.Helper()
 	_, work, found := strings.Cut(l.HandlerSource(t, "json"), same)

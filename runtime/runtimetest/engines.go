@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Engines returns the folder of the interpreters: QUERN_ENGINES, or else where `make engines` puts them.
+// Engines returns the folder of the interpreters: QUERN_ENGINES, or else the folder in which `make engines` puts them.
 func Engines(t testing.TB) string {
 	t.Helper()
 	root, err := repository()
@@ -17,8 +17,8 @@ func Engines(t testing.TB) string {
 	return cmp.Or(os.Getenv("QUERN_ENGINES"), filepath.Join(root, "build", "engines"))
 }
 
-// Engine returns the path of the interpreter of a language, python or javascript. A test without it is skipped, or
-// fails in continuous integration.
+// Engine returns the path of the interpreter of a language, python or javascript. If there is no such file, the test is
+// skipped, or fails in continuous integration.
 func Engine(t testing.TB, language string) string {
 	t.Helper()
 	path := filepath.Join(Engines(t), language+".wasm")
@@ -28,12 +28,12 @@ func Engine(t testing.TB, language string) string {
 	return path
 }
 
-// Missing ends a test that needs something that this machine does not have. what names it and the remedy. The test is
-// skipped, but in continuous integration (CI=true) it fails.
-func Missing(t testing.TB, what string) {
+// Missing ends a test that needs something that this machine does not have. message names the missing thing and the
+// remedy. The test is skipped, but in continuous integration (CI=true) it fails.
+func Missing(t testing.TB, message string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
-		t.Fatal(what)
+		t.Fatal(message)
 	}
-	t.Skip(what)
+	t.Skip(message)
 }

@@ -9,6 +9,8 @@ import (
 //go:embed guests/*.c guests/empty/main.go
 var sources embed.FS
 
+// Each of the following functions returns a command. Its comment says what the command does.
+
 // Echo copies stdin to stdout.
 func Echo(t testing.TB) []byte { return guest(t, "echo") }
 
@@ -16,46 +18,47 @@ func Echo(t testing.TB) []byte { return guest(t, "echo") }
 // 66, and says why on stderr.
 func Cat(t testing.TB) []byte { return guest(t, "cat") }
 
-// Exit exits with the code that stdin begins with, in decimal; the rest of stdin goes to stderr, and
-// "output" and a newline to stdout.
+// Exit exits with the code that stdin begins with, in decimal. It writes the rest of stdin to stderr, and "output" and
+// a newline to stdout.
 func Exit(t testing.TB) []byte { return guest(t, "exit") }
 
 // Loop writes "ready" to stderr and loops for ever.
 func Loop(t testing.TB) []byte { return guest(t, "loop") }
 
-// Sleep writes "ready" to stderr, sleeps for as many milliseconds as stdin says, and then writes
-// "awake" and a newline to stdout.
+// Sleep writes "ready" to stderr, sleeps for the number of milliseconds on stdin, and then writes "awake" and a newline
+// to stdout.
 func Sleep(t testing.TB) []byte { return guest(t, "sleep") }
 
-// MemoryBomb takes memory until there is none and exits with 1, or takes as many MiB as stdin says.
+// MemoryBomb allocates memory until it has the number of MiB on stdin, without end if stdin is empty. If no memory is
+// left, it exits with 1.
 func MemoryBomb(t testing.TB) []byte { return guest(t, "memorybomb") }
 
-// OutputFlood writes as many bytes to stdout as stdin says, without end if it says nothing.
+// OutputFlood writes the number of bytes on stdin to stdout. If stdin is empty, it never stops.
 func OutputFlood(t testing.TB) []byte { return guest(t, "outputflood") }
 
-// LogFlood writes as many bytes to stderr as stdin says, without end if it says nothing.
+// LogFlood writes the number of bytes on stdin to stderr. If stdin is empty, it never stops.
 func LogFlood(t testing.TB) []byte { return guest(t, "logflood") }
 
 // Trap traps in the way that stdin names: unreachable, divide, overflow, conversion, memory, null,
 // table, mismatch, recursion (WebAssembly's stack) or descent (C's stack).
 func Trap(t testing.TB) []byte { return guest(t, "trap") }
 
-// Version writes the given version to stdout: two versions are two modules.
+// Version writes the given version to stdout. Different versions are different modules.
 func Version(t testing.TB, version string) []byte {
 	return guest(t, "version", "-DVERSION="+strconv.Quote(version))
 }
 
-// Env writes its arguments, each as "arg VALUE", and its environment to stdout, one a line.
+// Env writes its arguments, each as "arg VALUE", and its environment to stdout, one per line.
 func Env(t testing.TB) []byte { return guest(t, "env") }
 
-// Clock writes to stdout, one a line: the wall clock and the monotonic clock in nanoseconds, and 16
-// random bytes in hex.
+// Clock writes to stdout, one per line, the wall clock and the monotonic clock in nanoseconds, and 16 random bytes in
+// hex.
 func Clock(t testing.TB) []byte { return guest(t, "clock") }
 
-// Empty does nothing; written in C.
+// Empty does nothing. It is written in C.
 func Empty(t testing.TB) []byte { return guest(t, "empty") }
 
-// EmptyGo does nothing; written in Go.
+// EmptyGo does nothing. It is written in Go.
 func EmptyGo(t testing.TB) []byte {
 	t.Helper()
 	source, err := sources.ReadFile("guests/empty/main.go")

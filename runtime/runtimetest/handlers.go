@@ -24,7 +24,7 @@ const (
 // Languages returns all languages of handlers.
 func Languages() []Language { return []Language{C, Rust, Go, AssemblyScript} }
 
-// BuildHandler compiles one source of a language to a handler.
+// BuildHandler compiles one source in the language to a handler.
 func (l Language) BuildHandler(t testing.TB, source string) []byte {
 	t.Helper()
 	switch l {
@@ -41,7 +41,7 @@ func (l Language) BuildHandler(t testing.TB, source string) []byte {
 	return nil
 }
 
-// HandlerSource returns the source of a handler of this package.
+// HandlerSource returns the source of one of this package's handlers: empty, json or residue.
 func (l Language) HandlerSource(t testing.TB, name string) string {
 	t.Helper()
 	file := map[Language]string{C: name + ".c", Rust: name + ".rs", Go: name + "/main.go", AssemblyScript: name + ".ts"}[l]
@@ -52,7 +52,7 @@ func (l Language) HandlerSource(t testing.TB, name string) string {
 	return string(source)
 }
 
-// Empty returns a handler that completes.
+// Empty returns a handler that does nothing and completes.
 func (l Language) Empty(t testing.TB) []byte {
 	t.Helper()
 	return l.BuildHandler(t, l.HandlerSource(t, "empty"))
@@ -60,8 +60,8 @@ func (l Language) Empty(t testing.TB) []byte {
 
 // JSON returns a handler that parses its input, an order such as JSONInput. It adds up what the order's lines cost
 // (quantity times price) and weigh (quantity times each of the weights) in the members total and weight, and writes the
-// order as output. If the input is not JSON, the handler ends with 65. In Go encoding/json does the work, elsewhere a
-// small parser to a tree.
+// order as output. If the input is not JSON, the handler ends with 65. In Go it uses encoding/json, in the other
+// languages a small parser that builds a tree.
 func (l Language) JSON(t testing.TB) []byte {
 	t.Helper()
 	return l.BuildHandler(t, l.HandlerSource(t, "json"))
@@ -73,7 +73,7 @@ func JSONInput() []byte {
 	return input
 }
 
-// JSONOutput returns what JSON writes for JSONInput.
+// JSONOutput returns the output of the handler JSON for JSONInput.
 func JSONOutput() []byte {
 	_, output := order()
 	return output

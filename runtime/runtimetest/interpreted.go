@@ -6,8 +6,8 @@ import (
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-// Interpreted returns a handler in python or javascript, as quern plugin build makes it: the engine's module with its
-// own files and the handler's. Without the engine the test ends as Engine says.
+// Interpreted returns a handler in a language, python or javascript, as quern plugin build makes it: the engine's
+// module with its own files and the handler's file. If the engine is missing, the test is skipped or fails: see Engine.
 func Interpreted(t testing.TB, language, source string) []byte {
 	t.Helper()
 	path := Engine(t, language)

@@ -11,7 +11,7 @@ import (
 // pythonSum is the SHA-256 of CPython 3.12.0, built for WASI with its library inside.
 const pythonSum = "e5dc5a398b07b54ea8fdb503bf68fb583d533f10ec3f930963e02b9505f7a763"
 
-// Python returns CPython: an interpreter of 26 MB, the largest guest here. The caller does not change the module.
+// Python returns CPython: an interpreter of 26 MB, the largest guest here. The caller must not change the module.
 func Python(t testing.TB) []byte {
 	t.Helper()
 	binary, err := guests.get("python", func() ([]byte, error) {

@@ -46,21 +46,22 @@ func (b *builds) get(key string, build func() ([]byte, error)) ([]byte, error) {
 const KeepNames = "-Wl,--strip-debug"
 
 // BuildC compiles one C source to a WASI command and returns the module. Further arguments go to clang, such as
-// KeepNames or -DNAME=VALUE. The caller does not change the module.
+// KeepNames or -DNAME=VALUE. The caller must not change the module.
 func BuildC(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	return build(t, "C", "guest.c", source, arguments,
 		func(dir, out string) error { return compileC(t.Context(), dir, out, arguments) })
 }
 
-// BuildCHandler compiles one C source to a handler, as BuildC does to a command. The source may include "quern.h", the
-// SDK of C in sdk/c.
+// BuildCHandler compiles one C source to a handler, as BuildC does to a command. The source can include "quern.h", the
+// SDK for C in sdk/c.
 func BuildCHandler(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	return BuildC(t, source, slices.Concat(arguments, []string{"-mexec-model=reactor"})...)
 }
 
-// build returns the guest that compile makes of a source. The source is in a file of that name in a new folder dir.
+// build returns the guest that compile makes from source. dir is a new folder that contains the source in a file called
+// name. compile writes the guest to the path out.
 func build(t testing.TB, language, name, source string, arguments []string,
 	compile func(dir, out string) error,
 ) []byte {
@@ -99,7 +100,7 @@ func compileC(ctx context.Context, dir, out string, arguments []string) error {
 		return err
 	}
 	object := filepath.Join(dir, "guest.o")
-	if slices.Contains(arguments, "-c") { // an object is wanted
+	if slices.Contains(arguments, "-c") { // the caller wants an object file
 		object = out
 	}
 	compile := append([]string{"--target=wasm32-wasi", "-O2", "-I", filepath.Join(root, "sdk", "c"), "-c", "-o", object},
@@ -107,7 +108,7 @@ func compileC(ctx context.Context, dir, out string, arguments []string) error {
 	if err := command(ctx, clang[0], nil, dir, append(compile, "guest.c")...); err != nil || object == out {
 		return err
 	}
-	link := []string{"--target=wasm32-wasi", "-o", out} // without -O, for which clang would run a wasm-opt in PATH
+	link := []string{"--target=wasm32-wasi", "-o", out} // with -O, clang would run a wasm-opt that is in PATH
 	for _, argument := range arguments {
 		if !strings.HasPrefix(argument, "-O") {
 			link = append(link, argument)
@@ -131,7 +132,7 @@ func command(ctx context.Context, name string, env []string, dir string, argumen
 	return nil
 }
 
-// repository returns the folder of this repository: the folder of the tested module, or one above it.
+// repository returns the folder of this repository: the folder of the tested module, or a folder above it.
 var repository = sync.OnceValues(func() (string, error) {
 	gomod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
@@ -146,8 +147,8 @@ var repository = sync.OnceValues(func() (string, error) {
 	}
 })
 
-// compiler returns a function that runs a script of .ci, once in each process. The script, which the Makefile uses,
-// too, prints the command that builds WASI programs here.
+// compiler returns a function that runs a script in .ci, at most once in each process, and returns the words that it
+// prints. The script prints the command that builds WASI programs on this machine; the Makefile uses it as well.
 func compiler(script string) func() ([]string, error) {
 	return sync.OnceValues(func() ([]string, error) {
 		root, err := repository()
@@ -165,7 +166,8 @@ func compiler(script string) func() ([]string, error) {
 	})
 }
 
-// installed returns the path of a file of build/npm, where make deps puts what .ci/npm lists.
+// installed returns the path of a file in an npm package; name is its path in node_modules. make deps installs the
+// packages that .ci/npm lists in build/npm.
 func installed(name string) (string, error) {
 	root, err := repository()
 	if err != nil {

@@ -12,7 +12,8 @@ var (
 	cargo = compiler("cargo")
 )
 
-// Cargo returns the environment in which a cargo builds crates for WebAssembly: RUSTC and CARGO, its path.
+// Cargo returns environment variables for building crates for WebAssembly: CARGO is the path of cargo, and RUSTC the
+// path of the compiler that cargo must use.
 func Cargo(t testing.TB) map[string]string {
 	t.Helper()
 	found, err := cargo()
@@ -22,7 +23,7 @@ func Cargo(t testing.TB) map[string]string {
 	return map[string]string{"RUSTC": strings.TrimPrefix(found[0], "RUSTC="), "CARGO": found[1]}
 }
 
-// RustWASI returns the name of the target WASI preview 1 for the rustc of Cargo.
+// RustWASI returns the name that Cargo's rustc uses for the target WASI preview 1.
 func RustWASI(t testing.TB) string {
 	t.Helper()
 	const name = "wasm32-wasip1"
@@ -37,7 +38,7 @@ func RustWASI(t testing.TB) string {
 }
 
 // BuildRust compiles one Rust source of the 2021 edition, without crates, to a WASI command and returns the module. The
-// caller does not change the module.
+// caller must not change the module.
 func BuildRust(t testing.TB, source string, arguments ...string) []byte {
 	t.Helper()
 	return build(t, "Rust", "guest.rs", source, arguments, func(dir, out string) error {

@@ -6,10 +6,10 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// Functions that would change a file system. None changes anything: each checks its arguments, and answers rofs if they
-// are right.
+// The functions in this file would change a writable file system. Here they only check their arguments, and return rofs
+// if the arguments are valid.
 
-// Flags of fst_flags: set the time of access or modification, to a value or to now.
+// Bits of fst_flags: set the time of access or modification, to a value or to the present time.
 const (
 	fstflagAtim    = 1
 	fstflagAtimNow = 2
@@ -24,7 +24,7 @@ func validFstflags(flags uint64) bool {
 		f&(fstflagMtim|fstflagMtimNow) != fstflagMtim|fstflagMtimNow
 }
 
-// fdAllocate is fd_allocate(fd, offset, len).
+// fdAllocate implements fd_allocate(fd, offset, len).
 func (s *System) fdAllocate(_ api.Memory, a []uint64) errno {
 	_, e := s.seekable(a[0])
 	switch {
@@ -38,7 +38,7 @@ func (s *System) fdAllocate(_ api.Memory, a []uint64) errno {
 	return errnoRofs
 }
 
-// fdFilestatSetSize is fd_filestat_set_size(fd, size).
+// fdFilestatSetSize implements fd_filestat_set_size(fd, size).
 func (s *System) fdFilestatSetSize(_ api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	switch {
@@ -50,7 +50,7 @@ func (s *System) fdFilestatSetSize(_ api.Memory, a []uint64) errno {
 	return errnoRofs
 }
 
-// fdFilestatSetTimes is fd_filestat_set_times(fd, atim, mtim, fst_flags).
+// fdFilestatSetTimes implements fd_filestat_set_times(fd, atim, mtim, fst_flags).
 func (s *System) fdFilestatSetTimes(_ api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	switch {
@@ -64,7 +64,7 @@ func (s *System) fdFilestatSetTimes(_ api.Memory, a []uint64) errno {
 	return errnoRofs
 }
 
-// pathFilestatSetTimes is path_filestat_set_times(fd, flags, path, path_len, atim, mtim, fst_flags).
+// pathFilestatSetTimes implements path_filestat_set_times(fd, flags, path, path_len, atim, mtim, fst_flags).
 func (s *System) pathFilestatSetTimes(mem api.Memory, a []uint64) errno {
 	_, e := s.find(mem, a[0], a[2], a[3])
 	if e == errnoSuccess && (uint32(a[1])&^allLookupflags != 0 || !validFstflags(a[6])) {
@@ -73,7 +73,7 @@ func (s *System) pathFilestatSetTimes(mem api.Memory, a []uint64) errno {
 	return cmp.Or(e, errnoRofs)
 }
 
-// pathCreateDirectory is path_create_directory(fd, path, path_len). It refuses to create any name.
+// pathCreateDirectory implements path_create_directory(fd, path, path_len). It refuses to create anything.
 func (s *System) pathCreateDirectory(mem api.Memory, a []uint64) errno {
 	n, e := s.reach(mem, a[0], a[1], a[2])
 	if e == errnoSuccess && n != nil {
@@ -82,7 +82,7 @@ func (s *System) pathCreateDirectory(mem api.Memory, a []uint64) errno {
 	return cmp.Or(e, errnoRofs)
 }
 
-// pathRemoveDirectory is path_remove_directory(fd, path, path_len).
+// pathRemoveDirectory implements path_remove_directory(fd, path, path_len).
 func (s *System) pathRemoveDirectory(mem api.Memory, a []uint64) errno {
 	n, e := s.find(mem, a[0], a[1], a[2])
 	if e == errnoSuccess && !n.directory() {
@@ -91,7 +91,7 @@ func (s *System) pathRemoveDirectory(mem api.Memory, a []uint64) errno {
 	return cmp.Or(e, errnoRofs)
 }
 
-// pathUnlinkFile is path_unlink_file(fd, path, path_len).
+// pathUnlinkFile implements path_unlink_file(fd, path, path_len).
 func (s *System) pathUnlinkFile(mem api.Memory, a []uint64) errno {
 	n, e := s.find(mem, a[0], a[1], a[2])
 	if e == errnoSuccess && n.directory() {
@@ -100,7 +100,7 @@ func (s *System) pathUnlinkFile(mem api.Memory, a []uint64) errno {
 	return cmp.Or(e, errnoRofs)
 }
 
-// pathLink is path_link(old_fd, old_flags, old_path, old_path_len, new_fd, new_path, new_path_len).
+// pathLink implements path_link(old_fd, old_flags, old_path, old_path_len, new_fd, new_path, new_path_len).
 func (s *System) pathLink(mem api.Memory, a []uint64) errno {
 	n, e := s.find(mem, a[0], a[2], a[3])
 	switch {
@@ -113,12 +113,13 @@ func (s *System) pathLink(mem api.Memory, a []uint64) errno {
 		return e
 	}
 	if n.directory() {
-		return errnoPerm // POSIX: a directory has one name
+		return errnoPerm // in POSIX, a directory has only one name
 	}
 	return errnoRofs
 }
 
-// pathRename is path_rename(fd, old_path, old_path_len, new_fd, new_path, new_path_len). The new path may exist.
+// pathRename implements path_rename(fd, old_path, old_path_len, new_fd, new_path, new_path_len). The new path can
+// exist.
 func (s *System) pathRename(mem api.Memory, a []uint64) errno {
 	if _, e := s.find(mem, a[0], a[1], a[2]); e != errnoSuccess {
 		return e
@@ -127,7 +128,8 @@ func (s *System) pathRename(mem api.Memory, a []uint64) errno {
 	return cmp.Or(e, errnoRofs)
 }
 
-// pathSymlink is path_symlink(old_path, old_path_len, fd, new_path, new_path_len). The old path is not looked up.
+// pathSymlink implements path_symlink(old_path, old_path_len, fd, new_path, new_path_len). The old path is not looked
+// up.
 func (s *System) pathSymlink(mem api.Memory, a []uint64) errno {
 	if s.descriptor(a[2]) == nil {
 		return errnoBadf

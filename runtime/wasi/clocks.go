@@ -6,14 +6,14 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// The supported clocks. Clocks of processor time are not supported: WASI says that they answer inval.
+// The supported clocks. Clocks of processor time are not supported; WASI specifies the error inval for that.
 const (
 	clockRealtime  = 0
 	clockMonotonic = 1
 )
 
-// clockResGet is clock_res_get(id, result resolution), in nanoseconds. Operating systems keep the wall clock to a
-// microsecond.
+// clockResGet implements clock_res_get(id, result resolution), in nanoseconds. The resolution of the wall clock is a
+// microsecond, as operating systems keep it.
 func (s *System) clockResGet(mem api.Memory, a []uint64) errno {
 	switch uint32(a[0]) {
 	case clockRealtime:
@@ -24,7 +24,7 @@ func (s *System) clockResGet(mem api.Memory, a []uint64) errno {
 	return errnoInval
 }
 
-// clockTimeGet is clock_time_get(id, precision, result time), in nanoseconds.
+// clockTimeGet implements clock_time_get(id, precision, result time), in nanoseconds.
 func (s *System) clockTimeGet(mem api.Memory, a []uint64) errno {
 	id := uint32(a[0])
 	if id > clockMonotonic {

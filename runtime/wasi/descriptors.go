@@ -3,13 +3,13 @@ package wasi
 import "github.com/tetratelabs/wazero/api"
 
 const (
-	// preopened is the descriptor of the root directory: the first one at which programs look for a directory.
+	// preopened is the descriptor of the root directory: the first number at which programs look for a directory.
 	preopened = 3
-	// maxOpen bounds the open descriptors, including the standard streams.
+	// maxOpen is the maximum number of open descriptors, including the standard streams.
 	maxOpen = 1024
 )
 
-// kind is what a descriptor refers to.
+// kind is the kind of object that a descriptor refers to.
 type kind uint8
 
 const (
@@ -28,8 +28,8 @@ type descriptor struct {
 	kind      kind
 	preopened bool
 	flags     uint16 // as the guest set them; without effect, because files never change
-	node      *node  // of a file or directory
-	offset    int64  // in a file, at least 0
+	node      *node  // the file or directory; nil for a stream
+	offset    int64  // position in a file, at least 0
 }
 
 // descriptor returns an open descriptor, or nil. The pointer is valid until the next descriptor is opened.
@@ -40,7 +40,7 @@ func (s *System) descriptor(fd uint64) *descriptor {
 	return nil
 }
 
-// newDescriptor opens the lowest free number.
+// newDescriptor assigns the lowest free number to an open descriptor.
 func (s *System) newDescriptor(d descriptor) (uint32, errno) {
 	for number := range s.open {
 		if s.open[number].kind == closed {
@@ -55,7 +55,7 @@ func (s *System) newDescriptor(d descriptor) (uint32, errno) {
 	return uint32(len(s.open) - 1), errnoSuccess
 }
 
-// fdClose is fd_close(fd).
+// fdClose implements fd_close(fd).
 func (s *System) fdClose(_ api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	if d == nil {
@@ -65,7 +65,8 @@ func (s *System) fdClose(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// fdRenumber is fd_renumber(from, to). Both must be open, so that a guest cannot make the table as long as it likes.
+// fdRenumber implements fd_renumber(from, to). Both descriptors must be open: otherwise a guest could make the table of
+// descriptors arbitrarily long.
 func (s *System) fdRenumber(_ api.Memory, a []uint64) errno {
 	from, to := s.descriptor(a[0]), s.descriptor(a[1])
 	if from == nil || to == nil {
@@ -81,7 +82,7 @@ func (s *System) fdRenumber(_ api.Memory, a []uint64) errno {
 // maxAdvice is the greatest advice of fd_advise: noreuse.
 const maxAdvice = 5
 
-// fdAdvise is fd_advise(fd, offset, len, advice). Advice has no effect, since files are in memory.
+// fdAdvise implements fd_advise(fd, offset, len, advice). Advice has no effect, since files are in memory.
 func (s *System) fdAdvise(_ api.Memory, a []uint64) errno {
 	_, e := s.seekable(a[0])
 	if e == errnoSuccess && (uint32(a[3]) > maxAdvice || int64(a[1]) < 0 || int64(a[2]) < 0 || int64(a[1]+a[2]) < 0) {
@@ -90,7 +91,8 @@ func (s *System) fdAdvise(_ api.Memory, a []uint64) errno {
 	return e
 }
 
-// fdPrestatGet is fd_prestat_get(fd, result prestat): tag (0, a directory) and length of the name.
+// fdPrestatGet implements fd_prestat_get(fd, result prestat). The prestat is the tag 0, for a directory, and the length
+// of the directory's name.
 func (s *System) fdPrestatGet(mem api.Memory, a []uint64) errno {
 	if d := s.descriptor(a[0]); d == nil || !d.preopened {
 		return errnoBadf
@@ -103,7 +105,7 @@ func (s *System) fdPrestatGet(mem api.Memory, a []uint64) errno {
 // rootName is the path of the preopened directory.
 const rootName = "/"
 
-// fdPrestatDirName is fd_prestat_dir_name(fd, path, path_len).
+// fdPrestatDirName implements fd_prestat_dir_name(fd, path, path_len).
 func (s *System) fdPrestatDirName(mem api.Memory, a []uint64) errno {
 	if d := s.descriptor(a[0]); d == nil || !d.preopened {
 		return errnoBadf

@@ -5,9 +5,9 @@ import "github.com/tetratelabs/wazero/api"
 // direntSize is the size of the header before each name in fd_readdir.
 const direntSize = 24
 
-// fdReaddir is fd_readdir(fd, buf, buf_len, cookie, result bufused). It fills the buffer with entries: cookie of the
-// next entry, inode, length of the name, filetype, name. The last entry is cut off at the end of the buffer; a buffer
-// that is not full means that there are no more entries.
+// fdReaddir implements fd_readdir(fd, buf, buf_len, cookie, result bufused). It fills the buffer with entries. An entry
+// is the cookie of the next entry, the inode, the length of the name, the filetype, and the name. An entry that does
+// not fit is cut off at the end of the buffer. A buffer that is not full means that there are no more entries.
 func (s *System) fdReaddir(mem api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	switch {
@@ -38,8 +38,8 @@ func (s *System) fdReaddir(mem api.Memory, a []uint64) errno {
 	return put32(mem, uint32(a[4]), uint32(used))
 }
 
-// entry returns a directory's entry at a cookie: the directory, its parent, in the root the checkpoint, then the
-// children. After the last one it returns a nil node.
+// entry returns the name and the node of a directory's entry at a cookie. The entries are the directory, its parent,
+// the checkpoint if the directory is the root, and the children. After the last entry, entry returns a nil node.
 func (s *System) entry(dir *node, cookie uint64) (string, *node) {
 	switch {
 	case cookie == 0:

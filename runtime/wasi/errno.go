@@ -1,6 +1,6 @@
 package wasi
 
-// errno is the answer of a function of WASI.
+// errno is the result of a function of WASI.
 type errno uint16
 
 // The errors of snapshot 01 that functions return.

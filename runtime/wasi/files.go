@@ -12,32 +12,31 @@ import (
 )
 
 const (
-	// checkpointName is the file of a call's checkpoint, in the root.
+	// checkpointName is the name of the file with a call's checkpoint, in the root.
 	checkpointName = "checkpoint"
 
-	// The longest name and the longest path, in bytes, as on most systems.
+	// The maximum lengths of a name and of a path, in bytes, as on most systems.
 	maxName = 255
 	maxPath = 4096
 )
 
-// Inodes tell files apart. They are numbers of the tree, so nothing of the host shows.
+// Inodes distinguish files. They are numbered within the tree, so guests learn nothing about the host's files.
 const (
 	rootInode       = 1
 	checkpointInode = 2
 	firstInode      = 3
 )
 
-// Files is a tree of files that guests may read, held in memory. It never changes, and any number of calls may share
-// it.
+// Files is a tree of files in memory that guests can read. It never changes, and any number of calls can share it.
 type Files struct {
 	root *node
 	size int64
 }
 
-// nodeSize is about how many bytes a file or directory takes beside its names and contents.
+// nodeSize is roughly the memory that a file or directory takes, in bytes, without its names and contents.
 const nodeSize = 400
 
-// Size returns about how many bytes the tree takes.
+// Size returns roughly the memory that the tree takes, in bytes.
 func (f *Files) Size() int64 { return f.size }
 
 // Contents returns the contents of the files by path.
@@ -51,10 +50,10 @@ func (f *Files) Contents() map[string][]byte {
 type node struct {
 	inode    uint64
 	parent   *node  // nil for the root
-	contents []byte // of a file
+	contents []byte // contents of a file
 
-	children map[string]*node // of a directory; nil for a file
-	names    []string         // of the children, in order
+	children map[string]*node // entries of a directory by name; nil for a file
+	names    []string         // names of the children, sorted
 }
 
 func newDirectory(parent *node, inode uint64) *node {
@@ -99,8 +98,8 @@ func NewFiles(contents map[string][]byte) (*Files, error) {
 	return files, nil
 }
 
-// Over returns a tree with the files of f and base. A file of f hides a file of base at the same path, the files of
-// base below that path, and a file of base where f has a directory. f or base may be nil.
+// Over returns a tree with the files of f and base. A file of f hides a file of base at the same path, and all files of
+// base below that path. A directory of f hides a file of base at the same path. f or base can be nil.
 func (f *Files) Over(base *Files) *Files {
 	if f == nil || base == nil {
 		return cmp.Or(f, base)
@@ -123,12 +122,12 @@ func (f *Files) Over(base *Files) *Files {
 	maps.Copy(all, upper)
 	union, err := NewFiles(all)
 	if err != nil {
-		panic(err) // each path was one of a tree, and none is below a file now
+		panic(err) // each path was valid in a tree, and no path is below a file now
 	}
 	return union
 }
 
-// collect adds the contents of the files below the directory, by path.
+// collect adds the contents of the files below the directory to contents, by path. at is the directory's path.
 func (n *node) collect(at string, contents map[string][]byte) {
 	for name, child := range n.children {
 		if at := at + "/" + name; child.directory() {
@@ -139,7 +138,7 @@ func (n *node) collect(at string, contents map[string][]byte) {
 	}
 }
 
-// sort sorts the names of the directory and of all below it.
+// sort sorts the names in the directory and in all directories below it.
 func (n *node) sort() {
 	slices.Sort(n.names)
 	for _, child := range n.children {

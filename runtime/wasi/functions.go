@@ -2,7 +2,7 @@ package wasi
 
 import "github.com/tetratelabs/wazero/api"
 
-// ModuleName is the import module of the functions.
+// ModuleName is the name of the module from which guests import the functions of WASI preview 1.
 const ModuleName = "wasi_snapshot_preview1"
 
 // Function is a function that guests can import. Call reads its parameters from the stack and leaves its results there;
@@ -82,7 +82,7 @@ func answering(name string, f func(*System, api.Memory, []uint64) errno, params 
 	}
 }
 
-// always makes a function whose first parameter is a descriptor. It gives the same answer for every open descriptor.
+// always makes a function whose first parameter is a descriptor. The function returns answer for every open descriptor.
 func always(answer errno) func(*System, api.Memory, []uint64) errno {
 	return func(s *System, _ api.Memory, a []uint64) errno {
 		if s.descriptor(a[0]) == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// view returns n bytes of the guest's memory, or false if any byte lies outside. Callers drop the bytes when they
-// return: the memory may move when it grows. If n is 0, the pointer may be anything.
+// view returns n bytes of the guest's memory, or false if any byte lies outside. Callers must not keep the bytes: the
+// memory can move when it grows. If n is 0, the pointer is ignored.
 func view(mem api.Memory, pointer uint32, n uint64) ([]byte, bool) {
 	if n == 0 {
 		return nil, true
@@ -19,7 +19,8 @@ func view(mem api.Memory, pointer uint32, n uint64) ([]byte, bool) {
 	return mem.Read(pointer, uint32(n))
 }
 
-// put32, put64 and put write a result, all of it or nothing.
+// put32, put64 and put write a result to the guest's memory. They write nothing and return fault if any byte lies
+// outside.
 func put32(mem api.Memory, pointer, value uint32) errno {
 	return faultUnless(mem.WriteUint32Le(pointer, value))
 }

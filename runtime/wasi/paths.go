@@ -18,8 +18,8 @@ const (
 	allLookupflags = 1 // follow symbolic links; there are none
 )
 
-// reach follows a path that the guest names, from an open directory. Like walk, it returns nil without an error if only
-// the last name does not exist.
+// reach follows a path, which lies in the guest's memory, from an open directory. Like walk, it returns nil without an
+// error if only the last name does not exist.
 func (s *System) reach(mem api.Memory, fd, pointer, length uint64) (*node, errno) {
 	d := s.descriptor(fd)
 	switch {
@@ -58,8 +58,8 @@ func (s *System) find(mem api.Memory, fd, pointer, length uint64) (*node, errno)
 	return n, e
 }
 
-// pathOpen is path_open(fd, dirflags, path, path_len, oflags, rights, rights inherited, fdflags, result fd). Only the
-// rights to write matter: WASI has given up the other rights.
+// pathOpen implements path_open(fd, dirflags, path, path_len, oflags, rights, inherited_rights, fdflags, result fd).
+// Only the rights to write matter: WASI has given up the other rights.
 func (s *System) pathOpen(mem api.Memory, a []uint64) errno {
 	oflags, fdflags := uint32(a[4]), uint32(a[7])
 	n, e := s.reach(mem, a[0], a[2], a[3])
@@ -87,7 +87,8 @@ func (s *System) pathOpen(mem api.Memory, a []uint64) errno {
 	return put32(mem, uint32(a[8]), number)
 }
 
-// mayOpen returns the error of opening the node n; if n is nil, the error of creating it.
+// mayOpen returns errnoSuccess if the guest is allowed to open the node n, and otherwise the error. If n is nil, the
+// path does not exist.
 func mayOpen(n *node, oflags uint32, rights uint64) errno {
 	writes := oflags&oflagTrunc != 0 || rights&rightsToWrite != 0 && oflags&oflagDirectory == 0
 	switch {
@@ -107,7 +108,7 @@ func mayOpen(n *node, oflags uint32, rights uint64) errno {
 	return errnoSuccess
 }
 
-// pathFilestatGet is path_filestat_get(fd, flags, path, path_len, result filestat).
+// pathFilestatGet implements path_filestat_get(fd, flags, path, path_len, result filestat).
 func (s *System) pathFilestatGet(mem api.Memory, a []uint64) errno {
 	n, e := s.find(mem, a[0], a[2], a[3])
 	switch {
@@ -119,7 +120,7 @@ func (s *System) pathFilestatGet(mem api.Memory, a []uint64) errno {
 	return putFilestat(mem, uint32(a[4]), treeDevice, n, filetype(n))
 }
 
-// pathReadlink is path_readlink(fd, path, path_len, buf, buf_len, result bufused). There are no links.
+// pathReadlink implements path_readlink(fd, path, path_len, buf, buf_len, result bufused). There are no links.
 func (s *System) pathReadlink(mem api.Memory, a []uint64) errno {
 	if _, e := s.find(mem, a[0], a[1], a[2]); e != errnoSuccess {
 		return e

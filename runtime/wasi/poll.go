@@ -11,7 +11,7 @@ import (
 const (
 	subscriptionSize = 48
 	eventSize        = 32
-	// maxSubscriptions bounds the events of one poll. It allows more than two for each descriptor.
+	// maxSubscriptions is the maximum number of events in one poll. It allows more than two events for each descriptor.
 	maxSubscriptions = 4096
 
 	eventClock   = 0
@@ -23,13 +23,13 @@ const (
 
 // subscription is an event that a guest waits for.
 type subscription struct {
-	event [eventSize]byte // to write when it has come: userdata, errno, type, bytes that can be read or written
-	wait  time.Duration   // until the clock event, 0 if it has come
+	event [eventSize]byte // to write when the event has come: userdata, errno, type, number of bytes
+	wait  time.Duration   // time until the event comes, 0 if it has come
 }
 
-// pollOneoff is poll_oneoff(in, out, nsubscriptions, result nevents), by which commands sleep. Standard input and files
-// are in memory and standard output is a buffer, so all of them are always ready: a poll waits only if all its events
-// are clocks.
+// pollOneoff implements poll_oneoff(in, out, nsubscriptions, result nevents), by which commands sleep. Standard input
+// and files are in memory and standard output is a buffer, so all of them are always ready: a poll waits only if all
+// its events are clocks.
 func (s *System) pollOneoff(mem api.Memory, a []uint64) errno {
 	in, out, count, result := uint32(a[0]), uint32(a[1]), uint32(a[2]), uint32(a[3])
 	if count == 0 {
@@ -44,7 +44,7 @@ func (s *System) pollOneoff(mem api.Memory, a []uint64) errno {
 		return errnoInval
 	}
 	s.host.Spend(len(input) + len(output))
-	// Input and output may overlap: everything is read before anything is written.
+	// Input and output can overlap, so everything is read before anything is written.
 	subscriptions := make([]subscription, count)
 	wait := time.Duration(math.MaxInt64)
 	for i := range subscriptions {
@@ -88,7 +88,7 @@ func (s *System) readSubscription(b []byte) (sub subscription, ok bool) {
 	return sub, true
 }
 
-// ready returns how many bytes can be read, or 1 for a stream that can be written.
+// ready returns the number of bytes that can be read, or 1 for a stream that can be written.
 func (s *System) ready(fd uint64) (uint64, errno) {
 	d := s.descriptor(fd)
 	switch {

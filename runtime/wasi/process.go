@@ -6,15 +6,16 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// argsGet is args_get(argv, argv_buf), environGet is environ_get(environ, environ_buf).
+// argsGet implements args_get(argv, argv_buf). environGet implements environ_get(environ, environ_buf).
 func (s *System) argsGet(mem api.Memory, a []uint64) errno    { return s.list(mem, s.args, a) }
 func (s *System) environGet(mem api.Memory, a []uint64) errno { return s.list(mem, s.env, a) }
 
-// argsSizesGet is args_sizes_get(result argc, result argv_buf_size), environSizesGet the same for the environment.
+// argsSizesGet implements args_sizes_get(result argc, result argv_buf_size). environSizesGet implements the same for
+// the environment.
 func (s *System) argsSizesGet(mem api.Memory, a []uint64) errno    { return s.sizes(mem, s.args, a) }
 func (s *System) environSizesGet(mem api.Memory, a []uint64) errno { return s.sizes(mem, s.env, a) }
 
-// size returns the size of the strings, each with a NUL after it.
+// size returns the total size of the strings in bytes, each with a NUL after it.
 func size(list []string) uint64 {
 	total := uint64(0)
 	for _, text := range list {
@@ -37,7 +38,7 @@ func (s *System) sizes(mem api.Memory, list []string, a []uint64) errno {
 	return put32(mem, uint32(a[1]), uint32(total))
 }
 
-// list writes the strings one after another, and a pointer to each.
+// list writes the strings one after another to the address a[1], and a pointer to each to the address a[0].
 func (s *System) list(mem api.Memory, list []string, a []uint64) errno {
 	total := size(list)
 	pointers, ok := view(mem, uint32(a[0]), uint64(len(list))*4)
@@ -57,10 +58,10 @@ func (s *System) list(mem api.Memory, list []string, a []uint64) errno {
 	return errnoSuccess
 }
 
-// randomPiece is how many bytes random_get makes between two checks of whether the guest may go on.
+// randomPiece is the maximum number of random bytes made between two calls of Host.Spend, which can end the guest.
 const randomPiece = 64 << 10
 
-// randomGet is random_get(buf, buf_len).
+// randomGet implements random_get(buf, buf_len).
 func (s *System) randomGet(mem api.Memory, a []uint64) errno {
 	buffer, ok := view(mem, uint32(a[0]), uint64(uint32(a[1])))
 	if !ok {
@@ -75,13 +76,13 @@ func (s *System) randomGet(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// procExit is proc_exit(code).
+// procExit implements proc_exit(code).
 func procExit(s *System, _ api.Memory, stack []uint64) { s.host.Exit(uint32(stack[0])) }
 
-// procRaise is proc_raise(sig): there are no signals.
+// procRaise implements proc_raise(sig). There are no signals.
 func (s *System) procRaise(api.Memory, []uint64) errno { return errnoNotsup }
 
-// schedYield is sched_yield().
+// schedYield implements sched_yield().
 func (s *System) schedYield(api.Memory, []uint64) errno {
 	s.host.Wait(0)
 	return errnoSuccess

@@ -48,18 +48,18 @@ const (
 	rightsOutput = rightsAny | rightPollFdReadwrite | rightFdWrite
 	rightsFile   = rightsAny | rightPollFdReadwrite | rightFdRead | rightFdSeek | rightFdTell | rightFdAdvise
 
-	// A directory also has the rights to operations that always fail here: so a guest learns that the file system is
-	// read only. Without such a right a C library would report a less helpful error.
+	// A directory also has rights to operations that always fail here, so that a guest learns that the file system is
+	// read-only. Without these rights a C library would report a less helpful error.
 	rightsDirectory = rightsAny | rightFdReaddir | rightFdFilestatSetTimes |
 		rightPathCreateDirectory | rightPathCreateFile | rightPathLinkSource | rightPathLinkTarget | rightPathOpen |
 		rightPathReadlink | rightPathRenameSource | rightPathRenameTarget | rightPathFilestatGet |
 		rightPathFilestatSetSize | rightPathFilestatSetTimes | rightPathSymlink | rightPathRemoveDirectory |
 		rightPathUnlinkFile
 
-	// Files opened below a directory inherit all rights except the right to write. wasi-libc drops rights that are not
-	// inherited when it opens a file, and takes a file for writable (access) if it has the right to write.
-	// rightFdAllocate stays, because it shows that a file is opened for writing: wasi-libc, Go and Rust request it only
-	// then.
+	// Files opened below a directory inherit all rights except the right to write. When wasi-libc opens a file, it does
+	// not request rights that are not inherited; its function access reports a file as writable if the file has the right
+	// to write. rightFdAllocate is inherited, because it shows that a file is opened for writing: wasi-libc, Go and Rust
+	// request it only then.
 	rightsInheriting = rightsDirectory | rightsFile | rightFdAllocate | rightFdFilestatSetSize
 	rightsToWrite    = rightFdWrite | rightFdAllocate
 )
@@ -67,7 +67,7 @@ const (
 // allFdflags are all flags of descriptors: append, dsync, nonblock, rsync, sync.
 const allFdflags = 1<<5 - 1
 
-// fdFdstatGet is fd_fdstat_get(fd, result fdstat): filetype, flags, rights, inherited rights.
+// fdFdstatGet implements fd_fdstat_get(fd, result fdstat). The fdstat is filetype, flags, rights and inherited rights.
 func (s *System) fdFdstatGet(mem api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	if d == nil {
@@ -92,8 +92,8 @@ func (s *System) fdFdstatGet(mem api.Memory, a []uint64) errno {
 	return put(mem, uint32(a[1]), fdstat[:])
 }
 
-// fdFdstatSetFlags is fd_fdstat_set_flags(fd, flags). Flags are only stored: nothing blocks, and nothing has to be
-// synchronized.
+// fdFdstatSetFlags implements fd_fdstat_set_flags(fd, flags). Flags are only stored: nothing blocks, and nothing has to
+// be synchronized.
 func (s *System) fdFdstatSetFlags(_ api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	if d == nil {
@@ -107,7 +107,7 @@ func (s *System) fdFdstatSetFlags(_ api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// fdFilestatGet is fd_filestat_get(fd, result filestat).
+// fdFilestatGet implements fd_filestat_get(fd, result filestat).
 func (s *System) fdFilestatGet(mem api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	if d == nil {
@@ -119,13 +119,13 @@ func (s *System) fdFilestatGet(mem api.Memory, a []uint64) errno {
 	return putFilestat(mem, uint32(a[1]), treeDevice, d.node, filetype(d.node))
 }
 
-// Devices: streams and the tree have one each, because their inodes overlap.
+// Device numbers. The streams have one and the tree has another, because their inodes overlap.
 const (
 	streamDevice = 0
 	treeDevice   = 1
 )
 
-// putFilestat writes device, inode, filetype, number of links, size, and three times of 0.
+// putFilestat writes device, inode, filetype, number of links and size. The three times after them are 0.
 func putFilestat(mem api.Memory, pointer uint32, device uint64, n *node, filetype byte) errno {
 	var filestat [64]byte
 	le.PutUint64(filestat[0:], device)
@@ -136,7 +136,7 @@ func putFilestat(mem api.Memory, pointer uint32, device uint64, n *node, filetyp
 	return put(mem, pointer, filestat[:])
 }
 
-// filetype returns the type of a node; a nil node is a stream.
+// filetype returns the type of a node. A nil node is a stream.
 func filetype(n *node) byte {
 	switch {
 	case n == nil:

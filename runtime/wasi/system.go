@@ -2,48 +2,51 @@ package wasi
 
 import "time"
 
-// Host is the host's side of one call. Each method may end the guest by a panic, which passes through this package.
+// Host is the interface through which a System calls its host during one call of a guest. Each method can end the guest
+// by a panic, which this package does not recover.
 type Host interface {
 	// Spend charges the guest for bytes before they are moved.
 	Spend(bytes int)
-	// Wait sleeps; without a positive duration it only lets others run.
+	// Wait sleeps for d. If d is not positive, it can return at once.
 	Wait(d time.Duration)
 	// Exit ends the guest and does not return.
 	Exit(code uint32)
-	// Stdout and Stderr take what the guest writes, at most 1 MiB at a time. The bytes are the guest's memory, valid
-	// during the call only.
+	// Stdout and Stderr take the bytes that the guest writes, at most 1 MiB at a time. p is the guest's memory, valid
+	// only until the method returns.
 	Stdout(p []byte)
 	Stderr(p []byte)
 }
 
-// Config holds what a guest can use. All of it is read only and not copied.
+// Config holds what a guest can use. Its contents are neither copied nor changed.
 type Config struct {
 	Host  Host   // required
 	Stdin []byte // contents of standard input
-	// Args are the arguments, the program's name first. Env are variables such as KEY=VALUE. Neither may contain a NUL.
+	// Args are the arguments, beginning with the program's name. Env are the variables, each as KEY=VALUE. No argument or
+	// variable contains a NUL byte.
 	Args, Env []string
-	Files     *Files // default none
-	// Checkpoint is the contents of the file /checkpoint. Default nil: no such file.
+	Files     *Files // nil if there are none
+	// Checkpoint is the contents of the file /checkpoint; nil if there is no such file.
 	Checkpoint []byte
-	// Started is the zero of the monotonic clock, at most 290 years ago.
+	// Started is the time at which the guest's monotonic clock is 0. It is at most 290 years ago: the clock is an int64
+	// in nanoseconds.
 	Started time.Time
 }
 
-// System is the WASI state of one call. It belongs to the goroutine of that call.
+// System is the WASI state of one call. Only the goroutine of that call uses it.
 type System struct {
 	host       Host
-	stdin      []byte // not read yet
+	stdin      []byte // the part of Config.Stdin that is not read yet
 	args, env  []string
 	started    time.Time
 	root       *node // nil if the guest has no files
-	checkpoint *node // nil if there is none
+	checkpoint *node // nil if there is no checkpoint
 
-	open    []descriptor // by number
+	open    []descriptor // descriptors by number
 	first   [4]descriptor
 	vectors []vector // reused by each call of a function
 }
 
-// Init prepares s for another call. Nothing of the call before is left.
+// Init prepares s for another call. It keeps nothing of the previous call.
 func (s *System) Init(c Config) {
 	*s = System{host: c.Host, stdin: c.Stdin, args: c.Args, env: c.Env, started: c.Started}
 	if c.Files != nil && c.Files.root != nil && len(c.Files.root.names) > 0 {

@@ -8,17 +8,17 @@ import (
 
 const (
 	vectorSize = 8
-	// maxVectors bounds the vectors of one call: IOV_MAX of most systems.
+	// maxVectors is the maximum number of vectors in one call: IOV_MAX of most systems.
 	maxVectors = 1024
-	// maxTransfer bounds the bytes that one call moves; guests ask again for the rest.
+	// maxTransfer is the maximum number of bytes that one call moves; guests call again for the rest.
 	maxTransfer = 1 << 20
 )
 
 // vector is a piece of the guest's memory.
 type vector struct{ pointer, length uint32 }
 
-// gather reads the vectors of a call. All must lie in memory; the sum of their lengths is cut to maxTransfer. gather
-// copies the vectors, because the call may overwrite them in the guest's memory.
+// gather reads the vectors of a call. All must lie in memory. It also returns the sum of their lengths, at most
+// maxTransfer. gather copies the vectors, because the call can overwrite them in the guest's memory.
 func (s *System) gather(mem api.Memory, pointer, count, result uint64) ([]vector, int, errno) {
 	n := uint32(count)
 	if n > maxVectors {
@@ -48,7 +48,8 @@ func piece(mem api.Memory, v vector, n int) []byte {
 	return p
 }
 
-// scatter copies as much of contents as fits into the vectors, and writes the number of bytes to the result.
+// scatter copies at most room bytes of contents into the vectors. It returns the number of bytes copied, and writes
+// this number to the address result.
 func (s *System) scatter(mem api.Memory, contents []byte, vectors []vector, room int, result uint64) int {
 	contents = contents[:min(room, len(contents))]
 	n := len(contents)
@@ -60,7 +61,7 @@ func (s *System) scatter(mem api.Memory, contents []byte, vectors []vector, room
 	return n
 }
 
-// fdRead is fd_read(fd, iovs, iovs_len, result nread).
+// fdRead implements fd_read(fd, iovs, iovs_len, result nread).
 func (s *System) fdRead(mem api.Memory, a []uint64) errno {
 	d, e := s.readable(a[0])
 	if e != errnoSuccess {
@@ -78,7 +79,7 @@ func (s *System) fdRead(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// fdPread is fd_pread(fd, iovs, iovs_len, offset, result nread).
+// fdPread implements fd_pread(fd, iovs, iovs_len, offset, result nread).
 func (s *System) fdPread(mem api.Memory, a []uint64) errno {
 	d, e := s.readable(a[0])
 	switch {
@@ -97,7 +98,7 @@ func (s *System) fdPread(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// readable returns the descriptor of an open file or of stdin.
+// readable returns the descriptor with the number fd if it is an open file or stdin.
 func (s *System) readable(fd uint64) (*descriptor, errno) {
 	d := s.descriptor(fd)
 	switch {
@@ -109,12 +110,12 @@ func (s *System) readable(fd uint64) (*descriptor, errno) {
 	return d, errnoSuccess
 }
 
-// from returns the contents of a file from an offset on.
+// from returns the contents of a file, beginning at an offset.
 func (n *node) from(offset int64) []byte {
 	return n.contents[min(offset, int64(len(n.contents))):]
 }
 
-// fdWrite is fd_write(fd, iovs, iovs_len, result nwritten). Only streams are open for writing.
+// fdWrite implements fd_write(fd, iovs, iovs_len, result nwritten). Only streams are open for writing.
 func (s *System) fdWrite(mem api.Memory, a []uint64) errno {
 	d := s.descriptor(a[0])
 	if d == nil || d.kind != stdout && d.kind != stderr {
@@ -140,7 +141,7 @@ func (s *System) fdWrite(mem api.Memory, a []uint64) errno {
 	return put32(mem, uint32(a[3]), uint32(n))
 }
 
-// fdPwrite is fd_pwrite(fd, iovs, iovs_len, offset, result nwritten).
+// fdPwrite implements fd_pwrite(fd, iovs, iovs_len, offset, result nwritten).
 func (s *System) fdPwrite(_ api.Memory, a []uint64) errno {
 	if d := s.descriptor(a[0]); d != nil && (d.kind == stdout || d.kind == stderr) {
 		return errnoSpipe
@@ -155,7 +156,7 @@ const (
 	whenceEnd = 2
 )
 
-// fdSeek is fd_seek(fd, offset, whence, result newoffset).
+// fdSeek implements fd_seek(fd, offset, whence, result newoffset).
 func (s *System) fdSeek(mem api.Memory, a []uint64) errno {
 	d, e := s.seekable(a[0])
 	if e != errnoSuccess {
@@ -185,7 +186,7 @@ func (s *System) fdSeek(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// fdTell is fd_tell(fd, result offset).
+// fdTell implements fd_tell(fd, result offset).
 func (s *System) fdTell(mem api.Memory, a []uint64) errno {
 	d, e := s.seekable(a[0])
 	if e != errnoSuccess {
@@ -194,7 +195,7 @@ func (s *System) fdTell(mem api.Memory, a []uint64) errno {
 	return put64(mem, uint32(a[1]), uint64(d.offset))
 }
 
-// seekable returns the descriptor of an open file.
+// seekable returns the descriptor with the number fd if it is an open file.
 func (s *System) seekable(fd uint64) (*descriptor, errno) {
 	d := s.descriptor(fd)
 	switch {

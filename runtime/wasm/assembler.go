@@ -15,7 +15,7 @@ const (
 	piece
 )
 
-// function returns an element of the code section, with one local of type i32 after the parameters.
+// function returns the code as an element of the code section, with one local of type i32 after the parameters.
 func (a *assembler) function() []byte {
 	return append(append([]byte{1, 1, byte(I32)}, a.code...), opEnd)
 }
@@ -33,7 +33,7 @@ func (a *assembler) set(local byte) { a.op(opLocalSet, local) }
 func (a *assembler) i32(n int64) { a.code = appendSigned(append(a.code, opI32Const), n) }
 func (a *assembler) i64(n int64) { a.code = appendSigned(append(a.code, opI64Const), n) }
 
-// charge charges one unit for each 2^shift of the length in a local.
+// charge writes a charge of one unit for each 2^shift of the length that a local holds.
 func (a *assembler) charge(local byte, shift int64) {
 	a.code = appendUnsigned(append(a.code, opGlobalGet), a.counter)
 	a.get(local)
@@ -42,7 +42,7 @@ func (a *assembler) charge(local byte, shift int64) {
 	a.code = appendCheck(a.code, a.counter, a.refuel)
 }
 
-// bulk writes the whole function: see helpers.bulk.
+// bulk writes the whole helper: see helpers.bulk.
 func (a *assembler) bulk() {
 	most, shift := int64(pieceBytes), int64(shiftBytes)
 	if a.shape.table != inMemory {
@@ -76,7 +76,8 @@ func (a *assembler) instruction() {
 	}
 }
 
-// outOfBounds runs the instruction, which traps, if a local plus the length is outside a memory or table.
+// outOfBounds writes code that runs the instruction, which then traps, if a local plus the length is outside a memory
+// or table.
 func (a *assembler) outOfBounds(local byte, table int) {
 	a.end(local)
 	if table == inMemory {
@@ -94,7 +95,7 @@ func (a *assembler) outOfBounds(local byte, table int) {
 	a.op(opEnd)
 }
 
-// end pushes a local plus the length, as an i64.
+// end writes code that pushes a local plus the length, as an i64.
 func (a *assembler) end(local byte) {
 	a.get(local)
 	a.op(opI64ExtendU)
@@ -102,8 +103,9 @@ func (a *assembler) end(local byte) {
 	a.op(opI64ExtendU, opI64Add)
 }
 
-// probe makes the instruction trap if it reads outside a segment, whose length no instruction returns: it moves only
-// the last element, which is within the target's bounds, or everything if the addresses do not fit into 32 bits.
+// probe writes code that traps if the instruction would read outside a segment. No instruction returns the length of a
+// segment, so the code moves only the last element, which is within the target's bounds. If the addresses do not fit
+// into 32 bits, it runs the instruction for everything.
 func (a *assembler) probe() {
 	a.end(from)
 	a.i64(1 << 32)
@@ -121,7 +123,7 @@ func (a *assembler) probe() {
 	a.instruction()
 }
 
-// nextPiece sets piece to the length of the next piece, and charges for it.
+// nextPiece writes code that sets piece to the length of the next piece, and charges for that piece.
 func (a *assembler) nextPiece(most, shift int64) {
 	a.i32(most)
 	a.get(length)
@@ -132,7 +134,8 @@ func (a *assembler) nextPiece(most, shift int64) {
 	a.charge(piece, shift)
 }
 
-// backwards copies from the end and returns, if the target begins after the source, since they may overlap.
+// backwards writes code that copies from the end and returns if the target begins after the source: the two can
+// overlap.
 func (a *assembler) backwards(most, shift int64) {
 	a.get(from, to)
 	a.op(opI32LtU, opIf, noResult, opLoop, noResult)

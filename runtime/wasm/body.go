@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// body is a function in the decoder. Its code is rewritten without charges; the charge points are kept apart, because
-// the amount of each is known only at the end of its straight line.
+// body reads and rewrites one function. Its code is first rewritten without charges. The charge points are kept
+// separately, because the amount of each point is known only at the end of its straight line.
 type body struct {
 	operandStack
 	meter
@@ -15,25 +15,25 @@ type body struct {
 	d *decoder
 	r *reader
 
-	locals  []Type   // of the function, parameters first
-	groups  int      // of declarations of locals that are not parameters
-	work    uint64   // see Caps.Work
-	targets uint64   // in all functions: see Caps.AllTargets
-	labels  []uint32 // of a br_table
+	locals  []Type   // types of the function's locals, parameters first
+	groups  int      // number of declarations of locals; parameters are not declared
+	work    uint64   // effort in this function so far: see Caps.Work
+	targets uint64   // number of labels of br_tables in all functions: see Caps.AllTargets
+	labels  []uint32 // labels of the current br_table
 
 	temporaries []temporary
-	declared    []byte // the rewritten groups
+	declared    []byte // the rewritten declarations of locals
 
-	inner int // the frame of the innermost loop; 0 for none
+	inner int // index of the innermost loop's frame; 0 if there is no loop
 }
 
 // frame is an open block.
 type frame struct {
 	loop   loopPoints
 	of     *Signature
-	join   path  // of the branches to the end of the block
-	start  path  // where an if began
-	height int32 // operands below the block
+	join   path  // joins the branches to the end of the block
+	start  path  // the path at the beginning of an if
+	height int32 // number of operands below the block
 	op     byte  // opBlock, opLoop, opIf, opElse; 0 for the function itself
 }
 
@@ -74,13 +74,13 @@ func (d *decoder) codeSection(r *reader) {
 	d.function = outside
 }
 
-// freeCode is the size of code up to which charges may add any amount: see Caps.Code.
+// freeCode is the number of bytes by which code can grow in addition to Caps.Code.
 const freeCode = 1 << 20
 
-// outside is decoder.function while no body is read.
+// outside is the value of decoder.function while no body is being read.
 const outside = -1
 
-// read rewrites a function, and appends it to the code section.
+// read rewrites a function of type t, and appends it to the code section.
 func (b *body) read(r *reader, t *Signature, out *vector) {
 	b.r, b.work, b.inner = r, 0, 0
 	b.locals, b.operands, b.temporaries = append(b.locals[:0], t.Params...), b.operands[:0], b.temporaries[:0]
@@ -121,7 +121,7 @@ func (b *body) declarations() {
 	r.bound("locals of all functions", uint64(b.d.out.Locals), caps.AllLocals)
 }
 
-// emit appends the function with its charges.
+// emit appends the function with its charges to the code section.
 func (b *body) emit(out *vector) {
 	if b.every > 1 {
 		b.points[0].amount = max(b.points[0].amount, 1) // a call is never free
@@ -198,7 +198,7 @@ func (b *body) instruction() {
 	}
 }
 
-// indexed copies an instruction with an index below space, and returns the index.
+// indexed copies an instruction whose immediate is an index, and returns the index. The index must be below space.
 func (b *body) indexed(op byte, what string, space int) (index int) {
 	r := b.r
 	if r.at < r.end { // fast path: an index of one byte
@@ -213,7 +213,7 @@ func (b *body) indexed(op byte, what string, space int) (index int) {
 	return int(i)
 }
 
-// mostAlignment is the largest alignment as a power of two: 16 bytes, of a vector.
+// mostAlignment is the binary logarithm of the largest alignment, the 16 bytes of a vector.
 const mostAlignment = 4
 
 // memoryFlag is set in an alignment that is followed by the index of a memory, in the proposal multi-memory.
@@ -249,7 +249,7 @@ func (b *body) needMemory() {
 	}
 }
 
-// specialInstruction reads instructions that are more than an opcode and a plain immediate.
+// specialInstruction reads and rewrites an instruction that is more than an opcode and a plain immediate.
 func (b *body) specialInstruction(op byte) {
 	switch op {
 	case opBlock, opLoop, opIf, opElse, opEnd, opUnreachable, opBranch, opBranchIf, opBranchTable, opReturn:
@@ -305,7 +305,7 @@ func (b *body) specialInstruction(op byte) {
 
 func (b *body) call(op byte) {
 	d, r := b.d, b.r
-	callee, of := uint32(0), uint32(0) // the function, and its type
+	callee, of := uint32(0), uint32(0) // indices of the function and of its type
 	if op == opCall {
 		callee = r.index("function", len(d.functions))
 		if r.err == nil {
@@ -331,8 +331,8 @@ func (b *body) call(op byte) {
 	b.path.returned = true
 }
 
-// reference replaces ref.func by table.get on a table of our own. wazero allocates for each ref.func and frees it only
-// with the instance: 10 million took 309 MB.
+// reference replaces ref.func by a table.get on a table that we add. wazero allocates memory for each executed ref.func
+// and frees it only with the instance: 10 million took 309 MB.
 func (b *body) reference(function uint32) {
 	if !b.d.declared[function] {
 		b.r.fail(fmt.Errorf("function %d is referred to, but not declared in an element segment, global or export", function))
@@ -342,8 +342,8 @@ func (b *body) reference(function uint32) {
 	b.code = appendUnsigned(append(b.code, opTableGet), uint32(len(b.d.tables)))
 }
 
-// vector reads a vector instruction. Its immediates may be a memory argument, a lane, both, or 16 bytes. Source: core
-// specification 2.0, section 5.4.8.
+// vector reads and rewrites a vector instruction. Its immediates are nothing, a memory argument, a lane, both, or 16
+// bytes. Source: core specification 2.0, section 5.4.8.
 func (b *body) vector() {
 	n := b.r.u32()
 	if n > 0xff {

@@ -2,36 +2,38 @@ package wasm
 
 import "fmt"
 
-// A bulk instruction cannot be interrupted, however long it takes: filling 64 MiB took 33 ms. So each becomes a call of
-// a helper that charges by length, and above 1 MiB works in pieces with a charge before each.
+// A bulk instruction cannot be interrupted, however long it takes: filling 64 MiB took 33 ms. So each bulk instruction
+// becomes a call of a helper that charges by length. Above 1 MiB the helper works in pieces, with a charge before each
+// piece.
 const (
-	// pieceBytes and pieceEntries are the size of a piece: 1 MiB; an entry of a table has 8 bytes.
+	// pieceBytes and pieceEntries are the size of a piece of a memory and of a table: 1 MiB. An entry of a table has 8
+	// bytes.
 	pieceBytes   = 1 << 20
 	pieceEntries = 1 << 17
-	// One unit of fuel is charged for 64 bytes, or 8 entries.
+	// One unit of fuel is charged for 64 bytes, or for 8 entries.
 	shiftBytes   = 6
 	shiftEntries = 3
 )
 
-// bulkShape distinguishes the helpers of bulk instructions.
+// bulkShape describes a bulk instruction for which a helper is written.
 type bulkShape struct {
 	name   string
 	op     byte
 	first  uint32 // the immediates, in the order of the binary format
 	second uint32
-	few    bool // only one immediate
-	middle Type // of the second parameter: source address, or value to fill with
-	table  int  // the target, or inMemory
+	few    bool // true if there is only one immediate
+	middle Type // type of the second parameter: source address, or value to fill with
+	table  int  // the target: a table, or inMemory
 	from   int  // the source: a table, inMemory, fromNothing or fromSegment
 }
 
 const (
 	inMemory    = -1
-	fromNothing = -2 // a value, for fill
+	fromNothing = -2 // the source is a value, as in fill
 	fromSegment = -3
 )
 
-// bulk reads an instruction after opBulk.
+// bulk reads and rewrites an instruction with the prefix opBulk.
 func (b *body) bulk() {
 	d, r := b.d, b.r
 	op := r.u32()
@@ -76,7 +78,7 @@ func (b *body) callHelper(index uint32) {
 	b.code = appendUnsigned(append(b.code, opCall), index)
 }
 
-// dataIndex reads the index of a data segment. Code may only use one after a data count section.
+// dataIndex reads the index of a data segment. Code can use data segments only if the module has a data count section.
 func (b *body) dataIndex() uint32 {
 	if !b.d.hasDataCount {
 		b.r.fail(fmt.Errorf("a data segment is named without a data count section"))
@@ -127,7 +129,8 @@ func (b *body) zeroMemory() {
 	b.needMemory()
 }
 
-// grow returns the helper for table.grow, which charges by length. It needs no pieces: see Caps.Growth.
+// grow returns the function index of the helper for table.grow on a table. The helper charges by length. It needs no
+// pieces: see Caps.Growth.
 func (h *helpers) grow(d *decoder, table uint32) uint32 {
 	return h.get(d, helperKey{op: bulkTableGrow, first: table}, func() helper {
 		const value, n = 0, 1
@@ -142,7 +145,8 @@ func (h *helpers) grow(d *decoder, table uint32) uint32 {
 	})
 }
 
-// bulk returns the helper of an instruction that copies or fills, which charges by length, in pieces:
+// bulk returns the function index of the helper for an instruction that copies or fills. The helper charges by length,
+// in pieces:
 //
 //	if n <= piece { charge(n); op(to, from, n); return }
 //	if out of bounds { op(to, from, n) }           // traps before it writes

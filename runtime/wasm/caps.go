@@ -8,57 +8,58 @@ import (
 // MaxSize is the default of Caps.Size, in bytes.
 const MaxSize = 64 << 20
 
-// Caps limit what a module may demand of its readers and of the compiler. A zero field means its default, which real
-// programs do not reach. Every limit is checked before anything is allocated for what it limits.
+// Caps limit what a module can demand from its readers and from the compiler. A zero field stands for its default,
+// which real programs do not reach. Every limit is checked before memory is allocated for what it limits.
 type Caps struct {
-	// Size is the whole file in bytes. Default 64 MiB.
+	// Size limits the whole file, in bytes. Default 64 MiB.
 	Size int
-	// Types, Imports, Exports, Globals, Elements and Data limit the entries of those sections, Functions the functions
-	// that the module defines. Defaults 10,000, 1,000, 100,000, 10,000, 10,000, 100,000 and 200,000.
+	// Types, Imports, Exports, Globals, Elements and Data limit the entries of the sections of these names. Functions
+	// limits the functions that the module defines. Defaults 10,000, 1,000, 100,000, 10,000, 10,000, 100,000 and 200,000.
 	Types, Imports, Exports, Globals, Elements, Data, Functions int
-	// Names limits the names of all imports and exports, in bytes. Default 4 MiB: they are kept as long as the module
-	// is, and some take four bytes for each byte.
+	// Names limits the names of all imports and exports, in bytes. Default 4 MiB: the names are kept as long as the
+	// module, and some of them take four bytes for each byte.
 	Names int
-	// References limits the elements of all segments together. Default 100,000: wazero takes over 100 bytes of the host
-	// for each, and for passive segments again in each instance.
+	// References limits the elements of all segments together. Default 100,000: wazero takes over 100 bytes of the host's
+	// memory for each element, and for elements of passive segments again in each instance.
 	References int
-	// Values limits the parameters of a type, and its results. AllValues limits the parameters and results of all
-	// types together. Defaults 128 and 20,000: loading a module compiles code for each type.
+	// Values limits the parameters of a type, and likewise its results. AllValues limits the parameters and results of
+	// all types together. Defaults 128 and 20,000: loading a module compiles code for each type.
 	Values, AllValues int
-	// Helpers limits the functions that bulk instructions need: one for each instruction and combination of segments or
-	// tables. Default 1,000.
+	// Helpers limits the added functions for bulk instructions: one for each instruction with each combination of
+	// segments or tables. Default 1,000.
 	Helpers int
 	// Body limits the code of a function, in bytes. Default 4 MiB.
 	Body int
-	// Locals limits the locals of a function, parameters included. Default 50,000: a file declares millions in a few
-	// bytes, and a compiler allocates each.
+	// Locals limits the locals of a function, parameters included. Default 50,000: a file can declare millions in a few
+	// bytes, and a compiler allocates memory for each.
 	Locals int
 	// AllLocals limits the locals of all functions, parameters included. Default 2,000,000: decoding a module takes 8
-	// bytes for each, and a file declares 50,000 in nine bytes. CPython has 45,000.
+	// bytes for each, and a file can declare 50,000 in nine bytes. CPython has 45,000.
 	AllLocals int
-	// Nesting limits the depth of blocks. Default 20,000; Go nests one block for each call of a function.
+	// Nesting limits the depth of blocks. Default 20,000: Go nests a block for each call in a function.
 	Nesting int
 	// Work limits a compiler's effort in one function to join values where paths meet: for each loop, block and if, the
-	// function's locals plus the block's parameters and results. Default 150,000; the most in CPython is 103,000, and
+	// function's locals plus the block's parameters and results. Default 150,000; the maximum in CPython is 103,000, and
 	// 200,000 took 13 s to compile.
 	Work int
-	// Operands limits the operands of a function at any point. Default 65,536: a call of two bytes pushes up to Values.
+	// Operands limits the operands of a function at any point. Default 65,536: a call instruction of two bytes pushes up
+	// to Values operands.
 	Operands int
 	// Loops limits the depth of loops. Default 256.
 	Loops int
-	// Targets limits the labels of a br_table, AllTargets the labels of all br_tables. Defaults 50,000 and 1,000,000;
-	// a million took 13 s to compile.
+	// Targets limits the labels of a br_table. AllTargets limits the labels of all br_tables together. Defaults 50,000
+	// and 1,000,000; a million took 13 s to compile.
 	Targets, AllTargets int
-	// Code limits the growth of code by charges and repairs, as a factor beyond the first MiB. Default 8: real programs
-	// grow by a tenth or two, programs of calls alone elevenfold.
+	// Code limits rewritten code, with its charges and repairs, to this multiple of the original size plus 1 MiB. Default
+	// 8: real programs grow by a tenth or two, programs that consist only of calls grow elevenfold.
 	Code int
 	// Rewritten limits the rewritten sections, in bytes. Default 128 MiB: the host and the compile child each keep
 	// several copies. Go's compiler has 57 MiB.
 	Rewritten int
-	// Tables limits the tables, Entries their initial entries together. Defaults 16 and 1,048,576. They are outside the
-	// memory limit.
+	// Tables limits the tables. Entries limits the initial entries of all tables together. Defaults 16 and 1,048,576. The
+	// limit of a guest's memory does not cover tables.
 	Tables, Entries int
-	// Growth limits by how many entries a table may grow. Default 65,536.
+	// Growth limits the number of entries by which a table can grow. Default 65,536.
 	Growth int
 }
 
@@ -95,9 +96,9 @@ func (c Caps) withDefaults() Caps {
 
 // CapError says that a module exceeds a cap.
 type CapError struct {
-	// What is counted: "locals", "bytes in the code of a function".
+	// What names the things that are counted, such as "locals" or "bytes in the code of a function".
 	What string
-	// Count is the module's number, or a lower bound of it; Cap is the limit.
+	// Count is the number of these things in the module, or a lower bound of that number. Cap is the limit.
 	Count, Cap uint64
 }
 

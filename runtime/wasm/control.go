@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// control reads the control instructions. block, loop, else and end produce no machine code, and are free.
+// control reads and rewrites the control instructions. block, loop, else and end produce no machine code, and are free.
 func (b *body) control(op byte) {
 	switch op {
 	case opBlock:
@@ -35,13 +35,14 @@ func (b *body) control(op byte) {
 	}
 }
 
-// unreached sets the state after an instruction that always branches away.
+// unreached sets the state after an instruction that never continues with the next one.
 func (b *body) unreached() {
 	b.path, b.open = path{}, closed
 	b.operands = b.operands[:b.frames[len(b.frames)-1].height]
 }
 
-// loop opens a loop. A point before the loop is placed before its instruction, the point at its head after it.
+// loop opens a loop. If instructions are unpaid, it places a point for them before the loop instruction. The point at
+// the loop's head follows the loop instruction.
 func (b *body) loop() {
 	if b.path.live && b.path.unpaid > 0 {
 		b.pay()
@@ -58,7 +59,7 @@ func (b *body) loop() {
 	b.inner = at
 }
 
-// begin reads the type of a block and opens its frame.
+// begin reads the type of a block, loop or if, and opens its frame.
 func (b *body) begin(op byte) {
 	r, f := b.r, frame{op: op, start: b.path, of: &blocks[0]}
 	b.code = append(b.code, op)
@@ -118,13 +119,13 @@ func (b *body) end() {
 	join := f.join
 	switch f.op {
 	case opLoop:
-		if f.loop.edges == 1 { // the head pays
+		if f.loop.edges == 1 { // the point at the head takes over the amount
 			head, edge := &b.points[f.loop.head], &b.points[f.loop.edge]
 			head.amount, edge.amount = edge.amount, 0
 		}
 		b.inner = f.loop.outer
 	case opIf:
-		join = join.join(f.start) // the missing else
+		join = join.join(f.start) // an if without an else
 	}
 	if join.live {
 		b.path, b.open = b.path.join(join), closed
@@ -169,15 +170,15 @@ func (b *body) branch(op byte) {
 	}
 }
 
-// branchTable reads a br_table. It pays before the branch if any target is the head of a loop. The branch costs as
-// much as to the target with the highest price.
+// branchTable reads a br_table. It pays before the branch if any target is the head of a loop. The br_table costs as
+// much as a branch to the target with the highest price.
 func (b *body) branchTable() {
 	n := b.r.count("labels of a br_table", b.d.options.Caps.Targets)
 	b.targets += uint64(n)
 	b.r.bound("labels of all br_tables", b.targets, b.d.options.Caps.AllTargets)
 	most, back, out := 0, false, false
 	b.labels = b.labels[:0]
-	for range n + 1 { // the last is the default
+	for range n + 1 { // the last label is the default
 		label, f := b.target()
 		if f == nil {
 			return

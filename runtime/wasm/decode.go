@@ -27,7 +27,7 @@ const (
 	sectionCount
 )
 
-// section describes a section.
+// section describes one kind of section.
 type section struct {
 	name   string
 	order  int // sections come in this order, each at most once
@@ -59,22 +59,22 @@ type decoder struct {
 	parts   [sectionCount]vector // the rewritten sections, without their headers
 
 	types           []Signature
-	functions       []uint32 // the types of all functions, imported ones first
+	functions       []uint32 // indices of the types of all functions, imported functions first
 	imported        int      // number of imported functions
 	tables          []Type   // the type of the elements of each table
 	memories        int
 	globals         []global
-	importedGlobals int // number of imported globals; constant expressions may use no others
-	references      int // elements of segments
-	function        int // the function whose body is read, or outside
+	importedGlobals int // number of imported globals; constant expressions can use only these
+	references      int // number of elements in all segments
+	function        int // index of the function whose body is being read, or outside
 
 	hasDataCount bool
-	dataCount    uint32 // as declared
+	dataCount    uint32 // the declared number of data segments
 
-	declared map[uint32]bool // functions whose reference may be taken
+	declared map[uint32]bool // functions that ref.func is allowed to name
 	names    []byte          // the contents of the name section
 	helpers  helpers
-	body     body // reused from function to function
+	body     body // reused for each function
 }
 
 type global struct {
@@ -121,7 +121,7 @@ func (d *decoder) module(file []byte) error {
 			return &Error{Section: known.name, Function: d.function, Offset: contents.at, Err: contents.err}
 		}
 	}
-	// A file may be cut off between two sections.
+	// A file can be cut off between two sections.
 	if missing := d.out.Functions - d.parts[sectionCode].count; missing > 0 {
 		err := fmt.Errorf("%w: %d of %d functions have no body", ErrTruncated, missing, d.out.Functions)
 		return &Error{Section: "code", Function: outside, Offset: len(file), Err: err}
@@ -144,7 +144,7 @@ func (d *decoder) boundRewritten(r *reader) {
 
 var errShort = errors.New("its contents end too early")
 
-// checkHeader checks size, magic and version. The caller explains files that are not modules at all.
+// checkHeader checks size, magic and version. The caller of Rewrite explains files that are not modules at all.
 func checkHeader(file []byte, limit int) error {
 	switch {
 	case len(file) > limit:
@@ -200,7 +200,7 @@ func (d *decoder) typeIndex(r *reader) uint32 {
 	return r.index("type", len(d.types))
 }
 
-// index reads an index below space.
+// index reads an index, which must be below space.
 func (r *reader) index(what string, space int) uint32 {
 	i := r.u32()
 	if r.err == nil && uint64(i) >= uint64(space) {
@@ -319,7 +319,8 @@ func (d *decoder) tableSection(r *reader) {
 	}
 }
 
-// tableMemory returns the most memory that a table takes, in bytes. Growing copies it, so it then exists twice.
+// tableMemory returns the maximum memory that a table takes, in bytes. Growing copies the table, which then exists
+// twice.
 func tableMemory(l Limits) int64 {
 	const entry = 8
 	if l.Max > l.Min {
@@ -328,7 +329,7 @@ func tableMemory(l Limits) int64 {
 	return entry * int64(l.Min)
 }
 
-// memoryLimits reads the size of a memory. The caller limits the number of memories.
+// memoryLimits reads the size of a memory. The caller of Rewrite limits the number of memories.
 func (r *reader) memoryLimits() Limits {
 	l := r.limits()
 	if l.Min > validPages || l.Max > validPages {
@@ -337,8 +338,8 @@ func (r *reader) memoryLimits() Limits {
 	return l
 }
 
-// memorySection lowers a declared maximum to at most MaxPages, and adds one page: otherwise the host could not shrink
-// a memory that has its maximum size.
+// memorySection lowers the declared maximum of a memory to at most MaxPages, and adds one page: otherwise the host
+// could not shrink a memory that has reached its maximum size.
 func (d *decoder) memorySection(r *reader) {
 	part := &d.parts[sectionMemory]
 	for range r.count("memories", r.left()) {
@@ -442,8 +443,8 @@ func (d *decoder) moved(function uint32) uint32 {
 	return function + 1
 }
 
-// declare records a function that is named outside of bodies. Code may use ref.func only for these functions. Source:
-// core specification 2.0, section 3.4.12, the context's refs.
+// declare records a function that is named outside of bodies. Code is allowed to use ref.func only for these functions.
+// Source: core specification 2.0, section 3.4.12, the context's refs.
 func (d *decoder) declare(function uint32) {
 	d.declared[function] = true
 }

@@ -2,7 +2,7 @@ package wasm
 
 import "encoding/binary"
 
-// Parts of the binary format, appended to a vector.
+// These methods append parts of the binary format to a vector.
 
 func (v *vector) byte(b byte)    { v.bytes = append(v.bytes, b) }
 func (v *vector) raw(b []byte)   { v.bytes = append(v.bytes, b...) }

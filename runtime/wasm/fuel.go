@@ -1,30 +1,33 @@
 package wasm
 
-// How fuel is charged. An instruction costs one unit. Exceptions: block, loop, else and end, which produce no machine
-// code, are free; calls and branches that move many values cost more. A charge point subtracts an amount from the
-// counter and checks whether it is below zero. A point takes as long as five instructions, so there should be few,
-// and none within a straight line. These are the places of points, and what each point charges for:
+// How fuel is charged. An instruction costs one unit, with these exceptions: block, loop, else and end are free,
+// because they produce no machine code. Calls and branches that move many values cost more, and so does growing a
+// memory or table. A charge point subtracts an amount from the counter and checks whether the counter is below zero. A
+// point takes as long as five instructions, so there should be few points, and none within a straight line. The list
+// names the places of points, and what a point charges for at each place:
 //
-//   - At the entry of a function, and after each call that is followed by something: for unpaid instructions, and the
-//     straight line. Without points after calls, returning from a million calls would pass no point.
-//   - In a loop with one branch back to its head: at the head, for one iteration. With several: before each branch, for
-//     unpaid instructions.
-//   - Before a loop, and where a function is left with much unpaid: for unpaid instructions.
+//   - At the entry of a function, and after each call that other instructions follow: for unpaid instructions, and for
+//     the straight line that follows. Without points after calls, returning from a million calls would pass no point.
+//   - In a loop with one branch back to its head: at the head, for one iteration. In a loop with several branches back:
+//     before each branch, for unpaid instructions.
+//   - Before a loop, and where a function is left while many instructions are unpaid: for unpaid instructions.
 //   - Where the arms of a large br_table meet, as in the main loop of an interpreter: before a branch that ends an arm
-//     with much unpaid, for unpaid instructions. Otherwise each arm would pay as much as the longest one.
+//     while many instructions are unpaid, for unpaid instructions. Otherwise each arm would pay as much as the longest
+//     arm.
 //   - Where Options.Every instructions have gathered since the last point on some path: for unpaid instructions, and
-//     the straight line that follows.
+//     for the straight line that follows.
 //
 // Small unpaid amounts are forgiven where a function is left.
 
-// path summarizes all paths to a place in a function by the maximum of each number: a charge that only some paths pass
-// does not count. Counting in the order of the text would let code hide behind a skipped arm.
+// path summarizes all paths to a place in a function. Each number is the maximum over these paths: a charge that only
+// some of them pass does not lower it. If instructions were counted in the order of the code instead, a charge in an
+// arm would also count for paths that skip the arm.
 type path struct {
 	// run counts instructions since the last point that are not in the point's straight line.
 	run int32
 	// unpaid counts instructions that no point pays for.
 	unpaid int32
-	live   bool // reachable
+	live   bool // whether the place is reachable
 	// returned is set if, on some path, a call has just returned.
 	returned bool
 }
@@ -48,29 +51,30 @@ func (p path) join(q path) path {
 
 // point is a charge point. It is left out if its amount stays 0.
 type point struct {
-	at     int32 // in the rewritten code without charges
+	at     int32 // offset in the rewritten code without charges
 	amount int32
 }
 
-// priceOf returns the price of a call or branch that moves values.
+// priceOf returns the price of a call or branch that moves the given number of values.
 func priceOf(values int) int32 { return 1 + int32(values)/valuesPerUnit }
 
 const (
-	// valuesPerUnit is how many values one unit moves.
+	// valuesPerUnit is the number of values that are moved for one unit.
 	valuesPerUnit = 8
 	// growPrice is the price of memory.grow and table.grow, which leave the guest.
 	growPrice = 64
-	// forgiven is the least amount paid where a function is left: a point costs about as much.
+	// forgiven is the minimum unpaid amount for which a point is placed where a function is left. A smaller amount is not
+	// worth a point.
 	forgiven = 32
-	// manyArms is the least number of labels of a large br_table, and armEnd the least amount paid where an arm of it
-	// ends. An amount that one arm leaves unpaid counts for all arms.
+	// manyArms is the minimum number of labels of a large br_table. armEnd is the minimum unpaid amount for which a point
+	// is placed where an arm of a large br_table ends. An amount that one arm leaves unpaid counts for all arms.
 	manyArms = 64
 	armEnd   = 8
-	// Prices of making an instance: for each global, segment and element, and for each export. A byte of data and an
-	// entry of a table cost one.
+	// Making an instance costs entryPrice for each global, segment and element, and exportPrice for each export. A byte
+	// of data and an entry of a table cost one unit each.
 	entryPrice  = 500
 	exportPrice = 150
-	// closed stands for no point.
+	// closed is the value of meter.open if no point is open.
 	closed = -1
 )
 
@@ -79,12 +83,12 @@ type meter struct {
 	code   []byte
 	points []point
 	path   path
-	open   int // the point whose straight line continues, or closed
+	open   int // index of the point whose straight line continues, or closed
 	every  int32
-	arms   int // the arms of a large br_table meet at the ends of the frames below this one
+	arms   int // the arms of a large br_table meet at the ends of frames whose index is below this one
 }
 
-// place adds a point here, and returns its index.
+// place adds a point at the end of the code, and returns the point's index.
 func (m *meter) place(amount int32) int {
 	m.points = append(m.points, point{at: int32(len(m.code)), amount: amount})
 	return len(m.points) - 1
@@ -107,22 +111,22 @@ func (m *meter) count(price int32) {
 	}
 }
 
-// pay places a charge point for the instructions that no point has charged yet.
+// pay places a point for the instructions that no point has charged yet.
 func (m *meter) pay() {
 	m.place(m.path.unpaid)
 	m.path, m.open = begun, closed
 }
 
-// leave is called where the function may be left. It pays if much is unpaid.
+// leave is called where the function can be left. It places a point if the unpaid amount is at least forgiven.
 func (m *meter) leave() {
 	if m.path.live && m.path.unpaid >= forgiven {
 		m.pay()
 	}
 }
 
-// meet is called before a branch to the end of a frame. It pays if arms of a large br_table meet there and much is
-// unpaid. An arm that ends without a branch continues in the next arm, which then pays for both. Most arms in Go do
-// that: its functions are large br_tables.
+// meet is called before a branch to the end of a frame. It places a point if arms of a large br_table meet at that end
+// and the unpaid amount is at least armEnd. An arm that ends without a branch continues in the next arm, which then
+// pays for both. Most arms in programs in Go do that: Go compiles functions to large br_tables.
 func (m *meter) meet(frame int) {
 	if frame > 0 && frame < m.arms && m.path.live && m.path.unpaid >= armEnd {
 		m.pay()
@@ -131,15 +135,16 @@ func (m *meter) meet(frame int) {
 
 // loopPoints are the points of an open loop.
 type loopPoints struct {
-	head  int // the point at its head, of amount 0 so far
-	edge  int // the point before the first branch back
-	edges int // number of branches back
-	outer int // the frame of the loop around it
-	depth int // of nested loops, including this one
+	head  int // index of the point at the loop's head, whose amount is 0 so far
+	edge  int // index of the point before the first branch back
+	edges int // number of branches back, at most many
+	outer int // index of the frame of the enclosing loop; 0 if there is none
+	depth int // number of nested loops, including this one
 }
 
-// back is called before a branch to the head of a loop. The point placed here is left out if the head pays, so only
-// prices may depend on it. The head pays only if the branch is in no inner loop.
+// back is called before a branch to the head of a loop. It places a point, which is left out later if the head pays. So
+// back resets only what is unpaid: everything else goes on as if there were no point. The head can pay only if the
+// branch is not in an inner loop.
 func (m *meter) back(t *loopPoints, innermost bool) {
 	if !m.path.live {
 		return
@@ -168,7 +173,7 @@ func appendCharge(code []byte, counter, refuel uint32, amount int32) []byte {
 	return appendCheck(code, counter, refuel)
 }
 
-// appendCheck pops the counter into its global, and refuels if it is below zero.
+// appendCheck appends code that pops the counter into its global, and calls refuel if the counter is below zero.
 func appendCheck(code []byte, counter, refuel uint32) []byte {
 	code = appendUnsigned(append(code, opGlobalSet), counter)
 	code = appendUnsigned(append(code, opGlobalGet), counter)

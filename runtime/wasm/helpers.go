@@ -7,19 +7,19 @@ type helpers struct {
 	list    []helper
 	indices map[helperKey]uint32
 	types   []Signature     // appended to those of the module
-	slots   []uint32        // functions in the table of references
-	slotOf  map[uint32]int  // by function
+	slots   []uint32        // the functions in the added table of references, by slot
+	slotOf  map[uint32]int  // indices in slots, by function
 	lasting map[string]bool // see Outline.Lasting
 }
 
-// helper is a function that we append.
+// helper is a function that we append to a module.
 type helper struct {
 	name      string
 	signature Signature
 	code      []byte
 }
 
-// helperKey identifies a helper: for bulk instructions, by their immediates.
+// helperKey identifies a helper. For a bulk instruction, it contains the instruction and its immediates.
 type helperKey struct {
 	op            int
 	first, second uint32
@@ -39,7 +39,7 @@ func (h *helpers) slot(function uint32) int {
 	return len(h.slots) - 1
 }
 
-// typeOf returns the index of a type, which it appends to the module's types on first use.
+// typeOf returns the index of the type t, which it appends to the module's types on first use.
 func (h *helpers) typeOf(d *decoder, t Signature) uint32 {
 	i := slices.IndexFunc(h.types, func(u Signature) bool {
 		return slices.Equal(t.Params, u.Params) && slices.Equal(t.Results, u.Results)
@@ -52,7 +52,7 @@ func (h *helpers) typeOf(d *decoder, t Signature) uint32 {
 	return uint32(len(d.types) + i)
 }
 
-// get returns the index of a helper, which build makes on first use.
+// get returns the function index of a helper, which build makes on first use.
 func (h *helpers) get(d *decoder, key helperKey, build func() helper) uint32 {
 	if index, ok := h.indices[key]; ok {
 		return index
@@ -64,7 +64,7 @@ func (h *helpers) get(d *decoder, key helperKey, build func() helper) uint32 {
 	return index
 }
 
-// refuel returns the helper for counter = tick(counter).
+// refuel returns the function index of the helper that executes counter = tick(counter).
 func (h *helpers) refuel(d *decoder) uint32 {
 	return h.get(d, helperKey{op: -1}, func() helper {
 		code := appendUnsigned([]byte{0, opGlobalGet}, d.counter()) // no locals

@@ -9,22 +9,22 @@ import (
 	"unicode/utf8"
 )
 
-// The custom section of names, and its part for functions.
+// The name of the custom section of names, and the ID of its part for functions.
 const (
 	nameSection   = "name"
 	namesFunction = 1
 )
 
 const (
-	// maxLabel bounds a function's name, in bytes: each frame of a stack trace repeats it.
+	// maxLabel is the maximum length of a function's name, in bytes: each frame of a stack trace repeats the name.
 	maxLabel = 256
-	// maxLabels bounds all names together, in bytes. Functions after that have no name.
+	// maxLabels is the maximum length of all names together, in bytes. Functions after that have no name.
 	maxLabels = 4 << 20
 )
 
-// nameSection returns the rewritten name section: only functions, each name cut to maxLabel and without control
-// characters. A damaged section ends at the damage, because names do not change what a module means. Source: core
-// specification 2.0, appendix "Custom Sections".
+// nameSection returns the rewritten name section. It names only functions; each name is cut to maxLabel and escaped. A
+// damaged section ends at the damage, because names do not change what a module means. Source: core specification 2.0,
+// appendix "Custom Sections".
 func (d *decoder) nameSection() []byte {
 	labels := d.labels()
 	for i, h := range d.helpers.list {
@@ -74,7 +74,7 @@ func (d *decoder) labels() map[uint32]string {
 	return labels
 }
 
-// safe makes a function's name fit for a log: cut, with control characters and invalid UTF-8 escaped.
+// safe makes a function's name safe for a log: it cuts the name, and escapes unprintable characters and invalid UTF-8.
 func safe(name []byte) string {
 	label := make([]byte, 0, min(len(name), maxLabel))
 	for len(name) > 0 {

@@ -90,13 +90,13 @@ const (
 	vectorConvertF64 = 255 // f64x2.convert_low_i32x4_u
 )
 
-// immediate is what follows an opcode of one byte.
+// immediate is the kind of immediate that follows an opcode of one byte.
 type immediate byte
 
 const (
 	unknown immediate = iota
 	nothing
-	special // has its own case
+	special // read by specialInstruction
 	localIndex
 	globalIndex
 	memoryArgument
@@ -135,14 +135,15 @@ var immediates = func() (table [256]immediate) {
 	return table
 }()
 
-// fill sets a value for the opcodes from one to another.
+// fill sets value for all opcodes between from and to, including both.
 func fill[T any](table *[256]T, from, to int, value T) {
 	for op := from; op <= to; op++ {
 		table[op] = value
 	}
 }
 
-// unknownInstruction returns the error of an opcode that immediates does not know: it names the proposal, if any.
+// unknownInstruction returns the error for an opcode that is not in immediates. The error names the proposal that
+// defines the opcode, if there is one.
 func unknownInstruction(op byte) error {
 	switch {
 	case op == 0x12 || op == 0x13:

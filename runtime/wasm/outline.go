@@ -9,12 +9,13 @@ import (
 // PageSize is the unit of memory sizes, in bytes.
 const PageSize = 64 << 10
 
-// validPages is the most that a memory may declare, in pages: 4 GiB. Source: core specification 2.0, section 3.2.1.
+// validPages is the maximum size that a valid memory declares, in pages: 4 GiB. Source: core specification 2.0, section
+// 3.2.1.
 const validPages = 1 << 16
 
-// MaxPages limits a memory, in pages: 2 GiB. wazero's compiler for amd64 (1.12.0, lowerAddendFromInstr) places an
-// access at a constant address of 2 GiB or more 4 GiB too low, outside the memory. In a smaller memory no such address
-// passes the bounds check.
+// MaxPages is the maximum size of a memory that Rewrite accepts, in pages: 2 GiB. wazero's compiler for amd64 (1.12.0,
+// lowerAddendFromInstr) places an access at a constant address of 2 GiB or more 4 GiB too low, outside the memory. In a
+// smaller memory no such address passes the bounds check.
 const MaxPages = 1 << 15
 
 // Magic begins every module and every component.
@@ -23,7 +24,7 @@ const Magic = "\x00asm"
 // HeaderSize is the length of the magic, the version and the layer.
 const HeaderSize = 8
 
-// Type is a value type, by its code in the binary format.
+// Type is a value type. Its value is the type's code in the binary format.
 type Type byte
 
 // The value types.
@@ -65,7 +66,7 @@ func list(types []Type) string {
 	return "(" + strings.Join(names, ", ") + ")"
 }
 
-// Kind is the kind of an import or export, by its code in the binary format.
+// Kind is the kind of an import or export. Its value is the kind's code in the binary format.
 type Kind byte
 
 // The kinds of imports and exports.
@@ -85,14 +86,14 @@ func (k Kind) String() string { return cmp.Or(kindNames[k], "unknown") }
 type Import struct {
 	Module, Name string
 	Kind         Kind
-	Signature    *Signature // of a function, shared by all of its type; else nil
+	Signature    *Signature // of a function, shared by all functions of its type; nil for other kinds
 }
 
-// Export is something that the host may use.
+// Export is something that the host can use.
 type Export struct {
 	Name      string
 	Kind      Kind
-	Signature *Signature // of a function, shared by all of its type; else nil
+	Signature *Signature // of a function, shared by all functions of its type; nil for other kinds
 }
 
 // Limits is the size of a memory in pages or of a table in entries.
@@ -107,16 +108,16 @@ type Outline struct {
 	Exports []Export
 	// Functions counts the functions that the module defines.
 	Functions int
-	// NameBytes is how many bytes the names of imports, exports and functions have together. It does not count names
-	// that are not kept.
+	// NameBytes is the total size of the names of imports, exports and functions, in bytes. Names that are not kept are
+	// not counted.
 	NameBytes int
 	// Memories and Tables are the memories and tables that the module defines, with their declared limits.
 	Memories, Tables []Limits
 	// Mutable lists the types of the mutable globals that the module defines, in order. The rewritten module exports
-	// the globals of numbers: see GlobalExport.
+	// those of number types: see GlobalExport.
 	Mutable []Type
-	// Lasting names the instructions of the module that change tables or segments, instead of memory or globals.
-	// Sorted, without duplicates.
+	// Lasting names the instructions of the module that change tables or segments. The names are sorted, without
+	// duplicates.
 	Lasting []string
 	// Start is set if the module has a start function.
 	Start bool

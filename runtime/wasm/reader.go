@@ -7,15 +7,15 @@ import (
 )
 
 var (
-	// ErrTruncated is wrapped for a file that ends too early.
+	// ErrTruncated is wrapped by the error for a file that ends too early.
 	ErrTruncated = errors.New("the file ends too early")
-	// ErrReserved is wrapped for a name that only the host may use.
+	// ErrReserved is wrapped by the error for a name that is reserved for the host.
 	ErrReserved = errors.New("names that begin with \"" + Prefix + "\" are the host's own")
-	// ErrUnsupported is wrapped for a feature of a later WebAssembly version or a proposal.
+	// ErrUnsupported is wrapped by the error for a feature of a later WebAssembly version or of a proposal.
 	ErrUnsupported = errors.New("not supported")
 )
 
-// Error is what is wrong with a module, and where. Err may be a *CapError or wrap one of the sentinels.
+// Error says what is wrong with a module, and where. Err can be a *CapError or wrap one of the errors above.
 type Error struct {
 	// Section is the section's name, "header" for the first eight bytes.
 	Section string
@@ -42,11 +42,11 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func unsupported(what string) error { return fmt.Errorf("%s: %w", what, ErrUnsupported) }
 
-// maxName bounds the names of imports, exports and custom sections, in bytes.
+// maxName is the maximum length of the name of an import, an export or a custom section, in bytes.
 const maxName = 64 << 10
 
 // reader reads a part of a file. It keeps the first error, after which everything reads as zero, so callers check err
-// once, before they allocate.
+// only once, before they allocate memory.
 type reader struct {
 	file     []byte
 	at, end  int
@@ -83,14 +83,14 @@ func (r *reader) bytes(n uint64) []byte {
 	return b
 }
 
-// part reads n bytes, and returns a reader of them.
+// part skips n bytes, and returns a reader of these bytes.
 func (r *reader) part(n uint32, overflow error) reader {
 	begin := r.at
 	r.bytes(uint64(n))
 	return reader{file: r.file, at: begin, end: r.at, err: r.err, overflow: overflow}
 }
 
-// ended fails if bytes are left.
+// ended fails the reader if bytes are left.
 func (r *reader) ended() {
 	if r.left() > 0 {
 		r.fail(fmt.Errorf("%d bytes are left over", r.left()))
@@ -127,7 +127,7 @@ func (r *reader) long() uint32 {
 	}
 }
 
-// signed reads a signed LEB128 number of at most bits bits.
+// signed reads a signed LEB128 number of at most the given number of bits.
 func (r *reader) signed(bits uint) int64 {
 	if r.at < r.end && r.file[r.at] < 0x80 { // fast path
 		r.at++
@@ -141,7 +141,7 @@ func (r *reader) signed(bits uint) int64 {
 		}
 		value |= int64(b&0x7f) << shift
 		if left := bits - shift; left <= 7 {
-			// The last byte: bits above the number's repeat its sign.
+			// In the last byte, the bits above those of the number repeat the number's sign.
 			rest := int8(b<<1) >> left
 			if b >= 0x80 || rest != 0 && rest != -1 {
 				r.fail(fmt.Errorf("a number has more than %d bits", bits))

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// wazero's compiler for amd64 (1.12.0) gets a few instructions wrong in functions with more live floats or vectors
-// than the processor has registers. They are replaced by other instructions, or get safe operands; a test runs such
-// programs.
+// wazero's compiler for amd64 (1.12.0) gets a few instructions wrong in functions with more live floats or vectors than
+// the processor has registers. This file replaces these instructions by others, or gives them safe operands. A test
+// runs programs with these instructions.
 //
 //	instruction                     fault                                              replaced by
 //	select of f32, f64, v128        the value that it falls back to is evicted         a select of their bits; a mask
@@ -23,9 +23,9 @@ import (
 //	f32.convert_i64_u, and of f64   the operand is loaded again on one of two paths    itself, on a fresh operand
 //	f64x2.replace_lane 0            the other lane gets another register's value       i64x2.replace_lane
 //
-// An operand with a later use may be evicted at once, and has a register where the next block expects it: restoring it
-// evicts that register's value. A fresh operand is a value that no other instruction uses: it stays until the
-// instruction is done, and no block expects it.
+// An operand that is used again later can be evicted at once. The next block expects it in a certain register;
+// restoring it there evicts that register's value. A fresh operand is a value that no other instruction uses. It stays
+// in its register until the instruction is done, and no block expects it.
 
 // selection reads a select and rewrites it for the operand types that the decoder recorded. The output is valid only
 // for these types: if the record is wrong, the compiler refuses the module.
@@ -39,7 +39,7 @@ func (b *body) selection(op byte) {
 	}
 	t := b.top(1)
 	if t == 0 {
-		t = b.top(2) // after a branch, the other operand may be unknown
+		t = b.top(2) // after a branch, the type of the other operand can be unknown
 	}
 	if types == 1 && t != 0 && t != declared && r.err == nil {
 		r.fail(fmt.Errorf("a select of %s has operands of %s", declared, t))
@@ -80,14 +80,15 @@ func (b *body) selection(op byte) {
 	}
 }
 
-// selectIntegers keeps the select. The tee makes the compiler check that it selects integers.
+// selectIntegers keeps the select. It adds a local.tee, which makes the compiler check that the select returns an
+// integer.
 func (b *body) selectIntegers(result temporary) {
 	b.count(2)
 	b.code = append(b.code, opSelect)
 	b.temporary(opLocalTee, result)
 }
 
-// selectFloats selects floats by their bits.
+// selectFloats replaces a select of floats by a select of their bits as integers.
 func (b *body) selectFloats(toBits byte, bits temporary, toFloat byte) {
 	b.count(8)
 	b.temporary(opLocalSet, chosenBy)
@@ -99,7 +100,7 @@ func (b *body) selectFloats(toBits byte, bits temporary, toFloat byte) {
 	b.code = append(b.code, opSelect, toFloat)
 }
 
-// blend selects bits of two vectors by a third, like v128.bitselect.
+// blend selects the bits of two vectors by a third vector, like v128.bitselect.
 func (b *body) blend() {
 	b.temporary(opLocalTee, vector1)
 	b.vectors(vectorAndNot)
@@ -110,7 +111,7 @@ func (b *body) blend() {
 	b.vectors(vectorOr)
 }
 
-// repair rewrites an instruction without an immediate, if it is in the table above.
+// repair rewrites an instruction without immediates if the instruction is in the table above.
 func (b *body) repair(op byte) (done bool) {
 	switch {
 	case b.d.options.unrepaired:
@@ -125,7 +126,7 @@ func (b *body) repair(op byte) (done bool) {
 	return true
 }
 
-// copysign takes the sign of a float from another one.
+// copysign writes integer operations that give a float the sign of another float.
 func (b *body) copysign(op byte) {
 	b.count(10)
 	b.apply(effects[op])
@@ -146,7 +147,7 @@ func (b *body) copysign(op byte) {
 	b.code = append(b.code, or, toFloat)
 }
 
-// convert converts an unsigned integer to a float.
+// convert writes the conversion of an unsigned integer to a float, with a fresh operand.
 func (b *body) convert(op byte) {
 	b.count(4)
 	b.apply(effects[op])
@@ -155,8 +156,8 @@ func (b *body) convert(op byte) {
 	b.code = append(b.code, opI64Or, op)
 }
 
-// repairVector rewrites a vector instruction if it is in the table above. It reads the lane of replace_lane; the
-// other instructions have no immediates.
+// repairVector rewrites a vector instruction if the instruction is in the table above. It reads the lane of
+// replace_lane; the other instructions have no immediates.
 func (b *body) repairVector(n uint32) (done bool) {
 	if b.d.options.unrepaired {
 		return false
@@ -185,7 +186,7 @@ func (b *body) repairVector(n uint32) (done bool) {
 	return true
 }
 
-// fresh makes the top operand a fresh one.
+// fresh replaces the top operand, a vector, by a fresh operand of the same value.
 func (b *body) fresh() {
 	b.temporary(opLocalTee, vector1)
 	b.temporary(opLocalGet, vector1)
@@ -195,7 +196,7 @@ func (b *body) fresh() {
 // vectors writes a vector instruction without an immediate.
 func (b *body) vectors(n uint32) { b.code = appendUnsigned(append(b.code, opVector), n) }
 
-// temporary is a local that we add. Its value is used only within one instruction of the module.
+// temporary is a local that we add to a function. Its value is used only within one instruction of the module.
 type temporary byte
 
 const (

@@ -8,16 +8,17 @@ import (
 
 // Names that a rewritten module adds. A module that uses the prefix itself is refused.
 const (
-	// Prefix begins our import modules and exports.
+	// Prefix begins the names of the import modules and exports that we add.
 	Prefix = "quern:"
-	// HostModule is the import module of tick.
+	// HostModule is the module from which tick is imported.
 	HostModule = Prefix + "host"
-	// TickName is the function (i32) -> (i32) that the guest calls when its counter is below zero: it takes the counter
-	// and returns the next one.
+	// TickName is the name of the function (i32) -> (i32) that the guest calls when its counter is below zero. The
+	// function takes the counter and returns its next value.
 	TickName = "tick"
-	// FuelExport is the counter, a mutable i32. It starts at 0, so that the first charge calls tick.
+	// FuelExport is the export name of the counter, a mutable i32 global. The counter starts at 0, so that the first
+	// charge calls tick.
 	FuelExport = Prefix + "fuel"
-	// StartExport is the module's start function: nothing runs at instantiation.
+	// StartExport is the export name of the module's start function, which does not run at instantiation.
 	StartExport = Prefix + "start"
 )
 
@@ -28,11 +29,11 @@ func GlobalExport(i int) string { return Prefix + "global:" + strconv.Itoa(i) }
 // Options of Rewrite. The zero value works.
 type Options struct {
 	Caps Caps // limits of a module
-	// Every is how many instructions may gather on a path before they are charged. Default 256; with 1, exactly the
-	// executed instructions are charged, each before it runs.
+	// Every is the number of instructions that can gather on a path before they are charged. Default 256. If it is 1,
+	// exactly the executed instructions are charged, each before it runs.
 	Every int
 
-	unrepaired bool // tests only: leaves out repair.go
+	unrepaired bool // for tests only: leaves out the replacements of repair.go
 }
 
 func (o Options) withDefaults() Options {
@@ -46,23 +47,23 @@ func (o Options) withDefaults() Options {
 // Rewritten is a rewritten module.
 type Rewritten struct {
 	Outline
-	Binary  []byte // for the compiler
+	Binary  []byte // the rewritten module, for the compiler
 	Charges int    // number of charge points
 	// Code is the size of the file's code section, in bytes.
 	Code int
-	// Entries counts the entries of all sections except code, Elements the elements of all segments.
+	// Entries counts the entries of all sections except code. Elements counts the elements of all segments.
 	Entries, Elements int
 	// Locals counts the locals of all functions, parameters included.
 	Locals int
-	// InstancePrice is the fuel for making an instance, which the module's code does not charge.
+	// InstancePrice is the fuel to charge for making an instance. The module's code does not charge for that.
 	InstancePrice int64
-	// TableMemory is the most memory that an instance's tables take, in bytes.
+	// TableMemory is the maximum memory that an instance's tables take, in bytes.
 	TableMemory int64
 }
 
-// Rewrite checks a core module and rewrites it: see the package comment. An error is an *Error; the result is then
-// filled as far as the file was read, and Binary is nil. The file is not kept. Operand types are left to the
-// compiler, except those of selects: a function with invalid types stays invalid.
+// Rewrite checks a core module and rewrites it: see the package comment. An error is an *Error. The result is then
+// filled as far as the file was read, and its Binary is nil. The result does not refer to file. Operand types are
+// checked by the compiler, except those of selects: a function with invalid types stays invalid.
 func Rewrite(file []byte, o Options) (*Rewritten, error) {
 	d := &decoder{
 		options: o.withDefaults(), out: &Rewritten{}, function: outside, declared: map[uint32]bool{},

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// expression reads a constant expression: the value of a global, the offset of a segment, an element. It returns the
-// value if the expression is an i32.const; constant is then true.
+// expression copies a constant expression: the value of a global, the offset of a segment, or an element. It returns
+// the value if the expression is an i32.const; constant is then true.
 func (d *decoder) expression(r *reader, out *vector) (value uint32, constant bool) {
 	op := r.byte()
 	out.byte(op)
@@ -40,7 +40,7 @@ func (d *decoder) expression(r *reader, out *vector) (value uint32, constant boo
 		out.u32(vectorConst)
 		out.raw(r.bytes(16))
 	default:
-		r.fail(fmt.Errorf("instruction 0x%02x is not constant", op)) // unless the reader has failed
+		r.fail(fmt.Errorf("instruction 0x%02x is not constant", op)) // no effect if the reader has failed already
 	}
 	if op := r.byte(); op != opEnd && r.err == nil {
 		r.fail(fmt.Errorf("a constant expression goes on with 0x%02x; extended ones: %w", op, ErrUnsupported))
@@ -52,7 +52,7 @@ func (d *decoder) expression(r *reader, out *vector) (value uint32, constant boo
 // Flags of an element segment. Source: core specification 2.0, section 5.5.12.
 const (
 	elementNotActive   = 1
-	elementHasIndex    = 2 // of an active segment; else: declarative
+	elementHasIndex    = 2 // if the segment is active; otherwise the segment is declarative
 	elementExpressions = 4
 )
 
@@ -73,7 +73,7 @@ func (d *decoder) elementSegment(r *reader, part *vector) {
 	}
 	part.count++
 	part.u32(flags)
-	var place uint32 // of an active segment, if constant
+	var place uint32 // first entry of an active segment, if it is constant
 	constant := false
 	table := uint32(0)
 	if flags&elementNotActive == 0 {

@@ -1,9 +1,10 @@
 package wasm
 
-// The operand types of a function, as far as rewriting needs them. The compiler checks them again, and refuses a module
-// if this package is wrong.
+// This file follows the types of a function's operands, as far as rewriting needs them. The compiler checks the types
+// again, and refuses a module for which this package is wrong.
 
-// effect is what an instruction does to the operands: it pops some, and pushes one unless push is 0.
+// effect is the effect of an instruction on the operands. pops is the number of operands that it pops. push is the type
+// of the operand that it pushes, 0 if it pushes none.
 type effect struct {
 	pops byte
 	push Type
@@ -30,7 +31,7 @@ var effects = func() (table [256]effect) {
 	fill(&table, 0x46, 0x4f, effect{2, I32})
 	fill(&table, 0x50, 0x50, effect{1, I32})
 	fill(&table, 0x51, 0x66, effect{2, I32})
-	// Arithmetic, by type: of one operand, then of two.
+	// Arithmetic, by type: first with one operand, then with two.
 	fill(&table, 0x67, 0x69, effect{1, I32})
 	fill(&table, 0x6a, 0x78, effect{2, I32})
 	fill(&table, 0x79, 0x7b, effect{1, I64})
@@ -96,7 +97,7 @@ var vectorEffects = func() (table [256]effect) {
 // operandStack follows the types of the operands of a function, block by block.
 type operandStack struct {
 	frames   []frame
-	operands []Type // of all open blocks, the innermost last; 0 for an unknown type
+	operands []Type // operands of all open blocks, the innermost block last; 0 for an unknown type
 }
 
 func (s *operandStack) apply(e effect) {
@@ -108,22 +109,23 @@ func (s *operandStack) apply(e effect) {
 
 func (s *operandStack) push(types ...Type) { s.operands = append(s.operands, types...) }
 
-// pop pops operands of the innermost block. After an unconditional branch there may be fewer.
+// pop pops n operands of the innermost block, or all of them if there are fewer, which happens after an
+// unconditional branch.
 func (s *operandStack) pop(n int) {
 	s.operands = s.operands[:max(int(s.frames[len(s.frames)-1].height), len(s.operands)-n)]
 }
 
-// top returns the type of the operand that is below the top above operands; 0 if it is unknown, after an
-// unconditional branch.
-func (s *operandStack) top(above int) Type {
-	at := len(s.operands) - 1 - above
+// top returns the type of an operand. At depth 0 is the topmost operand, at depth 1 the operand below. The type is 0 if
+// it is unknown, which happens after an unconditional branch.
+func (s *operandStack) top(depth int) Type {
+	at := len(s.operands) - 1 - depth
 	if at < int(s.frames[len(s.frames)-1].height) {
 		return 0
 	}
 	return s.operands[at]
 }
 
-// access applies a get, set or tee of a variable.
+// access applies the effect of a get, set or tee of a variable.
 func (s *operandStack) access(op byte, of Type) {
 	const get, set = 0, 1
 	if op != get {
@@ -134,7 +136,8 @@ func (s *operandStack) access(op byte, of Type) {
 	}
 }
 
-// blocks are the types of blocks without parameters, by the code of their result; 0 is no result.
+// blocks are the signatures of blocks without parameters, by the code of the result's type. The signature at 0 has no
+// result.
 var blocks = func() (all [0x80]Signature) {
 	for code := range all[1:] {
 		all[code+1].Results = []Type{Type(code + 1)}

@@ -1,4 +1,4 @@
-// What Extism's PDK for Go does with its functions for input and output.
+// The functions input and output do the same as those of Extism's PDK for Go.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command prisoner confines itself by the rules of its flags, and then tries one thing.
+// Command prisoner confines itself by the rules that its flags give, and then tries one operation.
 package main
 
 import (
@@ -39,7 +39,7 @@ func run() error {
 	if *free {
 		return try(flag.Arg(0), flag.Args()[1:])
 	}
-	// A thread that has been there before the walls.
+	// The operation runs on a thread that was started before the process is confined.
 	work, done := make(chan func() error), make(chan error)
 	started := make(chan struct{})
 	go func() {

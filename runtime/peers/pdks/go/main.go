@@ -15,7 +15,7 @@ func echo() int32 {
 	return 0
 }
 
-// words counts words, and keeps their sum in a variable of the task.
+// words counts the words of its input, and adds the number to a variable of the task.
 //
 //go:wasmexport words
 func words() int32 {

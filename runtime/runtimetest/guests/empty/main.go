@@ -1,4 +1,4 @@
-// Command empty is a guest that does nothing: what it costs is what a Go guest costs at least.
+// Command empty is a guest that does nothing: its cost is the minimum cost of a Go guest.
 package main
 
 func main() {}

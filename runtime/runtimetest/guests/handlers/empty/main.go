@@ -1,6 +1,6 @@
 //go:build wasip1
 
-// Completes.
+// Handler empty does nothing and completes.
 package main
 
 //go:wasmexport quern_handle

@@ -1,7 +1,7 @@
 //go:build wasip1
 
-// Parses its input, JSON; adds up what an order costs and weighs; and writes the order with the sums. See JSON in
-// handlers.go. What is not JSON ends it with 65.
+// Handler json parses its input, an order in JSON, adds up what the order costs and weighs, and writes the order with
+// the sums. It returns 65 if the input is not JSON. See JSON in handlers.go.
 package main
 
 import (

@@ -1,6 +1,7 @@
 //go:build wasip1
 
-// Looks for what an earlier task has left, then leaves as much as it can itself: see Residue in residue.go.
+// Handler residue looks for data that an earlier task has left, and then leaves as much data as it can: see Residue in
+// residue.go.
 package main
 
 import (
@@ -21,18 +22,18 @@ func outputWrite(from unsafe.Pointer, size uint32) int32
 //go:wasmimport quern_v1 error_set
 func errorSet(from unsafe.Pointer, size uint32) int32
 
-// currentMemory is the size of memory in pages.
+// currentMemory returns the size of memory in pages.
 //
 //go:linkname currentMemory runtime.currentMemory
 func currentMemory() int32
 
-// abort is WebAssembly's unreachable, which a panic is not.
+// abort executes WebAssembly's unreachable at once, without the work of a Go panic.
 //
 //go:linkname abort runtime.abort
 func abort()
 
-// A canary is a mark of seven bytes above the number of its task. Nothing holds the mark as a whole before a canary
-// is written: the guest would find itself.
+// A canary is a word of eight bytes: its low byte is the number of the task, the seven bytes above are a mark. The mark
+// is half XOR other. No variable holds the mark itself, because look would find that variable.
 var half, other uint64 = 0x5ad7e319c4860b, 0x92306ff8a1d5e4
 
 func canary(task byte) uint64 { return (half^other)<<8 | uint64(task) }
@@ -43,7 +44,7 @@ func fill(p []uint64, task byte) {
 	}
 }
 
-// What a task leaves, apart from what it drops.
+// The data that a task leaves and still refers to.
 var (
 	zeros   [512]uint64
 	ones    = [512]uint64{0: 1, 511: 1}
@@ -53,7 +54,8 @@ var (
 	spins   int
 )
 
-// look reads all memory. It allocates nothing and calls nothing while it holds a pointer that is none of Go's.
+// look searches all memory for canaries, and returns a report of what it found. While it holds a pointer that is not
+// Go's, it allocates nothing and calls nothing.
 func look() string {
 	var first, count [256]uint32
 	mark, rest := half, other
@@ -79,7 +81,7 @@ func look() string {
 	if kept != nil || table != nil || waiting != nil || spins != 0 || os.Getenv("CANARY") != "" {
 		fmt.Fprintf(&report, "kept: %d %d, spun %d times\n", len(kept), len(table), spins)
 	}
-	for i, value := range make([]uint64, 512<<10) { // from the system, mostly, which Go takes to be zero
+	for i, value := range make([]uint64, 512<<10) { // mostly new from the system: Go expects it to be zero
 		if value != 0 {
 			fmt.Fprintf(&report, "new memory: %#x at %d\n", byte(value), i)
 			break
