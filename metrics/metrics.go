@@ -33,7 +33,7 @@ type Config struct {
 // Parameters for tenants, queues and plugins are names; outcomes, reasons, results and ops are words of the catalogue.
 // A plugin that serves every tenant has an empty tenant.
 type Metrics struct {
-	vecs       map[*family]vec // of the families in counted
+	vecs       map[*family]vec // the series of the families in counted
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 

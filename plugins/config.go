@@ -52,7 +52,7 @@ type noObserver struct{}
 func (noObserver) PluginLoaded(_, _, _ string)                {}
 func (noObserver) PluginServing(_, _, _, _, _ string, _ bool) {}
 
-// DefaultDir is the Dir of the zero Config.
+// DefaultDir is the plugin directory if Config.Dir is "".
 const DefaultDir = "./handlers"
 
 func (c Config) withDefaults() Config {

@@ -51,7 +51,7 @@ func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	}
 }
 
-// decodedSize is how much memory a manifest may take while it is decoded, as a multiple of its size.
+// decodedSize is the maximum memory of a manifest while it is decoded, as a multiple of its size.
 const decodedSize = 300
 
 // manifestRequest asks for one manifest to be read.

@@ -75,7 +75,7 @@ func (r *reconciler) run(ctx context.Context) {
 			r.learn(read)
 		case result := <-r.results:
 			r.apply(result)
-			for waiting := true; waiting; { // one table then publishes many loads
+			for waiting := true; waiting; { // so that one table publishes the results of many loads
 				select {
 				case result := <-r.results:
 					r.apply(result)
@@ -146,7 +146,7 @@ func (r *reconciler) follow() {
 // another goroutine, and learn compares the folder later. Other folders do not wait.
 func (r *reconciler) look(ctx context.Context, tenant string) {
 	if r.last.closed[tenant] != nil || r.reading[tenant] {
-		return // its files could not be listed, or its manifests are being read
+		return // the folder could not be listed, or its manifests are being read
 	}
 	var requests []manifestRequest
 	for _, p := range r.plugins {
@@ -278,7 +278,7 @@ func (r *reconciler) mustRead(p *plugin) bool {
 func (r *reconciler) step(ctx context.Context) {
 	owners := assignQueues(r.cfg, r.plugins)
 	for _, p := range r.plugins {
-		if !p.state.due() || r.reading[p.tenant] { // its files may have changed since they were considered
+		if !p.state.due() || r.reading[p.tenant] { // while manifests are read, the files may differ from those considered
 			continue
 		}
 		if p.state.claims() {

@@ -83,7 +83,7 @@ func scanDirectory(dir string, tenants []string) (*scan, error) {
 // folder, even if folders below are replaced meanwhile.
 type place struct {
 	*os.Root
-	path  string // without any link
+	path  string // the folder's path, without links
 	shown string // the folder's path for messages
 }
 

@@ -26,7 +26,7 @@ type Status struct {
 	State string
 	// Error says what is wrong and what to do about it; "" if the plugin serves.
 	Error string
-	// ResetMode is how instances are reset between tasks; "" if the plugin is refused.
+	// ResetMode says how instances are reset between tasks; "" if the plugin is refused.
 	ResetMode string
 
 	// Permissions are what the plugin's tasks are allowed to do, by tenant. They are nil if the plugin is refused.

@@ -15,7 +15,7 @@ import (
 
 // The errors of the host. Compare them with errors.Is.
 const (
-	ErrInvalid     = HostError(-1)  // invalid argument; see the task's log
+	ErrInvalid     = HostError(-1)  // an argument is invalid; see the task's log
 	ErrDenied      = HostError(-3)  // denied by the manifest, the host's grants or its networks; see the task's log
 	ErrNotFound    = HostError(-4)  // there is nothing of that name
 	ErrTooBig      = HostError(-5)  // something is larger than its limit

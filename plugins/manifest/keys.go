@@ -26,7 +26,7 @@ const (
 	maxTests       = 1000
 
 	maxValues     = 50_000  // keys and values of a manifest, whose decoding takes at most 60 MB
-	maxFileValues = 300_000 // of an operator's file: 10,000 schedules with all of their keys
+	maxFileValues = 300_000 // of an operator's file, such as 10,000 schedules with all of their keys
 
 	defaultQuota = 10 << 20
 	maxQuota     = 1 << 40

@@ -39,8 +39,8 @@ func limitValue[T ~int | ~int64](v value, at *T, absent T, format func(T) string
 const (
 	minMemory     = 64 << 10  // one page of WebAssembly
 	maxPayload    = 512 << 20 // the largest value that Redis keeps
-	maxLog        = 64 << 20  // of one task, in memory while it runs
-	maxTries      = 1_000_000 // of attempts, reschedules and crashes; whoever wants more means unlimited
+	maxLog        = 64 << 20  // bytes of the log of one task, in memory while the task runs
+	maxTries      = 1_000_000 // attempts, reschedules or crashes; whoever wants more means unlimited
 	shortestRetry = time.Second
 	longestRetry  = 12 * time.Hour
 )

@@ -38,7 +38,8 @@ func CheckWord(word string) error {
 	return nil
 }
 
-// IsTenant reports whether a text is a valid name of a tenant: 1 to 32 of a-z, 0-9 and -, or such a word in braces.
+// IsTenant reports whether a text is a valid name of a tenant: 1 to 32 of a-z, 0-9 and -, or a word of this form in
+// braces.
 func IsTenant(name string) bool {
 	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, "}") && len(name) > 2 {
 		name = name[1 : len(name)-1]

@@ -26,7 +26,7 @@ type Subscription struct {
 }
 
 const (
-	maxSubscriptions = 100 // of one plugin
+	maxSubscriptions = 100 // subscriptions of one plugin
 	maxFilter        = 32  // attributes and pointers of one subscription
 	attributePattern = "^[a-z0-9]{1,64}$"
 	webhookQueues    = "webhook."

@@ -248,8 +248,8 @@ func (r *run) HTTP(request fetch.Request) (*fetch.Response, error) {
 	return send(request, r.Harness.HTTP) // without the lock, since it may take long
 }
 
-// withBucket calls f with a bucket while the harness is locked. It returns the error of a bucket that is not granted,
-// or not for writing if write is true.
+// withBucket calls f with a bucket while the harness is locked. It returns an error if the bucket is not granted or, if
+// write is true, is read-only.
 func withBucket[T any](r *run, function, name string, write bool, f func(b *Bucket) (T, error)) (answer T, err error) {
 	if !validName(name) {
 		return answer, sdk.ErrInvalid
