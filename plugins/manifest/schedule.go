@@ -58,7 +58,7 @@ const (
 	maxSchedule    = 8 << 20 // bytes of a file of schedules
 	maxMissed      = 1000
 	maxTaskPayload = 64 << 10 // bytes of the parameters of a schedule's task
-	maxScheduleID  = 100      // bytes
+	maxScheduleID  = 100      // bytes of an ID
 
 	schedulePattern = `^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`
 )
