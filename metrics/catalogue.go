@@ -11,22 +11,23 @@ const (
 	histogram kind = "histogram"
 )
 
-// family is one row of the catalogue. Label values are given in the order of its labels.
+// family is one row of the catalogue. Methods take label values in the order of its labels.
 type family struct {
 	name   string
 	kind   kind
-	unit   string // a base unit, which ends the name (before _total); empty for plain counts
+	unit   string // the base unit with which the name ends (before _total); "" for plain counts
 	labels []string
 	help   string
 }
 
-// ofQueues are the families with series for each queue: from the start, or from the first problem.
+// ofQueues and ofProblems are the families with series for each queue: ofQueues from the start, ofProblems from the
+// first problem.
 var (
 	ofQueues   = []*family{tasks, taskWait, taskDuration, taskCPU, taskFuel}
 	ofProblems = []*family{tasksDropped, resultsRefused, logLinesDropped}
 )
 
-// define takes the unit from the name.
+// define makes a family, whose unit it takes from the name. labels are separated by blanks.
 func define(kind kind, name, labels, help string) *family {
 	base := strings.TrimSuffix(name, "_total")
 	unit := base[strings.LastIndexByte(base, '_')+1:]
@@ -126,7 +127,7 @@ var (
 		"1, with the version of Quern, its source revision, and the Go version that built it.")
 )
 
-// counted are the families that are not made at the scrape.
+// counted are the families whose series are kept, not made at each scrape.
 var counted = []*family{
 	tasks, tasksDropped, tasksReclaimed, taskWait, taskDuration, taskCPU, taskFuel, resultsRefused, logLinesDropped,
 	slots, slotsInUse, pluginInfo, pluginResetMode, pluginLoads, hostLogLinesDropped, redisErrors, redisMemoryUsed,
@@ -144,11 +145,11 @@ var redisOps = [...]string{
 	"control", "purge", "tally", "tick", "declare", "publish", "advance", "declare_subscription", opScrape,
 }
 
-// opScrape is the op of the queue gauges.
+// opScrape is the operation name (label op) under which failed reads of the queue gauges are counted.
 const opScrape = "scrape"
 
-// buckets are the classic buckets of a histogram, in seconds. They are few, since every queue has them; native
-// histograms are for percentiles.
+// buckets are the upper bounds of a histogram's classic buckets, in seconds. They are few, since every queue has them;
+// native histograms are for percentiles.
 var buckets = map[*family][]float64{
 	taskWait:     {0.1, 1, 10},
 	taskDuration: {0.1, 1, 60},

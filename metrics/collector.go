@@ -7,10 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// emitter adds a series to a family that is made at the scrape.
+// emitter adds a series to a family whose series are made at the scrape.
 type emitter func(of *family, value float64, labels ...string)
 
-// collector makes families at the scrape, from a source that can be replaced; without one they have no series.
+// collector makes the series of its families at each scrape, from a source that can be replaced. Without a source, the
+// families have no series.
 type collector struct {
 	descs  map[*family]*prometheus.Desc
 	source atomic.Pointer[func(emitter)]
@@ -54,12 +55,12 @@ type RuntimeSample struct {
 	// Code, Snapshots, Instances and Stacks are bytes: machine code, the snapshots that instances start from, the
 	// private memory of idle instances, and the call stacks of running guests.
 	Code, Snapshots, Instances, Stacks int64
-	// Idle counts idle instances. Busy counts calls, also calls that wait for the snapshot.
+	// Idle is the number of idle instances. Busy is the number of calls, including those that wait for the snapshot.
 	Idle, Busy int
 }
 
-// CollectTenants sets the source of quern_tenant_up: whether each tenant is served. Each scrape calls it; it must not
-// block.
+// CollectTenants sets the source of quern_tenant_up. read returns whether each tenant is served. Each scrape calls
+// read, which must not block.
 func (m *Metrics) CollectTenants(read func() map[string]bool) {
 	m.tenants.use(func(emit emitter) {
 		for tenant, up := range read() {
@@ -72,14 +73,14 @@ func (m *Metrics) CollectTenants(read func() map[string]bool) {
 	})
 }
 
-// TopicSample counts the publications to a topic, how many of them had no subscriber (Dropped), and the tasks that they
-// made.
+// TopicSample counts the publications to a topic (Published), those of them without a subscriber (Dropped), and the
+// tasks that the publications made (Tasks).
 type TopicSample struct {
 	Tenant, Topic             string
 	Published, Dropped, Tasks int64
 }
 
-// CollectTopics sets the source of the counters of topics. Each scrape calls it; it must not block.
+// CollectTopics sets the source of the counters of topics. Each scrape calls read, which must not block.
 func (m *Metrics) CollectTopics(read func() []TopicSample) {
 	m.topics.use(func(emit emitter) {
 		for _, s := range read() {
@@ -90,8 +91,8 @@ func (m *Metrics) CollectTopics(read func() []TopicSample) {
 	})
 }
 
-// CollectRefused sets the source of quern_plugin_refused: it reports each refused plugin. Each scrape calls it; it must
-// not block.
+// CollectRefused sets the source of quern_plugin_refused. read calls refused for each refused plugin. Each scrape calls
+// read, which must not block.
 func (m *Metrics) CollectRefused(read func(refused func(tenant, plugin string))) {
 	m.refused.use(func(emit emitter) {
 		shown := map[[2]string]bool{}
@@ -102,20 +103,20 @@ func (m *Metrics) CollectRefused(read func(refused func(tenant, plugin string)))
 			}
 		})
 		if len(shown) == 0 {
-			emit(pluginRefused, 0, "", "") // as vacant does
+			emit(pluginRefused, 0, "", "") // as vacant does for other families
 		}
 	})
 }
 
-// MemorySample is the memory that admission counts on this host.
+// MemorySample is the memory that the host's admission of tasks counts.
 type MemorySample struct {
-	Limit    int64            // bytes; 0: no limit
+	Limit    int64            // bytes; 0 for no limit
 	Reserved map[string]int64 // bytes, by kind
-	Waited   time.Duration    // how long a task has waited for memory since the host's start
+	Waited   time.Duration    // total time for which a task has waited for memory since the host's start
 }
 
-// CollectMemory sets the source of the gauges of the limit of memory. Each scrape calls it; it must not block. Without
-// a source they show 0.
+// CollectMemory sets the source of the gauges of the memory limit. Each scrape calls read, which must not block.
+// Without a source the gauges show 0.
 func (m *Metrics) CollectMemory(read func() MemorySample) {
 	m.memory.use(func(emit emitter) {
 		s := read()
@@ -127,8 +128,8 @@ func (m *Metrics) CollectMemory(read func() MemorySample) {
 	})
 }
 
-// CollectRuntime sets the source of the gauges of instances and held memory. Each scrape calls it; it must not block.
-// Without a source they show 0.
+// CollectRuntime sets the source of the gauges of instances and held memory. Each scrape calls read, which must not
+// block. Without a source the gauges show 0.
 func (m *Metrics) CollectRuntime(read func() RuntimeSample) {
 	m.runtime.use(func(emit emitter) {
 		s := read()
@@ -141,8 +142,8 @@ func (m *Metrics) CollectRuntime(read func() RuntimeSample) {
 	})
 }
 
-// CollectHostCalls sets the source of the counters of host calls: for each function, it reports the number of calls by
-// result, and the bytes that they moved. Each scrape calls it; it must be safe for concurrent use.
+// CollectHostCalls sets the source of the counters of host calls. For each function, read reports the number of calls
+// by result, and the bytes that the calls moved. Each scrape calls read, which must be safe for concurrent use.
 func (m *Metrics) CollectHostCalls(read func(calls func(function, result string, n uint64),
 	bytes func(function string, n uint64)),
 ) {

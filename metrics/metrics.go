@@ -15,40 +15,43 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config says what quern_build_info and histograms show.
+// Config has the labels of quern_build_info, and the kind of the histograms.
 type Config struct {
-	// Version of Quern, as `quern version` prints it. Default "devel".
+	// Version is the version of Quern, as `quern version` prints it. Default "devel".
 	Version string
 	// Host is the host's name for people. Default "".
 	Host string
-	// Revision of the source. Default "unknown".
+	// Revision is the revision of the source. Default "unknown".
 	Revision string
-	// NativeHistograms makes histograms native beside their classic buckets, for a Prometheus that scrapes them: steps
-	// of 10 %, at most 160 a series.
+	// NativeHistograms also makes histograms native, in addition to their classic buckets, for a Prometheus that scrapes
+	// native ones. Their buckets grow by 10 %, with at most 160 buckets in a series.
 	NativeHistograms bool
 }
 
 // Metrics counts what one host does. Its methods are safe for concurrent use.
 //
-// Tenants, queues and plugins are names; outcomes, reasons, results and ops are words of the catalogue. A plugin that
-// serves every tenant has an empty tenant.
+// Parameters for tenants, queues and plugins are names; outcomes, reasons, results and ops are words of the catalogue.
+// A plugin that serves every tenant has an empty tenant.
 type Metrics struct {
-	vecs       map[*family]vec // those that are not made at the scrape
+	vecs       map[*family]vec // the series of the families in counted
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 
 	queues, tenants, refused, memory, runtime, calls, topics *collector
 
-	sampler *queueSampler // the source of queues
+	sampler *queueSampler // the source of the collector queues
 
-	mu      sync.Mutex
-	serving map[[5]string]struct{} // guarded by mu; label values of pluginResetMode, the first four also of pluginInfo
+	mu sync.Mutex
+	// serving has the versions that serve, as the label values of pluginResetMode. The first four are also those of
+	// pluginInfo. Guarded by mu.
+	serving map[[5]string]struct{}
 
-	taskMu sync.Mutex           // QueueForgotten holds it, so that Tasks returns no series that were dropped
+	// taskMu is held by QueueForgotten, so that Tasks returns no series that were dropped.
+	taskMu sync.Mutex
 	tasks  map[[3]string]*Tasks // guarded by taskMu
 }
 
-// vec is a family's series; one of the last three is set.
+// vec has a family's series. Exactly one of its last three fields is set.
 type vec struct {
 	*prometheus.MetricVec
 	counter   *prometheus.CounterVec
@@ -56,7 +59,7 @@ type vec struct {
 	histogram *prometheus.HistogramVec
 }
 
-// Tasks counts tasks of one queue that one plugin runs.
+// Tasks counts the tasks of one queue that one plugin runs.
 type Tasks struct {
 	metrics             *Metrics
 	names               [3]string // tenant, queue and plugin
@@ -65,9 +68,9 @@ type Tasks struct {
 	wait, duration      prometheus.Observer
 }
 
-// New registers the whole catalogue with reg. It fails if reg has one of the families already.
+// New registers the whole catalogue with reg. It returns an error if one of the families is registered already.
 //
-// The metrics of the Go runtime and of the process are not in the catalogue: client_golang's collectors have them.
+// The catalogue does not have the metrics of the Go runtime and of the process: client_golang's collectors have them.
 func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m := &Metrics{
 		queues: newCollector(queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined, queuePaused,
@@ -114,7 +117,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff,
 		redisMemoryUsed, redisMemoryMax,
 		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode)
-	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does
+	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does for other families
 	m.CollectRefused(func(func(tenant, plugin string)) {})
 	m.CollectMemory(func() MemorySample { return MemorySample{Reserved: map[string]int64{"tasks": 0}} })
 	m.CollectRuntime(func() RuntimeSample { return RuntimeSample{} })
@@ -123,7 +126,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	return m, nil
 }
 
-// newVec makes the vector of a family that is counted as things happen. Other families are collected at the scrape.
+// newVec makes the vector of a family in counted.
 func newVec(f *family, native bool) (v vec) {
 	opts := prometheus.Opts{Name: f.name, Help: f.help, Unit: f.unit}
 	switch f.kind {
@@ -144,7 +147,7 @@ func newVec(f *family, native bool) (v vec) {
 	return v
 }
 
-// vacant shows or removes the one series, with empty labels and 0, of a family that has no other.
+// vacant shows or removes the only series, with empty labels and 0, of families that have no other series.
 func (m *Metrics) vacant(show bool, families ...*family) {
 	for _, f := range families {
 		none := make([]string, len(f.labels))
@@ -156,13 +159,13 @@ func (m *Metrics) vacant(show bool, families ...*family) {
 	}
 }
 
-// count adds n to a counter; 0 makes its series exist.
+// count adds n to a counter. If n is 0, it only creates the series.
 func (m *Metrics) count(f *family, n float64, labels ...string) {
 	m.vecs[f].counter.WithLabelValues(texts(labels)...).Add(max(0, n))
 }
 
-// QueueServed makes the series of a served queue exist, with 0, except series of outcomes and problems that may never
-// occur. Call it before the queue's first task; more calls change nothing.
+// QueueServed creates the series of a served queue with the value 0, except series of outcomes and problems that may
+// never occur. Call it before the queue's first task. Further calls for the same queue and plugin change nothing.
 func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	if !m.sampler.serve(text(tenant), text(queue), text(plugin)) {
 		return
@@ -171,8 +174,8 @@ func (m *Metrics) QueueServed(tenant, queue, plugin string) {
 	m.vacant(false, ofQueues...)
 }
 
-// Tasks makes the series of a queue's tasks exist. Looking the series up takes longer than counting a task: keep the
-// result.
+// Tasks creates the series of a queue's tasks unless they exist, and returns their counters. Keep the result, since the
+// lookup takes longer than counting a task.
 func (m *Metrics) Tasks(tenant, queue, plugin string) *Tasks {
 	names := [3]string{tenant, queue, plugin}
 	m.taskMu.Lock()
@@ -193,7 +196,7 @@ func (m *Metrics) Tasks(tenant, queue, plugin string) *Tasks {
 	return t
 }
 
-// shown returns t, or the Tasks that counts in its place if the queue was forgotten.
+// shown returns t, or the Tasks that replaces t if the queue was forgotten.
 func (t *Tasks) shown() *Tasks {
 	if t.dropped.Load() {
 		return t.metrics.Tasks(t.names[0], t.names[1], t.names[2])
@@ -217,7 +220,7 @@ func (m *Metrics) QueueForgotten(tenant, queue string) {
 	m.sampler.forget(tenant, queue)
 }
 
-// TenantServed makes every series of a served tenant exist.
+// TenantServed creates every series of a served tenant.
 func (m *Metrics) TenantServed(tenant string) {
 	for _, outcome := range []string{"released", "rescheduled", "failed"} {
 		m.count(tasksReclaimed, 0, tenant, outcome)
@@ -232,12 +235,12 @@ func (m *Metrics) TenantServed(tenant string) {
 	m.vacant(false, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff)
 }
 
-// ScheduleTicks counts n ticks of schedules that this host ended; result is fired, skipped or missed.
+// ScheduleTicks counts n ticks of schedules that this host handled. result is fired, skipped or missed.
 func (m *Metrics) ScheduleTicks(tenant, result string, n int) {
 	m.count(scheduleTicks, float64(n), tenant, result)
 }
 
-// ScheduleLate records how long after its tick a task was enqueued.
+// ScheduleLate records how long after its tick the task of a schedule was enqueued.
 func (m *Metrics) ScheduleLate(tenant string, late time.Duration) {
 	m.vecs[scheduleLate].histogram.WithLabelValues(text(tenant)).Observe(max(0, late).Seconds())
 }
@@ -247,16 +250,16 @@ func (m *Metrics) DestinationsOff(tenant string, n int) {
 	m.vecs[destinationsOff].gauge.WithLabelValues(text(tenant)).Set(float64(n))
 }
 
-// QueuesHidden sets how many of the tenant's queues in Redis the source of the queue gauges leaves out.
+// QueuesHidden sets how many of the tenant's queues in Redis have no queue gauges.
 func (m *Metrics) QueuesHidden(tenant string, n int64) {
 	m.vecs[queuesHidden].gauge.WithLabelValues(text(tenant)).Set(float64(max(0, n)))
 }
 
-// Started counts a start. wait is how long the task was pending; traceID is the ID of its trace if the trace is
-// sampled, else "".
+// Started counts the start of a task. wait is how long the task was pending. traceID is the ID of the task's trace if
+// the trace is sampled, else "".
 func (t *Tasks) Started(traceID string, wait time.Duration) { observe(t.shown().wait, wait, traceID) }
 
-// observe adds a duration to a histogram, with a trace as its exemplar if there is one.
+// observe adds a duration to a histogram, with traceID as its exemplar unless it is "".
 func observe(histogram prometheus.Observer, d time.Duration, traceID string) {
 	seconds := max(0, d).Seconds()
 	if traced, ok := histogram.(prometheus.ExemplarObserver); ok && traceID != "" {
@@ -266,15 +269,15 @@ func observe(histogram prometheus.Observer, d time.Duration, traceID string) {
 	histogram.Observe(seconds)
 }
 
-// Ran counts the CPU time and fuel of one run, whatever its outcome.
+// Ran counts the CPU time and fuel of one run of a task, whatever its outcome.
 func (t *Tasks) Ran(cpu time.Duration, fuel int64) {
 	t = t.shown()
 	t.cpu.Add(max(0, cpu.Seconds()))
 	t.fuel.Add(max(0, float64(fuel)))
 }
 
-// Done counts a task's outcome on this host, d after its start. reason is the cause of a failure, else empty; traceID
-// is as for Started.
+// Done counts a task's outcome on this host; d is the time since the task's start. reason is the cause of a failure,
+// else "". traceID is as for Started.
 func (t *Tasks) Done(outcome, reason, traceID string, d time.Duration) {
 	t = t.shown()
 	if outcome == "complete" {
@@ -283,7 +286,7 @@ func (t *Tasks) Done(outcome, reason, traceID string, d time.Duration) {
 		t.metrics.count(tasks, 1, t.names[0], t.names[1], t.names[2], outcome, reason)
 	}
 	switch outcome {
-	case "released", "lost": // the duration says nothing about such tasks
+	case "released", "lost": // the duration of such tasks says nothing
 	default:
 		observe(t.duration, d, traceID)
 	}
@@ -292,7 +295,7 @@ func (t *Tasks) Done(outcome, reason, traceID string, d time.Duration) {
 // TaskDropped counts an ID whose task was missing or finished when it was reserved.
 func (m *Metrics) TaskDropped(tenant, queue string) { m.count(tasksDropped, 1, tenant, queue) }
 
-// TasksReclaimed counts n tasks taken from a dead listener, by outcome.
+// TasksReclaimed counts n tasks that this host took from a dead listener, by outcome.
 func (m *Metrics) TasksReclaimed(tenant, outcome string, n int) {
 	m.count(tasksReclaimed, float64(n), tenant, outcome)
 }
@@ -310,7 +313,7 @@ func (m *Metrics) LogLinesDropped(tenant, queue string, n int) {
 // HostLogLinesDropped counts n lost lines of the host's own log.
 func (m *Metrics) HostLogLinesDropped(n int) { m.count(hostLogLinesDropped, float64(n)) }
 
-// LeaseRenewedLate counts a renewal of the tenant's lease that came late, or when the lease was over.
+// LeaseRenewedLate counts a renewal of the tenant's lease that came late, including one after the lease had expired.
 func (m *Metrics) LeaseRenewedLate(tenant string) { m.count(leaseRenewalsLate, 1, tenant) }
 
 // Slots sets how many tasks the host can run at once.
@@ -325,7 +328,7 @@ func (m *Metrics) PluginLoaded(tenant, plugin, result string) {
 	m.vacant(false, pluginLoads)
 }
 
-// PluginServing records that a version of a plugin begins or ends to serve. Its reset mode does not change.
+// PluginServing records that a version of a plugin begins or ceases to serve. The version's reset mode does not change.
 func (m *Metrics) PluginServing(tenant, plugin, version, digest, resetMode string, serving bool) {
 	labels := [5]string{text(tenant), text(plugin), text(version), text(digest), text(resetMode)}
 	m.mu.Lock()
@@ -342,19 +345,20 @@ func (m *Metrics) PluginServing(tenant, plugin, version, digest, resetMode strin
 	m.vacant(len(m.serving) == 0, pluginInfo, pluginResetMode)
 }
 
-// RedisError counts a failed call to Redis by its purpose op.
+// RedisError counts a failed call to Redis; op is the call's purpose.
 func (m *Metrics) RedisError(op string) { m.count(redisErrors, 1, op) }
 
-// RedisSample is what a host has measured of the Redis of some tenants.
+// RedisSample has a host's measurements of the Redis of some tenants.
 type RedisSample struct {
-	// RoundTrip is the time of an answer; ClockSkew is the host's clock less the clock of Redis.
+	// RoundTrip is the time that Redis took to answer. ClockSkew is the host's clock minus the clock of Redis.
 	RoundTrip, ClockSkew time.Duration
-	// MemoryUsed and MemoryMax are bytes; MemoryMax is 0 if there is no limit. Both count only with MemoryKnown.
+	// MemoryUsed and MemoryMax are bytes; MemoryMax is 0 if there is no limit. Both are valid only if MemoryKnown is
+	// true.
 	MemoryUsed, MemoryMax int64
 	MemoryKnown           bool
 }
 
-// RedisSampled shows a sample of the Redis at an address. s is nil if that Redis does not answer: then it has no
+// RedisSampled shows a sample of the Redis at an address. A nil s means that this Redis does not answer: then it has no
 // series.
 func (m *Metrics) RedisSampled(address string, s *RedisSample) {
 	address = text(address)
@@ -376,7 +380,7 @@ func (m *Metrics) RedisSampled(address string, s *RedisSample) {
 	m.vacant(false, redisRoundTrip, clockSkew, redisMemoryUsed, redisMemoryMax)
 }
 
-// text replaces bytes that are not UTF-8, on which client_golang panics: names of files and queues may be any bytes.
+// text replaces bytes that are not UTF-8, on which client_golang panics: names of files and queues can have any bytes.
 func text(value string) string { return strings.ToValidUTF8(value, "\uFFFD") }
 
 // texts applies text to a list, in place.

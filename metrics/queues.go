@@ -9,61 +9,63 @@ import (
 )
 
 const (
-	// sampleTimeout bounds a look at Redis, and so the delay of a scrape.
+	// sampleTimeout bounds one read of Redis, and so the delay of a scrape.
 	sampleTimeout = 2 * time.Second
-	// samplePause is the least time from the end of one look at Redis to the next.
+	// samplePause is the minimum time from the end of one read to the next.
 	samplePause = 3 * time.Second
 	// sampleLife is how long a sample is shown while Redis does not answer.
 	sampleLife = 30 * time.Second
 )
 
-// errNoSample is the cause when the context of a look ends.
+// errNoSample is the cause with which the context of a read ends.
 var errNoSample = errors.New("no answer before the scrape's time-out")
 
 // QueueSample is the state of one queue in Redis.
 type QueueSample struct {
 	Tenant, Queue string
 	// Depth is the number of tasks by state: scheduled (until a time), blocked (until other tasks have ended), pending,
-	// reserved, started, complete, failed. A missing state has none.
+	// reserved, started, complete, failed. States without tasks can be left out.
 	Depth map[string]int64
 	// OldestPendingAge is 0 if no task is pending.
 	OldestPendingAge time.Duration
 	Listeners        int64
-	// Quarantined reports whether the plugin version that serves the queue here is quarantined.
+	// Quarantined is true if the plugin version that serves the queue here is quarantined.
 	Quarantined bool
 	Paused      bool
-	// DeadLetters is how many dead letters wait in the queue; nil if no manifest of a plugin here names the queue as
-	// dead.
+	// DeadLetters is the number of dead letters that wait in the queue; nil if no manifest of a plugin here names the
+	// queue as dead.
 	DeadLetters *int64
 }
 
 type pair struct{ tenant, queue string }
 
-// queueSampler keeps the last sample of the queues, and takes a new one at a scrape.
+// queueSampler keeps the last sample of the queues. At a scrape it takes a new one, by a read of Redis, if the last
+// read is samplePause ago.
 type queueSampler struct {
-	failed func() // counts a failed look
+	failed func() // counts a failed read
 
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards all fields below
 	source func(context.Context) ([]QueueSample, error)
-	served map[pair]string // the plugins of queues with series even if Redis does not know them
-	look   <-chan struct{} // closed when the running call of source ends or is overdue; nil if none runs
-	looked time.Time       // when the last look ended
+	// The plugin of each served queue. These queues have series even if Redis does not know them.
+	served map[pair]string
+	look   <-chan struct{} // closed when the running call of source ends or is overdue; nil if no call runs
+	looked time.Time       // when the last call of source ended
 	sample map[pair]QueueSample
 	absent map[string]bool // served tenants without a sample
 	taken  time.Time       // when sample was taken; zero before the first
 }
 
-// CollectQueues sets the source of the queue gauges. A scrape calls it in a goroutine of its own, at most once in three
-// seconds and never twice at a time. Its context ends after two seconds: then the scrape goes on without it, and the
-// source must return. If the source returns samples and an error, a tenant without samples has no series. Without a
-// source the gauges have no series.
+// CollectQueues sets the source of the queue gauges. A scrape calls source in a separate goroutine, at most once in
+// three seconds and never twice at a time. The context of the call ends after two seconds: then the scrape goes on
+// without source, which must return. If source returns both samples and an error, a tenant without samples has no
+// series. Without a source the gauges have no series.
 func (m *Metrics) CollectQueues(source func(context.Context) ([]QueueSample, error)) {
 	m.sampler.mu.Lock()
 	defer m.sampler.mu.Unlock()
 	m.sampler.source = source
 }
 
-// serve records the plugin of a served queue, and reports whether that is new.
+// serve records the plugin of a served queue, and reports whether the queue or its plugin is new.
 func (q *queueSampler) serve(tenant, queue, plugin string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +86,7 @@ func (q *queueSampler) emit(emit emitter) {
 	shown := q.current()
 	if shown != nil {
 		for _, f := range []*family{queueQuarantined, queuePaused, queueDeadLetters} {
-			emit(f, 0, "", "") // as vacant does
+			emit(f, 0, "", "") // as vacant does for other families
 		}
 	}
 	for at, s := range shown {
@@ -107,8 +109,8 @@ func (q *queueSampler) emit(emit emitter) {
 	}
 }
 
-// refresh starts a look if one is due, and waits until the running one has ended or is overdue. The look has a
-// goroutine of its own, so that a late one does not delay the scrape of the other families.
+// refresh starts a call of source if one is due. It waits until the running call has ended or is overdue. The call has
+// its own goroutine, so that a late one does not delay the scrape of the other families.
 func (q *queueSampler) refresh() {
 	q.mu.Lock()
 	if source := q.source; q.look == nil && source != nil && time.Since(q.looked) >= samplePause {
@@ -126,7 +128,7 @@ func (q *queueSampler) refresh() {
 	}
 }
 
-// keep stores the result of a look, which ends it.
+// keep stores the result of a call of source, and so ends the call.
 func (q *queueSampler) keep(samples []QueueSample, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -150,7 +152,8 @@ func (q *queueSampler) keep(samples []QueueSample, err error) {
 	}
 }
 
-// current returns the sample, with empty ones for served queues that Redis does not know; nil if the sample is too old.
+// current returns the last sample. For served queues that Redis does not know, it has empty samples. It returns nil if
+// the sample is too old.
 func (q *queueSampler) current() map[pair]QueueSample {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -165,7 +168,7 @@ func (q *queueSampler) current() map[pair]QueueSample {
 	}
 	maps.Copy(shown, q.sample)
 	if len(shown) == 0 {
-		shown[pair{}] = QueueSample{} // as vacant does
+		shown[pair{}] = QueueSample{} // as vacant does for other families
 	}
 	return shown
 }

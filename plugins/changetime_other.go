@@ -7,5 +7,6 @@ import (
 	"time"
 )
 
-// changeTime is known on Linux only. Elsewhere a change that keeps the file's date, size and inode goes unnoticed.
+// changeTime returns zero: only on Linux is the change time known. Elsewhere, a change that keeps the file's date, size
+// and inode goes unnoticed.
 func changeTime(fs.FileInfo) time.Time { return time.Time{} }

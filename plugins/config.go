@@ -10,7 +10,7 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// Config says where plugins are, and bounds what all of them may use. The zero value works.
+// Config says where plugins are, and bounds what they use. The zero value works.
 type Config struct {
 	// Dir is the plugin directory. It need not exist yet. Default ./handlers.
 	Dir string
@@ -22,11 +22,11 @@ type Config struct {
 	// MaxQueues bounds the queues that all plugins in one folder serve together. A plugin that would exceed it is
 	// refused. Default 0, which is no bound.
 	MaxQueues int
-	// Hold reserves memory, in bytes, that a tenant's plugins ("": the plugins of all tenants) keep as long as they
-	// serve; give returns it. A nil give means that there is no room: the plugin is refused until there is. Default:
-	// there always is room.
+	// Hold reserves bytes of memory that a tenant's plugins keep as long as they serve; for common plugins, tenant is "".
+	// The function give returns the memory. If give is nil, there is no room, and the plugin is refused until there is.
+	// Default: there is always room.
 	Hold func(tenant string, bytes int64) (give func())
-	// Ceilings bound the limits of every plugin's tasks, also limits that its manifest leaves out. Default: no
+	// Ceilings bound the limits of every plugin's tasks, including limits that the manifest leaves out. Default: no
 	// bounds.
 	Ceilings manifest.Ceilings
 	// Grants are what the host grants each tenant. Default nil: manifests alone decide.
@@ -52,7 +52,7 @@ type noObserver struct{}
 func (noObserver) PluginLoaded(_, _, _ string)                {}
 func (noObserver) PluginServing(_, _, _, _, _ string, _ bool) {}
 
-// DefaultDir is the Dir of the zero Config.
+// DefaultDir is the plugin directory if Config.Dir is "".
 const DefaultDir = "./handlers"
 
 func (c Config) withDefaults() Config {

@@ -12,11 +12,11 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-// drainNotice is how long closing the modules may take before a log line says that running tasks delay it.
+// drainNotice is how long closing the modules takes before a log line says that running tasks delay it.
 const drainNotice = 100 * time.Millisecond
 
-// Directory keeps the plugins that a host may run in step with a folder of files. Run does the work. Any goroutine
-// may call the other methods at any time; they never wait for Run.
+// Directory keeps the plugins that a host runs in step with a directory of files. Run does the work. All other methods
+// can be called from any goroutine at any time; they never wait for Run.
 type Directory struct {
 	cfg     Config
 	loader  *loader
@@ -24,7 +24,7 @@ type Directory struct {
 	public  publication
 }
 
-// New makes a Directory. The engine compiles and runs its modules, and must stay open until Run has returned.
+// New makes a Directory. The engine compiles and runs the modules, and must stay open until Run has returned.
 func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -36,9 +36,9 @@ func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
 	return d, nil
 }
 
-// Run loads the plugins in the directory, and follows changes until ctx ends. Then nothing is served any more, and
-// Run returns once every version is released and every module closed. It returns an error if it was called before,
-// else nil.
+// Run loads the plugins in the directory, and follows changes until ctx ends. Then nothing is served any more, and Run
+// returns nil once every version is released and every module closed. If Run was called before, it returns an error at
+// once.
 func (d *Directory) Run(ctx context.Context) error {
 	if !d.started.CompareAndSwap(false, true) {
 		return errors.New("the plugin directory is already being watched")
@@ -57,11 +57,12 @@ func (d *Directory) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready returns a channel that is closed once every plugin of the first scan serves or is refused, also if that scan
-// found no directory.
+// Ready returns a channel that is closed once every plugin of the first scan serves or is refused. It is also closed if
+// that scan found no directory.
 func (d *Directory) Ready() <-chan struct{} { return d.public.ready }
 
-// Changed returns a channel that gives one consumer a token after what is served has changed. It is never closed.
+// Changed returns a channel for one consumer. It receives a token after the set of serving versions has changed, and is
+// never closed.
 func (d *Directory) Changed() <-chan struct{} { return d.public.changed }
 
 // Bindings returns which plugin serves each queue of each tenant now, sorted by tenant and queue.
@@ -76,8 +77,8 @@ func (d *Directory) Bindings() (bindings []Binding) {
 	return bindings
 }
 
-// BindingsOf returns which plugin serves each queue of one tenant now, in no order. It does not look at other
-// tenants.
+// BindingsOf returns which plugin serves each queue of one tenant now, in no particular order. It does not look at
+// other tenants.
 func (d *Directory) BindingsOf(tenant string) []Binding {
 	return d.public.table.Load().bindings(tenant)
 }
@@ -98,6 +99,6 @@ func (d *Directory) Acquire(tenant, queue string) *TenantVersion {
 	}
 }
 
-// List returns the statuses of all plugins in the directory, sorted by tenant and name; of one plugin, what serves
-// comes before what is refused. The caller must not change the maps and slices of the statuses.
+// List returns the statuses of all plugins in the directory, sorted by tenant and name. If a plugin has two, the
+// serving one comes first. The caller must not change the maps and slices of the statuses.
 func (d *Directory) List() []Status { return slices.Clone(d.public.table.Load().statuses) }

@@ -19,7 +19,7 @@ type namedFiles struct {
 	err   error // why files will not be read: a *manifest.Error, unless their folder cannot be opened
 }
 
-// named finds the files that the manifest of a tenant's plugin names; path is the path of the manifest, for messages.
+// named finds the files that the manifest of a tenant's plugin names. path is the manifest's path, for messages.
 func (s *scan) named(tenant, path string, m *manifest.Manifest) (n namedFiles) {
 	sources := m.Sources()
 	if len(sources) == 0 {
@@ -47,13 +47,13 @@ func (s *scan) named(tenant, path string, m *manifest.Manifest) (n namedFiles) {
 	return n
 }
 
-// namedFile follows the links of a path in the folder at to a regular file that has no more bytes than most. It opens
-// nothing.
-func (s *scan) namedFile(at place, from string, most int64) (f file) {
+// namedFile follows the links of path, which is relative to the folder at, to a regular file of at most limit bytes. It
+// opens no file.
+func (s *scan) namedFile(at place, path string, limit int64) (f file) {
 	refuse := func(what, remedy string) file {
 		return file{exists: true, problem: &manifest.Fault{What: what, Remedy: remedy}}
 	}
-	end, err := filepath.EvalSymlinks(filepath.Join(at.path, from))
+	end, err := filepath.EvalSymlinks(filepath.Join(at.path, path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
 	case errors.Is(err, fs.ErrPermission):
@@ -62,11 +62,11 @@ func (s *scan) namedFile(at place, from string, most int64) (f file) {
 		return refuse(fmt.Sprintf("the path cannot be followed (%v)", manifest.Cause(err)),
 			"let it end in a regular file in "+s.dir)
 	default:
-		if _, inside := below(at.path, end); !inside { // a tenant may grant files of its own folder only
+		if _, inside := below(at.path, end); !inside { // a tenant can grant only files of its own folder
 			return refuse("the link ends outside the folder of the manifest, in "+end,
 				"copy the file into that folder, or link to a file in it")
 		}
-		f = s.regular(at, end, most)
+		f = s.regular(at, end, limit)
 	}
 	if !f.exists {
 		return refuse("there is no such file", "put it into the folder of the manifest, or correct the path")
@@ -78,7 +78,7 @@ func (s *scan) namedFile(at place, from string, most int64) (f file) {
 type contents struct {
 	files  *runtime.Files // the granted files; nil for none
 	warm   []byte         // the warm input; nil for none
-	digest string         // of all files in the order of Manifest.Sources; "" for none
+	digest string         // the digest of all files, in the order of Manifest.Sources; "" if there are none
 }
 
 // size returns about how much memory the contents take, in bytes.
@@ -92,7 +92,7 @@ func (c *contents) size() int64 {
 
 // readNamed reads the files that a manifest names, in the order of Manifest.Sources, and stores their fingerprints in
 // files. It returns a *manifest.Error if files cannot be read. If a file changes or disappears while it is read,
-// isUnstable holds for the error, and a later scan must look for the file again.
+// isUnstable is true for the error, and a later scan must look for the file again.
 func readNamed(path string, m *manifest.Manifest, files []file,
 	read func(f file, most int64) (content, error),
 ) (contents, error) {
@@ -167,19 +167,19 @@ func LoadFiles(path string, m manifest.Manifest) (granted *runtime.Files, warm [
 	return c.files, c.warm, err
 }
 
-// readSettled reads a file for a caller that does not try again: its error for a file that changes meanwhile has a
-// remedy.
-func readSettled(f file, most int64) (content, error) {
-	read, err := readStable(f.root, f.path, most, f.fingerprint.size(), nil)
+// readSettled reads a file for a caller that does not try again. If the file changes meanwhile, the error has a remedy.
+func readSettled(f file, limit int64) (content, error) {
+	read, err := readStable(f.root, f.path, limit, f.fingerprint.size(), nil)
 	if isUnstable(err) {
 		err = &manifest.Fault{What: "it changed while it was read", Remedy: "try again when it is complete"}
 	}
 	return read, err
 }
 
-// LoadFile reads the regular file from, a path in the folder of the manifest at path. All links must end inside the
-// folder. If there is no such file, errors.Is finds fs.ErrNotExist in the error.
-func LoadFile(path, from string, most int64) ([]byte, error) {
+// LoadFile reads the regular file at from, which is relative to the folder of the manifest at path. All links must end
+// inside that folder, and the file must not have more than limit bytes. If there is no such file, the error wraps
+// fs.ErrNotExist.
+func LoadFile(path, from string, limit int64) ([]byte, error) {
 	s, err := scanOf(path)
 	if err == nil {
 		_, err = os.Lstat(filepath.Join(s.root, from))
@@ -192,16 +192,16 @@ func LoadFile(path, from string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer at.Close()
-	f := s.namedFile(at, filepath.FromSlash(from), most)
+	f := s.namedFile(at, filepath.FromSlash(from), limit)
 	if f.problem != nil {
 		return nil, f.problem
 	}
-	read, err := readSettled(f, most)
+	read, err := readSettled(f, limit)
 	return read.data, err
 }
 
-// LoadManifest reads the manifest at path, as a host does: a link must end inside its folder. If there is no
-// manifest, the error wraps fs.ErrNotExist, and the caller may use manifest.Default.
+// LoadManifest reads the manifest at path as a host does: a link must end inside the manifest's folder. If there is no
+// manifest, the error wraps fs.ErrNotExist, and the caller can use manifest.Default.
 func LoadManifest(path string) (manifest.Manifest, error) {
 	s, err := scanOf(path)
 	var at place

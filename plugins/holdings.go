@@ -34,7 +34,7 @@ func newHoldings(hold func(tenant string, bytes int64) (give func())) *holdings 
 	return &holdings{hold: hold, held: make(map[holding]*held)}
 }
 
-// reserve adds one user of a holding, and takes its memory if it is the first. It returns false if there is no room.
+// reserve adds one user of a holding, and reserves the memory for the first user. It returns false if there is no room.
 func (h *holdings) reserve(of holding, bytes int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +90,8 @@ func (h *holdings) release(all []holding) {
 	}
 }
 
-// loading is the memory reserved by a load, until a version holds it.
+// loading records the memory that a load reserves while it runs. end gives this memory back; the version that the load
+// makes then reserves its own.
 type loading struct {
 	*holdings
 	tenant string

@@ -18,24 +18,29 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// maxReading bounds the memory, in bytes, that all loads together take to read and decode files. A module takes about
-// decoding times its size, since its sections are read and rewritten.
 const (
+	// maxReading bounds the memory, in bytes, that all loads together take to read and decode files.
 	maxReading = 256 << 20
-	decoding   = 4
+	// decoding is about how much memory a module takes while it is decoded, as a multiple of its size: its sections are
+	// read and rewritten.
+	decoding = 4
 )
 
-// readAttempts is how often a load reads a file that changes meanwhile before it gives up.
+// readAttempts is how often a load tries to read a file that changes meanwhile.
 const readAttempts = 3
 
-// loader makes versions out of files. Any number of loads may run at once; it bounds the memory that they take.
+// loader makes versions from files. Any number of loads can run at once; the loader bounds the memory that they take.
 type loader struct {
 	cfg     Config
 	modules *modules
 	held    *holdings
-	readers *turns.Turns   // at reading and decoding modules, manifests and named files; by tenant, weighed in bytes
-	buffers sync.Pool      // of *[]byte: the buffers of modules that turned out to be loaded already
-	open    sync.WaitGroup // the versions whose module is not released yet
+	// readers limits how many bytes of modules, manifests and named files are read and decoded at once. Tenants take
+	// turns.
+	readers *turns.Turns
+	// buffers has *[]byte: buffers into which a module was read that did not need to be compiled.
+	buffers sync.Pool
+	// open counts the versions whose module is not released yet.
+	open sync.WaitGroup
 }
 
 func newLoader(engine *runtime.Engine, cfg Config) *loader {
@@ -46,24 +51,24 @@ func newLoader(engine *runtime.Engine, cfg Config) *loader {
 	}
 }
 
-// decodedSize is how much memory a manifest may take while it is decoded, as a multiple of its size.
+// decodedSize is the maximum memory of a manifest while it is decoded, as a multiple of its size.
 const decodedSize = 300
 
-// manifestRequest is a manifest that is to be read.
+// manifestRequest asks for one manifest to be read.
 type manifestRequest struct {
 	id
 	file  file
-	known manifestFile
+	known manifestFile // the manifest as it was last read
 }
 
-// manifestsRead are the manifests of one tenant that were read, by plugin name.
+// manifestsRead has the manifests that were read for one tenant.
 type manifestsRead struct {
 	tenant string
-	files  map[string]manifestFile
+	files  map[string]manifestFile // by plugin name
 }
 
-// readManifests reads and decodes manifests of a tenant, each in a turn of its own. When ctx ends, it returns the
-// manifests read so far.
+// readManifests reads and decodes manifests of a tenant. It takes a new turn for each of them. When ctx ends, it
+// returns the manifests read so far.
 func (l *loader) readManifests(ctx context.Context, tenant string, requests []manifestRequest) manifestsRead {
 	r := manifestsRead{tenant, make(map[string]manifestFile, len(requests))}
 	for _, o := range requests {
@@ -92,35 +97,39 @@ func (l *loader) readManifest(o manifestRequest) manifestFile {
 	return have
 }
 
-// loadRequest is what a load needs to know.
+// loadRequest says which files to load, and what is known about their content.
 type loadRequest struct {
 	id
 	file     file
 	manifest manifest.Manifest
 	files    []file // the files that the manifest names
-	// trusted has the digest of the manifest, and the digests of the module and the named files as far as these are
+	// trusted has the digest of the manifest. It has the digests of the module and of the named files only if these are
 	// known to be unchanged; a digest is "" if the load must read the files.
 	trusted identity
-	serving identity
-	refused identity // content that was refused for good, and is not loaded again; zero if none
+	serving identity // the content that serves now; zero if none
+	refused identity // the content that was refused for good, and is not loaded again; zero if none
 }
 
-// loadResult is the result of a load. Until the load has read the files, their fingerprints are from the scan.
+// loadResult is the result of a load. The files of its request have the fingerprints from the scan until the load has
+// read them.
 type loadResult struct {
 	loadRequest
 	readAt      time.Time
 	named       contents // the contents of the files that the manifest names, once they are read
 	permissions map[string]*manifest.Permissions
-	found       identity
-	known       bool     // the content found serves or was refused already: nothing was loaded
-	version     *Version // held once for the receiver of the result; nil if known is true, or on an error
-	err         error
-	final       bool // the content causes err: a load of the same content fails again
-	reads       *loading
+	found       identity // the digests of the files, as far as the load has determined them
+	// known is true if the content in found already serves or was already refused; the load then made no version.
+	known bool
+	// version is held once for the receiver of the result. It is nil if known is true, or on an error.
+	version *Version
+	err     error
+	// final is true if the content causes err, so that a load of the same content fails again.
+	final bool
+	reads *loading
 }
 
-// load reads, compiles and checks a plugin's files. It takes a turn at reading, and ends it before it waits for a
-// turn at compiling.
+// load reads, compiles and checks a plugin's files. It ends its turn at reading before it waits for a turn at
+// compiling.
 func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 	r := loadResult{
 		loadRequest: o, readAt: time.Now(), permissions: l.permissions(&o), found: o.trusted,
@@ -181,8 +190,8 @@ func (l *loader) load(ctx context.Context, o loadRequest) loadResult {
 	return r
 }
 
-// decide records the digest of the module that was found, and whether the whole content serves or was refused
-// already.
+// decide records the digest of the module that was found, and whether the whole content already serves or was already
+// refused.
 func (r *loadResult) decide(digest string) {
 	r.found.module = digest
 	r.known = r.found == r.serving || r.found == r.refused
@@ -243,10 +252,10 @@ func (l *loader) readFiles(r *loadResult) (err error) {
 	return err
 }
 
-// read reads a file, into the buffer if that is large enough.
-func (l *loader) read(f file, most int64, buffer []byte) (read content, err error) {
+// read reads a file of at most limit bytes, into the buffer if that is large enough.
+func (l *loader) read(f file, limit int64, buffer []byte) (read content, err error) {
 	for range readAttempts {
-		if read, err = readStable(f.root, f.path, most, f.fingerprint.size(), buffer); !errors.Is(err, errUnstable) {
+		if read, err = readStable(f.root, f.path, limit, f.fingerprint.size(), buffer); !errors.Is(err, errUnstable) {
 			return read, err
 		}
 	}
@@ -271,7 +280,7 @@ func (l *loader) finish(r *loadResult, m *module) {
 		content: r.found, contents: r.named, module: m,
 	}
 	version.serve(r.permissions, kept(&r.manifest.Capabilities, m))
-	r.reads.end() // from here on the version accounts for what the load has read
+	r.reads.end() // from here on, the version reserves the memory for the files
 	held, err := l.held.reserveVersion(r.tenant, m, &version.contents)
 	if err != nil {
 		l.modules.release(m)
@@ -291,7 +300,7 @@ func (l *loader) finish(r *loadResult, m *module) {
 	r.version = version
 }
 
-// permissions returns what a plugin may do, for each tenant that it serves.
+// permissions returns the permissions of a plugin's tasks, for each tenant that it serves.
 func (l *loader) permissions(o *loadRequest) map[string]*manifest.Permissions {
 	permissions := map[string]*manifest.Permissions{}
 	for _, tenant := range l.cfg.Tenants {
@@ -302,7 +311,7 @@ func (l *loader) permissions(o *loadRequest) map[string]*manifest.Permissions {
 	return permissions
 }
 
-// afford returns an error if one task of the plugin may take more memory than the host gives all tasks together. m is
+// afford returns an error if one task of the plugin can take more memory than the host gives all tasks together. m is
 // nil before the module is loaded.
 func (l *loader) afford(r *loadResult, m *module) error {
 	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return footprint(p.Limits) })
@@ -321,10 +330,10 @@ func (l *loader) afford(r *loadResult, m *module) error {
 		units.FormatSize(limits.Output), beside, units.FormatSize(l.cfg.MaxMemory), r.path(l.cfg.Dir, manifest.Suffix))
 }
 
-// widest returns the permissions for which of returns the most.
+// widest returns the permissions for which size returns the largest number.
 func widest(permissions map[string]*manifest.Permissions,
-	of func(p *manifest.Permissions) int64,
+	size func(p *manifest.Permissions) int64,
 ) *manifest.Permissions {
 	return slices.MaxFunc(slices.Collect(maps.Values(permissions)),
-		func(a, b *manifest.Permissions) int { return cmp.Compare(of(a), of(b)) })
+		func(a, b *manifest.Permissions) int { return cmp.Compare(size(a), size(b)) })
 }

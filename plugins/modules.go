@@ -11,8 +11,8 @@ import (
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-// modules keeps one compiled module for all plugins and versions with the same bytes. It compiles each module, and
-// closes it when the last holder releases it.
+// modules keeps one compiled module for all plugins and versions whose modules have the same bytes. It compiles each
+// module once, and closes it when the last holder releases it.
 type modules struct {
 	engine *runtime.Engine
 	logger hclog.Logger
@@ -28,9 +28,10 @@ type module struct {
 	digest  string
 	ready   chan struct{} // closed when the module is compiled and its first user has it, or if it does not compile
 	gone    chan struct{} // closed by the last holder, when the module is closed
-	err     error         // valid after ready
-	holders int           // guarded by modules.mu; 0: it is being closed
-	file    fingerprint   // of the last file with this module that was old enough to trust; guarded by modules.mu
+	err     error         // why compiling failed; valid once ready is closed
+	holders int           // number of holders; 0 while the module is being closed; guarded by modules.mu
+	// The fingerprint of the last file with this module that was old enough to trust; guarded by modules.mu.
+	file fingerprint
 	// pools are the pools of instances, by the content of the versions that share them; guarded by modules.mu.
 	pools map[identity]*tenantPools
 }
@@ -42,7 +43,7 @@ type tenantPools struct {
 	versions int // number of versions that share the pools; guarded by modules.mu
 
 	mu       sync.RWMutex
-	byTenant map[string]*runtime.Pool
+	byTenant map[string]*runtime.Pool // guarded by mu
 }
 
 // of returns the tenant's pool. It makes a new pool with the profile if there is none.
@@ -73,8 +74,8 @@ type moduleRequest struct {
 	use func(*module)
 }
 
-// acquire gets the module, and compiles it if nobody has. Callers that ask for the same bytes meanwhile share the
-// result, also an error.
+// acquire gets the module for the request, and compiles it if no other request has. Requests for the same bytes that
+// come meanwhile share the result, even if it is an error.
 func (s *modules) acquire(ctx context.Context, r moduleRequest) error {
 	for {
 		s.mu.Lock()
@@ -108,15 +109,15 @@ func (s *modules) acquire(ctx context.Context, r moduleRequest) error {
 			}
 			return m.err // after an error nobody needs to release the module
 		}
-		// Two modules of one digest may share code in the engine: the old one is closed first.
+		// Two modules with one digest may share code in the engine: wait until the old one is closed.
 		if err := wait(ctx, m.gone); err != nil {
 			return err
 		}
 	}
 }
 
-// share is acquire without bytes and without waiting. It returns nil if nobody holds the module, or it is not
-// compiled yet.
+// share returns the module with this digest, held once more for the caller. It does not wait: it returns nil if nobody
+// holds the module, or it is not compiled yet.
 func (s *modules) share(digest string) *module {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +143,8 @@ func (s *modules) note(m *module, r *loadResult) {
 	}
 }
 
-// digest returns the digest of the module that was found in this file before, "" if none was. Many plugins may link
-// to one file.
+// digest returns the digest of the module that an earlier load found in this file, or "" if none did. Many plugins may
+// link to one file, which is then read once.
 func (s *modules) digest(f fingerprint) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +175,7 @@ func (s *modules) compile(ctx context.Context, m *module, r moduleRequest) error
 	return m.err
 }
 
-// sharePools returns the pools of the versions with this content, and counts one more version. The caller holds the
+// sharePools returns the pools of the versions with this content, and counts one more version. The caller must hold the
 // module.
 func (s *modules) sharePools(m *module, of identity) *tenantPools {
 	s.mu.Lock()
@@ -188,7 +189,7 @@ func (s *modules) sharePools(m *module, of identity) *tenantPools {
 	return t
 }
 
-// releasePools counts one version less. After the last version it closes the pools.
+// releasePools removes one version from the count, and closes the pools after the last one.
 func (s *modules) releasePools(m *module, of identity) {
 	s.mu.Lock()
 	t := m.pools[of]
@@ -214,8 +215,8 @@ func (s *modules) release(m *module) {
 	if !last {
 		return
 	}
-	// The module is compiled: the goroutine that compiles holds it until then, and forever if compiling fails. The
-	// code must be freed even if the context of the last holder has ended.
+	// The module is compiled: the goroutine that compiles it holds it until then, and never releases it if compiling
+	// fails. The code must be freed even if the context of the last holder has ended.
 	if err := m.Close(context.Background()); err != nil {
 		s.logger.Error("cannot close module", "digest", m.digest, "error", err)
 	}

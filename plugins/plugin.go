@@ -7,19 +7,25 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// state is how far the reconciler has processed the files that the directory has now of a plugin. See the picture in
-// doc.go.
+// state says how far the reconciler has processed the files that a plugin has in the directory now. doc.go shows the
+// transitions.
 type state int
 
 const (
-	// the files are known, or there is no module to load: only different files change the state
-	stateIdle      state = iota
-	stateStale           // known, and to be read again: they may have changed unnoticed, or an error may have passed
-	stateRereading       // known, and being read again
-	stateChanged         // new, and to be loaded as soon as the plugin can have its queues
-	stateBlocked         // new, and refused, since the plugin cannot have its queues now
-	stateLoading         // new, and being loaded
-	// new, and not usable yet, since a file keeps changing or may be half written: the next scan decides
+	// The files are known, or there is no module to load. The plugin waits for a scan.
+	stateIdle state = iota
+	// The files are known. They must be read again, since they may have changed unnoticed, or an error may have passed.
+	stateStale
+	// The files are known, and are being read again.
+	stateRereading
+	// The files are new. They are loaded as soon as the plugin can have its queues.
+	stateChanged
+	// The files are new. They are refused, since the plugin cannot have its queues now.
+	stateBlocked
+	// The files are new, and are being loaded.
+	stateLoading
+	// The files are new. They cannot be used yet, since a file keeps changing or may be half written. The next scan
+	// decides.
 	stateDoubtful
 )
 
@@ -32,45 +38,48 @@ func (s state) due() bool { return s == stateStale || s == stateChanged || s == 
 // busy reports whether a load is under way.
 func (s state) busy() bool { return s == stateRereading || s == stateLoading }
 
-// plugin is what the reconciler knows of one name in the directory. Only the reconciler touches it.
+// plugin holds what the reconciler knows about the plugin with one name in one folder. Only the reconciler uses it.
 type plugin struct {
 	id
 	state    state
-	seen     listed       // by the last scan
-	manifest manifestFile // as of the last scan that could read it
-	named    namedFiles   // by the last scan
+	seen     listed       // the module and the manifest as the last scan found them
+	manifest manifestFile // the manifest as it was last read
+	named    namedFiles   // the files that the manifest names, as the last scan found them
 	last     lastLoad
 	current  *Version // the version that serves, the last good one; nil if none
-	refusal  *refusal // why the files that the directory has now do not serve; nil if they do
-	viable   bool     // the files could be served, as far as the last scan tells
+	refusal  *refusal // why the present files are refused; nil if they are not
+	viable   bool     // the last scan found a module, and no reason to refuse the files
 
-	blocker *plugin   // the plugin that has a queue which this one wants; nil if blocked for another reason
-	doubted time.Time // since when refusals are held back because files may be half written; zero if none is
-	retryAt time.Time // when to try again after an error that the content did not cause; zero for never
+	// The plugin that has a queue that this plugin claims; nil if it is not blocked, or blocked for another reason.
+	blocker *plugin
+	// Since when a refusal is held back because files may be half written; zero if no refusal is held back.
+	doubted time.Time
+	// When to retry after an error that the content did not cause; zero for never.
+	retryAt time.Time
 }
 
-// manifestFile is the manifest as it was read last. Its zero value is a manifest that was never read.
+// manifestFile is a plugin's manifest as it was last read. The zero value means that the manifest was never read.
 type manifestFile struct {
 	trust    trust
-	digest   string // "" if there is no file, or it could not be read
+	digest   string // of the file's content; "" if there is no file, or it could not be read
 	manifest manifest.Manifest
 	err      error
 }
 
-// refusal is why the plugin's files are not served.
+// refusal records why a plugin's files do not serve.
 type refusal struct {
 	found   identity
 	err     error
 	queues  []string
 	version string
-	// final: the same content would be refused again.
+	// final is true if the same content would be refused again.
 	final bool
 }
 
-// lastLoad is what the last load found.
+// lastLoad records the files that the last load read, and the digests of their content.
 type lastLoad struct {
 	module trust
-	files  []trust // of the files that the manifest names
+	files  []trust // one for each file that the manifest names
 	found  identity
 }
 
@@ -81,16 +90,17 @@ func (l *lastLoad) covers(files []file) (covered, settled bool) {
 	return covered, !slices.ContainsFunc(l.files, func(t trust) bool { return !t.settled })
 }
 
-// trust records whether an equal fingerprint proves that a file has not changed since it was read: if it is settled.
+// trust is the fingerprint of a file when it was last read. While the fingerprint is settled, an equal fingerprint
+// proves that the file has not changed since then.
 type trust struct {
 	fingerprint fingerprint
 	since       time.Time // when the fingerprint was first read
 	settled     bool
 }
 
-// note records the fingerprint of a file that was read at the time at. The fingerprint is settled if every later
-// change must alter it: the file's dates are old enough or, since they may be of another clock, the fingerprint has
-// been known long enough.
+// note records the fingerprint of a file that was read at the time at. The fingerprint is settled if every later change
+// must alter it: if the file's dates are older than settleTime or, since another clock may have set them, if the
+// fingerprint has been known for settleTime.
 func (t *trust) note(f fingerprint, at time.Time) {
 	if t.since.IsZero() || !t.fingerprint.same(f) {
 		t.since = at
@@ -131,7 +141,7 @@ func (p *plugin) dismiss() {
 	p.blocker, p.last, p.retryAt = nil, lastLoad{}, time.Time{}
 }
 
-// start sets the state when a load starts, and returns what it is to load.
+// start sets the state for a load that starts, and returns the request for that load.
 func (p *plugin) start() loadRequest {
 	if p.state == stateStale {
 		p.state = stateRereading
@@ -155,8 +165,7 @@ func (p *plugin) learn(r loadResult) {
 	p.state, p.doubted = stateIdle, time.Time{}
 }
 
-// doubt forgets the files of the last load, and sets the state, after a load whose result may be of half-written
-// files.
+// doubt sets the state, and forgets the files of the last load, if that load may have read half-written files.
 func (p *plugin) doubt() { p.state, p.last = stateDoubtful, lastLoad{} }
 
 // undecided reports whether a running load, of the plugin or its blocker, can still change whether the plugin serves.

@@ -10,19 +10,19 @@ import (
 type queueOwners struct {
 	cfg    Config
 	owners map[tenantQueue]*plugin
-	// all counts the owned queues of each tenant, own the queues of each plugin.
+	// all counts the owned queues in each tenant's folder, own those of each plugin.
 	all map[string]int
 	own map[*plugin]int
-	// declared counts what each plugin declares that serves or is to serve. If it has two versions, the larger number
-	// counts. sums has the sums of each tenant.
+	// declared counts the schedules and subscriptions of each plugin that serves or is to serve. If a plugin has two
+	// versions, the larger numbers count. sums has the sums for each tenant.
 	declared map[*plugin]manifest.Declared
 	sums     map[string]manifest.Declared
 }
 
 type tenantQueue struct{ tenant, queue string }
 
-// assignQueues gives every queue to the plugin that serves it, and each other queue to the first plugin by name that
-// claims it. A plugin that cannot have all queues that it claims gets no further queue.
+// assignQueues gives each served queue to the plugin that serves it, and each other queue to the first plugin by name
+// that claims it. A plugin that cannot have all the queues that it claims gets no further queue.
 func assignQueues(cfg Config, plugins []*plugin) *queueOwners {
 	o := &queueOwners{
 		cfg, make(map[tenantQueue]*plugin, len(plugins)),
@@ -48,7 +48,7 @@ func assignQueues(cfg Config, plugins []*plugin) *queueOwners {
 }
 
 func (o *queueOwners) give(p *plugin, m *manifest.Manifest) {
-	// most declare nothing, and this runs for each plugin whenever one is loaded
+	// Most manifests declare nothing. Skipping them saves time: give runs for every plugin whenever one is loaded.
 	if has := m.Declared(); has != (manifest.Declared{}) {
 		before := o.declared[p]
 		has.Schedules, has.Subscriptions = max(has.Schedules, before.Schedules), max(has.Subscriptions, before.Subscriptions)
@@ -63,9 +63,9 @@ func (o *queueOwners) give(p *plugin, m *manifest.Manifest) {
 	}
 }
 
-// refuse returns why a plugin cannot exchange its queues and declarations for those of a manifest, nil if it can:
-// another plugin, owner, has one of the queues, the folder would have too many queues, or the host does not allow the
-// declarations.
+// refuse returns why a plugin cannot exchange its queues and declarations for those of a manifest; why is nil if it
+// can. Either another plugin, owner, has one of the queues, or the folder would have too many queues, or the host does
+// not allow the declarations.
 func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, why error) {
 	queues := m.Queues
 	for _, queue := range queues {
@@ -101,14 +101,15 @@ func (o *queueOwners) others(than *plugin) manifest.Declared {
 	return o.sums[than.tenant].Plus(o.declared[than], -1)
 }
 
-// MaxQueues returns how many queues the plugins in a tenant's folder may serve; 0 is no bound.
+// MaxQueues returns the maximum number of queues that the plugins in a tenant's folder serve together; 0 means no
+// bound.
 func (d *Directory) MaxQueues(tenant string) int {
 	most, _ := d.cfg.mostQueues(tenant)
 	return most
 }
 
-// mostQueues returns how many queues the plugins in a tenant's folder, "" for the common folder, may serve, and how
-// to raise that number; 0 is no bound.
+// mostQueues returns the maximum number of queues that the plugins in a tenant's folder serve together, and how to
+// raise that number. A tenant of "" means the common folder, a number of 0 no bound.
 func (c *Config) mostQueues(tenant string) (most int, remedy string) {
 	own := c.Grants.Of(tenant)
 	if tenant != "" && own.MaxQueues > 0 && (c.MaxQueues == 0 || own.MaxQueues < c.MaxQueues) {

@@ -13,8 +13,8 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// settleTime is how old a file's last change must be before its fingerprint is trusted to differ after the next
-// change: the coarsest clock of a file system ticks every two seconds (FAT).
+// settleTime is the minimum age of a file's last change at which the next change certainly alters the fingerprint: the
+// coarsest clock of a file system ticks every two seconds (FAT).
 const settleTime = 2 * time.Second
 
 // errUnstable means that a file changed while it was read, so that its content is unknown.
@@ -23,14 +23,14 @@ var errUnstable = errors.New("the file keeps changing while it is read: write it
 // isUnstable reports whether a file changed or disappeared while it was read, so that its content is unknown.
 func isUnstable(err error) bool { return errors.Is(err, errUnstable) || errors.Is(err, fs.ErrNotExist) }
 
-// fingerprint has a file's identity, size and times: if it differs, the file may have changed since it was read. Zero
-// is no file.
+// fingerprint has a file's identity, size and times: if it differs, the file may have changed since it was read. The
+// zero value means that there is no file.
 type fingerprint struct {
 	info    fs.FileInfo
-	changed time.Time // of the inode; zero where the platform does not say
+	changed time.Time // when the inode last changed; zero if the platform does not report it
 }
 
-// size returns the size of the file when it was found; the largest number if there is no file.
+// size returns the size of the file when it was found, or the largest number if there is no file.
 func (s fingerprint) size() int64 {
 	if s.info == nil {
 		return math.MaxInt64
@@ -49,13 +49,13 @@ func (s fingerprint) same(other fingerprint) bool {
 		s.changed.Equal(other.changed)
 }
 
-// young reports whether the last change is less than within ago: another change in the same tick of the file system's
-// clock could leave the fingerprint as it is. A time in the future is young.
-func (s fingerprint) young(now time.Time, within time.Duration) bool {
+// young reports whether the last change of the file is less than age before now. Another change in the same tick of
+// the file system's clock could leave the fingerprint of a young file unchanged. A change in the future is young.
+func (s fingerprint) young(now time.Time, age time.Duration) bool {
 	if s.info == nil {
 		return false
 	}
-	return now.Sub(s.info.ModTime()) < within || now.Sub(s.changed) < within
+	return now.Sub(s.info.ModTime()) < age || now.Sub(s.changed) < age
 }
 
 // content is a file that was read whole and did not change meanwhile.
@@ -64,8 +64,8 @@ type content struct {
 	fingerprint fingerprint
 }
 
-// comparison is a writer that accepts only the bytes that it holds, in their order, and removes them. For other bytes
-// it returns errUnstable.
+// comparison is a writer that compares what is written with the bytes that it holds. It removes the bytes that are
+// equal, and returns errUnstable for others.
 type comparison []byte
 
 func (c *comparison) Write(p []byte) (int, error) {
@@ -76,11 +76,11 @@ func (c *comparison) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readStable reads name, a regular file inside root. It checks the file's type before and after opening, so that it
-// never waits for the other end of a pipe and never opens a device. No link can lead it out of root. It returns
-// errUnstable if the file changes while it is read, or is larger than found, the size for which the caller has reserved
-// memory. The data is in buffer if that is large enough, otherwise in a new one.
-func readStable(root, name string, most, found int64, buffer []byte) (content, error) {
+// readStable reads name, a regular file of at most limit bytes inside root. It checks the file's type before and after
+// opening, so that it never waits for the other end of a pipe and never opens a device. No link can lead it out of
+// root. It returns errUnstable if the file changes while it is read, or has more than reserved bytes, for which the
+// caller has reserved memory. The data is in buffer if that is large enough, otherwise in a new buffer.
+func readStable(root, name string, limit, reserved int64, buffer []byte) (content, error) {
 	folder, err := os.OpenRoot(root)
 	if err != nil {
 		return content{}, err
@@ -90,7 +90,7 @@ func readStable(root, name string, most, found int64, buffer []byte) (content, e
 	if err != nil {
 		return content{}, err
 	}
-	if err := manifest.CheckFile(info, most); err != nil {
+	if err := manifest.CheckFile(info, limit); err != nil {
 		return content{}, err
 	}
 	f, err := folder.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -101,10 +101,10 @@ func readStable(root, name string, most, found int64, buffer []byte) (content, e
 	if info, err = f.Stat(); err != nil {
 		return content{}, err
 	}
-	if err := manifest.CheckFile(info, most); err != nil {
+	if err := manifest.CheckFile(info, limit); err != nil {
 		return content{}, err
 	}
-	if info.Size() > found {
+	if info.Size() > reserved {
 		return content{}, errUnstable
 	}
 	if buffer == nil || int64(cap(buffer)) < info.Size() {
@@ -118,7 +118,7 @@ func readStable(root, name string, most, found int64, buffer []byte) (content, e
 		return content{}, err
 	}
 	if before.young(time.Now(), settleTime) {
-		// Within one tick of its clock the file could change and keep its fingerprint: it is read once more.
+		// The file could have changed within the same tick of its clock, and kept its fingerprint: read it once more.
 		second := comparison(data)
 		if _, err := io.Copy(&second, io.NewSectionReader(f, 0, info.Size()+1)); err != nil {
 			return content{}, err

@@ -16,11 +16,11 @@ import (
 const (
 	youth      = 500 * time.Millisecond // a file younger than this may be half written: its refusal is held back
 	doubtTime  = 3 * time.Second        // the longest time for which refusals are held back
-	retryPause = 10 * time.Second       // after an error that the content did not cause
+	retryPause = 10 * time.Second       // from an error that the content did not cause to the next attempt
 )
 
-// reconciler is the one goroutine that decides what serves. Loads send it their results; all other goroutines read
-// the tables that it publishes.
+// reconciler decides which versions serve. It runs in one goroutine: loads send it their results, and all other
+// goroutines read the tables that it publishes.
 type reconciler struct {
 	cfg    Config
 	loader *loader
@@ -29,19 +29,19 @@ type reconciler struct {
 	report reporter
 
 	plugins    []*plugin          // sorted by tenant and name
-	first      []*plugin          // of the first scan
+	first      []*plugin          // the plugins of the first scan; nil once ready is true
 	last       *scan              // the last scan that could list the directory
 	reading    map[string]bool    // the folders, by tenant, whose manifests are being read
 	read       chan manifestsRead // the results of reading manifests
 	results    chan loadResult
-	running    int // loads whose result has not come yet
-	ready      bool
+	running    int              // number of loads whose result has not arrived yet
+	ready      bool             // public.ready is closed
 	nextScan   <-chan time.Time // fires for a scan that scanIn requested; nil for none
 	nextScanAt time.Time        // when nextScan fires; zero for never
 
-	dirty   bool       // something that List shows has changed
-	swapped bool       // something that Acquire returns has changed
-	retired []*Version // to be released once the next table is published
+	dirty   bool       // something that List returns has changed since the last table
+	swapped bool       // something that Acquire returns has changed since the last table
+	retired []*Version // the versions to release once the next table is published
 }
 
 func newReconciler(cfg Config, loader *loader, public *publication, watch *watcher) *reconciler {
@@ -75,7 +75,7 @@ func (r *reconciler) run(ctx context.Context) {
 			r.learn(read)
 		case result := <-r.results:
 			r.apply(result)
-			for waiting := true; waiting; { // so that many loads share one table
+			for waiting := true; waiting; { // so that one table publishes the results of many loads
 				select {
 				case result := <-r.results:
 					r.apply(result)
@@ -106,11 +106,11 @@ func (r *reconciler) stop() {
 	}
 }
 
-// scanIn requests a scan after that time, unless one is requested for an earlier time.
-func (r *reconciler) scanIn(after time.Duration) {
-	at := time.Now().Add(after)
+// scanIn requests a scan after a delay, unless an earlier scan is requested already.
+func (r *reconciler) scanIn(delay time.Duration) {
+	at := time.Now().Add(delay)
 	if r.nextScanAt.IsZero() || at.Before(r.nextScanAt) {
-		r.nextScan, r.nextScanAt = time.After(after), at
+		r.nextScan, r.nextScanAt = time.After(delay), at
 	}
 }
 
@@ -137,16 +137,16 @@ func (r *reconciler) scan(ctx context.Context) {
 // follow makes the watcher watch the folders that the last scan found.
 func (r *reconciler) follow() {
 	if r.watch.follow(r.last) {
-		// Neither the scan nor the watch noticed what changed between them.
+		// The folder may have changed after the scan and before the watch, which neither noticed.
 		r.scanIn(quietTime)
 	}
 }
 
-// look compares a tenant's folder with the known plugins. If manifests may have changed, it first has them read, and
-// learn compares the folder. Other folders do not wait for that.
+// look compares a tenant's folder with the known plugins. If manifests may have changed, it starts to read them in
+// another goroutine, and learn compares the folder later. Other folders do not wait.
 func (r *reconciler) look(ctx context.Context, tenant string) {
 	if r.last.closed[tenant] != nil || r.reading[tenant] {
-		return // its files could not be listed, or its manifests are being read
+		return // the folder could not be listed, or its manifests are being read
 	}
 	var requests []manifestRequest
 	for _, p := range r.plugins {
@@ -162,7 +162,8 @@ func (r *reconciler) look(ctx context.Context, tenant string) {
 	go func() { r.read <- r.loader.readManifests(ctx, tenant, requests) }()
 }
 
-// learn stores manifests that were read, and compares their folder. The next scan finds what has changed since then.
+// learn stores manifests that were read, and then compares their folder. The next scan finds what has changed
+// meanwhile.
 func (r *reconciler) learn(read manifestsRead) {
 	delete(r.reading, read.tenant)
 	for _, p := range r.plugins {
@@ -173,7 +174,7 @@ func (r *reconciler) learn(read manifestsRead) {
 		if isUnstable(have.err) {
 			r.scanIn(quietTime)
 		}
-		// else it was removed or replaced since the scan, and the manifest known before counts
+		// If the manifest is gone since the scan, the one known before is kept.
 		if !errors.Is(have.err, fs.ErrNotExist) {
 			p.manifest = have
 		}
@@ -191,7 +192,7 @@ func (r *reconciler) compare(tenant string) {
 			return false
 		}
 		if r.mustRead(p) && p.manifest.trust.since.IsZero() && p.manifest.err == nil {
-			r.scanIn(quietTime) // the plugin appeared while manifests of others were read
+			r.scanIn(quietTime) // the plugin appeared while manifests of other plugins were read
 			return false
 		}
 		p.seen = r.last.seen[p.id]
@@ -277,7 +278,7 @@ func (r *reconciler) mustRead(p *plugin) bool {
 func (r *reconciler) step(ctx context.Context) {
 	owners := assignQueues(r.cfg, r.plugins)
 	for _, p := range r.plugins {
-		if !p.state.due() || r.reading[p.tenant] { // its files may have changed since they were considered
+		if !p.state.due() || r.reading[p.tenant] { // while manifests are read, the files may differ from those considered
 			continue
 		}
 		if p.state.claims() {
@@ -319,7 +320,7 @@ func (r *reconciler) apply(result loadResult) {
 	i, _ := r.find(result.id) // always found: no plugin is forgotten while it is busy
 	p := r.plugins[i]
 	if !p.seen.module.exists {
-		// Removed while it was loading: the next scan forgets it.
+		// The module was removed during the load: the next scan forgets the plugin.
 		p.state = stateIdle
 		if result.version != nil {
 			result.version.Release()
@@ -350,7 +351,7 @@ func (r *reconciler) confirm(p *plugin, result loadResult) {
 	serves := p.current != nil && p.current.content == result.found
 	refused := p.refusal != nil && p.refusal.final && p.refusal.found == result.found
 	if !serves && !refused {
-		p.state = stateChanged // removed and put back since the load began
+		p.state = stateChanged // the plugin was removed and put back since the load began
 		return
 	}
 	p.learn(result)
@@ -361,8 +362,8 @@ func (r *reconciler) confirm(p *plugin, result loadResult) {
 	}
 }
 
-// unstable applies the result of a load whose files changed while they were read: a scan tries again, until the
-// plugin is refused after doubtTime.
+// unstable applies the result of a load whose files changed while they were read: scans try again for doubtTime, then
+// the plugin is refused.
 func (r *reconciler) unstable(p *plugin, result loadResult) {
 	p.doubt()
 	r.scanIn(quietTime)
@@ -395,8 +396,8 @@ func (r *reconciler) about(p *plugin, err error) error {
 	return fmt.Errorf("%s: %w", p.path(r.cfg.Dir, manifest.ModuleSuffix), err)
 }
 
-// accept swaps the loaded version in, unless meanwhile another plugin has got one of its queues, or the folder cannot
-// have that many queues any more.
+// accept makes the loaded version serve. It drops the version instead if the plugin can no longer have its queues:
+// another plugin has got one of them meanwhile, or the folder's bounds no longer allow them.
 func (r *reconciler) accept(p *plugin, result loadResult) {
 	v, old := result.version, p.current
 	if _, why := assignQueues(r.cfg, r.plugins).refuse(p, &v.Manifest); why != nil {
@@ -422,8 +423,8 @@ func (r *reconciler) forgive(p *plugin) {
 	}
 }
 
-// refuse reports why the files in the directory do not serve, once for each content and reason. It returns false if
-// it holds the refusal back, since the file with the fingerprint f is so young that it may be half written.
+// refuse records and reports why a plugin's present files do not serve, once for each content and reason. It returns
+// false if it holds the refusal back, since the file with the fingerprint f is so young that it may be half written.
 func (r *reconciler) refuse(p *plugin, found identity, f fingerprint, why error) bool {
 	now := time.Now()
 	if r.ready && f.young(now, youth) {

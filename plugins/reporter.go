@@ -9,7 +9,7 @@ import (
 // reporter logs and counts loads, refusals and removals of plugins, and logs problems of the directory.
 type reporter struct {
 	Config
-	latest map[string]string // the last text about each subject
+	latest map[string]string // the last text that was logged about each subject
 }
 
 // news stores a text about a subject, and reports whether it differs from the last one.
@@ -81,7 +81,7 @@ func (r *reporter) warn(p id, v *Version) {
 					"key", less.Key, "manifest", less.Manifest, "host", less.Host, "see", less.Where)
 			}
 		}
-		// only for a common plugin: one of the tenant's own would be refused
+		// Only a common plugin gets here: a tenant's own plugin would have been refused.
 		if why := permissions.Undeclared(p.path(r.Dir, manifest.Suffix)); why != nil {
 			r.Logger.Warn("a plugin serves a tenant without its schedules and subscriptions", "plugin", p.name, "tenant", tenant,
 				"error", why)

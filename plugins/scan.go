@@ -13,7 +13,7 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-// id names a plugin: the tenant, "" if it is every tenant's, and the file's name without .wasm.
+// id names a plugin: by its tenant, "" for a common plugin, and by the name of its file without .wasm.
 type id struct{ tenant, name string }
 
 // listed are the files of one plugin, as a scan found them without reading them.
@@ -24,19 +24,19 @@ type listed struct {
 // file is an entry of the directory. Its zero value is a file that does not exist.
 type file struct {
 	exists      bool
-	root        string // the folder that no link may leave: the tenant's folder, or the plugin directory
-	path        string // inside the root, all links followed
+	root        string // the folder that links must not leave: the tenant's folder, or the plugin directory
+	path        string // relative to root, all links followed
 	fingerprint fingerprint
-	problem     error // why it will not be read
+	problem     error // why the file must not be read; nil if it can be read
 }
 
-// scan is the directory at one moment.
+// scan has what the directory contained at one moment.
 type scan struct {
 	dir     string // as the configuration names it, for messages
 	root    string // the directory with all links followed; "" if it does not exist
 	seen    map[id]listed
-	places  map[string]string   // the folder of each tenant, all links followed; "" for the common one
-	closed  map[string]error    // the folders, by tenant, that cannot be listed
+	places  map[string]string   // the path of each tenant's folder, all links followed; the common folder has the key ""
+	closed  map[string]error    // by tenant, why the tenant's folder cannot be listed
 	folders map[string]struct{} // the folders of the files, which the watcher watches
 	others  []string            // sub-folders that belong to no served tenant
 }
@@ -79,15 +79,15 @@ func scanDirectory(dir string, tenants []string) (*scan, error) {
 	return s, nil
 }
 
-// place is an opened folder with the files of plugins. A file that is looked up through it is always inside the
+// place is an open folder with the files of plugins. A file that is looked up through a place is always inside the
 // folder, even if folders below are replaced meanwhile.
 type place struct {
 	*os.Root
-	path  string // no link is left in it
-	shown string // for messages
+	path  string // the folder's path, without links
+	shown string // the folder's path for messages
 }
 
-// open opens the folder of a tenant, "" for the common one. The caller closes it.
+// open opens the folder of a tenant; the tenant "" has the common folder. The caller closes the place.
 func (s *scan) open(tenant, folder string) (place, error) {
 	root, err := os.OpenRoot(folder)
 	return place{root, folder, filepath.Join(s.dir, tenant)}, err
@@ -135,9 +135,9 @@ func (s *scan) list(tenant, folder string) ([]string, error) {
 	return inside, nil
 }
 
-// file follows the links of an entry with this name and type to a regular file that has no more bytes than most. It
-// opens nothing.
-func (s *scan) file(at place, name string, kind fs.FileMode, most int64) file {
+// file follows the links of the entry with this name and type to a regular file of at most limit bytes. It opens no
+// file.
+func (s *scan) file(at place, name string, kind fs.FileMode, limit int64) file {
 	path := filepath.Join(at.path, name)
 	if kind&fs.ModeSymlink != 0 {
 		end, err := filepath.EvalSymlinks(path)
@@ -148,11 +148,12 @@ func (s *scan) file(at place, name string, kind fs.FileMode, most int64) file {
 		}
 		path = end
 	}
-	return s.regular(at, path, most)
+	return s.regular(at, path, limit)
 }
 
-// regular returns the file at path, which must have no link, or the problem if it may not be read.
-func (s *scan) regular(at place, path string, most int64) file {
+// regular returns the file at path, which must have no link. The file's problem is set if the file must not be read,
+// for example since it has more than limit bytes.
+func (s *scan) regular(at place, path string, limit int64) file {
 	outside := func(of string) file {
 		return file{exists: true, problem: &manifest.Fault{
 			What:   "the link ends outside " + of + ", in " + path,
@@ -173,7 +174,7 @@ func (s *scan) regular(at place, path string, most int64) file {
 	case err != nil:
 		return file{exists: true, problem: manifest.Cause(err)}
 	}
-	if err := manifest.CheckFile(info, most); err != nil {
+	if err := manifest.CheckFile(info, limit); err != nil {
 		return file{exists: true, problem: err}
 	}
 	s.folders[filepath.Dir(path)] = struct{}{}

@@ -11,8 +11,8 @@ type Binding struct {
 	Tenant, Queue, Plugin string
 }
 
-// Status says whether one version of a plugin serves. A plugin whose new files are refused while the last good
-// version serves has two.
+// Status says whether one version of a plugin serves. A plugin whose new files are refused while the last good version
+// serves has two statuses.
 type Status struct {
 	// Tenant is "" for a plugin that serves every tenant.
 	Tenant string
@@ -26,10 +26,10 @@ type Status struct {
 	State string
 	// Error says what is wrong and what to do about it; "" if the plugin serves.
 	Error string
-	// ResetMode is how instances are reset between tasks; "" if the plugin is refused.
+	// ResetMode says how instances are reset between tasks; "" if the plugin is refused.
 	ResetMode string
 
-	// Permissions are what the plugin's tasks may do, by tenant; none if the plugin is refused.
+	// Permissions are what the plugin's tasks are allowed to do, by tenant. They are nil if the plugin is refused.
 	Permissions map[string]*manifest.Permissions
 }
 
@@ -39,14 +39,14 @@ const (
 	StateRefused = "refused"
 )
 
-// publication is what the reconciler shares with the readers of a Directory.
+// publication has what the reconciler shares with the readers of a Directory.
 type publication struct {
 	table   atomic.Pointer[table]
-	ready   chan struct{} // closed by the reconciler after the first scan
+	ready   chan struct{} // closed once every plugin of the first scan serves or is refused
 	changed chan struct{} // capacity 1; never closed
 }
 
-// poke leaves a token in a channel of capacity one.
+// poke leaves a token in a channel of capacity 1, unless the channel has one already.
 func poke(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -54,9 +54,9 @@ func poke(c chan<- struct{}) {
 	}
 }
 
-// table is what is served at one moment. It never changes once it is published.
+// table has the versions that serve at one moment. It never changes once it is published.
 type table struct {
-	own      map[string]map[string]*Version // by tenant, then queue; has a key for every tenant served
+	own      map[string]map[string]*Version // by tenant, then by queue; has a key for every served tenant
 	common   map[string]*Version            // by queue
 	statuses []Status
 }
@@ -101,8 +101,8 @@ func (p *plugin) statuses() (statuses []Status) {
 	return statuses
 }
 
-// lookup returns the version that serves a queue: of the tenant's own plugin, else of the common one; nil if none
-// does.
+// lookup returns the version that serves a queue of a tenant: that of the tenant's own plugin, or else of the common
+// plugin; nil if neither serves the queue.
 func (t *table) lookup(tenant, queue string) *Version {
 	own, served := t.own[tenant]
 	if !served {
@@ -114,7 +114,7 @@ func (t *table) lookup(tenant, queue string) *Version {
 	return t.common[queue]
 }
 
-// bindings returns which plugin serves each queue of one tenant, in no order.
+// bindings returns which plugin serves each queue of one tenant, in no particular order.
 func (t *table) bindings(tenant string) (bindings []Binding) {
 	own, served := t.own[tenant]
 	if !served {

@@ -10,42 +10,42 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// Version is one state of a plugin: its module and its manifest, which do not change any more. It lives as long as
-// somebody holds it. Any goroutine that holds it may use its fields and methods.
+// Version is a plugin's module and manifest, which do not change. It lives as long as somebody holds it. Any goroutine
+// that holds it can use its fields and methods.
 type Version struct {
 	// Tenant is the plugin's tenant; "" if the plugin serves every tenant.
 	Tenant string
 	// Name is the plugin's name.
 	Name string
-	// Digest identifies the module: "sha256:" and the 64 hex digits of the file's bytes.
+	// Digest identifies the module: "sha256:" and the 64 hex digits of the SHA-256 of the file.
 	Digest string
-	// Manifest is the manifest as it was written; if it names no queues, Queues has the plugin's name.
+	// Manifest is the manifest as it was written. If the manifest names no queues, Queues has the plugin's name.
 	Manifest manifest.Manifest
 
 	content identity
 	contents
-	pools   *tenantPools              // of the version's instances
-	tenants map[string]*TenantVersion // every tenant that the plugin serves; never changed
+	pools   *tenantPools              // the pools of instances, which versions with equal content share
+	tenants map[string]*TenantVersion // has every tenant that the plugin serves; does not change
 	module  *module
-	holders atomic.Int64 // 0: the module is released
+	holders atomic.Int64 // number of holds; at 0, the module is released for good
 	release func(*module)
 }
 
-// TenantVersion is a Version as it serves one tenant. What the tenant's tasks may do was decided when the version was
-// loaded. Acquire returns a TenantVersion, held once for the caller.
+// TenantVersion is a Version for the tasks of one tenant. What these tasks are allowed to do was decided when the
+// version was loaded. Acquire returns a TenantVersion, held once for the caller.
 type TenantVersion struct {
 	*Version
-	// Permissions are what the tenant's tasks may do on the version.
+	// Permissions are what the tenant's tasks are allowed to do on the version.
 	Permissions *manifest.Permissions
-	// Footprint is how many bytes one task may take: memory, tables, input, output, and what the host keeps for the
-	// task's calls.
+	// Footprint is the maximum memory of one task, in bytes: memory, tables, input, output, and what the host keeps for
+	// the task's calls.
 	Footprint int64
 
 	tenant string
 }
 
-// serve makes the version serve the tenants that have permissions. kept is how many bytes the host may keep for a task
-// beside its limits.
+// serve makes the version serve the tenants that have permissions. kept is the maximum number of bytes that the host
+// keeps for a task in addition to its limits.
 func (v *Version) serve(permissions map[string]*manifest.Permissions, kept int64) {
 	v.tenants = make(map[string]*TenantVersion, len(permissions))
 	for tenant, p := range permissions {
@@ -55,7 +55,7 @@ func (v *Version) serve(permissions map[string]*manifest.Permissions, kept int64
 	}
 }
 
-// permissions returns what the plugin's tasks may do, by tenant.
+// permissions returns what the plugin's tasks are allowed to do, by tenant.
 func (v *Version) permissions() map[string]*manifest.Permissions {
 	permissions := make(map[string]*manifest.Permissions, len(v.tenants))
 	for tenant, served := range v.tenants {
@@ -71,8 +71,8 @@ func (v *TenantVersion) Run(ctx context.Context, call runtime.Call) runtime.Outc
 	return v.Permissions.Explain(v.pool().Run(ctx, call))
 }
 
-// PendingSnapshot returns how many bytes the snapshot may take that the tenant's next task builds; 0 if the snapshot
-// exists.
+// PendingSnapshot returns the maximum number of bytes of snapshots that the tenant's next task builds; 0 if it builds
+// none.
 func (v *TenantVersion) PendingSnapshot() int64 { return v.pool().PendingSnapshot() }
 
 // pool returns the pool that the tenant's tasks on all versions of this content share.
@@ -124,11 +124,12 @@ func (v *Version) tryRetain() bool {
 // manifest names.
 type identity struct{ module, manifest, files string }
 
-// footprint returns how many bytes the limits let a task take.
+// footprint returns the maximum number of bytes that a task takes within the limits.
 func footprint(l runtime.Limits) int64 { return l.Memory + l.Input + l.Output }
 
 // large are the host functions that take or return texts of up to 1 MiB whose size no capability bounds: checkpoints,
-// variables, and values of kv. textsKept is how many bytes the host may keep for their texts.
+// variables, and values of kv. textsKept is the maximum number of bytes that the host keeps for the texts of a task's
+// calls.
 var large = [...]string{
 	"quern_v1.checkpoint_load", "quern_v1.checkpoint_save", "quern_v1.kv_get", "quern_v1.kv_set", "quern_v1.kv_swap",
 	"extism:host/env.var_get", "extism:host/env.var_set",
@@ -136,9 +137,9 @@ var large = [...]string{
 
 const textsKept = 2 << 20
 
-// kept returns how many bytes the host may keep for a task beside its limits: the tables of its instance, tasks and
-// publications that wait for its completion, and texts of its calls, which are in memory twice while they are
-// assembled. m is nil before the module is loaded.
+// kept returns the maximum number of bytes that the host keeps for a task in addition to its limits: the tables of its
+// instance, tasks and publications that wait for its completion, and texts of its calls, which are in memory twice
+// while they are assembled. m is nil before the module is loaded.
 func kept(c *manifest.Capabilities, m *module) (bytes int64) {
 	if len(c.HTTP) > 0 {
 		bytes += 3 * service.MaxBody

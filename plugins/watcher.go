@@ -31,7 +31,7 @@ type watcher struct {
 	wake   chan struct{}     // capacity 1; never closed
 
 	watched map[string]fs.FileInfo // by path; only the reconciler's goroutine touches it
-	// the directory's path, if its parent is watched only to notice that the directory appears or is replaced
+	// The directory's path if its parent is watched only to notice that the directory appears or is replaced; else nil.
 	entry atomic.Pointer[string]
 }
 
@@ -76,7 +76,7 @@ func (w *watcher) gather(ctx context.Context, events <-chan fsnotify.Event, errs
 				return
 			}
 			entry := w.entry.Load()
-			// else the event is of a neighbor of the directory
+			// skip events of the directory's neighbors
 			if entry == nil || event.Name == *entry || filepath.Dir(event.Name) != filepath.Dir(*entry) {
 				postpone()
 			}
@@ -124,7 +124,7 @@ func (w *watcher) set(wanted map[string]struct{}) (added bool) {
 			continue
 		}
 		delete(w.watched, path)
-		// It fails if the watch has ended by itself, and then there is nothing left to do.
+		// Remove fails if the watch has ended by itself. Nothing is left to do then.
 		_ = w.notify.Remove(path)
 	}
 	for path := range wanted {

@@ -24,7 +24,7 @@ func Handle(handler Handler) {
 	exit(run(handler, stdin(), stdout(), stderr(), getenv))
 }
 
-// run is Handle without the process: it returns the exit status.
+// run does what Handle does, but returns the exit status.
 func run(handler Handler, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
 	input, err := io.ReadAll(stdin)
 	if err != nil {
@@ -40,7 +40,7 @@ func run(handler Handler, stdin io.Reader, stdout, stderr io.Writer, getenv func
 	return exitComplete
 }
 
-// newTask reads the task's description from the environment. If a handler is run by hand, there is none, and its
+// newTask reads the task's description from the environment. If a handler is run by hand, there is no description, and
 // Attempt is 1.
 func newTask(input []byte, getenv func(string) string) *Task {
 	return &Task{
@@ -54,7 +54,7 @@ func newTask(input []byte, getenv func(string) string) *Task {
 	}
 }
 
-// positive parses a number of at least 1. For any other text it returns the default.
+// positive parses a number of at least 1. For any other text it returns otherwise.
 func positive(s string, otherwise int) int {
 	if n, err := strconv.Atoi(s); err == nil && n > 0 {
 		return n
@@ -63,7 +63,7 @@ func positive(s string, otherwise int) int {
 }
 
 // report writes the error, and after it the delay for the host, as the last lines of the task's log. It returns the
-// error's exit status. If the write fails, that cannot be reported anywhere.
+// error's exit status. An error of the write itself cannot be reported anywhere.
 func report(stderr io.Writer, doing string, err error) int {
 	text := doing + err.Error() + "\n"
 	status, delay := judge(err)

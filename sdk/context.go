@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// askEvery is how often the host is asked while the handler waits.
+// askEvery is how often the host is asked, while the handler waits, whether the task is cancelled.
 const askEvery = 100 * time.Millisecond
 
 // taskContext is the context of a handler. Each call of Err or Done asks the host whether the task is cancelled. After
-// the first call of Done, a timer asks too while the handler waits. An unused context has no timer and nothing on the
+// the first call of Done, a timer also asks while the handler waits. An unused context has no timer and nothing on the
 // heap.
 type taskContext struct {
 	mu       sync.Mutex
@@ -37,7 +37,7 @@ func (c *taskContext) Value(key any) any {
 // Err asks the host whether the task is cancelled.
 func (c *taskContext) Err() error { return c.look().Err() }
 
-// Done asks the host whether the task is cancelled, now and by the timer while the handler waits.
+// Done asks the host whether the task is cancelled, and starts the timer that asks while the handler waits.
 func (c *taskContext) Done() <-chan struct{} {
 	open := c.look()
 	c.mu.Lock()
@@ -58,8 +58,8 @@ func (c *taskContext) ask() {
 	c.mu.Unlock()
 }
 
-// look asks the host, and cancels open if the task is cancelled. It returns open. It does not hold the lock while it
-// asks, because a host of sdktest may end the goroutine.
+// look asks the host, and cancels open if the task is cancelled. It returns open. It asks without the lock, because a
+// host of sdktest may end the goroutine.
 func (c *taskContext) look() context.Context {
 	c.mu.Lock()
 	open := c.open
@@ -73,7 +73,7 @@ func (c *taskContext) look() context.Context {
 	return open
 }
 
-// begin creates open unless it exists.
+// begin creates and returns open unless it exists. If limited is true, open has the deadline at.
 func (c *taskContext) begin(at time.Time, limited bool) context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,13 +90,14 @@ func (c *taskContext) begin(at time.Time, limited bool) context.Context {
 	return c.open
 }
 
-// finish ends the context when its handler returns. Otherwise the timer of the warm call would be part of the snapshot.
+// finish ends the context when its handler returns. If the timer of the warm call went on, it would be part of the
+// snapshot.
 func (c *taskContext) finish() {
 	c.mu.Lock()
 	c.finished = true
 	cancel, timer := c.cancel, c.timer
 	c.mu.Unlock()
-	// Without the lock, because derived contexts that end may call this one.
+	// The lock is not held here, because derived contexts that end may call this one.
 	if cancel != nil {
 		cancel()
 	}

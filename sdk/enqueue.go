@@ -11,55 +11,57 @@ import (
 
 // EnqueueOptions are the options of a new task. Unset options have the defaults of any task.
 type EnqueueOptions struct {
-	// ID is the new task's ID; "" lets the host make one. If a task with this ID exists, nothing is enqueued. So an ID
-	// derived from the parent's ID keeps a second attempt from enqueueing a second child.
+	// ID is the new task's ID; "" lets the host make one. If a task with this ID exists, nothing is enqueued. So if the
+	// ID is derived from this task's ID, a second attempt does not enqueue a second child.
 	ID string
-	// Key is the caller's name for the subject of the task.
+	// Key is the caller's name for what the task is about.
 	Key string
 	// Labels are the caller's own labels, for finding tasks.
 	Labels map[string]string
-	// Headers are stored with the task, apart from its parameters. Their names are in lower case, their values
-	// printable text; at most 32 with 8 KiB in all. Without a traceparent, the new task inherits traceparent and
-	// tracestate of this task.
+	// Headers are stored with the task, apart from its parameters. Their names are in lower case, and their values are
+	// printable text. There are at most 32, with at most 8 KiB in all. Without a traceparent, the new task inherits
+	// traceparent and tracestate of this task.
 	Headers map[string]string
-	// Priority is 0 to 100; nil means the default. Tasks of higher priority come first.
+	// Priority is 0 to 100; nil means the default. Tasks with a higher priority run first.
 	Priority *int
-	// Delay is how long the task waits, At is when it is due. Set at most one. Both are rounded up to milliseconds.
+	// Delay is how long the task waits, and At is when it is due. Set at most one of them. Both are rounded up to
+	// milliseconds.
 	Delay time.Duration
 	At    time.Time
-	// MaxAttempts bounds the attempts; 0 means the manifest's number.
+	// MaxAttempts is the maximum number of attempts; 0 means the number in the manifest of the plugin that serves the
+	// queue.
 	MaxAttempts int
-	// Timeout bounds each attempt, rounded up to milliseconds; 0 means the manifest's.
+	// Timeout bounds each attempt, rounded up to milliseconds; 0 means the timeout in that manifest.
 	Timeout time.Duration
-	// Unique prevents a second task of the same kind; nil allows it. If there is a first task, Enqueue returns its ID
-	// with after: call in the manifest; otherwise it returns the ID of a new task that will not be created.
+	// Unique prevents a second task of the same kind; nil allows it. If there is a first task and the manifest has after:
+	// call, Enqueue returns the first task's ID. Otherwise it returns the ID of a new task that will not be created.
 	Unique *Unique
-	// After are the IDs of tasks that the new task waits for: siblings that were enqueued before with an ID of their
-	// choice, or any other tasks. If there is one and the new task has no parameters, it gets that task's result as its
-	// parameters. When is the condition under which the new task runs: "complete" (all are complete; the default),
-	// "ended" (all are complete or failed), "any" (one is complete), or "failed" (one has failed).
+	// After has the IDs of tasks for which the new task waits: tasks that this one has enqueued with an ID of its choice,
+	// or any other tasks. If After has exactly one ID and the new task has no parameters, it gets the result of the task
+	// with that ID as its parameters. When is the condition under which the new task runs: "complete" (all are complete;
+	// the default), "ended" (all are complete or failed), "any" (one is complete), or "failed" (one has failed).
 	After []string
 	When  string
 }
 
-// Unique defines which tasks of a queue are the same, and for how long.
+// Unique defines which tasks of a queue are of the same kind, and for how long.
 type Unique struct {
-	// Key is the same for tasks that are the same; "" compares their parameters.
+	// Key is equal for tasks of the same kind. If it is "", tasks with equal parameters are of the same kind.
 	Key string
-	// For is how long a second task is refused, at least a second, counted from the first task's enqueue; 0 means until
-	// the first task is finished.
+	// For is how long a second task is refused, counted from the enqueueing of the first task. It is at least a second; 0
+	// means until the first task is finished.
 	For time.Duration
 }
 
-// Enqueue enqueues a task of the same tenant and returns its ID. The manifest must grant the queue. options may be nil.
+// Enqueue enqueues a task of the same tenant and returns its ID. The manifest must grant the queue. options can be nil.
 //
-// The new task is created when this one completes, together with its result: a task that fails enqueues nothing. With
-// after: call in the manifest, it is created at once.
+// The new task is created when this task completes, together with its result: a task that fails enqueues nothing. With
+// after: call in the manifest, the new task is created at once.
 //
 // Errors: [ErrInvalid] for an invalid queue name or option; [ErrDenied] if the queue is not granted; [ErrTooBig] if
-// result and parameters together exceed the plugin's output limit; [ErrLimit] if the task enqueues more than the
-// manifest's number of tasks (default 256) or 16 MiB of tasks, or if the chain of parents is too long. With after: call
-// also [ErrQuota] and [ErrUnavailable].
+// result and parameters together exceed the plugin's output limit; [ErrLimit] if the task enqueues more tasks than the
+// manifest allows (default 256), or more bytes (default 16 MiB), or if the chain of parents is too long. With after:
+// call also [ErrQuota] and [ErrUnavailable].
 func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id string, err error) {
 	id, err = services().Enqueue(queue, parameters, options)
 	return id, asking(err, "enqueue to ", "", queue)
@@ -67,16 +69,16 @@ func Enqueue(queue string, parameters []byte, options *EnqueueOptions) (id strin
 
 // PublishOptions are the options of a publication.
 type PublishOptions struct {
-	// ID is the publication's ID; "" lets the host make one. If a publication with this ID exists, nothing is
-	// published. So an ID derived from the task's ID keeps a second attempt from publishing twice.
+	// ID is the publication's ID; "" lets the host make one. If a publication with this ID exists, nothing is published.
+	// So if the ID is derived from the task's ID, a second attempt does not publish again.
 	ID string
-	// Attributes are CloudEvents attributes, such as type and source, or any others, such as tenant. Subscriptions
-	// filter by them, and they become headers of the tasks, with the prefix ce-. Their names consist of a-z and 0-9.
+	// Attributes are CloudEvents attributes, such as type and source, or any others, such as tenant. Their names consist
+	// of a-z and 0-9. Subscriptions filter by attributes. The tasks have them as headers, with the prefix ce-.
 	Attributes map[string]string
 }
 
-// Publish publishes to a topic of the same tenant and returns the publication's ID. Each subscription that matches gets
-// a task with the payload. The manifest must grant the topic. options may be nil.
+// Publish publishes to a topic of the same tenant and returns the publication's ID. Each matching subscription gets a
+// task with the payload. The manifest must grant the topic. options can be nil.
 //
 // The publication is published when this task completes, together with its result: a task that fails publishes nothing.
 // With after: call in the manifest, it is published at once.
@@ -164,7 +166,7 @@ func appendTexts(to []byte, name string, texts map[string]string) []byte {
 	return append(to, '}')
 }
 
-// appendMilliseconds appends a duration, rounded up. The host refuses a negative one.
+// appendMilliseconds appends a duration in milliseconds, rounded up. The host refuses a negative one.
 func appendMilliseconds(to []byte, name string, d time.Duration) []byte {
 	if d == 0 {
 		return to

@@ -10,13 +10,13 @@ type FatalError struct {
 	Err error // never nil when made by Fatal
 }
 
-// RetryError marks an error that may go away; see [Retry] and [RetryAfter].
+// RetryError marks an error that may be gone in a later attempt; see [Retry] and [RetryAfter].
 type RetryError struct {
 	Err   error         // never nil when made by Retry or RetryAfter
 	After time.Duration // delay of the next attempt; 0 means the retry policy's delay
 }
 
-// Fatal wraps err so that the task fails for good, because its input is wrong. Fatal(nil) is nil.
+// Fatal wraps err so that the task fails for good, because its input is wrong. Fatal(nil) returns nil.
 //
 // If a chain of errors contains both Fatal and Retry, the outer one counts.
 func Fatal(err error) error {
@@ -27,13 +27,14 @@ func Fatal(err error) error {
 }
 
 // Retry wraps err so that the task is tried again later, because something that the handler needs is unavailable. The
-// retry policy of the task or the manifest decides when and how often. Retry(nil) is nil.
+// retry policy of the task or the manifest decides when and how often. Retry(nil) returns nil.
 func Retry(err error) error {
 	return RetryAfter(err, 0)
 }
 
-// RetryAfter is [Retry] with the delay of the next attempt, from a Retry-After header for instance. Delays over a year
-// count as a year; 0 or less is Retry. RetryAfter(nil, d) is nil.
+// RetryAfter does what [Retry] does, and also sets the delay of the next attempt, for instance from a Retry-After
+// header. A delay of more than a year counts as a year. With a delay of 0 or less, RetryAfter is Retry. If err is nil,
+// it returns nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -41,7 +42,7 @@ func RetryAfter(err error, d time.Duration) error {
 	return &RetryError{Err: err, After: min(max(d, 0), maxRetryAfter)}
 }
 
-// maxRetryAfter is the longest delay that a host accepts.
+// maxRetryAfter is the maximum delay that a host accepts.
 const maxRetryAfter = 365 * 24 * time.Hour
 
 // Error returns the text of Err.
@@ -56,7 +57,7 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// outcome is an error with an exit status, and a delay of the next attempt; 0 means the retry policy's delay.
+// outcome is an error that has an exit status and the delay of the next attempt; 0 means the retry policy's delay.
 type outcome interface {
 	error
 	outcome() (status int, delay time.Duration)
@@ -67,7 +68,7 @@ func (e *RetryError) outcome() (int, time.Duration) {
 	return exitTempFail, min(max(e.After, 0), maxRetryAfter)
 }
 
-// judge returns the exit status and delay of a handler's error.
+// judge returns the exit status for a handler's error, and the delay of the next attempt.
 func judge(err error) (status int, delay time.Duration) {
 	if o, ok := errors.AsType[outcome](err); ok {
 		return o.outcome()

@@ -15,11 +15,11 @@ type panicError string
 func (e panicError) Error() string               { return "panic: " + string(e) }
 func (panicError) outcome() (int, time.Duration) { return exitPanic, 0 }
 
-// maxStack bounds the stack in the log, in bytes.
+// maxStack is the maximum size of the stack in the log, in bytes.
 const maxStack = 8 << 10
 
-// attempt calls the handler. It turns a panic into an error, and logs it with its stack as Go does; there is no result
-// then.
+// attempt calls the handler. If the handler panics, attempt returns the panic as an error without a result, and logs it
+// with its stack as Go does.
 func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (result []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -32,8 +32,9 @@ func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (r
 	return handler(ctx, task)
 }
 
-// textOf describes a panic's value as Go would. It returns the value's type if it does not know the type, or if the
-// value's own method panics. Packages fmt and reflect would know more types, but would be a tenth of a small plugin.
+// textOf describes a panic's value as Go would. If it does not know the value's type, or the value's own method panics,
+// it returns the name of the type. With packages fmt and reflect it would know more types, but they would be a tenth of
+// a small plugin.
 func textOf(p any) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -73,11 +74,11 @@ func textOf(p any) (text string) {
 	return typeOf(p)
 }
 
-// unlike is a type that no panic's value has.
+// unlike is a type that the value of no panic has.
 type unlike struct{}
 
-// typeOf returns the name of a value's type, taken from the runtime's error for a failed assertion: "interface
-// conversion: interface {} is main.color, not sdk.unlike".
+// typeOf returns the name of a value's type. It takes the name from the runtime's error for a failed assertion:
+// "interface conversion: interface {} is main.color, not sdk.unlike".
 func typeOf(p any) (name string) {
 	defer func() {
 		err, _ := recover().(error)

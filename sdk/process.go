@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Access to the process by package os. Guests do not use package os: see process_wasip1.go.
+// The functions below access the process through package os. Guests do not use package os: see process_wasip1.go.
 
 func stdin() io.Reader  { return os.Stdin }
 func stdout() io.Writer { return os.Stdout }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Access to the process without package os, which would be a twentieth of a small plugin.
+// The functions below access the process without package os, which would be a twentieth of a small plugin.
 
 func stdin() io.Reader  { return descriptor(0) }
 func stdout() io.Writer { return descriptor(1) }
@@ -55,12 +55,11 @@ func (d descriptor) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// notReady is the pause before a nonblocking descriptor that was not ready is tried again. Other goroutines run
+// notReady is the pause before another try at a nonblocking descriptor that was not ready. Other goroutines run
 // meanwhile.
 const notReady = time.Millisecond
 
-// mayRepeat reports whether to repeat a call that returned err. Before it returns true for EAGAIN, it waits for
-// notReady.
+// mayRepeat reports whether to repeat a call that returned err. For EAGAIN, it first waits for notReady.
 func mayRepeat(err error) bool {
 	if errors.Is(err, syscall.EAGAIN) {
 		<-time.After(notReady)

@@ -10,13 +10,13 @@ const exportName = "quern_handle"
 //	//go:wasmexport quern_handle
 //	func Handle() int32 { return sdk.Run(shout) }
 //
-// See the package comment. A panic of the handler becomes an error, with its stack in the task's log; a panic in
+// See the package comment. A panic of the handler becomes an error, with its stack in the task's log. A panic in
 // another goroutine ends the call at once.
 //
-// Outside of WebAssembly, Run reads its task like [Handle] does.
+// Outside of WebAssembly, Run reads its task as [Handle] does.
 func Run(handler Handler) int32 { return runHandler(handler) }
 
-// Numbers of the fields for task_text and task_number.
+// The numbers of the fields for task_text and task_number.
 const (
 	textID = iota
 	textQueue
@@ -34,7 +34,7 @@ const (
 	numberDeadline    = 2
 )
 
-// describedTask makes the Task from the host's description.
+// describedTask makes a Task from its ID, its input and the host's description of it.
 func describedTask(id string, input []byte) Task {
 	return Task{
 		ID:          id,
@@ -54,7 +54,7 @@ type settler interface {
 	RetryAfter(ms int64)
 }
 
-// settle reports a handler's result or error, and returns the exit status.
+// settle reports a handler's result or error to the host, and returns the exit status.
 func settle(to settler, result []byte, err error) int32 {
 	if err != nil {
 		return fail(to, "", err)
@@ -65,7 +65,7 @@ func settle(to settler, result []byte, err error) int32 {
 	return exitComplete
 }
 
-// fail reports an error, and returns its exit status.
+// fail reports an error to the host, with doing before its text, and returns its exit status.
 func fail(to settler, doing string, err error) int32 {
 	to.Fail(doing + err.Error())
 	status, delay := judge(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/quern-project/quern/sdk/internal/native"
 )
 
-// runHandler runs the handler with a host of sdktest, or like a command.
+// runHandler runs the handler on the host that sdktest has lent for a run, else like a command.
 func runHandler(handler Handler) int32 {
 	h := native.Current()
 	if h == nil {

@@ -36,17 +36,17 @@ func taskText(field uint32) int32
 //go:noescape
 func taskNumber(field uint32, number *int64) int32
 
-// own is static memory for the task's description and a small input. On the heap, they would touch more pages, and
-// resetting these would cost more than everything else in Run. The warm call may keep the memory that it got: no part
-// is handed out twice.
+// own is static memory for the task's description and a small input. On the heap, these would touch more pages, and
+// resetting those pages would cost more than everything else in Run. The warm call can keep the memory that it got, so
+// no part of own is handed out twice.
 var own struct {
 	task     Task
 	ctx      taskContext
-	given    bool                                         // task and ctx are in use
-	warming  bool                                         // this is the warm call, without a task
+	given    bool                                         // task and ctx are in use, and remain so after a warm call
+	warming  bool                                         // the current call is the warm call, which has no task
 	log      func(level Level, text, fields string) error // nil before Run
 	progress func(fraction float64, message string)       // nil before Run
-	used     int                                          // bytes of room in use
+	used     int                                          // the number of bytes of room in use
 	room     [8 << 10]byte
 }
 
@@ -55,7 +55,7 @@ func runHandler(handler Handler) int32 {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrNoHost):
-		// Run was called while the module starts. The panic's text becomes the error of its tasks.
+		// Run was called while the module starts. The panic's text becomes the error of the module's tasks.
 		panic("sdk.Run is for " + exportName + " alone: there is no task yet")
 	default:
 		return fail(host{}, "read the task's input: ", err)
@@ -80,7 +80,7 @@ type host struct{}
 
 func (host) Output(result []byte) error {
 	if len(result) == 0 {
-		return nil // without a call of the host, to save time
+		return nil // not calling the host saves time
 	}
 	return answered(outputWrite(unsafe.SliceData(result), uint32(len(result))))
 }
@@ -89,7 +89,7 @@ func (host) Fail(text string) { errorSet(unsafe.StringData(text), uint32(len(tex
 
 func (host) RetryAfter(ms int64) { retryAfter(ms) }
 
-// take returns n unused bytes of own.room, or of the heap.
+// take returns n unused bytes of own.room or, if there are not enough, of the heap.
 func take(n int) []byte {
 	if n > len(own.room)-own.used {
 		return make([]byte, n)
@@ -99,8 +99,8 @@ func take(n int) []byte {
 	return b
 }
 
-// smallInput is how many bytes are read before the size of the input is known. For a small input, this saves a call of
-// the host.
+// smallInput is the number of bytes that are read before the size of the input is known. If the input is smaller, this
+// saves a call of the host.
 const smallInput = 2 << 10
 
 func readInput() ([]byte, error) {
@@ -110,7 +110,7 @@ func readInput() ([]byte, error) {
 	case n < 0:
 		return nil, HostError(n)
 	case n < most:
-		return take(int(n)), nil // inputRead has filled this part of room
+		return take(int(n)), nil // inputRead has filled the part of room that take returns
 	}
 	input := take(int(max(0, inputSize())))
 	for rest := input; len(rest) > 0; {
@@ -126,7 +126,7 @@ func readInput() ([]byte, error) {
 	return input, nil
 }
 
-// text asks the host for a text of the task's description. In a warm call there is no task, and ok is false.
+// text asks the host for a text of the task's description. In a warm call, which has no task, ok is false.
 func text(field uint32) (value string, ok bool) {
 	size := taskText(field)
 	if size <= 0 {
@@ -137,7 +137,8 @@ func text(field uint32) (value string, ok bool) {
 	return unsafe.String(unsafe.SliceData(b), max(0, n)), true // no copy: nothing writes to b again
 }
 
-// misplaced reports whether the export of a handler is on the stack.
+// misplaced reports whether the export of a handler is on the stack, which means that Handle was called in place of
+// Run.
 func misplaced() bool {
 	var callers [64]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(0, callers[:])])

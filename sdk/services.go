@@ -8,25 +8,26 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// The functions below call the host by quern_v1, in modules built as handlers. The plugin's manifest must grant most of
-// them: a function that is not granted returns [ErrDenied]. A command that imports one is refused when it is loaded. On
-// the developer's machine, and while the module starts, all of them except [Config] return [ErrNoHost].
+// The functions below call functions of the host (quern_v1), in modules built as handlers. The plugin's manifest must
+// grant most of them: a function that is not granted returns [ErrDenied]. If a command imports one of these host
+// functions, it is refused when it is loaded. On the developer's machine, and while the module starts, all functions
+// except [Config] return [ErrNoHost].
 
-// Errors of the host. Compare them with errors.Is.
+// The errors of the host. Compare them with errors.Is.
 const (
-	ErrInvalid     = HostError(-1)  // invalid argument; see the task's log
+	ErrInvalid     = HostError(-1)  // an argument is invalid; see the task's log
 	ErrDenied      = HostError(-3)  // denied by the manifest, the host's grants or its networks; see the task's log
-	ErrNotFound    = HostError(-4)  // no such name
-	ErrTooBig      = HostError(-5)  // larger than its limit
-	ErrQuota       = HostError(-6)  // quota exhausted
+	ErrNotFound    = HostError(-4)  // there is nothing of that name
+	ErrTooBig      = HostError(-5)  // something is larger than its limit
+	ErrQuota       = HostError(-6)  // the quota is used up
 	ErrConflict    = HostError(-7)  // the present value is not the expected one
-	ErrLost        = HostError(-8)  // another host has the task: stop, the result of this run is discarded
+	ErrLost        = HostError(-8)  // another host has the task: stop, since the result of this run is discarded
 	ErrUnavailable = HostError(-9)  // the service is unavailable: try later
-	ErrNoHost      = HostError(-10) // no task, or no host
-	ErrLimit       = HostError(-11) // too many
+	ErrNoHost      = HostError(-10) // there is no task, or no host
+	ErrLimit       = HostError(-11) // there are too many, or the chain of parents is too long
 )
 
-// HostError is an error with which the host answered a call.
+// HostError is an error that the host returned for a call.
 type HostError int32
 
 func (e HostError) Error() string {
@@ -36,10 +37,10 @@ func (e HostError) Error() string {
 	return "the host gave an unknown answer"
 }
 
-// hostErrors are the texts of the errors, by the absolute value of their number.
+// hostErrors are the texts of the errors, by the absolute values of their numbers.
 var hostErrors = [...]string{
 	-ErrInvalid: "an argument is invalid",
-	// the manifest, the host's grants, or its networks
+	// by the manifest, the host's grants, or its networks
 	-ErrDenied:      "denied: the task's log says by whom, and what to add",
 	-ErrNotFound:    "not found",
 	-ErrTooBig:      "it is larger than the plugin's limit",
@@ -60,7 +61,7 @@ type callError struct {
 func (e *callError) Error() string { return e.asked + ": " + e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// asking adds to an error the call, and the name that was asked for: CALL PLACE/NAME, or CALL NAME without a place.
+// asking adds to an error the call and the name that was asked for: CALL PLACE/NAME, or CALL NAME if place is "".
 func asking(err error, call, place, name string) error {
 	if err == nil {
 		return nil
@@ -71,7 +72,7 @@ func asking(err error, call, place, name string) error {
 	return &callError{call + name, err}
 }
 
-// appendJSON appends a JSON string. Invalid UTF-8 becomes U+FFFD.
+// appendJSON appends text as a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendJSON(to []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	to = append(to, '"')
@@ -88,13 +89,13 @@ func appendJSON(to []byte, text string) []byte {
 	return append(to, '"')
 }
 
-// SaveCheckpoint saves at most 1 MiB for the task's next run, in place of the last checkpoint. It returns once Redis
-// has the checkpoint, so that it survives the host. On [ErrLost], stop: another host has the task.
+// SaveCheckpoint saves at most 1 MiB for the task's next run, and replaces the last checkpoint. It returns once Redis
+// has the checkpoint, which then survives the host. If it returns [ErrLost], stop: another host has the task.
 func SaveCheckpoint(value []byte) error {
 	return asking(services().SaveCheckpoint(value), "save checkpoint", "", "")
 }
 
-// Checkpoint returns the last saved checkpoint, of this run or an earlier one; ok is false if there is none.
+// Checkpoint returns the checkpoint that this run or an earlier one saved last; ok is false if there is none.
 func Checkpoint() (value []byte, ok bool, err error) {
 	value, err = services().Checkpoint()
 	if errors.Is(err, ErrNotFound) {
@@ -103,19 +104,19 @@ func Checkpoint() (value []byte, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// Config returns a value of the manifest's section config; ok is false if there is none. It also works in init
-// functions.
+// Config returns the value of this name in the manifest's section config; ok is false if there is none. Config also
+// works in init functions.
 func Config(name string) (value string, ok bool) { return services().Config(name) }
 
 // Secret returns a secret, which the manifest must grant. It returns [ErrNotFound] if the tenant has no secret of this
-// name. Call it within the task, and do not write the secret anywhere.
+// name. Call Secret within the task, and do not write the secret anywhere.
 func Secret(name string) ([]byte, error) {
 	value, err := services().Secret(name)
 	return value, asking(err, "secret ", "", name)
 }
 
-// Bucket is a bucket of the tenant's key-value store, which the manifest must grant. Keys are 1 to 256 bytes of UTF-8
-// without control characters, values at most 512 KiB.
+// Bucket is a bucket of the tenant's key-value store, which the manifest must grant. A key is 1 to 256 bytes of UTF-8
+// without control characters. A value has at most 512 KiB.
 type Bucket string
 
 // Get returns the value of a key, or [ErrNotFound] if there is none.
@@ -134,20 +135,20 @@ func (b Bucket) Set(key string, value []byte, ttl time.Duration) error {
 	return b.asking(services().Set(string(b), key, value, guest.Milliseconds(ttl)), "set", key)
 }
 
-// Delete deletes a value, and reports whether there was one.
+// Delete deletes the value of a key, and reports whether there was one.
 func (b Bucket) Delete(key string) (bool, error) {
 	was, err := services().Delete(string(b), key)
 	return was, b.asking(err, "delete", key)
 }
 
-// Increment adds delta to a value that is a decimal number (a missing value counts as 0), and returns the sum. It
-// returns [ErrConflict] if the value is no decimal number.
+// Increment adds delta to the value of a key, a decimal number, and returns the sum. A missing value counts as 0. It
+// returns [ErrConflict] if the value is not a decimal number.
 func (b Bucket) Increment(key string, delta int64) (int64, error) {
 	sum, err := services().Increment(string(b), key, delta)
 	return sum, b.asking(err, "increment", key)
 }
 
-// Swap sets a value, like Set, if the present value equals old, or if old is nil and there is no value. If not, it
+// Swap sets a value, like Set, if the present value equals old, or if old is nil and there is no value. Otherwise it
 // returns [ErrConflict] and the present value, or nil if there is none.
 func (b Bucket) Swap(key string, old, value []byte, ttl time.Duration) (present []byte, err error) {
 	present, err = services().Swap(string(b), key, old, value, guest.Milliseconds(ttl))
@@ -164,17 +165,17 @@ func (b Bucket) List(prefix, after string, limit int) ([]string, error) {
 // does not count as an attempt.
 func (t *Task) PreviousError() string { return services().TaskText(textPreviousError) }
 
-// Parent returns the ID of the task that enqueued this one, or "".
+// Parent returns the ID of the task that enqueued this one, or "" if no task did.
 func (t *Task) Parent() string { return services().TaskText(textParent) }
 
-// Key returns the key with which the task was enqueued, or "".
+// Key returns the key with which the task was enqueued, or "" if there is none.
 func (t *Task) Key() string { return services().TaskText(textKey) }
 
-// Traceparent returns the task's trace as the value of the W3C header traceparent, or "". Pass it on in the handler's
-// requests.
+// Traceparent returns the task's trace as the value of the W3C header traceparent, or "" if it has no trace. Pass the
+// value on in the handler's requests.
 func (t *Task) Traceparent() string { return services().TaskText(textTraceparent) }
 
-// Headers returns the headers with which the task was enqueued, with traceparent, by names in lower case.
+// Headers returns the headers with which the task was enqueued, including traceparent, by their names in lower case.
 func (t *Task) Headers() map[string]string {
 	headers := make(map[string]string)
 	for line := range strings.Lines(services().TaskText(textHeaders)) {
@@ -187,11 +188,13 @@ func (t *Task) Headers() map[string]string {
 // Dependency is a task that this task waited for.
 type Dependency struct {
 	ID string
-	// End is complete, failed, gone (it was deleted), open (it could not be waited for), or waiting (it has not ended).
+	// End is complete, failed, gone (the task was deleted), open (the task could not be waited for), or waiting (the task
+	// has not ended).
 	End string
 }
 
-// Dependencies returns the tasks that this one waited for before it ran, in the order in which they were named.
+// Dependencies returns the tasks that this one waited for before it ran, in the order in which they were given when it
+// was enqueued.
 func (t *Task) Dependencies() (all []Dependency, err error) {
 	text, err := services().Dependencies()
 	if errors.Is(err, ErrNoHost) {
@@ -204,17 +207,17 @@ func (t *Task) Dependencies() (all []Dependency, err error) {
 	return all, asking(err, "dependencies", "", "")
 }
 
-// ResultOf returns the result of a task that this one waited for. It returns [ErrNotFound] if there is none, because
-// that task is not complete or was deleted; [ErrInvalid] if this task did not wait for it; [ErrTooBig] if the result is
-// larger than 16 MiB; [ErrUnavailable] if Redis is away.
+// ResultOf returns the result of a task for which this one waited. It returns [ErrNotFound] if there is no result,
+// because that task is not complete or was deleted; [ErrInvalid] if this task did not wait for that task; [ErrTooBig]
+// if the result is larger than 16 MiB; [ErrUnavailable] if Redis does not answer.
 func (t *Task) ResultOf(id string) ([]byte, error) {
 	result, err := services().DependencyResult(id)
 	return result, asking(err, "result of ", "", id)
 }
 
-// Deadline returns the time at which the host ends the task; false if there is none.
+// Deadline returns the time at which the host ends the task; it returns false if there is none.
 func (t *Task) Deadline() (time.Time, bool) { return deadline() }
 
-// Cancelled reports whether the host is about to end, as the handler's context does. A task that completes now need not
-// run again.
+// Cancelled reports whether the host is about to end, as the handler's context does. A task that still completes then
+// does not run again.
 func (t *Task) Cancelled() bool { return services().Cancelled() }

@@ -4,7 +4,7 @@ package sdk
 
 import "github.com/quern-project/quern/sdk/internal/native"
 
-// services returns the host of sdktest, or noHost.
+// services returns the host that sdktest has lent for a run, else noHost.
 func services() native.Host {
 	if h := native.Current(); h != nil {
 		return h
@@ -16,9 +16,9 @@ func logLine(level Level, text, fields string) error {
 	return writeLine(services(), level, text, fields)
 }
 
-// noHost answers calls of the services outside of a test, where a handler runs like a command.
+// noHost is the host outside of a test, where a handler runs like a command.
 type noHost struct {
-	native.Host // nil: only Run calls the other methods, and only with a host
+	native.Host // nil: the other methods are called only by Run, and only on another host
 }
 
 func (noHost) TaskText(uint32) string       { return "" }

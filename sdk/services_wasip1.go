@@ -7,8 +7,8 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// The functions of quern_v1 that only some handlers import: Go imports only the functions that a module calls. A string
-// is passed as two parameters, address and length.
+// The functions of quern_v1 that not every handler imports: Go imports only the functions that a module calls. A string
+// is passed as two parameters, its address and its length.
 
 //go:wasmimport quern_v1 result_size
 func resultSize() int32
@@ -71,7 +71,7 @@ func dependencyResult(id string) int32
 //go:noescape
 func progress(fraction float64, message string) int32
 
-// answered converts an answer to an error; nil unless it is negative.
+// answered returns the error for a negative answer of the host, else nil.
 func answered(answer int32) error {
 	if answer < 0 {
 		return HostError(answer)
@@ -79,20 +79,20 @@ func answered(answer int32) error {
 	return nil
 }
 
-// slot returns the contents of the slot after a call whose answer is their length.
+// slot returns the content of the slot after a call that returned its length.
 func slot(answer int32) ([]byte, error) {
 	b, errno := guest.Slot(answer)
 	return b, answered(errno)
 }
 
-// guestServices has the functions of quern_v1 as methods. It is not used as an interface, because then Go would import
-// the functions that are never called too.
+// guestServices has the functions of quern_v1 as methods. It is not used through an interface, because Go would then
+// also import the functions that are never called.
 type guestServices struct{}
 
 func services() guestServices { return guestServices{} }
 
-// logLine and Progress call the host by functions that Run sets. A command does not call Run. So Go does not import
-// these functions into a command, which must not import them.
+// logLine and Progress call the host by the functions own.log and own.progress, which Run sets. A command does not call
+// Run. So Go does not import the host's functions into a command, which must not import them.
 func logLine(level Level, text, fields string) error {
 	if own.log == nil {
 		return writeLine(stderr(), level, text, fields)
@@ -108,8 +108,8 @@ func (guestServices) Progress(fraction float64, message string) error {
 	return nil
 }
 
-// sayLine and sayProgress are set by Run. The warm call reports no progress: a call of a function that needs a task
-// would discard its snapshot.
+// sayLine and sayProgress are the functions that Run sets. In the warm call, progress is not reported: if that call
+// used a function that needs a task, the host would discard its snapshot.
 func sayLine(level Level, text, fields string) error {
 	return answered(hostLog(uint32(level), text, fields))
 }
@@ -172,7 +172,7 @@ func (guestServices) List(bucket, prefix, after string, limit int) ([]string, er
 	list, err := slot(kvList(bucket, prefix, after, uint32(limit)))
 	var keys []string
 	for len(list) >= 4 {
-		// encoding/binary would link reflect
+		// by hand, since encoding/binary would link reflect
 		n := uint32(list[0]) | uint32(list[1])<<8 | uint32(list[2])<<16 | uint32(list[3])<<24
 		keys = append(keys, guest.View(list[4:][:n]))
 		list = list[4+n:]

@@ -5,17 +5,17 @@ type Dashboard struct {
 	Name        string // the name of its file; the UID is quern-NAME
 	Title       string
 	Description string
-	Variables   []Variable // beside the data source
+	Variables   []Variable // the variables of the dashboard, in addition to the data source
 	Rows        []Row
 }
 
-// Variable is a label whose values the reader picks: any number of them, at first all.
+// Variable is a label whose values the reader picks: any number of them. At first all are picked.
 type Variable struct {
 	Label string
-	Query string // in the words of Grafana: label_values(SELECTOR, LABEL)
+	Query string // the query for the label's values, in Grafana's language: label_values(SELECTOR, LABEL)
 }
 
-// Row is a line of panels below a heading; it breaks where they are wider than Grafana's 24 columns.
+// Row is a line of panels below a heading. It breaks where the panels are wider than Grafana's 24 columns.
 type Row struct {
 	Title  string
 	Panels []Panel
@@ -25,15 +25,16 @@ type Row struct {
 type Panel struct {
 	Kind        Kind
 	Title       string
-	Description string // what it shows and when to worry
+	Description string // what the panel shows and when to worry
 	Unit        Unit
-	Width       int // in columns; 0: 8 for a chart, 4 for a number, 24 for a table
+	Width       int // in columns; 0 means 8 for a chart, 4 for a number and 24 for a table
 	Stack       bool
-	Names       bool // a number shows the name of its series, not the value
-	// Values are yellow from Warn on, and red from Bad on; 0 leaves the color out.
+	Names       bool // a panel with a number shows the name of its series instead
+	// Values are yellow from Warn on, and red from Bad on. 0 means that there is no such color.
 	Warn, Bad float64
 	Queries   []Query
-	// Leads names the dashboard that a click on a series opens, with the labels as its variables. Default "": none.
+	// Leads is the name of the dashboard that a click on a series opens; "" for none. Labels are the labels of the series
+	// that become the variables of that dashboard.
 	Leads  string
 	Labels []string
 }
@@ -77,13 +78,15 @@ func (p Panel) leadsTo(dashboard string, labels ...string) Panel {
 
 // Query is one query of a panel.
 type Query struct {
-	Expr   string
-	Legend string // with {{label}}; a table has the labels as columns
-	// Exemplars shows single tasks with their traces.
+	Expr string
+	// Legend is the name of a series, in which {{label}} stands for the label's value. A table has the labels as columns
+	// instead.
+	Legend string
+	// Exemplars makes the panel show single tasks with their traces.
 	Exemplars bool
 }
 
-// Kind is how a panel shows the results of its queries.
+// Kind says how a panel shows the results of its queries.
 type Kind string
 
 // The kinds of panels, as Grafana names them.

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// schemaVersion is the schema of Grafana 12. Grafana from 9 on reads it; newer versions migrate it.
+// schemaVersion is the version of Grafana 12's schema. Grafana from 9 on reads it; newer versions migrate it.
 const schemaVersion = 41
 
-// columns is the width of a page.
+// columns is the width of a page, in Grafana's columns.
 const columns = 24
 
 // object is a piece of Grafana's JSON.
@@ -112,7 +112,7 @@ func (p Panel) json(id int, at object) object {
 	return panel
 }
 
-// options are the same for all panels of a kind.
+// options are Grafana's options for the panels of each kind.
 var options = map[Kind]object{
 	Chart: {
 		"legend":  object{"displayMode": "list", "placement": "bottom", "showLegend": true, "calcs": []string{}},
@@ -136,14 +136,14 @@ func (p Panel) targets() (list []object) {
 			target["format"] = "table"
 		}
 		if strings.Contains(q.Expr, "$__interval") {
-			target["interval"] = "1m" // long enough for several scrapes
+			target["interval"] = "1m" // at least a minute between points: long enough for several scrapes
 		}
 		list = append(list, target)
 	}
 	return list
 }
 
-// field returns how values look.
+// field returns the field configuration of a panel: how its values look.
 func (p Panel) field() object {
 	steps := []object{{"color": "green", "value": nil}}
 	if p.Warn > 0 {
@@ -173,7 +173,7 @@ func (p Panel) field() object {
 	return field
 }
 
-// links returns the link from a series to the dashboard that Leads names.
+// links returns the link from a series to the dashboard that Leads names, or none.
 func (p Panel) links() []object {
 	if p.Leads == "" {
 		return []object{}

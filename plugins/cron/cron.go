@@ -1,7 +1,7 @@
 // Package cron computes when a recurring task is due: the ticks of a cron expression in a time zone.
 //
 // A library reads the expression and walks the calendar, in which every day has 24 hours. This package maps that
-// calendar to the clock of the zone, so that one rule holds for every expression where clocks change:
+// calendar to the clock of the zone, so that all expressions follow the same rules where clocks change:
 //
 //	                     the hour is left out in spring      the hour comes twice in autumn
 //	names hours          one tick, when the hour is over     a tick in the first of the two
@@ -27,17 +27,16 @@ const (
 	mostEvery     = 365 * 24 * time.Hour
 )
 
-// fields are what an expression may have: five fields, or six with the seconds first; L, nW and d#n; and words like
-// @daily.
+// fields are the parser's options: five fields, or six with the seconds first; L, nW and d#n; and words like @daily.
 const fields = library.SecondOptional | library.Minute | library.Hour | library.Dom | library.Month | library.Dow |
 	library.Descriptor | library.Extended | library.DowOrDom
 
 // Rule is a checked cron expression in a time zone. It does not change.
 type Rule struct {
-	every    time.Duration    // if above zero, the other fields are not used
-	calendar library.Schedule // in UTC, as if its clock were the zone's
+	every    time.Duration    // the period of @every; 0 for other expressions
+	calendar library.Schedule // computes ticks in UTC, as if UTC showed the zone's time
 	zone     *time.Location
-	hours    bool // the expression names hours
+	hours    bool // the expression names hours: see the table above
 }
 
 // Parse reads an expression: five fields (minute, hour, day of month, month, day of week), six with the seconds
@@ -91,8 +90,8 @@ func parseEvery(expression, text string) (*Rule, error) {
 	return &Rule{every: every}, nil
 }
 
-// Zone finds a time zone by its name; "" is UTC. "Local", the zone of the machine, is refused: hosts may differ in
-// it.
+// Zone finds a time zone by its name; "" is UTC. "Local", the zone of the machine, is refused, since it can differ from
+// host to host.
 func Zone(name string) (*time.Location, error) {
 	location, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
@@ -101,14 +100,14 @@ func Zone(name string) (*time.Location, error) {
 	return location, nil
 }
 
-// Next returns the first tick after a moment: a whole second, in the rule's zone; zero if no tick comes for years.
-// The ticks of @every are counted from the moment.
+// Next returns the first tick later than after, or zero if no tick comes for years. A tick is a whole second, in the
+// rule's zone. With @every, the tick is the sum of after and the period, in the zone of after.
 func (r *Rule) Next(after time.Time) time.Time {
 	after = after.Truncate(time.Second)
 	if r.every > 0 {
 		return after.Add(r.every)
 	}
-	// The zone's clock runs evenly between two changes: Next looks for a tick in one such part after the other.
+	// The zone's clock runs evenly between two changes. The loop looks for a tick in one such part after the other.
 	at := after.In(r.zone)
 	from := wall(at, offset(at))
 	for range mostParts {
@@ -134,8 +133,8 @@ func (r *Rule) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// Skip returns the first tick after a moment in the series of ticks to which tick belongs, without computing the
-// ticks between.
+// Skip returns the first tick later than after in the series of ticks that contains tick, without computing the ticks
+// between them. If tick is later than after, Skip returns Next(after).
 func (r *Rule) Skip(tick, after time.Time) time.Time {
 	if r.every == 0 || after.Before(tick) {
 		return r.Next(after)
@@ -143,8 +142,8 @@ func (r *Rule) Skip(tick, after time.Time) time.Time {
 	return after.Add(r.every - after.Sub(tick)%r.every)
 }
 
-// mostParts bounds the parts in which Next looks: enough for the rarest day, 29 February on a certain day of the
-// week, in a zone that changes its clock four times a year.
+// mostParts bounds the parts, from one clock change to the next, in which Next looks. It is enough for the rarest day,
+// 29 February on a certain day of the week, in a zone that changes its clock four times a year.
 const mostParts = 200
 
 // offset returns how far the zone's clock is ahead of UTC at a time.
@@ -153,5 +152,5 @@ func offset(at time.Time) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// wall returns, as a time in UTC, what a clock shows that is ahead of UTC by ahead.
-func wall(at time.Time, ahead time.Duration) time.Time { return at.UTC().Add(ahead) }
+// wall returns what a clock that is ahead of UTC by shift shows at a time, as if it were a time in UTC.
+func wall(at time.Time, shift time.Duration) time.Time { return at.UTC().Add(shift) }

@@ -6,17 +6,17 @@ import (
 	"github.com/quern-project/quern/runtime/egress"
 )
 
-// Capabilities is what a plugin may use beyond its input and its output.
+// Capabilities are what a plugin is allowed to use in addition to its input and its output.
 type Capabilities struct {
 	// Env are environment variables; none of them begins with TASK_.
 	Env map[string]string
-	// Files are the files that a task may read, in the manifest's order.
+	// Files are the files that a task can read, in the manifest's order.
 	Files []FileGrant
-	// HTTP are the hosts that a handler may send requests to.
+	// HTTP are the hosts to which a handler is allowed to send requests.
 	HTTP []egress.Grant
-	// KV are the buckets that a handler may use.
+	// KV are the buckets that a handler is allowed to use.
 	KV []KVGrant
-	// Secrets are the names of the secrets that a handler may ask for.
+	// Secrets are the names of the secrets that a handler is allowed to ask for.
 	Secrets []string
 	// Enqueue lets a handler enqueue tasks; nil for none.
 	Enqueue *EnqueueGrant
@@ -24,8 +24,8 @@ type Capabilities struct {
 	Publish *PublishGrant
 }
 
-// FileGrant is a file that a plugin's tasks may read. It is read when the plugin is loaded, and its content belongs
-// to the version.
+// FileGrant is a file that a plugin's tasks can read. The host reads it when the plugin is loaded, and its content
+// belongs to the version.
 type FileGrant struct {
 	// From is the file's path inside the folder of the manifest, with slashes.
 	From string
@@ -35,7 +35,7 @@ type FileGrant struct {
 	line int // the line of From in the manifest
 }
 
-// KVGrant is a bucket of the tenant's key-value store that a handler may use.
+// KVGrant is a bucket of the tenant's key-value store that a handler is allowed to use.
 type KVGrant struct {
 	// Bucket is the bucket's name.
 	Bucket string
@@ -45,46 +45,47 @@ type KVGrant struct {
 	Quota int64
 }
 
-// allowsBucket reports whether a bucket may be read and, with write, also changed.
+// allowsBucket reports whether a handler is allowed to read a bucket and, if write is true, to change it.
 func (c *Capabilities) allowsBucket(bucket string, write bool) bool {
 	return slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == bucket && (g.Write || !write) })
 }
 
 // EnqueueGrant lets a handler enqueue tasks.
 type EnqueueGrant struct {
-	// Queues are the names, or patterns of names, of the queues that the handler may enqueue to: see Allows.
+	// Queues are the names, or patterns of names, of the queues to which the handler is allowed to enqueue: see Allows.
 	Queues []string `json:"queues"`
-	// After is when tasks are enqueued: with the completion of the task that enqueues them, or at the call.
+	// After says when tasks are enqueued: "complete" with the completion of the task that enqueues them, "call" at the
+	// call.
 	After string `json:"after"`
-	// Depth bounds a chain of tasks, each enqueued by the one before.
+	// Depth bounds the length of a chain of tasks, each enqueued by the one before.
 	Depth int `json:"depth"`
-	// Tasks bounds how many tasks one run of a task may enqueue. Bytes bounds their size together, which includes
-	// queues, IDs, keys, labels and headers.
+	// Tasks is the maximum number of tasks that one run of a task can enqueue. Bytes bounds their total size, which
+	// includes queues, IDs, keys, labels and headers.
 	Tasks int   `json:"tasks"`
 	Bytes int64 `json:"bytes"`
 }
 
-// AfterCall reports whether tasks are enqueued at the call.
+// AfterCall reports whether tasks are enqueued at the call of the handler, not with its completion.
 func (g *EnqueueGrant) AfterCall() bool { return g != nil && g.After == afterCall }
 
 // PublishGrant lets a handler publish to topics. The depth, number and size of publications have the default bounds
 // of an EnqueueGrant.
 type PublishGrant struct {
-	// Topics are the names, or patterns of names, of the topics that the handler may publish to: see Allows.
+	// Topics are the names, or patterns of names, of the topics to which the handler is allowed to publish: see Allows.
 	Topics []string `json:"topics"`
-	// After is when the publications take effect: with the completion of the task, or at the call.
+	// After says when publications take effect: "complete" with the completion of the task, "call" at the call.
 	After string `json:"after"`
 }
 
-// AfterCall reports whether publications take effect at the call.
+// AfterCall reports whether publications take effect at the call of the handler, not with its completion.
 func (g *PublishGrant) AfterCall() bool { return g != nil && g.After == afterCall }
 
-// Allows reports whether a handler may publish to a topic. A nil grant allows none.
+// Allows reports whether the handler is allowed to publish to a topic. A nil grant allows none.
 func (g *PublishGrant) Allows(topic string) bool {
 	return g != nil && slices.ContainsFunc(g.Topics, func(pattern string) bool { return matches(pattern, topic) })
 }
 
-// The bounds of what one run of a task may publish, and of a chain of tasks that publications make.
+// The bounds on what one run of a task can publish, and on a chain of tasks that publications make.
 const (
 	MaxPublications     = defaultTasks
 	MaxPublicationBytes = defaultBytes
@@ -111,17 +112,17 @@ const (
 	afterCall     = "call"
 )
 
-// Allows reports whether a handler may enqueue to a queue. A nil grant allows none.
+// Allows reports whether the handler is allowed to enqueue to a queue. A nil grant allows none.
 func (g *EnqueueGrant) Allows(queue string) bool {
 	return g != nil && slices.ContainsFunc(g.Queues, func(pattern string) bool { return matches(pattern, queue) })
 }
 
-// LimitTo returns what both the capabilities and a ceiling allow. A ceiling may have patterns for names; nil is no
-// ceiling. Variables and files have no ceiling: they give a plugin nothing that its module could not contain.
+// LimitTo returns what both the capabilities and a ceiling allow. A nil ceiling allows everything. Names in a ceiling
+// can be patterns. Variables and files have no ceiling: they give a plugin nothing that its module could not contain.
 //
-// If several entries of the ceiling match one name, it gets what any of them allows. A manifest that enqueues or
-// publishes at the call is denied this if the ceiling allows it only with the completion: the handler would believe
-// that its tasks exist already.
+// If several entries of the ceiling match one name, the name gets what any of them allows. If a manifest enqueues or
+// publishes at the call and the ceiling allows that only with the completion, the grant is denied: otherwise the
+// handler would believe that its tasks exist already.
 func (c Capabilities) LimitTo(ceiling *Capabilities) Capabilities {
 	if ceiling == nil {
 		return c
@@ -179,7 +180,7 @@ func commonNames(a, b []string) (both []string) {
 	for _, pattern := range a {
 		for _, most := range b {
 			for _, name := range common(pattern, most) {
-				// it replaces the patterns that it covers
+				// name replaces the patterns that it covers
 				if !slices.ContainsFunc(both, func(other string) bool { return matches(other, name) }) {
 					both = append(slices.DeleteFunc(both, func(other string) bool { return matches(name, other) }), name)
 				}

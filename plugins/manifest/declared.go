@@ -13,26 +13,27 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Declared counts the schedules and subscriptions that manifests declare. Hosts keep these in Redis while they serve
-// the plugins.
+// Declared counts the schedules and subscriptions that manifests declare. Hosts keep these schedules and subscriptions
+// in Redis while they serve the plugins.
 type Declared struct{ Schedules, Subscriptions int }
 
 // Declared counts what the manifest declares.
 func (m *Manifest) Declared() Declared { return Declared{len(m.Schedule), len(m.Subscribe)} }
 
-// Plus returns the sum of d and times the others.
+// Plus returns d plus times × others.
 func (d Declared) Plus(others Declared, times int) Declared {
 	return Declared{d.Schedules + times*others.Schedules, d.Subscriptions + times*others.Subscriptions}
 }
 
-// declaredMost bounds what the manifests in a tenant's folder declare. A field that is zero is not set.
+// declaredMost bounds what the manifests in a tenant's folder declare. A zero field is not set.
 type declaredMost struct {
-	schedules, subscriptions int           // of all plugins together
-	every                    time.Duration // the shortest time between two ticks of a schedule
-	parameters               int64         // bytes of a schedule's parameters
+	schedules, subscriptions int           // the maximum numbers of all plugins together
+	every                    time.Duration // the minimum time between two ticks of a schedule
+	parameters               int64         // the maximum size of a schedule's parameters, in bytes
 }
 
-// maxDeclared bounds the schedules, and the subscriptions, of the plugins in one folder if the host sets no bound.
+// maxDeclared is the maximum number of schedules, and also of subscriptions, that the plugins in one folder declare if
+// the host sets no bound.
 const maxDeclared = 1000
 
 func (b *declaredMost) keys() []key {
@@ -51,8 +52,8 @@ func (b *declaredMost) keys() []key {
 }
 
 // CheckDeclared returns an *Error if the host does not allow as many schedules and subscriptions as the manifest at
-// path declares. The plugin is in the tenant's folder, or in the common folder if tenant is "". others counts what
-// the other plugins in that folder declare.
+// path declares. The plugin is in the tenant's folder, or in the common folder if tenant is "". others counts the
+// declarations of the other plugins in that folder.
 func (m *Manifest) CheckDeclared(path string, others Declared, grants *Grants, tenant string, ceilings Ceilings) error {
 	own := &TenantGrants{}
 	if tenant != "" {
@@ -85,7 +86,8 @@ func (m *Manifest) entries(others Declared, own *TenantGrants, ceilings Ceilings
 	return problems
 }
 
-// eachSchedule returns the problems of single schedules that break the ceilings.
+// eachSchedule returns a problem for each schedule that is due too often, or has too large parameters, for the
+// ceilings.
 func (m *Manifest) eachSchedule(ceilings Ceilings) (problems []Problem) {
 	every, parameters := ceilings["schedule.every"], ceilings["schedule.parameters"]
 	for i := range m.Schedule {
@@ -111,7 +113,8 @@ func (m *Manifest) eachSchedule(ceilings Ceilings) (problems []Problem) {
 	return problems
 }
 
-// declares reports whether the tenant's entry has the key, schedule or subscribe, and so grants such declarations.
+// declares reports whether the tenant's entry has the key, which is schedule or subscribe. The host thereby grants such
+// declarations.
 func (t *TenantGrants) declares(key string) bool {
 	for path := range t.Ceilings {
 		if strings.HasPrefix(path, key+".") {
@@ -121,11 +124,11 @@ func (t *TenantGrants) declares(key string) bool {
 	return false
 }
 
-// periodTicks is how many ticks period looks at: enough for all seconds of a minute, minutes of an hour, or hours of
-// a day.
+// periodTicks is the number of ticks that period examines. It is enough for all seconds of a minute, minutes of an
+// hour, or hours of a day.
 const periodTicks = 64
 
-// period returns the shortest time between two ticks of the schedule. It does not depend on the current time.
+// period returns the shortest time between two ticks of the schedule. The result does not depend on the current time.
 func (s *Schedule) period() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	rule, err := cron.Parse(s.Cron, s.Timezone)
@@ -143,8 +146,8 @@ func (s *Schedule) period() time.Duration {
 	return least
 }
 
-// Undeclared returns an *Error if the host declares nothing of the manifest at path for the tenant, whatever other
-// plugins declare; else nil.
+// Undeclared returns an *Error if the host keeps none of the manifest's schedules and subscriptions for the tenant,
+// whatever other plugins declare; else nil. path is the manifest's path.
 func (p *Permissions) Undeclared(path string) error {
 	return NewError(path, slices.Clone(p.undeclared))
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/quern-project/quern/runtime/redact"
 )
 
-// decoder walks the nodes of a file and gathers every problem on its way, so that a person corrects the file once.
+// decoder walks the nodes of a file and gathers every problem, so that a person can correct the file in one go.
 type decoder struct {
 	file     string
 	plugin   string
-	keys     []key           // of the top level
-	values   map[string]node // by path: the values of the keys that the file has
+	keys     []key           // the keys of the top level
+	values   map[string]node // the values of the keys that the file has, by path
 	problems []Problem
 
-	most    strictyaml.Limits
-	top     string // the name of the top level, for messages
-	prefix  string // of paths, for messages
-	ceiling bool   // names may be patterns
-	secret  bool   // messages do not repeat even names: a name may be a misplaced secret
+	most    strictyaml.Limits // the bounds of the file
+	top     string            // the name of the top level, for messages
+	prefix  string            // is put before each path in messages
+	ceiling bool              // names can be patterns, as in a host's ceilings
+	secret  bool              // messages do not even repeat names: a name may be a misplaced secret
 }
 
 // key is a key of a mapping: the decoder reads its value, the schema describes it.
@@ -35,21 +35,22 @@ type key struct {
 	value
 }
 
-// value describes the values that a key may have.
+// value describes the values that a key can have. Functions such as textValue return a value whose read function stores
+// into *at.
 type value struct {
-	read   func(d *decoder, n node) // reads a value of the document into its place
+	read   func(d *decoder, n node) // reads a value of the document, and stores it
 	schema *property                // describes the value
-	keys   []key                    // the keys of a section; messages name them by their paths
-	*limit                          // for a number that hosts may bound
+	keys   []key                    // the keys below this one, if it is a section; messages name them by their paths
+	*limit                          // for a number that hosts can bound
 
 	required bool   // the key must be there
 	lacking  string // the remedy if the key is missing; "" if other code reports that
 }
 
-// section is a value with keys of its own.
+// section describes a mapping with these keys.
 func section(keys ...key) value { return value{schema: objectProperty(keys), keys: keys} }
 
-// require makes the key mandatory; remedy is what to do if it is missing.
+// require makes the key mandatory. remedy says what to do if the key is missing.
 func (v value) require(remedy string) value {
 	v.required, v.lacking = true, remedy
 	return v
@@ -81,14 +82,14 @@ func (d *decoder) report(line int, path, what, remedy string) {
 	})
 }
 
-// full reports whether there are as many problems as an error shows: nothing more is read then.
+// full reports whether there are more problems than an error shows. Nothing more is read then.
 func (d *decoder) full() bool { return len(d.problems) > maxProblems }
 
 func (d *decoder) wrong(n node, what, remedy string) { d.report(n.Line, n.path, what, remedy) }
 
 func (d *decoder) err() error { return NewError(d.file, d.problems) }
 
-// root returns the one document in data; remedy is what to do if there is none.
+// root returns the root value of the one document in data. remedy says what to do if there is no document.
 func (d *decoder) root(data []byte, remedy string) (root node, ok bool) {
 	found, err := strictyaml.Parse(data, d.most)
 	if wrong, is := errors.AsType[*strictyaml.Error](err); is {
@@ -99,12 +100,12 @@ func (d *decoder) root(data []byte, remedy string) (root node, ok bool) {
 	return node{found, ""}, found != nil
 }
 
-// section reads a mapping with the keys of a section.
+// section reads a mapping with the keys of a section, and reports unknown keys.
 func (d *decoder) section(n node, keys []key) {
 	d.mapping(n, keys, func(name string, keyNode node) { d.unknown(keyNode, n.path, name) })
 }
 
-// entry reads a mapping that is no section: an entry of a list, or the value of a key.
+// entry reads a mapping that is not a section, but an entry of a list or the value of a key.
 func (d *decoder) entry(n node, keys []key) {
 	d.mapping(n, keys, func(name string, keyNode node) {
 		names, what := namesOf(keys), "unknown key "+Quote(name)
@@ -172,14 +173,14 @@ func (d *decoder) entries(n node, each func(name string, keyNode, value node)) {
 	}
 }
 
-// list calls each for every entry of a list, unless it has more entries than most. verb is what a person does with
-// the entries, for messages.
-func (d *decoder) list(n node, most int, example, verb string, each func(at node)) {
+// list calls each for every entry of a list, unless the list has more than limit entries. verb is what a person does
+// with the entries, for messages.
+func (d *decoder) list(n node, limit int, example, verb string, each func(at node)) {
 	switch {
 	case n.Kind != yaml.SequenceNode:
 		d.wrong(n, "is "+kindOf(n), "write a list, such as "+example)
-	case len(n.Content) > most:
-		d.wrong(n, fmt.Sprintf("has %d entries", len(n.Content)), fmt.Sprintf("%s at most %d", verb, most))
+	case len(n.Content) > limit:
+		d.wrong(n, fmt.Sprintf("has %d entries", len(n.Content)), fmt.Sprintf("%s at most %d", verb, limit))
 	default:
 		for i, item := range n.Content {
 			if d.full() {
@@ -190,34 +191,34 @@ func (d *decoder) list(n node, most int, example, verb string, each func(at node
 	}
 }
 
-// unknown reports an unknown key of the section of. The remedy names the nearest known key, or the section to which
-// the key belongs.
-func (d *decoder) unknown(n node, of, name string) {
+// unknown reports an unknown key of a section. The remedy names the nearest known key, or the section to which the key
+// belongs.
+func (d *decoder) unknown(n node, section, name string) {
 	var allowed []string
 	nearest, best := "", 0
 	walk(d.keys, "", func(path string, k key) {
 		parent, leaf := splitPath(path)
-		if parent == of {
+		if parent == section {
 			allowed = append(allowed, leaf)
 		}
 		distance := distance(strings.ToLower(name), leaf)
 		switch {
-		case parent != of && distance > 0:
+		case parent != section && distance > 0:
 			return // in other sections only the exact name counts
-		case parent != of:
-			distance = 2 // if both have the name, the own section wins
+		case parent != section:
+			distance = 2 // worse than the exact name in this section, better than a mistyped one
 		}
 		if nearest == "" || distance < best {
 			nearest, best = path, distance
 		}
 	})
-	n.path = of
+	n.path = section
 	what := fmt.Sprintf("unknown key %s", Quote(name))
 	parent, leaf := splitPath(nearest)
 	switch {
-	case parent != of && parent != "":
+	case parent != section && parent != "":
 		d.wrong(n, what, fmt.Sprintf("it belongs to %s, as %s", parent, nearest))
-	case parent != of:
+	case parent != section:
 		d.wrong(n, what, "it belongs to "+d.top)
 	case best/4 <= 1+len(leaf)/4:
 		d.wrong(n, what, fmt.Sprintf("did you mean %q?", leaf))
@@ -226,7 +227,8 @@ func (d *decoder) unknown(n node, of, name string) {
 	}
 }
 
-// distance returns 4 for each mistyped letter, but 5 for a name that begins with the leaf, or the leaf with it.
+// distance returns 4 for each mistyped letter. If there are several but one of name and leaf begins with the other, it
+// returns 5.
 func distance(name, leaf string) int {
 	edits := spelling.Distance(name, leaf)
 	if edits > 1 && min(len(name), len(leaf)) >= 3 && (strings.HasPrefix(name, leaf) || strings.HasPrefix(leaf, name)) {
@@ -235,7 +237,7 @@ func distance(name, leaf string) int {
 	return 4 * edits
 }
 
-// walk calls each for all keys with their paths, for a section before its keys.
+// walk calls each for every key, with the key's path. A section comes before its keys.
 func walk(keys []key, path string, each func(path string, k key)) {
 	for _, k := range keys {
 		own := strings.TrimPrefix(path+"."+k.name, ".")

@@ -11,13 +11,13 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// CheckFile returns a *Fault unless info is of a regular file that has no more bytes than most.
-func CheckFile(info fs.FileInfo, most int64) error {
+// CheckFile returns a *Fault unless info describes a regular file of at most limit bytes.
+func CheckFile(info fs.FileInfo, limit int64) error {
 	if !info.Mode().IsRegular() {
 		return &Fault{"it is " + typeName(info.Mode()), "put a regular file in its place"}
 	}
-	if info.Size() > most {
-		return &Fault{fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(most)), makeSmaller}
+	if info.Size() > limit {
+		return &Fault{fmt.Sprintf("it has %d bytes, more than %s", info.Size(), units.FormatSize(limit)), makeSmaller}
 	}
 	return nil
 }
@@ -49,17 +49,17 @@ func Cause(err error) error {
 	return err
 }
 
-// open opens a file for reading; a pipe does not wait for its other end.
+// open opens a file for reading. If the file is a pipe, open does not wait for its other end.
 func open(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
 
-// read reads a regular file, but no more than most bytes of it.
-func read(file *os.File, most int64) (data []byte, info fs.FileInfo, err error) {
+// read reads the first limit bytes of a regular file, or the whole file if it is smaller.
+func read(file *os.File, limit int64) (data []byte, info fs.FileInfo, err error) {
 	info, err = file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("it is " + typeName(info.Mode()))
 	}
 	if err == nil {
-		data, err = io.ReadAll(io.LimitReader(file, most))
+		data, err = io.ReadAll(io.LimitReader(file, limit))
 	}
 	return data, info, Cause(err)
 }

@@ -9,27 +9,29 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Granted shows people what a plugin may use beyond its tasks, without the values of variables, configuration and
-// secrets.
+// Granted shows people what a plugin is allowed to use in addition to its tasks. It leaves out the values of variables,
+// configuration and secrets.
 type Granted struct {
 	HTTP    []GrantedHost   `json:"http,omitempty"`
 	KV      []GrantedBucket `json:"kv,omitempty"`
 	Secrets []string        `json:"secrets,omitempty"`
 	Enqueue *EnqueueGrant   `json:"enqueue,omitempty"`
 	Publish *PublishGrant   `json:"publish,omitempty"`
-	// Env and Config are names. Files are the paths at which tasks find the files.
+	// Env and Config are the names of variables and of configuration values. Files are the paths at which tasks find the
+	// granted files.
 	Env    []string `json:"env,omitempty"`
 	Files  []string `json:"files,omitempty"`
 	Config []string `json:"config,omitempty"`
 }
 
-// GrantedHost is a host, or the names below one, with methods in the order of the alphabet.
+// GrantedHost is a host, or all names below a host, with the granted methods in alphabetical order.
 type GrantedHost struct {
 	Host    string   `json:"host"`
 	Methods []string `json:"methods"`
 }
 
-// GrantedBucket is a bucket. Its quota is in bytes, and left out if the bucket may only be read.
+// GrantedBucket is a bucket that a plugin is allowed to use. Access is "r" or "rw". Quota is in bytes; it is left out
+// if the access is "r".
 type GrantedBucket struct {
 	Bucket string `json:"bucket"`
 	Access string `json:"access"`

@@ -13,19 +13,20 @@ import (
 	"github.com/quern-project/quern/plugins/strictyaml"
 )
 
-// Grants are the content of the file of --grants: the most that a host grants its tenants, and the configuration and
-// secrets of their handlers. Nil grants bound nothing.
+// Grants are the content of the file of --grants: the bounds on what a host grants its tenants, and the configuration
+// and secrets of their handlers. Nil grants bound nothing.
 type Grants struct {
 	file    string
 	tenants map[string]*TenantGrants
-	open    bool // users other than the file's owner may read it
+	open    bool // users other than the file's owner can read the file
 }
 
 // TenantGrants are the grants of one tenant.
 type TenantGrants struct {
 	// Ceiling bounds the capabilities of manifests, see Capabilities.LimitTo; nil for no bound.
 	Ceiling *Capabilities
-	// Ceilings bound limits, and MaxQueues the queues that the plugins in the tenant's folder serve; 0 is no bound.
+	// Ceilings bound the limits of manifests. MaxQueues bounds the number of queues that the plugins in the tenant's
+	// folder serve; 0 means no bound.
 	Ceilings  Ceilings
 	MaxQueues int
 	// Config has values that replace those of manifests with the same names.
@@ -35,17 +36,17 @@ type TenantGrants struct {
 	// Where names the entry, for messages: the tenant's name or "*", and the file.
 	Where string
 
-	name string // of the tenant, or everyone
+	name string // the tenant's name, or everyone
 }
 
-// everyone is the name of the entry for all tenants without an entry of their own.
+// everyone is the name of the entry that applies to all tenants without their own entry.
 const everyone = "*"
 
 // maxGrantsFile bounds the file of grants, in bytes.
 const maxGrantsFile = 4 << 20
 
-// LoadGrants reads the file of --grants. The host reads it only once: later changes need a restart. An *Error lists
-// all problems. Relative paths of secrets begin in the folder of the file.
+// LoadGrants reads the file of --grants. The host reads it only once: later changes need a restart. An *Error lists all
+// problems. Relative paths of secrets are relative to the folder of the file.
 func LoadGrants(path string) (*Grants, error) {
 	file, err := open(path)
 	if err != nil {
@@ -91,8 +92,8 @@ func ParseGrants(path string, data []byte) (*Grants, error) {
 	return g, nil
 }
 
-// tenant reports a name that is not a tenant's, and a tenant's key that is written in place of a tenant. It returns
-// false for both.
+// tenant reports a name that is not a tenant's. If the name is a key that belongs below a tenant, the message says so.
+// It returns false for both.
 func (d *decoder) tenant(name string, keyNode, value node) bool {
 	names := namesOf(new(TenantGrants).keys(new(Manifest)))
 	switch {
@@ -108,7 +109,7 @@ func (d *decoder) tenant(name string, keyNode, value node) bool {
 
 func (g *Grants) where(tenant string) string { return fmt.Sprintf("%q in %s", tenant, g.file) }
 
-// keys returns the keys of a tenant's entry: some keys of manifests, which are read into m, and others.
+// keys returns the keys of a tenant's entry. Some of them are also keys of manifests; their values are read into m.
 func (t *TenantGrants) keys(m *Manifest) []key {
 	capabilities := m.Capabilities.keys()
 	for i, k := range capabilities {
@@ -128,7 +129,7 @@ func (t *TenantGrants) keys(m *Manifest) []key {
 	)
 }
 
-// sources reads where secrets are. Messages do not repeat the values, which may be misplaced secrets.
+// sources reads where to find secrets. Messages do not repeat the values, since a value may be a misplaced secret.
 func (d *decoder) sources(n node) map[string]Secret {
 	secrets := map[string]Secret{}
 	d.entries(n, func(name string, keyNode, value node) {
@@ -153,7 +154,7 @@ func (d *decoder) sources(n node) map[string]Secret {
 	return secrets
 }
 
-// keys returns the keys of a secret. A relative path of a file begins in the folder.
+// keys returns the keys of a secret. A relative path of a file is relative to folder.
 func (s *Secret) keys(folder string) []key {
 	text := func(then func(d *decoder, n node)) value {
 		return value{read: func(d *decoder, n node) {

@@ -11,7 +11,8 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// importGrants lists the grant that each function of quern_v1 needs: its line in a manifest, and whether it is given.
+// importGrants lists the grant that each function of quern_v1 needs: the line that grants it in a manifest, and a
+// function that reports whether capabilities have the grant.
 var importGrants = []struct {
 	functions []string
 	line      string

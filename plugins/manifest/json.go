@@ -12,7 +12,7 @@ import (
 )
 
 // asJSON returns a value as JSON. Numbers keep their written digits. Texts, and what YAML takes for a time, become
-// strings as they were written. A value that JSON cannot express is an error.
+// strings as they were written. If JSON cannot express the value, asJSON returns an error.
 func asJSON(n *yaml.Node) ([]byte, error) { return appendJSON(nil, n) }
 
 func appendJSON(text []byte, n *yaml.Node) (_ []byte, err error) {
@@ -78,7 +78,7 @@ func isNumber(text string) bool {
 	return text != "" && (text[0] == '-' || text[0] >= '0' && text[0] <= '9') && json.Valid([]byte(text))
 }
 
-// numberOf returns a number as JSON: with the digits that were written if JSON has that form, else in decimal.
+// numberOf returns a number as JSON: with the digits that were written if JSON has that notation, else in decimal.
 func numberOf(n *yaml.Node) (string, error) {
 	text := strings.TrimPrefix(n.Value, "+")
 	if sign := strings.TrimSuffix(text, strings.TrimLeft(text, "-")); strings.HasPrefix(text[len(sign):], ".") {
@@ -98,7 +98,7 @@ func numberOf(n *yaml.Node) (string, error) {
 	return "", fmt.Errorf("has the number %s, for which JSON has no form", Quote(n.Value))
 }
 
-// payload reads the parameters of a task: a text as it is, bytes (!!binary), or the JSON of any other value.
+// payload reads the parameters of a task: a text as it is, bytes from !!binary, or any other value as JSON.
 func (d *decoder) payload(n node) []byte {
 	text, err := []byte(n.Value), error(nil)
 	switch tag := n.ShortTag(); {

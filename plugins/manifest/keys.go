@@ -15,26 +15,26 @@ import (
 	"github.com/quern-project/quern/runtime/egress"
 )
 
-// The largest values that a manifest may have, and some defaults.
+// The maximum values in a manifest, and some defaults.
 const (
 	maxConcurrency = 65536     // far above the slots of any host
 	maxRunning     = 1_000_000 // far above the slots of any fleet
-	maxQueues      = 100       // of one plugin: each costs the host memory and series of metrics
-	maxGrants      = 100       // of one kind
-	maxGranted     = 1000      // files
-	maxConfig      = 64 << 10  // bytes of one value
+	maxQueues      = 100       // of one plugin; each queue costs the host memory and series of metrics
+	maxGrants      = 100       // entries of one capability
+	maxGranted     = 1000      // granted files
+	maxConfig      = 64 << 10  // bytes of one value of config
 	maxTests       = 1000
 
 	maxValues     = 50_000  // keys and values of a manifest, whose decoding takes at most 60 MB
-	maxFileValues = 300_000 // of an operator's file: 10,000 schedules with all of their keys
+	maxFileValues = 300_000 // of an operator's file, such as 10,000 schedules with all of their keys
 
 	defaultQuota = 10 << 20
 	maxQuota     = 1 << 40
 
 	defaultDepth = 16
 	maxDepth     = 1000
-	defaultTasks = 256     // also the most that may come with a completion
-	maxTasks     = 100_000 // after: call
+	defaultTasks = 256     // also the maximum with after: complete
+	maxTasks     = 100_000 // with after: call
 	defaultBytes = 16 << 20
 )
 
@@ -166,7 +166,8 @@ func (c *Capabilities) keys() []key {
 	}
 }
 
-// hostKeys returns the keys of one entry of capabilities.http. egress.ParseGrant reports missing and wrong values.
+// hostKeys returns the keys of one entry of capabilities.http. egress.ParseGrant checks the values, and reports missing
+// ones.
 func hostKeys(host *string, methods *[]string) []key {
 	origin := stringProperty(hostPattern, "https://api.example.com", "https://*.example.com")
 	return []key{
@@ -277,7 +278,7 @@ func (p *Dependency) keys() []key {
 	}
 }
 
-// configValue is the value of config.
+// configValue describes a mapping of names to texts: the section config.
 func configValue(at *map[string]string) value {
 	schema := &property{
 		Type: "object", PropertyNames: &property{Pattern: wordPattern},
@@ -300,7 +301,7 @@ func configValue(at *map[string]string) value {
 	}}
 }
 
-// toValue is an absolute path at which tasks find a file.
+// toValue describes the absolute path at which tasks find a file.
 func toValue(at *string) value {
 	const remedy = "write one without . and .. between its slashes, such as /data/model.bin"
 	return value{schema: stringProperty(toPattern, "/data/model.bin"), read: func(d *decoder, n node) {
@@ -324,9 +325,10 @@ func (d *decoder) name(n node) {
 	}
 }
 
-// names reads a list of names, and reports duplicates. check reports a wrong name, and returns false for it.
-func (d *decoder) names(n node, most int, example, verb string, check func(at node) bool) (names []string) {
-	d.list(n, most, example, verb, func(at node) {
+// names reads a list of at most limit names, and reports duplicates. check reports a wrong name, and returns false for
+// it.
+func (d *decoder) names(n node, limit int, example, verb string, check func(at node) bool) (names []string) {
+	d.list(n, limit, example, verb, func(at node) {
 		switch {
 		case !check(at):
 		case slices.Contains(names, at.Value):
@@ -338,8 +340,8 @@ func (d *decoder) names(n node, most int, example, verb string, check func(at no
 	return names
 }
 
-// patternsValue is a list of names that a plugin is granted, each with at most one * for any text; empty is the
-// remedy for an empty list.
+// patternsValue describes a list of names that a plugin is granted, each with at most one * for any text. empty is the
+// remedy if the list is empty.
 func patternsValue(at *[]string, empty, example string, examples ...any) value {
 	return value{
 		schema: listProperty(maxGrants, textProperty(queuePattern, examples...)).names(1),
@@ -464,7 +466,7 @@ func (d *decoder) files(n node) (grants []FileGrant) {
 	return grants
 }
 
-// parentOf returns the folder of an absolute path; "" at the root.
+// parentOf returns the folder of an absolute path; "" for a path in the root.
 func parentOf(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 0)] }
 
 func (d *decoder) tests(n node) (tests []Test) {

@@ -15,17 +15,18 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// limit is a number of a manifest that a host may bound. concurrency and max_running are not limits: they only lower
-// what a plugin gets without them.
+// limit is a number of a manifest that a host can bound. concurrency and max_running are not limits, since they can
+// only reduce what a plugin gets.
 type limit struct {
-	get    func() int64 // 0 if it is not set
+	get    func() int64 // returns 0 if the number is not set
 	set    func(number int64)
 	format func(number int64) string
 	absent int64 // the default if a manifest does not set it; 0 for no bound
 	floor  bool  // the host's bound is a minimum, to which lower numbers are raised
 }
 
-// limitValue is the value of a number that hosts may bound.
+// limitValue makes v, which reads a number into at, the value of a limit. absent is the number's default; 0 means no
+// bound.
 func limitValue[T ~int | ~int64](v value, at *T, absent T, format func(T) string) value {
 	v.limit = &limit{
 		get: func() int64 { return int64(*at) }, set: func(number int64) { *at = T(number) },
@@ -38,13 +39,13 @@ func limitValue[T ~int | ~int64](v value, at *T, absent T, format func(T) string
 const (
 	minMemory     = 64 << 10  // one page of WebAssembly
 	maxPayload    = 512 << 20 // the largest value that Redis keeps
-	maxLog        = 64 << 20  // of one task, in memory while it runs
-	maxTries      = 1_000_000 // attempts, reschedules, crashes: more is meant to be unlimited
+	maxLog        = 64 << 20  // bytes of the log of one task, in memory while the task runs
+	maxTries      = 1_000_000 // attempts, reschedules or crashes; whoever wants more means unlimited
 	shortestRetry = time.Second
 	longestRetry  = 12 * time.Hour
 )
 
-// limitKeys are the keys limits, retry and max_crashes.
+// limitKeys returns the keys limits, retry and max_crashes.
 func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 	l, r, standard := &m.Limits, &m.Retry, runtime.Limits{}.WithDefaults()
 	bytes := func(name, about string, at *int64, least, most, standard int64) key {
@@ -90,14 +91,14 @@ func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 	return limits, retry, crashes
 }
 
-// ceilingKeys returns the keys that hosts may bound.
+// ceilingKeys returns the keys that hosts can bound.
 func (m *Manifest) ceilingKeys() []key {
 	limits, retry, crashes := m.limitKeys()
 	retry.keys = slices.DeleteFunc(retry.keys, func(k key) bool { return k.limit == nil })
 	return append([]key{limits, retry, crashes}, m.most.keys()...)
 }
 
-// eachLimit calls each for all limits of a manifest, with their paths.
+// eachLimit calls each for every limit of a manifest, with the limit's path.
 func (m *Manifest) eachLimit(each func(path string, l key)) {
 	walk(m.ceilingKeys(), "", func(path string, k key) {
 		if k.limit != nil {
@@ -106,8 +107,8 @@ func (m *Manifest) eachLimit(each func(path string, l key)) {
 	})
 }
 
-// Ceilings are a host's bounds over the limits of manifests, by the limits' keys. If a ceiling and a manifest differ,
-// the stricter holds. A limit that is not in the map has no ceiling.
+// Ceilings are a host's bounds on the limits of manifests, by the limits' keys. Of a ceiling and a manifest's limit,
+// the stricter one applies. A limit that is not in the map has no ceiling.
 type Ceilings map[string]ceiling
 
 // ceiling is a bound, and the file or flag that sets it, for messages.
@@ -116,8 +117,8 @@ type ceiling struct {
 	where string
 }
 
-// ParseCeilings parses ceilings that are written as KEY=VALUE, with the keys and the values of a manifest. An *Error
-// lists all problems. where is the file or flag, for messages.
+// ParseCeilings parses ceilings of the form KEY=VALUE, with the keys and the values of a manifest. An *Error lists all
+// problems. where is the file or flag that has the ceilings, for messages.
 func ParseCeilings(where string, texts []string) (Ceilings, error) {
 	d, m, limits := newDecoder(where), Manifest{}, map[string]key{}
 	var paths []string
@@ -157,13 +158,13 @@ func (m *Manifest) ceilings(where string) Ceilings {
 	return c
 }
 
-// With returns the ceilings combined with the limits that are not 0: the stricter of two bounds holds. where is for
-// messages.
+// With returns the ceilings combined with those limits that are not 0; of two bounds, the stricter one applies. where
+// says where the limits are set, for messages.
 func (c Ceilings) With(limits runtime.Limits, where string) Ceilings {
 	return c.with((&Manifest{Limits: limits}).ceilings(where))
 }
 
-// with combines two sets of ceilings: the stricter of two bounds holds.
+// with combines two sets of ceilings; of two bounds, the stricter one applies.
 func (c Ceilings) with(others Ceilings) Ceilings {
 	if len(others) == 0 {
 		return c
@@ -184,20 +185,21 @@ func (l *limit) beyond(value, bound int64) bool {
 	if l.floor {
 		return value < bound
 	}
-	return value <= 0 || value > bound // no bound at all, or unlimited
+	return value <= 0 || value > bound // 0 is no bound, -1 unlimited
 }
 
 // Lowered is a limit that a host lowers below the manifest's.
 type Lowered struct {
 	Key string `json:"key"`
-	// Manifest is what the manifest asks for, Host what the host gives, and Where the place of the host's bound.
+	// Manifest is the value that the manifest asks for, Host the value that the host gives, and Where the place of the
+	// host's bound.
 	Manifest string `json:"manifest"`
 	Host     string `json:"host"`
 	Where    string `json:"place"`
 }
 
-// limitTo returns the manifest with its limits bounded by the ceilings. It also returns which limits it lowered and,
-// by the limits' keys, the places of the ceilings that decide.
+// limitTo returns the manifest with its limits bounded by the ceilings, and the limits that it lowered. hosts has the
+// place of the ceiling for each limit that a ceiling decides, by the limit's key.
 func (m Manifest) limitTo(ceilings Ceilings) (limited Manifest, lowered []Lowered, hosts map[string]string) {
 	if len(ceilings) == 0 {
 		return m, nil, nil
@@ -210,7 +212,7 @@ func (m Manifest) limitTo(ceilings Ceilings) (limited Manifest, lowered []Lowere
 		case bound.where == "":
 			return
 		case asked == 0 && strings.HasPrefix(path, "retry."):
-			return // a task or the host may set it: see Permissions.MostRetry
+			return // a task or the host can set it: see Permissions.MostRetry
 		case l.beyond(value, bound.value):
 			if asked != 0 {
 				lowered = append(lowered, Lowered{path, l.format(asked), l.format(bound.value), bound.where})

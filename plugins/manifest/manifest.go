@@ -11,38 +11,41 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Manifest is the content of NAME.yaml, about the plugin NAME. It grants nothing that it does not list.
+// Manifest is the content of NAME.yaml, the manifest of the plugin NAME. It grants nothing that it does not list.
 type Manifest struct {
 	// Name is the plugin's name: the name of its file without .wasm.
 	Name string
-	// Version is for people and for metrics; "" if the manifest does not say.
+	// Version is for people and for metrics; "" if the manifest names none.
 	Version string
 	// Queues are the queues that the plugin serves, in the manifest's order. Default: the plugin's name.
 	Queues []string
-	// Limits are the limits that the manifest sets. A limit that it leaves out is zero, and has its default.
+	// Limits are the limits that the manifest sets. A limit that is left out is zero here, and has its default.
 	Limits runtime.Limits
-	// Retry is the policy of a failed task. Default zero: no second attempt, unless the task itself asks for it.
+	// Retry is the retry policy of the tasks. Default zero: a failed task has no second attempt, unless the task itself
+	// asks for one.
 	Retry Retry
-	// Concurrency bounds the plugin's running tasks on one host. Default 0: only the host's slots.
+	// Concurrency is the maximum number of the plugin's tasks that run on one host. Default 0: only the host's slots
+	// bound it.
 	Concurrency int
-	// MaxRunning bounds the plugin's running tasks on all hosts together. Default 0, which is no bound.
+	// MaxRunning is the maximum number of the plugin's tasks that run on all hosts together. Default 0, which is no
+	// bound.
 	MaxRunning int
-	// OnCrash is what becomes of a task whose host died: CrashRerun or CrashFail. Default "": not set.
+	// OnCrash says what becomes of a task whose host died: CrashRerun or CrashFail. Default "": not set.
 	OnCrash string
-	// MaxCrashes is how many hosts may die over a task before it fails, if less than the host's bound. Default 0: the
-	// host's bound.
+	// MaxCrashes is the number of hosts that can die while they run a task before the task fails, if it is less than the
+	// host's bound. Default 0: the host's bound.
 	MaxCrashes int
-	// Dead is the queue that gets a new task for each task that failed for good; not a queue that the plugin serves.
-	// Default "", which is none.
+	// Dead is the queue that gets a new task for each task that failed for good. The plugin cannot serve this queue
+	// itself. Default "", which is none.
 	Dead string
-	// Entry is the export of an Extism plugin that tasks call. Default: quern_handle, else the only export beside
+	// Entry is the export of an Extism plugin that tasks call. Default: quern_handle, else the only other export than
 	// _start, else _start.
 	Entry string
 	// Warm is the call by which a handler is warmed. Default none.
 	Warm Warm
-	// Config has the values that a handler gets by config_get, by name. Default none.
+	// Config has the values that a handler reads by config_get, by name. Default none.
 	Config map[string]string
-	// Capabilities are what the plugin may use beyond its tasks. Default none.
+	// Capabilities are what the plugin is allowed to use in addition to its tasks. Default none.
 	Capabilities Capabilities
 	// Subscribe are topics whose publications make tasks in the plugin's queues. Default none.
 	Subscribe []Subscription
@@ -54,34 +57,34 @@ type Manifest struct {
 	most declaredMost // set for ceilings only
 }
 
-// Warm is the section warm of a manifest: a call without a task, before the snapshot that every task of a handler
-// starts from.
+// Warm is the section warm of a manifest: a call without a task, before the snapshot from which every task of the
+// handler starts.
 type Warm struct {
-	// Input is the file with the call's input: a path like FileGrant.From. Its content belongs to the version. ""
-	// means that there is no warm call.
+	// Input is the path of the file with the call's input, like FileGrant.From. The file's content belongs to the
+	// version. "" means that there is no warm call.
 	Input string
 
 	line int // the line of input in the manifest
 }
 
-// Retry is the section retry of a manifest. A field that is zero is not set.
+// Retry is the section retry of a manifest. A zero field is not set.
 type Retry struct {
-	// MaxAttempts bounds the attempts of a task. It is Unlimited in a section with only a MaxAge, and 0 without a
+	// MaxAttempts bounds the attempts of a task. It is Unlimited if the section sets only MaxAge, and 0 if there is no
 	// section.
 	MaxAttempts int
-	// Backoff is how the delay grows from attempt to attempt: BackoffExponential or BackoffLinear.
+	// Backoff says how the delay grows from attempt to attempt: BackoffExponential or BackoffLinear.
 	Backoff string
-	// Base is the delay after the first attempt; Min, by default 1s, and Max, by default 12h, bound every delay.
+	// Base is the delay after the first attempt. Min, by default 1s, and Max, by default 12h, bound every delay.
 	Base, Min, Max time.Duration
 	// Jitter spreads the delays at random.
 	Jitter *bool
-	// MaxAge is how old a task may become before it is not tried any more.
+	// MaxAge is the age of a task from which it is not tried again.
 	MaxAge time.Duration
-	// MaxReschedules is how often a task may ask to be run later without an attempt being counted.
+	// MaxReschedules is how often a task can ask to be run later without an attempt being counted.
 	MaxReschedules int
 }
 
-// Unlimited as MaxAttempts sets no bound.
+// Unlimited is the value of MaxAttempts that sets no bound.
 const Unlimited = -1
 
 // The words of Retry.Backoff and of Manifest.OnCrash.
@@ -93,18 +96,19 @@ const (
 	CrashFail  = "fail"
 )
 
-// Test is a task and its outcome. `quern plugin test` runs it; hosts do not, and a version does not depend on its
-// files.
+// Test is a task and its expected outcome. `quern plugin test` runs it. Hosts do not run it, and a version does not
+// depend on its files.
 type Test struct {
 	// Name is for people. Default: the path of the input, or else the test's number in the list.
 	Name string
-	// Input is the file with the parameters: a path like FileGrant.From. Default "", which is no parameters.
+	// Input is the path of the file with the parameters, like FileGrant.From. Default "", which is no parameters.
 	Input string
-	// Output is the file with the result. Default "": the result may be anything.
+	// Output is the path of the file with the expected result. Default "": the result can be anything.
 	Output string
-	// Exit is the exit status of a command, or what a handler returns. Default 0.
+	// Exit is the expected exit status of a command, or return value of a handler. Default 0.
 	Exit int
-	// Error is a part of the error. With the default of Exit the task may fail in any way. Default "": not checked.
+	// Error is a part of the expected error. If it is set and Exit is not, the task can fail in any way. Default "": the
+	// error is not checked.
 	Error string
 	// Dependencies are the tasks that the task waited for, in their order. Default none.
 	Dependencies []Dependency
@@ -113,7 +117,8 @@ type Test struct {
 // Dependency is a task that a test's task waited for.
 type Dependency struct {
 	ID string
-	// Result is the file with the dependency's result: a path like FileGrant.From. Default "": the dependency failed.
+	// Result is the path of the file with the dependency's result, like FileGrant.From. Default "": the dependency
+	// failed.
 	Result string
 }
 
@@ -123,10 +128,10 @@ const (
 	ModuleSuffix = ".wasm"
 
 	MaxSize  = 256 << 10 // bytes of a manifest
-	MaxFiles = 64 << 20  // bytes of all granted files: they are in memory as long as the plugin serves
+	MaxFiles = 64 << 20  // bytes of all granted files, which are in memory as long as the plugin serves
 )
 
-// Default is the manifest of a plugin that has none.
+// Default returns the manifest that applies to a plugin without one.
 func Default(plugin string) Manifest {
 	return Manifest{Name: plugin, Queues: []string{plugin}}
 }
@@ -143,7 +148,7 @@ type Source struct {
 	From string
 	// To is the path at which tasks find the file; "" for the warm input.
 	To string
-	// Most bounds the file's bytes.
+	// Most is the maximum size of the file, in bytes.
 	Most int64
 
 	field string // the key that names the file
@@ -166,7 +171,7 @@ func (m *Manifest) Sources() []Source {
 // String names the file and the key, for messages.
 func (s Source) String() string { return Quote(s.From) + " of " + s.field }
 
-// Problem returns an error of reading the file as a problem of the manifest.
+// Problem turns an error of reading the file into a problem of the manifest.
 func (s Source) Problem(err error) Problem {
 	p := Problem{
 		Line: s.line, Field: s.field,
@@ -181,7 +186,7 @@ func (s Source) Problem(err error) Problem {
 	return p
 }
 
-// CheckTotal returns a problem if the granted files, which have that many bytes together, are too large.
+// CheckTotal returns a problem if the granted files are too large; bytes is their total size.
 func (m *Manifest) CheckTotal(bytes int64) (problems []Problem) {
 	if bytes > MaxFiles {
 		problems = append(problems, Problem{

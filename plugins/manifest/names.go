@@ -23,8 +23,8 @@ const (
 	maxName = 255  // bytes between two slashes of a path
 )
 
-// CheckWord returns what is wrong with a name, a queue or a version. Redis keys and Prometheus labels both accept a
-// valid one, for which it returns nil.
+// CheckWord returns what is wrong with a name, a queue or a version; nil if it is valid. Redis keys and Prometheus
+// labels both accept every valid word.
 func CheckWord(word string) error {
 	if word == "" {
 		return errors.New("is empty")
@@ -38,7 +38,8 @@ func CheckWord(word string) error {
 	return nil
 }
 
-// IsTenant reports whether a text may name a tenant: 1 to 32 of a-z, 0-9 and -, or such a word in braces.
+// IsTenant reports whether a text is a valid name of a tenant: 1 to 32 of a-z, 0-9 and -, or a word of this form in
+// braces.
 func IsTenant(name string) bool {
 	if strings.HasPrefix(name, "{") && strings.HasSuffix(name, "}") && len(name) > 2 {
 		name = name[1 : len(name)-1]
@@ -53,8 +54,8 @@ func isVariable(name string) bool {
 		strings.Trim(name, digits+others) == "" && !strings.ContainsAny(name[:1], digits)
 }
 
-// isSecret reports whether a text may name a secret: every system accepts it as a file's name, and the file is not
-// hidden.
+// isSecret reports whether a text is a valid name of a secret: every system accepts it as the name of a file, and the
+// file is not hidden.
 func isSecret(name string) bool {
 	return name != "" && name[0] != '.' && isVariable("_"+strings.NewReplacer("-", "_", ".", "_").Replace(name))
 }

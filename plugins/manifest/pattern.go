@@ -43,7 +43,8 @@ func common(a, b string) []string {
 	return patterns
 }
 
-// longer returns the longer of two texts, and whether it begins or ends with the other one, as has checks.
+// longer returns the longer of two texts. It also returns whether this text begins or ends with the other one, which is
+// checked by has (strings.HasPrefix or strings.HasSuffix).
 func longer(a, b string, has func(text, end string) bool) (string, bool) {
 	if len(a) < len(b) {
 		a, b = b, a

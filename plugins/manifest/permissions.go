@@ -14,26 +14,26 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// Permissions are what a tenant's tasks may do on a version: what its manifest asks for, bounded by the host. Never
-// changed.
+// Permissions are what a tenant's tasks are allowed to do on a version: what its manifest asks for, bounded by the
+// host. They do not change.
 type Permissions struct {
 	// Capabilities are what the manifest and the host both grant.
 	Capabilities Capabilities
-	// Config is the manifest's configuration; the host's value replaces the manifest's value of the same name.
+	// Config is the manifest's configuration. A value of the host replaces the manifest's value of the same name.
 	Config map[string]string
-	// Secrets are all secrets of the tenant in the host's grants, whether Capabilities has them or not.
+	// Secrets are all secrets of the tenant in the host's grants, including those that Capabilities does not have.
 	Secrets map[string]Secret
-	// Ceiling is the host's bound over the capabilities; nil for none.
+	// Ceiling is the host's bound on the capabilities; nil means no bound.
 	Ceiling *Capabilities
 	// Limits are the limits of a task, with defaults.
 	Limits runtime.Limits
-	// MaxTimeout is the host's ceiling over a task's own timeout; 0 for none.
+	// MaxTimeout is the host's ceiling for the timeout that a task sets itself; 0 means no ceiling.
 	MaxTimeout time.Duration
-	// MaxCrashes and Dead are the manifest's, as far as the host allows them.
+	// MaxCrashes and Dead are the values of the manifest, as far as the host allows them.
 	MaxCrashes int
 	Dead       string
-	// MostRetry bounds the retry policy of a task, whoever sets it: Min is a minimum, the other fields are maximums.
-	// Zero is no bound.
+	// MostRetry bounds the retry policy of a task, whoever sets the policy: Min is a minimum, the other fields are
+	// maximums. A zero field is no bound.
 	MostRetry Retry
 	// Lowered are the limits that the host lowers below the manifest's.
 	Lowered []Lowered
@@ -41,13 +41,14 @@ type Permissions struct {
 	Where string
 
 	asked Capabilities
-	hosts map[string]string // the places of the ceilings that decide limits, by the limits' paths
+	// The place of the ceiling for each limit that a ceiling decides, by the limit's path.
+	hosts map[string]string
 
-	undeclared []Problem // why the host declares nothing of the manifest
+	undeclared []Problem // why the host keeps none of the manifest's schedules and subscriptions; empty if it keeps them
 }
 
-// NewPermissions returns the permissions of a manifest for a tenant, on a host with these grants, and with ceilings
-// for all tenants.
+// NewPermissions returns the permissions of a manifest for a tenant, on a host with these grants. The ceilings apply to
+// all tenants.
 func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceilings) *Permissions {
 	own := grants.Of(tenant)
 	p := &Permissions{
@@ -102,7 +103,7 @@ func (p *Permissions) Reduced() (keys []string) {
 
 // Explain corrects the remedy in the outcome's message if the task has reached a limit that the host has set.
 func (p *Permissions) Explain(outcome runtime.Outcome) runtime.Outcome {
-	// A timeout of the task's own has another remedy.
+	// If the task set its timeout itself, the message has another remedy, which stays.
 	if remedy := p.remedy(outcome.Limit.Name); remedy != "" && strings.Contains(outcome.Message,
 		"limits."+outcome.Limit.Name) {
 		outcome.Message = outcome.Message[:strings.LastIndex(outcome.Message, ": ")+2] + remedy
@@ -110,8 +111,8 @@ func (p *Permissions) Explain(outcome runtime.Outcome) runtime.Outcome {
 	return outcome
 }
 
-// ExplainMemory corrects the remedy in the same way if a module is refused because its initial memory exceeds the
-// limit.
+// ExplainMemory corrects the remedies of err if a module is refused because its initial memory exceeds a limit that the
+// host has set.
 func (p *Permissions) ExplainMemory(err error) error {
 	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok && p.remedy("memory") != "" {
 		for i := range refused.Refusals {
@@ -129,13 +130,13 @@ func (p *Permissions) remedy(name string) string {
 	return ""
 }
 
-// denial returns a denial by the host. line is the line that its grants need.
+// denial returns a denial by the host. line is the line to add to the host's grants.
 func (p *Permissions) denial(line string) *service.Denial {
 	return &service.Denial{By: service.ByHost, Where: p.Where, Add: line}
 }
 
-// deny returns the denial of the thing with this name if the manifest or the host does not grant it; nil if both do.
-// what and line are formats for the name.
+// deny returns a denial unless grants is true for both the manifest and the host. what (what is not granted) and line
+// (the line to add) are formats for name.
 func (p *Permissions) deny(grants func(c *Capabilities) bool, what, line, name string) error {
 	switch {
 	case grants(&p.Capabilities):
@@ -146,7 +147,7 @@ func (p *Permissions) deny(grants func(c *Capabilities) bool, what, line, name s
 	return &service.Denial{What: fmt.Sprintf(what, name), Add: fmt.Sprintf(line, name)}
 }
 
-// DenyBucket returns the denial of reading a bucket or, with write, of changing it; nil if that is granted.
+// DenyBucket returns the denial of reading a bucket or, if write is true, of changing it; nil if that is granted.
 func (p *Permissions) DenyBucket(bucket string, write bool) error {
 	what, line := "bucket %q is not granted", "kv: [{bucket: %q}]"
 	if write {
@@ -182,8 +183,8 @@ func (p *Permissions) DenyTopic(topic string) error {
 	return p.deny(func(c *Capabilities) bool { return c.Publish.Allows(topic) }, "topic %q is not granted", line, topic)
 }
 
-// DenyDepth returns the denial of enqueueing from a task with depth parents, if the host forbids it and the manifest
-// does not; else nil.
+// DenyDepth returns the denial of enqueueing from a task that has depth parents above it, if the host forbids what the
+// manifest asks for; else nil.
 func (p *Permissions) DenyDepth(depth int) error {
 	asked, granted := p.asked.Enqueue, p.Capabilities.Enqueue
 	if asked == nil || granted == nil || depth < granted.Depth || depth >= asked.Depth {
@@ -195,7 +196,8 @@ func (p *Permissions) DenyDepth(depth int) error {
 	return d
 }
 
-// RaiseEnqueue returns the remedy for a task that has used up "tasks" or "bytes", the key, of the enqueue grant.
+// RaiseEnqueue returns the remedy for a task that has used up a bound of its enqueue grant. key is the bound's key,
+// "tasks" or "bytes".
 func (p *Permissions) RaiseEnqueue(key string) string {
 	asked, granted := p.asked.Enqueue, p.Capabilities.Enqueue
 	switch {

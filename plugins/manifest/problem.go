@@ -14,16 +14,16 @@ import (
 // ErrRefused is wrapped by every *Error.
 var ErrRefused = errors.New("manifest refused")
 
-// maxProblems bounds the problems that one error lists, and that are kept.
+// maxProblems is the maximum number of problems that one error lists.
 const maxProblems = 32
 
 // Problem is one mistake in a manifest.
 type Problem struct {
-	// Line of the file, from 1; 0 if it concerns the whole file.
+	// Line is the line of the file, from 1; 0 if the problem concerns the whole file.
 	Line int
 	// Field is the path of the key, such as limits.memory or queues[1]; "" for the whole file.
 	Field string
-	// What is wrong with it, and the Remedy.
+	// What says what is wrong, and Remedy what would be right.
 	What, Remedy string
 }
 
@@ -58,7 +58,7 @@ func (e *Error) Error() string {
 // Unwrap makes errors.Is(err, ErrRefused) hold.
 func (e *Error) Unwrap() error { return ErrRefused }
 
-// Refusals returns the problems in the form of a module's refusals.
+// Refusals returns the problems in the form in which package runtime reports why it refuses a module.
 func (e *Error) Refusals() []runtime.Refusal {
 	refusals := make([]runtime.Refusal, len(e.Problems))
 	for i, p := range e.Problems {
@@ -74,7 +74,7 @@ func (e *Error) Refusals() []runtime.Refusal {
 	return refusals
 }
 
-// Fault is what is wrong with a file, and what would be right.
+// Fault says what is wrong with a file, and what would be right.
 type Fault struct{ What, Remedy string }
 
 func (f *Fault) Error() string { return f.What + ": " + f.Remedy }
@@ -85,8 +85,8 @@ const maxMessage = 1000
 // maxShown bounds the bytes of a person's text that a message repeats.
 const maxShown = 64
 
-// Quote quotes a text for a message: cut to what a message can show, with escapes for what a terminal or a log would
-// obey.
+// Quote quotes a text for a message. It cuts the text to maxShown bytes, and escapes the characters that a terminal or
+// a log would obey.
 func Quote(text string) string {
 	return strconv.Quote(redact.Shorten(text, maxShown))
 }

@@ -57,7 +57,7 @@ func (p properties) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// The patterns of texts. Sizes are as in package units. Durations are Go's, and may have days in front.
+// The patterns of texts. Sizes are as in package units. Durations are Go's, and can have days in front.
 const (
 	wordPattern     = `^[!-~]{1,128}$`
 	sizePattern     = `^[0-9]+(B|kB|KiB|MB|MiB|GB|GiB|TiB)$`
@@ -71,7 +71,7 @@ const (
 	queuePattern    = `^([!-)+-~]+\*?|\*)[!-)+-~]*$`
 )
 
-// scalarTypes are the types that YAML may give a text without quotes.
+// scalarTypes are the types that a text without quotes can have in YAML.
 var scalarTypes = []string{"string", "number", "boolean"}
 
 func textProperty(pattern string, examples ...any) *property {
@@ -82,8 +82,8 @@ func stringProperty(pattern string, examples ...any) *property {
 	return &property{Type: "string", Pattern: pattern, Examples: examples}
 }
 
-func numberProperty(least, most int64) *property {
-	return &property{Type: "integer", Minimum: &least, Maximum: &most}
+func numberProperty(minimum, maximum int64) *property {
+	return &property{Type: "integer", Minimum: &minimum, Maximum: &maximum}
 }
 
 func listProperty(most int, item *property) *property {
@@ -102,8 +102,8 @@ func objectProperty(keys []key) *property {
 	return p
 }
 
-// names makes the property a list of different names, of which there must be least or more.
-func (p *property) names(least int) *property {
-	p.MinItems, p.UniqueItems = least, true
+// names makes the property a list of different names with at least minItems entries.
+func (p *property) names(minItems int) *property {
+	p.MinItems, p.UniqueItems = minItems, true
 	return p
 }

@@ -12,24 +12,26 @@ import (
 	"github.com/quern-project/quern/plugins/strictyaml"
 )
 
-// Schedule is a recurring task, of the section schedule of a manifest or of a file of schedules. A field that is zero
+// Schedule is a recurring task, defined by the section schedule of a manifest or by a file of schedules. A zero field
 // is not set.
 type Schedule struct {
 	// Name is the ID of a schedule in a file of schedules. In a manifest, the ID is the plugin's name, a dot and
 	// Name, or only the plugin's name if Name is "".
 	Name string
-	// Queue gets the tasks. Default, in a manifest: the first queue that the plugin serves.
+	// Queue is the queue that gets the tasks. Default, in a manifest: the first queue that the plugin serves.
 	Queue string
 	// Cron is a checked expression. Timezone names the time zone of its hours and days. Default UTC.
 	Cron, Timezone string
 	// Parameters are the parameters of each task.
 	Parameters []byte
-	// Missed is MissedSkip, MissedOne or MissedAll. MaxMissed bounds the ticks that MissedAll makes up for.
+	// Missed says which of the ticks that came while no host ran are made up for: MissedSkip (none), MissedOne (the last
+	// one) or MissedAll (the last MaxMissed).
 	Missed    string
 	MaxMissed int
-	// Window bounds the age of a missed tick that is made up for.
+	// Window is the maximum age of a missed tick that is made up for.
 	Window time.Duration
-	// Overlap is OverlapSkip, OverlapQueue or OverlapAllow.
+	// Overlap says what becomes of a tick that comes before the previous tick's task has finished: OverlapSkip (it is
+	// skipped), OverlapQueue (it waits) or OverlapAllow (it is fired).
 	Overlap string
 	// Priority is the priority of the tasks, 0 to 100; nil if it is not set.
 	Priority *int
@@ -51,17 +53,17 @@ const (
 )
 
 const (
-	maxSchedules   = 100    // of one plugin
-	maxScheduled   = 10_000 // of a file
-	maxSchedule    = 8 << 20
+	maxSchedules   = 100     // schedules of one plugin
+	maxScheduled   = 10_000  // schedules of a file of schedules
+	maxSchedule    = 8 << 20 // bytes of a file of schedules
 	maxMissed      = 1000
-	maxTaskPayload = 64 << 10 // of a schedule's task
-	maxScheduleID  = 100      // bytes
+	maxTaskPayload = 64 << 10 // bytes of the parameters of a schedule's task
+	maxScheduleID  = 100      // bytes of an ID
 
 	schedulePattern = `^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`
 )
 
-// ID is the ID of a plugin's schedule.
+// ID returns the ID that the schedule has as a schedule of plugin.
 func (s *Schedule) ID(plugin string) string {
 	return strings.TrimSuffix(plugin+"."+s.Name, ".")
 }
@@ -139,7 +141,7 @@ func (s *Schedule) keys() []key {
 
 const scheduleRule = "letters, digits, ., _ and -, 100 at most"
 
-// isSchedule reports whether a text may be the ID of a schedule.
+// isSchedule reports whether a text is a valid ID of a schedule.
 func isSchedule(id string) bool {
 	return id != "" && len(id) <= maxScheduleID && strings.Trim(id[:1], "._-") != "" && isSecret("_"+id)
 }
@@ -153,15 +155,15 @@ func (d *decoder) scheduleName(n node) bool {
 	return ok
 }
 
-// schedules reads a list of schedules. file: it is a file of schedules, not a manifest, so each one must have a name
-// and a queue.
-func (d *decoder) schedules(n node, most int, file bool) (all []Schedule) {
+// schedules reads a list of at most limit schedules. If file is true, the list is in a file of schedules, not in a
+// manifest, and each schedule must have a name and a queue.
+func (d *decoder) schedules(n node, limit int, file bool) (all []Schedule) {
 	names := make(map[string]node)
 	example := `[{cron: "30 6 * * *"}]`
 	if file {
 		example = `[{name: nightly, queue: reports, cron: "30 6 * * *"}]`
 	}
-	d.list(n, most, example, "write", func(at node) {
+	d.list(n, limit, example, "write", func(at node) {
 		var s Schedule
 		d.entry(at, s.keys())
 		id, there := d.values[at.path+".name"]
@@ -215,8 +217,8 @@ func cut(err error) (what, remedy string) {
 	return text[:at], text[at+2:]
 }
 
-// ownSchedules checks that a plugin's schedules are for queues that it serves. A schedule without a queue gets the
-// first of them.
+// ownSchedules checks that schedules name only queues that the plugin serves. A schedule without a queue gets the
+// plugin's first queue.
 func (d *decoder) ownSchedules(m *Manifest) {
 	for i := range m.Schedule {
 		s := &m.Schedule[i]

@@ -8,14 +8,14 @@ import (
 	"os"
 )
 
-// Secret is where to find a secret: one of the fields is not "".
+// Secret says where to find a secret. Exactly one of its exported fields is not "".
 type Secret struct {
 	// Env is a variable of the host's environment.
 	Env string
-	// File is the path of a file with the secret; a newline at its end does not count. The file is read anew for each
+	// File is the path of a file with the secret, without the newline at the file's end. The file is read anew for each
 	// task.
 	File string
-	// Value is the secret.
+	// Value is the secret itself.
 	Value string
 
 	line int
@@ -31,7 +31,7 @@ var (
 	ErrSecretTooBig = fmt.Errorf("the secret has more than %d bytes", MaxSecret)
 )
 
-// noSecret is a fault that wraps ErrNoSecret.
+// noSecret is a Fault that also wraps ErrNoSecret.
 type noSecret struct{ *Fault }
 
 func (e noSecret) Unwrap() []error { return []error{e.Fault, ErrNoSecret} }
@@ -59,8 +59,7 @@ func (s Secret) Read() ([]byte, error) {
 	return ReadSecret(file)
 }
 
-// ReadSecret reads a secret from its file, without its last newline, which an editor leaves. It does not close the
-// file.
+// ReadSecret reads a secret from its file. It removes the last newline, which editors add, and does not close the file.
 func ReadSecret(file *os.File) ([]byte, error) {
 	value, _, err := read(file, MaxSecret+2)
 	if err != nil {

@@ -11,23 +11,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Subscription is an entry of the section subscribe: each publication of the topic that matches makes a task of the
-// plugin.
+// Subscription is an entry of the section subscribe. Each publication of the topic that matches the entry makes a task
+// of the plugin.
 type Subscription struct {
 	// Topic is a name, or a pattern with one * for any text.
 	Topic string
 	// Queue is the queue that gets the tasks; the plugin must serve it. Default: the first queue that the plugin
 	// serves.
 	Queue string
-	// Attributes are patterns by the name of an attribute. Data are values by the JSON pointer to them in the
-	// payload. All must match.
+	// Attributes has a pattern for each attribute, by the attribute's name. Data has a value for each JSON pointer into
+	// the payload. A publication matches if all of them match.
 	Attributes map[string]string
 	Data       map[string]any
 }
 
 const (
-	maxSubscriptions = 100 // of one plugin
-	maxFilter        = 32
+	maxSubscriptions = 100 // subscriptions of one plugin
+	maxFilter        = 32  // attributes and pointers of one subscription
 	attributePattern = "^[a-z0-9]{1,64}$"
 	webhookQueues    = "webhook."
 )
@@ -90,7 +90,7 @@ func (d *decoder) pointers(n node) map[string]any {
 	return data
 }
 
-// valueOf returns a value as encoding/json decodes it. Its numbers keep all digits.
+// valueOf returns a value as encoding/json would decode it. Numbers keep all digits.
 func valueOf(n *yaml.Node) (value any, err error) {
 	text, err := asJSON(n)
 	if err != nil {
@@ -117,10 +117,12 @@ func (d *decoder) subscriptions(n node) (all []Subscription) {
 	return all
 }
 
-// IsReserved reports whether a queue is for the deliveries of a webhook: hosts serve it, and no plugin may.
+// IsReserved reports whether a queue is reserved for the deliveries of a webhook. Hosts serve such queues themselves;
+// no plugin can serve or enqueue to one.
 func IsReserved(queue string) bool { return strings.HasPrefix(queue, webhookQueues) }
 
-// reserved reports a webhook's queue in the manifest: no plugin may serve it or enqueue to it.
+// reserved reports each queue of the manifest that is reserved for webhooks: a plugin can neither serve it nor enqueue
+// to it.
 func (d *decoder) reserved(m *Manifest) {
 	names := map[string][]string{"queues": m.Queues, "dead": {m.Dead}}
 	if enqueue := m.Capabilities.Enqueue; enqueue != nil {
@@ -136,8 +138,8 @@ func (d *decoder) reserved(m *Manifest) {
 	}
 }
 
-// ownSubscriptions checks that subscriptions are for queues that the plugin serves: no plugin may give another one
-// work unasked. A subscription without a queue gets the first of them.
+// ownSubscriptions checks that subscriptions name only queues that the plugin serves, since no plugin is allowed to
+// give another plugin work unasked. A subscription without a queue gets the plugin's first queue.
 func (d *decoder) ownSubscriptions(m *Manifest) {
 	for i := range m.Subscribe {
 		s := &m.Subscribe[i]

@@ -12,11 +12,11 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// textTags are the YAML tags of scalars that count as texts, as they are written.
+// textTags are the YAML tags of the scalars that count as texts. Each of them counts as it is written.
 var textTags = []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
 
-// text reports a value that is not a text, and returns false for it. A number counts as a text, as it is written, so
-// that `version: 1.10` does not become 1.1.
+// text reports a value that is not a text, and returns false for it. A number counts as a text exactly as it is
+// written, so that `version: 1.10` does not become 1.1.
 func (d *decoder) text(n node, remedy string) bool {
 	if n.Kind == yaml.ScalarNode && slices.Contains(textTags, n.Tag) {
 		return true
@@ -25,7 +25,7 @@ func (d *decoder) text(n node, remedy string) bool {
 	return false
 }
 
-// bad reports a problem of a scalar, and repeats its text.
+// bad reports a problem of a scalar, with the scalar's text in the message.
 func (d *decoder) bad(n node, what, remedy string) { d.wrong(n, Quote(n.Value)+" "+what, remedy) }
 
 // twice reports a name that a list has already.
@@ -45,7 +45,7 @@ func (d *decoder) word(n node) bool {
 	return err == nil
 }
 
-// pattern reports a name with more than one wildcard.
+// pattern reports a name with more than one wildcard, and returns false for it.
 func (d *decoder) pattern(n node) bool {
 	if strings.Count(n.Value, wildcard) <= 1 {
 		return true
@@ -54,7 +54,7 @@ func (d *decoder) pattern(n node) bool {
 	return false
 }
 
-// wordPattern reports a value that is neither a name nor a name with a single * for any text.
+// wordPattern reports a value that is neither a name nor a name with a single * for any text, and returns false for it.
 func (d *decoder) wordPattern(n node) bool { return d.word(n) && d.pattern(n) }
 
 // choose reads one of a few words, and reports any other value.
@@ -69,7 +69,7 @@ func (d *decoder) choose(n node, words ...string) string {
 	return n.Value
 }
 
-// checkedValue is a text that check accepts; else check reports it.
+// checkedValue describes a text that is read into at if check accepts it. check reports any other value.
 func checkedValue(at *string, schema *property, check func(d *decoder, n node) bool) value {
 	return value{schema: schema, read: func(d *decoder, n node) {
 		if check(d, n) {
@@ -78,21 +78,21 @@ func checkedValue(at *string, schema *property, check func(d *decoder, n node) b
 	}}
 }
 
-// textValue is any text.
+// textValue describes any text.
 func textValue(at *string, remedy string, schema *property) value {
 	return checkedValue(at, schema, func(d *decoder, n node) bool { return d.text(n, remedy) })
 }
 
-// wordValue is a name, a queue or a version.
+// wordValue describes a name, a queue or a version.
 func wordValue(at *string, examples ...any) value {
 	return checkedValue(at, textProperty(wordPattern, examples...), (*decoder).word)
 }
 
-// pathValue is the path of a file in the folder of the manifest. line, unless nil, is set to the value's line. such
-// has examples for messages.
-func pathValue(at *string, line *int, such, example string) value {
+// pathValue describes the path of a file in the folder of the manifest. *line is set to the value's line, unless line
+// is nil. examples are for messages, and example for the schema.
+func pathValue(at *string, line *int, examples, example string) value {
 	return checkedValue(at, textProperty(fromPattern, example), func(d *decoder, n node) bool {
-		remedy := "write one without . and .. between its slashes, such as " + such
+		remedy := "write one without . and .. between its slashes, such as " + examples
 		ok := d.text(n, remedy)
 		if ok && !isPath(n.Value) {
 			d.bad(n, "is not a path inside the folder of the manifest", remedy)
@@ -105,12 +105,12 @@ func pathValue(at *string, line *int, such, example string) value {
 	})
 }
 
-// entriesValue is a list of entries with these keys.
-func entriesValue[T any](at *[]T, read func(d *decoder, n node) []T, most int, keys []key) value {
-	return value{schema: listProperty(most, objectProperty(keys)), read: func(d *decoder, n node) { *at = read(d, n) }}
+// entriesValue describes a list of at most limit entries with these keys.
+func entriesValue[T any](at *[]T, read func(d *decoder, n node) []T, limit int, keys []key) value {
+	return value{schema: listProperty(limit, objectProperty(keys)), read: func(d *decoder, n node) { *at = read(d, n) }}
 }
 
-// choiceValue is one of a few words.
+// choiceValue describes one of a few words.
 func choiceValue(at *string, words ...string) value {
 	return value{
 		schema: &property{Type: "string", Enum: words},
@@ -118,7 +118,7 @@ func choiceValue(at *string, words ...string) value {
 	}
 }
 
-// flagValue is one of two words.
+// flagValue describes one of two words.
 func flagValue(at *bool, no, yes string) value {
 	return value{
 		schema: &property{Type: "string", Enum: []string{no, yes}},
@@ -126,7 +126,7 @@ func flagValue(at *bool, no, yes string) value {
 	}
 }
 
-// booleanValue is true or false as YAML writes them.
+// booleanValue describes true or false as YAML writes them.
 func booleanValue(at **bool) value {
 	return value{schema: &property{Type: "boolean"}, read: func(d *decoder, n node) {
 		value, err := strconv.ParseBool(n.Value)
@@ -139,7 +139,7 @@ func booleanValue(at **bool) value {
 	}}
 }
 
-// sizeValue is a number of bytes.
+// sizeValue describes a number of bytes with its unit.
 func sizeValue(at *int64, least, most, standard int64) value {
 	return value{schema: stringProperty(sizePattern, units.FormatSize(standard)), read: func(d *decoder, n node) {
 		remedy := fmt.Sprintf("write a size from %s to %s, such as %s",
@@ -160,7 +160,7 @@ func sizeValue(at *int64, least, most, standard int64) value {
 	}}
 }
 
-// durationValue is a duration above 0. without says what holds if the key is left out, for messages.
+// durationValue describes a duration above 0. without says what applies if the key is left out, for messages.
 func durationValue(at *time.Duration, without string, examples ...any) value {
 	return value{schema: stringProperty(durationPattern, examples...), read: func(d *decoder, n node) {
 		remedy := "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for " + without
@@ -180,7 +180,7 @@ func durationValue(at *time.Duration, without string, examples ...any) value {
 	}}
 }
 
-// integerValue is a whole number.
+// integerValue describes a whole number.
 func integerValue(at *int, least, most int, remedy string) value {
 	return value{schema: numberProperty(int64(least), int64(most)), read: func(d *decoder, n node) {
 		number, err := strconv.Atoi(n.Value)
@@ -194,7 +194,7 @@ func integerValue(at *int, least, most int, remedy string) value {
 	}}
 }
 
-// countValue is a whole number of at least 1. without says what holds if the key is left out, for messages.
+// countValue describes a whole number of at least 1. without says what applies if the key is left out, for messages.
 func countValue(at *int, most int, without string) value {
 	return integerValue(at, 1, most, fmt.Sprintf("write a whole number from 1 to %d, or leave the key out for %s", most,
 		without))
@@ -202,7 +202,7 @@ func countValue(at *int, most int, without string) value {
 
 const unlimitedWord = "unlimited"
 
-// attemptsValue is a count, or unlimited.
+// attemptsValue describes a whole number of at least 1, or the word unlimited.
 func attemptsValue(at *int, most int) value {
 	count := integerValue(at, 1, most, fmt.Sprintf("write a whole number from 1 to %d, or unlimited", most))
 	schema := &property{AnyOf: []*property{count.schema, {Type: "string", Enum: []string{unlimitedWord}}}}

@@ -1,11 +1,10 @@
-// Package spelling tells how far a word that somebody typed is from one that would be right, and which of some are
-// nearest.
+// Package spelling measures how far a typed word is from the right ones, and finds the nearest of them.
 package spelling
 
 import "strings"
 
-// Distance counts the insertions, deletions, replacements and swaps of neighbors that make a
-// out of b (optimal string alignment). Only the first 64 bytes of a count: it is what somebody typed.
+// Distance counts the insertions, deletions, replacements and swaps of neighbors that turn b into a (optimal string
+// alignment). Only the first 64 bytes of a are compared, since a comes from a user.
 func Distance(a, b string) int {
 	a = a[:min(len(a), 64)]
 	var before []int
@@ -31,8 +30,9 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Nearest returns the candidates at the least distance, up to two letters or a third of their own, or those that begin
-// alike.
+// Nearest returns the candidates that have the smallest distance from word, if that is at most two letters or a third
+// of the candidate's length. If there are none, it returns the candidates that begin with word or with which word
+// begins.
 func Nearest(word string, right []string) []string {
 	var near, alike []string
 	best := 0

@@ -1,8 +1,8 @@
-// Package strictyaml reads untrusted YAML files: one document of bounded size and depth, without the parts of YAML by
-// which a few bytes stand for many (anchors, aliases and merges).
+// Package strictyaml reads untrusted YAML files: one document of bounded size and depth. It refuses the features of
+// YAML with which a few bytes stand for many (anchors, aliases and merges).
 //
-// The bounds are checked before the work that they limit: bytes and values in the text, then depth and aliases in the
-// nodes. Each node has its own place in the text: nothing is expanded.
+// Each bound is checked before the work that it limits: first bytes and values in the text, then depth and aliases in
+// the nodes. Each node has its own place in the text, so nothing is expanded.
 package strictyaml
 
 import (
@@ -24,18 +24,18 @@ import (
 type Limits struct {
 	// Bytes bounds the size of the text.
 	Bytes int
-	// Values bounds keys and values together. They are counted in the text, where a comma or a colon in quotes counts
-	// as well.
+	// Values bounds the number of keys and values together. They are counted in the text, where a comma or a colon in
+	// quotes counts as well.
 	Values int
 }
 
 // maxDepth bounds how deep mappings and lists are nested.
 const maxDepth = 100
 
-// Error says what is wrong with a document. It repeats at most one byte of the document, so that it may be shown even
+// Error says what is wrong with a document. It repeats at most one byte of the document, so that it can be shown even
 // if the document has secrets.
 type Error struct {
-	// Line from 1; 0 for the whole document.
+	// Line is the number of the line, from 1; 0 means the whole document.
 	Line         int
 	What, Remedy string
 }
@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 // WriteKeys is the remedy for a document that is not a mapping.
 const WriteKeys = `write it as "key: value" lines`
 
-// Parse returns the value of the one document, nil if there is none. An error is an *Error.
+// Parse returns the root value of the one document in text, or nil if there is none. Every error is an *Error.
 func Parse(text []byte, most Limits) (*yaml.Node, error) {
 	if len(text) > most.Bytes {
 		return nil, &Error{0, "has more than " + units.FormatSize(int64(most.Bytes)), "put less into it"}
@@ -87,13 +87,13 @@ func Parse(text []byte, most Limits) (*yaml.Node, error) {
 	return root, nil
 }
 
-// values counts the characters that may begin a value. The YAML reader makes at most three nodes for each.
+// values counts the characters that can begin a value. The YAML reader makes at most three nodes for each.
 func values(text []byte) (count int) {
 	for i, c := range text {
 		switch c {
 		case ',', '[', '{', ':':
 			count++
-		case '-', '?': // followed by a blank or a break, which may be of several bytes
+		case '-', '?': // followed by a blank or a line break, which can have several bytes
 			if i+1 == len(text) || text[i+1] <= ' ' || text[i+1] >= utf8.RuneSelf {
 				count++
 			}
@@ -102,8 +102,8 @@ func values(text []byte) (count int) {
 	return count
 }
 
-// characters returns an error for the first character that YAML does not allow. It has the line, which the YAML
-// reader leaves out.
+// characters returns an error for the first character that YAML does not allow. Unlike the YAML reader's, its error has
+// a line.
 func characters(text []byte) error {
 	line := 1
 	for rest := text; len(rest) > 0; {
@@ -168,7 +168,7 @@ func syntax(err error, text []byte) error {
 			}
 		}
 	}
-	line = min(line, 1+bytes.Count(text, []byte("\n"))) // it may count the end of the file as a line
+	line = min(line, 1+bytes.Count(text, []byte("\n"))) // the reader may count the end of the file as a line
 	return &Error{line, "is not YAML: " + what, WriteKeys}
 }
 

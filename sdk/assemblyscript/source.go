@@ -3,7 +3,7 @@ package assemblyscript
 
 import "embed"
 
-// Source is the package. `quern plugin new` copies it into a new plugin.
+// Source has the files of the npm package. `quern plugin new` copies them into a new plugin.
 //
 //go:embed README.md package.json asconfig.json *.ts
 var Source embed.FS

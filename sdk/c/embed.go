@@ -3,7 +3,7 @@ package c
 
 import _ "embed" // for the header
 
-// Header is quern.h.
+// Header is the content of quern.h.
 //
 //go:embed quern.h
 var Header []byte

@@ -1,3 +1,3 @@
-// Package conformance tests that Quern's SDKs behave the same. Guests in several languages must behave as
-// behaviors.yaml says, on a real host with a real Redis. README.md explains what a new language needs.
+// Package conformance tests that Quern's SDKs behave the same. On a real host with a real Redis, guests in several
+// languages must behave as behaviors.yaml says. README.md explains what a new language needs.
 package conformance

@@ -4,7 +4,7 @@
 //	  http: [{host: "https://api.example.com", methods: [GET, POST]}]
 //
 // A handler has no sockets, so net/http does not work in it. The host resolves names, speaks TLS and keeps connections.
-// It does not follow redirects: they are answers like any other status.
+// It does not follow redirects: it returns them like any other response.
 package fetch
 
 import (
@@ -20,21 +20,23 @@ import (
 
 // Request is an HTTP request.
 type Request struct {
-	Method string // default GET
-	// URL is absolute, and begins with https:// or http://.
+	Method string // "" means GET
+	// URL is an absolute URL that begins with https:// or http://.
 	URL string
-	// Header names may be in any case. The host sets Host, Content-Length and the like, and refuses them here.
+	// Header has values by name. Names can be in any case. The host sets Host, Content-Length and similar headers, and
+	// refuses them here.
 	Header map[string][]string
 	// Body has at most 16 MiB.
 	Body []byte
-	// Timeout bounds the request, in addition to the context's deadline and the host's timeout; 0 for those alone.
+	// Timeout bounds the request. The context's deadline and the host's timeout bound it in any case; 0 means that
+	// nothing else does.
 	Timeout time.Duration
 }
 
-// Response is an answer of any status.
+// Response is a response with any status.
 type Response struct {
 	Status int
-	// Header names are in lower case.
+	// Header has values by name. Names are in lower case.
 	Header map[string][]string
 	// Body has at most 16 MiB.
 	Body []byte
@@ -53,12 +55,13 @@ func Post(ctx context.Context, url, contentType string, body []byte) (*Response,
 	})
 }
 
-// Do sends a request and waits for the answer, which may have any status: see Response.Err.
+// Do sends a request and waits for the response. A response with any status is a success: see Response.Err.
 //
-// Errors: [sdk.ErrDenied] if the manifest or the host does not allow the method, the host or its address,
-// [sdk.ErrInvalid] for an invalid URL or header, [sdk.ErrTooBig] for a too large body or answer, [sdk.ErrUnavailable]
-// without an answer in time, joined with the context's error if it has ended, and [sdk.ErrNoHost] outside a handler's
-// task. Their text contains the URL without its query, because it may become the task's error.
+// Errors: [sdk.ErrDenied] if the manifest or the host does not allow the method, the host or its address;
+// [sdk.ErrInvalid] for an invalid URL or header; [sdk.ErrTooBig] for a request or response with a too large body;
+// [sdk.ErrUnavailable] if no response comes in time, joined with the context's error if the context has ended; and
+// [sdk.ErrNoHost] outside a handler's task. The text of an error contains the URL without its query, because it may
+// become the task's error.
 func Do(ctx context.Context, r Request) (*Response, error) {
 	if r.Method == "" {
 		r.Method = "GET"
@@ -80,7 +83,8 @@ func Do(ctx context.Context, r Request) (*Response, error) {
 	return nil, fmt.Errorf("%s %s: %w", r.Method, shown(r.URL), err)
 }
 
-// ended returns the context's error. Its timer may not have run while the guest waited for the host.
+// ended returns the context's error, also if the deadline has passed but the context's timer could not run while the
+// guest waited for the host.
 func ended(ctx context.Context) error {
 	if at, ok := ctx.Deadline(); ok && !time.Now().Before(at) {
 		return context.DeadlineExceeded
@@ -88,7 +92,7 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// shown returns a URL without parts that may be secret.
+// shown returns a URL without the parts that may be secret.
 func shown(url string) string {
 	if i := strings.IndexAny(url, "?#"); i >= 0 {
 		url = url[:i]
@@ -105,7 +109,7 @@ func shown(url string) string {
 	return scheme + "://" + authority + path
 }
 
-// Value returns the first value of a header, in any case of its name; "" if there is none.
+// Value returns the first value of the header name, which can be in any case; "" if there is none.
 func (r *Response) Value(name string) string {
 	if values := r.Header[strings.ToLower(name)]; len(values) > 0 {
 		return values[0]
@@ -113,8 +117,9 @@ func (r *Response) Value(name string) string {
 	return ""
 }
 
-// Err returns nil for a status from 200 to 299, else an error that names it. For statuses that may go away (408, 425,
-// 429, 500, 502, 503, 504) it is sdk.RetryAfter, with the header's delay. The handler decides whether others are fatal.
+// Err returns nil for a status from 200 to 299, else an error that names the status. For statuses that may go away
+// (408, 425, 429, 500, 502, 503, 504), the error is that of sdk.RetryAfter, with the delay of the header Retry-After.
+// The handler decides whether other statuses are fatal.
 func (r *Response) Err() error {
 	if r.Status >= 200 && r.Status <= 299 {
 		return nil
@@ -128,11 +133,12 @@ func (r *Response) Err() error {
 	return err
 }
 
-// mostRetryAfter is the longest delay of RetryAfter and sdk.RetryAfter.
+// mostRetryAfter is the maximum delay of RetryAfter and sdk.RetryAfter.
 const mostRetryAfter = 365 * 24 * time.Hour
 
-// RetryAfter returns how long the header Retry-After, a number of seconds or a date (RFC 9110 §10.2.3), asks to wait,
-// at any status. A past date is 0, and more than a year counts as a year. False without a valid header.
+// RetryAfter returns the delay that the header Retry-After asks for, whatever the status. The header has a number of
+// seconds or a date (RFC 9110 §10.2.3). A past date is 0, and more than a year counts as a year. Without a valid
+// header, RetryAfter returns false.
 func (r *Response) RetryAfter() (time.Duration, bool) {
 	value := strings.Trim(r.Value("Retry-After"), " \t")
 	if value != "" && strings.Trim(value, "0123456789") == "" {
@@ -150,5 +156,5 @@ func (r *Response) RetryAfter() (time.Duration, bool) {
 	return 0, false
 }
 
-// dates are the formats of a date that a recipient must know (RFC 9110 §5.6.7); all are UTC.
+// dates are the formats of dates that a recipient must accept (RFC 9110 §5.6.7). All dates are in UTC.
 var dates = [...]string{"Mon, 02 Jan 2006 15:04:05 GMT", "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC}

@@ -7,7 +7,7 @@ import (
 	"github.com/quern-project/quern/sdk/internal/native"
 )
 
-// host is what answers requests outside of WebAssembly: the host of sdktest.
+// host sends requests outside of WebAssembly. Only the host of sdktest implements it.
 type host interface {
 	HTTP(r Request) (*Response, error)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
-// format writes the head of a request for quern_v1.
+// format returns the head of a request as quern_v1 takes it.
 func format(r Request) ([]byte, error) {
 	return json.Marshal(struct {
 		Method  string              `json:"method"`
@@ -19,7 +19,7 @@ func format(r Request) ([]byte, error) {
 	}{r.Method, r.URL, r.Header, guest.Milliseconds(max(r.Timeout, 0))})
 }
 
-// parse reads an answer of quern_v1: the length of the head in 4 bytes, the head, and the body.
+// parse reads a response as quern_v1 returns it: the length of the head in 4 bytes, the head, and the body.
 func parse(answer []byte) (*Response, error) {
 	if len(answer) < 4 || uint64(len(answer)-4) < uint64(binary.LittleEndian.Uint32(answer)) {
 		return nil, errors.New("the host's answer is cut off")

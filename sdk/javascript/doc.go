@@ -4,7 +4,7 @@ package javascript
 
 import "embed"
 
-// Source is the npm package @quern/sdk. `quern plugin new` copies it next to a new plugin.
+// Source has the files of the npm package @quern/sdk. `quern plugin new` copies them next to a new plugin.
 //
 //go:embed package.json index.js index.d.ts
 var Source embed.FS

@@ -4,8 +4,8 @@ package python
 
 import "embed"
 
-// Source is the package quern, in the folder package/src. `quern plugin new` copies it next to a new plugin, for
-// editors and pytest.
+// Source has the files of the package quern, in the folder package/src. `quern plugin new` copies them next to a new
+// plugin, for editors and pytest.
 //
 //go:embed package/src/quern/*.py package/src/quern/py.typed
 var Source embed.FS

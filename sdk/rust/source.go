@@ -1,9 +1,9 @@
-// Package rust embeds the crate quern, and has its tests: `cargo test`, and the size of a handler.
+// Package rust embeds the crate quern. Its tests run `cargo test`, and check the size of a handler.
 package rust
 
 import "embed"
 
-// Source is the crate. `quern plugin new` copies it into a new plugin.
+// Source has the files of the crate. `quern plugin new` copies them into a new plugin.
 //
 //go:embed Cargo.toml README.md src macros/Cargo.toml macros/src
 var Source embed.FS

@@ -12,7 +12,7 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// What quern_v1 takes, in bytes, and keys of a list.
+// The maximum sizes that quern_v1 takes, in bytes, and the maximum number of keys in a list (maxList).
 const (
 	maxName  = 256
 	maxValue = 512 << 10
@@ -22,9 +22,9 @@ const (
 	maxCheckpoint = 1 << 20
 )
 
-// Bucket is a bucket that the handler may use: a map, which has room for all values, and in which none expires.
+// Bucket is a bucket that the handler is allowed to use. It has room for all values, and none expires.
 type Bucket struct {
-	mu       *sync.Mutex // the harness's
+	mu       *sync.Mutex // the mutex of the harness
 	values   map[string]entry
 	readOnly bool
 }
@@ -34,7 +34,7 @@ type entry struct {
 	ttl   time.Duration
 }
 
-// ReadOnly makes it the manifest's access: r. The test itself may go on writing.
+// ReadOnly makes the bucket read-only for the handler, like access: r in a manifest. The test itself can still write.
 func (b *Bucket) ReadOnly() *Bucket {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -42,7 +42,7 @@ func (b *Bucket) ReadOnly() *Bucket {
 	return b
 }
 
-// Set sets a value, whatever its key and size are.
+// Set sets the value of a key, whatever their sizes.
 func (b *Bucket) Set(key, value string) *Bucket {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +50,7 @@ func (b *Bucket) Set(key, value string) *Bucket {
 	return b
 }
 
-// Get is the value of a key; false if there is none.
+// Get returns the value of a key; it returns false if there is none.
 func (b *Bucket) Get(key string) (string, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,21 +58,21 @@ func (b *Bucket) Get(key string) (string, bool) {
 	return string(e.value), ok
 }
 
-// TTL is how long the value of a key is to live, as the handler has set it last; 0 for ever.
+// TTL returns the time to live that the handler has set last for the value of a key; 0 means forever.
 func (b *Bucket) TTL(key string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.values[key].ttl
 }
 
-// Keys are those of the bucket, in the order of their bytes.
+// Keys returns the keys of the bucket, in the order of their bytes.
 func (b *Bucket) Keys() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Sorted(maps.Keys(b.values))
 }
 
-// check returns the error of a value that a host does not take.
+// check returns the error of a host that does not take the key, the value or the time to live; nil if it takes them.
 func (b *Bucket) check(key string, value []byte, ttl int64) error {
 	switch {
 	case !validName(key) || ttl < 0:
@@ -83,7 +83,7 @@ func (b *Bucket) check(key string, value []byte, ttl int64) error {
 	return nil
 }
 
-// put sets a value with a time to live in milliseconds. The harness is locked.
+// put sets a value with a time to live in milliseconds. The caller must hold the harness's lock.
 func (b *Bucket) put(key string, value []byte, ttl int64) error {
 	err := b.check(key, value, ttl)
 	if err == nil {
@@ -92,10 +92,10 @@ func (b *Bucket) put(key string, value []byte, ttl int64) error {
 	return err
 }
 
-// clone copies bytes; none is an empty value, not nil.
+// clone copies bytes. If there are none, it returns an empty slice, not nil.
 func clone(value []byte) []byte { return append([]byte{}, value...) }
 
-// validName tells whether a host takes the name of a bucket or key.
+// validName reports whether a host takes the name of a bucket or key.
 func validName(name string) bool { return name != "" && validText(name) }
 
 func validText(text string) bool {

@@ -14,8 +14,9 @@ import (
 	"github.com/quern-project/quern/sdk/fetch"
 )
 
-// Serve makes an answer for Harness.HTTP of an HTTP server, which serves every host without a network. When the
-// request's time is over its context ends, and the handler gets sdk.ErrUnavailable as soon as s returns.
+// Serve returns a function for Harness.HTTP that lets an HTTP server answer requests to every host, without a network.
+// The context of a request ends when the request's time is over. The handler then gets sdk.ErrUnavailable as soon as s
+// returns.
 func Serve(s http.Handler) func(fetch.Request) (*fetch.Response, error) {
 	return func(r fetch.Request) (*fetch.Response, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.Timeout, time.Hour))
@@ -35,7 +36,8 @@ func Serve(s http.Handler) func(fetch.Request) (*fetch.Response, error) {
 	}
 }
 
-// send has a request answered, within the bounds of a host; nil denies it.
+// send passes a request to answer, and checks the request and the response against the bounds of a host. If answer is
+// nil, the request is denied.
 func send(request fetch.Request, answer func(fetch.Request) (*fetch.Response, error)) (*fetch.Response, error) {
 	switch parsed, err := http.NewRequest(request.Method, request.URL, http.NoBody); {
 	case answer == nil:

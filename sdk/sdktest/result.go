@@ -7,45 +7,48 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// Outcome is what becomes of a task.
+// Outcome says what becomes of a task after a run.
 type Outcome string
 
 // The outcomes.
 const (
-	Complete Outcome = "complete" // with the result
-	Failed   Outcome = "failed"   // and is tried again if the retry policy says so
-	Retry    Outcome = "retry"    // is tried again later
-	Fatal    Outcome = "fatal"    // has failed for good
-	Panicked Outcome = "panicked" // as Failed
+	Complete Outcome = "complete" // the task has its result
+	Failed   Outcome = "failed"   // the attempt has failed; the task is tried again if its retry policy says so
+	Retry    Outcome = "retry"    // the task is tried again later
+	Fatal    Outcome = "fatal"    // the task has failed for good
+	Panicked Outcome = "panicked" // the handler has panicked; otherwise like Failed
 )
 
-// outcomes are those of what quern_handle returns.
+// outcomes are the outcomes by the value that quern_handle returns.
 var outcomes = map[int]Outcome{0: Complete, 1: Failed, 75: Retry, 65: Fatal, 2: Panicked}
 
-// Result is what a run leaves.
+// Result has the outcome of a run and what the handler has done.
 type Result struct {
 	Outcome Outcome
-	// Status is what quern_handle returns: 0, 1, 75, 65 or 2, in the order of the outcomes.
+	// Status is the value that quern_handle returns: 0, 1, 75, 65 or 2, in the order of the outcomes.
 	Status int
-	// Result is the task's, if it is complete.
+	// Result is the task's result; nil if the task is not complete.
 	Result []byte
-	// Err is the error that the handler returned; nil if the task is complete. That of a panic begins with "panic: ".
+	// Err is the error that the handler returned; nil if the task is complete. The text of a panic's error begins with
+	// "panic: ".
 	Err error
-	// RetryAfter is the delay that the handler asks for, in milliseconds, rounded up; 0 leaves it to the host.
+	// RetryAfter is the delay that the handler asks for, rounded up to milliseconds; 0 leaves the delay to the host.
 	RetryAfter time.Duration
-	// Log has the lines of sdk.Log, each with its level and its fields, and after a panic its stack.
+	// Log has the lines that the handler wrote by sdk.Log, each with its level and its fields. After a panic, it also has
+	// the stack.
 	Log []string
-	// Progress is all that the handler has reported.
+	// Progress has all progress that the handler has reported, in order.
 	Progress []Progress
-	// Checkpoint is what the next run of the task starts with: see Task.Checkpoint. It is nil if there is none.
+	// Checkpoint is the checkpoint with which the next run of the task starts: see Task.Checkpoint. It is nil if there is
+	// none.
 	Checkpoint []byte
-	// Enqueued are the tasks that come into being.
+	// Enqueued are the tasks that are created.
 	Enqueued []Enqueued
-	// Published is what is published.
+	// Published are the publications that are published.
 	Published []Published
 }
 
-// Published is what the handler has published.
+// Published is a publication of the handler.
 type Published struct {
 	ID, Topic string
 	Payload   []byte
@@ -61,13 +64,13 @@ type Enqueued struct {
 	Options sdk.EnqueueOptions
 }
 
-// Progress is one report.
+// Progress is one report of progress.
 type Progress struct {
 	Fraction float64 // 0 to 1
 	Message  string
 }
 
-// String is the outcome, with its error and log, for a test's message.
+// String returns the outcome, with its error and log, for a test's message.
 func (r *Result) String() string {
 	text := string(r.Outcome)
 	if r.Err != nil {

@@ -16,17 +16,17 @@ import (
 	"github.com/quern-project/quern/sdk/fetch"
 )
 
-// run is the host of one run: it answers package sdk.
+// run is the host of one run of a handler. Package sdk calls its methods.
 type run struct {
 	*Harness
 	task     Task
 	deadline int64 // Unix milliseconds; 0 if there is none
 
-	result  Result // so far; guarded by the harness's mu, as is failure
-	failure string // of a panic
+	result  Result // what the run has left so far; guarded by the harness's mu
+	failure string // the text of the handler's error; guarded by the harness's mu
 }
 
-// end makes of a run what it leaves.
+// end returns the result of a run that has ended with a status and with the error that the handler returned.
 func (r *run) end(status int, returned error) *Result {
 	defer r.lock()()
 	r.ending = false
@@ -50,7 +50,8 @@ func (r *run) lock() (unlock func()) {
 	return r.mu.Unlock
 }
 
-// call locks the harness for a function that the test may have fail.
+// call runs f, which implements a function of quern_v1, while the harness is locked. First it returns the test's error
+// for that function, if there is one.
 func call[T any](r *run, function string, f func() (T, error)) (answer T, err error) {
 	if r.Fault != nil {
 		if err := r.Fault(function); err != nil {
@@ -61,7 +62,7 @@ func call[T any](r *run, function string, f func() (T, error)) (answer T, err er
 	return f()
 }
 
-// Input is a copy, for the handler may change it.
+// Input returns a copy, because the handler is allowed to change it.
 func (r *run) Input() []byte { return slices.Clone(r.task.Input) }
 
 func (r *run) Output(p []byte) error {
@@ -111,10 +112,10 @@ func (r *run) DependencyResult(id string) ([]byte, error) {
 	})
 }
 
-// textHeaders is the field of the headers.
+// textHeaders is the number of the field that has the headers.
 const textHeaders = 8
 
-// headerLines writes the headers as a host does.
+// headerLines returns the headers in the form in which a host returns them.
 func headerLines(t *Task) string {
 	headers := make(map[string]string, len(t.Headers)+1)
 	maps.Copy(headers, t.Headers)
@@ -137,7 +138,7 @@ func (r *run) Cancelled() bool {
 	return r.ending
 }
 
-// Write takes the log, and the stack of a panic.
+// Write adds lines to the log: what the handler logs, and the stack of a panic.
 func (r *run) Write(p []byte) (int, error) {
 	defer r.lock()()
 	for line := range strings.Lines(string(p)) {
@@ -159,7 +160,7 @@ func (r *run) Progress(fraction float64, message string) error {
 	return nil
 }
 
-// maxProgress is how much of a message a host shows, in bytes.
+// maxProgress is the maximum size of a message that a host shows, in bytes.
 const maxProgress = 1 << 10
 
 func (r *run) SaveCheckpoint(value []byte) error {
@@ -231,7 +232,7 @@ func (r *run) Publish(topic string, payload []byte, options any) (string, error)
 	})
 }
 
-// matches tells whether a name is the pattern, whose first * stands for any text.
+// matches reports whether a name matches a pattern, whose first * stands for any text.
 func matches(pattern, name string) bool {
 	head, tail, wild := strings.Cut(pattern, "*")
 	if !wild {
@@ -244,10 +245,11 @@ func (r *run) HTTP(request fetch.Request) (*fetch.Response, error) {
 	if _, err := call(r, "http", func() (none struct{}, err error) { return none, nil }); err != nil {
 		return nil, err
 	}
-	return send(request, r.Harness.HTTP) // without the lock: it may take long
+	return send(request, r.Harness.HTTP) // without the lock, since it may take long
 }
 
-// withBucket calls f with a bucket while the harness is locked.
+// withBucket calls f with a bucket while the harness is locked. It returns an error if the bucket is not granted or, if
+// write is true, is read-only.
 func withBucket[T any](r *run, function, name string, write bool, f func(b *Bucket) (T, error)) (answer T, err error) {
 	if !validName(name) {
 		return answer, sdk.ErrInvalid

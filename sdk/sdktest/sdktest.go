@@ -1,5 +1,5 @@
 // Package sdktest runs a handler in go test, without WebAssembly and without a host. A Harness stands for the host: its
-// fields are the config, secrets, queues and functions with which it answers.
+// fields set the configuration, the secrets, the queues and the functions with which it answers.
 //
 //	func TestThumbnail(t *testing.T) {
 //		h := sdktest.New(t)
@@ -10,15 +10,15 @@
 //		}
 //	}
 //
-// The services answer as on a host, with the same errors where something is not granted, not a name or too large; a
-// handler's error means the same for its task. Only the values of buckets go from one Run to the next. There is no
-// expiry, no quota, no limit of a manifest and no other task, and nothing checks the options of an enqueued task:
-// Harness.Fault can answer with a host's error. Package variables keep their values from run to run, and in an init
-// function sdk.Config has none. To run the plugin itself, see `quern plugin test`.
+// The services answer as on a host. They return the same errors for what is not granted, not a valid name or too large.
+// A handler's error has the same meaning for its task. Only the values of buckets are kept from one Run to the next.
+// There is no expiry, no quota, no limit of a manifest and no other task, and nothing checks the options of an enqueued
+// task; Harness.Fault can return a host's error instead. Package variables keep their values from run to run, and in an
+// init function sdk.Config has no values. To run the plugin itself, see `quern plugin test`.
 //
-// There is one run in a process at a time: parallel tests wait for each other in Run, and a handler that calls Run
-// waits for ever. A goroutine that outlives its handler, and asks the host then, gets sdk.ErrNoHost, or an answer for
-// another test.
+// A process has one run at a time: parallel tests wait for each other in Run, and a handler that calls Run waits
+// forever. If a goroutine outlives its handler and then asks the host, it gets sdk.ErrNoHost, or an answer for another
+// test.
 package sdktest
 
 import (
@@ -33,32 +33,33 @@ import (
 	"github.com/quern-project/quern/sdk/internal/native"
 )
 
-// Harness stands for the host. What a test sets is set before Run, or between two of them.
+// Harness stands for the host. A test sets its fields before the first Run, or between two Runs.
 type Harness struct {
 	// Config is the section config of the manifest.
 	Config map[string]string
-	// Secrets are those that the manifest grants and the host has. Others are denied.
+	// Secrets are the secrets that the manifest grants and the host has, by name. Other secrets are denied.
 	Secrets map[string]string
-	// HTTP answers what the handler's goroutines fetch: see Serve. Nil denies every request. The handler gets errors of
-	// package sdk as they are, and others as sdk.ErrUnavailable.
+	// HTTP answers the requests of package fetch, in the handler's goroutines: see Serve. If it is nil, every request is
+	// denied. The handler gets errors of package sdk unchanged, and other errors as sdk.ErrUnavailable.
 	HTTP func(fetch.Request) (*fetch.Response, error)
-	// Queues are those that the manifest lets the handler enqueue to, by name or with one * for any text. Others are
-	// denied.
+	// Queues are the queues to which the manifest lets the handler enqueue: names, or names with one * for any text.
+	// Other queues are denied.
 	Queues []string
-	// EnqueueAtOnce is the manifest's after: call: tasks come into being even if the one that enqueues them fails.
+	// EnqueueAtOnce stands for after: call in the manifest: tasks are created even if the task that enqueues them fails.
 	EnqueueAtOnce bool
-	// Topics are those that the manifest lets the handler publish to, and PublishAtOnce its after: call, likewise.
+	// Topics are the topics to which the manifest lets the handler publish, in the form of Queues. PublishAtOnce stands
+	// for after: call in the manifest.
 	Topics        []string
 	PublishAtOnce bool
-	// Fault, if not nil, returns the error of a function of quern_v1, such as sdk.ErrUnavailable: checkpoint_save,
-	// dependency_result, enqueue, task_text (of the dependencies), http, kv_get, kv_set, kv_delete, kv_increment, kv_swap,
-	// kv_list, secret_get.
+	// Fault, if not nil, is asked for an error of each call of a function of quern_v1, such as sdk.ErrUnavailable; nil
+	// lets the call go on. The functions are checkpoint_save, dependency_result, enqueue, task_text (of the
+	// dependencies), http, kv_get, kv_set, kv_delete, kv_increment, kv_swap, kv_list and secret_get.
 	Fault func(function string) error
 
 	t       testing.TB
 	mu      sync.Mutex
-	buckets map[string]*Bucket // guarded by mu, as what is in them
-	ending  bool               // guarded by mu
+	buckets map[string]*Bucket // guarded by mu, including their values
+	ending  bool               // Cancel was called; guarded by mu
 }
 
 // New returns a Harness that grants nothing.
@@ -80,39 +81,40 @@ func (h *Harness) Bucket(name string) *Bucket {
 	return h.buckets[name]
 }
 
-// Task is the task of a run. The zero value is the first attempt of a task without an input.
+// Task is the task of a run. The zero value is the first attempt of a task without input.
 type Task struct {
-	// ID, Queue, Tenant and Plugin are "task", "queue", "tenant" and "plugin" if they are empty.
+	// ID, Queue, Tenant and Plugin default to "task", "queue", "tenant" and "plugin".
 	ID, Queue, Tenant, Plugin string
-	// Key, Parent and Traceparent may be empty.
+	// Key, Parent and Traceparent can be empty.
 	Key, Parent, Traceparent string
-	// Headers are those beside Traceparent.
+	// Headers are the headers other than traceparent.
 	Headers map[string]string
 	Input   []byte
-	// Dependencies are the tasks that it waited for.
+	// Dependencies are the tasks for which the task waited.
 	Dependencies []Dependency
-	// Attempt is 1 if it is 0, and MaxAttempts is 0 for any number. Run looks at neither.
+	// Attempt defaults to 1. MaxAttempts of 0 means no bound. Run itself uses neither.
 	Attempt, MaxAttempts int
-	// PreviousError is the error of the attempt before, and Checkpoint what an earlier run saved; nil for none.
+	// PreviousError is the error of the previous attempt. Checkpoint is what an earlier run saved; nil for none.
 	PreviousError string
 	Checkpoint    []byte
-	// Timeout is until the task's deadline, with which the context ends; 0 for none. The task is not ended by it.
+	// Timeout is the time until the task's deadline, at which the context ends; 0 for no deadline. Run does not end the
+	// task then.
 	Timeout time.Duration
 }
 
-// Dependency is a task that the task of a run waited for.
+// Dependency is a task for which the task of a run waited.
 type Dependency struct {
 	ID string
-	// End is "complete" if it is empty.
+	// End is how the task ended. Default "complete".
 	End string
-	// Result is what Task.ResultOf returns; one that is not complete has none.
+	// Result is what Task.ResultOf returns. A task that is not complete has none.
 	Result []byte
 }
 
-// running is held by the one run of this process.
+// running is locked during the one run of this process.
 var running sync.Mutex
 
-// Run runs the handler on a task.
+// Run runs the handler on a task and returns what the run leaves.
 func (h *Harness) Run(handler sdk.Handler, task Task) *Result {
 	running.Lock()
 	defer running.Unlock()
@@ -124,7 +126,7 @@ func (h *Harness) Run(handler sdk.Handler, task Task) *Result {
 		r.deadline = time.Now().Add(task.Timeout).UnixMilli()
 	}
 	defer native.Lend(r)()
-	var returned error // by the handler, as it is
+	var returned error // the handler's error, unchanged
 	status := sdk.Run(func(ctx context.Context, task *sdk.Task) (result []byte, err error) {
 		result, returned = handler(ctx, task)
 		return result, returned
@@ -132,7 +134,7 @@ func (h *Harness) Run(handler sdk.Handler, task Task) *Result {
 	return r.end(int(status), returned)
 }
 
-// Cancel has the handler that runs, or that runs next, see that its host is about to end: by its context, and by
+// Cancel makes the handler that runs, or that runs next, see that its host is about to end: by its context and by
 // Task.Cancelled.
 func (h *Harness) Cancel() {
 	h.mu.Lock()

@@ -1,4 +1,4 @@
-// Package typed makes handlers of functions whose input and result are Go values.
+// Package typed makes handlers from functions whose input and result are Go values.
 package typed
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// JSON returns a handler that decodes the task's input from JSON into an In, calls f, and encodes f's Out as JSON. Both
-// follow encoding/json, except that <, > and & are not escaped in the result.
+// JSON returns a handler that decodes the task's input from JSON into an In, calls f, and encodes f's Out as JSON.
+// Decoding and encoding follow encoding/json, except that <, > and & are not escaped in the result.
 //
 // The handler returns an [sdk.Fatal] error if the input cannot be decoded into an In, because another attempt would
 // find the same input. An empty input, of a task that was enqueued without parameters, cannot be decoded either:

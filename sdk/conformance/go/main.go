@@ -1,4 +1,4 @@
-// Command go is the guest of the conformance kit in Go. It makes the calls that its input lists, one per line, and
+// Command go is the guest in Go for the conformance tests. It makes the calls that its input lists, one per line, and
 // writes the answer to each. README.md, one folder up, explains how calls are written.
 package main
 
@@ -28,11 +28,12 @@ type guest struct {
 	ctx    context.Context //nolint:containedctx // of the handler's call
 	task   *sdk.Task
 	output bytes.Buffer
-	ending error
-	ended  bool // a call has ended the task, with the error ending
+	ending error // the task's error, nil for none, once ended is true
+	ended  bool  // a call has ended the task
 }
 
-// calls are the calls by verb. The first word is the verb; a call may use any of the 32 words, missing ones are "".
+// calls has a function for each call, by verb. The first word of a call is the verb. Each function gets all 32 words;
+// missing words are "".
 var calls = map[string]func(g *guest, words []string){
 	"write": func(g *guest, w []string) { g.output.WriteString(text(w[1])) },
 	"end":   (*guest).end,
@@ -40,7 +41,7 @@ var calls = map[string]func(g *guest, words []string){
 		g.ending, g.ended = sdk.RetryAfter(errors.New(text(w[2])), time.Duration(number(w[1]))*time.Millisecond), true
 	},
 	"trap": func(*guest, []string) {
-		go func() { panic("trap") }() // a panic in the handler's goroutine would become its error
+		go func() { panic("trap") }() // a panic in the handler's goroutine would only become the handler's error
 		select {}
 	},
 	"json": func(g *guest, _ []string) {
@@ -142,7 +143,7 @@ func (g *guest) number(w []string) {
 	g.tell(w[0], nil, strconv.Itoa(n))
 }
 
-// deadline writes the deadline in minutes, because the host's clock and Redis's differ.
+// deadline writes the deadline in minutes, because the clocks of the host and of Redis differ.
 func (g *guest) deadline(w []string) {
 	var minutes int64
 	if deadline, ok := g.ctx.Deadline(); ok {
@@ -300,7 +301,7 @@ func (g *guest) publish(w []string) {
 	g.tell(w[0], err, id)
 }
 
-// atStart has the answers of the functions before there was a task, by verb.
+// atStart has the answers to the calls that were made before there was a task, by verb.
 var atStart = askAtStart()
 
 func askAtStart() map[string]error {
@@ -324,7 +325,7 @@ func askAtStart() map[string]error {
 
 func (g *guest) start(w []string) { g.tell(w[0], atStart[w[1]]) }
 
-// tell writes the answer to a call: its error, or its data.
+// tell writes the answer to a call: its error or, if err is nil, its data.
 func (g *guest) tell(verb string, err error, data ...string) {
 	if err != nil {
 		data = nil
@@ -332,7 +333,8 @@ func (g *guest) tell(verb string, err error, data ...string) {
 	g.writeAnswer(verb, err, data...)
 }
 
-// writeAnswer writes the answer to a call: its error and its data. Data longer than shown is written as its length.
+// writeAnswer writes the answer to a call: both its error and its data. If data is longer than shown, only its length
+// is written.
 func (g *guest) writeAnswer(verb string, err error, data ...string) {
 	const shown = 64
 	g.output.WriteString(verb + " " + nameOf(err))

@@ -1,9 +1,10 @@
-// Package guest is what packages sdk and fetch share of speaking to quern_v1.
+// Package guest has what packages sdk and fetch both need to call quern_v1.
 package guest
 
 import "time"
 
-// Milliseconds rounds away from zero: a short time is not none, and the host refuses a negative one.
+// Milliseconds returns a duration in milliseconds, rounded away from zero: a short time must not become none, and a
+// negative time must stay negative, so that the host refuses it.
 func Milliseconds(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	switch rest := d % time.Millisecond; {

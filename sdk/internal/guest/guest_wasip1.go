@@ -2,16 +2,18 @@ package guest
 
 import "unsafe"
 
-// ResultRead reads what the call before has left in the slot. A negative answer is an errno.
+// ResultRead copies up to n bytes of the slot, from offset on, to p. The slot has what the previous call of the host
+// left there. A negative answer is an errno.
 //
 //go:wasmimport quern_v1 result_read
 //go:noescape
 func ResultRead(offset uint32, p *byte, n uint32) int32
 
-// View is the bytes as a text that is read at once and not kept.
+// View returns the bytes as a string without copying them. Use the string at once, and do not keep it.
 func View(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// Slot is so much of the slot; else an errno.
+// Slot returns the first size bytes of the slot. If size is negative, it is the errno of the call that was to fill the
+// slot.
 func Slot(size int32) (b []byte, errno int32) {
 	if size < 0 {
 		return nil, size

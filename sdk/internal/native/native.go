@@ -1,4 +1,4 @@
-// Package native is where package sdk finds a host outside of WebAssembly: the one that sdktest lends it for a run.
+// Package native has the host that package sdk uses outside of WebAssembly: the one that sdktest lends for a run.
 package native
 
 import (
@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Host answers as the functions of quern_v1 do, and with the errors of package sdk. It is as wide as quern_v1 is,
-// except for HTTP, which package fetch declares. Any goroutine of the handler calls the methods.
+// Host does what the functions of quern_v1 do, and returns the errors of package sdk. It has all functions of quern_v1
+// except HTTP, which package fetch declares. Any goroutine of the handler can call its methods.
 type Host interface {
 	Input() []byte
 	Output(p []byte) error
@@ -15,12 +15,12 @@ type Host interface {
 	RetryAfter(ms int64)
 	TaskText(field uint32) string
 	TaskNumber(field uint32) int64
-	// Dependencies is the text of that name.
+	// Dependencies returns the text of the field dependencies: one line for each dependency.
 	Dependencies() (string, error)
 	DependencyResult(id string) ([]byte, error)
 	Cancelled() bool
 
-	io.Writer // standard error, and the task's log
+	io.Writer // writes to standard error and to the task's log
 	Progress(fraction float64, message string) error
 	SaveCheckpoint(value []byte) error
 	Checkpoint() ([]byte, error)
@@ -34,20 +34,22 @@ type Host interface {
 	Swap(bucket, key string, old, value []byte, ttl int64) ([]byte, error)
 	List(bucket, prefix, after string, limit int) ([]string, error)
 
-	// Enqueue gets an *sdk.EnqueueOptions, which may be nil: package sdk imports this one.
+	// Enqueue and Publish take options of type *sdk.EnqueueOptions and *sdk.PublishOptions, which can be nil. This
+	// package cannot name these types, since package sdk imports it.
 	Enqueue(queue string, parameters []byte, options any) (string, error)
 	Publish(topic string, payload []byte, options any) (string, error)
 }
 
 var lent atomic.Pointer[Host]
 
-// Lend makes h the host of this process until giveBack is called. There is one at a time: who lends has to see to it.
+// Lend makes h the host of this process until giveBack is called. Only one host can be lent at a time; the caller must
+// see to that.
 func Lend(h Host) (giveBack func()) {
 	lent.Store(&h)
 	return func() { lent.Store(nil) }
 }
 
-// Current is the host that is lent; nil if none is.
+// Current returns the host that is lent, or nil if there is none.
 func Current() Host {
 	if h := lent.Load(); h != nil {
 		return *h

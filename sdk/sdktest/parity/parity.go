@@ -1,4 +1,4 @@
-// Package parity asks a host for everything, and writes what it was answered.
+// Package parity has a handler that calls every service of a host, and writes what each call returned.
 package parity
 
 import (
@@ -16,7 +16,8 @@ import (
 	"github.com/quern-project/quern/sdk/fetch"
 )
 
-// Ask is the handler. Its input is where HTTP leads.
+// Ask is the handler. Its input is a verb, a blank and the URL of an HTTP server. The verbs fail, retry, fatal and
+// panic end the task in that way. Otherwise Ask calls every service.
 func Ask(ctx context.Context, task *sdk.Task) ([]byte, error) {
 	switch verb, rest, _ := strings.Cut(string(task.Input), " "); verb {
 	case "fail":
