@@ -1,6 +1,6 @@
-// Package admin defines the operations of operators on a tenant, and the types in which operators see tasks, queues and
-// the rest of it. The API and the page serve these operations; the command line calls them through Redis or through the
-// API.
+// Package admin has the operations that operators run on a tenant, and the types in which they see its tasks, queues,
+// topics and listeners. The API and the page serve these operations; the command line calls them through Redis or
+// through the API.
 //
 // The types have the field names of the API and of -o json. Times are seconds since the epoch, durations are in fields
 // whose names end in _seconds, sizes are bytes, and missing values are left out. The tags doc, enum and the like belong

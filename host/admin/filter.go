@@ -95,8 +95,8 @@ func (f *Filter) Selects(t *queue.Task) bool {
 		(f.Error == "" || f.tells(t.Error) || f.tells(t.LastError))
 }
 
-// tells reports whether the message of an error contains the filter's text, in upper or lower case. The error is as
-// stored in a task's hash.
+// tells reports whether the message of an error contains the filter's text, ignoring case. stored is the error as a
+// task's hash has it.
 func (f *Filter) tells(stored string) bool {
 	failure := (&queue.Task{Error: stored}).Failure()
 	return strings.Contains(strings.ToLower(failure.Message), strings.ToLower(f.Error))

@@ -71,7 +71,7 @@ func (r *JobRunner) run(ctx context.Context) error {
 	return r.act(ctx, job)
 }
 
-// mostPasses is how many times a count reads the lists of tasks at most.
+// mostPasses is the maximum number of passes that a count makes over the lists of tasks.
 const mostPasses = 5
 
 // count finds the tasks of the job. Other clients change the lists of tasks meanwhile, so pages can overlap or leave
@@ -247,7 +247,8 @@ func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Fi
 	return n, nil
 }
 
-// mostReads is how many times a task is read at most. It is read again if it changed between the read and the action.
+// mostReads is the maximum number of times that a task is read. It is read again if it changed between the read and the
+// action.
 const mostReads = 3
 
 // change applies the action to the tasks that still pass the filter, and sets the result of each item. It stops early

@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// shownTicks is how many of its next ticks a schedule is shown with.
+// shownTicks is the number of next ticks that NewSchedule adds to a schedule.
 const shownTicks = 5
 
 // ScheduleBody has the fields of a schedule that its author chooses.

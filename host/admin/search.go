@@ -50,10 +50,10 @@ func ParsePlace(cursor string) (p Place, err error) {
 	return p, nil
 }
 
-// Search visits the tasks that a filter selects, from a Place on: queue by queue, and in each queue the newest task
-// first. It passes over tasks for which skip returns true; skip can be nil. Search ends when visit returns false, and
-// then stopped is true. It also ends at the bounds searchTasks and searchTime. next is where the next call continues;
-// it is nil if Search has seen everything.
+// Search visits the tasks that a filter selects, beginning at the Place from: queue by queue, and in each queue the
+// newest task first. It passes over tasks for which skip returns true; skip can be nil. Search ends when visit returns
+// false, and then stopped is true. It also ends at the bounds searchTasks and searchTime. next is where the next call
+// continues; it is nil if Search has seen everything.
 func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id string) bool,
 	visit func(*queue.Task) bool,
 ) (next *Place, stopped bool, err error) {

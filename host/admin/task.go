@@ -80,7 +80,7 @@ type Retry struct {
 	MaxReschedules int           `json:"max_reschedules,omitempty"`
 }
 
-// Attempt is a run of a task. The run has ended.
+// Attempt is a finished run of a task.
 type Attempt struct {
 	Run     int64          `json:"run"`
 	Started float64        `json:"started,omitempty"`
