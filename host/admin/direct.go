@@ -27,25 +27,25 @@ type Direct struct {
 
 var _ Tenant = (*Direct)(nil)
 
-// NewDirect returns the tenant of a client. Close closes the client.
+// NewDirect returns a Direct that acts on the client's tenant. Its method Close closes the client.
 func NewDirect(client *queue.Client, store *kv.Store) *Direct {
 	return &Direct{client, manage.New(client), listen.NewFleet(client), manage.NewJobs(client), store}
 }
 
-// pageBytes bounds the texts of the tasks that are read at a time, in bytes.
+// pageBytes bounds how many bytes of tasks, or of subscriptions, are read at a time.
 const pageBytes = 4 << 20
 
-// BusiestQueues counts the queues with the most pending tasks of priority 50 or the most listeners, at most that many.
-// all is how many queues the tenant has.
-func (t *Direct) BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error) {
-	names, all, err := t.Manager.BusiestQueues(ctx, most)
+// BusiestQueues counts the tasks of at most limit queues: those with the most pending tasks of priority 50, or with the
+// most listeners. all is the number of the tenant's queues.
+func (t *Direct) BusiestQueues(ctx context.Context, limit int) (queues []Queue, all int64, err error) {
+	names, all, err := t.Manager.BusiestQueues(ctx, limit)
 	if err == nil {
 		queues, err = t.QueueCounts(ctx, names)
 	}
 	return queues, all, err
 }
 
-// QueueCounts counts queues, in the order given.
+// QueueCounts counts the tasks of the named queues. The result has the order of names.
 func (t *Direct) QueueCounts(ctx context.Context, names []string) ([]Queue, error) {
 	stats, err := t.Manager.Stats(ctx, names...)
 	if err != nil {
@@ -58,14 +58,15 @@ func (t *Direct) QueueCounts(ctx context.Context, names []string) ([]Queue, erro
 	return shapes, nil
 }
 
-// Buckets lists the buckets of the tenant's handlers. If one is damaged, it returns the others and an error.
+// Buckets lists the buckets of the tenant's handlers. If a bucket is damaged, Buckets returns the other buckets and an
+// error.
 func (t *Direct) Buckets(ctx context.Context) ([]Bucket, error) {
 	buckets, err := t.KV.Buckets(ctx)
 	if err != nil && len(buckets) == 0 {
 		return nil, err
 	}
 	serving, unknown := t.Plugins(ctx)
-	quotas := make(map[string]int64) // by bucket, the largest of any plugin that live hosts serve
+	quotas := make(map[string]int64) // by bucket: the largest quota among the plugins of live hosts
 	for _, p := range serving {
 		if p.Grants == nil {
 			continue
@@ -81,13 +82,13 @@ func (t *Direct) Buckets(ctx context.Context) ([]Bucket, error) {
 	return all, errors.Join(err, unknown)
 }
 
-// nodeFields are the fields that a listener publishes and Node shows.
+// nodeFields names the published fields of a listener from which a Node is made.
 var nodeFields = []string{
 	"version", "slots", "slots_in_use", "running", "name", "started", "clock", "address", "memory", "memory_reserved",
 	"waits_for_memory", "destinations_off", "queues",
 }
 
-// Nodes lists the listeners of the tenant, by ID.
+// Nodes lists the listeners of the tenant, sorted by ID.
 func (t *Direct) Nodes(ctx context.Context) ([]Node, error) {
 	nodes, err := t.Fleet.Nodes(ctx, nodeFields...)
 	if err != nil {
@@ -96,15 +97,15 @@ func (t *Direct) Nodes(ctx context.Context) ([]Node, error) {
 	return t.nodes(ctx, nodes)
 }
 
-// Leased lists listeners with a lease, the last to renew it first, at most that many. It leaves out the tasks that they
-// hold, and shows the queues that they publish.
-func (t *Direct) Leased(ctx context.Context, most int) ([]Node, error) {
-	nodes, err := t.Fleet.Leased(ctx, most, nodeFields...)
+// Leased lists at most limit listeners that have a lease. The listener that renewed its lease most recently comes
+// first. Each Node has the queues that the listener publishes, but not the tasks that the listener holds.
+func (t *Direct) Leased(ctx context.Context, limit int) ([]Node, error) {
+	nodes, err := t.Fleet.Leased(ctx, limit, nodeFields...)
 	if err != nil {
 		return nil, err
 	}
 	for i := range nodes {
-		_ = json.Unmarshal([]byte(nodes[i].About["queues"]), &nodes[i].Queues) // wrong JSON counts as no queues
+		_ = json.Unmarshal([]byte(nodes[i].About["queues"]), &nodes[i].Queues) // invalid JSON counts as no queues
 	}
 	return t.nodes(ctx, nodes)
 }
@@ -126,24 +127,24 @@ func (t *Direct) nodes(ctx context.Context, nodes []listen.NodeInfo) ([]Node, er
 			Name: n.About["name"], Uptime: uptime(n), Address: n.About["address"],
 			Memory: asInt(n.About["memory"]), Reserved: asInt(n.About["memory_reserved"]),
 		}
-		// empty if the listener does not publish it
+		// The fields stay empty if the listener does not publish them.
 		_ = json.Unmarshal([]byte(n.About["waits_for_memory"]), &shapes[i].WaitsFor)
 		_ = json.Unmarshal([]byte(n.About["running"]), &shapes[i].Running)
 		if shapes[i].Alive {
-			// only listeners that deliver webhooks publish it
+			// only listeners that deliver webhooks publish this field
 			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off)
 		}
 	}
 	return shapes, err
 }
 
-// asInt reads a number that a host published; 0 if the text is no number.
+// asInt parses a number that a host published. It returns 0 if the text is not a number.
 func asInt(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
-// uptime returns how many seconds a host has run, by its own clock; 0 if that is not known.
+// uptime returns how many seconds a host has run, by the host's own clock. It returns 0 if that is unknown.
 func uptime(n listen.NodeInfo) float64 {
 	started, err := strconv.ParseFloat(n.About["started"], 64)
 	clock, missing := strconv.ParseFloat(n.About["clock"], 64)
@@ -153,10 +154,12 @@ func uptime(n listen.NodeInfo) float64 {
 	return math.Round(clock - started)
 }
 
-// mostOfAnswer bounds the result that is read of each delivery, in bytes: several times a result with a whole answer.
+// mostOfAnswer bounds the result of a delivery that is read, in bytes. A result with an answer of full length is
+// several times smaller.
 const mostOfAnswer = 256 << 10
 
-// Deliveries lists deliveries of a subscription with a webhook, newest first; status "" for all.
+// Deliveries lists at most limit deliveries of a subscription that has a webhook, newest first. If status is empty, it
+// lists deliveries of every status.
 func (t *Direct) Deliveries(ctx context.Context, id string, status queue.Status, limit int) ([]Delivery, error) {
 	s, err := t.Subscription(ctx, id)
 	if err != nil {
@@ -183,7 +186,7 @@ func (t *Direct) Deliveries(ctx context.Context, id string, status queue.Status,
 	return list, nil
 }
 
-// deliveries appends the deliveries of tasks to list.
+// deliveries converts tasks to deliveries, and appends these to list.
 func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue.Task) ([]Delivery, error) {
 	for _, task := range tasks {
 		var answer struct{ Status int }
@@ -207,7 +210,7 @@ func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue
 	return list, nil
 }
 
-// Topics lists the topics, the one last published to first, without their subscriptions.
+// Topics lists the topics without their subscriptions. The topic that was published to most recently comes first.
 func (t *Direct) Topics(ctx context.Context) ([]Topic, error) {
 	topics, err := t.Manager.Topics(ctx)
 	shapes := make([]Topic, len(topics))
@@ -225,7 +228,7 @@ func (t *Direct) Topic(ctx context.Context, name string) (Topic, error) {
 	}
 	all, err := t.Subscriptions(ctx)
 	if all == nil {
-		return Topic{}, err // if some were read, damaged ones must not hide them
+		return Topic{}, err // none was read; otherwise damaged subscriptions must not hide the others
 	}
 	shape := NewTopic(t.Tenant(), topic)
 	for i, size := 0, 0; i < len(all) && size < pageBytes; i++ {
@@ -247,12 +250,12 @@ func (t *Direct) Publications(ctx context.Context, topic string, offset, limit i
 	return shapes, err
 }
 
-// Publication reads a publication with its payload and what became of its tasks.
+// Publication reads a publication with its payload and the states of its tasks.
 func (t *Direct) Publication(ctx context.Context, id string) (Publication, error) {
 	return t.PublicationUpTo(ctx, id, math.MaxInt64)
 }
 
-// PublicationUpTo is like Publication, but leaves out a payload of more than limit bytes.
+// PublicationUpTo is like Publication, but leaves out the payload if it has more than limit bytes.
 func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (Publication, error) {
 	size, err := t.Fleet.PublicationSize(ctx, id)
 	if err != nil {
@@ -286,7 +289,7 @@ func (t *Direct) PublicationUpTo(ctx context.Context, id string, limit int64) (P
 	return shape, err
 }
 
-// Queue returns the queue of that name.
+// Queue returns the queue with the given name.
 func (t *Direct) Queue(name string) QueueHandle { return t.Manager.Queue(name) }
 
 // Task reads a task with its history.
@@ -320,7 +323,7 @@ func (t *Direct) Retry(ctx context.Context, id string) (*Task, error) {
 	return t.shown(t.Client.Retry(ctx, id))
 }
 
-// shown shows a task without its history; nil if there is none.
+// shown converts a task to the form that operators see, without its history. It returns nil if task is nil.
 func (t *Direct) shown(task *queue.Task, err error) (*Task, error) {
 	if task == nil {
 		return nil, err
@@ -328,7 +331,8 @@ func (t *Direct) shown(task *queue.Task, err error) (*Task, error) {
 	return NewTask(t.Tenant(), task, nil), err
 }
 
-// Tree reads a task with the tasks that it enqueued and the tasks that depend on it, and so on.
+// Tree reads a task with the tasks that it enqueued and the tasks that depend on it, and the same for each of these
+// tasks.
 func (t *Direct) Tree(ctx context.Context, id string, options manage.TreeOptions) (*TreeNode, error) {
 	root, err := t.Manager.Tree(ctx, id, options)
 	if err != nil {
@@ -337,8 +341,8 @@ func (t *Direct) Tree(ctx context.Context, id string, options manage.TreeOptions
 	return newTree(t.Tenant(), root), nil
 }
 
-// List reads the tasks that pass the filter, newest first (scheduled: next due first). It skips offset tasks and
-// returns at most limit; 0: all.
+// List reads the tasks that pass the filter. The newest task comes first; of scheduled tasks, the one that is due next.
+// List skips the first offset tasks and returns at most limit tasks, or all if limit is 0.
 func (t *Direct) List(ctx context.Context, f *Filter, offset, limit int) ([]Task, error) {
 	tasks, err := t.list(ctx, f, offset, limit)
 	return showAll(tasks, func(task *queue.Task) Task { return *NewTask(t.Tenant(), task, nil) }), err
@@ -353,7 +357,7 @@ func (t *Direct) list(ctx context.Context, f *Filter, offset, limit int) ([]*que
 		return t.Manager.Queue(f.Queue).List(ctx, o)
 	}
 	var found []*queue.Task
-	seen := make(map[string]bool) // other clients move the list meanwhile, so that pages overlap
+	seen := make(map[string]bool) // other clients change the list meanwhile, so pages can overlap
 	for from := (&Place{}); from != nil && (limit == 0 || len(found) < offset+limit); {
 		next, _, err := t.Search(ctx, f, *from, nil, func(task *queue.Task) bool {
 			if !seen[task.ID] {
@@ -374,13 +378,13 @@ func (t *Direct) list(ctx context.Context, f *Filter, offset, limit int) ([]*que
 	return found, nil
 }
 
-// Schedules lists the schedules, by ID.
+// Schedules lists the schedules, sorted by ID.
 func (t *Direct) Schedules(ctx context.Context) ([]Schedule, error) {
 	all, err := t.Manager.Schedules(ctx)
 	return showAll(all, func(s *queue.Schedule) Schedule { return NewSchedule(t.Tenant(), s) }), err
 }
 
-// Schedule reads a schedule: queue.ErrNoSchedule if there is none.
+// Schedule reads a schedule. The error is queue.ErrNoSchedule if there is none with that ID.
 func (t *Direct) Schedule(ctx context.Context, id string) (Schedule, error) {
 	s, err := t.Client.Schedule(ctx, id)
 	if err != nil {
@@ -403,25 +407,26 @@ func (t *Direct) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 	return doctor.Examine(ctx, clients...)
 }
 
-// AuditEntries reads the newest entries of the audit log.
+// AuditEntries reads the newest entries of the audit log, at most limit.
 func (t *Direct) AuditEntries(ctx context.Context, limit int64) ([]AuditEntry, error) {
 	entries, err := t.Manager.AuditLog(ctx, "", limit)
 	return showAll(entries, NewAuditEntry), err
 }
 
-// Log reads the stored lines of a task's log with numbers above after.
+// Log reads the stored lines of a task's log whose numbers are greater than after.
 func (t *Direct) Log(ctx context.Context, id string, after int64) ([]LogLine, error) {
 	lines, err := t.Manager.Log(ctx, id, after)
 	return showAll(lines, NewLogLine), err
 }
 
-// Quarantines lists the versions of plugins that no host runs.
+// Quarantines lists the quarantined versions of plugins, which no host runs.
 func (t *Direct) Quarantines(ctx context.Context) ([]Quarantine, error) {
 	list, err := t.Fleet.Quarantines(ctx)
 	return showAll(list, NewQuarantine), err
 }
 
-// ReclaimNode takes all tasks from a dead listener: queue.ErrStatus if it lives.
+// ReclaimNode takes all tasks from a dead listener. The error is queue.ErrStatus if the listener is alive. A task fails
+// once maxCrashes hosts have died while they ran it.
 func (t *Direct) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error) {
 	got, err := t.Manager.ReclaimNode(ctx, listener, maxCrashes)
 	return NewReclaimed(listener, got), err
@@ -436,7 +441,7 @@ func showAll[T, S any](list []T, show func(T) S) []S {
 	return shapes
 }
 
-// Keys lists up to limit keys of a bucket that begin with prefix and come after the key after.
+// Keys lists at most limit keys of a bucket. The keys begin with prefix and are greater than the key in after.
 func (t *Direct) Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
 	return t.KV.List(ctx, bucket, prefix, after, limit)
 }

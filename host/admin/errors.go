@@ -11,19 +11,19 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// The errors that only a server or its API returns.
+// Only a server or its API returns these errors.
 var (
-	// ErrNoQueue is the error about a queue that nobody has used.
+	// ErrNoQueue means that nobody has used the queue.
 	ErrNoQueue = errors.New("no such queue")
-	// ErrNoToken is the error of a server that refuses a client without a token.
+	// ErrNoToken means that the server refuses a client without a token and without a client certificate.
 	ErrNoToken = errors.New("no token, and no client certificate: the server wants one of them")
-	// ErrUnauthorized is the error of a server that refuses a client's token. ErrForbidden is the error of a server
-	// that does not allow the token's holder the operation.
+	// ErrUnauthorized means that the server refuses the client's token. ErrForbidden means that the server does not allow
+	// the token's holder the operation.
 	ErrUnauthorized = errors.New("unauthorized")
 	ErrForbidden    = errors.New("forbidden")
 )
 
-// ServerError is the error of a server that does not answer, or not as the API does.
+// ServerError means that a server did not answer, asked to be called later, or answered as Quern's API does not.
 type ServerError struct {
 	URL string
 	Err error
@@ -34,14 +34,14 @@ func (e *ServerError) Unwrap() error { return e.Err }
 
 // KnownError is a kind of error that callers can do something about.
 type KnownError struct {
-	Name    string // names the kind in answers of the API, for programs
-	Err     error
-	Status  int    // of HTTP
-	Remedy  string // for users of the API
-	Command string // the remedy for users of the command line
+	Name    string // identifies the kind to programs, in the type of the API's problems
+	Err     error  // errors of this kind wrap Err
+	Status  int    // HTTP status of the API's answer
+	Remedy  string // what users of the API can do; "" if the error says enough
+	Command string // what users of the command line can do; "" if the error says enough
 }
 
-// KnownErrors are all kinds; the first kind that matches an error counts.
+// KnownErrors lists all kinds. If an error matches several kinds, the first one counts.
 var KnownErrors = []KnownError{
 	{
 		"no-task", queue.ErrNoTask, http.StatusNotFound, "it may have been deleted; search for it with GET /v1/tenants/TENANT/tasks",
@@ -94,7 +94,7 @@ var KnownErrors = []KnownError{
 	{"damaged", queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant", ""},
 }
 
-// Known returns the kind of an error; the zero KnownError if the error is of no kind.
+// Known returns the kind of an error, or the zero KnownError if no kind matches.
 func Known(err error) KnownError {
 	for _, kind := range KnownErrors {
 		if errors.Is(err, kind.Err) {

@@ -7,7 +7,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// mostLabelBytes bounds the labels of a task, in bytes.
+// mostLabelBytes is the maximum size of all labels of a task together, in bytes.
 const mostLabelBytes = 16 << 10
 
 // Filter selects tasks that match all of its fields; an empty field matches every task.
@@ -25,10 +25,11 @@ type Filter struct {
 	EndedSince  float64           `query:"ended_since" json:"ended_since,omitempty" minimum:"0" doc:"Finished at this second or later."`
 	EndedUntil  float64           `query:"ended_until" json:"ended_until,omitempty" minimum:"0" doc:"Finished before this second."`
 	DeadLetters bool              `query:"dead_letters" json:"dead_letters,omitempty" doc:"Only dead letters."`
-	labels      map[string]string // Label, as Check has read it
+	labels      map[string]string // names and values of Label; set by Check
 }
 
-// Check refuses labels that are not NAME=VALUE, and a wrong name of a queue. Call it before Selects.
+// Check returns an error if a label is not NAME=VALUE or the queue has an invalid name. Call Check before Selects and
+// Passes: it reads the labels for them.
 func (f *Filter) Check() (err error) {
 	if size := len(strings.Join(f.Label, "")); size > mostLabelBytes {
 		return fmt.Errorf("%w: labels of %d bytes: no task has more than %d", queue.ErrInvalid, size, mostLabelBytes)
@@ -39,7 +40,8 @@ func (f *Filter) Check() (err error) {
 	return err
 }
 
-// Pairs reads the values of a parameter as NAME=VALUE; each name may occur once.
+// Pairs splits the values of a parameter, each NAME=VALUE, and returns them by name. Each name may occur once. The
+// errors call the parameter by its name, such as label.
 func Pairs(parameter string, list []string) (map[string]string, error) {
 	values := make(map[string]string, len(list))
 	for _, pair := range list {
@@ -55,12 +57,12 @@ func Pairs(parameter string, list []string) (map[string]string, error) {
 	return values, nil
 }
 
-// Empty reports whether every task passes.
+// Empty reports whether the filter has no condition, so that every task passes.
 func (f *Filter) Empty() bool {
 	return f.Queue == "" && f.Status == "" && f.Key == "" && !f.Narrows()
 }
 
-// Narrows reports whether Selects may refuse a task.
+// Narrows reports whether the filter has a condition that Selects checks, so that Selects can reject a task.
 func (f *Filter) Narrows() bool {
 	return f.Reason != "" || len(f.Label) > 0 || f.Error != "" || f.Plugin != "" || f.Node != "" ||
 		f.Since > 0 || f.Until > 0 || f.EndedSince > 0 || f.EndedUntil > 0 || f.DeadLetters
@@ -72,7 +74,8 @@ func (f *Filter) Passes(t *queue.Task) bool {
 		(f.Key == "" || t.Key == f.Key) && f.Selects(t)
 }
 
-// Selects is like Passes, for a task that was listed by the filter's queue, status and key: it does not check these.
+// Selects is like Passes, but does not check the filter's queue, status and key. It is for tasks that were listed by
+// these three.
 func (f *Filter) Selects(t *queue.Task) bool {
 	for name, value := range f.labels {
 		if is, ok := t.Labels[name]; !ok || is != value {
@@ -92,7 +95,8 @@ func (f *Filter) Selects(t *queue.Task) bool {
 		(f.Error == "" || f.tells(t.Error) || f.tells(t.LastError))
 }
 
-// tells reports whether the message of an error, as stored in a task's hash, has the filter's text.
+// tells reports whether the message of an error contains the filter's text, ignoring case. stored is the error as a
+// task's hash has it.
 func (f *Filter) tells(stored string) bool {
 	failure := (&queue.Task{Error: stored}).Failure()
 	return strings.Contains(strings.ToLower(failure.Message), strings.ToLower(f.Error))

@@ -6,7 +6,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Node is a listener: a host, a worker, or a Python listener.
+// Node is a listener: a host, a worker, a Python listener, or the listener of a host that delivers webhooks.
 type Node struct {
 	Listener   string                    `json:"listener"`
 	Tenant     string                    `json:"tenant"`
@@ -44,7 +44,7 @@ type Released struct {
 	Digest string `json:"digest"`
 }
 
-// Quarantine is a version of a plugin that no host runs.
+// Quarantine is a version of a plugin that no host runs, because its tasks ended several hosts.
 type Quarantine struct {
 	Plugin    string   `json:"plugin"`
 	Digest    string   `json:"digest"`
@@ -52,7 +52,7 @@ type Quarantine struct {
 	Until     float64  `json:"until" doc:"When it ends by itself."`
 }
 
-// Bucket is a bucket of handlers.
+// Bucket describes a bucket, in which handlers store values by key.
 type Bucket struct {
 	Tenant string `json:"tenant"`
 	Bucket string `json:"bucket"`
@@ -61,7 +61,7 @@ type Bucket struct {
 	Quota  int64  `json:"quota,omitempty" doc:"Bytes: the most that a plugin of a live host may write; missing: none may."`
 }
 
-// AuditEntry is an action of a person or program.
+// AuditEntry is an entry of the audit log: an action of a person or program.
 type AuditEntry struct {
 	ID     string  `json:"id"`
 	Time   float64 `json:"time"`
@@ -73,17 +73,17 @@ type AuditEntry struct {
 	Detail string  `json:"detail,omitempty"`
 }
 
-// NewAuditEntry shows an entry of the audit log.
+// NewAuditEntry converts an entry of the audit log to the form that operators see.
 func NewAuditEntry(e manage.AuditEntry) AuditEntry {
 	return AuditEntry{e.ID, Seconds(e.Time), e.Who, e.Action, e.On, e.From, e.Status, e.Detail}
 }
 
-// NewReclaimed shows what became of a listener's tasks.
+// NewReclaimed converts the counts of a listener's reclaimed tasks to the form that operators see.
 func NewReclaimed(listener string, r listen.Reclaimed) Reclaimed {
 	return Reclaimed{listener, r.Returned, r.Scheduled, r.Failed, r.Dropped}
 }
 
-// NewQuarantine shows a quarantine.
+// NewQuarantine converts a quarantine to the form that operators see.
 func NewQuarantine(q listen.Quarantine) Quarantine {
 	return Quarantine{q.Plugin, q.Digest, q.Listeners, Seconds(q.Until)}
 }

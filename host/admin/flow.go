@@ -25,7 +25,7 @@ func newTree(tenant string, node *manage.TreeNode) *TreeNode {
 	return shape
 }
 
-// Each visits the tasks of the tree.
+// Each calls visit for each task of the tree that still exists.
 func (n *TreeNode) Each(visit func(*Task)) {
 	if n.Task != nil {
 		visit(n.Task)
@@ -35,5 +35,5 @@ func (n *TreeNode) Each(visit func(*Task)) {
 	}
 }
 
-// Redact redacts the tasks of the node and of all nodes below.
+// Redact redacts the node's task and the tasks of all nodes below it.
 func (n *TreeNode) Redact(v View) { n.Each(func(t *Task) { t.Redact(v) }) }

@@ -15,22 +15,23 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// JobRunner works on one job, on which this process has a claim.
+// JobRunner works on one job, which this process has claimed.
 type JobRunner struct {
 	Tenant *Direct
 	Claim  *manage.JobWork
 	ID     string
-	Most   int // bounds the tasks of a job
-	// Logged logs an error that people are not shown, and returns the reference by which they find it in the log.
+	Most   int // maximum number of tasks of a job
+	// Logged logs an error that users are not shown. It returns the reference by which they find the error in the log.
 	Logged func(message, operation string, err error) (reference string)
-	// Reserve waits for the memory of a search; nil if ctx ends first.
+	// Reserve waits for the memory that one search, or one change of two pages, needs. It returns nil if ctx ends first.
 	Reserve func(ctx context.Context) *account.Share
 
-	counting bool
+	counting bool // the tasks are being counted; after an error they must be counted again
 }
 
 // Run counts the tasks of the job unless they are counted, and applies the action to them if the job is started. After
-// an error the job has the reason in its text. If this process ends, the job is reported as interrupted.
+// an error, the job's Error has the reference of the log entry. If this process ends, the job is reported as
+// interrupted.
 func (r *JobRunner) Run(ctx context.Context) {
 	err := r.run(ctx)
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -38,7 +39,7 @@ func (r *JobRunner) Run(ctx context.Context) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, manage.ErrClaimLost) {
 		state := manage.JobStopped
 		if r.counting {
-			state = manage.JobCounting // to be counted anew
+			state = manage.JobCounting // to be counted again
 		}
 		reference := r.Logged("a job stopped", "job "+r.ID+" of "+r.Tenant.Tenant(), err)
 		_ = r.Claim.Become(leaving, state, false, "it could not go on: the log of the process that worked on it says why, reference "+reference) // if this fails, the job is reported as interrupted
@@ -70,11 +71,12 @@ func (r *JobRunner) run(ctx context.Context) error {
 	return r.act(ctx, job)
 }
 
-// mostPasses bounds how often a count goes through the tasks.
+// mostPasses is the maximum number of passes that a count makes over the lists of tasks.
 const mostPasses = 5
 
-// count finds the tasks of the job. The lists move meanwhile, so that their pages overlap or leave out tasks. So it
-// goes through the lists until it finds no new tasks, at most mostPasses times. It reads each task that it finds once.
+// count finds the tasks of the job. Other clients change the lists of tasks meanwhile, so pages can overlap or leave
+// out tasks. So count repeats its pass over the lists until a pass finds no new task, at most mostPasses times. It
+// reads each task that it finds once.
 func (r *JobRunner) count(ctx context.Context, job *manage.Job) error {
 	f, err := jobFilter(job)
 	if err != nil {
@@ -87,7 +89,7 @@ func (r *JobRunner) count(ctx context.Context, job *manage.Job) error {
 	c := &count{JobRunner: r, action: action, seen: make(map[string]bool)}
 	for range mostPasses {
 		known := len(c.seen)
-		if action == queue.ChangeRetry && f.Status == "" { // of waiting tasks, only dead letters can be retried
+		if action == queue.ChangeRetry && f.Status == "" { // among waiting tasks, only dead letters can be retried
 			for _, status := range []queue.Status{queue.Failed, queue.Pending, queue.Scheduled} {
 				of := *f
 				of.Status = string(status)
@@ -106,15 +108,16 @@ func (r *JobRunner) count(ctx context.Context, job *manage.Job) error {
 	return r.Claim.Become(ctx, manage.JobCounted, c.more, "")
 }
 
-// count is the state of a count.
+// count is the state of JobRunner.count.
 type count struct {
 	*JobRunner
 	action queue.Change
-	seen   map[string]bool
-	more   bool // there are more tasks than a job may have
+	seen   map[string]bool // IDs of the job's tasks
+	more   bool            // more tasks match than a job may have
 }
 
-// pass goes through the tasks of a filter once; letters: only through the dead letters among them.
+// pass visits each task that matches the filter once, and adds new ones to the job. If letters is true, it visits only
+// dead letters.
 func (c *count) pass(ctx context.Context, f *Filter, letters bool) error {
 	skip := func(id string) bool { return c.seen[id] || letters && !queue.IsLetter(id) }
 	for from := (&Place{}); from != nil && !c.more; {
@@ -150,7 +153,7 @@ func (c *count) pass(ctx context.Context, f *Filter, letters bool) error {
 	return nil
 }
 
-// jobFilter returns the filter of a job.
+// jobFilter decodes and checks the filter of a job.
 func jobFilter(job *manage.Job) (*Filter, error) {
 	f := &Filter{}
 	err := json.Unmarshal([]byte(job.Filter), f)
@@ -160,7 +163,8 @@ func jobFilter(job *manage.Job) (*Filter, error) {
 	return f, err
 }
 
-// suits reports whether the status of a task allows the action.
+// suits reports whether the status of a task allows the action. A retry passes over cancelled tasks unless the filter
+// names a reason.
 func suits(action queue.Change, f *Filter, task *queue.Task) bool {
 	switch action {
 	case queue.ChangeCancel:
@@ -174,12 +178,12 @@ func suits(action queue.Change, f *Filter, task *queue.Task) bool {
 	return task.Status.Finished()
 }
 
-// jobPage is how many tasks a runner reads and changes at a time. It works on two pages at once, and writes the ends of
-// their tasks when both pages are done. If its process dies before, those tasks have no ends: the next process finds
-// them changed, and gives them the end "changed".
+// jobPage is how many tasks a runner reads and changes at a time. It works on two pages at once, and records the
+// results of their tasks when both pages are done. If its process dies before that, the tasks have no results. The next
+// process then finds these tasks changed, and records the result "changed".
 const jobPage = 200
 
-// act applies the action to the tasks that have no end yet.
+// act applies the action to the tasks that have no result yet, until the job is done or stopped.
 func (r *JobRunner) act(ctx context.Context, job *manage.Job) error {
 	f, err := jobFilter(job)
 	if err != nil {
@@ -202,7 +206,7 @@ func (r *JobRunner) act(ctx context.Context, job *manage.Job) error {
 		if memory == nil {
 			return ctx.Err()
 		}
-		if err := r.Claim.Keep(ctx); err != nil { // after the wait for memory
+		if err := r.Claim.Keep(ctx); err != nil { // the wait for memory may have been long
 			memory.Give()
 			return err
 		}
@@ -217,8 +221,8 @@ func (r *JobRunner) act(ctx context.Context, job *manage.Job) error {
 	}
 }
 
-// changeHalves calls change for two pages at once: while Redis works on one page, the results of the other are checked.
-// It goes on until all tasks have their ends, or an error occurs. n is how many tasks, from the first, have their ends.
+// changeHalves calls change for both pages of items at once: while Redis works on one page, the results of the other
+// are checked. It continues until all tasks have results, or an error occurs. The first n items have results.
 func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Filter,
 	items []manage.JobItem,
 ) (n int, err error) {
@@ -243,12 +247,13 @@ func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Fi
 	return n, nil
 }
 
-// mostReads bounds how often a task is read again because it changed between its read and the action.
+// mostReads is the maximum number of times that a task is read. It is read again if it changed between the read and the
+// action.
 const mostReads = 3
 
-// change applies the action to the tasks that still pass the filter, and sets the ends of all tasks. It stops at a task
-// that Redis could not be asked about, and after as many tasks as can be read at a time. n is how many tasks have their
-// ends.
+// change applies the action to the tasks that still pass the filter, and sets the result of each item. It stops early
+// at a task for which Redis is not available, and when pageBytes are read. The first n items have results. reads is how
+// many times a task is read at most.
 func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, items []manage.JobItem,
 	reads int,
 ) (n int, err error) {
@@ -283,7 +288,7 @@ func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, 
 	for k, changed := range r.Tenant.ChangeAll(ctx, action, changes) {
 		switch i := of[k]; {
 		case queue.IsUnavailable(changed.Err), ctx.Err() != nil:
-			return i, cmp.Or(changed.Err, ctx.Err()) // the ends from here on stay open
+			return i, cmp.Or(changed.Err, ctx.Err()) // the items from here on get no result yet
 		case errors.Is(changed.Err, queue.ErrChanged) && reads > 1:
 			if _, err := r.change(ctx, action, f, items[i:i+1], reads-1); err != nil {
 				return i, err
@@ -295,7 +300,7 @@ func (r *JobRunner) change(ctx context.Context, action queue.Change, f *Filter, 
 	return n, nil
 }
 
-// end returns the end of a task, with its text, from the result of its change.
+// end converts the outcome of a change to the result of a job's task, with a text that explains it.
 func (r *JobRunner) end(changed queue.Changed) (end manage.JobEnd, text string) {
 	err := changed.Err
 	switch {

@@ -13,7 +13,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Plugin is a plugin that live hosts published. Hosts with the same plugin share one Plugin.
+// Plugin describes a plugin that live hosts published. If several hosts published the same description, they share one
+// Plugin, and Nodes lists them.
 type Plugin struct {
 	upkeep.PluginInfo
 	Nodes []string `json:"nodes"`

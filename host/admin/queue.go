@@ -8,7 +8,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Queue is a queue with the number of its tasks.
+// Queue describes a queue, with the number of its tasks by status.
 type Queue struct {
 	Tenant                  string           `json:"tenant"`
 	Queue                   string           `json:"queue"`
@@ -28,10 +28,10 @@ type Queue struct {
 	FailedWithDeadLetter    *int64           `json:"failed_with_dead_letter,omitempty" doc:"Failed tasks whose dead letter nobody has handled; only if asked for."`
 	Totals                  map[string]int64 `json:"totals,omitempty" doc:"Events since the queue exists: enqueued, complete, failed, failed:REASON."`
 	Error                   string           `json:"error,omitempty" doc:"Why it cannot be counted; all numbers are 0 then."`
-	Err                     error            `json:"-"` // Error is its text
+	Err                     error            `json:"-"` // the error whose text is Error
 }
 
-// NewQueue shows the counts of a queue.
+// NewQueue converts the counts of a queue to the form that operators see.
 func NewQueue(tenant, name string, s manage.Stats) Queue {
 	shape := Queue{
 		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Blocked: s.Blocked, Pending: s.Depth[queue.Pending],
@@ -45,7 +45,7 @@ func NewQueue(tenant, name string, s manage.Stats) Queue {
 	return shape
 }
 
-// Depth returns how many tasks of a status the queue has.
+// Depth returns the number of the queue's tasks that have the given status.
 func (q *Queue) Depth(status queue.Status) int64 {
 	return map[queue.Status]int64{
 		queue.Scheduled: q.Scheduled, queue.Pending: q.Pending, queue.Reserved: q.Reserved, queue.Started: q.Started,

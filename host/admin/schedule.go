@@ -9,10 +9,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// shownTicks is how many future ticks a schedule is shown with.
+// shownTicks is the number of next ticks that NewSchedule adds to a schedule.
 const shownTicks = 5
 
-// ScheduleBody is the part of a schedule that its maker chooses.
+// ScheduleBody has the fields of a schedule that its author chooses.
 type ScheduleBody struct {
 	Queue            string            `json:"queue" minLength:"1" maxLength:"128"`
 	Cron             string            `json:"cron" minLength:"1" maxLength:"256" doc:"Minute, hour, day of the month, month and day of the week; or six fields with the seconds first, @daily, or @every 90s."`
@@ -57,7 +57,7 @@ type NamedSchedule struct {
 	ScheduleBody
 }
 
-// NewSchedule shows a schedule with its next ticks.
+// NewSchedule converts a schedule to the form that operators see, and adds its next ticks.
 func NewSchedule(tenant string, s *queue.Schedule) Schedule {
 	next, err := nextTicks(s, shownTicks)
 	shape := Schedule{
@@ -75,8 +75,8 @@ func NewSchedule(tenant string, s *queue.Schedule) Schedule {
 	return shape
 }
 
-// nextTicks lists the next ticks of a schedule, in its time zone; none if it is paused, or its plugin absent. The error
-// says why its expression, or its time zone, cannot be read.
+// nextTicks lists the next count ticks of a schedule, in the schedule's time zone. It lists none if the schedule is
+// paused or no host has the schedule's plugin. The error says why the cron expression or the time zone cannot be read.
 func nextTicks(s *queue.Schedule, count int) (ticks []time.Time, err error) {
 	rule, err := cron.Parse(s.Cron, s.Timezone)
 	if err != nil || !s.Paused.IsZero() || !s.Absent.IsZero() {
@@ -96,7 +96,7 @@ func nextTicks(s *queue.Schedule, count int) (ticks []time.Time, err error) {
 	return ticks, nil
 }
 
-// Redact takes out the parameters.
+// Redact removes the parameters.
 func (s *Schedule) Redact(v View) {
 	if !v.Payloads {
 		s.Parameters, s.ParametersBase64 = nil, nil
@@ -106,7 +106,7 @@ func (s *Schedule) Redact(v View) {
 // ScheduleBodyOf returns the body of a schedule.
 func ScheduleBodyOf(s *queue.Schedule) ScheduleBody {
 	rest := s.Options.Retry
-	rest.MaxAge = 0 // MaxAge has a field of its own
+	rest.MaxAge = 0 // the body has MaxAge in MaxAgeSeconds
 	body := ScheduleBody{
 		Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Missed: string(s.Missed), MaxMissed: s.MaxMissed,
 		WindowSeconds: s.Window.Seconds(),
@@ -118,14 +118,14 @@ func ScheduleBodyOf(s *queue.Schedule) ScheduleBody {
 	return body
 }
 
-// Policy returns the retry policy.
+// Policy returns the retry policy that the body sets.
 func (b *ScheduleBody) Policy() queue.Retry {
 	retry := b.Retry.Policy()
 	retry.MaxAttempts, retry.MaxAge = b.MaxAttempts, cmp.Or(Period(b.MaxAgeSeconds), retry.MaxAge)
 	return retry
 }
 
-// Schedule returns the schedule that the body asks for.
+// Schedule converts the body to a schedule with the given ID.
 func (b *ScheduleBody) Schedule(id string) (queue.Schedule, error) {
 	if _, err := cron.Parse(b.Cron, b.Timezone); err != nil {
 		return queue.Schedule{}, fmt.Errorf("%w: %w", queue.ErrInvalid, err)

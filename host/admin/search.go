@@ -21,7 +21,8 @@ const (
 	searchBlock = 500
 )
 
-// Place is where a search goes on: in Queue, in the block that begins at Offset, behind the task After.
+// Place is where a search continues: in the queue Queue, in the block of tasks that begins at index Offset, with the
+// task that follows the one with the ID After.
 type Place struct {
 	Queue  string `json:"q"`
 	Offset int    `json:"o"`
@@ -30,11 +31,11 @@ type Place struct {
 
 // Cursor returns the place as text, which ParsePlace reads.
 func (p Place) Cursor() string {
-	text, _ := json.Marshal(p) // never fails
+	text, _ := json.Marshal(p) // encoding a Place never fails
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// ParsePlace reads a cursor; "" is the beginning.
+// ParsePlace parses the text that Cursor returns. An empty cursor is the beginning.
 func ParsePlace(cursor string) (p Place, err error) {
 	if cursor == "" {
 		return p, nil
@@ -49,9 +50,10 @@ func ParsePlace(cursor string) (p Place, err error) {
 	return p, nil
 }
 
-// Search visits the tasks that a filter selects from a Place on, queue by queue, each queue newest first. It ends when
-// visit returns false, and then stopped is true, or at the bounds searchTasks and searchTime. It passes over tasks for
-// which skip returns true; skip may be nil. next is where to go on, nil if Search has seen everything.
+// Search visits the tasks that a filter selects, beginning at the Place from: queue by queue, and in each queue the
+// newest task first. It passes over tasks for which skip returns true; skip can be nil. Search ends when visit returns
+// false, and then stopped is true. It also ends at the bounds searchTasks and searchTime. next is where the next call
+// continues; it is nil if Search has seen everything.
 func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id string) bool,
 	visit func(*queue.Task) bool,
 ) (next *Place, stopped bool, err error) {
@@ -88,7 +90,8 @@ func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id
 			if i := slices.IndexFunc(tasks, func(task *queue.Task) bool { return task.ID == at.After }); i >= 0 {
 				tasks = tasks[i+1:]
 			}
-			older := false // than Since; then the rest is older too, for without status and key the newest come first
+			// Without status and key the newest tasks come first: if one is older than f.Since, so are those after it.
+			older := false
 			for _, task := range tasks {
 				if older = f.Since > 0 && f.Status == "" && f.Key == "" && Seconds(task.Created) < f.Since; older {
 					break
@@ -104,7 +107,7 @@ func (t *Direct) Search(ctx context.Context, f *Filter, from Place, skip func(id
 			}
 		}
 		if spent() {
-			// Go on behind this queue: no name of a queue has a NUL.
+			// Continue after this queue. No queue's name contains NUL, so this name sorts before the next queue's.
 			return &Place{Queue: name + "\x00"}, false, nil
 		}
 	}

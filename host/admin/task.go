@@ -7,7 +7,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Task is a task.
+// Task is a task in the form of the API and of -o json.
 type Task struct {
 	ID          string       `json:"id"`
 	Tenant      string       `json:"tenant"`
@@ -69,7 +69,7 @@ type Task struct {
 	History        []Attempt         `json:"history,omitempty" doc:"The last runs that have ended, oldest first; not in lists."`
 }
 
-// Retry is the part of a retry policy that a task itself sets, without the attempts.
+// Retry is the part of a retry policy that a task itself sets, without the number of attempts.
 type Retry struct {
 	Backoff        queue.Backoff `json:"backoff,omitempty" enum:"exponential,linear"`
 	BaseSeconds    float64       `json:"base_seconds,omitempty"`
@@ -80,7 +80,7 @@ type Retry struct {
 	MaxReschedules int           `json:"max_reschedules,omitempty"`
 }
 
-// Attempt is one run of a task that has ended.
+// Attempt is a finished run of a task.
 type Attempt struct {
 	Run     int64          `json:"run"`
 	Started float64        `json:"started,omitempty"`
@@ -100,7 +100,8 @@ type LogLine struct {
 	Text   string  `json:"text"`
 }
 
-// NewTask shows a task with its payloads, if it has been read with them, and with the attempts of its history.
+// NewTask converts a task to the form that operators see. The result has the payloads that were read with the task, and
+// the attempts in history.
 func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 	shape := &Task{
 		ID: t.ID, Tenant: tenant, Queue: t.Queue, Status: t.Status, Reason: t.Reason, Handled: t.Handled,
@@ -141,7 +142,7 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 	return shape
 }
 
-// Failure returns why the task failed; the zero Failure if it has not.
+// Failure returns why the task failed, or the zero Failure if it has not failed.
 func (s *Task) Failure() queue.Failure {
 	if s.Error == nil {
 		return queue.Failure{}
@@ -149,7 +150,7 @@ func (s *Task) Failure() queue.Failure {
 	return *s.Error
 }
 
-// Redact takes out what producers and handlers wrote, except labels, key and reasons.
+// Redact removes what producers and handlers wrote, except labels, key and reasons.
 func (s *Task) Redact(v View) {
 	if v.Payloads {
 		return
@@ -162,26 +163,27 @@ func (s *Task) Redact(v View) {
 	}
 }
 
-// Redact takes out the handler's words.
+// Redact removes the text that the handler wrote.
 func (a *Attempt) Redact(v View) {
 	if !v.Payloads {
 		a.Error = redacted(a.Error)
 	}
 }
 
-// redacted returns a failure without the handler's words.
+// redacted returns a copy of a failure without the text that the handler wrote.
 func redacted(f *queue.Failure) *queue.Failure {
 	if f == nil {
 		return nil
 	}
 	text := f.Headline()
-	if f.Reason == queue.ReasonError { // the handler's own words
+	if f.Reason == queue.ReasonError { // the handler wrote the text
 		text = ""
 	}
 	return &queue.Failure{Reason: f.Reason, Message: text, ExitCode: f.ExitCode, Limit: f.Limit}
 }
 
-// NewRetry shows a retry policy; nil if it sets nothing but the attempts.
+// NewRetry converts a retry policy to the form that operators see. It returns nil if the policy sets nothing but the
+// number of attempts.
 func NewRetry(r queue.Retry) *Retry {
 	if r == (queue.Retry{MaxAttempts: r.MaxAttempts}) {
 		return nil
@@ -192,7 +194,7 @@ func NewRetry(r queue.Retry) *Retry {
 	}
 }
 
-// Policy returns the retry policy without the attempts.
+// Policy converts r to a retry policy. The policy does not set the number of attempts.
 func (r *Retry) Policy() queue.Retry {
 	if r == nil {
 		return queue.Retry{}
@@ -215,7 +217,7 @@ func Payload(value []byte) (text *string, data []byte) {
 	return nil, value
 }
 
-// Bytes returns the value for which Payload returned text and data.
+// Bytes is the inverse of Payload: it returns the value from which Payload made text and data.
 func Bytes(text *string, data []byte) []byte {
 	if text != nil {
 		return []byte(*text)
@@ -223,5 +225,5 @@ func Bytes(text *string, data []byte) []byte {
 	return data
 }
 
-// NewLogLine shows a line of a log.
+// NewLogLine converts a line of a log to the form that operators see.
 func NewLogLine(l manage.LogLine) LogLine { return LogLine{l.Number, Seconds(l.Time), l.Text} }

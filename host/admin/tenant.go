@@ -14,7 +14,7 @@ import (
 // errors of sdk/queue.
 type Tenant interface {
 	Tenant() string
-	Address() string // of Redis or the server, for people
+	Address() string // the address of Redis or of the server, to be shown to people
 	Tenants(context.Context) ([]string, error)
 	Clock(context.Context) (time.Time, error)
 	Close() error
@@ -29,42 +29,44 @@ type Tenant interface {
 	Buckets
 }
 
-// Tasks are the tasks of a tenant.
+// Tasks has the operations on single tasks, and the search for tasks.
 type Tasks interface {
 	// Task reads a task with its history.
 	Task(ctx context.Context, id string) (*Task, error)
-	// Summary is Task without parameters and result.
+	// Summary is like Task, but leaves out the parameters and the result.
 	Summary(ctx context.Context, id string) (*Task, error)
 	Wait(ctx context.Context, id string) (*Task, error)
 	Log(ctx context.Context, id string, after int64) ([]LogLine, error)
-	// FindTasks lists the IDs of tasks that begin with a text.
-	FindTasks(ctx context.Context, prefix string, most int) ([]string, error)
-	// List reads the tasks that pass the filter. It skips offset tasks and returns at most limit; 0: all.
+	// FindTasks lists at most limit IDs of tasks that begin with prefix.
+	FindTasks(ctx context.Context, prefix string, limit int) ([]string, error)
+	// List reads the tasks that pass the filter. It skips the first offset tasks and returns at most limit tasks, or all
+	// if limit is 0.
 	List(ctx context.Context, f *Filter, offset, limit int) ([]Task, error)
 	// Retry retries a failed task, or the failed task behind a dead letter, and returns the retried task.
 	Retry(ctx context.Context, id string) (*Task, error)
 }
 
-// Flows are tasks that wait for others.
+// Flows has the operations on tasks that wait for other tasks.
 type Flows interface {
 	Tree(ctx context.Context, id string, options manage.TreeOptions) (*TreeNode, error)
 	Dependencies(ctx context.Context, id string, from, limit int) ([]listen.Dependency, error)
 	CancelFlow(ctx context.Context, id string, whole bool) (manage.FlowCancelled, error)
 }
 
-// Queues are the queues of a tenant.
+// Queues has the operations on the queues of a tenant.
 type Queues interface {
 	Queue(name string) QueueHandle
-	// Queues maps the names to the number of listeners.
+	// Queues returns the number of listeners of each queue, by the queue's name.
 	Queues(context.Context) (map[string]int64, error)
-	// BusiestQueues counts the queues with the most pending tasks or listeners, and returns how many the tenant has.
-	BusiestQueues(ctx context.Context, most int) (queues []Queue, all int64, err error)
-	// QueueCounts counts queues, in the order given. A queue that nobody has used has counts of 0; a queue that cannot
-	// be counted has an error.
+	// BusiestQueues counts the tasks of at most limit queues: those with the most pending tasks or listeners. all is the
+	// number of the tenant's queues.
+	BusiestQueues(ctx context.Context, limit int) (queues []Queue, all int64, err error)
+	// QueueCounts counts the tasks of the named queues, in the order of names. If nobody has used a queue, its counts are
+	// 0. If a queue cannot be counted, its Err is set.
 	QueueCounts(ctx context.Context, names []string) ([]Queue, error)
 }
 
-// QueueHandle is one queue.
+// QueueHandle has the operations on one queue.
 type QueueHandle interface {
 	QueueSettings
 	QueueTasks
@@ -72,7 +74,7 @@ type QueueHandle interface {
 	HasListener(context.Context) (bool, error)
 }
 
-// QueueSettings are what operators set of a queue.
+// QueueSettings reads and changes the settings that operators make for a queue.
 type QueueSettings interface {
 	Pause(context.Context) error
 	Resume(context.Context) error
@@ -80,7 +82,7 @@ type QueueSettings interface {
 	SetLimit(ctx context.Context, limit int64) error
 }
 
-// QueueTasks change the tasks of a queue.
+// QueueTasks changes the tasks of a queue.
 type QueueTasks interface {
 	EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Receipt, error)
 	Await(ctx context.Context, id string, after ...string) error
@@ -90,7 +92,7 @@ type QueueTasks interface {
 	Purge(ctx context.Context, o listen.PurgeOptions) (int, error)
 }
 
-// Topics are the topics of a tenant, and what was published to them.
+// Topics has the operations on the topics of a tenant and on their publications.
 type Topics interface {
 	Topics(context.Context) ([]Topic, error)
 	Topic(ctx context.Context, name string) (Topic, error)
@@ -99,7 +101,7 @@ type Topics interface {
 	Publications(ctx context.Context, topic string, offset, limit int64) ([]Publication, error)
 }
 
-// Subscriptions are the subscriptions of a tenant.
+// Subscriptions has the operations on the subscriptions of a tenant and on their deliveries.
 type Subscriptions interface {
 	Subscriptions(context.Context) ([]queue.Subscription, error)
 	Subscription(ctx context.Context, id string) (queue.Subscription, error)
@@ -110,7 +112,7 @@ type Subscriptions interface {
 	Replay(ctx context.Context, subscription string, since time.Time, dry bool) (manage.Replayed, error)
 }
 
-// Schedules are the recurring tasks of a tenant.
+// Schedules has the operations on the schedules of a tenant, which enqueue recurring tasks.
 type Schedules interface {
 	Schedules(context.Context) ([]Schedule, error)
 	Schedule(ctx context.Context, id string) (Schedule, error)
@@ -122,22 +124,24 @@ type Schedules interface {
 	SyncSchedules(ctx context.Context, owner string, all []queue.Schedule, dry bool) (queue.ScheduleSync, error)
 }
 
-// Fleet are the listeners of a tenant, and what they run.
+// Fleet has the operations on the listeners of a tenant and on the plugins that they run. It also reads the doctor's
+// findings and the audit log.
 type Fleet interface {
 	Nodes(context.Context) ([]Node, error)
-	// Leased lists the listeners that renewed their lease last, with the queues that they publish.
-	Leased(ctx context.Context, most int) ([]Node, error)
+	// Leased lists at most limit listeners that have a lease, with the queues that they publish. The listener that
+	// renewed its lease most recently comes first.
+	Leased(ctx context.Context, limit int) ([]Node, error)
 	Drain(ctx context.Context, listener string) error
 	ReclaimNode(ctx context.Context, listener string, maxCrashes int) (Reclaimed, error)
 	Plugins(context.Context) ([]Plugin, error)
 	Quarantines(context.Context) ([]Quarantine, error)
 	EndQuarantine(ctx context.Context, plugin, digest string) error
-	// Findings returns what the doctor finds in tenants of the same Redis or server.
+	// Findings returns what the doctor finds in tenants that share one Redis or server.
 	Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error)
 	AuditEntries(ctx context.Context, limit int64) ([]AuditEntry, error)
 }
 
-// Buckets are what handlers store.
+// Buckets reads the buckets, in which handlers store values by key.
 type Buckets interface {
 	Buckets(context.Context) ([]Bucket, error)
 	Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error)

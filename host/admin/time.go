@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Seconds converts a time to seconds since the epoch; 0 for the zero time.
+// Seconds converts a time to seconds since the epoch. It converts the zero time to 0.
 func Seconds(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
@@ -13,7 +13,7 @@ func Seconds(t time.Time) float64 {
 	return float64(t.UnixMicro()) / 1e6
 }
 
-// Moment converts seconds since the epoch to a time; the zero time for 0.
+// Moment converts seconds since the epoch to a time. It converts 0 and negative numbers to the zero time.
 func Moment(seconds float64) time.Time {
 	if seconds <= 0 {
 		return time.Time{}

@@ -8,7 +8,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Topic is a topic.
+// Topic is a topic with counts of its subscriptions, publications and tasks.
 type Topic struct {
 	Tenant        string         `json:"tenant"`
 	Topic         string         `json:"topic"`
@@ -22,7 +22,7 @@ type Topic struct {
 	List          []Subscription `json:"list,omitempty" doc:"Its subscriptions, of very large ones the first that have 4 MiB together; not in lists."`
 }
 
-// Subscription is a subscription, as the command line prints it by -o json.
+// Subscription is a subscription in the form of the API and of -o json.
 type Subscription struct {
 	ID             string              `json:"id,omitempty" maxLength:"128"`
 	Topic          string              `json:"topic" maxLength:"128" doc:"Or a pattern with one * for any text."`
@@ -42,13 +42,13 @@ type Subscription struct {
 	UpdatedAt      float64             `json:"updated_at,omitempty"`
 }
 
-// SubscriptionFilter is the filter of a subscription.
+// SubscriptionFilter selects the publications of a topic that a subscription gets.
 type SubscriptionFilter struct {
 	Attributes map[string]string          `json:"attributes,omitempty" doc:"Patterns with at most one * by the attribute's name."`
 	Data       map[string]json.RawMessage `json:"data,omitempty" doc:"JSON values by the JSON pointer to them in the payload."`
 }
 
-// Webhook is how publications are delivered to an URL.
+// Webhook states how publications are delivered to a URL.
 type Webhook struct {
 	URL            string            `json:"url" maxLength:"4096" doc:"Who may neither read payloads nor change it sees only its origin, and no values of headers."`
 	Method         string            `json:"method,omitempty" enum:"POST,PUT,PATCH"`
@@ -61,7 +61,7 @@ type Webhook struct {
 	Final          bool              `json:"final,omitempty" doc:"A status of 4xx, except 408, 410 and 429, fails the delivery for good."`
 }
 
-// Delivery is the task of a publication for a webhook.
+// Delivery is the task that delivers a publication to a webhook.
 type Delivery struct {
 	ID       string       `json:"id"`
 	Status   queue.Status `json:"status" enum:"scheduled,pending,reserved,started,complete,failed"`
@@ -71,10 +71,10 @@ type Delivery struct {
 	ETA      float64      `json:"eta,omitempty"`
 	Error    string       `json:"error,omitempty" doc:"Why it failed, or its last attempt."`
 
-	failure *queue.Failure // Error is its headline
+	failure *queue.Failure // the failure whose headline is Error; nil if there is none
 }
 
-// Publication is a publication.
+// Publication is a publication with the states of its tasks.
 type Publication struct {
 	ID            string            `json:"id"`
 	Tenant        string            `json:"tenant"`
@@ -94,7 +94,7 @@ type Publication struct {
 	List          []PublishedTask   `json:"list,omitempty" doc:"The task of each subscription, the first 1,000; not in lists."`
 }
 
-// PublishedTask is the task that a publication made for a subscription.
+// PublishedTask is the task that a publication has for one subscription.
 type PublishedTask struct {
 	Subscription string `json:"subscription"`
 	ID           string `json:"id"`
@@ -103,7 +103,7 @@ type PublishedTask struct {
 	Reason       string `json:"reason,omitempty"`
 }
 
-// Published says what publishing did; `quern topic publish -o json` prints the same names.
+// Published is the result of publishing. `quern topic publish -o json` prints the same field names.
 type Published struct {
 	ID          string `json:"id"`
 	Tenant      string `json:"tenant"`
@@ -114,7 +114,7 @@ type Published struct {
 	Damaged     int    `json:"damaged,omitempty" doc:"Subscriptions that cannot be read, and got no task: see the doctor."`
 }
 
-// NewTopic shows a topic without its subscriptions.
+// NewTopic converts a topic to the form that operators see, without its subscriptions.
 func NewTopic(tenant string, t manage.Topic) Topic {
 	return Topic{
 		Tenant: tenant, Topic: t.Name, Subscriptions: t.Subscriptions, Active: t.Active, Published: t.Published,
@@ -130,7 +130,7 @@ func (t *Topic) Redact(v View) {
 	}
 }
 
-// NewPublication shows a publication without its payload and tasks.
+// NewPublication converts a publication to the form that operators see, without its payload and tasks.
 func NewPublication(tenant string, p *queue.Publication) Publication {
 	return Publication{
 		ID: p.ID, Tenant: tenant, Topic: p.Topic, State: string(p.State), Created: Seconds(p.Created),
@@ -139,23 +139,23 @@ func NewPublication(tenant string, p *queue.Publication) Publication {
 	}
 }
 
-// Redact takes out the payload and the attributes.
+// Redact removes the payload and the attributes.
 func (p *Publication) Redact(v View) {
 	if !v.Payloads {
 		p.Payload, p.PayloadBase64, p.Attributes = nil, nil, nil
 	}
 }
 
-// NewPublished shows what publishing did.
+// NewPublished converts the result of publishing to the form that operators see.
 func NewPublished(tenant, topic string, p queue.Published) Published {
 	return Published{p.ID, tenant, topic, p.Existed, p.Taken, p.Subscribers, p.Damaged}
 }
 
-// Redact hides Taken from a principal that may not see payloads, since it would confirm a guess of a payload.
+// Redact hides Taken from a principal that may not see payloads, since Taken would confirm a guess of a payload.
 func (p *Published) Redact(v View) { p.Taken = p.Taken && v.Payloads }
 
-// NewSubscription shows a subscription, and returns its size as JSON, in bytes. It converts by way of JSON, in which
-// both types have the same names; so does Subscription.Subscription.
+// NewSubscription converts a subscription to the form that operators see. size is the length of its JSON, in bytes. The
+// conversion goes through JSON, in which both types have the same names; that of Subscription.Subscription does too.
 func NewSubscription(s *queue.Subscription) (shape Subscription, size int) {
 	text, err := json.Marshal(s)
 	if err == nil {
@@ -167,7 +167,7 @@ func NewSubscription(s *queue.Subscription) (shape Subscription, size int) {
 	return shape, len(text)
 }
 
-// Redact takes out the path and the headers of a webhook, which often have tokens.
+// Redact removes the path of a webhook's URL and the values of its headers, which often contain tokens.
 func (s *Subscription) Redact(v View) {
 	if w := s.Webhook; w != nil && !v.Webhooks {
 		w.URL = (&queue.Webhook{URL: w.URL}).Origin()
@@ -177,14 +177,15 @@ func (s *Subscription) Redact(v View) {
 	}
 }
 
-// Redact removes the words of the handler or the server.
+// Redact removes the text that the handler or the webhook's server wrote.
 func (d *Delivery) Redact(v View) {
 	if d.failure != nil && !v.Payloads {
 		d.Error = redacted(d.failure).Headline()
 	}
 }
 
-// Wanted returns the subscription that a request for this ID asks for.
+// Wanted returns the subscription to store when s is the body of a request to make or replace the subscription id. It
+// ignores CreatedAt, UpdatedAt, Absent and Plugin, which only Quern sets.
 func (s Subscription) Wanted(id string) (queue.Subscription, error) {
 	if s.ID != "" && s.ID != id {
 		return queue.Subscription{}, fmt.Errorf("%w: the body has the id %q, the path has %q: leave the id out of the body",

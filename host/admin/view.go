@@ -1,7 +1,7 @@
 package admin
 
-// View says what a principal may see of a tenant. The methods Redact remove the rest.
+// View states which parts of a tenant a principal may see. The Redact methods remove the other parts.
 type View struct {
-	Payloads bool // what producers and handlers wrote
-	Webhooks bool // their paths and headers
+	Payloads bool // texts and bytes that producers and handlers wrote
+	Webhooks bool // the paths of webhooks' URLs, and the values of their headers
 }

@@ -35,14 +35,17 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Role says what a principal may do. Each role includes the roles before it.
+// Role states what a principal may do. Each role includes the rights of the roles before it.
 type Role string
 
 // The roles.
 const (
-	Viewer   Role = "viewer"   // look
-	Operator Role = "operator" // enqueue, cancel, retry; pause, resume and limit queues
-	Admin    Role = "admin"    // delete and purge; drain and reclaim nodes, release plugins; read the audit log
+	// Viewer may read everything except the audit log.
+	Viewer Role = "viewer"
+	// Operator may enqueue and publish; cancel, retry and replay; pause, resume and limit queues; change schedules.
+	Operator Role = "operator"
+	// Admin may delete and purge; change subscriptions; drain and reclaim nodes; release plugins; read the audit log.
+	Admin Role = "admin"
 )
 
 var roles = []Role{Viewer, Operator, Admin}
@@ -51,11 +54,11 @@ var roles = []Role{Viewer, Operator, Admin}
 type Principal struct {
 	Name string `yaml:"name" json:"name" doc:"What the audit log calls it."`
 	Role Role   `yaml:"role" json:"role" enum:"viewer,operator,admin"`
-	// Tenants lists the tenants that the principal may see; empty: all.
+	// Tenants lists the tenants that the principal may see; if it is empty, the principal may see all.
 	Tenants []string `yaml:"tenants,omitempty" json:"tenants,omitempty" doc:"Tenants that it may see; missing: all."`
 	// Payloads, if false, hides parameters, results, logs, stderr and values of handlers (default: true).
 	Payloads *bool `yaml:"payloads,omitempty" json:"payloads,omitempty" doc:"False: parameters, results, logs, stderr and values of handlers are hidden from it."`
-	// Rate bounds the requests a second (default: defaultRate).
+	// Rate is the maximum number of requests per second (default: defaultRate).
 	Rate float64 `yaml:"rate,omitempty" json:"rate,omitempty" doc:"Requests a second."`
 }
 
@@ -71,8 +74,8 @@ func (p *Principal) view() admin.View {
 	return admin.View{Payloads: p.reads(), Webhooks: p.reads() || p.Role == Admin}
 }
 
-// owner returns whose part of the budgets the principal uses. Principals that are limited to the same tenants share one
-// part; otherwise many tokens of one tenant could use up the budgets.
+// owner returns the name under which budgets count what the principal uses. Principals that are limited to the same
+// tenants share one name; otherwise many tokens of one tenant could use up the budgets.
 func (p *Principal) owner() string {
 	if len(p.Tenants) == 0 {
 		return p.Name
@@ -119,25 +122,27 @@ type tokenEntry struct {
 	Expires time.Time `yaml:"expires,omitempty"`
 }
 
-// certificateEntry is the holder of a client certificate that the authority of --admin-ca signed.
+// certificateEntry is the entry for the holder of a client certificate that the authority of --admin-ca signed.
 type certificateEntry struct {
 	Principal `yaml:",inline"`
 	// Subject is the certificate's common name, or one of its DNS names.
 	Subject string `yaml:"subject"`
 }
 
-// oidcEntry trusts the ID tokens of an issuer for an audience. A token's claims name its role and tenants; a token
-// without one of these claims is refused.
+// oidcEntry makes the server trust the ID tokens that an issuer made for an audience. The claims of a token name its
+// holder's role and tenants; a token that lacks one of these claims is refused.
 type oidcEntry struct {
-	Issuer       string  `yaml:"issuer"`
-	Audience     string  `yaml:"audience"`
-	RoleClaim    string  `yaml:"role_claim"`    // default "role"; the claim has one role, or several of which the highest counts
-	TenantsClaim string  `yaml:"tenants_claim"` // default "tenants"; the claim lists tenants, or "*" for all
+	Issuer   string `yaml:"issuer"`
+	Audience string `yaml:"audience"`
+	// RoleClaim is the claim with the role (default "role"). If the claim has several roles, the highest counts.
+	RoleClaim string `yaml:"role_claim"`
+	// TenantsClaim is the claim that lists the tenants, or has "*" for all tenants (default "tenants").
+	TenantsClaim string  `yaml:"tenants_claim"`
 	Payloads     *bool   `yaml:"payloads"`
 	Rate         float64 `yaml:"rate"`
 }
 
-// maxAccess bounds the --tokens file, in bytes: some 10,000 principals.
+// maxAccess is the maximum size of the --tokens file, in bytes. It is enough for some 10,000 principals.
 const maxAccess = 4 << 20
 
 var errNobody = errors.New("it has no tokens, certificates or oidc, so nobody may do anything: add the lines that `quern admin token` prints")
@@ -203,7 +208,8 @@ func parseAccess(text []byte) (*accessFile, error) {
 	return file, nil
 }
 
-// emptyTenants refuses an empty list of tenants, which a template may render: decoded, it would mean all tenants.
+// emptyTenants returns an error if a list of tenants is empty, as a template may render it. Decoded, an empty list
+// would mean all tenants.
 func emptyTenants(n *yaml.Node) error {
 	for i, child := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Value == "tenants" {
@@ -223,27 +229,27 @@ type Access struct {
 	path   string
 	logger hclog.Logger
 
-	mu      sync.Mutex // guards what follows
-	file    *accessFile
-	text    []byte    // the content last read, which may be wrong
-	wrong   error     // what is wrong with text
-	logged  string    // the error last logged; "" after new content that can be used
-	checked time.Time // when the file was last read
-	issuer  *issuer   // the issuer that file names; nil until the first request
+	mu      sync.Mutex  // guards the fields below
+	file    *accessFile // the last valid content
+	text    []byte      // the content that was read last; it can be invalid
+	wrong   error       // why text is invalid; nil if it is valid
+	logged  string      // the error that was logged last; "" since the file got new valid content
+	checked time.Time   // when the file was last read
+	issuer  *issuer     // the issuer that file names; nil until the first request
 }
 
-// accessAge is how old the content of the file may be when a request is decided by it.
+// accessAge is the maximum age of the file's content when it decides about a request.
 const accessAge = time.Second
 
-// LoadAccess reads the --tokens file. Changes of the file take effect by themselves; while the file cannot be used, its
-// last good content counts. A file that loses its last entry admits nobody.
+// LoadAccess reads the --tokens file. Changes of the file take effect by themselves. While the file cannot be read or
+// is invalid, its last valid content counts. But if its last entry is removed, nobody has access.
 func LoadAccess(path string, logger hclog.Logger) (*Access, error) {
 	a := &Access{path: path, logger: logger}
 	_, err := a.load()
 	return a, err
 }
 
-// load reads the file, and reports whether it has new content that can be used.
+// load reads the file, and reports whether the file has new valid content.
 func (a *Access) load() (changed bool, err error) {
 	opened, err := os.Open(a.path)
 	if err != nil {
@@ -299,7 +305,7 @@ func (a *Access) current() (*accessFile, *issuer) {
 	return a.file, a.issuer
 }
 
-// everyone is the principal of all requests without Access.
+// everyone is the principal of each request to a server without Access.
 var everyone = &Principal{Name: "local", Role: Admin}
 
 var errNoToken = errors.New("no token: send the header Authorization: Bearer TOKEN, or a client certificate")
@@ -319,7 +325,7 @@ func (a *Access) identify(r *http.Request) (*Principal, error) {
 	}
 	sum := sha256.Sum256([]byte(token))
 	hash := hex.EncodeToString(sum[:])
-	// The comparison leaks at most bytes of a hash.
+	// This comparison can leak bytes of a hash, but not of a token.
 	i := slices.IndexFunc(file.Tokens, func(t tokenEntry) bool { return t.SHA256 == hash })
 	switch {
 	case i >= 0 && !file.Tokens[i].Expires.IsZero() && time.Now().After(file.Tokens[i].Expires):
@@ -360,7 +366,8 @@ func (f *accessFile) holder(certificate *x509.Certificate) (*Principal, error) {
 	return &found.Principal, nil
 }
 
-// NewToken makes a token, and the lines to put below tokens in the --tokens file.
+// NewToken makes a token. lines is its entry, to be put below tokens in the --tokens file. The token expires after the
+// duration lasts, or never if lasts is 0.
 func NewToken(name string, role Role, tenants []string, lasts time.Duration) (token, lines string, err error) {
 	token = "quern_" + rand.Text() + rand.Text()
 	sum := sha256.Sum256([]byte(token))
@@ -375,15 +382,15 @@ func NewToken(name string, role Role, tenants []string, lasts time.Duration) (to
 // caller is the sender of a request, with the request's state.
 type caller struct {
 	*Principal
-	detail string         // what the request asks for beside its path, for the audit log
-	memory *account.Share // reserved for the body and the answer
+	detail string         // for the audit log: what the request asks for in addition to its path
+	memory *account.Share // the memory that is reserved for the body and the answer
 	body   []byte         // the request's body, as received
-	place  *account.Share // the place of the request among maxRequests; given back while it only waits
+	place  *account.Share // the request's place among maxRequests; the request gives it back while it only waits
 }
 
 type callerKey struct{}
 
-// principal returns the sender of the request of a context.
+// principal returns the sender of the request to which ctx belongs.
 func principal(ctx context.Context) *Principal { return callerOf(ctx).Principal }
 
 func callerOf(ctx context.Context) *caller {
@@ -391,13 +398,14 @@ func callerOf(ctx context.Context) *caller {
 	return c
 }
 
-// limiters bounds the requests a second of each principal.
+// limiters bounds how many requests each principal sends per second.
 type limiters struct {
 	mu     sync.Mutex
 	byName map[string]*rate.Limiter // guarded by mu
 }
 
-// mostLimiters bounds the map, since an issuer may have many subjects. When the map is full, all limiters begin anew.
+// mostLimiters is the maximum size of limiters.byName, because an issuer can have many subjects. When the map is full,
+// it is emptied, and every principal starts anew.
 const mostLimiters = 10_000
 
 func (l *limiters) allow(who *Principal) bool {
@@ -418,13 +426,14 @@ func (l *limiters) allow(who *Principal) bool {
 	return limiter.Allow()
 }
 
-// operationOf returns the operation that add registered.
+// operationOf returns the operation that a request calls, as it was passed to add.
 func operationOf(ctx huma.Context) operation {
 	o, _ := ctx.Operation().Metadata["operation"].(operation)
 	return o
 }
 
-// authorize checks that the principal may do the operation in the tenant, and records operations that change something.
+// authorize checks that the principal may call the operation for the tenant. It records operations that change
+// something.
 func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 	o := operationOf(ctx)
 	who := principal(ctx.Context())
@@ -438,7 +447,7 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 		s.refuse(ctx, http.StatusForbidden, "%s has the role %s: %s needs the role %s", who.Name, who.Role, o.name, o.role)
 	case o.payloads && !who.reads():
 		s.refuse(ctx, http.StatusForbidden, "%s may not see parameters, results, logs and values of handlers (payloads: false)", who.Name)
-	case tenant != "" && s.tenants[tenant] == nil: // operations rely on it
+	case tenant != "" && s.tenants[tenant] == nil: // operations rely on s.tenants[tenant]
 		seen := slices.DeleteFunc(slices.Sorted(maps.Keys(s.tenants)), func(name string) bool { return !who.sees(name) })
 		s.refuse(ctx, http.StatusNotFound, "tenant %q is not served here: use one of %s", tenant, strings.Join(seen, ", "))
 	default:
@@ -446,7 +455,7 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 			s.refuse(ctx, http.StatusUnprocessableEntity, "query.%s is no number: use digits, such as 1.5", name)
 			return
 		}
-		status := http.StatusInternalServerError // if the operation panics
+		status := http.StatusInternalServerError // the status if the operation panics
 		if acts && !o.traffic {
 			defer func() { s.record(ctx, who, o, tenant, status) }()
 		}
@@ -459,7 +468,7 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 	}
 }
 
-// record writes an action to the log of the process and, unless name is "", to the audit log of that tenant.
+// record writes an action to the log of the process and, unless name is empty, to the audit log of the tenant name.
 func (s *service) record(ctx huma.Context, who *Principal, o operation, name string, status int) {
 	from := withoutPort(ctx.RemoteAddr())
 	on := ""
@@ -486,7 +495,8 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 	}
 }
 
-// wrongNumber returns the name of a query parameter that is NaN or infinite, which no bound refuses; "" if none is.
+// wrongNumber returns the name of a query parameter whose value is NaN or infinite, or "" if there is none. The bounds
+// in the schema do not refuse these values.
 func wrongNumber(ctx huma.Context) string {
 	for _, p := range ctx.Operation().Parameters {
 		n, err := strconv.ParseFloat(ctx.Query(p.Name), 64)

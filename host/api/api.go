@@ -4,17 +4,17 @@
 //
 // A request passes these steps, each of which may answer it:
 //
-//	host and origin   without tokens: only loopback, and no page of another site
+//	host and origin   without tokens, the host must be loopback; no request from a page of another site; 403, 421
 //	page              serves the page's files to everybody; they contain no data
 //	path              a problem for unknown paths and methods
 //	who               token, OIDC or client certificate; 401
-//	rate              requests of the principal: a second, and at a time; 429
+//	rate              how many requests the principal sends per second, and how many at one time; 429
 //	ETag              for answers of GET; 304 if the client has the answer
 //	trace             a span, if the request changes something or has a traceparent: see package trace
-//	may               role and tenant of the operation; 403
-//	body              memory reserved, read, and checked against the schema before decoding; 400, 413, 422
+//	may               whether the principal has the operation's role and may see the tenant; 403
+//	body              reserves memory, reads the body, and checks it before decoding; 400, 408, 413, 415, 422, 503
 //	operation         reserves memory before it reads from Redis; 503
-//	audit             changes, in Redis and in the log; refused changes, in the log only
+//	audit             records changes in Redis and in the log, and refused changes in the log only
 //
 // Every error is a problem of RFC 9457. When Redis is away the answer is 503 with Retry-After. A request may be
 // repeated if it is a GET or its operation's description says so.
@@ -46,61 +46,63 @@ import (
 
 const (
 	headerTimeout = 5 * time.Second
-	// answerTimeout bounds the reading of a request, and its answer including waits; streams set their own deadlines.
+	// answerTimeout bounds the time for reading a request, and the time for answering it, including waits. Streams set
+	// their own deadlines.
 	answerTimeout = 2 * time.Minute
 	idleTimeout   = 2 * time.Minute
 
-	// maxParameters bounds bodies with tasks, events or an owner's schedules, and each payload that is sent; maxJSON
-	// bounds other bodies.
+	// maxParameters bounds bodies with tasks, events or an owner's schedules, and each payload in an answer. maxJSON
+	// bounds other bodies. Both are in bytes.
 	maxParameters = 16 << 20
 	maxJSON       = 1 << 20
-	// maxMemory bounds the memory that bodies and answers reserve, so that slow clients leave the rest to the host's
-	// tasks.
+	// maxMemory bounds the memory that bodies and answers reserve, in bytes, so that slow clients leave the rest of the
+	// memory to the host's tasks.
 	maxMemory = 256 << 20
 	// maxRequests bounds the requests that are answered at one time. Streams of events (maxStreams) and requests that
-	// wait for a task (maxWaits) are counted apart.
-	// maxLists bounds the lists that are read at one time, which leaves processors to the host's tasks; maxSearches
-	// bounds the searches. maxWorked bounds the jobs that this process works on.
+	// wait for a task (maxWaits) are counted separately.
+	// maxLists bounds the lists that are read at one time, which leaves processors to the host's tasks. maxSearches
+	// bounds the searches at one time, and maxWorked the jobs on which this process works.
 	maxRequests = 1024
 	maxStreams  = 256
 	maxWaits    = 4096
 	maxLists    = 8
 	maxSearches = 16
 	maxWorked   = 16
-	// maxConnections bounds the open connections: enough for all waits and streams, and some more. One address, which
-	// may be a proxy's, may have half of them.
+	// maxConnections bounds the open connections: it is enough for all waits and streams, and some more. One address,
+	// which can be the address of a proxy, may have half of them.
 	maxConnections = 5120
-	// With tokens, a principal may use at most 1/parts of a budget.
+	// If there are tokens, one principal may use at most 1/parts of each budget.
 	parts = 4
 )
 
-// Config is what a Server serves, and to whom.
+// Config states what a Server serves, and to whom.
 type Config struct {
 	// Clients has one client for each tenant; Stores has the buckets of handlers, by tenant. The caller closes both.
 	Clients []*queue.Client
 	Stores  map[string]*kv.Store
-	// Access says who may do what. If nil, the address must be loopback, and whoever reaches it may do everything.
+	// Access decides who may do what. If it is nil, the address must be loopback, and everyone who reaches the address
+	// may do everything.
 	Access *Access
 	TLS    *tls.Config // nil: plain HTTP
 	// Account counts the memory of bodies and answers (default: a new account).
 	Account *account.Account
-	// BasePath, such as /quern, is a path below which everything is served as well; "" for none.
+	// BasePath, such as /quern, is an additional path below which everything is served too; "" for none.
 	BasePath string
 	// Logger gets the audit log, warnings and errors.
 	Logger hclog.Logger
 	// Tracer makes the spans of requests (default: no spans). The caller shuts it down.
 	Tracer *trace.Tracer
 
-	jobItems int // bounds the tasks of a job; 0: MaxJobItems. Only tests set it
+	jobItems int // maximum number of tasks of a job, set only by tests; 0: manage.MaxJobItems
 }
 
-// Server answers on one address.
+// Server serves the API and the page on one address.
 type Server struct {
 	*web.Server
 	service *service
 }
 
-// service is what all requests share.
+// service is the state that all requests share.
 type service struct {
 	config  Config
 	tenants map[string]*tenant
@@ -114,21 +116,23 @@ type service struct {
 	requests, streams, waits, lists, searches, worked bounded
 
 	jobs sync.WaitGroup // the background jobs of this process
-	// living returns a context that ends when the server begins to shut down; jobs and streams stop then.
+	// living returns a context that ends when the server begins to shut down; jobs and streams stop then. end ends this
+	// context.
 	living func() context.Context
 	end    func()
-	// page answers a request for a file of the page, and reports whether it was one.
+	// page serves a request if it asks for a file of the page, and reports whether it did.
 	page func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// tenant is a tenant that is served.
+// tenant is a served tenant, with the state that its requests share.
 type tenant struct {
 	*admin.Direct
 	changes  changes
 	findings findings
 }
 
-// Listen opens the address at once; port 0 chooses a free port. Without Access the address must be loopback.
+// Listen opens the address at once, and Run serves it. Port 0 chooses a free port. Without Access the address must be
+// loopback.
 func Listen(address string, config Config) (*Server, error) {
 	if config.Access == nil && !isLoopback(address) {
 		return nil, fmt.Errorf("address %q can be reached from other machines, and without tokens everyone may do everything: "+
@@ -156,7 +160,7 @@ func Listen(address string, config Config) (*Server, error) {
 	return &Server{web.NewServer(listener, server), s}, nil
 }
 
-// Run answers until ctx ends. Streams and background jobs end first; another process can continue the jobs.
+// Run serves requests until ctx ends. Streams and background jobs stop first; another process can continue the jobs.
 func (s *Server) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.service.end)
 	defer stop()
@@ -208,36 +212,36 @@ func newService(config Config) *service {
 	return s
 }
 
-// operation is one row of the API.
+// operation describes one operation of the API.
 type operation struct {
 	role               Role
 	method, path, name string // name identifies the operation in the audit log and the schema
 	summary            string
-	maxBody            int64 // default maxJSON
-	copies             int64 // how many copies of the body are in memory, unless it is JSON with a schema; default 2
-	stream             bool
-	payloads           bool // the answer shows what producers and handlers wrote
-	traffic            bool // producers call it all the time, so it is not in the audit log
+	maxBody            int64 // maximum size of the body, in bytes; default maxJSON
+	copies             int64 // copies of a body that are in memory at once, unless it is JSON with a schema; default 2
+	stream             bool  // the answer is a stream of Server-Sent Events
+	payloads           bool  // the answer shows what producers and handlers wrote
+	traffic            bool  // producers call the operation all the time, so it is not in the audit log
 }
 
-// looking returns an operation that reads, for every role.
+// looking returns an operation that only reads. Every role may call it.
 func looking(path, name, summary string) operation {
 	return operation{role: Viewer, method: http.MethodGet, path: path, name: name, summary: summary}
 }
 
-// revealing returns an operation that reads, for principals that may see what producers and handlers wrote.
+// revealing returns an operation that only reads, for principals that may see what producers and handlers wrote.
 func revealing(path, name, summary string) operation {
 	o := looking(path, name, summary)
 	o.payloads = true
 	return o
 }
 
-// acting returns an operation that needs the role.
+// acting returns an operation for principals that have the role.
 func acting(role Role, method, path, name, summary string) operation {
 	return operation{role: role, method: method, path: path, name: name, summary: summary}
 }
 
-// add registers an operation. Errors of its function become problems.
+// add registers an operation and the function that carries it out. Errors of the function become problems.
 func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) (*O, error)) {
 	if o.maxBody == 0 {
 		o.maxBody = maxJSON
@@ -259,7 +263,7 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 	jsonBody, isJSON := reflect.TypeFor[I]().FieldByName("Body")
 	if isRaw {
 		op.RequestBody = &huma.RequestBody{}
-		// huma would refuse an empty raw body, but boundBody reads the body instead, and parameters may be empty.
+		// Register sets Required. huma would then refuse every raw body as missing, because boundBody has read it already.
 		defer func() { op.RequestBody.Required = false }()
 	}
 	lists := o.method == http.MethodGet && isList(reflect.TypeFor[O]())
@@ -320,7 +324,8 @@ func isList(answer reflect.Type) bool {
 	return ok
 }
 
-// subject returns the word of a path that groups its operation: the one after the tenant, or else the first.
+// subject returns the tag of the operation with this path: the word after the tenant or, without a tenant, the first
+// word.
 func subject(path string) string {
 	words := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if len(words) > 2 && words[0] == "tenants" {
@@ -329,7 +334,7 @@ func subject(path string) string {
 	return words[0]
 }
 
-// Queue returns the queue of that name.
+// Queue returns the queue with the given name.
 func (t *tenant) Queue(name string) *queue.Queue { return t.Client.Queue(name) }
 
 // InTenant has the path parameter of every operation on a tenant.
@@ -349,7 +354,7 @@ type InTask struct {
 	ID string `path:"id" minLength:"1" maxLength:"128" doc:"The task's ID."`
 }
 
-// known refuses a queue that nobody has used: its name may be misspelled.
+// known returns an error if nobody has used the queue: its name may be misspelled.
 func (t *tenant) known(ctx context.Context, name string) error {
 	if err := queue.ValidQueue(name); err != nil {
 		return err
@@ -361,7 +366,7 @@ func (t *tenant) known(ctx context.Context, name string) error {
 	return err
 }
 
-// isLoopback reports whether only this machine reaches an address.
+// isLoopback reports whether only this machine can reach an address.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -20,23 +20,23 @@ import (
 )
 
 const (
-	// A body of n bytes takes 2n bytes: as received, and decoded. Decoded JSON takes more, as measured with bodies of
-	// the smallest values: at most valueCost for each value, and objectCost for each object in a list. A value that
-	// takes memory of its own has at least four bytes of JSON, an object three.
+	// A body of n bytes takes 2n bytes of memory: n as received and n decoded. Decoded JSON takes more: at most valueCost
+	// bytes for each value, and objectCost bytes for each object in a list, as measured with bodies of the smallest
+	// values. A value that takes memory of its own has at least four bytes of JSON, an object three.
 	valueCost  = 80
 	objectCost = 2 << 10
-	// A body that takes at most smallCost reserves nothing, so that large bodies do not keep it out. maxRequests bounds
-	// all small bodies to 16 MiB.
+	// A body that takes at most smallCost bytes reserves no memory, so that large bodies do not keep it out. All small
+	// bodies together take at most 16 MiB, because maxRequests bounds their number.
 	smallCost = 16 << 10
 	// mostValues bounds the values of a body, mostMembers the members of an object whose names the client chooses, and
-	// mostErrors the errors that a problem lists. The check of a body ends at each bound.
+	// mostErrors the errors that a problem lists. The check of a body ends when one of these bounds is reached.
 	mostValues  = 200_000
 	mostMembers = 1000
 	mostErrors  = 20
 )
 
-// bodyCost returns the bytes to reserve for a body of this size before it is read. schema is the schema of a JSON body;
-// without a schema the operation keeps this many copies of the body.
+// bodyCost returns how many bytes to reserve for a body of this size before it is read. schema is the schema of a JSON
+// body. If schema is nil, the operation keeps the given number of copies of the body.
 func (s *service) bodyCost(size int64, schema *huma.Schema, copies int64) int64 {
 	if schema == nil {
 		return copies * size
@@ -83,7 +83,7 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 	}
 	most := op.MaxBodyBytes - 1
 	size := r.ContentLength
-	if size < 0 || size > most { // not known; or too large, which readBody refuses
+	if size < 0 || size > most { // the size is unknown; or too large, and readBody refuses the body
 		size = most
 	}
 	if size > 0 && r.ContentLength <= most {
@@ -95,7 +95,7 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 		}
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(slowGrace)) // every connection has one
+	_ = control.SetReadDeadline(time.Now().Add(slowGrace)) // every connection has a read deadline
 	body, err := readBody(&pacedBody{ReadCloser: r.Body, control: control, began: time.Now()}, r.ContentLength, most)
 	if err != nil {
 		status := http.StatusBadRequest
@@ -115,7 +115,7 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 		if !s.checkBody(ctx, schema, body) {
 			return
 		}
-		r.Body = io.NopCloser(strings.NewReader("{}")) // huma decodes this, and sets defaults; decodeBody decodes the body
+		r.Body = io.NopCloser(strings.NewReader("{}")) // huma decodes {} and sets defaults; decodeBody decodes the body
 	}
 	next(ctx)
 }
@@ -166,32 +166,32 @@ func (s *service) checkBody(ctx huma.Context, schema *huma.Schema, body []byte) 
 
 var errTooLarge = errors.New("the body is too large")
 
-// readBody reads a body, and refuses one of more than most bytes; declared is its Content-Length, -1 if that is not
-// known.
-func readBody(body io.Reader, declared, most int64) ([]byte, error) {
-	if declared > most {
-		_, _ = io.CopyN(io.Discard, body, most) // so that the client gets the answer
+// readBody reads a body, and returns errTooLarge if the body has more than limit bytes. declared is the body's
+// Content-Length, or -1 if it is unknown.
+func readBody(body io.Reader, declared, limit int64) ([]byte, error) {
+	if declared > limit {
+		_, _ = io.CopyN(io.Discard, body, limit) // so that the client gets the answer
 		return nil, errTooLarge
 	}
 	if declared >= 0 {
 		whole := make([]byte, declared)
 		_, err := io.ReadFull(body, whole)
 		if err == nil {
-			_, err = body.Read(whole[:0]) // at the end pacedBody lifts the deadline
+			_, err = body.Read(whole[:0]) // at the end of the body, pacedBody removes the deadline
 		}
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
 		return whole, err
 	}
-	whole, err := io.ReadAll(io.LimitReader(body, most+1))
-	if err == nil && int64(len(whole)) > most {
+	whole, err := io.ReadAll(io.LimitReader(body, limit+1))
+	if err == nil && int64(len(whole)) > limit {
 		err = errTooLarge
 	}
 	return whole, err
 }
 
-// decodeBody decodes the body of a request, which checkBody has accepted, and drops the bytes.
+// decodeBody decodes the body of a request, and then drops the body's bytes. checkBody has accepted the body.
 func decodeBody(c *caller, into any) error {
 	err := json.Unmarshal(c.body, into)
 	c.body = nil
@@ -207,13 +207,13 @@ func decodeBody(c *caller, into any) error {
 	return huma.NewError(status, "validation failed", &huma.ErrorDetail{Location: "body", Message: message})
 }
 
-// bodyCheck checks JSON against a schema value by value, and stops as soon as a bound is exceeded.
+// bodyCheck checks JSON against a schema, value by value. It stops as soon as a bound is exceeded.
 type bodyCheck struct {
 	walker
 	service         *service
 	schemas         huma.Registry
-	path            []byte
-	free            *huma.PathBuffer // empty: errors get the path afterwards
+	path            []byte           // path of the current value, for errors
+	free            *huma.PathBuffer // the empty path for huma.Validate; scalar then sets the path of its errors
 	found           huma.ValidateResult
 	values, objects int
 }
@@ -257,13 +257,13 @@ func (c *bodyCheck) value(schema *huma.Schema) error {
 		return c.object(schema)
 	}
 	text, err := c.walker.value()
-	if err != nil || schema.Type == "" { // of any kind
+	if err != nil || schema.Type == "" { // a schema without a type accepts every value
 		return err
 	}
 	return c.scalar(schema, text)
 }
 
-// scalar checks a value that is neither the array nor the object of its schema.
+// scalar checks a scalar, or an array or object where the schema requires something else.
 func (c *bodyCheck) scalar(schema *huma.Schema, text []byte) error {
 	var value any
 	switch text[0] {
@@ -277,7 +277,7 @@ func (c *bodyCheck) scalar(schema *huma.Schema, text []byte) error {
 		switch {
 		case schema.Type != huma.TypeString:
 			value = ""
-		case schema.ContentEncoding != "" || free: // decoding finds what is wrong
+		case schema.ContentEncoding != "" || free: // decoding finds the errors
 			return nil
 		case schema.MaxLength != nil && len(text)-2 > 12**schema.MaxLength: // a character has at most 12 bytes: two escapes
 			return c.add(validation.MsgExpectedMaxLength, *schema.MaxLength)
@@ -339,7 +339,7 @@ func (c *bodyCheck) object(schema *huma.Schema) (err error) {
 	}
 	here, n := len(c.path), 0
 	var present []string
-	free := make(map[string]bool) // names of the client's own
+	free := make(map[string]bool) // the names that the client chose
 	for more := c.enter('}'); more; n++ {
 		written, err := c.name()
 		if err != nil {
@@ -394,7 +394,8 @@ func (c *bodyCheck) member(schema *huma.Schema, required bool) error {
 	return c.value(schema)
 }
 
-// propertyOf finds a property by its name, in upper or lower case as encoding/json does; "" and nil if there is none.
+// propertyOf finds the property with the written name, in upper or lower case, as encoding/json does. It returns "" and
+// nil if there is none.
 func propertyOf(schema *huma.Schema, written []byte) (string, *huma.Schema) {
 	if property := schema.Properties[string(written)]; property != nil {
 		return string(written), property

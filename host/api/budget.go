@@ -12,26 +12,27 @@ import (
 )
 
 const (
-	// patience is how long a request waits for its share of a budget.
+	// patience is how long a request waits at most for a share of a budget.
 	patience = 2 * time.Second
-	// A transfer of n bytes may take slowGrace + n/slowRate seconds. A slower client loses its connection, which frees
-	// its share.
+	// A transfer of n bytes may take slowGrace plus n/slowRate seconds. A slower client loses its connection, which frees
+	// its share of the memory.
 	slowGrace = 5 * time.Second
 	slowRate  = 256 << 10
 )
 
-// bounded bounds how many of a thing requests use at a time, in all and for each owner, so that no owner keeps out the
-// others. Without tokens there is one principal, which may use everything.
+// bounded limits how many things of one kind, such as open streams, exist at one time. The limit is for all owners
+// together and for each owner, so that no owner keeps out the others. Without tokens there is one principal, which may
+// use everything.
 type bounded struct {
 	*account.Budget
-	what string // the thing, in words
+	what string // the kind in the plural, for error messages
 }
 
 func (s *service) newBounded(what string, whole int64) bounded {
 	return bounded{account.NewBudget(whole, s.owners()), what}
 }
 
-// owners returns into how many parts a bound is divided; an owner may use one part.
+// owners returns the number of parts into which a budget is divided. An owner may use one part.
 func (s *service) owners() int {
 	if s.config.Access == nil {
 		return 1
@@ -39,15 +40,15 @@ func (s *service) owners() int {
 	return parts
 }
 
-// take waits up to patience for a share of a budget; nil if there is none by then.
+// take waits for a share of a budget, at most for patience. It returns nil if there is no share by then.
 func take(ctx context.Context, from *account.Budget, who *Principal, size int64) *account.Share {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return from.Take(ctx, who.owner(), size)
 }
 
-// enter takes one place for a principal. It refuses if this principal, or all principals together, use too many at a
-// time.
+// enter takes one place for the principal of the request. It returns an error if this principal, or all principals
+// together, have all their places in use.
 func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	who := principal(ctx)
 	if s := take(ctx, b.Budget, who, 1); s != nil {
@@ -63,23 +64,25 @@ func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 }
 
 const (
-	// A page of a list ends with the entry that brings its JSON to pageBytes.
+	// pageBytes bounds the JSON of one page of a list. The page ends with the entry that reaches the bound.
 	pageBytes = 4 << 20
-	// listCost is the memory of a list: what is read from Redis at a time, the entries, their JSON, and the copy kept
-	// for the ETag.
+	// listCost is the memory to reserve for a list: for what is read from Redis at a time, the entries, their JSON, and
+	// the copy kept for the ETag.
 	listCost = 4 * pageBytes
-	// treeCost is the memory of a tree.
+	// treeCost is the memory to reserve for a tree.
 	treeCost = 5 * manage.TreeBytes
 )
 
-// valueAnswer returns the memory of an answer that is one value: 3 × its bytes (read, decoded, being sent).
+// valueAnswer returns the memory to reserve for an answer that is one value: 3 × the value's bytes (read, decoded,
+// being sent).
 func valueAnswer(size int64) int64 { return 3 * size }
 
-// jsonAnswer returns the memory of an answer with payloads: 3 × their bytes (read, decoded, text) and 4 × their JSON (a
-// growing buffer, and the copy kept for the ETag).
+// jsonAnswer returns the memory to reserve for an answer with payloads: three times size, the bytes of the payloads
+// (read, decoded, as text), and four times text, the bytes of their JSON (a growing buffer, and the copy kept for the
+// ETag).
 func jsonAnswer(size, text int64) int64 { return 3*size + 4*text }
 
-// escaped returns how many bytes texts have as JSON, at most.
+// escaped returns an upper bound for the bytes that texts take as JSON.
 func escaped[T string | []byte](texts ...T) (size int64) {
 	for _, text := range texts {
 		size += int64(len(text))
@@ -120,8 +123,8 @@ func (b *pacedBody) Read(into []byte) (int, error) {
 	b.read += int64(n)
 	until := b.began.Add(pace(b.read))
 	if err == io.EOF {
-		until = time.Time{} // no deadline, which would end the operation
+		until = time.Time{} // no deadline: it would end the operation
 	}
-	_ = b.control.SetReadDeadline(until) // every connection has one
+	_ = b.control.SetReadDeadline(until) // every connection has a read deadline
 	return n, err
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// NewBulk is an action on all tasks that pass a filter.
+// NewBulk asks for a job, which is an action on all tasks that pass a filter.
 type NewBulk struct {
 	InTenant
 	Body struct {
@@ -158,8 +158,8 @@ func (s *service) makeJob(ctx context.Context, in *NewBulk) (*JobOf, error) {
 	return out, err
 }
 
-// work calls prepare, which makes or changes a job, claims that job, and works on it in the background. While another
-// process has the claim, that process goes on instead; work takes the job over if that process ends.
+// work calls prepare, which makes or changes a job. Then it claims that job, and works on it in the background. If
+// another process has the claim, that process continues the job, and work takes the job over only if that process ends.
 func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id string, err error)) error {
 	place, err := s.worked.enter(ctx)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 				Reserve: func(ctx context.Context) *account.Share { return s.memory.Take(ctx, who, listCost) },
 			}
 			r.Run(ctx)
-			// A request may have started the job since it was counted, and found it claimed.
+			// A request may have started the job after the count, and found the job claimed.
 			claim = nil
 			if job, err := t.Jobs.Get(ctx, id); err == nil && job.State == manage.JobCounted && job.Start && !job.Stop {
 				claim, _ = t.Jobs.WorkOn(ctx, id)
@@ -202,7 +202,8 @@ func (s *service) work(ctx context.Context, t *tenant, prepare func(*tenant) (id
 	return nil
 }
 
-// inherit waits for another process's claim on a job to end, and claims the job; nil if that process goes on.
+// inherit waits until another process's claim on a job ends, and then claims the job. It returns nil if that process
+// keeps the claim.
 func inherit(ctx context.Context, t *tenant, id string) *manage.JobWork {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -45,15 +45,15 @@ type TaskOptions struct {
 	Open               bool          `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
 }
 
-// RequestTrace is the trace of a request, in the headers of W3C Trace Context. Tasks and publications that name no
-// trace get it.
+// RequestTrace is the trace of a request, in the headers of W3C Trace Context. The tasks and publications of the
+// request join this trace unless they name their own.
 type RequestTrace struct {
 	TraceHeader string `header:"Traceparent" doc:"The trace of tasks that name none."`
 	StateHeader string `header:"Tracestate"`
 }
 
-// pass gives the trace to a task that has none. It ignores a header without a valid form, as W3C Trace Context
-// requires.
+// pass makes a task without its own trace join the request's trace. It ignores a header in an invalid form, as W3C
+// Trace Context requires.
 func (t RequestTrace) pass(o *queue.Options) {
 	if o.Traceparent == "" {
 		o.Headers = queue.InheritTrace(map[string]string{
@@ -63,7 +63,7 @@ func (t RequestTrace) pass(o *queue.Options) {
 	}
 }
 
-// publish gives the trace to a publication that has none.
+// publish makes a publication without its own trace join the request's trace.
 func (t RequestTrace) publish(o *queue.PublishOptions) {
 	if o.Traceparent == "" && trace.ID(t.TraceHeader) != "" {
 		o.Traceparent, o.Tracestate = t.TraceHeader, t.StateHeader
@@ -113,7 +113,7 @@ func (o TaskOptions) options(labels map[string]string, priority *int) (queue.Opt
 	return q, nil
 }
 
-// EnqueueRaw is a task whose parameters are the body, of any kind.
+// EnqueueRaw asks to enqueue one task. The body, of any type, becomes the task's parameters.
 type EnqueueRaw struct {
 	InQueue
 	TaskOptions
@@ -125,7 +125,7 @@ type EnqueueRaw struct {
 	RawBody        []byte   `contentType:"application/octet-stream"`
 }
 
-// EnqueueBatch enqueues several tasks.
+// EnqueueBatch asks to enqueue several tasks.
 type EnqueueBatch struct {
 	InQueue
 	RequestTrace
@@ -138,7 +138,7 @@ type EnqueueBatch struct {
 // TaskLine is a task of a batch, or of a file for `quern enqueue`.
 type TaskLine struct {
 	TaskOptions
-	// Priority has no default here: huma would take 0 for missing.
+	// Priority has no default here, because huma would put the default in place of 0 too.
 	Priority         *int              `json:"priority,omitempty" minimum:"0" maximum:"100" doc:"Higher ones first; missing: 50."`
 	Parameters       json.RawMessage   `json:"parameters,omitempty" doc:"What the handler gets: the text of a string; of any other value its JSON."`
 	ParametersBase64 []byte            `json:"parameters_base64,omitempty" doc:"Instead of parameters, for bytes."`
@@ -146,7 +146,7 @@ type TaskLine struct {
 	Headers          map[string]string `json:"headers,omitempty" doc:"What the handler gets with the parameters; names in lower case."`
 }
 
-// Receipt says whether a task was enqueued or existed before; `quern enqueue -o json` prints the same names.
+// Receipt reports whether a task was enqueued or existed before. `quern enqueue -o json` prints the same field names.
 type Receipt struct {
 	ID      string `json:"id"`
 	Tenant  string `json:"tenant"`
@@ -155,7 +155,7 @@ type Receipt struct {
 	Taken   bool   `json:"taken,omitempty" doc:"What existed is something else: a task of another queue or with other parameters. Missing for who may not see parameters."`
 }
 
-// Redact hides Taken from a principal that may not see parameters, since it would confirm a guess of them.
+// Redact hides Taken from a principal that may not see parameters, since Taken would confirm a guess of the parameters.
 func (r *Receipt) Redact(v admin.View) { r.Taken = r.Taken && v.Payloads }
 
 // Enqueued is an answer with one receipt.
@@ -164,13 +164,13 @@ type Enqueued struct {
 	Body     Receipt
 }
 
-// Events are CloudEvents for a queue.
+// Events asks to enqueue CloudEvents in a queue.
 type Events struct {
 	InQueue
 	SentEvents
 }
 
-// SentEvents is a CloudEvent, or a batch of them, in the trace of the request.
+// SentEvents is the part of a request that has a CloudEvent, or a batch of them, and the trace of the request.
 type SentEvents struct {
 	RequestTrace
 	ContentType string `header:"Content-Type" doc:"application/cloudevents+json, application/cloudevents-batch+json, or that of the data of an event whose attributes are headers ce-NAME."`
@@ -178,7 +178,7 @@ type SentEvents struct {
 	header      http.Header
 }
 
-// Resolve keeps the headers, which have the attributes of an event in binary mode.
+// Resolve stores the headers of the request: in binary mode they have the attributes of the event.
 func (e *SentEvents) Resolve(ctx huma.Context) []error {
 	e.header = make(http.Header)
 	ctx.EachHeader(func(name, value string) { e.header.Add(name, value) })
@@ -265,7 +265,7 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 			if who == everyone {
 				return q.OnceID("idempotency", key, of)
 			}
-			return q.OnceID("idempotency", key, of, who.Name) // principals that choose the same key get tasks of their own
+			return q.OnceID("idempotency", key, of, who.Name) // principals that choose the same key get different tasks
 		}
 		for i := range specs {
 			if specs[i].ID != "" {
@@ -287,17 +287,17 @@ func (s *service) enqueue(ctx context.Context, in InQueue, key string, specs []q
 	return receiptShapes(t, q, receipts), err
 }
 
-// contentOf returns a digest of tasks, which is the same when the request is repeated.
+// contentOf returns a digest of the tasks of a request. It is the same when the request is repeated.
 func contentOf(specs []queue.Spec) []byte {
 	sum := sha256.New()
 	for _, spec := range specs {
 		spec.Traceparent, spec.Headers = "", untraced(spec.Headers)
-		_ = json.NewEncoder(sum).Encode(spec) // neither a hash nor the JSON of a spec fails
+		_ = json.NewEncoder(sum).Encode(spec) // neither writing to a hash nor encoding a spec fails
 	}
 	return sum.Sum(nil)
 }
 
-// untraced returns the headers without the trace, which is another one when the request is repeated.
+// untraced returns the headers without those of the trace, which differ when the request is repeated.
 func untraced(headers map[string]string) map[string]string {
 	headers = maps.Clone(headers)
 	delete(headers, queue.HeaderTraceparent)
@@ -314,7 +314,7 @@ func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receip
 	return shapes
 }
 
-// Spec returns the task of the line.
+// Spec converts the line to the task that is to be enqueued.
 func (l *TaskLine) Spec() (spec queue.Spec, err error) {
 	spec.Options, err = l.options(l.Labels, l.Priority)
 	spec.Headers, spec.Parameters = l.Headers, l.ParametersBase64

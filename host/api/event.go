@@ -21,18 +21,18 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// event is a CloudEvent. json is the whole event, and the other fields are parts of it. Only attributes are copied.
+// event is a CloudEvent. json is the whole event. Data and DataBase64 are slices of json; the attributes are copies.
 type event struct {
 	SpecVersion, ID, Source, Type, Subject, Traceparent string
-	// Data and DataBase64 are JSON values, nil if they are missing. DataBase64 is also nil if it is null.
+	// Data and DataBase64 are JSON values; nil if they are missing. DataBase64 is also nil if its JSON value is null.
 	Data, DataBase64 json.RawMessage
 	json             json.RawMessage
-	headers          map[string]string // the attributes, as headers of the task
+	headers          map[string]string // the attributes, in the form of headers of the task
 }
 
 // attributes returns the attributes of an event as headers: ce-NAME, as in CloudEvents' HTTP binding, and tracestate
-// under its own name. It refuses an attribute that no header can have, because it is long or has control characters:
-// leaving it out would go unnoticed.
+// under its own name. It returns an error if a header cannot have an attribute, because the attribute is too long or
+// has control characters. Nobody would notice if such an attribute were left out.
 func attributes(members map[string]json.RawMessage) (map[string]string, error) {
 	headers := make(map[string]string, len(members))
 	size := 0
@@ -77,13 +77,14 @@ func attribute(name string, member json.RawMessage) (string, error) {
 	return value, nil
 }
 
-// timestamp is the form of RFC 3339: time.Parse also takes hours of one digit and a comma before the fraction.
+// timestamp matches a time in the form of RFC 3339. time.Parse alone also accepts hours of one digit and a comma before
+// the fraction.
 var timestamp = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`)
 
-// attributeLetters are the characters of the names of attributes.
+// attributeLetters are the characters that the name of an attribute may have.
 const attributeLetters = "abcdefghijklmnopqrstuvwxyz0123456789"
 
-// readEvent reads the JSON of an event.
+// readEvent parses an event in CloudEvents' JSON format.
 func readEvent(whole json.RawMessage) (e event, err error) {
 	if !json.Valid(whole) {
 		return e, errors.New("it is no JSON: write an object")
@@ -140,8 +141,8 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 	return e, err
 }
 
-// validBase64 returns an error unless a JSON value is a string of base64. It does not keep the decoded bytes: they may
-// be many.
+// validBase64 returns an error unless a JSON value is a string of base64. It does not keep the decoded bytes, because
+// there may be many.
 func validBase64(value json.RawMessage) error {
 	if value[0] != '"' {
 		return errors.New("it is no text")
@@ -160,15 +161,15 @@ func validBase64(value json.RawMessage) error {
 	return nil
 }
 
-// elements returns the elements of a JSON array as JSON, and refuses an array of more than most elements.
-func elements(body []byte, most int) (parts []json.RawMessage, err error) {
+// elements splits a JSON array into its elements, as JSON. It returns an error if there are more than limit elements.
+func elements(body []byte, limit int) (parts []json.RawMessage, err error) {
 	w := &walker{text: body}
 	if w.next() != '[' {
 		return nil, errors.New("batch: write a JSON array of events")
 	}
 	for more := w.enter(']'); more; {
-		if len(parts) == most {
-			return nil, fmt.Errorf("the batch has more than %d events: send fewer at a time", most)
+		if len(parts) == limit {
+			return nil, fmt.Errorf("the batch has more than %d events: send fewer at a time", limit)
 		}
 		part, err := w.value()
 		if err == nil {
@@ -191,7 +192,8 @@ const (
 	maxEvents = 1000
 )
 
-// parseEvents reads a request in one of the three modes of CloudEvents over HTTP.
+// parseEvents parses the events of a request in any of the three modes of CloudEvents over HTTP: structured, batched
+// and binary.
 func parseEvents(contentType string, header http.Header, body []byte) ([]event, error) {
 	media, _, err := mime.ParseMediaType(contentType)
 	if contentType != "" && err != nil {
@@ -227,16 +229,16 @@ func parseEvents(contentType string, header http.Header, body []byte) ([]event, 
 			return nil, fmt.Errorf("event %d: not UTF-8: write bytes as data_base64", i)
 		}
 		if trace.ID(e.Traceparent) == "" {
-			e.Traceparent = "" // a wrong traceparent is no reason to refuse the event
+			e.Traceparent = "" // an invalid traceparent is no reason to refuse the event
 		}
 		if e.Traceparent == "" {
-			delete(e.headers, queue.HeaderTracestate) // it has no meaning without traceparent
+			delete(e.headers, queue.HeaderTracestate) // tracestate has no meaning without traceparent
 		}
 	}
 	return events, nil
 }
 
-// fromHeaders converts an event from binary mode to the JSON format.
+// fromHeaders converts an event that was sent in binary mode to the JSON format.
 func fromHeaders(header http.Header, media, contentType string, body []byte) (json.RawMessage, error) {
 	whole := make(map[string]any)
 	for name, values := range header {
@@ -281,7 +283,7 @@ func fromHeaders(header http.Header, media, contentType string, body []byte) (js
 	return json.Marshal(whole)
 }
 
-// attributeOf reads the value of an attribute from its header (HTTP Protocol Binding for CloudEvents 1.0.2, section
+// attributeOf decodes the value of an attribute from its header (HTTP Protocol Binding for CloudEvents 1.0.2, section
 // 3.1.3.2).
 func attributeOf(header string) (string, error) {
 	if strings.HasPrefix(header, `"`) {
@@ -295,13 +297,13 @@ func attributeOf(header string) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: write %% as %%25", err)
-	case !utf8.ValidString(value): // JSON would have U+FFFD instead of the wrong bytes
+	case !utf8.ValidString(value): // JSON would have U+FFFD instead of the invalid bytes
 		return "", errors.New("not UTF-8: write UTF-8, percent-encoded")
 	}
 	return value, nil
 }
 
-// unquoted returns the text of a quoted string of HTTP (RFC 7230, section 3.2.6).
+// unquoted returns the content of a quoted string in an HTTP header (RFC 7230, section 3.2.6).
 func unquoted(text string) (string, error) {
 	var plain strings.Builder
 	for i := 1; i < len(text); i++ {

@@ -122,7 +122,7 @@ func (s *service) describeStore() {
 			t := s.tenants[in.Tenant]
 			all, err := t.Buckets(ctx)
 			if err != nil && (len(all) == 0 || queue.IsUnavailable(err)) {
-				return nil, err // if some were read, a damaged bucket must not hide them
+				return nil, err // none was read; otherwise a damaged bucket must not hide the others
 			}
 			out := cut(all, in.Paging, func(b admin.Bucket) string { return b.Bucket })
 			if err != nil {

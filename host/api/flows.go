@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Await names more tasks that an open task is to wait for.
+// Await asks that an open task wait for more tasks.
 type Await struct {
 	InTask
 	Body struct {
@@ -18,7 +18,7 @@ type Await struct {
 	}
 }
 
-// CancelFlow names a task whose flow is to be cancelled.
+// CancelFlow asks to cancel the flow of a task.
 type CancelFlow struct {
 	InTask
 	Whole bool `query:"whole" doc:"Also what it waits for, what waits for that, and so on; otherwise only what waits for it, directly or not."`

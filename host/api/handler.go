@@ -19,7 +19,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// handler does the steps of a request that precede its operation: see the doc comment of the package.
+// handler returns the handler that takes the steps of a request before its operation. The doc comment of the package
+// lists the steps.
 func (s *service) handler() http.Handler {
 	cross := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,14 +107,14 @@ func (s *service) handler() http.Handler {
 func (s *service) traced(ctx huma.Context, next func(huma.Context)) {
 	r, _ := humago.Unwrap(ctx)
 	end := s.config.Tracer.Request(r.Header, ctx.Operation().Method, ctx.Operation().Path, ctx.Param("tenant"))
-	status := http.StatusInternalServerError // if the operation panics
+	status := http.StatusInternalServerError // the status if the operation panics
 	defer func() { end(status) }()
 	next(ctx)
-	status = cmp.Or(ctx.Status(), http.StatusOK) // a stream sets none
+	status = cmp.Or(ctx.Status(), http.StatusOK) // a stream sets no status
 }
 
-// reserve reserves memory for the body or the answer of a request, until the answer is written. It replaces what the
-// request had reserved before.
+// reserve reserves memory for the body or the answer of a request, until the answer is written. It first gives back
+// what the request had reserved before.
 func (s *service) reserve(ctx context.Context, size int64) error {
 	c := callerOf(ctx)
 	c.memory.Give()
@@ -124,7 +125,7 @@ func (s *service) reserve(ctx context.Context, size int64) error {
 	return nil
 }
 
-// refuse answers a request with a problem instead of its operation.
+// refuse answers a request with a problem; its operation is not called.
 func (s *service) refuse(ctx huma.Context, status int, format string, args ...any) {
 	if status == http.StatusServiceUnavailable {
 		ctx.SetHeader("Retry-After", "1")
@@ -132,8 +133,8 @@ func (s *service) refuse(ctx huma.Context, status int, format string, args ...an
 	_ = huma.WriteErr(s.api, ctx, status, fmt.Sprintf(format, args...))
 }
 
-// oneLine makes a text that a stranger chose safe for the log. It quotes text with characters that would break the line
-// or act on a terminal, and cuts text that is very long.
+// oneLine makes a text that a stranger chose safe for the log. It quotes a text whose characters would break the line
+// or control a terminal, and cuts a very long text.
 func oneLine(text string) string {
 	const most = 2 << 10
 	if len(text) > most {
@@ -145,7 +146,8 @@ func oneLine(text string) string {
 	return text
 }
 
-// tagger holds an answer back until it is complete, to give it an ETag. An answer that is flushed becomes a stream.
+// tagger buffers an answer until it is complete, and then sends it with an ETag. If the answer is flushed before, it
+// becomes a stream.
 type tagger struct {
 	http.ResponseWriter
 	status  int

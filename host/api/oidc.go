@@ -17,44 +17,44 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// issuer checks the ID tokens of one OIDC issuer with the keys that the issuer publishes. It fetches the keys at the
-// first token, so that a host starts while the issuer is away.
+// issuer checks the ID tokens of one OIDC issuer with the keys that the issuer publishes. It fetches the keys when the
+// first token comes, so that a host can start while the issuer is away.
 type issuer struct {
 	oidcEntry
-	checks   limiters              // bounds the checks of unknown tokens, by the sender's address
-	mu       sync.Mutex            // guards the fields below
-	verifier *oidc.IDTokenVerifier // nil until the issuer has answered
-	nextTry  time.Time             // when to ask the issuer again
-	known    map[[sha256.Size]byte]checked
-	rate     float64 // checks a second for one address: checkRate; tests change it
+	checks   limiters                      // bounds the checks of unknown tokens; the principals are senders' addresses
+	mu       sync.Mutex                    // guards the fields below
+	verifier *oidc.IDTokenVerifier         // nil until the issuer has answered
+	nextTry  time.Time                     // when the issuer may be asked again
+	known    map[[sha256.Size]byte]checked // by the SHA-256 of the token
+	rate     float64                       // checks per second for one address: checkRate, except in tests
 }
 
 // checked is the holder of a token that has passed its check.
 type checked struct {
 	who    *Principal
-	until  time.Time // before then the token is not checked again
+	until  time.Time // until then the token is not checked again
 	expiry time.Time
 }
 
 const (
 	issuerTimeout = 5 * time.Second
 	issuerPause   = 5 * time.Second
-	// The issuer is asked at most issuerBurst times in a row, and then once in issuerPause: anybody can send tokens
-	// with unknown keys.
+	// The issuer is asked at most issuerBurst times in a row, and then once in issuerPause, because anybody can send
+	// tokens with unknown keys.
 	issuerBurst = 3
-	// checkRate bounds the signatures of unknown tokens that are checked a second for one address, so that forged
-	// tokens cost no more. A token that has passed is not checked again for checkLife, and counts as known until it
-	// expires: many users may share the address of a proxy.
+	// checkRate is how many signatures of unknown tokens are checked per second for one address. It bounds what forged
+	// tokens cost. A token that has passed is not checked again for checkLife. It counts as known until it expires, and
+	// checkRate does not bound known tokens: many users may share the address of a proxy.
 	checkRate = 100
 	checkLife = time.Minute
 	mostKnown = 10_000
-	// mostSubject is what OpenID Connect allows a sub, in bytes.
+	// mostSubject is the maximum length of the claim sub in OpenID Connect, in bytes.
 	mostSubject = 255
 	// oidcPrefix begins the names of principals that come from an issuer's tokens.
 	oidcPrefix = "oidc:"
 )
 
-// rareRequests sends requests to an issuer as often as limiter allows, and refuses the others.
+// rareRequests sends requests to an issuer as often as limiter allows. It refuses further requests.
 type rareRequests struct{ limiter *rate.Limiter }
 
 func (f rareRequests) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -64,7 +64,8 @@ func (f rareRequests) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// refusedToken refuses a token. Its sender gets text; the log gets cause, which may name addresses behind the issuer.
+// refusedToken is the error for a refused token. The token's sender gets text. The log gets cause, which may contain
+// addresses behind the issuer.
 type refusedToken struct {
 	text  string
 	cause error
@@ -72,7 +73,7 @@ type refusedToken struct {
 
 func (e refusedToken) Error() string { return e.text }
 
-// errTooManyTokens refuses an address that sends too many unknown tokens.
+// errTooManyTokens is the error for an address that sends too many unknown tokens.
 var errTooManyTokens = fmt.Errorf("your address sends more than %d unknown tokens a second: try again", checkRate)
 
 func (i *issuer) identify(ctx context.Context, token, address string, logger hclog.Logger) (*Principal, error) {
@@ -105,7 +106,8 @@ func (i *issuer) identify(ctx context.Context, token, address string, logger hcl
 	return who, nil
 }
 
-// check verifies a token with the issuer's keys, and returns its principal and when it expires.
+// check verifies a token with the issuer's keys. It returns the token's principal, and the time at which the token
+// expires.
 func (i *issuer) check(ctx context.Context, token string, logger hclog.Logger) (*Principal, time.Time, error) {
 	none := time.Time{}
 	verifier, err := i.ready(ctx)
@@ -147,7 +149,8 @@ func (i *issuer) check(ctx context.Context, token string, logger hclog.Logger) (
 	return who, idToken.Expiry, nil
 }
 
-// ready returns the verifier, nil while the issuer is away. An issuer that was away is asked again after issuerPause.
+// ready returns the verifier, or nil while the issuer is away. After a failure, the issuer is asked again after
+// issuerPause.
 func (i *issuer) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Minute is what hosts counted in one minute.
+// Minute has the tasks that hosts counted in one minute.
 type Minute struct {
 	Time     float64  `json:"time" doc:"When it began."`
 	Complete int64    `json:"complete" doc:"Tasks."`
@@ -39,7 +39,7 @@ type Version struct {
 	Failed   int64  `json:"failed" doc:"Runs, with those that are tried again."`
 }
 
-// describeOverview registers the operations that show how the fleet is, and the page.
+// describeOverview registers the operations that show the state of the fleet. It also sets s.page.
 func (s *service) describeOverview() {
 	s.page = page.New().Serve
 	add(s, looking("/tenants/{tenant}/findings", "list-findings",
@@ -82,7 +82,7 @@ func (s *service) describeOverview() {
 		})
 }
 
-// quantile returns a quantile of the waits, in seconds; nil if no task started.
+// quantile returns a quantile of the waits, in seconds, or nil if no task started.
 func quantile(waits *listen.Waits, share float64) *float64 {
 	wait, ok := waits.Quantile(share)
 	if !ok {
@@ -92,11 +92,11 @@ func quantile(waits *listen.Waits, share float64) *float64 {
 	return &seconds
 }
 
-// findingsAge bounds the age of the doctor's findings: a tenant is examined once in this time, however many clients
-// ask.
+// findingsAge is the maximum age of the doctor's findings: a tenant is examined at most once in this time, however many
+// clients ask.
 const findingsAge = 5 * time.Second
 
-// findings has what the doctor last found in a tenant.
+// findings keeps what the doctor last found in a tenant.
 type findings struct {
 	mu    sync.Mutex // guards the fields below, and is held while the doctor examines
 	at    time.Time
@@ -116,8 +116,8 @@ func (f *findings) of(ctx context.Context, client *queue.Client) ([]doctor.Findi
 	return found, err
 }
 
-// below serves a handler under a base path as well, for a proxy that does not strip that path; "" for none. Addresses
-// in answers are relative.
+// below returns a handler that serves next, and also serves it below the path base, for a proxy that does not strip
+// that path. If base is empty, it returns next. Addresses in answers are relative, so they are right in both places.
 func below(base string, next http.Handler) http.Handler {
 	base = strings.TrimSuffix(base, "/")
 	if base == "" {

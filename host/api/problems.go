@@ -19,13 +19,13 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// failed makes a problem with a text for people.
+// failed returns a problem whose detail is a text for people.
 func failed(status int, format string, args ...any) error {
 	return huma.NewError(status, fmt.Sprintf(format, args...))
 }
 
-// shorten removes the request's values from a problem, and bounds the texts of the problem: values may be large, and
-// may be payloads that the client should not log.
+// shorten removes the request's values from a problem, and bounds the problem's texts. The values may be large, and may
+// be payloads that the client should not log.
 func shorten(ctx huma.Context, _ string, answer any) (any, error) {
 	const most, longest = 20, 200
 	model, ok := answer.(*huma.ErrorModel)
@@ -56,7 +56,7 @@ func shorten(ctx huma.Context, _ string, answer any) (any, error) {
 	return answer, nil
 }
 
-// typed sets the type of a problem.
+// typed sets the type of a problem to the one with this name.
 func typed(name string, err error) error {
 	if model, ok := errors.AsType[*huma.ErrorModel](err); ok {
 		model.Type = typePrefix + name
@@ -66,14 +66,14 @@ func typed(name string, err error) error {
 
 func notFound(format string, args ...any) error { return failed(http.StatusNotFound, format, args...) }
 
-// NoPath begins the detail of the problem of an unknown path.
+// NoPath begins the detail of the problem that answers a request for an unknown path.
 const NoPath = "no such path"
 
-// typePrefix begins the type of a problem; a name follows, such as the name of an admin.KnownError.
+// typePrefix begins the type of a problem. After it comes a name, such as the name of an admin.KnownError.
 const typePrefix = "urn:quern:problem:"
 
-// Problem is the answer to a request that failed, as clients decode it. errors.Is finds the error that it stands for,
-// such as queue.ErrNoTask.
+// Problem is the answer to a request that failed, as clients decode it. errors.Is finds the error that the problem
+// stands for, such as queue.ErrNoTask.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -85,8 +85,8 @@ type Problem struct {
 	} `json:"errors,omitempty"`
 }
 
-// Error returns the detail and what is wrong in the request. It leaves out the remedy of a known error, which is meant
-// for users of the API.
+// Error returns the detail and the errors of the problem. It leaves out the remedy of a known error, which is meant for
+// users of the API.
 func (p *Problem) Error() string {
 	text := cmp.Or(p.Detail, p.Title, fmt.Sprintf("the answer is HTTP %d", p.Status))
 	if remedy := p.known().Remedy; remedy != "" {
@@ -98,7 +98,7 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// known returns the known error that the problem's type names; the zero value if there is none.
+// known returns the known error that the problem's type names, or the zero value if there is none.
 func (p *Problem) known() admin.KnownError {
 	for _, kind := range admin.KnownErrors {
 		if p.Type == typePrefix+kind.Name {
@@ -108,7 +108,7 @@ func (p *Problem) known() admin.KnownError {
 	return admin.KnownError{}
 }
 
-// Unwrap returns the error that the problem's type or status stands for; nil if there is none.
+// Unwrap returns the error that the problem's type or status stands for, or nil if there is none.
 func (p *Problem) Unwrap() error {
 	return cmp.Or(p.known().Err, map[int]error{
 		http.StatusUnauthorized: admin.ErrUnauthorized, http.StatusForbidden: admin.ErrForbidden,
@@ -116,14 +116,14 @@ func (p *Problem) Unwrap() error {
 	}[p.Status])
 }
 
-// hidden writes an error that names our keys, addresses or files to the log, and returns a text for the answer that
-// names only the reference in the log.
+// hidden logs an error whose text has keys, addresses or files of the server. It returns a text for the answer that has
+// only the reference of the log entry.
 func (s *service) hidden(operation string, err error) string {
 	reference := s.logged("an answer is incomplete", operation, err)
 	return "data in Redis is damaged or cannot be read: the log of this process names it, reference " + reference
 }
 
-// logged writes an error to the log, and returns the reference by which it is found there.
+// logged logs an error, and returns the reference by which the log entry can be found.
 func (s *service) logged(message, operation string, err error) string {
 	reference := rand.Text()[:8]
 	s.config.Logger.Error(message, "operation", operation, "reference", reference, "error", oneLine(err.Error()))
@@ -162,7 +162,7 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 		s.logged("cannot answer", operation, err))
 }
 
-// refusals explains errors of Redis that the caller cannot mend, by the first word of the error.
+// refusals explains errors of Redis that the caller cannot repair, by the first word of the error.
 var refusals = map[string]string{
 	"OOM":       "Redis is full: raise maxmemory, or delete finished tasks",
 	"READONLY":  "this Redis is a replica: let the server use the primary",
@@ -177,7 +177,7 @@ func (s *service) described(ctx context.Context, operation string, err error) *P
 	return &Problem{Type: model.Type, Title: model.Title, Status: model.Status, Detail: model.Detail}
 }
 
-// later adds Retry-After to a refusal that passes by itself.
+// later adds the header Retry-After to a problem that passes by itself: to one with status 429 or 503.
 func later(status int, err error) error {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return err
@@ -185,7 +185,7 @@ func later(status int, err error) error {
 	return huma.ErrorWithHeaders(err, http.Header{"Retry-After": {"1"}})
 }
 
-// write answers a request that reaches no operation.
+// write answers a request with a problem, before the request reaches an operation.
 func (s *service) write(w http.ResponseWriter, status int, format string, args ...any) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Del("Content-Length")
@@ -196,8 +196,8 @@ func (s *service) write(w http.ResponseWriter, status int, format string, args .
 	_ = huma.DefaultJSONFormat.Marshal(w, failed(status, format, args...))
 }
 
-// strayed answers a request that matches no operation, because its path is unknown or does not have the method. It
-// reports whether it did.
+// strayed answers a request that matches no operation, because the path is unknown or does not allow the method. It
+// reports whether it answered.
 func (s *service) strayed(w http.ResponseWriter, r *http.Request) (is bool) {
 	answer, pattern := s.mux.Handler(r)
 	if pattern != "" && !strings.Contains(r.URL.EscapedPath(), "//") { // the mux redirects paths with //

@@ -33,18 +33,19 @@ type List[T any] struct {
 	Partial bool   `json:"partial,omitempty" doc:"The search ended before it had seen everything, to spare Redis: go on with next."`
 }
 
-// Of is an answer with one thing.
+// Of is an answer whose body is one value.
 type Of[T any] struct{ Body T }
 
-// ListOf is an answer with a list.
+// ListOf is an answer whose body is a list, or a page of a list.
 type ListOf[T any] = Of[List[T]]
 
-// listed makes an answer with a whole list. It passes err on, for a return statement.
+// listed returns an answer with a whole list, and also err, so that a return statement can pass on both results of a
+// call.
 func listed[T any](items []T, err error) (*ListOf[T], error) {
 	return &ListOf[T]{List[T]{Items: items}}, err
 }
 
-// cut returns the page after the cursor of a list that is sorted by name.
+// cut returns the page of all that begins after the cursor. all must be sorted by name.
 func cut[T any](all []T, p Paging, name func(T) string) *ListOf[T] {
 	from, found := slices.BinarySearchFunc(all, p.Cursor,
 		func(one T, cursor string) int { return strings.Compare(name(one), cursor) })
@@ -59,8 +60,8 @@ func cut[T any](all []T, p Paging, name func(T) string) *ListOf[T] {
 	return out
 }
 
-// cutSized is like cut, for entries that may be large: a page ends at pageBytes. shape makes an entry and returns its
-// size as JSON, in bytes.
+// cutSized is like cut, for entries that may be large: it also ends a page at pageBytes. shape makes the entry of the
+// answer, and returns the size of its JSON in bytes.
 func cutSized[T, S any](all []T, p Paging, name func(*T) string, shape func(*T) (S, int)) *ListOf[S] {
 	from, found := slices.BinarySearchFunc(all, p.Cursor,
 		func(one T, cursor string) int { return strings.Compare(name(&one), cursor) })
@@ -91,7 +92,7 @@ type TenantNow struct {
 	Time float64 `json:"time" doc:"By Redis's clock, which all times are."`
 }
 
-// LimitOf sets the limit of a queue.
+// LimitOf asks to set the limit of a queue.
 type LimitOf struct {
 	InQueue
 	Body struct {
@@ -99,7 +100,7 @@ type LimitOf struct {
 	}
 }
 
-// Purge chooses finished tasks of a queue.
+// Purge asks to delete finished tasks of a queue, and chooses them.
 type Purge struct {
 	InQueue
 	Status           string  `query:"status" enum:"complete,failed" doc:"Missing: both."`
@@ -119,7 +120,7 @@ type Purged struct {
 	}
 }
 
-// mostPurged bounds the tasks that one purge deletes: each takes about a millisecond.
+// mostPurged bounds the tasks that one purge deletes, because each takes about a millisecond.
 const mostPurged = 10_000
 
 func (s *service) describeQueues() {

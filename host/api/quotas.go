@@ -9,7 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Quota is a limit of a tenant, and how much of it is used.
+// Quota is a limit of a tenant, and how much of the limit is used.
 type Quota struct {
 	Kind  string  `json:"kind" enum:"queue,bucket" doc:"queue: tasks that wait in it, against its limit; bucket: bytes that handlers keep in it, against the most that a plugin of a live host may write."`
 	Name  string  `json:"name"`
@@ -18,7 +18,7 @@ type Quota struct {
 	Share float64 `json:"share" doc:"Used by limit; 1 is full."`
 }
 
-// mostQuotas bounds the quotas of an answer, which has the fullest.
+// mostQuotas is the maximum number of quotas in an answer. The answer has the fullest ones.
 const mostQuotas = 100
 
 func (s *service) describeQuotas() {
@@ -30,7 +30,7 @@ func (s *service) describeQuotas() {
 		})
 }
 
-// quotas returns the quotas of queues and, if reads, of buckets, the fullest first.
+// quotas returns the quotas of queues and, if reads is true, of buckets. The fullest comes first.
 func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
 	limits, err := t.Limits(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
 	if reads && t.KV != nil {
 		buckets, err := t.Buckets(ctx)
 		if err != nil && len(buckets) == 0 {
-			return nil, err // if some were read, a damaged bucket must not hide them
+			return nil, err // none was read; otherwise a damaged bucket must not hide the others
 		}
 		for _, b := range buckets {
 			if b.Quota > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// SyncSchedules replaces all schedules of an owner.
+// SyncSchedules asks to replace all schedules of an owner.
 type SyncSchedules struct {
 	InTenant
 	Owner  string `query:"owner" required:"true" maxLength:"100" doc:"Whose they are: a word other than hand."`
@@ -37,14 +37,14 @@ type InSchedule struct {
 	Schedule string `path:"schedule" maxLength:"100"`
 }
 
-// PutSchedule makes or changes a schedule.
+// PutSchedule asks to make or change a schedule.
 type PutSchedule struct {
 	InSchedule
 	Missing bool `query:"missing" doc:"Leave one that exists as it is."`
 	Body    admin.ScheduleBody
 }
 
-// DeleteSchedule names a schedule that is to be deleted.
+// DeleteSchedule asks to delete a schedule.
 type DeleteSchedule struct {
 	InSchedule
 	Owner string `query:"owner" maxLength:"200" doc:"Only if this is its owner."`
@@ -107,7 +107,7 @@ func (s *service) describeSchedules() {
 		}
 		callerOf(ctx).detail = fmt.Sprintf("owner=%s schedules=%d dry_run=%t", in.Owner, len(all), in.DryRun)
 		done, err := s.tenants[in.Tenant].SyncSchedules(ctx, in.Owner, all, in.DryRun)
-		if !principal(ctx).reads() { // as in put-schedule
+		if !principal(ctx).reads() { // for the same reason as in put-schedule
 			done.Changed, done.Same = append(done.Changed, done.Same...), nil
 		}
 		out := &ScheduleSync{}

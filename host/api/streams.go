@@ -21,22 +21,23 @@ import (
 )
 
 const (
-	// Streams look at Redis every pollPause, and send a ping every pingPause.
+	// Streams read from Redis every pollPause, and send a ping every pingPause.
 	pollPause = time.Second
 	pingPause = 15 * time.Second
-	// streamWrite bounds one write to a client; streamLife bounds a stream, after which the client connects again.
+	// streamWrite bounds one write to a client. streamLife bounds how long a stream lasts; then the client connects
+	// again.
 	streamWrite = 10 * time.Second
 	streamLife  = time.Hour
 	// mostWatched bounds the queues that a stream of changes follows.
 	mostWatched = 1000
 )
 
-// sender writes events to one client.
+// sender writes the events of one stream to its client.
 type sender struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	// counts reports whether the client may still see the stream; checked is when it was last called. A stream sends
-	// something every pingPause.
+	// counts reports whether the client may still see the stream. checked is when counts was last called. send calls it
+	// again after accessAge, and a stream sends something at least every pingPause.
 	counts  func() bool
 	checked time.Time
 }
@@ -66,8 +67,8 @@ func (s *sender) send(event string, id int64, data any) error {
 	return s.control.Flush()
 }
 
-// stream registers an operation that answers with Server-Sent Events. begin refuses the request, or returns the
-// function that sends events until ctx ends or a write fails.
+// stream registers an operation that answers with Server-Sent Events. begin returns an error to refuse the request.
+// Otherwise it returns the function that sends events until ctx ends or a write fails.
 func stream[I any](s *service, o operation, begin func(ctx context.Context,
 	in *I) (func(context.Context, *sender) error, error),
 ) {
@@ -89,7 +90,7 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context,
 			defer cancel()
 			defer context.AfterFunc(s.living(), cancel)()
 			c.SetHeader("Content-Type", "text/event-stream")
-			c.SetHeader("X-Accel-Buffering", "no") // a proxy would hold events back
+			c.SetHeader("X-Accel-Buffering", "no") // otherwise a proxy would hold events back
 			if c.Method() == http.MethodHead {
 				return
 			}
@@ -100,14 +101,14 @@ func stream[I any](s *service, o operation, begin func(ctx context.Context,
 			}}
 			_ = out.control.SetReadDeadline(time.Time{}) // the request's deadline would end the stream
 			if out.send("ping", 0, struct{}{}) == nil {
-				_ = run(ctx, out) // the client is gone, or the time is over
+				_ = run(ctx, out) // the client is gone, or streamLife is over
 			}
 		}}, nil
 	})
 }
 
-// every calls look at once and then every pause, and sends pings. It returns when ctx ends, look reports no more, or
-// either fails.
+// every calls look immediately and again after each pause, and sends pings. It returns when ctx ends, when look returns
+// false for more, or when look or a ping fails.
 func (s *sender) every(ctx context.Context, pause time.Duration, look func() (more bool, err error)) error {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
@@ -153,8 +154,8 @@ func (s *service) describeStreams() {
 		})
 }
 
-// follow sends the lines of a log with numbers above after. It reads the status before the lines: when the task has
-// finished, all its lines are there.
+// follow sends the lines of a task's log whose numbers are greater than after, until the task has finished. It reads
+// the task's status before the lines: once the task has finished, all its lines are there.
 func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64) error {
 	return out.every(ctx, pollPause, func() (bool, error) {
 		task, err := t.Client.Summary(ctx, id)
@@ -180,18 +181,18 @@ func (t *tenant) follow(ctx context.Context, out *sender, id string, after int64
 	})
 }
 
-// changes has the last counts of a tenant's queues and listeners. While there are followers, one goroutine counts for
-// all of them; a slow client skips counts.
+// changes keeps the last counts of a tenant's queues and listeners. While streams follow them, one goroutine counts for
+// all streams. A slow client misses some of the counts.
 type changes struct {
-	mu        sync.Mutex // guards what follows
-	followers int
-	stop      context.CancelFunc
+	mu        sync.Mutex         // guards the fields below
+	followers int                // open streams
+	stop      context.CancelFunc // ends the goroutine that counts
 	queues    map[string]change
-	alive     []string // the listeners that are alive
-	nodes     int64    // the version in which alive last changed
-	version   int64
+	alive     []string      // the listeners that are alive
+	nodes     int64         // the version in which alive last changed
+	version   int64         // increases with each change of the fields
 	problem   bool          // Redis is away
-	news      chan struct{} // closed and replaced at each version
+	news      chan struct{} // closed and replaced when version increases
 }
 
 // change is a queue, and the version in which it last changed.
@@ -216,7 +217,7 @@ func (c *changes) follow(ctx context.Context, t *tenant, out *sender) error {
 		}
 	}()
 	seen, sent := int64(0), make(map[string]bool) // sent has the queues that the client knows
-	reported := false                             // the problem
+	reported := false                             // whether the client knows of the problem
 	ping := time.NewTicker(pingPause)
 	defer ping.Stop()
 	for {

@@ -23,7 +23,7 @@ type Bytes struct {
 	Body        []byte
 }
 
-// raw makes an answer with bytes of any kind, which a browser must neither show nor run.
+// raw returns an answer with bytes of any kind, which a browser must neither show nor run.
 func raw(value []byte) *Bytes {
 	if value == nil {
 		value = []byte{}
@@ -149,7 +149,7 @@ func (s *service) describeTasks() {
 		})
 }
 
-// checkFilter refuses a wrong filter, and a filter that searches texts that the principal may not read.
+// checkFilter returns an error if the filter is invalid, or if it searches texts that the principal may not read.
 func checkFilter(ctx context.Context, f *admin.Filter) error {
 	if who := principal(ctx); f.Error != "" && !who.reads() {
 		return failed(http.StatusForbidden, "%s may not search the errors of handlers, because it may not see them (payloads: false): leave error out", who.Name)
@@ -157,7 +157,7 @@ func checkFilter(ctx context.Context, f *admin.Filter) error {
 	return f.Check()
 }
 
-// list answers with a page of tasks.
+// list returns a page of the tasks that pass a filter.
 func (s *service) list(ctx context.Context, name string, f *admin.Filter, p Paging) (*ListOf[admin.Task], error) {
 	t := s.tenants[name]
 	from, err := admin.ParsePlace(p.Cursor)
@@ -220,8 +220,9 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[admin.Task], 
 	return &Of[admin.Task]{*shape}, nil
 }
 
-// reservePayload reserves the memory for a payload of a task before the payload is read, and refuses a payload that is
-// longer than the API sends. The caller may read at most size bytes: the payload may change meanwhile.
+// reservePayload reserves the memory for a payload of a task before the payload is read. wanted chooses the payload by
+// the sizes of both. A payload that is longer than the API sends is refused. The caller may read at most size bytes,
+// because the payload may change meanwhile.
 func (s *service) reservePayload(ctx context.Context, in *InTask,
 	wanted func(parameters, result int64) int64,
 ) (size int64, err error) {
@@ -235,10 +236,11 @@ func (s *service) reservePayload(ctx context.Context, in *InTask,
 	return size, s.reserve(ctx, valueAnswer(size))
 }
 
-// mostShown bounds the JSON of the payloads that are shown as a part of their task, both together.
+// mostShown bounds the JSON of parameters and result together, in bytes, if they are shown as a part of their task.
 const mostShown = 6 << 20
 
-// read reads a task with its parameters and result, as far as they are to be shown, and returns the sizes of both.
+// read reads a task, and its parameters and result as far as they are to be shown. It also returns the sizes of both
+// payloads.
 func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, parameters, result int64, err error) {
 	t := s.tenants[in.Tenant]
 	if parameters, result, err = t.PayloadSizes(ctx, in.ID); err != nil {
@@ -251,7 +253,7 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 		return size
 	}
 	size := shown(parameters) + shown(result)
-	const failures = 4 << 20 // 22 failures of 17 KiB: read, decoded, and their JSON
+	const failures = 4 << 20 // memory for 22 failures of 17 KiB: read, decoded, and their JSON
 	if err = s.reserve(ctx, failures+jsonAnswer(size, min(6*size, mostShown))); err != nil {
 		return nil, 0, 0, err
 	}
@@ -260,7 +262,7 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 		task.Parameters, err = t.Parameters(ctx, in.ID, parameters)
 	}
 	if err == nil && shown(result) == result && task.Status == queue.Complete {
-		// the task was retried meanwhile
+		// ErrNoTask: the task was retried meanwhile
 		if task.Result, err = t.Result(ctx, in.ID, result); errors.Is(err, queue.ErrNoTask) {
 			err = nil
 		}
@@ -268,7 +270,7 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	// A payload whose JSON is too long is left out; its own path sends its bytes.
+	// A payload whose JSON is too long is left out; the path of the payload itself sends its bytes.
 	left := int64(mostShown)
 	for _, value := range []*[]byte{&task.Parameters, &task.Result} {
 		if text := escaped(*value); text <= left {
@@ -281,7 +283,7 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 	return task, parameters, result, nil
 }
 
-// taskSize estimates the bytes of a task in a list.
+// taskSize estimates the bytes of a task's JSON in a list.
 func taskSize(t *queue.Task) int64 {
 	size := 1024 + escaped(t.Error, t.LastError, t.Message, t.Key, t.Parent, t.DeadError)
 	for _, texts := range []map[string]string{t.Labels, t.Headers} {
@@ -292,7 +294,8 @@ func taskSize(t *queue.Task) int64 {
 	return size
 }
 
-// lines returns the lines of a task's log with numbers above after. If there are none, it checks that the task exists.
+// lines returns the lines of a task's log whose numbers are greater than after. If there are none, it checks that the
+// task exists.
 func (t *tenant) lines(ctx context.Context, id string, after int64) ([]admin.LogLine, error) {
 	lines, err := t.Log(ctx, id, after)
 	if err == nil && len(lines) == 0 {

@@ -25,13 +25,13 @@ type InSubscription struct {
 	ID string `path:"subscription" minLength:"1" maxLength:"128" doc:"The subscription."`
 }
 
-// PausedSubscription names a subscription to pause or resume.
+// PausedSubscription asks to pause or resume a subscription.
 type PausedSubscription struct {
 	InSubscription
 	Reason string `query:"reason" maxLength:"1024" doc:"Why it is paused, for others."`
 }
 
-// PutSubscription makes or replaces a subscription.
+// PutSubscription asks to make or replace a subscription.
 type PutSubscription struct {
 	InSubscription
 	OnlyNew bool `query:"only_new" doc:"Refuse it if there is one."`
@@ -73,7 +73,7 @@ type PublicationsPage struct {
 	Offset int64 `query:"offset" minimum:"0" doc:"How many to skip, from the newest."`
 }
 
-// PublishRaw is a publication whose payload is the body, of any kind.
+// PublishRaw asks to publish to a topic. The body, of any type, becomes the payload.
 type PublishRaw struct {
 	InTopic
 	RequestTrace
@@ -85,7 +85,7 @@ type PublishRaw struct {
 	RawBody     []byte   `contentType:"application/octet-stream"`
 }
 
-// TopicEvents is a CloudEvent for a topic, or a batch of them.
+// TopicEvents asks to publish a CloudEvent, or a batch of them, to a topic.
 type TopicEvents struct {
 	InTopic
 	SentEvents
@@ -128,7 +128,7 @@ func (s *service) describeTopics() {
 			}
 			t := s.tenants[in.Tenant]
 			options := make([]queue.PublishOptions, len(events))
-			for i := range events { // check all before the first is published
+			for i := range events { // check all events before the first one is published
 				e, o := &events[i], &options[i]
 				*o = e.options(t.Queue(in.Topic).OnceID("event", e.Source, e.ID))
 				p := queue.Publication{ID: o.ID, Topic: in.Topic, Attributes: o.Attributes}
@@ -235,12 +235,12 @@ func (s *service) describeSubscriptions() {
 		func(ctx context.Context, in *TenantPage) (*ListOf[admin.Subscription], error) {
 			all, err := s.tenants[in.Tenant].Subscriptions(ctx)
 			if all == nil {
-				return nil, err // if some were read, damaged ones must not hide them
+				return nil, err // none was read; otherwise damaged subscriptions must not hide the others
 			}
 			out := cutSized(all, in.Paging, func(one *queue.Subscription) string { return one.ID },
 				admin.NewSubscription)
 			if err != nil {
-				out.Body.Error = err.Error() // it names the damaged subscriptions
+				out.Body.Error = err.Error() // the error names the damaged subscriptions
 			}
 			return out, nil
 		})
@@ -251,7 +251,7 @@ func (s *service) describeSubscriptions() {
 		})
 	put := acting(Admin, http.MethodPut, path, "put-subscription",
 		"Make a subscription, or replace what it says; a new one is active")
-	put.maxBody = 64 << 10 // four times the bound of a subscription
+	put.maxBody = 64 << 10 // four times the maximum size of a subscription
 	add(s, put,
 		func(ctx context.Context, in *PutSubscription) (*Of[admin.Subscription], error) {
 			wanted, err := in.Body.Wanted(in.ID)
@@ -296,7 +296,7 @@ func (s *service) describeSubscriptions() {
 			done, err := s.tenants[in.Tenant].Replay(ctx, in.ID, admin.Moment(in.Since), in.DryRun)
 			callerOf(ctx).detail = fmt.Sprintf("since=%f publications=%d dry_run=%t", in.Since, done.Publications, in.DryRun)
 			shape := Replayed{done.Publications, done.Tasks, admin.Seconds(done.Until), nil}
-			if err != nil && len(done.Tasks) > 0 { // a problem would not have their IDs
+			if err != nil && len(done.Tasks) > 0 { // a problem would not have the IDs of the new tasks
 				shape.Error, err = s.described(ctx, "replay-subscription", err), nil
 			}
 			return &Of[Replayed]{shape}, err
@@ -308,13 +308,13 @@ func (s *service) describeSubscriptions() {
 }
 
 const (
-	// shownPayload bounds the payload that is shown as a part of its publication. publicationCost is the memory of an
-	// answer with a publication and its tasks.
+	// shownPayload bounds the payload that is shown as a part of its publication, in bytes. publicationCost is the memory
+	// to reserve for an answer with a publication and its tasks.
 	shownPayload    = 64 << 10
 	publicationCost = 27*shownPayload + 10<<20
 )
 
-// shownSubscription makes an answer with a subscription.
+// shownSubscription returns an answer with a subscription.
 func shownSubscription(s *queue.Subscription) *Of[admin.Subscription] {
 	shape, _ := admin.NewSubscription(s)
 	return &Of[admin.Subscription]{shape}

@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// JSON with such text is refused, because decoding replaces each byte that is not UTF-8, and each half of a surrogate
-// pair, by U+FFFD.
+// JSON with these errors is refused, because decoding replaces each byte that is not UTF-8, and each half of a
+// surrogate pair, by U+FFFD.
 var (
 	errNoUTF8     = errors.New("not UTF-8: write bytes as parameters_base64")
 	errHalfOfPair = errors.New(`half a surrogate pair (\ud800 to \udfff), which is not UTF-8: write both halves, or bytes as parameters_base64`)
 )
 
-// CheckUnicode refuses JSON with bytes that are not UTF-8, and escapes of half a surrogate pair.
+// CheckUnicode returns an error if JSON has bytes that are not UTF-8, or an escape of half a surrogate pair.
 func CheckUnicode(text []byte) error {
 	if !utf8.Valid(text) {
 		return errNoUTF8
@@ -37,7 +37,8 @@ func CheckUnicode(text []byte) error {
 	return nil
 }
 
-// escapedUnit returns the UTF-16 unit of the escape at i, such as ud800; 0 if it is another escape, such as n.
+// escapedUnit returns the UTF-16 unit of an escape like \ud800. i is the index after the backslash. It returns 0 for
+// other escapes, such as \n.
 func escapedUnit(text []byte, i int) rune {
 	if i+5 > len(text) || text[i] != 'u' {
 		return 0

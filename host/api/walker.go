@@ -7,7 +7,7 @@ import (
 )
 
 // walker goes through a JSON text without decoding its values, so that values that a bound refuses take no memory. It
-// finds where values begin and end, but not every error inside them: decoding a value does.
+// finds where values begin and end. It does not find every error inside them; decoding does.
 type walker struct {
 	text []byte
 	at   int
@@ -15,7 +15,7 @@ type walker struct {
 
 func (w *walker) wrong() error { return fmt.Errorf("this is no JSON from byte %d on", w.at) }
 
-// next goes to the next byte that is not white space, and returns it; 0 at the end.
+// next skips white space. It returns the byte that follows, without going past it, or 0 at the end.
 func (w *walker) next() byte {
 	for ; w.at < len(w.text); w.at++ {
 		switch b := w.text[w.at]; b {
@@ -27,10 +27,10 @@ func (w *walker) next() byte {
 	return 0
 }
 
-// enter goes into an array or object, and reports whether it has any element; it goes past an empty one. end is the
-// closing byte.
+// enter goes past the opening byte of an array or object, whose closing byte is end. It reports whether the array or
+// object has elements; if it has none, enter goes past the closing byte too.
 func (w *walker) enter(end byte) (more bool) {
-	w.at++ // the caller has seen the byte that opens it
+	w.at++ // the caller has seen the opening byte
 	if w.next() != end {
 		return true
 	}
@@ -38,7 +38,8 @@ func (w *walker) enter(end byte) (more bool) {
 	return false
 }
 
-// another goes to the next element of the array or object and reports true, or goes past its closing byte end.
+// another goes to the next element of an array or object, and returns true. If there is none, it goes past the closing
+// byte, which must be end, and returns false.
 func (w *walker) another(end byte) (more bool, err error) {
 	switch w.next() {
 	case ',':

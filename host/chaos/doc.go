@@ -1,23 +1,23 @@
-// Package chaos holds tests that break a fleet while it works, and then read the books. Nothing of it
-// ships.
+// Package chaos tests a fleet whose parts break while it works, and then checks what became of every task. Nothing of
+// the package is released.
 //
 //	producers ──proxy──▶ Redis ◀──proxy── host   killed, stopped, restarted
 //	             ▲         ▲         ▲
 //	       cut, slowed,   killed,   cut, slowed,
 //	       half-closed    restarted half-closed
 //
-// All of it is real: hosts are processes of the built program, Redis is a server that writes every
-// command to its disk before it answers, and each host has a toxiproxy of its own before it. A seed
-// decides what breaks when. Afterwards every task that was accepted must be in one final state, once,
-// and must have run more often than its own policy says only where a fault had hit it. How often it
-// ran is told by the hosts' logs, whatever Redis says. An outage of Redis alone, also one that outlasts
-// every lease, costs no host its lease and no task a second run.
+// All of it is real. Hosts are processes of the built program. Redis is a server that writes every command to its disk
+// before it answers. Each host has its own toxiproxy between itself and Redis. A seed decides what breaks when.
 //
-// The tasks come in every way there is: at once, later, by a schedule, in graphs and batches, in flows that are
-// cancelled, and by publications of producers and handlers, to handlers, to a webhook, and to more subscribers than one
-// call writes tasks for.
+// Afterwards every accepted task must be in exactly one final state. It may have run more often than its policy allows
+// only if a fault hit it. The number of its runs is taken from the hosts' logs, whatever Redis says. An outage of Redis
+// alone must cost no host its lease and cause no second run, even if it outlasts every lease.
 //
-// `go test` runs a short version, QUERN_CHAOS=full (`make chaos`) the long one, and
-// QUERN_CHAOS_SEED=N repeats the plan of a run. QUERN_CHAOS_FAULTS=redis leaves hosts and producers
-// alone, and so on: it takes a list of hosts, producers, redis. QUERN_CHAOS_LOGS=DIR keeps the hosts' logs.
+// The tasks come in every possible way: due at once, due later, by a schedule, in graphs and batches, in flows that are
+// cancelled, and by publications. Producers and handlers publish to subscribed handlers, to a webhook, and to
+// more subscribers than one call writes tasks for.
+//
+// `go test` runs a short version, and QUERN_CHAOS=full (`make chaos`) the long one. QUERN_CHAOS_SEED=N repeats the plan
+// of an earlier run. QUERN_CHAOS_FAULTS lists what breaks, out of hosts, producers and redis: with
+// QUERN_CHAOS_FAULTS=redis, hosts and producers are left alone. QUERN_CHAOS_LOGS=DIR keeps the hosts' logs.
 package chaos

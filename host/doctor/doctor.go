@@ -1,12 +1,12 @@
 // Package doctor looks for problems of Redis and of a tenant's hosts, plugins and queues, for `quern doctor`.
 //
-// Each check is a row of a list. It looks at data that was read once for all checks, and returns findings with
-// remedies. No check writes anything.
+// The checks are entries in lists. Each check looks at data that was read once for all checks, and returns findings
+// with remedies. No check writes anything.
 //
 // # Failure
 //
-// Data that the Redis user may not read is not checked, which is a finding itself. If Redis cannot be reached,
-// Examine returns the error.
+// Data that the Redis user may not read is not checked; that is itself a finding. If Redis cannot be reached, Examine
+// returns the error.
 package doctor
 
 import (
@@ -35,7 +35,7 @@ const (
 	Note    Level = "note"    // nothing is broken, but somebody may have forgotten it
 )
 
-// Finding is something that is wrong.
+// Finding is a problem that a check found, with its remedy.
 type Finding struct {
 	Check   string `json:"check"`
 	Level   Level  `json:"level"`
@@ -43,20 +43,21 @@ type Finding struct {
 	Queue   string `json:"queue,omitempty"`
 	Problem string `json:"problem"`
 	Remedy  string `json:"remedy"`
-	// Command has the arguments of `quern` that carry out the remedy; none if no command does.
+	// Command has the arguments of the `quern` command that carries out the remedy. It is empty if no command does.
 	Command []string `json:"command,omitempty"`
 	// Tasks is how many tasks wait or have failed because of the problem. Since is when the problem began, in seconds
 	// since 1970. Both are 0 if unknown.
 	Tasks int64   `json:"tasks,omitempty"`
 	Since float64 `json:"since,omitempty"`
-	// Queues are the queues of the findings that this one replaces, those of the worst findings first; 1,000 at most.
+	// Queues lists the queues of the findings that this one replaces, at most 1,000. Those of the worst findings come
+	// first.
 	Queues []string `json:"queues,omitempty"`
 
-	alike string // the problem of many such findings, with %d for their number; "" if each is shown by itself
-	about string // the name of what the finding is about, if it is not a queue
+	alike string // format of Problem for several findings of this kind, with %d for their number; "": never merged
+	about string // the name of the thing with the problem, if it is not a queue
 }
 
-// by sets the command of the remedy.
+// by sets the arguments of the `quern` command that carries out the remedy.
 func (f *Finding) by(command ...string) *Finding {
 	f.Command = command
 	return f
@@ -82,21 +83,21 @@ func (f *Finding) since(t time.Time) *Finding {
 	return f
 }
 
-// named sets the name of what the finding is about.
+// named sets the name of the thing with the problem, if it is not a queue.
 func (f *Finding) named(name string) *Finding {
 	f.about = name
 	return f
 }
 
-// like marks a finding of a kind that may be frequent. More than mostAlike findings with this format become one, whose
-// problem is the format with their number for %d.
+// like marks a finding of a kind that may be frequent. More than mostAlike findings with the same format are merged
+// into one. The problem of that finding is the format, with their number for %d.
 func (f *Finding) like(format string) { f.alike = format }
 
-// mostAlike is how many findings of one kind are shown one by one.
+// mostAlike is the maximum number of findings of one kind that are shown separately.
 const mostAlike = 3
 
-// sorted returns the findings of one tenant, or of Redis, the worst first: by level, then by the number of tasks that
-// they hurt. Many findings of one kind become one.
+// sorted returns the findings of one tenant, or of Redis, with the worst first: by level, then by the number of tasks
+// that they hurt. If a kind has many findings, they are merged into one.
 func sorted(all []Finding) []Finding {
 	alike := make(map[string][]Finding)
 	for _, f := range all {
@@ -114,14 +115,14 @@ func sorted(all []Finding) []Finding {
 	return list
 }
 
-// worse compares findings: negative if a is worse.
+// worse compares two findings for sorting. It returns a negative number if a is worse.
 func worse(a, b Finding) int {
 	levels := []Level{Error, Warning, Note}
 	return cmp.Or(cmp.Compare(slices.Index(levels, a.Level), slices.Index(levels, b.Level)), cmp.Compare(b.Tasks, a.Tasks),
 		cmp.Compare(a.Check, b.Check), cmp.Compare(a.Problem, b.Problem))
 }
 
-// together returns one finding for many of one kind, which are sorted with the worst first.
+// together merges all findings of one kind into one. They must be sorted, with the worst first.
 func together(format string, all []Finding) Finding {
 	const shown, listed = 3, 1000
 	f := all[0]
@@ -147,7 +148,7 @@ func together(format string, all []Finding) Finding {
 	return f
 }
 
-// check is one thing to look at.
+// check is one check. find adds its findings to the patient.
 type check struct {
 	name string
 	find func(p *patient)
@@ -165,33 +166,33 @@ func Checks() []string {
 	return append(names, access.name)
 }
 
-// patient is what the checks look at: Redis, or a tenant in it.
+// patient has the data that the checks look at, about Redis or about one tenant, and takes the findings.
 type patient struct {
-	findings []*Finding // of the running check
+	findings []*Finding // findings of the running check
 
-	unread map[string]error // the errors of what could not be read, by its name
+	unread map[string]error // by reading.what: why the data could not be read
 
-	info     map[string]string // INFO of Redis
-	warnings []string          // about the settings of Redis
-	latency  time.Duration
+	info     map[string]string // fields of Redis's INFO
+	warnings []string          // warnings about the settings of Redis
+	latency  time.Duration     // median response time of Redis
 
-	now         time.Time // by Redis's clock
+	now         time.Time // the time by Redis's clock
 	nodes       []listen.NodeInfo
 	served      map[string]bool // the queues to which a live listener listens
 	plugins     []plugin
 	quarantines []listen.Quarantine
 	queues      []string
-	maxQueues   int // how many the tenant may have; 0: any number
+	maxQueues   int // how many queues the tenant may have; 0: any number
 	stats       []manage.Stats
 	letters     map[string]bool     // queues that nobody serves and whose next task is a dead letter
-	near        int                 // how many names were compared with the names of served queues
+	near        int                 // how many names serving has been asked about
 	names       []string            // the names of served queues, sorted
-	failed      map[string][]string // by queues in which no task is complete: why the last tasks failed
+	failed      map[string][]string // by queue without a complete task: why its last tasks failed
 	versions    []manage.VersionTally
-	recent      []manage.Minute   // of each queue, in the last recentMinutes
-	latest      []manage.Minute   // of each queue, in the last latestMinutes
+	recent      []manage.Minute   // counts of each queue in the last recentMinutes
+	latest      []manage.Minute   // counts of each queue in the last latestMinutes
 	schedules   []*queue.Schedule // without parameters and options
-	backlogs    []listen.Backlog  // of the queues
+	backlogs    []listen.Backlog  // one backlog for each queue
 	blocked     []*queue.Task     // some blocked tasks of each queue that has any
 
 	topics        []manage.Topic // except topics whose subscriptions are all active
@@ -200,7 +201,7 @@ type patient struct {
 	unpublished   []string // unfinished publications that nobody continues
 }
 
-// plugin is what one host published about one plugin.
+// plugin is what one host published about one plugin. Node is the host's listener.
 type plugin struct {
 	Node      string   `json:"-"`
 	Plugin    string   `json:"plugin"`
@@ -213,7 +214,7 @@ type plugin struct {
 	ResetMode string   `json:"reset_mode"`
 }
 
-// Examine looks at the tenants of the clients, all in one Redis.
+// Examine runs all checks on the tenants of the clients and on Redis. All clients must use the same Redis.
 func Examine(ctx context.Context, clients ...*queue.Client) ([]Finding, error) {
 	findings := []Finding{}
 	look := func(p *patient, tenant string, checks []check) {
@@ -245,7 +246,7 @@ func Examine(ctx context.Context, clients ...*queue.Client) ([]Finding, error) {
 	return findings, nil
 }
 
-// reading reads one part of the data for the checks.
+// reading reads one part of the data that the checks need. what names that part in the finding if read fails.
 type reading struct {
 	what string
 	read func() error
@@ -329,7 +330,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		}},
 		reading{"the publications", func() (err error) { p.unpublished, err = listen.NewFleet(client).Unpublished(ctx); return err }},
 	)
-	known := min(len(p.stats), len(p.queues)) // there are fewer stats than queues if not all were read
+	known := min(len(p.stats), len(p.queues)) // stats is shorter than queues if it could not be read
 	p.stats, p.queues = p.stats[:known], p.queues[:known]
 	p.failed, p.served = make(map[string][]string), make(map[string]bool)
 	for i, stats := range p.stats {
@@ -362,7 +363,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	return p, err
 }
 
-// nodeFields are the fields of nodes that the checks read, besides the plugins.
+// nodeFields names the published fields of listeners that the checks read, in addition to the plugins.
 var nodeFields = []string{
 	"version", "lease", "clock", "slots", "slots_in_use", "began", "running", "memory",
 	"waits_for_memory", "destinations_off",
@@ -373,7 +374,7 @@ func (p *patient) readPlugins(ctx context.Context, client *queue.Client) error {
 	alive := slices.DeleteFunc(slices.Clone(p.nodes), func(node listen.NodeInfo) bool { return !p.counts(&node) })
 	return listen.NewFleet(client).Published(ctx, alive, "plugins", func(node *listen.NodeInfo, text string) {
 		var published []plugin
-		_ = json.Unmarshal([]byte(text), &published) // a listener may have none
+		_ = json.Unmarshal([]byte(text), &published) // a listener may publish none
 		for _, one := range published {
 			one.Node = node.ID
 			p.plugins = append(p.plugins, one)
@@ -381,7 +382,7 @@ func (p *patient) readPlugins(ctx context.Context, client *queue.Client) error {
 	})
 }
 
-// counts reports whether a listener counts as alive. A Python listener, which has no lease, always does.
+// counts reports whether a listener counts as alive. A Python listener always does, because it has no lease.
 func (p *patient) counts(node *listen.NodeInfo) bool {
 	return node.Kind == listen.KindPython || node.LeaseEnd.After(p.now)
 }

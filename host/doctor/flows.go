@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// An open task is a finding if it has got no more dependencies for longOpen; a queue's blocked tasks are one if
+	// An open task is a finding if it has got no more dependencies for longOpen. A queue's blocked tasks are a finding if
 	// no host has checked their dependencies for longUnseen.
 	longOpen   = time.Hour
 	longUnseen = 10 * time.Minute
-	// mostOpen is in how many queues open tasks are searched for at most, and how many blocked tasks are read from each.
+	// mostOpen is the maximum number of queues in which open tasks are searched for, and of blocked tasks that are read
+	// from each.
 	mostOpen = 20
-	// openBytes bounds the bytes of these tasks that are read of each queue.
+	// openBytes bounds the bytes of blocked tasks that are read from each queue.
 	openBytes = 256 << 10
 )
 
@@ -47,7 +48,7 @@ var flowChecks = []check{
 	}},
 }
 
-// readFlows reads the blocked tasks of the queues that were counted.
+// readFlows reads the backlogs of the queues, and some of their blocked tasks. It needs the queues' stats.
 func (p *patient) readFlows(ctx context.Context, client *queue.Client) error {
 	backlogs, err := listen.NewFleet(client).Backlogs(ctx, p.queues)
 	p.backlogs = backlogs.Queues

@@ -16,10 +16,14 @@ import (
 )
 
 const (
-	clockSkew  = 5 * time.Second
-	longWait   = 10 * time.Minute // how long the oldest pending task may wait while slots are in use
-	stuck      = time.Minute      // the same if no slot has got a task for as long
-	memoryWait = 30 * time.Second // the same if slots are free, but a host has no memory for the task
+	// clockSkew is how much the clock of a host may differ from that of Redis.
+	clockSkew = 5 * time.Second
+	// longWait is how long the oldest pending task may wait while all slots are in use.
+	longWait = 10 * time.Minute
+	// stuck is how long the oldest pending task may wait if no task has begun for that time.
+	stuck = time.Minute
+	// memoryWait is how long the oldest pending task may wait if a host has no memory for it.
+	memoryWait = 30 * time.Second
 )
 
 var hostChecks = []check{
@@ -54,7 +58,7 @@ var hostChecks = []check{
 			lease, err := strconv.ParseFloat(node.About["lease"], 64)
 			clock, missing := strconv.ParseFloat(node.About["clock"], 64)
 			if err != nil || missing != nil {
-				continue // of an older version
+				continue // the host has an older version
 			}
 			renewed := node.LeaseEnd.Add(-time.Duration(lease * float64(time.Second)))
 			skew := time.UnixMilli(int64(clock * 1000)).Sub(renewed).Round(time.Second)
@@ -95,7 +99,8 @@ func waitsForMemory(node listen.NodeInfo) (queues []string) {
 	return queues
 }
 
-// busy reports that the hosts of queues with waiting tasks have no free slot, and which queues use their slots.
+// busy adds a finding if queues have waiting tasks and none of their hosts has a free slot. The finding names the
+// queues whose tasks use the slots.
 func busy(p *patient) {
 	hosts, waiting, oldest := p.starved()
 	slots, held, idle := 0, 0, time.Duration(math.MaxInt64)
@@ -105,7 +110,7 @@ func busy(p *patient) {
 		slots += has
 		clock, _ := strconv.ParseFloat(node.About["clock"], 64)
 		began, err := strconv.ParseFloat(node.About["began"], 64)
-		if err != nil { // of an older version
+		if err != nil { // the host has an older version
 			began = clock
 		}
 		idle = min(idle, max(0, time.Duration((clock-began)*float64(time.Second))))
@@ -130,7 +135,7 @@ func busy(p *patient) {
 	problem := fmt.Sprintf("all %d slots of %d hosts are in use (%s), and %s, the oldest for %s", slots, len(hosts),
 		strings.Join(parts, "; "), wait(waiting), oldest.Round(time.Second))
 	const remedy = "start more hosts, or raise --concurrency and --memory where cores and memory are free"
-	if idle < stuck { // tasks begin and end: there are too many
+	if idle < stuck { // tasks begin and end: the hosts have too many tasks
 		p.found(Warning, remedy, "%s", problem).hurts(waiting).since(p.now.Add(-oldest))
 		return
 	}
@@ -142,11 +147,11 @@ func busy(p *patient) {
 	}
 }
 
-// starved looks for queues with waiting tasks none of whose hosts has a free slot. It returns these hosts, how many
-// tasks wait in these queues, and for how long the oldest task has waited.
+// starved looks for queues that have waiting tasks, and whose hosts all have no free slot. It returns these hosts, how
+// many tasks wait in these queues, and how long the oldest of these tasks has waited.
 func (p *patient) starved() (hosts []listen.NodeInfo, waiting int64, oldest time.Duration) {
 	alive := p.alive()
-	hurt := make(map[string]bool) // hosts
+	hurt := make(map[string]bool) // IDs of the hosts of such queues
 	for i, stats := range p.stats {
 		if stats.Paused || stats.Depth[queue.Pending] == 0 {
 			continue
@@ -174,8 +179,8 @@ func (p *patient) hostsOf(alive []listen.NodeInfo, name string) (hosts []listen.
 	return hosts, full
 }
 
-// stuckQueues reports queues whose tasks wait although slots are free, and in which no task has begun for long: they
-// run as many tasks as their plugin may run.
+// stuckQueues adds findings for queues whose tasks wait although slots are free, and in which no task has begun for
+// long. Such queues already run as many tasks as their plugin may run.
 func stuckQueues(p *patient) {
 	alive := p.alive()
 	for i, stats := range p.stats {
@@ -203,10 +208,10 @@ func stuckQueues(p *patient) {
 	}
 }
 
-// runs adds the running tasks of a host to a map, by queue, and returns their number.
+// runs adds the running tasks of a host to the map to, by queue, and returns their number.
 func runs(node listen.NodeInfo, to map[string]listen.Running) (tasks int) {
 	var all map[string]listen.Running
-	_ = json.Unmarshal([]byte(node.About["running"]), &all) // none of an older version
+	_ = json.Unmarshal([]byte(node.About["running"]), &all) // an older version publishes none
 	for name, one := range all {
 		sum := to[name]
 		if sum.Since == 0 || one.Since < sum.Since {

@@ -61,7 +61,7 @@ func (p *patient) failsNow(name string) bool {
 	return fails
 }
 
-// short returns the beginning of a digest, by which people tell versions apart.
+// short returns the beginning of a digest, by which people distinguish versions.
 func short(digest string) string {
 	digest = digest[strings.IndexByte(digest, ':')+1:]
 	return digest[:min(len(digest), 8)]
@@ -77,12 +77,12 @@ func (p *patient) tally(of plugin) (t manage.VersionTally) {
 	return t
 }
 
-// is reports whether a tally is of the plugin's version.
+// is reports whether a tally counts the runs of the plugin's version.
 func (one *plugin) is(t manage.VersionTally) bool {
 	return t.Plugin == one.Plugin && t.Digest == one.Digest && t.Version == one.Version
 }
 
-// other returns the tally with the most runs among the plugin's other versions; zero if there is none.
+// other returns the tally with the most runs among the plugin's other versions, or the zero value if there is none.
 func (p *patient) other(of plugin) (most manage.VersionTally) {
 	for _, one := range p.versions {
 		if one.Plugin == of.Plugin && !of.is(one) && one.Complete+one.Failed > most.Complete+most.Failed {
@@ -92,8 +92,8 @@ func (p *patient) other(of plugin) (most manage.VersionTally) {
 	return most
 }
 
-// failures returns the runs of a queue in the last minutes, and reports whether many failed and still do: in the last
-// two minutes one failed, or none was complete.
+// failures returns the runs of the queue with index i in the last recentMinutes. fails reports whether many of them
+// failed, and runs still fail: in the last latestMinutes one failed, or none was complete.
 func (p *patient) failures(i int) (recent manage.Minute, fails bool) {
 	if i < 0 || i >= len(p.recent) || p.recent[i].Failed < fewFailures {
 		return recent, false

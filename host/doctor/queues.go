@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	nearlyFull = 0.9 // of a queue's limit
-	failing    = 3   // tasks that have failed, and none complete
-	lastFailed = 20  // failed tasks whose reasons are read
+	nearlyFull = 0.9 // share of its limit at which a queue is a finding
+	failing    = 3   // minimum number of failed tasks for a finding, if no task is complete
+	lastFailed = 20  // maximum number of failed tasks of a queue whose reasons are read
 
-	recentMinutes = 10 // in which failures count
-	latestMinutes = 2  // if in these some tasks were complete and none failed, the failures are over
-	fewFailures   = 5  // fewer failures are no finding
-	recentQueues  = 1000
-	mostLetters   = 100 // queues whose oldest task is read
+	recentMinutes = 10   // minutes in which failures are counted
+	latestMinutes = 2    // if tasks were complete and none failed in these minutes, the failures are over
+	fewFailures   = 5    // minimum number of failures in recentMinutes for a finding
+	recentQueues  = 1000 // maximum number of queues whose failures are counted
+	mostLetters   = 100  // maximum number of queues whose oldest task is read
 )
 
 var queueChecks = []check{
@@ -136,7 +136,8 @@ var queueChecks = []check{
 	}},
 }
 
-// pendingSince returns when the oldest pending task of a queue began to wait; zero if no task is pending.
+// pendingSince returns when the oldest pending task of the queue with index i began to wait. It returns the zero time
+// if no task is pending.
 func (p *patient) pendingSince(i int) time.Time {
 	if p.stats[i].OldestPendingAge == 0 {
 		return time.Time{}
@@ -144,13 +145,13 @@ func (p *patient) pendingSince(i int) time.Time {
 	return p.now.Add(-p.stats[i].OldestPendingAge)
 }
 
-// dead reports whether a queue that nobody serves has dead letters, which wait for people: its name or its oldest
-// task shows that.
+// dead reports whether a queue has dead letters that wait for people: nobody serves the queue, and its name or its
+// oldest task shows that it has dead letters.
 func (p *patient) dead(name string) bool {
 	return !p.served[name] && (p.letters[name] || strings.HasSuffix(name, ".dead"))
 }
 
-// wait says how many tasks wait, for messages.
+// wait returns the part of a message that says how many tasks wait.
 func wait(tasks int64) string {
 	if tasks == 1 {
 		return "1 task waits"
@@ -161,9 +162,10 @@ func wait(tasks int64) string {
 // fileName matches the name of a queue that can also be the name of a plugin's file.
 var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 
-// serving returns the remedy for a queue that nobody serves. It suggests a served queue if one has a similar name.
+// serving returns the remedy for a queue that nobody serves. If a served queue has a similar name, the remedy names
+// that queue.
 func (p *patient) serving(name string) string {
-	const most = 50 // queues whose names are compared with all served ones
+	const most = 50 // maximum number of names that are compared with the names of all served queues
 	if p.near++; p.near > most || p.served[name] {
 		return Serving(name)
 	}

@@ -17,9 +17,9 @@ import (
 var leastRedis = [2]int{6, 2}
 
 const (
-	slowRedis = 5 * time.Millisecond
-	fullRedis = 85 // percent of maxmemory
-	lastRedis = 95 // percent of maxmemory from which the finding is an error
+	slowRedis = 5 * time.Millisecond // latency from which there is a finding
+	fullRedis = 85                   // percent of maxmemory from which there is a finding
+	lastRedis = 95                   // percent of maxmemory from which the finding is an error
 )
 
 var redisChecks = []check{
@@ -27,7 +27,7 @@ var redisChecks = []check{
 		var version [2]int
 		if _, err := fmt.Sscanf(p.info["redis_version"], "%d.%d", &version[0], &version[1]); err != nil ||
 			slices.Compare(version[:], leastRedis[:]) >= 0 {
-			return // another server, which reports no such version, is not refused
+			return // also for another server that reports no such version: it may work
 		}
 		p.found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s",
 			p.info["redis_version"])
@@ -73,7 +73,7 @@ var redisChecks = []check{
 	}},
 }
 
-// access reports data of Redis or of a tenant that could not be read.
+// access adds a finding for each part of the data that could not be read.
 var access = check{"redis-access", func(p *patient) {
 	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
 		level, remedy := Warning, "give the Redis user the commands that ACL.md names, or look as another one: see `quern help redis`"
@@ -84,13 +84,13 @@ var access = check{"redis-access", func(p *patient) {
 	}
 }}
 
-// number reads a field of INFO, 0 if it is not there.
+// number returns a number in the fields of INFO, or 0 if the field is missing.
 func (p *patient) number(field string) int64 {
 	n, _ := strconv.ParseInt(p.info[field], 10, 64)
 	return n
 }
 
-// latency returns the median time of an answer.
+// latency returns the median response time of 11 pings.
 func latency(ctx context.Context, client *queue.Client) (time.Duration, error) {
 	var times []time.Duration
 	for range 11 {

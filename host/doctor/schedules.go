@@ -8,7 +8,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// lateTick is how late a tick may be. If the host that fires ticks dies, another host takes over within seconds.
+// lateTick is how late a tick may be. The time is ample: if the host that fires ticks dies, another host takes over
+// within seconds.
 const lateTick = time.Minute
 
 var scheduleChecks = []check{
@@ -73,7 +74,7 @@ var scheduleChecks = []check{
 			if err != nil || !s.Paused.IsZero() || !s.Absent.IsZero() {
 				continue
 			}
-			due := rule.Next(p.now.Add(lateTick)) // one may have been fired since the clock was read
+			due := rule.Next(p.now.Add(lateTick)) // a tick may have been fired since the clock was read
 			if due.IsZero() || !s.Next.After(due) {
 				continue
 			}

@@ -6,7 +6,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// mostTopics bounds the findings of each check of topics.
+// mostTopics is the maximum number of findings of each check in topicChecks.
 const mostTopics = 20
 
 var topicChecks = []check{
@@ -55,7 +55,7 @@ var topicChecks = []check{
 	}},
 }
 
-// subscription returns the first subscription for which is returns true; nil if there is none.
+// subscription returns the first subscription for which the function is returns true, or nil if there is none.
 func (p *patient) subscription(is func(queue.Subscription) bool) *queue.Subscription {
 	if i := slices.IndexFunc(p.subscriptions, is); i >= 0 {
 		return &p.subscriptions[i]

@@ -8,7 +8,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// off is a destination of webhooks that a listener has switched off, in the form that the listener publishes.
+// off is a destination of webhooks that a listener has switched off. The fields are those that the listener publishes.
 type off struct {
 	Destination string  `json:"destination"`
 	Failures    int     `json:"failures"`

@@ -5,20 +5,20 @@ import (
 )
 
 const (
-	// After failuresOff failed deliveries in a row a destination is switched off for Config.Off. Then one delivery
-	// tries it. Each time that this delivery fails, the destination is switched off for twice as long, up to mostOff.
+	// After failuresOff failed deliveries in a row, a destination is switched off for Config.Off. Then one delivery tests
+	// the destination. Each time that this test fails, the destination is switched off for twice as long, up to mostOff.
 	failuresOff = 10
 	mostOff     = 10 * time.Minute
-	// reserving stands for the ID of the delivery that will try a destination, until that is reserved.
+	// reserving stands for the ID of the delivery that will test a destination, until that delivery is reserved.
 	reserving = "?"
 )
 
 // Off is a destination that is switched off, as a listener publishes it.
 type Off struct {
 	Destination string  `json:"destination"`
-	Failures    int     `json:"failures"` // in a row
-	Since       float64 `json:"since"`
-	Until       float64 `json:"until"` // when a delivery may try it
+	Failures    int     `json:"failures"` // number of failed deliveries in a row
+	Since       float64 `json:"since"`    // when it was switched off, in seconds since the epoch
+	Until       float64 `json:"until"`    // when a delivery may test it, in seconds since the epoch
 	Error       string  `json:"error"`
 }
 
@@ -29,28 +29,28 @@ type Off struct {
 //	                                └──── it fails, twice as long ┘
 type destination struct {
 	label    string
-	least    time.Duration // how long it is switched off at first
-	open     int           // requests under way
-	failures int           // in a row
-	off      time.Duration
-	since    time.Time // when it was switched off; zero: it is on
-	until    time.Time
-	probe    string // the ID of the delivery that tries it, reserving before the ID is known; "" if none does
-	why      string
+	least    time.Duration // how long the destination is switched off at first
+	open     int           // places taken for deliveries to the destination
+	failures int           // number of failed deliveries in a row
+	off      time.Duration // how long the destination is switched off now
+	since    time.Time     // when the destination was switched off; zero if it is on
+	until    time.Time     // when a delivery may test the destination
+	probe    string        // the ID of the delivery that tests it; reserving until the ID is known; "" if none does
+	why      string        // the error of the last failed delivery
 }
 
-// room returns how many deliveries may begin.
-func (d *destination) room(most int, now time.Time) int {
+// room returns how many more deliveries may begin. While the destination is on, it may have limit deliveries.
+func (d *destination) room(limit int, now time.Time) int {
 	switch {
 	case d.since.IsZero():
-		return most - d.open
+		return limit - d.open
 	case d.probe != "" || now.Before(d.until):
 		return 0
 	}
-	return min(1, most-d.open)
+	return min(1, limit-d.open)
 }
 
-// begin counts deliveries that begin.
+// begin counts n deliveries that begin.
 func (d *destination) begin(n int) {
 	d.open += n
 	if n > 0 && !d.since.IsZero() {
@@ -58,15 +58,16 @@ func (d *destination) begin(n int) {
 	}
 }
 
-// name records the ID of the delivery that tries the destination, if one does and its ID is not known yet.
+// name records the ID of a delivery if this delivery tests the destination and its ID was not known yet.
 func (d *destination) name(id string) {
 	if d.probe == reserving {
 		d.probe = id
 	}
 }
 
-// end records the end of a delivery, and reports whether that switched the destination off or on. well: the delivery
-// shows that the destination works; sick: that it does not. A delivery that was stopped shows neither.
+// end records the end of a delivery, and reports whether that switched the destination off or on. If well is true, the
+// delivery shows that the destination works; if sick is true, that it does not work. A delivery that was stopped shows
+// neither.
 func (d *destination) end(id string, well, sick bool, why string, now time.Time) (off, on bool) {
 	d.open--
 	probed := d.probe == id

@@ -21,21 +21,22 @@ import (
 )
 
 const (
-	// MaxAnswer is how much of a response is kept as the result, and maxShown how much of it an error shows, in bytes.
+	// MaxAnswer is how many bytes of a response's body are kept in the result. maxShown is how many bytes of the body an
+	// error shows.
 	MaxAnswer = 64 << 10
 	maxShown  = 2 << 10
-	// leastDelay and mostDelay bound the delay that a server may ask for by Retry-After; without that header the delay
-	// is standardDelay.
+	// leastDelay and mostDelay bound the delay that a server may ask for with the header Retry-After. Without that header
+	// the delay is standardDelay.
 	leastDelay    = time.Second
 	mostDelay     = time.Hour
 	standardDelay = 30 * time.Second
 
-	// A text is sent as a JSON string if that takes at most twice the text's length and maxEscapes bytes more.
-	// Otherwise it is sent in base64, because the memory for a longer string was not counted.
+	// A text is sent as a JSON string if the string takes at most maxEscapes bytes more than twice the text. Otherwise
+	// the text is sent in base64, because the memory for a longer string was not counted.
 	maxEscapes = 1 << 10
 
 	signingPrefix = "whsec_"
-	// contentAttribute is the attribute that names the payload's type.
+	// contentAttribute is the task's header that names the content type of the payload.
 	contentAttribute = "ce-datacontenttype"
 )
 
@@ -43,19 +44,19 @@ const (
 type Answer struct {
 	Status     int                 `json:"status"`
 	Headers    map[string][]string `json:"headers,omitempty"`
-	Body       string              `json:"body,omitempty"` // the first 64 KiB
-	BodyBase64 []byte              `json:"body_base64,omitempty"`
+	Body       string              `json:"body,omitempty"`        // text, of the first MaxAnswer bytes
+	BodyBase64 []byte              `json:"body_base64,omitempty"` // instead of Body, if the bytes are not UTF-8
 }
 
-// parcel is a task that is to be delivered.
+// parcel has what is needed of a task to deliver it.
 type parcel struct {
 	webhook *queue.Webhook
-	id      string            // the same for every attempt, and for a replay
-	headers map[string]string // of the task
+	id      string            // webhook-id: the same for every attempt, and for a replay
+	headers map[string]string // headers of the task
 	payload []byte
 }
 
-// request returns the HTTP request of a delivery. secret returns the secret of a name.
+// request returns the HTTP request of a delivery. secret returns the secret with the given name.
 func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)) (service.Request, error) {
 	w := p.webhook
 	r := service.Request{
@@ -141,10 +142,10 @@ func (p *parcel) contentType() string {
 	return "application/octet-stream"
 }
 
-// cloudEvent returns the publication as a CloudEvent in JSON, with the attributes in the headers of the task.
+// cloudEvent returns the publication as a CloudEvent in JSON. The event's attributes are in the headers of the task.
 func (p *parcel) cloudEvent() []byte {
 	topic := p.headers[queue.HeaderTopic]
-	// The defaults; the publisher's attributes replace them.
+	// These are the defaults. The publisher's attributes replace them.
 	event := map[string]any{"id": p.id, "source": "/topics/" + url.PathEscape(topic), "type": topic}
 	for name, value := range p.headers {
 		if attribute, ok := strings.CutPrefix(name, "ce-"); ok {
@@ -157,17 +158,17 @@ func (p *parcel) cloudEvent() []byte {
 	if kind == "" && len(p.payload) > 0 {
 		kind = p.contentType()
 	}
-	if event["datacontenttype"] = kind; kind == "" { // there is no data either
+	if event["datacontenttype"] = kind; kind == "" { // there is no payload either
 		delete(event, "datacontenttype")
 	}
 	isJSON := queue.IsJSON(kind)
-	text, _ := json.Marshal(event) // texts always can be encoded
+	text, _ := json.Marshal(event) // strings can always be encoded
 	switch {
 	case isJSON && len(p.payload) == 0:
 		return text
 	case isJSON && json.Valid(p.payload):
 		return withMember(text, "data", len(p.payload), func(event []byte) []byte { return append(event, p.payload...) })
-	// Not a payload of type JSON: as a string it would be another value.
+	// Not for a payload of type JSON: a string would be another JSON value.
 	case !isJSON && escaped(p.payload) <= 2*len(p.payload)+maxEscapes:
 		return withMember(text, "data", escaped(p.payload), func(event []byte) []byte { return appendText(event, p.payload) })
 	}
@@ -185,7 +186,7 @@ func withMember(object []byte, name string, size int, appendValue func(object []
 	return append(appendValue(longer), '}')
 }
 
-// escaped returns how many bytes a text takes as a JSON string; math.MaxInt if it is not valid UTF-8.
+// escaped returns how many bytes a text takes as a JSON string. It returns math.MaxInt if the text is not valid UTF-8.
 func escaped(text []byte) int {
 	if !utf8.Valid(text) {
 		return math.MaxInt
@@ -204,7 +205,8 @@ func escaped(text []byte) int {
 	return size
 }
 
-// shortEscape returns what JSON writes after a backslash for this byte; 0 if JSON writes the byte itself or its number.
+// shortEscape returns the byte that JSON writes after a backslash for c. It returns 0 if JSON writes c itself or its
+// number.
 func shortEscape(c byte) byte {
 	if i := strings.IndexByte("\"\\\b\f\n\r\t", c); i >= 0 {
 		return `"\bfnrt`[i]
@@ -243,10 +245,10 @@ func percentEncoded(value string) string {
 
 // verdict is what a response means for a delivery.
 type verdict struct {
-	done  bool
+	done  bool          // the delivery is complete
 	gone  bool          // the subscription is to be switched off
 	final bool          // the delivery fails for good
-	later time.Duration // when to try again without counting an attempt; 0: by the policy
+	later time.Duration // the delay before the next attempt, without counting this one; 0: the retry policy decides
 	sick  bool          // the response counts against the destination
 }
 
@@ -270,8 +272,8 @@ func judge(w *queue.Webhook, r service.Response, now time.Time) verdict {
 	return verdict{}
 }
 
-// retryAfter returns the delay of the header Retry-After, within bounds. A date in it is compared with the response's
-// own Date, if there is one. named: the header could be read.
+// retryAfter returns the delay that the header Retry-After names, within bounds, or else standardDelay. A date in the
+// header is compared with the response's own Date, if there is one. named reports whether the header could be read.
 func retryAfter(headers map[string][]string, now time.Time) (delay time.Duration, named bool) {
 	text := http.Header(headers).Get("Retry-After")
 	delay = standardDelay
@@ -295,11 +297,11 @@ func answer(r service.Response) []byte {
 	} else {
 		a.BodyBase64 = body
 	}
-	text, _ := json.Marshal(a) // it always can be encoded
+	text, _ := json.Marshal(a) // an Answer can always be encoded
 	return text
 }
 
-// refusal describes a response that is not an expected one.
+// refusal returns the error message for a response that is not expected.
 func refusal(r service.Response) string {
 	body := strings.ToValidUTF8(string(r.Body[:min(len(r.Body), maxShown)]), "\ufffd")
 	return strings.TrimSpace(fmt.Sprintf("the server answered %d %s\n%s", r.Status, http.StatusText(r.Status), body))

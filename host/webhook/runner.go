@@ -24,40 +24,41 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// PluginName is the plugin of a delivery in tasks and metrics.
+// PluginName is the plugin name of deliveries in tasks and metrics.
 const PluginName = "webhook"
 
 const (
 	// lookInterval is how often a runner looks for subscriptions that are new, changed or gone.
 	lookInterval = time.Second
-	// joinPause is the wait after a session that ended by itself. It doubles each time in a row, up to maxJoinPause.
+	// joinPause is the wait after a session that failed. It doubles with each further failure in a row, up to
+	// maxJoinPause.
 	joinPause    = time.Second
 	maxJoinPause = 30 * time.Second
 )
 
-// defaultRetry is the policy of deliveries whose subscription has none: its attempts take over a day.
+// defaultRetry is the retry policy of deliveries whose subscription has none. Its attempts take over a day.
 var defaultRetry = queue.Retry{MaxAttempts: 16, Base: 5 * time.Second, Max: 6 * time.Hour} //nolint:gochecknoglobals // read only
 
-// Config of a Runner. HTTP, Secret and Metrics are required.
+// Config configures a Runner. HTTP, Secret and Metrics are required.
 type Config struct {
-	// HTTP sends the requests. It is not the client of the handlers, because a slow server must not take their
-	// connections; and it keeps the beginning of long answers.
+	// HTTP sends the requests. It is not the client of the handlers, because a slow server must not take the handlers'
+	// connections. It must also keep the beginning of long answers (egress.Config.Truncate).
 	HTTP *egress.Client
-	// Ceiling is the most that the host grants the tenant; nil for no bound.
+	// Ceiling lists the requests that the host allows the tenant; nil allows all.
 	Ceiling *egress.Ceiling
 	// Secret reads a secret of the tenant.
 	Secret func(name string) ([]byte, error)
-	// Small is the budget for the memory of deliveries whose payload comes with the reserve, Large for other deliveries
-	// (default: no bound).
+	// Small is the budget for the memory of deliveries whose payload comes with the reserve. Large is the budget for the
+	// other deliveries (default for both: no bound).
 	Small, Large *account.Budget
-	// Places is how many deliveries run at a time (default 400), and Destination how many of these go to one
-	// destination (default 50).
+	// Places is the maximum number of deliveries that run at one time (default 400). Destination is the maximum number of
+	// these that go to one destination (default 50).
 	Places, Destination int
-	// Off is how long a destination is switched off at first, after failed deliveries in a row (default 30 s).
+	// Off is how long a destination is switched off at first, after several failed deliveries in a row (default 30 s).
 	Off time.Duration
 	// Grace is how long running deliveries may go on when the runner is to end (default 30 s).
 	Grace time.Duration
-	// Poll is how often the runner looks for tasks that nobody announced (default 5 s).
+	// Poll is how often the runner looks for tasks that no message announced (default 5 s).
 	Poll time.Duration
 	// MaxQueues is how many webhooks have their own series in the metrics (default 1,000); all others share one series.
 	MaxQueues int
@@ -88,20 +89,20 @@ type Runner struct {
 	logger hclog.Logger
 
 	mu           sync.Mutex                  // guards the fields below
-	open         int                         // requests to all destinations
+	open         int                         // places taken for deliveries to all destinations
 	hooks        map[string]hook             // by queue
-	held         map[string]time.Time        // until when a queue is left alone: see hold
-	unanswered   map[string]string           // by subscription: the last error without an answer; see tellOnce
+	held         map[string]time.Time        // by queue: until when nothing is reserved from it; see hold
+	unanswered   map[string]string           // by subscription: last error of a request without an answer; see tellOnce
 	destinations map[string]*destination     // by name; they outlive sessions
-	paid         map[string][]*account.Share // the memory of the places that were taken for reserves, by queue
+	paid         map[string][]*account.Share // by queue: memory of the places that no delivery has used yet
 	shown        map[string]bool             // queues that have metric series
 }
 
-// otherQueues is the queue in the metrics of webhooks without series of their own.
+// otherQueues is the queue name in the metrics for all webhooks that have no series themselves.
 const otherQueues = queue.WebhookQueues + "*"
 
-// show creates the metric series of a queue, unless there are too many; to make room it drops the series of deleted
-// webhooks. It returns the queue's name in the metrics. The caller holds the mutex.
+// show creates the metric series of a queue, unless there are too many series. To make room it drops the series of
+// deleted webhooks. It returns the name under which metrics have the queue. The caller holds the mutex.
 func (r *Runner) show(name string) string {
 	if r.shown[name] {
 		return name
@@ -115,7 +116,7 @@ func (r *Runner) show(name string) string {
 		}
 	}
 	if len(r.shown) >= r.config.MaxQueues {
-		name = otherQueues // not in shown, because its series stays
+		name = otherQueues // not added to shown, because this series stays
 	} else {
 		r.shown[name] = true
 	}
@@ -134,7 +135,7 @@ type delivery struct {
 	listen.Task
 	queue string
 	share *account.Share
-	span  *trace.Span // nil without a tracer
+	span  *trace.Span // nil if there is no tracer
 }
 
 // New makes a runner for the tenant of the client. The caller closes the client.
@@ -149,8 +150,8 @@ func New(client *queue.Client, config Config) *Runner {
 }
 
 // Run delivers until ctx ends. Then it reserves nothing more, waits for running deliveries for the grace period or
-// until hurry ends, and gives the rest back. It is registered as a listener only while the tenant has webhooks. When
-// somebody drains it, Run returns.
+// until hurry ends, and returns unfinished deliveries to their queues. The runner is registered as a listener only
+// while the tenant has webhooks. When an operator drains the listener, Run returns.
 func (r *Runner) Run(ctx, hurry context.Context) {
 	pause, logged := periodic.Pause{Shortest: joinPause, Longest: maxJoinPause}, false
 	for ctx.Err() == nil {
@@ -179,8 +180,8 @@ func (r *Runner) Run(ctx, hurry context.Context) {
 	}
 }
 
-// look reads the subscriptions. The queue of a webhook is served, unless the webhook's server answered 410 Gone: then
-// the tasks wait.
+// look reads the subscriptions. The runner serves the queue of each webhook, unless the webhook's server answered 410
+// Gone; then the tasks wait.
 func (r *Runner) look(ctx context.Context) error {
 	all, err := r.client.Subscriptions(ctx)
 	if err != nil && all == nil {
@@ -198,7 +199,7 @@ func (r *Runner) look(ctx context.Context) error {
 	for name := range r.held {
 		before, was := r.hooks[name]
 		if now, is := hooks[name]; !was || !is || before.subscription.Webhook.URL != now.subscription.Webhook.URL {
-			delete(r.held, name) // another server asked for the pause
+			delete(r.held, name) // the pause was for another server
 		}
 	}
 	r.hooks = hooks
@@ -207,7 +208,7 @@ func (r *Runner) look(ctx context.Context) error {
 		r.show(name)
 	}
 	for name, d := range r.destinations {
-		if d.open == 0 && !named[name] { // no delivery would find out that it is back
+		if d.open == 0 && !named[name] { // no delivery would test it any more
 			delete(r.destinations, name)
 		}
 	}
@@ -237,7 +238,7 @@ func (r *Runner) queues() (names []string) {
 	return names
 }
 
-// destination returns the destination of this name, and makes it if need be. The caller holds the mutex.
+// destination returns the destination with this name, and makes it if there is none. The caller holds the mutex.
 func (r *Runner) destination(name string) *destination {
 	d := r.destinations[name]
 	if d == nil {
@@ -247,18 +248,18 @@ func (r *Runner) destination(name string) *destination {
 	return d
 }
 
-// placeBytes is the memory of a delivery without a large payload: a payload that came with the reserve, its event, the
-// answer and the result.
+// placeBytes is the memory of a delivery without a large payload, in bytes: a payload that came with the reserve, its
+// event, the answer and the result.
 const placeBytes = 2*listen.MaxInline + 3*MaxAnswer
 
 // maxPayload is the largest payload that is delivered, in bytes, unless the budget has room for larger ones.
 const maxPayload = 64 << 20
 
-// cost returns the memory for a delivery with a large payload: the bytes from Redis, the same as a string, and the
-// event.
+// cost returns the memory of a delivery with a large payload, in bytes: the payload from Redis, the payload as a
+// string, and the event.
 func cost(payload int64) int64 { return 3*payload + placeBytes }
 
-// take takes as many places for deliveries of a queue as are free, with memory for each.
+// take takes the places that are free for deliveries of a queue, with memory for each, and returns their number.
 func (r *Runner) take(name string, now time.Time) (places int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,8 +283,8 @@ func (r *Runner) take(name string, now time.Time) (places int) {
 	return places
 }
 
-// paidFor removes and returns the memory of one of the places that were taken for a queue; nil if adopted found none
-// for a task that was held already.
+// paidFor removes and returns the memory of one of the places that were taken for a queue. It returns nil if there is
+// none, because adopted found no memory for a task that was already held. The caller holds the mutex.
 func (r *Runner) paidFor(name string) *account.Share {
 	shares := r.paid[name]
 	if len(shares) == 0 {
@@ -296,7 +297,7 @@ func (r *Runner) paidFor(name string) *account.Share {
 	return shares[last]
 }
 
-// free gives back places that were taken for a queue and are not needed.
+// free gives back places that were taken for a queue and are not needed, with their memory.
 func (r *Runner) free(name string, places int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -310,10 +311,11 @@ func (r *Runner) free(name string, places int) {
 	}
 }
 
-// mostWhy is how many bytes of an error are logged and published: a server may have chosen the words.
+// mostWhy is how many bytes of an error are logged and published at most: a server may have chosen the text.
 const mostWhy = 400
 
-// ended gives back the place of a delivery, and logs if that switched a destination off or on.
+// ended gives back the place of the delivery id to the destination name. It logs if the end of the delivery switched
+// the destination off or on. well, sick and why are as in destination.end.
 func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -327,7 +329,7 @@ func (r *Runner) ended(id, name string, well, sick bool, why string) {
 			"failures", d.failures, "for", d.off, "error", why)
 	case on:
 		r.logger.Info("destination of webhooks is back", "destination", name)
-	case d.until.After(until): // not for other deliveries, which were under way when it was switched off
+	case d.until.After(until): // only a test moves until; deliveries that began before the switch do not
 		r.logger.Info("destination of webhooks is still not back", "destination", name, "for", d.off, "error", why)
 	}
 	r.countOff()
@@ -350,12 +352,12 @@ func (r *Runner) off() (list []Off) {
 	return list
 }
 
-// deliver sends the request of a task and returns how the task ends. released: the task goes back to its queue instead,
-// as if it had not run.
+// deliver sends the request of a task, and returns how the task ends. If released is true, the task goes back to its
+// queue instead, as if it had not run.
 func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Settlement, released bool) {
 	s = listen.Settlement{Claim: d.Claim()}
 	id, published := h.subscription.DeliveryID(d.ID, d.Headers)
-	edition, stamped := d.Headers[queue.HeaderSubscribed] // older versions do not set it
+	edition, stamped := d.Headers[queue.HeaderSubscribed] // older versions do not set this header
 	if h.subscription.Webhook != nil && (!published || stamped && edition != h.subscription.Edition()) && r.isStale(ctx,
 		h) {
 		r.ended(d.ID, h.destination, false, false, "")
@@ -428,8 +430,8 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 	return r.failed(d, s, failure, v.final), false
 }
 
-// isStale reports whether this host knows an outdated edition of the subscription: it was replaced, or sends elsewhere.
-// It also reports true if Redis cannot tell.
+// isStale reports whether this host knows an outdated edition of the subscription, because the subscription was
+// replaced or has another URL now. It also returns true if Redis does not answer.
 func (r *Runner) isStale(ctx context.Context, h hook) bool {
 	now, err := r.client.Subscription(ctx, h.subscription.ID)
 	if err != nil {
@@ -441,8 +443,8 @@ func (r *Runner) isStale(ctx context.Context, h hook) bool {
 // errTooLarge means that a payload is too large to be delivered.
 var errTooLarge = errors.New("the payload is too large")
 
-// read reads a payload that did not come with the reserve, once there is memory for it. First it gives back the memory
-// of the place.
+// read waits for memory, and then reads a payload that did not come with the reserve. Before that it gives back the
+// memory of the delivery's place.
 func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
 	budget := r.config.Large
 	if most := max(maxPayload, budget.Each()/3); d.Size > most {
@@ -457,8 +459,8 @@ func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
 	return err
 }
 
-// tellOnce reports whether a subscription's delivery failed for another reason than the last one: only then it is
-// logged.
+// tellOnce reports whether text differs from the last error that it got for the subscription, and stores it. The error
+// is logged only if it differs.
 func (r *Runner) tellOnce(subscription, text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -469,7 +471,8 @@ func (r *Runner) tellOnce(subscription, text string) bool {
 	return true
 }
 
-// hold stops reserving from a queue until then: its server asked for a pause, or a reserve failed.
+// hold stops reserving from a queue until the given time, for example because the webhook's server asked for a pause or
+// a reserve failed.
 func (r *Runner) hold(name string, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -478,7 +481,7 @@ func (r *Runner) hold(name string, until time.Time) {
 	}
 }
 
-// send makes the request and sends it. The receiver recognizes repeated deliveries by the ID.
+// send makes the HTTP request of a delivery and sends it. By id, the receiver recognizes repeated deliveries.
 func (r *Runner) send(ctx context.Context, d *delivery, h hook, id string) (response service.Response, err error) {
 	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
 	request, err := p.request(d.Clock(time.Now()), r.config.Secret)
@@ -496,7 +499,8 @@ func (r *Runner) send(ctx context.Context, d *delivery, h hook, id string) (resp
 	return d.span.Services(services).HTTP.Do(ctx, request)
 }
 
-// failed settles a failed attempt: by the policy of the task, or for good if final.
+// failed returns the settlement of a failed attempt. If final is true, the task fails for good; otherwise its retry
+// policy decides.
 func (r *Runner) failed(d *delivery, s listen.Settlement, failure queue.Failure, final bool) listen.Settlement {
 	if s.Failure = &failure; final {
 		return s
@@ -504,7 +508,7 @@ func (r *Runner) failed(d *delivery, s listen.Settlement, failure queue.Failure,
 	return s.TryAgain(d.Retry.WithDefaults(defaultRetry), d.Attempts+1).NoLaterThan(d.Expires, d.Clock(time.Now()))
 }
 
-// errMoved means that a subscription has another URL by now.
+// errMoved means that a subscription has another URL by now, or no webhook.
 var errMoved = errors.New("it has another URL")
 
 // switchOff switches off a subscription whose server answered 410 Gone.

@@ -18,35 +18,36 @@ import (
 )
 
 const (
-	// leaveTimeout bounds giving back and leaving.
+	// leaveTimeout bounds the end of a session after the grace period: settling, giving tasks back, and leaving.
 	leaveTimeout = 5 * time.Second
-	// tallyPause is the time between two writes of a session's counts: one script for all deliveries in between.
+	// tallyPause is the time between two writes of a session's counts. One script writes the counts of all deliveries in
+	// between.
 	tallyPause = 5 * time.Second
-	// reservePause is how long a queue is left alone after its reserve failed.
+	// reservePause is how long nothing is reserved from a queue after its reserve failed.
 	reservePause = time.Second
 )
 
-// errDrained is why a session ends when somebody drains its listener.
+// errDrained is why a session ends when an operator drains its listener.
 var errDrained = errors.New("an operator drains the listener")
 
-// session is one life of the runner's listener, from joining to leaving or to the loss of its lease. Only the session's
+// session is one life of the runner's listener, from joining until it leaves or loses its lease. Only the session's
 // loop reserves tasks.
 type session struct {
 	*Runner
 	listener *listen.Listener
 	ready    map[string]bool // queues that may have tasks
-	doubt    map[string]bool // queues whose reserve was not answered
-	looked   time.Time       // when the subscriptions were read
-	audited  time.Time       // when the reserved lists were read
+	doubt    map[string]bool // queues whose reserve was not answered: some of their tasks may be reserved
+	looked   time.Time       // when the subscriptions were last read
+	audited  time.Time       // when the reserved lists were last read
 	polled   time.Time       // when the backlogs are to be read again
 	tally    listen.Tallies
-	end      context.CancelCauseFunc // ends the intake
+	end      context.CancelCauseFunc // ends the intake of tasks
 
 	mu      sync.Mutex
-	woken   map[string]bool // by messages; guarded by mu
+	woken   map[string]bool // queues that messages named since the last step; guarded by mu
 	refused map[call]bool   // the calls that Redis refused the last time; guarded by mu
 	wake    chan struct{}   // has a token when there is something to do; never closed
-	work    sync.WaitGroup  // deliveries
+	work    sync.WaitGroup  // running deliveries
 }
 
 func newSession(r *Runner) *session {
@@ -84,10 +85,10 @@ func (s *session) Wake(name string) {
 // Drain implements listen.User.
 func (s *session) Drain() { s.end(errDrained) }
 
-// call is a kind of call to Redis, for one queue or for none ("").
+// call is a kind of call to Redis. queue is "" if the call is for no single queue.
 type call struct{ op, queue string }
 
-// Failed implements periodic.Reports. It logs the first refusal of a row.
+// Failed implements periodic.Reports. It logs the first of several refusals in a row.
 func (s *session) Failed(op, name string, err error) {
 	s.config.Metrics.RedisError(op)
 	if queue.IsUnavailable(err) {
@@ -123,7 +124,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 	}
 	ctx, s.end = context.WithCancelCause(ctx)
 	defer s.end(nil)
-	living, die := context.WithCancel(context.WithoutCancel(ctx)) // goes on when the intake ends
+	living, die := context.WithCancel(context.WithoutCancel(ctx)) // living continues when ctx, and so the intake, ends
 	var loops sync.WaitGroup
 	defer s.work.Wait()
 	defer loops.Wait()
@@ -132,7 +133,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 	loops.Go(func() { defer close(running); s.end(s.listener.Run(living)) })
 	loops.Go(func() {
 		for living.Err() == nil {
-			_ = s.tally.Write(living, s.listener.Node) // the next ones show it
+			_ = s.tally.Write(living, s.listener.Node) // counts that cannot be written are lost
 			periodic.Sleep(living, tallyPause)
 		}
 	})
@@ -150,7 +151,7 @@ func (s *session) run(ctx, hurry context.Context) error {
 		}
 	}
 	err := context.Cause(ctx)
-	if errors.Is(err, listen.ErrLeaseLost) { // others have the tasks
+	if errors.Is(err, listen.ErrLeaseLost) { // other hosts get the tasks
 		s.listener.Tasks.StopAll(listen.ErrLeaseLost)
 		s.work.Wait()
 		return err
@@ -161,12 +162,13 @@ func (s *session) run(ctx, hurry context.Context) error {
 	return errors.Join(err, s.finish(hurry, func() { die(); <-running }))
 }
 
-// idle reports whether the tenant has no webhook any more, and nothing is left to do for former ones.
+// idle reports whether the tenant has no webhook any more, and nothing is left to do for former webhooks.
 func (s *session) idle() bool {
 	return len(s.queues())+s.listener.Tasks.Active()+len(s.listener.Listening())+len(s.doubt) == 0
 }
 
-// finish waits for deliveries for the grace period, stops the rest, ends the listener, and leaves.
+// finish waits for running deliveries for the grace period or until hurry ends, and stops those that still run. Then it
+// calls end, which ends the listener's loops, and leaves.
 func (s *session) finish(hurry context.Context, end func()) error {
 	idle := s.listener.Tasks.Close()
 	s.listener.Publish()
@@ -182,11 +184,11 @@ func (s *session) finish(hurry context.Context, end func()) error {
 	defer cancel()
 	select {
 	case <-idle:
-	case <-ctx.Done(): // the rest cannot be settled in time
+	case <-ctx.Done(): // the remaining deliveries cannot be settled in time
 	}
 	end()
 	_ = s.tally.Write(ctx, s.listener.Node)
-	_ = s.listener.GiveBackUnknown(ctx) // others take them when the lease ends
+	_ = s.listener.GiveBackUnknown(ctx) // other hosts take what is not given back when the lease ends
 	return s.listener.Leave(ctx)
 }
 
@@ -226,7 +228,7 @@ func (s *session) step(ctx, living context.Context) {
 	s.reserve(ctx, living, now)
 }
 
-// readBacklogs finds queues with tasks that nobody announced.
+// readBacklogs finds queues with tasks that no message announced, and adds them to ready.
 func (s *session) readBacklogs(ctx context.Context) error {
 	found, err := listen.NewFleet(s.client).Backlogs(ctx, slices.Sorted(maps.Keys(s.listener.Listening())))
 	for _, one := range found.Queues {
@@ -245,8 +247,8 @@ func (r *Runner) serves(name string) bool {
 	return is
 }
 
-// reserve reserves tasks for the free places. The order of the queues is random, so that each gets places first now and
-// then. A queue whose reserve fails is left alone for a moment.
+// reserve reserves tasks for the free places. The order of the queues is random, so that each queue is sometimes the
+// first to get places. After a failed reserve, nothing is reserved from its queue for reservePause.
 func (s *session) reserve(ctx, living context.Context, now time.Time) {
 	var requests []listen.ReserveRequest
 	for name := range s.ready {
@@ -265,7 +267,7 @@ func (s *session) reserve(ctx, living context.Context, now time.Time) {
 		switch {
 		case errors.Is(reply.Err, listen.ErrLeaseLost):
 			s.listener.Lost()
-		case reply.Err != nil: // tasks may be reserved all the same
+		case reply.Err != nil: // some tasks may be reserved nevertheless
 			s.Failed("reserve", name, reply.Err)
 			s.doubt[name] = true
 			s.hold(name, now.Add(reservePause))
@@ -285,7 +287,7 @@ func (s *session) request(name string, places int) listen.ReserveRequest {
 	return listen.ReserveRequest{Queue: name, Count: places, Start: true, Plugin: PluginName}
 }
 
-// audit takes on tasks in the reserved lists that the runner does not know, because the answer to their reserve was
+// audit adopts the tasks in the reserved lists that the session does not know, because the answer to their reserve was
 // lost.
 func (s *session) audit(ctx, living context.Context) {
 	unknown, err := s.listener.Unknown(ctx)
@@ -303,8 +305,8 @@ func (s *session) audit(ctx, living context.Context) {
 	}
 }
 
-// adopted takes places for tasks that are held already, even beyond the bounds, and memory for them as far as there is
-// some.
+// adopted takes places for n tasks that the listener already holds, even beyond the bounds. It takes memory for as many
+// of the tasks as the budget allows.
 func (s *session) adopted(name string, n int) {
 	s.Runner.mu.Lock()
 	defer s.Runner.mu.Unlock()
@@ -317,7 +319,7 @@ func (s *session) adopted(name string, n int) {
 	s.open += n
 }
 
-// begin delivers the tasks of a reply.
+// begin starts the deliveries of the tasks in a reply.
 func (s *session) begin(living context.Context, name string, reply listen.ReserveReply) {
 	s.Runner.mu.Lock()
 	h := s.hooks[name] // zero if the subscription was deleted meanwhile
@@ -366,8 +368,9 @@ func (s *session) runOne(living context.Context, d *delivery, h hook, counts *me
 	periodic.Notify(s.wake)
 }
 
-// settle writes how a delivery ended, or gives it back. While Redis is away or a key is damaged it tries again:
-// otherwise the delivery would be sent again. When the listener has left, other hosts take its unsettled deliveries.
+// settle writes how a delivery ended or, if released is true, gives the task back. While Redis is away or a key is
+// damaged, settle tries again: an unsettled delivery would be sent again. When the listener has left, other hosts take
+// its unsettled deliveries.
 func (s *session) settle(living, run context.Context, d *delivery, settlement listen.Settlement,
 	released bool,
 ) (listen.Outcome, queue.Reason) {
@@ -390,14 +393,14 @@ func (s *session) settle(living, run context.Context, d *delivery, settlement li
 		switch {
 		case errors.Is(err, queue.ErrLost) || errors.Is(err, queue.ErrNoTask):
 			return listen.OutcomeLost, ""
-		case errors.Is(err, queue.ErrCancelled): // meanwhile: it is not tried again
+		case errors.Is(err, queue.ErrCancelled): // cancelled meanwhile: the task is not tried again
 			return listen.OutcomeFailed, queue.ReasonCancelled
 		case err != nil && !errors.Is(err, queue.ErrNoLetter):
 			if !logged && !queue.IsUnavailable(err) {
 				logged = true
 				s.logger.Error("a delivery cannot be settled; retrying", "queue", d.queue, "task_id", d.ID, "error", err)
 			}
-			if run.Err() == nil { // a newer run may replace this one, and waits for it
+			if run.Err() == nil { // a newer run may replace this run, and would wait for it
 				pause.Sleep(run)
 			} else {
 				pause.Sleep(living)

@@ -1,4 +1,4 @@
-// Package admintest has the contract of admin.Tenant as tests, which run over each of its implementations.
+// Package admintest tests the contract of admin.Tenant. The same tests run over each implementation.
 package admintest
 
 import (
@@ -18,10 +18,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// Open makes the tenant under test from a client and the buckets of its handlers. The tenant lasts until the test ends.
+// Open makes the tenant under test, which must act on the client's tenant and its buckets in store. The tenant must
+// last until the test ends.
 type Open func(t *testing.T, client *queue.Client, store *kv.Store) admin.Tenant
 
-// bench is the tenant of one test, with the client behind it.
+// bench has the tenant of one test, and the client, store and listener that act on the same tenant directly.
 type bench struct {
 	admin.Tenant
 	t      *testing.T
@@ -31,7 +32,7 @@ type bench struct {
 	node   *listen.Node
 }
 
-// Exercise tests what each implementation must do.
+// Exercise tests the implementation whose tenants open makes.
 func Exercise(t *testing.T, open Open) {
 	for name, test := range map[string]func(*bench){
 		"tasks":         (*bench).tasks,
@@ -78,7 +79,7 @@ func (b *bench) is(what string, got, want any) {
 	}
 }
 
-// refused checks that an error is the one that the contract names.
+// refused checks that err is the error that the contract names.
 func (b *bench) refused(what string, err, want error) {
 	b.t.Helper()
 	if !errors.Is(err, want) {
@@ -86,7 +87,7 @@ func (b *bench) refused(what string, err, want error) {
 	}
 }
 
-// enqueue makes tasks of these IDs in queue q.
+// enqueue enqueues tasks with these IDs in the queue q.
 func (b *bench) enqueue(ids ...string) {
 	b.t.Helper()
 	specs := make([]queue.Spec, len(ids))
@@ -101,7 +102,8 @@ func (b *bench) enqueue(ids ...string) {
 	b.is("receipts", len(receipts), len(ids))
 }
 
-// run has the node run the next task of queue q: it fails with the message or, without one, completes.
+// run reserves and settles the next task of the queue q. The task fails with the message or, if message is empty,
+// completes.
 func (b *bench) run(message string) {
 	b.t.Helper()
 	batch := b.node.Reserve(b.ctx, []listen.ReserveRequest{{
@@ -345,7 +347,7 @@ func (b *bench) fleet() {
 	b.is("plugins and quarantines", len(plugins)+len(quarantines), 0)
 	findings, err := b.Findings(b.ctx, b.Tenant.Tenant())
 	b.must(err)
-	if len(findings) == 0 { // a Redis for tests keeps nothing on disk
+	if len(findings) == 0 { // a test's Redis keeps nothing on disk, which is a finding
 		b.t.Error("nothing is found")
 	}
 	entries, err := b.AuditEntries(b.ctx, 10)

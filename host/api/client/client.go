@@ -5,7 +5,7 @@
 //
 // A refusal of the API is an api.Problem, in which errors.Is finds the errors of sdk/queue. If the server cannot be
 // reached, or cannot reach its Redis, queue.IsUnavailable is true for the error: the same call may succeed later. No
-// call repeats itself, except Wait.
+// call retries by itself, except Wait.
 package client
 
 import (
@@ -37,7 +37,7 @@ const (
 	// up to two minutes. The time for which a call asks the server to wait comes on top.
 	answerTimeout = 30 * time.Second
 	actTimeout    = 2*time.Minute + dialTimeout
-	// maxAnswer bounds an answer.
+	// maxAnswer is the maximum size of an answer, in bytes.
 	maxAnswer = 256 << 20
 	// pageSize is how many entries of a list one request asks for.
 	pageSize = 1000
@@ -46,7 +46,7 @@ const (
 // Client acts on one tenant. It is safe for concurrent use.
 type Client struct {
 	http   *http.Client
-	base   *url.URL // above v1
+	base   *url.URL // of the server, without v1
 	token  string
 	tenant string
 	// Trace has the headers traceparent and tracestate, or is nil. Calls that change something send them.
@@ -63,7 +63,8 @@ func New(rawURL, token, tenant string) (*Client, error) {
 	base, err := url.Parse(rawURL)
 	switch {
 	case (err != nil || base.Opaque != "") && strings.Contains(rawURL, "@"):
-		return nil, fmt.Errorf("%w: URL of a server: use https://HOST:PORT", queue.ErrInvalid) // it may have a password
+		// The message leaves out the URL, which may contain a password.
+		return nil, fmt.Errorf("%w: URL of a server: use https://HOST:PORT", queue.ErrInvalid)
 	case err != nil || base.Opaque != "":
 		return nil, fmt.Errorf("%w: URL of a server %q: use https://HOST:PORT", queue.ErrInvalid, rawURL)
 	case base.User != nil:
@@ -85,7 +86,7 @@ func New(rawURL, token, tenant string) (*Client, error) {
 	}
 	base.RawQuery, base.ForceQuery, base.RawPath = "", false, ""
 	base.Path = strings.TrimSuffix(base.Path, "/")
-	// A redirect could carry the token to somewhere else.
+	// A redirect could send the token to another server.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{
 		http: &http.Client{Transport: transport, CheckRedirect: stay}, base: base, token: token,
@@ -93,7 +94,7 @@ func New(rawURL, token, tenant string) (*Client, error) {
 	}, nil
 }
 
-// security reads the files that the parameters of a URL name.
+// security returns the TLS configuration for a URL. It reads the files that the URL's parameters name.
 func security(base *url.URL) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	for name, values := range base.Query() {
@@ -135,10 +136,10 @@ func (c *Client) Tenant() string { return c.tenant }
 // Address returns the URL of the server.
 func (c *Client) Address() string { return c.base.String() }
 
-// failed returns the error of a server that does not answer, or not as the API does.
+// failed wraps an error in an admin.ServerError, which adds the server's URL.
 func (c *Client) failed(err error) error { return &admin.ServerError{URL: c.Address(), Err: err} }
 
-// laterError is a problem that passes by itself; after is the server's Retry-After, or 0. Its methods make it a
+// laterError is a problem that passes by itself. after is the server's Retry-After, or 0. The methods make it a
 // net.Error, so that queue.IsUnavailable is true for it.
 type laterError struct {
 	*api.Problem
@@ -149,14 +150,14 @@ func (e laterError) Unwrap() error { return e.Problem }
 func (laterError) Timeout() bool   { return false }
 func (laterError) Temporary() bool { return true }
 
-// call is one request. path has the words of the path below the tenant; request escapes them.
+// call is one request. path has the words of the path below the tenant, not escaped.
 type call struct {
 	method string
 	path   []string
-	above  bool // the path begins below v1 instead
+	above  bool // path begins below v1, and not below the tenant
 	query  url.Values
 	body   any           // []byte, or a value to encode as JSON; nil: no body
-	into   any           // *[]byte, or where to decode the JSON answer; nil: the answer is dropped
+	into   any           // *[]byte for bytes, or a pointer for decoding JSON; nil: the answer is dropped
 	wait   time.Duration // how long the server is asked to wait
 }
 
@@ -202,8 +203,8 @@ func (c *Client) do(ctx context.Context, what call) error {
 	return nil
 }
 
-// decode reads the answer to a request that succeeded. An answer of another type is not from the API, but may be the
-// page of a proxy.
+// decode decodes the answer to a request that succeeded. An answer of another content type is not from the API; it may
+// be a page of a proxy.
 func decode(response *http.Response, body []byte, into any) error {
 	want := "application/json"
 	value, isBytes := into.(*[]byte)
@@ -272,7 +273,7 @@ func (c *Client) request(ctx context.Context, what call) (*http.Request, error) 
 	return request, nil
 }
 
-// escape escapes a word of a path, also one of dots only, which would mean this or the parent directory.
+// escape escapes a word of a path, even a word of dots only, which would mean this or the parent directory.
 func escape(word string) string {
 	if strings.Trim(word, ".") == "" {
 		return strings.ReplaceAll(word, ".", "%2E")
@@ -280,7 +281,8 @@ func escape(word string) string {
 	return url.PathEscape(word)
 }
 
-// problem reads the answer to a request that failed. It may come from the API, or from a proxy before it.
+// problem converts the answer to a request that failed to an error. The answer may come from the API, or from a proxy
+// before it.
 func (c *Client) problem(response *http.Response, body []byte) error {
 	p := &api.Problem{}
 	ours := mediaType(response) == "application/problem+json" && json.Unmarshal(body, p) == nil
@@ -304,13 +306,13 @@ func (c *Client) problem(response *http.Response, body []byte) error {
 	case p.Status == http.StatusNotFound && strings.HasPrefix(p.Detail, api.NoPath):
 		return c.failed(errors.New("the API is not below this path: leave the path out, or name the base path of the server"))
 	case p.Status == http.StatusUnauthorized && c.token == "" && strings.HasPrefix(p.Detail,
-		"no token"): // else a certificate is refused
+		"no token"): // otherwise a certificate was refused
 		return admin.ErrNoToken
 	}
 	return p
 }
 
-// foreign describes an answer that is no problem of the API, with a remedy.
+// foreign describes an answer that is not a problem of the API, and adds a remedy.
 func foreign(response *http.Response) string {
 	if to := response.Header.Get("Location"); to != "" {
 		return fmt.Sprintf("it answers with a redirect to %s: use that URL if you trust it", to)
@@ -327,8 +329,8 @@ func foreign(response *http.Response) string {
 	return fmt.Sprintf("it answers HTTP %s, which is no answer of Quern's API: %s", response.Status, remedy)
 }
 
-// pages reads a list to its end, or until visit returns false. An error may be about single entries only, after visit
-// got the others.
+// pages reads a list page by page, and calls visit for each page, until the list ends or visit returns false. An error
+// may concern single entries only; visit has got the others by then.
 func pages[T any](ctx context.Context, c *Client, what call, visit func([]T) bool) error {
 	if what.query == nil {
 		what.query = url.Values{}
@@ -352,7 +354,7 @@ func pages[T any](ctx context.Context, c *Client, what call, visit func([]T) boo
 	}
 }
 
-// all reads a list to its end.
+// all reads a whole list.
 func all[T any](ctx context.Context, c *Client, what call) (list []T, err error) {
 	list = []T{}
 	err = pages(ctx, c, what, func(page []T) bool {

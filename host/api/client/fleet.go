@@ -35,7 +35,7 @@ func (c *Client) Tenants(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// Queues maps the tenant's queues to their number of listeners.
+// Queues returns the number of listeners of each queue of the tenant, by the queue's name.
 func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	list, err := all[admin.Queue](ctx, c, get(nil, "queues"))
 	queues := make(map[string]int64, len(list))
@@ -45,7 +45,8 @@ func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	return queues, err
 }
 
-// QueueCounts counts queues, in the order given. A queue that nobody has used has counts of 0.
+// QueueCounts counts the tasks of the named queues, in the order of names. If nobody has used a queue, its counts are
+// 0.
 func (c *Client) QueueCounts(ctx context.Context, names []string) ([]admin.Queue, error) {
 	if len(names) == 1 {
 		q, err := c.queue(names[0]).show(ctx, nil)
@@ -63,7 +64,7 @@ func (c *Client) QueueCounts(ctx context.Context, names []string) ([]admin.Queue
 	return counts, err
 }
 
-// withError sets the name, the tenant and Err of a queue. q is empty if the answer does not have the queue.
+// withError sets the name, the tenant and Err of a queue. q is the zero Queue if the answer does not have the queue.
 func withError(q admin.Queue, c *Client, name string) admin.Queue {
 	q.Tenant, q.Queue = c.Tenant(), name
 	if q.Error != "" {
@@ -72,7 +73,7 @@ func withError(q admin.Queue, c *Client, name string) admin.Queue {
 	return q
 }
 
-// AuditEntries reads the newest entries of the audit log.
+// AuditEntries reads the newest entries of the audit log, at most limit.
 func (c *Client) AuditEntries(ctx context.Context, limit int64) ([]admin.AuditEntry, error) {
 	entries := []admin.AuditEntry{}
 	what := get(nil, "audit")
@@ -84,14 +85,14 @@ func (c *Client) AuditEntries(ctx context.Context, limit int64) ([]admin.AuditEn
 	return entries[:min(int64(len(entries)), limit)], err
 }
 
-// Nodes lists the listeners, by ID.
+// Nodes lists the listeners, sorted by ID.
 func (c *Client) Nodes(ctx context.Context) ([]admin.Node, error) {
 	return all[admin.Node](ctx, c, get(nil, "nodes"))
 }
 
-// Leased lists listeners with a lease, at most that many: see admin.Direct.Leased.
-func (c *Client) Leased(ctx context.Context, most int) ([]admin.Node, error) {
-	return first[admin.Node](ctx, c, "nodes", "leased", most)
+// Leased lists at most limit listeners that have a lease: see admin.Direct.Leased.
+func (c *Client) Leased(ctx context.Context, limit int) ([]admin.Node, error) {
+	return first[admin.Node](ctx, c, "nodes", "leased", limit)
 }
 
 // Plugins lists the plugins that live hosts published.
@@ -110,7 +111,7 @@ func (c *Client) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 			return nil, err
 		}
 		for _, f := range list.Items {
-			// tenants may share a Redis
+			// Tenants that share a Redis have its findings in common.
 			if !slices.ContainsFunc(findings, func(other doctor.Finding) bool { return reflect.DeepEqual(other, f) }) {
 				findings = append(findings, f)
 			}
@@ -119,7 +120,7 @@ func (c *Client) Findings(ctx context.Context, tenants ...string) ([]doctor.Find
 	return findings, nil
 }
 
-// Quarantines lists the quarantines of the tenant, by plugin and digest.
+// Quarantines lists the quarantines of the tenant, sorted by plugin and digest.
 func (c *Client) Quarantines(ctx context.Context) ([]admin.Quarantine, error) {
 	var page api.List[admin.Quarantine]
 	err := c.do(ctx, get(&page, "quarantines"))
@@ -133,13 +134,14 @@ func (c *Client) EndQuarantine(ctx context.Context, plugin, digest string) error
 	return c.do(ctx, what)
 }
 
-// Drain tells a listener to take no more tasks, finish the running ones and end: listen.ErrNoNode if no listener of
-// that ID lives.
+// Drain makes a listener take no more tasks, finish the running ones and end. The error is listen.ErrNoNode if no live
+// listener has that ID.
 func (c *Client) Drain(ctx context.Context, listener string) error {
 	return c.do(ctx, post(nil, "nodes", listener, "drain"))
 }
 
-// ReclaimNode takes all tasks from a dead listener: queue.ErrStatus if it lives.
+// ReclaimNode takes all tasks from a dead listener. The error is queue.ErrStatus if the listener is alive. A task fails
+// once maxCrashes hosts have died while they ran it.
 func (c *Client) ReclaimNode(ctx context.Context, listener string, maxCrashes int) (got admin.Reclaimed, err error) {
 	what := post(&got, "nodes", listener, "reclaim")
 	what.query = url.Values{"max_crashes": {fmt.Sprint(maxCrashes)}}
@@ -151,7 +153,7 @@ func (c *Client) Buckets(ctx context.Context) ([]admin.Bucket, error) {
 	return all[admin.Bucket](ctx, c, get(nil, "kv"))
 }
 
-// Keys lists up to limit keys of a bucket that begin with prefix and come after the key after.
+// Keys lists at most limit keys of a bucket. The keys begin with prefix and are greater than the key in after.
 func (c *Client) Keys(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
 	var page api.List[string]
 	what := get(&page, "kv", bucket)
@@ -172,12 +174,12 @@ type queueHandle struct {
 	name   string
 }
 
-// Queue returns the queue of that name.
+// Queue returns the queue with the given name.
 func (c *Client) Queue(name string) admin.QueueHandle { return c.queue(name) }
 
 func (c *Client) queue(name string) *queueHandle { return &queueHandle{c, name} }
 
-// show reads the queue. A queue that nobody has used has counts of 0.
+// show reads the queue. If nobody has used the queue, its counts are 0.
 func (q *queueHandle) show(ctx context.Context, query url.Values) (shape admin.Queue, err error) {
 	if err := queue.ValidQueue(q.name); err != nil {
 		return shape, err
@@ -200,13 +202,13 @@ func (q *queueHandle) Resume(ctx context.Context) error {
 	return q.client.do(ctx, post(nil, "queues", q.name, "resume"))
 }
 
-// SetLimit bounds how many tasks may wait; 0: any number.
+// SetLimit sets how many tasks may wait in the queue; 0 means any number.
 func (q *queueHandle) SetLimit(ctx context.Context, limit int64) error {
 	what := call{method: http.MethodPut, path: []string{"queues", q.name, "limit"}, body: map[string]int64{"limit": limit}}
 	return q.client.do(ctx, what)
 }
 
-// Limit returns how many tasks may wait; 0: any number.
+// Limit returns how many tasks may wait in the queue; 0 means any number.
 func (q *queueHandle) Limit(ctx context.Context) (int64, error) {
 	shape, err := q.show(ctx, nil)
 	return shape.Limit, err
@@ -231,7 +233,7 @@ func (q *queueHandle) HasListener(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(nodes, func(n admin.Node) bool { return n.Alive && slices.Contains(n.Queues, q.name) }), err
 }
 
-// Cancel cancels a waiting task, or asks the host of a running task to stop it; then done is false.
+// Cancel cancels a waiting task, or asks the host of a running task to stop it. done is false if the task was running.
 func (q *queueHandle) Cancel(ctx context.Context, id string) (done bool, err error) {
 	var got struct{ Ended bool }
 	err = q.client.do(ctx, post(&got, "tasks", id, "cancel"))
@@ -243,7 +245,7 @@ func (q *queueHandle) Delete(ctx context.Context, id string) error {
 	return q.client.do(ctx, call{method: http.MethodDelete, path: []string{"tasks", id}})
 }
 
-// Purge deletes finished tasks, and returns how many.
+// Purge deletes finished tasks, and returns their number.
 func (q *queueHandle) Purge(ctx context.Context, o listen.PurgeOptions) (int, error) {
 	query := queryOf(api.Purge{
 		Status: string(o.Status), OlderThanSeconds: o.OlderThan.Seconds(), Keep: o.Keep, All: o.Everything,
@@ -263,25 +265,25 @@ func (q *queueHandle) Purge(ctx context.Context, o listen.PurgeOptions) (int, er
 	}
 }
 
-// BusiestQueues counts the queues with the most pending tasks of priority 50 or the most listeners, at most that many.
-// all is how many queues the tenant has.
-func (c *Client) BusiestQueues(ctx context.Context, most int) (queues []admin.Queue, all int64, err error) {
+// BusiestQueues counts the tasks of at most limit queues: those with the most pending tasks of priority 50, or with the
+// most listeners. all is the number of the tenant's queues.
+func (c *Client) BusiestQueues(ctx context.Context, limit int) (queues []admin.Queue, all int64, err error) {
 	var tenant api.TenantNow
 	if err := c.do(ctx, get(&tenant)); err != nil {
 		return nil, 0, err
 	}
-	queues, err = first[admin.Queue](ctx, c, "queues", "busiest", most)
+	queues, err = first[admin.Queue](ctx, c, "queues", "busiest", limit)
 	for i, q := range queues {
 		queues[i] = withError(q, c, q.Queue)
 	}
 	return queues, tenant.Queues, err
 }
 
-// first reads the first entries of a list, at most that many, with an option of the API set.
-func first[T any](ctx context.Context, c *Client, list, option string, most int) ([]T, error) {
+// first reads the first entries of a list, at most limit. option is a query parameter of the list that is set to true.
+func first[T any](ctx context.Context, c *Client, list, option string, limit int) ([]T, error) {
 	var page api.List[T]
 	what := get(&page, list)
-	what.query = url.Values{option: {"true"}, "limit": {fmt.Sprint(min(most, pageSize))}}
+	what.query = url.Values{option: {"true"}, "limit": {fmt.Sprint(min(limit, pageSize))}}
 	err := c.do(ctx, what)
 	return page.Items, err
 }

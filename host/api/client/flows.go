@@ -12,7 +12,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Tree reads a task with the tasks that it enqueued and the tasks that depend on it, and so on.
+// Tree reads a task with the tasks that it enqueued and the tasks that depend on it, and the same for each of these
+// tasks.
 func (c *Client) Tree(ctx context.Context, id string, o manage.TreeOptions) (*admin.TreeNode, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
@@ -32,7 +33,7 @@ func (c *Client) Tree(ctx context.Context, id string, o manage.TreeOptions) (*ad
 	return root, nil
 }
 
-// Dependencies reads up to limit of the tasks that a task waits for, or waited for, beginning with number from.
+// Dependencies reads at most limit of the tasks that a task waits for, or waited for. It skips the first from of them.
 func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) ([]listen.Dependency, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
@@ -44,7 +45,8 @@ func (c *Client) Dependencies(ctx context.Context, id string, from, limit int) (
 	return page.Items, err
 }
 
-// CancelFlow cancels a task and all tasks that wait for it; whole: all tasks that are connected with it.
+// CancelFlow cancels a task and all tasks that wait for it. If whole is true, it cancels all tasks that are connected
+// with the task by dependencies.
 func (c *Client) CancelFlow(ctx context.Context, id string, whole bool) (manage.FlowCancelled, error) {
 	var got api.FlowCancelled
 	what := post(&got.Body, "tasks", id, "cancel-flow")
@@ -58,7 +60,7 @@ func (q *queueHandle) Await(ctx context.Context, id string, after ...string) err
 	return q.await(ctx, id, after, false)
 }
 
-// Close closes an open task: it gets no more dependencies.
+// Close closes an open task: from then on the task gets no more dependencies.
 func (q *queueHandle) Close(ctx context.Context, id string) error { return q.await(ctx, id, nil, true) }
 
 func (q *queueHandle) await(ctx context.Context, id string, after []string, closes bool) error {

@@ -11,17 +11,17 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Schedules lists the schedules, by ID.
+// Schedules lists the schedules, sorted by ID.
 func (c *Client) Schedules(ctx context.Context) ([]admin.Schedule, error) {
 	return all[admin.Schedule](ctx, c, get(nil, "schedules"))
 }
 
-// Schedule reads a schedule: queue.ErrNoSchedule if there is none.
+// Schedule reads a schedule. The error is queue.ErrNoSchedule if there is none with that ID.
 func (c *Client) Schedule(ctx context.Context, id string) (admin.Schedule, error) {
 	return c.schedule(ctx, id, get(nil))
 }
 
-// schedule makes a call about a schedule that answers with the schedule.
+// schedule makes a call below the path of the schedule id. The answer to the call is the schedule.
 func (c *Client) schedule(ctx context.Context, id string, what call) (shape admin.Schedule, err error) {
 	if err := queue.ValidSchedule(id); err != nil {
 		return shape, err
@@ -31,7 +31,8 @@ func (c *Client) schedule(ctx context.Context, id string, what call) (shape admi
 	return shape, c.do(ctx, what)
 }
 
-// PutSchedule stores a schedule, or changes the one of its ID; missing stores it only if there is none.
+// PutSchedule stores a schedule, or changes the schedule with the same ID. If missing is true, it leaves an existing
+// schedule as it is.
 func (c *Client) PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.Put, error) {
 	if err := s.Validate(); err != nil {
 		return "", err
@@ -56,7 +57,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, id string) error {
 	return err
 }
 
-// DeleteSchedule deletes a schedule of this owner, "" for any.
+// DeleteSchedule deletes a schedule if the schedule has this owner. If owner is empty, the schedule may have any.
 func (c *Client) DeleteSchedule(ctx context.Context, id, owner string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: []string{"schedules", id}, query: url.Values{"owner": {owner}}})
 }
@@ -71,7 +72,7 @@ func (c *Client) RunSchedule(ctx context.Context, id string) (string, error) {
 	return got.ID, err
 }
 
-// SyncSchedules makes these the only schedules of an owner; dry changes nothing.
+// SyncSchedules makes the given schedules the only ones of an owner. If dry is true, it changes nothing.
 func (c *Client) SyncSchedules(ctx context.Context, owner string, all []queue.Schedule,
 	dry bool,
 ) (queue.ScheduleSync, error) {

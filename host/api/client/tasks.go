@@ -20,19 +20,20 @@ import (
 )
 
 const (
-	// mostShown bounds the payloads that an answer has as a part of their task, in bytes; larger ones are read by their
-	// own paths.
+	// mostShown is the maximum size of a payload that an answer has as a part of its task, in bytes. Larger payloads are
+	// read by their own paths.
 	mostShown = 1 << 20
-	// waitAtOnce is how long one call asks the server to wait.
+	// waitAtOnce is how long one call asks the server to wait for a task.
 	waitAtOnce = 30 * time.Second
 	// waitPause is the shortest pause between two attempts to wait, while the server is away.
 	waitPause = time.Second
-	// mostBody is the largest body that the API takes. A batch has at most mostBatch tasks of mostBatchBytes together,
-	// whose JSON may be six times as long.
+	// mostBody is the maximum size of a body that the API takes, in bytes. A batch has at most mostBatch tasks, which
+	// have mostBatchBytes together. Their JSON may be six times as long.
 	mostBody       = 16 << 20
 	mostBatch      = 1000
 	mostBatchBytes = 2 << 20
-	// mostQuery bounds the query of a task that is sent by itself: many proxies take 8 KiB of a request's head.
+	// mostQuery is the maximum length of the query with which a large task is sent, in bytes, because many proxies take
+	// only 8 KiB for the head of a request.
 	mostQuery = 7 << 10
 )
 
@@ -49,8 +50,8 @@ func (c *Client) show(ctx context.Context, id string, query url.Values, wait tim
 	return task, nil
 }
 
-// complete reads the payloads of a task that the answer left out. A payload that the token's holder may not see stays
-// missing, but if needed is set, a missing result is an error.
+// complete reads those payloads of a task that the answer with the task left out. A payload that the token's holder may
+// not see stays missing; but if needed is true, a missing result is an error.
 func (c *Client) complete(ctx context.Context, task *admin.Task, needed bool) error {
 	for _, part := range []struct {
 		name string
@@ -78,12 +79,12 @@ func (c *Client) complete(ctx context.Context, task *admin.Task, needed bool) er
 	return nil
 }
 
-// unmarked leaves out of a task that something is withheld: -o json does not show that.
+// unmarked clears the mark that payloads of a task are withheld, which -o json does not show.
 func unmarked(task *admin.Task) { task.Withheld = false }
 
 var shown = fmt.Sprint(mostShown)
 
-// Task reads a task: queue.ErrNoTask if there is none.
+// Task reads a task. The error is queue.ErrNoTask if there is none with that ID.
 func (c *Client) Task(ctx context.Context, id string) (*admin.Task, error) {
 	task, err := c.show(ctx, id, url.Values{"payload_limit": {shown}}, 0)
 	if err != nil {
@@ -100,8 +101,8 @@ func (c *Client) Summary(ctx context.Context, id string) (*admin.Task, error) {
 	return c.show(ctx, id, url.Values{"payload_limit": {"0"}}, 0)
 }
 
-// Wait blocks until the task is finished and returns it; queue.ErrNoTask if it does not exist or is deleted meanwhile.
-// While the server is away it goes on trying until ctx ends.
+// Wait blocks until the task is finished, and returns it. The error is queue.ErrNoTask if the task does not exist or is
+// deleted meanwhile. While the server is away, Wait tries again until ctx ends.
 func (c *Client) Wait(ctx context.Context, id string) (*admin.Task, error) {
 	for {
 		query := url.Values{"payload_limit": {shown}, "wait_seconds": {fmt.Sprint(waitAtOnce.Seconds())}}
@@ -123,13 +124,13 @@ func (c *Client) Wait(ctx context.Context, id string) (*admin.Task, error) {
 	}
 }
 
-// pauseOf returns how long to leave the server alone after an error.
+// pauseOf returns how long to wait after an error before the next request.
 func pauseOf(err error) time.Duration {
 	later, _ := errors.AsType[laterError](err)
 	return min(max(waitPause, later.after), waitAtOnce)
 }
 
-// Log reads the stored lines of a task's log with numbers above after.
+// Log reads the stored lines of a task's log whose numbers are greater than after.
 func (c *Client) Log(ctx context.Context, id string, after int64) ([]admin.LogLine, error) {
 	var page api.List[admin.LogLine]
 	what := get(&page, "tasks", id, "log")
@@ -138,17 +139,17 @@ func (c *Client) Log(ctx context.Context, id string, after int64) ([]admin.LogLi
 	return page.Items, err
 }
 
-// FindTasks lists IDs of tasks, at most that many, that begin with a text; the API returns at most 10.
-func (c *Client) FindTasks(ctx context.Context, prefix string, most int) ([]string, error) {
+// FindTasks lists at most limit IDs of tasks that begin with prefix. The API returns at most 10.
+func (c *Client) FindTasks(ctx context.Context, prefix string, limit int) ([]string, error) {
 	var page api.List[string]
 	what := get(&page, "task-ids")
 	what.query = url.Values{"prefix": {prefix}}
 	err := c.do(ctx, what)
-	return page.Items[:min(most, len(page.Items))], err
+	return page.Items[:min(limit, len(page.Items))], err
 }
 
-// Retry retries a failed task, or the failed task behind a dead letter, and returns the retried task: queue.ErrStatus
-// if the task has not failed.
+// Retry retries a failed task, or the failed task behind a dead letter, and returns the retried task. The error is
+// queue.ErrStatus if the task has not failed.
 func (c *Client) Retry(ctx context.Context, id string) (*admin.Task, error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
@@ -160,8 +161,9 @@ func (c *Client) Retry(ctx context.Context, id string) (*admin.Task, error) {
 	return task, nil
 }
 
-// List reads the tasks that pass the filter, newest first (scheduled: next due first), without parameters and results.
-// It skips offset tasks and returns at most limit; 0: all.
+// List reads the tasks that pass the filter, without parameters and results. The newest task comes first; of scheduled
+// tasks, the one that is due next. List skips the first offset tasks and returns at most limit tasks, or all if limit
+// is 0.
 func (c *Client) List(ctx context.Context, f *admin.Filter, offset, limit int) (tasks []admin.Task, err error) {
 	what := get(nil, "tasks")
 	what.query = queryOf(*f)
@@ -185,7 +187,7 @@ func (c *Client) List(ctx context.Context, f *admin.Filter, offset, limit int) (
 	return tasks, err
 }
 
-// queryOf returns the query parameters for a struct of the API: its fields with the tag query that are not zero.
+// queryOf returns the query parameters for a struct of the API: the fields that have the tag query and are not zero.
 func queryOf(shape any) url.Values {
 	query := url.Values{}
 	v := reflect.ValueOf(shape)
@@ -208,8 +210,9 @@ func queryOf(shape any) url.Values {
 	return query
 }
 
-// EnqueueMany enqueues tasks in the order given, like queue.Queue.EnqueueMany. After an error of the server the
-// receipts have all IDs: to enqueue the same specs with these IDs again duplicates no task.
+// EnqueueMany enqueues tasks in the order of specs, like queue.Queue.EnqueueMany. If the server fails, the receipts
+// have the IDs of all tasks. The caller can then enqueue the same specs with these IDs again, and no task is
+// duplicated.
 func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]queue.Receipt, error) {
 	receipts := make([]queue.Receipt, len(specs))
 	for i, spec := range specs {
@@ -230,7 +233,7 @@ func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]qu
 		} else {
 			n, err = 1, q.enqueueLarge(ctx, specs[from], &receipts[from])
 		}
-		// the API's error may begin with it
+		// the API's error may begin with what
 		if what := fmt.Sprintf("enqueue in %q: ", q.name); err != nil && !strings.HasPrefix(err.Error(), what) {
 			err = fmt.Errorf("%s%w", what, err)
 		}
@@ -242,7 +245,8 @@ func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]qu
 	return receipts, nil
 }
 
-// batch returns how many of the first tasks fit into one batch; 0 if the first task is too large for a batch.
+// batch returns how many tasks of specs, from the first on, fit into one batch. It returns 0 if the first task is too
+// large for a batch.
 func batch(specs []queue.Spec) (n int) {
 	for size := 0; n < len(specs) && n < mostBatch; n++ {
 		if size += (&listen.Child{Spec: specs[n]}).Size(); size > mostBatchBytes {
@@ -281,7 +285,8 @@ func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt
 	return q.client.receive(receipt, got)
 }
 
-// receive stores the receipt that the API sent, and returns an error if it is not the receipt of that task.
+// receive stores the receipt that the API sent in receipt. It returns an error if the API's receipt is for another
+// task.
 func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
 	if got.ID == "" || got.ID != receipt.ID && !got.Existed {
 		return c.failed(fmt.Errorf("the answer is not from Quern's API: it has no receipt of task %s", receipt.ID))
@@ -290,7 +295,7 @@ func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
 	return nil
 }
 
-// enqueue sends tasks as one batch. receipts have the IDs of the tasks.
+// enqueue sends tasks as one batch. receipts has the IDs of the tasks.
 func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts []queue.Receipt) error {
 	var body struct {
 		Tasks []api.TaskLine `json:"tasks"`
@@ -302,7 +307,7 @@ func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts 
 		}
 		line.ID = receipts[i].ID
 		if utf8.Valid(spec.Parameters) {
-			line.Parameters, _ = json.Marshal(string(spec.Parameters)) // a string never fails
+			line.Parameters, _ = json.Marshal(string(spec.Parameters)) // encoding a string never fails
 		} else {
 			line.ParametersBase64 = spec.Parameters
 		}
@@ -314,7 +319,7 @@ func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts 
 	if err := q.client.do(ctx, what); err != nil {
 		return err
 	}
-	got.Items = append(got.Items, make([]api.Receipt, len(specs))...) // receive refuses the empty ones
+	got.Items = append(got.Items, make([]api.Receipt, len(specs))...) // receive refuses the empty receipts
 	for i := range receipts {
 		if err := q.client.receive(&receipts[i], got.Items[i]); err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Topics lists the topics, the one last published to first.
+// Topics lists the topics. The topic that was published to most recently comes first.
 func (c *Client) Topics(ctx context.Context) ([]admin.Topic, error) {
 	var list api.List[admin.Topic]
 	err := c.do(ctx, get(&list, "topics"))
@@ -40,7 +40,7 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte,
 		return queue.Published{}, err
 	}
 	if o.ID == "" {
-		o.ID = queue.NewID() // so that it can be repeated
+		o.ID = queue.NewID() // so that the request can be repeated
 	}
 	query := url.Values{"id": {o.ID}}
 	for name, value := range o.Attributes {
@@ -68,11 +68,11 @@ func (c *Client) Publish(ctx context.Context, topic string, payload []byte,
 	}, err
 }
 
-// Subscriptions lists the subscriptions, by ID.
+// Subscriptions lists the subscriptions, sorted by ID.
 func (c *Client) Subscriptions(ctx context.Context) ([]queue.Subscription, error) {
 	list, err := all[queue.Subscription](ctx, c, get(nil, "subscriptions"))
 	if len(list) == 0 && err != nil {
-		return nil, err // if some were read, damaged ones must not hide them
+		return nil, err // none was read; otherwise damaged subscriptions must not hide the others
 	}
 	return list, err
 }
@@ -82,14 +82,14 @@ func (c *Client) Subscription(ctx context.Context, id string) (s queue.Subscript
 	return c.subscription(ctx, call{method: http.MethodGet, path: []string{"subscriptions", id}})
 }
 
-// subscription makes a call that answers with a subscription.
+// subscription makes a call whose answer is a subscription.
 func (c *Client) subscription(ctx context.Context, what call) (s queue.Subscription, err error) {
 	what.into = &s
 	err = c.do(ctx, what)
 	return s, err
 }
 
-// Subscribe makes a subscription: queue.ErrExists if there is one of this ID.
+// Subscribe makes a subscription. The error is queue.ErrExists if there is one with the same ID.
 func (c *Client) Subscribe(ctx context.Context, s queue.Subscription) (queue.Subscription, error) {
 	return c.put(ctx, s, "only_new")
 }
@@ -109,8 +109,8 @@ func (c *Client) put(ctx context.Context, s queue.Subscription, flags ...string)
 	})
 }
 
-// ChangeSubscription reads a subscription, changes it by a function, and writes it. Changes that others make in between
-// are lost.
+// ChangeSubscription reads a subscription, calls change on it, and writes the result. Changes that others make between
+// the read and the write are lost.
 func (c *Client) ChangeSubscription(ctx context.Context, id string,
 	change func(*queue.Subscription) error,
 ) (queue.Subscription, error) {
@@ -137,7 +137,8 @@ func (c *Client) Unsubscribe(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: []string{"subscriptions", id}})
 }
 
-// Deliveries lists deliveries of a subscription, newest first; status "" for all.
+// Deliveries lists at most limit deliveries of a subscription, newest first. If status is empty, it lists deliveries of
+// every status.
 func (c *Client) Deliveries(ctx context.Context, id string, status queue.Status, limit int) ([]admin.Delivery, error) {
 	var list api.List[admin.Delivery]
 	what := get(&list, "subscriptions", id, "deliveries")
@@ -149,7 +150,8 @@ func (c *Client) Deliveries(ctx context.Context, id string, status queue.Status,
 	return list.Items, err
 }
 
-// Replay delivers again what was published since a time and matches the subscription; dry only counts it.
+// Replay delivers again the publications that match the subscription and were published at since or later. If dry is
+// true, it only counts them.
 func (c *Client) Replay(ctx context.Context, id string, since time.Time, dry bool) (manage.Replayed, error) {
 	var got api.Replayed
 	what := post(&got, "subscriptions", id, "replay")
@@ -161,12 +163,12 @@ func (c *Client) Replay(ctx context.Context, id string, since time.Time, dry boo
 	return manage.Replayed{Publications: got.Publications, Tasks: got.Tasks, Until: admin.Moment(got.Until)}, err
 }
 
-// Publication reads a publication with its payload, and what became of its tasks.
+// Publication reads a publication with its payload and the states of its tasks.
 func (c *Client) Publication(ctx context.Context, id string) (p admin.Publication, err error) {
 	err = c.do(ctx, get(&p, "publications", id))
 	if err == nil && p.Payload == nil && p.PayloadBase64 == nil && p.PayloadSize > 0 {
 		if err = c.do(ctx, get(&p.PayloadBase64, "publications", id, "payload")); errors.Is(err, admin.ErrForbidden) {
-			err = nil // the token's holder may not see it
+			err = nil // the token's holder may not see the payload
 		}
 		if utf8.Valid(p.PayloadBase64) && err == nil && p.PayloadBase64 != nil {
 			text := string(p.PayloadBase64)

@@ -1,13 +1,13 @@
-// Package page serves the page on which a person sees and steers a fleet: one document with its style and modules,
-// embedded. The page asks the API for everything, and reads a bounded amount for each view. It keeps only the token, in
-// the browser's tab.
+// Package page serves the page on which a person sees and controls a fleet. The page is one HTML document with its
+// style and JavaScript modules, all embedded in the program. It gets everything from the API, and reads a bounded
+// amount for each view. It stores only the token, in the browser's tab.
 //
 // # Security
 //
 // What producers and handlers wrote is shown as text. No module parses HTML. The policy below forbids inline code,
 // eval, frames, foreign sources and, by trusted types, any assignment of HTML. The token travels in a header that only
-// the page's own code sets, so that another site's request has no token; the API refuses such a request even without
-// tokens.
+// the page's own code sets, so a request from another site has no token. The API refuses requests from other sites even
+// if it has no tokens.
 package page
 
 import (
@@ -22,7 +22,7 @@ import (
 //go:embed index.html *.js *.css
 var files embed.FS
 
-// policy is the Content-Security-Policy. Pictures that a task made are blobs.
+// policy is the Content-Security-Policy. Pictures that a task made are shown from blobs.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src blob: data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -43,11 +43,11 @@ type Page struct{ files map[string]file }
 // New reads the embedded files.
 func New() *Page {
 	p := &Page{make(map[string]file)}
-	names, _ := fs.Glob(files, "*") // the pattern is right
+	names, _ := fs.Glob(files, "*") // the pattern is valid
 	for _, name := range names {
 		text, err := files.ReadFile(name)
 		if err != nil {
-			panic(err) // it is embedded
+			panic(err) // cannot happen: the file is embedded
 		}
 		sum := sha256.Sum256(text)
 		p.files["/"+name] = file{text, types[path.Ext(name)], `"` + hex.EncodeToString(sum[:12]) + `"`}
@@ -56,7 +56,7 @@ func New() *Page {
 	return p
 }
 
-// Serve answers a request for a file of the page, and reports whether it was one.
+// Serve answers a request if it asks for a file of the page, and reports whether it did.
 func (p *Page) Serve(w http.ResponseWriter, r *http.Request) bool {
 	f, ok := p.files[r.URL.Path]
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
