@@ -56,7 +56,7 @@ type knownQueues struct {
 	most int // handlers can create no more queues once the tenant has this many
 
 	mu    sync.Mutex
-	names map[string]int64 // only the keys matter; guarded by mu
+	names map[string]int64 // the keys are the names, the values are not used; guarded by mu
 	more  bool             // the tenant has queues that the poll did not list; guarded by mu
 }
 

@@ -32,7 +32,7 @@ func (c catalog) queues() map[string]bool {
 	return queues
 }
 
-// maxQueues returns how many queues the tenant may have.
+// maxQueues returns the maximum number of queues of the tenant.
 func (c catalog) maxQueues() int {
 	if own := c.directory.MaxQueues(c.tenant); own > 0 {
 		return min(own, c.config.MaxQueues)

@@ -72,7 +72,7 @@ type Config struct {
 	Logger hclog.Logger
 }
 
-// Ended is a task that was settled.
+// Ended describes a task that was settled.
 type Ended struct {
 	Tenant, Queue, ID string
 	Took              time.Duration

@@ -54,7 +54,7 @@ func versionOf(a *schedule.Allocation) (v *plugins.TenantVersion) {
 	return v
 }
 
-// plan makes Run plan soon.
+// plan makes Run plan a round soon.
 func (d *dispatcher) plan() { periodic.Notify(d.due) }
 
 // Run gives slots to tasks until ctx ends, and returns when the last reserve has ended. Each source has at most one

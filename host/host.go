@@ -30,7 +30,7 @@ type Host struct {
 	common
 	tenants map[string]*tenant // by name
 	started time.Time
-	address atomic.Value // string: see Listening
+	address atomic.Value // the string that Listening sets
 }
 
 // Listening sets the address of the web server, which the host publishes.
@@ -160,7 +160,7 @@ func (h *Host) drain() {
 	}
 }
 
-// followPlugins makes the sessions register for the served queues whenever these change.
+// followPlugins makes the sessions register for the served queues whenever the served queues change.
 func (h *Host) followPlugins(ctx context.Context) {
 	shown := make(map[schedule.Queue]bool) // the queues that have metric series
 	for {

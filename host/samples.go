@@ -93,7 +93,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 	if err != nil { // one damaged key must not hide all queues
 		a.logger.Error("quarantines cannot be read: the metrics show none", "error", err)
 	}
-	names := slices.Sorted(maps.Keys(own)) // all served queues, and others up to the bound
+	names := slices.Sorted(maps.Keys(own)) // all served queues, and others up to MaxQueues
 	for _, name := range slices.Sorted(maps.Keys(stats)) {
 		if !own[name] && len(names) < h.config.MaxQueues {
 			names = append(names, name)

@@ -46,7 +46,7 @@ type settler struct {
 	publisher *upkeep.Publisher
 	health    *health
 	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
-	ended     func(Ended)   // Config.Ended; may be nil
+	ended     func(Ended)   // Config.Ended; nil if it is not set
 	// poke has a token when results wait; never closed.
 	poke chan struct{}
 
@@ -54,7 +54,7 @@ type settler struct {
 	waiting []*ended
 	// gathering is true while Run waits for enough results. A single result does not wake Run then.
 	gathering bool
-	pauses    map[string]*periodic.Pause // by queue, for queues whose last write failed
+	pauses    map[string]*periodic.Pause // the pauses of queues whose last write failed, by queue
 	lost      bool                       // the lease is lost: nothing is settled any more
 	// stopped has the tasks that were stopped because the tenant is drained. They are given back when all tasks have
 	// ended.

@@ -137,7 +137,7 @@ type Budget struct {
 type part struct {
 	used  *semaphore.Weighted
 	own   *semaphore.Weighted // what the owner uses of Budget.own, which is set aside for it
-	users int                 // shares, and calls that wait for a share; guarded by the budget's mu
+	users int                 // number of shares, and of calls that wait for a share; guarded by the budget's mu
 }
 
 // mostOwners is how many owners share a budget equally. If there are more, each can use a quarter of it at most.

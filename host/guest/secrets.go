@@ -62,7 +62,7 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 		return nil, unreadable(name, err)
 	}
 	defer func() { _ = own.Close() }()
-	file, err := own.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
+	file, err := own.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would otherwise wait
 	if err != nil {
 		return nil, unreadable(name, err)
 	}

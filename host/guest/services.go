@@ -71,5 +71,5 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 	return services, children
 }
 
-// noQueues is the grant of a task that may not enqueue.
+// noQueues is the grant of a task that is not allowed to enqueue.
 var noQueues manifest.EnqueueGrant

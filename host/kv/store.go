@@ -51,12 +51,12 @@ type Bucket struct {
 	Name string
 	// Keys is the number of values that have not expired.
 	Keys int64
-	// Bytes is what the bucket counts against a quota: the bytes of each key and of its value.
+	// Bytes is the size of the bucket as a quota counts it: the bytes of each key and of its value.
 	Bytes int64
 }
 
-// Buckets returns the buckets that are not empty, by name. If the keys of one cannot be read, it returns the others
-// and an error. If Redis cannot be reached, the error wraps service.ErrUnavailable.
+// Buckets returns the buckets that are not empty, by name. If the keys of a bucket cannot be read, it returns the other
+// buckets and an error. If Redis cannot be reached, the error wraps service.ErrUnavailable.
 func (s *Store) Buckets(ctx context.Context) ([]Bucket, error) {
 	names, err := ask(ctx, func() ([]string, error) { return s.rdb.HKeys(ctx, s.keys.buckets()).Result() })
 	if err != nil {

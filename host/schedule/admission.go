@@ -24,7 +24,7 @@ import (
 // began before the wait, the waiting task is admitted all the same: the cache may be full of its own plugin. The
 // scheduler's mu guards all fields but waits.
 type admission struct {
-	total   int64 // 0: no bound
+	total   int64 // maximum of used plus occupied memory, in bytes; 0: no bound
 	account *account.Account
 	logger  hclog.Logger
 
@@ -52,7 +52,7 @@ type admission struct {
 // waiting describes the queue that waits for memory for its next task. It is zero if no queue waits.
 type waiting struct {
 	queue    Queue
-	need     int64 // the memory of that task
+	need     int64 // the memory that this task needs
 	admitted int64 // memory of the tasks that began after the wait did; their shares have the present epoch
 	since    time.Time
 }
@@ -65,7 +65,7 @@ type cacheUse struct {
 	// would help none of them.
 	shortfall int64
 	exhausted bool          // nothing is idle: the last eviction freed too little, and no task has ended since
-	ends      uint64        // tasks that have ended so far
+	ends      uint64        // number of tasks that have ended so far
 	measure   chan struct{} // has a token when the Evictor should measure; never closed
 }
 

@@ -19,8 +19,8 @@ type Cache interface {
 }
 
 const (
-	// measureInterval is the longest time between two measurements of the cache: loading a plugin makes it grow without
-	// any task.
+	// measureInterval is the maximum time between two measurements of the cache. Loading a plugin makes the cache grow
+	// without any task.
 	measureInterval = time.Second
 	// beginning is the pause before an eviction. During this pause, new tasks can take the idle memory that is kept for
 	// them.

@@ -245,7 +245,7 @@ func (p *plan) give(q *queue) bool {
 // the queue can be reserved.
 func (p *plan) allocation(q *queue) *Allocation {
 	if p.allocations[q] == nil && p.mayReserve(q) {
-		if version := p.config.Acquire(q.Queue); version != nil { // else no plugin serves the queue any more
+		if version := p.config.Acquire(q.Queue); version != nil { // nil if no plugin serves the queue any more
 			q.bound, q.mayWait = version.Concurrency, version.MayWait
 			p.allocations[q] = &Allocation{Queue: q.Queue, queue: q, Version: version, Reconcile: q.unsure, wakes: p.wakes}
 		}

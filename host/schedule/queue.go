@@ -55,7 +55,7 @@ type queue struct {
 
 	pace      pace
 	ahead     []Task    // reserved tasks that wait for a slot, the oldest first
-	lastStart time.Time // when a task of ahead last got a slot, or the last ones arrived
+	lastStart time.Time // when a task of ahead last got a slot, or last arrived
 	bound     int       // Version.Concurrency of the last allocation; 0: no bound
 	mayWait   bool      // Version.MayWait of the last allocation
 

@@ -77,7 +77,7 @@ type Scheduler struct {
 // slots counts the slots of a host.
 type slots struct {
 	inUse     int            // slots that run a task, or are allocated
-	plugins   map[Plugin]int // counts inUse by plugin
+	plugins   map[Plugin]int // slots in use, by plugin
 	running   int            // slots that run a task
 	lastStart time.Time      // when a slot last got a task
 	load      load           // how busy short tasks keep the places for guests
@@ -96,7 +96,7 @@ type share struct {
 	bytes    int64
 	snapshot int64     // the part of bytes for the snapshot that the task builds
 	epoch    uint64    // the value of admission.epoch when the share was given
-	load     float64   // how busy the task is expected to keep a place; 0 if the task does not count: see load
+	load     float64   // how busy the task is expected to keep a place; 0 if the task does not count: see type load
 	since    time.Time // when the task got its slot, if it counts for load
 	turn     uint64    // the value of queue.turn when the task got its slot
 }
@@ -118,7 +118,7 @@ type Task interface{ slot() *Slot }
 
 func (s *Slot) slot() *Slot { return s }
 
-// Reply is how a reserve ended.
+// Reply describes how a reserve ended.
 type Reply struct {
 	Failed  bool // the host does not know which tasks were reserved
 	Refused bool // the reserve failed because of this queue alone
@@ -127,7 +127,7 @@ type Reply struct {
 
 // Status is a summary of a scheduler.
 type Status struct {
-	Queues    int // served
+	Queues    int // queues that are served, or are being left
 	Busy      int // queues that may have tasks in Redis, or are to be reconciled
 	InUse     int // slots that run a task, or are allocated
 	Running   int // slots that run a task
@@ -235,7 +235,7 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 	switch {
 	case reply.Failed:
 		q.unsure = true
-		if reply.Refused || a.Version == nil { // else the source itself pauses
+		if reply.Refused || a.Version == nil { // otherwise the source itself pauses
 			q.refused.Failed(now)
 		}
 	case a.Reconcile && q.leaving && !q.unsure:
@@ -251,7 +251,7 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 		q.refused.Succeeded()
 	}
 	q.reserved(len(tasks) > 0, reply.More || reply.Failed || a.Reconcile)
-	if (reply.Failed || !q.ready()) && s.queues[q.Queue] == q { // else the host left the queue and serves it anew
+	if (reply.Failed || !q.ready()) && s.queues[q.Queue] == q { // otherwise the queue was dropped, or is served anew
 		s.admission.forget(q.Queue)
 	}
 	s.started(len(begun), now)

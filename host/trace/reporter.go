@@ -40,7 +40,7 @@ func (b bounded) OnEnd(span sdktrace.ReadOnlySpan) {
 	b.SpanProcessor.OnEnd(span)
 }
 
-// ExportSpans exports, and logs an error instead of returning it.
+// ExportSpans exports spans, and logs an error instead of returning it.
 func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -91,7 +91,7 @@ func (t *Tracer) extract(carrier propagation.TextMapCarrier) context.Context {
 	return t.propagator.Extract(context.Background(), carrier)
 }
 
-// inject returns headers with the trace of the context's span.
+// inject returns a copy of headers with the trace of the span in ctx.
 func (t *Tracer) inject(ctx context.Context, headers map[string]string) map[string]string {
 	carrier := make(propagation.MapCarrier, 2)
 	t.propagator.Inject(ctx, carrier)

@@ -29,7 +29,7 @@ const (
 type Housekeeper struct {
 	periodic.Duty
 	*Config
-	from int64     // the cursor of the queue with which the next run begins
+	from int64     // the cursor from which the next run reads queues
 	kept time.Time // when the term began or was renewed; only the run under way uses it
 }
 

@@ -25,7 +25,7 @@ type Mover struct {
 	*Config
 
 	mu    sync.Mutex // guards the fields below
-	order []string   // queues, the next one first
+	order []string   // the queues in moves, the next one first
 	moves map[string]Moves
 }
 
@@ -98,7 +98,7 @@ func (m *Mover) move(ctx context.Context, name string, what Moves) error {
 		left.Expired, expired = m.moved(name, block), err
 	}
 	if what.Recheck && !queue.IsUnavailable(cmp.Or(due, expired)) {
-		_, recheck = fleet.Recheck(ctx, name) // the rest waits for the next poll: much work for a rare case
+		_, recheck = fleet.Recheck(ctx, name) // once per poll: a recheck is much work for a rare case
 	}
 	switch err := cmp.Or(expired, due, recheck); {
 	case err == nil:

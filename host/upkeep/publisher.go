@@ -109,7 +109,7 @@ func (p *Publisher) publish(ctx context.Context, ids []string) error {
 		switch {
 		case errors.Is(err, errNoMemory) && ctx.Err() == nil:
 			continue
-		case errors.Is(err, queue.ErrNoPublication): // somebody deleted its hash
+		case errors.Is(err, queue.ErrNoPublication): // somebody deleted the publication's hash
 			err = p.Fleet.ForgetUnpublished(ctx, id)
 		case err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil:
 			p.Health.Failed(opPublish, "", err)

@@ -71,7 +71,7 @@ func (t *Ticker) until(due listen.Due) time.Duration {
 	}
 }
 
-// Look fires the due ticks of one schedule; now is Redis's clock. It returns an error only if Redis is away or ctx has
+// Look fires the due ticks of one schedule; now is Redis's time. It returns an error only if Redis is away or ctx has
 // ended.
 func (t *Ticker) Look(ctx context.Context, s *queue.Schedule, now time.Time) error {
 	if !s.Absent.IsZero() { // its ticks wait for the plugin
@@ -132,7 +132,7 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 		case listen.TickFull:
 			t.Logger.Warn("a tick waits, because its queue is full", "schedule", s.ID, "queue", s.Queue)
 			return nil
-		default: // the tick waits for the task of the one before, or another host was first
+		default: // the tick waits for the task of the tick before, or another host was first
 			return nil
 		}
 		t.Metrics.ScheduleTicks(tenant, string(end), 1)

@@ -48,7 +48,7 @@ type Config struct {
 	Logger  hclog.Logger
 	Health  Health
 	Metrics Metrics
-	// Interval is how often to look for what no message announced, ± 20 %.
+	// Interval is how often the duties look for work that no message announced, ± 20 %.
 	Interval time.Duration
 	// MaxCrashes is the number of crashed hosts at which a task fails.
 	MaxCrashes int
