@@ -15,27 +15,28 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// tenantAccess is how a session reaches its tenant in Redis. The session's parts and tasks share it.
+// tenantAccess has what a session's parts and tasks share in order to reach their tenant in Redis.
 type tenantAccess struct {
 	client   *queue.Client
 	listener *listen.Listener
 	catalog  catalog
 	queues   *knownQueues
-	// calls is the budget for what handlers send to Redis. results is the budget for the results of dependencies that
-	// handlers read; these stay in memory until the reading task ends.
+	// calls is the memory budget for the tasks and publications that handlers send to Redis at once. results is the
+	// memory budget for results of dependencies. A result that a handler has read keeps its memory until the task reads
+	// another one or ends.
 	calls, results *account.Budget
 	logger         hclog.Logger
 }
 
-// queue names a queue of the tenant for the scheduler.
+// queue returns the name under which the scheduler knows a queue of the tenant.
 func (a *tenantAccess) queue(name string) schedule.Queue {
 	return schedule.Queue{Tenant: a.client.Tenant(), Name: name}
 }
 
-// borrowPatience is how long a call waits for memory.
+// borrowPatience is how long borrow waits for memory.
 const borrowPatience = 10 * time.Second
 
-// borrow reserves memory of a budget for a call, and waits up to borrowPatience for it. An error wraps
+// borrow reserves memory from a budget, and waits at most borrowPatience for it. The error wraps
 // service.ErrUnavailable.
 func (a *tenantAccess) borrow(ctx context.Context, from *account.Budget, bytes int64) (*account.Share, error) {
 	patient, stop := context.WithTimeout(ctx, borrowPatience)
@@ -49,18 +50,18 @@ func (a *tenantAccess) borrow(ctx context.Context, from *account.Budget, bytes i
 	return nil, fmt.Errorf("%w: no memory for %d bytes within %s", service.ErrUnavailable, bytes, borrowPatience)
 }
 
-// knownQueues records which queues a tenant has: the queues of the last poll, and those that this host has since
-// registered for or let a handler enqueue to.
+// knownQueues records which queues a tenant has: those that the last poll listed, those for which this host has
+// registered since then, and those to which it has let a handler enqueue since then.
 type knownQueues struct {
-	most int // handlers create no queue once the tenant has this many
+	most int // handlers can create no more queues once the tenant has this many
 
 	mu    sync.Mutex
-	names map[string]int64 // only the keys matter; guarded by mu
+	names map[string]int64 // the keys are the names, the values are not used; guarded by mu
 	more  bool             // the tenant has queues that the poll did not list; guarded by mu
 }
 
-// set replaces the known queues by the queues of a poll, and keeps the map. more: the tenant has queues that the poll
-// did not list.
+// set replaces the known queues with the queues that a poll listed. It keeps the map. more reports that the tenant has
+// queues that the poll did not list.
 func (q *knownQueues) set(queues map[string]int64, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -73,14 +74,15 @@ func (q *knownQueues) add(name string) {
 	q.names[name] = 0
 }
 
-// claim checks whether a handler may enqueue to a queue: the queue exists, or the tenant has room for a new one, which
-// counts from then on. An error wraps service.ErrLimit, or service.ErrUnavailable if Redis cannot say whether the queue
-// exists.
+// claim returns nil if a handler is allowed to enqueue to a queue: the queue exists, or the tenant has room for another
+// queue. A new queue is known from then on. The error wraps service.ErrLimit, or service.ErrUnavailable if Redis cannot
+// say whether the queue exists.
 func (q *knownQueues) claim(ctx context.Context, client *queue.Client, name string) error {
 	if q.admits(name) {
 		return nil
 	}
-	exists, err := listen.NewFleet(client).HasQueue(ctx, name) // it may be newer than the poll, or not listed
+	// The queue can be newer than the last poll, or one that the poll did not list.
+	exists, err := listen.NewFleet(client).HasQueue(ctx, name)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)

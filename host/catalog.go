@@ -15,13 +15,13 @@ import (
 type catalog struct {
 	directory *plugins.Directory
 	config    *Config
-	tenant    string // "" if only refused is called
+	tenant    string // "" in the Host's own catalog, from which it makes those of the tenants
 }
 
 // of returns the catalog of a tenant.
 func (c catalog) of(tenant string) catalog { return catalog{c.directory, c.config, tenant} }
 
-// queues lists the tenant's queues.
+// queues returns the set of the tenant's queues that this host serves.
 func (c catalog) queues() map[string]bool {
 	queues := make(map[string]bool)
 	for _, binding := range c.directory.BindingsOf(c.tenant) {
@@ -32,7 +32,7 @@ func (c catalog) queues() map[string]bool {
 	return queues
 }
 
-// maxQueues returns how many queues the tenant may have.
+// maxQueues returns the maximum number of queues of the tenant.
 func (c catalog) maxQueues() int {
 	if own := c.directory.MaxQueues(c.tenant); own > 0 {
 		return min(own, c.config.MaxQueues)
@@ -40,8 +40,9 @@ func (c catalog) maxQueues() int {
 	return c.config.MaxQueues
 }
 
-// expiry returns what the plugin of a queue sets for its tasks: the longest age of tasks that set none themselves (0:
-// no bound), and the queue for dead letters. Both are zero if no plugin serves the queue here.
+// expiry returns two settings of the plugin that serves a queue. maxAge is the maximum age of tasks that set none
+// themselves (0: no bound), and dead is the queue for their dead letters ("": none). Both are zero if no plugin serves
+// the queue here.
 func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
 	version := c.directory.Acquire(c.tenant, name)
 	if version == nil {
@@ -52,7 +53,7 @@ func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
 		version.Permissions.MostRetry).MaxAge, version.Permissions.Dead
 }
 
-// refused calls report for each refused file, with its tenant and plugin.
+// refused calls report once for each plugin file that was refused at load.
 func (c catalog) refused(report func(tenant, plugin string)) {
 	for _, s := range c.directory.List() {
 		if s.State == plugins.StateRefused {
@@ -61,7 +62,7 @@ func (c catalog) refused(report func(tenant, plugin string)) {
 	}
 }
 
-// quarantined reports whether the version that serves a queue here is quarantined.
+// quarantined reports whether quarantines has the plugin version that serves a queue here.
 func (c catalog) quarantined(name string, quarantines []listen.Quarantine) bool {
 	if len(quarantines) == 0 {
 		return false
@@ -90,7 +91,8 @@ func (c catalog) declarations() (all []upkeep.Declaration) {
 		if version == nil {
 			continue
 		}
-		// The grants let this plugin declare nothing. It is a common one: a tenant's own plugin would not be served then.
+		// The tenant's grants forbid what this plugin declares. The plugin must be one for all tenants: a tenant's own
+		// plugin would not be served with such grants.
 		if version.Permissions.Undeclared("") != nil {
 			version.Release()
 			continue
@@ -117,10 +119,10 @@ func (c catalog) runs(plugin string) bool {
 		func(b plugins.Binding) bool { return b.Plugin == plugin })
 }
 
-// StateLeftOut is the state of a plugin that could serve, but Config.Queues leaves out all of its queues.
+// StateLeftOut is the state of a plugin that could serve if Config.Queues did not leave out all of its queues.
 const StateLeftOut = "left out by --queues"
 
-// runningPlugins lists the plugins that live hosts publish and do not refuse.
+// runningPlugins returns the set of plugins that at least one live host has and does not refuse.
 func runningPlugins(ctx context.Context, client *queue.Client) (map[string]bool, error) {
 	running := make(map[string]bool)
 	err := upkeep.PublishedPlugins(ctx, client, func(_ string, p upkeep.PluginInfo) {

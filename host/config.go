@@ -19,46 +19,50 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Config is the settings of a host. The zero value works.
+// Config has the settings of a host. The zero value works.
 type Config struct {
 	// Concurrency is the number of slots: how many tasks run at a time (default 2 × cores, at least 4).
 	Concurrency int
 	// Guests is how many guests the engine lets compute at the same time (default GOMAXPROCS, as in the engine).
 	Guests int
-	// Memory bounds, in bytes, the sum of the running tasks' limits of memory, input and output (default 0: not
-	// bounded).
+	// Memory is the maximum sum, in bytes, of the running tasks' limits of memory, input and output (default 0: no
+	// bound).
 	Memory int64
-	// Account has the budgets of the memory that tenants use beside tasks (default: an account of Memory).
+	// Account has the budgets for memory that tenants use outside of running tasks (default: account.New(Memory)).
 	Account *account.Account
-	// Cache is the engine, which holds memory beside the running tasks. That memory counts against Memory as well
-	// (default: none).
+	// Cache is the engine, if the memory that it holds in addition to running tasks, such as code and snapshots, is to
+	// count against Memory as well (default: none).
 	Cache schedule.Cache
-	// Queues chooses among the queues that have a plugin: names, globs, and exclusions that begin with "!" (default:
-	// all). The last match decides.
+	// Queues selects the queues to serve among those that have a plugin. An entry is a name or a glob; one that begins
+	// with "!" excludes its queues. The last entry that matches a queue decides (default: all queues).
 	Queues []string
-	// Grace is how long running tasks may go on when the host ends (default 30 s).
+	// Grace is how long running tasks can go on when the host ends (default 30 s).
 	Grace time.Duration
-	// Poll is how often the host looks for tasks that Pub/Sub did not announce, ± 20 % (default 5 s). For an hour after
-	// it found some, it looks at idle queues every second.
+	// Poll is how often the host looks for tasks that Pub/Sub did not announce, ± 20 % (default 5 s). After it has found
+	// such a task, it looks at idle queues about every second, for an hour.
 	Poll time.Duration
-	// MaxCrashes is how many hosts a task may crash before it fails (default 3). A plugin's manifest may lower it.
+	// MaxCrashes is the number of crashed hosts at which a task fails (default 3). A plugin's manifest can lower it.
 	MaxCrashes int
-	// MaxQueues bounds the queues of a tenant: when it has this many, nothing creates another one (default 1,000). A
-	// tenant's grants may lower the bound. The metrics show at most this many queues, but always the served ones.
+	// MaxQueues is the maximum number of queues of a tenant (default 1,000). Beyond it, enqueueing to a new queue fails,
+	// but hosts and workers can still register for one. A tenant's grants can lower the bound. The metrics show at most
+	// this many queues of a tenant, but always all served ones.
 	MaxQueues int
 	// Keep is how long finished tasks are kept (default 7 days; negative: for ever).
 	Keep time.Duration
-	// KeepTasks is how many finished tasks of a queue are kept (default 100,000; negative: all).
+	// KeepTasks is how many finished tasks are kept in each queue (default 100,000; negative: all).
 	KeepTasks int64
-	// PurgeForeign purges also tasks that clients other than Quern's enqueued (default: keep them).
+	// PurgeForeign makes the purge also delete tasks that were enqueued by clients other than Quern's (default: keep
+	// them).
 	PurgeForeign bool
-	// Retry is the policy of tasks that set none and whose plugin's manifest sets none (default: one attempt).
+	// Retry has the retry settings that apply where neither the task nor its plugin's manifest sets one (default: one
+	// attempt).
 	Retry queue.Retry
-	// Services are what handlers may use beyond their tasks (default: nothing but checkpoints).
+	// Services has the stores and clients behind the services of handlers (default: none, so that these services are
+	// denied).
 	Services guest.Config
-	// Ended is called for each task that was settled, from several goroutines; it must not block (default: none).
+	// Ended is called after each settlement of a task, from several goroutines. It must not block (default: none).
 	Ended func(Ended)
-	// Name is a name for people, which the host publishes (default: none).
+	// Name is a name of the host for people, which the host publishes (default: none).
 	Name string
 	// Version is the program's version, which the host publishes.
 	Version string
@@ -68,15 +72,15 @@ type Config struct {
 	Logger hclog.Logger
 }
 
-// Ended is a task that was settled.
+// Ended describes a task that was settled.
 type Ended struct {
 	Tenant, Queue, ID string
 	Took              time.Duration
-	Failure           *queue.Failure // nil: it is complete
-	Again             bool           // it will be tried again
+	Failure           *queue.Failure // nil if the task is complete
+	Again             bool           // the task will be tried again
 }
 
-// Defaults are the settings of the zero Config.
+// Defaults returns the settings that the zero Config stands for.
 func Defaults() Config { return Config{}.withDefaults() }
 
 func (c Config) withDefaults() Config {
@@ -131,5 +135,6 @@ func (c Config) serves(queue string) bool {
 			return !excludes
 		}
 	}
-	return len(c.Queues) == 0 || strings.HasPrefix(c.Queues[0], "!") // after exclusions alone, the other queues are served
+	// If the list begins with an exclusion, queues that match no entry are served.
+	return len(c.Queues) == 0 || strings.HasPrefix(c.Queues[0], "!")
 }

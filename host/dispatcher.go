@@ -17,7 +17,8 @@ type dispatcher struct {
 	due       chan struct{} // has a token when there may be something to plan; never closed
 }
 
-// newDispatcher makes a scheduler and its dispatcher; running is called with the number of slots that run a task.
+// newDispatcher makes a scheduler and its dispatcher. running is called with the number of slots that run a task,
+// whenever that number may have changed.
 func newDispatcher(config Config, directory *plugins.Directory, running func(n int)) *dispatcher {
 	due := make(chan struct{}, 1)
 	return &dispatcher{due: due, scheduler: schedule.New(schedule.Config{
@@ -38,9 +39,9 @@ func newDispatcher(config Config, directory *plugins.Directory, running func(n i
 	})}
 }
 
-// mayWait reports whether tasks of a version may be started in Redis before they run. They must not if the manifest
-// bounds the running tasks of the fleet, because waiting tasks would count; nor if one crash of a host fails a started
-// task for good, because the task may never have run.
+// mayWait reports whether tasks of a version can be marked as started in Redis while they still wait for a slot. This
+// is not allowed if the manifest bounds the running tasks of the fleet, because the waiting tasks would count. It is
+// not allowed either if one crash of a host fails a started task for good, because the task may never have run.
 func mayWait(v *plugins.TenantVersion) bool {
 	return v.Manifest.MaxRunning == 0 && v.Manifest.OnCrash != manifest.CrashFail && v.Permissions.MaxCrashes != 1
 }
@@ -53,7 +54,7 @@ func versionOf(a *schedule.Allocation) (v *plugins.TenantVersion) {
 	return v
 }
 
-// plan makes Run plan soon.
+// plan makes Run plan a round soon.
 func (d *dispatcher) plan() { periodic.Notify(d.due) }
 
 // Run gives slots to tasks until ctx ends, and returns when the last reserve has ended. Each source has at most one
@@ -78,14 +79,14 @@ func (d *dispatcher) Run(ctx context.Context) {
 		}
 	}
 	reserves.wait()
-	for source, tasks := range d.scheduler.End() { // a waiting task retains its version until it is given back
+	for source, tasks := range d.scheduler.End() { // these tasks retain their versions until they are given back
 		in, _ := source.(*intake)
 		in.runner.giveBack(tasks)
 	}
 }
 
-// runOnce plans one round and carries it out. more: plan again at once; else next is when to plan again (0: when
-// asked).
+// runOnce plans one round and carries it out. If more is true, the caller plans again at once. Otherwise it plans again
+// after next, or only when asked if next is 0.
 func (d *dispatcher) runOnce(ctx context.Context, reserves *workers) (more bool, next time.Duration) {
 	round := d.scheduler.Plan(time.Now())
 	for _, a := range round.Idle {

@@ -15,19 +15,23 @@ import (
 )
 
 const (
-	// maxTrace bounds the trace of a panic in the host's log, in bytes. Further lines are logged one by one.
+	// maxTrace is the maximum length, in bytes, of a trace in the host's log. The lines that follow it are logged one by
+	// one, until another trace begins.
 	maxTrace = 16 << 10
-	// traceQuiet is how long a trace waits for its next line before it is logged: the handler may run for hours.
+	// traceQuiet is how long a trace waits for its next line before it is logged. The end of the handler can be hours
+	// away.
 	traceQuiet = time.Second
-	// maxObjects is how many places of a line are tried as the beginning of its JSON object.
+	// maxObjects is how many occurrences of `{"` in a line are tried as the beginning of its JSON object.
 	maxObjects = 4
 	// traceback is the first line of an exception in Python; the last line names the exception.
 	traceback = "Traceback (most recent call last):"
-	// fatal begins the line in which Go's runtime reports a fatal error; announced begins lines that may precede it.
+	// fatal begins the line in which Go's runtime reports a fatal error. announced begins lines that can precede that
+	// line.
 	fatal, announced = "fatal error: ", "runtime: "
 )
 
-// chain has the lines between two chained exceptions in Python; each line may have alternatives.
+// chain has the lines that Python writes between two chained exceptions, in order. Each element lists the possible
+// texts of one line.
 var chain = [...][]string{
 	{""},
 	{
@@ -39,18 +43,19 @@ var chain = [...][]string{
 }
 
 // guestLog writes the lines of one task to the host's log, each with its level and fields. A panic in Go becomes one
-// record, and so does an exception in Python with the exceptions chained to it. The record is written when another line
-// follows, or when no line follows for a while.
+// record, and so does an exception in Python with the exceptions chained to it. Such a record is written when a line
+// follows that does not belong to it, or when no line follows for traceQuiet.
 type guestLog struct {
 	logger hclog.Logger
 	task   *task
 
 	mu    sync.Mutex // guards the fields below
 	trace []string   // the lines of a panic or exception so far
-	size  int        // of trace, in bytes
-	// named counts the lines of trace since the one that names a Python exception, that line included; 0 before it.
+	size  int        // bytes in trace
+	// named is 0 until the line that names a Python exception, and then counts the lines of trace from that line on. It
+	// is 0 again when the traceback of a chained exception begins.
 	named int
-	quiet *time.Timer // flushes the trace; nil before the first one
+	quiet *time.Timer // flushes trace after traceQuiet; nil before the first trace
 }
 
 // add logs a line, or holds it back while it belongs to an unfinished trace.
@@ -83,18 +88,19 @@ func (g *guestLog) add(line string) {
 var (
 	// goroutine matches the first line of a goroutine's trace.
 	goroutine = regexp.MustCompile(`^goroutine \d+ (\w+=\S+ )*\[`)
-	// frame matches a function with its arguments in such a trace.
+	// frame matches a function with its arguments in a goroutine's trace.
 	frame = regexp.MustCompile(`^[^\s(]+(\(\*?[^\s)]*\)[^\s(]*)?\(.*\)$`)
 )
 
-// isTraceOfGo reports whether a line may belong to a panic in Go after its first line. A program that recovers may log
-// other lines.
+// isTraceOfGo reports whether a line can belong to a panic in Go, after the first line of the panic. If the program
+// recovers, other lines can follow.
 func isTraceOfGo(text string) bool {
 	return text == "" || hasPrefix(text, "\t", "created by ", "[signal ", "exit status ", "...", "runtime stack:") ||
 		goroutine.MatchString(text) || frame.MatchString(text)
 }
 
-// continues reports whether a line belongs to the Go trace so far. Before the headline only lines without a level do.
+// continues reports whether a line belongs to the Go trace so far. Until the trace has its headline, a line with a
+// level does not.
 func (g *guestLog) continues(line, text string) bool {
 	if g.headline() < 0 {
 		return text == line && (isTraceOfGo(text) || hasPrefix(text, fatal, announced))
@@ -141,7 +147,8 @@ func (g *guestLog) end() {
 	g.trace, g.size, g.named = nil, 0, 0
 }
 
-// headline finds the line of the trace that names the error, -1 if there is none yet.
+// headline returns the index of the line in the trace that names the error, or -1 if the trace does not have that line
+// yet.
 func (g *guestLog) headline() int {
 	switch first := g.trace[0]; {
 	case first == traceback:
@@ -164,7 +171,8 @@ func (g *guestLog) write(level hclog.Level, text string, more ...any) {
 	g.logger.Log(level, "plugin says", append(t.logged("line", text), more...)...)
 }
 
-// cutFields cuts a JSON object off the end of a line. It leaves an object that has unprintable characters, escaped.
+// cutFields cuts a JSON object off the end of a line and returns its fields. An object that contains unprintable
+// characters, escaped, stays in the line.
 func cutFields(line string) (text string, fields map[string]any) {
 	if !strings.HasSuffix(line, "}") {
 		return line, nil
@@ -186,7 +194,7 @@ func cutFields(line string) (text string, fields map[string]any) {
 	return line, nil
 }
 
-// parseFields parses a JSON object; numbers keep their text. It returns nil if cutFields must leave the text in the
+// parseFields parses a JSON object. Numbers keep their text. It returns nil if cutFields must leave the object in the
 // line.
 func parseFields(object string) (fields map[string]any) {
 	if !json.Valid([]byte(object)) {

@@ -16,7 +16,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// The calls of a session to Redis, beside those of its listener and its upkeep, as metrics and logs name them.
+// The names under which metrics and logs report a session's calls to Redis. The calls of its listener and of its upkeep
+// have their own names.
 const (
 	opReserve = "reserve"
 	opSettle  = "settle"
@@ -26,18 +27,19 @@ const (
 )
 
 // health records which kinds of calls (ops) Redis answers now. If Redis is away, or refuses a call that concerns no
-// single queue, the whole op is in trouble; if it refuses a call for one queue, only that op of that queue is.
+// single queue, the whole op is in trouble. If Redis refuses a call for one queue, only the op for that queue is marked
+// as refused.
 type health struct {
 	metrics *metrics.Metrics
 	logger  hclog.Logger
-	wake    func() // called when reserving may be tried again
+	wake    func() // called when the pause after a failed reserve is over
 
-	mu                        sync.Mutex       // guards what follows; no other lock is taken while it is held
-	trouble                   map[string]bool  // the ops whose last call failed
-	loggedAway, loggedRefusal bool             // logged already in this trouble: that Redis is away, that it refuses
-	refused                   map[queueOp]bool // the calls that Redis refused the last time
+	mu                        sync.Mutex       // guards the fields below; no other lock is taken while it is held
+	trouble                   map[string]bool  // the ops that are in trouble
+	loggedAway, loggedRefusal bool             // whether this trouble was logged: Redis is away, Redis refuses
+	refused                   map[queueOp]bool // the ops whose last call for a queue was refused
 	reserving                 periodic.Pause   // the pause after a reserve that failed
-	// deadLetters is when a dead letter last could not be written, by the queue of its task.
+	// deadLetters maps a queue to the last time at which the dead letter of one of its tasks could not be written.
 	deadLetters map[string]time.Time
 }
 
@@ -54,9 +56,9 @@ func newHealth(metrics *metrics.Metrics, logger hclog.Logger, wake func()) *heal
 	}
 }
 
-// Failed counts a failed call. name is its queue, or "" if the call is about no single queue. While trouble lasts,
-// Failed logs the first call for which Redis was away and the first that Redis refused: an outage must not hide a key
-// that needs repair. After a failed reserve, reserving pauses, for longer each time.
+// Failed counts a failed call. name is the queue of the call, or "" if the call concerns no single queue. While trouble
+// lasts, Failed logs the first call for which Redis was away and the first that Redis refused: an outage must not hide
+// a key that needs repair. When the reserve op is in trouble, reserving pauses, longer after each failure.
 func (h *health) Failed(op, name string, err error) {
 	h.metrics.RedisError(op)
 	away := queue.IsUnavailable(err)
@@ -90,8 +92,8 @@ func (h *health) Failed(op, name string, err error) {
 	}
 }
 
-// reasons formats an error as one line, so that operators can search for it. A text that joined errors repeat occurs
-// once.
+// reasons formats an error as one line, so that operators can search for it. A text that joined errors repeat in a row
+// appears once.
 func reasons(err error) string {
 	return strings.Join(slices.Compact(strings.Split(err.Error(), "\n")), "; ")
 }
@@ -112,9 +114,9 @@ func (h *health) failedQueue(of queueOp, err error) {
 	}
 }
 
-// NoDeadLetter counts and logs why the dead letter of a failed task was not written; with why "" it does nothing. name
-// is the queue, "" if unknown. Only the first failure of a series is logged as an error. A series ends after
-// deadLetterRow without a failure, because successful writes are not recorded.
+// NoDeadLetter counts and logs why the dead letter of a failed task was not written. It does nothing if why is "". name
+// is the queue of the task, or "" if unknown. Only the first failure of a series is logged as an error. A series ends
+// after deadLetterRow without a failure, because successful writes are not recorded.
 func (h *health) NoDeadLetter(op, name, why string) {
 	if why == "" {
 		return
@@ -134,8 +136,8 @@ func (h *health) NoDeadLetter(op, name, why string) {
 		"op", op, "queue", name, "error", why)
 }
 
-// Succeeded records a successful call. It ends the trouble with the op, and the op's refusal for the queue. Trouble
-// with other ops may go on: a full Redis renews a lease, but refuses to reserve.
+// Succeeded records a successful call. It ends the trouble with the op, and the refusal of the op for the queue. Other
+// ops can still be in trouble: a full Redis renews a lease, but refuses to reserve.
 func (h *health) Succeeded(op, name string) {
 	h.mu.Lock()
 	delete(h.refused, queueOp{op, name})
@@ -165,7 +167,7 @@ func (h *health) FailedQuietly(op string, err error) {
 	h.logger.Debug("Redis did not serve", "op", op, "error", reasons(err))
 }
 
-// healthy reports whether the last call of each op succeeded.
+// healthy reports whether no op is in trouble. The refusal of an op for one queue does not count.
 func (h *health) healthy() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -30,14 +30,14 @@ type Host struct {
 	common
 	tenants map[string]*tenant // by name
 	started time.Time
-	address atomic.Value // string: see Listening
+	address atomic.Value // the string that Listening sets
 }
 
 // Listening sets the address of the web server, which the host publishes.
 func (h *Host) Listening(address string) { h.address.Store(address) }
 
-// New makes a host for the tenants of the clients, whose plugins are in the directory. The caller closes the clients
-// and the directory's engine; Run runs the directory.
+// New makes a host that serves the tenant of each client with the plugins of the directory. The caller closes the
+// clients and the directory's engine. Run also runs the directory.
 func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metrics, config Config) (*Host, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -78,10 +78,11 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	return h, nil
 }
 
-// Run serves until ctx ends, or every tenant is drained. Then it takes no more tasks, lets running ones go on for the
-// grace period, gives the others back to the front of their queues, leaves and returns nil. When hurry ends, it stops
-// waiting and tries once to give tasks back. When only one tenant is drained, that tenant ends in the same way, and the
-// host goes on to serve the others. Run returns an error if no tenant lets it join, or if it could not leave one.
+// Run serves until ctx ends, or every tenant is drained. Then it reserves no more tasks, and lets running tasks go on
+// for the grace period. It gives the rest back to the front of their queues, leaves the tenants, and returns nil. When
+// hurry ends, it stops waiting, and has a second to give tasks back. When only one tenant is drained, that tenant ends
+// in the same way, and the host goes on to serve the others. Run returns an error if no tenant lets it join, or if it
+// could not leave one.
 func (h *Host) Run(ctx, hurry context.Context) error {
 	// Settling and renewing go on after ctx until all tasks have ended. The end of ctx does not cancel tasks: they are
 	// stopped one by one.
@@ -159,7 +160,7 @@ func (h *Host) drain() {
 	}
 }
 
-// followPlugins makes the sessions register for the served queues whenever these change.
+// followPlugins makes the sessions register for the served queues whenever the served queues change.
 func (h *Host) followPlugins(ctx context.Context) {
 	shown := make(map[schedule.Queue]bool) // the queues that have metric series
 	for {
@@ -177,8 +178,9 @@ func (h *Host) followPlugins(ctx context.Context) {
 	}
 }
 
-// showQueues creates the metric series of the served queues. Series of other queues stay, because counters should not
-// go back, until there are too many: a tenant that keeps naming new queues must not fill the host's memory.
+// showQueues creates the metric series of the served queues. The series of queues that are no longer served stay,
+// because counters should not go back. When there are more of these than Config.MaxQueues, showQueues deletes them: a
+// tenant that keeps naming new queues must not fill the host's memory.
 func (h *Host) showQueues(shown map[schedule.Queue]bool) {
 	served := make(map[schedule.Queue]bool)
 	for _, binding := range h.catalog.directory.Bindings() {
@@ -200,7 +202,7 @@ func (h *Host) showQueues(shown map[schedule.Queue]bool) {
 	}
 }
 
-// about returns what the host publishes in a tenant's node hash: nothing about other tenants.
+// about returns the fields that the host publishes in its node hash of a tenant. They name no other tenant.
 func (h *Host) about(t *tenant) map[string]string {
 	catalog := h.catalog.of(t.name)
 	list, declared := []upkeep.PluginInfo{}, catalog.declarations()
@@ -245,7 +247,7 @@ func (h *Host) about(t *tenant) map[string]string {
 	}
 }
 
-// seconds formats a time as in Redis.
+// seconds formats a time as it is written to Redis: in seconds since 1970, with three decimals.
 func seconds(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMilli())/1000) }
 
 // jsonText encodes a value whose type cannot fail to encode.
@@ -254,7 +256,7 @@ func jsonText(value any) string {
 	return string(text)
 }
 
-// memory samples the memory of tasks, and the memory reserved beside them, for the metrics.
+// memory returns, for the metrics, how much memory is reserved for tasks and for each other kind of the account.
 func (h *Host) memory() metrics.MemorySample {
 	scheduled := h.scheduler.Status()
 	reserved := map[string]int64{string(account.Tasks): scheduled.Memory}
@@ -288,8 +290,8 @@ func (h *Host) up() map[string]bool {
 	return up
 }
 
-// Ready returns an error that says why the host cannot take tasks now; nil if it can take tasks of at least one tenant.
-// The text is then "ok", with the tenants that the host cannot serve.
+// Ready returns an error that says why the host cannot take tasks now, or nil if it can take tasks of at least one
+// tenant. The text is then "ok", followed by the reasons why the host cannot serve other tenants.
 func (h *Host) Ready() (text string, err error) {
 	var problems []string
 	for _, name := range slices.Sorted(maps.Keys(h.tenants)) {

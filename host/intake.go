@@ -15,7 +15,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// reserveTimeout bounds a reserve, and reconciling a queue. The connection's own time-outs bound each answer.
+// reserveTimeout is the time limit of a reserve, and of reconciling a queue. In addition, each single reply of Redis
+// has the timeout of the connection.
 const reserveTimeout = 5 * time.Second
 
 // intake reserves tasks of a session's queues for the slots that the scheduler allocates to it, one round trip at a
@@ -29,7 +30,7 @@ type intake struct {
 	workers   *workers
 	runner    *runner
 	ahead     *atomic.Int64 // tasks that are reserved ahead
-	// quarantined maps a queue to the digest of its plugin version, if that is quarantined. Only reserve uses it.
+	// quarantined maps a queue to the digest of its plugin version, if that version is quarantined. Only reserve uses it.
 	quarantined map[string]string
 }
 
@@ -42,8 +43,8 @@ func (in *intake) State(now time.Time) (available, reserving bool) {
 // AddAhead implements schedule.Source.
 func (in *intake) AddAhead(n int) { in.ahead.Add(int64(n)) }
 
-// reserve reconciles the queues that need it, and then reserves from all. It cancels the allocations that it does not
-// try, because ctx ended or Redis cannot serve.
+// reserve reconciles the queues that need it, and then reserves from the other queues. If ctx has ended or Redis cannot
+// serve, it cancels the allocations that it has not tried yet.
 func (in *intake) reserve(ctx context.Context, allocations []*schedule.Allocation) {
 	defer in.access.listener.Tasks.EndReserve()
 	available := func() bool {
@@ -96,7 +97,7 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allo
 	}
 }
 
-// request builds the reserve for an allocation. Redis marks its tasks as started at once.
+// request builds the reserve request for an allocation. It makes Redis mark the reserved tasks as started at once.
 func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
 	version := versionOf(a)
 	plugin, permissions := &version.Manifest, version.Permissions
@@ -111,9 +112,9 @@ func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
 	}
 }
 
-// reconcile reads the reserved list of a queue, takes on the tasks that the host does not know, the oldest first, and
-// gives back those that it has no slot for: another host may have a slot. No reserve of the queue is on its way
-// meanwhile, because only the intake sends reserves.
+// reconcile reads the reserved list of a queue. It takes on the tasks that the host does not know, the oldest first, as
+// far as the allocation has slots for them. It gives the rest back, because another host may have a slot. No reserve of
+// the queue is on its way meanwhile, because only the intake sends reserves.
 func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
@@ -134,7 +135,8 @@ func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 	ids = ids[over:]
 	slices.Reverse(ids)
 	var reply listen.ReserveReply
-	if len(ids) > 0 { // else there may be no version, because the queue has lost its plugin
+	// If no IDs are left, there may be no version either, because the queue has lost its plugin.
+	if len(ids) > 0 {
 		reply = listener.Adopt(bounded, in.request(a), ids)
 	}
 	if released > 0 {
@@ -146,7 +148,8 @@ func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 	in.accept(ctx, a, reply)
 }
 
-// accept begins the tasks of a reply and frees the rest of the allocation.
+// accept passes the tasks of a reply to the scheduler, which frees the unused slots of the allocation, and starts the
+// tasks that get a slot.
 func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply listen.ReserveReply) {
 	tasks, now, version := make([]schedule.Task, len(reply.Tasks)), time.Now(), versionOf(a)
 	var counts *metrics.Tasks
@@ -207,14 +210,15 @@ func (in *intake) noteQuarantine(request *listen.ReserveRequest, quarantined boo
 	}
 }
 
-// auditor looks once a lease for reserved tasks that the host does not know, and has their queues reconciled.
+// auditor looks, once per lease length, for reserved tasks that the host does not know, and has their queues
+// reconciled.
 type auditor struct {
 	periodic.Duty
 	intake *intake
 }
 
-// RunOnce implements periodic.Worker. An unknown task may belong to a reserve that is still on its way. So reconcile,
-// which runs while none is, looks again before it takes on any task.
+// RunOnce implements periodic.Worker. An unknown task can belong to a reserve that is still on its way. Therefore
+// reconcile, which runs while no reserve is on its way, looks again before it takes on any task.
 func (a *auditor) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	in := a.intake
 	lease := in.access.listener.Lease()

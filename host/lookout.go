@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// lookInterval is how often the lookout looks, ± 20 %. An unannounced task waits for about half of it.
+	// lookInterval is how often the lookout looks, ± 20 %. An unannounced task waits half as long on average.
 	lookInterval = 900 * time.Millisecond
 	// lookFor is how long the lookout goes on after the last unannounced task.
 	lookFor = time.Hour
 )
 
-// lookout watches the idle queues of a tenant after a poll has found unannounced tasks, and asks for a poll when one of
-// these queues has changed. A look costs much less than a poll, so that it can come more often. If all producers
+// lookout watches the idle queues of a tenant after a poll has found unannounced tasks. When one of these queues has
+// changed, it asks for a poll. A look costs much less than a poll, so looks can be more frequent. If all producers
 // announce their tasks, the lookout does nothing.
 type lookout struct {
 	periodic.Duty
 	access    *tenantAccess
 	scheduler *schedule.Scheduler
 	poll      func()
-	until     atomic.Int64 // in Unix nanoseconds
+	until     atomic.Int64 // when the lookout stops looking, in Unix nanoseconds
 }
 
-// begin makes the lookout look from now on for an hour.
+// begin makes the lookout look for an hour from now on.
 func (l *lookout) begin() {
 	l.until.Store(time.Now().Add(lookFor).UnixNano())
 	l.AskIn(lookInterval)

@@ -12,16 +12,17 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// pollPause is the least time between two polls, however many tasks fall due.
+// pollPause is the minimum time between two polls, however many tasks fall due.
 const pollPause = 20 * time.Millisecond
 
-// leastPolled is how many queues a poll looks at, at least.
+// leastPolled is the minimum number of queues that a poll reads, even if Config.MaxQueues is lower.
 const leastPolled = 1000
 
-// poller looks at all queues of a tenant, also those that this host does not serve: regularly, for tasks that Pub/Sub
-// did not announce, and when a task is due or expires. It wakes the queues with work, and hands those with tasks to
-// move to the mover. If a tenant has more queues than it may have, each poll looks at the served queues, at the queues
-// where it found tasks, and at some of the others in turn.
+// poller reads the backlogs of all queues of a tenant, including those that this host does not serve. It does so
+// regularly, for tasks that Pub/Sub did not announce, and whenever a task falls due or expires. It wakes queues with
+// pending tasks, and hands queues with due, expired or blocked tasks to the mover. If a tenant has more queues than one
+// poll reads, each poll reads the served queues, the queues where an earlier poll found tasks, and some of the other
+// queues in turn.
 type poller struct {
 	*periodic.Duty
 	access    *tenantAccess
@@ -29,10 +30,12 @@ type poller struct {
 	upkeep    *upkeep.Upkeep
 	lookout   *lookout
 	interval  time.Duration
-	most      int64 // how many queues a poll looks at beside the served ones and busy; also bounds busy
+	// most is the maximum number of queues that a poll reads in addition to the served ones and those in busy. It is also
+	// the maximum size of busy.
+	most int64
 
-	from int64           // the cursor at which the next poll goes on
-	busy map[string]bool // queues with tasks that this host does not serve
+	from int64           // the cursor from which the next poll reads queues
+	busy map[string]bool // queues in which a poll found tasks, but which this host does not serve
 }
 
 // RunOnce implements periodic.Worker.
@@ -54,7 +57,7 @@ func (p *poller) poll(ctx context.Context) error {
 	names := slices.Sorted(maps.Keys(queues))
 	p.access.queues.set(queues, p.from+next > 0)
 	p.from = next
-	wakes := p.scheduler.Wakes() // the poll's answer is older than any later event
+	wakes := p.scheduler.Wakes() // later events are newer than the poll's answer
 	poll, err := listen.NewFleet(p.access.client).Backlogs(ctx, names)
 	if err != nil {
 		return err
@@ -85,8 +88,8 @@ func (p *poller) poll(ctx context.Context) error {
 	return nil
 }
 
-// isOver reports whether a moment is over by Redis's clock, which shows clock. If the moment is still to come, isOver
-// asks for a poll at that time.
+// isOver reports whether moment has passed; clock is the time of Redis's clock now. If moment is still to come, isOver
+// asks for a poll at that time. The zero moment never passes.
 func (p *poller) isOver(moment, clock time.Time) bool {
 	if moment.After(clock) {
 		p.AskIn(moment.Sub(clock))

@@ -20,8 +20,8 @@ type runner struct {
 	draining <-chan struct{} // closed when the tenant is drained
 }
 
-// run runs a reserved task, and then the tasks of its queue that were reserved ahead and get its slot. They run on the
-// same goroutine, because waking another one takes longer than many of them run.
+// run runs a reserved task, and then the tasks of its queue that were reserved ahead and get its slot. All run on the
+// same goroutine, because waking another goroutine takes longer than many of these tasks run.
 func (r *runner) run(ctx context.Context, t *task) {
 	for t != nil {
 		t = r.runOne(ctx, t)
@@ -47,7 +47,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 		logger.Debug("task started", t.logged("digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run)...)
 	}
 	e := &ended{task: t, outcome: r.call(ctx, t)}
-	// Counted now: the task may be settled much later, or never.
+	// Count the task now: it may be settled much later, or never.
 	t.counts.Ran(e.outcome.CPU, e.outcome.Fuel)
 	now := time.Now()
 	e.took = now.Sub(begun)
@@ -55,13 +55,13 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	t.span.Ran(reasonOf(e), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
 	t.result.end()
-	// Without the wait for its first turn at the gate, which is long with many slots.
+	// took leaves out the wait for the first turn at the gate, which is long with many slots.
 	took := e.outcome.GuestTime + e.outcome.WaitTime
 	switch {
 	case took == 0:
 		took = schedule.Unknown
 	case t.Large || t.Checkpointed:
-		took = e.took // includes the calls of fetch to Redis
+		took = e.took // includes the calls to Redis in fetch
 	}
 	next = taskOf(r.scheduler.Ended(&t.Slot, e.size(), took, took-e.outcome.GuestTime, now))
 	t.version.Release()
@@ -70,7 +70,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	return next
 }
 
-// traced returns what the task's span shows.
+// traced returns the task's attributes for its span.
 func (t *task) traced(access *tenantAccess, begun time.Time) trace.Task {
 	since := begun
 	if taken := t.Taken(); !taken.IsZero() {
@@ -84,7 +84,7 @@ func (t *task) traced(access *tenantAccess, begun time.Time) trace.Task {
 	}
 }
 
-// reasonOf returns why a run failed; "" if the task is complete, or its host stopped it.
+// reasonOf returns why a run failed, or "" if the task is complete or was stopped by its host.
 func reasonOf(e *ended) string {
 	if f := e.settlement.Failure; f != nil && (e.outcome.Kind != runtime.Cancelled || f.Reason == queue.ReasonCancelled) {
 		return string(f.Reason)
@@ -106,7 +106,7 @@ func (r *runner) giveBack(waiting []schedule.Task) {
 	r.access.listener.Tasks.Ran(tasks...)
 }
 
-// call fetches what did not come with the reserve, and runs the guest.
+// call fetches the parameters and the checkpoint that did not come with the reserve, and runs the guest.
 func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	if allowed := t.version.Permissions; t.Large && t.Size > allowed.Limits.Input {
 		return allowed.Explain(runtime.InputExceeded(allowed.Limits, t.Size)) // not fetched only to be refused

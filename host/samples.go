@@ -93,7 +93,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 	if err != nil { // one damaged key must not hide all queues
 		a.logger.Error("quarantines cannot be read: the metrics show none", "error", err)
 	}
-	names := slices.Sorted(maps.Keys(own)) // all served queues, and others up to the bound
+	names := slices.Sorted(maps.Keys(own)) // all served queues, and others up to MaxQueues
 	for _, name := range slices.Sorted(maps.Keys(stats)) {
 		if !own[name] && len(names) < h.config.MaxQueues {
 			names = append(names, name)
@@ -109,7 +109,9 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		for status, n := range stat.Depth {
 			depth[string(status)] = n
 		}
-		depth["blocked"] = stat.Blocked // a state of its own in the metrics, so that the states add up to the tasks
+		// The metrics count blocked tasks as a separate state, so that the numbers of all states add up to the number of
+		// tasks.
+		depth["blocked"] = stat.Blocked
 		depth[string(queue.Scheduled)] -= stat.Blocked
 		sample := metrics.QueueSample{
 			Tenant: tenant, Queue: name, Depth: depth,

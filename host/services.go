@@ -14,7 +14,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// servicesOf makes the services of a task. A command has none.
+// servicesOf makes the services of a task. A task whose plugin is a command has none.
 func (r *runner) servicesOf(t *task) (services service.Services) {
 	if t.version.Info().Kind == runtime.Command {
 		return service.Services{}
@@ -66,28 +66,29 @@ func (t *task) Dependencies(ctx context.Context) ([]listen.Dependency, error) {
 }
 
 const (
-	// copies is how many copies of a publication's payload are in memory: one as read from Redis, one for filters, and
-	// one on its way back to Redis.
+	// copies is how many copies of a publication's payload are in memory at the same time: one as read from Redis, one
+	// for filters, and one on its way back to Redis.
 	copies = 3
-	// leastCalls is the least size of the budget for calls, in bytes: enough for a handler's largest publication.
+	// leastCalls is the minimum size of the budget for calls, in bytes: enough for the largest publication of a handler.
 	leastCalls = copies * manifest.MaxPublicationBytes
 )
 
-// resultCopies is how many copies of a result are in memory while it is read: text and bytes. Reading a result of at
-// most smallResult bytes takes nothing from the budget for results, so it never waits for the memory of a large one.
+// resultCopies is how many copies of a result are in memory while it is read: the text of the reply and its bytes.
+// Reading a result of at most smallResult bytes takes nothing from the budget for results, so it never waits for the
+// memory of a large one.
 const (
 	resultCopies = 2
 	smallResult  = 64 << 10
 )
 
-// Result keeps the memory that it borrows until its next call, or the end of the task: the guest may read the result
-// again and again.
+// Result keeps the memory that it has borrowed until its next call, or the end of the task, because the guest can read
+// the result again and again.
 func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error) {
 	size, err := listen.NewFleet(t.tenant.client).ResultSize(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	size = min(size, most) // a result that is longer by then is refused
+	size = min(size, most) // if the result has grown since, it is refused
 	t.result.replace(nil)
 	if size > smallResult {
 		memory, err := t.tenant.borrow(ctx, t.tenant.results, resultCopies*size)
@@ -103,15 +104,15 @@ func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error
 	return result, err
 }
 
-// loan is memory that a task has borrowed. A call that outlives its task borrows nothing any more.
+// loan is the memory that a task has borrowed. A call that outlives its task can borrow nothing more.
 type loan struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	share *account.Share
 	ended bool
 }
 
-// replace gives the present share back and keeps the new one. If the task has ended, it gives the new one back as well,
-// and returns false.
+// replace gives back the share that the loan has, and keeps the new one. If the task has ended, it gives the new share
+// back as well, and returns false.
 func (l *loan) replace(share *account.Share) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

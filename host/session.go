@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// leaveTimeout bounds giving back and leaving when a session ends while Redis is away, and hurriedTimeout the same
-	// after a second SIGTERM.
+	// leaveTimeout is how long a session that ends tries to give tasks back and to leave, if Redis is away.
+	// hurriedTimeout is the same after a second SIGTERM.
 	leaveTimeout   = 5 * time.Second
 	hurriedTimeout = time.Second
 )
@@ -35,13 +35,13 @@ type session struct {
 	intake   *intake
 	settler  *settler
 	upkeep   *upkeep.Upkeep
-	duties   []periodic.Worker // all of them
+	duties   []periodic.Worker // including those of upkeep
 	drain    func()
 	about    func() map[string]string
-	joined   atomic.Bool // Redis knows the listener, which must leave in the end
+	joined   atomic.Bool // Redis knows the listener, so the listener must leave in the end
 }
 
-// common is shared by the sessions of all tenants.
+// common has what the sessions of all tenants share.
 type common struct {
 	config     Config
 	catalog    catalog
@@ -50,11 +50,12 @@ type common struct {
 	workers    *workers
 	metrics    *metrics.Metrics
 	services   *guest.Services
-	calls      *account.Budget // for what handlers send to Redis
+	calls      *account.Budget // for tasks and publications that handlers send to Redis at once
 	results    *account.Budget // for the results of dependencies that handlers read
 }
 
-// newSession makes a session. drain ends it by closing draining; about returns what the host publishes.
+// newSession makes a session. drain closes draining, which ends the session. about returns the fields that the host
+// publishes.
 func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(),
 	about func() map[string]string,
 ) *session {
@@ -86,7 +87,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	})
 	listener.Control, listener.Ended = fleet.Ticker.Ask, fleet.Advancer.Ask
 	listener.Renewed = func(begun, now time.Time, err error) {
-		// A lost lease ends the session, so that it is counted once.
+		// A lost lease counts as a late renewal, too. It is counted once, because it ends the session.
 		if steadiness.Renewed(begun, now, err) || errors.Is(err, listen.ErrLeaseLost) {
 			c.metrics.LeaseRenewedLate(tenant)
 		}
@@ -131,7 +132,7 @@ func (s *session) Registered(name string, again bool) {
 // Unregistered implements listen.User.
 func (s *session) Unregistered(name string) {
 	s.scheduler.Leave(s.access.queue(name))
-	s.health.Succeeded(opReserve, name) // perhaps no later reserve can end the trouble
+	s.health.Succeeded(opReserve, name) // there may be no later reserve to end the refusal
 	s.access.logger.Info("left queue", "queue", name)
 }
 
@@ -145,7 +146,8 @@ func (s *session) Drain() { s.drain() }
 func (s *session) About() map[string]string { return s.about() }
 
 // Run runs the session until ctx ends, its lease is lost, or the tenant refuses it. When ctx ends, it returns nil, and
-// the tenant calls leave. It calls reached when the session has joined, or when Redis is away, which is no refusal.
+// the caller then calls leave. Run calls reached when the session has joined. It also calls reached when Redis is away,
+// because that is no refusal.
 func (s *session) Run(ctx context.Context, reached func()) error {
 	if err := s.join(ctx, reached); err != nil {
 		return err
@@ -169,7 +171,7 @@ func (s *session) work(ctx context.Context) error {
 	return s.listener.Run(ctx)
 }
 
-// join loads the scripts and registers the listener, as soon as Redis answers.
+// join loads the scripts into Redis and registers the listener. While Redis is away, it tries again.
 func (s *session) join(ctx context.Context, reached func()) error {
 	return listen.Persist(ctx, func(context.Context) error {
 		err := listen.Prepare(ctx, s.access.client)
@@ -197,7 +199,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 	})
 }
 
-// abandon ends a session whose lease is lost: other hosts have all its tasks.
+// abandon gives up all tasks of a session whose lease is lost, because other hosts take these tasks.
 func (s *session) abandon() {
 	s.access.logger.Error("lease lost: giving up all tasks and joining again", "listener", s.listener.ID(),
 		"tasks", len(s.listener.Tasks.All()))
@@ -206,7 +208,8 @@ func (s *session) abandon() {
 	s.settler.giveUp()
 }
 
-// finish reserves no more tasks, lets the running ones go on for at most the grace period, and stops the rest.
+// finish stops reserving, lets the running tasks go on for at most the grace period, and then stops those that still
+// run.
 func (s *session) finish(living, hurry context.Context) {
 	tasks, logger := &s.listener.Tasks, s.access.logger
 	idle := tasks.Close()
@@ -221,15 +224,15 @@ func (s *session) finish(living, hurry context.Context) {
 		logger.Warn("grace period over: requeueing running tasks", "running", tasks.Active())
 	case <-hurry.Done():
 		logger.Warn("second SIGTERM: requeueing running tasks", "running", tasks.Active())
-	case <-living.Done(): // something failed for good
+	case <-living.Done(): // the host ends, because something failed for good
 	}
 	tasks.StopAll(listen.ErrDraining)
 	<-idle
 }
 
-// leave settles or gives back the tasks that are left when all have ended, and removes the listener from Redis. Tasks
-// that it cannot give back in time stay in the reserved lists until the lease ends. The scheduler forgets the session's
-// queues.
+// leave settles or gives back the remaining tasks, none of which runs any more, and removes the listener from Redis.
+// Tasks that it cannot give back in time stay in the reserved lists until the lease ends. The scheduler forgets the
+// session's queues.
 func (s *session) leave(hurry context.Context) error {
 	defer s.scheduler.Abandon(s.intake)
 	limit := leaveTimeout
@@ -254,5 +257,5 @@ func (s *session) leave(hurry context.Context) error {
 	return nil
 }
 
-// reachable reports whether the session has joined and Redis served its last calls.
+// reachable reports whether the session has joined and no op is in trouble: see health.healthy.
 func (s *session) reachable() bool { return s.joined.Load() && s.health.healthy() }

@@ -12,13 +12,13 @@ import (
 )
 
 // policy returns the retry policy of the task. The task's own settings come first, then those of its plugin's manifest,
-// then the host's. The bounds of its tenant apply to the result.
+// then the host's. The result is limited to the bounds of the tenant.
 func (t *task) policy(host queue.Retry) queue.Retry {
 	return bounded(t.Retry.WithDefaults(manifestRetry(t.version.Manifest.Retry)).WithDefaults(host),
 		t.version.Permissions.MostRetry)
 }
 
-// bounded brings a policy within the bounds of a tenant: see manifest.Permissions.MostRetry.
+// bounded limits a policy to the bounds of a tenant: see manifest.Permissions.MostRetry.
 func bounded(r queue.Retry, most manifest.Retry) queue.Retry {
 	r.MaxAttempts, r.MaxReschedules = r.Attempts(), r.Reschedules() // their defaults depend on fields that change below
 	if most.MaxAttempts > 0 && (r.MaxAttempts == queue.Unlimited || r.MaxAttempts > most.MaxAttempts) {
@@ -39,8 +39,8 @@ func bounded(r queue.Retry, most manifest.Retry) queue.Retry {
 	return r
 }
 
-// expires returns until when the task may be tried again; zero for no bound. t.Expires reflects only the age that the
-// task sets itself; expires also applies the tenant's bound, if that is lower.
+// expires returns until when the task can be tried again; zero for no bound. If the task sets a maximum age itself,
+// t.Expires reflects that age alone; expires also applies the tenant's bound on the age, if that is lower.
 func (t *task) expires() time.Time {
 	own, most := t.Retry.MaxAge, t.version.Permissions.MostRetry.MaxAge
 	switch {
@@ -49,7 +49,8 @@ func (t *task) expires() time.Time {
 	case !t.Expires.Equal(t.Deadline):
 		return t.Expires.Add(most - own)
 	}
-	began := t.Created // when it began to wait, which Expires does not tell: it is the deadline here
+	// began is when the task began to wait. It cannot be computed from Expires, which is the deadline here.
+	began := t.Created
 	if t.RetriedAt.After(began) {
 		began = t.RetriedAt
 	}
@@ -69,7 +70,8 @@ func manifestRetry(r manifest.Retry) queue.Retry {
 	}
 }
 
-// settlement decides what becomes of a task, by the outcome of its run and its policy.
+// settlement decides what happens to a task after its run, from the outcome of the run and the retry policy. host is
+// the policy of the host.
 func settlement(e *ended, host queue.Retry) listen.Settlement {
 	t := e.task
 	s := listen.Settlement{Claim: t.Claim(), Result: e.outcome.Output, Failure: Failure(e.outcome)}
@@ -109,14 +111,14 @@ func cancelled(e *ended) listen.Settlement {
 	}
 }
 
-// limitReasons maps the name of an exceeded limit to the reason of the failure. The limit of the input has no reason of
-// its own.
+// limitReasons maps the name of an exceeded limit to the reason of the failure. The limit of the input is missing,
+// because exceeding it has no specific reason.
 var limitReasons = map[string]queue.Reason{
 	"memory": queue.ReasonMemory, "timeout": queue.ReasonTimeout, "cpu": queue.ReasonCPU, "output": queue.ReasonOutput,
 	"log": queue.ReasonOutput,
 }
 
-// Failure turns an outcome into the failure in a task's hash; nil for a task that is complete.
+// Failure returns the failure to write to a task's hash for an outcome; nil if the task is complete.
 func Failure(o runtime.Outcome) *queue.Failure {
 	if o.Kind == runtime.Complete {
 		return nil

@@ -36,8 +36,8 @@ const (
 var errUnsettled = errors.New("result not written before the host ended: the task will run again")
 
 // settler writes the outcomes of a session's tasks to Redis. Tasks that end during a write are settled by the next
-// write: large batches under load, no delay when idle. A failed write is tried again, queue by queue, until it
-// succeeds.
+// write. So batches are large under load, and without load a result does not wait. A failed write is tried again, queue
+// by queue, until it succeeds.
 type settler struct {
 	access    *tenantAccess
 	scheduler *schedule.Scheduler
@@ -46,21 +46,22 @@ type settler struct {
 	publisher *upkeep.Publisher
 	health    *health
 	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
-	ended     func(Ended)   // Config.Ended; may be nil
+	ended     func(Ended)   // Config.Ended; nil if it is not set
 	// poke has a token when results wait; never closed.
 	poke chan struct{}
 
 	mu      sync.Mutex // guards the fields below; only the scheduler's lock is taken while it is held
 	waiting []*ended
-	// gathering means that Run waits for enough results; a single one does not wake it.
+	// gathering is true while Run waits for enough results. A single result does not wake Run then.
 	gathering bool
-	pauses    map[string]*periodic.Pause // by queue, for queues whose last write failed
+	pauses    map[string]*periodic.Pause // the pauses of queues whose last write failed, by queue
 	lost      bool                       // the lease is lost: nothing is settled any more
-	// stopped are the tasks to give back when all have ended.
+	// stopped has the tasks that were stopped because the tenant is drained. They are given back when all tasks have
+	// ended.
 	stopped []*ended
 }
 
-// put hands over tasks that have ended.
+// put adds tasks that have ended to those that wait to be settled. If the lease is lost, it drops them.
 func (s *settler) put(list ...*ended) {
 	s.mu.Lock()
 	if s.lost {
@@ -101,8 +102,8 @@ func (s *settler) Run(ctx context.Context) {
 	}
 }
 
-// gather waits for more results while short tasks wait for a slot here: they end soon, and a large batch costs Redis
-// less.
+// gather waits for more results while tasks that were reserved ahead wait for a slot. These are short tasks, which end
+// soon, and one large batch costs Redis less than several small ones.
 func (s *settler) gather(ctx context.Context) {
 	if !s.gathers(true) {
 		return
@@ -121,7 +122,8 @@ func (s *settler) gather(ctx context.Context) {
 	}
 }
 
-// gathers starts or stops gathering, and reports whether gathering goes on: not if enough results wait.
+// gathers starts gathering or goes on with it if more is true, and stops it otherwise. It also stops it when enough
+// results wait, or no more will come soon. It returns false if gathering has stopped.
 func (s *settler) gathers(more bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +134,8 @@ func (s *settler) gathers(more bool) bool {
 // gathered reports whether enough results wait, or no more will come soon. The caller holds mu.
 func (s *settler) gathered() bool { return len(s.waiting) >= gatherTasks || s.ahead.Load() == 0 }
 
-// flush settles the waiting results, with all also those of queues whose pause is not over. Results that cannot be
-// written wait again. unavailable means that Redis could not serve.
+// flush settles the waiting results. It leaves out those of queues whose pause is not over, unless all is true. Results
+// that cannot be written wait for the next try. unavailable reports that Redis could not serve.
 func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 	var results, late []*ended
 	for _, e := range s.due(all) {
@@ -163,14 +165,14 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 	return s.write(ctx, round) || unavailable
 }
 
-// keep makes results wait for the next try.
+// keep adds results to those that wait for the next try.
 func (s *settler) keep(results []*ended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = append(s.waiting, results...)
 }
 
-// due removes and returns the waiting results that may be tried now; with all, it removes and returns all of them.
+// due removes and returns the waiting results that can be tried now or, if all is true, all waiting results.
 func (s *settler) due(all bool) (due []*ended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +208,7 @@ type batch struct {
 	bytes   int
 }
 
-// batches cuts a list, which is not empty, into batches.
+// batches cuts the results of a queue, of which there is at least one, into batches.
 func batches(name string, list []*ended) (all []batch) {
 	begin, tasks, size := 0, 0, 0
 	for i, e := range list {
@@ -219,8 +221,8 @@ func batches(name string, list []*ended) (all []batch) {
 	return append(all, batch{name, list[begin:], size})
 }
 
-// finish settles what is left when the host ends. Tasks that cannot be settled in time stay in the reserved list; other
-// hosts take them when the lease ends.
+// finish settles the remaining results when the session ends. Tasks that cannot be settled in time stay in the reserved
+// list; other hosts take them when the lease ends.
 func (s *settler) finish(ctx context.Context) {
 	var pause periodic.Pause
 	for s.flush(ctx, true) && periodic.Sleep(ctx, pause.Failed(time.Now())) {
@@ -235,7 +237,8 @@ func (s *settler) finish(ctx context.Context) {
 	s.giveBack(ctx, stopped)
 }
 
-// handleStopped reports whether a task was stopped. If so it deals with the task, which has no result to settle.
+// handleStopped reports whether a task was stopped. If so, it handles the task itself, because there is no result to
+// settle.
 func (s *settler) handleStopped(e *ended) (was bool) {
 	switch err := e.outcome.Err; {
 	case e.outcome.Kind != runtime.Cancelled, errors.Is(err, queue.ErrCancelled):
@@ -254,8 +257,8 @@ func (s *settler) handleStopped(e *ended) (was bool) {
 	return true
 }
 
-// write settles batches in one round trip. Batches that Redis does not accept wait for the next try. unavailable means
-// that Redis could not serve.
+// write settles batches in one round trip. Batches that Redis does not accept wait for the next try. unavailable
+// reports that Redis could not serve.
 func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 	if len(round) == 0 {
 		return false
@@ -285,13 +288,13 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 	return s.write(ctx, damaged) || unavailable
 }
 
-// answered ends the tasks for which Redis gave a final answer. It returns the tasks that are to fail instead: their
-// children cannot be enqueued, because a key of the children's queue is damaged.
+// answered ends the tasks for which Redis gave a final answer. It returns the tasks that must be settled as failed
+// instead: their children cannot be enqueued, because a key of the children's queue is damaged.
 func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
 	tasks, slots := make([]*listen.Task, 0, len(results)), make([]*schedule.Slot, 0, len(results))
 	for i, e := range results {
 		if errors.Is(errs[i], queue.ErrDamaged) {
-			// The error names queues and IDs that the guest chose.
+			// The error names queues and IDs that the guest chose, so it can contain secrets.
 			e.settlement = listen.Settlement{Claim: e.task.Claim(), Failure: &queue.Failure{
 				Reason: queue.ReasonError, Message: e.task.secrets.Text([]byte(errs[i].Error())),
 			}}
@@ -306,8 +309,8 @@ func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
 	return rest
 }
 
-// putBack makes a batch wait for the next try. An error about the queue alone blocks only that queue: the others go on,
-// and the blocked one does not pile up results.
+// putBack makes a batch wait for the next try. An error that concerns only its queue blocks that queue, so that its
+// results do not pile up. Other queues go on.
 func (s *settler) putBack(ctx context.Context, b batch, err error) {
 	s.mu.Lock()
 	s.waiting = append(s.waiting, b.results...)
@@ -339,14 +342,14 @@ func (s *settler) succeeded(name string) {
 	s.health.Succeeded(opSettle, name)
 }
 
-// written reports the answer of Redis for one task.
+// written reports how a task ended, where err is Redis's answer to the settlement of the task.
 func (s *settler) written(e *ended, err error) {
 	outcome := e.settlement.Outcome()
 	switch {
 	case errors.Is(err, queue.ErrNoLetter):
 		s.health.NoDeadLetter(opSettle, e.task.Queue.Name, err.Error())
 		err = nil
-	case errors.Is(err, queue.ErrCancelled): // while its result was on its way: it is not tried again
+	case errors.Is(err, queue.ErrCancelled): // cancelled while its result was on its way, so not tried again
 		e.settlement = cancelled(e)
 		outcome, err = listen.OutcomeFailed, nil
 	case err != nil:
@@ -357,8 +360,8 @@ func (s *settler) written(e *ended, err error) {
 	s.report(e, outcome, err)
 }
 
-// boundedQueues lists the queues whose tasks may have waited for one of these to end, because their plugin bounds its
-// running tasks in the fleet.
+// boundedQueues lists the queues of the plugins that bound how many of their tasks run in the fleet. Tasks in these
+// queues may have waited for one of the results.
 func boundedQueues(results []*ended) []string {
 	names := make(map[string]bool)
 	for _, e := range results {
@@ -371,7 +374,7 @@ func boundedQueues(results []*ended) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// done ends a task for the session: in the metrics, the log, the listener's tasks and the scheduler.
+// done reports how a task ended, and removes it from the listener's tasks and from the scheduler.
 func (s *settler) done(e *ended, outcome listen.Outcome, err error) {
 	s.report(e, outcome, err)
 	s.access.listener.Tasks.Remove(&e.task.Task)
@@ -432,7 +435,7 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 	}
 }
 
-// failureFields are the fields of a failure in the log.
+// failureFields returns the log fields that describe a failure.
 func failureFields(f *queue.Failure) []any {
 	_, trace, _ := strings.Cut(f.Message, "\n")
 	return append([]any{"reason", string(f.Reason), "error", f.Headline()},
@@ -447,8 +450,8 @@ func traceFields(trace string) []any {
 	return []any{"trace", hclog.Quote(trace)}
 }
 
-// giveBack releases tasks that did not run, or were stopped because the host ends; newest first, so that the oldest is
-// at the very front of its queue in the end.
+// giveBack releases tasks that did not run, or were stopped because the host ends. It begins with the newest task, so
+// that the oldest task ends up at the very front of its queue.
 func (s *settler) giveBack(ctx context.Context, list []*ended) {
 	slices.SortFunc(list, func(a, b *ended) int { return cmp.Compare(b.task.Number(), a.task.Number()) })
 	for name, list := range byQueue(list) {
@@ -482,6 +485,6 @@ func (s *settler) release(ctx context.Context, name string, results []*ended) {
 		}
 	}
 	if err == nil {
-		s.scheduler.Announced(s.access.queue(name)) // no message may come: Pub/Sub may be forbidden
+		s.scheduler.Announced(s.access.queue(name)) // a message may not come: Pub/Sub can be forbidden
 	}
 }

@@ -15,8 +15,8 @@ import (
 // shipInterval is how often log lines and progress of running tasks are sent; they are at most a second behind.
 const shipInterval = 500 * time.Millisecond
 
-// shipper sends the log lines and the progress of tasks to Redis, in batches. The duty works from when the intake asks
-// for it until no tasks are left.
+// shipper sends the log lines and the progress of tasks to Redis, in batches. The duty starts when the intake asks for
+// it, and stops when there are no tasks.
 type shipper struct {
 	periodic.Duty
 	listener *listen.Listener
@@ -31,7 +31,7 @@ func (s *shipper) RunOnce(ctx context.Context) (pause, wait time.Duration, err e
 	}
 	free := make([]*task, 0, len(all))
 	for _, held := range all {
-		if t := taskOf(held.Value); t != nil && t.log.sending.TryLock() { // else the settler sends its last lines
+		if t := taskOf(held.Value); t != nil && t.log.sending.TryLock() { // if locked, the settler sends its last lines
 			free = append(free, t)
 		}
 	}
@@ -42,7 +42,7 @@ func (s *shipper) RunOnce(ctx context.Context) (pause, wait time.Duration, err e
 	return 0, shipInterval, nil
 }
 
-// shipLast sends the last lines of tasks before their end is announced, so that followers of a log get all of it.
+// shipLast sends the last lines of tasks before their end is announced, so that followers of a log get all lines.
 func (s *shipper) shipLast(ctx context.Context, round ...batch) {
 	var tasks []*task
 	for _, b := range round {
@@ -85,7 +85,7 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 	}
 }
 
-// retry puts back what could not be written, unless the task is lost or deleted.
+// retry calls putBack for each write that failed, unless its task is lost or deleted. errs has the error of each write.
 func (s *shipper) retry(ctx context.Context, errs []error, putBack func(i int)) {
 	var failure error
 	for i, err := range errs {

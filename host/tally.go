@@ -9,24 +9,26 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// tallyPause is the time between two writes of a session's counts: one script for all tasks in between.
+// tallyPause is the time between two writes of a session's counts. One script writes the counts of all tasks since the
+// last write.
 const tallyPause = 5 * time.Second
 
-// tally counts the outcomes of a session's tasks, by queue and version.
+// tally counts the started and settled tasks of a session, by queue and plugin version, and adds the counts to those of
+// the fleet in Redis.
 type tally struct {
 	periodic.Duty
 	node   *listen.Node
 	counts listen.Tallies
 }
 
-// started counts how long a task had waited.
+// started counts a task that has started, and how long it had waited.
 func (t *tally) started(task *task, wait time.Duration) {
 	if t.counts.Started(tallyOf(task), wait) {
 		t.Ask()
 	}
 }
 
-// settled counts an outcome, as the metrics name it.
+// settled counts the outcome of a task, and the reason of a failure.
 func (t *tally) settled(task *task, outcome listen.Outcome, failure *queue.Failure) {
 	var reason queue.Reason
 	if failure != nil {

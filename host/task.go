@@ -17,7 +17,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// errNoSlot is why a task that was reserved ahead did not run: it goes back to its queue.
+// errNoSlot is the cause for which a task that was reserved ahead goes back to its queue without a run.
 var errNoSlot = errors.New("no slot was free in time")
 
 // task is a task that this host reserved.
@@ -29,14 +29,15 @@ type task struct {
 	tenant  *tenantAccess
 
 	log      taskLog
-	progress atomic.Pointer[listen.ProgressReport] // the last report, until it is sent
-	children *guest.Children                       // nil before the task runs, and of commands
-	result   loan                                  // for the result of a dependency that the guest reads
+	progress atomic.Pointer[listen.ProgressReport] // the last report; nil once it is sent
+	children *guest.Children                       // nil before the task runs, and for commands
+	result   loan                                  // memory for the result of a dependency that the guest has read
 	secrets  redact.Secrets                        // the secrets that the guest was given
-	span     *trace.Span                           // of its run; nil without a tracer, and of a task that did not run
+	// span is the span of the run. It is nil without a tracer, or if the task did not run.
+	span *trace.Span
 }
 
-// taskOf returns the task behind a schedule.Task, or behind the Value of a listen.Task; nil for nil.
+// taskOf returns the *task that a schedule.Task, or the Value of a listen.Task, holds. It returns nil for nil.
 func taskOf(t any) *task {
 	own, _ := t.(*task)
 	return own
@@ -65,7 +66,7 @@ func (t *task) timeLeft(now time.Time) (limit time.Duration, ok bool) {
 	return limit, left > 0
 }
 
-// ended is a task that has run, or was stopped.
+// ended is a task whose run is over, or that was stopped before it ran.
 type ended struct {
 	task    *task
 	outcome runtime.Outcome

@@ -8,10 +8,10 @@ const (
 	logBytes = 64 << 10
 )
 
-// taskLog is the lines that a task wrote since they were last sent to Redis. When there are too many, the oldest ones
-// are dropped.
+// taskLog holds the lines that a task wrote since lines were last sent to Redis. When there are too many, the oldest
+// lines are dropped.
 type taskLog struct {
-	// sending is held from cutting lines until Redis has them, so that lines arrive in order.
+	// sending is held from the cut of the lines until Redis has them, so that lines arrive in order.
 	sending sync.Mutex
 
 	mu    sync.Mutex
@@ -19,7 +19,7 @@ type taskLog struct {
 	bytes int
 }
 
-// add appends a line and returns how many older ones were dropped for it.
+// add appends a line and returns how many older lines were dropped for it.
 func (l *taskLog) add(line string) (dropped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -28,7 +28,8 @@ func (l *taskLog) add(line string) (dropped int) {
 	return l.trim()
 }
 
-// putBack puts lines that could not be sent before those written meanwhile.
+// putBack takes back lines that could not be sent, and puts them in front of the lines that were written meanwhile. It
+// returns how many lines were dropped.
 func (l *taskLog) putBack(lines []string) (dropped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,12 +24,12 @@ type tenant struct {
 	name string
 	open func() *session
 
-	// draining is closed by drain: the host reserves no more tasks of the tenant, until the host has ended.
+	// draining is closed by drain. From then on the host reserves no tasks of the tenant, until the host ends.
 	draining chan struct{}
 	drain    func()
 
-	session atomic.Pointer[session] // the present one
-	refusal atomic.Pointer[error]   // why the last session could not join; nil if it did, or if Redis was away since
+	session atomic.Pointer[session] // the present session
+	refusal atomic.Pointer[error]   // why the last session could not join; nil if it did, or if Redis has been away since
 }
 
 func (t *tenant) isDraining() bool {
@@ -54,8 +54,8 @@ func (t *tenant) problem() string {
 	return ""
 }
 
-// serve runs sessions until the tenant is drained, or living ends. It returns the error of allRefused, if no tenant
-// lets the host join, or the error of a last session that could not leave.
+// serve runs sessions until the tenant is drained, or living ends. It returns the error of allRefused if no tenant lets
+// the host join. It also returns an error if the last session could not leave.
 func (t *tenant) serve(living, hurry context.Context, allRefused func() error) error {
 	pause := periodic.Pause{Shortest: rejoinPause, Longest: maxRejoinPause}
 	for {
@@ -88,7 +88,7 @@ func (t *tenant) serve(living, hurry context.Context, allRefused func() error) e
 	}
 }
 
-// lead runs one session to its end. over means that no other session is to follow.
+// lead runs one session to its end. over reports that no other session must follow.
 func (t *tenant) lead(living, hurry context.Context) (over bool, err error) {
 	s := t.session.Load()
 	ctx, end := context.WithCancel(living)

@@ -2,17 +2,17 @@ package host
 
 import "sync"
 
-// workers runs tasks, or reserves, on goroutines that it keeps. A new goroutine would have to grow its stack for each
-// task, which takes a good tenth of the time of a short task. It keeps as many goroutines as tasks ever ran at the same
-// time.
+// workers runs functions, each of which is a task or a reserve, on goroutines that it keeps. A new goroutine for each
+// task would have to grow its stack, which takes over a tenth of the time of a short task. workers keeps as many
+// goroutines as functions ever ran at the same time.
 type workers struct {
-	// next hands a task to an idle goroutine; closed by wait.
+	// next hands a function to an idle goroutine; wait closes it.
 	next chan func()
-	// tasks counts the running ones, and kept the goroutines.
+	// tasks counts the functions that run, and kept counts the goroutines.
 	tasks, kept sync.WaitGroup
 }
 
-// run runs a task on an idle goroutine, or on a new one if none is idle.
+// run runs a function on an idle goroutine, or on a new one if none is idle.
 func (w *workers) run(task func()) {
 	w.tasks.Add(1)
 	select {
@@ -27,7 +27,7 @@ func (w *workers) run(task func()) {
 	}
 }
 
-// wait blocks until all tasks have ended, and ends the goroutines. run must not be called any more.
+// wait blocks until all functions have returned, and ends the goroutines. run must not be called any more.
 func (w *workers) wait() {
 	w.tasks.Wait()
 	close(w.next)

@@ -6,10 +6,10 @@
 //	         │                    └─ part of an owner ── Share
 //	         └─ Budget of a kind …
 //
-// Take gives shares in the order of the calls, so that a stream of small shares cannot starve a large one. Small
-// shares that must not wait behind large ones need a budget of their own.
+// Take gives shares in the order of the calls, so that a stream of small shares cannot starve a large one. Small shares
+// that must not wait behind large ones need a separate budget.
 //
-// A Budget bounds what all owners use together, and what each owner uses, so that one owner cannot keep out the
+// A Budget bounds what all owners use together, and what each owner uses, so that no owner can take everything from the
 // others. Take waits for a share until its context ends; TryTake does not wait.
 //
 // Admission, in package schedule, counts the memory of running tasks; it treats memory that is reserved here as used.
@@ -24,36 +24,36 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Kind is a use of memory, as the metric quern_memory_reserved_bytes names it.
+// Kind says what memory is used for; it is a label of the metric quern_memory_reserved_bytes.
 type Kind string
 
-// The kinds.
+// The kinds of memory.
 const (
-	Tasks      Kind = "tasks"      // running tasks: counted by admission
-	Requests   Kind = "requests"   // bodies and answers of the API, by principal
-	Deliveries Kind = "deliveries" // payloads of webhooks, by tenant
-	// bodies and results of handlers' calls, and publications that are being published; by tenant
+	Tasks      Kind = "tasks"      // running tasks; admission counts them
+	Requests   Kind = "requests"   // bodies and answers of the API; owner: the principal
+	Deliveries Kind = "deliveries" // payloads of webhooks; owner: the tenant
+	// bodies and results of handlers' calls, and publications that are being published; owner: the tenant
 	Calls   Kind = "calls"
-	Plugins Kind = "plugins" // files that modules carry and manifests name, and descriptions of modules; by tenant
+	Plugins Kind = "plugins" // files that modules carry or manifests name, descriptions of modules; owner: the tenant
 )
 
-// Account counts the memory that a process has reserved. Its methods may be called by many goroutines at once; a nil
-// Account reserves nothing.
+// Account counts the memory that a process has reserved. Its methods are safe for concurrent use. A nil Account
+// reserves nothing.
 type Account struct {
-	total    int64 // 0: not bounded
+	total    int64 // in bytes; 0: no bound
 	reserved atomic.Int64
 
 	mu      sync.Mutex
 	budgets map[Kind][]*Budget // guarded by mu
-	freed   func()             // guarded by mu
+	freed   func()             // see OnFreed; guarded by mu
 }
 
-// New returns the account of a process that has total bytes for tenants; 0 for no bound.
+// New returns the account of a process that has total bytes for tenants (0: no bound).
 func New(total int64) *Account {
 	return &Account{total: total, budgets: make(map[Kind][]*Budget), freed: func() {}}
 }
 
-// Part is one of n equal parts of the total, in bytes; it has no bound if the total has none.
+// Part returns one of n equal parts of the total, in bytes, or math.MaxInt64 if the total has no bound.
 func (a *Account) Part(n int64) int64 {
 	if a.total == 0 {
 		return math.MaxInt64
@@ -61,7 +61,7 @@ func (a *Account) Part(n int64) int64 {
 	return max(1, a.total/n)
 }
 
-// Open returns a new budget of a kind, with the bounds of NewBudget. A kind may have several budgets.
+// Open returns a new budget of a kind, with the bounds of NewBudget. A kind can have several budgets.
 func (a *Account) Open(kind Kind, whole int64, owners int) *Budget {
 	b := NewBudget(whole, owners)
 	b.account = a
@@ -71,7 +71,7 @@ func (a *Account) Open(kind Kind, whole int64, owners int) *Budget {
 	return b
 }
 
-// OnFreed sets a function that is called whenever memory was given back (default: none). It must not block.
+// OnFreed sets a function that is called whenever memory is given back (default: none). It must not block.
 func (a *Account) OnFreed(freed func()) {
 	if a == nil {
 		return
@@ -105,7 +105,7 @@ func (a *Account) ByKind() map[Kind]int64 {
 	return byKind
 }
 
-// note counts a change of the reserved bytes, and calls freed if it lowers them.
+// note adds bytes, which can be negative, to the reserved bytes. It calls freed if bytes is negative.
 func (a *Account) note(bytes int64) {
 	if a == nil {
 		return
@@ -119,32 +119,33 @@ func (a *Account) note(bytes int64) {
 	}
 }
 
-// Budget bounds what is in use at a time. Its methods may be called by many goroutines at once; a nil Budget has no
-// bound.
+// Budget bounds how much its owners use at the same time, in bytes or in another unit. Its methods are safe for
+// concurrent use. A nil Budget has no bound.
 type Budget struct {
-	account     *Account // nil: the budget is of no account
+	account *Account // nil if the budget belongs to no account
+	// whole is what all owners can use together, and each what one owner can use.
 	whole, each int64
-	own, shared int64 // what is set aside for each owner, and what all owners share
+	own, shared int64 // what is set aside for each single owner, and what all owners share
 	all         *semaphore.Weighted
 	used        atomic.Int64
 
 	mu      sync.Mutex
-	byOwner map[string]*part // of the owners that use something or wait for it; guarded by mu
+	byOwner map[string]*part // the owners that have a share or wait for one; guarded by mu
 }
 
-// part counts what one owner uses.
+// part counts what one owner uses of a budget.
 type part struct {
 	used  *semaphore.Weighted
-	own   *semaphore.Weighted // of what is set aside for this owner: Budget.own
-	users int                 // shares, and calls that wait for a share; guarded by the budget's mu
+	own   *semaphore.Weighted // what the owner uses of Budget.own, which is set aside for it
+	users int                 // number of shares, and of calls that wait for a share; guarded by the budget's mu
 }
 
-// mostOwners bounds the parts of a budget: each owner may use a quarter of it, however many owners there are.
+// mostOwners is how many owners share a budget equally. If there are more, each can use a quarter of it at most.
 const mostOwners = 4
 
-// NewBudget returns a budget that is of no account, such as for connections. Up to four owners share it equally. With
-// more owners, half of it is divided and set aside: each owner has a part that no other may use. All owners share the
-// other half, which two owners may use up.
+// NewBudget returns a budget that belongs to no account, such as one for connections. Up to four owners share it
+// equally. With more owners, one half of it is set aside in equal parts, one for each owner alone. All owners share the
+// other half; two owners can use it up.
 func NewBudget(whole int64, owners int) *Budget {
 	b := &Budget{whole: whole, each: max(1, whole/int64(min(max(owners, 1), mostOwners))), byOwner: make(map[string]*part)}
 	if owners > mostOwners {
@@ -155,7 +156,7 @@ func NewBudget(whole int64, owners int) *Budget {
 	return b
 }
 
-// Whole returns how much all owners may use together.
+// Whole returns how much all owners can use together.
 func (b *Budget) Whole() int64 {
 	if b == nil {
 		return math.MaxInt64
@@ -163,7 +164,7 @@ func (b *Budget) Whole() int64 {
 	return b.whole
 }
 
-// Each returns how much one owner may use.
+// Each returns how much one owner can use.
 func (b *Budget) Each() int64 {
 	if b == nil {
 		return math.MaxInt64
@@ -171,8 +172,8 @@ func (b *Budget) Each() int64 {
 	return b.each
 }
 
-// Share is an amount that was taken from a budget. It belongs to one goroutine at a time. Its methods do nothing on
-// nil.
+// Share is an amount that was taken from a budget. It belongs to one goroutine at a time. The methods of a nil Share do
+// nothing.
 type Share struct {
 	budget *Budget
 	owner  string
@@ -181,15 +182,14 @@ type Share struct {
 	size   int64
 }
 
-// Take waits for a share of that size. It returns nil if ctx ends first. If size is more than one owner may use, the
-// share takes all that the owner may use, so that the owner has no other share meanwhile; of what all owners share,
-// it takes its size or, if that is too much, everything.
+// Take waits for a share of that size. It returns nil if ctx ends first. If size is more than one owner can use, the
+// share takes all that its owner can use, so that the owner has no other share meanwhile. Of what all owners share, it
+// takes size or, if that is too much, everything.
 func (b *Budget) Take(ctx context.Context, owner string, size int64) *Share {
 	return b.take(owner, size, func(s *semaphore.Weighted, size int64) bool { return s.Acquire(ctx, size) == nil })
 }
 
-// TryTake takes a share without waiting. It returns nil if there is no room, or if size is more than one owner may
-// use.
+// TryTake takes a share without waiting. It returns nil if there is no room, or if size is more than one owner can use.
 func (b *Budget) TryTake(owner string, size int64) *Share {
 	if b != nil && size > b.each {
 		return nil
@@ -232,7 +232,7 @@ func (s *Share) Size() int64 {
 	return s.size
 }
 
-// Shrink gives back a part of the share, so that size is left.
+// Shrink gives back a part of the share, so that its new size is size. It does nothing if the share is not larger.
 func (s *Share) Shrink(size int64) {
 	if s == nil || size >= s.size {
 		return
@@ -251,7 +251,7 @@ func (s *Share) Shrink(size int64) {
 	}
 }
 
-// Give gives the whole share back. Further calls do nothing.
+// Give gives the whole share back. Further calls of Give do nothing.
 func (s *Share) Give() {
 	if s == nil || s.part == nil {
 		return

@@ -8,9 +8,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// How fast one task may write checkpoints, in bytes: 8 MiB at once, and then 1 MiB a second. Each save counts as at
-// least 10 KiB. A guest that saves faster waits in the call. To answer early and write only the last value would lose
-// it if the host died.
+// One task can write 8 MiB of checkpoints at once (checkpointBurst), and then 1 MiB a second (checkpointRate). Each
+// save counts as at least 10 KiB (checkpointLeast). A guest that saves faster waits in the call. If the call returned
+// early and only the last value were written, that value would be lost if the host died.
 const (
 	checkpointBurst = 8 << 20
 	checkpointRate  = 1 << 20
@@ -20,7 +20,7 @@ const (
 // checkpoint saves the checkpoints of one task, one at a time.
 type checkpoint struct {
 	host Host
-	paid time.Time // when the rate has paid for all bytes written; zero: the whole burst is left
+	paid time.Time // when checkpointRate will have made up for all bytes written; zero if none were
 }
 
 // Save implements service.Checkpoint.

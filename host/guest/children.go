@@ -14,14 +14,14 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Children are the tasks that one task enqueues, and its publications. They belong to the goroutine of the task's
-// call until the call has ended.
+// Children has the tasks that one task enqueues, and its publications. It belongs to the goroutine of the task's call
+// until the call has ended.
 type Children struct {
 	task    *Task
 	grant   *manifest.EnqueueGrant
-	tasks   int   // how many more tasks it may enqueue
-	bytes   int64 // how many bytes these may have together
-	after   int   // how many dependencies the enqueued tasks have together
+	tasks   int   // how many more tasks the task can enqueue
+	bytes   int64 // how many bytes further tasks can have together
+	after   int   // how many dependencies the tasks enqueued so far have together
 	waiting []listen.Child
 
 	published publications
@@ -66,7 +66,7 @@ func (c *Children) Enqueue(ctx context.Context, asked service.Child) (string, er
 		return child.ID, nil
 	}
 	id, err := atOnce(ctx, t.Host, "a task cannot enqueue", func() (string, error) { return t.Host.Enqueue(ctx, child) })
-	if err != nil && !errors.Is(err, service.ErrUnavailable) { // else the child may exist
+	if err != nil && !errors.Is(err, service.ErrUnavailable) { // if unavailable, the child may exist
 		c.giveBack(&child)
 	}
 	return id, err
@@ -119,8 +119,8 @@ func newChild(asked service.Child, parent string) (listen.Child, error) {
 	return child, nil
 }
 
-// invalid turns an error of package queue into one that wraps service.ErrInvalid, whose text begins with the same
-// word.
+// invalid turns an error of package queue into one that wraps service.ErrInvalid. It replaces the prefix of the text,
+// so that the text does not say twice that something is invalid.
 func invalid(err error) error {
 	return fmt.Errorf("%w: %s", service.ErrInvalid, strings.TrimPrefix(err.Error(), queue.ErrInvalid.Error()+": "))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// dependencies are the tasks that one task waited for. They belong to the goroutine of the task's call until the call
+// dependencies has the tasks that one task waited for. It belongs to the goroutine of the task's call until the call
 // has ended.
 type dependencies struct {
 	host  Host
@@ -49,7 +49,8 @@ func (d *dependencies) Result(ctx context.Context, id string) ([]byte, error) {
 	return result, unread(err)
 }
 
-// unread is explain for a read of another task: if that task is missing, the error wraps service.ErrNotFound.
+// unread explains the error of a call that reads another task. The error wraps service.ErrNotFound if that task is
+// missing, and service.ErrTooBig if its result is too long. unread passes other errors to explain.
 func unread(err error) error {
 	switch {
 	case errors.Is(err, queue.ErrNoTask):

@@ -12,13 +12,13 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// publications are what one task publishes.
+// publications has what one task publishes.
 type publications struct {
 	count, bytes int
 	waiting      []*queue.Publication
 }
 
-// Publications returns what is published when the task completes.
+// Publications returns the publications that are made when the task completes.
 func (c *Children) Publications() []*queue.Publication {
 	if c == nil {
 		return nil
@@ -64,7 +64,7 @@ func (c *Children) Publish(ctx context.Context, asked service.Publication) (stri
 	}
 	_, err := atOnce(ctx, t.Host, "a task cannot publish",
 		func() (struct{}, error) { return struct{}{}, t.Host.Publish(ctx, p) })
-	if err != nil && !errors.Is(err, service.ErrUnavailable) { // else it may be published
+	if err != nil && !errors.Is(err, service.ErrUnavailable) { // if unavailable, it may be published
 		c.published.count--
 		c.published.bytes -= size
 	}

@@ -39,8 +39,8 @@ func (s *secrets) Secret(ctx context.Context, name string) ([]byte, error) {
 	return value, err
 }
 
-// ReadSecret reads a secret of a tenant: as the host's grants define it, or else from dir, the folder of secrets. dir
-// is "" if there is no such folder.
+// ReadSecret reads a secret of a tenant. A secret that the host's grants define comes from there, any other from dir,
+// the folder of secrets. dir is "" if there is no such folder.
 func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([]byte, error) {
 	if secret, ok := granted[name]; ok {
 		value, err := secret.Read()
@@ -49,7 +49,7 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 	if dir == "" {
 		return nil, fmt.Errorf("%w: there is no folder of secrets: give it by --secrets", service.ErrNotFound)
 	}
-	if strings.ContainsRune(name, '/') { // it would lead into another folder
+	if strings.ContainsRune(name, '/') { // the name would lead into another folder
 		return nil, fmt.Errorf("%w: secret %q: use a name without a slash", service.ErrInvalid, name)
 	}
 	root, err := os.OpenRoot(dir)
@@ -57,12 +57,12 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
 	defer func() { _ = root.Close() }()
-	own, err := root.OpenRoot(tenant) // no link leads out of it, not even to another tenant
+	own, err := root.OpenRoot(tenant) // no link leads out of this folder, not even to another tenant
 	if err != nil {
 		return nil, unreadable(name, err)
 	}
 	defer func() { _ = own.Close() }()
-	file, err := own.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its other end
+	file, err := own.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would otherwise wait
 	if err != nil {
 		return nil, unreadable(name, err)
 	}
@@ -71,7 +71,7 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 	return value, unreadable(name, err)
 }
 
-// unreadable wraps the error of reading a secret in one of package service; nil stays nil.
+// unreadable wraps an error of reading a secret in an error of package service; nil stays nil.
 func unreadable(name string, err error) error {
 	switch {
 	case err == nil:

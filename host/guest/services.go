@@ -1,6 +1,6 @@
-// Package guest provides what a handler may ask of its host: a key-value store, HTTP, secrets, new tasks and
-// checkpoints, as far as its manifest and the host's grants allow. It implements the interfaces of runtime/service,
-// and knows neither queues nor schedulers: the interface Host is all that it needs of the host that runs the task.
+// Package guest provides what a handler can ask of its host: a key-value store, HTTP, secrets, new tasks and
+// checkpoints, as far as its manifest and the host's grants allow. It implements the interfaces of runtime/service. It
+// knows neither queues nor schedulers: the interface Host has all that it needs of the host that runs the task.
 //
 //	guest ──quern_v1──▶ runtime/abi ──▶ service.Services = Services.For(Task) ─┬─▶ host/kv, runtime/egress
 //	                                     │ not granted: service.ErrDenied      ├─▶ the secrets of the grants, or their folder
@@ -18,27 +18,28 @@ import (
 	"github.com/quern-project/quern/runtime/service"
 )
 
-// Config has what the services use outside of this process. A store or client that is left out is denied to handlers.
+// Config has the parts outside of this process that the services use. Calls of a store or client that is left out are
+// denied.
 type Config struct {
-	// KV is the store of each tenant, by its name.
+	// KV maps the name of each tenant to the tenant's store.
 	KV map[string]*kv.Store
 	// HTTP sends the requests of handlers.
 	HTTP *egress.Client
-	// Secrets is a folder: TENANT/NAME holds a secret that the host's grants do not define. A secret is read each
-	// time that a task asks for it.
+	// Secrets is the path of a folder. Its file TENANT/NAME holds a secret that the host's grants do not define. A secret
+	// is read each time that a task asks for it.
 	Secrets string
 }
 
-// Services makes the services of tasks. Its methods may be called by many goroutines at once.
+// Services makes the services of tasks. Its methods are safe for concurrent use.
 type Services struct {
 	config  Config
 	missing sync.Map // the secrets that could not be read, by tenant and name
 }
 
-// New makes services. The caller still owns the stores and the client.
+// New makes Services. The caller still owns the stores and the client.
 func New(config Config) *Services { return &Services{config: config} }
 
-// For makes the services of one run of a task. A service that the manifest does not grant denies its calls, and names
+// For makes the services of one run of a task. The calls of a service that is not granted are denied; the error names
 // the line to add.
 func (s *Services) For(t Task) (services service.Services, children *Children) {
 	services = service.Services{
@@ -70,5 +71,5 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 	return services, children
 }
 
-// noQueues is the grant of a task that may not enqueue.
+// noQueues is the grant of a task that is not allowed to enqueue.
 var noQueues manifest.EnqueueGrant

@@ -11,7 +11,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Task is one run of a task.
+// Task describes one run of a task.
 type Task struct {
 	ID, Tenant, Plugin string
 	// Headers are the task's headers; children inherit traceparent and tracestate.
@@ -24,28 +24,30 @@ type Task struct {
 	Host        Host
 }
 
-// Host is the host that runs the task. Its errors are errors of sdk/queue, except for AdmitQueue.
+// Host is the host that runs the task. Its methods return errors of sdk/queue, except for AdmitQueue.
 type Host interface {
 	// SaveCheckpoint stores the task's checkpoint durably.
 	SaveCheckpoint(ctx context.Context, value []byte) error
-	// AdmitQueue returns an error that wraps service.ErrLimit if the tenant may not have a queue of that name, or
-	// service.ErrUnavailable if this cannot be determined now.
+	// AdmitQueue returns nil if the task is allowed to enqueue to the queue of that name. Otherwise the error wraps
+	// service.ErrLimit if the tenant cannot have another queue, or service.ErrUnavailable if this cannot be determined
+	// now.
 	AdmitQueue(ctx context.Context, name string) error
 	// Enqueue enqueues a child at once. It returns the child's ID, or the ID of the existing task that the child
 	// would repeat.
 	Enqueue(ctx context.Context, child listen.Child) (id string, err error)
-	// Dependencies returns all tasks that the task waited for. Result returns the result of a task if it has no more
-	// bytes than most.
+	// Dependencies returns all tasks that the task waited for. Result returns the result of a task, or an error if the
+	// result has more than most bytes.
 	Dependencies(ctx context.Context) ([]listen.Dependency, error)
 	Result(ctx context.Context, id string, most int64) ([]byte, error)
-	// Publish publishes at once.
+	// Publish makes a publication at once.
 	Publish(ctx context.Context, publication *queue.Publication) error
 	// Warn logs a message about the task for the host's operators; fields are pairs of a name and a value.
 	Warn(message string, fields ...any)
 }
 
-// atOnce calls do, which writes to Redis. If nobody knows whether the write was done, it calls do again: what do
-// creates has the same ID both times. If data in Redis is damaged, it warns with the message.
+// atOnce calls do, which writes to Redis. If it is not known whether the write was done, atOnce calls do again. That
+// creates nothing twice, because the ID is the same both times. If data in Redis is damaged, atOnce warns with the
+// message.
 func atOnce[T any](ctx context.Context, host Host, message string, do func() (T, error)) (T, error) {
 	value, err := service.Await(ctx, do)
 	if queue.IsUnavailable(err) && ctx.Err() == nil {

@@ -33,11 +33,11 @@
 // But if the answer was lost, the write may have been done: a caller that increments or swaps cannot know. The same
 // holds for a call whose context ends while it waits: it returns at once, and Redis may still run it.
 //
-// If a key has another type than the table says, a call that needs it changes nothing and returns an error that
-// names the key. If the keys of a bucket do not fit together, because somebody removed one by hand or Redis evicted
-// it, the next script that counts rebuilds names and bytes from the values, all at once: the only script whose time
-// grows with the number of values. It does not notice a field that was overwritten by hand with a value of another
-// length. After such an edit, remove the bucket's field of NS_kvs: the bucket is then counted again.
+// If a key has another type than the table says, a call that needs the key changes nothing and returns an error that
+// names the key. If the keys of a bucket do not fit together, because somebody removed one by hand or Redis evicted it,
+// the next script that counts rebuilds names and bytes from the values. It does so all at once, and is the only script
+// whose time grows with the number of values. It does not notice a field that was overwritten by hand with a value of
+// another length. After such an edit, remove the bucket's field of NS_kvs: the bucket is then counted again.
 //
 // If Redis's clock goes back, values live longer by as much.
 package kv

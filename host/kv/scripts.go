@@ -49,7 +49,8 @@ func newScript(name string) *redis.Script {
 	return redis.NewScript(source)
 }
 
-// ask asks Redis until ctx ends. An error that means that Redis cannot be reached wraps service.ErrUnavailable.
+// ask calls f, which asks Redis, and waits for its answer until ctx ends. If Redis cannot be reached, the error wraps
+// service.ErrUnavailable.
 func ask[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
 	if err := ctx.Err(); err != nil {
 		return value, err

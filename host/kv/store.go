@@ -17,29 +17,31 @@ import (
 )
 
 const (
-	// MaxValue bounds a value, in bytes: with a larger one a script would block Redis for too long.
+	// MaxValue is the maximum length of a value, in bytes. With a larger value, a script would block Redis for too long.
 	MaxValue = 512 << 10
-	// MaxName bounds a bucket's name and a key, in bytes, see service.KV.
+	// MaxName is the maximum length of a bucket's name and of a key, in bytes; see service.KV.
 	MaxName = 256
-	// MaxList bounds the keys that one call lists, see service.KV.
+	// MaxList is the maximum number of keys that one call lists; see service.KV.
 	MaxList = 1000
 )
 
-// sweepAtOnce bounds the expired values that one script removes, which takes Redis about a millisecond. A script
-// sets at most one value, so values are removed faster than they are added.
+// sweepAtOnce is the maximum number of expired values that one script removes, which takes Redis about a millisecond. A
+// script sets at most one value, so values are removed faster than they are added.
 const sweepAtOnce = 200
 
-// Store stores the buckets of one tenant. Its methods may be called by many goroutines at once.
+// Store stores the buckets of one tenant. Its methods are safe for concurrent use.
 type Store struct {
-	rdb   redis.UniversalClient
-	keys  keys
-	clock string // milliseconds since the epoch, in tests; "" is Redis's own clock
+	rdb  redis.UniversalClient
+	keys keys
+	// clock is the time for the scripts in tests, in milliseconds since the epoch. If it is "", they use Redis's own
+	// clock.
+	clock string
 	sweep int
 }
 
-// New makes a store for a tenant that queue.ValidTenant accepts. The caller still owns the connection. It must not
-// retry commands, or an increment whose answer was lost would be done twice; connections of queue.Connect do not
-// retry.
+// New makes a store for a tenant that queue.ValidTenant accepts. The caller still owns the connection. The connection
+// must not retry commands, or an increment whose answer was lost would be done twice. Connections of queue.Connect do
+// not retry.
 func New(rdb redis.UniversalClient, tenant string) *Store {
 	return &Store{rdb: rdb, keys: keys{ns: tenant}, sweep: sweepAtOnce}
 }
@@ -49,12 +51,12 @@ type Bucket struct {
 	Name string
 	// Keys is the number of values that have not expired.
 	Keys int64
-	// Bytes is what the bucket counts against a quota: the bytes of each key and of its value.
+	// Bytes is the size of the bucket as a quota counts it: the bytes of each key and of its value.
 	Bytes int64
 }
 
-// Buckets returns the buckets that are not empty, by name. If the keys of one cannot be read, it returns the others
-// and an error. If Redis cannot be reached, the error wraps service.ErrUnavailable.
+// Buckets returns the buckets that are not empty, by name. If the keys of a bucket cannot be read, it returns the other
+// buckets and an error. If Redis cannot be reached, the error wraps service.ErrUnavailable.
 func (s *Store) Buckets(ctx context.Context) ([]Bucket, error) {
 	names, err := ask(ctx, func() ([]string, error) { return s.rdb.HKeys(ctx, s.keys.buckets()).Result() })
 	if err != nil {
@@ -115,9 +117,9 @@ func (s *Store) List(ctx context.Context, bucket, prefix, after string, limit in
 	return keys, nil
 }
 
-// between returns the bounds, as ZRANGEBYLEX takes them, of the keys that begin with prefix and come after another
-// key. No byte of UTF-8 is 0xff and no key has a NUL: bounds with these bytes lie between the keys. A bound is never
-// a "+" or "-" alone, which miniredis takes for the end of all keys even where it is a key.
+// between returns bounds for ZRANGEBYLEX. Between them are the keys that begin with prefix and, unless after is "",
+// sort after it. No byte of UTF-8 is 0xff and no key has a NUL, so bounds with these bytes lie between the keys. A
+// bound is never a "+" or "-" alone, which miniredis takes for the end of all keys even where it is a key.
 func between(prefix, after string) (from, to string) {
 	from, to = "-", "+"
 	if last := len(prefix) - 1; last >= 0 {
@@ -130,7 +132,7 @@ func between(prefix, after string) (from, to string) {
 	return from, to
 }
 
-// call runs a script on a bucket, and repeats it while it answers "again": each run leaves fewer expired values. An
+// call runs a script on a bucket, and repeats it while the answer is "again": each run leaves fewer expired values. An
 // answer is a word and values. call returns the values, and the error for which the word stands.
 func (s *Store) call(ctx context.Context, script *redis.Script, grant Grant, args ...any) (values []string, err error) {
 	bucket := grant.Bucket
@@ -165,8 +167,8 @@ func (s *Store) call(ctx context.Context, script *redis.Script, grant Grant, arg
 // types are the types of a bucket's keys, in the order in which the scripts take them.
 var types = []string{"hash", "zset", "zset", "hash"}
 
-// explain names the key if Redis's error is about its type. Scripts do not check the types themselves: that would be
-// four more commands in each, for a rare error.
+// explain adds the name of the key to an error of Redis about the type of a key. Scripts do not check the types
+// themselves: that would be four more commands in each, for a rare error.
 func (s *Store) explain(ctx context.Context, err error, keys []string) error {
 	if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 		return err

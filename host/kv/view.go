@@ -16,13 +16,14 @@ type Grant struct {
 	Bucket string
 	// Write allows the plugin to set, delete, increment and swap. Reading is always allowed.
 	Write bool
-	// Quota bounds the bytes of the bucket after a write of this plugin that makes it grow; with 0 or less it cannot
-	// grow. Bytes that other plugins wrote count as well. Plugins may have different quotas for one bucket.
+	// Quota is the maximum size of the bucket, in bytes, after a write of this plugin that makes the bucket grow. With 0
+	// or less, the plugin cannot make it grow. Bytes that other plugins wrote count as well. Plugins can have different
+	// quotas for one bucket.
 	Quota int64
 }
 
-// For returns the store as one plugin may use it. Of two grants for one bucket the later counts. deny returns the
-// error for a bucket, or for a change of a bucket, that is not granted.
+// For returns the store as one plugin can use it. Of two grants for one bucket, the later one counts. deny returns the
+// error for reading or changing a bucket for which the plugin has no grant.
 func (s *Store) For(grants []Grant, deny func(bucket string, write bool) error) service.KV {
 	v := &view{store: s, deny: deny, grants: make(map[string]Grant, len(grants))}
 	for _, grant := range grants {

@@ -10,68 +10,70 @@ import (
 	"github.com/quern-project/quern/host/account"
 )
 
-// admission bounds the memory that running tasks may use together with the memory of the cache. A queue whose task does
-// not fit waits for running tasks to end. Meanwhile other queues go on, but the tasks that they begin must leave room
-// for the waiting task: small tasks cannot starve it, and it does not stop them while a long task runs.
+// admission bounds the sum of the memory that running tasks can use and the memory that the cache holds. A queue whose
+// next task does not fit waits for running tasks to end. Meanwhile other queues go on, but the tasks that they begin
+// must leave room for the waiting task. So small tasks cannot starve the waiting task, and it does not stop them while
+// a long task runs.
 //
-// Memory that the account has reserved beside tasks, such as payloads of webhooks, counts as well.
+// Other memory that the account has reserved, such as for payloads of webhooks, counts as well.
 //
-// If several tenants are served, a tenant whose tasks run leaves a part of the memory to tenants that run nothing:
-// these need not wait for the end of another tenant's task.
+// If several tenants are served, a tenant whose tasks run leaves a part of the memory to tenants that run nothing.
+// These then need not wait for the end of another tenant's task.
 //
-// The Evictor frees idle memory of the cache when a task does not fit. If that is not enough, and no older task runs
-// that the waiting one could wait for, it is admitted all the same: the cache may hold its own plugin. Guarded by the
-// scheduler's mu.
+// The Evictor frees idle memory of the cache when a task does not fit. If that is not enough, and no task runs that
+// began before the wait, the waiting task is admitted all the same: the cache may be full of its own plugin. The
+// scheduler's mu guards all fields but waits.
 type admission struct {
-	total   int64 // 0: no bound
+	total   int64 // maximum of used plus occupied memory, in bytes; 0: no bound
 	account *account.Account
 	logger  hclog.Logger
 
+	// used is the sum of all shares, in bytes.
 	used     int64
-	byTenant map[string]int64 // the part of used for each tenant; no entry for 0
-	shared   bool             // there are several tenants
+	byTenant map[string]int64 // used by tenant; no entry for 0
+	shared   bool             // several tenants are served
 	waiting  waiting
-	waits    atomic.Bool // a queue waits; read without the scheduler's mu
-	// epoch counts the queues that have waited so far. waited is how long those before the present one waited in all.
+	waits    atomic.Bool // whether a queue waits; readable without the scheduler's mu
+	// epoch counts the waits of queues so far, and waited is how long all of them but the present one took together.
 	epoch  uint64
 	waited time.Duration
-	// refused are the queues whose last task did not fit, including the waiting one. They take turns: the queue that
+	// refused has the queues whose last task did not fit, including the waiting queue. They take turns: the queue that
 	// was refused first is the next to wait. refusals counts the refusals so far, to number them.
 	refused  map[Queue]refusedTask
 	refusals uint64
-	// snapshots are the shares that include room for a snapshot that is not built yet.
+	// snapshots has the shares that include room for a snapshot that is not built yet, with the code of that snapshot.
 	snapshots map[*share]Code
 
 	cache    cacheUse
-	exceeded int64 // by how many bytes the last task that was admitted all the same went beyond the bound
-	warned   bool  // that was logged
+	exceeded int64 // bytes by which the last task that was admitted all the same exceeded the bound
+	warned   bool  // whether exceeded has been logged
 }
 
-// waiting is the queue that waits for memory for its next task; zero: none.
+// waiting describes the queue that waits for memory for its next task. It is zero if no queue waits.
 type waiting struct {
 	queue    Queue
-	need     int64 // the memory of that task
-	admitted int64 // memory of the tasks that began since the wait did; their shares have the present epoch
+	need     int64 // the memory that this task needs
+	admitted int64 // memory of the tasks that began after the wait did; their shares have the present epoch
 	since    time.Time
 }
 
-// cacheUse is the memory of the cache.
+// cacheUse records the memory of the cache, and what is to be evicted from it.
 type cacheUse struct {
-	held     int64 // as last measured
-	returned int64 // what tasks have given back since: the cache may have grown by as much
-	// shortfall is how much to evict so that one of the tasks that the last plan refused fits; 0 if eviction would help
-	// none of them.
+	held     int64 // bytes in the cache at the last measurement
+	returned int64 // bytes that tasks have given back since then, by which the cache may have grown
+	// shortfall is how many bytes to evict so that one of the tasks that the last plan refused fits. It is 0 if eviction
+	// would help none of them.
 	shortfall int64
 	exhausted bool          // nothing is idle: the last eviction freed too little, and no task has ended since
-	ends      uint64        // tasks that have ended so far
+	ends      uint64        // number of tasks that have ended so far
 	measure   chan struct{} // has a token when the Evictor should measure; never closed
 }
 
 // A tenant whose tasks run leaves 1/sparePart of the memory to other tenants.
 const sparePart = 8
 
-// refusedTask is the memory of a queue's task that did not fit, and the number of the queue's first refusal since its
-// last admitted task.
+// refusedTask describes a queue's task that did not fit: the memory that it needs, and the number of the queue's first
+// refusal since the last task that was admitted from the queue.
 type refusedTask struct {
 	bytes  int64
 	number uint64
@@ -85,17 +87,18 @@ func newAdmission(total int64, account *account.Account, logger hclog.Logger) *a
 	}
 }
 
-// occupied returns the memory that no task can have: what the cache holds, and what is reserved beside tasks.
+// occupied returns the memory that no task can have: what the cache holds, and what the account has reserved.
 func (a *admission) occupied() int64 { return a.cache.held + a.account.Reserved() }
 
-// begin begins a plan, and returns which queue waits; shared means that several tenants are served.
+// begin begins a plan, and returns the queue that waits, zero if none does. shared reports that several tenants are
+// served.
 func (a *admission) begin(shared bool) Queue {
 	a.shared, a.cache.shortfall = shared, 0
 	return a.waiting.queue
 }
 
-// picked ends a plan. It asks the Evictor to measure if eviction may make room for a refused task, or if the cache may
-// have grown beyond half of the memory.
+// picked ends a plan. It asks the Evictor to measure the cache if eviction may make room for a refused task. It also
+// does so if tasks and cache together may have grown beyond half of the memory.
 func (a *admission) picked() {
 	c := &a.cache
 	if c.shortfall > 0 && !c.exhausted || c.returned > 0 && a.used+a.occupied()+c.returned > a.total/2 {
@@ -111,7 +114,7 @@ func (a *admission) picked() {
 	}
 }
 
-// admit gives a share to a task of the queue; nil if it does not fit.
+// admit returns a share of this many bytes for a task of the queue, or nil if the task does not fit.
 func (a *admission) admit(at Queue, bytes int64) *share {
 	if a.total > 0 && !a.fits(at, bytes) {
 		first, repeated := a.refused[at]
@@ -128,14 +131,14 @@ func (a *admission) admit(at Queue, bytes int64) *share {
 	return part
 }
 
-// grow adds to a share.
+// grow adds bytes to a share.
 func (a *admission) grow(s *share, bytes int64) {
 	s.bytes += bytes
 	a.used += bytes
 	a.byTenant[s.tenant] += bytes
 }
 
-// bound returns the memory that tasks may use, occupied memory included, once another task of this tenant has begun.
+// bound returns how much memory can be used, including the occupied memory, once another task of this tenant has begun.
 func (a *admission) bound(tenant string) int64 {
 	if a.shared && a.byTenant[tenant] > 0 {
 		return a.total - a.total/sparePart
@@ -143,7 +146,7 @@ func (a *admission) bound(tenant string) int64 {
 	return a.total
 }
 
-// fits reports whether a task fits, and records which queue waits.
+// fits reports whether a task of this many bytes fits, and records which queue waits.
 func (a *admission) fits(at Queue, bytes int64) bool {
 	w := &a.waiting
 	sum, occupied, total := a.used+bytes, a.occupied(), a.bound(at.Tenant)
@@ -170,7 +173,7 @@ func (a *admission) fits(at Queue, bytes int64) bool {
 		a.exceeded = sum + occupied - a.total
 		return true
 	case w.queue == at:
-		w.need = bytes // its plugin may have changed
+		w.need = bytes // the need changes with the version of the plugin
 	case fits && w.admitted+bytes+w.need+occupied <= total:
 		w.admitted += bytes
 		return true
@@ -183,9 +186,9 @@ func (a *admission) fits(at Queue, bytes int64) bool {
 	return false
 }
 
-// setWaiting records which queue waits; zero for none.
+// setWaiting records which queue waits; the zero Queue means none.
 func (a *admission) setWaiting(at Queue) {
-	now := time.Now() // only for waited
+	now := time.Now() // used for statistics alone
 	a.waited = a.waitedUntil(now)
 	a.waiting.queue, a.waiting.since = at, now
 	a.waits.Store(at != Queue{})
@@ -198,7 +201,8 @@ func (a *admission) waitedUntil(now time.Time) time.Duration {
 	return a.waited + now.Sub(a.waiting.since)
 }
 
-// expect adds room for a snapshot to the share of the task that will build it: the first task of its version.
+// expect adds room for a snapshot of the code to the share of the task that will build the snapshot, which is the first
+// task of the version.
 func (a *admission) expect(of Code, part *share) {
 	if a.total == 0 {
 		return
@@ -214,24 +218,23 @@ func (a *admission) expect(of Code, part *share) {
 	}
 }
 
-// extend adds room for a snapshot, which needs up to most bytes, to a share that was just given. It takes only memory
-// that is free and that no task waits for: a task must not wait for a snapshot's room, of which there may never be
-// enough.
-func (a *admission) extend(s *share, most int64) {
+// extend adds room for a snapshot of at most size bytes to a share that was just given. The room comes from free memory
+// for which no task waits: a task must not wait for the room of a snapshot, because there may never be enough.
+func (a *admission) extend(s *share, size int64) {
 	waits := a.waiting.queue != (Queue{})
 	total := a.bound(s.tenant)
 	free := total - a.occupied() - a.used
 	if waits {
 		free = min(free, total-a.occupied()-a.waiting.admitted-a.waiting.need)
 	}
-	s.snapshot = max(0, min(most, free))
+	s.snapshot = max(0, min(size, free))
 	a.grow(s, s.snapshot)
 	if waits {
 		a.waiting.admitted += s.snapshot
 	}
 }
 
-// ended shrinks the share of a task that has run to the bytes that its result uses.
+// ended shrinks the share of a task that has run to the bytes of its result.
 func (a *admission) ended(s *share, result int64) {
 	a.shrink(s, result)
 	a.cache.exhausted = false // what the task used is idle now
@@ -256,7 +259,7 @@ func (a *admission) shrink(s *share, bytes int64) {
 	delete(a.snapshots, s)
 }
 
-// forget ends the waiting of a queue that has no tasks any more, or cannot run them.
+// forget ends the wait of a queue that has no tasks any more, or cannot run them.
 func (a *admission) forget(at Queue) {
 	delete(a.refused, at)
 	if a.waiting.queue == at {
@@ -264,8 +267,8 @@ func (a *admission) forget(at Queue) {
 	}
 }
 
-// builtSnapshots lists the shares with room for a snapshot that is built by now. Later measurements of the cache
-// include the snapshot.
+// builtSnapshots lists the shares with room for a snapshot that has been built meanwhile. A measurement of the cache
+// that begins after this call includes the snapshot.
 func (a *admission) builtSnapshots() (parts []*share) {
 	for part, of := range a.snapshots {
 		if of.PendingSnapshot() == 0 {
@@ -275,8 +278,8 @@ func (a *admission) builtSnapshots() (parts []*share) {
 	return parts
 }
 
-// measured records what the cache holds, and takes the room for built snapshots from their shares. It returns how much
-// the cache has to evict (0 if nothing in it is idle), and whether a refused task may fit now.
+// measured records how many bytes the cache holds. It takes the room for built snapshots out of their shares. It
+// returns how much the cache has to evict (0 if nothing in it is idle), and whether a refused task may fit now.
 func (a *admission) measured(held int64, built []*share) (shortfall int64, fits bool) {
 	for _, part := range built {
 		if _, runs := a.snapshots[part]; runs {
@@ -291,7 +294,7 @@ func (a *admission) measured(held int64, built []*share) (shortfall int64, fits 
 	return shortfall, refused && a.cache.shortfall == 0 || len(built) > 0 && a.waiting.queue != (Queue{})
 }
 
-// setHeld records what the cache holds, and returns how much of it should be evicted.
+// setHeld records how many bytes the cache holds, and returns how many of them should be evicted.
 func (a *admission) setHeld(held int64) (shortfall int64) {
 	c := &a.cache
 	if c.shortfall > 0 {
@@ -301,8 +304,8 @@ func (a *admission) setHeld(held int64) (shortfall int64) {
 	return max(c.shortfall, a.used+a.occupied()-a.total)
 }
 
-// evicted records what the cache holds after an eviction that began when ends tasks had ended; exhausted means that it
-// freed too little.
+// evicted records how many bytes the cache holds after an eviction. ends is how many tasks had ended when the eviction
+// began. exhausted reports that the eviction freed too little.
 func (a *admission) evicted(held int64, ends uint64, exhausted bool) {
 	a.cache.exhausted = (exhausted || held >= a.cache.held) && ends == a.cache.ends
 	a.setHeld(held)

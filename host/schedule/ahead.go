@@ -7,41 +7,41 @@ import (
 )
 
 // After each short task a slot would be idle for a round trip to Redis. So tasks of a queue with short tasks are
-// reserved ahead of free slots. They wait here, started as far as Redis knows, and get the next slots of their queue. A
-// task that gets no slot in time goes back to the front of its queue. Then no task of the queue is reserved ahead until
-// its tasks are short again: nothing waits behind a long task.
+// reserved ahead of free slots. They wait here, already marked as started in Redis, and get the next slots of their
+// queue. A task that gets no slot in time goes back to the front of its queue. Then no task of the queue is reserved
+// ahead until its tasks are short again, so that nothing waits behind a long task.
 const (
-	// aheadTime is how long all slots together may need for the tasks that wait here. It is longer than Redis may wait
-	// for a processor that it shares with this host, so that no slot is idle meanwhile.
+	// aheadTime is how long all slots together need, at most, for the tasks that wait here. It is longer than Redis can
+	// have to wait for a processor that it shares with this host, so that no slot is idle during that wait.
 	aheadTime = 4 * time.Millisecond
-	// mostAhead bounds how many tasks of a queue wait here, as a multiple of Config.MaxReserve. More are reserved when
-	// half of them have got slots, so that Redis and the slots work at the same time.
+	// mostAhead bounds how many tasks of a queue wait here, as a multiple of Config.MaxReserve. More tasks are reserved
+	// when half of the waiting tasks have got slots, so that Redis and the slots work at the same time.
 	mostAhead = 3
-	// aheadWait is how long tasks of a queue wait here while none of them gets a slot, or once the queue's tasks are
-	// not short any more.
+	// aheadWait is how long tasks of a queue wait here at most: after one of them last got a slot or, if the queue's
+	// tasks are not short any more, after they arrived.
 	aheadWait = 20 * time.Millisecond
-	// shortTask is the longest average run of tasks for which a queue's tasks count as short.
+	// shortTask is the maximum average run time of tasks that count as short.
 	shortTask = time.Millisecond
 
 	// Unknown is the duration of a task that was stopped before its guest began.
 	Unknown time.Duration = -1
 )
 
-// pace has moving averages of how long a queue's tasks run. The zero value means unknown.
+// pace has moving averages of how long a queue's tasks run and wait. The zero value means unknown.
 type pace struct {
-	lasts time.Duration // how long a task runs, at most aheadWait; 0 if unknown
-	waits time.Duration // the part of lasts in which the tasks wait for others, not for a processor
+	lasts time.Duration // run time of a task, at most aheadWait; 0 if unknown
+	waits time.Duration // the part of lasts in which a task sleeps or waits for a service
 }
 
 // short reports whether the tasks are known to be short.
 func (p pace) short() bool { return p.lasts > 0 && p.lasts <= shortTask }
 
-// computes returns how long a short task keeps a processor busy.
+// computes returns how long a task keeps a processor busy.
 func (p pace) computes() time.Duration { return max(p.lasts-p.waits, 1) }
 
-// record adds how long a task ran, and how much of that it waited; took may be Unknown. After one task of aheadWait or
-// more the queue's tasks are not short any more. A delay of some milliseconds, by the operating system or Go's
-// collector, does not have that effect.
+// record adds the run time of a task, and the part of that time in which the task waited. It ignores a task whose run
+// time is Unknown. After one task of aheadWait or more, the queue's tasks are not short any more. A delay of some
+// milliseconds, by the operating system or Go's garbage collector, does not have that effect.
 func (p *pace) record(took, waited time.Duration) {
 	if took == Unknown {
 		return
@@ -54,8 +54,9 @@ func (p *pace) record(took, waited time.Duration) {
 	p.waits = min(p.waits+(waited-p.waits)/8, p.lasts)
 }
 
-// endTurn puts a queue behind the others. The next turn of a queue of short tasks has as many tasks as one slot runs in
-// aheadTime. They are reserved together and settled together, however many queues have work. The caller holds mu.
+// endTurn ends the turn of a queue and puts the queue behind the others. The next turn of a queue of short tasks has as
+// many tasks as one slot runs in aheadTime. These tasks are reserved together and settled together, however many queues
+// have work. The caller holds mu.
 func (s *Scheduler) endTurn(q *queue) {
 	s.turns++
 	q.turn, q.inTurn = s.turns, 1
@@ -64,7 +65,7 @@ func (s *Scheduler) endTurn(q *queue) {
 	}
 }
 
-// lookAhead makes the queues whose turn is next reserve tasks ahead, unless enough of their tasks wait.
+// lookAhead makes the queues whose turn is next reserve tasks ahead, unless enough of their tasks wait already.
 func (p *plan) lookAhead(candidates []*queue) {
 	slices.SortFunc(candidates, func(a, b *queue) int { return cmp.Compare(a.turn, b.turn) })
 	busy := aheadTime * time.Duration(p.load.places)
@@ -99,7 +100,7 @@ func (p *plan) lookAhead(candidates []*queue) {
 	}
 }
 
-// keepAhead lets tasks wait for a slot. The caller holds mu.
+// keepAhead adds tasks that were reserved ahead to those of the queue that wait for a slot. The caller holds mu.
 func (s *Scheduler) keepAhead(q *queue, tasks []Task) {
 	if len(tasks) == 0 {
 		return
@@ -116,7 +117,8 @@ func (s *Scheduler) countAhead(q *queue, more int) {
 	q.source.AddAhead(more)
 }
 
-// startAhead gives a slot to the oldest task that waits, if it may have one; else it returns nil. The caller holds mu.
+// startAhead gives a slot to the queue's oldest waiting task and returns that task. It returns nil if the task cannot
+// have a slot now. The caller holds mu.
 func (s *Scheduler) startAhead(q *queue, now time.Time) Task {
 	t := q.ahead[0]
 	slot := t.slot()
@@ -129,16 +131,16 @@ func (s *Scheduler) startAhead(q *queue, now time.Time) Task {
 	return t
 }
 
-// returnLate gives back tasks that have waited too long for a slot, and plans when the next one may be late. While a
-// reserve is on its way it gives nothing back: the reserve brings later tasks, which must return to the front of the
-// queue together with them.
+// returnLate gives back tasks that have waited too long for a slot, and plans when the next task may be late. It gives
+// no task of a source back while a reserve of that source is on its way. The reserve can bring later tasks of the same
+// queue, and all of them must return to the front of the queue together.
 func (p *plan) returnLate() {
 	if p.ahead == 0 {
 		return
 	}
 	for _, q := range p.active {
 		if len(q.ahead) == 0 || p.source(q).reserving {
-			continue // there will be a plan when the reserve has ended
+			continue // the end of the reserve causes another plan
 		}
 		late := p.now.Sub(q.lastStart) >= aheadWait
 		if late {
@@ -153,7 +155,8 @@ func (p *plan) returnLate() {
 	}
 }
 
-// returnAhead gives back the tasks of a queue that wait for a slot, with the next round. The caller holds mu.
+// returnAhead takes the tasks of a queue that wait for a slot, and gives them back with the next round. The caller
+// holds mu.
 func (s *Scheduler) returnAhead(q *queue) {
 	for _, t := range q.ahead {
 		slot := t.slot()

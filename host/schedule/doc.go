@@ -1,6 +1,6 @@
 // Package schedule decides which task runs next on a host: which queue gets a free slot, whether the memory suffices,
-// and which tasks are reserved before a slot is free. It knows neither Redis nor plugins: events tell it what happened,
-// and Plan answers with a Round that the host carries out.
+// and which tasks are reserved before a slot is free. It knows neither Redis nor plugins. Events report what happened,
+// and Plan returns a Round that the host carries out.
 //
 //	messages, polls ──Announced, Polled, PolledEmpty──▶ ┌───────────┐
 //	registrations ──Serve, Leave, Reconcile, Abandon──▶ │ Scheduler │ ──Plan──▶ Round, for each source:
@@ -10,9 +10,9 @@
 //	                                             admission ▼    │ measured, evicted
 //	                                                      Evictor ──▶ Cache
 //
-// Plan does not work on a copy of the state. It commits slots and memory while it decides, under the Scheduler's one
-// lock: tasks end meanwhile on many goroutines, and a host may serve thousands of queues. But it does no I/O, starts no
-// goroutine or timer, and gets the time as an argument: the same events lead to the same Round.
+// Plan does not work on a copy of the state, because tasks end meanwhile on many goroutines, and a host may serve
+// thousands of queues. It commits slots and memory while it decides, under the Scheduler's one lock. But it does no
+// I/O, starts no goroutine or timer, and gets the time as an argument: the same events lead to the same Round.
 //
 // # States of a queue
 //
@@ -28,12 +28,12 @@
 //	a reserve brought none, or failed             Ready   Ready   Seen     Seen     if there may be tasks
 //	a reserve brought none                        Empty   Empty   Stalled  Stalled
 //
-// PolledEmpty changes nothing if another event came after the poll had begun. A reserve may have left tasks if it
-// brought as many as were asked for, if an event came meanwhile, or if it dropped or passed over IDs.
+// PolledEmpty changes nothing if another event came after the poll had begun. There may be more tasks after a reserve
+// if it brought as many as were asked for, if an event came meanwhile, or if it dropped or passed over IDs.
 //
-// Whether a queue may be asked for tasks also depends on these:
+// Whether a queue can be asked for tasks also depends on these:
 //
-//	serving   Serve           it may be asked
+//	serving   Serve           it can be asked
 //	leaving   Leave           it is only reconciled; then it is dropped
 //	unsure    Reconcile,      the next allocation compares its reserved list with the host's tasks; a queue that is served
 //	          Leave, failure  anew stays unsure
@@ -46,9 +46,9 @@
 //
 // # Fairness
 //
-// A free slot goes to the queue with the fewest running tasks, and among equals to the one that was served longest ago.
-// If there are several sources, each gets at most half of the slots in one plan: a source whose Redis hangs must not
-// keep them all. Results that wait to be settled count like used slots. A queue of short tasks keeps its slot for a
+// A free slot goes to the queue with the fewest running tasks, and among equals to the queue that was served longest
+// ago. If there are several sources, each gets at most half of the slots in one plan: a source whose Redis hangs must
+// not keep them all. Results that wait to be settled count like used slots. A queue of short tasks keeps its slot for a
 // turn of 4 ms.
 //
 // # Failure

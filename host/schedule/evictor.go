@@ -7,44 +7,46 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// Cache holds memory beside running tasks: the code of plugins, and instances and snapshots kept for their next tasks.
-// *runtime.Engine implements it.
+// Cache holds memory in addition to that of running tasks: the code of plugins, and the instances and snapshots that
+// are kept for their next tasks. *runtime.Engine implements it.
 type Cache interface {
-	// Held returns how many bytes are held now. It excludes the memory that running tasks may use by their limits.
+	// Held returns how many bytes the cache holds now. It leaves out the memory that running tasks can use by their
+	// limits.
 	Held() int64
-	// Relieve frees at least this many bytes of idle memory, or all of it if there is less, and returns how many it
-	// freed.
+	// Relieve frees at least this many bytes of idle memory, or all idle memory if there is less. It returns how many
+	// bytes it freed.
 	Relieve(ctx context.Context, bytes int64) (freed int64)
 }
 
 const (
-	// measureInterval is the longest time between two measurements of the cache: loading a plugin makes it grow without
-	// any task.
+	// measureInterval is the maximum time between two measurements of the cache. Loading a plugin makes the cache grow
+	// without any task.
 	measureInterval = time.Second
-	// beginning is how long new tasks get to use idle memory that is kept for them, before it is evicted.
+	// beginning is the pause before an eviction. During this pause, new tasks can take the idle memory that is kept for
+	// them.
 	beginning = 2 * time.Millisecond
 	// A measurement goes through all plugins, and an eviction through Go's heap: some milliseconds with a thousand
-	// plugins. The pause after each is this many times as long as it took.
+	// plugins. The pause after a measurement or an eviction is this many times as long as it took.
 	measurePause = 20
 	evictPause   = 4
-	// oftenEvictions within oftenWithin mean that plugins are loaded again and again.
+	// oftenEvictions evictions within oftenWithin mean that plugins are loaded again and again.
 	oftenEvictions = 20
 	oftenWithin    = time.Minute
 	// 1/evictSpare of Config.Memory is evicted beyond the need, so that not every task needs an eviction.
 	evictSpare = 32
 )
 
-// Evictor measures the cache, regularly and when a plan asks, and evicts idle memory to make room for tasks. Only tasks
-// that need the room wait for it.
+// Evictor measures the cache, regularly and when a plan asks for it, and evicts idle memory to make room for tasks.
+// Only tasks that need the room wait for the eviction.
 type Evictor struct {
 	scheduler *Scheduler
 	cache     Cache
 	logger    hclog.Logger
 
 	resumes   time.Time // no eviction begins before this time
-	counted   time.Time // since when evictions are counted
+	counted   time.Time // when the count of evictions began
 	evictions int
-	warned    bool // it was logged that there were many
+	warned    bool // whether it was logged that evictions are frequent
 }
 
 // NewEvictor makes an evictor that frees idle memory of cache to make room for the tasks of s.
@@ -74,7 +76,8 @@ func (e *Evictor) Run(ctx context.Context) {
 	}
 }
 
-// runOnce measures, and evicts if the cache holds too much. due means that an eviction is due when the pause is over.
+// runOnce measures the cache, and evicts if it holds too much. due reports that an eviction is due when the pause is
+// over.
 func (e *Evictor) runOnce(ctx context.Context) (pause time.Duration, due bool) {
 	begun := time.Now()
 	shortfall, _ := e.measure()
@@ -122,7 +125,7 @@ func (e *Evictor) measure() (shortfall int64, ends uint64) {
 	return shortfall, ends
 }
 
-// count counts an eviction, and logs once if there are too many.
+// count counts an eviction, and logs once if evictions are too frequent.
 func (e *Evictor) count(now time.Time) {
 	if now.Sub(e.counted) > oftenWithin {
 		e.counted, e.evictions = now, 0
@@ -134,7 +137,7 @@ func (e *Evictor) count(now time.Time) {
 	}
 }
 
-// sleep waits, and reports whether ctx goes on.
+// sleep waits for the pause. It returns false if ctx ends first.
 func sleep(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

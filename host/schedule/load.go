@@ -2,17 +2,18 @@ package schedule
 
 import "time"
 
-// load is how busy short tasks keep the places for guests. Once all places are busy, more slots for short tasks would
-// gain nothing: the tasks would take turns at the places, each on its own goroutine, with instances whose memory has
-// left the processor's caches. So while the load is full, slots stay free for other tasks. A task that still runs after
-// aheadTime waits for something or is not short. It does not count from then on. For each task that does not count, one
-// more short task may have a slot; it waits at the gate, so that a short task gets the next turn. Guarded by the
-// scheduler's mu.
+// load estimates how many of the places for guests are kept busy by short tasks. Once all places are busy, more slots
+// for short tasks would gain nothing. The tasks would take turns at the places, each on another goroutine, with
+// instances whose memory has left the processor's caches. So while the load is full, slots stay free for other tasks.
+//
+// A task that still runs after aheadTime waits for something or is not short, so it does not count from then on. For
+// each task that does not count, one more short task can have a slot. That task waits at the gate, so that a short task
+// gets the next turn. The scheduler's mu guards all fields.
 type load struct {
 	places float64
-	busy   float64  // places that the counted shares keep busy
-	count  int      // counted shares
-	shares []*share // the counted ones, and some that count no longer, in the order in which they got their slots
+	busy   float64  // how many places the counted shares keep busy
+	count  int      // how many shares are counted
+	shares []*share // the counted shares, and some that count no longer, in the order in which they got slots
 }
 
 // full reports whether short tasks keep all places busy. inUse is how many slots are in use.
@@ -21,7 +22,7 @@ func (l *load) full(now time.Time, inUse int) bool {
 	return l.busy >= l.places+float64(inUse-l.count)-1e-6 // tolerates rounding errors
 }
 
-// expire ends the count of the shares that have had their slots for aheadTime.
+// expire stops counting the shares that have had their slots for aheadTime.
 func (l *load) expire(now time.Time) {
 	for len(l.shares) > 0 && (l.shares[0].load == 0 || now.Sub(l.shares[0].since) >= aheadTime) {
 		l.remove(l.shares[0])
@@ -40,7 +41,7 @@ func (l *load) add(s *share, p pace, now time.Time) {
 	l.shares = append(l.shares, s)
 }
 
-// remove ends the count of a share, if it counts.
+// remove stops counting a share, if it counts.
 func (l *load) remove(s *share) {
 	if s.load > 0 {
 		l.busy, l.count, s.load = l.busy-s.load, l.count-1, 0

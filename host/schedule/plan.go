@@ -8,25 +8,25 @@ import (
 // Round is the decision of one plan.
 type Round struct {
 	Work map[Source]*Work
-	// Idle are allocations that reserve nothing and have no list to reconcile. The caller releases them, which may
-	// close a module.
+	// Idle has allocations without a task to reserve or a list to reconcile. The caller releases them, which can close a
+	// module.
 	Idle []*Allocation
-	// More: there may be more to plan at once, because a plan gives each source only a part of the slots.
+	// More reports that there may be more to plan at once, because a plan gives each source only a part of the slots.
 	More bool
-	// Next is when to plan again if no event asks for it before; 0: not needed.
+	// Next is the time until the next plan, unless an event asks for one before. It is 0 if no plan is needed.
 	Next time.Duration
 }
 
 // Work lists what a source has to do in a round.
 type Work struct {
-	Allocations []*Allocation // to reserve for
-	Begin       []Task        // reserved ahead, and now with a slot
-	Return      []Task        // to be given back to their queues
+	Allocations []*Allocation // what to reserve or to reconcile
+	Begin       []Task        // tasks that were reserved ahead, and have a slot now
+	Return      []Task        // tasks to give back to their queues
 }
 
 // Allocation lets a source reserve tasks of one queue for one version of its plugin: one task for each slot, and others
-// ahead of free slots. With Reconcile the source compares the queue's reserved list with the host's tasks instead; then
-// there may be no slots and no Version.
+// ahead of free slots. If Reconcile is true, the source instead compares the queue's reserved list with the host's
+// tasks, and there may be no slots and no Version.
 type Allocation struct {
 	Queue
 	Version   *Version // retained for the allocation
@@ -35,13 +35,13 @@ type Allocation struct {
 	queue  *queue
 	shares []*share
 	ahead  int
-	wakes  uint64 // Scheduler.wakes when the allocation was made
+	wakes  uint64 // Scheduler.wakes when the allocation was made, to detect later events
 }
 
-// Slots returns how many tasks get a slot at once.
+// Slots returns how many of the tasks get a slot as soon as they are reserved.
 func (a *Allocation) Slots() int { return len(a.shares) }
 
-// Tasks returns how many tasks to reserve.
+// Tasks returns how many tasks to reserve, with a slot or ahead of one.
 func (a *Allocation) Tasks() int { return len(a.shares) + a.ahead }
 
 // Release releases the version that the allocation retains.
@@ -51,7 +51,7 @@ func (a *Allocation) Release() {
 	}
 }
 
-// Slot makes the Slot of a task that was reserved for the allocation and arrived at this time.
+// Slot makes the Slot of a task that was reserved for the allocation. arrived is when the reply with the task came.
 func (a *Allocation) Slot(arrived time.Time) Slot {
 	return Slot{Queue: a.Queue, queue: a.queue, version: a.Version, arrived: arrived}
 }
@@ -60,7 +60,7 @@ func (a *Allocation) Slot(arrived time.Time) Slot {
 type plan struct {
 	*Scheduler
 	now         time.Time
-	sources     map[Source]*sourcePlan // each source is asked once: it may have thousands of queues
+	sources     map[Source]*sourcePlan // State is called once per source, which may have thousands of queues
 	allocations map[*queue]*Allocation
 	round       Round
 }
@@ -72,8 +72,8 @@ type sourcePlan struct {
 	given                int // slots that this plan has given to the source
 }
 
-// Plan gives the free slots to queues. It does no I/O: the caller carries out the round, and passes each Allocation to
-// Reserved or Cancel; idle ones it releases.
+// Plan gives the free slots to queues. It does no I/O; the caller carries out the round. It passes each Allocation of
+// Work to Reserved or Cancel, and calls Release for those in Idle.
 func (s *Scheduler) Plan(now time.Time) Round {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *Scheduler) Plan(now time.Time) Round {
 	}
 	if q := s.queues[s.admission.begin(len(s.served) > 1)]; q != nil {
 		if (!p.source(q).available || !q.wants(now)) && len(q.ahead) == 0 {
-			s.admission.forget(q.Queue) // so that others do not wait behind it for memory
+			s.admission.forget(q.Queue) // so that other queues do not wait behind it for memory
 		}
 	}
 	full := p.pick(slices.Clone(candidates))
@@ -108,7 +108,7 @@ func (s *Scheduler) Plan(now time.Time) Round {
 			p.round.Idle = append(p.round.Idle, a)
 			continue
 		}
-		q.unsure = false // unless reconciling fails, or somebody asks for it again
+		q.unsure = false // set again if reconciling fails, or by Reconcile
 		w := p.work(q.source)
 		w.Allocations = append(w.Allocations, a)
 	}
@@ -142,20 +142,20 @@ func (p *plan) source(q *queue) *sourcePlan {
 	return s
 }
 
-// replan asks for the next plan after a time.
+// replan asks for another plan after this time at the latest.
 func (p *plan) replan(wait time.Duration) {
 	if p.round.Next == 0 || wait < p.round.Next {
 		p.round.Next = max(wait, 1)
 	}
 }
 
-// mayAsk reports whether the queue may get an allocation in this round, if only to reconcile it.
+// mayAsk reports whether the queue can get an allocation in this round, if only to be reconciled.
 func (p *plan) mayAsk(q *queue) bool {
 	s := p.source(q)
 	return s.available && !s.reserving && q.wants(p.now)
 }
 
-// mayReserve reports whether tasks of the queue may be reserved in this round.
+// mayReserve reports whether tasks of the queue can be reserved in this round.
 func (p *plan) mayReserve(q *queue) bool { return !q.leaving && q.returning == 0 && p.mayAsk(q) }
 
 // candidates lists the active queues that may have tasks, here or in Redis, and the queues to reconcile. It also counts
@@ -182,8 +182,8 @@ func (p *plan) candidates() (candidates, unsure []*queue) {
 }
 
 // pick gives the free slots to queues, one at a time. Each goes to the queue with the fewest running tasks, and among
-// equals to the one that was served longest ago. A queue that may not have the slot is passed over from then on. full:
-// a queue was passed over because short tasks keep all places for guests busy.
+// equals to the queue that was served longest ago. A queue that cannot have the slot is passed over from then on. full
+// reports that a queue was passed over because short tasks keep all places for guests busy.
 func (p *plan) pick(candidates []*queue) (full bool) {
 	for free := p.config.Slots - p.inUse; free > 0 && len(candidates) > 0; {
 		best := 0
@@ -208,9 +208,9 @@ func (p *plan) pick(candidates []*queue) (full bool) {
 	return full
 }
 
-// hasRoom reports whether a source may get one of the free slots. If there are several sources, one plan gives each at
+// hasRoom reports whether a source can get one of the free slots. If there are several sources, one plan gives each at
 // most half of all slots, because a source whose Redis hangs must not get them all. A source gets fewer if it has more
-// unsettled tasks than there are slots; see queue.heldBack for the tasks that count.
+// unsettled tasks than there are slots; queue.heldBack says which tasks count.
 func (p *plan) hasRoom(s *sourcePlan, free int) bool {
 	most := p.config.Slots
 	if len(p.served) > 1 {
@@ -219,8 +219,8 @@ func (p *plan) hasRoom(s *sourcePlan, free int) bool {
 	return s.given < min(most, free+s.given-max(0, s.unsettled-p.config.Slots))
 }
 
-// give gives the queue one more slot: for its next waiting task, or for a task to reserve. It reports whether the queue
-// got the slot.
+// give gives the queue one more slot: for the oldest of its waiting tasks, or else for a task to reserve. It reports
+// whether the queue got the slot.
 func (p *plan) give(q *queue) bool {
 	if len(q.ahead) > 0 {
 		t := p.startAhead(q, p.now)
@@ -241,11 +241,11 @@ func (p *plan) give(q *queue) bool {
 	return part != nil
 }
 
-// allocation returns the queue's allocation in this round, and makes it if need be; nil if no task of the queue may be
-// reserved.
+// allocation returns the queue's allocation in this round, and makes it if there is none. It returns nil if no task of
+// the queue can be reserved.
 func (p *plan) allocation(q *queue) *Allocation {
 	if p.allocations[q] == nil && p.mayReserve(q) {
-		if version := p.config.Acquire(q.Queue); version != nil { // else no plugin serves the queue any more
+		if version := p.config.Acquire(q.Queue); version != nil { // nil if no plugin serves the queue any more
 			q.bound, q.mayWait = version.Concurrency, version.MayWait
 			p.allocations[q] = &Allocation{Queue: q.Queue, queue: q, Version: version, Reconcile: q.unsure, wakes: p.wakes}
 		}

@@ -16,8 +16,8 @@ type Backlog uint8
 const (
 	Empty Backlog = iota // there are no tasks
 	Ready                // there may be tasks: a message came, or the last reserve left some
-	Seen                 // a poll saw tasks, and no reserve has followed
-	// a poll saw tasks, but the reserve since brought none: they may not run now, or another host has them
+	Seen                 // a poll saw tasks, and no reserve has shown since whether they can run
+	// a poll saw tasks, but the reserve after it brought none: they cannot run now, or another host has them
 	Stalled
 )
 
@@ -27,14 +27,14 @@ type event uint8
 const (
 	announced   event = iota // a message came
 	polled                   // a poll saw tasks
-	polledEmpty              // a poll saw none, and no event since it was asked
+	polledEmpty              // a poll saw no tasks, and no other event came after the poll had begun
 	gotMore                  // a reserve brought tasks, and there may be more
 	gotLast                  // a reserve brought the last tasks
 	gotUnsure                // a reserve brought no task, but there may be some
 	gotNone                  // a reserve brought no task, and there are none
 )
 
-// transitions map an event and the backlog before it to the backlog after it.
+// transitions maps an event, and the backlog before the event, to the backlog after it.
 var transitions = [...][4]Backlog{
 	announced:   {Empty: Ready, Ready: Ready, Seen: Seen, Stalled: Seen},
 	polled:      {Empty: Seen, Ready: Ready, Seen: Ready, Stalled: Seen},
@@ -51,25 +51,25 @@ type queue struct {
 	standing
 	source  Source
 	backlog Backlog
-	woken   uint64 // Scheduler.wakes at the last event from outside; an older poll does not reflect it
+	woken   uint64 // Scheduler.wakes at the last event from outside; an older poll does not reflect that event
 
 	pace      pace
-	ahead     []Task    // reserved, and waiting for a slot, the oldest first
-	lastStart time.Time // when a task of ahead last got a slot, or the last ones arrived
+	ahead     []Task    // reserved tasks that wait for a slot, the oldest first
+	lastStart time.Time // when a task of ahead last got a slot, or last arrived
 	bound     int       // Version.Concurrency of the last allocation; 0: no bound
 	mayWait   bool      // Version.MayWait of the last allocation
 
-	running   int    // slots that run its tasks, or are allocated to it
+	running   int    // slots that run tasks of the queue, or are allocated to it
 	unsettled int    // tasks that have ended but are not settled in Redis
 	returning int    // the part of unsettled that never had a slot: a reserve now would overtake these tasks
 	turn      uint64 // Scheduler.turns when the queue's last turn ended: the queue with the lowest number is next
-	inTurn    int    // how many tasks the queue may still start in its turn
+	inTurn    int    // how many tasks the queue can still start in its turn
 }
 
-// standing decides, beside the backlog, whether tasks of a queue may be reserved.
+// standing decides, together with the backlog, whether tasks of a queue can be reserved.
 type standing struct {
 	leaving bool           // the session has left the queue, which is dropped once it is reconciled
-	unsure  bool           // the reserved list may have tasks that the host does not know: it is to be reconciled
+	unsure  bool           // the reserved list may have tasks that the host does not know, so it must be reconciled
 	blocked bool           // results cannot be written: nothing is reserved until they can
 	refused periodic.Pause // the pause after Redis refused to reserve from this queue alone
 }
@@ -80,7 +80,7 @@ func (q *queue) apply(e event) { q.backlog = transitions[e][q.backlog] }
 // ready reports whether there may be tasks to reserve.
 func (q *queue) ready() bool { return q.backlog == Ready || q.backlog == Seen }
 
-// wants reports whether there is something to reserve or to reconcile, as far as is known.
+// wants reports whether there is something to reserve or to reconcile, as far as the scheduler knows.
 func (q *queue) wants(now time.Time) bool {
 	return !q.blocked && (q.ready() || q.unsure) && q.refused.Over(now)
 }

@@ -12,9 +12,9 @@ import (
 // Source is the listener under whose ID the tasks of some queues are reserved. Both methods are called with the
 // scheduler's lock held, so they must not call the Scheduler.
 type Source interface {
-	// State reports whether the source may reserve now, and whether a reserve is on its way.
+	// State reports whether the source can reserve now, and whether a reserve is on its way.
 	State(now time.Time) (available, reserving bool)
-	// AddAhead adds n, which may be negative, to the number of the source's tasks that wait here for a slot.
+	// AddAhead adds n to the number of the source's tasks that wait here for a slot. n can be negative.
 	AddAhead(n int)
 }
 
@@ -22,31 +22,31 @@ type Source interface {
 type Version struct {
 	Code        Code
 	Plugin      Plugin
-	Concurrency int   // bounds the plugin's tasks side by side on this host; 0: no bound
-	Memory      int64 // what a task may use, in bytes
-	MayWait     bool  // its tasks may be reserved ahead of free slots
+	Concurrency int   // maximum number of the plugin's tasks that run at a time on this host; 0: no bound
+	Memory      int64 // maximum memory of a task, in bytes
+	MayWait     bool  // tasks can be reserved ahead of free slots
 }
 
 // Plugin names a plugin; Tenant is "" if it serves every tenant.
 type Plugin struct{ Tenant, Name string }
 
-// Code is what a Version runs. All its tasks start from one snapshot.
+// Code is the code of a Version, and is retained with it. All tasks of the code start from one snapshot.
 type Code interface {
-	// PendingSnapshot returns the most memory, in bytes, that the snapshot may need if the next task has to build it; 0
-	// if it is built.
+	// PendingSnapshot returns the maximum memory of the snapshot, in bytes, if the next task has to build it. It returns
+	// 0 if the snapshot is built.
 	PendingSnapshot() int64
 	Release()
 }
 
-// Config is the settings of a Scheduler. All fields but Memory, Account and Logger are required.
+// Config has the settings of a Scheduler. All fields but Memory, Account and Logger are required.
 type Config struct {
 	Slots                 int   // how many tasks run at a time
 	Guests                int   // how many guests compute at a time
-	Memory                int64 // bounds what running tasks may use, in bytes; 0: no bound
+	Memory                int64 // maximum memory of running tasks, in bytes; 0: no bound
 	Account               *account.Account
 	Logger                hclog.Logger
-	MaxReserve, MaxSettle int // how many tasks of one queue one call reserves, and settles
-	// Acquire returns the version that serves a queue, retained; nil if there is none.
+	MaxReserve, MaxSettle int // maximum number of tasks of one queue that one call reserves, or settles
+	// Acquire returns the version that serves a queue, and retains it; nil if there is none.
 	Acquire func(Queue) *Version
 	// Running is called when the number of slots that run a task may have changed, and Wake when there may be something
 	// to plan. Both may be called with the scheduler's lock held, and must not block.
@@ -59,50 +59,50 @@ type Config struct {
 type Scheduler struct {
 	config Config
 
-	// mu guards the fields below. While it is held, Acquire and PendingSnapshot take locks of plugins and runtime, and
-	// sources take their own; no others are taken.
+	// mu guards the fields below. While it is held, Acquire and PendingSnapshot take locks of packages plugins and
+	// runtime, and sources take their own locks. No other locks are taken.
 	mu        sync.Mutex
 	admission *admission
 	slots
 	queues map[Queue]*queue
 	active map[Queue]*queue // the queues that plans look at: thousands of others may be idle
-	served map[Source]int   // counts the queues of each source
+	served map[Source]int   // number of queues of each source
 	ahead  int              // tasks that wait for a slot
 	late   []Task           // tasks to give back with the next round
 	last   lastPlan
-	wakes  uint64 // events from outside so far
-	turns  uint64 // turns that have ended so far
+	wakes  uint64 // number of events from outside so far
+	turns  uint64 // number of turns that have ended so far
 }
 
-// slots are the slots of a host.
+// slots counts the slots of a host.
 type slots struct {
 	inUse     int            // slots that run a task, or are allocated
-	plugins   map[Plugin]int // counts inUse by plugin
+	plugins   map[Plugin]int // slots in use, by plugin
 	running   int            // slots that run a task
-	lastStart time.Time      // when the last one got its task
+	lastStart time.Time      // when a slot last got a task
 	load      load           // how busy short tasks keep the places for guests
 }
 
-// lastPlan is what the last plan leaves for the events that follow.
+// lastPlan has what later events must know of the last plan.
 type lastPlan struct {
-	refillAt int    // plan again once at most this many tasks wait for a slot
+	refillAt int    // Ended asks for a plan once at most this many tasks wait for a slot
 	single   *queue // the only candidate; nil if there were several
 	crowded  bool   // there were more candidates than slots: each queue keeps a slot for its turn
 }
 
-// share is the memory that one task may use, and its part of the places for guests.
+// share is the memory that one task can use, and its part of the places for guests.
 type share struct {
 	tenant   string
 	bytes    int64
-	snapshot int64 // the part for the snapshot that the task builds
-	epoch    uint64
-	load     float64   // how busy the task is expected to keep a place; 0 if the task does not count: see load
+	snapshot int64     // the part of bytes for the snapshot that the task builds
+	epoch    uint64    // the value of admission.epoch when the share was given
+	load     float64   // how busy the task is expected to keep a place; 0 if the task does not count: see type load
 	since    time.Time // when the task got its slot, if it counts for load
-	turn     uint64    // queue.turn when the task got its slot
+	turn     uint64    // the value of queue.turn when the task got its slot
 }
 
-// Slot links a reserved task to its queue and, once the task runs, to its share. A Task embeds it; Allocation.Slot
-// makes it.
+// Slot links a reserved task to its queue and, once the task runs, to its share. A Task embeds a Slot, which
+// Allocation.Slot makes.
 type Slot struct {
 	Queue Queue
 
@@ -118,7 +118,7 @@ type Task interface{ slot() *Slot }
 
 func (s *Slot) slot() *Slot { return s }
 
-// Reply is how a reserve ended.
+// Reply describes how a reserve ended.
 type Reply struct {
 	Failed  bool // the host does not know which tasks were reserved
 	Refused bool // the reserve failed because of this queue alone
@@ -127,14 +127,14 @@ type Reply struct {
 
 // Status is a summary of a scheduler.
 type Status struct {
-	Queues    int // served
+	Queues    int // queues that are served, or are being left
 	Busy      int // queues that may have tasks in Redis, or are to be reconciled
 	InUse     int // slots that run a task, or are allocated
 	Running   int // slots that run a task
 	Ahead     int // tasks that wait for a slot
 	LastStart time.Time
-	Memory    int64         // what running tasks and unsettled results may use, in bytes
-	Waited    time.Duration // how long tasks have waited for memory since the start, in all
+	Memory    int64         // what running tasks and unsettled results can use, in bytes
+	Waited    time.Duration // the sum of all waits for memory since the start
 }
 
 // New makes a scheduler without queues.
@@ -174,7 +174,7 @@ func (s *Scheduler) Status() Status {
 	return status
 }
 
-// End returns the tasks that wait for a slot, by source. No plan may follow.
+// End returns the tasks that wait for a slot, by source. Plan must not be called afterwards.
 func (s *Scheduler) End() map[Source][]Task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,8 +190,8 @@ func (s *Scheduler) End() map[Source][]Task {
 	return waiting
 }
 
-// occupy gives the queue one slot more, if its plugin's bound and the memory allow it; else it returns nil. The caller
-// holds mu.
+// occupy gives the queue one more slot, and returns the share for it. It returns nil if the plugin's bound or the
+// memory does not allow another task. The caller holds mu.
 func (s *Scheduler) occupy(q *queue, v *Version, now time.Time) *share {
 	if v.Concurrency > 0 && s.plugins[v.Plugin] >= v.Concurrency {
 		return nil
@@ -212,7 +212,7 @@ func (s *Scheduler) occupy(q *queue, v *Version, now time.Time) *share {
 	return part
 }
 
-// started counts tasks that have got their slots. The caller holds mu.
+// started counts n tasks that have just got their slots, and reports how many slots run a task. The caller holds mu.
 func (s *Scheduler) started(n int, now time.Time) {
 	if s.running += n; n > 0 {
 		s.lastStart = now
@@ -220,8 +220,8 @@ func (s *Scheduler) started(n int, now time.Time) {
 	s.config.Running(s.running)
 }
 
-// Reserved ends an allocation whose reserve has ended. The first tasks get the allocation's slots, and are returned;
-// the others wait for a slot.
+// Reserved ends an allocation whose reserve has ended. The first of the tasks get the allocation's slots, and are
+// returned. The other tasks wait for a slot.
 func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.Time) (begun []Task) {
 	s.mu.Lock()
 	q := a.queue
@@ -235,7 +235,7 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 	switch {
 	case reply.Failed:
 		q.unsure = true
-		if reply.Refused || a.Version == nil { // else the source itself pauses
+		if reply.Refused || a.Version == nil { // otherwise the source itself pauses
 			q.refused.Failed(now)
 		}
 	case a.Reconcile && q.leaving && !q.unsure:
@@ -245,13 +245,13 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 		// behind IDs that were dropped.
 		if len(tasks) == a.Tasks() {
 			s.wakes++
-			q.woken = s.wakes // an older poll does not tell whether more tasks are left
+			q.woken = s.wakes // an older poll does not show whether tasks are left
 		}
 		reply.More = reply.More || q.woken > a.wakes
 		q.refused.Succeeded()
 	}
 	q.reserved(len(tasks) > 0, reply.More || reply.Failed || a.Reconcile)
-	if (reply.Failed || !q.ready()) && s.queues[q.Queue] == q { // else the host left the queue and serves it anew
+	if (reply.Failed || !q.ready()) && s.queues[q.Queue] == q { // otherwise the queue was dropped, or is served anew
 		s.admission.forget(q.Queue)
 	}
 	s.started(len(begun), now)
@@ -261,7 +261,8 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 	return begun
 }
 
-// reserved changes the backlog after a reserve.
+// reserved changes the backlog after a reserve. tasks reports that the reserve brought tasks, and more that there may
+// be others.
 func (q *queue) reserved(tasks, more bool) {
 	switch {
 	case tasks && more:
@@ -304,10 +305,12 @@ func (s *Scheduler) freeSlot(q *queue, v *Version, part *share) {
 	}
 }
 
-// Ended frees the slot of a task that ran for took; waited is the part of that time in which it waited. It also frees
-// the task's memory, except for the bytes of its result, which Settled frees. The task still retains its version. If a
-// task of the same queue waits for a slot, that one may get the slot at once, and is returned: when the last plan had
-// no other queue to serve, or had more queues than slots and the queue's turn is not over.
+// Ended frees the slot of a task that has run. took is how long it ran, and waited is the part of that time in which it
+// waited. Ended also frees the task's memory, except for the bytes of its result, which Settled frees. The task still
+// retains its version.
+//
+// If a task of the same queue waits for a slot, it can get this slot at once; Ended then returns it. This happens only
+// if the last plan had no other queue to serve, or had more queues than slots and the queue's turn is not over.
 func (s *Scheduler) Ended(of *Slot, result int, took, waited time.Duration, now time.Time) (next Task) {
 	s.mu.Lock()
 	s.admission.ended(of.share, int64(result))
@@ -335,7 +338,7 @@ func (s *Scheduler) Ended(of *Slot, result int, took, waited time.Duration, now 
 	return next
 }
 
-// update changes the state, and asks for a plan.
+// update calls change, which changes the state under mu, and asks for a plan.
 func (s *Scheduler) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,7 +346,7 @@ func (s *Scheduler) update(change func()) {
 	s.config.Wake()
 }
 
-// updateQueue changes a queue that is served, and asks for a plan.
+// updateQueue calls change under mu with a queue, if the queue is served, and asks for a plan.
 func (s *Scheduler) updateQueue(at Queue, change func(*queue)) {
 	s.update(func() {
 		if q := s.queues[at]; q != nil {
@@ -366,14 +369,14 @@ func (s *Scheduler) Settled(of ...*Slot) {
 	})
 }
 
-// wake applies an event from outside. The caller holds mu.
+// wake applies an event that came from outside. The caller holds mu.
 func (s *Scheduler) wake(q *queue, e event) {
 	s.wakes++
 	q.woken = s.wakes
 	q.apply(e)
 }
 
-// Announced records a message that a queue has tasks.
+// Announced records the arrival of a message that a queue has tasks.
 func (s *Scheduler) Announced(at Queue) {
 	s.updateQueue(at, func(q *queue) { s.wake(q, announced) })
 }
@@ -386,7 +389,7 @@ func (s *Scheduler) Wakes() uint64 {
 	return s.wakes
 }
 
-// Polled records tasks that a poll saw, and reports whether they were unannounced.
+// Polled records that a poll saw tasks, and reports whether they were unannounced.
 func (s *Scheduler) Polled(at Queue) (unannounced bool) {
 	s.updateQueue(at, func(q *queue) {
 		unannounced = q.backlog == Empty
@@ -406,7 +409,8 @@ func (s *Scheduler) PolledEmpty(at Queue, wakes uint64) {
 	}
 }
 
-// Idle lists the queues of a tenant that wait for a message or a poll, by their backlog.
+// Idle lists the queues of a tenant from which nothing is reserved until a message or a poll: those whose backlog is
+// Empty, and those whose backlog is Stalled.
 func (s *Scheduler) Idle(tenant string) (empty, stalled []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -422,7 +426,7 @@ func (s *Scheduler) Idle(tenant string) (empty, stalled []string) {
 	return empty, stalled
 }
 
-// WaitsForMemory lists the queues of a tenant whose next task does not fit.
+// WaitsForMemory lists the queues of a tenant whose next task does not fit into the memory.
 func (s *Scheduler) WaitsForMemory(tenant string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -466,8 +470,8 @@ func (s *Scheduler) Serve(at Queue, from Source) {
 	})
 }
 
-// Leave stops reserving from a queue. Its running tasks go on; tasks in its reserved list that the host does not know
-// are given back.
+// Leave stops reserving from a queue. Tasks of the queue that run go on. Tasks in its reserved list that the host does
+// not know are given back.
 func (s *Scheduler) Leave(at Queue) {
 	s.updateQueue(at, func(q *queue) {
 		s.admission.forget(at)
@@ -475,7 +479,7 @@ func (s *Scheduler) Leave(at Queue) {
 	})
 }
 
-// Abandon drops all queues of a source whose lease is lost.
+// Abandon drops all queues of a source that has left, or has lost its lease.
 func (s *Scheduler) Abandon(from Source) {
 	s.update(func() {
 		for _, q := range s.queues {
@@ -493,7 +497,7 @@ func (s *Scheduler) add(q *queue) *queue {
 	return q
 }
 
-// activate lets plans look at a queue until it is idle. The caller holds mu.
+// activate makes plans look at a queue until it is idle. The caller holds mu.
 func (s *Scheduler) activate(q *queue) {
 	if s.queues[q.Queue] == q {
 		s.active[q.Queue] = q

@@ -18,8 +18,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// maxCalls is how many calls of one run have spans: a guest that makes a million calls would crowd out all other
-// spans.
+// maxCalls is the maximum number of calls in one run that have spans. Otherwise a guest that makes a million calls
+// would crowd out all other spans.
 const maxCalls = 128
 
 // Services returns the services of the run's guest with spans for calls of HTTP, KV, Enqueue and Publish. Calls must
@@ -43,8 +43,8 @@ func (s *Span) Services(services service.Services) service.Services {
 	return services
 }
 
-// call begins the span of a call. After maxCalls calls there is no span: what the call sends then belongs to the
-// run's span.
+// call begins the span of a call. The returned ctx carries the span, and end ends it. After maxCalls calls there is no
+// new span, and ctx carries the span of the run.
 func (s *Span) call(name string, kind oteltrace.SpanKind,
 	about ...attribute.KeyValue,
 ) (ctx context.Context, span oteltrace.Span, end func(error)) {
@@ -65,7 +65,7 @@ func (s *Span) call(name string, kind oteltrace.SpanKind,
 	}
 }
 
-// kinds are the error types of calls that fail.
+// kinds maps the errors of calls to the error types that spans show.
 var kinds = []struct {
 	err  error
 	word string
@@ -94,7 +94,7 @@ func kindOf(err error) string {
 	return "_OTHER"
 }
 
-// methods are the HTTP methods that may be in the name of a span.
+// methods has the HTTP methods that are allowed in the name of a span.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 	http.MethodOptions,
@@ -133,9 +133,9 @@ func (h tracedHTTP) Do(ctx context.Context, r service.Request) (service.Response
 	return response, err
 }
 
-// cutTo cuts a guest's text to the first most bytes.
-func cutTo(text string, most int) string {
-	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+// cutTo returns at most the first limit bytes of a guest's text, without invalid UTF-8.
+func cutTo(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
 
 type tracedEnqueuer struct {
@@ -156,7 +156,8 @@ func (e tracedEnqueuer) Enqueue(ctx context.Context, child service.Child) (strin
 	})
 }
 
-// send makes the span of a call that sends to a queue or a topic. do sends, and returns the ID of what was sent.
+// send makes the span of a call that sends to a queue or a topic. do sends, and returns the ID of the task or
+// publication.
 func (s *Span) send(verb, to string, size int, do func(traced context.Context) (string, error)) (string, error) {
 	traced, span, end := s.call(verb+" "+to, oteltrace.SpanKindProducer,
 		attribute.String("messaging.system", "quern"), attribute.String("messaging.destination.name", to),

@@ -16,11 +16,11 @@
 //
 // # Failure
 //
-// No task waits for a collector. Ended spans wait in a queue of bounded length, and are dropped when it is full.
-// While the collector cannot be reached, or is too slow, the log has at most one line a minute, and one when the
-// collector takes spans again. Its lost_spans counts the spans that were lost since the line before. Shutdown sends
-// the waiting spans.
+// No task waits for a collector. Ended spans wait in a queue of bounded length, and are dropped when it is full. While
+// the collector cannot be reached, or is too slow, the log has at most one line a minute. It has another line when the
+// collector takes spans again. The field lost_spans of such a line counts the spans that were lost since the line
+// before. Shutdown sends the waiting spans.
 //
-// Spans have the same data of tasks as metrics and logs: queues, plugins, IDs, servers. They have no parameters,
+// Spans show the same data of tasks as metrics and logs: queues, plugins, IDs, servers. They show no parameters,
 // results, keys, paths or messages of handlers.
 package trace

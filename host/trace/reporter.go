@@ -13,18 +13,18 @@ import (
 // reportEvery is how often the log has a line about a collector that does not take spans.
 const reportEvery = time.Minute
 
-// reporter logs which exports fail. ExportSpans is called by one goroutine at a time.
+// reporter exports spans, and logs failures of exports. Only one goroutine at a time calls ExportSpans.
 type reporter struct {
 	sdktrace.SpanExporter
 	logger   hclog.Logger
 	living   context.Context //nolint:containedctx // its end abandons all exports; the SDK's own contexts do not end
 	failing  bool
-	reported time.Time    // when the log had the last line
-	lost     atomic.Int64 // spans lost since then
+	reported time.Time    // when the last problem was logged; zero once the collector takes spans again
+	lost     atomic.Int64 // spans lost since the last line in the log
 	waiting  atomic.Int64 // spans that wait for an export or are being exported
 }
 
-// bounded counts as lost the spans that end while the queue is full. The SDK would drop them silently.
+// bounded drops the spans that end while the queue is full, and counts them as lost. The SDK would drop them silently.
 type bounded struct {
 	sdktrace.SpanProcessor
 	reporter *reporter
@@ -40,7 +40,7 @@ func (b bounded) OnEnd(span sdktrace.ReadOnlySpan) {
 	b.SpanProcessor.OnEnd(span)
 }
 
-// ExportSpans exports, and logs an error instead of returning it.
+// ExportSpans exports spans, and logs an error instead of returning it.
 func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -9,9 +9,9 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Request begins the span of a request to an operation of the API. header has the caller's trace. Request replaces it
-// with the span's, so that the request's tasks belong to the span. A GET without a trace has no span: an open page
-// would make one every second. The caller calls end once, with the status of the answer.
+// Request begins the span of a request to an operation of the API. header has the trace of the caller. Request replaces
+// it with the trace of the new span, so that the request's tasks belong to that span. A GET without a trace has no
+// span, because an open page would make one every second. The caller calls end once, with the status of the answer.
 func (t *Tracer) Request(header http.Header, method, route, tenant string) (end func(status int)) {
 	if t == nil {
 		return func(int) {}

@@ -18,11 +18,11 @@ type Task struct {
 	Tenant, Queue, ID       string
 	Plugin, Version, Digest string
 	Listener                string
-	Attempt                 int   // from 1
-	Size                    int64 // of its parameters, in bytes
+	Attempt                 int   // the first attempt is 1
+	Size                    int64 // length of the parameters, in bytes
 	// Headers are the task's headers; traceparent and tracestate name the producer's span.
 	Headers map[string]string
-	// Since is when the task was due, by this process's clock.
+	// Since is when the task became due, by this process's clock.
 	Since time.Time
 }
 
@@ -35,8 +35,8 @@ type Span struct {
 	calls, untraced      int
 }
 
-// Begin begins the span of a run. It returns the task's headers with the trace that its guest finds and its children
-// inherit.
+// Begin begins the span of a run. It returns the task's headers with the trace of the guest's span, which the guest
+// sees and its children inherit.
 func (t *Tracer) Begin(task Task) (*Span, map[string]string) {
 	now := time.Now()
 	s := &Span{tracer: t, queue: task.Queue, about: []attribute.KeyValue{
@@ -74,10 +74,11 @@ func (s *Span) operation(name string) oteltrace.SpanStartEventOption {
 		attribute.String("messaging.operation.name", name), attribute.String("messaging.operation.type", name))...)
 }
 
-// extract returns a context with the span that a carrier names. Reserved flags of its traceparent are ignored, as W3C
+// extract returns a context with the span that a carrier names. It ignores reserved flags of the traceparent, as W3C
 // Trace Context says; OpenTelemetry would ignore the whole traceparent.
 func (t *Tracer) extract(carrier propagation.TextMapCarrier) context.Context {
-	if parent := carrier.Get(queue.HeaderTraceparent); ID(parent) != "" && parent[53:55] > "03" { // sampled and random
+	// The flags sampled and random make 03; all others are reserved.
+	if parent := carrier.Get(queue.HeaderTraceparent); ID(parent) != "" && parent[53:55] > "03" {
 		flags := "00"
 		if SampledID(parent) != "" {
 			flags = "01"
@@ -90,7 +91,7 @@ func (t *Tracer) extract(carrier propagation.TextMapCarrier) context.Context {
 	return t.propagator.Extract(context.Background(), carrier)
 }
 
-// inject returns headers with the trace of the context's span.
+// inject returns a copy of headers with the trace of the span in ctx.
 func (t *Tracer) inject(ctx context.Context, headers map[string]string) map[string]string {
 	carrier := make(propagation.MapCarrier, 2)
 	t.propagator.Inject(ctx, carrier)

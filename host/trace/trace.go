@@ -22,27 +22,28 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Config says where spans go. OpenTelemetry's environment variables set what it leaves out (OTEL_EXPORTER_OTLP_…,
-// OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES); without them, OpenTelemetry's
-// defaults hold.
+// Config says where spans go. OpenTelemetry's environment variables set what the Config leaves out
+// (OTEL_EXPORTER_OTLP_…, OTEL_TRACES_SAMPLER, OTEL_BSP_…, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES). Without them,
+// OpenTelemetry's defaults hold.
 type Config struct {
-	// Endpoint is the collector's URL: http or https for OTLP over HTTP, with /v1/traces if it has no path, grpc or
-	// grpcs for gRPC (default: that of the environment).
+	// Endpoint is the collector's URL. http and https mean OTLP over HTTP, with the path /v1/traces if the URL has none;
+	// grpc and grpcs mean gRPC. The default is the endpoint of the environment.
 	Endpoint string
-	// Protocol is http/protobuf or grpc for an endpoint of the environment (default http/protobuf).
+	// Protocol is the protocol for the endpoint of the environment: http/protobuf or grpc (default http/protobuf). It is
+	// not used if Endpoint is set.
 	Protocol string
-	// Version and Name are the program's version and the host's name for people.
+	// Version is the program's version. Name is the host's name for people.
 	Version, Name string
 	// Logger logs problems with the collector (default: they are not logged).
 	Logger hclog.Logger
 }
 
-// Tracer makes spans; nil makes none.
+// Tracer makes spans. A nil Tracer makes none.
 type Tracer struct {
 	provider   *sdktrace.TracerProvider
 	tracer     oteltrace.Tracer
 	propagator propagation.TraceContext
-	abandon    func() // ends running and later exports
+	abandon    func() // makes running and later exports fail
 }
 
 // ConfigError says what is wrong with a field of a Config: Endpoint or Protocol.
@@ -59,7 +60,7 @@ func New(ctx context.Context, config Config) (*Tracer, error) {
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
-	otel.SetLogger(logr.New(sdkLog{config.Logger})) // one for the whole process, like the error handler below
+	otel.SetLogger(logr.New(sdkLog{config.Logger})) // the logger of the whole process, like the error handler below
 	exporter, err := newExporter(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)

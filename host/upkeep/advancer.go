@@ -7,13 +7,13 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// advancePause is the least time between two runs, however many tasks end: several hosts try, though each end is
-// reported only once.
+// advancePause is the minimum time between two runs, however many tasks end. Each end is reported only once, but
+// several hosts try.
 const advancePause = time.Millisecond
 
-// Advancer reports ended tasks to the tasks that wait for them, whenever a message announces an end, and at each
-// interval in case a message was lost. Each host does it: the first one does the work in time, and the others find
-// nothing.
+// Advancer reports ended tasks to the tasks that wait for them. It does so whenever a message announces an end, and at
+// each interval, in case a message was lost. Each host does it: the first host that tries does the work, and the others
+// find nothing to do.
 type Advancer struct {
 	periodic.Duty
 	*Config

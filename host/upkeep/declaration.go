@@ -14,7 +14,7 @@ import (
 // Declaration is a schedule or a subscription of a plugin's manifest.
 type Declaration struct {
 	Kind, ID, Plugin, Queue string
-	schedule                *queue.Schedule // one of these is not nil
+	schedule                *queue.Schedule // exactly one of schedule and subscription is not nil
 	subscription            *queue.Subscription
 }
 
@@ -54,7 +54,7 @@ func (d Declaration) definition() string {
 	return d.subscription.Definition()
 }
 
-// read reads the declaration from Redis.
+// read reads the present state of the declaration from Redis.
 func (d Declaration) read(ctx context.Context, client *queue.Client) (Declaration, error) {
 	if d.schedule != nil {
 		s, err := client.Schedule(ctx, d.ID)
@@ -67,7 +67,7 @@ func (d Declaration) read(ctx context.Context, client *queue.Client) (Declaratio
 	return DeclaredSubscription(s), err
 }
 
-// put stores the declaration, with missing only if Redis has none of this name.
+// put stores the declaration. If missing is true, it stores it only if Redis has none of this name.
 func (d Declaration) put(ctx context.Context, client *queue.Client, missing bool) (queue.Put, error) {
 	if d.schedule != nil {
 		return client.PutSchedule(ctx, *d.schedule, missing)
@@ -75,15 +75,15 @@ func (d Declaration) put(ctx context.Context, client *queue.Client, missing bool
 	return listen.NewFleet(client).DeclareSubscription(ctx, *d.subscription, missing)
 }
 
-// mark records whether a live host has the declaration. It deletes a declaration that no live host has had for most (0:
-// never).
+// mark records whether a live host has the declaration. If no live host has had it for longer than limit (0: no limit),
+// mark deletes the declaration; gone reports that.
 func (d Declaration) mark(ctx context.Context, client *queue.Client, declared bool,
-	most time.Duration,
+	limit time.Duration,
 ) (gone bool, err error) {
 	if d.schedule != nil {
-		return listen.NewFleet(client).NoteSchedule(ctx, d.schedule, declared, most)
+		return listen.NewFleet(client).NoteSchedule(ctx, d.schedule, declared, limit)
 	}
-	return listen.NewFleet(client).NoteSubscription(ctx, *d.subscription, declared, most)
+	return listen.NewFleet(client).NoteSubscription(ctx, *d.subscription, declared, limit)
 }
 
 // storedDeclarations lists the declarations in Redis; schedules come without their parameters.
@@ -99,7 +99,7 @@ func storedDeclarations(ctx context.Context, client *queue.Client) (all []Declar
 	}
 	subscriptions, err := client.Subscriptions(ctx)
 	if subscriptions == nil {
-		return nil, err // an error beside subscriptions is about damaged ones, which do not hide the others
+		return nil, err // with subscriptions, an error is about damaged ones, which do not hide the others
 	}
 	for _, s := range subscriptions {
 		if s.Plugin != "" {
@@ -109,7 +109,7 @@ func storedDeclarations(ctx context.Context, client *queue.Client) (all []Declar
 	return all, nil
 }
 
-// Definitions maps the names of declarations to their definitions, as a host publishes them.
+// Definitions maps the names of declarations to their definitions, in the form in which a host publishes them.
 func Definitions(all []Declaration) map[string]string {
 	definitions := make(map[string]string, len(all))
 	for _, one := range all {
@@ -118,8 +118,8 @@ func Definitions(all []Declaration) map[string]string {
 	return definitions
 }
 
-// liveDefinitions lists the definitions that live hosts publish, by name; whole is false if a host of an older version
-// publishes none.
+// liveDefinitions maps the names of declarations to the definitions that live hosts publish. whole is false if a live
+// host publishes none that can be read, such as a host of an older version.
 func liveDefinitions(ctx context.Context, client *queue.Client) (all map[string][]string, whole bool, err error) {
 	nodes, err := LiveNodes(ctx, client)
 	if err != nil {
@@ -142,7 +142,7 @@ func liveDefinitions(ctx context.Context, client *queue.Client) (all map[string]
 	return all, readable == len(nodes), err
 }
 
-// ScheduleOf converts a schedule of a manifest, or of a file of schedules.
+// ScheduleOf converts a schedule of a manifest, or of a file of schedules, to one of package queue.
 func ScheduleOf(s manifest.Schedule) queue.Schedule {
 	return queue.Schedule{
 		ID: s.Name, Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Parameters: s.Parameters,

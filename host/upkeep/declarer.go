@@ -13,29 +13,32 @@ import (
 const (
 	// declareInterval is how often the plugins' declarations are compared with Redis.
 	declareInterval = time.Minute
-	// removedTime is how long no manifest may have an active subscription, while hosts serve its plugin, before the
-	// subscription is deleted: hosts get a new version one after the other. A session younger than this deletes
-	// nothing, because a fleet that was away looks the same.
+	// removedTime is how long an active subscription is kept after no manifest has it any more, while hosts serve its
+	// plugin. It is not deleted at once because hosts get a new version one after the other. A session younger than this
+	// deletes nothing, because a fleet that was away looks the same.
 	removedTime = 10 * time.Minute
-	// absentTime is the same for schedules and inactive subscriptions, which make no tasks meanwhile, and while no host
-	// serves the plugin. So settings by hand and counts survive an outage over a long weekend, or the rollback of a
-	// version.
+	// absentTime is how long a schedule or an inactive subscription is kept after no manifest has it any more; it makes
+	// no tasks meanwhile. Active subscriptions are also kept that long while no host serves their plugin. So counts and
+	// settings that people made survive an outage over a long weekend, or the rollback of a version.
 	absentTime = 7 * 24 * time.Hour
 )
 
-// Declarer keeps the schedules and subscriptions in Redis that the manifests of the tenant's plugins declare. The first
-// host with a declaration stores it, and a host that gets another version of the plugin changes it. In between, a host
-// stores only missing declarations, so that two versions do not take turns while hosts are restarted one after the
-// other; but it replaces a definition that no live host has any more. If no live host has a declaration at all, its
-// schedule stops, or its subscription goes on to fill its queue. After a while the declaration is deleted; until then
-// it keeps what people have set.
+// Declarer keeps in Redis the schedules and subscriptions that the manifests of the tenant's plugins declare.
+//
+// The first host with a declaration stores it, and a host that gets another version of the plugin changes it. In
+// between, a host stores only the declarations that are missing in Redis. So two versions do not overwrite each other
+// in turn while hosts are restarted one after the other. But a host does replace a definition that no live host has any
+// more.
+//
+// If no live host has a declaration at all, its schedule stops; its subscription still fills its queue. The declaration
+// is deleted after removedTime or absentTime. Until then it keeps what people have set.
 type Declarer struct {
 	periodic.Duty
 	*Config
 
 	// Only the run under way uses the fields below.
 	since   time.Time       // when the session began
-	shown   []Declaration   // the declarations when the host was last published
+	shown   []Declaration   // the declarations when the host last published its state
 	stored  []Declaration   // the declarations that this session has stored
 	foreign map[string]bool // declarations that were logged as owned by somebody else, by kind and ID
 }
@@ -51,13 +54,13 @@ func (d *Declarer) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	return 0, periodic.Jitter(declareInterval), err
 }
 
-// store stores the declarations that are new or have changed since this session stored them. Of the others it stores
-// those that Redis lacks, and those of which Redis has a definition that no live host has. A declaration whose ID
-// somebody else owns is refused; that does not stop the rest.
+// store stores the declarations that are new or have changed since this session stored them. Of the other declarations,
+// it stores those that are missing in Redis, and those whose definition in Redis no live host has. A declaration whose
+// ID somebody else owns is refused; that does not stop the rest.
 func (d *Declarer) store(ctx context.Context) error {
 	var stored, others []Declaration
 	now := d.Declared()
-	if !slices.EqualFunc(now, d.shown, Declaration.same) { // publish first, or another host marks it as absent
+	if !slices.EqualFunc(now, d.shown, Declaration.same) { // publish first, or another host marks the new ones as absent
 		if err := d.Publish(ctx); err != nil {
 			return err
 		}
@@ -86,16 +89,17 @@ func (d *Declarer) store(ctx context.Context) error {
 	return nil
 }
 
-// replace handles two kinds of declarations. others are declarations of which Redis has another definition: if no live
-// host has that definition, replace stores this host's. gone are declarations that this host no longer has: if no live
-// host has them, replace marks them as absent.
+// replace compares declarations with those of all live hosts. The declarations in others have another definition in
+// Redis than on this host. If no live host has the definition in Redis, replace stores that of this host. The
+// declarations in gone are those that this host no longer has. If no live host has one of them, replace marks it as
+// absent.
 func (d *Declarer) replace(ctx context.Context, others, gone []Declaration) error {
 	if len(others)+len(gone) == 0 {
 		return nil
 	}
 	client := d.Client
 	stored := make(map[string]string) // the definitions of others in Redis, by name, as far as they can be read
-	for _, one := range others {      // read before the hosts': a host publishes a definition before it stores it
+	for _, one := range others {      // read these first: a host publishes a definition before it stores it
 		current, err := one.read(ctx, client)
 		if err == nil {
 			stored[one.Name()] = current.definition()
@@ -123,7 +127,7 @@ func (d *Declarer) replace(ctx context.Context, others, gone []Declaration) erro
 		}
 		current, err := one.read(ctx, client)
 		if err == nil && current.Plugin != one.Plugin {
-			continue // somebody else has since made one with this ID
+			continue // somebody else has since made a declaration with this ID
 		}
 		if err == nil {
 			_, err = current.mark(ctx, client, false, 0)
@@ -135,11 +139,11 @@ func (d *Declarer) replace(ctx context.Context, others, gone []Declaration) erro
 	return nil
 }
 
-// putWords name what Redis did with a declaration, if anything.
+// putWords maps a Put to the word for it in the log. A Put without a word changed nothing.
 var putWords = map[queue.Put]string{queue.PutNew: "stored", queue.PutChanged: "changed"}
 
-// note logs a change ("" for none), or records the error of one declaration. It returns only an error that would
-// concern the other declarations as well.
+// note logs a change to a declaration ("": no change), or records the error of a call for it. It returns the error only
+// if the error would concern the other declarations as well.
 func (d *Declarer) note(ctx context.Context, of Declaration, change string, err error) error {
 	op := opDeclare
 	if of.subscription != nil {
@@ -167,7 +171,7 @@ func (d *Declarer) note(ctx context.Context, of Declaration, change string, err 
 }
 
 // Sweep marks as absent the declarations that no plugin of a live host has any more, and deletes those that were absent
-// for long. Only one host of the fleet does it. age is how old the session is.
+// for long enough. Only one host of the fleet does it. age is the age of the session.
 func (d *Declarer) Sweep(ctx context.Context, age time.Duration) error {
 	mine, err := d.Node.TakeDuty(ctx, "declared", declareInterval)
 	if err != nil || !mine {

@@ -16,16 +16,16 @@
 //
 // Where only one host works, it first takes a term of the duty in Redis (listen.Node.TakeDuty). A term ends by itself,
 // so that a host that dies does not block the work. Under load, a host works for half of the term and then gives it
-// back, so that other hosts get it too. Every step is a script that may run twice or on two hosts: terms only save
-// work, and no duty relies on them.
+// back, so that other hosts get it too. Every step is a script that can safely run twice or on two hosts. Terms only
+// save work; no duty relies on them.
 //
 // # Failure
 //
-// A run that fails is repeated after a pause that grows from 50 ms to 2 s, and reported to Health. An error about one
-// queue, one schedule or one publication does not stop the work on the others. The next poll or term finds what a run
-// left undone.
+// A run that fails is repeated after a pause that grows from 50 ms to 2 s, and is reported to Health. An error about
+// one queue, one schedule or one publication does not stop the work on the others. The next poll or term finds what a
+// run left undone.
 //
-// Recovery takes an expired lease for a dead host only if this session renewed its own lease for a whole lease
-// (Steadiness): after an outage of Redis all leases have expired. After Redis's clock was set, it likewise waits until
-// all listeners have renewed.
+// Recovery treats the listener of an expired lease as dead only if this session has renewed its own lease for a whole
+// lease length (Steadiness), because after an outage of Redis all leases have expired. After Redis's clock was set,
+// Recovery also waits until all live listeners have renewed their leases.
 package upkeep

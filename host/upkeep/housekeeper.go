@@ -17,10 +17,10 @@ const (
 	// housekeepingInterval is how often finished tasks are purged and counts are corrected, and the term of the host
 	// that does it.
 	housekeepingInterval = time.Minute
-	// recountQueues is how many queues one round trip looks at.
+	// recountQueues is the maximum number of queues that one round trip looks at.
 	recountQueues = 1000
-	// recountedAtOnce is how many queues of a tenant one interval looks at; if there are more, the next interval goes
-	// on.
+	// recountedAtOnce is the maximum number of queues of a tenant that one interval looks at. If there are more, the next
+	// interval goes on with them.
 	recountedAtOnce = 10_000
 )
 
@@ -29,11 +29,11 @@ const (
 type Housekeeper struct {
 	periodic.Duty
 	*Config
-	from int64     // the cursor of the queue with which the next run begins
+	from int64     // the cursor from which the next run reads queues
 	kept time.Time // when the term began or was renewed; only the run under way uses it
 }
 
-// housekeepingWait returns how long a host waits until it tries next.
+// housekeepingWait returns how long a host waits before it tries again: half an interval, ± 50 %.
 func housekeepingWait() time.Duration {
 	return housekeepingInterval/4 + rand.N(housekeepingInterval/2)
 }
@@ -41,14 +41,14 @@ func housekeepingWait() time.Duration {
 // RunOnce implements periodic.Worker.
 func (k *Housekeeper) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	if err = k.tidyAll(ctx); queue.IsUnavailable(err) {
-		return 0, 0, err // as soon as Redis answers again
+		return 0, 0, err // tries again as soon as Redis answers
 	}
 	wait = housekeepingWait()
 	return wait, wait, err
 }
 
-// tidyAll tidies the queues, unless another host has done so in this interval. The host does not give the term back: it
-// ends with the interval or, if the work takes longer, one interval after the host last renewed it.
+// tidyAll tidies the queues, unless another host has done so in this interval. The host does not give the term back.
+// The term ends with the interval or, if the work takes longer, one interval after the host last renewed the term.
 func (k *Housekeeper) tidyAll(ctx context.Context) error {
 	mine, err := k.Node.TakeDuty(ctx, "purge", housekeepingInterval)
 	if err != nil || !mine {
@@ -76,14 +76,14 @@ func (k *Housekeeper) tidyAll(ctx context.Context) error {
 			if err := k.tidy(ctx, of); queue.IsUnavailable(err) || ctx.Err() != nil {
 				return err
 			} else if err != nil {
-				k.Health.Failed(opPurge, of.Queue, err) // the others are tidied all the same
+				k.Health.Failed(opPurge, of.Queue, err) // other queues are tidied all the same
 			}
 		}
 	}
 	return damaged
 }
 
-// keep renews the term when a third of it is over. It returns false if another host has the term by now.
+// keep renews the term if a third of it has passed. It returns false if another host has the term by now.
 func (k *Housekeeper) keep(ctx context.Context) (bool, error) {
 	if time.Since(k.kept) < housekeepingInterval/3 {
 		return true, nil
@@ -92,8 +92,8 @@ func (k *Housekeeper) keep(ctx context.Context) (bool, error) {
 	return k.Node.KeepDuty(ctx, "purge", housekeepingInterval)
 }
 
-// prune purges publications. damaged is the error of topics that cannot be purged, which does not stop the rest. mine
-// is false if another host has the term by now.
+// prune purges publications. damaged is the error of topics that cannot be purged, which does not stop the purge of
+// other topics. mine is false if another host has the term by now.
 func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err error) {
 	if k.Purge.OlderThan <= 0 && k.Purge.Keep <= 0 {
 		return nil, true, nil

@@ -14,22 +14,22 @@ import (
 // moveTerm is the term of the host that moves tasks.
 const moveTerm = 5 * time.Second
 
-// Moves say what to do in a queue: move due tasks, fail expired ones, look at the dependencies of blocked ones.
+// Moves says what to do in a queue: move due tasks, fail expired tasks, recheck the dependencies of blocked tasks.
 type Moves struct{ Due, Expired, Recheck bool }
 
-// Mover moves scheduled tasks that are due to the pending lists, fails waiting ones that have expired, and looks at
-// what blocked ones wait for. It goes round the queues with such tasks, a block of each at a time: no queue waits until
-// another one is done.
+// Mover moves scheduled tasks that are due to the pending lists, fails waiting tasks that have expired, and rechecks
+// the dependencies of blocked tasks. It goes round the queues with such tasks and handles a block of each at a time, so
+// that no queue waits until another one is done.
 type Mover struct {
 	periodic.Duty
 	*Config
 
 	mu    sync.Mutex // guards the fields below
-	order []string   // queues, the next one first
+	order []string   // the queues in moves, the next one first
 	moves map[string]Moves
 }
 
-// Add puts a queue behind the others, unless it is among them or there is nothing to do.
+// Add adds work for a queue. The queue goes behind the others, unless it is among them already.
 func (m *Mover) Add(name string, what Moves) {
 	if what == (Moves{}) {
 		return
@@ -44,7 +44,7 @@ func (m *Mover) Add(name string, what Moves) {
 	m.Ask()
 }
 
-// next removes the first queue and returns it; the empty name if there is none.
+// next removes the first queue and returns it, or an empty name if there is none.
 func (m *Mover) next() (name string, what Moves) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +57,7 @@ func (m *Mover) next() (name string, what Moves) {
 	return name, what
 }
 
-// RunOnce moves blocks for half of a term, if this host gets it, and then leaves the term to others for a while.
+// RunOnce moves blocks for half of a term, if this host gets the term, and then leaves it to other hosts for a while.
 func (m *Mover) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	m.mu.Lock()
 	idle := len(m.order) == 0
@@ -65,7 +65,7 @@ func (m *Mover) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 	if idle {
 		return 0, periodic.UntilAsked, periodic.ErrIdle
 	}
-	wait = 2 * termRetry // time for hosts that try again
+	wait = 2 * termRetry // so that another host gets the term when it tries again
 	got, err := m.holdTerm(ctx, "due", moveTerm, func() (more bool, err error) {
 		name, what := m.next()
 		if name == "" {
@@ -83,7 +83,7 @@ func (m *Mover) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 	return wait, wait, nil
 }
 
-// move moves a block of each kind. What Redis refuses is tried again after the next poll.
+// move handles one block of each kind of work in a queue. What Redis refuses is tried again after the next poll.
 func (m *Mover) move(ctx context.Context, name string, what Moves) error {
 	fleet := m.Fleet
 	var left Moves
@@ -98,7 +98,7 @@ func (m *Mover) move(ctx context.Context, name string, what Moves) error {
 		left.Expired, expired = m.moved(name, block), err
 	}
 	if what.Recheck && !queue.IsUnavailable(cmp.Or(due, expired)) {
-		_, recheck = fleet.Recheck(ctx, name) // the rest waits for the next poll: much work for a rare case
+		_, recheck = fleet.Recheck(ctx, name) // once per poll: a recheck is much work for a rare case
 	}
 	switch err := cmp.Or(expired, due, recheck); {
 	case err == nil:
@@ -113,11 +113,11 @@ func (m *Mover) move(ctx context.Context, name string, what Moves) error {
 	return nil
 }
 
-// moved records a block that was moved, and reports whether there is another one to move now.
+// moved records a block that was moved, and reports whether there is another block to move now.
 func (m *Mover) moved(name string, block listen.Block) (more bool) {
 	if block.Tasks > 0 {
 		m.Logger.Debug("moved tasks that are due or have expired", "queue", name, "tasks", block.Tasks)
-		m.Wake(name) // a host that may not publish gets no message
+		m.Wake(name) // no message comes if the host has no right to publish
 	}
 	m.Health.NoDeadLetter(opDue, name, block.DeadError)
 	if !block.More && !block.Next.IsZero() {

@@ -9,25 +9,26 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// PluginInfo is what a host publishes of one of its plugins; `quern plugin ls -o json` prints these names.
+// PluginInfo is what a host publishes about one of its plugins. `quern plugin ls -o json` prints the fields under their
+// JSON names.
 type PluginInfo struct {
 	Tenant  string   `json:"tenant,omitempty"`
 	Plugin  string   `json:"plugin"`
 	Version string   `json:"version,omitempty"`
 	Digest  string   `json:"digest,omitempty"`
 	Queues  []string `json:"queues,omitempty"`
-	// LeftOut are the queues that the host's --queues leaves out.
+	// LeftOut has the queues that the host's setting --queues leaves out.
 	LeftOut   []string `json:"left_out,omitempty"`
 	State     string   `json:"state"`
 	Error     string   `json:"error,omitempty"`
 	ResetMode string   `json:"reset_mode,omitempty"`
-	// Subscriptions are the IDs of the subscriptions that its manifest declares for the tenant.
+	// Subscriptions has the IDs of the subscriptions that the plugin's manifest declares for the tenant.
 	Subscriptions []string `json:"subscriptions,omitempty"`
-	// Schedules are the IDs of the schedules that its manifest declares for the tenant.
+	// Schedules has the IDs of the schedules that the plugin's manifest declares for the tenant.
 	Schedules []string `json:"schedules,omitempty"`
-	// Grants are the plugin's capabilities in a task of the tenant.
+	// Grants has the capabilities of the plugin in tasks of the tenant.
 	Grants *manifest.Granted `json:"grants,omitempty"`
-	// Lowered are the limits where the host gives such a task less than the manifest asks for.
+	// Lowered has the limits that the host sets lower for these tasks than the manifest asks for.
 	Lowered []manifest.Lowered `json:"lowered,omitempty"`
 }
 

@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// publishInterval is how often one host of the fleet looks for publications that nobody works on, and its term.
+	// publishInterval is how often one host of the fleet looks for publications that nobody works on. It is also the
+	// length of that host's term.
 	publishInterval = 10 * time.Second
-	// shownTopics is how many topics of a tenant have metric series.
+	// shownTopics is the maximum number of topics of a tenant that have metric series.
 	shownTopics = 100
 )
 
 // errNoMemory ends an attempt to publish; the host with the term tries again.
 var errNoMemory = errors.New("no memory for a payload")
 
-// Publisher makes the tasks of publications: at once for those that tasks of this session published with their
-// completion, and on one host of the fleet for those that dead publishers left. It also reads the topics for the
-// metrics.
+// Publisher makes the tasks of publications. If tasks of this session published with their completion, it makes the
+// tasks of those publications at once. If dead publishers left publications, the Publisher of one host in the fleet
+// makes their tasks. It also reads the topics for the metrics.
 type Publisher struct {
 	periodic.Duty
 	*Config
@@ -36,7 +37,7 @@ type Publisher struct {
 	counted time.Time // when topics were read; only the run under way uses it
 }
 
-// Topics lists the topics that were last published to, as they were last read.
+// Topics lists the topics that were published to most recently, as of the last time that they were read.
 func (p *Publisher) Topics() []listen.TopicCounts {
 	if topics := p.topics.Load(); topics != nil {
 		return *topics
@@ -44,7 +45,7 @@ func (p *Publisher) Topics() []listen.TopicCounts {
 	return nil
 }
 
-// Accept makes the tasks of publications that Redis has just accepted.
+// Accept makes the duty create the tasks of publications that Redis has just accepted.
 func (p *Publisher) Accept(publications []*queue.Publication) {
 	if len(publications) == 0 {
 		return
@@ -64,7 +65,7 @@ func (p *Publisher) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 	p.accepted = nil
 	p.mu.Unlock()
 	if err := p.publish(ctx, mine); err != nil {
-		return 0, 0, err // the host with the term goes on with them
+		return 0, 0, err // the host with the term handles the remaining ones
 	}
 	if time.Since(p.counted) > publishInterval/2 {
 		if err := p.count(ctx); err != nil {
@@ -89,7 +90,7 @@ func (p *Publisher) RunOnce(ctx context.Context) (pause, wait time.Duration, err
 	return 0, publishInterval, err
 }
 
-// count reads the topics that were last published to.
+// count reads the topics that were published to most recently.
 func (p *Publisher) count(ctx context.Context) error {
 	topics, err := p.Fleet.BusyTopics(ctx, shownTopics)
 	if err != nil {
@@ -108,7 +109,7 @@ func (p *Publisher) publish(ctx context.Context, ids []string) error {
 		switch {
 		case errors.Is(err, errNoMemory) && ctx.Err() == nil:
 			continue
-		case errors.Is(err, queue.ErrNoPublication): // somebody deleted its hash
+		case errors.Is(err, queue.ErrNoPublication): // somebody deleted the publication's hash
 			err = p.Fleet.ForgetUnpublished(ctx, id)
 		case err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil:
 			p.Health.Failed(opPublish, "", err)

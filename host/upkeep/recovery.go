@@ -10,8 +10,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// Recovery takes the tasks of listeners whose lease has expired and gives them back to their queues. It looks for such
-// listeners as soon as the session's renewals are steady, when a lease ends, and once a lease length.
+// Recovery takes the tasks of listeners whose lease has expired, and gives them back to their queues. It looks for such
+// listeners as soon as the session's renewals are steady, when a lease ends, and once per lease length.
 type Recovery struct {
 	periodic.Duty
 	*Config
@@ -19,24 +19,24 @@ type Recovery struct {
 	overlong overlongLeases
 }
 
-// clockWatch compares Redis's clock with this host's, which never jumps while the host runs.
+// clockWatch compares Redis's clock with this host's monotonic clock, which never jumps while the host runs.
 type clockWatch struct{ redis, host time.Time }
 
-// jumped reports whether Redis's clock, which shows redis now, was set by more than the bound since the last look. If
-// it was, live listeners seem dead until they have renewed.
+// jumped reports whether Redis's clock was set, by more than bound, since the last call. redis and host are what the
+// two clocks show now. After a jump, live listeners can seem dead until they have renewed their leases.
 func (c *clockWatch) jumped(redis, host time.Time, bound time.Duration) bool {
 	last := *c
 	c.redis, c.host = redis, host
 	return !last.host.IsZero() && (redis.Sub(last.redis)-host.Sub(last.host)).Abs() > bound
 }
 
-// overlongLeases are leases from before Redis's clock was set back, each with the moment at which this host first saw
+// overlongLeases has the leases from before Redis's clock was set back, each with the time at which this host first saw
 // it.
 type overlongLeases map[listen.OverlongLease]time.Time
 
-// expired picks the leases that nobody has renewed for their whole length. That time begins at since at the earliest,
-// when the present row of this host's own renewals began. wait is the time until the next of the other leases expires;
-// 0 if there is none.
+// expired returns the leases that nobody has renewed for their whole length. That time begins when this host first saw
+// the lease, but not before since, when the present row of this host's own renewals began. wait is the time until the
+// next of the other leases expires; 0 if there is none.
 func (f *overlongLeases) expired(leases []listen.OverlongLease,
 	since, now time.Time,
 ) (expired []listen.OverlongLease, wait time.Duration) {
@@ -62,8 +62,8 @@ func (f *overlongLeases) expired(leases []listen.OverlongLease,
 }
 
 const (
-	// expirySlack is how long after the end of a lease recovery looks for dead listeners: the clocks of Redis and of
-	// this host drift apart a little.
+	// expirySlack is how long after the end of a lease recovery looks for dead listeners, because the clocks of Redis and
+	// of this host drift apart a little.
 	expirySlack = 20 * time.Millisecond
 	// reclaimTerm is the term of the host that reclaims. It is short, because that host may die; two hosts that reclaim
 	// at the same time do no harm.
@@ -72,7 +72,8 @@ const (
 	unleasedTerm = time.Minute
 )
 
-// Begin records how far Redis's clock is from this host's when the session joins, so that later jumps are noticed.
+// Begin records, when the session joins, the difference between the clocks of Redis and of this host, so that later
+// jumps are noticed.
 func (r *Recovery) Begin(ctx context.Context) error {
 	clock, err := r.Client.Clock(ctx)
 	if err == nil {
@@ -81,7 +82,7 @@ func (r *Recovery) Begin(ctx context.Context) error {
 	return err
 }
 
-// LeaseEnds plans a look for dead listeners: a lease ends after this time.
+// LeaseEnds plans a look for dead listeners, because a lease ends when left has passed.
 func (r *Recovery) LeaseEnds(left time.Duration) { r.AskIn(max(0, left) + expirySlack) }
 
 // RunOnce implements periodic.Worker.
@@ -97,7 +98,7 @@ func (r *Recovery) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	return 0, periodic.Jitter(r.Steadiness.lease), r.look(ctx)
 }
 
-// look looks once and reclaims from dead listeners, if this host gets the term.
+// look looks for dead listeners once, and reclaims from them if this host gets the term.
 func (r *Recovery) look(ctx context.Context) error {
 	clock, err := r.Client.Clock(ctx)
 	if err != nil {
@@ -128,8 +129,8 @@ func (r *Recovery) runDead(ctx context.Context) error {
 	return err
 }
 
-// runUnleased reclaims from listeners that are registered for queues but have no lease. To find them takes a look at
-// every queue. So the host keeps the term, and the fleet looks only once in unleasedTerm.
+// runUnleased reclaims from listeners that are registered for queues but have no lease. Finding them takes a look at
+// every queue. Therefore the host keeps the term, so that the fleet looks only once in unleasedTerm.
 func (r *Recovery) runUnleased(ctx context.Context) error {
 	got, err := r.Node.TakeDuty(ctx, "unleased", unleasedTerm)
 	if err != nil || !got {
@@ -139,11 +140,11 @@ func (r *Recovery) runUnleased(ctx context.Context) error {
 	return errors.Join(err, r.reclaimAll(ctx, unleased))
 }
 
-// reclaimAll reclaims from dead listeners. A damaged queue of one listener does not stop the others.
+// reclaimAll reclaims from dead listeners. A damaged queue of one listener does not stop reclaiming from the others.
 func (r *Recovery) reclaimAll(ctx context.Context, dead []string) (err error) {
 	for _, listener := range dead {
 		if listener == r.Node.ID() {
-			continue // this host's own lease has expired: its renewals will notice
+			continue // this host's own lease: its renewals will notice that it has expired
 		}
 		failed := r.reclaim(ctx, listener)
 		err = errors.Join(err, failed)
@@ -195,7 +196,7 @@ func (r *Recovery) reclaim(ctx context.Context, listener string) error {
 		r.Logger.Warn("reclaimed from a dead listener", "dead", listener, "returned", got.Returned,
 			"rescheduled", got.Scheduled, "failed", got.Failed, "dropped", got.Dropped)
 	}
-	if errors.Is(err, queue.ErrStatus) { // it lives after all
+	if errors.Is(err, queue.ErrStatus) { // the listener is alive after all
 		return nil
 	}
 	return err

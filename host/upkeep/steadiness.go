@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// Steadiness records a session's renewals of its lease. A session is steady once it has renewed for so long that every
-// live listener must have renewed its own lease. Only then does an expired lease mean a dead listener: after an outage
-// of Redis all leases have expired.
+// Steadiness records a session's renewals of its lease. A session is steady once it has renewed its lease for long
+// enough that every live listener must have renewed its own lease, too. Only then does an expired lease mean a dead
+// listener, because after an outage of Redis all leases have expired.
 type Steadiness struct {
 	lease time.Duration
 
 	mu    sync.Mutex
-	since time.Time // when the unbroken row of renewals began; zero: there is none
-	last  time.Time // the last renewal
+	since time.Time // when the unbroken row of renewals began; zero if there is none
+	last  time.Time // when the last renewal ended
 }
 
-// NewSteadiness makes the record of a session whose lease has this length and was not renewed yet.
+// NewSteadiness makes the record of a session whose lease has this length and has not been renewed yet.
 func NewSteadiness(lease time.Duration) *Steadiness { return &Steadiness{lease: lease} }
 
-// Renewed records a renewal that began and ended at these moments. A failed renewal ends the row. A renewal that took
-// long, or came long after the one before (the host may have been stopped), begins a new row. late: it came more than
-// two thirds of a lease after the one before.
+// Renewed records a renewal that began at begun and ended at now, with the error err. A failed renewal ends the row. A
+// new row begins with a renewal that took more than a third of a lease, or that came more than two thirds of a lease
+// after the one before: the host may have been stopped. late reports the second case.
 func (s *Steadiness) Renewed(begun, now time.Time, err error) (late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,15 +44,15 @@ func (s *Steadiness) reset() {
 	s.since = time.Time{}
 }
 
-// from returns when the session may reclaim, if its renewals go on: one lease after the row began. known is false while
-// renewals fail.
+// from returns when the session is allowed to reclaim, if its renewals go on: one lease length after the row began.
+// known is false if there is no row, because the last renewal failed or none has come yet.
 func (s *Steadiness) from() (at time.Time, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.since.Add(s.lease), !s.since.IsZero()
 }
 
-// steady reports whether the session may reclaim now.
+// steady reports whether the session is allowed to reclaim now.
 func (s *Steadiness) steady(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

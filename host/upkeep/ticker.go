@@ -14,27 +14,29 @@ import (
 const (
 	// tickTerm is the term of the host that fires ticks.
 	tickTerm = 5 * time.Second
-	// tickPause is the least time between two runs, however many ticks fall due.
+	// tickPause is the minimum time between two runs, however many ticks fall due.
 	tickPause = 20 * time.Millisecond
-	// dueSchedules is how many schedules are read at a time.
+	// dueSchedules is the maximum number of schedules that are read at a time.
 	dueSchedules = 100
-	// unreadablePause is how long hosts leave a schedule alone that a host could not fire, or whose plugin is absent.
+	// unreadablePause is how long all hosts leave a schedule alone after a host could not fire it, or while its plugin is
+	// absent.
 	unreadablePause = time.Minute
-	// punctual is how late a tick of a schedule with `missed: skip` may still be fired: long enough for a failover.
+	// punctual is how late a tick of a schedule with `missed: skip` can still be fired. It is long enough for a failover.
 	punctual = time.Minute
-	// walkTicks is how many due ticks are counted one by one; of further ones, only those of the last day are.
+	// walkTicks is how many due ticks of a schedule are counted one by one. If there are more, only those of the last day
+	// are still counted.
 	walkTicks = 100_000
 )
 
-// Ticker enqueues the tasks of schedules. Each host knows when the next tick is due, and one of them fires it; if two
-// try, the script lets one succeed. A Ticker decides only by what is in Redis and by Redis's clock: when a host
-// started, and what its clock shows, does not matter.
+// Ticker enqueues the tasks of schedules. Each host knows when the next tick is due, and one of them fires it. If two
+// hosts try, the script lets one succeed. A Ticker decides only by what is in Redis and by Redis's clock. The time at
+// which a host started, and the host's own clock, do not matter.
 type Ticker struct {
 	periodic.Duty
 	*Config
 }
 
-// RunOnce fires what is due, if this host gets the term, and waits for the next tick.
+// RunOnce fires the due ticks, if this host gets the term, and waits for the next tick.
 func (t *Ticker) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	due, err := t.Fleet.DueSchedules(ctx, dueSchedules)
 	if err != nil || len(due.Schedules) == 0 {
@@ -69,7 +71,7 @@ func (t *Ticker) until(due listen.Due) time.Duration {
 	}
 }
 
-// Look fires the due ticks of one schedule; now is Redis's clock. It returns an error only if Redis is away or ctx has
+// Look fires the due ticks of one schedule; now is Redis's time. It returns an error only if Redis is away or ctx has
 // ended.
 func (t *Ticker) Look(ctx context.Context, s *queue.Schedule, now time.Time) error {
 	if !s.Absent.IsZero() { // its ticks wait for the plugin
@@ -83,7 +85,7 @@ func (t *Ticker) Look(ctx context.Context, s *queue.Schedule, now time.Time) err
 	case ctx.Err() != nil || queue.IsUnavailable(err):
 		return err
 	}
-	t.Health.Failed(opTick, s.Queue, err) // the others are fired all the same
+	t.Health.Failed(opTick, s.Queue, err) // other schedules are fired all the same
 	return t.postpone(ctx, s)
 }
 
@@ -130,7 +132,7 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 		case listen.TickFull:
 			t.Logger.Warn("a tick waits, because its queue is full", "schedule", s.ID, "queue", s.Queue)
 			return nil
-		default: // the tick waits for the task of the one before, or another host was first
+		default: // the tick waits for the task of the tick before, or another host was first
 			return nil
 		}
 		t.Metrics.ScheduleTicks(tenant, string(end), 1)
@@ -139,7 +141,7 @@ func (t *Ticker) fire(ctx context.Context, s *queue.Schedule, now time.Time) err
 	return nil
 }
 
-// count counts ticks that were passed over.
+// count counts and logs ticks that were passed over.
 func (t *Ticker) count(s *queue.Schedule, passed listen.PassedTicks) {
 	tenant := t.Client.Tenant()
 	t.Metrics.ScheduleTicks(tenant, "skipped", passed.Skipped)
@@ -149,22 +151,23 @@ func (t *Ticker) count(s *queue.Schedule, passed listen.PassedTicks) {
 	}
 }
 
-// tickPlan is what to do for a schedule now.
+// tickPlan says what to do with the ticks of a schedule now.
 type tickPlan struct {
 	fire   []time.Time        // ticks to fire now, in order
-	passed listen.PassedTicks // the ticks before these; a lower bound if there are very many
+	passed listen.PassedTicks // the ticks to pass over; a lower bound if there are very many
 	next   time.Time          // the first tick after now
 }
 
-// planTicks decides which of a schedule's due ticks to fire now, by Redis's clock: the last one, or the last MaxMissed
-// with `missed: all`. Earlier ticks are passed over. A tick that waits already is never too old.
+// planTicks decides which of a schedule's due ticks to fire; now is Redis's time. It fires the last due tick or, with
+// `missed: all`, the last MaxMissed ticks. Earlier ticks are passed over, and so are ticks that are too old. A tick
+// that a host has let wait is never too old.
 func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) tickPlan {
 	most := 1
 	if s.Missed == queue.MissedAll {
 		most = max(1, s.MaxMissed)
 	}
 	var p tickPlan
-	var seen time.Time // ticks up to this time were not missed: a host was there, and let a tick wait
+	var seen time.Time // ticks up to this time were not missed: a host was there and let a tick wait
 	if !s.Waits.IsZero() {
 		seen = s.Waits.Add(punctual)
 	}
@@ -195,7 +198,7 @@ func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) tickPlan {
 		p.fire = nil
 	}
 	if due > 0 && len(p.fire) == 0 && !s.Waits.IsZero() && !s.Waits.After(now) {
-		p.fire = []time.Time{s.Waits} // it was not missed: a host was there
+		p.fire = []time.Time{s.Waits} // this tick was not missed: a host was there and let it wait
 	}
 	for _, tick := range p.fire {
 		if !tick.After(seen) {

@@ -14,7 +14,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// The calls to Redis, as metrics and logs name them.
+// The names under which metrics and logs report the calls to Redis.
 const (
 	opDue                 = "due"
 	opReclaim             = "reclaim"
@@ -29,7 +29,7 @@ const (
 // Health records which calls to Redis succeed.
 type Health interface {
 	periodic.Reports
-	// NoDeadLetter records why the dead letter of a failed task was not written; "" if it was.
+	// NoDeadLetter records why the dead letter of a failed task was not written. why is "" if it was written.
 	NoDeadLetter(op, queue, why string)
 }
 
@@ -48,29 +48,29 @@ type Config struct {
 	Logger  hclog.Logger
 	Health  Health
 	Metrics Metrics
-	// Interval is how often to look for what no message announced, ± 20 %.
+	// Interval is how often the duties look for work that no message announced, ± 20 %.
 	Interval time.Duration
-	// MaxCrashes is how many hosts a task may crash before it fails.
+	// MaxCrashes is the number of crashed hosts at which a task fails.
 	MaxCrashes int
 	// Purge says which finished tasks and publications are deleted.
 	Purge listen.PurgeOptions
-	// Expiry returns the longest age of a queue's tasks that set none themselves (0: no bound), and the queue of their
-	// dead letters.
+	// Expiry returns the maximum age of a queue's tasks that set none themselves (0: no bound), and the queue for their
+	// dead letters ("": none).
 	Expiry func(queue string) (maxAge time.Duration, dead string)
-	// Wake is called when a queue has got tasks, and Poll to have the backlogs polled after a time.
+	// Wake is called when a queue has got tasks. Poll is called to have the backlogs polled after a time.
 	Wake func(queue string)
 	Poll func(in time.Duration)
 	// Borrow reserves memory to publish a payload of this size.
 	Borrow func(ctx context.Context, size int64) (*account.Share, error)
 	// Steadiness is the record of the session's renewals.
 	Steadiness *Steadiness
-	// Declared lists what the manifests of this host's plugins declare now, and Serves reports whether a plugin serves
-	// a queue here.
+	// Declared lists what the manifests of this host's plugins declare now. Serves reports whether a plugin serves a
+	// queue here.
 	Declared func() []Declaration
 	Serves   func(plugin string) bool
-	// Running lists the plugins that live hosts have and do not refuse.
+	// Running returns the set of plugins that at least one live host has and does not refuse.
 	Running func(ctx context.Context, client *queue.Client) (plugins map[string]bool, err error)
-	// Publish writes the present state of the host to Redis, and returns when it is there.
+	// Publish writes the present state of the host to Redis, and returns when Redis has it.
 	Publish func(ctx context.Context) error
 }
 
@@ -107,17 +107,17 @@ func (u *Upkeep) Workers() []periodic.Worker {
 }
 
 const (
-	// termRetry is after how long a host tries again to get a term that another host has, ± 50 %.
+	// termRetry is the time after which a host tries again to get a term that another host has, ± 50 %.
 	termRetry = 200 * time.Millisecond
-	// yieldTimeout bounds giving back a term.
+	// yieldTimeout is the time limit for giving back a term.
 	yieldTimeout = time.Second
 )
 
 // untilRetry returns how long to wait for a term that another host has.
 func untilRetry() time.Duration { return termRetry/2 + rand.N(termRetry) }
 
-// holdTerm takes the term of this name, unless another host has it: then got is false. It calls step as long as there
-// is more to do, for at most half of the term, and gives the term back.
+// holdTerm takes the term of this name. got is false if another host has the term. Otherwise holdTerm calls step as
+// long as step reports more to do, for at most half of the term, and gives the term back.
 func (c *Config) holdTerm(ctx context.Context, name string, term time.Duration,
 	step func() (more bool, err error),
 ) (got bool, err error) {
@@ -127,7 +127,7 @@ func (c *Config) holdTerm(ctx context.Context, name string, term time.Duration,
 	for end, more := time.Now().Add(term/2), true; more && err == nil && time.Now().Before(end); {
 		more, err = step()
 	}
-	// Give the term back even if ctx has ended: else no host gets it before it is over.
+	// Give the term back even if ctx has ended: otherwise no host gets the term before its end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldTimeout)
 	defer cancel()
 	return true, errors.Join(err, c.Node.YieldDuty(ctx, name))

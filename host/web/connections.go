@@ -12,24 +12,25 @@ import (
 	"github.com/quern-project/quern/host/account"
 )
 
-// refusedPause is the least time between two log lines about refused connections.
+// refusedPause is the minimum time between two log lines about refused connections.
 const refusedPause = time.Minute
 
-// connections bounds the connections that are open at a time, of all clients and of each address, and closes others at
-// once: idle connections take memory and descriptors that other clients need.
+// connections limits how many connections are open at a time, of all clients and of each client. It closes further
+// connections at once, because idle connections take memory and descriptors that other clients need.
 type connections struct {
 	net.Listener
 	places *account.Budget
 	logger hclog.Logger
-	logged time.Time // when a refusal was last logged; used by Accept
+	logged time.Time // when a refusal was last logged; only Accept uses it
 }
 
-// Bound bounds the connections of a listener; one address may have half of them. One goroutine may accept at a time.
-func Bound(listener net.Listener, most int, logger hclog.Logger) net.Listener {
-	return &connections{Listener: listener, places: account.NewBudget(int64(most), 2), logger: logger}
+// Bound returns a listener that has at most limit open connections, of which at most half are from one client. Only one
+// goroutine can call its Accept at a time.
+func Bound(listener net.Listener, limit int, logger hclog.Logger) net.Listener {
+	return &connections{Listener: listener, places: account.NewBudget(int64(limit), 2), logger: logger}
 }
 
-// Accept waits for a connection within the bounds.
+// Accept waits for a connection within the limits.
 func (c *connections) Accept() (net.Conn, error) {
 	for {
 		conn, err := c.Listener.Accept()
@@ -52,8 +53,8 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// clientOf returns what counts as one client: an address of IPv4, or a /64 network of IPv6, whose 2⁶⁴ addresses one
-// client may have.
+// clientOf returns the client to which an address belongs: the address itself for IPv4, and its /64 network for IPv6,
+// because one client can have all 2⁶⁴ addresses of such a network.
 func clientOf(address netip.Addr) string {
 	if network, err := address.Prefix(64); err == nil && address.Is6() {
 		return network.String()
@@ -72,7 +73,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite is for net/http, which calls it after answering a request that it has not read to the end.
+// CloseWrite is for net/http, which calls it after it has answered a request that it has not read to the end.
 func (c *connection) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

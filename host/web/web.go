@@ -1,5 +1,5 @@
-// Package web serves a host's /metrics, /healthz (the process lives) and /readyz (it can take tasks). The network may
-// reach it: it shows no task's data and takes no action.
+// Package web serves a host's /metrics, /healthz (the process lives) and /readyz (the host can take tasks). It can be
+// open to the network, because it shows no data of tasks and changes nothing.
 package web
 
 import (
@@ -18,24 +18,25 @@ import (
 )
 
 const (
-	// readTimeout and writeTimeout bound slow clients, idleTimeout idle connections.
+	// readTimeout and writeTimeout limit slow clients, and idleTimeout limits idle connections.
 	readTimeout  = 5 * time.Second
 	writeTimeout = 30 * time.Second
 	idleTimeout  = 2 * time.Minute
-	// closeTimeout bounds the running answers when the server ends.
+	// closeTimeout is how long running requests can go on when the server ends.
 	closeTimeout = 2 * time.Second
-	// maxConnections bounds the open connections: probes and scrapers need few.
+	// maxConnections is the maximum number of open connections. Probes and scrapers need few.
 	maxConnections = 512
 )
 
-// Server answers on one address.
+// Server answers requests on one address.
 type Server struct {
 	listener net.Listener
 	http     *http.Server
 }
 
-// Listen opens the address at once, so that an error appears before anything runs; port 0 chooses a free port. ready
-// returns the text of /readyz, or why the host cannot take tasks. The logger gets the errors of requests.
+// Listen opens the address at once, so that an error appears before anything runs. Port 0 chooses a free port. ready
+// returns the text of /readyz, or an error that says why the host cannot take tasks. The logger gets the errors of
+// requests.
 func Listen(address string, gatherer prometheus.Gatherer, ready func() (text string, err error),
 	logger hclog.Logger,
 ) (*Server, error) {
@@ -56,8 +57,8 @@ func Listen(address string, gatherer prometheus.Gatherer, ready func() (text str
 	}), nil
 }
 
-// scrapes answers with the metrics. It compresses at the fastest level: promhttp's own level takes a quarter of a large
-// scrape's time, for an answer of the same size.
+// scrapes answers with the metrics. It compresses at the fastest level. At promhttp's own level, compression takes a
+// quarter of the time of a large scrape, and the answer has the same size.
 func scrapes(gatherer prometheus.Gatherer, log promhttp.Logger) http.Handler {
 	plain := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
 		EnableOpenMetrics: true, ErrorLog: log,
@@ -70,7 +71,7 @@ func scrapes(gatherer prometheus.Gatherer, log promhttp.Logger) http.Handler {
 	return compressed(plain)
 }
 
-// NewServer makes a Server, which closes the listener and the server.
+// NewServer makes a Server, which owns and closes the listener and the server.
 func NewServer(listener net.Listener, server *http.Server) *Server { return &Server{listener, server} }
 
 // Addr returns the address in use.
@@ -79,7 +80,7 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 // Close releases the address of a Server that does not run.
 func (s *Server) Close() { _ = s.listener.Close() }
 
-// Run answers until ctx ends, and releases the address.
+// Run answers requests until ctx ends, and then releases the address.
 func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -1,4 +1,4 @@
-// Package tracetest is a collector of traces for tests: it takes spans by OTLP over HTTP and gRPC.
+// Package tracetest has a collector of traces for tests. It receives spans by OTLP over HTTP and gRPC.
 package tracetest
 
 import (
@@ -20,26 +20,26 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Span is a span that has come. IDs are in hexadecimal digits, Parent is "" for a root.
+// Span is a span that the collector has received. IDs are in hexadecimal digits. Parent is "" for a root span.
 type Span struct {
 	Name, Trace, ID, Parent string
-	Kind                    string // as in SPAN_KIND_CLIENT, without its first words
+	Kind                    string // the name of the kind without SPAN_KIND_, such as CLIENT
 	Failed                  bool
 	Begin, End              time.Time
 	About, Resource         map[string]any
 }
 
-// Collector takes spans.
+// Collector receives and keeps spans.
 type Collector struct {
 	collector.UnimplementedTraceServiceServer
-	// HTTP and GRPC are its addresses, as --otlp takes them.
+	// HTTP and GRPC are the addresses of the collector, as --otlp takes them.
 	HTTP, GRPC string
 	mu         sync.Mutex // guards the fields below
 	spans      []Span
-	changed    chan struct{} // closed when more have come
+	changed    chan struct{} // closed when more spans come
 }
 
-// Start starts a collector that ends with the test.
+// Start starts a collector, which ends with the test.
 func Start(t testing.TB) *Collector {
 	t.Helper()
 	c := &Collector{changed: make(chan struct{})}
@@ -83,7 +83,7 @@ func (c *Collector) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(nil)
 }
 
-// Export takes spans by gRPC.
+// Export receives spans by gRPC.
 func (c *Collector) Export(
 	_ context.Context, r *collector.ExportTraceServiceRequest,
 ) (*collector.ExportTraceServiceResponse, error) {
@@ -128,7 +128,7 @@ func values(list []*common.KeyValue) map[string]any {
 	return all
 }
 
-// Spans are those that have come.
+// Spans returns the spans that have come so far.
 func (c *Collector) Spans() []Span {
 	spans, _ := c.now()
 	return spans
@@ -140,7 +140,8 @@ func (c *Collector) now() ([]Span, <-chan struct{}) {
 	return append([]Span(nil), c.spans...), c.changed
 }
 
-// Wait waits until spans of all these names have come, and returns them by their names. Fails the test after a minute.
+// Wait waits until spans of all these names have come, and returns the spans by their names. It fails the test after a
+// minute.
 func (c *Collector) Wait(t testing.TB, names ...string) map[string]Span {
 	t.Helper()
 	late := time.After(time.Minute)
