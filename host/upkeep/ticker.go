@@ -181,9 +181,7 @@ func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) tickPlan {
 		}
 		if due++; due == walkTicks {
 			const day = 24 * time.Hour
-			if later := rule.Skip(tick, now.Add(-day)); later.After(tick) {
-				tick = later
-			}
+			tick = rule.Skip(tick, now.Add(-day))
 		}
 		p.fire = append(p.fire, tick)
 		if len(p.fire) > most {

@@ -133,13 +133,17 @@ func (r *Rule) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// Skip returns the first tick later than after in the series of ticks that contains tick, without computing the ticks
-// between them. If tick is later than after, Skip returns Next(after).
+// Skip returns the first tick later than after in the series of ticks that begins with tick, without computing the
+// ticks between them.
 func (r *Rule) Skip(tick, after time.Time) time.Time {
-	if r.every == 0 || after.Before(tick) {
+	switch {
+	case after.Before(tick):
+		return tick
+	case r.every == 0:
 		return r.Next(after)
+	default:
+		return after.Add(r.every - after.Sub(tick)%r.every)
 	}
-	return after.Add(r.every - after.Sub(tick)%r.every)
 }
 
 // mostParts bounds the parts, from one clock change to the next, in which Next looks. It is enough for the rarest day,

@@ -144,6 +144,9 @@ func TestSkip(t *testing.T) {
 		if got := rule.Skip(tick, after); !got.Equal(walked) {
 			t.Errorf("%s: %s, want %s", expression, got, walked)
 		}
+		if got := rule.Skip(tick, tick.Add(-time.Minute)); !got.Equal(tick) {
+			t.Errorf("%s: from a minute before the tick %s on: %s", expression, tick, got)
+		}
 	}
 }
 
