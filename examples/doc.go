@@ -1,3 +1,3 @@
-// Package examples has one lesson a folder, from the smallest plugin to one that does real work.
-// Its tests build each by the command in its README and run it.
+// Package examples has one lesson in each folder, from the smallest plugin to one that does real work. Its tests build
+// each example by the command in the example's README, and run it.
 package examples

@@ -18,10 +18,10 @@ import (
 )
 
 func main() {
-	logging.Disable()         // go-redis logs what the errors say that it returns
+	logging.Disable()         // go-redis also returns as errors what it logs
 	log.SetOutput(io.Discard) // net/http logs unsolicited responses there
 	err := run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr)
-	// so that a blocked reader cannot delay the exit
+	// The sink keeps a blocked reader of stderr from blocking the exit.
 	stderr := hostlog.StartSink(os.Stderr, func(int) {}, hclog.NewNullLogger())
 	status := cli.Report(err, stderr)
 	stderr.Close()

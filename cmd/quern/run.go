@@ -20,7 +20,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/tenant"
 )
 
-// run is the whole program: main and the end-to-end tests call it. The end of ctx stops it like the first SIGTERM.
+// run is the whole program, for main and for the end-to-end tests. The end of ctx stops it like a first SIGTERM.
 // cli.Report turns the error into an exit status.
 func run(ctx context.Context, args []string, env cli.Environment, stdin io.Reader, stdout, stderr io.Writer) error {
 	ran := false
@@ -29,7 +29,7 @@ func run(ctx context.Context, args []string, env cli.Environment, stdin io.Reade
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.InitDefaultCompletionCmd() // after SetOut: it keeps the stdout that it finds
+	root.InitDefaultCompletionCmd() // after SetOut, because it keeps the stdout that is set then
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
 		completion.Args, completion.RunE = cli.OnlyCommands, cli.NeedsCommand
 	}
@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, env cli.Environment, stdin io.Reade
 	cmd, err := root.ExecuteContextC(ctx)
 	var exit *cli.ExitError
 	if err != nil && !ran && !errors.As(err, &exit) {
-		return cli.Usagef("%w: see `%s --help`", err, cmd.CommandPath()) // cobra's own refusal
+		return cli.Usagef("%w: see `%s --help`", err, cmd.CommandPath()) // an error of cobra itself
 	}
 	if err != nil {
 		err = cli.WithHints(cmd, err)

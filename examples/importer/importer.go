@@ -18,31 +18,31 @@ import (
 const (
 	records = sdk.Bucket("records")
 	limits  = sdk.Bucket("limits")
-	// patience is how long the service may take for a page.
+	// patience is the timeout of a request for a page.
 	patience = 20 * time.Second
 )
 
-// order is the task's input: where the records are.
+// order is the task's input: the URL of the records.
 type order struct {
 	URL string `json:"url"`
 }
 
-// page is what the service answers.
+// page is the body of the service's answers.
 type page struct {
 	Records []json.RawMessage `json:"records"`
-	Total   int               `json:"total"` // records of all pages
+	Total   int               `json:"total"` // number of records on all pages
 	Next    string            `json:"next"`  // the cursor of the next page; "" for none
 }
 
-// place is how far an import has come. It is the task's checkpoint, and at the end the task's result.
+// place says how far an import has come. It is the task's checkpoint, and at the end the task's result.
 type place struct {
 	Cursor  string `json:"cursor,omitempty"` // the cursor of the next page; "" for the first page
 	Pages   int    `json:"pages"`
 	Records int    `json:"records"`
-	Done    bool   `json:"done"` // there is no next page
+	Done    bool   `json:"done"` // true if there is no next page
 }
 
-// Handle is what Quern calls for each task, by the name quern_handle.
+// Handle is the function that Quern calls for each task, by the name quern_handle.
 //
 //go:wasmexport quern_handle
 func Handle() int32 { return sdk.Run(typed.JSON(load)) }
@@ -65,7 +65,7 @@ func load(ctx context.Context, _ *sdk.Task, o order) (place, error) {
 		}
 	}
 	if err != nil && ctx.Err() != nil {
-		err = sdk.Retry(err) // the host is about to end: another one goes on, and no attempt is counted
+		err = sdk.Retry(err) // the host is about to end: another host goes on, and no attempt is counted
 	}
 	return at, err
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// longestWait is how long a task waits for a token at most. A task that would wait longer is retried later, and gives
-// its slot on the host to another task meanwhile.
+// longestWait is the longest time that a task waits for a token. A task that would have to wait longer is retried
+// later, and leaves its slot on the host to another task meanwhile.
 const longestWait = 5 * time.Second
 
-// limit is a token bucket that all tasks of a tenant share, wherever they run. It is one number in the store: the time
-// at which the bucket is full again, in Unix milliseconds. Each request adds to it the time in which a token comes
-// back. The number expires when that time has come: without a number the bucket is full.
+// limit is a token bucket that all tasks of a tenant share, wherever they run. Its state is one number in the store:
+// the time at which the bucket is full again, in Unix milliseconds. Each request moves that time by the time in which a
+// token comes back. The number expires when its time has come: without a number the bucket is full.
 type limit struct {
 	key   string        // the host of the limited requests
 	every time.Duration // the time in which a token comes back
@@ -45,7 +45,7 @@ func number(name string) (int, error) {
 	return n, nil
 }
 
-// wait takes a token, and waits until the token has come back.
+// wait takes a token from the bucket. If the bucket is empty, it waits until a token has come back.
 func (l *limit) wait(ctx context.Context) error {
 	wait, err := l.take(time.Now())
 	if err != nil {
@@ -61,9 +61,9 @@ func (l *limit) wait(ctx context.Context) error {
 	}
 }
 
-// take takes a token, and returns how long it takes until the token has come back. If two tasks take at the same time,
-// one of them finds that the number has changed, and tries again. The hosts' clocks should agree to a fraction of a
-// second.
+// take takes a token from the bucket, and returns how long to wait for the token: 0 unless the bucket is empty. If two
+// tasks take a token at the same time, one of them finds that the number has changed, and tries again. The hosts'
+// clocks should agree to a fraction of a second.
 func (l *limit) take(now time.Time) (wait time.Duration, err error) {
 	for {
 		present, err := limits.Get(l.key)

@@ -16,7 +16,7 @@ type order struct {
 	Items []string `json:"items"`
 }
 
-// Handle is what Quern calls for each task, by the name quern_handle.
+// Handle is the function that Quern calls for each task, by the name quern_handle.
 //
 //go:wasmexport quern_handle
 func Handle() int32 { return sdk.Run(handle) }
@@ -42,8 +42,8 @@ func handle(_ context.Context, task *sdk.Task) ([]byte, error) {
 }
 
 // plan enqueues a task for each item, and one that ships the items when all are packed. These tasks are created
-// together, when this task is complete. Their IDs are made from the order's name: an order that is published twice is
-// shipped once.
+// together, when this task is complete. Their IDs are made from the order's name, so that an order that is published
+// twice is shipped once.
 func plan(o order, whole []byte) error {
 	var packed []string
 	for i, item := range o.Items {
@@ -77,7 +77,7 @@ func ship(o order) ([]byte, error) {
 	return fmt.Appendf(nil, "shipped %d items\n", len(o.Items)), nil
 }
 
-// retryLater retries a task while Redis is away, without using up an attempt.
+// retryLater makes a task wait for its next run while Redis is unavailable, without using up an attempt.
 func retryLater(err error) error {
 	if errors.Is(err, sdk.ErrUnavailable) {
 		return sdk.Retry(err)

@@ -1,5 +1,5 @@
-// Handler receipt is a Quern plugin of the kind that starts once: an order in JSON is the task's input, its
-// receipt as a page of HTML the result.
+// Handler receipt is a Quern plugin that starts once and then handles many tasks. A task's input is an order in JSON,
+// its result a receipt as a page of HTML.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 //go:embed receipt.html
 var source string
 
-// page is parsed at the start, so no task pays for that. At the first execution html/template also finds out
-// how to escape each value: warm in the manifest lets a call before all tasks do it.
+// page is parsed when the plugin starts, so no task spends time on that. At the first execution html/template also
+// finds out how to escape each value. With warm in the manifest, a call before all tasks does that.
 var page = template.Must(template.New("receipt").Funcs(template.FuncMap{"money": money}).Parse(source))
 
 // order is the task's input. Prices are in cents.
@@ -46,7 +46,7 @@ func (o order) Total() int {
 
 func money(cents int) string { return fmt.Sprintf("%d.%02d", cents/100, cents%100) }
 
-// Handle is what Quern calls for each task, by the name quern_handle.
+// Handle is the function that Quern calls for each task, by the name quern_handle.
 //
 //go:wasmexport quern_handle
 func Handle() int32 { return sdk.Run(receipt) }

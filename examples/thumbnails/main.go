@@ -1,4 +1,4 @@
-// Handler thumbnails is a Quern plugin: a photograph is the task's input, its thumbnail the result.
+// Handler thumbnails is a Quern plugin that makes thumbnails. A task's input is a photograph, its result the thumbnail.
 //
 // It takes JPEG, PNG, GIF and WebP. The thumbnail is an upright JPEG whose longer side has at most
 // size pixels. Input that is not a picture, or is a damaged one, fails for good: another attempt
@@ -13,15 +13,15 @@ import (
 	"github.com/quern-project/quern/sdk"
 )
 
-// A thumbnail fits into a square. The side of the square, in pixels, is the value sizeName in the
-// section config of the plugin's manifest.
+// A thumbnail fits into a square. The side of the square, in pixels, is the value size in the section config of the
+// plugin's manifest.
 const (
 	sizeName    = "size"
 	defaultSize = 320
 	maxSize     = 4096
 )
 
-// Handle is what Quern calls for each task, by the name quern_handle.
+// Handle is the function that Quern calls for each task, by the name quern_handle.
 //
 //go:wasmexport quern_handle
 func Handle() int32 { return sdk.Run(handle) }

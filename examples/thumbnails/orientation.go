@@ -17,21 +17,21 @@ const (
 // The parts of a file that orientation looks for.
 const (
 	markerStart = 0xd8 // start of the file
-	markerScan  = 0xda // start of the picture's data: no Exif segment behind it
+	markerScan  = 0xda // start of the picture's data; no Exif segment comes after it
 	markerApp1  = 0xe1 // where Exif lives
 
 	tagOrientation = 0x0112
 	typeShort      = 3 // a 16-bit number
 )
 
-// orientation finds the orientation in a JPEG file, 1 to 8. Where there is none, or none that
-// makes sense, the picture is upright: nothing here is worth failing a task.
+// orientation returns the orientation in a JPEG file, 1 to 8. If there is none, or an invalid one, it returns upright,
+// because a wrong orientation is no reason to fail a task.
 func orientation(file []byte) int {
 	if len(file) < 2 || file[0] != 0xff || file[1] != markerStart {
 		return upright
 	}
 	for rest := file[2:]; len(rest) >= 4 && rest[0] == 0xff; {
-		marker, length := rest[1], int(binary.BigEndian.Uint16(rest[2:])) // the length counts itself
+		marker, length := rest[1], int(binary.BigEndian.Uint16(rest[2:])) // length includes its own 2 bytes
 		if marker == markerScan || length < 2 || len(rest) < 2+length {
 			break
 		}
@@ -72,7 +72,7 @@ func exifOrientation(tiff []byte) int {
 	return upright
 }
 
-// turn lays a picture of the given orientation upright.
+// turn returns the picture upright, given its orientation.
 func turn(picture *image.RGBA, orientation int) *image.RGBA {
 	if orientation == upright {
 		return picture
@@ -91,8 +91,8 @@ func turn(picture *image.RGBA, orientation int) *image.RGBA {
 	return turned
 }
 
-// place returns where the pixel at x, y of a stored picture belongs in the upright picture; right
-// and bottom are the largest x and y of the stored picture.
+// place returns where the pixel at x, y of a stored picture belongs in the upright picture. right and bottom are the
+// largest x and y of the stored picture.
 func place(orientation, x, y, right, bottom int) (int, int) {
 	switch orientation {
 	case 2: // mirrored

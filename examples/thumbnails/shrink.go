@@ -6,13 +6,13 @@ import (
 	"golang.org/x/image/draw"
 )
 
-// prepare converts a picture to a form that the filter of the last step reads fast. That filter reads
-// every pixel several times, in floating point, and in some kinds of picture each pixel takes a call.
+// prepare converts a picture to a form that the scaling filter reads fast. The filter reads every pixel several times,
+// in floating point, and in some kinds of pictures each pixel takes a call.
 func prepare(picture image.Image, width, height int) image.Image {
 	switch picture := picture.(type) {
 	case *image.YCbCr: // nearly all photographs
 		return shrink(picture, width, height)
-	case *image.CMYK: // those that were made for print
+	case *image.CMYK: // pictures that were made for print
 		converted := image.NewRGBA(picture.Rect)
 		draw.Draw(converted, converted.Rect, picture, picture.Rect.Min, draw.Src)
 		return converted
@@ -20,9 +20,9 @@ func prepare(picture image.Image, width, height int) image.Image {
 	return picture
 }
 
-// shrink reduces a large photograph to between two and four times the wanted size; each pixel is the
-// average of a block. Luma and chroma have separate planes, so an average is a sum of bytes. This
-// halves the time of a thumbnail, which looks the same.
+// shrink reduces a large photograph to between two and four times the wanted size. Each pixel becomes the average of a
+// block. Luma and chroma have separate planes, so an average is a sum of bytes. This halves the time that a thumbnail
+// takes, without a visible difference.
 func shrink(photo *image.YCbCr, width, height int) *image.YCbCr {
 	size := photo.Rect.Size()
 	block := min(size.X/width, size.Y/height) / 2
@@ -44,7 +44,7 @@ func shrink(photo *image.YCbCr, width, height int) *image.YCbCr {
 // plane is one component of a picture, row by row.
 type plane struct {
 	values []uint8
-	stride int // from one row to the next
+	stride int // number of values from one row to the next
 	size   image.Point
 }
 
@@ -65,8 +65,8 @@ func average(to, from plane) {
 	}
 }
 
-// part returns where the i-th of n parts of a length begins and ends, to the nearest pixel. A part is
-// never empty: if there are more parts than pixels, neighbors share a pixel.
+// part returns where the i-th of n parts of a length begins and ends, to the nearest pixel. A part is never empty: if
+// there are more parts than pixels, adjacent parts share a pixel.
 func part(i, n, length int) (begin, end int) {
 	edge := func(i int) int { return (2*i*length + n) / (2 * n) }
 	begin = min(edge(i), length-1)

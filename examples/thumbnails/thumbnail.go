@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// maxPixels bounds what is decoded. A few hundred bytes can declare a picture of gigabytes,
-	// so the declared size is looked at before any of it is decoded.
+	// maxPixels is the maximum number of pixels that are decoded. A few hundred bytes can declare a picture of gigabytes,
+	// so the declared size is checked before any of it is decoded.
 	maxPixels = 50_000_000
 
-	// quality is the quality of the thumbnail's JPEG, of 100.
+	// quality is the quality of the thumbnail's JPEG, from 1 to 100.
 	quality = 85
 )
 
 // thumbnail decodes a picture, scales it down until it fits into a square of the given side, turns
 // it upright and encodes it as JPEG. A picture that fits already keeps its size.
 //
-// An error about the input is fatal. tell reports progress; its fractions are the shares of time that
-// the steps take for a photograph of one or two megapixels.
+// An error about the input is fatal. tell is called to report progress. Its fractions are the shares of time that the
+// steps take for a photograph of one or two megapixels.
 func thumbnail(file []byte, side int, tell func(fraction float64, doing string)) ([]byte, error) {
 	tell(0, "decoding")
 	picture, err := decode(file)

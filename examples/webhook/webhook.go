@@ -1,5 +1,5 @@
 // Handler webhook is a Quern plugin that sends an event to a receiver: it posts the task's payload to the receiver's
-// URL, signed. The receiver's answer decides whether the task completes, fails or is retried.
+// URL, with a signature. The receiver's answer decides whether the task completes, fails or is retried.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	keyName  = "signing_key"    // the name of the secret
-	patience = 20 * time.Second // how long a receiver may take: the plugin's own limit is a little more
+	keyName  = "signing_key"    // name of the secret
+	patience = 20 * time.Second // timeout of a request; the plugin's own limit is a little longer
 	// longestWait is the longest pause that a receiver may ask for.
 	longestWait = 24 * time.Hour
 )
@@ -30,7 +30,7 @@ type delivery struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// message is what the receiver gets.
+// message is the body of the request to the receiver.
 type message struct {
 	Type string          `json:"type"`
 	Data json.RawMessage `json:"data"`
@@ -41,7 +41,7 @@ type receipt struct {
 	Status int `json:"status"` // the status of the receiver's answer
 }
 
-// Handle is what Quern calls for each task, by the name quern_handle.
+// Handle is the function that Quern calls for each task, by the name quern_handle.
 //
 //go:wasmexport quern_handle
 func Handle() int32 { return sdk.Run(typed.JSON(send)) }
@@ -73,7 +73,7 @@ func send(ctx context.Context, task *sdk.Task, d delivery) (receipt, error) {
 		},
 	})
 	switch {
-	case errors.Is(err, sdk.ErrInvalid): // the URL
+	case errors.Is(err, sdk.ErrInvalid): // the URL is invalid
 		return receipt{}, sdk.Fatal(fmt.Errorf("send the webhook: %w", err))
 	case err != nil: // no answer, or the manifest does not grant the host: both may change, so the task is retried
 		return receipt{}, fmt.Errorf("send the webhook: %w", err)
@@ -93,7 +93,7 @@ func signingKey() (signature.Key, error) {
 	return key, nil
 }
 
-// judge returns the error with which the task ends after the receiver's answer; nil if it completes.
+// judge returns the error with which the task ends, according to the receiver's answer; nil if the task completes.
 func judge(answer *fetch.Response) error {
 	status := answer.Status
 	err := fmt.Errorf("the receiver answered %d", status)

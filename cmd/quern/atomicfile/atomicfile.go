@@ -1,4 +1,5 @@
-// Package atomicfile writes files that other programs read: these see the old content or the new one, never a part.
+// Package atomicfile writes files atomically: a program that reads one sees its old content or its new content, never a
+// part.
 package atomicfile
 
 import (
@@ -9,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// Write replaces a file, unless it has the content already. It makes the folders that it lies in.
+// Write replaces the content of a file, unless the file has that content already. It makes missing parent folders.
 func Write(path string, content []byte, mode fs.FileMode) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
 		return nil
@@ -21,7 +22,7 @@ func Write(path string, content []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name()) // if the write fails
+	defer os.Remove(temporary.Name()) // left only if the write fails
 	_, err = temporary.Write(content)
 	if err = errors.Join(err, temporary.Chmod(mode), temporary.Close()); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package bench is `quern bench`, which measures a Redis and its hosts.
+// Package bench implements `quern bench`, which measures how fast a Redis and its hosts are.
 package bench
 
 import (
@@ -30,14 +30,14 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// benchOptions are the flags of `quern bench`.
+// benchOptions holds the flags of `quern bench`.
 type benchOptions struct {
 	queue, payloadFile, handler string
 	tasks, hosts, concurrency   int
 	payload                     int64
 }
 
-// Command is `quern bench`.
+// Command makes the command `quern bench`.
 func Command(env cli.Environment) *cobra.Command {
 	o := &benchOptions{tasks: 50_000, hosts: 1, payload: 100}
 	cmd := &cobra.Command{
@@ -69,7 +69,7 @@ func Command(env cli.Environment) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 		defer stop()
-		defer context.AfterFunc(ctx, stop)() // the system handles a second signal
+		defer context.AfterFunc(ctx, stop)() // a second signal ends the process at once
 		cmd.SetContext(ctx)
 		report, err := o.run(cmd, env)
 		if told := (*cli.ExitError)(nil); ctx.Err() != nil && !errors.As(err, &told) {
@@ -83,10 +83,10 @@ func Command(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// mostInAQueue is how many tasks bench enqueues in a queue of others.
+// mostInAQueue is the maximum number of tasks that bench enqueues in an existing queue, which --queue names.
 const mostInAQueue = 50_000
 
-// run measures, and deletes everything that it made.
+// run runs the benchmark, then deletes everything that it made.
 func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show.View, err error) {
 	own := o.queue == ""
 	for _, name := range []string{"handler", "hosts", "concurrency"} {
@@ -120,7 +120,7 @@ func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show
 		return nil, err
 	}
 	if own {
-		tenant = "{" + b.name + "}" // its keys are in one slot of a cluster
+		tenant = "{" + b.name + "}" // the braces put all keys into one slot of a Redis Cluster
 	}
 	if b.rdb, err = queue.Connect(url); err != nil {
 		return nil, connect.WrongURL(cmd, err)
@@ -157,10 +157,11 @@ func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show
 	if failed := <-served; err == nil && failed != nil {
 		return nil, failed
 	}
-	return report, err // the hosts may have failed to leave for the same reason
+	return report, err // the hosts can have failed to leave for the same reason as err
 }
 
-// tryWrites checks that Redis takes writes and messages, because hosts would retry for long.
+// tryWrites checks that Redis accepts writes and messages. Without this check, hosts would retry refused writes for a
+// long time.
 func (b *bench) tryWrites(ctx context.Context) error {
 	if err := b.queue.Pause(ctx); err != nil {
 		return err
@@ -168,7 +169,7 @@ func (b *bench) tryWrites(ctx context.Context) error {
 	return b.queue.Resume(ctx)
 }
 
-// parameters are those of each task.
+// parameters returns the parameters of each task: the content of --payload-file, or --payload bytes of text.
 func (o *benchOptions) parameters() ([]byte, error) {
 	if o.payloadFile == "" {
 		if o.payload > cli.MaxParameters {
@@ -186,21 +187,23 @@ func (o *benchOptions) parameters() ([]byte, error) {
 	return content, nil
 }
 
-// benchHosts are the hosts that `quern bench` runs.
+// benchHosts holds the hosts that `quern bench` runs itself.
 type benchHosts struct {
 	options     *benchOptions
 	url, tenant string
-	queue       string // that they serve
-	folder      string // of the plugin that does nothing; "" if there is another one
+	queue       string // name of the queue that the hosts serve
+	folder      string // temporary folder of the plugin that does nothing; "" with --handler
 	nodes       []*nodehost.Node
 }
 
-// emptyHandler is (module (memory (export "memory") 1) (func (export "quern_handle") (result i32) (i32.const 0))).
+// emptyHandler is the binary of a module whose handler does nothing:
+//
+//	(module (memory (export "memory") 1) (func (export "quern_handle") (result i32) (i32.const 0)))
 const emptyHandler = "\x00asm\x01\x00\x00\x00" + "\x01\x05\x01\x60\x00\x01\x7f" + "\x03\x02\x01\x00" +
 	"\x05\x03\x01\x00\x01" +
 	"\x07\x19\x02\x06memory\x02\x00\x0cquern_handle\x00\x00" + "\x0a\x06\x01\x04\x00\x41\x00\x0b"
 
-// make makes the hosts. The caller closes them, unless there is an error.
+// make makes the hosts. If it returns no error, the caller must close them.
 func (h *benchHosts) make(cmd *cobra.Command, env cli.Environment) (err error) {
 	defer func() {
 		if err != nil {
@@ -238,7 +241,7 @@ func (h *benchHosts) make(cmd *cobra.Command, env cli.Environment) (err error) {
 		o := nodehost.NewOptions(serve, "127.0.0.1:0")
 		o.Plugins.Dir, o.Plugins.Tenants, o.Host.Queues = folder, []string{h.tenant}, []string{h.queue}
 		o.Host.Concurrency, o.Host.Grace, o.Log.Level = h.options.concurrency, time.Second, "error"
-		o.Host.Keep, o.Host.KeepTasks = 0, 0 // they are looked at in the end
+		o.Host.Keep, o.Host.KeepTasks = 0, 0 // never purge: bench reads finished tasks at the end
 		n, err := nodehost.New(serve, env, o, h.url)
 		if err != nil {
 			return err
@@ -248,7 +251,7 @@ func (h *benchHosts) make(cmd *cobra.Command, env cli.Environment) (err error) {
 	return nil
 }
 
-// run serves until ctx ends. If a host ends before, end is called with its error.
+// run runs the hosts until ctx ends. If a host ends earlier, run calls end with the host's error.
 func (h *benchHosts) run(ctx context.Context, end context.CancelCauseFunc) error {
 	var group errgroup.Group
 	for _, n := range h.nodes {

@@ -24,17 +24,17 @@ import (
 
 const (
 	benchProducers = 8
-	benchIdle      = 200    // tasks that are enqueued one at a time, while the hosts are idle
-	benchSingle    = 10_000 // most tasks that are each enqueued by a call of their own
-	benchBulk      = 960    // tasks of one EnqueueMany
-	benchSample    = 5_000  // tasks that are looked at in the end
+	benchIdle      = 200    // maximum number of tasks that are enqueued one after the other, on idle hosts
+	benchSingle    = 10_000 // maximum number of tasks that are each enqueued by a separate call
+	benchBulk      = 960    // maximum number of tasks in a call of EnqueueMany
+	benchSample    = 5_000  // maximum number of finished tasks that are read for the report
 	benchForget    = time.Minute
-	benchStart     = time.Minute // for hosts to load the plugin and to join
+	benchStart     = time.Minute // time limit for hosts to load the plugin and to join
 	benchDeleters  = 64
 	benchLook      = 20 * time.Millisecond
 )
 
-// bench measures a queue.
+// bench holds the state of one measurement.
 type bench struct {
 	cmd      *cobra.Command
 	progress *show.Progress
@@ -42,14 +42,16 @@ type bench struct {
 	client   *queue.Client
 	queue    *queue.Queue
 	name     string
-	// the IDs are NAME-0, NAME-1 and so on, to be found among the tasks of others: they cost Redis a command more
+	// named is true if the IDs are NAME-0, NAME-1 and so on, so that users can find them among other tasks. Each chosen
+	// ID costs Redis one more command.
 	named      bool
-	tasks      int // to measure with
+	tasks      int // number of tasks to measure with
 	parameters []byte
-	ids        []string // of those that were enqueued so far, or not answered
+	ids        []string // IDs of the tasks that bench enqueued or tried to enqueue
 }
 
-// add appends room for the IDs of more tasks, and returns that room.
+// add appends the given number of IDs to b.ids and returns the new part. If b.named is true, it sets these IDs;
+// otherwise they are empty, and the caller fills them in.
 func (b *bench) add(tasks int) (ids []string) {
 	first := len(b.ids)
 	b.ids = append(b.ids, make([]string, tasks)...)
@@ -59,7 +61,7 @@ func (b *bench) add(tasks int) (ids []string) {
 	return b.ids[first:]
 }
 
-// measureHosts measures the hosts of this process: idle ones, and then with a backlog.
+// measureHosts measures the hosts of this process: first while they are idle, then with a backlog.
 func (b *bench) measureHosts(ctx context.Context, hosts int) (report show.View, err error) {
 	begun := time.Now()
 	for listeners := 0; listeners < hosts; {
@@ -124,7 +126,8 @@ func (b *bench) measureHosts(ctx context.Context, hosts int) (report show.View, 
 	), failed(tasks)
 }
 
-// enqueuing is the part of both reports about the tasks and how fast they were enqueued.
+// enqueuing returns the fields that both reports have: the number and size of the tasks, and how fast they were
+// enqueued.
 func (b *bench) enqueuing(single, bulk float64) show.View {
 	return show.View{
 		{"tasks", "tasks", b.tasks},
@@ -138,7 +141,7 @@ func waited(t *queue.Task) time.Duration { return t.StartedAt.Sub(t.Created) }
 
 func ran(t *queue.Task) time.Duration { return t.FinishedAt.Sub(t.StartedAt) }
 
-// measureQueue measures the hosts that serve a queue, which run the tasks while they are enqueued.
+// measureQueue measures the hosts that serve b.queue. They run tasks while others are still being enqueued.
 func (b *bench) measureQueue(ctx context.Context) (report show.View, err error) {
 	served, err := b.queue.HasListener(ctx)
 	if err != nil {
@@ -176,8 +179,8 @@ func (b *bench) measureQueue(ctx context.Context) (report show.View, err error) 
 	), failed(tasks)
 }
 
-// enqueue enqueues all tasks and returns two rates in tasks a second: for tasks with a call of their own, and for tasks
-// in bulk.
+// enqueue enqueues all tasks and returns two rates in tasks a second: single for calls with one task each, bulk for
+// calls with benchBulk tasks each.
 func (b *bench) enqueue(ctx context.Context) (single, bulk float64, err error) {
 	first := min(benchSingle, (b.tasks+1)/2)
 	if single, err = b.produce(ctx, first, 1, 0); err == nil {
@@ -186,16 +189,17 @@ func (b *bench) enqueue(ctx context.Context) (single, bulk float64, err error) {
 	return single, bulk, err
 }
 
-// produce enqueues tasks by parallel producers, with together tasks in each call. done tasks were enqueued before.
-func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSecond float64, err error) {
+// produce enqueues the given number of tasks with benchProducers parallel producers. Each call enqueues perCall tasks.
+// enqueued is the number of tasks that were enqueued before, for the progress line.
+func (b *bench) produce(ctx context.Context, tasks, perCall, enqueued int) (perSecond float64, err error) {
 	ids, begun := b.add(tasks), time.Now()
 	var next atomic.Int64
 	producers, ctx := errgroup.WithContext(ctx)
 	for range benchProducers {
 		producers.Go(func() error {
 			for {
-				to := int(next.Add(int64(together)))
-				from := to - together
+				to := int(next.Add(int64(perCall)))
+				from := to - perCall
 				to = min(to, tasks)
 				if from >= to {
 					return nil
@@ -211,7 +215,7 @@ func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSeco
 				if err != nil {
 					return err
 				}
-				b.progress.Show("enqueued %d of %d tasks", done+to, b.tasks)
+				b.progress.Show("enqueued %d of %d tasks", enqueued+to, b.tasks)
 			}
 		})
 	}
@@ -219,7 +223,8 @@ func (b *bench) produce(ctx context.Context, tasks, together, done int) (perSeco
 	return show.Rate(tasks, time.Since(begun)), err
 }
 
-// awaitAll waits until no task of the queue waits or runs. Nobody else may use the queue.
+// awaitAll waits until no task of the queue waits or runs. Nobody else must use the queue meanwhile, because all of its
+// tasks count.
 func (b *bench) awaitAll(ctx context.Context) error {
 	for {
 		stats, err := manage.QueueOf(b.queue).Stats(ctx)
@@ -238,7 +243,7 @@ func (b *bench) awaitAll(ctx context.Context) error {
 	}
 }
 
-// sample reads tasks at even distances, from first to the last one.
+// sample reads at most benchSample finished tasks at even distances, from the task b.ids[first] to the last one.
 func (b *bench) sample(ctx context.Context, first int) ([]*queue.Task, error) {
 	tasks := make([]*queue.Task, min(benchSample, b.tasks))
 	readers, ctx := errgroup.WithContext(ctx)
@@ -253,14 +258,15 @@ func (b *bench) sample(ctx context.Context, first int) ([]*queue.Task, error) {
 	return tasks, readers.Wait()
 }
 
-// use is the processor time and Redis memory used so far. It is 0 where Redis does not tell.
+// use holds the CPU time of this process and of Redis, and the memory of Redis in bytes. Values that Redis does not
+// report are 0.
 type use struct {
 	host, redis time.Duration
 	memory      int64
 }
 
 func (u use) since(before use) use {
-	if u.memory == 0 || before.memory == 0 { // Redis did not tell
+	if u.memory == 0 || before.memory == 0 { // Redis did not report its use
 		u.redis, u.memory, before.redis, before.memory = 0, 0, 0, 0
 	}
 	return use{u.host - before.host, u.redis - before.redis, u.memory - before.memory}
@@ -284,7 +290,7 @@ func (b *bench) used(ctx context.Context) (u use) {
 	return u
 }
 
-// leave joins the error of a measurement with that of deleting its tasks.
+// leave combines err, the error of a measurement, with left, the error of deleting its tasks.
 func (b *bench) leave(err, left error) error {
 	switch {
 	case left == nil:
@@ -297,8 +303,8 @@ func (b *bench) leave(err, left error) error {
 	return cli.Refusedf("%w; and %w", err, left)
 }
 
-// forgetTenant deletes all keys of the tenant, also after an interruption. Redis may be away for as long as a restart
-// takes.
+// forgetTenant deletes all keys of the tenant, also after an interruption. It goes on after an outage of Redis that is
+// no longer than a restart.
 func (b *bench) forgetTenant() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget)
 	defer cancel()
@@ -334,7 +340,7 @@ func (b *bench) forgetTasks() error {
 			if err == nil {
 				gone.Add(1)
 			} else if queue.IsUnavailable(err) {
-				cancel() // the others would wait for it, too
+				cancel() // the other deletions would also wait for Redis
 			}
 			return err
 		})
@@ -350,7 +356,7 @@ func (b *bench) forgetTasks() error {
 func (b *bench) forget(ctx context.Context, id string) error {
 	task, err := b.client.Summary(ctx, id)
 	if err == nil && !task.Status.Finished() {
-		// it ends soon, or has ended
+		// A cancelled task ends soon. ErrStatus means that it has ended already.
 		if _, err = b.client.Queue(task.Queue).Cancel(ctx, id); err == nil || errors.Is(err, queue.ErrStatus) {
 			task, err = b.client.Wait(ctx, id)
 		}
@@ -367,12 +373,12 @@ func (b *bench) forget(ctx context.Context, id string) error {
 	return err
 }
 
-// perSecond is a rate; people see it without a fraction.
+// perSecond is a rate per second. Its text is rounded to a whole number, its JSON is not.
 type perSecond float64
 
 func (r perSecond) String() string { return fmt.Sprintf("%.0f/s", float64(r)) }
 
-// finished is when the last of the tasks finished.
+// finished returns the time at which the last of the tasks finished.
 func finished(tasks []*queue.Task) (last time.Time) {
 	for _, t := range tasks {
 		if t.FinishedAt.After(last) {
@@ -382,7 +388,7 @@ func finished(tasks []*queue.Task) (last time.Time) {
 	return last
 }
 
-// failed is the error of tasks that failed, nil if none did.
+// failed returns the error of the first failed task, nil if no task failed.
 func failed(tasks []*queue.Task) error {
 	i := slices.IndexFunc(tasks, func(t *queue.Task) bool { return t.Status == queue.Failed })
 	if i < 0 {
@@ -392,11 +398,12 @@ func failed(tasks []*queue.Task) error {
 	return cli.TaskFailed(tasks[i].ID, &failure)
 }
 
-// percentiles are the percentiles of a duration over the tasks.
-func percentiles(key, name string, tasks []*queue.Task, of func(*queue.Task) time.Duration) (fields show.View) {
+// percentiles returns the fields that report the 50th, 90th and 99th percentile of a duration. The function duration
+// returns the duration for one task.
+func percentiles(key, name string, tasks []*queue.Task, duration func(*queue.Task) time.Duration) (fields show.View) {
 	all := make([]time.Duration, len(tasks))
 	for i, t := range tasks {
-		all[i] = of(t)
+		all[i] = duration(t)
 	}
 	slices.Sort(all)
 	at := func(p int) show.Span { return show.Span(all[(len(all)-1)*p/100].Round(time.Microsecond)) }

@@ -15,7 +15,8 @@ var assemblyscript = &Language{
 	build: buildAssemblyScript,
 }
 
-// buildAssemblyScript runs the asc of the plugin's folder, or else that in PATH: a folder above may be somebody else's.
+// buildAssemblyScript runs the compiler asc of the plugin's own node_modules, or else the one in PATH. It does not
+// search the folders above, because they can belong to another user.
 func buildAssemblyScript(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err := checkConfig(s); err != nil {
 		return err
@@ -35,7 +36,7 @@ func buildAssemblyScript(ctx context.Context, b *Builder, s *Source, out string)
 	return b.run(ctx, s, command(ctx, program, "--target", "release", "--outFile", out))
 }
 
-// checkConfig finds what asc answers with its own source code, or with its help and success.
+// checkConfig refuses configurations for which asc would print its own source code, or print its help and exit with 0.
 func checkConfig(s *Source) error {
 	texts, err := s.read()
 	if err != nil {

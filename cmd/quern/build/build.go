@@ -5,12 +5,13 @@
 //	                 Language        ├── Go, Rust, AssemblyScript, C: a compiler of this machine makes the module
 //	                                 └── Python, JavaScript, TypeScript: an engine, and the files of the handler in it
 //
-// A [Language] is a value in the file of its name. Compilers, pip and esbuild write their messages to Config.Stderr.
+// Each [Language] is a variable in the file with its name. Compilers, pip and esbuild write their messages to
+// Config.Stderr.
 //
 // # Failure
 //
-// An [Error] says who can mend it. The module appears whole, after the files that belong to it, or not at all: what was
-// built before stays.
+// An [Error] says who can fix its cause. A build writes the module last and in one step, after the files that belong to
+// it. If the build fails, the module of the last successful build stays.
 package build
 
 import (
@@ -29,17 +30,17 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// Cause says who can mend an error.
+// Cause says who can fix the cause of an error.
 type Cause string
 
 // The causes.
 const (
-	Usage   Cause = "usage"   // the folder is no plugin's
-	Failed  Cause = "failed"  // the source is wrong; messages about it are on Config.Stderr
+	Usage   Cause = "usage"   // the folder is not a plugin's, or cannot be used
+	Failed  Cause = "failed"  // the source is wrong; compilers wrote messages about it to Config.Stderr
 	Refused Cause = "refused" // a program is missing on this machine, or the manifest is wrong
 )
 
-// Error is why a plugin is not built.
+// Error is the reason why a plugin could not be built.
 type Error struct {
 	Cause Cause
 	err   error
@@ -52,18 +53,19 @@ func because(cause Cause, format string, args ...any) error {
 	return &Error{cause, fmt.Errorf(format, args...)}
 }
 
-// Config is what a builder needs.
+// Config configures a Builder.
 type Config struct {
 	// Getenv looks up a variable of the environment.
 	Getenv func(name string) string
 	// Stderr receives the messages of compilers.
 	Stderr io.Writer
-	// Engines is the folder of the interpreters. Default "": engines beside this program.
+	// Engines is the folder of the interpreters. Default "": the folder engines next to this program's binary.
 	Engines string
-	// Cache is the folder for the packages of requirements.txt. Default "": they are installed for each build.
+	// Cache is the folder for the packages of requirements.txt. Default "": each build installs them again.
 	Cache string
-	// Start checks a module as a host does, and starts it once if it is an interpreter's. It returns why it does not
-	// start: what its author reads, with a line for each of the log; its error may be a *runtime.RefusedError.
+	// Start checks a module as a host does. If the module contains an interpreter, Start also starts it once. If that
+	// fails, wrong has the lines that tell the author why. If the module is refused, the error is a
+	// *runtime.RefusedError.
 	Start func(ctx context.Context, s *Source, module string) (wrong []string, err error)
 }
 
@@ -72,34 +74,35 @@ type Builder struct {
 	config Config
 
 	mu    sync.Mutex
-	clang string // path; "" until findClang found one; guarded by mu
+	clang string // path of the clang to use, "" until findClang has found one; guarded by mu
 }
 
-// New makes a builder. It needs no end.
+// New makes a builder. Nothing has to be closed after use.
 func New(config Config) *Builder { return &Builder{config: config} }
 
-// Build builds a plugin into a folder, "" for that of its source, and returns the path of the module.
-func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string, err error) {
+// Build builds a plugin into the folder outDir and returns the path of the module. If outDir is "", it builds into the
+// folder of the source.
+func (b *Builder) Build(ctx context.Context, s *Source, outDir string) (path string, err error) {
 	if err := s.checkAbove(); err != nil {
 		return "", err
 	}
-	granted, err := s.granted() // a wrong manifest is told before the compiler takes its time
+	granted, err := s.granted() // report a wrong manifest before the slow compiler runs
 	if err != nil {
 		return "", err
 	}
 	var files map[string][]byte
-	if to == "" || sameFolder(s.Dir, to) {
-		to = s.Dir
-	} else if err := os.MkdirAll(to, 0o755); err != nil {
+	if outDir == "" || sameFolder(s.Dir, outDir) {
+		outDir = s.Dir
+	} else if err := os.MkdirAll(outDir, 0o755); err != nil {
 		return "", because(Usage, "make folder: %w", err)
 	} else if files, err = s.companions(granted); err != nil {
 		return "", err
 	}
-	temporary, err := os.CreateTemp(to, "."+s.Name+"-*"+manifest.ModuleSuffix)
+	temporary, err := os.CreateTemp(outDir, "."+s.Name+"-*"+manifest.ModuleSuffix)
 	if err != nil {
 		return "", because(Usage, "build %s: %w", s.Name, err)
 	}
-	defer os.Remove(temporary.Name()) // of a failed build
+	defer os.Remove(temporary.Name()) // left only by a failed build
 	if err := temporary.Close(); err != nil {
 		return "", fmt.Errorf("build %s: %w", s.Name, err)
 	}
@@ -114,19 +117,19 @@ func (b *Builder) Build(ctx context.Context, s *Source, to string) (path string,
 		return "", err
 	}
 	for name, content := range files {
-		if err := atomicfile.Write(filepath.Join(to, name), content, 0o644); err != nil {
+		if err := atomicfile.Write(filepath.Join(outDir, name), content, 0o644); err != nil {
 			return "", fmt.Errorf("copy %s: %w", name, err)
 		}
 	}
-	path = filepath.Join(to, s.Name+manifest.ModuleSuffix)
+	path = filepath.Join(outDir, s.Name+manifest.ModuleSuffix)
 	if err := errors.Join(os.Chmod(out, 0o644), os.Rename(out, path)); err != nil {
 		return "", fmt.Errorf("build %s: %w", s.Name, err)
 	}
 	return path, nil
 }
 
-// companions are the files that a host reads beside the module, by their paths in its folder: the manifest and those it
-// grants.
+// companions reads the files that a host needs next to the module: the manifest and the granted files. The keys are
+// paths in the plugin's folder.
 func (s *Source) companions(granted []string) (files map[string][]byte, err error) {
 	if s.Manifest == "" {
 		return nil, nil
@@ -140,7 +143,8 @@ func (s *Source) companions(granted []string) (files map[string][]byte, err erro
 	return files, nil
 }
 
-// granted are the paths in the folder of what the manifest grants or warms the handler with.
+// granted returns the files that the manifest grants to the handler, and the input of its warm call, as paths in the
+// folder.
 func (s *Source) granted() (names []string, err error) {
 	if s.Manifest == "" {
 		return nil, nil
@@ -161,20 +165,20 @@ func (s *Source) granted() (names []string, err error) {
 	return names, nil
 }
 
-// foreign reports whether a folder has nothing that a plugin's author writes: installed packages, caches, what begins
-// with a dot, and the folder that plugins are built into.
-func foreign(path, to string) bool {
+// foreign reports whether a folder contains nothing that the plugin's author writes: installed packages, a cache, a
+// folder whose name begins with a dot, or outDir, the folder that the plugin is built into.
+func foreign(path, outDir string) bool {
 	name := filepath.Base(path)
 	if strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "site-packages", "__pycache__"}, name) {
 		return true
 	}
-	// of a virtual environment, and of a cache such as cargo's target
+	// These files mark a virtual environment of Python, and a cache such as cargo's target.
 	for _, mark := range []string{"pyvenv.cfg", "CACHEDIR.TAG"} {
 		if _, err := os.Stat(filepath.Join(path, mark)); err == nil {
 			return true
 		}
 	}
-	return sameFolder(path, to)
+	return sameFolder(path, outDir)
 }
 
 func sameFolder(a, b string) bool {

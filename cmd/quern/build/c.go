@@ -16,7 +16,7 @@ import (
 
 var c = &Language{
 	source: func(names []string) []string {
-		if len(rust.source(names)) > 0 { // its build script may compile C
+		if len(rust.source(names)) > 0 { // a crate of Rust: its build script may compile the C files
 			return nil
 		}
 		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return filepath.Ext(name) != ".c" })
@@ -25,18 +25,19 @@ var c = &Language{
 	build:   buildC,
 }
 
-// cEntry matches the source of a handler: the SDK's macro or the name of the export. Other source is that of a command.
+// cEntry matches source of a handler, which has the SDK's macro or the name of the export. Source that does not match
+// is a command's.
 var cEntry = regexp.MustCompile(`(?m)^\s*[^\s/*].*"quern_handle"|^\s*QUERN_HANDLER\b`)
 
-// buildC runs a clang. It keeps names in the module, for backtraces, and searches the header last. It links by a
-// command of its own, without -O: with -O clang has a wasm-opt that is in PATH change the module, and that removes the
-// names.
+// buildC compiles and links with clang. It keeps function names in the module, for backtraces. The SDK's header is
+// found last, so a copy in the source's folder takes precedence. Linking is a separate command without -O: with -O,
+// clang runs a wasm-opt that it finds in PATH, which removes the names.
 func buildC(ctx context.Context, b *Builder, s *Source, out string) error {
 	texts, err := s.read()
 	if err != nil {
 		return err
 	}
-	scratch, err := os.MkdirTemp("", "quern-c-*") // the header for source without a copy, the objects and the module
+	scratch, err := os.MkdirTemp("", "quern-c-*") // holds quern.h, for source without a copy, and the objects
 	if err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
@@ -48,7 +49,7 @@ func buildC(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err != nil {
 		return err
 	}
-	const module = "module.wasm" // wasm-ld replaces each % of the path that it is given, so it gets one without
+	const module = "module.wasm" // no path: wasm-ld replaces each % in the path of its output
 	link := []string{"--target=wasm32-wasi", "-Wl,--strip-debug", "-o", module}
 	if slices.ContainsFunc(texts, cEntry.Match) {
 		link = append(link, "-mexec-model=reactor")
@@ -56,8 +57,8 @@ func buildC(ctx context.Context, b *Builder, s *Source, out string) error {
 	for i, name := range s.Files {
 		object := strconv.Itoa(i) + ".o"
 		compiled := b.run(ctx, s, command(ctx, clang, "--target=wasm32-wasi", "-O2", "-Wall", "-idirafter", scratch,
-			"-c", "-o", filepath.Join(scratch, object), "./"+name)) // with ./ no name is an option, or @ a file of options
-		err, link = cmp.Or(err, compiled), append(link, object) // an author reads the messages about all files
+			"-c", "-o", filepath.Join(scratch, object), "./"+name)) // ./ because of names that begin with - or @
+		err, link = cmp.Or(err, compiled), append(link, object) // go on: the author wants the messages about all files
 	}
 	if err != nil {
 		return err
@@ -70,12 +71,13 @@ func buildC(ctx context.Context, b *Builder, s *Source, out string) error {
 	return s.copyModule(filepath.Join(scratch, module), out)
 }
 
-// clangs are tried in this order, unless the environment names one.
+// clangs lists the programs that findClang tries, in this order, unless the environment names one.
 var clangs = []string{
 	"clang", "clang-22", "clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14",
 }
 
-// findClang finds a clang that links programs for WASI: CLANG, that of the WASI SDK in WASI_SDK_PATH, or one in PATH.
+// findClang returns the path of a clang that links programs for WASI: the one that CLANG names, the one of the WASI SDK
+// in WASI_SDK_PATH, or the first one in PATH that works.
 func (b *Builder) findClang(ctx context.Context) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +104,7 @@ func (b *Builder) findClang(ctx context.Context) (string, error) {
 	return "", because(Refused, "there is no clang (tried %s): %s", strings.Join(candidates, ", "), remedy)
 }
 
-// links reports whether a compiler links a program for WASI: many have no linker or library for it.
+// links reports whether a clang can link a program for WASI. Many installations lack the linker or the library for it.
 func links(ctx context.Context, clang string) bool {
 	dir, err := os.MkdirTemp("", "quern-clang-*")
 	if err != nil {

@@ -20,10 +20,10 @@ var golang = &Language{
 	build:   buildGo,
 }
 
-// goEntry matches the source of a handler. Other source is that of a command.
+// goEntry matches source of a handler. Source that does not match is a command's.
 var goEntry = regexp.MustCompile(`(?m)^//go:wasmexport quern_handle\s*$`)
 
-// buildGo runs the Go toolchain. It keeps names in the module, for backtraces.
+// buildGo runs the Go toolchain. It keeps function names in the module, for backtraces.
 func buildGo(ctx context.Context, b *Builder, s *Source, out string) error {
 	texts, err := s.read()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-// publish writes an engine with the files of a handler.
+// publish appends the files of a handler to the module of an engine, and writes the result to out.
 func publish(s *Source, engine []byte, app map[string][]byte, out string) error {
 	module, err := bundle.Append(engine, app)
 	if err != nil {
@@ -33,7 +33,7 @@ func publish(s *Source, engine []byte, app map[string][]byte, out string) error 
 	return nil
 }
 
-// start has the built module checked and started: so an author hears of a wrong import when the plugin is built.
+// start checks and starts the built module with Config.Start, so that authors learn of a wrong import at build time.
 func (b *Builder) start(ctx context.Context, s *Source, module string) error {
 	wrong, err := b.config.Start(ctx, s, module)
 	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok {
@@ -50,18 +50,18 @@ func (b *Builder) start(ctx context.Context, s *Source, module string) error {
 			return because(Failed, "%s does not start: %s is left out of plugins, as are tests (test_*.py, *_test.py, conftest.py, folders tests and test) "+
 				"and folders site-packages: rename it, or list it in %s if it is a package", s.Name, file, requirements)
 		}
-		if !strings.Contains(found[1], ".") { // else its package is there
+		if !strings.Contains(found[1], ".") { // in a dotted name, the package is there
 			return because(Failed, "%s does not start: install %s by a line in %s", s.Name, found[1], requirements)
 		}
 	}
 	return because(Failed, "%s does not start: its messages are above", s.Name)
 }
 
-// notFound matches the last line of a traceback in Python for a module that is neither there nor known to the engine.
+// notFound matches the last line of a Python traceback about a module that neither the plugin nor the engine has.
 var notFound = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^']+)'$`)
 
-// leftOut is the file or folder of a module that is in the source's folder, though not in the plugin; "" if there is
-// none.
+// leftOut returns the path of a Python module that is in the source's folder but is left out of the plugin; "" if there
+// is none.
 func (s *Source) leftOut(module string) string {
 	name := strings.ReplaceAll(module, ".", "/")
 	for _, below := range []string{"", "site-packages"} {
@@ -75,13 +75,13 @@ func (s *Source) leftOut(module string) string {
 	return ""
 }
 
-// inFolder names files of the plugin by those that they were made from.
+// inFolder replaces names of files in the plugin by the names of the source files that they were made from.
 func inFolder(text string, s *Source) string {
-	text = strings.Replace(text, "handler.js exports ", s.Files[0]+" exports ", 1) // the engine knows the bundle alone
+	text = strings.Replace(text, "handler.js exports ", s.Files[0]+" exports ", 1) // the engine only knows the bundle
 	return strings.ReplaceAll(text, "/app/", filepath.ToSlash(filepath.Clean(s.Dir))+"/")
 }
 
-// engine returns an interpreter with its own files.
+// engine returns the module of an interpreter, which carries the interpreter's own files.
 func (b *Builder) engine(name string) ([]byte, error) {
 	folder, err := b.engines()
 	if err != nil {
@@ -99,7 +99,7 @@ func (b *Builder) engine(name string) ([]byte, error) {
 	return engine, nil
 }
 
-// engines is the folder of the engines: the one that is named, or else the one beside this program.
+// engines returns the folder of the engines: Config.Engines, or else the folder engines next to this program's binary.
 func (b *Builder) engines() (string, error) {
 	if b.config.Engines != "" {
 		return b.config.Engines, nil
@@ -114,9 +114,9 @@ func (b *Builder) engines() (string, error) {
 	return filepath.Join(filepath.Dir(program), "engines"), nil
 }
 
-// appFiles reads the files of a folder that keep accepts, by their paths below /app. It enters neither folders of
-// others nor to, the one that the plugin is built into. It follows links to files, also to files elsewhere.
-func appFiles(dir, to string, keep func(name string) bool) (map[string][]byte, error) {
+// appFiles reads the files below dir that keep accepts. The keys are their paths below /app. It enters neither foreign
+// folders nor outDir, the folder that the plugin is built into. It follows links to files, also to files outside dir.
+func appFiles(dir, outDir string, keep func(name string) bool) (map[string][]byte, error) {
 	files, size := map[string][]byte{}, int64(0)
 	err := filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -129,7 +129,7 @@ func appFiles(dir, to string, keep func(name string) bool) (map[string][]byte, e
 		name = filepath.ToSlash(name)
 		info, err := os.Stat(file)
 		if err == nil && info.IsDir() {
-			own, linked := !foreign(file, to) && keep(name+"/"), !entry.IsDir()
+			own, linked := !foreign(file, outDir) && keep(name+"/"), !entry.IsDir()
 			switch {
 			case own && linked:
 				return because(Failed, "%s is a link to a folder, whose files would be missing in the plugin: put the folder in its place, "+

@@ -14,11 +14,11 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-// javascript is TypeScript, too.
+// javascript builds handlers in JavaScript and TypeScript.
 var javascript = &Language{
 	source: func(names []string) []string {
 		files := named("handler.ts", "handler.tsx", "handler.mjs", "handler.js")(names)
-		if len(assemblyscript.source(names)) > 0 { // its source is in .ts, too
+		if len(assemblyscript.source(names)) > 0 { // then handler.ts is AssemblyScript
 			files = slices.DeleteFunc(files, func(name string) bool { return name == "handler.ts" })
 		}
 		return files
@@ -27,7 +27,8 @@ var javascript = &Language{
 	build: buildJavaScript,
 }
 
-// buildJavaScript bundles the handler's module, what it imports, and their source map.
+// buildJavaScript bundles the handler's module with everything that it imports, and adds the bundle and its source map
+// to the engine.
 func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) error {
 	engine, err := b.engine("javascript")
 	if err != nil {
@@ -42,7 +43,7 @@ func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) err
 		Format: api.FormatESModule, Target: api.ES2023, Platform: api.PlatformNeutral,
 		MainFields: []string{"module", "main"}, Conditions: []string{"module", "browser"}, External: []string{"@quern/sdk"},
 		Define:           map[string]string{"process.env.NODE_ENV": `"production"`, "global": "globalThis"},
-		MinifyWhitespace: true, MinifySyntax: true, // names stay, for stacks
+		MinifyWhitespace: true, MinifySyntax: true, // but keep names, for stack traces
 		Sourcemap: api.SourceMapExternal, SourcesContent: api.SourcesContentExclude,
 		Plugins:  []api.Plugin{withoutScheme, inUTF8},
 		LogLevel: api.LogLevelSilent,
@@ -71,29 +72,29 @@ func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) err
 	return publish(s, engine, files, out)
 }
 
-// readText is the text of a file, "" if it cannot be read.
+// readText returns the text of a file, "" if it cannot be read.
 func readText(file string) string {
 	text, _ := os.ReadFile(file)
 	return string(text)
 }
 
-// withoutScheme resolves node:events as events, for which npm may have a package.
+// withoutScheme resolves node:events as events, because npm may have a package of that name.
 var withoutScheme = api.Plugin{Name: "node", Setup: func(build api.PluginBuild) {
 	build.OnResolve(api.OnResolveOptions{Filter: "^node:"}, func(args api.OnResolveArgs) (api.OnResolveResult, error) {
 		found := build.Resolve(strings.TrimPrefix(args.Path, "node:"),
 			api.ResolveOptions{Importer: args.Importer, ResolveDir: args.ResolveDir, Kind: args.Kind})
 		if len(found.Errors) > 0 {
-			return api.OnResolveResult{}, nil // so esbuild says what it would
+			return api.OnResolveResult{}, nil // esbuild reports the unresolved import
 		}
 		return api.OnResolveResult{Path: found.Path}, nil
 	})
 }}
 
-// inUTF8 refuses sources in other encodings, whose letters esbuild would replace.
+// inUTF8 refuses source files in encodings other than UTF-8. esbuild would replace their non-ASCII letters.
 var inUTF8 = api.Plugin{Name: "utf8", Setup: func(build api.PluginBuild) {
 	build.OnLoad(api.OnLoadOptions{Filter: `(\.([mc]?[jt]s|[jt]sx|json|css|txt)|/[^./]+)$`, Namespace: "file"},
 		func(args api.OnLoadArgs) (api.OnLoadResult, error) {
-			text := readText(args.Path) // esbuild tells what cannot be read
+			text := readText(args.Path) // "" if unreadable: esbuild reports that
 			for i, size := 0, 0; i < len(text) && args.With["type"] != "bytes"; i += size {
 				var letter rune
 				if letter, size = utf8.DecodeRuneInString(text[i:]); letter != utf8.RuneError || size > 1 {
@@ -107,11 +108,11 @@ var inUTF8 = api.Plugin{Name: "utf8", Setup: func(build api.PluginBuild) {
 					},
 				}}}, err
 			}
-			return api.OnLoadResult{}, nil // so esbuild loads it
+			return api.OnLoadResult{}, nil // esbuild loads the file itself
 		})
 }}
 
-// say prints a message with its place, in the form that editors read.
+// say prints a message of esbuild with its place in the source, in the form that editors recognize.
 func say(w io.Writer, kind string, m api.Message) {
 	place := ""
 	if l := m.Location; l != nil {
@@ -134,8 +135,8 @@ var unresolved = regexp.MustCompile(`^Could not resolve "((?:node:)?(@[^"/]+/[^"
 
 var unloaded = regexp.MustCompile(`^No loader is configured for `)
 
-// remedied says of an import that cannot be resolved or loaded what to do in a plugin; esbuild speaks of its own
-// options.
+// remedied rewrites esbuild's message about an import that cannot be resolved or loaded. The new message says what to
+// do in a plugin, where esbuild suggests its own options. installs is true if package.json lists dependencies.
 func remedied(m api.Message, installs bool) api.Message {
 	if unloaded.MatchString(m.Text) {
 		m.Text, m.Notes = m.Text+`: import a text by adding with { type: "text" } to the import, other data by with { type: "bytes" }`, nil
@@ -164,7 +165,7 @@ func remedied(m api.Message, installs bool) api.Message {
 	return m
 }
 
-// nodeModule is what to use instead of some modules of Node.
+// nodeModule says what to use instead of some modules of Node. names lists these modules, separated by spaces.
 type nodeModule struct{ names, instead string }
 
 var nodeModules = []nodeModule{

@@ -24,13 +24,14 @@ import (
 
 var python = &Language{source: named("handler.py"), build: buildPython}
 
-// buildPython puts the folder's modules, packages and data into /app, and what requirements.txt lists below it.
+// buildPython puts the folder's modules, packages and data into /app, and the packages that requirements.txt lists into
+// /app/site-packages.
 func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 	engine, err := b.engine("python")
 	if err != nil {
 		return err
 	}
-	granted, err := s.granted() // the host shows these
+	granted, err := s.granted() // the host gives the handler these files
 	if err != nil {
 		return err
 	}
@@ -56,8 +57,8 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 	return publish(s, engine, files, out)
 }
 
-// isPython reports whether a file belongs to a handler in Python, or a folder, whose name ends in a slash. Tests, and
-// what describes the project to people and tools, do not.
+// isPython reports whether a file or a folder belongs to a handler in Python. The name of a folder ends in a slash.
+// Tests do not belong to the handler, nor do files that describe the project to people and tools.
 func isPython(name string) bool {
 	switch base := path.Base(name); {
 	case strings.HasSuffix(name, "/"):
@@ -70,7 +71,7 @@ func isPython(name string) bool {
 		return base != "conftest.py" && !strings.HasPrefix(base, "test_") && !strings.HasSuffix(base, "_test.py")
 	case base != name:
 		return true
-	default: // beside the handler
+	default: // in the same folder as the handler
 		return !slices.Contains([]string{
 			"pyproject.toml", "setup.cfg", "tox.ini", "uv.lock", "poetry.lock", "Pipfile",
 			"Pipfile.lock", "quern.schema.json", "Makefile", "Dockerfile",
@@ -79,20 +80,20 @@ func isPython(name string) bool {
 	}
 }
 
-// pipScript runs pip for the engine's platform.
+// pipScript is a Python program that runs pip for the engine's platform.
 //
 //go:embed pip.py
 var pipScript string
 
-// pipArguments make pip choose pure wheels for the engine's Python, or else source distributions.
+// pipArguments are arguments with which pip installs pure wheels for the engine's Python, or else source distributions.
 var pipArguments = []string{
 	"install", "--platform=any", "--implementation=py", "--abi=none", "--python-version=3.11", "--no-compile",
 	"--no-input",
 	"--disable-pip-version-check", "--no-warn-conflicts", "--root-user-action=ignore", "--progress-bar=off",
 }
 
-// withoutNative are variables with which a source distribution leaves out its optional native part, and fails with one
-// that it needs.
+// withoutNative are environment variables that replace native compilers with a program that fails. A source
+// distribution then builds without its native part if that part is optional, and fails to build otherwise.
 var withoutNative = []string{"CC=false", "CXX=false", "CARGO=false", "PIP_USER=0"}
 
 const (
@@ -100,8 +101,8 @@ const (
 	installed    = "/app/site-packages" // where the engine finds packages
 )
 
-// packages are the files of what requirements.txt lists, below /app/site-packages. They are kept by a hash of it, so
-// that the next build needs neither pip nor a network.
+// packages returns the files of the packages that requirements.txt lists. The keys are paths below /app/site-packages.
+// The files are cached under a hash of the requirements, so that the next build needs neither pip nor a network.
 func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, error) {
 	texts, local, err := readRequirements(filepath.Join(s.Dir, requirements), map[string]bool{})
 	if err != nil || len(texts) == 0 {
@@ -133,12 +134,12 @@ func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, e
 	}
 	files, err := bundle.ReadFolder(temporary, installed)
 	if err == nil && folder != "" {
-		_ = os.Rename(temporary, folder) // another build may have been first
+		_ = os.Rename(temporary, folder) // fails if another build was faster
 	}
 	return files, err
 }
 
-// temporary makes a folder for packages, in the cache if there is one.
+// temporary makes a temporary folder for packages, in the cache if there is one.
 func (b *Builder) temporary() (string, error) {
 	parent := ""
 	if b.config.Cache != "" {
@@ -154,12 +155,13 @@ var (
 	comment  = regexp.MustCompile(`(?m)(^|\s)#.*$`)
 	included = regexp.MustCompile(`^(?:-r|--requirement|-c|--constraint)[\s=]*(\S+)$`)
 	editable = regexp.MustCompile(`^(?:-e|--editable)[\s=]`)
-	// nearby matches what pip reads as a path or an archive on this machine, archives among others by their suffixes.
+	// nearby matches a line in which pip finds a path or an archive on this machine. It also recognizes archives by their
+	// suffixes.
 	nearby = regexp.MustCompile(`^(?:-f|--find-links)[\s=]|\bfile:|^\.|^[^:]*/|^[^:]*\.(?:whl|zip|tar|t[gbx]z|tar\.\w+)(?:[\s;[]|$)`)
 )
 
-// readRequirements returns what a file of requirements and those that it includes say, without comments. local says
-// that they name something on this machine, which may change.
+// readRequirements returns the requirements in a file and in the files that it includes, without comments. local
+// reports whether one of them names something on this machine, which can change. seen holds the files read so far.
 func readRequirements(file string, seen map[string]bool) (texts []string, local bool, err error) {
 	if seen[file] {
 		return nil, false, nil
@@ -195,7 +197,7 @@ func readRequirements(file string, seen map[string]bool) (texts []string, local 
 	return texts, local, nil
 }
 
-// pip installs the packages into a folder.
+// pip installs the packages of requirements.txt into the folder target.
 func (b *Builder) pip(ctx context.Context, s *Source, target string) error {
 	program, err := b.findPython(ctx)
 	if err != nil {
@@ -203,7 +205,7 @@ func (b *Builder) pip(ctx context.Context, s *Source, target string) error {
 	}
 	args := append([]string{"-c", pipScript}, pipArguments...)
 	args = append(args, "--target", target, "-r", requirements)
-	if b.config.Cache != "" { // not the user's own, for what is built here lacks its native part
+	if b.config.Cache != "" { // not the user's cache, since wheels built here lack native parts
 		args = append(args, "--cache-dir", filepath.Join(b.config.Cache, "pip"))
 	} else {
 		args = append(args, "--no-cache-dir")
@@ -233,13 +235,15 @@ func (b *Builder) pip(ctx context.Context, s *Source, target string) error {
 	return because(Failed, "pip could not install %s of %s: its messages are above", requirements, s.Name)
 }
 
-// pythons are tried in this order, unless the environment names one.
+// pythons lists the programs that findPython tries, in this order, unless the environment names one.
 var pythons = []string{"python3.11", "python3", "python"}
 
-// hasPip tells by its exit status whether a Python has pip. Its sys.path is that of pip.py.
+// hasPip is a Python program that exits with 0 if it runs in Python 3.8 or later with pip. It sets sys.path as pip.py
+// does.
 const hasPip = "import sys; sys.path = [folder for folder in sys.path if folder]; import pip; sys.exit(sys.version_info < (3, 8))"
 
-// findPython finds a Python that has pip: PYTHON, or one in PATH. Its version does not matter.
+// findPython returns the path of a Python 3.8 or later that has pip: the one that PYTHON names, or the first one in
+// PATH. It need not have the engine's version.
 func (b *Builder) findPython(ctx context.Context) (string, error) {
 	candidates := pythons
 	if named := b.config.Getenv("PYTHON"); named != "" {
@@ -253,13 +257,13 @@ func (b *Builder) findPython(ctx context.Context) (string, error) {
 		"or name one by PYTHON=PATH", requirements, strings.Join(candidates, ", "))
 }
 
-// failed matches what pip says of source distributions that do not build.
+// failed matches what pip prints about source distributions that it could not build.
 var failed = regexp.MustCompile(`(?m)^\s*(?:ERROR: Failed building wheel for|Failed to build|╰─>) ([A-Za-z0-9][\w.-]*)$`)
 
-// unfound matches what pip says of packages that are not there, or have wheels with native code alone.
+// unfound matches what pip prints about packages that do not exist, or whose wheels all have native code.
 var unfound = regexp.MustCompile(`(?m)^ERROR: No matching distribution found for (.+?)$`)
 
-// unbuilt are the packages that pip could not build.
+// unbuilt returns the names of the packages that pip could not build. said is what pip printed.
 func unbuilt(said string) (names []string) {
 	for _, match := range failed.FindAllStringSubmatch(said, -1) {
 		if !slices.Contains(names, match[1]) {
@@ -269,7 +273,7 @@ func unbuilt(said string) (names []string) {
 	return names
 }
 
-// instead are packages that do what one with native code does, by its name.
+// instead says, for packages with native code, what to use in their place.
 var instead = map[string]string{
 	"pydantic-core": "use pydantic<2",
 	"pillow":        "resize and convert images in a plugin in Go",
@@ -279,7 +283,7 @@ var instead = map[string]string{
 	"orjson":        "use the module json",
 }
 
-// native is the error of packages with native code.
+// native returns the error about packages with native code.
 func native(names []string) error {
 	remedy := "remove it from " + requirements + ", or use a package or a version in pure Python"
 	if other := instead[strings.ToLower(strings.ReplaceAll(names[0], "_", "-"))]; other != "" {
@@ -308,7 +312,7 @@ func checkPure(folder string) error {
 	return native(names)
 }
 
-// owner is the name of the package that has installed a file.
+// owner returns the name of the package that installed a file. The file's path is relative to the folder.
 func owner(folder, file string) string {
 	records, _ := filepath.Glob(filepath.Join(folder, "*.dist-info", "RECORD"))
 	for _, record := range records {
@@ -321,8 +325,8 @@ func owner(folder, file string) string {
 	return name
 }
 
-// tidy removes what differs from one machine to the next, or is of no use in a plugin: programs, and how and when
-// packages were installed.
+// tidy removes files that differ between machines or are useless in a plugin: programs, compiled modules, and records
+// of how and when packages were installed.
 func tidy(folder string) error {
 	if err := os.RemoveAll(filepath.Join(folder, "bin")); err != nil {
 		return err

@@ -19,7 +19,7 @@ var rust = &Language{
 	build:  buildRust,
 }
 
-// buildRust runs cargo with the rustc that has the target, and copies the module that it built.
+// buildRust runs cargo with a rustc that supports the target, and copies the module that cargo built.
 func buildRust(ctx context.Context, b *Builder, s *Source, out string) error {
 	texts, err := s.read()
 	if err != nil {
@@ -35,7 +35,8 @@ func buildRust(ctx context.Context, b *Builder, s *Source, out string) error {
 	}
 	_, noProgram := os.Stat(filepath.Join(s.Dir, "src", "main.rs"))
 	_, noLibrary := os.Stat(filepath.Join(s.Dir, "src", "lib.rs"))
-	library := bytes.Contains(texts[0], []byte("cdylib")) || noProgram != nil && noLibrary == nil // which should be one
+	// A package that has only src/lib.rs should be a cdylib.
+	library := bytes.Contains(texts[0], []byte("cdylib")) || noProgram != nil && noLibrary == nil
 	target, err := b.rustTarget(ctx, s, rustc, library)
 	if err != nil {
 		return err
@@ -59,7 +60,8 @@ func buildRust(ctx context.Context, b *Builder, s *Source, out string) error {
 	return s.copyModule(module, out)
 }
 
-// rustProgram finds a program of Rust: the one that a variable names, or that in PATH.
+// rustProgram returns the path of a program of Rust: the one that the environment variable names, or else the one in
+// PATH.
 func (b *Builder) rustProgram(variable, name, plugin string) (string, error) {
 	if named := b.config.Getenv(variable); named != "" {
 		name = named
@@ -72,13 +74,13 @@ func (b *Builder) rustProgram(variable, name, plugin string) (string, error) {
 	return path, nil
 }
 
-// configuredTarget matches the target in a cargo configuration.
+// configuredTarget matches a WebAssembly target in a cargo configuration.
 var configuredTarget = regexp.MustCompile(`(?m)^\s*target\s*=\s*"(wasm32-[^"]+)"`)
 
-// rustTarget is the target that the plugin is built for: the one that cargo is configured for, if that is WebAssembly,
-// else that of a handler, which needs no WASI, or of a command.
+// rustTarget returns the target to build the plugin for. If cargo is configured for a WebAssembly target, that is used.
+// Otherwise handlers, which need no WASI, and commands have different default targets.
 func (b *Builder) rustTarget(ctx context.Context, s *Source, rustc string, handler bool) (string, error) {
-	candidates := []string{"wasm32-wasip1", "wasm32-wasi"} // the new name and the old one
+	candidates := []string{"wasm32-wasip1", "wasm32-wasi"} // new and old name of the same target
 	if handler {
 		candidates = []string{"wasm32-unknown-unknown"}
 	}
@@ -91,10 +93,10 @@ func (b *Builder) rustTarget(ctx context.Context, s *Source, rustc string, handl
 	}
 	for _, target := range candidates {
 		cmd := command(ctx, rustc, "--print=target-libdir", "--target="+target)
-		cmd.Dir = s.Dir // which may choose a toolchain
+		cmd.Dir = s.Dir // a file in it can choose the toolchain
 		folder, err := cmd.Output()
 		if err != nil {
-			continue // it does not know that name
+			continue // this rustc does not know the target
 		}
 		if _, err := os.Stat(strings.TrimSpace(string(folder))); err == nil {
 			return target, nil
@@ -107,7 +109,8 @@ func (b *Builder) rustTarget(ctx context.Context, s *Source, rustc string, handl
 		"CARGO=PATH name another Rust", rustc, candidates[0])
 }
 
-// builtModule is the path of the module that cargo built, by its messages: of the library if there is one.
+// builtModule returns the path of the module that cargo built, according to cargo's messages. It prefers a library to a
+// program.
 func builtModule(s *Source, messages []byte) (string, error) {
 	var libraries, programs []string
 	for line := range bytes.Lines(messages) {

@@ -15,13 +15,14 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// Language is one that plugins are written in.
+// Language says how to recognize and build plugins in one language.
 type Language struct {
-	// source picks its files from those in a folder.
+	// source selects the source files of this language among the names of the files in a folder.
 	source func(names []string) []string
-	// several says that one plugin may have several files of source; else each is a plugin's.
+	// several is true if all source files in a folder belong to one plugin. Otherwise each file is the source of one
+	// plugin.
 	several bool
-	// above are files and folders that its compiler uses although they are in a folder above that of the source.
+	// above names files and folders that the compiler also uses if they are in a folder above the source's.
 	above []string
 	// build writes the module of a source to the absolute path out.
 	build func(ctx context.Context, b *Builder, s *Source, out string) error
@@ -33,11 +34,11 @@ func languages() []*Language { return []*Language{golang, python, javascript, as
 type Source struct {
 	Dir, Name string
 	Language  *Language
-	Files     []string // in that language
-	Manifest  string   // path; "" if there is none
+	Files     []string // names of the source files
+	Manifest  string   // path of the manifest; "" if there is none
 }
 
-// Read finds the source in a folder.
+// Read finds the source of a plugin in a folder.
 func Read(dir string) (*Source, error) {
 	s := &Source{Dir: dir}
 	entries, err := os.ReadDir(dir)
@@ -91,7 +92,8 @@ func Read(dir string) (*Source, error) {
 	return s, s.findManifest(manifests)
 }
 
-// findManifest names the plugin after the manifest with the folder's name, or else after the only one.
+// findManifest names the plugin after the manifest that has the folder's name, or else after the only manifest. Without
+// a manifest, the plugin has the folder's name.
 func (s *Source) findManifest(names []string) error {
 	abs, err := filepath.Abs(s.Dir)
 	if err != nil {
@@ -123,16 +125,17 @@ func (s *Source) read() (texts [][]byte, err error) {
 	return texts, nil
 }
 
-// named picks files by their names, for languages whose handlers have a fixed one.
+// named returns a function that selects files with the candidates' names. It is for languages in which a handler's file
+// has a fixed name.
 func named(candidates ...string) func(names []string) []string {
 	return func(names []string) []string {
 		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(candidates, name) })
 	}
 }
 
-// NewerFile returns a file of a source that changed after a time, "" if there is none. Manifest, tests and documents
-// are not part of the module.
-func NewerFile(s *Source, than time.Time) string {
+// NewerFile returns a source file that changed after the time since, "" if there is none. The manifest, tests and
+// documents do not count, because they are not part of the module.
+func NewerFile(s *Source, since time.Time) string {
 	apart := []string{s.Manifest}
 	if m, err := plugins.LoadManifest(s.Manifest); err == nil {
 		for _, test := range m.Tests {
@@ -144,35 +147,35 @@ func NewerFile(s *Source, than time.Time) string {
 	}
 	files := Files(s.Dir, "", func(string) {})
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		if files[path].modified.After(than) && !slices.Contains(apart, path) && filepath.Ext(path) != ".md" {
+		if files[path].modified.After(since) && !slices.Contains(apart, path) && filepath.Ext(path) != ".md" {
 			return path
 		}
 	}
 	return ""
 }
 
-// Stamp identifies a state of a file.
+// Stamp identifies a state of a file by its size and modification time.
 type Stamp struct {
 	size     int64
 	modified time.Time
 }
 
-// Files lists the files of a source in a folder that is built into another one, without files that cannot be read. It
-// calls each for every folder.
-func Files(dir, to string, each func(folder string)) map[string]Stamp {
+// Files returns the stamps of the source files below dir, by path. It leaves out outDir, the folder that the plugin is
+// built into, and files that cannot be read. It calls visit with every folder that it enters.
+func Files(dir, outDir string, visit func(folder string)) map[string]Stamp {
 	files := map[string]Stamp{}
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch name := filepath.Base(path); {
 		case err != nil:
 			return nil //nolint:nilerr // as the comment above says
-		case entry.IsDir() && path != dir && foreign(path, to):
-			return filepath.SkipDir // it has no source of the author's
+		case entry.IsDir() && path != dir && foreign(path, outDir):
+			return filepath.SkipDir // the author wrote nothing in it
 		case entry.IsDir():
-			each(path)
+			visit(path)
 			return nil
 		case strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
 			strings.HasSuffix(name, manifest.ModuleSuffix) || name == "4913": // vim's test file
-			return nil // editors or builds made it
+			return nil // an editor or a build made it
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && !isOutput(info) {
 			files[path] = Stamp{info.Size(), info.ModTime()}
@@ -182,7 +185,7 @@ func Files(dir, to string, each func(folder string)) map[string]Stamp {
 	return files
 }
 
-// isOutput reports whether this process writes into a file: `quern dev > dev.log`.
+// isOutput reports whether a file is the stdout or stderr of this process, as in `quern dev > dev.log`.
 func isOutput(file fs.FileInfo) bool {
 	return slices.ContainsFunc([]*os.File{os.Stdout, os.Stderr}, func(f *os.File) bool {
 		info, err := f.Stat()

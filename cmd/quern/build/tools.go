@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// searchPaths are the variables that list folders in which programs, libraries and headers are searched.
+// searchPaths lists the environment variables that name folders in which programs, libraries and headers are searched.
 var searchPaths = []string{
 	"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH", "COMPILER_PATH", "LIBRARY_PATH", "CPATH",
 	"C_INCLUDE_PATH",
 	"PYTHONPATH", "NODE_PATH",
 }
 
-// absolutePath are the folders of a search path without those that are relative: they would be found in the source's
-// folder, as the current one is by the empty element of PATH=$PATH:/opt/bin with PATH unset.
+// absolutePath returns the folders of a search path that are absolute. Relative folders would be searched below the
+// source's folder. So would the empty element of PATH=$PATH:/opt/bin if PATH was not set: it means the current folder.
 func absolutePath(list string) []string {
 	return slices.DeleteFunc(filepath.SplitList(list), func(folder string) bool { return !filepath.IsAbs(folder) })
 }
 
-// lookPath finds a program: by its path, or by its name in PATH. What it returns is absolute, because programs run in
+// lookPath finds a program by its path, or by its name in PATH. It returns an absolute path, because programs run in
 // another folder.
 func lookPath(name string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
@@ -44,7 +44,8 @@ func lookPath(name string) (string, error) {
 	return "", exec.ErrNotFound
 }
 
-// firstProgram returns the first of some programs that works, or the names of those that are there and do not.
+// firstProgram returns the path of the first candidate that works. If none works, it returns the names of the
+// candidates that exist.
 func firstProgram(candidates []string, works func(path string) bool) (path string, broken []string) {
 	for _, name := range candidates {
 		path, err := lookPath(name)
@@ -59,7 +60,8 @@ func firstProgram(candidates []string, works func(path string) bool) (path strin
 	return "", broken
 }
 
-// command is one of this machine, which searches nothing in the folder that it runs in.
+// command returns a command that runs a program of this machine. The program finds no other programs or libraries in
+// the folder in which it runs.
 func command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // it is the user's own
 	for _, variable := range os.Environ() {
@@ -67,7 +69,7 @@ func command(ctx context.Context, program string, args ...string) *exec.Cmd {
 		if slices.Contains(searchPaths, name) {
 			folders := absolutePath(value)
 			if len(folders) == 0 {
-				continue // set to nothing, it may mean the current folder
+				continue // an empty search path can mean the current folder
 			}
 			variable = name + "=" + strings.Join(folders, string(filepath.ListSeparator))
 		}
@@ -76,7 +78,7 @@ func command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a compiler, in the folder of the source unless the command names another one.
+// run runs a compiler in cmd.Dir, by default the folder of the source.
 func (b *Builder) run(ctx context.Context, s *Source, cmd *exec.Cmd) error {
 	if cmd.Dir == "" {
 		cmd.Dir = s.Dir
@@ -87,7 +89,7 @@ func (b *Builder) run(ctx context.Context, s *Source, cmd *exec.Cmd) error {
 	if cmd.Stderr = b.config.Stderr; cmd.Stdout == nil {
 		cmd.Stdout = b.config.Stderr
 	}
-	cmd.WaitDelay = 5 * time.Second // for its own children
+	cmd.WaitDelay = 5 * time.Second // for children that keep its output open
 	err := cmd.Run()
 	program := filepath.Base(cmd.Path)
 	var failed *exec.ExitError
@@ -102,7 +104,7 @@ func (b *Builder) run(ctx context.Context, s *Source, cmd *exec.Cmd) error {
 	return nil
 }
 
-// copyModule writes the module that a compiler made.
+// copyModule copies the module that a compiler made to out.
 func (s *Source) copyModule(from, out string) error {
 	binary, err := os.ReadFile(from)
 	if err == nil {
@@ -114,8 +116,9 @@ func (s *Source) copyModule(from, out string) error {
 	return nil
 }
 
-// checkAbove refuses what a compiler would use of the folders above the source's, unless it belongs to this user, to
-// root or to the owner of the source: in /tmp, for instance, anybody may put it.
+// checkAbove refuses the source if its compiler would use a file or folder from above the source's folder that belongs
+// to another user. Files of this user, of root and of the owner of the source are allowed. In /tmp, for instance,
+// anybody could put a file above the source.
 func (s *Source) checkAbove() error {
 	dir, err := filepath.Abs(s.Dir)
 	if err != nil {
@@ -129,7 +132,7 @@ func (s *Source) checkAbove() error {
 	if err != nil {
 		return because(Usage, "read source: %w", err)
 	}
-	for _, start := range []string{dir, resolved} { // compilers go up either
+	for _, start := range []string{dir, resolved} { // compilers go up from either folder
 		for folder := filepath.Dir(start); ; folder = filepath.Dir(folder) {
 			for _, name := range s.Language.above {
 				path := filepath.Join(folder, name)
@@ -145,7 +148,7 @@ func (s *Source) checkAbove() error {
 	return nil
 }
 
-// ownerOf is the number of the user that a file belongs to; 0 where the system does not tell.
+// ownerOf returns the ID of the user who owns a file; 0 where the system does not report it.
 func ownerOf(info os.FileInfo) uint32 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Uid

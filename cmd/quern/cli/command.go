@@ -17,14 +17,14 @@ import (
 	"github.com/quern-project/quern/plugins/spelling"
 )
 
-// Group makes a command that only holds others.
+// Group makes a command that only holds subcommands.
 func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: OnlyCommands, RunE: NeedsCommand}
 	cmd.AddCommand(commands...)
 	return cmd
 }
 
-// OnlyCommands refuses the arguments of a group: each is an unknown command.
+// OnlyCommands refuses the arguments of a group: an argument that is no subcommand is an unknown command.
 func OnlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -32,12 +32,12 @@ func OnlyCommands(cmd *cobra.Command, args []string) error {
 	return Usagef("unknown command %q: %s", cmd.CommandPath()+" "+args[0], DidYouMean(args[0], Subcommands(cmd)))
 }
 
-// NeedsCommand refuses a group without a command.
+// NeedsCommand refuses to run a group without a subcommand.
 func NeedsCommand(cmd *cobra.Command, _ []string) error {
 	return Usagef("%s needs a command: use one of %s", cmd.CommandPath(), strings.Join(Subcommands(cmd), ", "))
 }
 
-// Subcommands are the names of the commands below one.
+// Subcommands returns the names of a command's subcommands.
 func Subcommands(cmd *cobra.Command) []string {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -48,17 +48,17 @@ func Subcommands(cmd *cobra.Command) []string {
 	return names
 }
 
-// Arguments bounds the number of a command's arguments.
-func Arguments(least, most int) cobra.PositionalArgs {
+// Arguments refuses a call with fewer than minimum or more than maximum arguments.
+func Arguments(minimum, maximum int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if n := len(args); n < least || n > most {
+		if n := len(args); n < minimum || n > maximum {
 			return Usagef("%s got %d arguments: use `%s`", cmd.CommandPath(), n, cmd.UseLine())
 		}
 		return nil
 	}
 }
 
-// WithoutSettings replaces ApplySettings for a command that needs none.
+// WithoutSettings takes the place of ApplySettings in a command that has no settings.
 func WithoutSettings(*cobra.Command, []string) error { return nil }
 
 // FlagError adds a remedy to cobra's error about a flag.
@@ -86,7 +86,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return WrongUsage(fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath()))
 }
 
-// DidYouMean is the remedy for an unknown word: the nearest valid words, or all of them if none is near.
+// DidYouMean returns the remedy for an unknown word: the most similar valid words, or all valid words if none is
+// similar.
 func DidYouMean(word string, right []string) string {
 	near := spelling.Nearest(word, right)
 	if len(near) == 0 {

@@ -18,10 +18,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// What a shell sees.
+// Exit statuses of the program.
 const (
 	ExitDone    = 0
-	ExitFailed  = 1 // the task failed
+	ExitFailed  = 1 // a task, test, build or check failed
 	ExitUsage   = 2 // wrong usage
 	ExitRefused = 3 // refused or not reachable
 )
@@ -30,7 +30,7 @@ const (
 type ExitError struct {
 	Status int
 	Err    error
-	// bare omits the program's name from the printed line.
+	// bare makes Report print the error as it is, without the program's name.
 	bare bool
 }
 
@@ -38,18 +38,18 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// WrongUsage marks an error that the command line or a setting caused.
+// WrongUsage gives exit status 2 to an error that the command line or a setting caused.
 func WrongUsage(err error) error { return &ExitError{Status: ExitUsage, Err: err} }
 
-// Usagef makes an error of wrong usage: WHAT: REMEDY.
+// Usagef makes an error about wrong usage. Its text has the form WHAT: REMEDY.
 func Usagef(format string, args ...any) error { return WrongUsage(fmt.Errorf(format, args...)) }
 
-// Refusedf makes an error of something refused or not reachable: WHAT: REMEDY.
+// Refusedf makes an error about something that is refused or not reachable. Its text has the form WHAT: REMEDY.
 func Refusedf(format string, args ...any) error {
 	return &ExitError{Status: ExitRefused, Err: fmt.Errorf(format, args...)}
 }
 
-// TaskFailed is the error of a failed task. Scripts read its first line, which gives the reason.
+// TaskFailed makes the error of a failed task. Scripts read its first line, which gives the reason.
 func TaskFailed(id string, failure *queue.Failure) error {
 	return &ExitError{
 		Status: ExitFailed, bare: true,
@@ -84,10 +84,10 @@ func Report(err error, stderr io.Writer) int {
 	return exit.Status
 }
 
-// maxErrorLine bounds the line of an error, which may quote an argument.
+// maxErrorLine is the maximum length of an error's line in bytes, because an error can quote a long argument.
 const maxErrorLine = 4000
 
-// TrimInvalid drops the text of queue.ErrInvalid, which the exit status stands for.
+// TrimInvalid removes the text of queue.ErrInvalid from an error, because the exit status says the same.
 func TrimInvalid(err error) error {
 	if text, ok := strings.CutPrefix(err.Error(), queue.ErrInvalid.Error()+": "); ok {
 		return errors.New(text)
@@ -142,19 +142,19 @@ func Explain(err error) error {
 	return fmt.Errorf("%w: %s", err, remedy)
 }
 
-// isUndialed reports whether Redis could not be reached at all.
+// isUndialed reports whether no connection to Redis or to the API server could be made.
 func isUndialed(err error) bool {
 	network, ok := errors.AsType[*net.OpError](err)
 	return ok && network.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// IsUnanswered reports whether Redis may have done the call, but did not answer.
+// IsUnanswered reports whether Redis may have executed the call, although no reply arrived.
 func IsUnanswered(err error) bool {
 	var reply redis.Error
 	return queue.IsUnavailable(err) && !errors.As(err, &reply) && !isUndialed(err)
 }
 
-// replyRemedies are the remedies for error replies of Redis, by the reply's first word.
+// replyRemedies maps the first word of an error reply of Redis to the remedy.
 var replyRemedies = map[string]string{
 	"NOAUTH":    redisLogin,
 	"WRONGPASS": redisLogin,
@@ -169,8 +169,8 @@ var replyRemedies = map[string]string{
 
 const redisLogin = "give user and password in the URL: redis://USER:PASSWORD@HOST:PORT/DB"
 
-// Cause returns why ctx ended if that caused the error, else the error itself. A read may return at the deadline before
-// ctx ends.
+// Cause returns the cause of ctx's end if ctx has ended, else err. A read can time out shortly before ctx ends at the
+// same deadline. Therefore Cause waits for the end of ctx once its deadline has passed.
 func Cause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

@@ -15,7 +15,8 @@ func Note(cmd *cobra.Command, format string, args ...any) {
 	fmt.Fprintln(cmd.ErrOrStderr(), "quern: "+Pasteable(cmd, show.OneLine(fmt.Sprintf(format, args...))))
 }
 
-// hinted is an error with its command, whose flags complete the commands that the error suggests.
+// hinted is an error with the command that caused it. Report adds that command's flags to the commands that the error
+// suggests.
 type hinted struct {
 	cmd *cobra.Command
 	error
@@ -23,13 +24,14 @@ type hinted struct {
 
 func (h hinted) Unwrap() error { return h.error }
 
-// WithHints makes Report complete the commands that an error suggests with the flags of this command.
+// WithHints makes Report add the flags of cmd to the commands that err suggests.
 func WithHints(cmd *cobra.Command, err error) error { return hinted{cmd, err} }
 
 var hint = regexp.MustCompile("`quern [^`]+`")
 
-// Pasteable adds this command's flags for tenant and Redis to the commands in a text, so that they can be pasted. A
-// password stays hidden: the shell asks for it.
+// Pasteable adds the flags of cmd that choose the configuration, the tenant, Redis or the server to the `quern`
+// commands in a text, so that users can paste them into a shell. It writes an environment variable in place of a token
+// or of a URL with a password.
 func Pasteable(cmd *cobra.Command, text string) string {
 	return hint.ReplaceAllStringFunc(text, func(line string) string {
 		hinted, _, err := cmd.Root().Find(strings.Fields(strings.Trim(line, "`"))[1:])
@@ -44,7 +46,7 @@ func Pasteable(cmd *cobra.Command, text string) string {
 		for _, name := range []string{"config", "redis", "redis-file", "server", "token", "token-file", "tenant"} {
 			flag, to := cmd.Flag(name), name
 			if name == "tenant" && hinted.Flag("tenant") == nil {
-				to = "tenants" // of a host
+				to = "tenants" // a host has --tenants instead
 			}
 			if flag == nil || !flag.Changed || hinted.Flag(to) == nil {
 				continue
@@ -63,7 +65,7 @@ func Pasteable(cmd *cobra.Command, text string) string {
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./~-]+$`)
 
-// ShellWord quotes a word for a shell, if it needs that.
+// ShellWord quotes a word for a shell if it needs quotes.
 func ShellWord(word string) string {
 	if plainWord.MatchString(word) && word[0] != '~' {
 		return word

@@ -9,12 +9,12 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 )
 
-// MaxParameters is the longest value that Redis takes.
+// MaxParameters is the maximum size of parameters in bytes: the longest value that Redis accepts.
 const MaxParameters = 512 << 20
 
-// ReadParameters returns the argument, or stdin for "-", or nil without an argument. It reads at most one byte more
-// than most.
-func ReadParameters(args []string, cmd *cobra.Command, most int64) ([]byte, error) {
+// ReadParameters returns the argument, or the content of stdin if the argument is "-", or nil without an argument. It
+// reads at most limit+1 bytes of stdin, so that the caller can detect a longer input.
+func ReadParameters(args []string, cmd *cobra.Command, limit int64) ([]byte, error) {
 	switch {
 	case len(args) == 0:
 		return nil, nil
@@ -24,20 +24,20 @@ func ReadParameters(args []string, cmd *cobra.Command, most int64) ([]byte, erro
 	if show.IsTerminal(cmd.InOrStdin()) {
 		Note(cmd, "reading parameters from the terminal; Ctrl-D ends them")
 	}
-	parameters, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), most+1))
+	parameters, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read stdin: %w", err)
 	}
 	return parameters, nil
 }
 
-// WriteResult writes a result to stdout. It refuses to write control characters to a terminal; again tells how to get
-// the bytes.
-func WriteResult(cmd *cobra.Command, result []byte, again string) error {
+// WriteResult writes a result to stdout. It does not write control characters to a terminal: then it returns an error
+// with the remedy, which says how to get the bytes.
+func WriteResult(cmd *cobra.Command, result []byte, remedy string) error {
 	terminal := show.IsTerminal(cmd.OutOrStdout())
 	if terminal && !show.IsText(result) {
 		return Refusedf("the result has %d bytes that are not plain text, which a terminal should not get: %s", len(result),
-			again)
+			remedy)
 	}
 	if _, err := cmd.OutOrStdout().Write(result); err != nil {
 		return fmt.Errorf("write result: %w", err)

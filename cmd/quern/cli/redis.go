@@ -4,10 +4,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// redisFlags choose the Redis.
+// redisFlags are the names of the flags that choose the Redis.
 var redisFlags = []string{"redis", "redis-file"}
 
-// UsesRedis annotates a command if it, and those below it, connect to the Redis of the user.
+// UsesRedis is the annotation of a command that connects, as do its subcommands, to the Redis of the user.
 const UsesRedis = "redis"
 
 // connects reports whether a command connects to the Redis of the user.
@@ -20,7 +20,8 @@ func connects(cmd *cobra.Command) bool {
 	return false
 }
 
-// RefuseUnusedFlags refuses --redis for a command that does not use it. `quern dev` has its own error.
+// RefuseUnusedFlags refuses --redis and --redis-file for a command that does not use them. `quern dev` reports its own
+// error.
 func RefuseUnusedFlags(cmd *cobra.Command) error {
 	for _, name := range redisFlags {
 		if flag := cmd.Flag(name); flag != nil && flag.Changed && !connects(cmd) && cmd.Name() != "dev" {
@@ -30,7 +31,7 @@ func RefuseUnusedFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-// HideUnusedFlags hides --redis in the help of commands that do not use it.
+// HideUnusedFlags hides --redis and --redis-file in the help of commands that do not use them.
 func HideUnusedFlags(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {

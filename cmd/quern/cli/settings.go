@@ -33,7 +33,7 @@ const (
 	callKey = "call"
 )
 
-// TenantRule says what a tenant may be.
+// TenantRule is the remedy in errors about invalid names of tenants.
 const TenantRule = "use 1 to 32 of a-z 0-9 and - for each, or such a word in braces"
 
 // Environment looks up a variable, as os.LookupEnv does. It is a parameter, so that parallel tests can have one each.
@@ -45,7 +45,7 @@ func (e Environment) Get(name string) string {
 	return value
 }
 
-// CacheDir is this user's cache folder.
+// CacheDir returns the cache folder of this user.
 func (e Environment) CacheDir() (string, error) {
 	if dir := e.Get("XDG_CACHE_HOME"); filepath.IsAbs(dir) {
 		return dir, nil
@@ -53,9 +53,10 @@ func (e Environment) CacheDir() (string, error) {
 	return os.UserCacheDir()
 }
 
-// ApplySettings sets each flag that is a setting and not on the command line from the environment or the configuration
-// file. The flags are the one catalogue of settings: name, type, default, help. Other flags belong to one call: no
-// variable that is left over may choose the tasks of a command, or the ID of one.
+// ApplySettings sets each flag that is a setting, and is not on the command line, from the environment or the
+// configuration file. The flags are the only catalogue of settings: they have name, type, default and help. It leaves
+// other flags alone: a variable left over in the environment must not choose the tasks of a command, or the ID of a
+// task.
 func ApplySettings(cmd *cobra.Command, env Environment) error {
 	flags := cmd.Flags()
 	path, _ := flags.GetString("config")
@@ -97,15 +98,16 @@ func ApplySettings(cmd *cobra.Command, env Environment) error {
 	return err
 }
 
-// NotSettings marks flags that differ from the host's setting of the same name: neither the environment nor the
-// configuration file sets them.
+// NotSettings marks flags whose meaning differs from that of the host's settings with the same names. Neither the
+// environment nor the configuration file sets them.
 func NotSettings(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		flags.Lookup(name).Annotations = map[string][]string{callKey: {}}
 	}
 }
 
-// overrideAll deletes a setting in all its forms, such as --redis and --redis-file, if a higher layer has one of them.
+// overrideAll deletes all forms of a setting, such as --redis and --redis-file, from layers if a higher layer sets one
+// of the forms. higher reports whether it sets the flag of that name.
 func overrideAll(layers *koanf.Koanf, higher func(name string) bool) {
 	for _, names := range [][]string{{"redis", "redis-file", "server"}, {"token", "token-file"}} {
 		if slices.ContainsFunc(names, higher) {
@@ -116,10 +118,10 @@ func overrideAll(layers *koanf.Koanf, higher func(name string) bool) {
 	}
 }
 
-// readConfig reads the configuration file, if a path is given, and the origin of each value. One file serves all
-// commands.
+// readConfig reads the configuration file at path and returns its values and the origin of each. If path is "", there
+// are no values. All commands share one file.
 func readConfig(root *cobra.Command, path string) (layers *koanf.Koanf, origins map[string]string, err error) {
-	layers, origins = koanf.New("\n"), make(map[string]string) // no flag's name has a newline: names are not split
+	layers, origins = koanf.New("\n"), make(map[string]string) // a delimiter that no flag's name has
 	if path == "" {
 		return layers, origins, nil
 	}
@@ -163,7 +165,8 @@ func readSettings(path string) (settings map[string]any, err error) {
 	return settings, root.Decode(&settings)
 }
 
-// settingNames lists the flags that a configuration file may set: a host's, and those that connect clients to it.
+// settingNames returns the names of the flags that a configuration file can set: the flags of a host, and those with
+// which clients connect.
 func settingNames(root *cobra.Command) []string {
 	names := []string{"tenant", "server", "token-file"}
 	add := func(flag *pflag.Flag) {
@@ -178,7 +181,7 @@ func settingNames(root *cobra.Command) []string {
 	return slices.Compact(names)
 }
 
-// set sets a flag from the environment, which has text, or from the configuration file.
+// set sets a flag to a value from the environment, which is text, or from the configuration file.
 func set(flag pflag.Value, value any) error {
 	switch value := value.(type) {
 	case map[string]any:
@@ -199,7 +202,7 @@ func set(flag pflag.Value, value any) error {
 	return flag.Set(fmt.Sprint(value))
 }
 
-// WrongValue is the error of an invalid setting, with its origin, its value and the remedy.
+// WrongValue makes the error about an invalid value of a flag. It gives the value's origin, the value and the remedy.
 func WrongValue(flag *pflag.Flag, value string, err error) error {
 	remedy := err.Error() // Quern's own flag types name the allowed values
 	switch flag.Value.Type() {
@@ -211,7 +214,7 @@ func WrongValue(flag *pflag.Flag, value string, err error) error {
 	return Usagef("%s %q: %s", Origin(flag), Shown(flag, value), remedy)
 }
 
-// Shown hides passwords in a flag's value. Every URL that is printed comes through here.
+// Shown returns a flag's value with passwords and tokens hidden. Every URL that is printed comes through here.
 func Shown(flag *pflag.Flag, value string) string {
 	switch kind := flag.Value.Type(); {
 	case kind == "URL" && value != "":
@@ -225,7 +228,8 @@ func Shown(flag *pflag.Flag, value string) string {
 	return value
 }
 
-// Origin says where the value of a flag comes from.
+// Origin returns where the value of a flag comes from: an environment variable, the configuration file, or the flag
+// itself.
 func Origin(flag *pflag.Flag) string {
 	if from := flag.Annotations[originKey]; len(from) == 1 {
 		return from[0]

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// VersionCommand is `quern version`.
+// VersionCommand makes the command `quern version`.
 func VersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
@@ -27,7 +27,7 @@ func VersionCommand() *cobra.Command {
 	}
 }
 
-// BuildVersion reads from the binary the module's version and, if it was built in a checkout, the revision.
+// BuildVersion returns the module's version and, if the binary was built in a checkout, the revision.
 func BuildVersion() (version, revision string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -1,4 +1,5 @@
-// Package connect finds the Redis of a command: that of its settings, of a running `quern dev`, or the default.
+// Package connect finds the Redis that a command connects to: the one of the settings, the one of a running `quern
+// dev`, or the default.
 package connect
 
 import (
@@ -22,7 +23,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// ReadSetting reads the value in the file that a setting names.
+// ReadSetting returns the text of the file at path, without white space around it. Its errors contain from, the origin
+// of the path, and what, a name for the text.
 func ReadSetting(from, path, what string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -35,13 +37,13 @@ func ReadSetting(from, path, what string) (string, error) {
 	return text, nil
 }
 
-// DefaultURL is the Redis of commands without a setting.
+// DefaultURL is the URL of Redis if no setting gives one and no `quern dev` runs.
 const DefaultURL = "redis://127.0.0.1:6379/0"
 
 // URL returns the URL of --redis or --redis-file, "" if neither is set.
 func URL(cmd *cobra.Command) (string, error) {
 	url := cmd.Flag("redis").Value.String()
-	if url == "" && cmd.Flag("redis").Changed { // by a script whose variable is not set
+	if url == "" && cmd.Flag("redis").Changed { // as from a script whose variable is not set
 		return "", cli.Usagef("--redis is empty: give the URL of Redis, or leave it out")
 	}
 	path, _ := cmd.Flags().GetString("redis-file")
@@ -58,7 +60,7 @@ func URL(cmd *cobra.Command) (string, error) {
 // ReadURL reads the URL of Redis from the file that a setting names.
 func ReadURL(from, path string) (string, error) { return ReadSetting(from, path, "the URL of Redis") }
 
-// WrongURL adds the origin of the URL to the error of an invalid one.
+// WrongURL adds to an error about an invalid URL where the URL comes from.
 func WrongURL(cmd *cobra.Command, err error) error {
 	for _, name := range []string{"redis-file", "redis"} {
 		if flag := cmd.Flag(name); flag.Value.String() != "" {
@@ -68,13 +70,13 @@ func WrongURL(cmd *cobra.Command, err error) error {
 	return cli.WrongUsage(err)
 }
 
-// Flags adds the flags of every client command.
+// Flags adds the flags that every client command has.
 func Flags(cmd *cobra.Command) {
 	cmd.Annotations = map[string]string{cli.UsesRedis: "yes"}
 	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
 }
 
-// Tenant is a client command's tenant.
+// Tenant returns the tenant of a client command.
 func Tenant(cmd *cobra.Command) (string, error) {
 	flag := cmd.Flag("tenant")
 	tenant := flag.Value.String()
@@ -84,8 +86,8 @@ func Tenant(cmd *cobra.Command) (string, error) {
 	return tenant, nil
 }
 
-// Redis connects to the Redis of the settings, else to that of a running `quern dev`, else to the default, by
-// queue.Connect or queue.ConnectBounded.
+// Redis connects to the Redis of the settings, else to that of a running `quern dev`, else to the default. The function
+// connect is queue.Connect or queue.ConnectBounded.
 func Redis(cmd *cobra.Command, env cli.Environment,
 	connect func(url string) (redis.UniversalClient, error),
 ) (redis.UniversalClient, error) {
@@ -100,7 +102,7 @@ func Redis(cmd *cobra.Command, env cli.Environment,
 	return rdb, nil
 }
 
-// FindURL is the URL to which Redis connects.
+// FindURL returns the URL to which Redis connects.
 func FindURL(cmd *cobra.Command, env cli.Environment) (string, error) {
 	url, err := URL(cmd)
 	if err != nil || url != "" {
@@ -115,13 +117,14 @@ func FindURL(cmd *cobra.Command, env cli.Environment) (string, error) {
 }
 
 const (
-	// OutageTimeout ends a wait if Redis is away for longer. It is long enough for a restart.
+	// OutageTimeout is how long commands wait for Redis while it is unavailable. It is long enough for a restart.
 	OutageTimeout = 30 * time.Second
-	// OutagePause is how long to wait before Redis is tried again.
+	// OutagePause is the pause before Redis is tried again.
 	OutagePause = 200 * time.Millisecond
 )
 
-// ThroughOutage repeats a write while Redis is away, for at most outage. It also reports whether Redis was away.
+// ThroughOutage repeats write while Redis is unavailable, for at most the duration outage. away reports whether Redis
+// was unavailable for any time.
 func ThroughOutage(ctx context.Context, outage time.Duration, write func() error) (away bool, err error) {
 	var since time.Time
 	for err = write(); queue.IsUnavailable(err); err = write() {
@@ -137,17 +140,18 @@ func ThroughOutage(ctx context.Context, outage time.Duration, write func() error
 	return !since.IsZero(), err
 }
 
-// devTimeouts bound the check for a live `quern dev`.
+// devTimeouts are parameters of the URL with which FindDev checks that a `quern dev` is alive.
 const devTimeouts = "?dial_timeout=1s&read_timeout=1s"
 
-// Dev is the content of the file by which clients find a `quern dev`.
+// Dev is the content of the JSON file in which a running `quern dev` records the URL of its Redis, the address of its
+// web server and its process ID. Clients find it by this file.
 type Dev struct {
 	Redis string `json:"redis"`
 	HTTP  string `json:"http"`
 	PID   int    `json:"pid"`
 }
 
-// devPath is the file's path: quern/dev.json in $XDG_RUNTIME_DIR, or else in the cache folder.
+// devPath returns the path of that file: quern/dev.json in $XDG_RUNTIME_DIR, or else in the cache folder.
 func devPath(env cli.Environment) (string, error) {
 	dir := env.Get("XDG_RUNTIME_DIR")
 	var err error
@@ -157,16 +161,17 @@ func devPath(env cli.Environment) (string, error) {
 	return filepath.Join(dir, "quern", "dev.json"), err
 }
 
-// FindDev finds a running `quern dev`. A killed one leaves its file behind, and another program may use its port
-// by now. So its process must be alive, and its Redis must answer.
+// FindDev finds a running `quern dev`. A killed one leaves its file behind, and another program can have taken over its
+// port. Therefore FindDev checks that the process is alive and that its Redis answers.
 //
-// A live process whose Redis does not answer is an error: tasks that are meant for it must not go to another Redis.
+// It is an error if the process is alive but its Redis times out: tasks that are meant for that Redis must not go to
+// another one.
 func FindDev(ctx context.Context, env cli.Environment) (dev Dev, ok bool, err error) {
 	path, err := devPath(env)
 	if err != nil {
-		return dev, false, nil // without a folder for the file there is no `quern dev`
+		return dev, false, nil // no folder for the file, so no `quern dev` has written it
 	}
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // reading a pipe would never end
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // reading from a pipe could block for ever
 		return dev, false, nil
 	}
 	content, err := os.ReadFile(path)
@@ -186,7 +191,7 @@ func FindDev(ctx context.Context, env cli.Environment) (dev Dev, ok bool, err er
 	return dev, err == nil, nil
 }
 
-// WithoutPassword is the URL of a `quern dev` without user and password.
+// WithoutPassword returns the URL of a `quern dev` without user and password.
 func WithoutPassword(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {
@@ -196,8 +201,8 @@ func WithoutPassword(raw string) string {
 	return u.String()
 }
 
-// WriteDev writes the file, readable by this user alone because of the password, and returns its path and a function
-// that removes it.
+// WriteDev writes the file by which clients find this `quern dev`. It returns the file's path and a function that
+// removes the file. Only this user can read the file, because it contains the password.
 func WriteDev(env cli.Environment, dev Dev) (path string, remove func(), err error) {
 	path, err = devPath(env)
 	if err != nil {
@@ -217,7 +222,7 @@ func WriteDev(env cli.Environment, dev Dev) (path string, remove func(), err err
 		var now Dev
 		content, err := os.ReadFile(path)
 		if err == nil && json.Unmarshal(content, &now) == nil && now == dev {
-			_ = os.Remove(path) // else a later `quern dev` replaced it
+			_ = os.Remove(path) // otherwise a later `quern dev` has replaced it
 		}
 	}, nil
 }

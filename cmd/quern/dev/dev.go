@@ -1,4 +1,5 @@
-// Package dev is `quern dev`: an embedded Redis, a host, and plugins that are rebuilt when their source changes.
+// Package dev implements `quern dev`, which runs an embedded Redis and a host, and rebuilds plugins when their source
+// changes.
 package dev
 
 import (
@@ -30,7 +31,7 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
-// Command is `quern dev`.
+// Command makes the command `quern dev`.
 func Command(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
@@ -80,7 +81,7 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 		return cli.Refusedf("a `quern dev` of this user is running already (process %d): use that one, or end it first",
 			other.PID)
 	}
-	if err := os.MkdirAll(o.Plugins.Dir, 0o755); err != nil { // for the first plugin
+	if err := os.MkdirAll(o.Plugins.Dir, 0o755); err != nil { // so that a first plugin can be copied there
 		return cmp.Or(o.CheckPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
 	}
 	password := devPassword(env)
@@ -92,9 +93,9 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	go expire(ctx, embedded.Miniredis)
-	url := "redis://default:" + password + "@" + embedded.addr() + "/0" // redis-cli would send an empty user as one
+	url := "redis://default:" + password + "@" + embedded.addr() + "/0" // else redis-cli would send an empty user name
 
-	stdout := hostlog.StartSink(cmd.OutOrStdout(), func(int) {}, hclog.NewNullLogger()) // no task waits for a line
+	stdout := hostlog.StartSink(cmd.OutOrStdout(), func(int) {}, hclog.NewNullLogger()) // a slow reader delays no task
 	defer stdout.Close()
 	color := show.ScreenOf(cmd)
 	o.Host.Ended = func(e host.Ended) { fmt.Fprintln(stdout, endedLine(color, e)) }
@@ -112,7 +113,7 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	}
 	return n.Run(cmd.Context(), func(http string) {
 		path, remove, err := connect.WriteDev(env, connect.Dev{Redis: url, HTTP: http, PID: os.Getpid()})
-		if err != nil { // so the password is told
+		if err != nil { // then the log has to give the URL with the password
 			n.Logger.Warn("other commands cannot find this one: give them --redis "+url, "error", err)
 		} else {
 			forget = remove
@@ -123,7 +124,7 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	})
 }
 
-// endedLine describes an ended task in one line.
+// endedLine describes the end of a task's run in one line.
 func endedLine(s show.Screen, e host.Ended) string {
 	line := fmt.Sprintf("%s %s", show.OneLine(e.Queue), shortTime(e.Took))
 	switch {
@@ -148,8 +149,8 @@ func shortTime(d time.Duration) string {
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-// devSources reads the folders of sources, by default the current one if it is a plugin's. tell gets the reason if that
-// cannot be built.
+// devSources reads the sources in the folders. Without folders it reads the current one if that is a plugin's. If the
+// current folder is a plugin's but cannot be built, devSources calls tell with the reason.
 func devSources(folders []string, tell func(string)) ([]*build.Source, error) {
 	if len(folders) == 0 {
 		s, err := build.Read(".")
@@ -181,32 +182,33 @@ func devSources(folders []string, tell func(string)) ([]*build.Source, error) {
 	return sources, nil
 }
 
-// isNamed reports whether the manifest names the plugin: other folders may have Go and YAML files, too.
+// isNamed reports whether the manifest gives the plugin's name. Only then is a folder taken for a plugin's: other
+// folders can have Go and YAML files, too.
 func isNamed(s *build.Source) bool {
 	text, err := os.ReadFile(s.Manifest)
 	return err == nil && regexp.MustCompile(`(?m)^name:\s*["']?`+regexp.QuoteMeta(s.Name)+`\b`).Match(text)
 }
 
 const (
-	// sourceQuiet is how long the sources must not change before a build: an editor saves in several steps.
+	// sourceQuiet is how long the sources must be unchanged before a build, because editors save in several steps.
 	sourceQuiet = 50 * time.Millisecond
-	// sourceLook is the poll interval: network file systems do not notify.
+	// sourceLook is the interval at which sources are polled, because network file systems do not notify.
 	sourceLook = 2 * time.Second
-	// sourceFolders bounds the watched folders; others are polled.
+	// sourceFolders is the maximum number of folders that are watched. Further folders are only polled.
 	sourceFolders = 1000
 )
 
-// rebuilder builds a plugin whenever its source changes. A notification only triggers a look, which compares the files
-// with those of the last build, so that no change during a build is missed.
+// rebuilder builds a plugin whenever its source changes. A notification only triggers a comparison of the files with
+// their state before the last build, so that no change during a build is missed.
 type rebuilder struct {
 	dir, name, to string
 	builder       *build.Builder
 	logger        hclog.Logger
 
-	notify *fsnotify.Watcher // nil if the system has no more
+	notify *fsnotify.Watcher // nil if the system has no watcher left: then the source is polled
 }
 
-// run builds until ctx ends.
+// run builds the plugin at the start and after each change, until ctx ends.
 func (r *rebuilder) run(ctx context.Context) {
 	var events <-chan fsnotify.Event
 	var errs <-chan error
@@ -216,7 +218,7 @@ func (r *rebuilder) run(ctx context.Context) {
 	}
 	ticker := time.NewTicker(sourceLook)
 	defer ticker.Stop()
-	quiet := time.NewTimer(0) // the first look is at once
+	quiet := time.NewTimer(0) // first look at the files at once
 	defer quiet.Stop()
 	var built map[string]build.Stamp
 	for {
@@ -243,12 +245,12 @@ func (r *rebuilder) run(ctx context.Context) {
 	}
 }
 
-// build builds the plugin, and logs the outcome.
+// build builds the plugin and logs the outcome. again is false for the first build.
 func (r *rebuilder) build(ctx context.Context, again bool) {
 	begun, module := time.Now(), filepath.Join(r.to, r.name+manifest.ModuleSuffix)
 	before, _ := os.ReadFile(module)
 	if !again {
-		r.logger.Info("building " + r.name) // the first time a compiler may take a minute
+		r.logger.Info("building " + r.name) // a first build can take a compiler a minute
 	}
 	s, err := build.Read(r.dir)
 	if err == nil && s.Name != r.name {
@@ -265,7 +267,7 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 		r.logger.Error("cannot build "+r.name, "error", err)
 	case again:
 		if now, _ := os.ReadFile(module); bytes.Equal(now, before) {
-			r.logger.Debug(r.name + " is as before") // to log it could change a file of the folder, again and again
+			r.logger.Debug(r.name + " is as before") // else a log in the folder would trigger builds for ever
 			return
 		}
 		r.logger.Info(fmt.Sprintf("rebuilt %s in %s", r.name, time.Since(begun).Round(10*time.Millisecond)))
@@ -274,12 +276,12 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 	}
 }
 
-// look lists the files of the source, and watches its folders.
+// look returns the states of the source's files, and watches its folders.
 func (r *rebuilder) look() map[string]build.Stamp {
 	folders := 0
 	return build.Files(r.dir, r.to, func(path string) {
 		if folders++; r.notify != nil && folders <= sourceFolders {
-			_ = r.notify.Add(path) // on an error the ticker finds its changes
+			_ = r.notify.Add(path) // if this fails, polling finds the folder's changes
 		}
 	})
 }

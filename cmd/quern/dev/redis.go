@@ -24,8 +24,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// embeddedRedis is the Redis of `quern dev`. Every user of the machine reaches its port, so a client gets to miniredis
-// only after it has given the password, and only with whole commands: an empty command crashes miniredis.
+// embeddedRedis is the Redis of `quern dev`. Every user of the machine can connect to its port. Therefore miniredis
+// only gets commands of clients that have given the password, and only well-formed ones: an empty command crashes it.
 type embeddedRedis struct {
 	*miniredis.Miniredis
 	listener  net.Listener
@@ -33,7 +33,7 @@ type embeddedRedis struct {
 	accepting sync.WaitGroup
 }
 
-// startRedis starts one on a port, 0 for a free one.
+// startRedis starts an embedded Redis that listens on a port of 127.0.0.1. Port 0 means a free one.
 func startRedis(port int, password string) (*embeddedRedis, error) {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -41,7 +41,7 @@ func startRedis(port int, password string) (*embeddedRedis, error) {
 	}
 	e := &embeddedRedis{Miniredis: miniredis.NewMiniRedis(), listener: listener, password: password}
 	e.RequireAuth(password)
-	first, err := e.Dial() // starts it without a listener of its own
+	first, err := e.Dial() // starts miniredis without its own listener
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
@@ -61,22 +61,24 @@ func (e *embeddedRedis) accept() {
 			periodic.Sleep(e.Ctx, acceptPause)
 			continue
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(loginTime)) // an error shows when it is read from
+		_ = conn.SetReadDeadline(time.Now().Add(loginTime)) // if this fails, the next read fails, too
 		e.Server().ServeConn(&guardedConn{Conn: conn, in: bufio.NewReader(conn), password: e.password})
 	}
 }
 
-// close ends it, and the connections of its clients.
+// close stops the Redis and closes the connections of its clients.
 func (e *embeddedRedis) close() {
 	_ = e.listener.Close()
 	e.accepting.Wait()
 	e.Close()
 }
 
-// addr is the host and port.
+// addr returns the address of the Redis as HOST:PORT.
 func (e *embeddedRedis) addr() string { return e.listener.Addr().String() }
 
-// Bounds of a Redis, and those before a client has given the password.
+// maxWords and maxWord bound the words of a command and the bytes of a word. maxLoginWords and maxLoginWord are the
+// bounds until a client has given the password. It must do that within loginTime. acceptPause is the pause after a
+// failed Accept.
 const (
 	maxWords, maxLoginWords = 1 << 20, 10
 	maxWord, maxLoginWord   = 512 << 20, 1 << 10
@@ -86,15 +88,15 @@ const (
 
 var errProtocol = errors.New("no command of Redis's protocol")
 
-// guardedConn is a client's connection that yields only whole commands: arrays of at least one string.
+// guardedConn is a client's connection from which only well-formed commands can be read: arrays of at least one string.
 type guardedConn struct {
 	net.Conn
 	in       *bufio.Reader
 	password string
-	known    bool   // the client has given the password
-	ready    []byte // is read next
-	words    int    // of the command that are to come
-	body     int    // bytes of a word that are to come, with its line end
+	known    bool   // true once the client has given the password
+	ready    []byte // checked bytes that Read returns next
+	words    int    // number of the command's words that are still to be read
+	body     int    // number of the current word's bytes still to be read, with its line end
 }
 
 func (g *guardedConn) Read(p []byte) (int, error) {
@@ -115,7 +117,8 @@ func (g *guardedConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next reads what comes before the next word, or a client's first commands until one has the password.
+// next reads the next header, of a command or of a word, into ready. Until the client has given the password, it reads
+// a whole command instead, by login.
 func (g *guardedConn) next() (err error) {
 	switch {
 	case !g.known:
@@ -130,8 +133,9 @@ func (g *guardedConn) next() (err error) {
 	return err
 }
 
-// header reads a line with a number, and adds it to ready.
-func (g *guardedConn) header(kind byte, least, most int) (int, error) {
+// header reads a line that consists of kind and a number from minimum to maximum. It appends the line to ready and
+// returns the number.
+func (g *guardedConn) header(kind byte, minimum, maximum int) (int, error) {
 	line, err := g.in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
 		return 0, errProtocol
@@ -142,14 +146,15 @@ func (g *guardedConn) header(kind byte, least, most int) (int, error) {
 	number, isKind := bytes.CutPrefix(line, []byte{kind})
 	number, isWhole := bytes.CutSuffix(number, []byte("\r\n"))
 	n, err := strconv.Atoi(string(number))
-	if !isKind || !isWhole || err != nil || n < least || n > most {
+	if !isKind || !isWhole || err != nil || n < minimum || n > maximum {
 		return 0, errProtocol
 	}
 	g.ready = append(g.ready, line...)
 	return n, nil
 }
 
-// login refuses commands until one has the password, which it adds to ready.
+// login reads one command. If it has the right password, the command stays in ready, for miniredis. Otherwise login
+// answers with an error.
 func (g *guardedConn) login() error {
 	words, err := g.header('*', 1, maxLoginWords)
 	if err != nil {
@@ -181,7 +186,7 @@ func (g *guardedConn) login() error {
 	}
 }
 
-// passwordOf is the password in AUTH [USER] PASSWORD or HELLO VERSION AUTH USER PASSWORD.
+// passwordOf returns the password in AUTH [USER] PASSWORD or HELLO VERSION AUTH USER PASSWORD.
 func passwordOf(command []string) (password string, given bool) {
 	switch strings.ToUpper(command[0]) {
 	case "AUTH":
@@ -196,19 +201,19 @@ func passwordOf(command []string) (password string, given bool) {
 	return "", false
 }
 
-// say answers with an error.
+// say answers the client with an error.
 func (g *guardedConn) say(text string) error {
 	_, err := io.WriteString(g.Conn, "-"+text+"\r\n")
 	return err
 }
 
-// devPassword is the password of this user's embedded Redis: the same at each start, so that its URL is, with
-// --redis-port. It is in a file that this user alone can read.
+// devPassword returns the password of this user's embedded Redis. It is kept in a file that only this user can read. So
+// with --redis-port, the URL is the same after each start.
 func devPassword(env cli.Environment) string {
 	password := rand.Text()
 	dir, err := env.CacheDir()
 	if err != nil {
-		return password // without a folder the URL is another one at each start
+		return password // no folder to keep it in: each start has another one
 	}
 	path := filepath.Join(dir, "quern", "dev-password")
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 == 0 {
@@ -222,7 +227,7 @@ func devPassword(env cli.Environment) string {
 	return password
 }
 
-// expire makes the keys of an embedded Redis expire, to the second, until ctx ends. miniredis could do it at each
+// expire removes expired keys from an embedded Redis, once a second until ctx ends. miniredis can do that at each
 // command, but would then look at all keys.
 func expire(ctx context.Context, embedded *miniredis.Miniredis) {
 	for last := time.Now(); periodic.Sleep(ctx, time.Second); {

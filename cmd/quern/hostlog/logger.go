@@ -1,4 +1,5 @@
-// Package hostlog is the log of a host: one form for all fields, written so that a slow reader delays nobody.
+// Package hostlog makes the log of a host. All fields have one form, and lines are written in the background, so that a
+// slow reader delays nobody.
 package hostlog
 
 import (
@@ -20,20 +21,20 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 )
 
-// digests are the fields with a digest.
+// digests lists the fields whose values are digests.
 var digests = []string{"digest", "replaces", "serving"}
 
-// logger gives the fields of all records one form: durations in seconds, short digests, and the fields of a guest's
-// line as they are, each on its own where the log is text.
+// logger gives the fields of all records one form: durations are in seconds, and digests are shortened. The fields of a
+// line that a guest logged are copied unchanged; in a text log, each becomes a separate field.
 type logger struct {
 	hclog.Logger
 	json bool
 }
 
-// Settings are which lines a log has, and in which form.
+// Settings are the minimum level of the lines in a log, and the log's format.
 type Settings struct{ Level, Format string }
 
-// Flags adds the settings to a command.
+// Flags adds the flags of the settings to a command.
 func Flags(f *pflag.FlagSet) *Settings {
 	s := &Settings{"info", "text"}
 	option.Choice(f, &s.Level, "log-level", "trace, debug, info, warn or error", "trace", "debug", "info", "warn", "error")
@@ -79,7 +80,7 @@ func (l logger) ResetNamed(name string) hclog.Logger {
 	return logger{l.Logger.ResetNamed(name), l.json}
 }
 
-// fields formats names and values for the log.
+// fields formats alternating names and values for the log.
 func (l logger) fields(args []any) []any {
 	formed := make([]any, 0, len(args))
 	for i := 0; i+1 < len(args); i += 2 {
@@ -102,8 +103,8 @@ func (l logger) fields(args []any) []any {
 	return formed
 }
 
-// flat makes each field of an object a field of the record. A name keeps only letters, digits, points and dashes. Names
-// that would become the same get a different number of _ at their ends.
+// flat makes each field of an object a separate field of the record, named name.FIELD. In FIELD, letters, digits, dots
+// and dashes stay, and other characters become _. If two names would be the same, _ is appended to one.
 func flat(name string, object map[string]any) []any {
 	var fields []any
 	taken := map[string]bool{"": true}
@@ -120,7 +121,7 @@ func flat(name string, object map[string]any) []any {
 		taken[word] = true
 		if text, ok := object[key].(string); ok {
 			fields = append(fields, name+"."+word, hclog.Quote(text))
-		} else if value, err := json.Marshal(object[key]); err == nil { // it was JSON
+		} else if value, err := json.Marshal(object[key]); err == nil { // it was decoded from JSON
 			fields = append(fields, name+"."+word, string(value))
 		}
 	}
@@ -128,31 +129,32 @@ func flat(name string, object map[string]any) []any {
 }
 
 const (
-	// maxUnwritten bounds the bytes that wait to be written.
+	// maxUnwritten is the maximum number of bytes that wait to be written.
 	maxUnwritten = 1 << 20
-	// flushTimeout is how long Close waits for them.
+	// flushTimeout is how long Close waits until these bytes are written.
 	flushTimeout = time.Second
 )
 
-// Sink writes a log in the background and in order, so that a slow reader delays nobody who logs. When too much waits,
-// it drops whole lines and counts them. A single write above maxUnwritten is kept if nothing else waits.
+// Sink writes a log in the background and in order, so that a slow reader delays nobody who logs. When more than
+// maxUnwritten bytes would wait, it drops the lines of a write and counts them. A single write above maxUnwritten is
+// kept if nothing else waits.
 //
 // A crash of the process loses what was not written: usually nothing, or the lines of the last milliseconds.
 type Sink struct {
 	out     io.Writer
 	dropped func(lines int)
-	logger  hclog.Logger  // to out, used by run alone
+	logger  hclog.Logger  // writes to out; used only by run
 	ended   chan struct{} // closed when run has ended
 
 	mu      sync.Mutex
-	more    *sync.Cond
-	waiting []byte // guarded by mu
-	missing int    // dropped lines after those that wait; guarded by mu
-	closed  bool   // guarded by mu
+	more    *sync.Cond // signals that lines wait, or that the sink is closed
+	waiting []byte     // bytes to be written; guarded by mu
+	missing int        // number of lines dropped after waiting; guarded by mu
+	closed  bool       // Close was called; guarded by mu
 }
 
-// StartSink writes to out until Close. It reports dropped lines to dropped, and logs their number to logger, which
-// writes to out as well, in their place.
+// StartSink returns a sink that writes to out until Close. When lines are dropped, it calls dropped with their number.
+// In place of the lines it logs their number to logger, which must write to out, too.
 func StartSink(out io.Writer, dropped func(lines int), logger hclog.Logger) *Sink {
 	s := &Sink{out: out, dropped: dropped, logger: logger, ended: make(chan struct{})}
 	s.more = sync.NewCond(&s.mu)
@@ -160,11 +162,11 @@ func StartSink(out io.Writer, dropped func(lines int), logger hclog.Logger) *Sin
 	return s
 }
 
-// Write implements io.Writer: it takes or drops lines, and never waits.
+// Write implements io.Writer. It queues or drops the lines, and never waits.
 func (s *Sink) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.missing > 0 || len(s.waiting) > 0 && len(s.waiting)+len(lines) > maxUnwritten { // dropped lines are one gap
+	if s.missing > 0 || len(s.waiting) > 0 && len(s.waiting)+len(lines) > maxUnwritten { // drop until all is written
 		s.missing += s.drop(lines)
 	} else {
 		s.waiting = append(s.waiting, lines...)
@@ -173,7 +175,7 @@ func (s *Sink) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// drop counts lines that will not be written. The last one may have no newline.
+// drop counts lines that will not be written, and reports their number. The last line need not end in a newline.
 func (s *Sink) drop(lines []byte) int {
 	end := []byte("\n")
 	n := bytes.Count(lines, end)
@@ -190,7 +192,7 @@ func (s *Sink) run() {
 	untold := 0
 	for lines, missing, ok := s.take(nil); ok; lines, missing, ok = s.take(lines) {
 		n, err := s.out.Write(lines)
-		if untold += missing; err != nil { // a full disk, a reader that has gone
+		if untold += missing; err != nil { // such as a full disk, or a reader that has ended
 			untold += s.drop(lines[n:])
 		} else if untold > 0 {
 			s.logger.Error("dropped log lines here: the reader of stderr is too slow", "lines", untold)
@@ -199,7 +201,8 @@ func (s *Sink) run() {
 	}
 }
 
-// take waits for lines, and returns them and how many were dropped after them. It reuses the buffer of written ones.
+// take waits for lines. It returns them, and the number of lines that were dropped after them. ok is false once the
+// sink is closed and everything was taken. take reuses the buffer of the written lines.
 func (s *Sink) take(written []byte) (lines []byte, missing int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +214,7 @@ func (s *Sink) take(written []byte) (lines []byte, missing int, ok bool) {
 	return lines, missing, ok
 }
 
-// Close waits until everything is written, at most flushTimeout.
+// Close waits until everything is written, for at most flushTimeout.
 func (s *Sink) Close() {
 	s.mu.Lock()
 	s.closed = true

@@ -1,4 +1,4 @@
-// Package manual has the pages of `quern help TOPIC`, and the command help itself.
+// Package manual has the pages of `quern help TOPIC`, and implements the command help.
 package manual
 
 import (
@@ -18,12 +18,12 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 )
 
-// manual has a page for each topic. The first line is "# NAME: what the reader wants to do".
+// manual has a page for each topic. A page's first line is "# NAME: what the reader wants to do".
 //
 //go:embed *.md
 var manual embed.FS
 
-// Topics are the pages of the manual as cobra's help topics: commands that only print their help.
+// Topics returns the pages of the manual as cobra's help topics: commands that only print their help.
 func Topics(env cli.Environment) (pages []*cobra.Command) {
 	files, _ := manual.ReadDir(".") // embedded: there is no error
 	for _, file := range files {
@@ -40,11 +40,11 @@ func Topics(env cli.Environment) (pages []*cobra.Command) {
 // link matches a link of a page: its text and its target.
 var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)\s]+)\)`)
 
-// followable replaces the links of a page for a terminal: by `quern help TOPIC`, or an address on the web.
+// followable replaces the links of a page by text for a terminal: `quern help TOPIC`, or a web address.
 func followable(page string) string {
 	const fence = "```"
 	parts := strings.Split(page, fence)
-	for i := 0; i < len(parts); i += 2 { // what is between them is code
+	for i := 0; i < len(parts); i += 2 { // odd parts are between fences: code
 		parts[i] = link.ReplaceAllStringFunc(parts[i], func(all string) string {
 			match := link.FindStringSubmatch(all)
 			text, target := match[1], match[2]
@@ -63,18 +63,18 @@ func followable(page string) string {
 	return strings.Join(parts, fence)
 }
 
-// showPage prints a page; to a terminal by $PAGER, or less, if that runs.
+// showPage prints a page. On a terminal it uses $PAGER, or else less, if that program can run.
 func showPage(cmd *cobra.Command, env cli.Environment) error {
 	pager, set := env("PAGER")
 	if !set {
 		pager = "less -FRX" // a short page stays on the screen
 	}
 	if pager != "" && show.IsTerminal(cmd.OutOrStdout()) {
-		signal.Notify(make(chan os.Signal, 1), os.Interrupt) // Ctrl-C is the pager's
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt) // the pager handles Ctrl-C
 		defer signal.Reset(os.Interrupt)
 		shell := exec.CommandContext(cmd.Root().Context(), "sh", "-c", pager)
 		shell.Stdin, shell.Stdout, shell.Stderr = strings.NewReader(cmd.Long), cmd.OutOrStdout(), cmd.ErrOrStderr()
-		// else it did not start
+		// 126 and 127 mean that the pager did not start.
 		if _ = shell.Run(); shell.ProcessState != nil && !slices.Contains([]int{126, 127}, shell.ProcessState.ExitCode()) {
 			return nil
 		}
@@ -85,7 +85,7 @@ func showPage(cmd *cobra.Command, env cli.Environment) error {
 	return nil
 }
 
-// Help is cobra's help command, except that an unknown word is wrong usage.
+// Help makes the help command. It differs from cobra's in that an unknown word is wrong usage.
 func Help(env cli.Environment) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND | TOPIC]", Short: "Help about any command, and the pages of the manual",
@@ -114,7 +114,7 @@ func Help(env cli.Environment) *cobra.Command {
 	}
 }
 
-// helped are the commands and topics that help knows below a command.
+// helped returns the commands and topics below cmd that help knows.
 func helped(cmd *cobra.Command) []string {
 	names := cli.Subcommands(cmd)
 	for _, sub := range cmd.Commands() {

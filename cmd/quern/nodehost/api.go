@@ -20,15 +20,15 @@ import (
 	"github.com/quern-project/quern/host/api"
 )
 
-// API says where and to whom the API is served.
+// API holds the settings that say where and to whom the API is served.
 type API struct {
-	address       string // "": not served
+	address       string // of --admin; "" if the API is not served
 	base          string
 	tokens        string
 	cert, key, ca string
 }
 
-// APIFlags adds the settings of the API to a command; address is the default of --admin.
+// APIFlags adds the settings of the API to a command. address is the default of --admin.
 func APIFlags(f *pflag.FlagSet, address string) *API {
 	o := &API{}
 	usage := "`ADDRESS` of the page and the API that show and steer the fleet; port 0 for a free one; only a loopback address without --tokens"
@@ -44,8 +44,8 @@ func APIFlags(f *pflag.FlagSet, address string) *API {
 	return o
 }
 
-// Listen takes the address of the API. It returns nil if the API is not served; a command without its flags has a nil
-// API.
+// Listen starts to listen on the address of the API. It returns nil if the API is not served. o is nil for a command
+// that lacks the API's flags.
 func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, err error) {
 	if o == nil || o.address == "" {
 		return nil, nil
@@ -82,8 +82,8 @@ func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, er
 	return server, nil
 }
 
-// tls returns nil without a certificate. It reads the files again for new connections, because certificates are
-// renewed.
+// tls returns the configuration for HTTPS, nil without a certificate. For new connections it reads the files again, at
+// most once a second, because certificates are renewed.
 func (o *API) tls(flags *pflag.FlagSet, logger hclog.Logger) (*tls.Config, error) {
 	if o.cert == "" && o.key == "" && o.ca == "" {
 		return nil, nil
@@ -98,7 +98,7 @@ func (o *API) tls(flags *pflag.FlagSet, logger hclog.Logger) (*tls.Config, error
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex // guards what follows
+	var mu sync.Mutex // guards the variables in the next line
 	current, checked, told := config, time.Now(), ""
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		mu.Lock()
@@ -119,7 +119,7 @@ func (o *API) tls(flags *pflag.FlagSet, logger hclog.Logger) (*tls.Config, error
 	}}, nil
 }
 
-// read reads the certificates.
+// read reads the certificate, its key and the authority of client certificates.
 func (o *API) read(flags *pflag.FlagSet) (*tls.Config, error) {
 	certificate, err := tls.LoadX509KeyPair(o.cert, o.key)
 	if err != nil {
@@ -141,7 +141,7 @@ func (o *API) read(flags *pflag.FlagSet) (*tls.Config, error) {
 	return config, nil
 }
 
-// files are the files that are read after the process is confined.
+// files returns the names of the files that are read again after the process is confined.
 func (o *API) files() []string {
 	if o == nil {
 		return nil

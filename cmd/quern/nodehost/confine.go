@@ -23,17 +23,18 @@ const (
 // Confinement restricts `quern serve` to the system calls and files that it needs.
 type Confinement struct {
 	Mode    string
-	scratch string // its temporary folder; "" for none
+	scratch string // temporary folder of this process; "" if there is none
 }
 
-// Prepare makes a temporary folder that stays writable, before anything is written to another. remove deletes it.
+// Prepare makes a temporary folder that stays writable, and makes it the default for temporary files. It must be called
+// before anything is written to another temporary folder. remove deletes the folder.
 func (c *Confinement) Prepare() (remove func()) {
 	if c.Mode == ConfineOff {
 		return func() {}
 	}
 	scratch, err := os.MkdirTemp("", "quern-serve-")
 	if err != nil {
-		return func() {} // the code that needs one reports it
+		return func() {} // code that needs a temporary folder reports the error
 	}
 	const variable = "TMPDIR"
 	before := os.Getenv(variable)
@@ -47,12 +48,12 @@ func (c *Confinement) Prepare() (remove func()) {
 	}
 }
 
-// Begin confines the process for good. Files that are read once must have been read before.
+// Begin confines the process until its end. Files that are read only once must have been read before.
 func (c *Confinement) Begin(n *Node) error {
 	if c.Mode == ConfineOff {
 		return nil
 	}
-	_, _ = x509.SystemCertPool() // reads the certificates, once
+	_, _ = x509.SystemCertPool() // caches the certificates while they can be read
 	got, level := confine.Process(c.rules(n)), hclog.Info
 	if err := cmp.Or(got.Calls, got.Files); err != nil {
 		if level = hclog.Warn; c.Mode == ConfineRequire {
@@ -68,7 +69,7 @@ func (c *Confinement) Begin(n *Node) error {
 	return nil
 }
 
-// limited describes a restriction for the log.
+// limited describes for the log what is still allowed. err says why there is no restriction.
 func limited(err error) string {
 	if err != nil {
 		return "all (" + err.Error() + ")"
@@ -76,21 +77,21 @@ func limited(err error) string {
 	return "needed ones"
 }
 
-// rules are the files that a running host needs.
+// rules returns the rules for the files that a running host needs.
 func (c *Confinement) rules(n *Node) []confine.Rule {
 	rules := []confine.Rule{
-		{Access: confine.Execute, Path: "/proc/self/exe"}, // compile children
+		{Access: confine.Execute, Path: "/proc/self/exe"}, // to start compile children
 		{Access: confine.Read, Path: "/proc"},
 		{Access: confine.Read, Path: "/sys/fs/cgroup"},
 		{Access: confine.Read, Path: "/sys/kernel/mm/transparent_hugepage"},
-		{Access: confine.Read, Path: "/etc"}, // hosts and resolv.conf, which programs replace
+		{Access: confine.Read, Path: "/etc"}, // for hosts and resolv.conf, which get replaced
 		{Access: confine.Write, Path: n.options.engine.CacheDir},
 	}
 	if c.scratch != "" {
 		rules = append(rules, confine.Rule{Access: confine.Write, Path: c.scratch},
-			confine.Rule{Access: confine.Tidy, Path: filepath.Dir(c.scratch)}) // to remove it at the end
+			confine.Rule{Access: confine.Tidy, Path: filepath.Dir(c.scratch)}) // to remove c.scratch at the end
 	}
-	if os.Geteuid() != 0 { // a compile child raises its oom_score_adj; root could change the kernel's settings
+	if os.Geteuid() != 0 { // compile children raise their oom_score_adj; root could change kernel settings
 		rules = append(rules, confine.Rule{Access: confine.Modify, Path: "/proc"})
 	}
 	paths := slices.Concat([]string{"/etc/resolv.conf", n.options.Plugins.Dir, n.options.services.Secrets},
@@ -106,9 +107,9 @@ func (c *Confinement) rules(n *Node) []confine.Rule {
 	return rules
 }
 
-// around returns a path and the folders in which a newer version may replace its target: those of the path and of the
-// target, and those of links that a release switches. It leaves out the root's children and the home folder, which have
-// much else.
+// around returns a path and the folders in which a new version of its target can appear: the folder of the path, the
+// folder of the target, and the folders of symbolic links that a release switches. It leaves out the children of the
+// root folder and the home folder, because they contain much else.
 func around(path string) []string {
 	places := []string{path}
 	absolute, err := filepath.Abs(path)

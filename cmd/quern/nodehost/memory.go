@@ -44,7 +44,7 @@ func (m *memorySetting) Set(text string) error {
 	return errors.New("use 1% to 100%, or a size like 512MiB or 8GiB, up to " + units.FormatSize(option.MaxSize))
 }
 
-// resolve is the setting in bytes.
+// resolve returns the setting in bytes.
 func (m *memorySetting) resolve() (int64, error) {
 	if m.percent == 0 {
 		return m.bytes, nil
@@ -56,7 +56,8 @@ func (m *memorySetting) resolve() (int64, error) {
 	return total / 100 * int64(m.percent), nil
 }
 
-// availableMemory is the memory for this process, in bytes: the machine's, or the lower limit of a cgroup.
+// availableMemory returns the memory that this process can use, in bytes: that of the machine, or the limit of a cgroup
+// if that is lower.
 func availableMemory() (int64, error) {
 	total, err := machineMemory()
 	if limit, ok := cgroupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok && (err != nil || limit < total) {
@@ -82,9 +83,9 @@ func totalMemory(meminfo string) (int64, error) {
 	return 0, errors.New(meminfo + " has no MemTotal")
 }
 
-// cgroupMemory is the lowest limit of the process's cgroup and its parents: memory.max in version 2,
-// memory.limit_in_bytes of the memory controller in version 1. It ignores folders that do not exist: a container may
-// see its host's path, with only its own folder mounted.
+// cgroupMemory returns the lowest limit of the process's cgroup and its parents, in bytes: memory.max in version 2,
+// memory.limit_in_bytes of the memory controller in version 1. It ignores folders that do not exist: in a container,
+// the path can be the one on its host, of which only the container's own folder is mounted.
 func cgroupMemory(self, mount string) (int64, bool) {
 	content, err := os.ReadFile(self)
 	if err != nil {
@@ -105,7 +106,7 @@ func cgroupMemory(self, mount string) (int64, bool) {
 		}
 		for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
 			text, _ := os.ReadFile(filepath.Join(root, dir, name))
-			limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is none
+			limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" means no limit
 			if err == nil && limit > 0 && (least == 0 || limit < least) {
 				least = limit
 			}

@@ -2,7 +2,7 @@ package nodehost
 
 import "golang.org/x/sys/unix"
 
-// machineMemory is the memory that this machine has, in bytes.
+// machineMemory returns the memory of this machine, in bytes.
 func machineMemory() (int64, error) {
 	size, err := unix.SysctlUint64("hw.memsize")
 	return int64(size), err

@@ -1,4 +1,4 @@
 package nodehost
 
-// machineMemory is the memory that this machine has, in bytes.
+// machineMemory returns the memory of this machine, in bytes.
 func machineMemory() (int64, error) { return totalMemory("/proc/meminfo") }

@@ -1,9 +1,9 @@
-// Package nodehost makes a node host of its settings: Redis, engine, plugins, metrics, log, traces, webhooks and the
+// Package nodehost builds a node host from its settings: Redis, engine, plugins, metrics, log, traces, webhooks and the
 // API.
 //
 //	Options ── New ──▶ Node ── Run ──▶ until SIGTERM
 //
-// [New] finds every error of configuration before anything runs; [Node.Run] takes ports and serves.
+// [New] finds every error of configuration before anything runs. [Node.Run] listens on ports and serves.
 package nodehost
 
 import (
@@ -51,26 +51,26 @@ import (
 // Node is a host and everything that it is made of, ready to run.
 type Node struct {
 	options  *Options
-	flags    *pflag.FlagSet // where the options came from
-	Stderr   *hostlog.Sink  // the host's whole output there
+	flags    *pflag.FlagSet // know where the options come from
+	Stderr   *hostlog.Sink  // takes all output of the host to stderr
 	Logger   hclog.Logger
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
-	tracer   *trace.Tracer // nil without traces
+	tracer   *trace.Tracer // nil if there are no traces
 	clients  []*queue.Client
-	stores   map[string]*kv.Store // by tenant
+	stores   map[string]*kv.Store // key-value stores by tenant
 	Host     *host.Host
-	compiler string // of plugins
+	compiler string // name of the compiler of plugins
 	closers  []func()
-	// account counts the memory that tenants use beside running tasks.
+	// account counts the memory that tenants use in addition to that of running tasks.
 	account *account.Account
 
-	deliveries []*webhook.Runner       // of webhooks, one for each tenant
-	Background []func(context.Context) // runs beside the host, until the last task has ended
+	deliveries []*webhook.Runner       // each delivers the webhooks of one tenant
+	Background []func(context.Context) // functions that run beside the host, until the last task has ended
 }
 
-// New checks the settings and makes everything without calling Redis or taking a port, so that every error of
-// configuration shows before anything runs. It sets the options that depend on the machine.
+// New checks the settings and makes everything, but neither calls Redis nor listens on a port. So every error of
+// configuration is reported before anything runs. It sets the options that depend on the machine.
 func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (_ *Node, err error) {
 	if err := o.validate(cmd.Flags()); err != nil {
 		return nil, err
@@ -140,7 +140,8 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	return n, nil
 }
 
-// holdPlugins reserves memory for loaded plugins: a quarter for those of tenants, and a quarter for common ones.
+// holdPlugins returns a function that reserves memory for loaded plugins. A quarter of the account is for plugins of
+// tenants, and a quarter for plugins of all tenants, whose tenant is "". The function returns nil if there is no room.
 func (n *Node) holdPlugins() func(tenant string, bytes int64) (give func()) {
 	own := n.account.Open(account.Plugins, n.account.Part(4), len(n.clients))
 	common := n.account.Open(account.Plugins, n.account.Part(4), 1)
@@ -157,17 +158,18 @@ func (n *Node) holdPlugins() func(tenant string, bytes int64) (give func()) {
 	}
 }
 
-// leastDeliveries is the smallest budget of deliveries in bytes: enough for four tenants at a time, however small the
-// host.
+// leastDeliveries is the minimum of each budget for deliveries, in bytes. It is enough for four tenants at a time,
+// however small the host.
 const leastDeliveries = 16 << 20
 
-// deliver makes the runners of webhooks. They have their own connections, so that no handler waits for one.
+// deliver makes the runners that deliver webhooks. They have their own connections, so that no handler has to wait for
+// one.
 func (n *Node) deliver(outside egress.Config, config host.Config) {
 	places := n.options.webhooks
 	if places == 0 {
 		return
 	}
-	destination := max(1, places/8) // as the client bounds all connections of a tenant
+	destination := max(1, places/8) // a tenant can have 8 times as many connections in all
 	outside.MaxConns, outside.Timeout = destination, queue.MaxWebhookTimeout
 	outside.MaxResponse, outside.Truncate = webhook.MaxAnswer, true
 	client := egress.New(outside)
@@ -197,7 +199,7 @@ func (n *Node) deliver(outside egress.Config, config host.Config) {
 	}
 }
 
-// observe makes the metrics and the logger. No task waits for a log line to be written.
+// observe makes the metrics and the logger. No task waits until a log line is written.
 func (n *Node) observe(stderr io.Writer) (err error) {
 	version, revision := cli.BuildVersion()
 	n.registry = prometheus.NewRegistry()
@@ -217,8 +219,9 @@ func (n *Node) observe(stderr io.Writer) (err error) {
 	return nil
 }
 
-// connect makes a client and a key-value store for each tenant. The tenants of one URL share two connection pools: with
-// one of their own, slow calls of handlers to the stores delay neither reservations nor outcomes.
+// connect makes a client and a key-value store for each tenant. Tenants with the same URL share two connection pools,
+// one for tasks and one for the stores. So slow calls of handlers to the stores delay neither reservations nor
+// outcomes.
 func (n *Node) connect(cmd *cobra.Command, redisURL string) error {
 	urls, err := n.options.urlsOfTenants(cmd.Flags())
 	if err != nil {
@@ -271,7 +274,7 @@ func (n *Node) Reach(ctx context.Context) error {
 		if _, err := client.Clock(ctx); err != nil {
 			return fmt.Errorf("tenant %s: %w", client.Tenant(), err)
 		}
-		// not every user of Redis may ask
+		// Errors are ignored: not every user of Redis is allowed to ask.
 		if info, err := manage.New(client).Info(ctx); err == nil && info["role"] == "slave" {
 			return cli.Refusedf("tenant %s: this Redis is a replica, which takes no tasks: name the primary", client.Tenant())
 		}
@@ -279,7 +282,7 @@ func (n *Node) Reach(ctx context.Context) error {
 	return nil
 }
 
-// reachTimeout bounds reach.
+// reachTimeout bounds the calls of Reach together.
 const reachTimeout = 5 * time.Second
 
 // engine makes the engine with its crash monitor and metrics.
@@ -307,7 +310,8 @@ func (n *Node) Close() {
 	}
 }
 
-// Run serves until ctx ends or a signal comes. It calls listening with the address of the web server.
+// Run serves until ctx ends or a signal arrives, and returns when the last task has ended. It calls listening with the
+// address of the web server.
 func (n *Node) Run(ctx context.Context, listening func(http string)) error {
 	server, err := web.Listen(n.options.http, n.registry, n.Host.Ready, n.Logger)
 	if err != nil {
@@ -328,7 +332,7 @@ func (n *Node) Run(ctx context.Context, listening func(http string)) error {
 	n.Logger.Info("listening", "http", server.Addr())
 	n.Host.Listening(server.Addr())
 	listening(server.Addr())
-	signal.Ignore(syscall.SIGPIPE) // the host survives the reader of its stderr
+	signal.Ignore(syscall.SIGPIPE) // the host outlives a reader of its stderr
 	term, drain := context.WithCancel(ctx)
 	defer drain()
 	hurry, stop := interrupts(ctx, drain)
@@ -367,17 +371,17 @@ func (n *Node) warn(ctx context.Context, client *queue.Client) {
 			return
 		}
 	}
-	warnings, _ := manage.New(client).Warnings(ctx) // a host may do without the permission
+	warnings, _ := manage.New(client).Warnings(ctx) // ignore errors: a host needs no permission for this
 	for _, warning := range warnings {
 		n.Logger.Warn(warning)
 	}
 }
 
-// sameSignal is how long a second signal counts as the first: coreutils' timeout sends two.
+// sameSignal is how long after the first signal a second one is taken for the same: timeout of coreutils sends two.
 const sameSignal = 200 * time.Millisecond
 
-// interrupts calls drain at the first SIGTERM or SIGINT. hurry ends with the second, or by stop; the system handles a
-// third.
+// interrupts calls drain at the first SIGTERM or SIGINT. The context hurry ends at the second one, or when stop is
+// called. From then on, the signals have their default effect.
 func interrupts(ctx context.Context, drain func()) (hurry context.Context, stop func()) {
 	hurry, stop = context.WithCancel(context.WithoutCancel(ctx))
 	signals := make(chan os.Signal, 2)

@@ -30,12 +30,12 @@ import (
 
 // Options are the settings of a node host.
 type Options struct {
-	Host     host.Config    // 0 as the flags mean it: see config
-	Plugins  plugins.Config // its bounds and folder
+	Host     host.Config    // here 0 means what the flags say: see config
+	Plugins  plugins.Config // Dir and Tenants are settings; New sets the rest
 	memory   memorySetting
 	lease    time.Duration
 	ceilings []string
-	limits   runtime.Limits // more ceilings: --max-timeout and --max-cpu
+	limits   runtime.Limits // ceilings that have separate flags: --max-timeout and --max-cpu
 	engine   *runtime.Config
 	services sandbox.Services
 	grants   string
@@ -43,13 +43,13 @@ type Options struct {
 	http     string
 	native   bool
 	webhooks int
-	Admin    *API // nil: the API is not served
+	Admin    *API // nil if the command has no flags of the API
 
 	tenantRedis      tenantURLs
 	tenantRedisFiles []string
 }
 
-// NewOptions adds the settings of a node host to a command; http is the default of --http.
+// NewOptions adds the settings of a node host to a command. http is the default of --http.
 func NewOptions(cmd *cobra.Command, http string) *Options {
 	o := &Options{memory: memorySetting{percent: 75}, webhooks: 400, engine: sandbox.EngineFlags(cmd.Flags())}
 	f, standard := cmd.Flags(), host.Defaults()
@@ -101,14 +101,14 @@ func NewOptions(cmd *cobra.Command, http string) *Options {
 	return o
 }
 
-// TenantFlags adds the settings of tenants with a Redis of their own.
+// TenantFlags adds the flags that give tenants their own URL of Redis.
 func (o *Options) TenantFlags(f *pflag.FlagSet) {
 	f.Var(&o.tenantRedis, "tenant-redis", "`TENANT=URL`: a Redis user, or a Redis, of the tenant's own (default that of --redis)")
 	option.List(f, &o.tenantRedisFiles, "tenant-redis-file", nil, "`TENANT=FILE` with such a URL, for mounted secrets")
 }
 
-// validate refuses invalid values that involve several settings or the system. It knows each value's origin, unlike the
-// packages behind it.
+// validate refuses invalid values that only show when several settings or the system are considered. It knows each
+// value's origin, unlike the packages that use the values.
 func (o *Options) validate(flags *pflag.FlagSet) error {
 	_, port, badAddress := net.SplitHostPort(o.http)
 	if badAddress == nil {
@@ -143,7 +143,8 @@ func (o *Options) validate(flags *pflag.FlagSet) error {
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9.-]{1,63}$`)
 
-// CheckPlugins refuses a plugin directory that cannot be read. One that does not exist may be made later.
+// CheckPlugins refuses a plugin directory that cannot be read. A directory that does not exist is allowed, because it
+// can be made later.
 func (o *Options) CheckPlugins(flags *pflag.FlagSet) error {
 	_, err := os.ReadDir(o.Plugins.Dir)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -153,7 +154,7 @@ func (o *Options) CheckPlugins(flags *pflag.FlagSet) error {
 		fmt.Errorf("%w: name a folder that this user may read", cli.Bare(err)))
 }
 
-// config translates the settings for a host, in whose Config 0 means the default.
+// config returns the settings as a host.Config, in which 0 means the default.
 func (o *Options) config() host.Config {
 	config := o.Host
 	config.Grace = max(config.Grace, time.Nanosecond)
@@ -161,7 +162,7 @@ func (o *Options) config() host.Config {
 	return config
 }
 
-// orNone translates a bound: 0 means none to a flag, and a negative value to a Config.
+// orNone translates a bound from a flag to a Config. To disable the bound, a flag has 0, and a Config a negative value.
 func orNone[T ~int64](bound T) T {
 	if bound == 0 {
 		return -1
@@ -204,13 +205,14 @@ func (o *Options) urlsOfTenants(flags *pflag.FlagSet) (map[string]tenantURL, err
 	return urls, nil
 }
 
-// flagGroup are flags that the help lists together.
+// flagGroup is a group of flags in the help.
 type flagGroup struct {
 	title string
 	names []string
 }
 
-// hostGroups are the flags of `quern serve` and `quern dev`, by what they are for.
+// hostGroups are the flags of `quern serve` and `quern dev`, grouped by purpose. The group without names has all other
+// flags.
 var hostGroups = []flagGroup{
 	{"What it serves", []string{"plugins", "tenants", "queues", "name", "source", "engines"}},
 	{"How much it runs at a time", []string{"concurrency", "webhooks", "memory", "idle-unload"}},
@@ -252,7 +254,7 @@ func GroupFlags(cmd *cobra.Command) {
 	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), all, strings.TrimRight(text.String(), "\n"), 1))
 }
 
-// tenantURLs is a flag that takes TENANT=URL several times. String and GetSlice hide passwords.
+// tenantURLs is a flag that takes TENANT=URL and can be given several times. String and GetSlice hide passwords.
 type tenantURLs []string
 
 func (u *tenantURLs) String() string { return strings.Join(u.GetSlice(), ",") }
@@ -277,7 +279,8 @@ func (*tenantURLs) Redact(value string) string {
 	return list.String()
 }
 
-// GetSlice is part of pflag.SliceValue. In a URL that cannot be read, anything may be part of a password.
+// GetSlice is part of pflag.SliceValue. It hides the whole of a URL that cannot be parsed, because any part of that can
+// belong to a password.
 func (u *tenantURLs) GetSlice() []string {
 	list := make([]string, len(*u))
 	for i, pair := range *u {

@@ -25,8 +25,8 @@ func TracesFlag(f *pflag.FlagSet) {
 	option.Text(f, new(string), "URL", "otlp", "`URL` of the collector of traces: http://, https:// or, for gRPC, grpc://, grpcs:// (default OTEL_EXPORTER_OTLP_ENDPOINT, else no traces)")
 }
 
-// NewTracer makes the tracer that --otlp or OpenTelemetry's environment variables ask for; nil if neither does. name is
-// the host's. end sends the waiting spans.
+// NewTracer makes the tracer that --otlp or OpenTelemetry's environment variables ask for. It returns a nil tracer if
+// neither does. name is the host's name. end sends the spans that still wait.
 func NewTracer(cmd *cobra.Command, env cli.Environment, name string,
 	logger hclog.Logger,
 ) (_ *trace.Tracer, end func(), err error) {
@@ -64,7 +64,8 @@ func NewTracer(cmd *cobra.Command, env cli.Environment, name string,
 	}, nil
 }
 
-// checkOpenTelemetry refuses values that OpenTelemetry's SDK does not check: a host would panic, or never finish.
+// checkOpenTelemetry refuses values of environment variables that OpenTelemetry's SDK does not check, and with which a
+// host would panic or never end.
 func checkOpenTelemetry(env cli.Environment) error {
 	for name, most := range map[string]int{
 		"OTEL_BSP_MAX_QUEUE_SIZE": 1_000_000, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 1_000_000,

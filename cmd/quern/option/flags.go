@@ -1,5 +1,5 @@
-// Package option adds flags to commands that check what they are given: numbers, durations, sizes, times, choices and
-// lists.
+// Package option adds flags to commands: numbers, durations, sizes, times, choices and lists. Each flag checks the
+// values that it is given.
 package option
 
 import (
@@ -19,16 +19,16 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// parsed is a flag that one function reads from text and another one prints.
+// parsed is the value of a flag. The function parse reads it from text, and show prints it.
 type parsed[T any] struct {
 	value *T
-	kind  string // what the help calls it
+	kind  string // what the help calls the value
 	parse func(text string) (T, error)
 	show  func(T) string
 }
 
 func (p *parsed[T]) String() string {
-	if p.value == nil { // pflag asks the zero value
+	if p.value == nil { // pflag also calls this on the zero value
 		return ""
 	}
 	return p.show(*p.value)
@@ -44,7 +44,8 @@ func (p *parsed[T]) Set(text string) error {
 	return err
 }
 
-// Parsed adds a flag that parse reads from text and show prints. kind is what the help calls its value.
+// Parsed adds a flag. The function parse reads its value from text, and show prints it. kind is what the help calls the
+// value.
 func Parsed[T any](flags *pflag.FlagSet, value *T, kind string, parse func(text string) (T, error), show func(T) string,
 	name, usage string,
 ) *pflag.Flag {
@@ -56,13 +57,14 @@ func Duration(flags *pflag.FlagSet, value *time.Duration, name string, standard 
 	DurationWithin(flags, value, name, standard, 0, math.MaxInt64, "", usage)
 }
 
-// Lasting adds a flag that takes a duration above 0; 0 means that it was not given.
+// Lasting adds a flag that takes a duration above 0. The value is 0 if the flag is not given.
 func Lasting(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
 	DurationWithin(flags, value, name, 0, 1, math.MaxInt64, durationRule+", or leave it out", usage)
 }
 
-// DurationWithin adds a flag that takes a duration from least to most, as the rule says.
-func DurationWithin(flags *pflag.FlagSet, value *time.Duration, name string, standard, least, most time.Duration,
+// DurationWithin adds a flag that takes a duration from minimum to maximum. rule is the error for a duration outside of
+// that range.
+func DurationWithin(flags *pflag.FlagSet, value *time.Duration, name string, standard, minimum, maximum time.Duration,
 	rule, usage string,
 ) {
 	*value = standard
@@ -73,51 +75,53 @@ func DurationWithin(flags *pflag.FlagSet, value *time.Duration, name string, sta
 			return 0, err
 		case err != nil || d < 0:
 			return 0, errors.New(durationRule)
-		case d < least || d > most:
+		case d < minimum || d > maximum:
 			return 0, errors.New(rule)
 		}
 		return d, nil
 	}
 	flag := Parsed(flags, value, "duration", parse, time.Duration.String, name, usage)
 	if standard == 0 {
-		flag.DefValue = "0" // the usage says what it means
+		flag.DefValue = "0" // pflag does not print this default; the usage explains it
 	}
 }
 
 const durationRule = "use a duration like 500ms, 10s, 1h30m or 7d"
 
-// What flags of numbers accept beside a number, and their rule.
+// Unlimited is what Attempts accepts instead of a number. CountRule is the error of Count.
 const (
 	Unlimited = "unlimited"
 	CountRule = "use 1 or more"
 )
 
-// Count adds a flag that takes a whole number from 1 on; 0 means that it was not given.
+// Count adds a flag that takes a whole number of at least 1. The value is 0 if the flag is not given.
 func Count[T int | int64](flags *pflag.FlagSet, value *T, name, usage string) {
 	Number(flags, value, name, usage, 1, math.MaxInt, CountRule)
 }
 
-// Number adds a flag that takes a whole number from least to most, as the rule says. Its default is the value.
-func Number[T int | int64](flags *pflag.FlagSet, value *T, name, usage string, least, most T, rule string) {
+// Number adds a flag that takes a whole number from minimum to maximum. rule is the error for other numbers. The
+// default is the current *value.
+func Number[T int | int64](flags *pflag.FlagSet, value *T, name, usage string, minimum, maximum T, rule string) {
 	show := func(n T) string { return strconv.FormatInt(int64(n), 10) }
-	Parsed(flags, value, "number", ParseNumber(least, most, rule), show, name, usage)
+	Parsed(flags, value, "number", ParseNumber(minimum, maximum, rule), show, name, usage)
 }
 
-// ParseNumber returns a function that reads a whole number from least to most. The rule is its error.
-func ParseNumber[T int | int64](least, most T, rule string) func(string) (T, error) {
+// ParseNumber returns a function that reads a whole number from minimum to maximum. rule is the error for other
+// numbers.
+func ParseNumber[T int | int64](minimum, maximum T, rule string) func(string) (T, error) {
 	return func(text string) (T, error) {
 		n, err := strconv.ParseInt(text, 0, 64)
 		if errors.Is(err, strconv.ErrSyntax) {
 			return 0, fmt.Errorf("no whole number: %s", rule)
 		}
-		if err != nil || T(n) < least || T(n) > most {
+		if err != nil || T(n) < minimum || T(n) > maximum {
 			return 0, errors.New(rule)
 		}
 		return T(n), nil
 	}
 }
 
-// Attempts adds a flag that takes a number of attempts, or unlimited.
+// Attempts adds the flag --max-attempts, which takes a number or Unlimited.
 func Attempts(flags *pflag.FlagSet, value *int, usage string) {
 	number := ParseNumber(1, 1_000_000, "use 1 to 1000000, or "+Unlimited)
 	parse := func(text string) (int, error) {
@@ -135,12 +139,12 @@ func Attempts(flags *pflag.FlagSet, value *int, usage string) {
 	Parsed(flags, value, "number", parse, show, "max-attempts", usage)
 }
 
-// Size adds a flag that takes a size from least to MaxSize.
-func Size(flags *pflag.FlagSet, value *int64, name, usage string, least int64) {
+// Size adds a flag that takes a size from minimum to MaxSize.
+func Size(flags *pflag.FlagSet, value *int64, name, usage string, minimum int64) {
 	parse := func(text string) (int64, error) {
 		bytes, err := units.ParseSize(text)
-		if err != nil || bytes < least || bytes > MaxSize {
-			return 0, fmt.Errorf("use a size of %s to %s, like 1GiB", units.FormatSize(least), units.FormatSize(MaxSize))
+		if err != nil || bytes < minimum || bytes > MaxSize {
+			return 0, fmt.Errorf("use a size of %s to %s, like 1GiB", units.FormatSize(minimum), units.FormatSize(MaxSize))
 		}
 		return bytes, nil
 	}
@@ -161,7 +165,7 @@ func Time(flags *pflag.FlagSet, value *time.Time, name, usage string) {
 	Parsed(flags, value, "time", parse, time.Time.String, name, usage).DefValue = ""
 }
 
-// Pairs adds a flag for NAME=VALUE that may be given several times.
+// Pairs adds a flag that takes NAME=VALUE and can be given several times.
 func Pairs(flags *pflag.FlagSet, values *map[string]string, flag, usage string) {
 	parse := func(text string) (map[string]string, error) {
 		name, value, ok := strings.Cut(text, "=")
@@ -181,7 +185,7 @@ func Pairs(flags *pflag.FlagSet, values *map[string]string, flag, usage string) 
 	Parsed(flags, values, flag+"s", parse, text, flag, usage)
 }
 
-// Choice adds a flag, NAME or NAME/SHORTHAND, that takes one of a few words. Its default is the value.
+// Choice adds a flag that takes one of the choices. name is NAME or NAME/SHORTHAND. The default is the current *value.
 func Choice[T, W ~string](flags *pflag.FlagSet, value *T, name, usage string, choices ...W) {
 	words := make([]string, len(choices))
 	for i, word := range choices {
@@ -189,7 +193,7 @@ func Choice[T, W ~string](flags *pflag.FlagSet, value *T, name, usage string, ch
 	}
 	parse := func(word string) (T, error) {
 		if !slices.Contains(words, word) {
-			return "", errors.New("use one of " + strings.Join(words, ", ")) // a near word may mean the opposite
+			return "", errors.New("use one of " + strings.Join(words, ", ")) // a similar word can mean the opposite
 		}
 		return T(word), nil
 	}
@@ -198,7 +202,7 @@ func Choice[T, W ~string](flags *pflag.FlagSet, value *T, name, usage string, ch
 	flags.VarP(&choice[T]{parsed[T]{value, "word", parse, show}, words}, name, shorthand, usage)
 }
 
-// choice is the value of a flag of Choice.
+// choice is the value of a flag that Choice adds.
 type choice[T ~string] struct {
 	parsed[T]
 	right []string
@@ -206,11 +210,11 @@ type choice[T ~string] struct {
 
 func (c *choice[T]) Words() []string { return c.right }
 
-// Format is the value of -o.
+// Format is the value of -o: text or json.
 type Format string
 
-// Output adds -o. Scripts rely on the JSON: snake_case, times in seconds as in Redis, durations in fields that end in
-// _seconds, sizes in bytes, missing values left out.
+// Output adds -o. Scripts rely on the form of the JSON: names are in snake_case, times in seconds as in Redis,
+// durations in fields that end in _seconds, and sizes in bytes. Missing values are left out.
 func Output(cmd *cobra.Command) *Format {
 	output := Format("text")
 	Choice(cmd.Flags(), &output, "output/o", "text or json", "text", "json")
@@ -220,27 +224,28 @@ func Output(cmd *cobra.Command) *Format {
 // JSON reports whether -o asks for JSON.
 func (f *Format) JSON() bool { return *f == "json" }
 
-// Text adds a flag that takes any text. The kinds URL and TOKEN are secret when settings are printed.
+// Text adds a flag that takes any text. When settings are printed, the password in a value of the kind URL is hidden,
+// and all of a value of the kind TOKEN.
 func Text(flags *pflag.FlagSet, value *string, kind, name, usage string) {
 	same := func(text string) string { return text }
 	Parsed(flags, value, kind, func(text string) (string, error) { return text, nil }, same, name, usage)
 }
 
-// List adds a flag that takes words between commas, and may be given several times. A word may have any character: \,
-// is a comma, and \\ a backslash.
+// List adds a flag that takes words separated by commas, and can be given several times. A word can contain any
+// character: \, stands for a comma, and \\ for a backslash.
 func List(flags *pflag.FlagSet, value *[]string, name string, standard []string, usage string) {
 	*value = standard
 	flags.Var(&wordList{list: value}, name, usage)
 }
 
-// wordList is the value of a flag of List.
+// wordList is the value of a flag that List adds.
 type wordList struct {
 	list  *[]string
-	given bool // the list is no longer the default
+	given bool // true once the list is no longer the default
 }
 
 func (w *wordList) String() string {
-	if w.list == nil || len(*w.list) == 0 { // pflag asks the zero value
+	if w.list == nil || len(*w.list) == 0 { // pflag also calls this on the zero value
 		return ""
 	}
 	return "[" + strings.Join(*w.list, ",") + "]"
@@ -248,7 +253,7 @@ func (w *wordList) String() string {
 
 func (w *wordList) Type() string { return "strings" }
 
-// Set is part of pflag.Value. What is given first replaces the default.
+// Set is part of pflag.Value. The first call replaces the default; later calls add to the list.
 func (w *wordList) Set(text string) error {
 	list, word := []string(nil), []byte(nil)
 	for i := 0; i < len(text); i++ {

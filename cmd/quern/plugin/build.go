@@ -133,7 +133,8 @@ func newPluginCheck(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// view is the report of `plugin check`: what the plugin is, and what a host with these terms gives it.
+// checkView returns the report of `quern plugin check`: what the plugin is, and what a host with the permissions in
+// terms gives it.
 func checkView(p *pluginfile.File, info runtime.Info, terms *manifest.Permissions) show.View {
 	memory, functions, charges, mode := "", "", "", ""
 	if info.Kind != "" {
@@ -199,7 +200,7 @@ func checkView(p *pluginfile.File, info runtime.Info, terms *manifest.Permission
 	return append(v, show.Field{"refusals", "", refusals})
 }
 
-// carriedView lists the files that a module carries, and sums them up for people.
+// carriedView returns the list of the files that a module carries, and a summary for people.
 func carriedView(files []runtime.CarriedFile) (list []show.View, sum string) {
 	list, total := []show.View{}, int64(0)
 	for _, file := range files {
@@ -212,7 +213,7 @@ func carriedView(files []runtime.CarriedFile) (list []show.View, sum string) {
 	return list, sum
 }
 
-// notes are what an author should know about an accepted plugin.
+// notesOf returns remarks for the author that are no reasons to refuse the plugin.
 func notesOf(p *pluginfile.File, info runtime.Info, terms *manifest.Permissions) (notes []string) {
 	if len(p.Refusals) == 0 && p.Manifest.Warm.Input != "" && info.ResetMode == runtime.ResetNew {
 		notes = append(notes, "warm has no effect with reset mode new: each task starts a new instance")
@@ -225,7 +226,7 @@ func notesOf(p *pluginfile.File, info runtime.Info, terms *manifest.Permissions)
 		notes = append(notes, fmt.Sprintf("capabilities.%s: the host grants less than the manifest asks for: see %s", key,
 			terms.Where))
 	}
-	if !p.Unread && len(info.Files) == 0 { // an interpreter imports all functions: that says nothing of its handler
+	if !p.Unread && len(info.Files) == 0 { // an interpreter imports all functions, whatever its handler needs
 		notes = append(notes, p.Manifest.Capabilities.Denied(info.Imports)...)
 	}
 	return notes
@@ -242,7 +243,7 @@ func limitsView(l runtime.Limits) show.View {
 	}
 }
 
-// someOf lists names, one a line, and at most 100 of them.
+// someOf returns at most 100 of the names, one on a line, and the number of the other names.
 func someOf(names []string) string {
 	const most = 100
 	if more := len(names) - most; more > 0 {
@@ -268,7 +269,7 @@ func newPluginSchema() *cobra.Command {
 	}
 }
 
-// Commands are the commands of `quern plugin` that work on this machine alone.
+// Commands returns the commands of `quern plugin` that need neither Redis nor a server.
 func Commands(env cli.Environment) []*cobra.Command {
 	return []*cobra.Command{
 		newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env),

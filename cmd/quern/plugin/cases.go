@@ -32,9 +32,9 @@ type CaseView struct {
 	Passed  bool                `json:"passed"`
 	Updated bool                `json:"updated,omitempty"`
 	Outcome runtime.OutcomeKind `json:"outcome,omitempty"`
-	// Exit is the guest's exit status; nil if the guest was ended.
+	// Exit is the guest's exit status; nil if the host ended the guest.
 	Exit *int `json:"exit,omitempty"`
-	// Wrong are lines that explain why the test has not passed.
+	// Wrong holds lines that explain why the test did not pass.
 	Wrong []string `json:"wrong,omitempty"`
 }
 
@@ -99,8 +99,8 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// pluginsToTest are the plugins with tests among the files and in the folders, in that order. It builds them where
-// their source is newer.
+// pluginsToTest returns the plugins that have tests, among the files and in the folders that args name, in the order of
+// args. It first builds plugins whose source is newer than their module.
 func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*pluginfile.File, error) {
 	if len(args) == 0 {
 		args = []string{"."}
@@ -117,7 +117,7 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*pluginfi
 			files = append(files, arg)
 			continue
 		}
-		if s, err := build.Read(arg); err == nil { // it may not be built yet
+		if s, err := build.Read(arg); err == nil { // its module may not exist yet
 			if err := local.rebuild(cmd, filepath.Join(arg, s.Name+manifest.ModuleSuffix), true); err != nil {
 				return nil, err
 			}
@@ -151,12 +151,12 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*pluginfi
 	return tested, nil
 }
 
-// escapeGlob makes a pattern that matches only the path.
+// escapeGlob returns a pattern that matches only the path.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `*`, `\*`, `?`, `\?`).Replace(path)
 }
 
-// test runs the plugin's tests; with update it writes their outputs.
+// testAll runs the tests of a plugin. If update is true, it also writes the results into the tests' output files.
 func testAll(p *pluginfile.File, cmd *cobra.Command, local *local, update bool) ([]CaseView, error) {
 	l, err := openPlugin(p, cmd, local)
 	if err != nil {
@@ -174,7 +174,7 @@ func testAll(p *pluginfile.File, cmd *cobra.Command, local *local, update bool) 
 	return views, cmd.Context().Err()
 }
 
-// test runs one test. An error is a failure of this machine, not of the plugin.
+// test runs one test. It returns an error if this machine fails; failures of the plugin are in the CaseView.
 func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (CaseView, error) {
 	view := CaseView{Plugin: l.Name, Test: test.Name}
 	read := func(from string) ([]byte, error) { return plugins.LoadFile(l.ManifestPath, from, cli.MaxParameters) }
@@ -228,7 +228,7 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 	return view, nil
 }
 
-// judge compares the task's outcome with what the test expects.
+// judge compares the outcome of the test's task with what the test expects.
 func (v *CaseView) judge(test manifest.Test, outcome runtime.Outcome) {
 	v.Outcome = outcome.Kind
 	ended := "it ended with exit status " + fmt.Sprint(outcome.Code)
@@ -252,7 +252,7 @@ func (v *CaseView) judge(test manifest.Test, outcome runtime.Outcome) {
 	}
 }
 
-// shownLines is how many lines of its log a failed test shows.
+// shownLines is the number of lines, at the end of its log, that a failed test shows.
 const shownLines = 10
 
 // difference describes where two results first differ, and shows both around that place.
@@ -283,18 +283,18 @@ func difference(want, got []byte) []string {
 	}
 }
 
-// How many bytes of a result are shown before and behind the place where it is wrong.
+// Numbers of bytes of a result that are shown before and after the first wrong byte.
 const (
 	shownBefore = 20
 	shownBehind = 40
 )
 
-// bytesAround are the bytes at a place.
+// bytesAround returns the bytes around the index at, in hexadecimal.
 func bytesAround(data []byte, at int) string {
 	return fmt.Sprintf("% x", data[max(0, at-shownBefore):min(len(data), at+shownBehind)])
 }
 
-// lineAround is the part of a line around a place; start is where the line begins.
+// lineAround returns the part of a line around the index at. start is the index at which the line begins.
 func lineAround(text []byte, start, at int) string {
 	end := len(text)
 	if newline := bytes.IndexByte(text[at:], '\n'); newline >= 0 {

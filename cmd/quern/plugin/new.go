@@ -29,19 +29,19 @@ import (
 	"github.com/quern-project/quern/sdk/rust"
 )
 
-// templates are the files of a new plugin: for every language in the folder plugin, for one in the folder of its name.
-// NAME in a file name is the plugin's name. LICENSE is this module's.
+// templates has the files of a new plugin: those for every language in the folder plugin, the others in the folder of
+// their language. NAME in a file name stands for the plugin's name. LICENSE is the license of this module.
 //
 //go:embed all:templates
 var templates embed.FS
 
 const templateSuffix = ".tmpl"
 
-// pluginName matches the names of queues that the templates can use.
+// pluginName matches names that a queue, files and a Go module can have.
 var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 
-// deviceName matches names that Windows keeps for devices, with any suffix: no file there and no module of Go can have
-// one.
+// deviceName matches names that Windows reserves for devices, with any suffix. No file on Windows and no Go module can
+// have one of these names.
 var deviceName = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?$`)
 
 func newPluginNew() *cobra.Command {
@@ -80,7 +80,7 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 		}
 		return fmt.Errorf("make plugin: %w", err)
 	}
-	var own strings.Builder // the author's files, printed once all are there: the reader may leave
+	var own strings.Builder // the author's files, printed after all are written: a closed stdout ends the process
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		err := os.MkdirAll(filepath.Dir(file), 0o755)
@@ -98,16 +98,16 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 	return err
 }
 
-// blanks are what templates are filled with.
+// blanks holds the values that are filled into templates.
 type blanks struct {
 	Name, Language             string
-	Title, File, Needs, Tests  string // for the README
-	Module, Version, GoVersion string // for go.mod
+	Title, File, Needs, Tests  string // used in the README
+	Module, Version, GoVersion string // used in go.mod
 }
 
 const needsEngine = ", with the engine that the released archives contain (in a checkout of Quern `make engines` builds it, in about ten minutes)"
 
-// languages are those that a plugin can be made in, as --lang lists them, with the blanks that depend on them alone.
+// languages lists the languages of new plugins in the order of --lang. The blanks that depend on the plugin are empty.
 var languages = []blanks{
 	{
 		Language: "go", Title: "Go", File: "main.go", Needs: ", with Go " + SDKGoVersion + " or later",
@@ -138,10 +138,10 @@ var languages = []blanks{
 	},
 }
 
-// fill completes the blanks of a language for a plugin.
+// fill returns the blanks of a language, completed for the plugin with that name.
 func (b blanks) fill(name string) blanks {
 	version, _ := cli.BuildVersion()
-	version, _, _ = strings.Cut(version, "+") // the mark of a changed checkout
+	version, _, _ = strings.Cut(version, "+") // without the mark of a changed checkout
 	if !strings.HasPrefix(version, "v") {
 		version = "v0.0.0"
 	}
@@ -150,11 +150,11 @@ func (b blanks) fill(name string) blanks {
 	return b
 }
 
-// pluginFiles are the files of a new plugin, by their paths in its folder with slashes. The templates' marks are [[ and
-// ]], which no language here uses where it matters.
+// pluginFiles returns the files of a new plugin. The keys are paths in its folder, with slashes. Actions in the
+// templates stand between [[ and ]], which the templates use for nothing else.
 func pluginFiles(name, language string) (map[string][]byte, error) {
 	files := map[string][]byte{"quern.schema.json": manifest.Schema()}
-	licensed := "" // the folder of an SDK that is copied whole
+	licensed := "" // folder of an SDK that is copied in full, with its license
 	var err error
 	switch language {
 	case "go":
@@ -201,26 +201,29 @@ func pluginFiles(name, language string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// addFiles adds the files in folder of tree, except tests. The key of each is below and then its path within folder.
-func addFiles(files map[string][]byte, tree fs.ReadFileFS, folder, below string) error {
+// addFiles adds the files below folder in tree to files, except tests. A file's key is prefix and its path within
+// folder.
+func addFiles(files map[string][]byte, tree fs.ReadFileFS, folder, prefix string) error {
 	return fs.WalkDir(tree, folder, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(file, "_test.go") {
 			return err
 		}
-		files[below+strings.TrimPrefix(file, folder+"/")], err = tree.ReadFile(file)
+		files[prefix+strings.TrimPrefix(file, folder+"/")], err = tree.ReadFile(file)
 		return err
 	})
 }
 
-// typesFolder has the SDK's types for editors, in a new plugin. Builds ignore it because of its name.
+// typesFolder is the folder of a new plugin with the SDK's types, for editors. Builds ignore it because its name begins
+// with a dot.
 const typesFolder = ".quern/"
 
-// SDKModule is the SDK's Go module.
+// SDKModule is the path of the Go module that contains the SDK.
 const SDKModule = "github.com/quern-project/quern"
 
-// sdkFolder is the folder of the SDK in a new plugin, which go.mod or Cargo.toml names. A vendored module of Go would
-// work until the first dependency: then Go asks for the version in go.mod, which may not be published.
+// sdkFolder is the folder of a new plugin with a copy of the SDK, to which go.mod or Cargo.toml refers. A vendored Go
+// module would work only until the author adds a dependency: then Go asks for the version in go.mod, which may not be
+// published.
 const sdkFolder = "quern/"
 
-// SDKGoVersion is the oldest Go that builds the SDK: that of this module.
+// SDKGoVersion is the oldest Go that builds the SDK: the version in this module's go.mod.
 const SDKGoVersion = "1.26.0"

@@ -65,7 +65,7 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 			return err
 		}
 		defer local.http.Close()
-		const beyond = 1 << 20 // read beyond the limit, so that the error tells the true size of most inputs
+		const beyond = 1 << 20 // bytes read beyond the limit, so that the error has the true size of most inputs
 		parameters, err := cli.ReadParameters([]string{"-"}, cmd, p.Manifest.Limits.WithDefaults().Input+beyond)
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// run runs one task.
+// runPlugin runs one task and prints its result.
 func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters []byte, awaited []dependency) error {
 	stderr := cmd.ErrOrStderr()
 	l, err := openPlugin(p, cmd, local)
@@ -126,14 +126,14 @@ type loaded struct {
 	local       *local
 	permissions *manifest.Permissions
 	limits      runtime.Limits
-	embedded    *miniredis.Miniredis // with the buckets
+	embedded    *miniredis.Miniredis // Redis that holds the buckets
 	services    *guest.Services
 	module      *runtime.Module
-	pool        *runtime.Pool // of all tasks
+	pool        *runtime.Pool // pool in which all tasks run
 	closers     []func()
 }
 
-// open loads the plugin as a host does. The error names what is wrong with it.
+// openPlugin loads the plugin as a host does. Its error names what is wrong with the plugin.
 func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded, err error) {
 	ctx := cmd.Context()
 	l := &loaded{File: p, local: local, permissions: manifest.NewPermissions(&p.Manifest, local.grants, local.tenant, nil)}
@@ -159,7 +159,7 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 		return nil, err
 	}
 	l.closers = append(l.closers, func() { _ = engine.Close(context.WithoutCancel(ctx)) })
-	logger.SetLevel(hclog.Warn) // from here on it is about the plugin: no task's outcome tells that its warm call failed
+	logger.SetLevel(hclog.Warn) // from now on about the plugin: no task's outcome says that a warm call failed
 	l.module, err = p.Load(ctx, engine)
 	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok {
 		p.Refusals = refused.Refusals
@@ -177,16 +177,16 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 	return l, nil
 }
 
-// close undoes open, in reverse.
+// close undoes openPlugin, in reverse order.
 func (l *loaded) close() {
 	for _, undo := range slices.Backward(l.closers) {
 		undo()
 	}
 }
 
-// run runs a task as a host does, in an instance of the pool, with empty buckets, and describes what it enqueued and
-// published. The call has its input, and what takes its log and progress; awaited is what it waited for. run also logs
-// what the plugin was denied at its start, which is in no task's log.
+// run runs a task as a host does, in an instance of the pool and with empty buckets. call has the task's input, and the
+// functions that take its log and progress. awaited lists the tasks that it waited for. sent describes what it enqueued
+// and published. run also logs denials at the plugin's start, which are in no task's log.
 func (l *loaded) run(ctx context.Context, call runtime.Call,
 	awaited []dependency,
 ) (outcome runtime.Outcome, sent []sentLine) {
@@ -227,13 +227,14 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 	return outcome, sent
 }
 
-// sentLine describes what a task enqueued or published, and whether it did so at once.
+// sentLine describes a task or a publication that a task sent. atOnce is true if that did not wait for the task's
+// completion.
 type sentLine struct {
 	text   string
 	atOnce bool
 }
 
-// describePublication describes a publication to the author of the handler, without secrets.
+// describePublication describes a publication for the author of the handler, without secrets.
 func describePublication(p *queue.Publication, secrets *redact.Secrets) string {
 	head := fmt.Sprintf("%s to topic %s", p.ID, p.Topic)
 	if len(p.Attributes) > 0 {
@@ -242,7 +243,7 @@ func describePublication(p *queue.Publication, secrets *redact.Secrets) string {
 	return summary(head, p.Payload, secrets)
 }
 
-// summary is a description with the beginning of the parameters, without secrets.
+// summary returns head and the beginning of body in one line, without secrets.
 func summary(head string, body []byte, secrets *redact.Secrets) string {
 	if secrets.In(body) {
 		body = []byte(secrets.Text(body))
@@ -250,7 +251,7 @@ func summary(head string, body []byte, secrets *redact.Secrets) string {
 	return show.OneLine(secrets.Text([]byte(head)) + ": " + preview(body))
 }
 
-// describe describes a task that was enqueued to the author of the handler, without secrets.
+// describe describes a task that was enqueued, for the author of the handler, without secrets.
 func describe(c listen.Child, secrets *redact.Secrets) string {
 	words := []string{fmt.Sprintf("%s to %s", c.ID, c.Queue)}
 	add := func(given bool, format string, value any) {
@@ -273,7 +274,7 @@ func describe(c listen.Child, secrets *redact.Secrets) string {
 	return summary(strings.Join(words, ", "), c.Parameters, secrets)
 }
 
-// preview is the beginning of a task's parameters, or their size if they are not text.
+// preview returns the beginning of a task's parameters, or their size if they are not text.
 func preview(body []byte) string {
 	switch {
 	case len(body) == 0:
@@ -284,16 +285,17 @@ func preview(body []byte) string {
 	return show.Head(string(body), 200)
 }
 
-// local stands in for a host: the flags of commands that run handlers on this machine, and what plugins share after
-// open. `quern serve` has most of the flags, too, so that an environment variable means the same to both.
+// local holds what commands that run handlers on this machine have in place of a host: their flags and, after open,
+// what the plugins share. `quern serve` has most of these flags, too, so that an environment variable means the same to
+// both.
 type local struct {
 	env        cli.Environment
 	engine     *runtime.Config
 	services   sandbox.Services
 	grantsFile string
 	tenant     string
-	timeout    time.Duration // of a task at most; 0 for none
-	engines    string        // of the builder
+	timeout    time.Duration // maximum run time of a task; 0 for no maximum
+	engines    string        // folder of the builder's engines
 	noBuild    bool
 	http       *egress.Client
 	grants     *manifest.Grants
@@ -320,10 +322,10 @@ func (l *local) open(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// openBuckets makes a store of buckets in an embedded Redis, which close ends.
+// openBuckets makes a store of buckets in an embedded Redis. close stops that Redis.
 func (l *loaded) openBuckets() *kv.Store {
 	l.embedded = miniredis.NewMiniRedis()
-	rdb := redis.NewClient(&redis.Options{ // without a port, which other users of this machine would reach
+	rdb := redis.NewClient(&redis.Options{ // no port, to which other users of this machine could connect
 		Dialer:     func(context.Context, string, string) (net.Conn, error) { return l.embedded.Dial() },
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 	})
@@ -331,21 +333,21 @@ func (l *loaded) openBuckets() *kv.Store {
 	return kv.New(rdb, l.local.tenant)
 }
 
-// localTask is the guest.Host of a task, and records what the task enqueues.
+// localTask implements guest.Host for one task. It records what the task enqueues and publishes.
 type localTask struct {
 	children  *guest.Children
 	atOnce    []listen.Child
-	published []*queue.Publication // at once
+	published []*queue.Publication // publications that were made at once
 	awaited   []dependency
 }
 
-// dependency is a task that the local task waited for.
+// dependency is a task that the local task waited for, with its result.
 type dependency struct {
 	listen.Dependency
 	result []byte
 }
 
-// readDependencies reads the results from files.
+// readDependencies reads the results of dependencies from files. A dependency without a file has failed.
 func readDependencies(named []manifest.Dependency, read func(path string) ([]byte, error)) ([]dependency, error) {
 	all := make([]dependency, len(named))
 	for i, one := range named {
@@ -362,15 +364,15 @@ func readDependencies(named []manifest.Dependency, read func(path string) ([]byt
 	return all, nil
 }
 
-// enqueued are the task's children in their order.
+// enqueued returns the task's children: those enqueued at once, then those that wait for its completion.
 func (t *localTask) enqueued() []listen.Child { return append(t.atOnce, t.children.Waiting()...) }
 
-// publications are what the task publishes, in its order.
+// publications returns the task's publications: those made at once, then those that wait for its completion.
 func (t *localTask) publications() []*queue.Publication {
 	return append(t.published, t.children.Publications()...)
 }
 
-// numberedChildren numbers children and publications, so that their IDs are the same in every run.
+// numberedChildren gives children and publications numbered IDs, so that they have the same IDs in every run.
 type numberedChildren struct{ *localTask }
 
 func (t numberedChildren) Enqueue(ctx context.Context, child service.Child) (string, error) {
@@ -387,7 +389,7 @@ func (t numberedChildren) Publish(ctx context.Context, p service.Publication) (s
 	return t.children.Publish(ctx, p)
 }
 
-// SaveCheckpoint implements guest.Host: no other run would load the value.
+// SaveCheckpoint implements guest.Host. It saves nothing, because no other run would load the value.
 func (*localTask) SaveCheckpoint(context.Context, []byte) error { return nil }
 
 // AdmitQueue implements guest.Host.
@@ -399,7 +401,7 @@ func (t *localTask) Enqueue(_ context.Context, child listen.Child) (string, erro
 	return child.ID, nil
 }
 
-// Warn implements guest.Host: the handler's error says it.
+// Warn implements guest.Host. It does nothing, because the handler's error says the same.
 func (*localTask) Warn(string, ...any) {}
 
 // Publish implements guest.Host.

@@ -35,21 +35,21 @@ type File struct {
 	binary       []byte
 	ManifestPath string
 	Manifest     manifest.Manifest
-	Unread       bool           // the manifest cannot be read
-	Files        *runtime.Files // that the manifest grants
+	Unread       bool           // true if the manifest cannot be read
+	Files        *runtime.Files // files that the manifest grants
 	Warm         []byte
-	// refusals are what is wrong with the two files. load checks the module.
+	// Refusals lists what is wrong with the two files. Read does not check the module; Load does.
 	Refusals []runtime.Refusal
 }
 
-// Read reads FILE and the manifest beside it, if there is one. It fails if there is no file to read; other faults
-// become refusals.
+// Read reads the module at path and the manifest beside it, if there is one. It fails if there is no file to read;
+// other faults become refusals.
 func Read(path string) (*File, error) {
 	return readWith(path, strings.TrimSuffix(path, manifest.ModuleSuffix)+manifest.Suffix)
 }
 
-// readWith is readPlugin with a manifest that may lie elsewhere.
-func readWith(path, beside string) (*File, error) {
+// readWith is Read with a manifest that can be in another folder.
+func readWith(path, manifestPath string) (*File, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, cli.Usagef("no such file %q: name a %s file", path, manifest.ModuleSuffix)
@@ -57,7 +57,10 @@ func readWith(path, beside string) (*File, error) {
 	if err != nil {
 		return nil, cli.Usagef("read plugin: %w", err)
 	}
-	p := &File{Path: path, Name: strings.TrimSuffix(filepath.Base(beside), manifest.Suffix), ManifestPath: beside}
+	p := &File{
+		Path: path, Name: strings.TrimSuffix(filepath.Base(manifestPath), manifest.Suffix),
+		ManifestPath: manifestPath,
+	}
 	switch {
 	case !info.Mode().IsRegular():
 		p.refuse("it is not a regular file", path, "put a "+manifest.ModuleSuffix+" file in its place")
@@ -70,20 +73,20 @@ func readWith(path, beside string) (*File, error) {
 	if err != nil {
 		return nil, cli.Usagef("read plugin: %w", err)
 	}
-	p.Manifest, err = plugins.LoadManifest(beside)
+	p.Manifest, err = plugins.LoadManifest(manifestPath)
 	if errors.Is(err, fs.ErrNotExist) {
 		p.Manifest, err = manifest.Default(p.Name), nil
 	}
 	p.Unread = err != nil
 	if err == nil {
-		p.Files, p.Warm, err = plugins.LoadFiles(beside, p.Manifest)
+		p.Files, p.Warm, err = plugins.LoadFiles(manifestPath, p.Manifest)
 	}
 	var wrong *manifest.Error
 	switch {
 	case errors.As(err, &wrong):
 		p.Refusals = append(p.Refusals, wrong.Refusals()...)
 	case err != nil:
-		p.refuse(err.Error(), beside, "make it a readable YAML file, or remove it")
+		p.refuse(err.Error(), manifestPath, "make it a readable YAML file, or remove it")
 	}
 	return p, nil
 }
@@ -92,7 +95,7 @@ func (p *File) refuse(what, where, remedy string) {
 	p.Refusals = append(p.Refusals, runtime.Refusal{What: what, Where: where, Remedy: remedy})
 }
 
-// Refusal is the error of a refused plugin; nil if nothing is wrong.
+// Refusal returns the error of a refused plugin; nil if nothing is wrong.
 func (p *File) Refusal() error {
 	if len(p.Refusals) == 0 {
 		return nil
@@ -119,7 +122,7 @@ func (p *File) Load(ctx context.Context, engine *runtime.Engine) (*runtime.Modul
 	return module, nil
 }
 
-// LocalID is the task's ID in a run without Redis.
+// LocalID is the ID of a task that runs without Redis.
 const LocalID = "local"
 
 // Check checks the plugin as a host does when it loads one: faults become refusals.
@@ -153,22 +156,23 @@ func (p *File) Check(ctx context.Context, env cli.Environment, config runtime.Co
 		return info, err
 	}
 	p.Refusals = append(p.Refusals, refused.Refusals...)
-	info, _ = engine.Inspect(ctx, p.binary) // of the readable part
+	info, _ = engine.Inspect(ctx, p.binary) // about the part that can be read
 	return info, nil
 }
 
-// Build builds a plugin into a folder, "" for that of its source, and returns the path of the module.
-func Build(cmd *cobra.Command, env cli.Environment, engines string, s *build.Source, to string) (string, error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // leaves no partial file
+// Build builds a plugin into the folder outDir and returns the path of the module. If outDir is "", it builds into the
+// folder of the source.
+func Build(cmd *cobra.Command, env cli.Environment, engines string, s *build.Source, outDir string) (string, error) {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // so that no partial file is left
 	defer stop()
-	file, err := NewBuilder(env, engines, cmd.ErrOrStderr()).Build(ctx, s, to)
+	file, err := NewBuilder(env, engines, cmd.ErrOrStderr()).Build(ctx, s, outDir)
 	if ctx.Err() != nil {
 		return "", cli.Refusedf("interrupted, so %s is not built: the files are as before", s.Name)
 	}
 	return file, BuildError(err)
 }
 
-// EnginesFlag adds the flag of commands that build plugins.
+// EnginesFlag adds --engines, for commands that build plugins.
 func EnginesFlag(flags *pflag.FlagSet, dir *string) {
 	flags.StringVar(dir, "engines", "", "`DIR` of the engines of Python and JavaScript (default engines beside this program)")
 }
@@ -185,7 +189,7 @@ func NewBuilder(env cli.Environment, engines string, stderr io.Writer) *build.Bu
 	return build.New(config)
 }
 
-// BuildError is the error of a plugin that is not built, with its exit status.
+// BuildError gives the error of a plugin that could not be built its exit status.
 func BuildError(err error) error {
 	if cause, ok := errors.AsType[*build.Error](err); ok {
 		status := map[build.Cause]int{
@@ -197,16 +201,17 @@ func BuildError(err error) error {
 	return err
 }
 
-// startTime bounds the start of a plugin and its empty task together: a rebuild must not wait for the handler's work.
+// startTime bounds the start of a plugin and its empty task together, so that a rebuild does not wait for the work of a
+// handler.
 const startTime = 10 * time.Second
 
-// notStarted begins the error of each task of a plugin in Python or JavaScript whose module does not start, as
-// sdk/ABI.md says.
+// notStarted begins the error of every task of a plugin in Python or JavaScript whose code fails when it is loaded: see
+// sdk/ABI.md.
 const notStarted = "the plugin did not start: "
 
-// startOnce loads a module that was just built. If an interpreter is in it, it runs an empty task without services, and
-// returns its log and error if its start fails, and warns of a slow start on stderr. It ignores the outcome of the task
-// itself.
+// startOnce loads a module that was just built. If the module contains an interpreter, startOnce runs an empty task
+// without services. If the start fails, it returns the log and the error. It warns of a slow start on stderr, and
+// ignores the outcome of the task itself.
 func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *build.Source,
 	module string,
 ) ([]string, error) {
@@ -228,7 +233,7 @@ func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *bu
 	}
 	defer loaded.Close(context.WithoutCancel(ctx))
 	if len(loaded.Info().Files) == 0 {
-		return nil, nil // a compiler has checked its code
+		return nil, nil // a compiler has checked the code
 	}
 	permissions := manifest.NewPermissions(&p.Manifest, nil, "", nil)
 	pool := loaded.Bind(runtime.Profile{
@@ -252,7 +257,7 @@ func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *bu
 		return said, nil
 	case failed:
 		return strings.Split(why, "\n"), nil
-	case outcome.BeforeTask && outcome.Limit.Name == "timeout": // slow is not wrong
+	case outcome.BeforeTask && outcome.Limit.Name == "timeout": // a slow start is no error
 		fmt.Fprintf(stderr, "note: %s did not start within %s: if what it does when it is imported never ends, all its tasks will fail\n", s.Name, startTime)
 	case outcome.BeforeTask:
 		return append(said, outcome.Message), nil

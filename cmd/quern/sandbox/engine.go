@@ -1,6 +1,6 @@
-// Package sandbox has the settings of what handlers run in, for hosts and for commands that run a plugin on this
-// machine: the engine, the services outside, and the grants of tenants. It also has the hidden commands of the
-// processes that an engine starts.
+// Package sandbox has the settings of the sandbox in which handlers run, for hosts and for commands that run a plugin
+// on this machine: the engine, the services outside the sandbox, and the grants of tenants. It also has the hidden
+// commands of the processes that a host starts.
 package sandbox
 
 import (
@@ -36,10 +36,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// resetAuto selects the best reset mode that works here.
+// resetAuto selects the best reset mode that works on this system.
 const resetAuto = "auto"
 
-// EngineFlags adds the settings of an engine.
+// EngineFlags adds the settings of an engine to a command.
 func EngineFlags(flags *pflag.FlagSet) *runtime.Config {
 	config := &runtime.Config{CompileMemory: compile.DefaultMemory}
 	reset := func(word string) (runtime.ResetMode, error) { return resetMode(word, snapshot.Probe) }
@@ -71,8 +71,8 @@ func resetMode(word string, probe func() []snapshot.Verdict) (runtime.ResetMode,
 	return "", errors.New("use auto, scan, pagemap, copy or new")
 }
 
-// NewEngine makes the engine and returns its cache folder. The folder of --cache must be usable; without --cache, an
-// engine whose user has no usable cache folder works without one.
+// NewEngine makes the engine and returns its cache folder. The folder of --cache must be usable. Without --cache, an
+// engine also works if the default folder is unusable: then it has no cache.
 func NewEngine(ctx context.Context, env cli.Environment, config runtime.Config) (*runtime.Engine, string, error) {
 	var err error
 	if config.Compiler, err = ownCommand(compileChild); err != nil {
@@ -96,13 +96,13 @@ func NewEngine(ctx context.Context, env cli.Environment, config runtime.Config) 
 	return engine, "", err
 }
 
-// spareThreads is how many goroutines of the host may run while guests occupy all cores.
+// spareThreads is the number of the host's goroutines that can run while guests occupy all cores.
 const spareThreads = 2
 
-// GuestPlaces is how many guests compute at the same time: one for each core. A guest keeps its thread for a quarter of
-// a millisecond, during which Go runs nothing else on it; and while any goroutine is ready, Go polls the network only
-// every 10 ms. So Go may use more threads than there are cores, and the operating system, which can interrupt a guest,
-// shares the cores.
+// GuestPlaces returns how many guests compute at the same time: one for each core. It also lets Go use more threads
+// than there are cores. A guest keeps its thread for a quarter of a millisecond, during which Go runs nothing else on
+// it; and while any goroutine is ready, Go polls the network only every 10 ms. With more threads, the operating system,
+// which can interrupt a guest, shares the cores.
 var GuestPlaces = sync.OnceValue(func() int {
 	cores := goruntime.GOMAXPROCS(0)
 	goruntime.GOMAXPROCS(cores + spareThreads)
@@ -110,28 +110,29 @@ var GuestPlaces = sync.OnceValue(func() int {
 })
 
 const (
-	// heapOfSlot is how much of Go's heap a task may take: its input and output by default, and the call
-	// stack of a guest that recurses without end.
+	// heapOfSlot is how much of Go's heap each task can need, in bytes: 32 MiB for input and output at their default
+	// limits, and 128 MiB for the call stack of a guest that recurses without end. heapOfHost is what the host itself
+	// needs.
 	heapOfSlot = 32<<20 + 128<<20
 	heapOfHost = 128 << 20
 )
 
-// BoundHeap makes the collector work harder where tasks leave much garbage at once, or the host has little memory for
-// them. By itself it lets the heap grow to twice the live size: eight guests that recursed without end took 2 GiB. The
-// bound is soft; GOMEMLIMIT overrides it.
+// BoundHeap sets a soft limit for Go's memory. Near the limit the collector works harder: when tasks leave much garbage
+// at once, or the host has little memory for tasks. Without a limit, the heap grows to twice the live size: eight
+// guests that recursed without end took 2 GiB. GOMEMLIMIT overrides the limit.
 func BoundHeap(slots int, memory int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(heapOfHost + min(int64(slots)*heapOfSlot, memory))
 	}
 }
 
-// The hidden commands of the processes that a host starts.
+// Names of the hidden commands, which run in processes that a host starts.
 const (
 	compileChild = "compiler"
 	crashMonitor = "crash-monitor"
 )
 
-// Commands are the hidden commands.
+// Commands returns the hidden commands.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{{
 		Use: compileChild + " MEMORY SECONDS SIZE", Short: "Compile the module on stdin for the host that started this process",
@@ -143,14 +144,14 @@ func Commands() []*cobra.Command {
 		Use: crashMonitor, Short: "Name the task that crashed the host that started this process",
 		Hidden: true, Args: cli.Arguments(0, 0), PersistentPreRunE: cli.WithoutSettings,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it outlives its host
+			signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // the monitor outlives its host
 			return crash.Watch(cmd.InOrStdin(), cmd.ErrOrStderr())
 		},
 	}}
 }
 
 // WatchCrashes starts a crash monitor of this process. It returns the table that the monitor reads, and a function that
-// ends it. A host works without a monitor, too: then the table is nil.
+// ends the monitor. If there is no monitor, the table is nil; a host works without it.
 func WatchCrashes(logger hclog.Logger) (table *crash.Table, end func()) {
 	const lost = "no crash monitor: a crash of this host will not name the task that caused it"
 	program, err := ownCommand(crashMonitor)
@@ -169,7 +170,7 @@ func WatchCrashes(logger hclog.Logger) (table *crash.Table, end func()) {
 	}
 }
 
-// ownCommand is the command line of one of this program's commands.
+// ownCommand returns the command line that runs a command of this program.
 func ownCommand(name string) ([]string, error) {
 	if goruntime.GOOS == "linux" {
 		return []string{"/proc/self/exe", name}, nil // the running file, even after an update replaced it
@@ -178,7 +179,7 @@ func ownCommand(name string) ([]string, error) {
 	return []string{program, name}, err
 }
 
-// Services are the settings of what handlers may reach outside.
+// Services holds the settings of what handlers can reach outside the sandbox.
 type Services struct {
 	networks       []string
 	proxy, Secrets string
@@ -197,7 +198,7 @@ func GrantsFlag(f *pflag.FlagSet, path *string) {
 	f.StringVar(path, "grants", "", "`FILE` with the most that each tenant is granted, and its config and secrets; read at the start (default: manifests alone decide)")
 }
 
-// LoadGrants reads and checks the file of --grants. It returns nil without a file.
+// LoadGrants reads the file of --grants and calls check with its content. It returns nil without a file.
 func LoadGrants(flags *pflag.FlagSet, path string, check func(*manifest.Grants) error) (*manifest.Grants, error) {
 	if path == "" {
 		return nil, nil
@@ -217,15 +218,15 @@ func LoadGrants(flags *pflag.FlagSet, path string, check func(*manifest.Grants) 
 	return grants, nil
 }
 
-// TenantGrantsFlags adds the flags of a command that tries a plugin with a host's grants for a tenant. No setting
-// gives the file: the plugin may be for another host than that of this machine.
+// TenantGrantsFlags adds --grants and --tenant to a command that tries a plugin with the grants of a host. Only the
+// command line sets --grants, because the plugin can be meant for another host than that of this machine.
 func TenantGrantsFlags(f *pflag.FlagSet, path, tenant *string) {
 	GrantsFlag(f, path)
 	cli.NotSettings(f, "grants")
 	f.StringVar(tenant, "tenant", queue.DefaultTenant, "whose grants to apply")
 }
 
-// LoadTenantGrants reads the file of TenantGrantsFlags. It returns nil without a file.
+// LoadTenantGrants reads the file of --grants and checks the tenant. It returns nil without a file.
 func LoadTenantGrants(flags *pflag.FlagSet, path, tenant string) (*manifest.Grants, error) {
 	if err := queue.ValidTenant(tenant); err != nil {
 		return nil, cli.Usagef("%s %q: %s", cli.Origin(flags.Lookup("tenant")), tenant, cli.TenantRule)
@@ -233,7 +234,8 @@ func LoadTenantGrants(flags *pflag.FlagSet, path, tenant string) (*manifest.Gran
 	return LoadGrants(flags, path, func(g *manifest.Grants) error { return g.CheckTenants([]string{tenant}) })
 }
 
-// Egress bounds the HTTP requests of handlers, and refuses a folder of secrets that is none.
+// Egress returns the bounds on the HTTP requests of handlers. It also refuses a value of --secrets that is not a
+// readable folder.
 func (o *Services) Egress(flags *pflag.FlagSet) (config egress.Config, err error) {
 	if info, err := os.Stat(o.Secrets); o.Secrets != "" && (err != nil || !info.IsDir()) {
 		return config, cli.WrongValue(flags.Lookup("secrets"), o.Secrets,
@@ -250,11 +252,11 @@ func (o *Services) Egress(flags *pflag.FlagSet) (config egress.Config, err error
 	proxy := cli.Origin(flags.Lookup("proxy"))
 	if o.proxy != "" {
 		if config.Proxy, err = url.Parse(o.proxy); err != nil {
-			// without the text, which may have a password
+			// The error omits the text, which can contain a password.
 			return config, cli.Usagef("%s: use a URL such as http://proxy.example.com:3128", proxy)
 		}
 	}
-	if err := config.Validate(); err != nil { // about the proxy: ParsePrefix checked the networks
+	if err := config.Validate(); err != nil { // the error is about the proxy: ParsePrefix has checked the networks
 		return config, cli.Usagef("%s: %s", proxy, strings.TrimPrefix(err.Error(), "proxy: "))
 	}
 	return config, nil

@@ -49,7 +49,7 @@ func newAdmin(env cli.Environment) *cobra.Command {
 	logs := hostlog.Flags(f)
 	nodehost.TracesFlag(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		rdb, err := connect.Redis(cmd, env, queue.ConnectBounded) // it serves several tenants
+		rdb, err := connect.Redis(cmd, env, queue.ConnectBounded) // bounded, since it reads what tenants wrote
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func newAdmin(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// adminConfig makes a client and a store for each tenant. The caller closes the clients, also after an error.
+// adminConfig makes a client and a store for each tenant. The caller must close the clients, also after an error.
 func adminConfig(cmd *cobra.Command, rdb redis.UniversalClient, tenants []string) (config api.Config, err error) {
 	config.Stores = make(map[string]*kv.Store)
 	for _, tenant := range tenants {

@@ -1,5 +1,5 @@
-// Package serve has the commands that serve until SIGTERM, `quern serve` and `quern admin`, and the one that asks a
-// host how it is.
+// Package serve has the commands `quern serve` and `quern admin`, which serve until SIGTERM, and `quern health`, which
+// asks a host for its state.
 package serve
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Commands are the commands of this package.
+// Commands returns the commands of this package.
 func Commands(env cli.Environment) []*cobra.Command {
 	return []*cobra.Command{newServe(env), newAdmin(env), newHealth()}
 }
@@ -79,7 +79,7 @@ func newServe(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// printSettings writes the settings as YAML for --config, without secrets.
+// printSettings writes the settings with their origins as YAML for --config, without secrets.
 func printSettings(cmd *cobra.Command, redisURL string) error {
 	settings, comments := make(map[string]any), map[string]string{"redis": "default"}
 	for _, name := range []string{"redis", "redis-file"} {
@@ -113,7 +113,7 @@ func printSettings(cmd *cobra.Command, redisURL string) error {
 	}
 	var document yaml.Node
 	err := document.Encode(settings)
-	for i := 0; i < len(document.Content); i += 2 { // key, value
+	for i := 0; i < len(document.Content); i += 2 { // keys and values alternate
 		key := document.Content[i]
 		if key.LineComment = comments[key.Value]; document.Content[i+1].Kind == yaml.ScalarNode ||
 			len(document.Content[i+1].Content) == 0 {
@@ -134,7 +134,8 @@ func printSettings(cmd *cobra.Command, redisURL string) error {
 // healthTimeout bounds the wait for a host's answer.
 const healthTimeout = 5 * time.Second
 
-// newHealth checks a host on this machine, for containers that have no other program for that.
+// newHealth makes `quern health`, which checks a host on this machine. It is for containers that have no other program
+// for that.
 func newHealth() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
@@ -149,7 +150,7 @@ func newHealth() *cobra.Command {
 			return cli.Usagef("--http %q: %w: use an address such as 127.0.0.1:9464", *address, err)
 		}
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-			host = "127.0.0.1" // the host listens on all interfaces; an image may have no names
+			host = "127.0.0.1" // the host listens on all interfaces; an image may not resolve localhost
 		}
 		page := "/healthz"
 		if *ready {

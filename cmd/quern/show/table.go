@@ -12,15 +12,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Screen is how a stream shows text: its width, whether in color, and with the age of times. The zero Screen is
-// that of a pipe or a file: plain text of any width.
+// Screen says how a stream shows text: in which width, whether in color, and whether times get their age. The zero
+// Screen is for a pipe or a file: plain text of any width.
 type Screen struct {
-	width int // 0 for any
+	width int // number of columns; 0 if unlimited
 	color bool
-	now   time.Time // zero: times alone
+	now   time.Time // the current time; if zero, times are shown without their age
 }
 
-// NoColor marks the root command of a user whose environment asks for no color.
+// NoColor is the annotation of the root command if the user's environment asks for no color.
 const NoColor = "no-color"
 
 // ScreenOf returns the screen of a command's output.
@@ -32,14 +32,15 @@ func ScreenOf(cmd *cobra.Command) Screen {
 	return Screen{width: widthOf(f), color: cmd.Root().Annotations[NoColor] == "", now: time.Now()}
 }
 
-// colors are the colors of states: green for success, red for failure, yellow for waiting, cyan for running.
+// colors maps a state to its color on a terminal: green for success, red for failure, yellow for waiting, cyan for
+// running.
 var colors = map[string]string{
 	"complete": "32", "serving": "32", "alive": "32",
 	"failed": "31", "refused": "31", "quarantined": "31", "over": "31",
 	"scheduled": "33", "pending": "33", "reserved": "36", "started": "36",
 }
 
-// Color is the number of a state's color, by its first word; "" for none.
+// Color returns the number of a state's color, which the state's first word determines; "" if it has none.
 func Color(state string) string {
 	first, _, _ := strings.Cut(state, " ")
 	return colors[first]
@@ -48,7 +49,7 @@ func Color(state string) string {
 // paint colors a state.
 func (s Screen) paint(text string) string { return s.Code(Color(text), text) }
 
-// Code colors a text by the number of a terminal's color, "" for none.
+// Code returns the text in the terminal's color with that number. If number is "", it returns the text as it is.
 func (s Screen) Code(number, text string) string {
 	if !s.color || number == "" {
 		return text
@@ -56,7 +57,7 @@ func (s Screen) Code(number, text string) string {
 	return "\x1b[" + number + "m" + text + "\x1b[0m"
 }
 
-// text is a field's value. A terminal gets shorter lists, and times with their age.
+// text returns a field's value as text. On a terminal, lists are shortened, and times get their age.
 func (s Screen) text(f Field) string {
 	switch value := f.Value.(type) {
 	case []string:
@@ -74,16 +75,16 @@ func (s Screen) text(f Field) string {
 }
 
 const (
-	// listWidth is how wide a list in a table may be on a terminal.
+	// listWidth is the maximum width of a list in a table on a terminal.
 	listWidth = 24
-	// leastWidth is the narrowest that a column is cut to on a narrow terminal.
+	// leastWidth is the width below which no column is cut on a narrow terminal.
 	leastWidth = 8
-	// gap is how many blanks are between columns.
+	// gap is the number of blanks between columns.
 	gap = 2
 )
 
-// table writes rows with aligned columns. states are the columns to
-// color. The first column is never cut, because people copy from it.
+// table writes rows with aligned columns. It colors the columns whose indexes are in states. It never cuts the first
+// column, because people copy from it.
 func (s Screen) table(w io.Writer, rows [][]string, states ...int) error {
 	var widths []int
 	for _, row := range rows {
@@ -119,7 +120,7 @@ func (s Screen) table(w io.Writer, rows [][]string, states ...int) error {
 	return err
 }
 
-// TableWidth is the width of a table with columns of such widths, 0 for one that is left out.
+// TableWidth returns the width of a table with columns of these widths. Columns of width 0 are left out.
 func TableWidth(columns []int) int {
 	sum := -gap
 	for _, width := range columns {
@@ -130,13 +131,13 @@ func TableWidth(columns []int) int {
 	return sum
 }
 
-// Layout lays cells out in columns of such widths, and cuts those that are wider. right reports whether a column is
-// aligned there; paint colors a cell.
+// Layout returns a line with the cells in columns of these widths. It cuts wider cells, and leaves out columns of width
+// 0. right reports whether a column is aligned to the right. paint colors a cell.
 func Layout(cells []string, widths []int, right func(column int) bool,
 	paint func(column int, cell string) string,
 ) string {
 	var b strings.Builder
-	space := -gap // before the next cell
+	space := -gap // blanks to write before the next cell, in addition to gap
 	for i, cell := range cells {
 		if widths[i] == 0 {
 			continue
@@ -152,7 +153,7 @@ func Layout(cells []string, widths []int, right func(column int) bool,
 	return b.String()
 }
 
-// Lines writes a line for each field: its name and value.
+// Lines writes the name and value of each field on a line.
 func (v View) Lines(w io.Writer, s Screen) error {
 	var rows [][]string
 	for _, f := range v.named() {
@@ -170,11 +171,11 @@ func (v View) Lines(w io.Writer, s Screen) error {
 			name = ""
 		}
 	}
-	s.width = 0 // a terminal breaks long values, which people read to their end
+	s.width = 0 // no cutting: terminals wrap long values, and people read all of them
 	return s.table(w, rows)
 }
 
-// Table prints a list, which is not nil, as JSON or as rows below a heading.
+// Table prints a list, as JSON or as rows below a heading. list must not be nil.
 func Table(cmd *cobra.Command, json bool, list any, heading string, rows []View) error {
 	if json {
 		return JSON(cmd.OutOrStdout(), list)
@@ -197,7 +198,7 @@ func Table(cmd *cobra.Command, json bool, list any, heading string, rows []View)
 	return s.table(cmd.OutOrStdout(), cells, states...)
 }
 
-// Age is a time in two units at most.
+// Age formats a duration with at most two units.
 func Age(d time.Duration) string {
 	switch {
 	case d < time.Minute:

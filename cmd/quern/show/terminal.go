@@ -15,19 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProgressInterval is how often a progress line is rewritten.
+// ProgressInterval is the interval at which a progress line is rewritten.
 const ProgressInterval = 200 * time.Millisecond
 
-// Progress is a line on a terminal that is rewritten. On other streams it shows nothing. It is safe for concurrent use.
+// Progress is a line on a terminal that is rewritten in place. On other streams it shows nothing. It is safe for
+// concurrent use.
 type Progress struct {
-	w io.Writer // nil if that is no terminal
+	w io.Writer // nil if the stream is no terminal
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards last and shown
 	last  time.Time
 	shown bool
 }
 
-// NewProgress makes the line of a stream.
+// NewProgress makes a progress line for a stream.
 func NewProgress(w io.Writer) *Progress {
 	if !IsTerminal(w) {
 		w = nil
@@ -38,8 +39,8 @@ func NewProgress(w io.Writer) *Progress {
 // Shows reports whether somebody sees the line.
 func (p *Progress) Shows() bool { return p.w != nil }
 
-// Show rewrites the line, at most once per interval. It cuts it to the terminal's width: a longer line could not be
-// rewritten.
+// Show rewrites the line, at most once in ProgressInterval. It cuts the line to the terminal's width, because a longer
+// line could not be rewritten.
 func (p *Progress) Show(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,16 +61,17 @@ func (p *Progress) Clear() {
 	}
 }
 
-// frame is what a command prints at one look, for the stream that gets it.
+// frame buffers what a command prints in one call of look. out is the stream that the frame is written to.
 type frame struct {
 	bytes.Buffer
 	out io.Writer
 }
 
-// Watch runs look until it returns an error, or the command ends.
-func Watch(cmd *cobra.Command, every time.Duration, look func() error) error {
+// Watch calls look at once and then after each interval, until look returns an error, the command ends, or nobody reads
+// its output any more. It prints what look prints, if that has changed.
+func Watch(cmd *cobra.Command, interval time.Duration, look func() error) error {
 	out, shown := cmd.OutOrStdout(), ""
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		now := &frame{out: out}
@@ -78,7 +80,7 @@ func Watch(cmd *cobra.Command, every time.Duration, look func() error) error {
 		if text := now.String(); text != shown {
 			shown = text
 			if IsTerminal(out) {
-				text = "\x1b[H\x1b[2J" + text // from the top of an empty screen
+				text = "\x1b[H\x1b[2J" + text // on a cleared screen
 			}
 			if _, err := io.WriteString(out, text); err != nil {
 				return err
@@ -87,10 +89,10 @@ func Watch(cmd *cobra.Command, every time.Duration, look func() error) error {
 		if err != nil {
 			return err
 		}
-		if isUnread(out) { // while nothing changes, no write would fail
+		if isUnread(out) { // without a change there is no write that would fail
 			return nil
 		}
-		cmd.SetErr(io.Discard) // notes are for the first look
+		cmd.SetErr(io.Discard) // print notes only the first time
 		select {
 		case <-cmd.Context().Done():
 			return nil
@@ -99,7 +101,7 @@ func Watch(cmd *cobra.Command, every time.Duration, look func() error) error {
 	}
 }
 
-// isUnread reports whether a stream is a pipe that nobody reads any more.
+// isUnread reports whether a stream is a pipe whose reader has closed it.
 func isUnread(out io.Writer) bool {
 	file, ok := out.(*os.File)
 	if !ok {
@@ -113,7 +115,7 @@ func isUnread(out io.Writer) bool {
 // IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool { return terminalOf(stream) != nil }
 
-// terminalOf returns the terminal that a stream is, nil if it is none.
+// terminalOf returns the terminal that a stream writes to; nil if it writes to something else.
 func terminalOf(stream any) *os.File {
 	if of, ok := stream.(*frame); ok {
 		stream = of.out
@@ -124,7 +126,7 @@ func terminalOf(stream any) *os.File {
 	return nil
 }
 
-// widthOf is the number of a terminal's columns, 0 if unknown.
+// widthOf returns the number of a terminal's columns; 0 if unknown.
 func widthOf(terminal *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
 	if err != nil {

@@ -18,18 +18,18 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 )
 
-// View is what a command shows of one thing. In JSON it is an object of the fields with a key; for people it is lines,
-// or a row of a table, of the fields with a name.
+// View is what a command shows of one thing. In JSON it is an object with the fields that have a key. For people, the
+// fields that have a name become lines, or a row of a table.
 type View []Field
 
-// Field is a value with its key in JSON and its name for people. JSON leaves out nil, lines also what has no text.
-// It is a plain struct, so that views are written without the names of its fields.
+// Field is a value with its key in JSON and its name for people. JSON leaves out nil values. Lines also leave out
+// values without text. It is a plain struct, so that views can be written without the names of its fields.
 type Field = struct {
 	Key, Name string
 	Value     any
 }
 
-// Lines is a view for people: names and values in turn.
+// Lines returns a view for people from alternating names and values.
 func Lines(pairs ...any) (v View) {
 	for i := 0; i < len(pairs); i += 2 {
 		v = append(v, Field{"", fmt.Sprint(pairs[i]), pairs[i+1]})
@@ -37,7 +37,7 @@ func Lines(pairs ...any) (v View) {
 	return v
 }
 
-// Object is a view in JSON: keys and values in turn.
+// Object returns a view for JSON from alternating keys and values.
 func Object(pairs ...any) (v View) {
 	for i := 0; i < len(pairs); i += 2 {
 		v = append(v, Field{fmt.Sprint(pairs[i]), "", pairs[i+1]})
@@ -45,7 +45,7 @@ func Object(pairs ...any) (v View) {
 	return v
 }
 
-// textOf is a value for people, "" for none.
+// textOf returns a value as text for people; "" if there is none.
 func textOf(value any) string {
 	switch value := value.(type) {
 	case nil:
@@ -63,7 +63,7 @@ func textOf(value any) string {
 	return fmt.Sprint(value)
 }
 
-// Given is a value, nil for zero.
+// Given returns the value, or nil if it is the zero value.
 func Given[T comparable](value T) any {
 	if value == *new(T) {
 		return nil
@@ -88,7 +88,7 @@ func (v View) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Row is a row of a table that is not JSON.
+// Row returns a row of a table. Its cells have no keys, so it cannot be written as JSON.
 func Row(cells ...any) (v View) {
 	for _, cell := range cells {
 		v = append(v, Field{"", "-", cell})
@@ -96,7 +96,7 @@ func Row(cells ...any) (v View) {
 	return v
 }
 
-// Rows are the rows of a list.
+// Rows returns the rows of a table for a list. The function row makes the row of one element.
 func Rows[T any](list []T, row func(*T) View) []View {
 	rows := make([]View, len(list))
 	for i := range list {
@@ -105,7 +105,8 @@ func Rows[T any](list []T, row func(*T) View) []View {
 	return rows
 }
 
-// named lists the fields for people. Those of a view without a name take its place.
+// named returns the fields that have a name. A field without a name whose value is a View is replaced by that view's
+// fields.
 func (v View) named() []Field {
 	var fields []Field
 	for _, f := range v {
@@ -118,7 +119,7 @@ func (v View) named() []Field {
 	return fields
 }
 
-// Line is the view in one line.
+// Line returns the view as one line.
 func (v View) Line() string {
 	var words []string
 	for _, f := range v.named() {
@@ -153,7 +154,7 @@ func Line(cmd *cobra.Command, json bool, v any, line string) error {
 	return err
 }
 
-// seconds is a time in seconds, as in Redis.
+// seconds is a time. In JSON it is written in seconds since the epoch, as in Redis.
 type seconds time.Time
 
 func (s seconds) String() string { return time.Time(s).Format("2006-01-02 15:04:05.000 MST") }
@@ -163,7 +164,7 @@ func (s seconds) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, "%d.%06d", micros/1e6, micros%1e6), nil
 }
 
-// Moment is a time in a view, nil if there is none.
+// Moment returns a time as a value of a view; nil for the zero time.
 func Moment(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -171,7 +172,7 @@ func Moment(t time.Time) any {
 	return seconds(t)
 }
 
-// Span is a duration, in JSON in seconds.
+// Span is a duration. In JSON it is written in seconds.
 type Span time.Duration
 
 func (s Span) String() string { return time.Duration(s).String() }
@@ -184,12 +185,12 @@ type Size int64
 
 func (s Size) String() string { return units.FormatSize(int64(s)) }
 
-// Head returns a text of at most `most` bytes as it is, and of a longer one the beginning and its size.
-func Head(text string, most int) string {
-	if len(text) <= most {
+// Head returns a text of at most limit bytes unchanged, and of a longer text the beginning and the size.
+func Head(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:limit], ""), len(text))
 }
 
 // IsText reports whether data is text without control characters other than line breaks and tabs.
@@ -198,7 +199,7 @@ func IsText(data []byte) bool {
 	return utf8.Valid(data) && !bytes.ContainsFunc(data, control)
 }
 
-// Pairs are names with values, printed in the order of names.
+// Pairs maps names to values. They are printed in the order of the names.
 type Pairs map[string]string
 
 func (p Pairs) String() string {
@@ -209,31 +210,31 @@ func (p Pairs) String() string {
 	return strings.Join(words, " ")
 }
 
-// Rate is how many tasks a second were done.
+// Rate returns the number of tasks per second.
 func Rate(tasks int, took time.Duration) float64 {
 	return float64(tasks) / max(took, time.Microsecond).Seconds()
 }
 
-// Shorten keeps the head and the tail of a text longer than most bytes, with a mark between them.
-func Shorten(text string, most int, mark string) string {
-	if len(text) <= most {
+// Shorten keeps the beginning and the end of a text that is longer than limit bytes, and puts mark between them.
+func Shorten(text string, limit int, mark string) string {
+	if len(text) <= limit {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most/2], "") + mark + strings.ToValidUTF8(text[len(text)-most/2:], "")
+	return strings.ToValidUTF8(text[:limit/2], "") + mark + strings.ToValidUTF8(text[len(text)-limit/2:], "")
 }
 
 // OneLine makes untrusted text one line without control characters.
 func OneLine(text string) string { return Escape(strings.Join(strings.Fields(text), " ")) }
 
-// Escape replaces control characters and bytes that are not UTF-8: no task may control a terminal. A tab becomes four
-// blanks.
+// Escape replaces control characters and bytes that are not UTF-8, so that no task can control a terminal. A tab
+// becomes four blanks.
 func Escape(text string) string {
 	quoted := fmt.Sprintf("%q", text)
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\t`, "    ").Replace(quoted[1 : len(quoted)-1])
 }
 
-// DigestPrefix begins a digest.
+// DigestPrefix is the beginning of every digest.
 const DigestPrefix = "sha256:"
 
-// Digest is a digest for people: its first twelve digits.
+// Digest shortens a digest for people to its first twelve digits.
 func Digest(digest string) string { return digest[:min(len(DigestPrefix)+12, len(digest))] }

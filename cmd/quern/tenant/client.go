@@ -30,8 +30,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// list prints a list for people or as JSON. To people it also says where it found nothing, and, unless they named a
-// tenant, which others there are.
+// list prints a list for people or as JSON. If the list is empty, it also tells people where it looked. Unless they
+// named a tenant, it tells them which other tenants there are.
 func list(cmd *cobra.Command, client admin.Tenant, json bool, all any, heading string, rows []show.View) error {
 	if err := show.Table(cmd, json, all, heading, rows); err != nil || json {
 		return err
@@ -46,20 +46,20 @@ func list(cmd *cobra.Command, client admin.Tenant, json bool, all any, heading s
 		cli.Note(cmd, "nothing found in tenant %s at %s by `%s%s`", client.Tenant(), client.Address(),
 			strings.TrimSpace(cmd.CommandPath()+" "+strings.Join(cmd.Flags().Args(), " ")), strings.Join(filters, ""))
 	}
-	// To look for tenants is to scan Redis's keys: only for a person who may miss something.
+	// Looking for tenants scans Redis's keys. Do it only for a person who might miss something.
 	if cli.IsGiven(cmd.Flag("tenant")) || cmd.ErrOrStderr() == io.Discard ||
 		len(rows) > 0 && !show.IsTerminal(cmd.ErrOrStderr()) {
 		return nil
 	}
 	tenants, err := client.Tenants(cmd.Context())
 	tenants = slices.DeleteFunc(tenants, func(name string) bool { return name == client.Tenant() })
-	if err == nil && len(tenants) > 0 { // not every user of Redis may look for them
+	if err == nil && len(tenants) > 0 { // ignore errors: not every user of Redis is allowed to scan
 		cli.Note(cmd, "this is tenant %s; there are also %s: name one with --tenant", client.Tenant(), firstOf(tenants))
 	}
 	return nil
 }
 
-// firstOf lists the first of many names.
+// firstOf returns at most 20 of the names, and the number of the other names.
 func firstOf(names []string) string {
 	const most = 20
 	if len(names) > most {
@@ -68,8 +68,8 @@ func firstOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// warnUnserved warns of a queue that no host serves or ever served: its name may be misspelled. A producer that may not
-// read what it needs is not warned.
+// warnUnserved warns of a queue that no host serves or has ever served, because its name may be misspelled. It says
+// nothing to a producer who is not allowed to read the counts.
 func warnUnserved(cmd *cobra.Command, client admin.Tenant, name string) {
 	q, err := admin.CountQueue(cmd.Context(), client, name)
 	if err != nil || q.Listeners > 0 || q.Totals["complete"]+q.Totals["failed"] > 0 || q.Complete+q.Failed > 0 {
@@ -79,7 +79,8 @@ func warnUnserved(cmd *cobra.Command, client admin.Tenant, name string) {
 		servedLike(cmd, client, name))
 }
 
-// servedLike is the remedy for an unserved queue: the served queue with the nearest name.
+// servedLike returns the remedy for an unserved queue: the served queues with the most similar names, or else how to
+// serve the queue.
 func servedLike(cmd *cobra.Command, client admin.Tenant, name string) string {
 	queues, _ := client.Queues(cmd.Context())
 	maps.DeleteFunc(queues, func(other string, listeners int64) bool { return listeners == 0 || other == name })
@@ -89,11 +90,11 @@ func servedLike(cmd *cobra.Command, client admin.Tenant, name string) string {
 	return doctor.Serving(name)
 }
 
-// shownBytes bounds a value on a terminal.
+// shownBytes is the maximum number of bytes of a value that people see.
 const shownBytes = 2000
 
-// bytesView is a value: text, or base64 if that is none. People see the beginning of a long text, and the size of
-// other values.
+// bytesView returns the fields of a value: text, or data in base64 if the value is no text. People see the beginning of
+// a long text, and only the size of data.
 func bytesView(key string, text *string, data []byte) show.View {
 	switch {
 	case text != nil:
@@ -104,13 +105,14 @@ func bytesView(key string, text *string, data []byte) show.View {
 	return nil
 }
 
-// moment is a time in seconds in a view, nil if there is none.
+// moment returns a time in seconds as a value of a view; nil if there is no time.
 func moment(seconds float64) any { return show.Moment(admin.Moment(seconds)) }
 
-// clientRun is what a command does with a client. json says that -o asks for JSON.
+// clientRun is the part of a command that uses a client. json is true if -o asks for JSON.
 type clientRun = func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error
 
-// connecting completes a command that needs a client, after it has checked its arguments (PreRunE).
+// connecting completes a command that needs a client. The command must check its arguments in PreRunE, before it
+// connects.
 func connecting(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, err := dial(cmd, env)
@@ -123,7 +125,7 @@ func connecting(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.C
 	return cmd
 }
 
-// printing is connecting for a command that prints something, as -o says.
+// printing is connecting for a command with the flag -o, from which run gets json.
 func printing(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
 	output := option.Output(cmd)
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
@@ -131,11 +133,11 @@ func printing(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Com
 	})
 }
 
-// errSeen ends --watch: nothing will change any more.
+// errSeen ends --watch, because nothing will change any more.
 var errSeen = errors.New("nothing more will change")
 
-// watchable is printing with --watch, which repeats the command until errSeen or another error,
-// and prints what has changed.
+// watchable is printing for a command with the flag --watch. With the flag it repeats run until that returns errSeen or
+// another error, and prints the output whenever it has changed.
 func watchable(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Command {
 	var every time.Duration
 	option.DurationWithin(cmd.Flags(), &every, "watch", 0, 100*time.Millisecond, math.MaxInt64, "use at least 100ms",
@@ -162,7 +164,7 @@ func watchable(env cli.Environment, cmd *cobra.Command, run clientRun) *cobra.Co
 	})
 }
 
-// clientFlags adds what commands take that work over Redis and by the API of a server.
+// clientFlags adds the flags of commands that work both over Redis and by the API of a server.
 func clientFlags(commands ...*cobra.Command) []*cobra.Command {
 	for _, cmd := range commands {
 		connect.Flags(cmd)
@@ -174,7 +176,7 @@ func clientFlags(commands ...*cobra.Command) []*cobra.Command {
 	return commands
 }
 
-// direct is a tenant on a connection of its own.
+// direct is a tenant with its own connection to Redis.
 type direct struct {
 	*admin.Direct
 	rdb redis.UniversalClient
@@ -182,7 +184,7 @@ type direct struct {
 
 func (d direct) Close() error { return errors.Join(d.Direct.Close(), d.rdb.Close()) }
 
-// dial connects a client command to the tenant of its flag.
+// dial connects a client command to the tenant of --tenant, over Redis or by the API of --server.
 func dial(cmd *cobra.Command, env cli.Environment) (admin.Tenant, error) {
 	tenant, err := connect.Tenant(cmd)
 	if err != nil {
@@ -242,7 +244,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// tokenOf is the token of the settings, "" if there is none.
+// tokenOf returns the token of the settings; "" if there is none.
 func tokenOf(cmd *cobra.Command) (string, error) {
 	flag, file := cmd.Flag("token"), cmd.Flag("token-file")
 	token, err := flag.Value.String(), error(nil)
@@ -261,8 +263,8 @@ func tokenOf(cmd *cobra.Command) (string, error) {
 	return token, err
 }
 
-// traceOf is the trace in the environment (TRACEPARENT, TRACESTATE), which CI systems and shells set. What a command
-// enqueues and publishes belongs to it, unless it has its own. An invalid trace is ignored.
+// traceOf returns the trace in the environment (TRACEPARENT, TRACESTATE), which CI systems and shells set. Tasks and
+// publications that a command makes join this trace, unless they have their own. An invalid trace is ignored.
 func traceOf(env cli.Environment) map[string]string {
 	return queue.InheritTrace(map[string]string{
 		queue.HeaderTraceparent: env.Get("TRACEPARENT"),

@@ -1,4 +1,4 @@
-// Package tenant has the commands that show and change what one tenant has, by Redis or by the API of --server.
+// Package tenant has the commands that show and change the data of one tenant, over Redis or by the API of --server.
 package tenant
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 )
 
-// Commands are the commands of a tenant.
+// Commands returns the commands that work on a tenant.
 func Commands(env cli.Environment) []*cobra.Command {
 	return clientFlags(
 		newEnqueue(env), newDoctor(env), newTop(env), newAudit(env),
@@ -36,7 +36,7 @@ func Commands(env cli.Environment) []*cobra.Command {
 	)
 }
 
-// PluginCommands are the commands of `quern plugin` about the plugins that live hosts serve.
+// PluginCommands returns the commands of `quern plugin` about the plugins that live hosts serve.
 func PluginCommands(env cli.Environment) []*cobra.Command {
 	return clientFlags(newPluginLs(env), newPluginRelease(env))
 }

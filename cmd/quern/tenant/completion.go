@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// completionTimeout bounds the look into Redis: a person waits at a prompt.
+	// completionTimeout bounds the calls of Redis for a completion, because a person waits at a prompt.
 	completionTimeout = time.Second
-	// completedTasks is how many tasks of a queue are offered, the newest ones.
+	// completedTasks is the maximum number of tasks of each queue that are offered: the newest ones.
 	completedTasks = 20
 )
 
-// completed are the flags whose values are names in Redis, by what these are called in usage lines.
+// completed maps flags whose values are names in Redis to the words that usage lines have for these names.
 var completed = map[string]string{
 	"tenant": "TENANT", "tenants": "TENANT", "queue": "QUEUE", "queues": "QUEUE", "node": "LISTENER", "plugin": "NAME",
 	"topic": "TOPIC",
@@ -32,7 +32,8 @@ var completed = map[string]string{
 
 var usageWord = regexp.MustCompile(`[A-Z]+(\|[A-Z]+)?`)
 
-// Complete lets the shell complete arguments and flags, of a command and those below it, by the words of their usage.
+// Complete lets the shell complete the arguments and flags of a command and its subcommands, according to the words in
+// their usage lines.
 func Complete(cmd *cobra.Command, env cli.Environment) {
 	for _, sub := range cmd.Commands() {
 		Complete(sub, env)
@@ -60,16 +61,16 @@ func Complete(cmd *cobra.Command, env cli.Environment) {
 				return nil, cobra.ShellCompDirectiveDefault
 			}
 			return candidates(cmd, env, word)
-		}) // fails only if the flag has one already
+		}) // fails only if the flag has a completion already
 	}
 	cmd.LocalNonPersistentFlags().VisitAll(register)
 	cmd.PersistentFlags().VisitAll(register)
 }
 
-// candidates are what a word of a usage line may stand for.
+// candidates returns the values that a word of a usage line can stand for.
 func candidates(cmd *cobra.Command, env cli.Environment, word string) ([]string, cobra.ShellCompDirective) {
 	switch word {
-	case "FILE", "DIR|FILE": // of a plugin
+	case "FILE", "DIR|FILE": // the file of a plugin
 		return []string{manifest.ModuleSuffix[1:]}, cobra.ShellCompDirectiveFilterFileExt
 	case "DIR":
 		return nil, cobra.ShellCompDirectiveFilterDirs
@@ -88,7 +89,8 @@ func candidates(cmd *cobra.Command, env cli.Environment, word string) ([]string,
 	return look(ctx, client), cobra.ShellCompDirectiveNoFileComp
 }
 
-// lookups find the names in Redis that words of usage lines stand for. On an error they offer what they have.
+// lookups maps words of usage lines to functions that return the names in Redis for which the words stand. After an
+// error a function returns the names that it has.
 var lookups = map[string]func(context.Context, admin.Tenant) []string{
 	"TENANT":       offer(admin.Tenant.Tenants, func(tenant string) string { return tenant }),
 	"QUEUE":        queueNames,

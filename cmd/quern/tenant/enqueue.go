@@ -19,7 +19,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// enqueueOptions are the flags of `quern enqueue`.
+// enqueueOptions holds the flags of `quern enqueue`.
 type enqueueOptions struct {
 	task        queue.Options
 	unique      string
@@ -126,7 +126,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 // sameParameters is the value of --unique without a key.
 const sameParameters = "true"
 
-// refuseEmpty refuses flags with an empty value: perhaps a script used a variable that is unset.
+// refuseEmpty refuses flags with an empty value, because a script may have used a variable that is not set.
 func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" {
@@ -227,21 +227,21 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []str
 	} else if receipt.Existed {
 		cli.Note(cmd, "task %s is the same by --unique, so nothing was enqueued", receipt.ID)
 	} else if over := o.task.Deadline; !over.IsZero() {
-		if now, err := client.Clock(ctx); err == nil && over.Before(now) { // by which it expires, not by this machine's
+		if now, err := client.Clock(ctx); err == nil && over.Before(now) { // Redis's clock decides, not this machine's
 			cli.Note(cmd, "the deadline %s is over: the task fails as expired", over.UTC().Format(time.RFC3339))
 		}
 	}
 	return cmp.Or(o.answer(cmd, client, name, receipts[0], json, err != nil), err)
 }
 
-// existing tells what has the ID of a task that was to be enqueued in a queue.
+// existing says what has the ID of a task that was to be enqueued in the queue with that name.
 func existing(ctx context.Context, client admin.Tenant, receipt queue.Receipt, name string) string {
 	is := fmt.Sprintf("a task with the ID %s exists already", receipt.ID)
 	if !receipt.Taken {
 		return is
 	}
 	switch task, err := client.Summary(ctx, receipt.ID); {
-	case err != nil: // it is no task, or nobody may know
+	case err != nil: // it is no task, or cannot be read
 		return fmt.Sprintf("the ID %s is taken by something else", receipt.ID)
 	case task.Queue != name:
 		return fmt.Sprintf("%s in the queue %q", is, task.Queue)
@@ -249,7 +249,8 @@ func existing(ctx context.Context, client admin.Tenant, receipt queue.Receipt, n
 	return is + " with other parameters"
 }
 
-// answer prints the receipt, or waits for the result. It does not wait for a task that is lacking a replica.
+// answer prints the receipt, or with --wait waits for the result. It does not wait if lacking is true, because then too
+// few replicas have the task.
 func (o *enqueueOptions) answer(cmd *cobra.Command, client admin.Tenant, name string, receipt queue.Receipt,
 	json, lacking bool,
 ) error {
@@ -258,7 +259,7 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client admin.Tenant, name st
 	case o.wait && lacking:
 		return nil
 	case o.wait:
-		// The ID was not printed yet, and the task goes on.
+		// The error has to give the ID, which was not printed yet, because the task goes on.
 		return interruptibly(cmd, func() error { return waitFor(cmd, client, id, o.waitTimeout) }, func() error {
 			return cli.Refusedf("interrupted, but the task goes on: continue with `quern task wait %s`", cli.ShellWord(id))
 		})
@@ -270,7 +271,7 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client admin.Tenant, name st
 	return nil
 }
 
-// retryFlags add the flags of a retry policy.
+// retryFlags adds the flags of a retry policy.
 func retryFlags(f *pflag.FlagSet, retry *queue.Retry, noJitter *bool) {
 	option.Attempts(f, &retry.MaxAttempts, "number of attempts, or unlimited (not set by QUERN_MAX_ATTEMPTS, which is a host's)")
 	option.Choice(f, &retry.Backoff, "backoff", "growth of the delay before a retry: exponential or linear", "exponential",

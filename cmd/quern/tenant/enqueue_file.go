@@ -29,34 +29,35 @@ import (
 )
 
 const (
-	// chunkTasks and chunkBytes bound what is read ahead and written together.
+	// chunkTasks and chunkBytes bound a chunk of tasks, which is read ahead and written in one call.
 	chunkTasks = 960
 	chunkBytes = 4 << 20
-	// maxLine bounds a line; what is left of a longer one is skipped.
+	// maxLine is the maximum size of a line in bytes. The rest of a longer line is skipped.
 	maxLine = 64 << 20
 )
 
-// taskFile is the file of `quern enqueue --file`. A goroutine reads it while the tasks that it has read are written.
+// taskFile is the file of `quern enqueue --file`. A goroutine reads the next chunk of it while a chunk is written.
 type taskFile struct {
 	queue, id string
 	options   queue.Options
-	skip      int // lines
+	skip      int // number of lines at the beginning to skip
 	batch     *batch
 	reader    *bufio.Reader
-	size      int64 // of a regular file, else 0
+	size      int64 // bytes of a regular file; else 0
 }
 
-// chunk is some lines of the file.
+// chunk holds the tasks of some consecutive lines of the file.
 type chunk struct {
 	specs   []queue.Spec
-	numbers []int   // of their lines
-	bad     []error // of the lines that are no tasks
-	lines   int     // of the file up to the end of the chunk
-	bytes   int64   // likewise
-	err     error   // why nothing follows; io.EOF at the end
+	numbers []int   // line numbers of specs
+	bad     []error // errors about the lines that are no tasks
+	lines   int     // number of lines of the file up to the end of this chunk
+	bytes   int64   // number of bytes up to there
+	err     error   // why this is the last chunk; io.EOF at the end of the file
 }
 
-// fileSummary is what became of the lines. lacking counts tasks that too few replicas have.
+// fileSummary counts the lines of the file by what became of them. lacking counts enqueued tasks that too few replicas
+// have.
 type fileSummary struct{ lines, enqueued, existed, refused, lacking int }
 
 // enqueueFile enqueues a task for each line of a file.
@@ -131,15 +132,17 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, na
 		done.refused, f.id)
 }
 
-// maxBadLines is how many refused lines are reported one by one: in a file of another format all are.
+// maxBadLines is the maximum number of refused lines that are reported one by one: in a file of another format, all
+// lines are refused.
 const maxBadLines = 20
 
-// enqueue enqueues what read sends, and counts it in done, also when it fails.
+// enqueue enqueues the tasks of the chunks that read sends. done counts the lines of these chunks, also if a later
+// chunk fails.
 func (f *taskFile) enqueue(cmd *cobra.Command, client admin.Tenant, done *fileSummary) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	chunks := make(chan chunk)
-	go f.read(ctx, chunks) // a read of a terminal or a pipe cannot be ended: the program's end does
+	go f.read(ctx, chunks) // only the program's end can stop a read from a terminal or a pipe
 	progress, begun := show.NewProgress(cmd.ErrOrStderr()), time.Now()
 	told := 0
 	defer func() {
@@ -172,7 +175,7 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client admin.Tenant, done *fileSu
 				continue
 			}
 			why := errors.New("its ID is taken")
-			if told < maxBadLines { // else it is not told
+			if told < maxBadLines { // otherwise refuse does not print it
 				why = fmt.Errorf("line %d: %s: give it another id", next.numbers[i], existing(ctx, client, receipt, f.queue))
 			}
 			refuse(why)
@@ -200,7 +203,8 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client admin.Tenant, done *fileSu
 	}
 }
 
-// enqueueChunk enqueues tasks and returns how many are new. Redis may be away for as long as outage.
+// enqueueChunk enqueues tasks and returns how many of them are new. If Redis is unavailable, it tries again for at most
+// the duration outage.
 func enqueueChunk(ctx context.Context, q admin.QueueHandle, specs []queue.Spec,
 	outage time.Duration,
 ) (receipts []queue.Receipt, enqueued int, err error) {
@@ -215,7 +219,7 @@ func enqueueChunk(ctx context.Context, q admin.QueueHandle, specs []queue.Spec,
 		return nil, 0, err
 	}
 	for i, receipt := range receipts {
-		// After an outage it may be this very command that enqueued it.
+		// After an outage, an existing task with this ID can come from an earlier try of this call, whose reply was lost.
 		if !receipt.Existed || away && receipt.ID == specs[i].ID && !receipt.Taken {
 			enqueued++
 		}
@@ -229,7 +233,7 @@ type batch struct {
 	id   string
 }
 
-// begin makes the task, unless an earlier run of the command did.
+// begin enqueues the open task, unless an earlier run of the command did that.
 func (b *batch) begin(ctx context.Context, parameters []byte, when queue.When) error {
 	_, err := b.then.EnqueueMany(ctx, []queue.Spec{{
 		Parameters: parameters,
@@ -238,7 +242,8 @@ func (b *batch) begin(ctx context.Context, parameters []byte, when queue.When) e
 	return err
 }
 
-// end closes the task, unless some lines were refused: once corrected, they are added as well.
+// end closes the open task. If lines were refused, it leaves the task open, so that their tasks can be added once the
+// lines are corrected. It does nothing if b is nil.
 func (b *batch) end(ctx context.Context, refused int) error {
 	if b == nil || refused > 0 {
 		return nil
@@ -247,7 +252,7 @@ func (b *batch) end(ctx context.Context, refused int) error {
 	return err
 }
 
-// add makes it wait for tasks.
+// add makes the open task wait for the tasks of the receipts.
 func (b *batch) add(ctx context.Context, receipts []queue.Receipt) error {
 	ids := make([]string, len(receipts))
 	for i, receipt := range receipts {
@@ -257,14 +262,15 @@ func (b *batch) add(ctx context.Context, receipts []queue.Receipt) error {
 	return err
 }
 
-// read sends the lines of the file until ctx ends. Before it waits for more input, it sends the lines read so far.
+// read sends the lines of the file in chunks, until the file or ctx ends. Before it waits for more input, it sends the
+// lines that it has read.
 func (f *taskFile) read(ctx context.Context, chunks chan<- chunk) {
 	var next chunk
 	size := 0
 	for next.err == nil {
 		line, long, err := f.line()
 		if next.err = err; err != nil && !errors.Is(err, io.EOF) {
-			line, long = nil, false // a part of one
+			line, long = nil, false // drop an incomplete line
 		}
 		next.bytes += int64(len(line))
 		if len(line) > 0 || long {
@@ -290,7 +296,8 @@ func (f *taskFile) read(ctx context.Context, chunks chan<- chunk) {
 	}
 }
 
-// line is the next line with its end, without its rest if it is too long.
+// line returns the next line with its line end. If the line is longer than maxLine, long is true, and the rest of the
+// line is skipped.
 func (f *taskFile) line() (line []byte, long bool, err error) {
 	for {
 		part, err := f.reader.ReadSlice('\n')
@@ -303,10 +310,10 @@ func (f *taskFile) line() (line []byte, long bool, err error) {
 	}
 }
 
-// spec is the task of a line, nil for an empty one or one to skip.
+// spec returns the task of a line; nil for an empty line, and for a line to skip.
 func (f *taskFile) spec(number int, line []byte, long bool) (*queue.Spec, error) {
 	if number == 1 {
-		line = bytes.TrimPrefix(line, []byte("\ufeff")) // of an editor on Windows
+		line = bytes.TrimPrefix(line, []byte("\ufeff")) // byte order mark of an editor on Windows
 	}
 	switch line = bytes.TrimSpace(line); {
 	case number <= f.skip || len(line) == 0 && !long:
@@ -329,8 +336,8 @@ func (f *taskFile) spec(number int, line []byte, long bool) (*queue.Spec, error)
 
 const lineRule = `write one JSON object a line, such as {"parameters": {"to": "ada"}}`
 
-// parseLine makes a task of a line and the flags' options, which say what the line leaves out. Its error says what to
-// write instead.
+// parseLine makes the task of a line. What the line leaves out comes from options, the values of the flags. The error
+// says what to write instead.
 func parseLine(line []byte, options queue.Options) (spec queue.Spec, err error) {
 	if err := api.CheckUnicode(line); err != nil {
 		return spec, err
@@ -356,7 +363,7 @@ func parseLine(line []byte, options queue.Options) (spec queue.Spec, err error) 
 	if l.Headers[queue.HeaderTraceparent] != "" {
 		whole.Traceparent = ""
 	}
-	for _, name := range slices.Sorted(maps.Keys(lineFields)) { // so that of several errors the same one is told each time
+	for _, name := range slices.Sorted(maps.Keys(lineFields)) { // sorted, so that always the same error is reported
 		at := lineFields[name]
 		value := reflect.ValueOf(l).FieldByIndex(at)
 		if seconds, ok := value.Interface().(float64); ok && (seconds < 0 || seconds >= mostSeconds) {
@@ -370,7 +377,7 @@ func parseLine(line []byte, options queue.Options) (spec queue.Spec, err error) 
 	return whole.Spec()
 }
 
-// lineFields are the indexes of a line's fields by their names.
+// lineFields maps the names of a line's fields to their indexes in api.TaskLine.
 var lineFields = func() map[string][]int {
 	fields := make(map[string][]int)
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[api.TaskLine]()) {
@@ -381,8 +388,7 @@ var lineFields = func() map[string][]int {
 	return fields
 }()
 
-// checkNames refuses duplicate and misspelt fields, which encoding/json accepts. It leaves invalid JSON
-// to others.
+// checkNames refuses duplicate and unknown fields, which encoding/json accepts. It does not report invalid JSON.
 func checkNames(object []byte) error {
 	seen := make(map[string]bool)
 	decoder := json.NewDecoder(bytes.NewReader(object))
@@ -407,7 +413,7 @@ func checkNames(object []byte) error {
 	return nil
 }
 
-// merged is a map with the entries of both. The second's win.
+// merged returns a map with the entries of a and b. If both have a key, b's value counts.
 func merged(a, b map[string]string) map[string]string {
 	if len(a) == 0 {
 		return b
@@ -417,7 +423,8 @@ func merged(a, b map[string]string) map[string]string {
 	return a
 }
 
-// mostSeconds bounds times and durations in seconds. A time in milliseconds is above it.
+// mostSeconds is the bound that times and durations in seconds must stay below. A time in milliseconds, a common
+// mistake, exceeds it.
 const mostSeconds = 9e9
 
 // lineError adds the remedy to an error of encoding/json.

@@ -25,7 +25,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// nodeRow is a listener as `node ls` prints it, at a time by Redis's clock.
+// nodeRow returns the row of a listener in `node ls`. now is the time by Redis's clock.
 func nodeRow(n admin.Node, now time.Time) show.View {
 	shown := ""
 	if n.Slots != nil && n.SlotsInUse != nil {
@@ -224,7 +224,7 @@ func newDoctor(env cli.Environment) *cobra.Command {
 	})
 }
 
-// remedyOf is the remedy of a finding, with a command that can be pasted.
+// remedyOf returns the remedy of a finding, with a command that can be pasted.
 func remedyOf(cmd *cobra.Command, f doctor.Finding) string {
 	text := show.OneLine(f.Remedy)
 	if len(f.Command) > 0 {
@@ -247,7 +247,7 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 			continue
 		}
 		if f.Tenant != "" && len(tenants) > 1 {
-			_ = cmd.Flags().Set("tenant", f.Tenant) // for the command to paste
+			_ = cmd.Flags().Set("tenant", f.Tenant) // so that the command to paste has --tenant
 		}
 		about := f.Check
 		if f.Tenant != "" {
@@ -329,7 +329,7 @@ func newTop(env cli.Environment) *cobra.Command {
 		if remote, ok := tenant.(*client.Client); ok {
 			remote.Withheld = nil // it would write into the screen
 		}
-		// which would leave the terminal as it is
+		// By default, these signals end the process without restoring the terminal.
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 		defer stop()
 		return top.Run(ctx, tenant, top.Config{

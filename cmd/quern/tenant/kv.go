@@ -47,7 +47,7 @@ func newKVLs(env cli.Environment) *cobra.Command {
 		}
 		buckets, err := client.Buckets(cmd.Context())
 		if err != nil && len(buckets) == 0 {
-			return err // else one damaged bucket does not hide the others
+			return err // otherwise list the buckets that are not damaged
 		}
 		return errors.Join(list(cmd, client, json, buckets, "TENANT BUCKET KEYS BYTES QUOTA",
 			show.Rows(buckets, func(b *admin.Bucket) show.View {

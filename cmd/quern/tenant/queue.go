@@ -20,7 +20,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// queueRow is a queue as `queue ls` and `queue show` print it for people.
+// queueRow returns the row of a queue in `queue ls` and `queue show`.
 func queueRow(q *admin.Queue) show.View {
 	oldest := q.OldestPendingAge().Truncate(time.Millisecond)
 	return show.Row(q.Tenant, q.Queue, q.Scheduled, q.Pending, q.Reserved, q.Started, q.Complete, q.Failed, q.Listeners,
@@ -45,7 +45,7 @@ func newQueueLs(env cli.Environment) *cobra.Command {
 			return err
 		}
 		whole, rows := []admin.Queue{}, []show.View{}
-		var damaged error // the first one; it does not hide the other queues
+		var damaged error // error of the first damaged queue; the others are listed
 		for _, q := range counts {
 			if q.Err != nil {
 				damaged = cmp.Or(damaged, q.Err)

@@ -22,23 +22,23 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// maxScheduleFile bounds the file of `schedule sync`.
+// maxScheduleFile is the maximum size of the file of `schedule sync` in bytes.
 const maxScheduleFile = 8 << 20
 
-// ticksOf are the next ticks of a schedule in its time zone, at most that many.
-func ticksOf(s *admin.Schedule, most int) string {
+// ticksOf returns the next ticks of a schedule in its time zone, at most limit of them.
+func ticksOf(s *admin.Schedule, limit int) string {
 	zone, err := cron.Zone(s.Timezone)
 	if err != nil {
 		zone = time.UTC
 	}
 	var words []string
-	for _, tick := range s.NextTicks[:min(most, len(s.NextTicks))] {
+	for _, tick := range s.NextTicks[:min(limit, len(s.NextTicks))] {
 		words = append(words, admin.Moment(tick).In(zone).Format("Mon 2006-01-02 15:04:05 MST"))
 	}
 	return strings.Join(words, ", ")
 }
 
-// scheduleView is a schedule as `schedule show` prints it to people.
+// scheduleView returns a schedule as `schedule show` prints it for people.
 func scheduleView(s *admin.Schedule) show.View {
 	var priority any
 	if s.Priority != nil {
@@ -172,7 +172,7 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 	})
 }
 
-// newScheduleAct makes a command that changes a schedule.
+// newScheduleAct makes a command that calls do with the ID of a schedule.
 func newScheduleAct(env cli.Environment, use, short string,
 	do func(client admin.Tenant, ctx context.Context, id string) error,
 ) *cobra.Command {
@@ -252,10 +252,11 @@ func newScheduleSync(env cli.Environment) *cobra.Command {
 	})
 }
 
-// mostWarned is how many queues of a file are looked at.
+// mostWarned is the maximum number of queues of a file that are checked.
 const mostWarned = 20
 
-// warnUnservedSchedules warns of the queues of some schedules that no host serves.
+// warnUnservedSchedules warns of queues that no host serves. It checks the queues of those schedules in all whose ID is
+// in ids.
 func warnUnservedSchedules(cmd *cobra.Command, client admin.Tenant, all []queue.Schedule, ids []string) {
 	var names []string
 	for _, s := range all {

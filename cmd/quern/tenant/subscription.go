@@ -22,7 +22,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// subscriptionView is a subscription as people see it. JSON has the form of Redis.
+// subscriptionView returns the main fields of a subscription, for people. In JSON, a subscription is written as in
+// Redis.
 func subscriptionView(s *queue.Subscription) show.View {
 	filter := show.Pairs(s.Filter.Attributes).String()
 	for _, pointer := range slices.Sorted(maps.Keys(s.Filter.Data)) {
@@ -42,7 +43,7 @@ func subscriptionView(s *queue.Subscription) show.View {
 
 const subscriptionHeading = "ID TOPIC FILTER QUEUE URL STATE"
 
-// subscriptionLines are a whole subscription, for people.
+// subscriptionLines returns all fields of a subscription, for people.
 func subscriptionLines(s *queue.Subscription) show.View {
 	v := subscriptionView(s)
 	if w := s.Webhook; w != nil {
@@ -77,7 +78,7 @@ func attemptsWord(most int) any {
 	return show.Given(most)
 }
 
-// subscriptionFlags are the flags of `subscription create` and `subscription update`.
+// subscriptionFlags holds the flags of `subscription create` and `subscription update`.
 type subscriptionFlags struct {
 	s        queue.Subscription
 	hook     queue.Webhook
@@ -88,7 +89,7 @@ type subscriptionFlags struct {
 	clear    []string
 }
 
-// clearable are the names that --clear takes, with what each does.
+// clearable maps the names that --clear takes to functions that clear what the names stand for.
 var clearable = map[string]func(s *queue.Subscription){
 	"filter":   func(s *queue.Subscription) { s.Filter = queue.Filter{} },
 	"retry":    func(s *queue.Subscription) { s.Retry = queue.Retry{} },
@@ -102,7 +103,7 @@ var clearable = map[string]func(s *queue.Subscription){
 	"expect":  func(s *queue.Subscription) { withHook(s, func(w *queue.Webhook) { w.Expect = nil }) },
 }
 
-// withHook changes the webhook, if there is one.
+// withHook replaces the webhook, if there is one, by a changed copy.
 func withHook(s *queue.Subscription, change func(w *queue.Webhook)) {
 	if s.Webhook != nil {
 		hook := *s.Webhook
@@ -134,7 +135,7 @@ func (o *subscriptionFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.s.Dead, "dead", "", "`QUEUE` of the dead letters of tasks that fail for good (default what the manifest names)")
 }
 
-// apply changes a subscription by the flags that were given.
+// apply changes a subscription according to the flags that were given.
 func (o *subscriptionFlags) apply(f *pflag.FlagSet, s *queue.Subscription) error {
 	for _, name := range o.clear {
 		change, ok := clearable[name]
@@ -194,7 +195,7 @@ func (o *subscriptionFlags) apply(f *pflag.FlagSet, s *queue.Subscription) error
 	return err
 }
 
-// pointers reads JSON values by their JSON pointers.
+// pointers reads texts of the form POINTER=JSON, and returns the JSON values by their JSON pointers.
 func pointers(texts []string) (map[string]any, error) {
 	data := make(map[string]any, len(texts))
 	for _, text := range texts {
@@ -284,7 +285,7 @@ func newSubscriptionLs(env cli.Environment) *cobra.Command {
 	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		all, err := client.Subscriptions(cmd.Context())
 		if all == nil {
-			return err // else damaged ones do not hide the others
+			return err // otherwise list the ones that are not damaged
 		}
 		all = slices.DeleteFunc(all, func(s queue.Subscription) bool { return *topic != "" && !s.OfTopic(*topic) })
 		return cmp.Or(list(cmd, client, json, all, subscriptionHeading, show.Rows(all, subscriptionView)), err)

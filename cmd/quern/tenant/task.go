@@ -146,17 +146,18 @@ func newTaskWait(env cli.Environment) *cobra.Command {
 	})
 }
 
-// leastPrefix is how many characters of an ID can stand for it.
+// leastPrefix is the minimum length of the beginning of an ID that can stand for the whole ID.
 const leastPrefix = 8
 
-// generated matches an ID that Quern made, and beginning the first part of one. IDs of users must be given whole:
-// order-100 may be a whole ID although there is an order-1000.
+// generated matches an ID that Quern made, and beginning matches the first part of one. IDs of users must be given in
+// full: order-100 can be a full ID although there is also an order-1000.
 var (
 	generated = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]{28}|(dead|once|pub)-[0-9a-f]{40})$`)
 	beginning = regexp.MustCompile(`^([0-9a-f]{8}[0-9a-f-]{0,27}|(dead|once|pub)-[0-9a-f]{3,39})$`)
 )
 
-// findTask reads the task of an ID, or of the beginning of only one ID that Quern made.
+// findTask reads the task with the ID id. If there is none, id can also be the beginning of an ID that Quern made, if
+// only one ID begins like that.
 func findTask(ctx context.Context, client admin.Tenant, id string) (*admin.Task, error) {
 	task, err := client.Task(ctx, id)
 	if !errors.Is(err, queue.ErrNoTask) || !beginning.MatchString(id) {
@@ -177,8 +178,8 @@ func findTask(ctx context.Context, client admin.Tenant, id string) (*admin.Task,
 	return client.Task(ctx, ids[0])
 }
 
-// findListener completes the beginning of a listener's ID if it is unique. worker-1 does not begin worker-10~1f4e,
-// whose name ends at the ~. Any other ID stays as it is.
+// findListener completes the beginning of a listener's ID if only one ID begins like that. Without a ~, id must be the
+// whole name before the ~: worker-1 does not stand for worker-10~1f4e. Any other id is returned as it is.
 func findListener(ctx context.Context, client admin.Tenant, id string) (string, error) {
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
@@ -203,7 +204,7 @@ func findListener(ctx context.Context, client admin.Tenant, id string) (string, 
 	return "", cli.Refusedf("several listeners begin with %s: %s: give more of the ID", id, firstOf(found))
 }
 
-// taskFilter are the flags that select tasks by what they are.
+// taskFilter holds the flags that select tasks by their properties.
 type taskFilter struct {
 	selects   admin.Filter
 	labels    map[string]string
@@ -211,7 +212,8 @@ type taskFilter struct {
 	newerThan time.Duration
 }
 
-// flags adds the filter's flags, and returns their names. The age of a task counts from what since names.
+// flags adds the filter's flags, and returns their names. since says in the help what a task's age counts from, such as
+// "were enqueued".
 func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
 	option.Choice(f, &t.selects.Reason, "reason", "only those that failed for this reason, such as error, timeout or crashed", queue.Reasons()...)
 	f.StringVar(&t.selects.Key, "key", "", "only those with this key")
@@ -224,8 +226,8 @@ func (t *taskFilter) flags(f *pflag.FlagSet, since string) []string {
 	return []string{"older-than", "newer-than", "label", "key", "reason", "plugin", "node", "error"}
 }
 
-// filter returns the filter of the flags in a queue, and the bounds of a task's age in seconds of Redis's clock; 0 for
-// none.
+// filter returns the filter of the flags for one queue. since and until are the times that bound a task's age, in
+// seconds by Redis's clock; 0 is no bound.
 func (t *taskFilter) filter(ctx context.Context, client admin.Tenant,
 	queue string,
 ) (f admin.Filter, since, until float64, err error) {
@@ -247,7 +249,8 @@ func (t *taskFilter) filter(ctx context.Context, client admin.Tenant,
 	return f, bound(t.newerThan), bound(t.olderThan), err
 }
 
-// newest lists a page of the tasks in all of the queues, newest first. An error of one queue does not hide the others.
+// newest returns a page of the tasks in the queues, newest first. If tasks of a queue are damaged, it returns the error
+// together with the tasks that can be read.
 func newest(ctx context.Context, client admin.Tenant, queues []string, f admin.Filter,
 	offset, limit int,
 ) ([]admin.Task, error) {
@@ -270,7 +273,7 @@ func newest(ctx context.Context, client admin.Tenant, queues []string, f admin.F
 			damaged = err
 		}
 		if all = append(all, tasks...); len(all) > 8*most {
-			all = newestFirst(all)[:most] // there may be thousands of queues
+			all = newestFirst(all)[:most] // keep few, since there can be thousands of queues
 		}
 	}
 	all = newestFirst(all)

@@ -16,11 +16,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// mostIDs is how many tasks one command line may name.
+// mostIDs is the maximum number of tasks in one command line.
 const mostIDs = 1000
 
-// idErrors collects the errors of several IDs. It prints each but the last, which the command returns: an error of one
-// does not stop the others.
+// idErrors collects the errors of a command that goes on with the other IDs after an error. It prints all errors but
+// the last, which the command returns.
 type idErrors struct {
 	cmd  *cobra.Command
 	last error
@@ -36,7 +36,7 @@ func (e *idErrors) add(err error) {
 	e.last = err
 }
 
-// each calls do with each ID, until Redis is away.
+// each calls do with each ID, until Redis is unavailable or the command is interrupted.
 func (e *idErrors) each(ids []string, do func(id string) error) {
 	for _, id := range ids {
 		err := do(id)
@@ -57,7 +57,7 @@ func checkIDs(_ *cobra.Command, ids []string) error {
 	return nil
 }
 
-// eachTask calls do with the task of each ID, until Redis is away.
+// eachTask calls do with the task of each ID, until Redis is unavailable or the command is interrupted.
 func eachTask(cmd *cobra.Command, client admin.Tenant, ids []string, do func(*admin.Task) error) *idErrors {
 	errs := &idErrors{cmd: cmd}
 	errs.each(ids, func(id string) error {
@@ -134,7 +134,8 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 	})
 }
 
-// cancelFlow cancels a task and those connected with it, prints how many, and returns those that are being stopped.
+// cancelFlow cancels a task and its dependents or, if whole is true, all tasks of its flow. It prints how many tasks
+// are cancelled, and returns the IDs of the running ones, which are being stopped.
 func cancelFlow(cmd *cobra.Command, client admin.Tenant, id string, whole bool) (running []string, err error) {
 	done, err := client.CancelFlow(cmd.Context(), id, whole)
 	if err != nil {
@@ -149,7 +150,7 @@ func cancelFlow(cmd *cobra.Command, client admin.Tenant, id string, whole bool) 
 	return done.Running, err
 }
 
-// notCancelled explains why a task could not be cancelled: it is finished by now, or a Python listener has it.
+// notCancelled explains why a task could not be cancelled: it has finished, or a Python listener runs it.
 func notCancelled(ctx context.Context, client admin.Tenant, task *admin.Task) error {
 	task, err := client.Task(ctx, task.ID)
 	switch {
@@ -177,7 +178,7 @@ func awaitCancelled(ctx context.Context, client admin.Tenant, id string, timeout
 	return nil
 }
 
-// failedTasks select failed tasks of a queue.
+// failedTasks holds the flags that select failed tasks of a queue.
 type failedTasks struct {
 	taskFilter
 	queue string
@@ -225,7 +226,7 @@ func newTaskRetry(env cli.Environment) *cobra.Command {
 				return notUnique(err)
 			case errors.Is(err, queue.ErrStatus) && retried != nil && retried.Status == queue.Failed:
 				return cli.Refusedf("%w", err)
-			case errors.Is(err, queue.ErrStatus) && retried != nil: // else the server says so
+			case errors.Is(err, queue.ErrStatus) && retried != nil: // without a task, the server's error says this
 				return cli.Refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
 			}
 			if err == nil && retried.ID != task.ID {
@@ -242,8 +243,8 @@ func notUnique(err error) error {
 	return cli.Refusedf("%w: wait until that one is finished, or cancel it", err)
 }
 
-// retry retries the selected tasks, until Redis is away, and prints the ID of each. It skips those that are no longer
-// failed.
+// retry retries the selected tasks, until Redis is unavailable, and prints the IDs of the retried tasks. It skips tasks
+// that are no longer failed.
 func (o *failedTasks) retry(cmd *cobra.Command, client admin.Tenant) error {
 	ids, err := o.find(cmd.Context(), client)
 	if err != nil {
@@ -262,7 +263,7 @@ func (o *failedTasks) retry(cmd *cobra.Command, client admin.Tenant) error {
 		if err == nil || errors.Is(err, queue.ErrLetterStays) {
 			retried++
 			if task != nil {
-				id = task.ID // of a dead letter: that of the task for which it stands
+				id = task.ID // for a dead letter: the ID of the task for which it stands
 			}
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), id); err != nil {
 				return fmt.Errorf("write ID of task %s: %w", id, err)
@@ -278,8 +279,8 @@ func (o *failedTasks) retry(cmd *cobra.Command, client admin.Tenant) error {
 	return errs.last
 }
 
-// find lists the selected tasks, the oldest first. It finds all of them before the first is retried, which moves the
-// list.
+// find returns the IDs of the selected tasks, the oldest first. It finds all of them before the first is retried,
+// because a retry takes its task out of the list.
 func (o *failedTasks) find(ctx context.Context, client admin.Tenant) (ids []string, err error) {
 	f, since, until, err := o.filter(ctx, client, o.queue)
 	if err != nil {
@@ -292,7 +293,7 @@ func (o *failedTasks) find(ctx context.Context, client admin.Tenant) (ids []stri
 			ids = append(ids, task.ID)
 		}
 	}
-	if err == nil && f.Reason == "" && since == 0 && until == 0 { // which letters that wait do not have
+	if err == nil && f.Reason == "" && since == 0 && until == 0 { // waiting letters have neither a reason nor an end
 		var letters []string
 		letters, err = waitingLetters(ctx, client, f)
 		ids = append(letters, ids...)
@@ -304,10 +305,10 @@ func (o *failedTasks) find(ctx context.Context, client admin.Tenant) (ids []stri
 	return ids, err
 }
 
-// waitingLetters lists the dead letters of a queue that nobody has handled, the newest first.
+// waitingLetters returns the IDs of a queue's dead letters that nobody has handled, the newest first.
 func waitingLetters(ctx context.Context, client admin.Tenant, f admin.Filter) (ids []string, err error) {
 	if waiting, _, err := client.Queue(f.Queue).DeadLetters(ctx); err != nil || waiting == 0 {
-		return nil, err // else all that wait would be read
+		return nil, err // without letters, do not read all waiting tasks
 	}
 	f.DeadLetters = true
 	for _, status := range []queue.Status{queue.Scheduled, queue.Pending} {

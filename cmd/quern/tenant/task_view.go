@@ -15,7 +15,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// taskView is a task as `task show` prints it for people.
+// taskView returns a task as `task show` prints it for people.
 func taskView(t *admin.Task) show.View {
 	var labels show.View
 	for _, name := range slices.Sorted(maps.Keys(t.Labels)) {
@@ -23,7 +23,7 @@ func taskView(t *admin.Task) show.View {
 	}
 	var headers show.View
 	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
-		if name != queue.HeaderTraceparent { // which has a line of its own
+		if name != queue.HeaderTraceparent { // shown on its own line below
 			headers = append(headers, show.Field{"", "header " + name, t.Headers[name]})
 		}
 	}
@@ -63,7 +63,7 @@ func taskView(t *admin.Task) show.View {
 	)
 }
 
-// statusText is the task's status for people.
+// statusText returns the task's status for people.
 func statusText(t *admin.Task) string {
 	switch {
 	case t.Status == queue.Failed && t.Handled != "":
@@ -81,7 +81,7 @@ type failure queue.Failure
 
 func (f failure) String() string { return fmt.Sprintf("(%s) %s", f.Reason, f.Message) }
 
-// failureView is why the task failed, and its last error.
+// failureView returns why the task failed, and its last error.
 func failureView(t *admin.Task) show.View {
 	var v show.View
 	if f := t.Error; f != nil {
@@ -100,7 +100,7 @@ func failureView(t *admin.Task) show.View {
 	return v
 }
 
-// retryView is a retry policy, without the attempts.
+// retryView returns a retry policy without its number of attempts; nil if nothing else is set.
 func retryView(r queue.Retry) any {
 	if r == (queue.Retry{MaxAttempts: r.MaxAttempts}) {
 		return nil
@@ -131,11 +131,12 @@ func afterText(a *queue.After) any {
 	return text
 }
 
-// mostDependencies is how many dependencies of a task are shown.
+// mostDependencies is the maximum number of a task's dependencies that are read.
 const mostDependencies = 1000
 
-// dependenciesView names some of a task's dependencies; of is how many it has in all.
-func dependenciesView(of int, some []listen.Dependency) show.View {
+// dependenciesView names at most ten of a task's dependencies, first those that have not ended. total is the number of
+// all its dependencies.
+func dependenciesView(total int, some []listen.Dependency) show.View {
 	slices.SortStableFunc(some, func(a, b listen.Dependency) int {
 		return cmp.Compare(min(len(a.End), 1),
 			min(len(b.End), 1))
@@ -147,13 +148,13 @@ func dependenciesView(of int, some []listen.Dependency) show.View {
 		}
 		names = append(names, d.ID)
 	}
-	if left := of - len(names); left > 0 {
+	if left := total - len(names); left > 0 {
 		names = append(names, fmt.Sprintf("%d more", left))
 	}
 	return show.Lines("dependencies", strings.Join(names, ", "))
 }
 
-// historyView has a line for each ended run: its outcome, duration, node and failure.
+// historyView returns a line for each ended run: its outcome, duration, node and failure.
 func historyView(attempts []admin.Attempt) (v show.View) {
 	for _, a := range attempts {
 		line := a.Outcome
@@ -171,7 +172,7 @@ func historyView(attempts []admin.Attempt) (v show.View) {
 	return v
 }
 
-// age is how long ago a time in seconds was.
+// age returns how long ago a time in seconds was.
 func age(seconds float64) string {
 	switch d := time.Since(admin.Moment(seconds)); {
 	case seconds == 0:
@@ -183,7 +184,8 @@ func age(seconds float64) string {
 	}
 }
 
-// treeText has a line for each task of a tree. stem begins the task's own line, trunk the lines below it.
+// treeText returns a line for each task of a tree. stem is the beginning of the node's own line, and trunk that of the
+// lines below it.
 func treeText(node *admin.TreeNode, stem, trunk string) string {
 	line := stem + node.ID
 	if t := node.Task; t == nil {

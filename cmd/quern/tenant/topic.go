@@ -13,7 +13,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// topicView is a topic as people see it.
+// topicView returns a topic as people see it.
 func topicView(t *admin.Topic) show.View {
 	return show.Lines(
 		"tenant", t.Tenant, "topic", t.Topic, "subscriptions", t.Subscriptions, "active", t.Active,
@@ -57,7 +57,8 @@ func newTopicShow(env cli.Environment) *cobra.Command {
 	})
 }
 
-// printWith prints a value as JSON, or the view of it and a table of what belongs to it.
+// printWith prints value as JSON. For people it prints v, the view of value, and a table with the rows that belong to
+// it.
 func printWith(cmd *cobra.Command, json bool, value any, v show.View, heading string, rows []show.View) error {
 	if err := show.Print(cmd, json, value, v); err != nil || json || len(rows) == 0 {
 		return err
@@ -120,7 +121,7 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 	})
 }
 
-// publicationView is a publication as people see it.
+// publicationView returns a publication as people see it.
 func publicationView(p *admin.Publication) show.View {
 	return show.Lines(
 		"id", p.ID, "topic", p.Topic, "state", p.State, "created", moment(p.Created),

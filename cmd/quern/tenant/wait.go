@@ -21,7 +21,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// outageInterval is how often a waiting command checks Redis.
+// outageInterval is the interval at which a waiting command checks whether Redis is available.
 const outageInterval = 3 * time.Second
 
 // waitFor waits for a task and writes its result to stdout, and nothing else.
@@ -51,7 +51,7 @@ func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Pr
 	for begun := time.Now(); line.Shows() && periodic.Sleep(ctx, show.ProgressInterval); {
 		task, err := client.Summary(ctx, id)
 		if err != nil {
-			continue // the wait itself tells of an outage
+			continue // waitTask reports an outage
 		}
 		text := fmt.Sprintf("%s, waiting for %.0f s", statusText(task), time.Since(begun).Seconds())
 		if task.Attempts > 0 {
@@ -67,14 +67,14 @@ func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Pr
 	}
 }
 
-// waits is the part of admin.Tenant that a wait needs.
+// waits has the methods of admin.Tenant that a wait needs.
 type waits interface {
 	Clock(context.Context) (time.Time, error)
 	Wait(ctx context.Context, id string) (*admin.Task, error)
 }
 
-// waitTask waits until the task is finished, at most for the timeout (0: without end). It fails when Redis is away for
-// longer than outage, and at once if it is away from the start.
+// waitTask waits until the task is finished, for at most timeout; 0 is no limit. It fails when Redis is unavailable for
+// longer than outage, and at once if Redis is unavailable at the start.
 func waitTask(ctx context.Context, client waits, id string, timeout, outage time.Duration) (*admin.Task, error) {
 	if timeout > 0 {
 		over := cli.Refusedf("task %s is not finished after %s: continue with `quern task wait %s`", id, timeout,
@@ -107,8 +107,8 @@ func waitTask(ctx context.Context, client waits, id string, timeout, outage time
 	return task, cli.Cause(ctx, err)
 }
 
-// awaitOutage returns an error when Redis has been away for longer than outage, or at once if it is a refusal; nil when
-// ctx ends.
+// awaitOutage returns an error when Redis has been unavailable for longer than outage, or as soon as the server refuses
+// the token. It returns nil when ctx ends.
 func awaitOutage(ctx context.Context, client waits, outage time.Duration) error {
 	for there := time.Now(); periodic.Sleep(ctx, min(outage, outageInterval)); {
 		_, err := client.Clock(ctx)
@@ -123,8 +123,8 @@ func awaitOutage(ctx context.Context, client waits, outage time.Duration) error 
 	return nil
 }
 
-// interruptibly runs run. On Ctrl-C it prints the error of interrupted, then ends the process by SIGINT, so that
-// a shell's loop ends as well.
+// interruptibly calls run. On Ctrl-C it prints the error that interrupted returns, then ends the process by SIGINT, so
+// that a loop in a shell ends as well.
 func interruptibly(cmd *cobra.Command, run, interrupted func() error) error {
 	if signal.Ignored(os.Interrupt) { // in the background of a script
 		return run()
@@ -160,7 +160,8 @@ func newTaskLogs(env cli.Environment) *cobra.Command {
 	})
 }
 
-// printLogs prints the stored lines; with follow also new ones, until the task is finished or gone.
+// printLogs prints the stored lines of a task's log. If follow is true, it also prints new lines, until the task is
+// finished or deleted.
 func printLogs(ctx context.Context, w io.Writer, client admin.Tenant, id string, follow, json bool) error {
 	task, err := findTask(ctx, client, id)
 	if err != nil {
@@ -201,7 +202,8 @@ func printLogs(ctx context.Context, w io.Writer, client admin.Tenant, id string,
 	return err
 }
 
-// printLines prints the lines after a number, and returns the number of the last line.
+// printLines prints the lines whose number is greater than last. It returns the number of the last line that it
+// printed.
 func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string, last int64,
 	json bool,
 ) (int64, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// statuses are what ← and → choose from in a queue; "" is any.
+// statuses lists what ← and → choose from in the tasks of a queue; "" stands for any status.
 var statuses = append([]queue.Status{""}, queue.Statuses()...)
 
 var helpLines = []string{
@@ -46,7 +46,7 @@ func (m *model) keys() string {
 	return "Enter all of it  c cancel  r retry  s sort  / filter  Space pause  ? help  q leave"
 }
 
-// press takes a key.
+// press handles a key.
 func (m *model) press(key tea.KeyPressMsg) tea.Cmd {
 	name := key.String()
 	switch {
@@ -98,7 +98,7 @@ func (m *model) press(key tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// leave clears the filter, or goes back.
+// leave clears the filter, or goes back if there is none.
 func (m *model) leave() tea.Cmd {
 	if m.at.filter != "" && m.at.view != inTask {
 		m.at.filter = ""
@@ -126,7 +126,7 @@ func (m *model) typeFilter(key tea.KeyPressMsg) {
 	}
 }
 
-// reorder sorts by the next visible column, or reverses the order.
+// reorder sorts by the next visible column. If turn is true, it reverses the order instead.
 func (m *model) reorder(turn bool) {
 	o := m.orders[m.at.view]
 	if turn {
@@ -135,7 +135,7 @@ func (m *model) reorder(turn bool) {
 		widths := t.widths(m.width)
 		for o.by = (o.by + 1) % len(widths); widths[o.by] == 0; o.by = (o.by + 1) % len(widths) {
 		}
-		o.descending = t.columns[o.by].right // numbers begin with the largest
+		o.descending = t.columns[o.by].right // numbers are sorted from the largest
 	}
 	m.orders[m.at.view] = o
 }
@@ -153,7 +153,7 @@ func (m *model) otherStatus(next bool) tea.Cmd {
 	return m.show(to)
 }
 
-// choose opens the selected row, or asks whether to change its task.
+// choose opens the selected row, or asks the user to confirm a change of its task.
 func (m *model) choose(key string) tea.Cmd {
 	var of string
 	var status queue.Status
@@ -192,7 +192,7 @@ func (m *model) choose(key string) tea.Cmd {
 	return nil
 }
 
-// move moves the cursor, or the lines of a task.
+// move moves the cursor, or scrolls the lines of a task.
 func (m *model) move(key string) {
 	step := map[string]int{
 		"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -m.room(), "pgdown": m.room(), "home": -1 << 30, "g": -1 << 30,

@@ -17,18 +17,18 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Config says how a screen looks.
+// Config configures the screen.
 type Config struct {
-	Every time.Duration // how long after a look the next one is
-	Plain bool          // without colors
+	Every time.Duration // pause between two looks
+	Plain bool          // no colors
 	Input io.Reader     // the terminal
 	Out   io.Writer
 }
 
-// lookTimeout bounds one read.
+// lookTimeout bounds one look, and one change of a task.
 const lookTimeout = 10 * time.Second
 
-// Run shows the screen of a tenant until somebody leaves it, or ctx ends.
+// Run shows the screen of a tenant until the user leaves it, or ctx ends.
 func Run(ctx context.Context, tenant admin.Tenant, config Config) error {
 	m := &model{ctx: ctx, source: &source{client: tenant}, config: config, orders: make(map[View]order)}
 	m.orders[Queues] = order{by: 1, descending: true}
@@ -49,7 +49,7 @@ type order struct {
 	descending bool
 }
 
-// model is the screen. Update changes it; View changes only the first visible line.
+// model is the state of the screen. Update changes any of it; View changes only top.
 type model struct {
 	ctx    context.Context //nolint:containedctx // of the program: commands of bubbletea get none
 	source *source
@@ -57,23 +57,23 @@ type model struct {
 
 	width, height int
 	at            place
-	back          []place // where Escape leads
+	back          []place // where Escape leads, the last place first
 	orders        map[View]order
-	typing        bool // the filter
+	typing        bool // true while the user types the filter
 	paused, help  bool
 
-	last, before *Look // of the same place; nil while nothing was read
+	last, before *Look // the last two looks at this place; nil before they are read
 	task         *Task
-	failed       error     // why the last look failed
-	seen         time.Time // when the last one succeeded
-	reading      int       // numbers the looks: an answer to an earlier one is not shown
-	end          func()    // ends the look that is under way
-	top          int       // the first row or line on the screen
+	failed       error     // why the last look failed; nil if it succeeded
+	seen         time.Time // time of the last look that succeeded
+	reading      int       // number of the current look; results of earlier looks are ignored
+	end          func()    // cancels the current look
+	top          int       // index of the first row or line on the screen
 	asking       *action
-	told         string // what became of the last action
+	told         string // message about the last action
 }
 
-// action is what somebody is asked to confirm.
+// action is a change of a task that the user is asked to confirm.
 type action struct{ verb, queue, task string }
 
 type (
@@ -89,7 +89,7 @@ type (
 
 func (m *model) Init() tea.Cmd { return m.read() }
 
-// read looks at what the present place shows.
+// read returns a command that reads what the current place shows. It cancels the look before.
 func (m *model) read() tea.Cmd {
 	if m.end != nil {
 		m.end()
@@ -109,7 +109,7 @@ func (m *model) read() tea.Cmd {
 	}
 }
 
-// Update takes what happens.
+// Update handles a message: an event of the terminal, a result of a look or an action, or the time for the next look.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -133,7 +133,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// take shows what was read, and waits for the next look.
+// take stores the result of a look, and schedules the next look.
 func (m *model) take(got looked) tea.Cmd {
 	if got.number != m.reading {
 		return nil
@@ -145,7 +145,7 @@ func (m *model) take(got looked) tea.Cmd {
 		m.task, m.seen = got.task, time.Now()
 	case got.look != nil:
 		m.before, m.last, m.seen = m.last, got.look, time.Now()
-		if m.at.row != "" { // else the first one, whichever it is
+		if m.at.row != "" { // otherwise the cursor stays on the first row
 			t := m.table()
 			m.chooseRow(t, m.chosen(t))
 		}
@@ -154,7 +154,7 @@ func (m *model) take(got looked) tea.Cmd {
 	return tea.Tick(m.config.Every, func(time.Time) tea.Msg { return tick{number} })
 }
 
-// goTo shows another place. Escape leads back from it if deeper.
+// goTo shows another place. If deeper is true, Escape leads back to the current place.
 func (m *model) goTo(to place, deeper bool) tea.Cmd {
 	if deeper {
 		m.back = append(m.back, m.at)
@@ -169,7 +169,7 @@ func (m *model) show(to place) tea.Cmd {
 	return m.read()
 }
 
-// act does what was confirmed.
+// act returns a command that carries out the confirmed action.
 func (m *model) act(a action) tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(m.ctx, lookTimeout)
@@ -193,7 +193,7 @@ func (m *model) act(a action) tea.Cmd {
 	}
 }
 
-// chosen is the table's row under the cursor, -1 if there is none.
+// chosen returns the index of the row under the cursor; -1 if the table is empty.
 func (m *model) chosen(t table) int {
 	if len(t.rows) == 0 {
 		return -1
@@ -204,7 +204,7 @@ func (m *model) chosen(t table) int {
 	return min(m.at.index, len(t.rows)-1)
 }
 
-// chooseRow puts the cursor on a row, or on the first or last one.
+// chooseRow puts the cursor on the row with the index i, or else on the first or last row.
 func (m *model) chooseRow(t table, i int) {
 	if len(t.rows) > 0 {
 		m.at.index = min(max(i, 0), len(t.rows)-1)
@@ -212,7 +212,7 @@ func (m *model) chooseRow(t table, i int) {
 	}
 }
 
-// table is what the present place shows, sorted and filtered.
+// table returns what the current place shows, filtered and sorted.
 func (m *model) table() table {
 	var t table
 	if m.last != nil {
@@ -236,7 +236,7 @@ func (m *model) table() table {
 	return t
 }
 
-// room is how many lines there are between heading and foot.
+// room returns the number of lines between heading and foot.
 func (m *model) room() int { return max(1, m.height-5) }
 
 // View draws the screen.
@@ -267,7 +267,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// paint gives a text SGR parameters. Reverse and bold stay without colors.
+// paint returns a text with SGR parameters. Without colors, only reverse and bold are kept.
 func (m *model) paint(text, sgr string) string {
 	if m.config.Plain && strings.HasPrefix(sgr, "3") || sgr == "" {
 		return text
@@ -289,7 +289,7 @@ func (m *model) heading() string {
 		state + m.wrong()
 }
 
-// wrong is the doctor's worst finding, and how many others there are; notes do not count.
+// wrong returns the doctor's worst finding, and the number of its other findings. Notes do not count.
 func (m *model) wrong() string {
 	if m.last == nil {
 		return ""
@@ -330,7 +330,7 @@ func (m *model) tabs() string {
 	return b.String()
 }
 
-// root is the view at the top level.
+// root returns the top-level view from which the current place was reached.
 func (m *model) root() View {
 	if len(m.back) > 0 {
 		return m.back[0].view
@@ -417,7 +417,7 @@ func (m *model) status() string {
 	return ""
 }
 
-// left tells how much is not shown.
+// left says how many entries are not shown; "" if all are.
 func (m *model) left() string {
 	shown, what := 0, ""
 	switch m.at.view {

@@ -1,5 +1,5 @@
-// Package top is the full-screen view of `quern top`: queues, running tasks, failures and hosts of a tenant, which
-// change as it is looked at. Texts of a tenant may be anybody's: they reach the terminal without control characters.
+// Package top implements the full screen of `quern top`: the changing queues, running tasks, failures and hosts of a
+// tenant. Anybody can have written a tenant's texts, so they reach the terminal without control characters.
 package top
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// View is what the screen shows.
+// View is what the screen shows: one of four lists, the tasks of a queue, or one task.
 type View int
 
-// The views, in the order of their keys.
+// The views. The first four are in the order of their keys.
 const (
 	Queues View = iota
 	Running
@@ -35,34 +35,34 @@ type place struct {
 	queue  string
 	status queue.Status
 	task   string
-	filter string // what lines have that are shown
-	row    string // the key of the row that is chosen
-	index  int    // where that was: when it is gone, the one there is chosen
+	filter string // text that the shown rows contain
+	row    string // key of the row under the cursor; "" for the first row
+	index  int    // index of that row; if the row disappears, the cursor stays at the index
 }
 
-// Look is what was read at a time by Redis's clock.
+// Look is what one look has read. Clock is its time by Redis's clock.
 type Look struct {
 	Clock  time.Time
 	Queues []admin.Queue
-	All    int64 // how many there are of what the view lists, which may be more than were read
+	All    int64 // number of entries of the view, also of those that were not read
 	Tasks  []admin.Task
 	Hosts  []admin.Node
-	// Wrong is what the doctor finds, the worst first, as of some seconds ago.
+	// Wrong holds the doctor's findings of some seconds ago, the worst first.
 	Wrong []doctor.Finding
 }
 
-// Task is one task with its past, as it was by Redis's clock.
+// Task is one task with its log. Clock is the time of the look by Redis's clock.
 type Task struct {
 	*admin.Task
 	Clock time.Time
 	Log   []admin.LogLine
 }
 
-// What one look reads at most.
+// Maximum numbers of what one look reads.
 const (
 	mostQueues     = 500
 	mostTasks      = 200
-	mostTaskQueues = 20 // from which tasks are read
+	mostTaskQueues = 20 // queues from which tasks are read
 	mostHosts      = 200
 	mostLog        = 500
 )
@@ -71,15 +71,16 @@ const (
 type source struct {
 	client admin.Tenant
 
-	mu       sync.Mutex // guards what follows, and is held while the doctor looks
+	mu       sync.Mutex // guards the fields below; held while the doctor looks
 	examined time.Time
 	wrong    []doctor.Finding
 }
 
-// examineEvery is how old the doctor's findings may be.
+// examineEvery is the maximum age of the doctor's findings.
 const examineEvery = 10 * time.Second
 
-// examine stores the doctor's findings, none if it has no permission.
+// examine returns the doctor's findings, and reads them again if they are too old. Without the permission there are
+// none.
 func (s *source) examine(ctx context.Context) []doctor.Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +91,7 @@ func (s *source) examine(ctx context.Context) []doctor.Finding {
 	return s.wrong
 }
 
-// look reads what a place shows; before is the last look, nil for none.
+// look reads what a place shows. before is the previous look; nil if there is none.
 func (s *source) look(ctx context.Context, at place, before *Look) (look *Look, err error) {
 	look = &Look{}
 	if look.Clock, err = s.client.Clock(ctx); err != nil {
@@ -128,7 +129,8 @@ func (s *source) look(ctx context.Context, at place, before *Look) (look *Look, 
 	return look, err
 }
 
-// tasks reads tasks of a status from the queues with the most of them, beginning with queues whose totals grew.
+// tasks reads tasks of a status from the queues that have the most of them. It prefers queues whose totals have grown
+// since the previous look, which had the totals before.
 func (s *source) tasks(ctx context.Context, look *Look, status queue.Status, before map[string]int64) error {
 	weights := make(map[string]int64, len(look.Queues))
 	var names []string
@@ -156,8 +158,8 @@ func (s *source) tasks(ctx context.Context, look *Look, status queue.Status, bef
 	return nil
 }
 
-// task reads one task: queue.ErrNoTask if there is none. before is how it was, nil at first. Parameters and result may
-// be large, and do not change as long as the status does not.
+// task reads one task. The error is queue.ErrNoTask if there is none. before is the result of the previous look; nil if
+// there is none. Parameters and result can be large, and do not change during a run, so they are copied from before.
 func (s *source) task(ctx context.Context, id string, before *Task) (*Task, error) {
 	clock, err := s.client.Clock(ctx)
 	if err != nil {
@@ -176,7 +178,7 @@ func (s *source) task(ctx context.Context, id string, before *Task) (*Task, erro
 		}
 	}
 	lines, err := s.client.Log(ctx, id, 0)
-	if err != nil && !errors.Is(err, admin.ErrForbidden) { // the token may not see it
+	if err != nil && !errors.Is(err, admin.ErrForbidden) { // the token does not allow to read it
 		return nil, err
 	}
 	return &Task{Task: task, Clock: clock, Log: lines[max(0, len(lines)-mostLog):]}, nil

@@ -17,10 +17,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// Colors beside those of show.Color.
+// Colors in addition to those of show.Color.
 const green, red, yellow = "32", "31", "33"
 
-// queuesTable has the queues, and how many tasks of each complete and fail in a second, by two looks.
+// queuesTable lists the queues. It computes from two looks how many tasks of each queue complete and fail per second.
 func queuesTable(before, l *Look) table {
 	seconds, was := 0.0, make(map[string]admin.Queue)
 	if before != nil {
@@ -71,7 +71,7 @@ func queuesTable(before, l *Look) table {
 	return t
 }
 
-// since is how long ago a time in seconds was, nothing if it is not known.
+// since returns how long ago a time in seconds was; an empty cell if the time is unknown.
 func since(now time.Time, then float64) cell {
 	if then < 1 {
 		return cell{}
@@ -180,7 +180,7 @@ func hostsTable(l *Look) table {
 	return t
 }
 
-// taskLines are the lines about one task.
+// taskLines returns the lines about one task.
 func taskLines(t *Task, now time.Time) (lines []cell) {
 	add := func(name, value, color string) {
 		if value != "" {
@@ -245,7 +245,7 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 	return lines
 }
 
-// shortened is the beginning of a payload.
+// shortened returns the beginning of a payload, and its size if that is not all.
 func shortened(payload []byte) string {
 	const most = 1000
 	if len(payload) > most {
@@ -254,24 +254,25 @@ func shortened(payload []byte) string {
 	return string(payload)
 }
 
-// column is a column of a table. A narrow screen omits the columns with the highest drop first, and none with drop 0.
+// column is a column of a table. If the screen is too narrow, the column with the highest drop is omitted first. A
+// column with drop 0 is never omitted.
 type column struct {
 	title string
-	most  int  // columns of the screen that it takes at most; 0: what is left
-	right bool // aligned there, as numbers are
+	most  int  // maximum width; 0 if bounded only by the screen
+	right bool // aligned to the right, as numbers are
 	drop  int
 }
 
-// cell is one value: its text, and what it is sorted by if it is a number.
+// cell is one value. Rows are sorted by number, then by text.
 type cell struct {
 	text   string
 	number float64
 	color  string // SGR parameters, "" for none
 }
 
-// row is a line of a table. key identifies what it shows.
+// row is a line of a table. key is the name or ID of what it shows.
 type row struct {
-	key, queue string // queue is that of a task, or of a queue itself
+	key, queue string // queue is the queue of a task, or the queue that the row shows
 	cells      []cell
 }
 
@@ -281,7 +282,8 @@ type table struct {
 	rows    []row
 }
 
-// clean replaces characters that would control a terminal or reverse the text. Anybody may have written it.
+// clean replaces characters that would control a terminal or reverse the text, because anybody can have written the
+// text.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' || r == '\n' {
@@ -298,7 +300,7 @@ func text(s string) cell { return cell{text: clean(s)} }
 
 func colored(s, color string) cell { return cell{text: clean(s), color: color} }
 
-// number is a count, which is empty if it is 0.
+// number returns a count as a cell, which is empty if the count is 0.
 func number[T int | int64](n T) cell {
 	if n == 0 {
 		return cell{}
@@ -306,7 +308,7 @@ func number[T int | int64](n T) cell {
 	return cell{text: strconv.FormatInt(int64(n), 10), number: float64(n)}
 }
 
-// rate is a number in a second.
+// rate returns a number per second as a cell.
 func rate(n float64) cell {
 	switch {
 	case n == 0:
@@ -317,7 +319,7 @@ func rate(n float64) cell {
 	return cell{text: fmt.Sprintf("%.0f", n), number: n}
 }
 
-// age is a duration as people read it.
+// age returns a duration as a cell.
 func age(d time.Duration) cell {
 	return cell{text: period(d), number: d.Seconds()}
 }
@@ -350,7 +352,7 @@ func (t *table) sort(by int, descending bool) {
 	})
 }
 
-// filter leaves the rows in which a text occurs, whatever its case.
+// filter removes the rows that do not contain a text, ignoring case.
 func (t *table) filter(by string) {
 	if by = strings.ToLower(by); by == "" {
 		return
@@ -360,11 +362,11 @@ func (t *table) filter(by string) {
 	})
 }
 
-// widths returns the columns' widths on a screen of that width; 0 for a hidden column.
+// widths returns the widths of the columns on a screen of the given width; 0 for a hidden column.
 func (t *table) widths(screen int) []int {
 	widths := make([]int, len(t.columns))
 	for i, c := range t.columns {
-		widths[i] = ansi.StringWidth(c.title) + 1 // for the arrow of the order
+		widths[i] = ansi.StringWidth(c.title) + 1 // room for the arrow that shows the order
 		for _, r := range t.rows {
 			widths[i] = max(widths[i], ansi.StringWidth(r.cells[i].text))
 		}
@@ -374,7 +376,7 @@ func (t *table) widths(screen int) []int {
 	}
 	least := func(i int) int {
 		few := 12
-		if i == 0 { // by which people know the line
+		if i == 0 { // people recognize the row by it
 			few = 24
 		}
 		return min(widths[i], max(few, ansi.StringWidth(t.columns[i].title)+1))
@@ -395,13 +397,13 @@ func (t *table) widths(screen int) []int {
 		case last >= 0:
 			widths[last] = 0
 		default:
-			return widths // lines are cut
+			return widths // View cuts the lines
 		}
 	}
 	return widths
 }
 
-// line lays cells out, in their colors unless plain.
+// line returns a line with the cells, in their colors unless plain is true.
 func (t *table) line(cells []cell, widths []int, plain bool) string {
 	texts := make([]string, len(cells))
 	for i, c := range cells {

@@ -15,10 +15,10 @@ type Record struct {
 	Title string `json:"title"`
 }
 
-// Page is what the service answers.
+// Page is the body of the service's answers.
 type Page struct {
 	Records []Record `json:"records"`
-	Total   int      `json:"total"`          // records of all pages
+	Total   int      `json:"total"`          // number of records on all pages
 	Next    string   `json:"next,omitempty"` // the cursor of the next page; "" on the last page
 }
 
@@ -31,7 +31,7 @@ func Records(n int) []Record {
 	return records
 }
 
-// New serves records at every path, size records a page.
+// New returns a handler that serves records at every path, with size records on a page.
 func New(records []Record, size int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := 0

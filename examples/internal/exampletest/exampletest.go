@@ -1,6 +1,6 @@
-// Package exampletest tests that an example works as its README says. It builds the plugins by the
-// commands of the README, and runs them as a developer would, with quern plugin run and quern dev, or
-// as an operator would, with quern serve beside a Redis.
+// Package exampletest tests that an example works as its README says. It builds the plugins by the commands of the
+// README. It runs them as a developer would, with quern plugin run and quern dev, or as an operator would, with quern
+// serve and a Redis.
 package exampletest
 
 import (
@@ -33,17 +33,17 @@ type Plugin struct {
 	more   []string // the .wasm files of the example's other plugins
 }
 
-// Result is what a run of a plugin showed.
+// Result is the outcome of a run of a plugin.
 type Result struct {
-	Exit   int // 0 complete, 1 failed
+	Exit   int // exit status: 0 complete, 1 failed
 	Stdout []byte
 	Stderr string
 }
 
-// New builds quern by go run, which leaves it in Go's build cache, where all examples share it.
+// New builds quern with go run, which leaves the program in Go's build cache, where all examples share it.
 func New(t *testing.T) *Quern {
 	t.Helper()
-	for range 2 { // the first run may have to link it, and then prints a temporary path
+	for range 2 { // if the first run has to link the program, it prints a temporary path
 		var stderr bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), "go", "run", "-exec", "echo", program)
 		cmd.Stderr = &stderr
@@ -60,8 +60,8 @@ func New(t *testing.T) *Quern {
 	return nil
 }
 
-// Build builds the plugins of the example in the folder, at the places that its README names: do not
-// build an example twice at a time. The Plugin is the example's first one.
+// Build builds the plugins of the example in the folder, into the files that its README names. Do not build an example
+// twice at the same time. The returned Plugin is the first one of the example.
 func (q *Quern) Build(t *testing.T, folder string) *Plugin {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))
@@ -89,7 +89,7 @@ func (b build) run(t *testing.T, folder string) {
 	t.Helper()
 	built := filepath.Join(folder, b.file)
 	if err := os.Remove(built); err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err) // a file left from before would pass for what the command built
+		t.Fatal(err) // an old file would pass for the result of the command
 	}
 	Shell(t, folder, b.command)
 	if _, err := os.Stat(built); err != nil {
@@ -103,7 +103,7 @@ func (p *Plugin) Run(t *testing.T, input []byte) Result {
 	return p.run(t, nil, input, "plugin", "run", p.file)
 }
 
-// run runs quern in the plugin's folder; env nil is the environment of the test.
+// run runs quern in the plugin's folder. If env is nil, quern gets the environment of the test.
 func (p *Plugin) run(t *testing.T, env []string, input []byte, args ...string) Result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -116,8 +116,8 @@ func (p *Plugin) run(t *testing.T, env []string, input []byte, args ...string) R
 	return Result{Exit: cmd.ProcessState.ExitCode(), Stdout: stdout.Bytes(), Stderr: stderr.String()}
 }
 
-// Cases runs the cases that the manifest lists, by quern plugin test. The test fails unless there are want cases and
-// all pass.
+// Cases runs the cases that the manifest lists, by quern plugin test. The test fails unless there are exactly want
+// cases and all of them pass.
 func (p *Plugin) Cases(t *testing.T, want int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), p.Quern.Path, "plugin", "test")
@@ -133,8 +133,8 @@ var (
 	outputFlag   = regexp.MustCompile(`-o (\S+\.wasm)\b`)
 )
 
-// buildCommands finds the build commands of a README, one for each plugin: the lines of the first
-// listing under the heading Build.
+// buildCommands returns the build commands of a README, one for each plugin: the lines of the first listing under the
+// heading Build.
 func buildCommands(readme string) ([]build, error) {
 	section := buildSection.FindStringSubmatch(readme)
 	if section == nil {
@@ -189,16 +189,16 @@ func Shell(t *testing.T, folder, command string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", withCompiler(t, command))
 	cmd.Dir = folder
-	// Build the same bytes as quern dev and the Makefile, without the commit in them: hosts have their machine code
-	// already.
+	// Build the same bytes as quern dev and the Makefile, without the commit in them, because hosts have cached the
+	// machine code of these bytes.
 	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false")
 	run(t, cmd)
 }
 
-// Eventually waits for a condition.
-func Eventually(t *testing.T, what string, so func() bool) {
+// Eventually waits until the condition is true. what describes the condition in the error.
+func Eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	require.Eventually(t, so, patience, lookInterval, what)
+	require.Eventually(t, condition, patience, lookInterval, what)
 }
 
 func run(t *testing.T, cmd *exec.Cmd) {

@@ -15,7 +15,7 @@ import (
 const (
 	// patience bounds every wait, such as for a host to serve or to end.
 	patience = 5 * time.Minute
-	// lookInterval is the time between two looks at what is waited for.
+	// lookInterval is the interval at which a condition is checked.
 	lookInterval = 50 * time.Millisecond
 	// exitRefused is quern's exit status if nobody serves the queue.
 	exitRefused = 3
@@ -28,7 +28,7 @@ type Host struct {
 	log    log
 }
 
-// log keeps what a process writes, for goroutines that read it meanwhile.
+// log keeps what a process writes. Other goroutines can read it at the same time.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -46,8 +46,8 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// Serve starts quern dev on the example's folder, as its README says. The host gets no settings from the environment,
-// and a runtime folder of its own, so that it and another quern dev of the same user do not find each other.
+// Serve starts quern dev on the example's folder, as its README says. The host gets no settings from the environment.
+// It has its own runtime folder, so that it and another quern dev of the same user do not find each other.
 func (p *Plugin) Serve(t *testing.T) *Host {
 	t.Helper()
 	h := &Host{plugin: p, env: append(withoutSettings(os.Environ()), "XDG_RUNTIME_DIR="+t.TempDir())}

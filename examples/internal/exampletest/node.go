@@ -16,7 +16,8 @@ import (
 )
 
 // Install copies the example's plugins with their manifests into a new plugin directory, and returns its path. oldnew
-// lists pairs: in the manifests, the new text replaces the old text. An old text that no manifest has fails the test.
+// lists pairs of texts: in the manifests, the second text of a pair replaces the first. The test fails if the first
+// text is in no manifest.
 func (p *Plugin) Install(t *testing.T, oldnew ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -54,12 +55,12 @@ type Node struct {
 	log   log
 }
 
-// guard runs the host and waits for the end of its own stdin: however the test ends, the pipe closes, and the shell
-// kills the host.
+// guard is a shell script that starts the host and then waits until its own stdin is closed. However the test ends, the
+// pipe to the shell closes, and the shell kills the host.
 const guard = `"$@" </dev/null >&2 & pid=$!; echo $pid; read _; kill -9 $pid; wait $pid`
 
-// Start starts quern serve with the plugin directory, on the Redis of that URL. Only flags are its settings, not the
-// environment. Tasks that are enqueued before it serves run when it does.
+// Start starts quern serve with the plugin directory and the Redis of that URL. Its settings are the flags alone,
+// without the environment. Tasks that are enqueued before it serves run once it serves.
 func (q *Quern) Start(t *testing.T, redis, plugins string, flags ...string) *Node {
 	t.Helper()
 	args := []string{
@@ -124,21 +125,22 @@ func (q *Quern) Output(t *testing.T, args ...string) []byte {
 	return output
 }
 
-// Listing runs the listing of the folder's README that starts with begins, with quern in its path and this Redis, and
-// returns what the listing prints. replaced lists pairs of texts in the listing: old, new, and so on.
-func (q *Quern) Listing(t *testing.T, folder, begins, redis string, replaced ...string) string {
+// Listing runs the listing of the folder's README that begins with prefix, with quern in PATH and this Redis, and
+// returns what the listing prints. replaced lists pairs of texts: in the listing, the second text of a pair replaces
+// the first.
+func (q *Quern) Listing(t *testing.T, folder, prefix, redis string, replaced ...string) string {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, script, found := strings.Cut(string(readme), "```sh\n"+begins)
-	script, _, _ = strings.Cut(begins+script, "```")
+	_, script, found := strings.Cut(string(readme), "```sh\n"+prefix)
+	script, _, _ = strings.Cut(prefix+script, "```")
 	for i := 0; i < len(replaced); i += 2 {
 		found = found && strings.Contains(script, replaced[i])
 	}
 	if !found {
-		t.Fatalf("the README has no listing that begins with %q and has %q", begins, replaced)
+		t.Fatalf("the README has no listing that begins with %q and has %q", prefix, replaced)
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.NewReplacer(replaced...).Replace(script))
 	cmd.Dir = folder

@@ -28,7 +28,7 @@ type report struct {
 	Bytes    int    `json:"bytes"`
 }
 
-// Handle is what Quern calls for each task, by the name quern_handle.
+// Handle is the function that Quern calls for each task, by the name quern_handle.
 //
 //go:wasmexport quern_handle
 func Handle() int32 { return sdk.Run(typed.JSON(merge)) }
@@ -46,7 +46,7 @@ func merge(_ context.Context, _ *sdk.Task, o order) (report, error) {
 		if err != nil {
 			err = fmt.Errorf("read part %d: %w", part, err)
 			if errors.Is(err, sdk.ErrUnavailable) {
-				err = sdk.Retry(err) // no attempt is used up meanwhile
+				err = sdk.Retry(err) // retry without using up an attempt
 			}
 			return report{}, err
 		}

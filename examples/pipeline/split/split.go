@@ -14,23 +14,23 @@ import (
 
 const (
 	countQueue = "count"
-	// maxParts is how many tasks one task may enqueue. MOST_PARTS in count, which makes room for that many keys, is the
-	// same number.
+	// maxParts is the maximum number of tasks that one task can enqueue. MOST_PARTS in count, which makes room for that
+	// many keys, must be the same number.
 	maxParts = 256
 	// spaces is the white space of ASCII.
 	spaces = " \t\n\v\f\r"
 )
 
-// Handle is what Quern calls for each task, by the name quern_handle.
+// Handle is the function that Quern calls for each task, by the name quern_handle.
 //
 //go:wasmexport quern_handle
 func Handle() int32 { return sdk.Run(split) }
 
 func main() { sdk.Handle(split) }
 
-// split enqueues a task for each part of the document. From here on the task's ID names the document. The new tasks are
-// created together when this task is complete: a run that fails, or whose host dies, enqueues nothing. So all parts
-// that are counted come from one run.
+// split enqueues a task for each part of the document. The other handlers identify the document by this task's ID. The
+// new tasks are created together when this task is complete: a run that fails, or whose host dies, enqueues nothing. So
+// all parts that are counted come from one run.
 func split(_ context.Context, task *sdk.Task) ([]byte, error) {
 	size, err := partSize()
 	if err != nil {
@@ -49,7 +49,7 @@ func split(_ context.Context, task *sdk.Task) ([]byte, error) {
 		if _, err := sdk.Enqueue(countQueue, body, &options); err != nil {
 			err = fmt.Errorf("enqueue part %d: %w", i+1, err)
 			if errors.Is(err, sdk.ErrUnavailable) {
-				err = sdk.Retry(err) // no attempt is used up meanwhile
+				err = sdk.Retry(err) // retry without using up an attempt
 			}
 			return nil, err
 		}
@@ -66,8 +66,8 @@ func partSize() (int, error) {
 	return size, nil
 }
 
-// cut cuts a text behind spaces, so that no word is in two parts. A part is longer than size only if it is one word. An
-// empty text becomes one empty part.
+// cut cuts a text after white space, so that no word is in two parts. A part is longer than size only if it is one
+// word. An empty text becomes one empty part.
 func cut(text []byte, size int) (parts [][]byte) {
 	for len(text) > size {
 		end := bytes.LastIndexAny(text[:size], spaces) + 1

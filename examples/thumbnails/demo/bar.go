@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// bar shows how many tasks have finished: on a terminal as a line that fills, elsewhere as a line for each task.
+// bar shows how many tasks have finished: on a terminal as a bar that fills, elsewhere as a new line for each task.
 type bar struct {
 	out         io.Writer
 	redraws     bool

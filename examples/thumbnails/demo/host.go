@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// lookInterval is how often a starting host is checked.
+	// lookInterval is the interval at which a starting host is checked.
 	lookInterval = 50 * time.Millisecond
-	// requestLimit bounds one request to the host.
+	// requestLimit is the timeout of a request to the host.
 	requestLimit = 5 * time.Second
 	// killAfter is how long a host may take to end before it is killed.
 	killAfter = 10 * time.Second
-	// logLines is how much of a failed host's log is shown.
+	// logLines is the number of lines of a failed host's log that are shown.
 	logLines = 20
 )
 
@@ -39,16 +39,16 @@ type host struct {
 	err      error
 }
 
-// address is what quern dev writes about itself.
+// address is the JSON file in which quern dev records its addresses and its PID.
 type address struct {
 	Redis string `json:"redis"`
 	HTTP  string `json:"http"`
 	PID   int    `json:"pid"`
 }
 
-// startHost starts quern dev with thumbnails as its only plugin, because compiling others takes time. The host
-// gets a free port, no settings from the environment, and a runtime folder of its own, so that it and another
-// quern dev of the same user do not find each other.
+// startHost starts quern dev with thumbnails as its only plugin, because compiling others takes time. The host gets a
+// free port and no settings from the environment. It has its own runtime folder, so that it and another quern dev of
+// the same user do not find each other.
 func startHost(quern, plugins, out string) (*host, error) {
 	if !exists(quern) {
 		return nil, fmt.Errorf("no program %q: run make build, or name it with -quern", quern)
@@ -96,7 +96,7 @@ func startHost(quern, plugins, out string) (*host, error) {
 	}
 	go func() {
 		defer close(exited)
-		if err := cmd.Wait(); !errors.Is(err, context.Canceled) { // Canceled: the process ended as it was asked to
+		if err := cmd.Wait(); !errors.Is(err, context.Canceled) { // Canceled means that it ended as asked
 			h.err = err
 		}
 	}()
@@ -158,7 +158,7 @@ func (h *host) ready(ctx context.Context) bool {
 
 func (h *host) metricsURL() string { return "http://" + h.address.HTTP + "/metrics" }
 
-// metrics reads what the host measured and returns the few lines about the demo's own tasks.
+// metrics reads the host's metrics and returns the few lines about the demo's own tasks.
 func (h *host) metrics(ctx context.Context) ([]string, error) {
 	page, err := get(ctx, h.metricsURL())
 	if err != nil {
@@ -179,7 +179,7 @@ func (h *host) metrics(ctx context.Context) ([]string, error) {
 	return lines, nil
 }
 
-// stop ends the host and waits until it has ended. It returns an error if the host did not end well.
+// stop ends the host and waits until it has ended. It returns an error if the host failed.
 func (h *host) stop() error {
 	h.cancel()
 	<-h.exited

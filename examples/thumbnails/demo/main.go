@@ -43,7 +43,7 @@ type settings struct {
 	plugins string // folder with thumbnails.wasm
 	photos  string // folder with the photographs
 	out     string // folder to write to
-	repeat  int    // how often each photograph is enqueued
+	repeat  int    // number of times that each photograph is enqueued
 	timeout time.Duration
 }
 
@@ -100,7 +100,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}()
 	fmt.Fprintf(stdout, "starting quern dev, whose log is %s\n", node.logPath)
 	ctx, abandon := context.WithCancelCause(ctx)
-	go func() { // ends with the host, for which this function waits
+	go func() { // ends with the host, whose end this function awaits
 		<-node.exited
 		abandon(errors.New("quern dev ended too early"))
 	}()
@@ -154,7 +154,7 @@ func show(ctx context.Context, set settings, node *host, photos []photo, stdout 
 type photo struct {
 	name string // the name of its file
 	data []byte
-	size string // as describe returns it
+	size string // size of the picture, as describe returns it
 }
 
 func load(folder string) ([]photo, error) {

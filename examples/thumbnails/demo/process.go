@@ -10,9 +10,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// outcome is the end of one task.
+// outcome is the thumbnail or the error of one task.
 type outcome struct {
-	photo     int // index
+	photo     int // index of the photograph
 	thumbnail []byte
 	err       error
 }

@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	})
 }
 
-// receive answers webhooks, and prints them.
+// receive returns a handler that prints webhooks and answers them with the status.
 func receive(key signature.Key, status int, retryAfter string, out io.Writer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))

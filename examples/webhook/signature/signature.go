@@ -15,18 +15,18 @@ import (
 
 // The headers of a signed webhook.
 const (
-	HeaderID        = "Webhook-Id"        // the same each time that a webhook is sent again
+	HeaderID        = "Webhook-Id"        // the same whenever the webhook is sent again
 	HeaderTimestamp = "Webhook-Timestamp" // when it was sent, in seconds of Unix time
-	HeaderSignature = "Webhook-Signature" // v1, and the HMAC in base64; several of them with spaces between
+	HeaderSignature = "Webhook-Signature" // v1, and the HMAC in base64; several such values are separated by spaces
 )
 
 const (
 	keyPrefix = "whsec_"
 	version   = "v1,"
-	// tolerance is how far the clocks of sender and receiver may be apart. An older webhook may be a recording that is
-	// sent again.
+	// tolerance is the maximum difference between the clocks of sender and receiver. An older webhook may be a recording
+	// that is sent again.
 	tolerance = 5 * time.Minute
-	// keys have 24 to 64 bytes.
+	// minKey and maxKey bound the length of a key in bytes.
 	minKey, maxKey = 24, 64
 )
 
@@ -48,8 +48,8 @@ func (k Key) Sign(id string, at time.Time, body []byte) string {
 	return version + base64.StdEncoding.EncodeToString(k.mac(id, strconv.FormatInt(at.Unix(), 10), body))
 }
 
-// Check returns what is wrong with a webhook that was received, or nil. id, timestamp and signatures are the values of
-// its three headers.
+// Check returns what is wrong with a webhook that was received; nil if nothing is. id, timestamp and signatures are the
+// values of its three headers.
 func (k Key) Check(id, timestamp, signatures string, body []byte, now time.Time) error {
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil {

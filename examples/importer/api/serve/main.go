@@ -1,4 +1,4 @@
-// Command serve is the web service of package api, for trying the importer by hand: it prints each request.
+// Command serve runs the web service of package api, for trying the importer by hand. It prints each request.
 package main
 
 import (
