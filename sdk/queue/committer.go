@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// blockBytes is the maximum size of one script call, and of one round trip, unless a single task is larger.
+	// blockBytes is the maximum size of one script call, and of one round trip, in bytes, unless a single task is larger.
 	blockBytes = 4 << 20
 	// writeTasks is the maximum number of tasks in one round trip.
 	writeTasks = 20 * store.BlockTasks
-	// sharedBytes is the maximum size of a call that shares a round trip with other calls. Such a call also has fewer
-	// than store.BlockTasks tasks. So no small call waits until a large one is sent.
+	// sharedBytes is the maximum size of a call that shares a round trip with other calls, in bytes. Such a call also has
+	// fewer than store.BlockTasks tasks. So no small call waits until a large one is sent.
 	sharedBytes = 256 << 10
 )
 
@@ -52,7 +52,7 @@ type committer struct {
 	mu      sync.Mutex // guards the following fields
 	waiting []*commit  // oldest first
 	tasks   int        // number of tasks in waiting
-	writes  int        // number of callers and goroutines that are writing
+	writes  int        // number of callers and goroutines that write, without callers with large calls
 }
 
 // commit holds the blocks of one call.
@@ -68,7 +68,7 @@ type taskBlock struct {
 	queue string
 	args  []any // arguments of the tasks, as batch.lua takes them
 	tasks int
-	size  int // bytes: see Spec.Size
+	size  int // in bytes: see Spec.Size
 	// weight measures how much work the block is for Redis; a task without dependencies has weight 1.
 	weight int
 

@@ -147,13 +147,13 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 	return q.enqueue(ctx, specs)
 }
 
-// enqueue is EnqueueMany without the checks of the queue's name and of reserved names.
+// enqueue is EnqueueMany without the checks of the queue's name, and of reserved task IDs and dead-letter queues.
 func (q *Queue) enqueue(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	if headers := q.client.config.Headers; headers != nil {
 		specs = inheriting(headers(ctx), specs)
 	}
 	if slices.ContainsFunc(specs, func(s Spec) bool { return s.Unique != nil && s.ID != "" }) {
-		specs = slices.Clone(specs) // see rename
+		specs = slices.Clone(specs) // because rename changes them
 	}
 	receipts := make([]Receipt, len(specs))
 	for i := range specs {

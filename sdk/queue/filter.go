@@ -108,7 +108,7 @@ func matches(pattern, text string) bool {
 
 const (
 	// maxAttributes is the maximum number of attributes of a publication. attributeBytes is the maximum size of all their
-	// names and values together.
+	// names and values together, in bytes.
 	maxAttributes  = 24
 	attributeBytes = 6 << 10
 )

@@ -15,7 +15,7 @@ import (
 const (
 	// MaxHeaders is the maximum number of headers of a task. traceparent does not count, because a task can inherit it.
 	MaxHeaders = 32
-	// MaxHeaderBytes is the maximum size of the names and values of these headers together.
+	// MaxHeaderBytes is the maximum size of the names and values of these headers together, in bytes.
 	MaxHeaderBytes = 8 << 10
 )
 

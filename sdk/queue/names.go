@@ -11,8 +11,9 @@ import (
 // DefaultTenant is the key prefix of Blueque's Python package, which supports no other prefix.
 const DefaultTenant = "blueque"
 
-// ValidTenant checks the name of a tenant: 1 to 32 of a–z 0–9 and -, or a word of these characters in braces (a Redis
-// Cluster hash tag). With an underscore in its name, a tenant could have the same keys as another tenant.
+// ValidTenant checks the name of a tenant: 1 to 32 of the characters a–z, 0–9 and -, or a word of these characters in
+// braces (a Redis Cluster hash tag). With an underscore in its name, a tenant could have the same keys as another
+// tenant.
 func ValidTenant(name string) error {
 	if !validTenant.MatchString(name) {
 		return fmt.Errorf("%w: tenant %q: use 1 to 32 of a-z 0-9 and -, or such a word in braces", ErrInvalid, name)

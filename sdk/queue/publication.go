@@ -12,7 +12,7 @@ import (
 // PublicationState says how far a publication has got.
 type PublicationState string
 
-// The states of a publication, in this order; the last two are final.
+// The states of a publication. It passes through them in this order, and ends in one of the last two.
 const (
 	PublicationAccepted   PublicationState = "accepted"   // the publishing task completed; no subscribers are chosen yet
 	PublicationUnfinished PublicationState = "publishing" // subscribers are chosen, but not all of them have their task

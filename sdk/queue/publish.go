@@ -18,7 +18,7 @@ import (
 
 const (
 	// publishTasks is the maximum number of tasks that one script call of a publication writes. publishBytes is the
-	// maximum size of their payloads together.
+	// maximum size of their payloads together, in bytes.
 	publishTasks = 1000
 	publishBytes = 4 << 20
 	// publishTries is the maximum number of attempts to choose the subscribers. An attempt fails if the subscriptions
@@ -89,9 +89,9 @@ type Published struct {
 
 // Publish makes one task for each active subscription that the publication matches. It stores the publication with the
 // list of its subscriptions. The first 1,000 tasks, with up to 4 MiB of payloads, are made together or not at all. The
-// remaining tasks of a larger publication follow. If the caller dies before, a host or the next Publish with the same
-// ID makes them. If Redis fails, Publish returns the ID together with the error, and publishing again with this ID
-// makes no task twice.
+// remaining tasks of a larger publication follow. If the caller dies before they are made, a host or the next Publish
+// with the same ID makes them. If Redis fails, Publish returns the ID together with the error, and publishing again
+// with this ID makes no task twice.
 //
 // The error is ErrQueueFull if a subscriber's queue is full, and ErrDamaged if one accepts no tasks. In both cases
 // nothing is published. The error is a NotReplicatedError if the publication is published, but fewer replicas answered

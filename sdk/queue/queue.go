@@ -97,8 +97,8 @@ func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
 	return store.Wrap(fmt.Sprintf("hold queue %q", q.name), err)
 }
 
-// HasListener reports whether a listener serves the queue: a Quern listener whose lease runs, or a Python listener,
-// which has no lease.
+// HasListener reports whether a listener serves the queue: a Quern listener whose lease has not ended, or a Python
+// listener, which has no lease.
 func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return false, err
@@ -113,7 +113,7 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	ends, err := store.Pipelined(ctx, c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
-		return p.ZScore(ctx, c.store.Keys.Nodes(), listener) // a command that a producer's ACL allows
+		return p.ZScore(ctx, c.store.Keys.Nodes(), listener) // ZSCORE, because a producer's ACL allows it
 	})
 	for i, listener := range listeners[:len(ends)] {
 		end, failed := ends[i].Result()

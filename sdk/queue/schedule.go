@@ -258,7 +258,7 @@ const (
 	PutKept    Put = "kept" // it exists with another definition, and was to be stored only if missing
 )
 
-// PutSchedule stores a schedule, or changes the existing one of its ID. Hosts apply a change within a second. The
+// PutSchedule stores a schedule, or changes the existing one with its ID. Hosts apply a change within a second. The
 // schedule's state stays, unless the expression or the time zone changes. If missing is true, an existing schedule is
 // not changed. The error is ErrOwned if an existing schedule has another owner.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule, missing bool) (Put, error) {

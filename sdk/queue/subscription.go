@@ -32,7 +32,7 @@ const (
 	DefaultWebhookTimeout = 20 * time.Second
 	// MaxWebhookTimeout is the maximum of Webhook.Timeout.
 	MaxWebhookTimeout = 10 * time.Minute
-	// WebhookSecrets is the prefix of the names of secrets that webhooks can use. Without this rule, anyone who makes
+	// WebhookSecrets is the prefix of the names of secrets that webhooks can use. Without the prefix, anyone who makes
 	// subscriptions could have the secrets of handlers sent anywhere.
 	WebhookSecrets = "webhook."
 	// ReasonGone is the Reason of a webhook that is switched off because its server answered 410 Gone.

@@ -71,13 +71,13 @@ func (k Keys) Expiry(queue string) string          { return k.Key("expiry", queu
 func (k Keys) Keyed(queue string) string           { return k.Key("keys", queue) }
 func (k Keys) Unique(queue, hash string) string    { return k.Key("unique", queue, hash) }
 
-// ListedChildren is the length from which on the list of a task's children and dependents gets no more children, and no
-// dependents that come after the task's end.
+// ListedChildren is the maximum length of the list of a task's children and dependents. A list of that length gets no
+// more children, and no dependents that come after the task's end. Other dependents are always added.
 const ListedChildren = 10_000
 
 // luaNames declares, for the scripts, the names of the keys, and bounds that Go and the scripts share. The Lua name of
 // a key is in capitals and without the tenant: PENDING_TASKS_ for NS_pending_tasks_QUEUE. A script takes its tenant,
-// NS, from its first key: a tenant's name has no underscore.
+// NS, from its first key, up to the first underscore, because a tenant's name has none.
 var luaNames = func() string {
 	k := Keys{} // without a tenant: every name begins with an underscore
 	text := "local NS = string.match(KEYS[1], '^[^_]*')\n"

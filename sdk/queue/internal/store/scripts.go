@@ -160,7 +160,7 @@ func (c Call) On(ctx context.Context, rdb redis.UniversalClient) *redis.Cmd {
 	return c.Script.Run(ctx, rdb, c.Keys, c.Args...)
 }
 
-// Store is one tenant's keys on a connection to Redis.
+// Store gives access to one tenant's keys on a connection to Redis.
 type Store struct {
 	RDB   redis.UniversalClient
 	Keys  Keys

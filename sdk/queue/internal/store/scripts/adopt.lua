@@ -1,7 +1,9 @@
 -- Repeats the reply of reserve for tasks that are in the listener's reserved list, but unknown to the listener because
 -- that reply was lost. Starts the tasks if a process ID is given. The list decides who holds a task, even if the task's
 -- hash disagrees because an error ended the reserve. Drops an entry whose task is missing, finished, or in another
--- listener's list. KEYS 1 reserved of the listener ARGV 1 clock override 2 queue 3 listener 4 process ID or ""
+-- listener's list.
+-- KEYS    1 reserved of the listener
+-- ARGV    1 clock override  2 queue  3 listener  4 process ID or ""
 --         5 maximum bytes of one task's parameters  6 maximum bytes of all parameters  7 number of further values, then
 --         these values: field, value, ... for the plugin's version and what its manifest sets (only with a process ID),
 --         then the IDs

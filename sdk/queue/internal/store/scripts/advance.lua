@@ -1,6 +1,8 @@
 -- Reports the ends of tasks to their dependents. If a task has more dependents than one call handles, the next call
--- continues with the rest. KEYS 1 ended ARGV 1 clock override 2 maximum number of dependents in this call RETURNS
--- {number of dependents looked at, 1 if there is more to do, clock, "", ""}
+-- continues with the rest.
+-- KEYS    1 ended
+-- ARGV    1 clock override  2 maximum number of dependents in this call
+-- RETURNS {number of dependents looked at, 1 if there is more to do, clock, "", ""}
 local bad = mistyped(KEYS[1], 'zset')
 if bad then return bad end
 

@@ -1,7 +1,8 @@
 -- Cancels a task. A waiting task is removed from its queue and fails with the reason cancelled. In a long pending list,
 -- the task's ID stays, and reserve.lua drops it later. A running task is marked, and its host stops it. If no listener
--- holds the task, it fails, even if its hash says that it runs. KEYS 1 task hash ARGV 1 clock override 2 queue 3 id 4
--- the state of the task, in the form that altered takes
+-- holds the task, it fails, even if its hash says that it runs.
+-- KEYS    1 task hash
+-- ARGV    1 clock override  2 queue  3 id  4 the state of the task, in the form that altered takes
 --         5 '1' to leave a running task alone
 -- RETURNS 'ok', 'asked' (the task runs, and is marked), 'gone' (no such task in this queue), 'changed' (the task has
 --         another state), 'python' (a Python listener holds it, which would ignore the mark), or the task's status, if

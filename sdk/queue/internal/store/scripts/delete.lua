@@ -1,7 +1,8 @@
 -- Deletes a finished task and its data. In a long list of finished tasks, the task's entry stays as a stale entry until
--- a purge removes it, because searching the list would take Redis too long. KEYS 1 task hash ARGV 1 clock override, not
--- used 2 queue 3 id 4 the state of the task, in the form that altered takes RETURNS 'ok', 'gone' (no such task in this
--- queue), 'changed' (the task has another state), 'telling' (not deleted,
+-- a purge removes it, because searching the list would take Redis too long.
+-- KEYS    1 task hash
+-- ARGV    1 clock override, not used  2 queue  3 id  4 the state of the task, in the form that altered takes
+-- RETURNS 'ok', 'gone' (no such task in this queue), 'changed' (the task has another state), 'telling' (not deleted,
 --         because some dependents do not know of its end yet, and would miss its result: call advance.lua and try
 --         again), or the task's status, if that forbids a delete
 local queue, id = ARGV[2], ARGV[3]

@@ -1,6 +1,7 @@
 -- Fails a block of waiting tasks that have expired: tasks with an entry in the expiry set, and pending tasks that set
--- no maximum age themselves but are older than the plugin's manifest allows. KEYS 1 expiry ARGV 1 clock override 2
--- queue 3 maximum number of tasks
+-- no maximum age themselves but are older than the plugin's manifest allows.
+-- KEYS    1 expiry
+-- ARGV    1 clock override  2 queue  3 maximum number of tasks
 --         4 maximum age in seconds of tasks that set none themselves, or ""  5 the queue for dead letters, or ""
 -- RETURNS {number of tasks failed, 1 if there may be more to do, clock, earliest expiry of the remaining tasks or "",
 --         reason why a failed task has no dead letter or ""}

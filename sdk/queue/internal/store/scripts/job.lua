@@ -1,5 +1,7 @@
 -- Writes to a job, if the caller still has the duty of that job. A write that is repeated because its reply was lost
--- changes nothing. KEYS 1 duty of the job ARGV 1 listener 2 job 3 seconds for which the job is kept 4 what to do:
+-- changes nothing.
+-- KEYS    1 duty of the job
+-- ARGV    1 listener  2 job  3 seconds for which the job is kept  4 what to do:
 --         'forget' removes all tasks
 --         'add' adds tasks: 5 number of tasks before these, 6... "ID CREATED" of each
 --         'end' records the results of the next tasks: 5 number of results before these, 6... "END TEXT" of each

@@ -1,5 +1,7 @@
 -- Appends numbered lines to a task's log, and keeps only the last lines. The caller's run must hold the task or have
--- settled it. KEYS 1 log ARGV 1 clock override 2 listener 3 run, in the form that holder takes
+-- settled it.
+-- KEYS    1 log
+-- ARGV    1 clock override  2 listener  3 run, in the form that holder takes
 --         4 maximum number of lines in the log  5 maximum bytes of the log  6 number of lines that the caller left out
 --         before these lines (their numbers are skipped)  7 id  then the lines
 -- RETURNS 'ok', 'lost' or 'gone'

@@ -1,6 +1,9 @@
 -- Counts the tasks of queues by status. The time that this takes depends on the number of listeners, not of tasks. In a
 -- tenant with more than 2,000 listeners, tasks of listeners that are no longer in the queue's set are not counted as
--- reserved. KEYS 1 queues ARGV 1 clock override, then the queues RETURNS for each queue 'WRONGTYPE ...', or
+-- reserved.
+-- KEYS    1 queues
+-- ARGV    1 clock override, then the queues
+-- RETURNS for each queue 'WRONGTYPE ...', or
 --         {scheduled, pending, reserved (not started), started, complete, failed (both with stale entries), listeners,
 --         paused, age of the oldest pending task in seconds or "", {counter, value, ...}, the queue's limit or "",
 --         number of scheduled tasks that are blocked};

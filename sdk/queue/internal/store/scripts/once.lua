@@ -1,7 +1,8 @@
 -- Records a request with an idempotency key. The Redis key contains a digest of the request's content. Until one
 -- request with the idempotency key is done, the digest is followed by a space and the number of such requests in
--- progress. KEYS 1 once then, with 'begin' and 'refused', for each task of the request: task, once ARGV 1 what
--- happened: 'begin' (the request begins), 'done' (it was enqueued) or 'refused' (it was refused)
+-- progress.
+-- KEYS    1 once  then, with 'begin' and 'refused', for each task of the request: task, once
+-- ARGV    1 what happened: 'begin' (the request begins), 'done' (it was enqueued) or 'refused' (it was refused)
 --         2 digest  3 seconds after which the key expires
 -- RETURNS {'other'} if the key has another digest; nothing is changed. {'done'}, only for 'begin', if an earlier
 --         request with this digest is done. Otherwise {'begun'}; for 'begin', if there was no key, the indices (from 0)

@@ -1,6 +1,7 @@
 -- Publishes to a topic: stores the publication, unless one with its ID exists, and enqueues a task for each subscriber,
--- all in one call. If there are too many subscribers for one call, further calls enqueue the remaining tasks. KEYS 1
--- publication ARGV 1 clock override 2 topic 3 generation of the subscriptions among which the subscribers were chosen
+-- all in one call. If there are too many subscribers for one call, further calls enqueue the remaining tasks.
+-- KEYS    1 publication
+-- ARGV    1 clock override  2 topic  3 generation of the subscriptions among which the subscribers were chosen
 --         4 number of subscribers
 --         5 "" if the publication is new; "-" if it was accepted before, and its subscribers are chosen now; otherwise
 --         the number of subscribers that earlier calls handled

@@ -1,6 +1,7 @@
 -- Deletes a block of tasks from one list of finished tasks, oldest first: tasks that are too old, or exceed the number
--- to keep. Tasks that other clients than Quern's enqueued stay, unless 7 is set. KEYS 1 complete or failed tasks ARGV 1
--- clock override 2 queue 3 status of the list's tasks
+-- to keep. Tasks that other clients than Quern's enqueued stay, unless 7 is set.
+-- KEYS    1 complete or failed tasks
+-- ARGV    1 clock override  2 queue  3 status of the list's tasks
 --         4 maximum number of tasks to look at  5 maximum age in seconds, or "" for none
 --         6 maximum number of tasks to keep, or "" for all  7 "1" to delete the tasks of other clients too
 --         8 number of the oldest entries to skip. In the first block, "" stands for the entries that an earlier purge

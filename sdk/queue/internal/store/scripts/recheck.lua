@@ -1,6 +1,7 @@
 -- Checks the dependencies of blocked tasks, beginning with the task whose last check is longest ago. It finds ends that
--- no script has reported, because a Python listener ended the dependency, or somebody deleted its key by hand. KEYS 1
--- blocked ARGV 1 clock override 2 queue 3 maximum number of dependencies to check
+-- no script has reported, because a Python listener ended the dependency, or somebody deleted its key by hand.
+-- KEYS    1 blocked
+-- ARGV    1 clock override  2 queue  3 maximum number of dependencies to check
 --         4 minimum number of seconds between two checks of a task
 --         5 the task to continue with, or ""  6 the cursor to continue from
 -- RETURNS {number of tasks checked, 1 if there is more to do, clock, 5 for the next call, 6 for the next call}

@@ -1,8 +1,9 @@
 -- Takes a block of tasks of one queue from a dead listener, newest first, so that the oldest one ends up at the front
 -- of its list. For a started task, one more crash is counted. After its first crash the task returns to the front at
 -- once; after later ones it is scheduled with a delay. At the maximum number of crashes, or if it must not run twice,
--- the task fails. Once the listener's reserved list is empty, the listener is removed from the queue's set. KEYS 1
--- reserved of the listener ARGV 1 clock override 2 queue 3 listener 4 maximum number of tasks
+-- the task fails. Once the listener's reserved list is empty, the listener is removed from the queue's set.
+-- KEYS    1 reserved of the listener
+-- ARGV    1 clock override  2 queue  3 listener  4 maximum number of tasks
 --         5 number of crashes at which a task fails, unless the task has a smaller number
 --         6 "1" for a listener without a lease, which an operator has declared dead
 --         7 number of seconds: listeners that die less than this apart count as one death

@@ -1,5 +1,7 @@
 -- Corrects the listener counts of queues, and the sets of started tasks, after listeners died in the middle of an
--- operation. Deletes empty queues with their counters. KEYS 1 queues ARGV 1 clock override
+-- operation. Deletes empty queues with their counters.
+-- KEYS    1 queues
+-- ARGV    1 clock override
 --         2 maximum age in seconds of a finished task, or "" for none
 --         3 maximum number of finished tasks to keep for each status, or "" for all
 --         then the queues
@@ -34,7 +36,7 @@ local function left(queue)
 end
 
 -- old(list, queue, status): whether purge.lua may be able to delete the oldest entry. purge.lua also knows which
--- entries it has passed over before.
+-- entries it has skipped before.
 local function old(list, queue, status)
   local id = redis.pcall('LINDEX', list, -1)
   if type(id) ~= 'string' then return id end -- false for an empty list; an error, which purge.lua will report

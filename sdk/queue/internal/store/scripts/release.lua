@@ -1,7 +1,8 @@
 -- Returns up to 48 held tasks of one queue to the front of the pending list, without counting an attempt. The newest
 -- task comes first in the arguments, so that the oldest one ends up at the front of the list. A task marked for
--- cancellation fails. KEYS 1 reserved of the listener ARGV 1 clock override 2 queue 3 listener then for each task: id,
--- run (in the form that holder takes),
+-- cancellation fails.
+-- KEYS    1 reserved of the listener
+-- ARGV    1 clock override  2 queue  3 listener  then for each task: id, run (in the form that holder takes),
 --         process ID
 -- RETURNS a line for each task: 'ok', 'cancelled', 'lost' or 'gone'
 local queue, listener = ARGV[2], ARGV[3]

@@ -1,8 +1,9 @@
 -- Reserves tasks of one queue for a listener, highest priority first. Starts them if a process ID is given, because the
 -- listener has free slots. Reserves no task from a paused or held queue, none for a quarantined version of a plugin,
 -- and no more than the plugin's limit in the fleet allows. An ID whose task is missing, damaged, finished, already held
--- or not yet due is dropped and counted. An expired task fails. KEYS 1 pending 2 reserved of the listener ARGV 1 clock
--- override 2 queue 3 listener 4 maximum number of tasks (1 to 128) 5 process ID or ""
+-- or not yet due is dropped and counted. An expired task fails.
+-- KEYS    1 pending  2 reserved of the listener
+-- ARGV    1 clock override  2 queue  3 listener  4 maximum number of tasks (1 to 128)  5 process ID or ""
 --         6 maximum bytes of one task's parameters  7 maximum bytes of all parameters
 --         8 "PLUGIN DIGEST" of the version that will run the tasks, or "" (only with a process ID)
 --         9 maximum age in seconds of tasks that set none themselves, or ""

@@ -1,8 +1,9 @@
 -- Retries a task that failed for good, on request. Its counters and its age start from zero. In a long list of failed
 -- tasks, the task's old entry stays as a stale entry. The task's field "stale" counts these entries, and purge.lua
--- removes them. KEYS 1 task hash ARGV 1 clock override 2 queue 3 id 4 the state of the task, in the form that altered
--- takes RETURNS 'ok', 'gone' (no such task in this queue), 'changed' (the task has another state), 'dependency ID
--- failed' or
+-- removes them.
+-- KEYS    1 task hash
+-- ARGV    1 clock override  2 queue  3 id  4 the state of the task, in the form that altered takes
+-- RETURNS 'ok', 'gone' (no such task in this queue), 'changed' (the task has another state), 'dependency ID failed' or
 --         'dependency ID gone' (the task cannot run, because dependency ID failed or is gone), or the task's status, if
 --         that forbids a retry; the error UNIQUE if another task holds the task's uniqueness now
 local queue, id = ARGV[2], ARGV[3]

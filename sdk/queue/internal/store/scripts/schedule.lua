@@ -1,7 +1,8 @@
 -- Makes, changes, pauses, resumes or deletes a schedule. Also records that the schedule's plugin is absent, and deletes
 -- the schedule after a long absence. Hosts compute when a schedule is due, because Lua has no calendar. The script only
--- sets the schedule's score to 0, so that a host looks at it. A repeated call changes nothing. KEYS 1 ticks ARGV 1
--- clock override 2 schedule 3 owner; "" means any owner, except for put
+-- sets the schedule's score to 0, so that a host looks at it. A repeated call changes nothing.
+-- KEYS    1 ticks
+-- ARGV    1 clock override  2 schedule  3 owner; "" means any owner, except for put
 --         4 what to do: 'put', 'pause', 'resume', 'delete', 'absent' or 'present'
 --         5 the token of the SyncSchedules that the call is a part of, or ""
 --         for put: 6 maximum number of schedules  7 "1" to change nothing if the schedule exists  8... field, value,

@@ -2,8 +2,9 @@
 -- retry. Begins with a removal, which Redis accepts even at maxmemory. Tasks that the listener does not hold are not
 -- settled. A repeated settle finds that this run has settled the task, and answers 'ok' again. But the task may still
 -- be in the reserved list, because an error ended the script or a Python client completed the task. In that case, a
--- complete task is settled again, and a failed one is only removed from the list. KEYS 1 reserved of the listener ARGV
--- 1 clock override 2 queue 3 listener 4 process ID 5 queues whose listeners are to be woken, separated by
+-- complete task is settled again, and a failed one is only removed from the list.
+-- KEYS    1 reserved of the listener
+-- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 queues whose listeners are to be woken, separated by
 --         spaces
 --         then for each task: id, run (in the form that holder takes), action (complete, failed, retry, reschedule or
 --         reject), result or error as text, number of further values, and these values:
@@ -41,7 +42,7 @@ local function complete(id, key, h, text, bytes)
   completed[#completed + 1] = id
   local live = string.sub(id, 1, #LETTER) == LETTER and redis.call('HGET', key, 'live_id')
   if live and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' and redis.call('HGET', TASK_ .. live, 'dead_id') == id then
-    -- The failed task names another letter, or none, if it has a later letter or was retried meanwhile.
+    -- This is skipped if the failed task was retried meanwhile, or has a later letter.
     redis.call('HSET', TASK_ .. live, 'handled', id)
   end
   if h[6] then

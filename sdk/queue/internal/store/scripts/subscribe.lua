@@ -1,6 +1,7 @@
 -- Makes, changes or deletes a subscription, if it is still as the caller has read it. Also changes the generation, from
--- which publishers see that the subscriptions have changed. KEYS 1 subscriptions ARGV 1 id 2 its text as it was read,
--- or "" if there was none 3 its new text, or "" to delete it
+-- which publishers see that the subscriptions have changed.
+-- KEYS    1 subscriptions
+-- ARGV    1 id  2 its text as it was read, or "" if there was none  3 its new text, or "" to delete it
 --         4 maximum number of subscriptions  5 its queue if the queue has changed, or ""  6 its queue if a hold of the
 --         queue is to end, because the webhook's URL has changed, or ""
 -- RETURNS 'ok', also if the subscription has the new text already; 'changed' if it is not as the caller has read it;

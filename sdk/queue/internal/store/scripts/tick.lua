@@ -1,6 +1,7 @@
 -- Ends one tick of a schedule: enqueues its task and plans the next tick, or only plans the next tick. It checks that
--- the schedule is still as the caller has read it, so each tick is ended only once, by one of many hosts. KEYS 1 ticks
--- ARGV 1 clock override 2 schedule 3 its revision 4 its next tick as the caller read it, "" if it had none
+-- the schedule is still as the caller has read it, so each tick is ended only once, by one of many hosts.
+-- KEYS    1 ticks
+-- ARGV    1 clock override  2 schedule  3 its revision  4 its next tick as the caller read it, "" if it had none
 --         5 the tick to fire; "" to fire none; "later" only to make hosts look at the schedule again later
 --         6 number of ticks to count as missed  7 number of ticks to count as skipped, because the tick before them
 --         waited
