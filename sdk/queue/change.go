@@ -15,7 +15,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Change is an action of operators on a task.
+// Change is a change that operators can make to a task.
 type Change string
 
 // The changes of Queue.Cancel, Client.Retry and Queue.Delete.
@@ -27,14 +27,14 @@ const (
 
 // Changed is the result of a Change of one task.
 type Changed struct {
-	// Task is the task as it was read before the change. If a dead letter was retried, Task is the task that the letter
-	// stands for, if that still exists.
+	// Task is the task as it was read before the change. If the change retried a dead letter, Task is the failed task
+	// that the letter stands for, if that still exists.
 	Task     *Task
-	Stopping bool // the task runs, and its host or worker was asked to stop it: Wait returns when it has ended
+	Stopping bool // the task runs, and was asked to stop; Wait returns when it has ended
 	Err      error
 }
 
-// Change changes one task: see Queue.Cancel, Client.Retry and Queue.Delete.
+// Change makes a change to one task: see Queue.Cancel, Client.Retry and Queue.Delete.
 func (c *Client) Change(ctx context.Context, change Change, id string) (changed Changed) {
 	task, err := c.Summary(ctx, id)
 	if err != nil {
@@ -43,8 +43,8 @@ func (c *Client) Change(ctx context.Context, change Change, id string) (changed 
 	return c.changeAll(ctx, change, []*Task{task}, anyState)[0]
 }
 
-// ChangeAll makes the same change to many tasks, which Summary or a list has read. If a task has changed since then, it
-// is left alone, and its error is ErrChanged. The call takes a few round trips.
+// ChangeAll makes the same change to many tasks, which the caller has read with Summary or from a list. A task that has
+// changed since then is left alone, and its error is ErrChanged. The call takes a few round trips.
 func (c *Client) ChangeAll(ctx context.Context, change Change, tasks []*Task) []Changed {
 	return c.changeAll(ctx, change, tasks, readState)
 }
@@ -62,14 +62,14 @@ func (c *Client) changeAll(ctx context.Context, change Change, tasks []*Task, st
 	return list
 }
 
-// readState and anyState return the state that a task must still be in for a script to change it: the state in which it
-// was read, or any.
+// A script changes a task only if the task is in the state that these functions return. readState returns the state in
+// which the task was read. anyState returns "", which stands for any state.
 func readState(t *Task) string { return t.state }
 func anyState(*Task) string    { return "" }
 
 // each runs the script of a change for every task of the list that has no error yet. The script changes a task only if
-// it is in the state that stateOf returns. If dependents of a task have yet to learn that it ended, each tells them
-// first and repeats the script.
+// it is in the state that stateOf returns. If some dependents do not know yet that a task has ended, each reports the
+// end to them and then repeats the script.
 func (c *Client) each(ctx context.Context, change Change, list []Changed, stateOf func(*Task) string, options ...any) {
 	var open []*Changed
 	for i := range list {
@@ -109,8 +109,8 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, stateO
 	}
 }
 
-// outcome returns the error of a change by the script's answer: nil if the task is changed, or its host was asked to
-// stop it.
+// outcome converts the script's reply to the error of a change. It is nil if the task was changed, or its host was
+// asked to stop it.
 func outcome(change Change, id string, answer any, err error) error {
 	text, _ := store.Answered(err)
 	if unique, ok := strings.CutPrefix(text, "UNIQUE "); ok {
@@ -137,14 +137,14 @@ func outcome(change Change, id string, answer any, err error) error {
 	return refusal(fmt.Sprintf("task %s is %s: %s", id, text, changeable[change]))
 }
 
-// changeable explains which tasks each change can be made to.
+// changeable says, for error messages, which tasks each change applies to.
 var changeable = map[Change]string{
 	ChangeCancel: "only waiting tasks, and running ones of hosts and Go workers, can be cancelled",
 	ChangeRetry:  "only failed tasks can be retried",
 	ChangeDelete: "only complete and failed tasks can be deleted",
 }
 
-// refusal is an ErrStatus with its own text.
+// refusal is an error with its own text that matches ErrStatus.
 type refusal string
 
 func (r refusal) Error() string        { return string(r) }
@@ -152,23 +152,23 @@ func (r refusal) Is(target error) bool { return target == ErrStatus }
 
 // Cancel ends a task for good, with ReasonCancelled. If the task waits (pending or scheduled), it has failed when
 // Cancel returns, and done is true. If a Quern host or a worker of package worker runs it, done is false: the task is
-// stopped there soon, and Wait returns when it has ended. The error is ErrStatus if the task is finished, or if a
-// Python listener holds it, which nobody can stop; ErrNoTask if the queue has no such task.
+// stopped there soon, and Wait returns when it has ended. The error is ErrStatus if the task is finished, or if it is
+// held by a Python listener, which cannot be asked to stop. The error is ErrNoTask if the queue has no such task.
 func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 	one := q.change(ctx, ChangeCancel, id)
 	return one.Err == nil && !one.Stopping, one.Err
 }
 
 // Retry makes a task that failed for good wait again. Its attempts, crashes and age are counted from zero. Its dead
-// letters stay. The error is ErrStatus if the task has not failed; ErrUnique, which is also an ErrStatus, if another
-// task has its uniqueness now; ErrNoTask if the queue has no such task.
+// letters stay. The error is ErrStatus if the task has not failed. It is ErrUnique, which also matches ErrStatus, if
+// another task has the task's uniqueness now. It is ErrNoTask if the queue has no such task.
 func (q *Queue) Retry(ctx context.Context, id string) error {
 	return q.change(ctx, ChangeRetry, id).Err
 }
 
-// Delete removes a finished task with its log and history. Before that, the tasks that wait for it learn that it has
-// ended, and get its result if it is to be their parameters. The error is ErrStatus if the task is not finished,
-// ErrNoTask if the queue has no such task.
+// Delete removes a finished task with its log and history. First, Delete reports the end of the task to its dependents,
+// which get its result if that becomes their parameters. The error is ErrStatus if the task is not finished, ErrNoTask
+// if the queue has no such task.
 func (q *Queue) Delete(ctx context.Context, id string) error {
 	return q.change(ctx, ChangeDelete, id).Err
 }
@@ -180,10 +180,10 @@ func (q *Queue) change(ctx context.Context, change Change, id string) Changed {
 	return list[0]
 }
 
-// Retry is Queue.Retry for operators. For a dead letter, it retries the failed task that the letter stands for, if that
-// still exists. It also deletes the task's dead letters that wait or have failed: nobody needs to handle them any more.
-// The error is ErrLetterStays if the task is retried but a letter could not be deleted. Retry returns the task that it
-// retried or refused to retry, as Summary read it before.
+// Retry is Queue.Retry for operators. Given a dead letter, it retries the failed task that the letter stands for, if
+// that still exists. It also deletes those dead letters of the task that wait or have failed, because nobody needs to
+// handle them any more. The error is ErrLetterStays if the task is retried but a letter could not be deleted. Retry
+// returns the task that it retried or refused to retry, as Summary read it before the retry.
 func (c *Client) Retry(ctx context.Context, id string) (*Task, error) {
 	one := c.Change(ctx, ChangeRetry, id)
 	return one.Task, one.Err
@@ -193,7 +193,7 @@ func (c *Client) retryAll(ctx context.Context, list []Changed, stateOf func(*Tas
 	origins, err := c.origins(ctx, list)
 	var letters [][]string
 	if err == nil {
-		letters, err = c.letters(ctx, list) // before the retry: it removes dead_id
+		letters, err = c.letters(ctx, list) // before the retry, which removes dead_id
 	}
 	if err != nil {
 		for i := range list {
@@ -202,7 +202,7 @@ func (c *Client) retryAll(ctx context.Context, list []Changed, stateOf func(*Tas
 		return
 	}
 	c.each(ctx, ChangeRetry, list, func(t *Task) string {
-		if origins[t] { // the caller has read its letter, not this task: it may have changed
+		if origins[t] { // the caller has read the letter, not this task, which may have changed since
 			return ""
 		}
 		return stateOf(t)
@@ -211,7 +211,7 @@ func (c *Client) retryAll(ctx context.Context, list []Changed, stateOf func(*Tas
 }
 
 // origins replaces each dead letter in the list by the failed task that it stands for, if that exists. It returns the
-// set of these tasks.
+// set of these failed tasks.
 func (c *Client) origins(ctx context.Context, list []Changed) (origins map[*Task]bool, err error) {
 	var ids []string
 	for _, one := range list {
@@ -272,7 +272,7 @@ func (c *Client) letters(ctx context.Context, list []Changed) (letters [][]strin
 		}
 	}
 	for i := range letters {
-		if last[i] != "" && !slices.Contains(letters[i], last[i]) { // a letter between them was deleted
+		if last[i] != "" && !slices.Contains(letters[i], last[i]) { // a letter in the middle of the chain was deleted
 			letters[i] = append(letters[i], last[i])
 		}
 	}
@@ -307,7 +307,7 @@ func (c *Client) clear(ctx context.Context, list []Changed, letters [][]string) 
 	}
 	c.each(ctx, ChangeCancel, waiting, anyState, "1")
 	failed = append(failed, waiting...)
-	c.each(ctx, ChangeDelete, failed, anyState) // without the ones that could not be cancelled
+	c.each(ctx, ChangeDelete, failed, anyState) // skips the letters that could not be cancelled
 	for _, one := range failed {
 		i := of[one.Task.ID]
 		// ErrStatus and ErrNoTask: somebody else has changed the letter meanwhile.

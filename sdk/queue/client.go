@@ -13,20 +13,20 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Config of a Client; the zero value works.
+// Config configures a Client. The zero value works.
 type Config struct {
 	Tenant string // the prefix of every key (default "blueque"): see ValidTenant
-	// Name is the first part of the IDs of the client's listeners: people recognize them by it after a restart
-	// (default: the hostname).
+	// Name is the first part of the client's listener IDs (default: the hostname). The rest of an ID changes at each
+	// restart, so people recognize a listener by this part.
 	Name  string
 	Lease time.Duration // how long a listener counts as alive after its last renewal (default 10 s)
-	// Replicas is how many replicas of Redis must have a task before Enqueue succeeds (default 0). ReplicaTimeout is
-	// how long Enqueue waits for them (default and at most 1 s).
+	// Replicas is the number of Redis replicas that must have a task before Enqueue succeeds (default 0). ReplicaTimeout
+	// is how long Enqueue waits for them (default and maximum: 1 s).
 	Replicas       int
 	ReplicaTimeout time.Duration
-	// Headers returns headers for the tasks of an Enqueue, from its context (default: none). Headers in a task's
-	// Options take precedence. Publish uses only traceparent and tracestate. This function passes on the trace of the
-	// context's span:
+	// Headers returns headers for the tasks that a call enqueues, derived from the call's context (default: no headers).
+	// Headers in a task's Options take precedence. Publish uses only the returned traceparent and tracestate. For
+	// example, this function passes on the trace of the context's span:
 	//
 	//	Headers: func(ctx context.Context) map[string]string {
 	//		headers := propagation.MapCarrier{} // of go.opentelemetry.io/otel/propagation
@@ -67,7 +67,8 @@ type Client struct {
 	subscribers subscribers
 }
 
-// New connects lazily to the Redis that the URL names (see Connect). Close it after use.
+// New returns a Client for the Redis at rawURL (see Connect). The Client connects at its first call. Close it after
+// use.
 func New(rawURL string, config Config) (*Client, error) {
 	rdb, err := Connect(rawURL)
 	if err != nil {
@@ -82,10 +83,11 @@ func New(rawURL string, config Config) (*Client, error) {
 	return c, nil
 }
 
-// NewFromRedis uses a connection that the caller owns and closes after the client. Several clients may share it. The
-// connection should obey deadlines (ContextTimeoutEnabled): otherwise a call to a Redis that hangs lasts for the
-// connection's read time-out. It should not repeat commands (MaxRetries: -1): a repeated reserve leaves tasks reserved
-// that nobody works on, until the listener next compares its list with Redis.
+// NewFromRedis returns a Client that uses rdb, which the caller closes after the client. Several clients can share one
+// rdb. It should obey deadlines (ContextTimeoutEnabled); otherwise a call to a Redis that hangs ends only at the read
+// timeout. It should not repeat commands (MaxRetries: -1). If go-redis repeats a reserve whose reply was lost, the
+// tasks of the first attempt stay reserved, and nobody works on them until the listener next compares its list with
+// Redis.
 func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -102,7 +104,7 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	return c, nil
 }
 
-// In returns a client of another tenant on the same connection. The caller closes it.
+// In returns a client for another tenant on the same connection. The caller closes it.
 func (c *Client) In(tenant string) (*Client, error) {
 	config := c.config
 	config.Tenant = tenant
@@ -130,7 +132,7 @@ func (c *Client) Clock(ctx context.Context) (time.Time, error) { return c.store.
 // Store gives the other packages of this folder access to the tenant's keys and scripts.
 func (c *Client) Store() *store.Store { return c.store }
 
-// Queues lists the tenant's queues with the number of listeners of each, by name.
+// Queues returns the tenant's queues: a map from the queue's name to the number of its listeners.
 func (c *Client) Queues(ctx context.Context) (map[string]int64, error) {
 	queues, _, err := c.store.QueuePage(ctx, 0, math.MaxInt64, ValidQueue)
 	return queues, err

@@ -14,24 +14,25 @@ import (
 )
 
 const (
-	// blockBytes bounds the bytes of one script call, and of one round trip, unless a single task is larger.
+	// blockBytes is the maximum size of one script call, and of one round trip, in bytes, unless a single task is larger.
 	blockBytes = 4 << 20
-	// writeTasks bounds the tasks of one round trip.
+	// writeTasks is the maximum number of tasks in one round trip.
 	writeTasks = 20 * store.BlockTasks
-	// sharedBytes bounds an Enqueue that shares a round trip; it also has fewer than store.BlockTasks tasks. So no
-	// small call waits until a large one is sent.
+	// sharedBytes is the maximum size of a call that shares a round trip with other calls, in bytes. Such a call also has
+	// fewer than store.BlockTasks tasks. So no small call waits until a large one is sent.
 	sharedBytes = 256 << 10
 )
 
-// maxWrites is the most round trips at a time. The second one begins only when secondTasks tasks wait. So the client
-// prepares a write while Redis executes another, and a few concurrent callers still share one script call.
+// maxWrites is the maximum number of shared round trips at a time. The second one begins only when secondTasks tasks
+// wait. So the client prepares one write while Redis executes another, and a few concurrent callers still share one
+// script call.
 const (
 	maxWrites   = 2
 	secondTasks = 4
 )
 
 // committer writes the tasks that the callers of a client enqueue. Concurrent calls share round trips (group commit):
-// calls that come during a write go together with the next write. There is no timer.
+// calls that arrive during a write are sent together in the next write. There is no timer.
 //
 //	idle ── a call ──▶ its caller writes it ── nothing waits ──▶ idle
 //	                            │ more calls came meanwhile        ▲
@@ -40,23 +41,23 @@ const (
 //	                            ▲ │
 //	                            └─┘ more calls came meanwhile
 //
-// A second goroutine writes at the same time when secondTasks wait.
+// A second goroutine writes at the same time if at least secondTasks tasks wait.
 //
-// A call that comes alone, or is large, costs no goroutine, and its context bounds it. A shared write outlives the
-// contexts of its callers, up to the latest deadline: a caller whose context ends returns at once, and the write goes
-// on for the others.
+// A call that is alone, or is large, starts no goroutine, and ends with its own context. A shared write continues until
+// the latest deadline of its callers: if the context of one caller ends, that caller returns at once, and the write
+// continues for the others.
 type committer struct {
 	client *Client
 
 	mu      sync.Mutex // guards the following fields
 	waiting []*commit  // oldest first
 	tasks   int        // number of tasks in waiting
-	writes  int        // number of callers and goroutines that are writing
+	writes  int        // number of callers and goroutines that write, without callers with large calls
 }
 
-// commit is one call's blocks.
+// commit holds the blocks of one call.
 type commit struct {
-	blocks      []*taskBlock // the caller may read them after done is closed
+	blocks      []*taskBlock // the caller can read their results after done is closed
 	tasks, size int          // sums over all blocks
 	deadline    time.Time    // of the caller's context; zero for none
 	done        chan struct{}
@@ -67,18 +68,18 @@ type taskBlock struct {
 	queue string
 	args  []any // arguments of the tasks, as batch.lua takes them
 	tasks int
-	size  int // bytes: see Spec.Size
-	// weight is the work that the block is for Redis; a task without dependencies weighs 1.
+	size  int // in bytes: see Spec.Size
+	// weight measures how much work the block is for Redis; a task without dependencies has weight 1.
 	weight int
 
-	answers  []string // of enqueue.lua, one for each task
-	replicas int      // how many replicas have the tasks
-	waited   error    // why the number of replicas is not known
+	answers  []string // replies of enqueue.lua, one for each task
+	replicas int      // number of replicas that have the tasks
+	waited   error    // why the number of replicas is unknown; nil if it is known
 	err      error
 }
 
-// write writes blocks, in this order. Afterwards each block has its answers or its error. write itself returns only the
-// error of ctx: then the blocks may be written or not, and the caller must not read them.
+// write writes the blocks in the given order. Afterwards each block has its answers or its error. write itself returns
+// an error only if ctx has ended. The blocks may or may not be written then, and the caller must not read them.
 func (c *committer) write(ctx context.Context, blocks []*taskBlock) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -104,8 +105,8 @@ func (c *committer) write(ctx context.Context, blocks []*taskBlock) error {
 	}
 }
 
-// begin reports whether the caller is to write its commit itself, because no write is under way. Otherwise the commit
-// waits for the next write.
+// begin reports whether the caller must write its commit itself, because no write is in progress. If not, begin adds
+// the commit to those that wait for the next write.
 func (c *committer) begin(ctx context.Context, mine *commit) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,8 +124,8 @@ func (c *committer) begin(ctx context.Context, mine *commit) bool {
 	return false
 }
 
-// end follows a caller's write, even if that panicked. If commits have come meanwhile, it starts a goroutine that
-// writes them.
+// end is called after a caller's own write, even if that panicked. If commits have come meanwhile, it starts a
+// goroutine that writes them.
 func (c *committer) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +136,7 @@ func (c *committer) end() {
 	}
 }
 
-// withdraw takes back a commit that no write carries yet.
+// withdraw removes a commit from waiting, unless a write has taken it already.
 func (c *committer) withdraw(mine *commit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +145,7 @@ func (c *committer) withdraw(mine *commit) {
 	}
 }
 
-// run writes commits until none waits. They are of many callers, so it uses no caller's context.
+// run writes commits until none waits. The commits belong to several callers, so run uses no caller's context.
 func (c *committer) run() {
 	ctx := context.Background()
 	for commits := c.take(); len(commits) > 0; commits = c.take() {
@@ -156,7 +157,7 @@ func (c *committer) run() {
 	}
 }
 
-// take removes from waiting the commits that the next write carries. If none waits, it counts this writer out.
+// take removes the commits of the next write from waiting, and returns them. If none waits, it decrements writes.
 func (c *committer) take() []*commit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,8 +178,8 @@ func (c *committer) take() []*commit {
 }
 
 // writeAll writes commits in one round trip, with as few script calls as possible. If Redis refuses a script call of
-// several blocks (queue full, missing dependency), it sends each block again in a call of its own: some may be
-// accepted.
+// several blocks (queue full, missing dependency), writeAll sends each of these blocks again in a separate call,
+// because some may be accepted.
 func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 	var blocks []*taskBlock
 	var latest time.Time
@@ -209,7 +210,7 @@ func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 	}
 }
 
-// grouped puts blocks of the same queue together, as many as fit into one script call, in their order.
+// grouped puts blocks of the same queue together for one script call, as many as fit, and keeps their order.
 func grouped(blocks []*taskBlock) (groups [][]*taskBlock) {
 	if len(blocks) == 1 {
 		return [][]*taskBlock{blocks}

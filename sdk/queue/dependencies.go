@@ -14,11 +14,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// When is the condition on its dependencies under which a task runs.
+// When is the condition that a task's dependencies must fulfil before the task runs.
 type When string
 
-// When the condition cannot come true any more, the task fails at once with ReasonDependency; with WhenFailed, it is
-// complete at once, without a run.
+// If the condition can no longer be fulfilled, the task fails at once with ReasonDependency. With WhenFailed, it is
+// complete at once instead, without a run.
 const (
 	WhenComplete When = "complete" // the task runs when all dependencies are complete; the default
 	WhenEnded    When = "ended"    // the task runs when all dependencies have ended, complete or failed
@@ -28,17 +28,18 @@ const (
 
 var whens = []When{WhenComplete, WhenEnded, WhenAny, WhenFailed}
 
-// MaxDependencies is the most tasks that one task may wait for.
+// MaxDependencies is the maximum number of dependencies of a task.
 const MaxDependencies = 10_000
 
 const (
-	// inlineDependencies is the most dependencies that are written in one call with their task. More than that are
-	// added later, by calls with up to blockDependencies each.
+	// inlineDependencies is the maximum number of dependencies that are written in one call with their task. If a task
+	// has more, later calls add all of them, up to blockDependencies each.
 	inlineDependencies = 32
 	blockDependencies  = 100
 )
 
-// After is the progress of a task's dependencies: the tasks that it waits for, or waited for.
+// After describes the dependencies of a task (the tasks that it waits for, or waited for) and how many of them have
+// ended.
 type After struct {
 	When    When `json:"when" enum:"complete,ended,any,failed" doc:"What must become of them."`
 	Open    bool `json:"open,omitempty" doc:"There may be more: it waits until it is closed."`
@@ -82,14 +83,14 @@ func (o *Options) validateAfter() error {
 }
 
 // Await adds dependencies to an open task, up to MaxDependencies in all. Dependencies that have ended already count at
-// once. The call may be repeated: no dependency is added twice. The error is ErrDependency if one does not exist,
-// ErrStatus if the task is not open (any more), ErrNoTask if the queue has no such task.
+// once. The call can be repeated: no dependency is added twice. The error is ErrDependency if a dependency does not
+// exist or is open, ErrStatus if the task is not open (any more), and ErrNoTask if the queue has no such task.
 func (q *Queue) Await(ctx context.Context, id string, after ...string) error {
 	return q.await(ctx, id, after, false)
 }
 
-// Close closes an open task: no more dependencies can be added. The task runs as soon as its dependencies fulfil its
-// When, which may be at once. Closing it again does nothing. The errors are the same as for Await.
+// Close closes an open task: no more dependencies can be added. The task can run as soon as its dependencies fulfil its
+// When, which may be at once. Closing a closed task does nothing. The errors are the same as for Await.
 func (q *Queue) Close(ctx context.Context, id string) error { return q.await(ctx, id, nil, true) }
 
 func (q *Queue) await(ctx context.Context, id string, after []string, closes bool) error {

@@ -1,6 +1,6 @@
 // Package queue is the Go client of Quern's task queues in Redis. The protocol is shared with Blueque, a Python task
-// queue for very long running tasks. Only this folder knows the protocol's keys. PROTOCOL.md lists them, with the bound
-// of each.
+// queue for very long running tasks. Only the packages of this folder use the protocol's Redis keys. PROTOCOL.md lists
+// every key, and what bounds its size.
 //
 //	client, err := queue.New("redis://127.0.0.1:6379/0", queue.Config{})
 //	id, err := client.Queue("thumbnails").Enqueue(ctx, photo, queue.Options{})
@@ -28,16 +28,17 @@
 //	    │                └─────────── retry by hand ──────────────────┘
 //	    └─ retry, reschedule, reject; reclaim after two crashes ── (reserved, started)
 //
-// A task that waits, pending or scheduled, fails when it is cancelled or expires. A task that runs is settled: it
-// completes, fails or waits again. A cancelled task does not wait again.
+// A task that waits, pending or scheduled, fails when it is cancelled or expires. When a run ends, the task is settled:
+// it completes, fails or waits again. A cancelled task does not wait again.
 //
-// Every arrow is one Lua script (internal/store/scripts), atomic in Redis. The scripts also wake listeners and waiters.
-// All times are by Redis's clock.
+// Every arrow is one Lua script (internal/store/scripts), which Redis executes atomically. The scripts also wake
+// listeners and waiters. All times are by Redis's clock.
 //
 // # Failure
 //
-// If Redis is away, full, loading or read-only, a call fails with an error for which IsUnavailable is true. Nothing is
-// half done, and the same call may be repeated. Wait goes on by itself.
+// If Redis is unreachable, full, loading or read-only, a call fails with an error for which IsUnavailable is true. No
+// task is left half changed, and the same call can be repeated. Wait repeats its reads by itself.
 //
-// If a key is missing or has the wrong type, a script passes over it: a damaged task never blocks the tasks behind it.
+// If a task's key is missing or has the wrong type, scripts skip the task, so a damaged task never blocks the tasks
+// behind it.
 package queue

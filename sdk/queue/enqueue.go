@@ -22,46 +22,47 @@ import (
 )
 
 const (
-	// maxMetadata bounds key, parent and all labels of a task together, in bytes.
+	// maxMetadata is the maximum size of the key, the parent and all labels of a task together, in bytes.
 	maxMetadata = 16 << 10
-	// maxLabels is the most labels of a task.
+	// maxLabels is the maximum number of labels of a task.
 	maxLabels = 16
 )
 
-// Options of a task; the zero value is a task to run now.
+// Options are the options of a new task. With the zero value, the task is due at once.
 type Options struct {
-	// ID is the task's ID (default: a new UUID). If a task of this ID exists, nothing is written: so an Enqueue whose
-	// answer was lost may be repeated.
+	// ID is the task's ID (default: a new UUID). If a task with this ID exists, nothing is written, so an Enqueue whose
+	// reply was lost can be repeated.
 	ID string
-	// Delay is how long the task waits, by Redis's clock. Instead of Delay, At may name the time at which it is due.
-	// Default: now, also for a time in the past.
+	// Delay is the time until the task is due, by Redis's clock. At is the time at which it is due. At most one of the
+	// two can be set. By default, and if At is in the past, the task is due at once.
 	Delay  time.Duration
 	At     time.Time
-	Key    string            // the caller's name for the subject of the task, for finding tasks
-	Labels map[string]string // the caller's own labels, for finding tasks
+	Key    string            // the producer's name for the subject of the task; tasks can be listed by key
+	Labels map[string]string // names and values that the producer chooses; tasks can be listed by label
 	// Parent is the ID of the task that enqueued this one, and Depth the length of the chain of parents (default 0).
 	Parent      string
 	Depth       int
 	Traceparent string // the trace of the task, written like the W3C header traceparent
-	// Headers are stored with the task, apart from its parameters. Their names are in lower case, their values
-	// printable text; at most MaxHeaders with MaxHeaderBytes in all. A header named traceparent sets Traceparent.
+	// Headers are metadata, stored separately from the parameters. Their names are in lower case, and their values are
+	// printable text. There can be at most MaxHeaders headers with MaxHeaderBytes in total. A header named traceparent
+	// sets Traceparent.
 	Headers map[string]string
-	// Retry is when and how often the task is tried again. The plugin's manifest sets the fields that are zero here.
+	// Retry decides when and how often the task is tried again. The plugin's manifest sets the fields that are zero here.
 	Retry    Retry
-	Timeout  time.Duration // bounds each attempt (default: the manifest's)
-	Deadline time.Time     // when the task expires, or is stopped if it runs (default: none)
-	Unique   *Unique       // refuses a second task like this one (default: none is refused)
-	// After are the IDs of the task's dependencies: tasks that it waits for, at most MaxDependencies. The task is
-	// blocked until they have ended as When asks (default WhenComplete); dependencies that ended before count too. If
-	// Delay or At is later, the task waits until that time too. Only then its MaxAge begins to count. The dependencies
-	// must exist, or come before the task in the same call. If one in the same call is not enqueued, because another
-	// task has its uniqueness, the task waits for that other task. If the task has one dependency and no parameters, it
-	// gets the dependency's result as its parameters.
+	Timeout  time.Duration // maximum duration of each attempt (default: the timeout in the plugin's manifest)
+	Deadline time.Time     // when the task fails if it waits, and is stopped if it runs (default: never)
+	Unique   *Unique       // if set, the task is not enqueued while a task like it exists
+	// After lists the IDs of the task's dependencies, the tasks that it waits for: at most MaxDependencies. The task is
+	// blocked until they have ended as When asks (default WhenComplete). Dependencies that have ended before count too.
+	// If Delay or At is later, the task then waits until that time. MaxAge counts from the end of both waits. The
+	// dependencies must exist, or come before the task in the same call. If a dependency in the same call is not enqueued
+	// because another task has its uniqueness, the task waits for that other task. If the task has exactly one dependency
+	// and no parameters, it gets the dependency's result as its parameters.
 	After []string
 	When  When
-	// Open lets Await add dependencies. The task stays blocked until Queue.Close.
+	// Open lets Queue.Await add dependencies later. An open task stays blocked until Queue.Close.
 	Open bool
-	// Dead is the queue of the task's dead letter if it fails for good (default: the queue that the plugin's manifest
+	// Dead is the queue that gets a dead letter if the task fails for good (default: the queue that the plugin's manifest
 	// names).
 	Dead string
 	// Priority is 0 to 100 (default: DefaultPriority). Tasks of higher priority are reserved first. Python listeners
@@ -69,15 +70,15 @@ type Options struct {
 	Priority *int
 }
 
-// Unique refuses a task while the queue has another one with the same key, or with the same parameters.
+// Unique refuses a task while the queue has another task with the same Key or, without a Key, with the same parameters.
 type Unique struct {
-	Key string // the caller's name for the task (default: its parameters)
+	Key string // identifies the task (default: its parameters do)
 	// For is how long a second task is refused, counted from the first task's enqueue, even if the first task finishes
-	// earlier. Default 0: until the first task is finished, but at most 90 days.
+	// earlier. The default, 0, means until the first task is finished, but at most 90 days.
 	For time.Duration
 }
 
-// hash returns the name of the uniqueness in Redis.
+// hash returns the SHA-256 that names the uniqueness in its Redis key.
 func (u *Unique) hash(queue string, parameters []byte) string {
 	sum := sha256.New()
 	if u.Key != "" {
@@ -91,14 +92,14 @@ func (u *Unique) hash(queue string, parameters []byte) string {
 // NewID makes an ID for a task: a random UUID.
 func NewID() string { return uuid.NewString() }
 
-// Spec is one task of EnqueueMany.
+// Spec describes one task for EnqueueMany.
 type Spec struct {
 	Parameters []byte
 	Options
 }
 
-// Size returns about how many bytes the task takes in Redis: the sum for its parameters, key, labels, headers and
-// dependencies.
+// Size returns the approximate size of the task in Redis, in bytes: the sum of its parameters, key, parent, labels,
+// headers and dependencies.
 func (s *Spec) Size() int {
 	size := len(s.Parameters) + s.metadata() + headerBytes(s.Headers)
 	for _, id := range s.After {
@@ -110,16 +111,17 @@ func (s *Spec) Size() int {
 // Receipt is the result of enqueueing one Spec.
 type Receipt struct {
 	ID string
-	// Existed: nothing was enqueued. A task of the given ID existed; or another task has the uniqueness, and ID is that
-	// task.
+	// Existed is true if nothing was enqueued, because a task with the given ID existed or another task has the
+	// uniqueness. In the second case, ID is the ID of that other task.
 	Existed bool
-	// Taken: the ID is used for something else: a task of another queue or with other parameters, or a key that is no
-	// task.
+	// Taken is true if the ID belongs to something else: a task of another queue or with other parameters, or a key that
+	// is not a task.
 	Taken bool
 }
 
-// Enqueue puts a task into the queue and returns its ID. It returns the ID with an error too: enqueueing that ID again
-// is safe. Concurrent calls of one client share round trips: use one client for all producers of a process.
+// Enqueue puts a task into the queue and returns its ID. If Redis fails, it returns the ID together with the error, and
+// enqueueing with that ID again is safe. Concurrent calls of one client share round trips, so use one client for all
+// producers of a process.
 func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options) (string, error) {
 	receipts, err := q.EnqueueMany(ctx, []Spec{{Parameters: parameters, Options: options}})
 	if len(receipts) == 0 {
@@ -128,10 +130,11 @@ func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options)
 	return receipts[0].ID, err
 }
 
-// EnqueueMany enqueues tasks in the order given. It writes blocks of up to 48 tasks or 4 MiB, each together or not at
-// all, and several blocks in a round trip. After an error, the receipts have the IDs of all tasks: enqueueing the same
-// specs with these IDs makes no task twice. ErrQueueFull: a block would exceed the queue's limit; smaller blocks after
-// it may be enqueued. NotReplicatedError: all tasks are enqueued, but fewer replicas answered than Config.Replicas.
+// EnqueueMany enqueues tasks in the order given. It writes them in blocks of up to 48 tasks or 4 MiB. Each block is
+// written as a whole or not at all, and one round trip carries several blocks. After an error, the receipts have the
+// IDs of all tasks, and enqueueing the same specs with these IDs makes no task twice. The error is ErrQueueFull if a
+// block would exceed the queue's limit; later, smaller blocks may still be enqueued. The error is a NotReplicatedError
+// if all tasks are enqueued, but fewer replicas answered than Config.Replicas.
 func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	if err := ValidTarget(q.name); err != nil {
 		return nil, err
@@ -144,13 +147,13 @@ func (q *Queue) EnqueueMany(ctx context.Context, specs []Spec) ([]Receipt, error
 	return q.enqueue(ctx, specs)
 }
 
-// enqueue is EnqueueMany without the checks of the queue's name and of reserved names.
+// enqueue is EnqueueMany without the checks of the queue's name, and of reserved task IDs and dead-letter queues.
 func (q *Queue) enqueue(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	if headers := q.client.config.Headers; headers != nil {
 		specs = inheriting(headers(ctx), specs)
 	}
 	if slices.ContainsFunc(specs, func(s Spec) bool { return s.Unique != nil && s.ID != "" }) {
-		specs = slices.Clone(specs) // see rename
+		specs = slices.Clone(specs) // because rename changes them
 	}
 	receipts := make([]Receipt, len(specs))
 	for i := range specs {
@@ -196,8 +199,8 @@ func (q *Queue) enqueue(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	return receipts, nil
 }
 
-// rename replaces dependencies that were not enqueued, because another task has their uniqueness, by that other task.
-// receipts has the receipts of the first specs.
+// rename updates the dependencies of specs. A dependency that was not enqueued because another task has its uniqueness
+// is replaced by that other task. receipts are the receipts of the first len(receipts) specs.
 func rename(specs []Spec, receipts []Receipt) {
 	names := make(map[string]string)
 	for i, receipt := range receipts {
@@ -216,7 +219,7 @@ func rename(specs []Spec, receipts []Receipt) {
 	}
 }
 
-// blocks makes blocks of the first specs, as many as one write carries.
+// blocks groups the first specs into blocks, as many specs as one round trip carries.
 func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 	var b *taskBlock
 	total := 0
@@ -238,7 +241,8 @@ func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 	return blocks
 }
 
-// weight is the task's share of a block: a dependency takes half as many commands as a task.
+// weight returns how many of a block's store.BlockTasks the task uses up. A dependency counts as half a task, because
+// it takes half as many commands.
 func (s *Spec) weight() int {
 	if s.later() {
 		return 1
@@ -246,20 +250,21 @@ func (s *Spec) weight() int {
 	return 1 + len(s.After)/2
 }
 
-// later reports whether the dependencies are so many that later calls add them to the task.
+// later reports whether the task has too many dependencies to be written together with them. Later calls add them then.
 func (s *Spec) later() bool { return len(s.After) > inlineDependencies }
 
-// checkLater checks the dependencies that later calls add: each must exist or come earlier among the specs. Otherwise
-// the task would exist with only some of its dependencies. It does not check a task that exists already.
+// checkLater checks the dependencies that later calls add: each must exist or come earlier in specs. Without this
+// check, a task could be left with only some of its dependencies. The dependencies of a task that exists already are
+// not checked.
 func (q *Queue) checkLater(ctx context.Context, specs []Spec, receipts []Receipt) error {
 	before := make(map[string]bool, len(specs))
-	var ids, of []string // a dependency and its task; a pair of equal IDs asks whether the task itself exists
+	var ids, dependents []string // a dependency and its dependent; for equal IDs, the dependent itself is looked up
 	for i := range specs {
 		if specs[i].later() {
-			ids, of = append(ids, receipts[i].ID), append(of, receipts[i].ID)
+			ids, dependents = append(ids, receipts[i].ID), append(dependents, receipts[i].ID)
 			for _, id := range specs[i].After {
 				if !before[id] {
-					ids, of = append(ids, id), append(of, receipts[i].ID)
+					ids, dependents = append(ids, id), append(dependents, receipts[i].ID)
 				}
 			}
 		}
@@ -273,18 +278,18 @@ func (q *Queue) checkLater(ctx context.Context, specs []Spec, receipts []Receipt
 	})
 	existed := make(map[string]bool)
 	for i := 0; err == nil && i < len(ids); i++ {
-		if ids[i] == of[i] {
+		if ids[i] == dependents[i] {
 			existed[ids[i]] = found[i].Val() > 0
-		} else if found[i].Val() == 0 && !existed[of[i]] {
+		} else if found[i].Val() == 0 && !existed[dependents[i]] {
 			err = fmt.Errorf("%w: task %s cannot wait for task %s, which does not exist: enqueue that first", ErrDependency,
-				of[i], ids[i])
+				dependents[i], ids[i])
 		}
 	}
 	return err
 }
 
-// awaitMany adds the dependencies to the last task, if it was written without them. A task that existed before and is
-// closed keeps the dependencies that it has.
+// awaitMany adds the dependencies of the last of specs, if that task was written without them. A task that existed
+// before and is closed keeps the dependencies that it has.
 func (q *Queue) awaitMany(ctx context.Context, specs []Spec, receipts []Receipt) error {
 	last := len(specs) - 1
 	if last < 0 || !specs[last].later() {
@@ -300,7 +305,7 @@ func (q *Queue) awaitMany(ctx context.Context, specs []Spec, receipts []Receipt)
 	return err
 }
 
-// read writes a block's answers into its receipts, or returns the block's error.
+// read stores the replies to a block in the block's receipts, or returns the block's error.
 func (b *taskBlock) read(receipts []Receipt) error {
 	switch {
 	case b.err == nil:
@@ -325,8 +330,8 @@ func (b *taskBlock) read(receipts []Receipt) error {
 }
 
 // Arguments appends the arguments of one task, as batch.lua takes them. All fields of the task's hash are UTF-8 text.
-// If the task has many dependencies and inline is not set, the arguments leave them out and mark the task open, which
-// means that more may come: later calls add them.
+// If the task has more than inlineDependencies dependencies and inline is false, the arguments leave them out and mark
+// the task open, so that later calls can add them.
 func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 	text, companion := store.EncodeValue(s.Parameters)
 	eta := store.Seconds(s.At)
@@ -337,7 +342,7 @@ func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 	if s.Priority != nil && *s.Priority != DefaultPriority {
 		priority = strconv.Itoa(*s.Priority)
 	}
-	var hash, life, whole string // of the uniqueness: its name and its seconds; whole: these if it outlives the task
+	var hash, life, whole string // the uniqueness's name and seconds; whole is life if it can outlive the task
 	if u := s.Unique; u != nil {
 		hash = u.hash(queue, s.Parameters)
 		life = strconv.FormatFloat(math.Ceil(cmp.Or(u.For, store.UniqueLife).Seconds()), 'f', 0, 64)
@@ -345,7 +350,7 @@ func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 	}
 	var labels []byte
 	if len(s.Labels) > 0 {
-		labels, _ = json.Marshal(s.Labels) // a map of strings always can be
+		labels, _ = json.Marshal(s.Labels) // a map of strings can always be encoded
 	}
 	args = append(args, id, text, 0)
 	begin := len(args)

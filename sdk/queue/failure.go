@@ -24,21 +24,22 @@ const (
 	ReasonExpired   Reason = "expired"   // the task waited past its maximum age or deadline
 	ReasonCancelled Reason = "cancelled" // somebody cancelled the task
 	ReasonRejected  Reason = "rejected"  // listeners rejected the task too often
-	// ReasonDependency: the task never ran, because its dependencies did not end as its When asks.
+	// ReasonDependency means that the task never ran, because its dependencies did not end as its When asks.
 	ReasonDependency Reason = "dependency"
 )
 
-// maxFailureText bounds each stored text of a Failure, in bytes. The message may be maxFailureHead longer: hosts and
-// queues write text before the handler's error.
+// maxFailureText is the maximum size of each text in an encoded Failure, in bytes. The message can be maxFailureHead
+// bytes longer, because hosts and queues put text in front of the handler's error.
 const (
 	maxFailureText = 4 << 10
 	maxFailureHead = 512
 )
 
-// maxHeadline bounds a Failure's headline, in bytes.
+// maxHeadline is the maximum size of a Failure's headline, in bytes.
 const maxHeadline = 400
 
-// maxFrames and maxFrameText bound a backtrace: functions, and bytes of each.
+// maxFrames is the maximum number of functions in an encoded backtrace, and maxFrameText the maximum size of each, in
+// bytes.
 const (
 	maxFrames    = 32
 	maxFrameText = 256
@@ -51,10 +52,11 @@ type Failure struct {
 	ExitCode  *int     `json:"exit_code,omitempty"` // the handler's exit code
 	Limit     string   `json:"limit,omitempty"`     // the limit that was exceeded: its name and value
 	Stderr    string   `json:"stderr,omitempty"`    // the end of the handler's output on stderr
-	Backtrace []string `json:"backtrace,omitempty"` // of a trap, innermost function first
+	Backtrace []string `json:"backtrace,omitempty"` // the call stack of a trap, innermost function first
 }
 
-// Headline returns the first line of the message, cut to maxHeadline bytes. It ends in … if the message goes on.
+// Headline returns the first line of the message, cut to maxHeadline bytes. It ends in … if it is not the whole
+// message.
 func (f *Failure) Headline() string {
 	first, _, more := strings.Cut(f.Message, "\n")
 	if cut := store.Head(first, maxHeadline); more || len(cut) < len(first) {
@@ -63,16 +65,16 @@ func (f *Failure) Headline() string {
 	return first
 }
 
-// reasons are all reasons of this package. Counters and metrics have one value for each.
+// reasons lists the reasons that this package defines. Counters and metrics have one value for each.
 var reasons = []Reason{
 	ReasonError, ReasonTrap, ReasonTimeout, ReasonCPU, ReasonMemory, ReasonOutput, ReasonCrashed, ReasonExhausted,
 	ReasonExpired, ReasonCancelled, ReasonRejected, ReasonDependency,
 }
 
-// Reasons lists all reasons for which a task may fail.
+// Reasons lists all reasons for which a task can fail.
 func Reasons() []Reason { return slices.Clone(reasons) }
 
-// Why returns the failure's reason, or ReasonError if the reason is none of this package.
+// Why returns the failure's reason, or ReasonError if this package does not define that reason.
 func (f *Failure) Why() Reason {
 	if slices.Contains(reasons, f.Reason) {
 		return f.Reason
@@ -80,7 +82,7 @@ func (f *Failure) Why() Reason {
 	return ReasonError
 }
 
-// Encode writes the failure as UTF-8 JSON with bounded texts.
+// Encode returns the failure as UTF-8 JSON, with texts cut to their maximum size.
 func (f *Failure) Encode() []byte {
 	bounded := *f
 	bounded.Reason = f.Why()

@@ -7,11 +7,11 @@ import (
 
 // Filter chooses publications. All of its patterns and values must match.
 type Filter struct {
-	// Attributes are patterns for attributes, by the attribute's name. A pattern may contain one *, for any text. A
-	// publication without the attribute does not match.
+	// Attributes maps the name of an attribute to a pattern for its value. A pattern can contain one *, which stands for
+	// any text. A publication without the attribute does not match.
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Data are JSON values by JSON pointer (RFC 6901). In the payload, each pointer must lead to an equal value. A
-	// payload that is not JSON in UTF-8 does not match, and neither does a number of more than 16 KiB.
+	// Data maps a JSON pointer (RFC 6901) to a JSON value. In the payload, the pointer must lead to an equal value. A
+	// payload that is not JSON in UTF-8 does not match. A number of more than 16 KiB equals no value.
 	Data map[string]any `json:"data,omitempty"`
 }
 
@@ -39,7 +39,7 @@ func (f *Filter) validate() error {
 }
 
 // Matches reports whether a publication with this topic, these attributes and this payload matches the subscription,
-// active or not.
+// whether or not the subscription is active.
 func (s *Subscription) Matches(topic string, attributes map[string]string, payload []byte) bool {
 	return s.matches(newEvent(topic, attributes, payload, s))
 }
@@ -47,8 +47,8 @@ func (s *Subscription) Matches(topic string, attributes map[string]string, paylo
 // OfTopic reports whether the subscription's topic is the given one, or is a pattern that matches it.
 func (s *Subscription) OfTopic(topic string) bool { return matches(s.Topic, topic) }
 
-// event is a publication as filters see it. Its payload is parsed at most once, for the filters of all subscriptions
-// that may match.
+// event is a publication in the form in which filters are applied to it. Its payload is parsed at most once, for all
+// subscriptions.
 type event struct {
 	topic      string
 	attributes map[string]string
@@ -57,10 +57,10 @@ type event struct {
 	isJSON     bool
 }
 
-// newEvent makes the event for the filters of the given subscriptions.
-func newEvent(topic string, attributes map[string]string, payload []byte, of ...*Subscription) *event {
+// newEvent makes an event, and reads from the payload what the filters of the given subscriptions compare.
+func newEvent(topic string, attributes map[string]string, payload []byte, subscriptions ...*Subscription) *event {
 	e := &event{topic: topic, attributes: attributes, payload: payload}
-	for _, s := range of {
+	for _, s := range subscriptions {
 		if len(s.Filter.Data) > 0 && s.mayMatch(e) {
 			for pointer := range s.Filter.Data {
 				e.data.add(pointer)
@@ -71,7 +71,7 @@ func newEvent(topic string, attributes map[string]string, payload []byte, of ...
 	return e
 }
 
-// mayMatch reports whether topic and attributes match; it does not look at the data.
+// mayMatch reports whether the topic and the attributes match; it does not look at the payload.
 func (s *Subscription) mayMatch(e *event) bool {
 	if !s.OfTopic(e.topic) {
 		return false
@@ -107,14 +107,13 @@ func matches(pattern, text string) bool {
 }
 
 const (
-	// maxAttributes is the most attributes of a publication, and attributeBytes the most bytes of all their names and
-	// values.
+	// maxAttributes is the maximum number of attributes of a publication. attributeBytes is the maximum size of all their
+	// names and values together, in bytes.
 	maxAttributes  = 24
 	attributeBytes = 6 << 10
 )
 
-// validAttribute checks an attribute's name by the rule of CloudEvents, and that its value may be the value of a
-// header.
+// validAttribute checks that an attribute's name is valid in CloudEvents, and that its value is valid in a header.
 func validAttribute(name, value string) error {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name,
 		func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') }) {

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// MaxHeaders is the most headers of a task, without traceparent, which the task may inherit.
+	// MaxHeaders is the maximum number of headers of a task. traceparent does not count, because a task can inherit it.
 	MaxHeaders = 32
-	// MaxHeaderBytes is the most bytes of all their names and values together.
+	// MaxHeaderBytes is the maximum size of the names and values of these headers together, in bytes.
 	MaxHeaderBytes = 8 << 10
 )
 
-// The headers of W3C Trace Context. Redis keeps traceparent in a field of its own, because children inherit it.
+// The headers of W3C Trace Context. traceparent has a separate field in the task's hash, because children inherit it.
 const (
 	HeaderTraceparent = "traceparent"
 	HeaderTracestate  = "tracestate"
@@ -49,7 +49,8 @@ func invalidTraceparent(text string) error {
 	return fmt.Errorf("%w: traceparent %q: use VERSION-TRACE-PARENT-FLAGS in hexadecimal digits", ErrInvalid, text)
 }
 
-// validateHeaders checks number, size, names and values of the headers, and that no header contradicts Traceparent.
+// validateHeaders checks the number, size, names and values of the headers, and that a header traceparent does not
+// contradict Traceparent.
 func (o *Options) validateHeaders() error {
 	if n := len(withoutTraceparent(o.Headers)); n > MaxHeaders {
 		return fmt.Errorf("%w: %d headers: use at most %d beside traceparent", ErrInvalid, n, MaxHeaders)
@@ -80,7 +81,7 @@ func headerBytes(headers map[string]string) (size int) {
 	return size
 }
 
-// withoutTraceparent returns the headers without traceparent, which Redis keeps in a field of its own.
+// withoutTraceparent returns the headers without traceparent, which has a separate field in the task's hash.
 func withoutTraceparent(headers map[string]string) map[string]string {
 	if _, ok := headers[HeaderTraceparent]; ok {
 		headers = maps.Clone(headers)
@@ -95,12 +96,12 @@ func fit(headers map[string]string) bool {
 	return len(headers) <= MaxHeaders && headerBytes(headers) <= MaxHeaderBytes
 }
 
-// InheritTrace returns headers with the trace of `from`: traceparent, together with its tracestate. If headers has a
-// traceparent, it returns them unchanged. `from` may come from anybody: without a valid traceparent it has no trace,
-// and a tracestate that is invalid, or too long beside the other headers, is left out. InheritTrace changes neither
+// InheritTrace returns headers with the trace of source added: its traceparent and tracestate. It returns headers
+// unchanged if they already have a traceparent, or if source has no valid one. A tracestate that is invalid, or with
+// which the headers would be too large, is left out, because source can come from anybody. InheritTrace changes neither
 // map.
-func InheritTrace(from, headers map[string]string) map[string]string {
-	trace, state := from[HeaderTraceparent], from[HeaderTracestate]
+func InheritTrace(source, headers map[string]string) map[string]string {
+	trace, state := source[HeaderTraceparent], source[HeaderTracestate]
 	if _, own := headers[HeaderTraceparent]; own || store.TraceID(trace) == "" {
 		return headers
 	}
@@ -113,7 +114,7 @@ func InheritTrace(from, headers map[string]string) map[string]string {
 	return all
 }
 
-// inheriting returns copies of specs with these headers added. A spec's own headers take precedence.
+// inheriting returns copies of specs with the given headers added. A spec's own headers take precedence.
 func inheriting(headers map[string]string, specs []Spec) []Spec {
 	if len(headers) == 0 {
 		return specs
@@ -137,12 +138,13 @@ func encodeHeaders(headers map[string]string) string {
 	if headers = withoutTraceparent(headers); len(headers) == 0 {
 		return ""
 	}
-	text, _ := json.Marshal(headers) // a map of strings always can be
+	text, _ := json.Marshal(headers) // a map of strings can always be encoded
 	return string(text)
 }
 
-// ParseHeaders reads the headers of a task; nil if it has none. It leaves out invalid headers, and all headers if they
-// are more than a task may have.
+// ParseHeaders reads the headers of a task from the fields headers and traceparent of its hash. It returns nil if there
+// are none. It leaves out invalid headers, and all headers except traceparent if they exceed MaxHeaders or
+// MaxHeaderBytes.
 func ParseHeaders(text, traceparent string) (headers map[string]string) {
 	if text != "" {
 		if json.Unmarshal([]byte(text), &headers) != nil {

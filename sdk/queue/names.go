@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// DefaultTenant is the key prefix of Blueque's Python package, which knows no other prefix.
+// DefaultTenant is the key prefix of Blueque's Python package, which supports no other prefix.
 const DefaultTenant = "blueque"
 
-// ValidTenant checks the name of a tenant: 1 to 32 of a–z 0–9 and -, or such a word in braces (a Redis Cluster hash
-// tag). With an underscore in its name, a tenant could have the same keys as another tenant.
+// ValidTenant checks the name of a tenant: 1 to 32 of the characters a–z, 0–9 and -, or a word of these characters in
+// braces (a Redis Cluster hash tag). With an underscore in its name, a tenant could have the same keys as another
+// tenant.
 func ValidTenant(name string) error {
 	if !validTenant.MatchString(name) {
 		return fmt.Errorf("%w: tenant %q: use 1 to 32 of a-z 0-9 and -, or such a word in braces", ErrInvalid, name)
@@ -28,11 +29,12 @@ func ValidQueue(name string) error { return validName("queue", name) }
 // WebhookQueues is the prefix of queues whose tasks are deliveries of webhooks.
 const WebhookQueues = "webhook."
 
-// ReservedQueue reports whether a queue accepts only tasks that publications make. Hosts sign deliveries: a producer
-// that could enqueue into such a queue could have a forged delivery signed.
+// ReservedQueue reports whether a queue accepts only tasks that publications make. Hosts sign the deliveries in these
+// queues, so a producer that could enqueue there could get a forged delivery signed.
 func ReservedQueue(queue string) bool { return strings.HasPrefix(queue, WebhookQueues) }
 
-// ValidTarget checks the name of a queue for new tasks or dead letters: it must be valid, and no ReservedQueue.
+// ValidTarget checks the name of a queue for new tasks or dead letters: it must be valid, and must not be a
+// ReservedQueue.
 func ValidTarget(queue string) error {
 	if ReservedQueue(queue) {
 		return fmt.Errorf("%w: queue %q: queues that begin with %s accept only publications: name another queue, or publish to the topic of its subscription",
@@ -41,8 +43,8 @@ func ValidTarget(queue string) error {
 	return ValidQueue(queue)
 }
 
-// reservedID matches the IDs of dead letters, and of the tasks that publications make. A producer's task with such an
-// ID would prevent the real one.
+// reservedID matches the IDs of dead letters, and of the tasks that publications make. A producer's task with a
+// reserved ID would prevent the dead letter, or the publication's task, that gets the same ID.
 var reservedID = regexp.MustCompile(`^(pub|dead)-[0-9a-f]{40}(-|$)`)
 
 // IsLetter reports whether a task ID is the ID of a dead letter.
@@ -59,7 +61,8 @@ func validNewID(id string) error {
 // ValidID checks a task ID: 1 to 128 bytes from 0x21 to 0x7e.
 func ValidID(id string) error { return validName("task ID", id) }
 
-// shortened makes a name of a prefix and an ID, or, if that is longer than maxName, of the prefix and the ID's SHA-1.
+// shortened returns prefix followed by id. If that is longer than maxName, it returns prefix followed by the SHA-1 of
+// id.
 func shortened(prefix, id string) string {
 	if len(prefix)+len(id) <= maxName {
 		return prefix + id
@@ -68,7 +71,7 @@ func shortened(prefix, id string) string {
 	return prefix + hex.EncodeToString(sum[:])
 }
 
-// maxName is the most bytes of a name.
+// maxName is the maximum length of a name in bytes.
 const maxName = 128
 
 func validName(what, name string) error {

@@ -28,9 +28,9 @@ func (q *Queue) OnceID(words ...string) string {
 	return "once-" + hex.EncodeToString(sum.Sum(nil)[:20])
 }
 
-// EnqueueOnce is EnqueueMany for specs with IDs; if one has none, the error is ErrInvalid. It skips a spec whose ID it
-// has enqueued within onceLife, or whose task exists. The receipt has Taken if that task had other parameters. The call
-// may be repeated. Two concurrent calls make no task twice as long as the task exists.
+// EnqueueOnce is EnqueueMany for specs with IDs. If a spec has no ID, the error is ErrInvalid. EnqueueOnce skips a spec
+// whose ID it has enqueued within onceLife, or whose task exists. Taken is set in the receipt if that task had other
+// parameters. The call can be repeated. While a task exists, concurrent calls do not make it twice.
 func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error) {
 	c := q.client
 	for _, s := range specs {
@@ -68,26 +68,27 @@ func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error
 	if err != nil {
 		return receipts, err
 	}
-	// The marks come after the tasks: if the process died after setting a mark, its task would be lost.
+	// The marks are written after the tasks. Otherwise a task would be lost if the process died after it set the task's
+	// mark.
 	_, err = store.Pipelined(ctx, c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
 		return p.Set(ctx, c.store.Keys.Once(s.ID), onceMark(s.Parameters), onceLife)
 	})
 	return receipts, store.Wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
 }
 
-// EnqueueRequest is EnqueueOnce for all tasks of a request; `what` is the request's content. It enqueues nothing and
-// returns same = false if the ID belongs to a request with other content: a request that was enqueued within onceLife
-// or is being enqueued, or one whose tasks exist with other parameters. If the request is refused, its ID is free
-// again. If Redis did not answer, it is not known whether the request was enqueued, and it may be repeated.
-func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte,
+// EnqueueRequest is EnqueueOnce for all tasks of a request with this ID and content. If the ID belongs to a request
+// with other content, it enqueues nothing and returns same = false. Such a request was enqueued within onceLife, or is
+// being enqueued, or its tasks exist with other parameters. If the request is refused, its ID is free again. If Redis
+// does not reply, it is unknown whether the request was enqueued, and the call can be repeated.
+func (q *Queue) EnqueueRequest(ctx context.Context, id string, content []byte,
 	specs []Spec,
 ) (receipts []Receipt, same bool, err error) {
-	r := onceRequest{q.client.store, id, onceMark(what)}
+	r := onceRequest{q.client.store, id, onceMark(content)}
 	word, known, err := r.begin(ctx, specs)
 	if err != nil || word == "other" {
 		return nil, false, err
 	}
-	if len(known) > 0 { // first: if one of these is taken, the request must enqueue no other task
+	if len(known) > 0 { // these come first: if one is taken, the request must enqueue no other task
 		receipts, err = q.EnqueueOnce(ctx, known)
 	}
 	isTaken := func(r Receipt) bool { return r.Taken }
@@ -115,14 +116,14 @@ func (q *Queue) EnqueueRequest(ctx context.Context, id string, what []byte,
 	return receipts, !taken, err
 }
 
-// onceRequest is a request that once.lua keeps track of.
+// onceRequest is a request whose progress once.lua records.
 type onceRequest struct {
 	store    *store.Store
 	id, mark string
 }
 
-// begin records that the request is under way. word is other, done or begun: see once.lua. known are specs whose task
-// or mark exists, although Redis does not know the request.
+// begin records that the request is in progress. word is other, done or begun: see once.lua. If the request is new in
+// Redis, known are those of its specs whose task or mark exists already.
 func (r *onceRequest) begin(ctx context.Context, specs []Spec) (word string, known []Spec, err error) {
 	answer, err := r.tell(ctx, "begin", specs)
 	if err != nil || len(answer) == 0 {

@@ -8,20 +8,20 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Payloads are the parameters and results of tasks, and the payloads of publications. They may be larger than any other
+// Payloads are the parameters and results of tasks, and the payloads of publications. They can be larger than any other
 // value, so the methods of this file ask for the size before they read one.
 
-// Parameters reads the parameters of a task, up to `most` bytes. A dead letter has the parameters of the failed task.
-// The error is ErrNoTask if there is no such task. If the parameters are larger, nothing is read, and the error is
-// ErrTooLarge.
-func (c *Client) Parameters(ctx context.Context, id string, most int64) ([]byte, error) {
-	value, found, err := c.store.ReadPayload(ctx, id, "parameters", most)
+// Parameters reads the parameters of a task. For a dead letter, it reads the parameters of the failed task. The error
+// is ErrNoTask if the task does not exist. If the parameters have more than limit bytes, they are not read, and the
+// error is ErrTooLarge.
+func (c *Client) Parameters(ctx context.Context, id string, limit int64) ([]byte, error) {
+	value, found, err := c.store.ReadPayload(ctx, id, "parameters", limit)
 	if found || err != nil {
 		return value, err
 	}
 	live, err := c.store.RDB.HGet(ctx, c.store.Keys.Task(id), "live_id").Result()
 	if err == nil {
-		value, _, err = c.store.ReadPayload(ctx, live, "parameters", most)
+		value, _, err = c.store.ReadPayload(ctx, live, "parameters", limit)
 		return value, err
 	}
 	exists, err := c.store.RDB.Exists(ctx, c.store.Keys.Task(id)).Result()
@@ -31,13 +31,13 @@ func (c *Client) Parameters(ctx context.Context, id string, most int64) ([]byte,
 	return nil, store.Wrap("read parameters of task "+id, err) // no error: a task written by hand may have none
 }
 
-// Result reads the result of a task, up to `most` bytes. The error is ErrNoTask if there is none, because the task is
-// not complete or was deleted. If the result is larger, nothing is read, and the error is ErrTooLarge.
-func (c *Client) Result(ctx context.Context, id string, most int64) ([]byte, error) {
+// Result reads the result of a task. The error is ErrNoTask if there is no result, because the task is not complete or
+// was deleted. If the result has more than limit bytes, it is not read, and the error is ErrTooLarge.
+func (c *Client) Result(ctx context.Context, id string, limit int64) ([]byte, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
 	}
-	value, found, err := c.store.ReadPayload(ctx, id, "result", most)
+	value, found, err := c.store.ReadPayload(ctx, id, "result", limit)
 	if err == nil && !found {
 		err = fmt.Errorf("result of task %s: %w", id, ErrNoTask)
 	}
@@ -49,21 +49,21 @@ func (c *Client) Publication(ctx context.Context, id string) (*Publication, erro
 	return c.PublicationWithin(ctx, id, math.MaxInt64)
 }
 
-// PublicationWithin is Publication for a payload of up to `most` bytes. If it is larger, nothing is read, and the error
-// is ErrTooLarge.
-func (c *Client) PublicationWithin(ctx context.Context, id string, most int64) (*Publication, error) {
+// PublicationWithin is Publication with a limit for the payload. If the payload has more than limit bytes, nothing is
+// read, and the error is ErrTooLarge.
+func (c *Client) PublicationWithin(ctx context.Context, id string, limit int64) (*Publication, error) {
 	if err := ValidPublication(id); err != nil {
 		return nil, err
 	}
 	var size int64
-	if c.store.Measures(most) {
+	if c.store.Measures(limit) {
 		var err error
 		if size, _, err = c.store.PublicationSize(ctx, id); err != nil {
 			return nil, err
 		}
 	}
-	if size > most {
-		return nil, store.NoRoom("the payload of publication "+id, size, most)
+	if size > limit {
+		return nil, store.NoRoom("the payload of publication "+id, size, limit)
 	}
 	rdb, end := c.store.PayloadReader(size)
 	defer end()

@@ -9,19 +9,19 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// PublicationState is the state of a publication.
+// PublicationState says how far a publication has got.
 type PublicationState string
 
-// The states of a publication, in this order; the last two are final.
+// The states of a publication. It passes through them in this order, and ends in one of the last two.
 const (
-	PublicationAccepted   PublicationState = "accepted"   // by a task that is complete; no subscribers are chosen yet
-	PublicationUnfinished PublicationState = "publishing" // subscribers are chosen, but not all have their task
-	PublicationDone       PublicationState = "published"  // all subscribers have their task
+	PublicationAccepted   PublicationState = "accepted"   // the publishing task completed; no subscribers are chosen yet
+	PublicationUnfinished PublicationState = "publishing" // subscribers are chosen, but not all of them have their task
+	PublicationDone       PublicationState = "published"  // all subscribers have their task, or were refused one
 	PublicationDropped    PublicationState = "dropped"    // no subscription matched
 )
 
-// IsJSON reports whether a content type is JSON: its subtype is json or ends with +json, or it is empty, which
-// CloudEvents take as JSON (JSON Event Format 1.0.2, section 3.1).
+// IsJSON reports whether a content type is JSON: its subtype is json or ends with +json, or it is empty, which stands
+// for JSON in CloudEvents (JSON Event Format 1.0.2, section 3.1).
 func IsJSON(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return contentType == "" || err == nil && (strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json"))
@@ -35,17 +35,18 @@ type Publication struct {
 	Attributes  map[string]string
 	Created     time.Time
 	Parent      string // the task that published it
-	Depth       int    // as in Options
+	Depth       int    // length of the chain of parents, as in Options
 	Traceparent string
 	Tracestate  string
-	// Subscribers is the number of subscriptions that matched. Tasks is how many of them have their task. Refused is
-	// how many get none, because the subscription was deleted meanwhile, or its queue accepts no tasks.
+	// Subscribers is the number of subscriptions that matched. Tasks is the number of those that have their task. Refused
+	// is the number of those that get no task, because the subscription was deleted meanwhile, or its queue accepts no
+	// tasks.
 	Subscribers, Tasks, Refused int
 
-	turns int // Tasks + Refused
+	turns int // number of subscribers handled so far: Tasks + Refused
 }
 
-// ParsePublication reads the fields of a hash. A damaged field stays zero.
+// ParsePublication makes a Publication from the fields of its hash. A damaged field stays zero.
 func ParsePublication(id string, hash map[string]string) *Publication {
 	p := &Publication{
 		ID: id, Topic: hash["topic"], Payload: []byte(hash["parameters"]), Created: store.ParseSeconds(hash["created"]),
@@ -55,7 +56,7 @@ func ParsePublication(id string, hash map[string]string) *Publication {
 		turns: int(store.AsInt(hash["tasks"])),
 	}
 	p.Tasks = max(0, p.turns-p.Refused)
-	_ = json.Unmarshal([]byte(hash["attributes"]), &p.Attributes) // if they are damaged, there are none
+	_ = json.Unmarshal([]byte(hash["attributes"]), &p.Attributes) // damaged attributes are left out
 	switch {
 	case hash["subscribers"] == "":
 		p.State = PublicationAccepted

@@ -17,14 +17,16 @@ import (
 )
 
 const (
-	// publishTasks and publishBytes bound the tasks and payloads that one script call of a publication writes.
+	// publishTasks is the maximum number of tasks that one script call of a publication writes. publishBytes is the
+	// maximum size of their payloads together, in bytes.
 	publishTasks = 1000
 	publishBytes = 4 << 20
-	// publishTries is how often subscribers are chosen again because the subscriptions have changed.
+	// publishTries is the maximum number of attempts to choose the subscribers. An attempt fails if the subscriptions
+	// change meanwhile.
 	publishTries = 100
 )
 
-// The headers of a task that a publication made.
+// The headers of tasks that publications make.
 const (
 	HeaderTopic        = "quern-topic"
 	HeaderPublication  = "quern-publication"
@@ -33,16 +35,17 @@ const (
 	HeaderAttribute    = "ce-"              // prefix of the headers that carry the publication's attributes
 )
 
-// PublishOptions of a publication; the zero value works.
+// PublishOptions are the options of a publication. The zero value works.
 type PublishOptions struct {
-	// ID is the publication's ID (default: a new UUID). If a publication of this ID exists, nothing is published: so a
-	// Publish whose answer was lost may be repeated.
+	// ID is the publication's ID (default: a new UUID). If a publication with this ID exists, nothing is published, so a
+	// Publish whose reply was lost can be repeated.
 	ID string
-	// Attributes are matched by filters, and become headers of the tasks. They are CloudEvents attributes, such as type
-	// and source, or any others, such as tenant and group. At most 24, with 6 KiB together; a value may be empty.
+	// Attributes are compared by filters, and become headers of the tasks. They are CloudEvents attributes, such as type
+	// and source, or any others, such as tenant and group. There can be at most 24, with 6 KiB in total. A value can be
+	// empty.
 	Attributes map[string]string
-	// Parent, Depth and Traceparent are set in the tasks, as in Options. Tracestate becomes the tasks' header
-	// tracestate; it is left out if it is invalid or there is no traceparent.
+	// Parent, Depth and Traceparent are set in the tasks, as in Options. Tracestate becomes the tasks' header tracestate.
+	// It is left out if it is invalid, or if there is no Traceparent.
 	Parent      string
 	Depth       int
 	Traceparent string
@@ -72,25 +75,27 @@ func (p *Publication) Validate() error {
 // Published is the result of Publish.
 type Published struct {
 	ID string
-	// Existed: nothing was published, because a publication of this ID exists.
+	// Existed is true if nothing was published, because a publication with this ID exists.
 	Existed bool
-	// Taken: the existing publication has another payload or other attributes.
+	// Taken is true if the existing publication has another payload or other attributes.
 	Taken bool
 	// Subscribers is the number of subscriptions that matched at the time of publishing. If it is 0, the publication is
 	// dropped.
 	Subscribers int
-	// Damaged is the number of subscriptions that could not be read at that time, and got no task: see the error of
-	// Subscriptions.
+	// Damaged is the number of subscriptions that could not be read when the subscribers were chosen, and got no task.
+	// The error of Subscriptions names them.
 	Damaged int
 }
 
 // Publish makes one task for each active subscription that the publication matches. It stores the publication with the
-// list of its subscriptions. Up to 1,000 tasks with 4 MiB of payloads are made together or not at all. The other tasks
-// of a larger publication follow, even if the caller dies: a host, or the next Publish of the same ID, makes them.
-// Publish returns the ID with an error too: publishing again with this ID makes no task twice.
+// list of its subscriptions. The first 1,000 tasks, with up to 4 MiB of payloads, are made together or not at all. The
+// remaining tasks of a larger publication follow. If the caller dies before they are made, a host or the next Publish
+// with the same ID makes them. If Redis fails, Publish returns the ID together with the error, and publishing again
+// with this ID makes no task twice.
 //
-// With ErrQueueFull or ErrDamaged, nothing is published: a subscriber's queue is full, or accepts no tasks. With a
-// NotReplicatedError, the publication is published, but fewer replicas answered than Config.Replicas.
+// The error is ErrQueueFull if a subscriber's queue is full, and ErrDamaged if one accepts no tasks. In both cases
+// nothing is published. The error is a NotReplicatedError if the publication is published, but fewer replicas answered
+// than Config.Replicas.
 func (c *Client) Publish(ctx context.Context, topic string, payload []byte, options PublishOptions) (Published, error) {
 	if err := options.validate(topic); err != nil {
 		return Published{}, err
@@ -149,7 +154,7 @@ func (c *Client) publish(ctx context.Context, p *Publication) (Published, error)
 	}
 }
 
-// publishAnswer is the answer of publish.lua.
+// publishAnswer is the parsed reply of publish.lua.
 type publishAnswer struct {
 	word, topic        string
 	subscribers, turns int
@@ -157,8 +162,8 @@ type publishAnswer struct {
 	damaged            int  // number of damaged subscriptions when the subscribers were chosen
 }
 
-// publishBlock runs publish.lua for the next subscribers. If it chooses the subscribers and the subscriptions have
-// changed by then, it reads them and chooses again.
+// publishBlock runs publish.lua for the next block of subscribers. If the subscriptions have changed since the
+// subscribers were chosen from them, it reads the subscriptions and chooses again.
 func (c *Client) publishBlock(ctx context.Context, p *Publication) (publishAnswer, error) {
 	for range publishTries {
 		chosen, generation, err := c.choose(ctx, p)
@@ -176,16 +181,18 @@ func (c *Client) publishBlock(ctx context.Context, p *Publication) (publishAnswe
 	return publishAnswer{}, fmt.Errorf("the subscriptions changed %d times meanwhile: try again", publishTries)
 }
 
-// chosen are the subscribers of a publication, and the ones among them that get their tasks in the next call.
+// chosen holds the subscribers of a publication, and those of them that get their tasks in the next call of
+// publish.lua.
 type chosen struct {
 	all     []string        // IDs of all subscribers, if they were chosen now
-	before  int             // number of subscribers before next; -1: the subscribers were chosen now
+	before  int             // number of subscribers before next; -1 if the subscribers were chosen now
 	total   int             // number of all subscribers
 	damaged int             // number of damaged subscriptions, if the subscribers were chosen now
-	next    []*Subscription // a nil entry: the subscription was deleted meanwhile
+	next    []*Subscription // an entry is nil if that subscription was deleted meanwhile
 }
 
-// choose chooses the subscribers of a publication. If they are chosen already, it reads the next ones.
+// choose chooses the subscribers of a publication. If they are chosen already, it reads the next block of them. It also
+// returns the generation of the subscriptions.
 func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, error) {
 	most := max(1, min(publishTasks, publishBytes/(len(p.Payload)+1)))
 	all, generation, damaged, err := c.cachedSubscriptions(ctx)
@@ -284,12 +291,12 @@ func (c *Client) evalPublish(ctx context.Context, one store.Call, id string) (pu
 	return a, nil
 }
 
-// Arguments appends the arguments of the publication, as batch.lua takes them. payload is set if the payload is not
-// stored yet.
+// Arguments appends the arguments of the publication, as batch.lua takes them. If payload is true, the payload is among
+// them, because it is not stored yet.
 func (p *Publication) Arguments(args []any, payload bool) []any {
 	var attributes []byte
 	if len(p.Attributes) > 0 {
-		attributes, _ = json.Marshal(p.Attributes) // a map of strings always can be
+		attributes, _ = json.Marshal(p.Attributes) // a map of strings can always be encoded
 	}
 	var value any = ""
 	if payload {
@@ -326,9 +333,9 @@ func (p *Publication) spec(s *Subscription) Spec {
 	return spec
 }
 
-// Edition distinguishes subscriptions that have the same ID one after the other. It consists of the time at which the
-// subscription was made and a digest of its webhook's URL. A delivery that waits from an earlier subscription is sent
-// for a later one of this ID only if one of the two is the same.
+// Edition distinguishes successive subscriptions with the same ID. It consists of the time at which the subscription
+// was made and a digest of its webhook's URL. A delivery that was made for an earlier subscription is sent for a later
+// one with the same ID only if the time or the digest is the same.
 func (s *Subscription) Edition() string {
 	if s.Webhook == nil {
 		return store.Seconds(s.CreatedAt)
@@ -342,10 +349,10 @@ func PublishedID(publication, subscription string) string {
 	return "pub-" + hex.EncodeToString(sum[:])
 }
 
-// DeliveryID returns the ID by which a receiver recognizes repeated deliveries: the ID of the publication's first task
-// for the subscription, whichever of its tasks is delivered. It returns false if neither Publish nor Replay made the
-// task for this subscription; for example, if it was made for an earlier subscription of the same ID with another URL.
-// No producer can choose such an ID.
+// DeliveryID returns the ID by which a receiver recognizes repeated deliveries. It is the ID of the publication's first
+// task for the subscription, even if a task of a replay is delivered. DeliveryID returns false if neither a publication
+// nor a replay made the task for this subscription; for example, if it was made for an earlier subscription with the
+// same ID and another URL. Producers cannot choose such task IDs.
 func (s *Subscription) DeliveryID(task string, headers map[string]string) (string, bool) {
 	if headers[HeaderSubscription] != s.ID {
 		return "", false

@@ -27,7 +27,7 @@ func (q *Queue) Client() *Client { return q.client }
 // Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
 
-// Pause stops listeners, except Python's, from reserving tasks of the queue. Running tasks go on.
+// Pause stops listeners, except Python listeners, from reserving tasks of the queue. Running tasks continue.
 func (q *Queue) Pause(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (q *Queue) Pause(ctx context.Context) error {
 		q.client.store.RDB.SAdd(ctx, q.client.store.Keys.Paused(), q.name).Err())
 }
 
-// Resume ends a Pause and a Hold, and wakes the listeners.
+// Resume ends a Pause or a Hold, and wakes the listeners.
 func (q *Queue) Resume(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return nil
 }
 
-// SetLimit bounds how many tasks may wait in the queue, pending or scheduled; 0 lifts the bound. Only new tasks are
-// refused.
+// SetLimit sets the maximum number of waiting tasks (pending or scheduled) in the queue; 0 removes the limit. A full
+// queue refuses only new tasks, with ErrQueueFull. Existing tasks can still return to it.
 func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
@@ -76,7 +76,7 @@ func manyQueues(err error) error {
 	return fmt.Errorf("%w: %s: use an existing queue, or raise --max-queues of the hosts; an empty queue is forgotten within minutes", ErrManyQueues, strings.TrimPrefix(text, "MANYQUEUES "))
 }
 
-// Limit reads how many tasks may wait in the queue; 0 means that there is no bound.
+// Limit reads the maximum number of waiting tasks in the queue; 0 means that there is no limit.
 func (q *Queue) Limit(ctx context.Context) (int64, error) {
 	limit, err := q.client.store.RDB.HGet(ctx, q.client.store.Keys.Limits(), q.name).Result()
 	if store.IsNil(err) {
@@ -85,9 +85,9 @@ func (q *Queue) Limit(ctx context.Context) (int64, error) {
 	return store.AsInt(limit), store.Wrap(fmt.Sprintf("read limit of queue %q", q.name), err)
 }
 
-// Hold stops listeners, except Python's, from reserving tasks of the queue for some time, because the webhook's server
-// asked for a pause. Running tasks go on. A hold never shortens an earlier one. Resume ends it, and so does a change of
-// the webhook's URL.
+// Hold stops listeners, except Python listeners, from reserving tasks of the queue until wait has passed. Hosts call it
+// when a webhook's server asks for a pause. Running tasks continue. A hold never shortens an earlier one. Resume ends a
+// hold, and so does a change of the webhook's URL.
 func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
@@ -97,8 +97,8 @@ func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
 	return store.Wrap(fmt.Sprintf("hold queue %q", q.name), err)
 }
 
-// HasListener reports whether a listener serves the queue: a Quern listener whose lease runs, or a Python listener,
-// which has no lease.
+// HasListener reports whether a listener serves the queue: a Quern listener whose lease has not ended, or a Python
+// listener, which has no lease.
 func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 	if err := ValidQueue(q.name); err != nil {
 		return false, err
@@ -113,7 +113,7 @@ func (q *Queue) HasListener(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	ends, err := store.Pipelined(ctx, c.store, listeners, func(p redis.Pipeliner, listener string) *redis.FloatCmd {
-		return p.ZScore(ctx, c.store.Keys.Nodes(), listener) // a command that a producer's ACL allows
+		return p.ZScore(ctx, c.store.Keys.Nodes(), listener) // ZSCORE, because a producer's ACL allows it
 	})
 	for i, listener := range listeners[:len(ends)] {
 		end, failed := ends[i].Result()

@@ -11,10 +11,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Unlimited as Retry.MaxAttempts sets no bound: the task is tried until it is complete, expires or is cancelled.
+// Unlimited is the Retry.MaxAttempts without a bound: the task is tried until it is complete, expires or is cancelled.
 const Unlimited = -1
 
-// Backoff is the way in which the delay before a retry grows.
+// Backoff chooses how the delay grows from one retry to the next.
 type Backoff string
 
 // Exponential doubles the delay with each attempt, Linear adds the base each time.
@@ -23,7 +23,7 @@ const (
 	Linear      Backoff = "linear"
 )
 
-// The defaults of a retry policy, and the most attempts that it may have.
+// The defaults of a retry policy, and the maximum of MaxAttempts.
 const (
 	defaultBase        = time.Second
 	defaultLeast       = time.Second
@@ -32,9 +32,9 @@ const (
 	mostAttempts       = 1_000_000
 )
 
-// Retry is a policy: how often, and after which delays, a failed task is tried again. A zero field is not set. A field
-// is taken from the task's own policy, else from its plugin's manifest, else from the host's configuration. By default
-// a task has one attempt, as in Blueque.
+// Retry is a retry policy: it decides how often, and after which delays, a failed task is tried again. A zero field is
+// not set. A field that the task's own policy does not set is taken from its plugin's manifest, or else from the host's
+// configuration. By default a task has one attempt, as in Blueque.
 //
 // Delays before the second, third, ... attempt, without jitter, with a base of 1 s:
 //
@@ -44,17 +44,17 @@ type Retry struct {
 	// MaxAttempts is the number of attempts; when all have failed, the task has failed for good (default 1, or
 	// Unlimited if MaxAge is set).
 	MaxAttempts int
-	// Backoff is how the delay grows (default Exponential). It begins with Base (default 1 s), and is at least Min
-	// (default 1 s) and at most Max (default 12 h).
+	// Backoff chooses how the delay grows (default Exponential). The delay begins with Base (default 1 s). It is at least
+	// Min (default 1 s) and at most Max (default 12 h).
 	Backoff        Backoff
 	Base, Min, Max time.Duration
 	// Jitter shortens the delay by a random part of up to half of it, so that tasks that failed together are not
 	// retried together (default true).
 	Jitter *bool
-	// MaxAge is how long after its eta, or else its creation, a task may begin an attempt. Later it fails with
-	// ReasonExpired, even while its queue is paused or has no listener.
+	// MaxAge is the time within which the attempts of a task must begin, counted from its eta, or from its creation if it
+	// has none. A task that waits longer fails with ReasonExpired, even if its queue is paused or has no listener.
 	MaxAge time.Duration
-	// MaxReschedules is how often a handler may put off its task (default 1,000).
+	// MaxReschedules is how often a handler can reschedule its task (default 1,000).
 	MaxReschedules int
 }
 
@@ -73,7 +73,7 @@ func (r Retry) WithDefaults(other Retry) Retry {
 	return r
 }
 
-// Attempts returns the most attempts, or Unlimited.
+// Attempts returns the maximum number of attempts, or Unlimited.
 func (r Retry) Attempts() int {
 	switch {
 	case r.MaxAttempts != 0:
@@ -84,18 +84,18 @@ func (r Retry) Attempts() int {
 	return 1
 }
 
-// AttemptsLeft reports whether another attempt may follow after the given number of attempts.
+// AttemptsLeft reports whether another attempt is allowed after the given number of attempts.
 func (r Retry) AttemptsLeft(attempts int) bool {
 	most := r.Attempts()
 	return most == Unlimited || attempts < most
 }
 
-// Reschedules returns how often the task may be put off.
+// Reschedules returns how often the task can be rescheduled.
 func (r Retry) Reschedules() int {
 	return cmp.Or(r.MaxReschedules, defaultReschedules)
 }
 
-// Least returns the shortest delay. A reschedule that names no delay waits this long.
+// Least returns the minimum delay. A reschedule without a delay waits this long.
 func (r Retry) Least() time.Duration {
 	if r.Min == 0 {
 		return min(defaultLeast, r.most())
@@ -155,8 +155,8 @@ func (r Retry) validate() error {
 	return nil
 }
 
-// retryText is a policy as JSON in a task's hash, with durations in seconds. MaxAttempts and MaxAge have fields of
-// their own in the hash.
+// retryText is the JSON of a policy in a task's hash, with durations in seconds. MaxAttempts and MaxAge are separate
+// fields of the hash.
 type retryText struct {
 	Backoff        Backoff `json:"backoff,omitempty"`
 	Base           float64 `json:"base,omitempty"`
@@ -178,7 +178,8 @@ func (r Retry) encode() string {
 	return string(text)
 }
 
-// ParseRetry reads a policy from fields of a hash. It returns the zero policy if a field is damaged.
+// ParseRetry reads a policy from fields of a hash. text is the JSON of a retryText; if it cannot be parsed, it counts
+// as empty. If any value is out of range, ParseRetry returns the zero policy.
 func ParseRetry(text, maxAttempts, maxAge string) Retry {
 	var t retryText
 	if text != "" && json.Unmarshal([]byte(text), &t) != nil {

@@ -22,39 +22,39 @@ import (
 )
 
 const (
-	// MaxSchedules is the most schedules of a tenant.
+	// MaxSchedules is the maximum number of schedules of a tenant.
 	MaxSchedules = 10_000
-	// maxScheduleParameters bounds the parameters of a schedule, maxScheduleCron its cron expression and its time zone,
-	// in bytes.
+	// maxScheduleParameters is the maximum size of a schedule's parameters, in bytes. maxScheduleCron is the maximum
+	// length of its cron expression, and of its time zone.
 	maxScheduleParameters = 64 << 10
 	maxScheduleCron       = 256
-	// MaxMissed is the most missed ticks that a schedule fires at once.
+	// MaxMissed is the maximum number of missed ticks that a schedule fires at once.
 	MaxMissed = 1000
 )
 
-// Errors of schedules that callers may test for with errors.Is.
+// Errors of schedules that callers can test for with errors.Is.
 var (
 	ErrNoSchedule    = errors.New("no such schedule")
 	ErrOwned         = errors.New("it has another owner")                                       // nothing was written
-	ErrOvertaken     = errors.New("another sync of this owner's schedules has begun meanwhile") // that sync decides
+	ErrOvertaken     = errors.New("another sync of this owner's schedules has begun meanwhile") // that sync wins
 	ErrManySchedules = fmt.Errorf("the tenant has %d schedules, which is the most", MaxSchedules)
 )
 
-// Missed chooses which missed ticks a schedule fires: ticks that came while no host was there.
+// Missed chooses which missed ticks a schedule fires. A tick is missed if no host was running when it came.
 type Missed string
 
-// MissedSkip fires no missed tick, MissedOne the last one, MissedAll the last Schedule.MaxMissed.
+// MissedSkip fires no missed tick, MissedOne the last one, MissedAll the last Schedule.MaxMissed ticks.
 const (
 	MissedSkip Missed = "skip"
 	MissedOne  Missed = "one"
 	MissedAll  Missed = "all"
 )
 
-// Overlap chooses what to do with a tick that comes while the task of the tick before has not finished.
+// Overlap chooses what to do with a tick that comes before the task of the previous tick has finished.
 type Overlap string
 
 // OverlapAllow fires the tick, OverlapSkip skips it, and OverlapQueue lets it wait for that task. If more ticks come
-// while one waits, Missed decides which of them are fired: the last one, or with MissedAll the last Schedule.MaxMissed.
+// while one waits, only the last one of these is fired, or with MissedAll the last Schedule.MaxMissed ticks.
 const (
 	OverlapAllow Overlap = "allow"
 	OverlapSkip  Overlap = "skip"
@@ -85,46 +85,47 @@ func (s *Schedule) Same(other *Schedule) bool {
 	return a.ID == b.ID && a.Owner == b.Owner && a.Definition() == b.Definition()
 }
 
-// Schedule is a recurring task: at each tick of its cron expression one task is enqueued, with the ID "SCHEDULE@SECOND"
-// for the tick's second. This package only stores schedules. Hosts compute the ticks, and check the expression before
-// it is stored.
+// Schedule is a recurring task. At each tick of its cron expression, one task is enqueued. The task's ID is
+// "SCHEDULE@SECOND", where SECOND is the Unix time of the tick. This package only stores schedules. Hosts compute the
+// ticks, and check the expression before it is stored.
 type Schedule struct {
 	ID       string // 1 to 100 letters, digits, ".", "_" and "-"
-	Owner    string // who may change it (default ScheduleByHand)
+	Owner    string // who made the schedule; nobody else can redefine it (default ScheduleByHand)
 	Queue    string
 	Cron     string // an expression with five or six fields, a word such as @daily, or @every and a duration
 	Timezone string // a name such as Europe/Berlin (default UTC)
-	// Parameters of each task, at most 64 KiB. The Options may set only Labels, Retry, Timeout and Priority. The Key of
-	// the tasks is the schedule's ID.
+	// Parameters are the parameters of each task, at most 64 KiB. Options can set only Labels, Retry, Timeout and
+	// Priority. The Key of each task is the schedule's ID.
 	Parameters []byte
 	Options    Options
-	Missed     Missed        // (default MissedOne)
-	MaxMissed  int           // the most missed ticks that MissedAll fires (default 100, at most the constant MaxMissed)
-	Window     time.Duration // ticks missed longer ago are never fired (default: no tick is too old)
-	Overlap    Overlap       // (default OverlapAllow)
+	Missed     Missed        // which missed ticks are fired (default MissedOne)
+	MaxMissed  int           // maximum number of ticks that MissedAll fires (default 100, at most the constant MaxMissed)
+	Window     time.Duration // missed ticks older than this are never fired (default 0: no tick is too old)
+	Overlap    Overlap       // what happens to overlapping ticks (default OverlapAllow)
 
 	ScheduleState
 }
 
-// ScheduleState is the state of a schedule, which Redis and hosts keep. All times are Redis's.
+// ScheduleState is the part of a schedule that scripts and hosts update. All times are by Redis's clock.
 type ScheduleState struct {
 	Paused           time.Time // when the schedule was paused; zero if it is not paused
 	Created, Updated time.Time
-	Since            time.Time // earlier ticks do not count: when it was made or resumed, or its expression changed
+	Since            time.Time // earlier ticks do not count; set by creation, resume and a change of Cron or Timezone
 	Next             time.Time // the next tick; zero until a host has computed it
 	Last             time.Time // the last tick that was fired
-	LastID           string    // the task of that tick
+	LastID           string    // ID of the task of that tick
 	Fired            int64     // number of ticks that made a task
-	Skipped          int64     // number of ticks skipped because the task before had not finished
+	Skipped          int64     // number of ticks skipped because the previous task had not finished
 	MissedTicks      int64     // number of ticks that came while no host was there, and were not fired
-	// Absent is the time since which no host serves the plugin that owns the schedule: its ticks are not fired. It is
-	// zero if a host serves the plugin, or no plugin owns the schedule.
+	// Absent is the time since which no host has served the plugin that owns the schedule. Meanwhile, ticks are not
+	// fired. Absent is zero if a host serves the plugin, or no plugin owns the schedule.
 	Absent time.Time
-	// Waits is a tick that waits for the task before, or for room in the queue; it does not count as missed. Zero if
-	// none waits.
+	// Waits is the tick that waits for the previous task, or for room in the queue. It does not count as missed. It is
+	// zero if no tick waits.
 	Waits time.Time
 
-	// Revision and Stored (Next as Redis has it) let a Tick prove that no other host has ended the same tick.
+	// Revision and Stored (the text of Next in Redis) let listen.Fleet.Tick check that no other host has ended the same
+	// tick.
 	Revision, Stored string
 }
 
@@ -189,7 +190,7 @@ func (s Schedule) Validate() error {
 	return store.Wrap("schedule "+s.ID, o.Validate())
 }
 
-// scheduleTask is the JSON text of a schedule's task, in the field `task` of the schedule's hash.
+// scheduleTask describes the task of a schedule. The field `task` of the schedule's hash contains it as JSON.
 type scheduleTask struct {
 	Parameters       string            `json:"parameters,omitempty"`
 	ParametersBase64 []byte            `json:"parameters_base64,omitempty"` // for parameters that are not UTF-8
@@ -259,14 +260,14 @@ const (
 	PutKept    Put = "kept" // it exists with another definition, and was to be stored only if missing
 )
 
-// PutSchedule stores a schedule, or changes the existing one of its ID. Hosts follow a change within a second. The
-// schedule's state stays, unless the expression or the time zone changes. With missing, PutSchedule does not change an
-// existing schedule. The error is ErrOwned if it has another owner.
+// PutSchedule stores a schedule, or changes the existing one with its ID. Hosts apply a change within a second. The
+// schedule's state stays, unless the expression or the time zone changes. If missing is true, an existing schedule is
+// not changed. The error is ErrOwned if an existing schedule has another owner.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule, missing bool) (Put, error) {
 	return c.putSchedule(ctx, "", s, missing)
 }
 
-// putSchedule is PutSchedule as a part of the sync with this token, or of none if it is "".
+// putSchedule is PutSchedule. sync is the token of the SyncSchedules that the call is a part of, or "".
 func (c *Client) putSchedule(ctx context.Context, sync string, s Schedule, missing bool) (Put, error) {
 	s = s.WithDefaults()
 	if err := s.Validate(); err != nil {
@@ -277,7 +278,7 @@ func (c *Client) putSchedule(ctx context.Context, sync string, s Schedule, missi
 	return Put(answer), err
 }
 
-// PauseSchedule stops the ticks of a schedule until ResumeSchedule. The ticks of that time are never fired.
+// PauseSchedule stops the ticks of a schedule until ResumeSchedule. The ticks in between are never fired.
 func (c *Client) PauseSchedule(ctx context.Context, id string) error {
 	_, err := c.schedule(ctx, "", id, "", "pause")
 	return err
@@ -295,7 +296,8 @@ func (c *Client) DeleteSchedule(ctx context.Context, id, owner string) error {
 	return err
 }
 
-// schedule runs schedule.lua. sync is the token of the SyncSchedules that the call is a part of, or "".
+// schedule runs schedule.lua with the action what. sync is the token of the SyncSchedules that the call is a part of,
+// or "".
 func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, args ...any) (string, error) {
 	if err := ValidSchedule(id); err != nil {
 		return "", err
@@ -320,7 +322,7 @@ func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, arg
 	return answer, store.Wrap(fmt.Sprintf("%s schedule %s", what, id), err)
 }
 
-// Schedule reads a schedule: ErrNoSchedule if there is none.
+// Schedule reads a schedule. The error is ErrNoSchedule if no schedule has this ID.
 func (c *Client) Schedule(ctx context.Context, id string) (*Schedule, error) {
 	if err := ValidSchedule(id); err != nil {
 		return nil, err
@@ -335,11 +337,11 @@ func (c *Client) Schedule(ctx context.Context, id string) (*Schedule, error) {
 	return found[0], nil
 }
 
-// scheduleBytes bounds the schedules that one call reads, in bytes, unless a single one is larger. Parameters are
-// stored as JSON, in which they may be six times as long.
+// scheduleBytes is the maximum size of the schedules that one call reads, in bytes, unless a single one is larger.
+// Parameters are stored as JSON, in which they can be six times as long.
 const scheduleBytes = 4 << 20
 
-// scheduleBlock returns the first of these schedules, as many as one call reads: at least one.
+// scheduleBlock returns the first of ids: as many as one call of readSchedules should read, and at least one.
 func (c *Client) scheduleBlock(ctx context.Context, ids []string) ([]string, error) {
 	sizes, err := store.Pipelined(ctx, c.store, ids, func(p redis.Pipeliner, id string) *redis.IntCmd {
 		return p.HStrLen(ctx, c.store.Keys.Schedule(id), "task")
@@ -377,7 +379,7 @@ func (s *Schedule) Spec(id string) *Spec {
 	return spec
 }
 
-// syncTime is the longest time that a sync of schedules may take.
+// syncTime is the maximum duration of SyncSchedules: after it, the token of the sync expires.
 const syncTime = time.Hour
 
 // ScheduleSync is the result of SyncSchedules: the IDs of the schedules by what was done to them.
@@ -385,26 +387,26 @@ type ScheduleSync struct {
 	New, Changed, Same, Deleted []string
 }
 
-// SyncSchedules makes `all` the only schedules of an owner: it stores them, and deletes the owner's other schedules. If
-// one is invalid, nothing is changed. After another error, some may be stored or deleted, and the same call completes
-// the rest. Of two concurrent calls, the one that begins last decides; the other one ends with ErrOvertaken. With dry,
+// SyncSchedules stores the given schedules for an owner, and deletes the owner's other schedules. If one is invalid,
+// nothing is changed. After another error, some schedules may have been stored or deleted, and the same call completes
+// the rest. Of two concurrent calls, the one that began last wins; the other one returns ErrOvertaken. If dry is true,
 // nothing is changed.
-func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule, dry bool) (ScheduleSync, error) {
+func (c *Client) SyncSchedules(ctx context.Context, owner string, schedules []Schedule, dry bool) (ScheduleSync, error) {
 	var sync ScheduleSync
-	listed := make(map[string]bool, len(all))
-	for i := range all {
-		all[i].Owner = owner
-		if err := all[i].Validate(); err != nil {
+	listed := make(map[string]bool, len(schedules))
+	for i := range schedules {
+		schedules[i].Owner = owner
+		if err := schedules[i].Validate(); err != nil {
 			return sync, err
 		}
-		if listed[all[i].ID] {
-			return sync, fmt.Errorf("%w: schedule %s is in the list twice: keep one of them", ErrInvalid, all[i].ID)
+		if listed[schedules[i].ID] {
+			return sync, fmt.Errorf("%w: schedule %s is in the list twice: keep one of them", ErrInvalid, schedules[i].ID)
 		}
-		listed[all[i].ID] = true
+		listed[schedules[i].ID] = true
 	}
 	token := NewID()
-	// The token is set before the schedules are read. From then on, other syncs of the owner store nothing more, and
-	// what they have stored before is among the schedules that are read and deleted below.
+	// The token is set before the schedules are read. From then on, earlier syncs of the owner can store nothing more.
+	// What they stored before is among the schedules that are read, and if necessary deleted, below.
 	if !dry {
 		if err := c.store.RDB.Set(ctx, c.store.Keys.Duty("sync_"+owner), token, syncTime).Err(); err != nil {
 			return sync, store.Wrap("begin the sync of schedules", err)
@@ -420,7 +422,7 @@ func (c *Client) SyncSchedules(ctx context.Context, owner string, all []Schedule
 			return sync, fmt.Errorf("schedule %s: %w: %s", s.ID, ErrOwned, s.Owner)
 		}
 	}
-	for _, s := range all {
+	for _, s := range schedules {
 		put, err := PutNew, error(nil)
 		switch {
 		case !dry:
@@ -462,8 +464,8 @@ func (c *Client) compare(ctx context.Context, s Schedule) (Put, error) {
 	return PutChanged, nil
 }
 
-// ReadSchedules reads the schedules of the first IDs: at least one, and fewer than all if the schedules are large. read
-// is the number of IDs that it read; schedules that do not exist are left out.
+// ReadSchedules reads the schedules of the first of ids: at least one, and fewer than all if the schedules are large.
+// read is the number of IDs that it looked up. Schedules that do not exist are left out of found.
 func (c *Client) ReadSchedules(ctx context.Context, ids []string) (found []*Schedule, read int, err error) {
 	ids, err = c.scheduleBlock(ctx, ids)
 	if err == nil {
@@ -484,7 +486,7 @@ func definition(parts ...any) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ScheduleHeads lists the tenant's schedules, by ID, without their Parameters and Options.
+// ScheduleHeads lists the tenant's schedules, sorted by ID, without their Parameters and Options.
 func (c *Client) ScheduleHeads(ctx context.Context) ([]*Schedule, error) {
 	ids, err := c.store.ScheduleIDs(ctx, MaxSchedules)
 	if err != nil {

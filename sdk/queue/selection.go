@@ -9,8 +9,8 @@ import (
 )
 
 // selection finds the values that JSON pointers (RFC 6901) lead to in a JSON text. It walks the text once for all
-// pointers. It decodes nothing: the values are slices of the text. So even a text of some megabytes takes little memory
-// beside itself.
+// pointers. It decodes nothing: the values are slices of a compact copy of the text. So even a text of some megabytes
+// takes little memory in addition to that copy.
 type selection struct {
 	root  pointed
 	named map[string]*pointed // by pointer
@@ -21,11 +21,11 @@ type selection struct {
 type pointed struct {
 	around  *pointed // the place around this one; nil for the root
 	value   []byte   // the JSON value at this place
-	began   uint64   // the step at which value began; 0: there is no value
+	began   uint64   // the step at which value began; 0 if there is no value
 	within  uint64   // the step at which the value around this one began
 	members map[string]*pointed
 	entries map[int]*pointed // the members whose names are indices, for a list
-	longest int              // bytes of the longest name in members
+	longest int              // length of the longest name in members, in bytes
 }
 
 // add adds a pointer.
@@ -70,7 +70,7 @@ func segments(pointer string) []string {
 	return names
 }
 
-// read walks a text. It returns false if the text is not JSON in UTF-8.
+// read walks the text and records the values. It returns false if the text is not JSON in UTF-8.
 func (s *selection) read(text []byte) bool {
 	if !utf8.Valid(text) || !json.Valid(text) {
 		return false
@@ -97,8 +97,8 @@ func (s *selection) at(pointer string) []byte {
 	return found.value
 }
 
-// take stores the value at text[i:] in a place and returns the index of its end. within is the step at which the value
-// around it began. If at is nil, it only skips the value.
+// take stores the value that begins at text[i] in the place at, and returns the index of the value's end. within is the
+// step at which the enclosing value began. If at is nil, take only skips the value.
 func (s *selection) take(at *pointed, within uint64, text []byte, i int) (end int) {
 	if at == nil {
 		return skip(text, i)
@@ -126,7 +126,8 @@ func (s *selection) take(at *pointed, within uint64, text []byte, i int) (end in
 	return end
 }
 
-// member returns the place of the member whose name is quoted; nil if no pointer leads there.
+// member returns the place of the member whose name is the JSON string quoted. It returns nil if no pointer leads
+// there.
 func (p *pointed) member(quoted []byte) *pointed {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return p.members[string(quoted[1:len(quoted)-1])]
@@ -157,7 +158,7 @@ func eachMember(text []byte, i int, visit func(name []byte, value int) (end int)
 	return i + 1
 }
 
-// eachEntry does the same for the entries of a list.
+// eachEntry does for the entries of a list what eachMember does for the members of an object.
 func eachEntry(text []byte, i int, visit func(value int) (end int)) (end int) {
 	for i++; text[i] != ']'; {
 		if text[i] == ',' {
@@ -198,12 +199,12 @@ func skip(text []byte, i int) (end int) {
 	return i
 }
 
-// longestEqual bounds the texts that are compared with a value of a subscription. A text may be longer than an equal
-// value: each of its characters may be written as \u0000, and its numbers with more digits.
+// longestEqual is the maximum size of a text that is compared with a value of a subscription, in bytes. A text can be
+// longer than an equal value, because its characters can be written like \u0000, and its numbers with more digits.
 const longestEqual = 8 * maxSubscription
 
-// equalJSON reports whether a value in compact JSON equals a decoded one. Numbers are equal if their values are: 1, 1.0
-// and 1e0. A text longer than longestEqual equals nothing.
+// equalJSON reports whether a value in compact JSON equals the decoded value want. Numbers are compared by value: 1,
+// 1.0 and 1e0 are equal. A text longer than longestEqual equals nothing.
 func equalJSON(text []byte, want any) bool {
 	if len(text) > longestEqual {
 		return false
@@ -234,7 +235,7 @@ func equalObject(text []byte, want map[string]any) bool {
 			name := unquote(quoted)
 			if wanted, is := want[name]; is {
 				end := skip(text, value)
-				found[name] = equalJSON(text[value:end], wanted) // of several members of one name the last counts
+				found[name] = equalJSON(text[value:end], wanted) // of several members with the same name, the last one counts
 				return end
 			}
 		}
@@ -295,14 +296,14 @@ func equalNumber(text []byte, want any) bool {
 // are.
 func whole(number string) bool { return number != "-0" && !strings.ContainsAny(number, ".eE") }
 
-// decimal is the value of a number: 0.DIGITS × 10^exponent, without zeros at both ends of the digits.
+// decimal is the value of a number: 0.DIGITS × 10^exponent, with no zero at either end of the digits.
 type decimal struct {
 	negative bool
 	digits   string
 	exponent int
 }
 
-// parseDecimal reads a number of JSON; false if its exponent has more than nine digits.
+// parseDecimal reads a JSON number. It returns false if the exponent has more than ten characters.
 func parseDecimal(text string) (d decimal, ok bool) {
 	rest, negative := strings.CutPrefix(text, "-")
 	mantissa, power := rest, 0

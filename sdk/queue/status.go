@@ -16,5 +16,5 @@ const (
 // Statuses lists all statuses, in the order of a task's life.
 func Statuses() []Status { return []Status{Scheduled, Pending, Reserved, Started, Complete, Failed} }
 
-// Finished reports whether the status is complete or failed: such a task does not change by itself any more.
+// Finished reports whether the status is Complete or Failed: such a task neither waits nor runs.
 func (s Status) Finished() bool { return s == Complete || s == Failed }

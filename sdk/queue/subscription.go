@@ -19,26 +19,28 @@ import (
 )
 
 const (
-	// MaxSubscriptions is the most subscriptions of a tenant.
+	// MaxSubscriptions is the maximum number of subscriptions of a tenant.
 	MaxSubscriptions = 10_000
-	// maxSubscription bounds a subscription as JSON, in bytes. maxFilter is the most attributes and pointers of its
-	// filter together.
+	// maxSubscription is the maximum size of a subscription as JSON, in bytes. maxFilter is the maximum number of
+	// attributes and pointers of its filter together.
 	maxSubscription = 16 << 10
 	maxFilter       = 32
-	// maxSigners is the most secrets that sign a delivery. Usually it is one, and two while the secret is replaced.
+	// maxSigners is the maximum number of secrets that sign a delivery. Usually one secret signs, and two do while the
+	// secret is being replaced.
 	maxSigners = 4
-	// DefaultWebhookTimeout is how long a delivery waits for the response by default.
+	// DefaultWebhookTimeout is the default of Webhook.Timeout.
 	DefaultWebhookTimeout = 20 * time.Second
-	// MaxWebhookTimeout is the longest Timeout of a webhook.
+	// MaxWebhookTimeout is the maximum of Webhook.Timeout.
 	MaxWebhookTimeout = 10 * time.Minute
-	// WebhookSecrets is the prefix of the secrets that a webhook may use. Without it, whoever makes subscriptions could
-	// have the secrets of handlers sent anywhere.
+	// WebhookSecrets is the prefix of the names of secrets that webhooks can use. Without the prefix, anyone who makes
+	// subscriptions could have the secrets of handlers sent anywhere.
 	WebhookSecrets = "webhook."
-	// ReasonGone is the Reason of a webhook that is switched off because its server answered that it is gone.
+	// ReasonGone is the Reason of a webhook that is switched off because its server answered 410 Gone.
 	ReasonGone = "the server answered 410 Gone"
 )
 
-// Subscription makes a task of each publication that it matches: in a handler's queue, or as the delivery of a webhook.
+// Subscription makes a task of each publication that it matches. The task goes into a handler's queue, or is a delivery
+// of a webhook.
 type Subscription struct {
 	ID    string // 1 to 128 bytes from 0x21 to 0x7e
 	Topic string // a topic, or a pattern with one * for any text
@@ -47,7 +49,7 @@ type Subscription struct {
 	// Queue gets the tasks. A webhook's queue has a fixed name: "webhook." and the subscription's ID, or the SHA-1 of a
 	// long ID.
 	Queue   string
-	Webhook *Webhook // nil: a handler runs the tasks
+	Webhook *Webhook // nil if a handler runs the tasks
 	// Retry, Timeout and Priority are set in the tasks, as in Options. The plugin's manifest sets the fields that are
 	// zero here.
 	Retry    Retry
@@ -55,8 +57,8 @@ type Subscription struct {
 	Priority *int
 	// Dead is the queue of the tasks' dead letters (default: the queue that the plugin's manifest names).
 	Dead string
-	// Active: publications make tasks for the subscription. If it is not active, Reason may say why. With ReasonGone,
-	// the tasks that wait are not delivered either.
+	// Active is true if publications make tasks for the subscription. If it is false, Reason can say why. With
+	// ReasonGone, tasks that wait already are not delivered either.
 	Active bool
 	Reason string
 	// Plugin is the plugin whose manifest declares the subscription; "" if a person or program made it.
@@ -66,33 +68,33 @@ type Subscription struct {
 	CreatedAt time.Time // by Redis's clock
 	UpdatedAt time.Time
 
-	text string // the text in Redis when it was read: a change is refused if it differs by then
+	text string // the JSON in Redis when the subscription was read; a change is refused if it differs by then
 }
 
 // Webhook describes how a subscription's publications are delivered to a URL.
 type Webhook struct {
 	URL    string // http or https, without user and password
 	Method string // POST (default), PUT or PATCH
-	// Headers are sent with each delivery. So are SecretHeaders; their values here are names of secrets of the host,
-	// which it replaces by the secrets.
+	// Headers are sent with each delivery. SecretHeaders are sent too; their values here are names of secrets, which the
+	// host replaces by the secrets themselves.
 	Headers       map[string]string
 	SecretHeaders map[string]string
-	Timeout       time.Duration // for the whole response (default 20 s)
+	Timeout       time.Duration // maximum time until the whole response has arrived (default 20 s)
 	Body          WebhookBody   // default WebhookPayload
-	// Secrets name the host's secrets that sign each delivery. Each signs; there is more than one while a secret is
-	// replaced. Without any, deliveries are not signed.
+	// Secrets are the names of the host's secrets that sign each delivery. Every one of them signs; there is more than
+	// one while a secret is being replaced. Without secrets, deliveries are not signed.
 	Secrets []string
 	// Expect are the statuses that mean success (default: 200 to 299).
 	Expect []int
-	// Final: a status from 400 to 499, except 408, 410 and 429, fails the delivery for good. Default: the delivery is
-	// tried again.
+	// If Final is true, a status from 400 to 499, except 408, 410 and 429, fails the delivery for good. If it is false,
+	// the delivery is tried again.
 	Final bool
 }
 
 // WebhookBody chooses the body of a delivery's request.
 type WebhookBody string
 
-// The payload as it was published, or a CloudEvent in JSON (structured mode).
+// The bodies: the payload as it was published, or a CloudEvent in JSON (structured mode).
 const (
 	WebhookPayload    WebhookBody = "payload"
 	WebhookCloudEvent WebhookBody = "cloudevent"
@@ -119,7 +121,7 @@ type subscriptionText struct {
 	UpdatedAt   json.Number  `json:"updated_at,omitempty"`
 }
 
-// retryJSON is a policy without MaxAttempts, with the names of -o json.
+// retryJSON is a retry policy without MaxAttempts, with the member names of the command line's -o json.
 type retryJSON struct {
 	Backoff        Backoff `json:"backoff,omitempty"`
 	Base           float64 `json:"base_seconds,omitempty"`
@@ -142,7 +144,7 @@ type webhookText struct {
 	Final         bool              `json:"final,omitempty"`
 }
 
-// MarshalJSON encodes the subscription as Redis and the API have it.
+// MarshalJSON encodes the subscription as Redis stores it and the API returns it.
 func (s Subscription) MarshalJSON() ([]byte, error) {
 	t := subscriptionText{
 		ID: s.ID, Topic: s.Topic, Queue: s.Queue, MaxAttempts: s.Retry.MaxAttempts,
@@ -171,8 +173,8 @@ func (s Subscription) MarshalJSON() ([]byte, error) {
 	return json.Marshal(t)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. It ignores members that it does not know: a newer version may have
-// written them.
+// UnmarshalJSON reads what MarshalJSON writes. It ignores unknown members, because a newer version may have written
+// them.
 func (s *Subscription) UnmarshalJSON(text []byte) error {
 	var t subscriptionText
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -210,7 +212,8 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 // PluginSubscriptionID returns the ID of a subscription that a plugin's manifest declares.
 func PluginSubscriptionID(plugin, topic string) string { return shortened("", plugin+"/"+topic) }
 
-// withDefaults returns the subscription with the defaults of a webhook's fields, and a webhook's queue.
+// withDefaults returns the subscription. If it has a webhook, the webhook's fields have their defaults, and the queue
+// is set.
 func (s Subscription) withDefaults() Subscription {
 	if s.Webhook != nil {
 		w := *s.Webhook
@@ -232,14 +235,14 @@ func (s *Subscription) validate() error {
 	if err == nil && s.Webhook != nil {
 		err = s.Webhook.validate()
 	}
-	if err != nil { // its text begins with ErrInvalid's, which is not to occur twice
+	if err != nil { // its text begins with that of ErrInvalid, which must not occur twice
 		return fmt.Errorf("%w: subscription %s: %s", ErrInvalid, s.ID,
 			strings.TrimPrefix(err.Error(), ErrInvalid.Error()+": "))
 	}
 	return nil
 }
 
-// validateTasks checks the fields that are set in the subscription's tasks.
+// validateTasks checks the fields that the subscription's tasks get.
 func (s *Subscription) validateTasks() error {
 	switch {
 	case s.Queue == "":
@@ -247,7 +250,7 @@ func (s *Subscription) validateTasks() error {
 	case s.Webhook == nil && ReservedQueue(s.Queue):
 		return fmt.Errorf("%w: queue %q: queues that begin with %s are for webhooks: name another queue, or a URL",
 			ErrInvalid, s.Queue, WebhookQueues)
-	case s.Webhook != nil && s.Queue != shortened(WebhookQueues, s.ID): // with one queue, webhooks would share tasks
+	case s.Webhook != nil && s.Queue != shortened(WebhookQueues, s.ID): // webhooks with the same queue would share tasks
 		return fmt.Errorf("%w: queue %q of a webhook: it is always %s, leave it out", ErrInvalid, s.Queue,
 			shortened(WebhookQueues, s.ID))
 	case s.Dead != "" && s.Dead == s.Queue:
@@ -316,12 +319,13 @@ func invalidHeaderName(name string) error {
 		ErrInvalid, name)
 }
 
-// unsent matches headers that a webhook may not set, because the sender sets them, or because with them a server would
-// take the request for a different one. The host refuses to send them.
+// unsent matches the names of headers that a webhook must not set, because the sender sets them itself, or because a
+// server would take the request for a different one. The host refuses to send them.
 var unsent = regexp.MustCompile(`^(host|connection|content-length|expect|keep-alive|te|trailer|transfer-encoding|upgrade|http2-settings|` +
 	`proxy(-.*)?|forwarded|x-forwarded-.*|x-http-method|x-(http-)?method-override|webhook-(id|timestamp|signature))$`)
 
-// validateHeaders refuses a header that is listed twice, in any case of letters, or that unsent matches.
+// validateHeaders refuses a header that unsent matches, or that occurs twice. Names are compared without regard to
+// case, and _ counts as -.
 func (w *Webhook) validateHeaders() error {
 	seen := make(map[string]bool)
 	for _, name := range slices.Concat(slices.Sorted(maps.Keys(w.Headers)), slices.Sorted(maps.Keys(w.SecretHeaders))) {
@@ -334,8 +338,8 @@ func (w *Webhook) validateHeaders() error {
 	return nil
 }
 
-// forbidden refuses a port that no server can have, headers of a trace (each delivery has its own), and a webhook's
-// queue for dead letters. It is not a part of validate: subscriptions that were stored with these can still be read,
+// forbidden refuses a port that no server can have, trace headers (each delivery has its own), and a webhook's queue as
+// the queue for dead letters. It is not a part of validate, so that subscriptions stored with these can still be read,
 // delivered, paused and switched off.
 func (s *Subscription) forbidden() error {
 	if s.Dead != "" && ValidTarget(s.Dead) != nil {
@@ -358,7 +362,7 @@ func (s *Subscription) forbidden() error {
 	return nil
 }
 
-// Origin returns scheme, host and port of the URL.
+// Origin returns the scheme, host and port of the URL.
 func (w *Webhook) Origin() string {
 	to, err := url.Parse(w.URL)
 	if err != nil {
@@ -367,7 +371,7 @@ func (w *Webhook) Origin() string {
 	return to.Scheme + "://" + to.Host
 }
 
-// validToken reports whether a text may be the name of an HTTP header.
+// validToken reports whether name can be the name of an HTTP header.
 func validToken(name string) bool {
 	return name != "" && len(name) <= 128 && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -393,6 +397,6 @@ func validPattern(what, pattern string) error {
 
 // Definition returns a digest of everything in the subscription that a manifest can set.
 func (s *Subscription) Definition() string {
-	filter, _ := json.Marshal(s.Filter) // as text: filters from Redis and from manifests have values of different types
+	filter, _ := json.Marshal(s.Filter) // as text: the same filter has other Go types in Redis than in manifests
 	return definition(s.Topic, s.Queue, string(filter))
 }

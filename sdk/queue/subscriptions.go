@@ -15,18 +15,18 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// subscribers is a client's cache of the tenant's subscriptions. Redis changes their generation when any of them
-// changes.
+// subscribers is a client's cache of the tenant's subscriptions. Each change of a subscription in Redis also changes
+// the generation, which shows whether the cache is up to date.
 type subscribers struct {
 	mu         sync.Mutex // guards the following fields
-	known      bool       // the subscriptions have been read
+	known      bool       // whether the subscriptions have been read
 	generation string
-	all        []Subscription // by ID; never changed in place
+	all        []Subscription // sorted by ID; never changed in place
 	damaged    []string       // IDs of subscriptions that cannot be read
 }
 
-// Subscriptions lists the tenant's subscriptions, by ID. It reads them only if they have changed since this client last
-// read them. If some are damaged, the error names them, and the others are listed all the same.
+// Subscriptions lists the tenant's subscriptions, sorted by ID. It reads them only if they have changed since this
+// client last read them. If some are damaged, the error names them, and the others are still returned.
 func (c *Client) Subscriptions(ctx context.Context) ([]Subscription, error) {
 	all, _, damaged, err := c.readSubscriptions(ctx)
 	if err == nil && len(damaged) > 0 {
@@ -36,12 +36,12 @@ func (c *Client) Subscriptions(ctx context.Context) ([]Subscription, error) {
 }
 
 // readSubscriptions returns all readable subscriptions with their generation, and the IDs of the damaged ones. It reads
-// them if the generation has changed.
+// them from Redis only if the generation has changed.
 func (c *Client) readSubscriptions(ctx context.Context) (
 	all []Subscription, generation string, damaged []string, err error,
 ) {
-	// The generation is read first. If the subscriptions change before they are read, they count as older than they
-	// are, and are just read once more.
+	// The generation is read first. If the subscriptions change before they are read, the cache counts as older than it
+	// is, and is just read once more.
 	generation, err = c.store.RDB.Get(ctx, c.store.Keys.Generation()).Result()
 	if store.IsNil(err) {
 		generation, err = "0", nil
@@ -78,11 +78,12 @@ func (c *Client) readSubscriptions(ctx context.Context) (
 	return all, generation, damaged, nil
 }
 
-// maxSubscriptions bounds the texts of all subscriptions of a tenant together, in bytes: each host keeps them in
+// maxSubscriptions is the maximum size of all subscriptions of a tenant as JSON, in bytes. Each host keeps them in
 // memory.
 const maxSubscriptions = 32 << 20
 
-// subscriptionTexts reads the texts of all subscriptions, by ID. A change during the read changes the generation.
+// subscriptionTexts returns the JSON of all subscriptions, by ID. A change during the read does no harm, because it
+// changes the generation.
 func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, error) {
 	key := c.store.Keys.Subscriptions()
 	if _, is := c.store.RDB.(store.Bounded); !is {
@@ -108,7 +109,8 @@ func (c *Client) subscriptionTexts(ctx context.Context) (map[string]string, erro
 	}
 }
 
-// cachedSubscriptions returns the subscriptions that this client read last. It reads them if it has not read any.
+// cachedSubscriptions returns the subscriptions that this client read last. It reads them from Redis if it has not read
+// any before.
 func (c *Client) cachedSubscriptions(ctx context.Context) (
 	all []Subscription, generation string, damaged []string, err error,
 ) {
@@ -133,7 +135,7 @@ func parseSubscription(id, text string) (Subscription, error) {
 	return s, cmp.Or(err, s.validate())
 }
 
-// Subscription reads a subscription. The error is ErrNoSubscription if there is none of this ID.
+// Subscription reads a subscription. The error is ErrNoSubscription if no subscription has this ID.
 func (c *Client) Subscription(ctx context.Context, id string) (Subscription, error) {
 	text, err := c.store.RDB.HGet(ctx, c.store.Keys.Subscriptions(), id).Result()
 	if store.IsNil(err) {
@@ -146,7 +148,7 @@ func (c *Client) Subscription(ctx context.Context, id string) (Subscription, err
 }
 
 // Subscribe makes a subscription, which is active at once, and returns it with its defaults. The error is ErrExists if
-// there is a subscription of this ID, ErrInvalid if a field is invalid or the tenant has MaxSubscriptions.
+// a subscription has this ID, and ErrInvalid if a field is invalid or the tenant has MaxSubscriptions already.
 func (c *Client) Subscribe(ctx context.Context, s Subscription) (Subscription, error) {
 	s.Active, s.Reason, s.CreatedAt, s.text = true, "", time.Time{}, ""
 	if err := s.forbidden(); err != nil {
@@ -159,9 +161,10 @@ func (c *Client) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 	return s, err
 }
 
-// ChangeSubscription changes a subscription by a function and returns the result. If somebody else changes the
-// subscription meanwhile, the function is called again with the new one. It cannot change the ID. If it returns
-// ErrUnsubscribe, the subscription is deleted. The error is ErrNoSubscription if there is none of this ID.
+// ChangeSubscription calls change with a subscription, stores the changed subscription and returns it. If somebody else
+// changes the subscription meanwhile, change is called again with the new version. A change of the ID is ignored. If
+// change returns ErrUnsubscribe, the subscription is deleted. The error is ErrNoSubscription if no subscription has
+// this ID.
 func (c *Client) ChangeSubscription(ctx context.Context, id string,
 	change func(s *Subscription) error,
 ) (Subscription, error) {
@@ -190,7 +193,7 @@ func (c *Client) ChangeSubscription(ctx context.Context, id string,
 	}
 }
 
-// Unsubscribe deletes a subscription. Its tasks stay. ErrNoSubscription if there is none.
+// Unsubscribe deletes a subscription. Its tasks stay. The error is ErrNoSubscription if no subscription has this ID.
 func (c *Client) Unsubscribe(ctx context.Context, id string) error {
 	for {
 		// The text is not parsed: a damaged subscription can be deleted too.
@@ -207,11 +210,11 @@ func (c *Client) Unsubscribe(ctx context.Context, id string) error {
 	}
 }
 
-// errChanged: the subscription is not as the caller has read it, because somebody else has changed it.
+// errChanged means that somebody else has changed the subscription since the caller read it.
 var errChanged = errors.New("changed meanwhile")
 
-// writeSubscription writes a subscription with its defaults. It returns errChanged if Redis does not have s.text (""
-// for none) any more.
+// writeSubscription stores a subscription with its defaults. It returns errChanged if the JSON in Redis is no longer
+// s.text; "" stands for no subscription.
 func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	*s = s.withDefaults()
 	if err := s.validate(); err != nil {
@@ -228,18 +231,19 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 	}
 	queue, most := s.Queue, 0
 	old, _ := parseSubscription(s.ID, s.text)
-	// A hold of the queue was asked for by the old URL's server: a new URL ends it.
+	// The server of the old URL asked for the hold of the queue, so a new URL ends the hold.
 	released := store.Optional(s.Webhook != nil && (old.Webhook == nil || old.Webhook.URL != s.Webhook.URL), s.Queue)
-	if old.Queue == s.Queue || s.Plugin != "" { // a host serves the queue of a plugin, so that it exists
+	if old.Queue == s.Queue || s.Plugin != "" { // the queue of a plugin exists, because a host serves it
 		queue = ""
 	} else if most, err = c.store.MaxQueues(ctx); err != nil {
 		return err
 	}
-	// The limits are checked against the cached subscriptions, because reading all of them for each one that is written
-	// would take long. Only if the cached ones exceed a limit are all read: some may be deleted by now.
+	// The limits are checked against the cached subscriptions, because it would take long to read all subscriptions each
+	// time one is written. Only if the cached ones exceed a limit are all of them read, because some may have been
+	// deleted.
 	reads := []func(context.Context) ([]Subscription, string, []string, error){c.cachedSubscriptions, c.readSubscriptions}
 	if most > 0 {
-		reads = reads[1:] // few subscriptions make a new queue
+		reads = reads[1:] // skips the cache; this is rare, because few subscriptions make a new queue
 	}
 	size, queues := 0, map[string]bool{}
 	for _, read := range reads {
@@ -258,7 +262,7 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 			break
 		}
 	}
-	// Redis's list of queues forgets empty ones after a while. So the queues of subscriptions are counted here.
+	// The list of queues in Redis forgets an empty queue after a while, so the queues of subscriptions are counted here.
 	if most > 0 && len(queues) > most {
 		return fmt.Errorf("subscription %s: %w: the tenant's subscriptions would use %d queues, and the maximum is %d: use an existing queue, or raise --max-queues of the hosts",
 			s.ID, ErrManyQueues, len(queues), most)

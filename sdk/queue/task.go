@@ -16,43 +16,43 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Task is a task as it was when it was read. Fields that are missing in its hash are zero.
+// Task is the state of a task at the time of reading. Fields that the task's hash lacks are zero.
 type Task struct {
 	ID         string
 	Queue      string
 	Status     Status
 	Parameters []byte
-	Result     []byte // only when complete
-	Error      string // only when failed; a Failure as JSON, or the plain text of a Python processor
+	Result     []byte // set only if the task is complete
+	Error      string // set only if the task has failed: a Failure as JSON, or the plain text of a Python processor
 	Reason     Reason
 	LastError  string
 
-	Node string // the listener that holds it, or held it last
+	Node string // ID of the listener that holds the task, or held it last
 	PID  int    // process ID of that listener
-	Run  int64  // number of times it was reserved; a part of its listen.Claim
+	Run  int64  // number of times the task was reserved; a part of its listen.Claim
 	Born string // distinguishes the task from earlier ones with the same ID: see listen.Claim
 
 	Attempts    int // number of finished attempts; crashes, rejects and reschedules do not count
-	MaxAttempts int // 0: not set, Unlimited: no bound
+	MaxAttempts int // 0 if not set, Unlimited if there is no bound
 	Crashes     int // number of runs during which the host died
 	Reschedules int
 	Rejects     int
 	Priority    int           // 0 to 100, DefaultPriority unless the producer set it
-	After       *After        // its dependencies; nil if it has none
-	Retry       Retry         // the policy's fields that the task itself sets
-	Timeout     time.Duration // of one attempt; 0: not set
+	After       *After        // the task's dependencies; nil if it has none
+	Retry       Retry         // the fields of the retry policy that the task itself sets
+	Timeout     time.Duration // maximum duration of one attempt; 0 if not set
 
 	Created    time.Time
 	Updated    time.Time
 	ETA        time.Time
-	Deadline   time.Time // when it must be complete; zero: not set
-	Expires    time.Time // when it fails if it still waits; zero: never
+	Deadline   time.Time // the time by which the task must be complete; zero if not set
+	Expires    time.Time // the time at which the task fails if it still waits; zero for never
 	RetriedAt  time.Time // when somebody last retried it by hand
 	ReservedAt time.Time
 	StartedAt  time.Time
 	FinishedAt time.Time
 
-	Plugin  string // the plugin that ran it
+	Plugin  string // the plugin that runs the task, or ran it last
 	Digest  string // the digest of that plugin: "sha256:" and 64 hex digits
 	Version string // the name of that plugin's version, if its manifest gives one
 
@@ -62,16 +62,16 @@ type Task struct {
 	Labels      map[string]string
 	Parent      string
 	Depth       int               // length of the chain of its parents
-	Traceparent string            // the trace that it belongs to, written like the W3C header traceparent; "" if none
-	Headers     map[string]string // by names in lower case, with traceparent; nil if it has none
-	LiveID      string            // in a dead letter: the failed task, whose parameters and history the letter shares
-	// DeadID is the ID of the task's dead letter. Handled is the ID of its dead letter that is complete.
+	Traceparent string            // the task's trace, written like the W3C header traceparent; "" if none
+	Headers     map[string]string // by lower-case name, including traceparent; nil if the task has none
+	LiveID      string            // for a dead letter: ID of the failed task, whose parameters and history it shares
+	// DeadID is the ID of the task's dead letter. Handled is set to the same ID when that letter is complete.
 	DeadID, Handled string
-	Dead            string // the queue of its dead letter, if its producer named one
-	DeadError       string // why the failed task has no dead letter, although a queue for it is named
-	CancelAsked     bool   // the task runs and is to be stopped
-	CheckpointSize  int64  // bytes of its checkpoint, until the task is complete
-	state           string // from store.StateOf
+	Dead            string // the queue for the task's dead letter, if its producer named one
+	DeadError       string // why the failed task has no dead letter although a queue for it is set
+	CancelAsked     bool   // the task was cancelled while it ran, and is to be stopped
+	CheckpointSize  int64  // size of the checkpoint in bytes; 0 once the task is complete
+	state           string // the state that ChangeAll compares: see store.StateOf
 }
 
 func fullDigest(text string) string {
@@ -131,7 +131,7 @@ func newTask(id string, hash map[string]string) *Task {
 	return t
 }
 
-// Task reads a task. The error is ErrNoTask if there is none of this ID.
+// Task reads a task. The error is ErrNoTask if no task has this ID.
 func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
@@ -180,8 +180,8 @@ func (t *Task) Failure() Failure {
 }
 
 // Wait blocks until the task is finished, and returns it. The error is ErrNoTask if the task does not exist or is
-// deleted meanwhile. While Redis is away, Wait keeps trying until ctx ends. It fails when the client is closed. All
-// waits of a client share one connection for Pub/Sub.
+// deleted meanwhile. While Redis is unavailable, Wait keeps trying until ctx ends. It fails when the client is closed.
+// All waits of a client share one Pub/Sub connection.
 func (c *Client) Wait(ctx context.Context, id string) (*Task, error) { return c.wait(ctx, id, c.Task) }
 
 // WaitSummary is Wait, but returns the task without its parameters and result.
@@ -217,7 +217,7 @@ func (c *Client) wait(ctx context.Context, id string,
 	}
 }
 
-// Summary reads a task without its parameters and result. The error is ErrNoTask if there is none of this ID.
+// Summary reads a task without its parameters and result. The error is ErrNoTask if no task has this ID.
 func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
@@ -233,24 +233,26 @@ func (c *Client) Summary(ctx context.Context, id string) (*Task, error) {
 	return newTask(id, hash), nil
 }
 
-// summaries reads all of these tasks, except the ones that do not exist any more.
+// summaries reads the tasks with these IDs without their parameters and results. It leaves out tasks that do not exist.
 func (c *Client) summaries(ctx context.Context, ids []string) ([]*Task, error) {
 	tasks, _, _, err := c.Summaries(ctx, "", "", ids, 0)
 	return tasks, err
 }
 
-// summaryBlock is how many tasks Summaries reads at a time if bytes are bounded. A summary has up to some 250 KB.
+// summaryBlock is the number of tasks that Summaries reads per round trip if it has a limit of bytes. A summary can
+// have some 250 KB.
 const summaryBlock = 32
 
-// Summaries reads tasks without their parameters and results. If most is above 0, it ends with the task that brings the
-// sum to `most` bytes. It leaves out tasks that do not exist any more and, if status is not "", tasks with another
-// status. A task written by hand without queue or status gets the given ones. passed is the number of IDs that were
-// read, size the sum of the tasks' bytes.
+// Summaries reads tasks without their parameters and results. If limit is above 0, it stops after the task with which
+// the total size reaches limit bytes. It leaves out tasks that do not exist any more and, if status is not "", tasks
+// with another status. If a hash was written by hand and lacks queue or status, the task gets the given queue or
+// status. passed is the number of IDs that were read, including those of tasks left out. size is the total size of what
+// was read, in bytes.
 func (c *Client) Summaries(ctx context.Context, queue string, status Status, ids []string,
-	most int,
+	limit int,
 ) (tasks []*Task, passed, size int, err error) {
 	block := max(1, len(ids))
-	if most > 0 {
+	if limit > 0 {
 		block = summaryBlock
 	}
 	tasks = make([]*Task, 0, len(ids))
@@ -271,7 +273,7 @@ func (c *Client) Summaries(ctx context.Context, queue string, status Status, ids
 			if task := summary(some[i], hash, queue, status); task != nil {
 				tasks = append(tasks, task)
 			}
-			if passed++; most > 0 && size >= most {
+			if passed++; limit > 0 && size >= limit {
 				return tasks, passed, size, nil
 			}
 		}
@@ -289,8 +291,8 @@ func controls(text string) (n int) {
 	return n
 }
 
-// summary makes the Task of a hash that was found in a list of the queue. It returns nil if the task does not exist any
-// more, or has another status than the list's.
+// summary makes a Task from the hash of an ID that is in a list of the queue; status is the status of the list's tasks.
+// It returns nil if the task does not exist any more, or has another status.
 func summary(id string, hash map[string]string, queue string, status Status) *Task {
 	if len(hash) == 0 {
 		return nil
@@ -300,7 +302,7 @@ func summary(id string, hash map[string]string, queue string, status Status) *Ta
 		task.Queue = queue
 	}
 	if task.Status == "" {
-		task.Status = status // the list's: the task was written by hand
+		task.Status = status // the hash was written by hand
 	}
 	if status != "" && task.Status != status {
 		return nil

@@ -15,20 +15,20 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// A waiter sets a key in Redis each noteEvery. The key lasts for noteFor, and while it exists, hosts announce tasks
-// that complete.
+// While a client waits, it sets the key NS_waiters every noteEvery. The key expires after noteFor. While the key
+// exists, hosts announce completed tasks.
 const (
 	noteEvery = 5 * time.Second
 	noteFor   = 3 * noteEvery
 )
 
-// waiters are the callers of Wait of one client. While there is one, a goroutine owns their Pub/Sub connection and
-// reads tasks for all.
+// waiters holds the callers of Wait of one client. While there is at least one caller, a goroutine owns the Pub/Sub
+// connection and reads the tasks for all callers.
 type waiters struct {
 	store *store.Store
 
 	mu    sync.Mutex                     // guards the following fields
-	byID  map[string]map[chan error]bool // by task; a channel gets nil when the task is finished, or why Wait fails
+	byID  map[string]map[chan error]bool // by task ID; a channel gets nil when the task is finished, or the error of Wait
 	dirty map[string]bool                // IDs of tasks to read now
 	end   func()                         // ends the goroutine and waits until it has ended; nil while nobody waits
 	wake  chan struct{}                  // has a token when dirty or byID has changed; never closed
@@ -70,7 +70,7 @@ func (ws *waiters) remove(id string, ready chan error) {
 	end()
 }
 
-// mark lets the goroutine read these tasks.
+// mark makes the goroutine read the tasks with these IDs.
 func (ws *waiters) mark(ids ...string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -109,9 +109,9 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 				ws.mark(strings.TrimPrefix(message.Channel, done))
 			case *redis.Subscription:
 				if id := strings.TrimPrefix(message.Channel, done); message.Kind == "subscribe" {
-					ws.mark(id) // it may have finished before the subscription
+					ws.mark(id) // the task may have finished before the subscription
 					confirmed, is := subscribed[id]
-					if confirmed { // a second time: go-redis has reconnected, perhaps to a server without the key
+					if confirmed { // confirmed again: go-redis has reconnected, perhaps to a server without the key
 						noted = time.Time{}
 					}
 					if is {
@@ -122,20 +122,20 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 			if ok {
 				continue
 			}
-			messages = nil // the client is closed: the next read fails, and its error answers all who wait
+			messages = nil // the client is closed: the next read fails, and all callers get its error
 			all = true
 		case <-ticker.C:
 			all = true
 		case <-renewal.C:
 		case <-wake:
 		}
-		// First subscribe, then set the key that says that somebody waits, then read, then wait for messages: a task that
-		// finishes after the read is announced.
+		// The order matters: subscribe, set the key, read the tasks, then wait for messages. So a task that finishes after
+		// it was read is announced.
 		ws.subscribe(ctx, pubsub, subscribed)
 		if time.Since(noted) >= noteEvery {
 			if err := ws.store.RDB.Set(ctx, ws.store.Keys.Waiters(), 1, noteFor).Err(); !IsUnavailable(err) {
 				noted = time.Now()
-			} // otherwise the next pass tries again; without the key, the poll finds complete tasks
+			} // otherwise the next round tries again; without the key, the poll finds complete tasks
 		}
 		if ws.read(ctx, all) == nil {
 			pause.Succeeded()
@@ -145,7 +145,8 @@ func (ws *waiters) run(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
-// subscribe adds and removes subscriptions as byID has changed. While Redis is away, pubsub remembers its channels.
+// subscribe subscribes to the tasks that are new in byID, and unsubscribes from those that are gone. While Redis is
+// unavailable, pubsub remembers its channels.
 func (ws *waiters) subscribe(ctx context.Context, pubsub *redis.PubSub, subscribed map[string]bool) {
 	var added, removed []string
 	ws.mu.Lock()
@@ -170,8 +171,8 @@ func (ws *waiters) subscribe(ctx context.Context, pubsub *redis.PubSub, subscrib
 	}
 }
 
-// read reads the status of the dirty tasks, or of all, and answers the callers whose task is finished or deleted. With
-// an error, Redis is unavailable, and the tasks stay dirty.
+// read reads the status of the dirty tasks, or of all tasks if all is true. It answers the callers whose task is
+// finished or deleted. It returns an error if Redis is unavailable; the tasks then stay dirty.
 func (ws *waiters) read(ctx context.Context, all bool) error {
 	ws.mu.Lock()
 	ids := slices.Collect(maps.Keys(ws.dirty))

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// AccessList reads the command ACL SETUSER for a user from ACL.md, at this path, and returns its words.
+// AccessList reads the command ACL SETUSER for user from ACL.md, which is at path, and returns the words of the
+// command.
 func AccessList(t testing.TB, path, user string) (words []any) {
 	t.Helper()
 	page, err := os.ReadFile(path)

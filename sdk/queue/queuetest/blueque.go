@@ -19,20 +19,21 @@ import (
 //go:embed blueque.py
 var driver string
 
-// answerTimeout bounds how long the Python process may take for one command.
+// answerTimeout is the maximum time that the Python process can take for one command.
 const answerTimeout = 30 * time.Second
 
 // Blueque is a Python process with the real Blueque package. The package knows only the tenant "blueque", so each test
-// that uses it needs a server of its own. Each method runs one command in the process; an exception fails the test.
+// that uses it needs its own server. Each method runs one command in the process. An exception in the process fails the
+// test.
 type Blueque struct {
 	t      testing.TB
 	cmd    *exec.Cmd
 	stderr bytes.Buffer // read only after the process has ended
 
-	mu     sync.Mutex // one command and its answer at a time
+	mu     sync.Mutex // held for one command and its answer
 	stdin  io.WriteCloser
 	stdout *os.File
-	lines  *bufio.Reader // of stdout
+	lines  *bufio.Reader // reads stdout
 }
 
 // BluequeTask is a task as Blueque's get_task returns it; missing fields are nil.
@@ -49,8 +50,8 @@ type BluequeTask struct {
 	Updated    *float64
 }
 
-// Python starts a Python process with the Blueque package, connected to the server. It ends with the test. If the
-// package is not installed, the test fails and names the remedy.
+// Python starts a Python process with the Blueque package, connected to the server. The process ends with the test. If
+// the package is not installed, the test fails and names the remedy.
 func Python(t testing.TB, serverURL string) *Blueque {
 	t.Helper()
 	python, err := findPython()
@@ -70,7 +71,7 @@ func Python(t testing.TB, serverURL string) *Blueque {
 	}
 	t.Cleanup(func() {
 		_ = b.stdin.Close()
-		_ = b.cmd.Process.Kill() // the process may be waiting in listen
+		_ = b.cmd.Process.Kill() // it may be waiting in listen, and not read stdin
 		_ = b.cmd.Wait()
 		_ = stdout.Close()
 		if t.Failed() && b.stderr.Len() > 0 {
@@ -113,7 +114,7 @@ func (b *Blueque) Task(id string) (task BluequeTask) {
 	return task
 }
 
-// Register makes the process a listener of the queue, as Client.get_listener does, and returns its ID.
+// Register makes the process a listener of the queue, as Client.get_listener does, and returns the listener's ID.
 func (b *Blueque) Register(queue string) (listener string) {
 	b.t.Helper()
 	b.do(&listener, "register", queue)
@@ -127,7 +128,7 @@ func (b *Blueque) Listen(queue string) (task BluequeTask) {
 	return task
 }
 
-// ClaimOrphan calls Listener.claim_orphan; nil if there is no orphan.
+// ClaimOrphan calls Listener.claim_orphan. It returns nil if there is no orphan.
 func (b *Blueque) ClaimOrphan(queue string) (task *BluequeTask) {
 	b.t.Helper()
 	b.do(&task, "claim_orphan", queue)
@@ -211,8 +212,8 @@ func (b *Blueque) try(value any, command string, arguments ...any) error {
 	return json.Unmarshal(answer.Value, value)
 }
 
-// findVenv returns the path of the virtual environment that `make deps` makes: $QUERN_VENV, or build/venv in the
-// nearest directory above with a go.mod.
+// findVenv returns the path of the virtual environment that `make deps` makes. It is $QUERN_VENV, or build/venv in the
+// nearest directory at or above the working directory that has a go.mod.
 func findVenv() (string, error) {
 	if venv := os.Getenv("QUERN_VENV"); venv != "" {
 		return venv, nil

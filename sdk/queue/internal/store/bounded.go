@@ -15,23 +15,23 @@ import (
 )
 
 // The bounds of replies on a bounded connection. They are far above the replies to Quern's own commands. Only payloads
-// may be larger: see Store.PayloadReader.
+// can be larger: see Store.PayloadReader.
 const (
-	MaxValue   = 2 << 20  // bytes of one value
-	MaxReply   = 8 << 20  // bytes of one reply
-	maxFields  = 1 << 17  // values of one reply
-	maxReplies = 64 << 20 // bytes of all replies of a pipeline
-	maxValues  = 1 << 20  // values of all replies of a pipeline
-	MaxPush    = 64 << 10 // bytes of a Pub/Sub message (Quern's are empty), or of a line
-	maxNested  = 64       // depth of lists in lists
+	MaxValue   = 2 << 20  // maximum bytes of one value
+	MaxReply   = 8 << 20  // maximum bytes of one reply
+	maxFields  = 1 << 17  // maximum number of values in one reply
+	maxReplies = 64 << 20 // maximum bytes of all replies of a pipeline
+	maxValues  = 1 << 20  // maximum number of values in all replies of a pipeline
+	MaxPush    = 64 << 10 // maximum bytes of a Pub/Sub message (Quern's are empty), or of a line
+	maxNested  = 64       // maximum depth of lists in lists
 )
 
-// ErrTooLarge matches every ReplyError.
+// ErrTooLarge matches every ReplyError, and the errors of NoRoom.
 var ErrTooLarge = errors.New("larger than anything that Quern writes")
 
-// ReplyError reports a reply that is too large: the bounded connection has not read the rest of it.
+// ReplyError reports a reply that is too large. The bounded connection has not read the rest of the reply.
 type ReplyError struct {
-	Command, Key string // Key is the command's first key. A script may have read the value from another key
+	Command, Key string // Key is the command's first key; a script may have read the value from another key
 	Is           string // describes what is too large
 	at           int    // index of the command in its pipeline
 }
@@ -44,10 +44,10 @@ func (e *ReplyError) Error() string {
 // Unwrap makes errors.Is find ErrTooLarge.
 func (e *ReplyError) Unwrap() error { return ErrTooLarge }
 
-// Bounded is a connection pool whose replies are bounded.
+// Bounded is a connection pool that bounds the size of replies.
 type Bounded struct{ *redis.Client }
 
-// ConnectBounded is Connect for a program that reads what others have written, such as a host of several tenants. If a
+// ConnectBounded is Connect for a program that reads data written by others, such as a host of several tenants. If a
 // reply of Redis is larger than anything that Quern writes, the call fails with a ReplyError before the reply takes
 // memory.
 func ConnectBounded(rawURL string) (redis.UniversalClient, error) {
@@ -70,7 +70,7 @@ func ConnectBounded(rawURL string) (redis.UniversalClient, error) {
 // dialer dials a server.
 type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Single returns the client as a *redis.Client if it connects to a single server; nil if not.
+// Single returns rdb as a *redis.Client if it connects to a single server, and nil otherwise.
 func Single(rdb redis.UniversalClient) *redis.Client {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
@@ -81,7 +81,7 @@ func Single(rdb redis.UniversalClient) *redis.Client {
 	return nil
 }
 
-// alone returns the options for another client of the same server, with one connection.
+// alone returns the options for another client of the same server with a single connection.
 func alone(client *redis.Client) *redis.Options {
 	options := *client.Options()
 	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
@@ -94,7 +94,7 @@ func alone(client *redis.Client) *redis.Options {
 // raised.
 type payloadBytes struct{}
 
-// boundedConn closes itself when a reply is too large. One goroutine may write while another reads.
+// boundedConn closes itself when a reply is too large. One goroutine can write while another reads.
 type boundedConn struct {
 	net.Conn
 	payload int64        // bytes by which the bounds are raised
@@ -104,9 +104,9 @@ type boundedConn struct {
 	// The following fields are used by Read only.
 	got     Scanner
 	one     extent // size of the current reply so far
-	many    extent // size of all replies since the last time when no request was without a reply
+	many    extent // size of all replies since the last time when all requests had their reply
 	replies int    // number of complete replies in many
-	wrong   error  // why the connection has closed itself
+	wrong   error  // the reason why the connection has closed itself; nil if it has not
 }
 
 // extent is the size of replies.
@@ -191,15 +191,15 @@ func (c *boundedConn) check(size, values int64) error {
 type Scanner struct {
 	left int64   // bytes of the current value that are still to come
 	line []byte  // the first bytes of the current line
-	rest int64   // number of bytes of the current line beyond these
+	rest int64   // number of bytes of the current line that follow those in line
 	open []int64 // for each list that has not ended, the number of values still to come
 }
 
-// errProtocol: the stream is not RESP.
+// errProtocol means that the stream is not RESP.
 var errProtocol = errors.New("no answer of Redis")
 
-// Scan parses the next bytes of the stream. It calls check at the head of each value and list, and end after each
-// request or reply.
+// Scan parses p, the next bytes of the stream. It calls check at the head of each value and list, and end after each
+// request or reply. check can be nil.
 func (s *Scanner) Scan(p []byte, check func(size, values int64) error, end func()) error {
 	for len(p) > 0 {
 		if s.left > 0 {
@@ -231,7 +231,7 @@ func (s *Scanner) Scan(p []byte, check func(size, values int64) error, end func(
 	return nil
 }
 
-// head parses the complete line, which is the head of a value or list.
+// head parses s.line, which is now complete: the head of a value or list.
 func (s *Scanner) head(check func(size, values int64) error, end func()) error {
 	line := bytes.TrimSuffix(s.line, []byte("\r"))
 	if len(line) == 0 {

@@ -2,24 +2,25 @@ package store
 
 import "time"
 
-// The most items that one call of a script looks at. Each call takes a few milliseconds of Redis's time.
+// The maximum numbers of items that one call of a script handles, so that it takes only a few milliseconds of Redis's
+// time.
 const (
-	ExpiryTasks   = 16  // of expire.lua; each task may have to be searched for, and get a dead letter
-	PurgeTasks    = 75  // of purge.lua; deleting a task takes some 20 commands
-	RecountQueues = 100 // of recount.lua
-	StatsQueues   = 50  // of look.lua
+	ExpiryTasks   = 16  // tasks of expire.lua, which may have to search for each task and make its dead letter
+	PurgeTasks    = 75  // tasks of purge.lua; deleting one takes some 20 commands
+	RecountQueues = 100 // queues of recount.lua
+	StatsQueues   = 50  // queues of look.lua
 )
 
 // The bounds of data in Redis, and for how long it is kept.
 const (
-	AuditText   = 1 << 10            // bytes of one text in the audit log
-	JobCount    = 100                // jobs of a tenant
-	JobLife     = 7 * 24 * time.Hour // a job's life after its last change
-	LogLines    = 1000               // lines of a task's log
-	LogBytes    = 64 << 10           // bytes of a task's log
-	MaxMessage  = 1 << 10            // bytes of the message of a progress report
-	KeptMinutes = 6 * 60             // minutes for which the counts by minute are kept
-	KeptHours   = 2                  // hours for which the counts of plugins' versions are kept
-	TallyFields = 2000               // counts of a minute (a busy queue has some ten), and counts of an hour
-	SampleTerm  = 10 * time.Second   // age of a sample after which a node counts again
+	AuditText   = 1 << 10            // maximum bytes of one text in the audit log
+	JobCount    = 100                // maximum number of jobs of a tenant
+	JobLife     = 7 * 24 * time.Hour // time for which a job is kept after its last change
+	LogLines    = 1000               // maximum number of lines in a task's log
+	LogBytes    = 64 << 10           // maximum bytes of a task's log
+	MaxMessage  = 1 << 10            // maximum bytes of the message of a progress report
+	KeptMinutes = 6 * 60             // minutes for which the counts of a minute are kept
+	KeptHours   = 2                  // hours for which the counts of an hour, by version of a plugin, are kept
+	TallyFields = 2000               // maximum number of counts of a minute (a busy queue has some ten), or of an hour
+	SampleTerm  = 10 * time.Second   // age of the sample of queue counts after which a node makes a new one
 )

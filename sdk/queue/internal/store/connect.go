@@ -21,8 +21,8 @@ import (
 
 // Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and
 // for Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM
-// files of a private CA and a client certificate; go-redis's own work too. Each call dials and sends once, within its
-// context's deadline.
+// files of a private CA and a client certificate. The parameters of go-redis work too. A call dials and sends only
+// once, and observes its context's deadline.
 func Connect(rawURL string) (redis.UniversalClient, error) {
 	rdb, err := connect(rawURL, nil)
 	if err != nil {
@@ -31,7 +31,7 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 	return rdb, nil
 }
 
-// connect is Connect. If within is not nil, it wraps the function that dials the server.
+// connect is Connect. If within is not nil, connect uses it to wrap the function that dials the server.
 func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
@@ -92,11 +92,11 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 	return keyNaming(redis.NewClient(options)), nil
 }
 
-// dialTimeout is go-redis's default.
+// dialTimeout is the default dial timeout of go-redis.
 const dialTimeout = 5 * time.Second
 
-// sentinelConnLife is the longest life of a connection with Sentinel: if Sentinel's message of a failover is lost, the
-// connection to the former primary ends after it. It is the default lease.
+// sentinelConnLife is the maximum lifetime of a connection to a server that Sentinel named. If Sentinel's message about
+// a failover is lost, a connection to the former primary ends after this time. It equals the default lease.
 const sentinelConnLife = 10 * time.Second
 
 // parseURL parses a URL of Redis. Its errors show no part of a URL that cannot be parsed: any part may be the password.
@@ -177,8 +177,8 @@ func isSplit(u *url.URL, rawURL string) bool {
 		strings.Contains(u.RawQuery, "@") || u.Scheme != "unix" && strings.Contains(u.Opaque+u.EscapedPath(), "@")
 }
 
-// Redact returns a URL of Redis or of a proxy with xxxxx instead of every password. If the URL cannot be parsed, all of
-// it is replaced.
+// Redact returns a URL of Redis or of a proxy with xxxxx instead of every password. If the URL cannot be parsed, Redact
+// returns only xxxxx.
 func Redact(rawURL string) string {
 	u, err := parse(rawURL)
 	if err != nil || isSplit(u, rawURL) || u.Opaque != "" || u.Scheme == "" {
@@ -197,14 +197,15 @@ func Redact(rawURL string) string {
 // secretName matches the names of parameters whose values Redact hides.
 var secretName = regexp.MustCompile(`(?i)pass|secret|token`)
 
-// place formats the URL for messages, without password and parameters: a misspelled parameter may be a password.
+// place formats the URL for messages, without password and parameters, because a misspelled parameter may be a
+// password.
 func place(u *url.URL) string {
 	shown := *u
 	shown.RawQuery = ""
 	return hideUser(&shown).Redacted()
 }
 
-// hideUser replaces a user without a password: it may be the password.
+// hideUser replaces a user name without a password, because the name may be the password.
 func hideUser(u *url.URL) *url.URL {
 	if _, has := u.User.Password(); u.User != nil && !has {
 		u.User = url.User("xxxxx")
@@ -237,9 +238,9 @@ func secure(config *tls.Config, ca, cert, key string) error {
 	return nil
 }
 
-// BeatConnection makes a connection of its own for lease renewals, if rdb is a client of a single server. It waits for
-// at most a sixth of the lease. On a shared connection pool, a renewal would wait behind payloads, and after a failover
-// it would try one stale connection after the other.
+// BeatConnection makes a separate connection for lease renewals if rdb is a client of a single server; otherwise it
+// returns rdb. The timeout of a renewal is a sixth of the lease, but at least minBeatTimeout. On a shared connection
+// pool, a renewal would wait behind payloads, and after a failover it would try one stale connection after the other.
 func BeatConnection(rdb redis.UniversalClient, lease time.Duration) redis.UniversalClient {
 	client := Single(rdb)
 	if client == nil {
@@ -260,5 +261,5 @@ func BeatConnection(rdb redis.UniversalClient, lease time.Duration) redis.Univer
 	return keyNaming(redis.NewClient(options))
 }
 
-// minBeatTimeout is the least time that a renewal may take, because the machine may be busy.
+// minBeatTimeout is the minimum timeout of a lease renewal, because the machine may be busy.
 const minBeatTimeout = 250 * time.Millisecond

@@ -27,10 +27,10 @@ func EncodeValue(value []byte) (text string, companion []byte) {
 	return fmt.Sprintf("%s%d:%s", BytesMarker, len(value), hex.EncodeToString(sum[:])), value
 }
 
-// maxMarker bounds a marker, in bytes: a longer field is no marker.
+// maxMarker is the maximum length of a marker, in bytes. A longer field is not a marker.
 const maxMarker = 100
 
-// IsMarker reports whether a text looks like a marker, which stands for bytes in the companion hash.
+// IsMarker reports whether a text looks like a marker for bytes in the companion hash.
 func IsMarker(text string) bool {
 	return len(text) <= maxMarker && strings.HasPrefix(text, BytesMarker)
 }
@@ -45,7 +45,8 @@ func Seconds(t time.Time) string {
 	return fmt.Sprintf("%d.%06d", micros/1e6, micros%1e6)
 }
 
-// maxSeconds bounds a time, so that a wrong number (milliseconds, say) does not overflow into the past.
+// maxSeconds is the maximum of a time, so that a wrong number (for example, of milliseconds) does not overflow into the
+// past.
 const maxSeconds = 1e12
 
 // ParseSeconds parses a time that Redis, Python or a person wrote. It returns the zero time if the text is not a
@@ -76,7 +77,7 @@ func ParseETA(text string) time.Time {
 	return ParseSeconds(text)
 }
 
-// Longest bounds every duration, so that sums of them do not overflow.
+// Longest is the maximum of every duration, so that sums of durations do not overflow.
 const Longest = 100 * 365 * 24 * time.Hour
 
 // ParseDuration converts a number of seconds. It returns 0 if the number is not plausible.
@@ -87,7 +88,7 @@ func ParseDuration(seconds float64) time.Duration {
 	return time.Duration(math.Round(seconds * float64(time.Second)))
 }
 
-// SecondsDuration is ParseDuration for a text. It returns 0 if the text is no number.
+// SecondsDuration is ParseDuration for a text. It returns 0 if the text is not a number.
 func SecondsDuration(text string) time.Duration {
 	value, _ := strconv.ParseFloat(text, 64)
 	return ParseDuration(value)
@@ -145,7 +146,7 @@ func Optional(is bool, text string) string {
 	return ""
 }
 
-// HashOf makes a map of the reply to HMGET for these fields, without missing ones.
+// HashOf converts the reply to HMGET for these fields into a map. It leaves out missing fields.
 func HashOf(fields []string, values []any) map[string]string {
 	hash := make(map[string]string, len(fields))
 	for i, value := range values {
@@ -156,30 +157,30 @@ func HashOf(fields []string, values []any) map[string]string {
 	return hash
 }
 
-// BornAt returns the part of a claim that distinguishes a task from others of the same ID. created is the field of the
+// BornAt returns the part of a claim that distinguishes a task from others of the same ID. created is that field of the
 // task's hash.
 func BornAt(created string) string { return "@" + created }
 
-// StartedAt returns the part of a claim that distinguishes a start from others with the same run number: after a server
-// has lost its last second, it counts the same run again. clock is the time of the start by Redis's clock.
+// StartedAt returns the part of a claim that distinguishes a start from other starts with the same run number: a server
+// that has lost its last second of data counts the same run again. clock is the time of the start by Redis's clock.
 func StartedAt(clock string) string { return "@" + clock }
 
-// StateOf returns the state of a task, as function altered in prelude.lua compares it. The parameters are fields of the
-// task's hash.
+// StateOf returns the state of a task, in the form that the function altered in prelude.lua compares. The parameters
+// are fields of the task's hash.
 func StateOf(created, run, status, updated string) string {
 	if status == "reserved" || status == "started" {
-		updated = "" // a progress report changes it
+		updated = "" // a progress report changes the field
 	}
 	return created + " " + run + " " + status + " " + updated
 }
 
-// DigestPrefix is the prefix of a digest. The hashes of tasks have digests without it (with it if an older host wrote
-// them), because Redis stores a hash compactly only if no field has more than 64 bytes.
+// DigestPrefix is the prefix of a digest. In the hashes of tasks, digests lack the prefix, because Redis stores a hash
+// compactly only if no field has more than 64 bytes. Older hosts wrote the prefix there too.
 const DigestPrefix = "sha256:"
 
 // TraceID returns the trace ID of a W3C traceparent. It returns "" if text does not have the form
-// VERSION-TRACE-PARENT-FLAGS in hexadecimal digits, or trace or parent is all 0. Versions after 00 may be longer; ff is
-// no version.
+// VERSION-TRACE-PARENT-FLAGS in hexadecimal digits, or trace or parent is all 0. Versions after 00 can be longer; ff is
+// not a version.
 func TraceID(text string) string {
 	const hex, size = "0123456789abcdef", len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	if len(text) < size {
@@ -201,5 +202,6 @@ func TraceID(text string) string {
 	return trace
 }
 
-// TallyField returns the field of a count for a queue or a plugin's version; of = "" means all queues together.
-func TallyField(what, of string) string { return strings.TrimSuffix(what+" "+of, " ") }
+// TallyField returns the field of the count what for subject: a queue or a plugin's version, or "" for all queues
+// together.
+func TallyField(what, subject string) string { return strings.TrimSuffix(what+" "+subject, " ") }

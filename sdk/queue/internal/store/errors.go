@@ -23,14 +23,14 @@ var (
 	ErrCancelled = errors.New("the task was cancelled")
 )
 
-// Answered returns the text of the error that Redis replied with; ok is false if err is not a reply of Redis.
+// Answered returns the text of an error that Redis replied with. ok is false if err is not a reply of Redis.
 func Answered(err error) (text string, ok bool) {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return "", false
 	}
 	text = reply.Error()
-	// Before Redis 7.0, the error of a command in a script is preceded by its position.
+	// Before Redis 7.0, the error of a command in a script is preceded by the position in the script.
 	if _, inner, found := strings.Cut(text, "@user_script: "); found && strings.HasPrefix(text,
 		"ERR Error running script") {
 		_, text, _ = strings.Cut(inner, ": -")
@@ -41,7 +41,7 @@ func Answered(err error) (text string, ok bool) {
 // IsNil reports whether Redis replied that there is no value.
 func IsNil(err error) bool { return errors.Is(err, redis.Nil) }
 
-// Wrap adds to an error what the caller was doing. nil stays nil.
+// Wrap adds what the caller was doing to an error. It returns nil if err is nil.
 func Wrap(what string, err error) error {
 	if err == nil {
 		return nil
@@ -59,8 +59,8 @@ func PassReplies(err error) error {
 	return err
 }
 
-// IsUnavailable reports whether Redis could not be reached, or refuses commands for now: the same call may succeed
-// later.
+// IsUnavailable reports whether err means that Redis could not be reached, or refuses commands for now. The same call
+// may succeed later.
 func IsUnavailable(err error) bool {
 	// The text of an ErrTooLarge contains a key, which may contain any of the words below.
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, ErrTooLarge) {

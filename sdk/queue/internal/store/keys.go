@@ -71,13 +71,13 @@ func (k Keys) Expiry(queue string) string          { return k.Key("expiry", queu
 func (k Keys) Keyed(queue string) string           { return k.Key("keys", queue) }
 func (k Keys) Unique(queue, hash string) string    { return k.Key("unique", queue, hash) }
 
-// ListedChildren bounds the list of a task's children and dependents: above it, new children are not listed, nor
-// dependents that come after the task's end.
+// ListedChildren is the maximum length of the list of a task's children and dependents. A list of that length gets no
+// more children, and no dependents that come after the task's end. Other dependents are always added.
 const ListedChildren = 10_000
 
-// luaNames declares, for the scripts, the names of the keys, and bounds that Go and the scripts share. A name is
-// written in capitals and without the tenant: PENDING_TASKS_ for NS_pending_tasks_QUEUE. A script finds its tenant, NS,
-// in its first key: a tenant's name has no underscore.
+// luaNames declares, for the scripts, the names of the keys, and bounds that Go and the scripts share. The Lua name of
+// a key is in capitals and without the tenant: PENDING_TASKS_ for NS_pending_tasks_QUEUE. A script takes its tenant,
+// NS, from its first key, up to the first underscore, because a tenant's name has none.
 var luaNames = func() string {
 	k := Keys{} // without a tenant: every name begins with an underscore
 	text := "local NS = string.match(KEYS[1], '^[^_]*')\n"
@@ -93,17 +93,19 @@ var luaNames = func() string {
 		k.Published(""),
 		k.Schedule(""),
 	} {
-		key = strings.Replace(key, "__", "_", 1) // of a key with two empty parts
+		key = strings.Replace(key, "__", "_", 1) // in a key with two empty parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)
 	}
 	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\nlocal LISTED_CHILDREN = %d\n", Searched,
 		int64(UniqueLife.Seconds()), ListedChildren)
 }()
 
-// UniqueLife bounds a uniqueness that lasts until its task is finished, because the task may never finish.
+// UniqueLife is the maximum duration of a uniqueness that lasts until its task is finished, because the task may never
+// finish.
 const UniqueLife = 90 * 24 * time.Hour
 
-// Searched is the longest list that is searched for an ID: a longer one would take Redis milliseconds.
+// Searched is the maximum length of a list that scripts search for an ID. Searching a longer one would take Redis
+// milliseconds.
 const Searched = 100_000
 
 // quernListener matches the IDs of Quern's listeners. The IDs of Blueque's listeners do not match.

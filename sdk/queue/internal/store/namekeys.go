@@ -8,11 +8,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// nameKeys is a go-redis hook that adds the command's key to errors without it, so that a reader of the error knows
-// which key to repair.
+// nameKeys is a go-redis hook that adds the command's key to errors that do not name it, so that a reader of the error
+// knows which key to repair.
 type nameKeys struct{}
 
-// keyNaming adds the hook to a client.
+// keyNaming adds the hook nameKeys to a client, and returns the client.
 func keyNaming(client *redis.Client) *redis.Client {
 	client.AddHook(nameKeys{})
 	return client
@@ -75,19 +75,19 @@ func nameKey(cmd redis.Cmder, err error) error {
 	return &keyError{err, key}
 }
 
-// keyError is an error that Redis replied with, and the key of the command.
+// keyError adds the key of a command to the error that Redis replied with.
 type keyError struct {
 	error
 	key string
 }
 
-// Error keeps the first word of Redis's error in front, by which errors are distinguished.
+// Error keeps the first word of Redis's error in front, because errors are distinguished by that word.
 func (e *keyError) Error() string {
 	word, text, _ := strings.Cut(e.error.Error(), " ")
 	return word + " key " + e.key + ": " + text
 }
 
-// RedisError makes it a redis.Error.
+// RedisError makes keyError a redis.Error.
 func (e *keyError) RedisError() {}
 
 func (e *keyError) Unwrap() error { return e.error }

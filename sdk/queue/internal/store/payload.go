@@ -9,21 +9,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NoRoom makes the error for a payload that is larger than the caller has room for. It is both ErrInvalid and
-// ErrTooLarge.
-func NoRoom(what string, size, most int64) error {
-	return fmt.Errorf("%w: %s has %d bytes, at most %d are read: %w", ErrInvalid, what, size, most, ErrTooLarge)
+// NoRoom makes the error for a payload of more than limit bytes. The error matches both ErrInvalid and ErrTooLarge.
+func NoRoom(what string, size, limit int64) error {
+	return fmt.Errorf("%w: %s has %d bytes, at most %d are read: %w", ErrInvalid, what, size, limit, ErrTooLarge)
 }
 
-// Measures reports whether the size of a payload must be known before it is read: `most` is a real bound, or the
-// connection is bounded.
-func (s *Store) Measures(most int64) bool {
+// Measures reports whether the size of a payload must be known before the payload is read, because limit is below
+// math.MaxInt64 or the connection is bounded.
+func (s *Store) Measures(limit int64) bool {
 	_, is := s.RDB.(Bounded)
-	return is || most < math.MaxInt64
+	return is || limit < math.MaxInt64
 }
 
-// SizesOf returns the sizes of payloads, in bytes, by task and then by field: the size that ReadPayload would read, or
-// up to maxMarker more. The size of a missing field is 0. With an error, all sizes are 0.
+// SizesOf returns the sizes of payloads in bytes: for each task in ids, the sizes of its fields. A size is the number
+// of bytes that ReadPayload would read; for a short text, it can be wrong if another task left bytes in the companion
+// hash. The size of a missing field is 0. If there is an error, all sizes are 0.
 func (s *Store) SizesOf(ctx context.Context, ids []string, fields ...string) ([]int64, error) {
 	type field struct{ id, name string }
 	asked := make([]field, 0, len(ids)*len(fields))
@@ -45,18 +45,19 @@ func (s *Store) SizesOf(ctx context.Context, ids []string, fields ...string) ([]
 	return sizes, Wrap("read sizes of payloads", err)
 }
 
-// ReadPayload reads a payload in a task's own hash, of up to `most` bytes; found reports whether the field exists.
-func (s *Store) ReadPayload(ctx context.Context, id, field string, most int64) (value []byte, found bool, err error) {
+// ReadPayload reads a payload from a task's own hash. If it has more than limit bytes, the error is that of NoRoom.
+// found reports whether the field exists.
+func (s *Store) ReadPayload(ctx context.Context, id, field string, limit int64) (value []byte, found bool, err error) {
 	what := field + " of task " + id
 	var size int64
-	if s.Measures(most) {
+	if s.Measures(limit) {
 		sizes, err := s.SizesOf(ctx, []string{id}, field)
 		if size = sizes[0]; err != nil {
 			return nil, false, Wrap("read "+what, err)
 		}
 	}
-	if size > most {
-		return nil, false, NoRoom("the "+what, size, most)
+	if size > limit {
+		return nil, false, NoRoom("the "+what, size, limit)
 	}
 	rdb, end := s.PayloadReader(size)
 	defer end()
@@ -70,8 +71,8 @@ func (s *Store) ReadPayload(ctx context.Context, id, field string, most int64) (
 	return []byte(text), err == nil, Wrap("read "+what, err)
 }
 
-// Companion returns the bytes that a marker stands for. It returns the text itself if it is no marker, or if there are
-// no such bytes: a Python client may have written a text that looks like a marker.
+// Companion returns the bytes that the marker text stands for. It returns text itself if it is not a marker, or if
+// there are no such bytes, because a Python client may have written a text that looks like a marker.
 func (s *Store) Companion(ctx context.Context, rdb redis.UniversalClient, id, field, text string) (string, error) {
 	if !IsMarker(text) {
 		return text, nil
@@ -83,8 +84,8 @@ func (s *Store) Companion(ctx context.Context, rdb redis.UniversalClient, id, fi
 	return value, err
 }
 
-// PayloadReader returns a client that can read a payload of `size` bytes, and a function that closes it. A payload too
-// large for a bounded pool gets a connection of its own.
+// PayloadReader returns a client that can read a payload of this size in bytes, and a function that closes the client.
+// A payload too large for a bounded pool gets a separate connection.
 func (s *Store) PayloadReader(size int64) (redis.UniversalClient, func()) {
 	pool, is := s.RDB.(Bounded)
 	if !is || size <= MaxValue/2 {
@@ -99,7 +100,7 @@ func (s *Store) PayloadReader(size int64) (redis.UniversalClient, func()) {
 	return client, func() { _ = client.Close() }
 }
 
-// PublicationSize reads the number of bytes of a publication's payload; kept reports whether the publication exists.
+// PublicationSize reads the size of a publication's payload in bytes. kept reports whether the publication exists.
 func (s *Store) PublicationSize(ctx context.Context, id string) (bytes int64, kept bool, err error) {
 	var size, exists *redis.IntCmd
 	_, err = s.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {

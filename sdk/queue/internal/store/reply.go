@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// ErrReply says that a reply does not have the form that its script documents under RETURNS.
+// ErrReply means that a reply does not have the form that its script documents under RETURNS.
 var ErrReply = errors.New("unexpected answer of a script")
 
 // Values reads a script's reply, value by value, in the order of its RETURNS.
 type Values struct {
-	Left  []any // the values not yet read
-	Short bool  // Next was called after the last value
+	Left  []any // the values that have not been read yet
+	Short bool  // whether Next was called after the last value
 }
 
 // ValuesOf returns the values of a reply that is a list. Any other reply has no values.
@@ -50,7 +50,7 @@ func (v *Values) Time() time.Time         { return ParseSeconds(v.Text()) }
 func (v *Values) Eta() time.Time          { return ParseETA(v.Text()) }
 func (v *Values) Duration() time.Duration { return SecondsDuration(v.Text()) }
 
-// AsString converts a value of a reply to text; "" if it is neither text nor a number.
+// AsString converts a value of a reply to text. It returns "" if the value is neither text nor a number.
 func AsString(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -61,7 +61,7 @@ func AsString(v any) string {
 	return ""
 }
 
-// AsInt converts a value of a reply to a number; 0 if it is none.
+// AsInt converts a value of a reply to a number. It returns 0 if the value is not a number.
 func AsInt(v any) int64 {
 	switch v := v.(type) {
 	case int64:
@@ -73,13 +73,13 @@ func AsInt(v any) int64 {
 	return 0
 }
 
-// AsList converts a value of a reply to a list; nil if it is none.
+// AsList converts a value of a reply to a list. It returns nil if the value is not a list.
 func AsList(v any) []any {
 	list, _ := v.([]any)
 	return list
 }
 
-// Verdict converts a script's answer for one task to an error; nil for "ok".
+// Verdict converts a script's answer for one task to an error. It returns nil for "ok".
 func Verdict(answer any, id string) error {
 	switch answer {
 	case "ok":

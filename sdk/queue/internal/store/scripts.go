@@ -24,9 +24,9 @@ type Script struct {
 	Source string
 }
 
-// AllScripts are the scripts of the folder scripts, by name. Each script is one transition, atomic in Redis. Its file
-// documents its KEYS, ARGV and RETURNS. The source has, in front of the file's text, the names of keys and the
-// functions of prelude.lua and batch.lua that the script uses.
+// AllScripts contains the scripts of the folder scripts, by name. Each script is one transition, atomic in Redis. Its
+// file documents its KEYS, ARGV and RETURNS. In a Script's Source, the file's text is preceded by the names of keys and
+// the functions of prelude.lua and batch.lua that it uses.
 var AllScripts = func() map[string]Script {
 	read := func(name string) string {
 		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
@@ -58,8 +58,8 @@ var AllScripts = func() map[string]Script {
 // Declaration is a paragraph of the Lua code that scripts share.
 type Declaration struct {
 	Text   string
-	names  map[string]bool // the names that it declares
-	common map[string]bool // the words in it outside of rare functions
+	names  map[string]bool // the names that Text declares
+	common map[string]bool // the words in Text, except those in the bodies of rare functions
 }
 
 // NewDeclaration parses a paragraph of prelude.lua or batch.lua, or a line of luaNames.
@@ -74,22 +74,23 @@ func NewDeclaration(text string) Declaration {
 	return d
 }
 
-// rareFunction matches a function that few calls of a script need: its first line, which ends in rareMark, and the
-// rest.
+// rareFunction matches a function that few calls of a script need. Its groups are the first line, which ends in
+// rareMark, and the rest.
 var rareFunction = regexp.MustCompile(`(?ms)^(local function [^\n]*` + rareMark + `)(.*?^end\n)`)
 
 const rareMark = " -- rare\n"
 
-// WithUsed returns a script with the declarations of the library that it uses in front, in the library's order. In each
-// call, Redis executes all declarations of a script: the whole library would take longer than many transitions. A
-// declaration that only a rare function uses is put inside that function. So it is executed each time the function
-// runs, and must hold no state.
+// WithUsed returns a script, preceded by the declarations of the library that it uses, in the library's order. Redis
+// executes all declarations of a script in each call, and the whole library would take longer than many transitions. A
+// declaration that only a rare function uses is put inside that function. It is then executed each time the function
+// runs, so it must hold no state.
 func WithUsed(library []Declaration, script string) string {
 	above := make(map[string]bool) // the names that are declared before the script
 	return inRare(library, using(library, NewDeclaration(script).common, above)+script, above)
 }
 
-// inRare puts, into each rare function of a text, the declarations that the function uses, except those named in above.
+// inRare puts, into each rare function of text, the declarations that the function uses. It leaves out those whose
+// names are in above.
 func inRare(library []Declaration, text string, above map[string]bool) string {
 	if !strings.Contains(text, rareMark) {
 		return text
@@ -102,8 +103,8 @@ func inRare(library []Declaration, text string, above map[string]bool) string {
 	})
 }
 
-// using returns the declarations that the words in used refer to, directly or through other declarations, except those
-// named in above. It adds their names to above.
+// using returns the declarations that the words in used refer to, directly or through other declarations. It leaves out
+// those whose names are in above, and adds the names of the returned ones to above.
 func using(library []Declaration, used, above map[string]bool) (text string) {
 	for _, d := range slices.Backward(library) { // a declaration uses only earlier ones
 		for name := range d.names {
@@ -133,19 +134,19 @@ func wordsOf(text string) map[string]bool {
 	return words
 }
 
-// Call is a script with its arguments, sent alone or with others in one round trip.
+// Call is a script with its arguments. A round trip can send one or several calls.
 type Call struct {
 	Script Script
 	Keys   []string
 	Args   []any
 }
 
-// NewCall makes a call of a script, by its name, with one key.
+// NewCall makes a call, with one key, of the script with this name.
 func NewCall(script, key string, args ...any) Call {
 	return Call{AllScripts[script], []string{key}, args}
 }
 
-// Named appends names, of queues or tasks, to the arguments of a script.
+// Named appends names of queues or IDs of tasks to the arguments of a script.
 func Named(names []string, args ...any) []any {
 	for _, name := range names {
 		args = append(args, name)
@@ -159,7 +160,7 @@ func (c Call) On(ctx context.Context, rdb redis.UniversalClient) *redis.Cmd {
 	return c.Script.Run(ctx, rdb, c.Keys, c.Args...)
 }
 
-// Store is one tenant's keys on a connection to Redis.
+// Store gives access to one tenant's keys on a connection to Redis.
 type Store struct {
 	RDB   redis.UniversalClient
 	Keys  Keys
@@ -171,7 +172,7 @@ type Store struct {
 	Beats redis.UniversalClient // the connection that renews the leases
 }
 
-// PollInterval is how often idle listeners and waiters poll: Python clients announce nothing.
+// PollInterval is the interval at which idle listeners and waiters poll, because Python clients announce nothing.
 const PollInterval = 5 * time.Second
 
 // Time reads Redis's time, by which leases, delays and ages are measured.
@@ -191,7 +192,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 // Eval runs one script.
 func (s *Store) Eval(ctx context.Context, one Call) (any, error) { return one.On(ctx, s.RDB).Result() }
 
-// EvalAll runs calls, PageTasks in one round trip. Each result has its own error.
+// EvalAll runs calls, PageTasks per round trip. Each result has its own error.
 func (s *Store) EvalAll(ctx context.Context, calls []Call) (cmds []*redis.Cmd) {
 	for page := range slices.Chunk(calls, PageTasks) {
 		answers, _, _ := s.EvalReplicated(ctx, page, 0, 0)
@@ -201,9 +202,9 @@ func (s *Store) EvalAll(ctx context.Context, calls []Call) (cmds []*redis.Cmd) {
 }
 
 // EvalReplicated runs calls in one round trip. Calls whose script Redis did not know are sent again, with the source,
-// in a second one. It never uses MULTI, in which an unknown script would fail all calls. Each result has its own error.
-// If replicas is not 0, it then waits, on the same connection, until as many replicas have these writes. got is the
-// number of replicas that have them; waited is the error if that number is not known.
+// in a second round trip. It never uses MULTI, in which an unknown script would fail all calls. Each result has its own
+// error. If replicas is above 0, it then waits on the same connection until that many replicas have the writes, at most
+// for timeout. got is the number of replicas that have them. waited is the error if that number is unknown.
 func (s *Store) EvalReplicated(ctx context.Context, calls []Call, replicas int,
 	timeout time.Duration,
 ) (cmds []*redis.Cmd, got int, waited error) {
@@ -236,7 +237,7 @@ func (s *Store) EvalReplicated(ctx context.Context, calls []Call, replicas int,
 	return cmds, got, waited
 }
 
-// PageTasks is the most items that one pipeline reads.
+// PageTasks is the maximum number of items that one pipeline reads.
 const PageTasks = 1000
 
 // Pipelined calls read for each item to queue a command, and sends the commands of PageTasks items in one round trip.
@@ -247,15 +248,15 @@ func Pipelined[T, C any](ctx context.Context, s *Store, items []T,
 	return PipelinedBy(ctx, s, PageTasks, items, read)
 }
 
-// LargeItems is the most items that one pipeline reads if each may have 256 KiB.
+// LargeItems is the maximum number of items that one pipeline reads if each can have 256 KiB.
 const LargeItems = 100
 
-// PipelinedBy is Pipelined with `page` items in one round trip.
-func PipelinedBy[T, C any](ctx context.Context, s *Store, page int, items []T,
+// PipelinedBy is Pipelined with pageSize items per round trip.
+func PipelinedBy[T, C any](ctx context.Context, s *Store, pageSize int, items []T,
 	read func(p redis.Pipeliner, item T) C,
 ) ([]C, error) {
 	cmds := make([]C, 0, len(items))
-	for page := range slices.Chunk(items, page) {
+	for page := range slices.Chunk(items, pageSize) {
 		_, err := s.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, item := range page {
 				cmds = append(cmds, read(p, item))
@@ -269,7 +270,8 @@ func PipelinedBy[T, C any](ctx context.Context, s *Store, page int, items []T,
 	return cmds, nil
 }
 
-// Existing checks items in pages of PageTasks. It returns the items of all pages with at least one existing key.
+// Existing reduces items to those whose key may exist. It checks pages of PageTasks items, and returns all items of
+// each page in which at least one key exists.
 func Existing[T any](ctx context.Context, s *Store, items []T, key func(item T) string) (some []T, err error) {
 	pages := slices.Collect(slices.Chunk(items, PageTasks))
 	found, err := Pipelined(ctx, s, pages, func(p redis.Pipeliner, page []T) *redis.IntCmd {
@@ -287,10 +289,10 @@ func Existing[T any](ctx context.Context, s *Store, items []T, key func(item T) 
 	return some, err
 }
 
-// MaxPage is the most tasks in one page of a list.
+// MaxPage is the maximum number of tasks in one page of a list.
 const MaxPage = PageTasks
 
-// SummaryFields are the fields of a task's hash that a summary has: not parameters and result.
+// SummaryFields are the fields of a task's hash that a summary contains. Parameters and result are not among them.
 var SummaryFields = []string{
 	"queue", "status", "error", "reason", "last_error", "node", "pid", "run", "attempts", "max_attempts",
 	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
@@ -300,15 +302,15 @@ var SummaryFields = []string{
 	"checkpoint", "after",
 }
 
-// advanceTasks is the most dependents that one call of advance.lua handles: each takes some 20 commands.
+// advanceTasks is the maximum number of dependents that one call of advance.lua handles. Each takes some 20 commands.
 const advanceTasks = 30
 
-// Advance reports ended tasks to one block of their dependents.
+// Advance reports the ends of tasks to one block of their dependents. It returns the reply of advance.lua.
 func (s *Store) Advance(ctx context.Context) (any, error) {
 	return s.Eval(ctx, NewCall("advance", s.Keys.Ended(), s.Clock, advanceTasks))
 }
 
-// AdvanceAll reports all ended tasks to their dependents.
+// AdvanceAll reports the ends of all ended tasks to their dependents.
 func (s *Store) AdvanceAll(ctx context.Context) error {
 	for {
 		reply, err := s.Advance(ctx)
@@ -320,7 +322,8 @@ func (s *Store) AdvanceAll(ctx context.Context) error {
 	}
 }
 
-// Condemn ends a listener's lease as condemn.lua describes. It returns false if the lease still runs.
+// Condemn ends a listener's lease. args are the further arguments of condemn.lua. It returns false if the lease still
+// runs.
 func (s *Store) Condemn(ctx context.Context, listener string, args ...any) (bool, error) {
 	answer, err := s.Eval(ctx, NewCall("condemn", s.Keys.Nodes(), append([]any{s.Clock, listener}, args...)...))
 	return answer == "ok", err
@@ -332,14 +335,14 @@ func (s *Store) Retire(ctx context.Context, listener, dead string) error {
 	return Wrap("forget listener "+listener, err)
 }
 
-// MaxLease is the longest lease.
+// MaxLease is the maximum length of a lease.
 const MaxLease = time.Hour
 
-// MaxQueuesField is the field of NS_limits for the number of queues that the tenant may have. No queue can have this
+// MaxQueuesField is the field of NS_limits that contains the tenant's maximum number of queues. No queue can have this
 // name.
 const MaxQueuesField = "."
 
-// MaxQueues reads how many queues the tenant may have; 0 means any number.
+// MaxQueues reads the tenant's maximum number of queues; 0 means that there is no limit.
 func (s *Store) MaxQueues(ctx context.Context) (int, error) {
 	most, err := s.RDB.HGet(ctx, s.Keys.Limits(), MaxQueuesField).Result()
 	if IsNil(err) {
@@ -348,35 +351,37 @@ func (s *Store) MaxQueues(ctx context.Context) (int, error) {
 	return int(AsInt(most)), Wrap("read bound of queues", err)
 }
 
-// BlockTasks is the most tasks that one script call writes: some 500 commands, less than 5 ms of Redis's time.
+// BlockTasks is the maximum number of tasks that one script call writes. That takes some 500 commands, and less than 5
+// ms of Redis's time.
 const BlockTasks = 48
 
-// ScheduleIDs lists the IDs of all schedules, sorted. If there are more than `most`, it returns most+1 IDs.
-func (s *Store) ScheduleIDs(ctx context.Context, most int64) ([]string, error) {
-	ids, err := s.RDB.ZRange(ctx, s.Keys.Ticks(), 0, most).Result()
+// ScheduleIDs lists the IDs of the tenant's schedules, sorted. If there are more than limit, it returns limit+1 of
+// them.
+func (s *Store) ScheduleIDs(ctx context.Context, limit int64) ([]string, error) {
+	ids, err := s.RDB.ZRange(ctx, s.Keys.Ticks(), 0, limit).Result()
 	slices.Sort(ids)
 	return ids, Wrap("list schedules", err)
 }
 
-// QueuePage reads a page of up to `most` queues, from index `from` on, with the number of listeners of each. Queues
-// with fewer listeners come first. Queues with an invalid name are left out. next is the index of the next page, or 0
-// if this page is the last one.
-func (s *Store) QueuePage(ctx context.Context, from, most int64,
+// QueuePage reads up to limit queues, beginning at the index first, with the number of listeners of each. Queues with
+// fewer listeners come first. Queues with an invalid name are left out. next is the index at which the next page
+// begins, or 0 if this page is the last one.
+func (s *Store) QueuePage(ctx context.Context, first, limit int64,
 	valid func(name string) error,
 ) (queues map[string]int64, next int64, err error) {
 	to := int64(-1)
-	if most < math.MaxInt64-from {
-		to = from + most - 1
+	if limit < math.MaxInt64-first {
+		to = first + limit - 1
 	}
-	scored, err := s.RDB.ZRangeWithScores(ctx, s.Keys.Queues(), from, to).Result()
+	scored, err := s.RDB.ZRangeWithScores(ctx, s.Keys.Queues(), first, to).Result()
 	queues = make(map[string]int64, len(scored))
 	for _, z := range scored {
 		if name, ok := z.Member.(string); ok && valid(name) == nil {
 			queues[name] = int64(z.Score)
 		}
 	}
-	if int64(len(scored)) == most {
-		next = from + most
+	if int64(len(scored)) == limit {
+		next = first + limit
 	}
 	return queues, next, Wrap("list queues in "+s.Keys.Queues(), err)
 }

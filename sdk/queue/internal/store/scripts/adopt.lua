@@ -1,12 +1,14 @@
--- Repeats the reply of reserve for tasks that are in the listener's reserved list but unknown to the listener, because
--- the reply was lost. Starts the tasks if a process ID is given. The list decides, even if a task's hash disagrees
--- because an error ended its reserve. Drops an entry whose task is missing, finished, or in another listener's list.
+-- Repeats the reply of reserve for tasks that are in the listener's reserved list, but unknown to the listener because
+-- that reply was lost. Starts the tasks if a process ID is given. The list decides who holds a task, even if the task's
+-- hash disagrees because an error ended the reserve. Drops an entry whose task is missing, finished, or in another
+-- listener's list.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 process ID or ""  5 most bytes of parameters a task
---         6 most bytes together  7 number of further values, then these values: field, value, ... for the plugin's
---         version and what its manifest sets (only with a process ID), then the IDs
+-- ARGV    1 clock override  2 queue  3 listener  4 process ID or ""
+--         5 maximum bytes of one task's parameters  6 maximum bytes of all parameters  7 number of further values, then
+--         these values: field, value, ... for the plugin's version and what its manifest sets (only with a process ID),
+--         then the IDs
 -- RETURNS number of dropped entries, clock, "", 0, 0, "", then for each task what reserve returns; without a process
---         ID, a started task also has started_at
+--         ID, a task that was started before also has started_at
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set')
 if bad then return bad end
@@ -30,7 +32,7 @@ for i = 8 + extra, #ARGV do
       h[3] = count(key, 'run')
       redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
     end
-    if pid ~= '' then -- also for a started task: another version of the plugin may run it now
+    if pid ~= '' then -- also if the task was started: another version of the plugin may run it now
       redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version') -- of the previous holder
       redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
       redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock, unpack(ARGV, 8, 7 + extra))

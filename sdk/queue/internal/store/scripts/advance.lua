@@ -1,8 +1,8 @@
--- Reports ended tasks to their dependents. If a task has more dependents than one call handles, the next call goes on
--- there.
+-- Reports the ends of tasks to their dependents. If a task has more dependents than one call handles, the next call
+-- continues with the rest.
 -- KEYS    1 ended
--- ARGV    1 clock override  2 most dependents in this call
--- RETURNS {dependents looked at, 1 if there is more to do, clock, "", ""}
+-- ARGV    1 clock override  2 maximum number of dependents in this call
+-- RETURNS {number of dependents looked at, 1 if there is more to do, clock, "", ""}
 local bad = mistyped(KEYS[1], 'zset')
 if bad then return bad end
 

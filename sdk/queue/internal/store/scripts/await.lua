@@ -1,9 +1,10 @@
--- Adds dependencies to an open task, and may close it. A closed task runs when its dependencies have ended as it asks.
+-- Adds dependencies to an open task, and closes the task if asked to. A closed task can run when its dependencies have
+-- ended as its "when" asks.
 -- KEYS    1 task hash
--- ARGV    1 clock override  2 queue  3 id  4 "1" to close it  then the tasks to wait for
--- RETURNS 'ok', 'gone' (no such task in this queue), or 'closed' (the task is not open, and some of the tasks are not
---         among its dependencies); the error DEPENDENCY if one of the tasks does not exist or is open, if they are too
---         many, or if the task was abandoned
+-- ARGV    1 clock override  2 queue  3 id  4 "1" to close it  then the dependencies
+-- RETURNS 'ok', 'gone' (no such task in this queue), or 'closed' (the task is not open, and some of the dependencies
+--         are new); the error DEPENDENCY if a dependency does not exist or is open, if there are too many dependencies,
+--         or if the task was abandoned: see recheck.lua
 local queue, id = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'hash', AFTER_ .. id, 'hash') or hinder(queue)
 if bad then return bad end

@@ -1,18 +1,21 @@
--- The functions that make tasks, for enqueue.lua, settle.lua and others, declared like the functions of prelude.lua.
--- The arguments of a new task:
---         id, parameters, number of further values, and these values: name, value, ... of fields of its hash, and of
---           eta       seconds since the epoch, or "+seconds" from now
---           bytes     the parameters, if parameters is only a marker for them
---           life      seconds for which its uniqueness (field unique) lasts; with unique_for even after the task is
---           finished given     "1": the producer chose the ID, so there may have been an earlier task with this ID
---           when      complete, ended, any or failed: the task waits for the tasks whose IDs are in after, separated by
---                     spaces. If there is a when, it is the first name
---           open      "1": dependencies may be added later
+-- The functions that make tasks, for enqueue.lua, settle.lua and others. They are declared like the functions of
+-- prelude.lua. The arguments of a new task:
+--         id, parameters, number of further values, and these values: name, value, ... The names are fields of the
+--         task's hash, and these options:
+--           eta       when the task is due, in seconds since the epoch, or "+SECONDS" from now
+--           bytes     the parameters, if the argument parameters is only a marker for them
+--           life      seconds for which the task's uniqueness (field unique) lasts. With the field unique_for, it lasts
+--                     that long even if the task is finished
+--           given     "1" if the producer chose the ID, so that there may have been an earlier task with this ID
+--           when      complete, ended, any or failed: the condition on the dependencies under which the task runs. If
+--                     there is a when, it is the first name
+--           after     the IDs of the dependencies, separated by spaces
+--           open      "1" if dependencies can be added later
 
 -- beyond(at): the index after the arguments of the task whose arguments begin at this index.
 local function beyond(at) return at + 3 + tonumber(ARGV[at + 2]) end
 
--- options(at): the further values of the task whose arguments begin at this index, by name.
+-- options(at): a table, by name, of the further values of the task whose arguments begin at this index.
 local function options(at)
   local o = {}
   for i = at + 3, beyond(at) - 1, 2 do o[ARGV[i]] = ARGV[i + 1] end
@@ -22,29 +25,29 @@ end
 -- The options that are not stored as fields of the hash.
 local NOT_STORED = { eta = true, bytes = true, life = true, given = true, when = true, after = true, open = true }
 
--- afterplain(at): like beyond(at) for a task without options except given; false if the task has others.
+-- afterplain(at): returns beyond(at) if the task has no options, or only the option given; else false.
 local function afterplain(at)
   local n = ARGV[at + 2]
   return n == '0' and at + 3 or n == '2' and ARGV[at + 3] == 'given' and at + 5
 end
 
 -- refuses(queue, plain): an error reply if tasks cannot be enqueued or would not be reserved, because a key has the
--- wrong type. plain: only tasks without options are to be enqueued.
+-- wrong type; else nil. plain says that only tasks without options are to be enqueued.
 local function refuses(queue, plain)
   return mistyped(QUEUES, 'zset', PENDING_TASKS_ .. queue, 'list', TASKS_ .. queue, 'zset', STATS_ .. queue, 'hash',
     SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', EXPIRY_ .. queue, 'zset') or
     not plain and mistyped(KEYS_ .. queue, 'zset', BLOCKED_ .. queue, 'zset', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list')
 end
 
--- batch(queue, clock, instead): a batch of tasks that are enqueued together. finish makes them visible. If task ID was
--- not enqueued because another task holds its uniqueness, instead[ID] is that other task: dependents of ID wait for it.
--- Batches may share the table instead.
+-- batch(queue, clock, instead): an empty batch, for tasks that are enqueued together. finish makes the tasks visible.
+-- If task ID is not enqueued because another task holds its uniqueness, instead[ID] is that other task, and dependents
+-- of ID wait for it. Several batches can share one table instead.
 local function batch(queue, clock, instead)
   return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, instead = instead or {}, wake = false }
 end
 
--- clear(id): removes data of an earlier task with this ID, which another client has left when it deleted the task.
--- Dependents of the earlier task that have not learned of its end wait for the new task.
+-- clear(id): removes the data of an earlier task with this ID, which another client left when it deleted that task.
+-- Dependents that do not know of the end of the earlier task then wait for the new one.
 local function clear(id)
   redis.pcall('UNLINK', BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id)
   if redis.pcall('EXISTS', CHILDREN_ .. id) == 1 then
@@ -54,7 +57,7 @@ local function clear(id)
 end
 
 -- withoptions(b): makes a function (at, key) that adds a task with options to the batch, and returns what enqueue
--- returns. It is made once per batch, because making it executes all declarations that options need.
+-- returns. The function is made once per batch, because making it executes all declarations that options need.
 local function withoptions(b) -- rare
   return function(at, key)
     local id, o, queue, clock = ARGV[at], options(at), b.queue, b.clock
@@ -115,8 +118,9 @@ local function withoptions(b) -- rare
   end
 end
 
--- missing(id, other, seen): an error reply if task id cannot wait for task other: other does not exist, and is not
--- among the tasks in seen, which come in the same call; or other is open, and so might get id as a dependency.
+-- missing(id, other, seen): an error reply if task id cannot wait for task other, else nil. seen contains the tasks
+-- that come earlier in the same call. Task id cannot wait if other neither exists nor is in seen, or if other is open,
+-- because an open task might get id as a dependency.
 local function missing(id, other, seen)
   local d = not seen[other] and dependencies(redis.pcall('HGET', TASK_ .. other, 'after'))
   if seen[other] == 'open' or d and d.state == 'open' then
@@ -126,9 +130,9 @@ local function missing(id, other, seen)
   end
 end
 
--- depend(id, names, d, instead): makes a task wait for the named tasks, or for the tasks that replace them in instead,
--- and adds them to the counts of d. It leaves out tasks that are dependencies already. Returns a text about the last
--- one that has ended without being complete, or ''.
+-- depend(id, names, d, instead): makes task id wait for the tasks in names, or for the tasks that replace them in
+-- instead, and adds them to the counts of the dependencies d. It leaves out tasks that are dependencies already.
+-- Returns the failure message for the last one that has ended without being complete, or ''.
 local function depend(id, names, d, instead)
   local why = ''
   for named in string.gmatch(names or '', '%S+') do
@@ -140,7 +144,8 @@ local function depend(id, names, d, instead)
     if redis.call('HSETNX', AFTER_ .. id, other, state == '' and d.of or d.of .. ' ' .. state) == 1 then
       d.of = d.of + 1
       counted(d, '', state)
-      -- A task that has ended reports to no more dependents. Its list is only for people, so it is bounded.
+      -- A task that has ended does not report to further dependents. They are listed only for people, so their number
+      -- is bounded.
       local listed = state == '' or state ~= 'gone' and (tonumber(redis.pcall('LLEN', CHILDREN_ .. other)) or 0) < LISTED_CHILDREN
       if listed then redis.pcall('RPUSH', CHILDREN_ .. other, id) end
       if state == '' and is[2] ~= '1' then redis.call('HSET', TASK_ .. other, 'awaited', '1') end
@@ -150,7 +155,7 @@ local function depend(id, names, d, instead)
   return why
 end
 
--- holdback(b, id): makes the task that was just added to the batch wait for its dependencies.
+-- holdback(b, id): makes task id, which was just added to the batch, wait for its dependencies.
 local function holdback(b, id) -- rare
   local o, queue = b.blocked, b.queue
   b.blocked = nil
@@ -167,9 +172,10 @@ local function addplain(id, queue, parameters, clock)
     'updated', clock, 'run', PLAIN)
 end
 
--- existing(key, queue, parameters): what an existing key with the ID of a new task is. 'old': the same task, so the
--- call is a repeat. 'taken': a task of another queue or with other parameters, or no task. A new task without
--- parameters is the same as any task of the queue: it may have got its parameters from a dependency.
+-- existing(key, queue, parameters): compares a new task with what exists under its key. Returns 'old' if that is the
+-- same task, so that the call is a repeat, and 'taken' if it is a task of another queue or with other parameters, or
+-- not a task. A new task without parameters counts as the same as any task of the queue, because that may have got its
+-- parameters from a dependency.
 local function existing(key, queue, parameters)
   local h = redis.pcall('HMGET', key, 'queue', 'parameters')
   if h.err or h[1] and h[1] ~= '' and h[1] ~= queue or parameters ~= '' and h[2] ~= parameters then return 'taken' end
@@ -177,7 +183,7 @@ local function existing(key, queue, parameters)
 end
 
 -- enqueue(b, at): adds the task whose arguments begin at this index to a batch, unless its ID exists (so that a repeat
--- is safe) or another task holds its uniqueness. Returns 'new', or what existing returns, or = and the ID of that other
+-- is safe) or another task holds its uniqueness. Returns 'new', the result of existing, or = and the ID of that other
 -- task.
 local function enqueue(b, at)
   local id, clock = ARGV[at], b.clock
@@ -198,7 +204,7 @@ local function enqueue(b, at)
   return 'new'
 end
 
--- finish(b): puts the tasks of a batch into the pending list, and wakes the listeners.
+-- finish(b): puts the tasks of a batch into the index and the pending list, and wakes the listeners.
 local function finish(b)
   if #b.index > 0 then
     redis.call('ZADD', QUEUES, 'NX', '0', b.queue)
@@ -212,7 +218,8 @@ local function finish(b)
   if b.wake then announce(CHANNEL_ .. b.queue) end
 end
 
--- unpublishable(id, topic): an error reply if a publication cannot be stored, because a key has the wrong type.
+-- unpublishable(id, topic): an error reply if a publication cannot be stored because a key has the wrong type, else
+-- nil.
 local function unpublishable(id, topic)
   return mistyped(PUBLICATION_ .. id, 'hash', PUBLISHED_ .. id, 'list', PUBLICATIONS_ .. topic, 'zset', TOPICS, 'zset',
     TOPIC_ .. topic, 'hash', PUBLISHING, 'zset')
@@ -220,9 +227,9 @@ end
 
 local accepted = 0 -- number of publications that this call has stored
 
--- accept(at, clock): stores the publication whose arguments begin at this index (they have the form of a task's),
--- unless there is one with its ID. Each publication of a call gets a time of its own, one microsecond later, because a
--- replay goes on from the time of a publication.
+-- accept(at, clock): stores the publication whose arguments begin at this index, in the form of a task's arguments,
+-- unless one with its ID exists. Each publication of a call gets a different time, one microsecond later than the one
+-- before, because a replay continues from the time of a publication.
 local function accept(at, clock)
   local id, o = ARGV[at], options(at)
   if redis.call('EXISTS', PUBLICATION_ .. id) == 1 then return end

@@ -1,11 +1,12 @@
--- Cancels a task. A waiting task is removed from its queue and fails with the reason cancelled. In a long pending list
--- its ID stays, and reserve drops it later. A running task is marked, and its host stops it. A task that no listener
--- holds fails, whatever its hash says.
+-- Cancels a task. A waiting task is removed from its queue and fails with the reason cancelled. In a long pending list,
+-- the task's ID stays, and reserve.lua drops it later. A running task is marked, and its host stops it. If no listener
+-- holds the task, it fails, even if its hash says that it runs.
 -- KEYS    1 task hash
--- ARGV    1 clock override  2 queue  3 id  4 its state as altered compares it  5 '1' to leave a running task alone
+-- ARGV    1 clock override  2 queue  3 id  4 the state of the task, in the form that altered takes
+--         5 '1' to leave a running task alone
 -- RETURNS 'ok', 'asked' (the task runs, and is marked), 'gone' (no such task in this queue), 'changed' (the task has
---         another state), 'python' (a Python listener holds it, which ignores the mark), or the task's status, which
---         forbids a cancel
+--         another state), 'python' (a Python listener holds it, which would ignore the mark), or the task's status, if
+--         that forbids a cancel
 local queue, id = ARGV[2], ARGV[3]
 local bad = mistyped(SCHEDULED_TASKS_ .. queue, 'zset', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', KEYS[1], 'hash',
   EXPIRY_ .. queue, 'zset', BLOCKED_ .. queue, 'zset')

@@ -1,6 +1,6 @@
 -- Stores the checkpoint of a held task for its next run. Empty bytes remove it.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 listener  3 id  4 run, as holder has it  5 bytes
+-- ARGV    1 clock override  2 listener  3 id  4 run, in the form that holder takes  5 bytes
 -- RETURNS 'ok', 'lost' or 'gone'
 local key = TASK_ .. ARGV[3]
 local bad = mistyped(KEYS[1], 'list', key, 'hash', BYTES_ .. ARGV[3], 'hash')

@@ -1,11 +1,12 @@
--- Sets the end of a listener's lease to 0, which means that its tasks are being reclaimed: it can no longer renew the
--- lease or reserve. Its lease must be over. Begins with an empty removal, as renew does.
+-- Sets the end of a listener's lease to 0, which means that its tasks are being reclaimed: the listener can no longer
+-- renew the lease or reserve. Begins with a removal, as renew.lua does.
 -- KEYS    1 nodes
--- ARGV    1 clock override  2 listener  3 "": the lease must be over; "own": the listener itself leaves, and its lease
---         may still run; "overlong": it has an overlong lease (see Fleet.OverlongLeases) that was not renewed for its
---         length, with
---         4 its end  5 its length in seconds
--- RETURNS 'ok', or 'alive': the lease runs, or the overlong lease was renewed meanwhile
+-- ARGV    1 clock override  2 listener
+--         3 why: "" because the lease has ended; "own" because the listener itself leaves, even if its lease still
+--         runs; "overlong" because the listener has an overlong lease (see Fleet.OverlongLeases) that it did not renew
+--         for the length of the lease; with "overlong" also
+--         4 the end of that lease  5 its length in seconds
+-- RETURNS 'ok', or 'alive' if the lease still runs, or the overlong lease was renewed meanwhile
 local bad = mistyped(KEYS[1], 'zset', PAUSED, 'set')
 if bad then return bad end
 

@@ -10,6 +10,6 @@ local lease = redis.call('ZSCORE', KEYS[1], ARGV[2])
 if not lease or tonumber(lease) < tonumber(now(ARGV[1])) then return 'gone' end
 local known = redis.call('EXISTS', hash)
 redis.call('HSET', hash, 'drain', '1')
-if known == 0 then redis.call('EXPIRE', hash, 3600) end -- the listener's next renewal sets its own expiry
+if known == 0 then redis.call('EXPIRE', hash, 3600) end -- the listener's next renewal sets another expiry
 announce(CONTROL)
 return 'ok'

@@ -1,9 +1,9 @@
--- Moves a block of due tasks to the pending list. Blueque's own enqueue_due_tasks may run at the same time: whoever
--- removes the ID from the sorted set moves the task. Drops an entry whose task is missing, finished, or held by a
+-- Moves a block of due tasks to the pending list. Blueque's own enqueue_due_tasks can run at the same time: the one
+-- that removes the ID from the sorted set moves the task. Drops an entry whose task is missing, finished, or held by a
 -- listener.
 -- KEYS    1 scheduled
--- ARGV    1 clock override  2 queue  3 most tasks
--- RETURNS {tasks moved, 1 if there may be more to do, clock, earliest eta left or "", ""}
+-- ARGV    1 clock override  2 queue  3 maximum number of tasks
+-- RETURNS {number of tasks moved, 1 if there may be more to do, clock, earliest eta of the remaining tasks or "", ""}
 local queue = ARGV[2]
 local bad = mistyped(KEYS[1], 'zset', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set')
 if bad then return bad end

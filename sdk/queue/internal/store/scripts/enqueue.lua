@@ -1,13 +1,13 @@
 -- Enqueues and schedules up to 48 tasks of one queue.
 -- KEYS    1 pending
 -- ARGV    1 clock override  2 queue  then each task, in the form that batch.lua describes
--- RETURNS a word for each task, separated by spaces (a list takes Redis longer): new, old or taken (see existing), or =
---         and the ID of the task that holds its uniqueness. The error QUEUEFULL if the queue would exceed its limit;
---         MANYQUEUES if the queue is new and the tenant may have no more; DEPENDENCY if a task is to wait for one that
---         does not exist, or is open
+-- RETURNS a word for each task, separated by spaces (a list takes Redis longer): 'new', 'old' or 'taken' (see
+--         existing), or = and the ID of the task that holds its uniqueness. The error QUEUEFULL if the queue would
+--         exceed its limit; MANYQUEUES if the queue is new and the tenant already has its maximum number of queues;
+--         DEPENDENCY if a dependency does not exist, or is open
 local queue = ARGV[2]
 
--- full(limit): the error reply if the queue would exceed its limit.
+-- full(limit): an error reply if the queue would exceed its limit, else nil.
 local function full(limit) -- rare
   local new, seen, at = 0, {}, 3
   while at <= #ARGV do
@@ -25,8 +25,8 @@ local function full(limit) -- rare
   end
 end
 
--- lacking(): the error reply if a task is to wait for one that is open, or that neither exists nor comes before it in
--- this call.
+-- lacking(): an error reply if a dependency of a task is open, or neither exists nor comes before the task in this
+-- call; else nil.
 local function lacking() -- rare
   local seen, instead, at = {}, {}, 3
   while at <= #ARGV do
@@ -41,8 +41,9 @@ local function lacking() -- rare
   end
 end
 
--- longway(limit, plain, clock): enqueues the tasks in every case that the short way below does not cover: options
--- (unless plain), IDs that exist, a limit of the queue, keys of the wrong type.
+-- longway(limit, plain, clock): enqueues the tasks in every case that the short way below does not cover: tasks with
+-- options, IDs that exist, a limit of the queue, keys of the wrong type. plain says that no task has options. Returns
+-- the reply of the script.
 local function longway(limit, plain, clock) -- rare
   local bad = refuses(queue, plain) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
   limit = not bad and tonumber(limit or '')
@@ -76,7 +77,7 @@ end
 
 local limit, clock = redis.pcall('HGET', LIMITS, queue), now(ARGV[1])
 local ids, texts, index, given, twice, at = {}, {}, {}, {}, false, 3
--- Not written here, but reserve uses them.
+-- The keys that the short way does not write, but reserve.lua uses.
 local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue }
 while at and at <= #ARGV do
   local n, id = #ids + 1, ARGV[at]
@@ -88,15 +89,15 @@ while at and at <= #ARGV do
   at = afterplain(at)
 end
 
--- taken(): whether one of the tasks exists, or a key that reserve uses has the wrong type.
+-- taken(): whether one of the tasks exists, or a key that reserve.lua uses has the wrong type.
 local function taken() -- rare
   return redis.call('EXISTS', unpack(keys, 4)) > 0 or mistyped(keys[1], 'zset', keys[2], 'set', keys[3], 'zset')
 end
 if limit or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then return longway(limit, at, clock) end
 
 -- The short way takes few commands, and does not check the types of keys. If Redis refuses a command, the commands
--- before it are undone, and the long way reports or repairs what is wrong. At maxmemory, Redis refuses already the
--- first command.
+-- before it are undone, and the long way reports the error or enqueues the tasks. At maxmemory, Redis refuses the first
+-- command already.
 for i, id in ipairs(ids) do addplain(id, queue, texts[i], clock) end
 local bad
 local function write(...)

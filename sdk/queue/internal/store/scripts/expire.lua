@@ -1,11 +1,10 @@
--- Fails a block of expired tasks that wait: tasks with an expiry of their own, and pending tasks that have no maximum
--- age of their own but are older than the manifest allows.
+-- Fails a block of waiting tasks that have expired: tasks with an entry in the expiry set, and pending tasks that set
+-- no maximum age themselves but are older than the plugin's manifest allows.
 -- KEYS    1 expiry
--- ARGV    1 clock override  2 queue  3 most tasks
---         4 maximum age in seconds of tasks that have none of their own, or ""
---         5 the queue of dead letters, or ""
--- RETURNS {tasks failed, 1 if there may be more to do, clock, earliest expiry of the remaining tasks or "", why a
---         failed task has no dead letter or ""}
+-- ARGV    1 clock override  2 queue  3 maximum number of tasks
+--         4 maximum age in seconds of tasks that set none themselves, or ""  5 the queue for dead letters, or ""
+-- RETURNS {number of tasks failed, 1 if there may be more to do, clock, earliest expiry of the remaining tasks or "",
+--         reason why a failed task has no dead letter or ""}
 local queue, most = ARGV[2], tonumber(ARGV[3])
 local bad = mistyped(KEYS[1], 'zset', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_TASKS_ .. queue, 'zset',
   PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set', BLOCKED_ .. queue, 'zset')
@@ -15,8 +14,8 @@ local clock = now(ARGV[1])
 local message = describe('expired', 'waited past its max_age or deadline')
 local failed, searched = 0, 0
 
--- expire(id, list): fails a waiting task. In a long list its entry stays, because searching the list would take Redis
--- too long; reserve drops it later.
+-- expire(id, list): fails a waiting task. In a long list, the task's entry stays, because searching the list would take
+-- Redis too long; reserve.lua drops the entry later.
 local function expire(id, list)
   redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id)
   redis.call('ZREM', BLOCKED_ .. queue, id)
@@ -43,7 +42,8 @@ end
 
 local more = #ids == most
 for _, list in ipairs(ARGV[4] ~= '' and pendinglists(queue) or {}) do
-  -- Goes from the oldest task to the first one that is young enough. Passes over tasks with a maximum age of their own.
+  -- This goes from the oldest task to the first one that is young enough. It skips tasks that set a maximum age
+  -- themselves.
   local before, young = failed, false
   local oldest = redis.call('LRANGE', list, -most, -1)
   for i = #oldest, 1, -1 do

@@ -1,7 +1,7 @@
--- Holds a queue: no task is reserved from it for some time. It never shortens an earlier hold.
+-- Holds a queue: for some time, no task is reserved from it. An earlier hold is never shortened.
 -- KEYS    1 stats
--- ARGV    1 clock override  2 for how many seconds
--- RETURNS ok
+-- ARGV    1 clock override  2 length of the hold in seconds
+-- RETURNS 'ok'
 local bad = mistyped(KEYS[1], 'hash')
 if bad then return bad end
 local clock = now(ARGV[1])

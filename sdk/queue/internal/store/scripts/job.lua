@@ -1,12 +1,12 @@
--- Writes to a job, if the caller still has the claim on it. A write that is repeated, because its reply was lost,
+-- Writes to a job, if the caller still has the duty of that job. A write that is repeated because its reply was lost
 -- changes nothing.
 -- KEYS    1 duty of the job
 -- ARGV    1 listener  2 job  3 seconds for which the job is kept  4 what to do:
---         'forget': removes all tasks
---         'add': adds tasks: 5 number of tasks before these, 6... "ID CREATED" of each
---         'end': records the results of the next tasks: 5 number of results before these, 6... "END TEXT" of each
---         'become': sets 5 the state, 6 more ("1", or "" to leave it), 7 the error ("" to leave it)
--- RETURNS 1, or 0 if the caller does not have the claim any more, or the job is gone
+--         'forget' removes all tasks
+--         'add' adds tasks: 5 number of tasks before these, 6... "ID CREATED" of each
+--         'end' records the results of the next tasks: 5 number of results before these, 6... "END TEXT" of each
+--         'become' sets fields: 5 the state, 6 the field more ("1"; "" leaves it), 7 the error ("" leaves it)
+-- RETURNS 1, or 0 if the caller no longer has the duty, or the job is gone
 local job, items, ends = JOB_ .. ARGV[2], JOB_ITEMS_ .. ARGV[2], JOB_ENDS_ .. ARGV[2]
 local bad = mistyped(job, 'hash', items, 'list', ends, 'list')
 if bad then return bad end

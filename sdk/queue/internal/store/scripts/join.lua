@@ -1,6 +1,6 @@
 -- Gives a listener its first lease, before it registers with any queue.
 -- KEYS    1 nodes
--- ARGV    1 clock override  2 listener  3 lease in seconds
+-- ARGV    1 clock override  2 listener  3 length of the lease in seconds
 -- RETURNS 'ok'
 local bad = mistyped(KEYS[1], 'zset')
 if bad then return bad end

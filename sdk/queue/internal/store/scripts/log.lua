@@ -1,10 +1,11 @@
--- Appends numbered lines to a task's log, and keeps only the last lines. The run that wrote the lines must hold the
--- task or have settled it.
+-- Appends numbered lines to a task's log, and keeps only the last lines. The caller's run must hold the task or have
+-- settled it.
 -- KEYS    1 log
--- ARGV    1 clock override  2 listener  3 run, as holder has it  4 most lines  5 most bytes
---         6 number of lines left out before these (they are counted)  7 id, then the lines
+-- ARGV    1 clock override  2 listener  3 run, in the form that holder takes
+--         4 maximum number of lines in the log  5 maximum bytes of the log  6 number of lines that the caller left out
+--         before these lines (their numbers are skipped)  7 id  then the lines
 -- RETURNS 'ok', 'lost' or 'gone'
--- An entry is "NUMBER SECONDS TEXT". The numbers continue from run to run: so a reader who follows the log recognizes
+-- An entry is "NUMBER SECONDS TEXT". The numbers continue from run to run, so a reader who follows the log recognizes
 -- new lines although the list is trimmed.
 local bad = mistyped(KEYS[1], 'list', TASK_ .. ARGV[7], 'hash')
 if bad then return bad end

@@ -1,12 +1,13 @@
--- Counts the tasks of queues by status. The time depends on the number of listeners, not of tasks. In a tenant with
--- more than 2,000 listeners, reserved does not count tasks of listeners that are not in the queue's set any more.
+-- Counts the tasks of queues by status. The time that this takes depends on the number of listeners, not of tasks. In a
+-- tenant with more than 2,000 listeners, tasks of listeners that are no longer in the queue's set are not counted as
+-- reserved.
 -- KEYS    1 queues
 -- ARGV    1 clock override, then the queues
 -- RETURNS for each queue 'WRONGTYPE ...', or
 --         {scheduled, pending, reserved (not started), started, complete, failed (both with stale entries), listeners,
 --         paused, age of the oldest pending task in seconds or "", {counter, value, ...}, the queue's limit or "",
 --         number of scheduled tasks that are blocked};
---         if there are many listeners, only the first queues, at least one
+--         if there are many listeners, only for the first queues, and at least for one
 local bad = mistyped(PAUSED, 'set', NODES, 'zset', LIMITS, 'hash')
 if bad then return bad end
 

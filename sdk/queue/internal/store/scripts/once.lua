@@ -1,12 +1,14 @@
 -- Records a request with an idempotency key. The Redis key contains a digest of the request's content. Until one
--- request with the idempotency key is done, a space and the number of such requests under way follow the digest.
+-- request with the idempotency key is done, the digest is followed by a space and the number of such requests in
+-- progress.
 -- KEYS    1 once  then, with 'begin' and 'refused', for each task of the request: task, once
--- ARGV    1 'begin': a request begins; 'done': it is enqueued; 'refused': it was refused  2 digest  3 life of the key
---         in seconds
--- RETURNS {'other'}: the key has another digest; nothing is changed. {'done'}, for 'begin': an earlier request is done.
---         Otherwise {'begun'}; for 'begin', if there was no key, the indices (from 0) of tasks whose task or mark
---         exists follow. After 'begin' has returned 'begun', the caller must call 'done' or 'refused'. 'refused'
---         deletes the key if no other request is under way, unless one of the tasks or marks exists
+-- ARGV    1 what happened: 'begin' (the request begins), 'done' (it was enqueued) or 'refused' (it was refused)
+--         2 digest  3 seconds after which the key expires
+-- RETURNS {'other'} if the key has another digest; nothing is changed. {'done'}, only for 'begin', if an earlier
+--         request with this digest is done. Otherwise {'begun'}; for 'begin', if there was no key, the indices (from 0)
+--         of those tasks follow whose task hash or mark (once) exists. After 'begin' has returned 'begun', the caller
+--         must call 'done' or 'refused'. If no other request is in progress, 'refused' deletes the key, unless one of
+--         the task hashes or marks exists
 local bad = mistyped(KEYS[1], 'string')
 if bad then return bad end
 

@@ -1,9 +1,10 @@
--- Finds the tasks of many queues that no Pub/Sub message has announced. Most queues have none, so one command first
--- checks whether any has.
+-- Finds tasks of many queues that no Pub/Sub message has announced. Most queues have no waiting tasks, so one command
+-- first checks whether any queue has.
 -- KEYS    1 nodes
 -- ARGV    1 clock override, then the queues
--- RETURNS {clock, earliest lease end or "", then for each queue with waiting tasks: its number from 1, number of
---         pending tasks, earliest eta or "", earliest expiry or "", earliest last check of a blocked task or "", ...}
+-- RETURNS {clock, earliest lease end or "", then for each queue with waiting tasks: the queue's place in the arguments,
+--         from 1, number of pending tasks, earliest eta or "", earliest expiry or "", and the time of the check that is
+--         longest ago among the last checks of the blocked tasks, or ""}
 local bad = mistyped(KEYS[1], 'zset')
 if bad then return bad end
 

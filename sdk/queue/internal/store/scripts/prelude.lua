@@ -1,26 +1,26 @@
 -- The functions and constants that the scripts of this folder share. Each paragraph declares one. A paragraph is put in
 -- front of only the scripts that use it, because Redis executes all declarations of a script in each call. A paragraph
--- that only a function marked "-- rare" uses is put inside that function, and so executed only when the function runs.
--- The names of the keys (QUEUES, PENDING_TASKS_, ...) come before the paragraphs; keys.go makes them of NS, the tenant.
--- A name that ends in _ is followed by a queue, a task or a listener.
--- Plain Lua 5.1 with redis.call, pcall, sha1hex and error_reply only, so that the scripts run on miniredis too: no
--- cjson, cmsgpack, struct, bit.
+-- that only a function marked "-- rare" uses is put inside that function, so it is executed only when the function
+-- runs. The names of the keys (QUEUES, PENDING_TASKS_, ...) come before the paragraphs; keys.go declares them, each
+-- beginning with NS, the tenant. To a name that ends in _, a script appends a queue, a task or a listener. The scripts
+-- use plain Lua 5.1, and of redis only call, pcall, sha1hex and error_reply. So they also run on miniredis, which has
+-- no cjson, cmsgpack, struct or bit.
 
--- now(override): the time in seconds as "1700000000.123456": Redis's own clock, or the override that a test passes. It
--- is a text, because Redis would cut the decimals of a Lua number.
+-- now(override): the time by Redis's clock in seconds, as "1700000000.123456", or override if that is not ""; only
+-- tests pass it. The time is a text, because Redis would cut off the decimals of a Lua number.
 local function now(override)
   if override ~= '' then return override end
   local t = redis.call('TIME')
   return t[1] .. '.' .. string.sub('00000' .. t[2], -6)
 end
 
--- after(clock, delay): the time delay seconds after clock.
+-- after(clock, delay): the time that is delay seconds after clock.
 local function after(clock, delay)
   return string.format('%.6f', tonumber(clock) + tonumber(delay))
 end
 
--- mistyped(key, type, key, type, ...): an error reply if a key has another type than the given one, else nil. Scripts
--- check this before the first write, because Redis rolls nothing back (but see enqueue.lua).
+-- mistyped(key, type, key, type, ...): an error reply if a key has another type than the type after it, else nil.
+-- Scripts check this before their first write, because Redis rolls nothing back (but see enqueue.lua).
 local function mistyped(...)
   local arg = {...}
   for i = 1, #arg, 2 do
@@ -32,35 +32,37 @@ local function mistyped(...)
   return nil
 end
 
--- announce(channel): publishes an empty message, if the Redis user may. If not, the poll finds the task later.
+-- announce(channel): publishes an empty message, if the Redis user is allowed to. If not, a poll finds the task later.
 local function announce(channel)
   redis.pcall('PUBLISH', channel, '')
 end
 
--- entrust(key, listener, ms): gives a listener a duty for ms milliseconds. Begins with a removal: at maxmemory, Redis
--- refuses a SET as the first write, but not after a command that may free memory.
+-- entrust(key, listener, ms): gives a listener a duty for ms milliseconds. It begins with a DEL, because at maxmemory,
+-- Redis refuses a SET as the first write of a script, but not after a command that can free memory.
 local function entrust(key, listener, ms)
   redis.pcall('DEL', key)
   return redis.pcall('SET', key, listener, 'PX', ms)
 end
 
--- duty(key, listener, ms): takes a duty for ms milliseconds if it is free. Returns Redis's reply, or false if the duty
--- is not free. A duty with more than ms milliseconds left counts as free: Redis's clock was set back.
+-- duty(key, listener, ms): gives a listener a duty for ms milliseconds if the duty is free. Returns Redis's reply, or
+-- false if the duty is not free. A duty with more than ms milliseconds left counts as free, because Redis's clock was
+-- set back.
 local function duty(key, listener, ms)
   local left = redis.call('PTTL', key)
   return (left < 0 or left > ms) and entrust(key, listener, ms)
 end
 
--- settler(listener, run): the value of the field settled after a run that did not end its task: "LISTENER RUN@STARTED".
--- It leaves out CREATED, because Redis stores a hash compactly only if no field has more than 64 bytes.
+-- settler(listener, run): the value of the field "settled" after a run that did not end its task: "LISTENER
+-- RUN@STARTED". CREATED is left out of run, because Redis stores a hash compactly only if no field has more than 64
+-- bytes.
 local function settler(listener, run) return listener .. ' ' .. (string.gsub(run, '@[^@]*@', '@')) end
 
 -- holder(key, listener, run, field, ...): whether the listener's run holds the task, according to the task's hash:
--- 'held', 'done' (this run has settled it before), 'lost' or 'gone'. Also returns the values of node, run, status,
--- created, started_at and the further fields. The caller must then check the reserved list with LREM or LPOS. run is
--- "RUN@CREATED@STARTED": RUN alone is not enough, because an ID that is enqueued anew begins with run 1 again, and a
--- server that lost its last second counts the same run again. Before the start, run is "RUN@CREATED". A listener that
--- does not know when the task was created has only "RUN".
+-- 'held', 'done' (this run has settled the task before), 'lost' or 'gone'. Also returns a list of the values of node,
+-- run, status, created, started_at and the further fields. If the result is 'held', the caller must also check the
+-- reserved list, with LREM or LPOS. run is "RUN@CREATED@STARTED", and "RUN@CREATED" before the start. RUN alone is not
+-- enough: an ID that is enqueued anew begins with run 1 again, and a server that lost its last second of data counts
+-- the same run again. But a listener that does not know when the task was created passes only "RUN".
 local function holder(key, listener, run, ...)
   local h = redis.pcall('HMGET', key, 'node', 'run', 'status', 'created', 'started_at', ...)
   if h.err then return 'gone' end -- the key has another type: the task is gone
@@ -78,21 +80,22 @@ local function holder(key, listener, run, ...)
   return its and 'held' or 'lost', h
 end
 
--- moment(text, otherwise): text, a time from a hash, if Redis accepts it as a score; else otherwise. Lua's tonumber
--- accepts more: blanks, nan, hexadecimal numbers.
-local function moment(text, otherwise)
+-- moment(text, fallback): text, a time from a hash, if Redis accepts it as a score, else fallback. Lua's tonumber
+-- accepts more than Redis: blanks, nan, hexadecimal numbers.
+local function moment(text, fallback)
   if text and string.find(text, '^%d+%.?%d*$') and #text < 20 then return text end
-  return otherwise
+  return fallback
 end
 
--- quarantined(crashes, clock): whether a version is quarantined now, by the value of its field in CRASHES (false if
--- there is none).
+-- quarantined(crashes, clock): whether a plugin's version is quarantined now. crashes is the value of the version's
+-- field in CRASHES, or false if it has none.
 local function quarantined(crashes, clock)
   return type(crashes) == 'string' and tonumber(moment(string.match(crashes, '^%S+'), '0')) > tonumber(clock)
 end
 
--- helduntil(text, clock): the end of a queue's hold, by the field held of its statistics; nil if the queue is not held
--- now. A hold that begins in the future does not count: it was made before Redis's clock was set back.
+-- helduntil(text, clock): the end of a queue's hold, or nil if the queue is not held now. text is the field "held" of
+-- the queue's statistics. A hold that begins in the future does not count: it was made before Redis's clock was set
+-- back.
 local function helduntil(text, clock)
   local from, ends = string.match(text or '', '^(%d+%.?%d*) (%d+%.?%d*)$')
   return from and tonumber(from) <= tonumber(clock) and tonumber(clock) < tonumber(ends) and ends or nil
@@ -104,8 +107,9 @@ local function since(clock, created, eta, retried)
   return math.max(tonumber(moment(created, clock)), tonumber(moment(eta, '0')), tonumber(moment(retried, '0')))
 end
 
--- holding(queue, id, node, own): whether the reserved list of node, which is in the task's hash, has the task. If node
--- is the caller's own listener, whether its list has the task twice: it has it once anyway.
+-- holding(queue, id, node, own): whether the listener that the task's hash names, node, has the task in its reserved
+-- list. own is the listener for which the script runs. Its list has the task anyway, so if node is own, the list must
+-- have the task twice.
 local function holding(queue, id, node, own)
   local list = RESERVED_TASKS_ .. queue .. '_'
   if node == own then return #redis.call('LPOS', list .. own, id, 'COUNT', 2) > 1 end
@@ -120,11 +124,11 @@ local function disown(queue, listener, id, pid)
   end
 end
 
--- unheld(queues): removes, from the started sets, tasks that are in no listener's reserved list, left over from crashes
--- and errors. It checks up to 64 entries of all queues together (a sample of long sets), and returns the number of
--- checked entries.
+-- unheld(queues): removes entries from the queues' started sets that are left over from crashes and errors: the
+-- listener's reserved list does not have the task. It checks up to 64 entries of all queues together, a sample of long
+-- sets, and returns the number of checked entries.
 local function unheld(queues)
-  local looked, first = 0, tonumber(redis.call('TIME')[2]) -- a random first queue: the last ones may get no check
+  local looked, first = 0, tonumber(redis.call('TIME')[2]) -- begins at random: the last queues may get no check
   for i = 1, #queues do
     local queue = queues[(first + i) % #queues + 1]
     local share = math.ceil((64 - looked) / (#queues - i + 1)) -- a share of the remaining entries
@@ -139,17 +143,17 @@ local function unheld(queues)
   return looked
 end
 
--- nodes(): the listeners with a lease; an empty list if there are more than 2,000, because checking each would take too
+-- nodes(): the listeners in NODES, or an empty list if there are more than 2,000, because checking each would take too
 -- long.
 local function nodes()
   return redis.call('ZCARD', NODES) > 2000 and {} or redis.call('ZRANGE', NODES, 0, -1)
 end
 
--- reservedlists(queue, listeners): the listeners' reserved lists for the queue. Few of many listeners have one, so
--- blocks of 1,000 lists of which none exists are left out.
+-- reservedlists(queue, listeners): the keys of the listeners' reserved lists for the queue. Because few of many
+-- listeners have such a list, a block of 1,000 keys is left out if none of them exists.
 local function reservedlists(queue, listeners)
   local out = {}
-  for from = 1, #listeners, 1000 do -- Lua bounds what unpack returns
+  for from = 1, #listeners, 1000 do -- Lua bounds how many values unpack returns
     local lists = {}
     for i = from, math.min(#listeners, from + 999) do lists[#lists + 1] = RESERVED_TASKS_ .. queue .. '_' .. listeners[i] end
     if redis.call('EXISTS', unpack(lists)) > 0 then
@@ -159,8 +163,8 @@ local function reservedlists(queue, listeners)
   return out
 end
 
--- count(key, field, by): adds by (default 1) to a counter, and returns the counter. A damaged counter starts from zero.
--- The 1 is a text, because Redis takes long to format a number.
+-- count(key, field, by): adds by (default 1) to a counter in a hash, and returns the new value. A damaged counter
+-- starts from zero. The 1 is a text, because Redis takes long to format a number.
 local function count(key, field, by)
   local n = redis.pcall('HINCRBY', key, field, by or '1')
   if type(n) == 'number' then return n end
@@ -168,7 +172,7 @@ local function count(key, field, by)
   return by or 1
 end
 
--- entries(list, queue, status): for a list of finished tasks, returns the number of entries that stand for tasks, the
+-- entries(list, queue, status): returns, for a list of finished tasks, the number of entries that are not stale, the
 -- number of stale entries, and whether purge.lua is to look through the whole list for stale ones. An entry becomes
 -- stale if its task is deleted or retried while the list is too long to be searched.
 local function entries(list, queue, status)
@@ -177,26 +181,27 @@ local function entries(list, queue, status)
   return math.max(0, length - stale), stale, stale > 1000 and stale > length / 2
 end
 
--- The field run of a task that was never reserved and has only the fields that every task has. As a number it is 0.
+-- The value of the field "run" of a plain task: one that was never reserved and has only the fields that every task
+-- has. Lua reads it as the number 0.
 local PLAIN = '00'
 
--- following(text): the next value of a counter in a hash, as text, because Redis takes long to format a number. A
--- missing or damaged counter starts from zero.
+-- following(text): the value after text, the present value of a counter. It is a text, because Redis takes long to
+-- format a number. A missing or damaged counter starts from zero.
 local function following(text)
   if not text or text == '0' or text == PLAIN or #text > 15 or not string.find(text, '^%d+$') then return '1' end
   return string.format('%d', text + 1)
 end
 
--- exists(queue, id): whether the task exists in this queue. A hash written by hand may have no queue: it counts for
--- any.
+-- exists(queue, id): whether the task exists in this queue. A hash written by hand can lack the queue; it counts as a
+-- task of any queue.
 local function exists(queue, id)
   if redis.call('TYPE', TASK_ .. id)['ok'] ~= 'hash' then return false end
   local is = redis.call('HGET', TASK_ .. id, 'queue')
   return not is or is == '' or is == queue
 end
 
--- altered(key, state): whether a task is in another state than the given one, in which it was read. A state is
--- "CREATED RUN STATUS UPDATED". While the task is held, UPDATED is left out, because progress changes it. state ""
+-- altered(key, state): whether the task is no longer in the given state, in which the caller read it. A state is
+-- "CREATED RUN STATUS UPDATED". While the task is held, UPDATED is empty, because progress changes it. The state ""
 -- matches any state.
 local function altered(key, state)
   if state == '' then return false end
@@ -205,15 +210,16 @@ local function altered(key, state)
   return state ~= (h[1] or '') .. ' ' .. (h[2] or '') .. ' ' .. (h[3] or '') .. ' ' .. (held and '' or h[4] or '')
 end
 
--- companion(id, field): the size of a field in the task's companion hash; 0 if the hash has the wrong type.
+-- companion(id, field): the size of a field in the task's companion hash. It is 0 if there is none, or the key has the
+-- wrong type.
 local function companion(id, field)
   local bytes = redis.pcall('HSTRLEN', BYTES_ .. id, field)
   return type(bytes) == 'number' and bytes or 0
 end
 
--- pendinglist(queue, priority): the list in which tasks of this priority wait, and the priority's name in PRIORITIES_.
--- For priority 50, a missing or invalid one, and one whose list has the wrong type, it is the list that Python
--- listeners know, without a name.
+-- pendinglist(queue, priority): the key of the list in which tasks of this priority wait, and the priority's name in
+-- PRIORITIES_. For priority 50, a missing or invalid priority, and one whose list has the wrong type, returns only the
+-- list that Python listeners know.
 local function pendinglist(queue, priority)
   local p = tonumber(priority or 50)
   if not p or p == 50 or p < 0 or p > 100 or p ~= math.floor(p) then return PENDING_TASKS_ .. queue end
@@ -223,14 +229,14 @@ local function pendinglist(queue, priority)
   return list, p
 end
 
--- pendinglists(queue): the lists that may contain pending tasks, highest priority first.
+-- pendinglists(queue): the keys of the lists that may contain pending tasks, highest priority first.
 local function pendinglists(queue)
   local levels = redis.call('SMEMBERS', PRIORITIES_ .. queue)
   if #levels == 0 then return { PENDING_TASKS_ .. queue } end
   local lists = {}
   for _, level in ipairs(levels) do
     local list, is = pendinglist(queue, level)
-    if is == level then lists[#lists + 1] = { is, list } end -- otherwise not a level of ours
+    if is == level then lists[#lists + 1] = { is, list } end -- otherwise Quern did not write this entry
   end
   lists[#lists + 1] = { '050', PENDING_TASKS_ .. queue }
   table.sort(lists, function(a, b) return a[1] > b[1] end)
@@ -250,29 +256,31 @@ local function stock(queue)
   return waiting(queue) + redis.call('ZCARD', SCHEDULED_TASKS_ .. queue) + redis.call('ZCARD', BLOCKED_ .. queue)
 end
 
--- push(queue, id, priority, command): puts a task into the pending list of its priority: at the back with LPUSH, at the
--- front with RPUSH.
+-- push(queue, id, priority, command): puts a task into the pending list of its priority. command is 'LPUSH' for the
+-- back of the list, 'RPUSH' for the front.
 local function push(queue, id, priority, command)
   local list, level = pendinglist(queue, priority)
   if level then redis.call('SADD', PRIORITIES_ .. queue, level) end
   redis.call(command, list, id)
 end
 
--- describe(reason, message): a failure in the JSON form that hosts write. Neither argument may contain a quote.
+-- describe(reason, message): a failure in the JSON form that hosts write. Neither argument may contain an unescaped
+-- quote.
 local function describe(reason, message)
   return '{"reason":"' .. reason .. '","message":"' .. message .. '"}'
 end
 
--- version(plugin, digest): the field of a version in NS_crashes; nil if plugin or digest is missing. Tasks have the
--- digest without the algorithm, because Redis stores a hash compactly only if no field has more than 64 bytes.
+-- version(plugin, digest): the name of a version's field in CRASHES, or nil if plugin or digest is missing. The hash of
+-- a task has the digest without the algorithm, because Redis stores a hash compactly only if no field has more than 64
+-- bytes.
 local function version(plugin, digest)
   if not plugin or plugin == '' or not digest or digest == '' then return nil end
   return plugin .. ' ' .. (string.find(digest, ':', 1, true) and digest or 'sha256:' .. digest)
 end
 
--- record(id, clock, outcome, text): appends a run that has ended to the task's history, and keeps the last 20 runs. An
--- entry is "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", with - for unknown values, and DIGEST/VERSION if
--- the version has a name. The task's last run is not recorded: its hash has it.
+-- record(id, clock, outcome, text): appends the run that has ended to the task's history, of which it keeps the last 20
+-- runs. An entry is "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", with - for unknown values, and
+-- DIGEST/VERSION if the version has a name. The task's last run is not recorded, because the task's hash describes it.
 local function record(id, clock, outcome, text)
   local h = redis.call('HMGET', TASK_ .. id, 'run', 'started_at', 'node', 'plugin', 'digest', 'version')
   local line = {}
@@ -286,8 +294,8 @@ local function record(id, clock, outcome, text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
--- surplus(queue): the error reply if the queue, which was just added to QUEUES, is one more than the tenant may have.
--- It removes the queue from QUEUES then.
+-- surplus(queue): checks a queue that was just added to QUEUES. If the tenant now has more queues than it may have,
+-- surplus removes the queue again and returns an error reply; else nil.
 local function surplus(queue)
   local most = redis.pcall('HGET', LIMITS, '.')
   most = type(most) == 'string' and tonumber(most)
@@ -296,8 +304,8 @@ local function surplus(queue)
   return redis.error_reply(string.format('MANYQUEUES the tenant may have %d queues', most))
 end
 
--- unlisted(queue): the error reply if the queue does not exist and the tenant may have no more queues. Otherwise, under
--- a bound of queues, it adds a new queue to QUEUES: so call it after all other checks.
+-- unlisted(queue): an error reply if the queue is new and the tenant already has its maximum number of queues, else
+-- nil. If the tenant has a maximum, it also adds a new queue to QUEUES, so it must come after all other checks.
 local function unlisted(queue)
   return redis.pcall('HEXISTS', LIMITS, '.') == 1 and redis.call('ZADD', QUEUES, 'NX', '0', queue) == 1 and surplus(queue) or nil
 end
@@ -305,7 +313,7 @@ end
 -- The prefix of the IDs of dead letters.
 local LETTER = 'dead-'
 
--- inherit(id, letter): copies a task's payload into its dead letter, which only refers to it.
+-- inherit(id, letter): copies a task's parameters into its dead letter, if the letter only refers to them.
 local function inherit(id, letter)
   local h = redis.pcall('HMGET', TASK_ .. letter, 'live_id', 'parameters')
   local parameters = redis.call('HGET', TASK_ .. id, 'parameters')
@@ -316,24 +324,24 @@ local function inherit(id, letter)
   end
 end
 
--- unburied: why a dead letter could not be made, for the script's reply; "" if all were made.
+-- unburied: the reason why a dead letter could not be made, for the script's reply; "" if all were made.
 local unburied = ''
 
--- bury(id, clock, dead, run, priority): makes a dead letter for a task that failed for good: a new task in the queue
--- dead, which refers to the payload and history of the failed task. A letter that fails gets a letter too; after the
--- fifth there are no more, because plugins may name each other's queues for dead letters. If a key of the queue has the
--- wrong type, or the tenant may have no more queues, no letter is made, and dead_error of the task and unburied say
--- why.
+-- bury(id, clock, dead, run, priority): makes a dead letter for a task that failed for good. The letter is a new task
+-- in the queue whose name is dead, and refers to the parameters and history of the failed task. A letter that fails
+-- gets a letter too. The chain ends with the fifth letter, because plugins can name each other's queues for dead
+-- letters. If a key of the queue has the wrong type, or the tenant may have no more queues, no letter is made. The
+-- task's field dead_error and the variable unburied then say why.
 local function bury(id, clock, dead, run, priority)
   local bad = mistyped(PENDING_TASKS_ .. dead, 'list', TASKS_ .. dead, 'zset', STATS_ .. dead, 'hash', PRIORITIES_ .. dead, 'set',
     QUEUES, 'zset')
   local h = redis.call('HMGET', TASK_ .. id, 'live_id', 'letters', 'depth', 'traceparent', 'retried_at', 'created', 'headers')
-  -- The letter's ID depends on the failure, so that each failure gets one letter, also of a new task with the ID of a
+  -- The letter's ID depends on the failure, so that each failure gets one letter, even if a new task has the ID of a
   -- deleted one.
   local letter = LETTER .. redis.sha1hex(id .. ' ' .. run .. ' ' .. (h[5] or '') .. ' ' .. (h[6] or ''))
   if redis.call('EXISTS', TASK_ .. letter) == 1 then return end
-  local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- live: the first task of the chain, if a letter failed
-  if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- this letter has the payload itself
+  local live, letters = h[1] or id, tonumber(h[2] or '0') or 0 -- live: if a letter failed, the first task of the chain
+  if redis.call('HEXISTS', TASK_ .. id, 'parameters') == 1 then live = id end -- a letter with its own parameters
   if letters >= 5 then return end
   bad = bad or redis.call('ZADD', QUEUES, 'NX', '0', dead) == 1 and surplus(dead)
   if bad then
@@ -352,15 +360,15 @@ local function bury(id, clock, dead, run, priority)
   redis.call('HSET', TASK_ .. id, 'dead_id', letter)
   if live ~= id and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' then
     local before = redis.call('HGET', TASK_ .. live, 'dead_id')
-    if before then inherit(live, before) end -- it may be retried after the first task is deleted
+    if before then inherit(live, before) end -- the earlier letter may be retried after the first task is deleted
     redis.call('HSET', TASK_ .. live, 'dead_id', letter)
   end
   push(dead, letter, priority, 'LPUSH')
   announce(CHANNEL_ .. dead)
 end
 
--- owner(queue, unique, id, whole): the other task that holds a uniqueness, or nil. Unless whole is set, a finished task
--- does not hold it any more.
+-- owner(queue, unique, id, whole): the ID of the task that holds a uniqueness, or nil if no task other than id holds
+-- it. Unless whole is set, a finished task does not hold its uniqueness any more.
 local function owner(queue, unique, id, whole)
   local first = redis.pcall('GET', UNIQUE_ .. queue .. '_' .. unique)
   if type(first) ~= 'string' or first == id or not exists(queue, first) then return nil end
@@ -376,22 +384,23 @@ local function unlock(queue, id, unique)
   if redis.pcall('GET', key) == id then redis.call('DEL', key) end
 end
 
--- noteend(id, code): adds a task to ENDED, so that advance.lua reports its end to its dependents. code is 1: it failed,
--- 2: it is complete, 3: look at its status. The score is -(4 x number of dependents that know + code): noteend begins
--- with the first dependent again.
+-- noteend(id, code): adds a task to ENDED, so that advance.lua reports its end to its dependents. code is 1 if the task
+-- failed, 2 if it is complete, and 3 if advance.lua is to look at its status. The score in ENDED is -(4 x number of
+-- dependents that know of the end + code). noteend sets that number to 0, so advance.lua begins with the first
+-- dependent.
 local function noteend(id, code)
   redis.pcall('ZADD', ENDED, -code, id)
   announce(ENDED)
 end
 
--- reopened(id): lets the dependents of a task that is retried wait again, although they know of its earlier end.
+-- reopened(id): makes the dependents of a retried task wait again, although they know of its earlier end.
 local function reopened(id)
   redis.call('HSET', TASK_ .. id, 'awaited', '1')
   noteend(id, 3)
 end
 
--- fail(queue, id, clock, reason, text, ...): fails a task for good. No listener holds the task any more. Further
--- arguments are fields and values for its hash. The caller has checked the types of the keys.
+-- fail(queue, id, clock, reason, text, ...): fails a task for good. The caller has made sure that no listener holds the
+-- task, and has checked the types of the keys. Further arguments are fields and values for the task's hash.
 local function fail(queue, id, clock, reason, text, ...)
   local key = TASK_ .. id
   redis.call('HSET', key, 'status', 'failed', 'reason', reason, 'error', text, 'updated', clock, ...)
@@ -407,10 +416,11 @@ local function fail(queue, id, clock, reason, text, ...)
   announce(DONE_ .. id)
 end
 
--- back(queue, id, clock, delay, command, outcome, text, ...): lets a task wait again. No listener holds the task any
--- more. If delay is above 0, the task is scheduled; if not, it is put at the back (LPUSH) or the front (RPUSH) of its
--- pending list. A task marked for cancellation fails instead. outcome is how its run ended, or "". Further arguments
--- are fields and values for its hash. Returns whether the task waits, and whether it is in the pending list.
+-- back(queue, id, clock, delay, command, outcome, text, ...): makes a task wait again. The caller has made sure that no
+-- listener holds the task. If delay is above 0, the task is scheduled. Otherwise it is put into its pending list;
+-- command is 'LPUSH' for the back, 'RPUSH' for the front. A task marked for cancellation fails instead. If outcome is
+-- not "", the run is recorded in the task's history with outcome and text. Further arguments are fields and values for
+-- the task's hash. Returns whether the task waits, and whether it is in the pending list.
 local function back(queue, id, clock, delay, command, outcome, text, ...)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'priority', 'cancel', 'expires', 'run')
@@ -437,15 +447,15 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
--- The fields of a task that reserve.lua reads. Fields 4 to 22 are in its reply. A PLAIN task has none of the fields
--- from 5 on.
+-- The fields of a task that reserve.lua reads. Fields 4 to 22 are also in its reply. A plain task has none of the
+-- fields from 5 on.
 local TAKEN = { 'parameters', 'status', 'run', 'created',
   'retried_at', 'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
   'headers', 'attempts', 'reschedules', 'rejects', 'checkpoint', 'last_error', 'rejected_by', 'cancel' }
 
--- read(key, max, ask): the TAKEN fields of a task, and the size of its parameters; nil if the key has the wrong type.
--- With ask, the size is read first, and parameters of more than max bytes are left out, because copying them into a
--- script takes long.
+-- read(key, max, ask): a list of the TAKEN fields of a task, and the size of its parameters; nil if the key has the
+-- wrong type. If ask is set, the size is read first, and parameters of more than max bytes are left out, because
+-- copying them into a script takes long.
 local function read(key, max, ask)
   local size = ask and redis.pcall('HSTRLEN', key, 'parameters') or 0
   if type(size) ~= 'number' then return nil end
@@ -460,9 +470,9 @@ local function read(key, max, ask)
   return h, size
 end
 
--- payload(id, h, size, max): the parameters of a task that was read, or false if they have more than max bytes; and
--- their size. Parameters that are not UTF-8 text are in the companion hash, and the field contains a marker. A dead
--- letter has the parameters of the task that failed.
+-- payload(id, h, size, max): the parameters of a task, or false if they have more than max bytes, and their size. h and
+-- size are what read returned for the task. Parameters that are not UTF-8 text are in the companion hash, and the field
+-- contains a marker. A dead letter has the parameters of the task that failed.
 local function payload(id, h, size, max)
   if size == 0 and not h[1] then
     id = redis.call('HGET', TASK_ .. id, 'live_id')
@@ -478,8 +488,9 @@ local function payload(id, h, size, max)
   return text or size == 0 and '', size
 end
 
--- take(out, id, run, h, size, max): appends a task that was read to the reply of reserve.lua, and returns the number of
--- bytes of its parameters in the reply. The reply is one flat list, because Redis takes long for lists in lists.
+-- take(out, id, run, h, size, max): appends a task to out, the reply of reserve.lua, and returns the number of bytes of
+-- its parameters in the reply. h and size are what read returned for the task. The reply is one flat list, because
+-- Redis takes long for lists in lists.
 local function take(out, id, run, h, size, max)
   local parameters, bytes = payload(id, h, size, max)
   local n = #out + 5
@@ -494,15 +505,16 @@ local function take(out, id, run, h, size, max)
   return parameters and bytes or 0
 end
 
--- dependencies(text): parses the field after: the state (open, blocked or released), when the task runs, the number of
--- dependencies, and how many of them have ended and failed; nil if the field is damaged.
+-- dependencies(text): parses text, the field "after" of a task: the state (open, blocked or released), the condition
+-- under which the task runs, the number of dependencies, and how many of them have ended and failed. Returns nil if the
+-- field is missing or damaged.
 local function dependencies(text)
   local state, when, of, ends, failures = string.match(type(text) == 'string' and text or '', '^(%l+) (%l+) (%d+) (%d+) (%d+)$')
   return state and { state = state, when = when, of = tonumber(of), ends = tonumber(ends), failures = tonumber(failures) }
 end
 
--- endow(id, other): gives a task without parameters the result of its only dependency, other. Returns whether the task
--- can run.
+-- endow(id, other): if a task has no parameters, gives it the result of its only dependency, other. Returns whether the
+-- task can run.
 local function endow(id, other)
   local key = TASK_ .. id
   if redis.call('HSTRLEN', key, 'parameters') > 0 or redis.call('HEXISTS', key, 'live_id') == 1 then return true end
@@ -514,11 +526,11 @@ local function endow(id, other)
   return true
 end
 
--- TOLD is the value of the field awaited of a finished task when all its dependents know of its end.
+-- TOLD is the value of the field "awaited" of a finished task after all its dependents have been told of its end.
 local TOLD = '2'
 
--- noteuntold(id, awaited, status): whether some dependents of a finished task have yet to learn of its end. awaited is
--- its field. If the task is not in ENDED, because a Python listener has ended it, noteuntold adds it.
+-- noteuntold(id, awaited, status): whether some dependents of a finished task do not know of its end yet. awaited is
+-- that field of the task. If the task is not in ENDED, because a Python listener has ended it, noteuntold adds it.
 local function noteuntold(id, awaited, status)
   if not awaited then return false end
   if redis.call('ZSCORE', ENDED, id) then return true end
@@ -527,11 +539,12 @@ local function noteuntold(id, awaited, status)
   return true
 end
 
--- The fields that forget needs of each task, in order.
+-- The fields of a task that forget needs, in this order.
 local OWNED = { 'key', 'dead_id' }
 
--- forget(queue, ids, owned): deletes finished tasks and their data, except their entries in lists. No dependents have
--- yet to learn of their end. owned has the tasks' OWNED fields. A task's dead letter gets a copy of the payload.
+-- forget(queue, ids, owned): deletes finished tasks and their data, except their entries in lists. The caller has made
+-- sure that all dependents know of their end. owned contains the OWNED fields of each task. A task's dead letter gets a
+-- copy of the parameters.
 local function forget(queue, ids, owned)
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
@@ -544,7 +557,8 @@ local function forget(queue, ids, owned)
   end
 end
 
--- endof(id): how a task has ended: complete or failed; gone if it does not exist (any more); '' if it has not ended.
+-- endof(id): how a task has ended: 'complete' or 'failed', 'gone' if it does not exist (any more), or '' if it has not
+-- ended.
 local function endof(id)
   local status = redis.pcall('HGET', TASK_ .. id, 'status')
   if status == 'complete' or status == 'failed' then return status end
@@ -552,11 +566,11 @@ local function endof(id)
   return redis.call('TYPE', TASK_ .. id)['ok'] == 'hash' and '' or 'gone'
 end
 
--- noted(d): formats the dependencies d for the field after.
+-- noted(d): formats the dependencies d for the field "after".
 local function noted(d) return string.format('%s %s %d %d %d', d.state, d.when, d.of, d.ends, d.failures) end
 
--- counted(d, was, is): updates the counts of d when the end of a dependency changes from was to is; '' means that it
--- has not ended.
+-- counted(d, was, is): updates the counts of the dependencies d when the end of one dependency changes from was to is;
+-- '' means that the dependency has not ended.
 local function counted(d, was, is)
   local function add(state, n)
     if state ~= '' then d.ends = d.ends + n end
@@ -566,7 +580,7 @@ local function counted(d, was, is)
   add(is, 1)
 end
 
--- decide(d): what to do with a task that has the dependencies d: 'wait', 'run', 'fail', or 'skip' (it is complete
+-- decide(d): what to do with a task that has the dependencies d: 'wait', 'run', 'fail', or 'skip' (complete the task
 -- without a run).
 local function decide(d)
   local all = d.ends == d.of
@@ -584,7 +598,7 @@ local function hinder(queue)
 end
 
 -- setexpiry(queue, id, from, age, deadline): records when a waiting task expires: at its deadline, or age seconds after
--- from, whichever is earlier. Both may be missing.
+-- the time from, whichever is earlier. age and deadline can be missing.
 local function setexpiry(queue, id, from, age, deadline)
   local expires = moment(deadline)
   if moment(age) then
@@ -596,8 +610,9 @@ local function setexpiry(queue, id, from, age, deadline)
   redis.call('ZADD', EXPIRY_ .. queue, expires, id)
 end
 
--- release(queue, id, clock, d): makes a blocked task pending, or scheduled if its eta is later. Its age counts from
--- then. If it has no parameters and one dependency, it gets the dependency's result as its parameters.
+-- release(queue, id, clock, d): makes a blocked task pending, or scheduled if its eta is in the future. The task's
+-- maximum age counts from when it is due. If the task has no parameters and one dependency, it gets the dependency's
+-- result as its parameters.
 local function release(queue, id, clock, d)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'priority', 'eta', 'max_age', 'deadline')
@@ -622,8 +637,8 @@ local function release(queue, id, clock, d)
   announce(CHANNEL_ .. queue)
 end
 
--- resolve(queue, id, clock, d, why): does with a blocked task what decide returns. why is the message if the task
--- fails.
+-- resolve(queue, id, clock, d, why): carries out what decide returns for a blocked task. why is the message for a
+-- failure.
 local function resolve(queue, id, clock, d, why)
   local verdict = decide(d)
   if verdict == 'wait' then return end
@@ -645,15 +660,15 @@ local function resolve(queue, id, clock, d, why)
   announce(DONE_ .. id)
 end
 
--- culprit(id, state): the message of a task that fails because its dependency id has ended in this state.
+-- culprit(id, state): the message for the failure of a dependent of task id, after id has ended in this state.
 local function culprit(id, state)
   local ends = { failed = 'failed', gone = 'is gone', open = 'could not be waited for, because it was still open' }
   return 'task ' .. id .. ', which it waited for, ' .. (ends[state] or state)
 end
 
--- revive(queue, id, clock, d): makes a task blocked again that failed because of its dependencies, after one of them
--- has changed. The tasks that failed because of this one are revived too. It does nothing if another task has the
--- task's uniqueness now.
+-- revive(queue, id, clock, d): makes a task blocked again that failed because of its dependencies, after the end of one
+-- of them has changed. Tasks that failed because of this task are revived too, by advance.lua. revive does nothing if
+-- another task has the task's uniqueness now.
 local function revive(queue, id, clock, d)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'unique', 'unique_for', 'deadline', 'awaited')
@@ -673,8 +688,8 @@ local function revive(queue, id, clock, d)
   resolve(queue, id, clock, d, '')
 end
 
--- tell(id, other, state, clock): reports the state of task other to task id, which may wait for it. A repeated report
--- changes nothing.
+-- tell(id, other, state, clock): reports to task id that its dependency other is now in this state, as endof returns
+-- it. A repeated report changes nothing.
 local function tell(id, other, state, clock)
   local place = redis.pcall('HGET', AFTER_ .. id, other)
   local index, was = string.match(type(place) == 'string' and place or '', '^(%d+) ?(%l*)$')

@@ -1,6 +1,6 @@
 -- Records the progress of a held task.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 listener  3 id  4 run, as holder has it  5 progress from 0 to 1  6 message
+-- ARGV    1 clock override  2 listener  3 id  4 run, in the form that holder takes  5 progress from 0 to 1  6 message
 -- RETURNS 'ok', 'lost' or 'gone'
 local key = TASK_ .. ARGV[3]
 local bad = mistyped(KEYS[1], 'list', key, 'hash')

@@ -1,8 +1,8 @@
--- Deletes old publications of a topic; their tasks stay. A publication whose tasks are not all enqueued yet stays.
+-- Deletes old publications of a topic; their tasks stay. A publication whose tasks are not all enqueued yet is not
+-- deleted.
 -- KEYS    1 publications of the topic
--- ARGV    1 clock override  2 topic  3 most publications to look at  4 maximum age in seconds, or ""  5 how many may
---         stay, or ""
---         6 number of the oldest publications to pass over
+-- ARGV    1 clock override  2 topic  3 maximum number of publications to look at  4 maximum age in seconds, or ""
+--         5 maximum number of publications to keep, or ""  6 number of the oldest publications to skip
 -- RETURNS {number of deleted publications, 6 for the next block, 1 if there is no more to do}
 local bad = mistyped(KEYS[1], 'zset', TOPICS, 'zset', PUBLISHING, 'zset')
 if bad then return bad end

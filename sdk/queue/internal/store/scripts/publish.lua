@@ -1,21 +1,20 @@
 -- Publishes to a topic: stores the publication, unless one with its ID exists, and enqueues a task for each subscriber,
--- all in one call. If there are too many subscribers for one call, further calls enqueue the tasks of the next ones.
+-- all in one call. If there are too many subscribers for one call, further calls enqueue the remaining tasks.
 -- KEYS    1 publication
 -- ARGV    1 clock override  2 topic  3 generation of the subscriptions among which the subscribers were chosen
 --         4 number of subscribers
---         5 "": the publication is new; "-": it was accepted before, and its subscribers are chosen now; a number: so
---         many subscribers were handled by earlier calls
+--         5 "" if the publication is new; "-" if it was accepted before, and its subscribers are chosen now; otherwise
+--         the number of subscribers that earlier calls handled
 --         6 number of subscribers that are handled after this call
 --         7 the marker for the payload in tasks, if the payload is not UTF-8 text, else ""
---         8... the publication, in the form that accept takes; if the subscribers are chosen now, the IDs of all of
---         them;
---         then for each task: queue, and the task in the form that batch.lua describes, without parameters. If 7 is not
---         "", the first of its further values is "bytes", with an empty value
--- RETURNS new; or old, or accepted (the publication exists, without subscribers), and nothing was written. A space and
---         the number of subscribers follow, a space and the number of handled ones, and " other" if 5 is "" and the
---         existing publication has another payload or other attributes. Or, and nothing was written: stale (the
---         subscriptions have changed), gone, or elsewhere and the topic to which the ID was published. Or the error
---         QUEUEFULL
+--         8... the publication, in the form that accept takes; then, if the subscribers are chosen now, the IDs of all
+--         subscribers; then for each task: queue, and the task in the form that batch.lua describes, without
+--         parameters. If 7 is not "", the first of the task's further values is "bytes", with an empty value
+-- RETURNS "WORD SUBSCRIBERS HANDLED". WORD is 'new', or, if nothing was written, 'old' (the publication exists) or
+--         'accepted' (it exists, and its subscribers are not chosen yet). " other" follows if 5 is "" and the existing
+--         publication has another payload or other attributes. Or, if nothing was written: 'stale' (the subscriptions
+--         have changed), 'gone' (the publication does not exist any more), or 'elsewhere' and the topic to which the ID
+--         was published. Or the error QUEUEFULL
 local clock, topic, from, to, id = now(ARGV[1]), ARGV[2], ARGV[5], ARGV[6], ARGV[8]
 local bad = unpublishable(id, topic)
 if bad then return bad end
@@ -36,7 +35,7 @@ if h[1] and from == '' then return 'accepted 0 0' .. other end
 local choice = from == '' or from == '-'
 if choice and (redis.call('GET', GENERATION) or '0') ~= ARGV[3] then return 'stale' end
 
--- For each queue of the tasks: the number of new tasks, and whether the queue refuses tasks.
+-- queues: for each queue of the tasks, its batch, the number of new tasks, and the error if the queue refuses tasks.
 local first = beyond(8) + (choice and tonumber(ARGV[4]) or 0)
 local queues, order, at = {}, {}, first
 while at <= #ARGV do
@@ -69,7 +68,7 @@ local taken, new = 0, 0
 at = first
 while at <= #ARGV do
   local b = queues[ARGV[at]]
-  if not b.bad then -- a publication that was accepted before leaves out queues that refuse tasks
+  if not b.bad then -- for a publication that was stored before, queues that refuse tasks are left out
     taken = taken + 1
     if ARGV[7] == '' then
       ARGV[at + 2] = parameters
@@ -81,7 +80,7 @@ while at <= #ARGV do
   at = beyond(at + 1)
 end
 redis.call('HSET', KEYS[1], 'subscribers', ARGV[4], 'tasks', to)
-local refused = tonumber(to) - (tonumber(from) or 0) - taken -- includes subscriptions that were deleted meanwhile
+local refused = tonumber(to) - (tonumber(from) or 0) - taken -- includes subscribers that were deleted meanwhile
 if refused > 0 then count(KEYS[1], 'refused', refused) end
 if choice then
   local ids = beyond(8)

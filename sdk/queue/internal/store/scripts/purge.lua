@@ -1,27 +1,27 @@
--- Deletes a block of finished tasks of one list that are too old or too many, oldest first. Tasks of other clients than
--- Quern's stay unless 7 is set.
+-- Deletes a block of tasks from one list of finished tasks, oldest first: tasks that are too old, or exceed the number
+-- to keep. Tasks that other clients than Quern's enqueued stay, unless 7 is set.
 -- KEYS    1 complete or failed tasks
--- ARGV    1 clock override  2 queue  3 status of the list's tasks  4 most tasks to look at
---         5 maximum age in seconds, or "" for none  6 how many may stay, or "" for all
---         7 "1" to delete the tasks of other clients too
---         8 number of the oldest entries to pass over; "" in a first block: the entries that an earlier purge passed
---         over. With a * after the number, the purge looks through the whole list and also passes over tasks that are
---         to stay, because most entries of the list are stale
+-- ARGV    1 clock override  2 queue  3 status of the list's tasks
+--         4 maximum number of tasks to look at  5 maximum age in seconds, or "" for none
+--         6 maximum number of tasks to keep, or "" for all  7 "1" to delete the tasks of other clients too
+--         8 number of the oldest entries to skip. In the first block, "" stands for the entries that an earlier purge
+--         skipped. A * after the number means that the purge looks through the whole list, because most of its entries
+--         are stale; it then also skips tasks that are to stay
 -- RETURNS {number of deleted tasks, 8 for the next block, 1 if there is no more to do, 1 if advance.lua must be called
---         before the next block, because dependents of a task have yet to learn of its end}
+--         before the next block, because dependents of a task do not know of its end yet}
 local queue, status = ARGV[2], ARGV[3]
 local mark = PURGED_ .. queue
 local bad = mistyped(KEYS[1], 'list', TASKS_ .. queue, 'zset', KEYS_ .. queue, 'zset', mark, 'hash', STATS_ .. queue, 'hash', ENDED, 'zset')
 if bad then return bad end
 
-redis.call('ZREM', TASKS_ .. queue, '') -- removes nothing: at maxmemory Redis refuses an LSET as the first write
+redis.call('ZREM', TASKS_ .. queue, '') -- removes nothing: at maxmemory, Redis refuses LSET as a first write
 local clock = tonumber(now(ARGV[1]))
 local age, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
 local stand, stale, whole = entries(KEYS[1], queue, status)
 local passed, on = string.match(ARGV[8], '^(%d+)(%*?)$')
 passed, whole = tonumber(passed), not on and whole or on == '*'
 if not passed then
-  -- Entries of other clients, passed over before, are skipped while the last of them is in the same place.
+  -- The entries that an earlier purge skipped are skipped again if the last of them is still in the same place.
   local n, id = string.match(redis.call('HGET', mark, status) or '', '^(%d+) (%S+)$')
   passed = id and #n < 10 and redis.call('LINDEX', KEYS[1], -tonumber(n)) == id and tonumber(n) or 0
 end
@@ -32,7 +32,7 @@ for i = #ids, 1, -1 do
   local id = ids[i]
   local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'updated', 'run', 'foreign', 'stale', 'awaited', unpack(OWNED))
   local dangling = h.err or h[1] ~= status
-  local outdated = status == 'failed' and not h.err and (tonumber(h[5] or '') or 0) > 0 -- of an earlier attempt
+  local outdated = status == 'failed' and not h.err and (tonumber(h[5] or '') or 0) > 0 -- from before a retry
   local old = age and not dangling and tonumber(moment(h[2], '0')) < clock - age
   local stays = not dangling and not outdated and not old and surplus <= 0
   if stays and (not whole or removed >= stale) then
@@ -61,14 +61,15 @@ end
 if stay == 0 and passed == 0 then
   if looked > 0 then redis.call('LTRIM', KEYS[1], 0, -looked - 1) end
 elseif #gone > 0 then
-  -- Redis removes entries inside a list only by value: so they are overwritten with '', and all '' are removed.
+  -- Redis removes entries inside a list only by value. So the entries are overwritten with '', and then all '' are
+  -- removed.
   for _, i in ipairs(gone) do redis.call('LSET', KEYS[1], i - #ids - 1 - passed, '') end
   redis.call('LREM', KEYS[1], -#gone, '')
 end
 forget(queue, forgotten, owned)
 if #ids < tonumber(ARGV[4]) and looked == #ids then
   ended = 1
-  -- No stale entry is left, except among entries that were passed over unseen.
+  -- No stale entry is left, except perhaps among the entries that were skipped without a look.
   redis.call('HDEL', STATS_ .. queue, 'stale:' .. status)
 elseif removed > 0 and stale > 0 then
   count(STATS_ .. queue, 'stale:' .. status, -math.min(removed, stale))
@@ -79,6 +80,6 @@ if passed == 0 then
 elseif stay > 0 and not whole then
   local new = redis.call('EXISTS', mark) == 0
   redis.call('HSET', mark, status, passed .. ' ' .. redis.call('LINDEX', KEYS[1], -passed))
-  if new then redis.call('EXPIRE', mark, 3600) end -- after an hour all are looked at again: some tasks may be gone
+  if new then redis.call('EXPIRE', mark, 3600) end -- then all entries are looked at again: some may be stale
 end
 return { #forgotten, passed .. (whole and '*' or ''), ended, untold }

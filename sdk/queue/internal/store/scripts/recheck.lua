@@ -1,9 +1,9 @@
--- Checks the dependencies of blocked tasks; the tasks whose last check is longest ago come first. It finds ends that
--- nothing has reported: of tasks that a Python listener ended, and of keys that were deleted by hand.
+-- Checks the dependencies of blocked tasks, beginning with the task whose last check is longest ago. It finds ends that
+-- no script has reported, because a Python listener ended the dependency, or somebody deleted its key by hand.
 -- KEYS    1 blocked
--- ARGV    1 clock override  2 queue  3 most dependencies to check  4 seconds after a check before a task is checked
---         again
---         5 the task to go on with, or ""  6 the cursor to go on from
+-- ARGV    1 clock override  2 queue  3 maximum number of dependencies to check
+--         4 minimum number of seconds between two checks of a task
+--         5 the task to continue with, or ""  6 the cursor to continue from
 -- RETURNS {number of tasks checked, 1 if there is more to do, clock, 5 for the next call, 6 for the next call}
 local queue, most = ARGV[2], tonumber(ARGV[3])
 local bad = mistyped(KEYS[1], 'zset') or hinder(queue)
@@ -12,7 +12,7 @@ if bad then return bad end
 local clock = now(ARGV[1])
 local id, cursor, left, looked = ARGV[5], ARGV[6], most, 0
 
--- whole(id): counts dependencies as gone that are missing in the task's hash of dependencies. A second call changes
+-- whole(id): if dependencies are missing in the task's hash of dependencies, counts them as gone. A second call changes
 -- nothing.
 local function whole(id)
   local d = dependencies(redis.call('HGET', TASK_ .. id, 'after'))
@@ -27,7 +27,7 @@ local function whole(id)
   resolve(queue, id, clock, d, 'what it waited for is not known any more')
 end
 
--- abandoned(id): fails a task whose producer died before it had added all dependencies.
+-- abandoned(id): fails a task whose producer died before it had added all dependencies. Returns true if it did.
 local function abandoned(id)
   local h = redis.call('HMGET', TASK_ .. id, 'filling', 'updated')
   if not h[1] or tonumber(moment(h[2], '0')) > tonumber(clock) - 60 then return end

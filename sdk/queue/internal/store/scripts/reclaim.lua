@@ -1,13 +1,14 @@
--- Takes a block of tasks of one queue from a dead listener, newest first, so that the oldest ends up at the front. A
--- started task counts one more crash. After its first crash it returns to the front at once, after later ones it is
--- scheduled with a delay. At the limit of crashes, or if it must not run twice, it fails. Once the list is empty, the
--- listener is removed from the queue's set.
+-- Takes a block of tasks of one queue from a dead listener, newest first, so that the oldest one ends up at the front
+-- of its list. For a started task, one more crash is counted. After its first crash the task returns to the front at
+-- once; after later ones it is scheduled with a delay. At the maximum number of crashes, or if it must not run twice,
+-- the task fails. Once the listener's reserved list is empty, the listener is removed from the queue's set.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 most tasks  5 number of crashes at which a task fails, unless the
---         task has a smaller number  6 "1" for a listener without a lease, which an operator has declared dead  7
---         listeners that die within so many seconds count as one death
--- RETURNS 'alive' if the listener is alive; otherwise {number of tasks left, returned to the front, scheduled, failed,
---         dropped; why a failed task has no dead letter or ""}
+-- ARGV    1 clock override  2 queue  3 listener  4 maximum number of tasks
+--         5 number of crashes at which a task fails, unless the task has a smaller number
+--         6 "1" for a listener without a lease, which an operator has declared dead
+--         7 number of seconds: listeners that die less than this apart count as one death
+-- RETURNS 'alive' if the listener is alive; otherwise {number of tasks left in the reserved list, number of tasks
+--         returned to the front, scheduled, failed and dropped, reason why a failed task has no dead letter or ""}
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
   FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash', SCHEDULED_TASKS_ .. queue, 'zset', EXPIRY_ .. queue, 'zset',
@@ -20,13 +21,13 @@ if not lease and ARGV[6] ~= '1' and not string.find(listener, '~%x%x%x%x%x%x%x%x
 local clock = now(ARGV[1])
 local front, later, failed, dropped = 0, 0, 0, 0
 
--- recent(second): whether a death was within the last hour; false for a damaged value.
+-- recent(second): whether a death at this time was within the last hour. Returns false for a damaged value.
 local function recent(second)
   return tonumber(moment(second, '0')) > tonumber(clock) - 3600
 end
 
--- full(): whether the deaths of one more version cannot be stored. If there is no room, it first removes, once per call
--- of the script, versions that are not quarantined and had no death within the last hour.
+-- full(): whether CRASHES has no room for one more version. If there is none, full first removes, once per call of the
+-- script, the versions that are not quarantined and had no death within the last hour.
 local swept = false
 local function full()
   if redis.call('TYPE', CRASHES)['ok'] ~= 'hash' or redis.call('HLEN', CRASHES) < 1000 then return false end
@@ -42,9 +43,9 @@ local function full()
   return #fields / 2 - #stale >= 1000
 end
 
--- blame(id, version): records that a version of a plugin has killed this listener, and the listener of the task's
--- previous crash. The third death within an hour quarantines the version for a day. Listeners that died together count
--- as one death, because a power failure may be the cause.
+-- blame(id, version): records that a version of a plugin has killed this listener and, if it ran then too, the listener
+-- of the task's previous crash. The third death within an hour quarantines the version for a day. Listeners that died
+-- together count as one death, because a power failure may be the cause.
 local function blame(id, version)
   local value = redis.pcall('HGET', CRASHES, version)
   if type(value) ~= 'string' then
@@ -71,8 +72,9 @@ local function blame(id, version)
   redis.pcall('EXPIRE', CRASHES, 86400)
 end
 
--- crash(id, h): handles a task whose host died while it ran. The plugin's version is blamed only if the task was in a
--- crash before, or may crash only once: a task that only ran on the same host as the cause is rarely in a second crash.
+-- crash(id, h): handles a task whose host died while the task ran. The plugin's version is blamed only if the task was
+-- in a crash before, or is allowed no second crash. A task that only ran on the same host as the cause of the crash is
+-- rarely in a second crash.
 local function crash(id, h)
   local crashes = count(TASK_ .. id, 'crashes')
   local most = math.min(tonumber(h[4] or '') or tonumber(ARGV[5]), tonumber(ARGV[5]))
@@ -107,7 +109,7 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, tonumber(ARGV[4]) - 1)) do
     h[2] and h[2] ~= listener and holding(queue, id, h[2], listener) then
     dropped = dropped + 1
   elseif status == 'scheduled' and redis.call('ZSCORE', SCHEDULED_TASKS_ .. queue, id) then
-    dropped = dropped + 1 -- already waiting
+    dropped = dropped + 1 -- the task waits already
   elseif ran or status == 'started' and h[2] == listener then
     crash(id, h)
   elseif select(2, back(queue, id, clock, 0, 'RPUSH', '', '')) then

@@ -1,20 +1,20 @@
--- Corrects the number of listeners of queues, and the sets of started tasks, after listeners died in the middle of an
--- operation. An empty queue is deleted with its counters.
+-- Corrects the listener counts of queues, and the sets of started tasks, after listeners died in the middle of an
+-- operation. Deletes empty queues with their counters.
 -- KEYS    1 queues
 -- ARGV    1 clock override
---         2 maximum age in seconds of a finished task, or "" for none  3 how many of each status may stay, or "" for
---         all
+--         2 maximum age in seconds of a finished task, or "" for none
+--         3 maximum number of finished tasks to keep for each status, or "" for all
 --         then the queues
--- RETURNS for some of the queues: the queue's number from 1, and 'forgotten' (the queue is deleted), 'old' (purge.lua,
---         with the same age and number, may find tasks to delete), or 'WRONGTYPE ...'
+-- RETURNS for some of the queues: the queue's place in the arguments, from 1, and 'forgotten' (the queue is deleted),
+--         'old' (purge.lua, with the same 2 and 3, may find tasks to delete), or 'WRONGTYPE ...'
 local wrong = mistyped(KEYS[1], 'zset', PAUSED, 'set', LIMITS, 'hash', NODES, 'zset')
 if wrong then return wrong end
 
 local clock, age, keep = tonumber(now(ARGV[1])), tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- unlist(queue): removes entries "UHASH ID" of KEYS_, up to 1,000 in one call. Version 0.1.0 wrote them for unique
--- tasks. Nothing reads them, and with them the queue would never count as empty. Only the first version after 0.1.0
--- needs this.
+-- unlist(queue): removes the entries "UHASH ID" from KEYS_, up to 1,000 in one call of the script. Version 0.1.0 wrote
+-- them for unique tasks. Nothing reads them, and with them the queue would never count as empty. Only the first version
+-- after 0.1.0 needs this.
 local removable = 1000
 local function unlist(queue)
   local entries = removable > 0 and redis.pcall('ZRANGEBYLEX', KEYS_ .. queue, '[U', '(V', 'LIMIT', 0, removable)
@@ -23,9 +23,9 @@ local function unlist(queue)
   removable = removable - #entries
 end
 
--- left(queue): whether any key of a queue without listeners is left, of whatever type. (An empty list, set or hash does
--- not exist.) Checking the queue's reserved lists takes 1.5 µs for each node, so one call checks at most 2,000. A queue
--- that it has not checked stays until a later call.
+-- left(queue): whether a queue without listeners still has any key, of whatever type. (An empty list, set or hash does
+-- not exist.) Checking the queue's reserved lists takes 1.5 µs for each node, so one call of the script checks at most
+-- 2,000 lists. For a queue that was not checked, left returns true: the queue stays until a later call.
 local alive, looks = nodes(), 2000
 local function left(queue)
   if redis.call('EXISTS', PENDING_TASKS_ .. queue, SCHEDULED_TASKS_ .. queue, STARTED_TASKS_ .. queue, COMPLETE_TASKS_ .. queue,
@@ -36,10 +36,10 @@ local function left(queue)
 end
 
 -- old(list, queue, status): whether purge.lua may be able to delete the oldest entry. purge.lua also knows which
--- entries it has passed over before.
+-- entries it has skipped before.
 local function old(list, queue, status)
   local id = redis.pcall('LINDEX', list, -1)
-  if type(id) ~= 'string' then return id end -- false for an empty list, and an error for purge.lua to report
+  if type(id) ~= 'string' then return id end -- false for an empty list; an error, which purge.lua will report
   local stand, _, crowded = entries(list, queue, status)
   if crowded or keep and stand > keep then return true end
   local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'updated', 'stale')

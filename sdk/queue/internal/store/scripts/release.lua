@@ -1,7 +1,9 @@
 -- Returns up to 48 held tasks of one queue to the front of the pending list, without counting an attempt. The newest
--- task comes first, so that the oldest ends up at the front. A task marked for cancellation fails.
+-- task comes first in the arguments, so that the oldest one ends up at the front of the list. A task marked for
+-- cancellation fails.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  then for each task: id, run (as holder has it), process ID
+-- ARGV    1 clock override  2 queue  3 listener  then for each task: id, run (in the form that holder takes),
+--         process ID
 -- RETURNS a line for each task: 'ok', 'cancelled', 'lost' or 'gone'
 local queue, listener = ARGV[2], ARGV[3]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',

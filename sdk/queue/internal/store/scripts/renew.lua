@@ -1,9 +1,9 @@
--- Renews a listener's lease and its node hash. An expired lease can still be renewed. A missing or condemned lease
--- (whose end is 0) is lost. Begins with an empty removal: at maxmemory, Redis refuses a ZADD as the first write, but
--- not after a command that may free memory.
+-- Renews a listener's lease and its node hash. An expired lease can still be renewed. A lease that is missing or
+-- condemned (its end is 0) is lost. Begins with an SREM that removes nothing: at maxmemory, Redis refuses a ZADD as the
+-- first write, but not after a command that can free memory.
 -- KEYS    1 nodes
--- ARGV    1 clock override  2 listener  3 lease in seconds  4 life of the node hash in seconds
---         then the contents of the node hash: field, value, ...
+-- ARGV    1 clock override  2 listener  3 length of the lease in seconds
+--         4 seconds after which the node hash expires  then the contents of the node hash: field, value, ...
 -- RETURNS 'ok', 'drain' if the listener is to drain, 'lost', or 'lost drain'
 local hash = NODE_ .. ARGV[2]
 local bad = mistyped(KEYS[1], 'zset', hash, 'hash', PAUSED, 'set')

@@ -1,19 +1,19 @@
--- Reserves tasks of one queue for a listener, highest priority first. Starts them if a process ID is given (for free
--- slots). Reserves none from a paused or held queue, none for a quarantined version of a plugin, and no more than the
--- plugin's limit in the fleet. An ID whose task is missing, damaged, finished, already held or not yet due is dropped
--- and counted. An expired task fails.
+-- Reserves tasks of one queue for a listener, highest priority first. Starts them if a process ID is given, because the
+-- listener has free slots. Reserves no task from a paused or held queue, none for a quarantined version of a plugin,
+-- and no more than the plugin's limit in the fleet allows. An ID whose task is missing, damaged, finished, already held
+-- or not yet due is dropped and counted. An expired task fails.
 -- KEYS    1 pending  2 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 most tasks (1 to 128)  5 process ID or ""
---         6 most bytes of parameters a task  7 most bytes of parameters together
---         8 "PLUGIN DIGEST" of the version that will run them, or "" (only with a process ID)
---         9 maximum age in seconds of tasks that have none of their own, or ""
---         10 most tasks that may run in the fleet, or ""  11 the queues, separated by spaces, whose tasks 10 counts
---         together
+-- ARGV    1 clock override  2 queue  3 listener  4 maximum number of tasks (1 to 128)  5 process ID or ""
+--         6 maximum bytes of one task's parameters  7 maximum bytes of all parameters
+--         8 "PLUGIN DIGEST" of the version that will run the tasks, or "" (only with a process ID)
+--         9 maximum age in seconds of tasks that set none themselves, or ""
+--         10 maximum number of tasks that run in the fleet, or ""  11 the queues, separated by spaces, whose running
+--         tasks count for 10
 --         then field, value, ... for the plugin's version and what its manifest sets (only with a process ID)
--- RETURNS number of dropped IDs, clock, eta of the next scheduled task or "", number of tasks that failed or were put
---         off, 1 if the version is quarantined, why a failed task has no dead letter or ""; then for each task: id,
---         run, parameters or nil if too large, their size, number of further values, and these values: field, value,
---         ... of fields in TAKEN. The error LEASELOST if the listener has no lease (any more)
+-- RETURNS number of dropped IDs, clock, eta of the next scheduled task or "", number of tasks that failed or wait
+--         again, 1 if the version is quarantined, reason why a failed task has no dead letter or ""; then for each
+--         task: id, run, parameters or nil if they are too large, their size, number of further values, and these
+--         values: field, value, ... of fields in TAKEN. The error LEASELOST if the listener has no lease (any more)
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
 local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_TASKS_ .. queue, 'set', TASKS_ .. queue, 'zset',
   SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash',
@@ -30,13 +30,13 @@ local eta = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[
 if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { 0, clock, eta, 0, 0, '' } end
 local crashes = ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8])
 if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '' } end
--- ask: some parameters of this queue were large, so their size is read first.
+-- ask: set if some parameters of this queue were large. Then the size of each task's parameters is read first.
 local ask, held = unpack(redis.call('HMGET', STATS_ .. queue, 'large', 'held'))
 if held and helduntil(held, clock) then return { 0, clock, eta, 0, 0, '' } end
 local wanted = tonumber(ARGV[4])
-local work = 0 -- in units of one reserved task; at a limit the script ends, and the caller calls again
+local work = 0 -- in units of one reserved task; at 128 the script ends, and the caller calls again
 
--- room(): how many more tasks may start in the fleet, up to wanted.
+-- room(): the number of tasks that are still allowed to start in the fleet, at most wanted.
 local function room() -- rare
   local function free()
     local n = tonumber(ARGV[10])
@@ -44,7 +44,7 @@ local function room() -- rare
     return n
   end
   local n = math.min(wanted, free())
-  -- If there is no room, every 5 seconds one caller checks whether all counted tasks are really held.
+  -- If there is no room, one caller every 5 seconds checks whether all counted tasks are really held.
   local may = n < 1 and duty(DUTY_ .. 'started_' .. queue, listener, 5000)
   if may and not may.err then
     local queues = {}
@@ -56,8 +56,8 @@ local function room() -- rare
 end
 if ARGV[10] ~= '' then wanted = room() end
 
--- rejected(by): whether this listener has rejected the task, and another listener with a lease has not. Python
--- listeners do not count: they have no lease, so nobody knows whether they are alive.
+-- rejected(by): whether this listener has rejected the task, and another listener with a lease has not. by is the field
+-- "rejected_by" of the task. Python listeners do not count: they have no lease, so nobody knows whether they are alive.
 local function rejected(by)
   by = ' ' .. by .. ' '
   if not string.find(by, ' ' .. listener .. ' ', 1, true) then return false end
@@ -75,8 +75,8 @@ local most, bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
 local out, taken, started, dropped, looked = { 0, clock, eta, 0, 0, '' }, 0, {}, 0, 0
 
 -- otherwise(): makes a function (id, key, expired) that removes a task from the reserved list again. The task fails if
--- it has expired; if not, it waits again. The function is made once per call, because making it executes all
--- declarations that it needs.
+-- it has expired; if not, it waits again. The function is made once per call of the script, because making it executes
+-- all declarations that it needs.
 local ending
 local function otherwise() -- rare
   return function(id, key, expired)
@@ -93,7 +93,7 @@ local function otherwise() -- rare
   end
 end
 
--- reserve(id): reserves a task that was moved to the reserved list, or removes it from the list again.
+-- reserve(id): reserves a task that has just been moved to the reserved list, or removes it from that list again.
 local function reserve(id)
   local key = TASK_ .. id
   local max = math.min(most, bytes)
@@ -109,7 +109,7 @@ local function reserve(id)
   elseif status == 'reserved' or status == 'started' then
     local node = redis.call('HGET', key, 'node')
     drop = node and holding(queue, id, node, listener)
-  elseif status == 'scheduled' then -- an entry that stayed in a list too long to search
+  elseif status == 'scheduled' then -- the entry stayed because the list was too long to search
     drop = tonumber(redis.call('ZSCORE', SCHEDULED_TASKS_ .. queue, id) or '0') > tonumber(clock)
   elseif not status then
     drop = redis.call('EXISTS', key) == 0
@@ -119,7 +119,7 @@ local function reserve(id)
     dropped = dropped + 1
     return
   end
-  if not h[7] and ARGV[9] ~= '' then -- the task has no maximum age of its own
+  if not h[7] and ARGV[9] ~= '' then -- the task sets no maximum age itself
     local old = after(since(clock, h[4], h[6], h[5]), ARGV[9])
     if not h[8] or tonumber(old) < tonumber(moment(h[8], old)) then
       h[8] = old
@@ -132,7 +132,7 @@ local function reserve(id)
     ending = ending or otherwise()
     return ending(id, key, expired)
   end
-  if not h[3] then -- enqueued by another client than Quern's, which writes no index
+  if not h[3] then -- another client enqueued the task, and writes no index
     redis.call('ZADD', TASKS_ .. queue, 'NX', moment(h[4], clock), id)
     redis.call('HSET', key, 'foreign', '1')
   end

@@ -1,6 +1,6 @@
 -- Removes a condemned listener that holds no tasks.
 -- KEYS    1 nodes
--- ARGV    1 listener  2 "1" if it is dead, "" if it has left
+-- ARGV    1 listener  2 "1" if it is dead, "" if it has left by itself
 -- RETURNS 1 if it was removed, 0 if it is not condemned
 local bad = mistyped(KEYS[1], 'zset')
 if bad then return bad end
@@ -8,7 +8,7 @@ if bad then return bad end
 if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '0') > 0 then return 0 end
 redis.call('ZREM', KEYS[1], ARGV[1])
 if ARGV[2] == '1' and redis.pcall('HEXISTS', NODE_ .. ARGV[1], 'drain') == 1 then
-  redis.call('EXPIRE', NODE_ .. ARGV[1], 3600) -- if the listener comes back, it learns again that it is to drain
+  redis.call('EXPIRE', NODE_ .. ARGV[1], 3600) -- a listener that comes back must be told again to drain
 else
   redis.call('DEL', NODE_ .. ARGV[1])
 end

@@ -1,19 +1,20 @@
 -- Retries a task that failed for good, on request. Its counters and its age start from zero. In a long list of failed
--- tasks its old entry stays as a stale entry; the field stale of the task counts these, and purge removes them.
+-- tasks, the task's old entry stays as a stale entry. The task's field "stale" counts these entries, and purge.lua
+-- removes them.
 -- KEYS    1 task hash
--- ARGV    1 clock override  2 queue  3 id  4 its state as altered compares it
+-- ARGV    1 clock override  2 queue  3 id  4 the state of the task, in the form that altered takes
 -- RETURNS 'ok', 'gone' (no such task in this queue), 'changed' (the task has another state), 'dependency ID failed' or
---         'dependency ID gone' (the task cannot run, because dependency ID failed or is gone), or the task's status,
---         which forbids a retry; the error UNIQUE if another task holds its uniqueness now
+--         'dependency ID gone' (the task cannot run, because dependency ID failed or is gone), or the task's status, if
+--         that forbids a retry; the error UNIQUE if another task holds the task's uniqueness now
 local queue, id = ARGV[2], ARGV[3]
 local key = KEYS[1]
 local bad = mistyped(FAILED_TASKS_ .. queue, 'list', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set', key, 'hash',
   EXPIRY_ .. queue, 'zset', STATS_ .. queue, 'hash', ATTEMPTS_ .. id, 'list', BLOCKED_ .. queue, 'zset')
 if bad then return bad end
 
--- dependent(after): returns a function (clock) that blocks the task again, if it is to wait for its dependencies;
--- otherwise nil, and the reply if the task can never run. It checks up to 100 dependencies again that are not complete,
--- because some may have been retried, or enqueued anew after they were deleted.
+-- dependent(after): returns a function (clock) that blocks the task again, if the task is to wait for its dependencies;
+-- otherwise nil, and the reply of the script if the task can never run. It checks up to 100 of the dependencies that
+-- ended without being complete again, because some may have been retried, or deleted and enqueued anew.
 local function dependent(after) -- rare
   local d = dependencies(after)
   if not d or d.state == 'released' then return nil end
@@ -55,8 +56,8 @@ if refusal then return refusal end
 local other = h[7] and owner(queue, h[7], id, false)
 if other then return redis.error_reply('UNIQUE task ' .. other .. ' holds the uniqueness of ' .. id .. ' by now') end
 local clock = now(ARGV[1])
-redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal first: see renew.lua
-if h[9] then inherit(id, h[9]) end -- its dead letter gets a copy of the payload
+redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal must come first: see renew.lua
+if h[9] then inherit(id, h[9]) end -- its dead letter gets a copy of the parameters
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', UNIQUE_LIFE) end
 if h[6] then record(id, moment(h[12], clock), 'failed', h[2] or '') end -- without a node, the task never ran
 if redis.call('LLEN', FAILED_TASKS_ .. queue) <= SEARCHED then

@@ -1,17 +1,18 @@
--- Makes, changes, pauses, resumes or deletes a schedule. Also records that its plugin is absent, and deletes it after a
--- long absence. Hosts compute when it is due, because Lua has no calendar: the script only sets the score 0, so that a
--- host looks at the schedule. A repeated call changes nothing.
+-- Makes, changes, pauses, resumes or deletes a schedule. Also records that the schedule's plugin is absent, and deletes
+-- the schedule after a long absence. Hosts compute when a schedule is due, because Lua has no calendar. The script only
+-- sets the schedule's score to 0, so that a host looks at it. A repeated call changes nothing.
 -- KEYS    1 ticks
--- ARGV    1 clock override  2 schedule  3 owner; except for put, "" means any owner
+-- ARGV    1 clock override  2 schedule  3 owner; "" means any owner, except for put
 --         4 what to do: 'put', 'pause', 'resume', 'delete', 'absent' or 'present'
 --         5 the token of the SyncSchedules that the call is a part of, or ""
---         put: 6 most schedules  7 "1": only if the schedule is missing  8... field, value, ... of its definition: see
---         DEFINED
---         absent: no host serves the plugin. 6 seconds of absence after which the schedule is deleted, or "" for never.
---         Meanwhile hosts fire none of its ticks: when the plugin is back, they count as missed
--- RETURNS for put: new, changed, same or kept; for the others: changed or same; none if there is no such schedule; full
---         if there are as many schedules as there may be; owned and the owner if that is another one; overtaken if
---         another sync has begun; the error MANYQUEUES if the queue is new and the tenant may have no more
+--         for put: 6 maximum number of schedules  7 "1" to change nothing if the schedule exists  8... field, value,
+--         ... of the definition: see DEFINED
+--         for absent (no host serves the plugin): 6 seconds of absence after which the schedule is deleted, or "" for
+--         never. During the absence, hosts fire no ticks of the schedule. After it, these ticks count as missed
+-- RETURNS for put: 'new', 'changed', 'same' or 'kept'; for the others: 'changed' or 'same'. 'none' if there is no such
+--         schedule; 'full' if there is the maximum number of schedules; 'owned' and the owner if the schedule has
+--         another owner; 'overtaken' if another sync has begun; the error MANYQUEUES if the queue is new and the tenant
+--         already has its maximum number of queues
 local id, owner, what = ARGV[2], ARGV[3], ARGV[4]
 local key = SCHEDULE_ .. id
 local bad = mistyped(KEYS[1], 'zset', key, 'hash', QUEUES, 'zset')
@@ -22,7 +23,7 @@ local clock = now(ARGV[1])
 local h = redis.call('HMGET', key, 'owner', 'paused', 'cron', 'timezone', 'revision')
 local exists = h[1]
 
--- due(paused): lets a host look at the schedule at once, unless it is paused. Its ticks count from now on.
+-- due(paused): makes a host look at the schedule at once, unless the schedule is paused. Only ticks from now on count.
 local function due(paused)
   redis.call('HSET', key, 'since', clock)
   redis.call('HDEL', key, 'next', 'waits')
@@ -87,7 +88,7 @@ for i, field in ipairs(DEFINED) do differs = differs or is[i] ~= (given[field] o
 local listed = redis.call('ZSCORE', KEYS[1], id) -- false if somebody deleted the key by hand
 if exists and listed and not differs then return 'same' end
 if exists and ARGV[7] == '1' then return 'kept' end
--- A host serves the queues of a plugin, so that they exist.
+-- The queues of a plugin exist, because a host serves them.
 if given.queue ~= is[1] and string.sub(owner, 1, 7) ~= 'plugin ' then
   bad = unlisted(given.queue)
   if bad then return bad end

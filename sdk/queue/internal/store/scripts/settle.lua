@@ -1,20 +1,20 @@
--- Settles the runs of up to 128 tasks of one queue that a listener holds: they complete, fail, or wait for a retry.
--- Begins with a removal, which Redis accepts even at maxmemory. Settles no task that the listener does not hold.
--- A repeated settle finds that this run has settled the task, and answers 'ok' again. But the task may still be on the
--- reserved list, because an error ended the script or a Python client completed the task. Then a complete task is
--- settled again, and a failed one is only removed from the list.
+-- Settles the runs of up to 128 tasks of one queue that a listener holds: the tasks complete, fail, or wait for a
+-- retry. Begins with a removal, which Redis accepts even at maxmemory. Tasks that the listener does not hold are not
+-- settled. A repeated settle finds that this run has settled the task, and answers 'ok' again. But the task may still
+-- be in the reserved list, because an error ended the script or a Python client completed the task. In that case, a
+-- complete task is settled again, and a failed one is only removed from the list.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 queues whose listeners are to be woken, separated by
 --         spaces
---         then for each task: id, run (as holder takes it), action (complete, failed, retry, reschedule or reject),
---         result or error as text, number of further values, and these values:
---         for complete: none, or the bytes of the result ("" if the text is the result), then the tasks and
---         publications that are made with the completion: each task is its queue and the form that batch.lua describes,
---         each publication is "" and the form that accept takes; for failed: the reason; for the other actions: the
---         delay in seconds
+--         then for each task: id, run (in the form that holder takes), action (complete, failed, retry, reschedule or
+--         reject), result or error as text, number of further values, and these values:
+--         for complete: none, or the bytes of the result ("" if the text is the result), followed by the tasks and
+--         publications that are made with the completion. A task is its queue and the form that batch.lua describes. A
+--         publication is "" and the form that accept takes;
+--         for failed: the reason; for the other actions: the delay in seconds
 -- RETURNS a line for each task: 'ok', 'cancelled' (it has failed instead of waiting again), 'lost' or 'gone'; 'refused'
---         and the queue that accepts no tasks (the task is still held); or 'unburied' and why the failed task has no
---         dead letter
+--         and the queue that accepts no tasks, or the topic that accepts no publications (the task is still held); or
+--         'unburied' and the reason why the failed task has no dead letter
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list',
   STATS_ .. queue, 'hash', SCHEDULED_TASKS_ .. queue, 'zset', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
@@ -28,10 +28,11 @@ local started, completed, woken = {}, {}, false -- written together at the end
 -- with the oldest tasks, because these mostly end first.
 local function remove(id) return redis.call('LREM', KEYS[1], -1, id) > 0 end
 
--- attempts(key, run): the number of attempts that ended before this run, or false if there were none.
+-- attempts(key, run): the number of attempts that ended before this run, or false if there are none.
 local function attempts(key, run) return run ~= '1' and redis.call('HGET', key, 'attempts') end
 
--- complete(id, key, h, text, bytes): completes the task. If it is a dead letter, the failed task counts as handled.
+-- complete(id, key, h, text, bytes): completes the task. h is what holder returned. If the task is a dead letter, its
+-- failed task counts as handled.
 local function complete(id, key, h, text, bytes)
   redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'result', text)
   local before = attempts(key, h[2])
@@ -41,7 +42,7 @@ local function complete(id, key, h, text, bytes)
   completed[#completed + 1] = id
   local live = string.sub(id, 1, #LETTER) == LETTER and redis.call('HGET', key, 'live_id')
   if live and redis.call('TYPE', TASK_ .. live)['ok'] == 'hash' and redis.call('HGET', TASK_ .. live, 'dead_id') == id then
-    -- Not if the failed task was retried meanwhile, or has a later letter.
+    -- This is skipped if the failed task was retried meanwhile, or has a later letter.
     redis.call('HSET', TASK_ .. live, 'handled', id)
   end
   if h[6] then
@@ -51,9 +52,9 @@ local function complete(id, key, h, text, bytes)
   if h[7] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[7]) end
 end
 
--- otherwise(): makes a function (id, key, h, run, action, text, more) that fails the task, or lets it wait for its next
--- run unless it was cancelled, and returns the task's line of the reply. The function is made once per call, because
--- making it executes all declarations that it needs.
+-- otherwise(): makes a function (id, key, h, run, action, text, more) that fails the task, or makes it wait for its
+-- next run unless it was cancelled. It returns the task's line of the reply. The function is made once per call,
+-- because making it executes all declarations that it needs.
 local function otherwise() -- rare
   return function(id, key, h, run, action, text, more)
     if action == 'failed' then
@@ -78,10 +79,10 @@ local function otherwise() -- rare
   end
 end
 
--- withchildren(): makes two functions, once per call for the same reason. children(at, make), for the completed task
--- whose arguments begin at this index: if make is set, it makes the task's children and publications; otherwise it
--- returns the first queue of a child that refuses tasks, or topic of a publication that cannot be stored. bear()
--- enqueues the children of all tasks, queue by queue, after all tasks are settled.
+-- withchildren(): makes two functions, once per call of the script for the same reason. children(at, make) is for the
+-- completed task whose arguments begin at this index. If make is set, it makes the task's children and publications. If
+-- not, it returns the first queue of a child that refuses tasks, or the first topic of a publication that cannot be
+-- stored; nil if there is none. bear() enqueues the children of all tasks, queue by queue, after all tasks are settled.
 local function withchildren() -- rare
   local known, batches, order, instead = {}, {}, {}, {}
   return function(at, make)
@@ -117,7 +118,7 @@ while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
   local hold, h = holder(key, listener, run, 'checkpoint', 'unique', 'awaited')
-  -- A Python client completed it, or an error ended a settle.
+  -- A Python client completed the task, or an error ended an earlier settle.
   if hold == 'done' and h[3] == 'complete' and redis.call('LPOS', KEYS[1], id) then hold = 'held' end
   local has = action == 'complete' and tonumber(more) > 1
   if has and not children then children, bear = withchildren() end

@@ -1,8 +1,8 @@
 -- Marks a reserved task as started by a process.
 -- KEYS    1 reserved of the listener
--- ARGV    1 clock override  2 queue  3 listener  4 id  5 run, as holder has it  6 process ID
+-- ARGV    1 clock override  2 queue  3 listener  4 id  5 run, in the form that holder takes  6 process ID
 --         then field, value, ... of fields that decide how the task is tried again
--- RETURNS 'ok' and the time of the start, which is a part of the claim from then on; 'lost' or 'gone'
+-- RETURNS 'ok' and the time of the start, which is a part of the claim from now on; 'lost' or 'gone'
 local queue, listener, id, run, pid = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local key = TASK_ .. id
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', key, 'hash')

@@ -1,11 +1,12 @@
--- Makes, changes or deletes a subscription, if it is still as the caller has read it. It changes the generation, by
--- which publishers notice that the subscriptions have changed.
+-- Makes, changes or deletes a subscription, if it is still as the caller has read it. Also changes the generation, from
+-- which publishers see that the subscriptions have changed.
 -- KEYS    1 subscriptions
--- ARGV    1 id  2 its text as it was read, or "" if there was none  3 its new text, or "" to delete it  4 most subscriptions
---         5 its queue if the queue has changed, or ""  6 its queue if a hold of the queue is to end, because the
---         webhook's URL has changed, or ""
--- RETURNS ok, also if the subscription has the new text already; changed (it is not as the caller has read it); full
---         (there are too many); the error MANYQUEUES if the queue is new and the tenant may have no more
+-- ARGV    1 id  2 its text as it was read, or "" if there was none  3 its new text, or "" to delete it
+--         4 maximum number of subscriptions  5 its queue if the queue has changed, or ""  6 its queue if a hold of the
+--         queue is to end, because the webhook's URL has changed, or ""
+-- RETURNS 'ok', also if the subscription has the new text already; 'changed' if it is not as the caller has read it;
+--         'full' if there are too many subscriptions; the error MANYQUEUES if the queue is new and the tenant already
+--         has its maximum number of queues
 local bad = mistyped(KEYS[1], 'hash', GENERATION, 'string', QUEUES, 'zset')
 if bad then return bad end
 

@@ -1,11 +1,10 @@
--- Adds to the counts of the current minute, and to the counts of the plugins' versions in the current hour. Each hash
--- has a bound of its fields: beyond it no new field is added. The totals come first in the arguments, so they are
--- always counted.
+-- Adds to the counts of the current minute, and to the counts of the plugins' versions in the current hour. The hash of
+-- a minute or an hour has a maximum number of fields. When it is full, no new field is added. The totals come first in
+-- the arguments, so they are always counted.
 -- KEYS    1 queues
--- ARGV    1 clock override  2 seconds for which a minute is kept  3 seconds for which an hour is kept  4 most fields of
---         each
---         5 number of arguments for the minute; then the arguments for the minute, and for the hour: field, number to
---         add, ...
+-- ARGV    1 clock override  2 seconds for which a minute is kept  3 seconds for which an hour is kept
+--         4 maximum number of fields of each hash  5 number of arguments for the minute
+--         then the arguments for the minute, and those for the hour: field, number to add, ...
 -- RETURNS 1
 local clock = tonumber(now(ARGV[1]))
 

@@ -1,16 +1,17 @@
 -- Ends one tick of a schedule: enqueues its task and plans the next tick, or only plans the next tick. It checks that
--- the schedule is still as the caller has read it: so only one of many hosts ends each tick, and only once.
+-- the schedule is still as the caller has read it, so each tick is ended only once, by one of many hosts.
 -- KEYS    1 ticks
 -- ARGV    1 clock override  2 schedule  3 its revision  4 its next tick as the caller read it, "" if it had none
---         5 the tick to fire; "" to fire none; "later" only to let hosts look at the schedule again later
---         6 number of ticks that count as missed  7 number of ticks that are skipped because the tick before them
+--         5 the tick to fire; "" to fire none; "later" only to make hosts look at the schedule again later
+--         6 number of ticks to count as missed  7 number of ticks to count as skipped, because the tick before them
 --         waited
 --         8 the next tick, or "" if there is none  9 seconds until hosts look again at a tick that cannot be fired now
 --         10 queue  11 overlap: skip, queue or allow
 --         then the task, in the form that batch.lua describes
--- RETURNS fired; planned; skipped (the task of the tick before has not finished); busy (it has not finished, and the
---         tick waits for it); full (the queue is full, or the tenant may have no new queue, and the tick waits); early
---         (the tick has not come yet); later (for 5 "later"); changed (read the schedule again)
+-- RETURNS 'fired'; 'planned' (5 is ""); 'skipped' (the previous tick's task has not finished); 'busy' (that task has
+--         not finished, and the tick waits for it); 'full' (the queue is full, or is new and the tenant already has its
+--         maximum number of queues, and the tick waits); 'early' (the tick has not come yet); 'later' (5 is "later");
+--         'changed' (the caller must read the schedule again); the error WRONGTYPE if the queue refuses tasks
 local id, tick, next, queue = ARGV[2], ARGV[5], ARGV[8], ARGV[10]
 local key = SCHEDULE_ .. id
 local bad = mistyped(KEYS[1], 'zset', key, 'hash')
@@ -19,12 +20,12 @@ local clock = now(ARGV[1])
 local h = redis.call('HMGET', key, 'revision', 'next', 'paused', 'last_id')
 if redis.call('EXISTS', key) == 0 or (h[1] or '') ~= ARGV[3] or (h[2] or '') ~= ARGV[4] then return 'changed' end
 if h[3] then
-  redis.call('ZADD', KEYS[1], '+inf', id) -- somebody paused it by its hash alone
+  redis.call('ZADD', KEYS[1], '+inf', id) -- somebody paused the schedule by hand, in its hash alone
   return 'changed'
 end
 
--- plan(outcome, ...): ends the tick and returns outcome. Further arguments are fields and values of the schedule's
--- hash.
+-- plan(outcome, ...): ends the tick, plans the next one and returns outcome. Further arguments are fields and values
+-- for the schedule's hash.
 local function plan(outcome, ...)
   if ARGV[6] ~= '0' then count(key, 'missed_ticks', ARGV[6]) end
   if ARGV[7] ~= '0' then count(key, 'skipped', ARGV[7]) end
@@ -34,7 +35,7 @@ local function plan(outcome, ...)
   return outcome
 end
 
--- later(outcome): lets hosts look at the tick again after some time, and returns outcome. It records that the tick
+-- later(outcome): makes hosts look at the tick again after some time, and returns outcome. It records that the tick
 -- waits, so that the tick does not count as missed.
 local function later(outcome)
   if tonumber(tick) then redis.call('HSET', key, 'waits', tick) end

@@ -1,4 +1,4 @@
--- Frees a fleet-wide duty, if the caller still has it.
+-- Frees a fleet-wide duty if the caller still has it.
 -- KEYS    1 duty
 -- ARGV    1 listener
 -- RETURNS 1 if the caller had it, else 0
