@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxTrace is the maximum length, in bytes, of a trace in the host's log. The lines that follow it are logged one by
-	// one, until another trace begins.
+	// maxTrace is the maximum length, in bytes, of a trace in the host's log. Lines that a longer trace has after these
+	// bytes are logged one by one, until another trace begins.
 	maxTrace = 16 << 10
 	// traceQuiet is how long a trace waits for its next line before it is logged. The end of the handler can be hours
 	// away.

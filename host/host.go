@@ -125,8 +125,8 @@ func (h *Host) serve(living, hurry context.Context, t *tenant) error {
 	return err
 }
 
-// refused drains the host and returns the refusals if every tenant that is not drained refuses the host. Otherwise it
-// returns nil.
+// refused checks whether every tenant that is not drained refuses the host. If so, it drains the host and returns the
+// refusals. Otherwise it returns nil.
 func (h *Host) refused() error {
 	var refusals []error
 	for _, t := range h.tenants {

@@ -55,7 +55,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	t.span.Ran(reasonOf(e), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
 	t.result.end()
-	// took leaves out the wait for the first turn at the gate, which is long with many slots.
+	// The duration does not include the wait for the first turn at the gate, because that wait is long with many slots.
 	took := e.outcome.GuestTime + e.outcome.WaitTime
 	switch {
 	case took == 0:

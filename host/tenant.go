@@ -88,7 +88,7 @@ func (t *tenant) serve(living, hurry context.Context, allRefused func() error) e
 	}
 }
 
-// lead runs one session to its end. over reports that no other session must follow.
+// lead runs one session to its end. over is true if no other session is to begin after it.
 func (t *tenant) lead(living, hurry context.Context) (over bool, err error) {
 	s := t.session.Load()
 	ctx, end := context.WithCancel(living)

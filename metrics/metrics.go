@@ -196,7 +196,7 @@ func (m *Metrics) Tasks(tenant, queue, plugin string) *Tasks {
 	return t
 }
 
-// shown returns t, or the Tasks that replaces t if the queue was forgotten.
+// shown returns t. If the queue of t was forgotten, it returns the Tasks that was made for the queue since.
 func (t *Tasks) shown() *Tasks {
 	if t.dropped.Load() {
 		return t.metrics.Tasks(t.names[0], t.names[1], t.names[2])

@@ -32,7 +32,8 @@ type Version struct {
 }
 
 // TenantVersion is a Version for the tasks of one tenant. What these tasks are allowed to do was decided when the
-// version was loaded. Acquire returns a TenantVersion, held once for the caller.
+// version was loaded. Acquire returns a TenantVersion that
+// the caller must Release once.
 type TenantVersion struct {
 	*Version
 	// Permissions are what the tenant's tasks are allowed to do on the version.

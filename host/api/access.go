@@ -238,7 +238,7 @@ type Access struct {
 	issuer  *issuer     // the issuer that file names; nil until the first request
 }
 
-// accessAge is the maximum age of the file's content when it decides about a request.
+// accessAge is how old the content of the --tokens file that authorizes a request can be.
 const accessAge = time.Second
 
 // LoadAccess reads the --tokens file. Changes of the file take effect by themselves. While the file cannot be read or

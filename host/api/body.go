@@ -28,8 +28,8 @@ const (
 	// A body that takes at most smallCost bytes reserves no memory, so that large bodies do not keep it out. All small
 	// bodies together take at most 16 MiB, because maxRequests bounds their number.
 	smallCost = 16 << 10
-	// mostValues bounds the values of a body, mostMembers the members of an object whose names the client chooses, and
-	// mostErrors the errors that a problem lists. The check of a body ends when one of these bounds is reached.
+	// mostValues is the maximum number of JSON values in a body, mostMembers of members in an object whose members the
+	// client names, and mostErrors of errors that a problem lists. The check of a body ends when one of them is exceeded.
 	mostValues  = 200_000
 	mostMembers = 1000
 	mostErrors  = 20

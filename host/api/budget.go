@@ -40,7 +40,8 @@ func (s *service) owners() int {
 	return parts
 }
 
-// take waits for a share of a budget, at most for patience. It returns nil if there is no share by then.
+// take waits for a share of a budget, for no longer than the constant patience. It returns nil if there is no share by
+// then.
 func take(ctx context.Context, from *account.Budget, who *Principal, size int64) *account.Share {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -83,7 +83,8 @@ func (m *Mover) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 	return wait, wait, nil
 }
 
-// move handles one block of each kind of work in a queue. What Redis refuses is tried again after the next poll.
+// move handles one batch of each kind of work that what names, in one queue. A batch that Redis refuses is tried again
+// after the next poll.
 func (m *Mover) move(ctx context.Context, name string, what Moves) error {
 	fleet := m.Fleet
 	var left Moves

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// tickTerm is the term of the host that fires ticks.
+	// tickTerm is how long one host has the duty of firing ticks, unless it renews it.
 	tickTerm = 5 * time.Second
 	// tickPause is the minimum time between two runs, however many ticks fall due.
 	tickPause = 20 * time.Millisecond

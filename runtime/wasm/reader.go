@@ -108,7 +108,7 @@ func (r *reader) u32() uint32 {
 	return r.long()
 }
 
-// long is u32 for numbers of any length.
+// long reads an unsigned number in LEB128 as u32 does, but accepts an encoding of any number of bytes.
 func (r *reader) long() uint32 {
 	var value uint32
 	for shift := uint(0); ; shift += 7 {

@@ -7,7 +7,7 @@ import (
 	"github.com/quern-project/quern/sdk/internal/native"
 )
 
-// host sends requests outside of WebAssembly. Only the host of sdktest implements it.
+// host sends the requests of a handler that runs as native code, in a test. The host of sdktest implements it.
 type host interface {
 	HTTP(r Request) (*Response, error)
 }

@@ -363,8 +363,8 @@ func (s *Store) ScheduleIDs(ctx context.Context, limit int64) ([]string, error) 
 	return ids, Wrap("list schedules", err)
 }
 
-// QueuePage reads up to limit queues, beginning at the index first, with the number of listeners of each. Queues with
-// fewer listeners come first. Queues with an invalid name are left out. next is the index at which the next page
+// QueuePage reads up to limit queues with the number of listeners of each. The argument first is the index of the first
+// queue to read. Queues with fewer listeners come before others. Queues with an invalid name are left out. next is the index at which the next page
 // begins, or 0 if this page is the last one.
 func (s *Store) QueuePage(ctx context.Context, first, limit int64,
 	valid func(name string) error,
