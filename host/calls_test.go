@@ -20,7 +20,7 @@ func TestCallsBorrow(t *testing.T) {
 	}
 	memory := account.New(64 << 20)
 	access := &tenantAccess{
-		client: n.client, calls: memory.Open(account.Calls, leastCalls, 1), results: memory.Open(account.Calls, 1<<20, 1),
+		client: n.client, calls: memory.Open(account.Calls, minCalls, 1), results: memory.Open(account.Calls, 1<<20, 1),
 	}
 	one := &task{tenant: access}
 	if result, err := one.Result(n.ctx, "x", 1<<20); err != nil || string(result) != large {

@@ -53,7 +53,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 			config: config, metrics: m, catalog: catalog{directory: directory, config: &config},
 			scheduler: dispatcher.scheduler, dispatcher: dispatcher,
 			workers: &workers{next: make(chan func())}, services: guest.New(config.Services),
-			calls: config.Account.Open(account.Calls, max(leastCalls, config.Account.Part(16)), len(clients)),
+			calls: config.Account.Open(account.Calls, max(minCalls, config.Account.Part(16)), len(clients)),
 			results: config.Account.Open(account.Calls, max(resultCopies*service.MaxBody, config.Account.Part(16)),
 				len(clients)),
 		},

@@ -15,8 +15,8 @@ import (
 // pollPause is the minimum time between two polls, however many tasks fall due.
 const pollPause = 20 * time.Millisecond
 
-// leastPolled is the minimum number of queues that a poll reads, even if Config.MaxQueues is lower.
-const leastPolled = 1000
+// minPolled is the minimum number of queues that a poll reads, even if Config.MaxQueues is lower.
+const minPolled = 1000
 
 // poller reads the backlogs of all queues of a tenant, including those that this host does not serve. It does so
 // regularly, for tasks that Pub/Sub did not announce, and whenever a task falls due or expires. It wakes queues with

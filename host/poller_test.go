@@ -15,7 +15,7 @@ import (
 func TestPollOfManyQueues(t *testing.T) {
 	t.Parallel()
 	n := start(t, settings{Config: Config{Poll: 10 * time.Millisecond, MaxQueues: 1}})
-	names := make([]redis.Z, 5*leastPolled)
+	names := make([]redis.Z, 5*minPolled)
 	for i := range names {
 		names[i].Member = fmt.Sprintf("idle%04d", i)
 	}
@@ -33,8 +33,8 @@ func TestPollOfManyQueues(t *testing.T) {
 		n.count(name, queue.Pending, 2)
 	}
 	for _, duty := range n.current().duties {
-		if p, ok := duty.(*poller); ok && p.most != leastPolled+1 {
-			t.Errorf("a poll looks at %d queues, want %d", p.most, leastPolled+1)
+		if p, ok := duty.(*poller); ok && p.most != minPolled+1 {
+			t.Errorf("a poll looks at %d queues, want %d", p.most, minPolled+1)
 		}
 	}
 }

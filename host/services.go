@@ -69,8 +69,8 @@ const (
 	// copies is how many copies of a publication's payload are in memory at the same time: one as read from Redis, one
 	// for filters, and one on its way back to Redis.
 	copies = 3
-	// leastCalls is the minimum size of the budget for calls, in bytes: enough for the largest publication of a handler.
-	leastCalls = copies * manifest.MaxPublicationBytes
+	// minCalls is the minimum size of the budget for calls, in bytes: enough for the largest publication of a handler.
+	minCalls = copies * manifest.MaxPublicationBytes
 )
 
 // resultCopies is how many copies of a result are in memory while it is read: the text of the reply and its bytes.

@@ -107,7 +107,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	lookout := &lookout{Duty: duty(periodic.UntilAsked), access: access, scheduler: c.scheduler, poll: polls.Ask}
 	poller := &poller{
 		Duty: polls, access: access, scheduler: c.scheduler, upkeep: fleet, lookout: lookout, interval: c.config.Poll,
-		most: max(leastPolled, int64(c.config.MaxQueues)) + 1, busy: make(map[string]bool),
+		most: max(minPolled, int64(c.config.MaxQueues)) + 1, busy: make(map[string]bool),
 	}
 	auditor := &auditor{Duty: duty(listener.Lease()), intake: intake}
 	s.access, s.listener, s.intake, s.settler, s.upkeep = access, listener, intake, settler, fleet

@@ -74,7 +74,7 @@ func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, wh
 				queue, owner.shown(), owner.path(o.cfg.Dir, manifest.ModuleSuffix))
 		}
 	}
-	most, remedy := o.cfg.mostQueues(p.tenant)
+	most, remedy := o.cfg.maxQueues(p.tenant)
 	sum := o.all[p.tenant] - o.own[p] + len(queues)
 	if most == 0 || sum <= most {
 		if m.Declared() == (manifest.Declared{}) {
@@ -104,13 +104,13 @@ func (o *queueOwners) others(than *plugin) manifest.Declared {
 // MaxQueues returns the maximum number of queues that the plugins in a tenant's folder serve together; 0 means no
 // bound.
 func (d *Directory) MaxQueues(tenant string) int {
-	most, _ := d.cfg.mostQueues(tenant)
+	most, _ := d.cfg.maxQueues(tenant)
 	return most
 }
 
-// mostQueues returns the maximum number of queues that the plugins in a tenant's folder serve together, and how to
+// maxQueues returns the maximum number of queues that the plugins in a tenant's folder serve together, and how to
 // raise that number. A tenant of "" means the common folder, a number of 0 no bound.
-func (c *Config) mostQueues(tenant string) (most int, remedy string) {
+func (c *Config) maxQueues(tenant string) (most int, remedy string) {
 	own := c.Grants.Of(tenant)
 	if tenant != "" && own.MaxQueues > 0 && (c.MaxQueues == 0 || own.MaxQueues < c.MaxQueues) {
 		return own.MaxQueues, "raise max_queues of " + own.Where

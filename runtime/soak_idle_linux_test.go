@@ -19,9 +19,9 @@ const (
 	idlePlugins = 100
 	idleNames   = 1000
 
-	// mostIdle is what a host takes with a hundred plugins in Go that are idle, mostNames with a thousand names of one.
-	mostIdle  = 1 << 30
-	mostNames = 200 << 20
+	// maxIdle is what a host takes with a hundred plugins in Go that are idle, maxNames with a thousand names of one.
+	maxIdle  = 1 << 30
+	maxNames = 200 << 20
 )
 
 // idleReport is what a test of idle plugins has measured.
@@ -115,11 +115,11 @@ func TestSoakIdle(t *testing.T) { // not parallel: it measures time
 		t.Logf("first task: median %v, worst %v; after it was idle: median %v, worst %v",
 			median(found.First), slices.Max(found.First), median(found.After), slices.Max(found.After))
 		for _, h := range []holding{found.Idle, found.Again} {
-			if h.Bytes > mostIdle || h.Held != (Holdings{}) {
+			if h.Bytes > maxIdle || h.Held != (Holdings{}) {
 				t.Errorf("%d idle plugins: %v", idlePlugins, h)
 			}
 		}
-		if found.Names.Bytes > mostNames {
+		if found.Names.Bytes > maxNames {
 			t.Errorf("%d names of a plugin: %v", idleNames, found.Names)
 		}
 		return

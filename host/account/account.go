@@ -140,15 +140,15 @@ type part struct {
 	users int                 // number of shares, and of calls that wait for a share; guarded by the budget's mu
 }
 
-// mostOwners is how many owners share a budget equally. If there are more, each can use a quarter of it at most.
-const mostOwners = 4
+// maxOwners is how many owners share a budget equally. If there are more, each can use a quarter of it at most.
+const maxOwners = 4
 
 // NewBudget returns a budget that belongs to no account, such as one for connections. Up to four owners share it
 // equally. With more owners, one half of it is set aside in equal parts, one for each owner alone. All owners share the
 // other half; two owners can use it up.
 func NewBudget(whole int64, owners int) *Budget {
-	b := &Budget{whole: whole, each: max(1, whole/int64(min(max(owners, 1), mostOwners))), byOwner: make(map[string]*part)}
-	if owners > mostOwners {
+	b := &Budget{whole: whole, each: max(1, whole/int64(min(max(owners, 1), maxOwners))), byOwner: make(map[string]*part)}
+	if owners > maxOwners {
 		b.own = whole / 2 / int64(owners)
 	}
 	b.shared = whole - b.own*int64(owners)

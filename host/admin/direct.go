@@ -154,9 +154,9 @@ func uptime(n listen.NodeInfo) float64 {
 	return math.Round(clock - started)
 }
 
-// mostOfAnswer bounds the result of a delivery that is read, in bytes. A result with an answer of full length is
+// maxOfAnswer bounds the result of a delivery that is read, in bytes. A result with an answer of full length is
 // several times smaller.
-const mostOfAnswer = 256 << 10
+const maxOfAnswer = 256 << 10
 
 // Deliveries lists at most limit deliveries of a subscription that has a webhook, newest first. If status is empty, it
 // lists deliveries of every status.
@@ -191,7 +191,7 @@ func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue
 	for _, task := range tasks {
 		var answer struct{ Status int }
 		if task.Status == queue.Complete {
-			result, err := t.Result(ctx, task.ID, mostOfAnswer)
+			result, err := t.Result(ctx, task.ID, maxOfAnswer)
 			if err != nil && !errors.Is(err, queue.ErrNoTask) && !errors.Is(err, queue.ErrInvalid) {
 				return nil, err
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// mostLabelBytes is the maximum size of all labels of a task together, in bytes.
-const mostLabelBytes = 16 << 10
+// maxLabelBytes is the maximum size of all labels of a task together, in bytes.
+const maxLabelBytes = 16 << 10
 
 // Filter selects tasks that match all of its fields; an empty field matches every task.
 type Filter struct {
@@ -31,8 +31,8 @@ type Filter struct {
 // Check returns an error if a label is not NAME=VALUE or the queue has an invalid name. Call Check before Selects and
 // Passes: it reads the labels for them.
 func (f *Filter) Check() (err error) {
-	if size := len(strings.Join(f.Label, "")); size > mostLabelBytes {
-		return fmt.Errorf("%w: labels of %d bytes: no task has more than %d", queue.ErrInvalid, size, mostLabelBytes)
+	if size := len(strings.Join(f.Label, "")); size > maxLabelBytes {
+		return fmt.Errorf("%w: labels of %d bytes: no task has more than %d", queue.ErrInvalid, size, maxLabelBytes)
 	}
 	if f.labels, err = Pairs("label", f.Label); err == nil && f.Queue != "" {
 		err = queue.ValidQueue(f.Queue)

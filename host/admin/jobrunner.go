@@ -71,11 +71,11 @@ func (r *JobRunner) run(ctx context.Context) error {
 	return r.act(ctx, job)
 }
 
-// mostPasses is the maximum number of passes that a count makes over the lists of tasks.
-const mostPasses = 5
+// maxPasses is the maximum number of passes that a count makes over the lists of tasks.
+const maxPasses = 5
 
 // count finds the tasks of the job. Other clients change the lists of tasks meanwhile, so pages can overlap or leave
-// out tasks. So count repeats its pass over the lists until a pass finds no new task, at most mostPasses times. It
+// out tasks. So count repeats its pass over the lists until a pass finds no new task, at most maxPasses times. It
 // reads each task that it finds once.
 func (r *JobRunner) count(ctx context.Context, job *manage.Job) error {
 	f, err := jobFilter(job)
@@ -87,7 +87,7 @@ func (r *JobRunner) count(ctx context.Context, job *manage.Job) error {
 		return err
 	}
 	c := &count{JobRunner: r, action: action, seen: make(map[string]bool)}
-	for range mostPasses {
+	for range maxPasses {
 		known := len(c.seen)
 		if action == queue.ChangeRetry && f.Status == "" { // among waiting tasks, only dead letters can be retried
 			for _, status := range []queue.Status{queue.Failed, queue.Pending, queue.Scheduled} {
@@ -233,7 +233,7 @@ func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Fi
 		work.Go(func() {
 			for ended[i] < len(half) && errs[i] == nil {
 				var more int
-				more, errs[i] = r.change(ctx, action, f, half[ended[i]:], mostReads)
+				more, errs[i] = r.change(ctx, action, f, half[ended[i]:], maxReads)
 				ended[i] += more
 			}
 		})
@@ -247,9 +247,9 @@ func (r *JobRunner) changeHalves(ctx context.Context, action queue.Change, f *Fi
 	return n, nil
 }
 
-// mostReads is the maximum number of times that a task is read. It is read again if it changed between the read and the
+// maxReads is the maximum number of times that a task is read. It is read again if it changed between the read and the
 // action.
-const mostReads = 3
+const maxReads = 3
 
 // change applies the action to the tasks that still pass the filter, and sets the result of each item. It stops early
 // at a task for which Redis is not available, and when pageBytes are read. The first n items have results. reads is how

@@ -404,9 +404,9 @@ type limiters struct {
 	byName map[string]*rate.Limiter // guarded by mu
 }
 
-// mostLimiters is the maximum size of limiters.byName, because an issuer can have many subjects. When the map is full,
+// maxLimiters is the maximum size of limiters.byName, because an issuer can have many subjects. When the map is full,
 // it is emptied, and every principal starts anew.
-const mostLimiters = 10_000
+const maxLimiters = 10_000
 
 func (l *limiters) allow(who *Principal) bool {
 	if who == everyone {
@@ -417,7 +417,7 @@ func (l *limiters) allow(who *Principal) bool {
 	limit := rate.Limit(who.rate())
 	limiter := l.byName[who.Name]
 	if limiter == nil || limiter.Limit() != limit {
-		if l.byName == nil || len(l.byName) >= mostLimiters {
+		if l.byName == nil || len(l.byName) >= maxLimiters {
 			l.byName = make(map[string]*rate.Limiter)
 		}
 		limiter = rate.NewLimiter(limit, max(1, int(2*limit)))

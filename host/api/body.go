@@ -28,11 +28,11 @@ const (
 	// A body that takes at most smallCost bytes reserves no memory, so that large bodies do not keep it out. All small
 	// bodies together take at most 16 MiB, because maxRequests bounds their number.
 	smallCost = 16 << 10
-	// mostValues is the maximum number of JSON values in a body, mostMembers of members in an object whose members the
-	// client names, and mostErrors of errors that a problem lists. The check of a body ends when one of them is exceeded.
-	mostValues  = 200_000
-	mostMembers = 1000
-	mostErrors  = 20
+	// maxValues is the maximum number of JSON values in a body, maxMembers of members in an object whose members the
+	// client names, and maxErrors of errors that a problem lists. The check of a body ends when one of them is exceeded.
+	maxValues  = 200_000
+	maxMembers = 1000
+	maxErrors  = 20
 )
 
 // bodyCost returns how many bytes to reserve for a body of this size before it is read. schema is the schema of a JSON
@@ -47,7 +47,7 @@ func (s *service) bodyCost(size int64, schema *huma.Schema, copies int64) int64 
 			objects += int64(*property.MaxItems)
 		}
 	}
-	return 2*size + min(size/4, mostValues)*valueCost + min(size/3, objects)*objectCost
+	return 2*size + min(size/4, maxValues)*valueCost + min(size/3, objects)*objectCost
 }
 
 // resolved returns the schema that a reference stands for.
@@ -231,7 +231,7 @@ func (c *bodyCheck) add(format string, args ...any) error {
 }
 
 func (c *bodyCheck) enough() error {
-	if len(c.found.Errors) >= mostErrors {
+	if len(c.found.Errors) >= maxErrors {
 		return errEnough
 	}
 	return nil
@@ -246,8 +246,8 @@ func (c *bodyCheck) end(format string, args ...any) error {
 // value checks the next value, and goes past it.
 func (c *bodyCheck) value(schema *huma.Schema) error {
 	schema = c.service.resolved(schema)
-	if c.values++; c.values > mostValues {
-		return c.end("the body has more than %d values: send less at a time", mostValues)
+	if c.values++; c.values > maxValues {
+		return c.end("the body has more than %d values: send less at a time", maxValues)
 	}
 	first := c.next()
 	switch {
@@ -333,7 +333,7 @@ func (c *bodyCheck) array(schema *huma.Schema) (err error) {
 
 func (c *bodyCheck) object(schema *huma.Schema) (err error) {
 	others, _ := schema.AdditionalProperties.(*huma.Schema)
-	most := mostMembers
+	most := maxMembers
 	if schema.MaxProperties != nil {
 		most = *schema.MaxProperties
 	}

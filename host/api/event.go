@@ -109,8 +109,8 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 		if _, twice := members[string(name)]; twice {
 			return e, fmt.Errorf("%.100q is there twice: leave one of them out", name)
 		}
-		if members[string(name)] = value; len(members) > mostMembers {
-			return e, fmt.Errorf("it has more than %d members: put them into its data", mostMembers)
+		if members[string(name)] = value; len(members) > maxMembers {
+			return e, fmt.Errorf("it has more than %d members: put them into its data", maxMembers)
 		}
 		if more, err = w.another('}'); err != nil {
 			return e, err

@@ -47,9 +47,9 @@ const (
 	// checkRate does not bound known tokens: many users may share the address of a proxy.
 	checkRate = 100
 	checkLife = time.Minute
-	mostKnown = 10_000
-	// mostSubject is the maximum length of the claim sub in OpenID Connect, in bytes.
-	mostSubject = 255
+	maxKnown  = 10_000
+	// maxSubject is the maximum length of the claim sub in OpenID Connect, in bytes.
+	maxSubject = 255
 	// oidcPrefix begins the names of principals that come from an issuer's tokens.
 	oidcPrefix = "oidc:"
 )
@@ -95,7 +95,7 @@ func (i *issuer) identify(ctx context.Context, token, address string, logger hcl
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.known == nil || len(i.known) >= mostKnown {
+	if i.known == nil || len(i.known) >= maxKnown {
 		i.known = make(map[[sha256.Size]byte]checked)
 	}
 	until := time.Now().Add(checkLife)
@@ -129,8 +129,8 @@ func (i *issuer) check(ctx context.Context, token string, logger hclog.Logger) (
 	if err := idToken.Claims(&claims); err != nil {
 		return nil, none, fmt.Errorf("read claims: %w", err)
 	}
-	if idToken.Subject == "" || len(idToken.Subject) > mostSubject || oneLine(idToken.Subject) != idToken.Subject {
-		return nil, none, fmt.Errorf("the token of the issuer %s needs a claim sub of printable text, up to %d bytes, which tells principals apart", i.Issuer, mostSubject)
+	if idToken.Subject == "" || len(idToken.Subject) > maxSubject || oneLine(idToken.Subject) != idToken.Subject {
+		return nil, none, fmt.Errorf("the token of the issuer %s needs a claim sub of printable text, up to %d bytes, which tells principals apart", i.Issuer, maxSubject)
 	}
 	who := &Principal{Name: oidcPrefix + idToken.Subject, Payloads: i.Payloads, Rate: i.Rate}
 	for _, role := range roles {

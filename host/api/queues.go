@@ -120,8 +120,8 @@ type Purged struct {
 	}
 }
 
-// mostPurged bounds the tasks that one purge deletes, because each takes about a millisecond.
-const mostPurged = 10_000
+// maxPurged bounds the tasks that one purge deletes, because each takes about a millisecond.
+const maxPurged = 10_000
 
 func (s *service) describeQueues() {
 	add(s, looking("/tenants", "list-tenants", "List the tenants that you may see"),
@@ -234,13 +234,13 @@ func (s *service) purge(ctx context.Context, in *Purge) (*Purged, error) {
 	}
 	purged, err := t.Manager.Queue(in.Queue).Purge(ctx, listen.PurgeOptions{
 		Status: queue.Status(in.Status), OlderThan: admin.Period(in.OlderThanSeconds), Keep: in.Keep, Everything: in.All,
-		Foreign: in.Foreign, Most: mostPurged,
+		Foreign: in.Foreign, Most: maxPurged,
 	})
 	if err != nil {
 		return nil, err
 	}
 	out := &Purged{}
 	out.Body.Tenant, out.Body.Queue, out.Body.Purged = t.Tenant(), in.Queue, purged
-	out.Body.Partial = purged >= mostPurged
+	out.Body.Partial = purged >= maxPurged
 	return out, nil
 }

@@ -18,15 +18,15 @@ type Quota struct {
 	Share float64 `json:"share" doc:"Used by limit; 1 is full."`
 }
 
-// mostQuotas is the maximum number of quotas in an answer. The answer has the fullest ones.
-const mostQuotas = 100
+// maxQuotas is the maximum number of quotas in an answer. The answer has the fullest ones.
+const maxQuotas = 100
 
 func (s *service) describeQuotas() {
 	add(s, looking("/tenants/{tenant}/quotas", "list-quotas",
 		"List what the tenant uses of its limits, the fullest 100 first"),
 		func(ctx context.Context, in *InTenant) (*ListOf[Quota], error) {
 			quotas, err := s.tenants[in.Tenant].quotas(ctx, principal(ctx).reads())
-			return listed(quotas[:min(len(quotas), mostQuotas)], err)
+			return listed(quotas[:min(len(quotas), maxQuotas)], err)
 		})
 }
 

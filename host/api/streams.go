@@ -28,8 +28,8 @@ const (
 	// again.
 	streamWrite = 10 * time.Second
 	streamLife  = time.Hour
-	// mostWatched bounds the queues that a stream of changes follows.
-	mostWatched = 1000
+	// maxWatched bounds the queues that a stream of changes follows.
+	maxWatched = 1000
 )
 
 // sender writes the events of one stream to its client.
@@ -281,7 +281,7 @@ func (c *changes) count(ctx context.Context, t *tenant) {
 	for {
 		known, err := t.Queues(ctx)
 		names := slices.Sorted(maps.Keys(known))
-		names = names[:min(len(names), mostWatched)]
+		names = names[:min(len(names), maxWatched)]
 		var shapes []admin.Queue
 		if err == nil {
 			shapes, err = t.QueueCounts(ctx, names)

@@ -236,8 +236,8 @@ func (s *service) reservePayload(ctx context.Context, in *InTask,
 	return size, s.reserve(ctx, valueAnswer(size))
 }
 
-// mostShown bounds the JSON of parameters and result together, in bytes, if they are shown as a part of their task.
-const mostShown = 6 << 20
+// maxShown bounds the JSON of parameters and result together, in bytes, if they are shown as a part of their task.
+const maxShown = 6 << 20
 
 // read reads a task, and its parameters and result as far as they are to be shown. It also returns the sizes of both
 // payloads.
@@ -247,14 +247,14 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 		return nil, 0, 0, err
 	}
 	shown := func(size int64) int64 {
-		if size > int64(in.PayloadLimit) || size > mostShown || !principal(ctx).reads() {
+		if size > int64(in.PayloadLimit) || size > maxShown || !principal(ctx).reads() {
 			return 0
 		}
 		return size
 	}
 	size := shown(parameters) + shown(result)
 	const failures = 4 << 20 // memory for 22 failures of 17 KiB: read, decoded, and their JSON
-	if err = s.reserve(ctx, failures+jsonAnswer(size, min(6*size, mostShown))); err != nil {
+	if err = s.reserve(ctx, failures+jsonAnswer(size, min(6*size, maxShown))); err != nil {
 		return nil, 0, 0, err
 	}
 	task, err = t.Client.Summary(ctx, in.ID)
@@ -271,7 +271,7 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 		return nil, 0, 0, err
 	}
 	// A payload whose JSON is too long is left out; the path of the payload itself sends its bytes.
-	left := int64(mostShown)
+	left := int64(maxShown)
 	for _, value := range []*[]byte{&task.Parameters, &task.Result} {
 		if text := escaped(*value); text <= left {
 			left -= text
@@ -279,7 +279,7 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 			*value = nil
 		}
 	}
-	callerOf(ctx).memory.Shrink(failures + jsonAnswer(size, mostShown-left))
+	callerOf(ctx).memory.Shrink(failures + jsonAnswer(size, maxShown-left))
 	return task, parameters, result, nil
 }
 

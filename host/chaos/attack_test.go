@@ -29,11 +29,11 @@ concurrency: 8
 const (
 	// neighbours is how many short tasks of another plugin are run beside eight attackers, one at a time.
 	neighbours = 200
-	// mostSlower is how much longer their slowest hundredth may take beside an attack than alone, and
-	// mostScrape how long /metrics may take meanwhile. On a machine with other work both say little, so
+	// maxSlower is how much longer their slowest hundredth may take beside an attack than alone, and
+	// maxScrape how long /metrics may take meanwhile. On a machine with other work both say little, so
 	// only the full version holds them.
-	mostSlower = 3
-	mostScrape = 100 * time.Millisecond
+	maxSlower = 3
+	maxScrape = 100 * time.Millisecond
 )
 
 // Eight guests that do their worst, one for each way, are stopped at their limits, and short tasks of
@@ -68,8 +68,8 @@ func TestAttack(t *testing.T) {
 	}
 	t.Logf("alone: median %s, p99 %s; beside %d attacks: median %s, p99 %s; slowest of /metrics %s",
 		percentile(alone, 50), percentile(alone, 99), len(ids), percentile(beside, 50), percentile(beside, 99), slowest)
-	if full && (percentile(beside, 99) > mostSlower*percentile(alone, 99) || slowest > mostScrape) {
-		t.Errorf("want at most %d times, and %s", mostSlower, mostScrape)
+	if full && (percentile(beside, 99) > maxSlower*percentile(alone, 99) || slowest > maxScrape) {
+		t.Errorf("want at most %d times, and %s", maxSlower, maxScrape)
 	}
 	f.leave()
 }

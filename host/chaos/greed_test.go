@@ -34,12 +34,12 @@ const (
 retry: {max_attempts: 1}
 capabilities: {publish: {topics: [greedy], after: call}}
 `
-	// greedyMemory is what the host gives to all, and mostResident how much its process may have at most.
+	// greedyMemory is what the host gives to all, and maxResident how much its process may have at most.
 	greedyMemory = "512MiB"
-	mostResident = 1 << 30
-	// mostDelay is the p99 of another tenant's tasks that the test takes however fast they are alone: those who send the requests have
+	maxResident  = 1 << 30
+	// maxDelay is the p99 of another tenant's tasks that the test takes however fast they are alone: those who send the requests have
 	// the same processors. On two cores the bodies alone, sent to a program that only reads them, brought it to 31 ms.
-	mostDelay = 100 * time.Millisecond
+	maxDelay = 100 * time.Millisecond
 )
 
 // greed is one way in which a tenant makes a host hold memory. It goes on until ctx ends.
@@ -107,11 +107,11 @@ func TestGreed(t *testing.T) {
 	g.fail(err)
 	t.Logf("peak of resident memory %d MiB; alone: median %s, p99 %s; beside: median %s, p99 %s",
 		resident>>20, percentile(alone, 50), percentile(alone, 99), percentile(beside, 50), percentile(beside, 99))
-	if resident > mostResident {
-		t.Errorf("want at most %d MiB", mostResident>>20)
+	if resident > maxResident {
+		t.Errorf("want at most %d MiB", maxResident>>20)
 	}
-	if full && percentile(beside, 99) > max(mostDelay, mostSlower*percentile(alone, 99)) {
-		t.Errorf("want at most %d times, or %s", mostSlower, mostDelay)
+	if full && percentile(beside, 99) > max(maxDelay, maxSlower*percentile(alone, 99)) {
+		t.Errorf("want at most %d times, or %s", maxSlower, maxDelay)
 	}
 	f.leave()
 }

@@ -89,12 +89,12 @@ func (f *Finding) named(name string) *Finding {
 	return f
 }
 
-// like marks a finding of a kind that may be frequent. More than mostAlike findings with the same format are merged
+// like marks a finding of a kind that may be frequent. More than maxAlike findings with the same format are merged
 // into one. The problem of that finding is the format, with their number for %d.
 func (f *Finding) like(format string) { f.alike = format }
 
-// mostAlike is the maximum number of findings of one kind that are shown separately.
-const mostAlike = 3
+// maxAlike is the maximum number of findings of one kind that are shown separately.
+const maxAlike = 3
 
 // sorted returns the findings of one tenant, or of Redis, with the worst first: by level, then by the number of tasks
 // that they hurt. If a kind has many findings, they are merged into one.
@@ -106,7 +106,7 @@ func sorted(all []Finding) []Finding {
 	var list []Finding
 	for format, some := range alike {
 		slices.SortStableFunc(some, worse)
-		if format != "" && len(some) > mostAlike {
+		if format != "" && len(some) > maxAlike {
 			some = []Finding{together(format, some)}
 		}
 		list = append(list, some...)
@@ -353,7 +353,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 	p.letters = make(map[string]bool)
 	for i, stats := range p.stats {
 		if name := p.queues[i]; err == nil && stats.Depth[queue.Pending] > 0 && !p.served[name] &&
-			len(p.letters) < mostLetters {
+			len(p.letters) < maxLetters {
 			next := int(stats.Depth[queue.Pending]) - 1 // the list begins with the task that runs last
 			tasks, _ := manage.New(client).Queue(name).List(ctx,
 				manage.ListOptions{Status: queue.Pending, Offset: next, Limit: 1, Bytes: 1})

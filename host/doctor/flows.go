@@ -14,9 +14,9 @@ const (
 	// no host has checked their dependencies for longUnseen.
 	longOpen   = time.Hour
 	longUnseen = 10 * time.Minute
-	// mostOpen is the maximum number of queues in which open tasks are searched for, and of blocked tasks that are read
+	// maxOpen is the maximum number of queues in which open tasks are searched for, and of blocked tasks that are read
 	// from each.
-	mostOpen = 20
+	maxOpen = 20
 	// openBytes bounds the bytes of blocked tasks that are read from each queue.
 	openBytes = 256 << 10
 )
@@ -54,14 +54,14 @@ func (p *patient) readFlows(ctx context.Context, client *queue.Client) error {
 	p.backlogs = backlogs.Queues
 	looked := 0
 	for i, stats := range p.stats {
-		if stats.Blocked == 0 || looked == mostOpen || err != nil {
+		if stats.Blocked == 0 || looked == maxOpen || err != nil {
 			continue
 		}
 		looked++
 		timed := int(stats.Depth[queue.Scheduled] - stats.Blocked) // tasks that wait for a time come first
 		var tasks []*queue.Task
 		tasks, err = manage.New(client).Queue(p.queues[i]).List(ctx,
-			manage.ListOptions{Status: queue.Scheduled, Offset: timed, Limit: mostOpen, Bytes: openBytes})
+			manage.ListOptions{Status: queue.Scheduled, Offset: timed, Limit: maxOpen, Bytes: openBytes})
 		p.blocked = append(p.blocked, tasks...)
 	}
 	return err

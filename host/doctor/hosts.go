@@ -123,7 +123,7 @@ func busy(p *patient) {
 	for _, name := range slices.SortedFunc(maps.Keys(running), func(a, b string) int {
 		return cmp.Or(cmp.Compare(running[b].Tasks, running[a].Tasks), cmp.Compare(a, b))
 	}) {
-		if len(parts) < mostAlike {
+		if len(parts) < maxAlike {
 			most = cmp.Or(most, name)
 			parts = append(parts, fmt.Sprintf("%d by the queue %s, the longest for %s", running[name].Tasks, name,
 				p.now.Sub(time.UnixMilli(int64(running[name].Since*1000))).Round(time.Second)))

@@ -22,7 +22,7 @@ const (
 	latestMinutes = 2    // if tasks were complete and none failed in these minutes, the failures are over
 	fewFailures   = 5    // minimum number of failures in recentMinutes for a finding
 	recentQueues  = 1000 // maximum number of queues whose failures are counted
-	mostLetters   = 100  // maximum number of queues whose oldest task is read
+	maxLetters    = 100  // maximum number of queues whose oldest task is read
 )
 
 var queueChecks = []check{

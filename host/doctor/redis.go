@@ -13,8 +13,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// leastRedis is the oldest version of Redis that the scripts run on.
-var leastRedis = [2]int{6, 2}
+// minRedis is the oldest version of Redis that the scripts run on.
+var minRedis = [2]int{6, 2}
 
 const (
 	slowRedis = 5 * time.Millisecond // latency from which there is a finding
@@ -26,10 +26,10 @@ var redisChecks = []check{
 	{"redis-version", func(p *patient) {
 		var version [2]int
 		if _, err := fmt.Sscanf(p.info["redis_version"], "%d.%d", &version[0], &version[1]); err != nil ||
-			slices.Compare(version[:], leastRedis[:]) >= 0 {
+			slices.Compare(version[:], minRedis[:]) >= 0 {
 			return // also for another server that reports no such version: it may work
 		}
-		p.found(Error, fmt.Sprintf("upgrade it to %d.%d or later", leastRedis[0], leastRedis[1]), "Redis is version %s",
+		p.found(Error, fmt.Sprintf("upgrade it to %d.%d or later", minRedis[0], minRedis[1]), "Redis is version %s",
 			p.info["redis_version"])
 	}},
 	{"redis-settings", func(p *patient) {

@@ -6,8 +6,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// mostTopics is the maximum number of findings of each check in topicChecks.
-const mostTopics = 20
+// maxTopics is the maximum number of findings of each check in topicChecks.
+const maxTopics = 20
 
 var topicChecks = []check{
 	{"topic-paused", func(p *patient) {
@@ -19,7 +19,7 @@ var topicChecks = []check{
 				}
 			}
 		}
-		p.findings = p.findings[:min(len(p.findings), mostTopics)]
+		p.findings = p.findings[:min(len(p.findings), maxTopics)]
 	}},
 	{"topic-dropped", func(p *patient) {
 		for _, t := range p.topics {
@@ -29,7 +29,7 @@ var topicChecks = []check{
 					by("publication", "ls", t.Name)
 			}
 		}
-		p.findings = p.findings[:min(len(p.findings), mostTopics)]
+		p.findings = p.findings[:min(len(p.findings), maxTopics)]
 	}},
 	{"subscription-unserved", func(p *patient) {
 		for _, s := range p.subscriptions {
@@ -39,7 +39,7 @@ var topicChecks = []check{
 					in(s.Queue).by("subscription", "show", s.ID)
 			}
 		}
-		p.findings = p.findings[:min(len(p.findings), mostTopics)]
+		p.findings = p.findings[:min(len(p.findings), maxTopics)]
 	}},
 	{"subscription-damaged", func(p *patient) {
 		if p.damaged != nil {

@@ -6,9 +6,9 @@ import (
 
 const (
 	// After failuresOff failed deliveries in a row, a destination is switched off for Config.Off. Then one delivery tests
-	// the destination. Each time that this test fails, the destination is switched off for twice as long, up to mostOff.
+	// the destination. Each time that this test fails, the destination is switched off for twice as long, up to maxOff.
 	failuresOff = 10
-	mostOff     = 10 * time.Minute
+	maxOff      = 10 * time.Minute
 	// reserving stands for the ID of the delivery that will test a destination, until that delivery is reserved.
 	reserving = "?"
 )
@@ -85,7 +85,7 @@ func (d *destination) end(id string, well, sick bool, why string, now time.Time)
 	d.failures, d.why = d.failures+1, why
 	switch {
 	case !d.since.IsZero() && probed:
-		d.off = min(2*d.off, mostOff)
+		d.off = min(2*d.off, maxOff)
 		d.until = now.Add(d.off)
 	case d.since.IsZero() && d.failures >= failuresOff:
 		d.off, d.since, d.until = d.least, now, now.Add(d.least)

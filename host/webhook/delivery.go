@@ -25,10 +25,10 @@ const (
 	// error shows.
 	MaxAnswer = 64 << 10
 	maxShown  = 2 << 10
-	// leastDelay and mostDelay bound the delay that a server may ask for with the header Retry-After. Without that header
+	// minDelay and maxDelay bound the delay that a server may ask for with the header Retry-After. Without that header
 	// the delay is standardDelay.
-	leastDelay    = time.Second
-	mostDelay     = time.Hour
+	minDelay      = time.Second
+	maxDelay      = time.Hour
 	standardDelay = 30 * time.Second
 
 	// A text is sent as a JSON string if the string takes at most maxEscapes bytes more than twice the text. Otherwise
@@ -278,14 +278,14 @@ func retryAfter(headers map[string][]string, now time.Time) (delay time.Duration
 	text := http.Header(headers).Get("Retry-After")
 	delay = standardDelay
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
-		delay, named = time.Duration(min(max(seconds, 0), mostDelay.Seconds())*float64(time.Second)), true
+		delay, named = time.Duration(min(max(seconds, 0), maxDelay.Seconds())*float64(time.Second)), true
 	} else if at, err := http.ParseTime(text); err == nil {
 		if theirs, err := http.ParseTime(http.Header(headers).Get("Date")); err == nil {
 			now = theirs
 		}
 		delay, named = at.Sub(now), true
 	}
-	return min(max(delay, leastDelay), mostDelay), named
+	return min(max(delay, minDelay), maxDelay), named
 }
 
 // answer encodes a response as the result of a task.

@@ -311,8 +311,8 @@ func (r *Runner) free(name string, places int) {
 	}
 }
 
-// mostWhy is how many bytes of an error are logged and published at most: a server may have chosen the text.
-const mostWhy = 400
+// maxWhy is how many bytes of an error are logged and published at most: a server may have chosen the text.
+const maxWhy = 400
 
 // ended gives back the place of the delivery id to the destination name. It logs if the end of the delivery switched
 // the destination off or on. well, sick and why are as in destination.end.
@@ -321,7 +321,7 @@ func (r *Runner) ended(id, name string, well, sick bool, why string) {
 	defer r.mu.Unlock()
 	d := r.destinations[name]
 	r.open--
-	until, why := d.until, redact.Shorten(why, mostWhy)
+	until, why := d.until, redact.Shorten(why, maxWhy)
 	off, on := d.end(id, well, sick, why, time.Now())
 	switch {
 	case off:
@@ -397,7 +397,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 		text := service.Told(err)
 		if text != err.Error() && r.tellOnce(h.subscription.ID, text) {
 			r.logger.Warn("a webhook has no answer", "subscription", h.subscription.ID, "task", d.ID,
-				"error", redact.Shorten(err.Error(), mostWhy))
+				"error", redact.Shorten(err.Error(), maxWhy))
 		}
 		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), text)
 		return r.failed(d, s, queue.Failure{Message: text}, denied), false

@@ -23,8 +23,8 @@ import (
 // The bounds of an expression and of @every.
 const (
 	maxExpression = 256
-	leastEvery    = time.Second
-	mostEvery     = 365 * 24 * time.Hour
+	minEvery      = time.Second
+	maxEvery      = 365 * 24 * time.Hour
 )
 
 // fields are the parser's options: five fields, or six with the seconds first; L, nW and d#n; and words like @daily.
@@ -83,9 +83,9 @@ func parseEvery(expression, text string) (*Rule, error) {
 	case err != nil:
 		return nil, fmt.Errorf("cron expression %q: %q is no duration: use one such as @every 90s, @every 1h30m or @every 7d",
 			expression, text)
-	case every < leastEvery || every > mostEvery || every%time.Second != 0:
+	case every < minEvery || every > maxEvery || every%time.Second != 0:
 		return nil, fmt.Errorf("cron expression %q: use whole seconds, from @every 1s to @every %dh", expression,
-			int(mostEvery.Hours()))
+			int(maxEvery.Hours()))
 	}
 	return &Rule{every: every}, nil
 }
@@ -110,7 +110,7 @@ func (r *Rule) Next(after time.Time) time.Time {
 	// The zone's clock runs evenly between two changes. The loop looks for a tick in one such part after the other.
 	at := after.In(r.zone)
 	from := wall(at, offset(at))
-	for range mostParts {
+	for range maxParts {
 		start, end := at.ZoneBounds()
 		shift := offset(at)
 		if r.hours && !start.IsZero() {
@@ -146,9 +146,9 @@ func (r *Rule) Skip(tick, after time.Time) time.Time {
 	}
 }
 
-// mostParts bounds the parts, from one clock change to the next, in which Next looks. It is enough for the rarest day,
+// maxParts bounds the parts, from one clock change to the next, in which Next looks. It is enough for the rarest day,
 // 29 February on a certain day of the week, in a zone that changes its clock four times a year.
-const mostParts = 200
+const maxParts = 200
 
 // offset returns how far the zone's clock is ahead of UTC at a time.
 func offset(at time.Time) time.Duration {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// mostDays is the maximum of a duration, in days. It is 100 years: a longer duration is a mistake.
-const mostDays = 36500
+// maxDays is the maximum of a duration, in days. It is 100 years: a longer duration is a mistake.
+const maxDays = 36500
 
-// ErrTooLong is returned for a duration of more than mostDays.
-var ErrTooLong = fmt.Errorf("use %dd at most", mostDays)
+// ErrTooLong is returned for a duration of more than maxDays.
+var ErrTooLong = fmt.Errorf("use %dd at most", maxDays)
 
 // ParseDuration parses a duration as time.ParseDuration does. Whole days can come before the rest: "7d", "1d12h".
 func ParseDuration(text string) (time.Duration, error) {
@@ -25,7 +25,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		return within(d)
 	}
 	count, err := strconv.ParseUint(days, 10, 64)
-	if err == nil && count > mostDays || errors.Is(err, strconv.ErrRange) {
+	if err == nil && count > maxDays || errors.Is(err, strconv.ErrRange) {
 		return 0, ErrTooLong
 	}
 	part := time.Duration(0)
@@ -39,7 +39,7 @@ func ParseDuration(text string) (time.Duration, error) {
 }
 
 func within(d time.Duration) (time.Duration, error) {
-	if d > mostDays*24*time.Hour {
+	if d > maxDays*24*time.Hour {
 		return 0, ErrTooLong
 	}
 	return d, nil

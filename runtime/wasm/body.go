@@ -213,8 +213,8 @@ func (b *body) indexed(op byte, what string, space int) (index int) {
 	return int(i)
 }
 
-// mostAlignment is the binary logarithm of the largest alignment, the 16 bytes of a vector.
-const mostAlignment = 4
+// maxAlignment is the binary logarithm of the largest alignment, the 16 bytes of a vector.
+const maxAlignment = 4
 
 // memoryFlag is set in an alignment that is followed by the index of a memory, in the proposal multi-memory.
 const memoryFlag = 1 << 6
@@ -222,7 +222,7 @@ const memoryFlag = 1 << 6
 func (b *body) memoryArgument() {
 	r := b.r
 	if r.end-r.at >= 2 && b.d.memories > 0 { // fast path: two numbers of one byte
-		if align, offset := r.file[r.at], r.file[r.at+1]; align <= mostAlignment && offset < 0x80 {
+		if align, offset := r.file[r.at], r.file[r.at+1]; align <= maxAlignment && offset < 0x80 {
 			r.at += 2
 			b.code = append(b.code, align, offset)
 			return
@@ -231,7 +231,7 @@ func (b *body) memoryArgument() {
 	align, offset := r.u32(), r.u32()
 	if align&^(memoryFlag-1) == memoryFlag {
 		b.r.fail(unsupported("more than one memory"))
-	} else if align > mostAlignment {
+	} else if align > maxAlignment {
 		b.r.fail(fmt.Errorf("an alignment of 2 to the power of %d", align))
 	}
 	b.needMemory()

@@ -219,8 +219,8 @@ func (b bounds) String() string {
 
 // What a rewritten module may have at most with the default options.
 const (
-	mostRun  = 600
-	mostTail = 0
+	maxRun  = 600
+	maxTail = 0
 )
 
 // verify checks all functions of a rewritten module: the greatest run of a path, with the run at the return of what it
@@ -266,7 +266,7 @@ func verify(t testing.TB, m *Rewritten, exact bool) (all bounds) {
 		if result.late && n < module.own {
 			t.Errorf("function %d begins without a charge", n)
 		}
-		if result.run > mostRun || result.tail > mostTail {
+		if result.run > maxRun || result.tail > maxTail {
 			t.Errorf("function %d: %d instructions run uncharged, %d after a call", n, result.run, result.tail)
 		}
 		if t.Failed() {

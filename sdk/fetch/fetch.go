@@ -133,8 +133,8 @@ func (r *Response) Err() error {
 	return err
 }
 
-// mostRetryAfter is the maximum delay of RetryAfter and sdk.RetryAfter.
-const mostRetryAfter = 365 * 24 * time.Hour
+// maxRetryAfter is the maximum delay of RetryAfter and sdk.RetryAfter.
+const maxRetryAfter = 365 * 24 * time.Hour
 
 // RetryAfter returns the delay that the header Retry-After asks for, whatever the status. The header has a number of
 // seconds or a date (RFC 9110 §10.2.3). A past date is 0, and more than a year counts as a year. Without a valid
@@ -143,14 +143,14 @@ func (r *Response) RetryAfter() (time.Duration, bool) {
 	value := strings.Trim(r.Value("Retry-After"), " \t")
 	if value != "" && strings.Trim(value, "0123456789") == "" {
 		seconds, err := strconv.ParseUint(value, 10, 64)
-		if err != nil || seconds > uint64(mostRetryAfter/time.Second) {
-			return mostRetryAfter, true
+		if err != nil || seconds > uint64(maxRetryAfter/time.Second) {
+			return maxRetryAfter, true
 		}
 		return time.Duration(seconds) * time.Second, true
 	}
 	for _, layout := range dates {
 		if at, err := time.Parse(layout, value); err == nil {
-			return min(max(time.Until(at), 0), mostRetryAfter), true
+			return min(max(time.Until(at), 0), maxRetryAfter), true
 		}
 	}
 	return 0, false

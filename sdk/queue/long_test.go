@@ -15,9 +15,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// mostCommands is how many commands a script may run: on an idle machine Redis needs 1 to 3 µs for one, so that none takes
+// maxCommands is how many commands a script may run: on an idle machine Redis needs 1 to 3 µs for one, so that none takes
 // 5 ms. On a slow or busy one, where an HMGET of seven fields takes 5 µs in a script, they take up to 10 ms.
-const mostCommands = 600
+const maxCommands = 600
 
 // scripts are how many scripts a call runs, how many commands each runs on average, and how long the longest took of those
 // that took a millisecond.
@@ -63,8 +63,8 @@ func TestNoScriptIsLong(t *testing.T) {
 		t.Helper()
 		scripts, commands, took := w.scripts(t, call)
 		t.Logf("%-24s %4d scripts of %5d commands, %s at most", what, scripts, commands, took)
-		if scripts == 0 || commands > mostCommands {
-			t.Errorf("%s: %d scripts of %d commands, want %d at most", what, scripts, commands, mostCommands)
+		if scripts == 0 || commands > maxCommands {
+			t.Errorf("%s: %d scripts of %d commands, want %d at most", what, scripts, commands, maxCommands)
 		}
 	}
 	fill := func(n int, options queue.Options) {

@@ -83,8 +83,8 @@ func Command(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
-// mostInAQueue is the maximum number of tasks that bench enqueues in an existing queue, which --queue names.
-const mostInAQueue = 50_000
+// maxInAQueue is the maximum number of tasks that bench enqueues in an existing queue, which --queue names.
+const maxInAQueue = 50_000
 
 // run runs the benchmark, then deletes everything that it made.
 func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show.View, err error) {
@@ -94,8 +94,8 @@ func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show
 			return nil, cli.Usagef("both --%s and --queue: bench has hosts of its own, or measures those of a queue; leave one of them out", name)
 		}
 	}
-	if !own && o.tasks > mostInAQueue {
-		return nil, cli.Usagef("--tasks %d with --queue: use %d at most, since the entries of deleted tasks stay for a while in a long list of finished ones", o.tasks, mostInAQueue)
+	if !own && o.tasks > maxInAQueue {
+		return nil, cli.Usagef("--tasks %d with --queue: use %d at most, since the entries of deleted tasks stay for a while in a long list of finished ones", o.tasks, maxInAQueue)
 	}
 	if cmd.Flag("tenant").Changed && own {
 		return nil, cli.Usagef("--tenant without --queue: bench has a tenant of its own; name a queue of the tenant, or leave --tenant out")

@@ -158,9 +158,9 @@ func (n *Node) holdPlugins() func(tenant string, bytes int64) (give func()) {
 	}
 }
 
-// leastDeliveries is the minimum of each budget for deliveries, in bytes. It is enough for four tenants at a time,
+// minDeliveries is the minimum of each budget for deliveries, in bytes. It is enough for four tenants at a time,
 // however small the host.
-const leastDeliveries = 16 << 20
+const minDeliveries = 16 << 20
 
 // deliver makes the runners that deliver webhooks. They have their own connections, so that no handler has to wait for
 // one.
@@ -174,8 +174,8 @@ func (n *Node) deliver(outside egress.Config, config host.Config) {
 	outside.MaxResponse, outside.Truncate = webhook.MaxAnswer, true
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
-	small := n.account.Open(account.Deliveries, max(n.account.Part(16), leastDeliveries), len(n.clients))
-	large := n.account.Open(account.Deliveries, max(n.account.Part(6), leastDeliveries), len(n.clients))
+	small := n.account.Open(account.Deliveries, max(n.account.Part(16), minDeliveries), len(n.clients))
+	large := n.account.Open(account.Deliveries, max(n.account.Part(6), minDeliveries), len(n.clients))
 	for _, tenant := range n.clients {
 		grants := n.options.Plugins.Grants.Of(tenant.Tenant())
 		var ceiling *egress.Ceiling

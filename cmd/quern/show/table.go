@@ -77,8 +77,8 @@ func (s Screen) text(f Field) string {
 const (
 	// listWidth is the maximum width of a list in a table on a terminal.
 	listWidth = 24
-	// leastWidth is the width below which no column is cut on a narrow terminal.
-	leastWidth = 8
+	// minWidth is the width below which no column is cut on a narrow terminal.
+	minWidth = 8
 	// gap is the number of blanks between columns.
 	gap = 2
 )
@@ -102,7 +102,7 @@ func (s Screen) table(w io.Writer, rows [][]string, states ...int) error {
 				widest = i
 			}
 		}
-		if len(widths) < 2 || widths[widest] <= leastWidth {
+		if len(widths) < 2 || widths[widest] <= minWidth {
 			break
 		}
 		widths[widest]--

@@ -366,7 +366,7 @@ func parseLine(line []byte, options queue.Options) (spec queue.Spec, err error) 
 	for _, name := range slices.Sorted(maps.Keys(lineFields)) { // sorted, so that always the same error is reported
 		at := lineFields[name]
 		value := reflect.ValueOf(l).FieldByIndex(at)
-		if seconds, ok := value.Interface().(float64); ok && (seconds < 0 || seconds >= mostSeconds) {
+		if seconds, ok := value.Interface().(float64); ok && (seconds < 0 || seconds >= maxSeconds) {
 			return spec, fmt.Errorf("%s is %g: use seconds, 0 or more, and for a time those since the epoch", name, seconds)
 		}
 		if !value.IsZero() {
@@ -423,9 +423,9 @@ func merged(a, b map[string]string) map[string]string {
 	return a
 }
 
-// mostSeconds is the bound that times and durations in seconds must stay below. A time in milliseconds, a common
+// maxSeconds is the bound that times and durations in seconds must stay below. A time in milliseconds, a common
 // mistake, exceeds it.
-const mostSeconds = 9e9
+const maxSeconds = 9e9
 
 // lineError adds the remedy to an error of encoding/json.
 func lineError(err error) error {

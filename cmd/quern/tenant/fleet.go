@@ -176,7 +176,7 @@ func newPluginRelease(env cli.Environment) *cobra.Command {
 		digest := strings.TrimPrefix(args[0], show.DigestPrefix)
 		released := 0
 		for _, q := range quarantines {
-			if q.Plugin != args[0] && !(len(digest) >= leastPrefix &&
+			if q.Plugin != args[0] && !(len(digest) >= minPrefix &&
 				strings.HasPrefix(strings.TrimPrefix(q.Digest, show.DigestPrefix), digest)) {
 				continue
 			}

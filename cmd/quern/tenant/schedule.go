@@ -252,15 +252,15 @@ func newScheduleSync(env cli.Environment) *cobra.Command {
 	})
 }
 
-// mostWarned is the maximum number of queues of a file that are checked.
-const mostWarned = 20
+// maxWarned is the maximum number of queues of a file that are checked.
+const maxWarned = 20
 
 // warnUnservedSchedules warns of queues that no host serves. It checks the queues of those schedules in all whose ID is
 // in ids.
 func warnUnservedSchedules(cmd *cobra.Command, client admin.Tenant, all []queue.Schedule, ids []string) {
 	var names []string
 	for _, s := range all {
-		if slices.Contains(ids, s.ID) && !slices.Contains(names, s.Queue) && len(names) < mostWarned {
+		if slices.Contains(ids, s.ID) && !slices.Contains(names, s.Queue) && len(names) < maxWarned {
 			names = append(names, s.Queue)
 			warnUnserved(cmd, client, s.Queue)
 		}

@@ -54,7 +54,7 @@ func newTaskShow(env cli.Environment) *cobra.Command {
 		}{Task: task}
 		v := taskView(task)
 		if task.After != nil {
-			if shown.Dependencies, err = client.Dependencies(cmd.Context(), task.ID, 0, mostDependencies); err != nil {
+			if shown.Dependencies, err = client.Dependencies(cmd.Context(), task.ID, 0, maxDependencies); err != nil {
 				return err
 			}
 			v = append(v, dependenciesView(task.After.Of, slices.Clone(shown.Dependencies))...)
@@ -146,8 +146,8 @@ func newTaskWait(env cli.Environment) *cobra.Command {
 	})
 }
 
-// leastPrefix is the minimum length of the beginning of an ID that can stand for the whole ID.
-const leastPrefix = 8
+// minPrefix is the minimum length of the beginning of an ID that can stand for the whole ID.
+const minPrefix = 8
 
 // generated matches an ID that Quern made, and beginning matches the first part of one. IDs of users must be given in
 // full: order-100 can be a full ID although there is also an order-1000.
@@ -190,7 +190,7 @@ func findListener(ctx context.Context, client admin.Tenant, id string) (string, 
 		switch {
 		case node.Listener == id:
 			return id, nil
-		case len(id) >= leastPrefix && strings.HasPrefix(node.Listener, id) &&
+		case len(id) >= minPrefix && strings.HasPrefix(node.Listener, id) &&
 			(strings.Contains(id, "~") || strings.HasPrefix(node.Listener, id+"~")):
 			found = append(found, node.Listener)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// mostIDs is the maximum number of tasks in one command line.
-const mostIDs = 1000
+// maxIDs is the maximum number of tasks in one command line.
+const maxIDs = 1000
 
 // idErrors collects the errors of a command that goes on with the other IDs after an error. It prints all errors but
 // the last, which the command returns.
@@ -72,7 +72,7 @@ func eachTask(cmd *cobra.Command, client admin.Tenant, ids []string, do func(*ad
 
 func newTaskDelete(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "delete ID...", Short: "Delete finished tasks", Args: cli.Arguments(1, mostIDs),
+		Use: "delete ID...", Short: "Delete finished tasks", Args: cli.Arguments(1, maxIDs),
 		PreRunE: checkIDs,
 	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, ids []string, _ bool) error {
@@ -94,7 +94,7 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 			"host; the command waits until it has ended. A Python listener cannot stop a task: that is refused.\n\n" +
 			"With --dependents also what waits for it, directly or not; with --flow also what these wait for: all\n" +
 			"that is connected. Tasks that wait for others are cancelled first, so that none of them starts.",
-		Args: cli.Arguments(1, mostIDs),
+		Args: cli.Arguments(1, maxIDs),
 	}
 	dependents := cmd.Flags().Bool("dependents", false, "cancel also all tasks that wait for it, directly or not")
 	flow := cmd.Flags().Bool("flow", false, "cancel also all tasks that it waits for, what waits for those, and so on")
@@ -199,7 +199,7 @@ func newTaskRetry(env cli.Environment) *cobra.Command {
 			"that is retried are deleted, unless a handler works on them.",
 		Example: "  quern task retry 5c92ebad-78be-49e3-ac34-5e929c5b0b88\n" +
 			"  quern task retry --queue mail --reason timeout --older-than 1h --limit 100",
-		Args: cli.Arguments(0, mostIDs),
+		Args: cli.Arguments(0, maxIDs),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.queue, "queue", "", "`QUEUE` whose failed tasks to retry")
@@ -331,7 +331,7 @@ func newTaskAwait(env cli.Environment) *cobra.Command {
 			"when those that it waits for have ended as its --when says. Both may be repeated.",
 		Example: "  quern enqueue report --open --id report-7\n" +
 			"  quern task await report-7 import-1 import-2 --close",
-		Args: cli.Arguments(1, 1+mostIDs),
+		Args: cli.Arguments(1, 1+maxIDs),
 	}
 	closes := cmd.Flags().Bool("close", false, "it waits for no more than these")
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {

@@ -131,8 +131,8 @@ func afterText(a *queue.After) any {
 	return text
 }
 
-// mostDependencies is the maximum number of a task's dependencies that are read.
-const mostDependencies = 1000
+// maxDependencies is the maximum number of a task's dependencies that are read.
+const maxDependencies = 1000
 
 // dependenciesView names at most ten of a task's dependencies, first those that have not ended. total is the number of
 // all its dependencies.

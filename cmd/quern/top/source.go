@@ -60,11 +60,11 @@ type Task struct {
 
 // Maximum numbers of what one look reads.
 const (
-	mostQueues     = 500
-	mostTasks      = 200
-	mostTaskQueues = 20 // queues from which tasks are read
-	mostHosts      = 200
-	mostLog        = 500
+	maxQueues     = 500
+	maxTasks      = 200
+	maxTaskQueues = 20 // queues from which tasks are read
+	maxHosts      = 200
+	maxLog        = 500
 )
 
 // source reads a tenant. Each read is bounded, however many queues and tasks there are.
@@ -100,18 +100,18 @@ func (s *source) look(ctx context.Context, at place, before *Look) (look *Look, 
 	look.Wrong = s.examine(ctx)
 	switch {
 	case at.queue != "":
-		look.Tasks, err = s.client.List(ctx, &admin.Filter{Queue: at.queue, Status: string(at.status)}, 0, mostTasks)
+		look.Tasks, err = s.client.List(ctx, &admin.Filter{Queue: at.queue, Status: string(at.status)}, 0, maxTasks)
 		if len(look.Tasks) > 0 && errors.Is(err, queue.ErrDamaged) {
 			err = nil
 		}
 		return look, err
 	case at.view == Hosts:
-		look.Hosts, err = s.client.Leased(ctx, mostHosts+1)
+		look.Hosts, err = s.client.Leased(ctx, maxHosts+1)
 		look.All = int64(len(look.Hosts))
-		look.Hosts = look.Hosts[:min(len(look.Hosts), mostHosts)]
+		look.Hosts = look.Hosts[:min(len(look.Hosts), maxHosts)]
 		return look, err
 	}
-	if look.Queues, look.All, err = s.client.BusiestQueues(ctx, mostQueues); err != nil {
+	if look.Queues, look.All, err = s.client.BusiestQueues(ctx, maxQueues); err != nil {
 		return nil, err
 	}
 	switch at.view {
@@ -147,9 +147,9 @@ func (s *source) tasks(ctx context.Context, look *Look, status queue.Status, bef
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b)) })
-	names = names[:min(len(names), mostTaskQueues)]
+	names = names[:min(len(names), maxTaskQueues)]
 	for _, name := range names {
-		some, err := s.client.List(ctx, &admin.Filter{Queue: name, Status: string(status)}, 0, mostTasks/len(names))
+		some, err := s.client.List(ctx, &admin.Filter{Queue: name, Status: string(status)}, 0, maxTasks/len(names))
 		if err != nil && !errors.Is(err, queue.ErrDamaged) {
 			return err
 		}
@@ -181,5 +181,5 @@ func (s *source) task(ctx context.Context, id string, before *Task) (*Task, erro
 	if err != nil && !errors.Is(err, admin.ErrForbidden) { // the token does not allow to read it
 		return nil, err
 	}
-	return &Task{Task: task, Clock: clock, Log: lines[max(0, len(lines)-mostLog):]}, nil
+	return &Task{Task: task, Clock: clock, Log: lines[max(0, len(lines)-maxLog):]}, nil
 }

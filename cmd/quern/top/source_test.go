@@ -29,7 +29,7 @@ func TestTopIsBounded(t *testing.T) {
 	client := admin.NewDirect(c, nil)
 	defer client.Close()
 	specs := make([]queue.Spec, 300)
-	for i := range mostQueues + 20 {
+	for i := range maxQueues + 20 {
 		of := specs[:1]
 		if i == 0 { // of those with equally many listeners, Redis has this one last
 			of = specs
@@ -39,22 +39,22 @@ func TestTopIsBounded(t *testing.T) {
 		}
 	}
 	s := &source{client: client}
-	for range mostHosts + 10 {
+	for range maxHosts + 10 {
 		if err := listen.New(client.Client).Join(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if look, err := s.look(t.Context(), place{view: Hosts}, nil); err != nil || len(look.Hosts) != mostHosts || look.All != mostHosts+1 {
+	if look, err := s.look(t.Context(), place{view: Hosts}, nil); err != nil || len(look.Hosts) != maxHosts || look.All != maxHosts+1 {
 		t.Errorf("%d of %d hosts, %v", len(look.Hosts), look.All, err)
 	}
 	look, err := s.look(t.Context(), place{}, nil)
-	if err != nil || len(look.Queues) != mostQueues || look.All != mostQueues+20 {
+	if err != nil || len(look.Queues) != maxQueues || look.All != maxQueues+20 {
 		t.Errorf("%d of %d queues, %v", len(look.Queues), look.All, err)
 	}
 	if !slices.ContainsFunc(look.Queues, func(q admin.Queue) bool { return q.Queue == "q0" && q.Pending == 300 }) {
 		t.Error("the queue with the most pending tasks is not shown")
 	}
-	if look, err := s.look(t.Context(), place{queue: "q0"}, nil); err != nil || len(look.Tasks) != mostTasks {
+	if look, err := s.look(t.Context(), place{queue: "q0"}, nil); err != nil || len(look.Tasks) != maxTasks {
 		t.Errorf("%d tasks, %v", len(look.Tasks), err)
 	}
 }

@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// mostShown is the maximum size of a payload that an answer has as a part of its task, in bytes. Larger payloads are
+	// maxShown is the maximum size of a payload that an answer has as a part of its task, in bytes. Larger payloads are
 	// read by their own paths.
-	mostShown = 1 << 20
+	maxShown = 1 << 20
 	// waitAtOnce is how long one call asks the server to wait for a task.
 	waitAtOnce = 30 * time.Second
 	// waitPause is the shortest pause between two attempts to wait, while the server is away.
 	waitPause = time.Second
-	// mostBody is the maximum size of a body that the API takes, in bytes. A batch has at most mostBatch tasks, which
-	// have mostBatchBytes together. Their JSON may be six times as long.
-	mostBody       = 16 << 20
-	mostBatch      = 1000
-	mostBatchBytes = 2 << 20
-	// mostQuery is the maximum length of the query with which a large task is sent, in bytes, because many proxies take
+	// maxBody is the maximum size of a body that the API takes, in bytes. A batch has at most maxBatch tasks, which
+	// have maxBatchBytes together. Their JSON may be six times as long.
+	maxBody       = 16 << 20
+	maxBatch      = 1000
+	maxBatchBytes = 2 << 20
+	// maxQuery is the maximum length of the query with which a large task is sent, in bytes, because many proxies take
 	// only 8 KiB for the head of a request.
-	mostQuery = 7 << 10
+	maxQuery = 7 << 10
 )
 
 func (c *Client) show(ctx context.Context, id string, query url.Values, wait time.Duration) (*admin.Task, error) {
@@ -82,7 +82,7 @@ func (c *Client) complete(ctx context.Context, task *admin.Task, needed bool) er
 // unmarked clears the mark that payloads of a task are withheld, which -o json does not show.
 func unmarked(task *admin.Task) { task.Withheld = false }
 
-var shown = fmt.Sprint(mostShown)
+var shown = fmt.Sprint(maxShown)
 
 // Task reads a task. The error is queue.ErrNoTask if there is none with that ID.
 func (c *Client) Task(ctx context.Context, id string) (*admin.Task, error) {
@@ -221,8 +221,8 @@ func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]qu
 		if err := (&listen.Child{Queue: q.name, Spec: spec}).Validate(); err != nil {
 			return nil, err
 		}
-		if len(spec.Parameters) > mostBody {
-			return nil, fmt.Errorf("%w: parameters of %d bytes: the API takes at most %d MiB: enqueue the task through Redis instead", queue.ErrInvalid, len(spec.Parameters), mostBody>>20)
+		if len(spec.Parameters) > maxBody {
+			return nil, fmt.Errorf("%w: parameters of %d bytes: the API takes at most %d MiB: enqueue the task through Redis instead", queue.ErrInvalid, len(spec.Parameters), maxBody>>20)
 		}
 	}
 	for from := 0; from < len(specs); {
@@ -248,8 +248,8 @@ func (q *queueHandle) EnqueueMany(ctx context.Context, specs []queue.Spec) ([]qu
 // batch returns how many tasks of specs, from the first on, fit into one batch. It returns 0 if the first task is too
 // large for a batch.
 func batch(specs []queue.Spec) (n int) {
-	for size := 0; n < len(specs) && n < mostBatch; n++ {
-		if size += (&listen.Child{Spec: specs[n]}).Size(); size > mostBatchBytes {
+	for size := 0; n < len(specs) && n < maxBatch; n++ {
+		if size += (&listen.Child{Spec: specs[n]}).Size(); size > maxBatchBytes {
 			break
 		}
 	}
@@ -276,8 +276,8 @@ func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt
 	if spec.Priority != nil {
 		what.query.Set("priority", fmt.Sprint(*spec.Priority))
 	}
-	if size := len(what.query.Encode()); size > mostQuery {
-		return fmt.Errorf("%w: key, labels and headers of %d bytes beside parameters of %d bytes: the API takes at most %d: enqueue the task through Redis instead", queue.ErrInvalid, size, len(spec.Parameters), mostQuery)
+	if size := len(what.query.Encode()); size > maxQuery {
+		return fmt.Errorf("%w: key, labels and headers of %d bytes beside parameters of %d bytes: the API takes at most %d: enqueue the task through Redis instead", queue.ErrInvalid, size, len(spec.Parameters), maxQuery)
 	}
 	if err := q.client.do(ctx, what); err != nil {
 		return err

@@ -15,10 +15,10 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// mostReplayed is the maximum number of publications in one replay, and replayTime its maximum duration.
+// maxReplayed is the maximum number of publications in one replay, and replayTime its maximum duration.
 const (
-	mostReplayed = 10_000
-	replayTime   = 30 * time.Second
+	maxReplayed = 10_000
+	replayTime  = 30 * time.Second
 )
 
 // Replayed is the result of Replay.
@@ -45,12 +45,12 @@ func (m *Manager) ReplayWithin(ctx context.Context, subscription string, since t
 	if err != nil {
 		return done, err
 	}
-	found, err := m.publicationsSince(ctx, &s, since, mostReplayed+1)
+	found, err := m.publicationsSince(ctx, &s, since, maxReplayed+1)
 	if err != nil {
 		return done, err
 	}
 	for i, z := range found {
-		stopped := i == mostReplayed || i > 0 && time.Since(began) >= within
+		stopped := i == maxReplayed || i > 0 && time.Since(began) >= within
 		if !stopped {
 			id, _ := z.Member.(string)
 			err = m.deliverAgain(ctx, id, &s, dry, &done)
