@@ -19,7 +19,7 @@ vcs = $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true 
 # Go's flag for tests in a hurry: the longest are shorter or left out, as are the modules below. `make check`, which CI runs,
 # leaves out nothing; nor does `make test SHORT=`.
 SHORT ?= -short
-check: override SHORT =
+check examples: override SHORT =
 
 go_test = go test $(SHORT) -vet=off -count=$(COUNT) -timeout=$(TIMEOUT)
 

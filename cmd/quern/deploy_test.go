@@ -91,6 +91,9 @@ type descriptor struct {
 func TestImage(t *testing.T) {
 	t.Parallel()
 	ofProcesses(t)
+	if testing.Short() {
+		t.Skip("packs the program several times")
+	}
 	program, err := binary()
 	if err != nil {
 		t.Fatal(err)

@@ -391,7 +391,9 @@ type ScheduleSync struct {
 // nothing is changed. After another error, some schedules may have been stored or deleted, and the same call completes
 // the rest. Of two concurrent calls, the one that began last wins; the other one returns ErrOvertaken. If dry is true,
 // nothing is changed.
-func (c *Client) SyncSchedules(ctx context.Context, owner string, schedules []Schedule, dry bool) (ScheduleSync, error) {
+func (c *Client) SyncSchedules(
+	ctx context.Context, owner string, schedules []Schedule, dry bool,
+) (ScheduleSync, error) {
 	var sync ScheduleSync
 	listed := make(map[string]bool, len(schedules))
 	for i := range schedules {

@@ -205,8 +205,8 @@ func BuildError(err error) error {
 // handler.
 const startTime = 10 * time.Second
 
-// notStarted is the prefix of the error of a task whose plugin in Python or JavaScript failed while its code was loaded:
-// see sdk/ABI.md.
+// notStarted is the prefix of the error of a task whose plugin in Python or JavaScript failed while its code was
+// loaded: see sdk/ABI.md.
 const notStarted = "the plugin did not start: "
 
 // startOnce loads a module that was just built. If the module contains an interpreter, startOnce runs an empty task

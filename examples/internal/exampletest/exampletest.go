@@ -40,9 +40,13 @@ type Result struct {
 	Stderr string
 }
 
-// New builds quern with go run, which leaves the program in Go's build cache, where all examples share it.
+// New builds quern with go run, which leaves the program in the build cache of Go, where all examples share it. It
+// skips a test that is to be short.
 func New(t *testing.T) *Quern {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("builds plugins and runs them, which takes long: run make examples")
+	}
 	for range 2 { // if the first run has to link the program, it prints a temporary path
 		var stderr bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), "go", "run", "-exec", "echo", program)

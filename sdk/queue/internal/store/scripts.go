@@ -363,9 +363,9 @@ func (s *Store) ScheduleIDs(ctx context.Context, limit int64) ([]string, error) 
 	return ids, Wrap("list schedules", err)
 }
 
-// QueuePage reads up to limit queues with the number of listeners of each. The argument first is the index of the first
-// queue to read. Queues with fewer listeners come before others. Queues with an invalid name are left out. next is the index at which the next page
-// begins, or 0 if this page is the last one.
+// QueuePage reads up to limit queues with the number of listeners of each. The argument first is the index of the
+// first queue to read. Queues with fewer listeners come before others. Queues with an invalid name are left out. The
+// result next is the index at which the next page begins, or 0 if this page is the last one.
 func (s *Store) QueuePage(ctx context.Context, first, limit int64,
 	valid func(name string) error,
 ) (queues map[string]int64, next int64, err error) {

@@ -1,0 +1,147 @@
+/** Bytes as they are, a string as UTF-8, undefined or null as nothing, anything else as JSON. */
+export type Parameters = unknown;
+
+/** What a producer may say about a task. Durations are seconds. Times are Dates, or seconds since the epoch. */
+export interface Options {
+  /** The task's ID: if it exists, nothing is enqueued. Default: a new UUID. */
+  id?: string;
+  /** The producer's own name for what the task is about. */
+  key?: string;
+  labels?: Record<string, string>;
+  /** For the handler, by names in lower case. */
+  headers?: Record<string, string>;
+  /** 0 to 100, higher ones first. Default: 50. */
+  priority?: number;
+  delay?: number;
+  at?: Date | number;
+  /** When the task expires, or is stopped if it runs. */
+  deadline?: Date | number;
+  /** Of each attempt. */
+  timeout?: number;
+  /** -1: no bound. Default: the manifest's. */
+  maxAttempts?: number;
+  backoff?: "exponential" | "linear";
+  backoffBase?: number;
+  backoffMin?: number;
+  backoffMax?: number;
+  jitter?: boolean;
+  maxAge?: number;
+  maxReschedules?: number;
+  /** Enqueue nothing if the queue has a task with the same parameters (true), or with the same key: for `duration` seconds, or until
+   * that task is finished. */
+  unique?: boolean | string | { key?: string; duration?: number };
+  /** IDs of tasks to wait for. */
+  after?: string[];
+  /** Default: complete. */
+  when?: "complete" | "ended" | "any" | "failed";
+  open?: boolean;
+  deadQueue?: string;
+  parent?: string;
+  traceparent?: string;
+}
+
+export interface Item extends Options {
+  parameters?: Parameters;
+}
+
+export interface ClientOptions {
+  token?: string;
+  /** Default: blueque. */
+  tenant?: string;
+  /** Bounds each answer, in seconds. Default: 30. */
+  timeout?: number;
+  /** How often a request is repeated that finds no server, or a busy one. It enqueues nothing twice. Default: 5. */
+  retries?: number;
+  /** Instead of the global fetch, for instance with a dispatcher of undici's that has a private CA. */
+  fetch?: typeof globalThis.fetch;
+}
+
+export interface WaitOptions {
+  /** In seconds. Default: without end. */
+  timeout?: number;
+  signal?: AbortSignal;
+}
+
+export interface Publication {
+  id: string;
+  topic: string;
+  /** It was published before, and nothing is published now. */
+  existed: boolean;
+}
+
+/** The server refused a request. `type` names the kind of problem, such as "queue-full"; `status` is the HTTP status. */
+export class APIError extends Error {
+  readonly status: number;
+  readonly type: string;
+}
+
+/** There is no task with this ID: it never existed, or was deleted. */
+export class NoTaskError extends APIError {}
+
+/** A task has failed. `task` has all that the server says about it. */
+export class TaskFailed extends Error {
+  readonly task: Task;
+}
+
+/** A task has not ended in time. */
+export class WaitTimeout extends Error {}
+
+/** A task as the server described it, by the names of the API. */
+export class Task {
+  readonly id: string;
+  readonly queue: string;
+  readonly status: "scheduled" | "pending" | "reserved" | "started" | "complete" | "failed";
+  /** Why it failed. */
+  readonly reason?: string;
+  readonly error?: { reason: string; message: string; exit_code?: number; stderr?: string; backtrace?: string[] };
+  /** How many runs ended by themselves. */
+  readonly attempts: number;
+  /** How many runs asked to be called again later; these are not attempts. */
+  readonly reschedules: number;
+  readonly progress?: number;
+  readonly message?: string;
+  readonly [field: string]: unknown;
+  readonly finished: boolean;
+  /** The result of a complete task. */
+  readonly bytes: Uint8Array;
+  readonly text: string;
+  json(): any;
+}
+
+/** An enqueued task. */
+export class Handle {
+  readonly id: string;
+  readonly queue: string;
+  /** It was there before, and nothing was enqueued. */
+  readonly existed: boolean;
+  /** Waits for the end of the task: see Client.wait. */
+  wait(options?: WaitOptions): Promise<Task>;
+  /** The task as it is now. */
+  task(): Promise<Task>;
+  cancel(): Promise<boolean>;
+}
+
+/** A queue of a client. */
+export class Queue {
+  readonly name: string;
+  add(parameters?: Parameters, options?: Options): Promise<Handle>;
+  addBulk(items: Iterable<Item> | AsyncIterable<Item>): Promise<Handle[]>;
+}
+
+/** A client of the API of a host (--admin) or of `quern admin`, at a URL such as http://127.0.0.1:9465. */
+export class Client {
+  constructor(url: string, options?: ClientOptions);
+  readonly tenant: string;
+  queue(name: string): Queue;
+  enqueue(queue: string, parameters?: Parameters, options?: Options): Promise<Handle>;
+  /** Enqueues tasks in their order. An error can come after some of the tasks are enqueued: give them IDs to repeat the call. */
+  enqueueMany(queue: string, items: Iterable<Item> | AsyncIterable<Item>): Promise<Handle[]>;
+  /** The task as it is now, with its result if it is complete. A missing one is a NoTaskError. */
+  task(id: string): Promise<Task>;
+  /** Waits until the task is complete. It throws TaskFailed if the task has failed, and WaitTimeout if it has not ended in time. */
+  wait(id: string, options?: WaitOptions): Promise<Task>;
+  /** Cancels a task. True: it has ended. False: a host runs it and stops it now. */
+  cancel(id: string): Promise<boolean>;
+  /** Publishes to a topic: each of its subscriptions gets a task with the payload. */
+  publish(topic: string, payload?: Parameters, options?: { id?: string; attributes?: Record<string, string> }): Promise<Publication>;
+}

@@ -1,0 +1,100 @@
+// Tests of the client on a real server, which cmd/quern's TestProducers starts: a queue echo whose handler returns its input and fails
+// if that is empty, and a queue unserved that nobody serves.
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { test } from "node:test";
+
+import { APIError, Client, NoTaskError, TaskFailed, WaitTimeout } from "./index.js";
+
+const { PRODUCER_URL: url, PRODUCER_TOKEN: token, PRODUCER_TENANT: tenant } = process.env;
+const client = new Client(url, { token, tenant });
+const wait = { timeout: 60 };
+
+test("a result", async () => {
+  const options = { labels: { team: "core" }, headers: { "x-request": "7" }, key: "k" };
+  const handle = await client.enqueue("echo", { to: "ada", größe: 1 }, options);
+  const task = await handle.wait(wait);
+  assert.deepEqual([handle.existed, task.status, task.json()], [false, "complete", { to: "ada", größe: 1 }]);
+  assert.deepEqual([task.labels, task.headers["x-request"], task.key, task.attempts], [{ team: "core" }, "7", "k", 1]);
+  const bytes = new Uint8Array([255, 0]);
+  assert.deepEqual((await (await client.enqueue("echo", bytes)).wait(wait)).bytes, bytes);
+  const large = "x".repeat(100_000); // more than the server shows with the task
+  assert.equal((await (await client.enqueue("echo", large)).wait(wait)).text, large);
+});
+
+test("options", async () => {
+  const handle = await client.queue("unserved").add("later", {
+    delay: 3600, timeout: 90, maxAttempts: 3, backoff: "linear", backoffBase: 0.5, jitter: false, priority: 70,
+    deadline: new Date(Date.now() + 86_400_000), deadQueue: "letters",
+  });
+  const task = await handle.task();
+  assert.deepEqual([task.status, task.finished, task.timeout_seconds], ["scheduled", false, 90]);
+  assert.deepEqual(task.retry, { backoff: "linear", base_seconds: 0.5, jitter: false });
+  assert.deepEqual([task.max_attempts, task.priority, task.dead_queue], [3, 70, "letters"]);
+  assert.throws(() => task.bytes, /has no result to read: it is scheduled/);
+  await assert.rejects(handle.wait({ timeout: 0.1 }), WaitTimeout);
+  assert.equal(await handle.cancel(), true);
+  await assert.rejects(handle.wait(wait), (error) => error instanceof TaskFailed && /failed \(cancelled\)/.test(error.message));
+});
+
+test("once", async () => {
+  const first = await client.enqueue("unserved", "once", { id: "js-once" });
+  assert.deepEqual([first.id, first.existed], ["js-once", false]);
+  assert.equal((await client.enqueue("unserved", "once", { id: "js-once" })).existed, true);
+  const unique = await client.enqueue("unserved", "u", { unique: { key: "js", duration: 60 } });
+  const again = await client.enqueue("unserved", "v", { unique: "js" });
+  assert.deepEqual([again.existed, again.id, unique.existed], [true, unique.id, false]);
+});
+
+test("many", async () => {
+  const items = Array.from({ length: 1500 }, (_, n) => ({ parameters: { n } }));
+  items.push({ parameters: "last", id: "js-last" }, { parameters: new Uint8Array([255]) });
+  const handles = await client.queue("echo").addBulk(items);
+  assert.deepEqual([handles.length, handles[1500].id, handles.some((h) => h.existed)], [1502, "js-last", false]);
+  assert.deepEqual((await handles[1499].wait(wait)).json(), { n: 1499 });
+  assert.deepEqual((await handles[1501].wait(wait)).bytes, new Uint8Array([255]));
+  const joined = await client.enqueue("echo", undefined, { after: [handles[0].id] });
+  assert.deepEqual((await joined.wait(wait)).json(), { n: 0 });
+});
+
+test("failures", async () => {
+  await assert.rejects((await client.enqueue("echo", "", { maxAttempts: 1 })).wait(wait), TaskFailed);
+  await assert.rejects(client.task("js-none"), NoTaskError);
+  await assert.rejects(client.enqueue("echo", "x", { priority: 700 }), (e) => e instanceof APIError && e.status === 422 && /priority/.test(e.message));
+  await assert.rejects(new Client(url, { token: "wrong", tenant }).enqueue("echo", "x"), (e) => e.status === 401);
+  await assert.rejects(client.enqueue("echo", "x", { dely: 1 }), /unknown option "dely": use after, at, /);
+  await assert.rejects(new Client("http://127.0.0.1:9", { retries: 1 }).enqueue("echo", "x"), /no answer from http:\/\/127.0.0.1:9/);
+  const abort = AbortSignal.timeout(50);
+  await assert.rejects(client.wait((await client.enqueue("unserved", "x")).id, { signal: abort }), { name: "TimeoutError" });
+});
+
+test("publish", async () => {
+  const publish = () => client.publish("js.orders", { total: 1 }, { id: "js-p", attributes: { type: "new" } });
+  assert.equal((await publish()).existed, false);
+  assert.equal((await publish()).existed, true);
+});
+
+// A proxy passes a request on, and then loses the first answer, and refuses the second request.
+test("a lost answer", async () => {
+  let asked = 0;
+  const proxy = createServer(async (request, response) => {
+    asked++;
+    if (asked === 2) return response.writeHead(503, { "Retry-After": "0" }).end();
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const { authorization, "content-type": type } = request.headers;
+    const answer = await fetch(url + request.url, { method: "POST", body: Buffer.concat(chunks), headers: { authorization, "content-type": type } });
+    const text = await answer.text();
+    if (asked === 1) return request.socket.destroy();
+    response.end(text);
+  });
+  await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  try {
+    const handle = await new Client(`http://127.0.0.1:${proxy.address().port}`, { token, tenant }).enqueue("echo", "once");
+    assert.deepEqual([asked, handle.existed], [3, false]);
+    assert.equal((await client.wait(handle.id, wait)).text, "once");
+  } finally {
+    proxy.closeAllConnections();
+    proxy.close();
+  }
+});

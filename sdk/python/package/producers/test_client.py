@@ -1,0 +1,165 @@
+"""Tests of quern.client on a real server and Redis, which cmd/quern's TestProducers starts: a queue echo whose handler returns
+its input and fails if that is empty, and a queue unserved that nobody serves."""
+
+import asyncio
+import http.server
+import os
+import threading
+import urllib.parse
+import urllib.request
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from quern.client import APIError, AsyncClient, Client, NoTaskError, RedisClient, TaskFailed, Unique
+
+URL, TOKEN, TENANT, REDIS = (os.environ["PRODUCER_" + name] for name in ("URL", "TOKEN", "TENANT", "REDIS"))
+
+
+@pytest.fixture
+def client():
+    with Client(URL, token=TOKEN, tenant=TENANT) as client:
+        yield client
+
+
+def test_result(client):
+    handle = client.enqueue("echo", {"to": "ada", "größe": 1}, labels={"team": "core"}, headers={"x-request": "7"}, key="k")
+    task = handle.wait(timeout=60)
+    assert not handle.existed and task.status == "complete" and task.json() == {"to": "ada", "größe": 1}
+    assert task.fields["labels"] == {"team": "core"} and task.fields["headers"]["x-request"] == "7" and task.fields["key"] == "k"
+    assert task.attempts == 1 and task.finished_at >= task.created
+    assert client.enqueue("echo", b"\xff\x00").wait(60).result == b"\xff\x00"
+    large = "x" * 100_000  # more than the server shows with the task
+    assert client.enqueue("echo", large).wait(60).text == large
+
+
+def test_options(client):
+    handle = client.queue("unserved").enqueue(
+        "later", delay=timedelta(hours=1), timeout=90, max_attempts=3, backoff="linear", backoff_base=0.5, jitter=False,
+        priority=70, deadline=datetime.now(timezone.utc) + timedelta(days=1), dead_queue="letters",
+    )
+    task = handle.task()
+    assert task.status == "scheduled" and not task.finished and task.fields["timeout_seconds"] == 90
+    assert task.fields["retry"] == {"backoff": "linear", "base_seconds": 0.5, "jitter": False}
+    assert task.fields["max_attempts"] == 3 and task.fields["priority"] == 70 and task.fields["dead_queue"] == "letters"
+    with pytest.raises(ValueError, match="has no result to read: it is scheduled"):
+        task.result
+    with pytest.raises(TimeoutError, match="is scheduled after 0.1 seconds"):
+        handle.wait(timeout=0.1)
+    assert handle.cancel()
+    with pytest.raises(TaskFailed, match=r"failed \(cancelled\)") as failed:
+        handle.wait(timeout=60)
+    assert failed.value.task.reason == "cancelled"
+
+
+def test_once(client):
+    first = client.enqueue("unserved", "once", id="py-once")
+    assert (first.id, first.existed) == ("py-once", False) and client.enqueue("unserved", "once", id="py-once").existed
+    unique = client.enqueue("unserved", "u", unique=Unique("key", 60))
+    again = client.enqueue("unserved", "v", unique="key")
+    assert again.existed and again.id == unique.id and not unique.existed
+
+
+def test_many(client):
+    items = [{"n": n} for n in range(1500)] + [("last", {"id": "py-last"}), b"\xff"]
+    handles = client.enqueue_many("echo", items)
+    assert len(handles) == len(items) and handles[-2].id == "py-last" and not any(h.existed for h in handles)
+    assert handles[1499].wait(60).json() == {"n": 1499} and handles[-1].wait(60).result == b"\xff"
+    joined = client.enqueue("echo", None, after=[handles[0].id])
+    assert joined.wait(60).json() == {"n": 0}
+
+
+def test_failures(client):
+    with pytest.raises(TaskFailed, match="failed"):
+        client.enqueue("echo", "", max_attempts=1).wait(60)
+    with pytest.raises(NoTaskError, match="no such task"):
+        client.task("py-none")
+    with pytest.raises(APIError, match="priority") as refused:
+        client.enqueue("echo", "x", priority=700)
+    assert refused.value.status == 422
+    with pytest.raises(APIError) as stranger:
+        Client(URL, token="wrong", tenant=TENANT).enqueue("echo", "x")
+    assert stranger.value.status == 401
+    with pytest.raises(TypeError, match="unknown option 'dely': use after, at, "):
+        client.enqueue("echo", "x", dely=1)
+    with pytest.raises(APIError, match="no answer from http://127.0.0.1:9"):
+        Client("http://127.0.0.1:9", retries=1).enqueue("echo", "x")
+
+
+def test_publish(client):
+    assert not client.publish("py.orders", {"total": 1}, id="py-p", attributes={"type": "new"}).existed
+    assert client.publish("py.orders", {"total": 1}, id="py-p", attributes={"type": "new"}).existed
+
+
+class Losing(http.server.BaseHTTPRequestHandler):
+    """A proxy that passes a request on, and then loses the first answer, and refuses the second request."""
+
+    asked = 0
+
+    def do_POST(self):
+        type(self).asked += 1
+        if self.asked == 2:
+            self.send_response(503)
+            self.send_header("Retry-After", "0")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        headers = {name: self.headers[name] for name in ("Authorization", "Content-Type")}
+        with urllib.request.urlopen(urllib.request.Request(URL + self.path, body, headers, method="POST")) as answer:
+            text = answer.read()
+        if self.asked == 1:
+            self.close_connection = True
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_lost_answer(client):
+    Losing.asked = 0
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Losing) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        with Client(f"http://127.0.0.1:{proxy.server_port}", token=TOKEN, tenant=TENANT) as through:
+            handle = through.enqueue("echo", "once")
+        proxy.shutdown()
+    assert Losing.asked == 3 and not handle.existed
+    assert client.wait(handle.id, 60).text == "once"
+
+
+def test_asynchronous():
+    async def produce():
+        async with AsyncClient(URL, token=TOKEN, tenant=TENANT) as client:
+            handles = await asyncio.gather(*(client.enqueue("echo", str(n)) for n in range(20)))
+            tasks = await asyncio.gather(*(handle.wait(60) for handle in handles))
+            assert [task.text for task in tasks] == [str(n) for n in range(20)]
+            many = await client.queue("echo").enqueue_many(["a", "b"])
+            assert (await many[1].wait(60)).text == "b"
+            with pytest.raises(TaskFailed):
+                await client.wait((await client.enqueue("echo", "", max_attempts=1)).id, 60)
+            with pytest.raises(NoTaskError):
+                await client.cancel("py-none")
+            assert (await client.publish("py.orders", "x")).topic == "py.orders"
+
+    asyncio.run(produce())
+
+
+def test_redis(client):
+    producer = RedisClient(REDIS, tenant=TENANT)
+    id = producer.enqueue("echo", {"by": "redis"})
+    assert client.wait(id, 60).json() == {"by": "redis"}
+    assert client.wait(producer.enqueue("echo", "soon", delay=0.2), 60).text == "soon"
+    due = datetime.now(timezone.utc) + timedelta(hours=1)
+    assert producer.enqueue("unserved", "later", id="py-due", at=due) == "py-due"
+    producer.enqueue("unserved", "other", id="py-due")
+    task = client.task("py-due")
+    assert task.status == "scheduled" and abs(task.fields["eta"] - due.timestamp()) < 0.001 and task.fields["parameters"] == "later"
+    for queue, id in (("a b", ""), ("", ""), ("echo", ".."), ("echo", "é")):
+        with pytest.raises(ValueError, match="use 1 to 128 characters"):
+            producer.enqueue(queue, "x", id=id)
+    with pytest.raises(UnicodeDecodeError):
+        producer.enqueue("echo", b"\xff")

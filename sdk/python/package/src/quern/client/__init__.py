@@ -1,0 +1,23 @@
+"""Producers for Quern in Python: enqueue tasks, wait for their results, publish, cancel.
+
+    from quern.client import Client
+
+    with Client("http://127.0.0.1:9465", token=...) as client:
+        mail = client.enqueue("mail", {"to": "ada"}, delay=30, max_attempts=5)
+        print(mail.wait(timeout=60).json())
+
+Client and AsyncClient speak the HTTP API of a host (--admin) or of `quern admin`, by httpx: pip install 'quern[client]'.
+RedisClient enqueues plain tasks straight into Redis, by redis-py: pip install 'quern[redis]'.
+"""
+
+from ._asynchronous import AsyncClient, AsyncHandle, AsyncQueue
+from ._errors import APIError, NoTaskError, TaskFailed
+from ._models import Publication, Task
+from ._options import Options, Unique
+from ._redis import RedisClient
+from ._synchronous import Client, Handle, Queue
+
+__all__ = [
+    "APIError", "AsyncClient", "AsyncHandle", "AsyncQueue", "Client", "Handle", "NoTaskError", "Options", "Publication", "Queue",
+    "RedisClient", "Task", "TaskFailed", "Unique",
+]

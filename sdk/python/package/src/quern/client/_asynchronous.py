@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
+
+from . import _calls as calls
+from ._errors import TaskFailed
+from ._models import Publication, Task
+from ._options import Options
+
+if TYPE_CHECKING:
+    import httpx
+    from typing_extensions import Unpack
+
+
+class AsyncHandle:
+    """An enqueued task. existed: it was there before, and nothing was enqueued."""
+
+    def __init__(self, client: AsyncClient, enqueued: calls.Enqueued) -> None:
+        self._client = client
+        self.id, self.queue, self.existed = enqueued
+
+    async def wait(self, timeout: Optional[float] = None) -> Task:
+        """Waits for the end of the task: see AsyncClient.wait."""
+        return await self._client.wait(self.id, timeout)
+
+    async def task(self) -> Task:
+        """The task as it is now."""
+        return await self._client.task(self.id)
+
+    async def cancel(self) -> bool:
+        return await self._client.cancel(self.id)
+
+    def __repr__(self) -> str:
+        return f"<task {self.id} of {self.queue}>"
+
+
+class AsyncQueue:
+    """A queue of a client."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self._client, self.name = client, name
+
+    async def enqueue(self, parameters: Any = None, **options: Unpack[Options]) -> AsyncHandle:
+        return await self._client.enqueue(self.name, parameters, **options)
+
+    async def enqueue_many(self, items: Iterable[calls.Item]) -> list[AsyncHandle]:
+        return await self._client.enqueue_many(self.name, items)
+
+
+class AsyncClient:
+    """A client of the API at a URL such as http://127.0.0.1:9465, with the base path if there is one.
+
+    Tasks of one event loop may share a client: it keeps its connections. Requests that find no server, or a busy one, are repeated up to
+    retries times; a repeated request enqueues nothing twice. timeout bounds each answer, in seconds. http is an httpx.AsyncClient
+    of your own, for instance with a private CA or a client certificate. Errors are APIError.
+    """
+
+    def __init__(
+        self, url: str, *, token: str = "", tenant: str = "blueque", timeout: float = 30.0, retries: int = 5,
+        http: Optional[httpx.AsyncClient] = None,
+    ) -> None:
+        import httpx
+
+        self.tenant, self._retries, self._timeout, self._url = tenant, retries, timeout, url.rstrip("/")
+        self._own = http is None
+        self._http = http or httpx.AsyncClient()
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    async def enqueue(self, queue: str, parameters: Any = None, **options: Unpack[Options]) -> AsyncHandle:
+        """Enqueues a task. Parameters are bytes, a str, None, or what JSON can express."""
+        call = calls.enqueue(queue, parameters, options)
+        return AsyncHandle(self, calls.receipt(call, await self._json(call)))
+
+    async def enqueue_many(self, queue: str, items: Iterable[calls.Item]) -> list[AsyncHandle]:
+        """Enqueues tasks in their order: parameters, or tuples of parameters and options. An error can come after some of the
+        tasks are enqueued: give them IDs to repeat the call."""
+        handles: list[AsyncHandle] = []
+        for call in calls.batches(queue, items):
+            handles += [AsyncHandle(self, one) for one in calls.receipts(call, await self._json(call))]
+        return handles
+
+    def queue(self, name: str) -> AsyncQueue:
+        return AsyncQueue(self, name)
+
+    async def task(self, id: str) -> Task:
+        """The task as it is now, with its result if it is complete. A missing one is a NoTaskError."""
+        return await self._with_result(Task(await self._json(calls.task(id))))
+
+    async def wait(self, id: str, timeout: Optional[float] = None) -> Task:
+        """Waits until the task is complete, for timeout seconds at most (None: without end). It raises TaskFailed if the task
+        has failed, and TimeoutError if it has not ended in time."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = calls.LONG_POLL if end is None else min(calls.LONG_POLL, end - time.monotonic())
+            task = Task(await self._json(calls.task(id, max(left, 0.0))))
+            if task.status == "failed":
+                raise TaskFailed(task)
+            if task.finished:
+                return await self._with_result(task)
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"task {id} is {task.status} after {timeout} seconds")
+
+    async def cancel(self, id: str) -> bool:
+        """Cancels a task. True: it has ended. False: a host runs it and stops it now."""
+        return (await self._json(calls.cancel(id)))["ended"]
+
+    async def publish(self, topic: str, payload: Any = None, *, id: str = "", attributes: Mapping[str, str] = {}) -> Publication:
+        """Publishes to a topic: each of its subscriptions gets a task with the payload."""
+        call = calls.publish(topic, payload, id, attributes)
+        return calls.publication(call, await self._json(call))
+
+    async def close(self) -> None:
+        if self._own:
+            await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _with_result(self, task: Task) -> Task:
+        return Task(task.fields, await self._send(calls.result(task.id))) if task.result_missing else task
+
+    async def _json(self, call: calls.Call) -> Any:
+        return json.loads(await self._send(call))
+
+    async def _send(self, call: calls.Call) -> bytes:
+        import httpx
+
+        patience = calls.Patience(self._retries)
+        url = self._url + calls.path_of(self.tenant, call.path)
+        while True:
+            try:
+                answer = await self._http.request(
+                    call.method, url, params=call.query, content=call.body, json=call.json,
+                    headers={**self._headers, **call.headers}, timeout=self._timeout + call.wait,
+                )
+            except httpx.TransportError as error:
+                await asyncio.sleep(patience.without_answer(error, self._url))
+                continue
+            if answer.is_success:
+                return answer.content
+            await asyncio.sleep(patience.after(answer.status_code, calls.problem_of(answer), answer.headers.get("Retry-After", "")))

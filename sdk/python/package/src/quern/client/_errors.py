@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from ._models import Task
+
+
+class APIError(Exception):
+    """The server refused a request. type names the kind of problem, such as "queue-full"; status is the HTTP status."""
+
+    def __init__(self, status: int, type: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.type = status, type
+
+
+class NoTaskError(APIError):
+    """There is no task with this ID: it never existed, or was deleted."""
+
+
+class TaskFailed(Exception):
+    """A task has failed. task has all that the server says about it."""
+
+    def __init__(self, task: Task) -> None:
+        reason, message = task.reason or "error", task.error_message or "no message"
+        super().__init__(f"task {task.id} failed ({reason}): {message.splitlines()[0]}")
+        self.task = task
+
+
+class Unreachable(APIError):
+    """The server did not answer, or asked for patience more often than the client has retries."""
+
+    def __init__(self, detail: str, status: int = 0) -> None:
+        super().__init__(status, "unreachable", detail)
+
+
+def error_of(status: int, problem: Optional[dict]) -> APIError:
+    """The error for an answer that is a problem of RFC 9457, or None if the answer was none."""
+    if problem is None:
+        return APIError(status, "", f"HTTP status {status}, which is not an answer of Quern's API: check the URL")
+    name = problem.get("type", "").rpartition(":")[2]
+    details = [f"{e.get('location', '')}: {e.get('message', '')}" for e in problem.get("errors", ())]
+    text = "; ".join([problem.get("detail", "") or problem.get("title", ""), *details])
+    return (NoTaskError if name == "no-task" else APIError)(status, name, text)

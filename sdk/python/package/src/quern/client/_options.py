@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import datetime, timedelta, timezone
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, TypedDict, Union
+
+Duration = Union[int, float, timedelta]
+Time = Union[datetime, int, float]
+
+
+class Unique(NamedTuple):
+    """Enqueue nothing if the queue has a task with the same key, or without a key with the same parameters: for duration,
+    or until that task is finished."""
+
+    key: str = ""
+    duration: Optional[Duration] = None
+
+
+class Options(TypedDict, total=False):
+    """What a producer may say about a task. Durations are seconds or timedeltas. Times are datetimes (without a time zone:
+    UTC) or seconds since the epoch."""
+
+    id: str  # the task's ID; if it exists, nothing is enqueued. Default: a new UUID
+    key: str  # the producer's own name for what the task is about
+    labels: Mapping[str, str]
+    headers: Mapping[str, str]  # for the handler, by names in lower case
+    priority: int  # 0 to 100, higher ones first. Default: 50
+    delay: Duration
+    at: Time
+    deadline: Time  # when the task expires, or is stopped if it runs
+    timeout: Duration  # of each attempt
+    max_attempts: int  # -1: no bound. Default: the manifest's
+    backoff: str  # exponential or linear
+    backoff_base: Duration
+    backoff_min: Duration
+    backoff_max: Duration
+    jitter: bool
+    max_age: Duration
+    max_reschedules: int
+    unique: Union[bool, str, Unique]  # True: by the parameters; a str: by this key
+    after: Sequence[str]  # IDs of tasks to wait for
+    when: str  # complete, ended, any or failed. Default: complete
+    open: bool
+    dead_queue: str
+    parent: str
+    traceparent: str
+
+
+# The options whose values the API takes as they are, and those that it takes as seconds, by its names.
+_PLAIN = ("id", "key", "priority", "max_attempts", "backoff", "max_reschedules", "when", "open", "dead_queue", "parent", "traceparent")
+_DURATIONS = {
+    "delay": "delay_seconds", "timeout": "timeout_seconds", "backoff_base": "backoff_base_seconds",
+    "backoff_min": "backoff_min_seconds", "backoff_max": "backoff_max_seconds", "max_age": "max_age_seconds",
+}
+_TIMES = ("at", "deadline")
+
+
+def seconds(duration: Duration) -> float:
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+
+
+def moment(time: Time) -> float:
+    """The time as seconds since the epoch."""
+    if isinstance(time, datetime):
+        return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp()
+    return float(time)
+
+
+def encoded(parameters: Any) -> bytes:
+    """What the handler gets: bytes as they are, a str as UTF-8, None as nothing, anything else as JSON."""
+    if parameters is None:
+        return b""
+    if isinstance(parameters, str):
+        return parameters.encode()
+    if isinstance(parameters, (bytes, bytearray, memoryview)):
+        return bytes(parameters)
+    return json.dumps(parameters, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def translated(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options by the names and in the units of the API, with an ID, so that the request may be repeated."""
+    unknown = set(options) - set(Options.__annotations__)
+    if unknown:
+        raise TypeError(f"unknown option {min(unknown)!r}: use {', '.join(sorted(Options.__annotations__))}")
+    if options.get("delay") is not None and options.get("at") is not None:
+        raise TypeError("both delay and at: give one of them")
+    out: dict[str, Any] = {"id": str(uuid.uuid4())}
+    out.update({name: options[name] for name in _PLAIN if options.get(name) is not None})
+    out.update({name: dict(options[name]) for name in ("labels", "headers") if options.get(name)})
+    out.update({there: seconds(options[name]) for name, there in _DURATIONS.items() if options.get(name) is not None})
+    out.update({name: moment(options[name]) for name in _TIMES if options.get(name) is not None})
+    if options.get("after"):
+        out["after"] = list(options["after"])
+    if options.get("jitter") is False:
+        out["no_jitter"] = True
+    unique = options.get("unique")
+    if unique is not None and unique is not False:
+        unique = unique if isinstance(unique, Unique) else Unique("" if unique is True else unique)
+        out["unique"] = True
+        if unique.key:
+            out["unique_key"] = unique.key
+        if unique.duration is not None:
+            out["unique_for_seconds"] = seconds(unique.duration)
+    return out

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from ._options import Duration, Time, encoded, moment, seconds
+
+if TYPE_CHECKING:
+    import redis
+
+# Enqueues one task as sdk/queue/PROTOCOL.md describes: the hash, then the list, then the message that wakes a host.
+# KEYS: the task, the queue's pending list or its set of scheduled tasks, NS_queues. ARGV: the ID, the queue, the parameters,
+# the channel, when the task is due (absolute, or relative to Redis's clock; both "" for now).
+_ENQUEUE = """
+local t = redis.call('TIME')
+local now = string.format('%d.%06d', t[1], t[2])
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+local eta = ARGV[5]
+if ARGV[6] ~= '' then eta = string.format('%.6f', tonumber(t[1]) + tonumber(t[2]) / 1e6 + tonumber(ARGV[6])) end
+redis.call('HSET', KEYS[1], 'status', eta == '' and 'pending' or 'scheduled', 'queue', ARGV[2], 'parameters', ARGV[3],
+  'created', now, 'updated', now)
+if eta == '' then
+  redis.call('LPUSH', KEYS[2], ARGV[1])
+else
+  redis.call('HSET', KEYS[1], 'eta', eta)
+  redis.call('ZADD', KEYS[2], eta, ARGV[1])
+end
+redis.call('ZINCRBY', KEYS[3], 0, ARGV[2])
+redis.call('PUBLISH', ARGV[4], '')
+return 1
+"""
+
+
+class RedisClient:
+    """Enqueues plain tasks straight into Redis: with parameters, an ID and a time, and no other options. For these, and to
+    wait for results, use Client. redis is a URL, or a redis.Redis of your own. Errors are those of redis-py."""
+
+    def __init__(self, redis: Union[str, redis.Redis] = "redis://127.0.0.1:6379", *, tenant: str = "blueque") -> None:
+        if isinstance(redis, str):
+            import redis as library
+
+            redis = library.Redis.from_url(redis)
+        self.tenant, self._redis = tenant, redis
+        self._enqueue = redis.register_script(_ENQUEUE)
+
+    def enqueue(
+        self, queue: str, parameters: Any = None, *, id: str = "", delay: Optional[Duration] = None, at: Optional[Time] = None,
+    ) -> str:
+        """Enqueues a task and returns its ID. If there is a task with the ID id, nothing is enqueued. Parameters are bytes of
+        UTF-8, a str, None, or what JSON can express."""
+        for what, name in (("queue", queue), ("id", id)):
+            if name in (".", "..") or len(name) > 128 or not all("!" <= c <= "~" for c in name) or what == "queue" and not name:
+                raise ValueError(f"{what} {name!r}: use 1 to 128 characters of ASCII without spaces")
+        if delay is not None and at is not None:
+            raise TypeError("both delay and at: give one of them")
+        value = encoded(parameters)
+        value.decode()  # bytes of other kinds need Client: Blueque's own client could not read them
+        id = id or str(uuid.uuid4())
+        waiting = "pending" if delay is None and at is None else "scheduled"
+        self._enqueue(
+            keys=[f"{self.tenant}_task_{id}", f"{self.tenant}_{waiting}_tasks_{queue}", f"{self.tenant}_queues"],
+            args=[
+                id, queue, value, f"{self.tenant}_channel_{queue}",
+                "" if at is None else f"{moment(at):.6f}", "" if delay is None else f"{seconds(delay):.6f}",
+            ],
+        )
+        return id

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
+
+from . import _calls as calls
+from ._errors import TaskFailed
+from ._models import Publication, Task
+from ._options import Options
+
+if TYPE_CHECKING:
+    import httpx
+    from typing_extensions import Unpack
+
+
+class Handle:
+    """An enqueued task. existed: it was there before, and nothing was enqueued."""
+
+    def __init__(self, client: Client, enqueued: calls.Enqueued) -> None:
+        self._client = client
+        self.id, self.queue, self.existed = enqueued
+
+    def wait(self, timeout: Optional[float] = None) -> Task:
+        """Waits for the end of the task: see Client.wait."""
+        return self._client.wait(self.id, timeout)
+
+    def task(self) -> Task:
+        """The task as it is now."""
+        return self._client.task(self.id)
+
+    def cancel(self) -> bool:
+        return self._client.cancel(self.id)
+
+    def __repr__(self) -> str:
+        return f"<task {self.id} of {self.queue}>"
+
+
+class Queue:
+    """A queue of a client."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client, self.name = client, name
+
+    def enqueue(self, parameters: Any = None, **options: Unpack[Options]) -> Handle:
+        return self._client.enqueue(self.name, parameters, **options)
+
+    def enqueue_many(self, items: Iterable[calls.Item]) -> list[Handle]:
+        return self._client.enqueue_many(self.name, items)
+
+
+class Client:
+    """A client of the API at a URL such as http://127.0.0.1:9465, with the base path if there is one.
+
+    Threads may share a client: it keeps its connections. Requests that find no server, or a busy one, are repeated up to
+    retries times; a repeated request enqueues nothing twice. timeout bounds each answer, in seconds. http is an httpx.Client
+    of your own, for instance with a private CA or a client certificate. Errors are APIError.
+    """
+
+    def __init__(
+        self, url: str, *, token: str = "", tenant: str = "blueque", timeout: float = 30.0, retries: int = 5,
+        http: Optional[httpx.Client] = None,
+    ) -> None:
+        import httpx
+
+        self.tenant, self._retries, self._timeout, self._url = tenant, retries, timeout, url.rstrip("/")
+        self._own = http is None
+        self._http = http or httpx.Client()
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def enqueue(self, queue: str, parameters: Any = None, **options: Unpack[Options]) -> Handle:
+        """Enqueues a task. Parameters are bytes, a str, None, or what JSON can express."""
+        call = calls.enqueue(queue, parameters, options)
+        return Handle(self, calls.receipt(call, self._json(call)))
+
+    def enqueue_many(self, queue: str, items: Iterable[calls.Item]) -> list[Handle]:
+        """Enqueues tasks in their order: parameters, or tuples of parameters and options. An error can come after some of the
+        tasks are enqueued: give them IDs to repeat the call."""
+        handles: list[Handle] = []
+        for call in calls.batches(queue, items):
+            handles += [Handle(self, one) for one in calls.receipts(call, self._json(call))]
+        return handles
+
+    def queue(self, name: str) -> Queue:
+        return Queue(self, name)
+
+    def task(self, id: str) -> Task:
+        """The task as it is now, with its result if it is complete. A missing one is a NoTaskError."""
+        return self._with_result(Task(self._json(calls.task(id))))
+
+    def wait(self, id: str, timeout: Optional[float] = None) -> Task:
+        """Waits until the task is complete, for timeout seconds at most (None: without end). It raises TaskFailed if the task
+        has failed, and TimeoutError if it has not ended in time."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = calls.LONG_POLL if end is None else min(calls.LONG_POLL, end - time.monotonic())
+            task = Task(self._json(calls.task(id, max(left, 0.0))))
+            if task.status == "failed":
+                raise TaskFailed(task)
+            if task.finished:
+                return self._with_result(task)
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"task {id} is {task.status} after {timeout} seconds")
+
+    def cancel(self, id: str) -> bool:
+        """Cancels a task. True: it has ended. False: a host runs it and stops it now."""
+        return self._json(calls.cancel(id))["ended"]
+
+    def publish(self, topic: str, payload: Any = None, *, id: str = "", attributes: Mapping[str, str] = {}) -> Publication:
+        """Publishes to a topic: each of its subscriptions gets a task with the payload."""
+        call = calls.publish(topic, payload, id, attributes)
+        return calls.publication(call, self._json(call))
+
+    def close(self) -> None:
+        if self._own:
+            self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _with_result(self, task: Task) -> Task:
+        return Task(task.fields, self._send(calls.result(task.id))) if task.result_missing else task
+
+    def _json(self, call: calls.Call) -> Any:
+        return json.loads(self._send(call))
+
+    def _send(self, call: calls.Call) -> bytes:
+        import httpx
+
+        patience = calls.Patience(self._retries)
+        url = self._url + calls.path_of(self.tenant, call.path)
+        while True:
+            try:
+                answer = self._http.request(
+                    call.method, url, params=call.query, content=call.body, json=call.json,
+                    headers={**self._headers, **call.headers}, timeout=self._timeout + call.wait,
+                )
+            except httpx.TransportError as error:
+                time.sleep(patience.without_answer(error, self._url))
+                continue
+            if answer.is_success:
+                return answer.content
+            time.sleep(patience.after(answer.status_code, calls.problem_of(answer), answer.headers.get("Retry-After", "")))
