@@ -28,7 +28,8 @@ func TestProducers(t *testing.T) {
 	}{
 		"Python": {
 			"../../sdk/python/package/producers",
-			[]string{absolute(t, "../../build/venv/bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "-q", "."}, ` passed`,
+			[]string{absolute(t, "../../build/venv/bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "-q", "."},
+			` passed`,
 		},
 		"JavaScript": {"../../sdk/javascript/client", []string{"node", "--test", "test.mjs"}, `(?m)^# pass 7$`},
 	} {
