@@ -23,8 +23,8 @@ const (
 	unreadablePause = time.Minute
 	// punctual is how late a tick of a schedule with `missed: skip` can still be fired. It is long enough for a failover.
 	punctual = time.Minute
-	// walkTicks is how many due ticks of a schedule are counted one by one. If there are more, only those of the last day
-	// are still counted.
+	// walkTicks is how many due ticks of a schedule are counted one by one. If there are more, only those of the last day,
+	// or of the last days with ticks, are still counted.
 	walkTicks = 100_000
 )
 
@@ -158,6 +158,16 @@ type tickPlan struct {
 	next   time.Time          // the first tick after now
 }
 
+// skipTo returns the first tick of the last day before now in the series of tick. If that day has no tick, it returns
+// one of the last days that have some.
+func skipTo(rule *cron.Rule, tick, now time.Time) time.Time {
+	for back := 24 * time.Hour; ; back *= 2 {
+		if later := rule.Skip(tick, now.Add(-back)); !later.IsZero() && !later.After(now) {
+			return later
+		}
+	}
+}
+
 // planTicks decides which of a schedule's due ticks to fire; now is Redis's time. It fires the last due tick or, with
 // `missed: all`, the last MaxMissed ticks. Earlier ticks are passed over, and so are ticks that are too old. A tick
 // that a host has let wait is never too old.
@@ -180,8 +190,7 @@ func planTicks(rule *cron.Rule, s *queue.Schedule, now time.Time) tickPlan {
 			p.passed.Skipped++
 		}
 		if due++; due == walkTicks {
-			const day = 24 * time.Hour
-			tick = rule.Skip(tick, now.Add(-day))
+			tick = skipTo(rule, tick, now)
 		}
 		p.fire = append(p.fire, tick)
 		if len(p.fire) > most {
