@@ -17,7 +17,7 @@ BENCH   ?= .
 vcs = $(shell git rev-parse --verify --quiet HEAD > /dev/null 2>&1 && echo true || echo false)
 
 # Go's flag for tests in a hurry: the longest are shorter or left out, as are the modules below. `make check`, which CI runs,
-# leaves out nothing; nor does `make test SHORT=`.
+# and `make examples` leave out nothing; nor does `make test SHORT=`.
 SHORT ?= -short
 check examples: override SHORT =
 
@@ -101,7 +101,7 @@ deps-all: deps engines ## bring what the tests of all languages and of the page 
 test: ready ## run the tests, the longest of them in short (PKG=./sdk/... for some, COUNT=n to repeat, SHORT= in full)
 	$(plain) $(PKG)
 	$(if $(SHORT)$(filter-out ./...,$(PKG)),,for module in $(modules); do (cd $$module && $(plain) ./...); done)
-	@$(if $(SHORT),echo 'test: shortened the longest tests and left out those of $(modules); make test SHORT= runs all' >&2)
+	@$(if $(SHORT),echo 'test: shortened or left out the longest tests (of the examples: make examples) and left out those of $(modules); make test SHORT= runs all' >&2)
 	@$(if $(strip $(engineless) $(browserless)),echo 'test: left out what runs $(strip $(engineless) $(browserless)); make deps-all brings what it needs' >&2)
 
 .PHONY: quick

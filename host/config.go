@@ -57,8 +57,8 @@ type Config struct {
 	// Retry has the retry settings that apply where neither the task nor its plugin's manifest sets one (default: one
 	// attempt).
 	Retry queue.Retry
-	// Services has the stores and clients behind the services of handlers (default: none, so that these services are
-	// denied).
+	// Services has the stores and clients behind the services of handlers (default: none: handlers then have
+	// only checkpoints).
 	Services guest.Config
 	// Ended is called after each settlement of a task, from several goroutines. It must not block (default: none).
 	Ended func(Ended)

@@ -42,7 +42,7 @@ func TestServe(t *testing.T) {
 	status := []Status{{Plugin: "thumbs", Version: "1.4.0", Digest: digest, Queues: []string{"a", "b"}, State: StateServing}}
 	v := f.Acquire("acme", "a")
 	defer v.Release()
-	status[0].ResetMode, status[0].Permissions = string(v.Info().ResetMode), v.permissions()
+	status[0].ResetMode, status[0].Permissions = string(v.Info().ResetMode), v.permissions
 	if got := f.List(); !reflect.DeepEqual(got, status) || status[0].ResetMode == "" {
 		t.Errorf("list %+v, want %+v", got, status)
 	}

@@ -167,8 +167,8 @@ func LoadFiles(path string, m manifest.Manifest) (granted *runtime.Files, warm [
 	return c.files, c.warm, err
 }
 
-// readSettled reads a file for a caller that does not try again. If the file changes meanwhile, the error
-// says to try again.
+// readSettled reads a file for a caller that does not try again. If the file changes meanwhile, the error says to
+// try again.
 func readSettled(f file, limit int64) (content, error) {
 	read, err := readStable(f.root, f.path, limit, f.fingerprint.size(), nil)
 	if isUnstable(err) {

@@ -69,8 +69,9 @@ type moduleRequest struct {
 	binary  []byte
 	reserve func(bytes int64) bool // takes memory for the files that the module carries; false if there is none
 	leave   func()                 // called when the bytes are no longer needed
-	// use gets the module, held once more for it. The request that compiles the module uses it before others get it, so
-	// that what it has reserved is held by a version when a plugin with the same module reserves its own.
+	// use takes over one hold of the module. It is not called after an error. For the request that compiles the module,
+	// it is called before other requests get the module: its version has then reserved the carried files, and other
+	// versions of the tenant do not reserve them again.
 	use func(*module)
 }
 

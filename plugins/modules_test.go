@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,6 +134,33 @@ func TestModulesClosing(t *testing.T) {
 		t.Errorf("the new module: %+v", got)
 	}
 	modules.release(m)
+}
+
+// The request that compiles a module uses it before others get it.
+func TestCompilingRequestIsFirst(t *testing.T) {
+	t.Parallel()
+	modules, binary := newTestModules(t), guest(t, 7)
+	request := func(use func(*module)) moduleRequest {
+		return moduleRequest{owner: "acme", digest: runtime.DigestOf(binary), binary: binary, leave: func() {}, use: use}
+	}
+	var first atomic.Bool
+	other := make(chan error, 1)
+	check(t, modules.acquire(t.Context(), request(func(m *module) {
+		if modules.share(m.digest) != nil {
+			t.Error("others share the module before its first user has it")
+		}
+		waiting := make(chan struct{})
+		r := request(func(*module) {
+			if !first.Load() {
+				t.Error("another request used the module first")
+			}
+		})
+		r.leave = func() { close(waiting) }
+		go func() { other <- modules.acquire(t.Context(), r) }()
+		<-waiting
+		first.Store(true)
+	})))
+	check(t, <-other)
 }
 
 // A table may be older than the version that it names is dead: the next one is read then.

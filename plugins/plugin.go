@@ -12,7 +12,8 @@ import (
 type state int
 
 const (
-	// The files are known, or there is no module to load. The plugin waits for a scan.
+	// The files are known, or there is no module to load. Only a scan changes the state: if the files differ, or if they
+	// must be read again.
 	stateIdle state = iota
 	// The files are known. They must be read again, since they may have changed unnoticed, or an error may have passed.
 	stateStale

@@ -97,7 +97,7 @@ func (r *reporter) warn(p id, v *Version) {
 func (r *reporter) unreadable(err error) {
 	if r.news("directory", err.Error()) {
 		r.Logger.Error("cannot read the plugin directory, what was loaded keeps serving",
-			"dir", r.Dir, "error", fmt.Errorf("%w: let the user of this host read it", err))
+			"dir", r.Dir, "error", fmt.Errorf("%w: make it a folder that the user of this host may read", err))
 	}
 }
 

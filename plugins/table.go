@@ -89,7 +89,7 @@ func (p *plugin) statuses() (statuses []Status) {
 	if v := p.current; v != nil {
 		statuses = append(statuses, Status{
 			Tenant: p.tenant, Plugin: p.shown(), Version: v.Manifest.Version, Digest: v.Digest,
-			Queues: v.Manifest.Queues, State: StateServing, ResetMode: string(v.Info().ResetMode), Permissions: v.permissions(),
+			Queues: v.Manifest.Queues, State: StateServing, ResetMode: string(v.Info().ResetMode), Permissions: v.permissions,
 		})
 	}
 	if r := p.refusal; r != nil {

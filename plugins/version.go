@@ -13,7 +13,8 @@ import (
 // Version is a plugin's module and manifest, which do not change. It lives as long as somebody holds it. Any goroutine
 // that holds it can use its fields and methods.
 type Version struct {
-	// Tenant is the plugin's tenant; "" if the plugin serves every tenant.
+	// Tenant is the plugin's tenant; "" if the plugin serves every tenant. It is not the tenant of a TenantVersion's
+	// tasks.
 	Tenant string
 	// Name is the plugin's name.
 	Name string
@@ -24,16 +25,17 @@ type Version struct {
 
 	content identity
 	contents
-	pools   *tenantPools              // the pools of instances, which versions with equal content share
-	tenants map[string]*TenantVersion // has every tenant that the plugin serves; does not change
-	module  *module
-	holders atomic.Int64 // number of holds; at 0, the module is released for good
-	release func(*module)
+	pools *tenantPools // the pools of instances, which versions with equal content share
+	// permissions and tenants have every tenant that the plugin serves. They do not change.
+	permissions map[string]*manifest.Permissions
+	tenants     map[string]*TenantVersion
+	module      *module
+	holders     atomic.Int64 // number of holds; at 0, the module is released for good
+	release     func(*module)
 }
 
 // TenantVersion is a Version for the tasks of one tenant. What these tasks are allowed to do was decided when the
-// version was loaded. Acquire returns a TenantVersion that
-// the caller must Release once.
+// version was loaded. The caller of Acquire must Release it once.
 type TenantVersion struct {
 	*Version
 	// Permissions are what the tenant's tasks are allowed to do on the version.
@@ -42,27 +44,18 @@ type TenantVersion struct {
 	// the task's calls.
 	Footprint int64
 
-	tenant string
+	tasksOf string // the tenant
 }
 
 // serve makes the version serve the tenants that have permissions. kept is the maximum number of bytes that the host
 // keeps for a task in addition to its limits.
 func (v *Version) serve(permissions map[string]*manifest.Permissions, kept int64) {
-	v.tenants = make(map[string]*TenantVersion, len(permissions))
+	v.permissions, v.tenants = permissions, make(map[string]*TenantVersion, len(permissions))
 	for tenant, p := range permissions {
 		v.tenants[tenant] = &TenantVersion{
-			Version: v, Permissions: p, Footprint: footprint(p.Limits) + kept, tenant: tenant,
+			Version: v, Permissions: p, Footprint: footprint(p.Limits) + kept, tasksOf: tenant,
 		}
 	}
-}
-
-// permissions returns what the plugin's tasks are allowed to do, by tenant.
-func (v *Version) permissions() map[string]*manifest.Permissions {
-	permissions := make(map[string]*manifest.Permissions, len(v.tenants))
-	for tenant, served := range v.tenants {
-		permissions[tenant] = served.Permissions
-	}
-	return permissions
 }
 
 // Run runs one task of the tenant, and sets the call's Plugin. The call's own Timeout replaces the manifest's, but
@@ -78,9 +71,9 @@ func (v *TenantVersion) PendingSnapshot() int64 { return v.pool().PendingSnapsho
 
 // pool returns the pool that the tenant's tasks on all versions of this content share.
 func (v *TenantVersion) pool() *runtime.Pool {
-	return v.pools.of(v.tenant, func() runtime.Profile {
+	return v.pools.of(v.tasksOf, func() runtime.Profile {
 		return runtime.Profile{
-			Tenant: v.tenant, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: v.Permissions.Limits,
+			Tenant: v.tasksOf, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: v.Permissions.Limits,
 			MaxTimeout: v.Permissions.MaxTimeout,
 			Config:     v.Permissions.Config, Entry: v.Manifest.Entry, Warm: v.warm,
 		}
@@ -97,7 +90,7 @@ func (v *Version) Retain() {
 	}
 }
 
-// Release gives back one hold. When the last one is given back, the module is closed.
+// Release gives back one hold. When the last one is given back, the version releases its module.
 func (v *Version) Release() {
 	switch left := v.holders.Add(-1); {
 	case left == 0:

@@ -42,9 +42,10 @@ type Role string
 const (
 	// Viewer may read everything except the audit log.
 	Viewer Role = "viewer"
-	// Operator may enqueue and publish; cancel, retry and replay; pause, resume and limit queues; change schedules.
+	// Operator may enqueue and publish; cancel, retry and replay; pause and resume queues and subscriptions; limit
+	// queues; change and delete schedules; run jobs.
 	Operator Role = "operator"
-	// Admin may delete and purge; change subscriptions; drain and reclaim nodes; release plugins; read the audit log.
+	// Admin may delete tasks and purge queues; make, change and delete subscriptions; drain and reclaim nodes; release plugins; read the audit log.
 	Admin Role = "admin"
 )
 

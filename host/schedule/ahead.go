@@ -14,11 +14,11 @@ const (
 	// aheadTime is how long all slots together need, at most, for the tasks that wait here. It is longer than Redis can
 	// have to wait for a processor that it shares with this host, so that no slot is idle during that wait.
 	aheadTime = 4 * time.Millisecond
-	// mostAhead bounds how many tasks of a queue wait here, as a multiple of Config.MaxReserve. More tasks are reserved
+	// maxAhead bounds how many tasks of a queue wait here, as a multiple of Config.MaxReserve. More tasks are reserved
 	// when half of the waiting tasks have got slots, so that Redis and the slots work at the same time.
-	mostAhead = 3
-	// aheadWait is how long tasks of a queue wait here at most: after one of them last got a slot or, if the queue's
-	// tasks are not short any more, after they arrived.
+	maxAhead = 3
+	// aheadWait is how long tasks of a queue wait here at most, since one of them last got a slot or tasks last arrived.
+	// If the queue's tasks are not short any more, it counts from the arrival of the oldest one.
 	aheadWait = 20 * time.Millisecond
 	// shortTask is the maximum average run time of tasks that count as short.
 	shortTask = time.Millisecond
@@ -82,7 +82,7 @@ func (p *plan) lookAhead(candidates []*queue) {
 			parallel = min(parallel, q.bound)
 		}
 		most := min(int(aheadTime*time.Duration(parallel)/q.pace.lasts), int(busy/q.pace.computes()),
-			mostAhead*p.config.MaxReserve)
+			maxAhead*p.config.MaxReserve)
 		if len(candidates) > 1 {
 			most = min(most, q.inTurn)
 		}

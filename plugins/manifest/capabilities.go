@@ -65,7 +65,7 @@ type EnqueueGrant struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// AfterCall reports whether tasks are enqueued at the call of the handler, not with its completion.
+// AfterCall reports whether tasks are enqueued when the handler calls the function, not when its task completes.
 func (g *EnqueueGrant) AfterCall() bool { return g != nil && g.After == afterCall }
 
 // PublishGrant lets a handler publish to topics. The depth, number and size of publications have the default bounds
@@ -77,7 +77,8 @@ type PublishGrant struct {
 	After string `json:"after"`
 }
 
-// AfterCall reports whether publications take effect at the call of the handler, not with its completion.
+// AfterCall reports whether publications take effect when the handler calls the function, not when its task
+// completes.
 func (g *PublishGrant) AfterCall() bool { return g != nil && g.After == afterCall }
 
 // Allows reports whether the handler is allowed to publish to a topic. A nil grant allows none.

@@ -40,7 +40,7 @@ const (
 	minMemory     = 64 << 10  // one page of WebAssembly
 	maxPayload    = 512 << 20 // the largest value that Redis keeps
 	maxLog        = 64 << 20  // bytes of the log of one task, in memory while the task runs
-	maxTries      = 1_000_000 // attempts, reschedules or crashes; whoever wants more means unlimited
+	maxTries      = 1_000_000 // attempts, reschedules or crashes; a larger number would mean unlimited
 	shortestRetry = time.Second
 	longestRetry  = 12 * time.Hour
 )

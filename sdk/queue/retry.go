@@ -29,7 +29,7 @@ const (
 	defaultLeast       = time.Second
 	defaultMost        = 12 * time.Hour
 	defaultReschedules = 1000
-	mostAttempts       = 1_000_000
+	maxTaskAttempts       = 1_000_000
 )
 
 // Retry is a retry policy: it decides how often, and after which delays, a failed task is tried again. A zero field is
@@ -142,8 +142,8 @@ func (r Retry) validate() error {
 		}
 	}
 	switch {
-	case r.MaxAttempts < Unlimited || r.MaxAttempts > mostAttempts:
-		return fmt.Errorf("%w: max attempts %d: use 1 to %d, or %d for no bound", ErrInvalid, r.MaxAttempts, mostAttempts,
+	case r.MaxAttempts < Unlimited || r.MaxAttempts > maxTaskAttempts:
+		return fmt.Errorf("%w: max attempts %d: use 1 to %d, or %d for no bound", ErrInvalid, r.MaxAttempts, maxTaskAttempts,
 			Unlimited)
 	case r.Backoff != "" && r.Backoff != Exponential && r.Backoff != Linear:
 		return fmt.Errorf("%w: backoff %q: use %s or %s", ErrInvalid, r.Backoff, Exponential, Linear)

@@ -112,8 +112,10 @@ export class Task {
 export class Handle {
   readonly id: string;
   readonly queue: string;
-  /** It was there before, and nothing was enqueued. */
+  /** It was there before; or, with an ID of your own, a repeated request had enqueued it. */
   readonly existed: boolean;
+  /** What existed is something else: a task of another queue or with other parameters. */
+  readonly taken: boolean;
   /** Waits for the end of the task: see Client.wait. */
   wait(options?: WaitOptions): Promise<Task>;
   /** The task as it is now. */

@@ -31,21 +31,41 @@ export class WaitTimeout extends Error {
   }
 }
 
-// How many tasks, and about how many bytes of them, one request of a batch has. The server takes 1,000 tasks and 16 MiB.
+// How many tasks, and how many bytes of JSON, one request of a batch has, unless one task alone is larger. The server takes 1,000
+// tasks and 16 MiB.
 const batchTasks = 1000, batchBytes = 8 << 20;
+
+// How many bytes of a URL may tell about a task that is sent alone. The server takes 64 KiB of headers, proxies often 8.
+const queryBytes = 7 << 10;
 
 // How long the server is asked to wait for a task's end before it answers, in seconds.
 const longPoll = 20;
 
 // The options whose values the API takes as they are, and those that it takes as seconds, by its names.
-const plain = ["id", "key", "priority", "maxAttempts", "backoff", "maxReschedules", "when", "open", "deadQueue", "parent", "traceparent"];
+const plain = ["key", "priority", "maxAttempts", "backoff", "maxReschedules", "when", "open", "deadQueue", "parent", "traceparent"];
 const durations = ["delay", "timeout", "backoffBase", "backoffMin", "backoffMax", "maxAge"];
-const others = ["labels", "headers", "at", "deadline", "jitter", "unique", "after"];
+const others = ["id", "labels", "headers", "at", "deadline", "jitter", "unique", "after"];
 
 const busy = [429, 502, 503, 504];
 const snake = (name) => name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase());
 const seconds = (time) => (time instanceof Date ? time.getTime() / 1000 : time);
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// sleep waits, unless the signal aborts.
+async function sleep(ms, signal) {
+  signal?.throwIfAborted();
+  let timer, abort;
+  try {
+    await new Promise((resolve, reject) => {
+      timer = setTimeout(resolve, ms);
+      abort = () => reject(signal.reason);
+      signal?.addEventListener("abort", abort);
+    });
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", abort);
+  }
+}
+
 
 // translated returns the options by the names and in the units of the API, with an ID, so that the request may be repeated.
 function translated(options) {
@@ -55,7 +75,7 @@ function translated(options) {
     }
   }
   if (options.delay !== undefined && options.at !== undefined) throw new TypeError("both delay and at: give one of them");
-  const out = { id: crypto.randomUUID() };
+  const out = { id: options.id || crypto.randomUUID() };
   for (const name of plain) if (options[name] !== undefined) out[snake(name)] = options[name];
   for (const name of durations) if (options[name] !== undefined) out[snake(name) + "_seconds"] = options[name];
   for (const name of ["at", "deadline"]) if (options[name] !== undefined) out[name] = seconds(options[name]);
@@ -93,7 +113,7 @@ export class Task {
   #result;
 
   constructor(fields, result) {
-    Object.assign(this, fields);
+    for (const [name, value] of Object.entries(fields)) if (!(name in Task.prototype)) this[name] = value;
     this.#result = result ?? payload(fields, "result");
   }
 
@@ -103,6 +123,7 @@ export class Task {
 
   /** The result of a complete task, as a Uint8Array. */
   get bytes() {
+    if (!this.#result && this.withheld) throw new Error(`task ${this.id}: this token may not see results`);
     if (!this.#result) throw new Error(`task ${this.id} has no result to read: it is ${this.status}`);
     return this.#result;
   }
@@ -127,15 +148,18 @@ function payload(fields, name) {
   return fields.status === "complete" && !fields[name + "_size"] && !fields.withheld ? new Uint8Array() : undefined;
 }
 
-/** An enqueued task. `existed`: it was there before, and nothing was enqueued. */
+/** An enqueued task. */
 export class Handle {
   #client;
 
-  constructor(client, id, queue, existed) {
+  constructor(client, receipt, made) {
     this.#client = client;
-    this.id = id;
-    this.queue = queue;
-    this.existed = existed;
+    this.id = receipt.id;
+    this.queue = receipt.queue;
+    // A task whose ID the client has made up is new, even if the server says that it existed: then the same request made it, whose
+    // first answer was lost.
+    this.existed = receipt.existed && !made.has(receipt.id);
+    this.taken = receipt.taken ?? false;
   }
 
   wait(options) {
@@ -191,13 +215,7 @@ export class Client {
   }
 
   async enqueue(queue, parameters, options = {}) {
-    const { labels, headers, after, ...query } = translated(options);
-    const search = new URLSearchParams(query);
-    for (const [name, value] of Object.entries(labels ?? {})) search.append("label", `${name}=${value}`);
-    for (const [name, value] of Object.entries(headers ?? {})) search.append("header", `${name}=${value}`);
-    for (const id of after ?? []) search.append("after", id);
-    const answer = await this.#json("POST", ["queues", queue, "tasks"], { search, body: encoded(parameters) });
-    return handle(this, options.id ? undefined : query.id, answer);
+    return (await this.enqueueMany(queue, [{ ...options, parameters }]))[0];
   }
 
   async enqueueMany(queue, items) {
@@ -205,22 +223,43 @@ export class Client {
     let tasks = [], made = new Set(), size = 0;
     const send = async () => {
       const answer = await this.#json("POST", ["queues", queue, "tasks", "batch"], { json: { tasks } });
-      answer.items.forEach((item) => handles.push(handle(this, made.has(item.id) ? item.id : undefined, item)));
+      for (const receipt of answer.items) handles.push(new Handle(this, receipt, made));
       tasks = [];
       made = new Set();
       size = 0;
     };
     for await (const { parameters, ...options } of items) {
-      const line = translated(options), bytes = encoded(parameters), text = textOf(bytes);
-      if (text === undefined) line.parameters_base64 = base64(bytes);
-      else line.parameters = text;
-      if (tasks.length > 0 && (tasks.length === batchTasks || size + bytes.length > batchBytes)) await send();
-      tasks.push(line);
-      if (!options.id) made.add(line.id);
-      size += bytes.length;
+      const task = translated(options), bytes = encoded(parameters), text = textOf(bytes);
+      if (text === undefined) task.parameters_base64 = base64(bytes);
+      else task.parameters = text;
+      const length = JSON.stringify(task).length;
+      if (tasks.length > 0 && (tasks.length === batchTasks || size + length > batchBytes)) await send();
+      if (!options.id) made.add(task.id);
+      if (length > batchBytes) {
+        handles.push(new Handle(this, await this.#enqueueAlone(queue, task, bytes), made));
+        continue;
+      }
+      tasks.push(task);
+      size += length;
     }
     if (tasks.length > 0) await send();
     return handles;
+  }
+
+  // #enqueueAlone enqueues a task that is too large for a batch: the body is its parameters as they are.
+  #enqueueAlone(queue, { labels = {}, headers = {}, after = [], parameters, parameters_base64, ...query }, body) {
+    const search = new URLSearchParams(query);
+    for (const [there, pairs] of [["label", labels], ["header", headers]]) {
+      for (const [name, value] of Object.entries(pairs)) {
+        if (name.includes("=")) throw new TypeError(`${there} ${JSON.stringify(name)}: a task of this size takes no names with =`);
+        search.append(there, `${name}=${value}`);
+      }
+    }
+    for (const id of after) search.append("after", id);
+    if (String(search).length > queryBytes) {
+      throw new TypeError(`a task of this size takes at most ${queryBytes} bytes of key, labels, headers and IDs in after`);
+    }
+    return this.#json("POST", ["queues", queue, "tasks"], { search, body });
   }
 
   async task(id) {
@@ -232,7 +271,7 @@ export class Client {
     for (;;) {
       const left = Math.max(0, Math.min(longPoll, (end - performance.now()) / 1000));
       const search = new URLSearchParams({ wait_seconds: left.toFixed(3) });
-      const task = new Task(await this.#json("GET", ["tasks", id], { search, wait: left, signal }));
+      const task = new Task(await this.#json("GET", ["tasks", id], { search, wait: left, signal, end }));
       if (task.status === "failed") throw new TaskFailed(task);
       if (task.finished) return this.#withResult(task);
       if (performance.now() >= end) throw new WaitTimeout(`task ${id} is ${task.status} after ${timeout} seconds`);
@@ -240,27 +279,33 @@ export class Client {
   }
 
   async cancel(id) {
-    return (await this.#json("POST", ["tasks", id, "cancel"])).ended;
+    try {
+      return (await this.#json("POST", ["tasks", id, "cancel"])).ended;
+    } catch (error) {
+      // a repeated request, whose first answer was lost, or somebody else's
+      if (error.status === 409 && (await this.task(id)).reason === "cancelled") return true;
+      throw error;
+    }
   }
 
   async publish(topic, payload, { id, attributes = {} } = {}) {
-    const search = new URLSearchParams({ id: id ?? crypto.randomUUID() });
+    const search = new URLSearchParams({ id: id || crypto.randomUUID() });
     for (const [name, value] of Object.entries(attributes)) search.append("attribute", `${name}=${value}`);
     const answer = await this.#json("POST", ["topics", topic, "publications"], { search, body: encoded(payload) });
-    return { id: answer.id, topic: answer.topic, existed: answer.existed && id !== undefined };
+    return { id: answer.id, topic: answer.topic, existed: answer.existed && Boolean(id) };
   }
 
   async #withResult(task) {
-    if (!task.resultMissing) return task;
-    return new Task(task, new Uint8Array(await (await this.#send("GET", ["tasks", task.id, "result"])).arrayBuffer()));
+    return task.resultMissing ? new Task(task, await this.#send("GET", ["tasks", task.id, "result"])) : task;
   }
 
   async #json(...call) {
-    return (await this.#send(...call)).json();
+    return JSON.parse(new TextDecoder().decode(await this.#send(...call)));
   }
 
-  // #send sends a request that may be repeated: what it changes has an ID of the client's.
-  async #send(method, path, { search, body, json, wait = 0, signal } = {}) {
+  // #send sends a request, which may be repeated, until it is answered: what it makes has an ID of the client's. end is when the
+  // caller waits no longer.
+  async #send(method, path, { search, body, json, wait = 0, signal, end = Infinity } = {}) {
     const where = ["v1", "tenants", this.tenant, ...path].map(encodeURIComponent).join("/");
     const url = `${this.#url}/${where}${search ? "?" + search : ""}`;
     const headers = { ...this.#headers };
@@ -268,35 +313,38 @@ export class Client {
     if (json) headers["Content-Type"] = "application/json";
     let pause = 100;
     for (let left = this.#retries; ; left--) {
-      const patience = AbortSignal.timeout(Math.ceil((this.#timeout + wait) * 1000));
-      let answer, asked = 0;
+      const limit = Math.min((this.#timeout + wait) * 1000, Math.max(0, end - performance.now()) + 500);
+      const patience = AbortSignal.timeout(Math.ceil(limit));
+      let answer, bytes, asked = 0;
       try {
         answer = await this.#fetch(url, {
           method, headers, body: json ? JSON.stringify(json) : body, signal: signal ? AbortSignal.any([signal, patience]) : patience,
         });
+        bytes = new Uint8Array(await answer.arrayBuffer());
       } catch (error) {
         if (signal?.aborted) throw error;
-        if (left <= 0) throw new APIError(0, "unreachable", `no answer from ${this.#url}: ${error.cause?.message ?? error.message}`, { cause: error });
+        const why = `no answer from ${this.#url}: ${error.cause?.message || error.cause?.code || error.message}`;
+        if (left <= 0) throw new APIError(0, "unreachable", why, { cause: error });
+        if (performance.now() + pause > end) throw new WaitTimeout(why);
       }
-      if (answer) {
-        if (answer.ok) return answer;
-        const error = problem(answer.status, await answer.json().catch(() => undefined));
-        if (!busy.includes(answer.status) || left <= 0) throw error;
+      if (bytes) {
+        if (answer.ok) return bytes;
+        if (!busy.includes(answer.status) || left <= 0) throw problem(answer.status, bytes);
         asked = Number(answer.headers.get("Retry-After")) * 1000 || 0;
       }
-      await sleep(Math.max(asked, pause * (0.5 + Math.random() / 2)));
+      await sleep(Math.max(asked, pause * (0.5 + Math.random() / 2)), signal);
       pause = Math.min(pause * 2, 5000);
     }
   }
 }
 
-// handle returns the handle of a task. made is the ID that the client has made up for it, if it has: a task of that ID is new, even
-// if the server says that it existed, because then the same request made it, whose first answer was lost.
-function handle(client, made, receipt) {
-  return new Handle(client, receipt.id, receipt.queue, receipt.existed && receipt.id !== made);
-}
-
-function problem(status, body) {
+function problem(status, bytes) {
+  let body;
+  try {
+    body = JSON.parse(new TextDecoder().decode(bytes));
+  } catch {
+    // no answer of the API
+  }
   if (!body?.status) return new APIError(status, "", `HTTP status ${status}, which is not an answer of Quern's API: check the URL`);
   const type = String(body.type ?? "").split(":").pop();
   const details = (body.errors ?? []).map((e) => `${e.location ?? ""}: ${e.message ?? ""}`);

@@ -33,7 +33,7 @@ test("options", async () => {
   assert.deepEqual([task.max_attempts, task.priority, task.dead_queue], [3, 70, "letters"]);
   assert.throws(() => task.bytes, /has no result to read: it is scheduled/);
   await assert.rejects(handle.wait({ timeout: 0.1 }), WaitTimeout);
-  assert.equal(await handle.cancel(), true);
+  assert.deepEqual([await handle.cancel(), await handle.cancel()], [true, true]);
   await assert.rejects(handle.wait(wait), (error) => error instanceof TaskFailed && /failed \(cancelled\)/.test(error.message));
 });
 
@@ -55,6 +55,11 @@ test("many", async () => {
   assert.deepEqual((await handles[1501].wait(wait)).bytes, new Uint8Array([255]));
   const joined = await client.enqueue("echo", undefined, { after: [handles[0].id] });
   assert.deepEqual((await joined.wait(wait)).json(), { n: 0 });
+  const wide = await client.enqueue("unserved", undefined, { after: handles.slice(0, 400).map((h) => h.id), labels: { "a=b": "c" } });
+  assert.deepEqual((await wide.task()).labels, { "a=b": "c" });
+  const large = await client.queue("echo").addBulk([{ parameters: "\0".repeat(3 << 20) }, { parameters: "small" }]);
+  assert.deepEqual([(await large[0].wait(wait)).bytes.length, (await large[1].wait(wait)).text], [3 << 20, "small"]);
+  await assert.rejects(client.enqueue("echo", "\0".repeat(3 << 20), { labels: { "a=b": "c" } }), /takes no names with =/);
 });
 
 test("failures", async () => {
@@ -64,6 +69,9 @@ test("failures", async () => {
   await assert.rejects(new Client(url, { token: "wrong", tenant }).enqueue("echo", "x"), (e) => e.status === 401);
   await assert.rejects(client.enqueue("echo", "x", { dely: 1 }), /unknown option "dely": use after, at, /);
   await assert.rejects(new Client("http://127.0.0.1:9", { retries: 1 }).enqueue("echo", "x"), /no answer from http:\/\/127.0.0.1:9/);
+  await assert.rejects(new Client("http://127.0.0.1:9", { retries: 100 }).wait("x", { timeout: 0.3 }), WaitTimeout);
+  const patience = { signal: AbortSignal.timeout(100) };
+  await assert.rejects(new Client("http://127.0.0.1:9", { retries: 100 }).wait("x", patience), { name: "TimeoutError" });
   const abort = AbortSignal.timeout(50);
   await assert.rejects(client.wait((await client.enqueue("unserved", "x")).id, { signal: abort }), { name: "TimeoutError" });
 });

@@ -26,7 +26,7 @@ const (
 
 // Recheck finds dependencies of the queue's blocked tasks that have ended although nobody has reported their end, and
 // reports it. A Python listener never reports the end of a task. Hosts call Recheck. One call checks about 9,000
-// dependencies at most. It begins with the blocked task whose last check is longest ago, and checks no task twice
+// dependencies. It begins with the blocked task whose last check is longest ago, and checks no task twice
 // within RecheckAge.
 func (f *Fleet) Recheck(ctx context.Context, name string) (sum Block, err error) {
 	if err := queue.ValidQueue(name); err != nil {

@@ -26,7 +26,7 @@ type PurgeOptions struct {
 	// their clients may still want to read them. A purge without Foreign skips the oldest of them if a purge in the last
 	// hour has already passed over them.
 	Foreign bool
-	// Most makes Fleet.Purge end when it has deleted this many tasks. It can delete up to a block (75 tasks) more. By
+	// Most makes Fleet.Purge end when it has deleted this many tasks. It can delete up to store.PurgeTasks more. By
 	// default, 0, it ends when no tasks are left to delete.
 	Most int
 }

@@ -1,16 +1,21 @@
 """Tests of quern.client on a real server and Redis, which cmd/quern's TestProducers starts: a queue echo whose handler returns
 its input and fails if that is empty, and a queue unserved that nobody serves."""
 
+import ast
 import asyncio
 import http.server
 import os
+import pathlib
+import re
 import threading
+import time
 import urllib.parse
 import urllib.request
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
+import quern.client
 from quern.client import APIError, AsyncClient, Client, NoTaskError, RedisClient, TaskFailed, Unique
 
 URL, TOKEN, TENANT, REDIS = (os.environ["PRODUCER_" + name] for name in ("URL", "TOKEN", "TENANT", "REDIS"))
@@ -46,7 +51,7 @@ def test_options(client):
         task.result
     with pytest.raises(TimeoutError, match="is scheduled after 0.1 seconds"):
         handle.wait(timeout=0.1)
-    assert handle.cancel()
+    assert handle.cancel() and handle.cancel()
     with pytest.raises(TaskFailed, match=r"failed \(cancelled\)") as failed:
         handle.wait(timeout=60)
     assert failed.value.task.reason == "cancelled"
@@ -67,6 +72,12 @@ def test_many(client):
     assert handles[1499].wait(60).json() == {"n": 1499} and handles[-1].wait(60).result == b"\xff"
     joined = client.enqueue("echo", None, after=[handles[0].id])
     assert joined.wait(60).json() == {"n": 0}
+    wide = client.enqueue("unserved", None, after=[handle.id for handle in handles[:400]], labels={"a=b": "c"})
+    assert wide.task().fields["labels"] == {"a=b": "c"}
+    large = client.enqueue_many("echo", ["\x00" * (3 << 20), "small"])
+    assert len(large[0].wait(60).result) == 3 << 20 and large[1].wait(60).text == "small"
+    with pytest.raises(ValueError, match="takes no names with ="):
+        client.enqueue("echo", "\x00" * (3 << 20), labels={"a=b": "c"})
 
 
 def test_failures(client):
@@ -82,6 +93,10 @@ def test_failures(client):
     assert stranger.value.status == 401
     with pytest.raises(TypeError, match="unknown option 'dely': use after, at, "):
         client.enqueue("echo", "x", dely=1)
+    started = time.monotonic()
+    with pytest.raises(TimeoutError, match="no answer from http://127.0.0.1:9"):
+        Client("http://127.0.0.1:9", retries=100).wait("x", timeout=0.3)
+    assert time.monotonic() - started < 30  # the retries alone take minutes
     with pytest.raises(APIError, match="no answer from http://127.0.0.1:9"):
         Client("http://127.0.0.1:9", retries=1).enqueue("echo", "x")
 
@@ -158,8 +173,31 @@ def test_redis(client):
     producer.enqueue("unserved", "other", id="py-due")
     task = client.task("py-due")
     assert task.status == "scheduled" and abs(task.fields["eta"] - due.timestamp()) < 0.001 and task.fields["parameters"] == "later"
-    for queue, id in (("a b", ""), ("", ""), ("echo", ".."), ("echo", "é")):
+    for queue, id in (("a b", ""), ("", ""), ("echo", "é")):
         with pytest.raises(ValueError, match="use 1 to 128 characters"):
             producer.enqueue(queue, "x", id=id)
+    for queue, id in (("webhook.s", ""), ("echo", ".."), ("echo", "dead-" + "0" * 40)):
+        with pytest.raises(ValueError, match="choose another"):
+            producer.enqueue(queue, "x", id=id)
+    with pytest.raises(ValueError, match="tenant 'a_b'"):
+        RedisClient(REDIS, tenant="a_b")
     with pytest.raises(UnicodeDecodeError):
         producer.enqueue("echo", b"\xff")
+
+
+def test_twins():
+    """Both clients are the same but for async and await."""
+    folder = pathlib.Path(quern.client.__file__).parent
+    twin = (folder / "_asynchronous.py").read_text()
+    for ours, theirs in (
+        ("await asyncio.sleep", "time.sleep"), ("import asyncio\n", ""), ("async def", "def"), ("await ", ""),
+        ("__aenter__", "__enter__"), ("__aexit__", "__exit__"), ("aclose", "close"), ("Async", ""),
+        ("Tasks of one event loop may", "Threads may"),
+    ):
+        assert ours in twin, ours
+        twin = twin.replace(ours, theirs)
+
+    def normal(source):
+        return re.sub(r"\s+", " ", ast.unparse(ast.parse(source)))
+
+    assert normal(twin) == normal((folder / "_synchronous.py").read_text())

@@ -6,8 +6,8 @@
         mail = client.enqueue("mail", {"to": "ada"}, delay=30, max_attempts=5)
         print(mail.wait(timeout=60).json())
 
-Client and AsyncClient speak the HTTP API of a host (--admin) or of `quern admin`, by httpx: pip install 'quern[client]'.
-RedisClient enqueues plain tasks straight into Redis, by redis-py: pip install 'quern[redis]'.
+Client and AsyncClient speak the HTTP API of a host (--admin) or of `quern admin`, with httpx: pip install 'quern[client]'.
+RedisClient enqueues plain tasks straight into Redis, with redis-py: pip install 'quern[redis]'.
 """
 
 from ._asynchronous import AsyncClient, AsyncHandle, AsyncQueue

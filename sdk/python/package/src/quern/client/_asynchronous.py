@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
 
 from . import _calls as calls
-from ._errors import TaskFailed
+from ._errors import APIError, TaskFailed
 from ._models import Publication, Task
 from ._options import Options
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 class AsyncHandle:
-    """An enqueued task. existed: it was there before, and nothing was enqueued."""
+    """An enqueued task. existed: it was there before, or, with an ID of your own, a repeated request had enqueued it.
+    taken: what existed is something else, a task of another queue or with other parameters."""
 
     def __init__(self, client: AsyncClient, enqueued: calls.Enqueued) -> None:
         self._client = client
-        self.id, self.queue, self.existed = enqueued
+        self.id, self.queue, self.existed, self.taken = enqueued
 
     async def wait(self, timeout: Optional[float] = None) -> Task:
         """Waits for the end of the task: see AsyncClient.wait."""
@@ -71,8 +72,7 @@ class AsyncClient:
 
     async def enqueue(self, queue: str, parameters: Any = None, **options: Unpack[Options]) -> AsyncHandle:
         """Enqueues a task. Parameters are bytes, a str, None, or what JSON can express."""
-        call = calls.enqueue(queue, parameters, options)
-        return AsyncHandle(self, calls.receipt(call, await self._json(call)))
+        return (await self.enqueue_many(queue, [(parameters, options)]))[0]
 
     async def enqueue_many(self, queue: str, items: Iterable[calls.Item]) -> list[AsyncHandle]:
         """Enqueues tasks in their order: parameters, or tuples of parameters and options. An error can come after some of the
@@ -95,7 +95,7 @@ class AsyncClient:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = calls.LONG_POLL if end is None else min(calls.LONG_POLL, end - time.monotonic())
-            task = Task(await self._json(calls.task(id, max(left, 0.0))))
+            task = Task(await self._json(calls.task(id, max(left, 0.0)), end))
             if task.status == "failed":
                 raise TaskFailed(task)
             if task.finished:
@@ -105,7 +105,12 @@ class AsyncClient:
 
     async def cancel(self, id: str) -> bool:
         """Cancels a task. True: it has ended. False: a host runs it and stops it now."""
-        return (await self._json(calls.cancel(id)))["ended"]
+        try:
+            return (await self._json(calls.cancel(id)))["ended"]
+        except APIError as refused:
+            if refused.status == 409 and (await self.task(id)).reason == "cancelled":
+                return True  # a repeated request, whose first answer was lost, or somebody else's
+            raise
 
     async def publish(self, topic: str, payload: Any = None, *, id: str = "", attributes: Mapping[str, str] = {}) -> Publication:
         """Publishes to a topic: each of its subscriptions gets a task with the payload."""
@@ -125,19 +130,20 @@ class AsyncClient:
     async def _with_result(self, task: Task) -> Task:
         return Task(task.fields, await self._send(calls.result(task.id))) if task.result_missing else task
 
-    async def _json(self, call: calls.Call) -> Any:
-        return json.loads(await self._send(call))
+    async def _json(self, call: calls.Call, end: Optional[float] = None) -> Any:
+        return json.loads(await self._send(call, end))
 
-    async def _send(self, call: calls.Call) -> bytes:
+    async def _send(self, call: calls.Call, end: Optional[float] = None) -> bytes:
+        """Sends a request until it is answered; end is when the caller waits no longer, by time.monotonic."""
         import httpx
 
-        patience = calls.Patience(self._retries)
+        patience = calls.Patience(self._retries, end)
         url = self._url + calls.path_of(self.tenant, call.path)
         while True:
             try:
                 answer = await self._http.request(
                     call.method, url, params=call.query, content=call.body, json=call.json,
-                    headers={**self._headers, **call.headers}, timeout=self._timeout + call.wait,
+                    headers={**self._headers, **call.headers}, timeout=patience.bound(self._timeout + call.wait),
                 )
             except httpx.TransportError as error:
                 await asyncio.sleep(patience.without_answer(error, self._url))

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
+import time
 import uuid
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from ._errors import Unreachable, error_of
 from ._models import Publication
 from ._options import Options, encoded, translated
 
-# How many tasks, and about how many bytes of them, one request of a batch has. The server takes 1,000 tasks and 16 MiB.
+# How many tasks, and how many bytes of JSON, one request of a batch has, unless one task alone is larger. The server takes 1,000
+# tasks and 16 MiB.
 BATCH_TASKS, BATCH_BYTES = 1000, 8 << 20
+
+# How many bytes of a URL may tell about a task that is sent alone. The server takes 64 KiB of headers, proxies often 8.
+QUERY_BYTES = 7 << 10
 
 # How long the server is asked to wait for a task's end before it answers, in seconds.
 LONG_POLL = 20.0
@@ -22,7 +28,7 @@ BUSY = (429, 502, 503, 504)
 
 
 class Call(NamedTuple):
-    """A request that may be repeated: what it changes has an ID of the client's."""
+    """A request that may be repeated: what it makes has an ID of the client's."""
 
     method: str
     path: Tuple[str, ...]
@@ -38,6 +44,7 @@ class Enqueued(NamedTuple):
     id: str
     queue: str
     existed: bool
+    taken: bool
 
 
 Item = Union[Any, Tuple[Any, Options]]
@@ -47,48 +54,70 @@ def path_of(tenant: str, path: Sequence[str]) -> str:
     return "/v1/tenants/" + "/".join(quote(part, safe="") for part in (tenant, *path))
 
 
-def enqueue(queue: str, parameters: Any, options: Options) -> Call:
-    query = translated(options)
-    made = frozenset() if options.get("id") else frozenset([query["id"]])
+class Line(NamedTuple):
+    """One task of a batch."""
+
+    fields: dict[str, Any]
+    size: int
+    made: bool  # the client has made up its ID
+
+
+def line_of(parameters: Any, options: Options) -> Line:
+    fields, value = translated(options), encoded(parameters)
+    try:
+        fields["parameters"] = value.decode()
+    except UnicodeDecodeError:
+        fields["parameters_base64"] = base64.b64encode(value).decode()
+    return Line(fields, len(json.dumps(fields)), not options.get("id"))
+
+
+def batch(queue: str, lines: Sequence[Line]) -> Call:
+    made = frozenset(line.fields["id"] for line in lines if line.made)
+    return Call("POST", ("queues", queue, "tasks", "batch"), json={"tasks": [line.fields for line in lines]}, made=made)
+
+
+def alone(queue: str, line: Line, parameters: Any) -> Call:
+    """The request for one task that is too large for a batch: its body is the parameters as they are."""
+    query = {name: value for name, value in line.fields.items() if not name.startswith("parameters")}
     for name, there in (("labels", "label"), ("headers", "header")):
+        if any("=" in key for key in query.get(name, ())):
+            raise ValueError(f"{name}: a task of this size takes no names with =")
         if name in query:
             query[there] = [f"{key}={value}" for key, value in query.pop(name).items()]
+    if len(urlencode(query, doseq=True)) > QUERY_BYTES:
+        raise ValueError(f"a task of this size takes at most {QUERY_BYTES} bytes of key, labels, headers and IDs in after")
     query = {name: "true" if value is True else value for name, value in query.items()}
     content = {"Content-Type": "application/octet-stream"}
+    made = frozenset([line.fields["id"]]) if line.made else frozenset()
     return Call("POST", ("queues", queue, "tasks"), query, body=encoded(parameters), headers=content, made=made)
-
-
-def receipt(call: Call, answer: Mapping[str, Any]) -> Enqueued:
-    """What became of a task. One whose ID the client has made up is new, even if the server says that it existed: then it was
-    made by the same request, whose first answer was lost."""
-    return Enqueued(answer["id"], answer["queue"], answer["existed"] and answer["id"] not in call.made)
 
 
 def batches(queue: str, items: Iterable[Item]) -> Iterator[Call]:
     """The requests that enqueue tasks in their order. An item is parameters, or a tuple of parameters and options."""
-    lines: list[dict[str, Any]] = []
-    made: list[str] = []
+    lines: list[Line] = []
     size = 0
     for item in items:
         parameters, options = item if isinstance(item, tuple) else (item, {})
-        line, value = translated(options), encoded(parameters)
-        try:
-            line["parameters"] = value.decode()
-        except UnicodeDecodeError:
-            line["parameters_base64"] = base64.b64encode(value).decode()
-        if lines and (len(lines) == BATCH_TASKS or size + len(value) > BATCH_BYTES):
-            yield Call("POST", ("queues", queue, "tasks", "batch"), json={"tasks": lines}, made=frozenset(made))
-            lines, made, size = [], [], 0
+        line = line_of(parameters, options)
+        if lines and (len(lines) == BATCH_TASKS or size + line.size > BATCH_BYTES):
+            yield batch(queue, lines)
+            lines, size = [], 0
+        if line.size > BATCH_BYTES:
+            yield alone(queue, line, parameters)
+            continue
         lines.append(line)
-        if not options.get("id"):
-            made.append(line["id"])
-        size += len(value)
+        size += line.size
     if lines:
-        yield Call("POST", ("queues", queue, "tasks", "batch"), json={"tasks": lines}, made=frozenset(made))
+        yield batch(queue, lines)
 
 
 def receipts(call: Call, answer: Mapping[str, Any]) -> list[Enqueued]:
-    return [receipt(call, item) for item in answer["items"]]
+    """What became of the tasks of a request. One whose ID the client has made up is new, even if the server says that it
+    existed: then it was made by the same request, whose first answer was lost."""
+    return [
+        Enqueued(one["id"], one["queue"], one["existed"] and one["id"] not in call.made, one.get("taken", False))
+        for one in answer.get("items", [answer])
+    ]
 
 
 def task(id: str, wait: float = 0.0) -> Call:
@@ -118,22 +147,27 @@ def publication(call: Call, answer: Mapping[str, Any]) -> Publication:
 
 
 class Patience:
-    """Decides whether a request is repeated, and when."""
+    """Decides whether a request is repeated, and when. end is when the caller waits no longer, by time.monotonic."""
 
-    def __init__(self, retries: int) -> None:
-        self.left, self.pause = retries, 0.1
+    def __init__(self, retries: int, end: Optional[float] = None) -> None:
+        self.left, self.pause, self.end = retries, 0.1, end
+
+    def bound(self, timeout: float) -> float:
+        """How long to wait for an answer, in seconds: at most timeout, and a little longer than until end."""
+        return timeout if self.end is None else min(timeout, max(self.end - time.monotonic(), 0.0) + 0.5)
 
     def after(self, status: int, problem: Optional[dict], asked: str) -> float:
-        """How many seconds to wait before the request is repeated. It raises what to tell the caller if it is not."""
-        if status not in BUSY:
+        """How many seconds to wait before the request is repeated. It raises the server's error if it is not."""
+        if status not in BUSY or self.left <= 0:
             raise error_of(status, problem)
-        if self.left <= 0:
-            raise Unreachable(str(error_of(status, problem)), status)
         return self._next(float(asked) if asked.isdigit() else 0.0)
 
     def without_answer(self, error: Exception, url: str) -> float:
+        unreachable = f"no answer from {url}: {error or type(error).__name__}"
         if self.left <= 0:
-            raise Unreachable(f"no answer from {url}: {error or type(error).__name__}") from error
+            raise Unreachable(unreachable) from error
+        if self.end is not None and time.monotonic() + self.pause > self.end:
+            raise TimeoutError(unreachable) from error
         return self._next(0.0)
 
     def _next(self, asked: float) -> float:

@@ -28,10 +28,10 @@ class TaskFailed(Exception):
 
 
 class Unreachable(APIError):
-    """The server did not answer, or asked for patience more often than the client has retries."""
+    """The server did not answer, however often the client asked."""
 
-    def __init__(self, detail: str, status: int = 0) -> None:
-        super().__init__(status, "unreachable", detail)
+    def __init__(self, detail: str) -> None:
+        super().__init__(0, "unreachable", detail)
 
 
 def error_of(status: int, problem: Optional[dict]) -> APIError:

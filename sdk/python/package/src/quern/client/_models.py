@@ -81,6 +81,8 @@ class Task:
     @property
     def result(self) -> bytes:
         """The result of a complete task."""
+        if self._result is None and self.fields.get("withheld"):
+            raise ValueError(f"task {self.id}: this token may not see results")
         if self._result is None:
             raise ValueError(f"task {self.id} has no result to read: it is {self.status}")
         return self._result

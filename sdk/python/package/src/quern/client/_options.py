@@ -48,7 +48,7 @@ class Options(TypedDict, total=False):
 
 
 # The options whose values the API takes as they are, and those that it takes as seconds, by its names.
-_PLAIN = ("id", "key", "priority", "max_attempts", "backoff", "max_reschedules", "when", "open", "dead_queue", "parent", "traceparent")
+_PLAIN = ("key", "priority", "max_attempts", "backoff", "max_reschedules", "when", "open", "dead_queue", "parent", "traceparent")
 _DURATIONS = {
     "delay": "delay_seconds", "timeout": "timeout_seconds", "backoff_base": "backoff_base_seconds",
     "backoff_min": "backoff_min_seconds", "backoff_max": "backoff_max_seconds", "max_age": "max_age_seconds",
@@ -85,7 +85,7 @@ def translated(options: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"unknown option {min(unknown)!r}: use {', '.join(sorted(Options.__annotations__))}")
     if options.get("delay") is not None and options.get("at") is not None:
         raise TypeError("both delay and at: give one of them")
-    out: dict[str, Any] = {"id": str(uuid.uuid4())}
+    out: dict[str, Any] = {"id": options.get("id") or str(uuid.uuid4())}
     out.update({name: options[name] for name in _PLAIN if options.get(name) is not None})
     out.update({name: dict(options[name]) for name in ("labels", "headers") if options.get(name)})
     out.update({there: seconds(options[name]) for name, there in _DURATIONS.items() if options.get(name) is not None})

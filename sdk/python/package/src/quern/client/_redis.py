@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import uuid
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -31,16 +32,23 @@ return 1
 """
 
 
+# Queues and IDs that only hosts make: of webhooks, publications and dead letters.
+_RESERVED = {"queue": re.compile(r"webhook\."), "id": re.compile(r"(pub|dead)-[0-9a-f]{40}(-|$)")}
+
+
 class RedisClient:
     """Enqueues plain tasks straight into Redis: with parameters, an ID and a time, and no other options. For these, and to
-    wait for results, use Client. redis is a URL, or a redis.Redis of your own. Errors are those of redis-py."""
+    wait for results, use Client. The limits of queues do not apply (`quern queue limit`, --max-queues). redis is a URL, or a
+    redis.Redis of your own. Errors are those of redis-py."""
 
     def __init__(self, redis: Union[str, redis.Redis] = "redis://127.0.0.1:6379", *, tenant: str = "blueque") -> None:
         if isinstance(redis, str):
             import redis as library
 
             redis = library.Redis.from_url(redis)
-        self.tenant, self._redis = tenant, redis
+        if not re.fullmatch(r"[a-z0-9-]{1,32}|\{[a-z0-9-]{1,32}\}", tenant):
+            raise ValueError(f"tenant {tenant!r}: use 1 to 32 of a-z, 0-9 and -, or such a word in braces")
+        self.tenant = tenant
         self._enqueue = redis.register_script(_ENQUEUE)
 
     def enqueue(
@@ -49,8 +57,10 @@ class RedisClient:
         """Enqueues a task and returns its ID. If there is a task with the ID id, nothing is enqueued. Parameters are bytes of
         UTF-8, a str, None, or what JSON can express."""
         for what, name in (("queue", queue), ("id", id)):
-            if name in (".", "..") or len(name) > 128 or not all("!" <= c <= "~" for c in name) or what == "queue" and not name:
+            if len(name) > 128 or not all("!" <= c <= "~" for c in name) or what == "queue" and not name:
                 raise ValueError(f"{what} {name!r}: use 1 to 128 characters of ASCII without spaces")
+            if name in (".", "..") or _RESERVED[what].match(name):
+                raise ValueError(f"{what} {name!r}: Quern uses the name itself: choose another")
         if delay is not None and at is not None:
             raise TypeError("both delay and at: give one of them")
         value = encoded(parameters)

@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
 
 from . import _calls as calls
-from ._errors import TaskFailed
+from ._errors import APIError, TaskFailed
 from ._models import Publication, Task
 from ._options import Options
 
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 class Handle:
-    """An enqueued task. existed: it was there before, and nothing was enqueued."""
+    """An enqueued task. existed: it was there before, or, with an ID of your own, a repeated request had enqueued it.
+    taken: what existed is something else, a task of another queue or with other parameters."""
 
     def __init__(self, client: Client, enqueued: calls.Enqueued) -> None:
         self._client = client
-        self.id, self.queue, self.existed = enqueued
+        self.id, self.queue, self.existed, self.taken = enqueued
 
     def wait(self, timeout: Optional[float] = None) -> Task:
         """Waits for the end of the task: see Client.wait."""
@@ -70,8 +71,7 @@ class Client:
 
     def enqueue(self, queue: str, parameters: Any = None, **options: Unpack[Options]) -> Handle:
         """Enqueues a task. Parameters are bytes, a str, None, or what JSON can express."""
-        call = calls.enqueue(queue, parameters, options)
-        return Handle(self, calls.receipt(call, self._json(call)))
+        return self.enqueue_many(queue, [(parameters, options)])[0]
 
     def enqueue_many(self, queue: str, items: Iterable[calls.Item]) -> list[Handle]:
         """Enqueues tasks in their order: parameters, or tuples of parameters and options. An error can come after some of the
@@ -94,7 +94,7 @@ class Client:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = calls.LONG_POLL if end is None else min(calls.LONG_POLL, end - time.monotonic())
-            task = Task(self._json(calls.task(id, max(left, 0.0))))
+            task = Task(self._json(calls.task(id, max(left, 0.0)), end))
             if task.status == "failed":
                 raise TaskFailed(task)
             if task.finished:
@@ -104,7 +104,12 @@ class Client:
 
     def cancel(self, id: str) -> bool:
         """Cancels a task. True: it has ended. False: a host runs it and stops it now."""
-        return self._json(calls.cancel(id))["ended"]
+        try:
+            return self._json(calls.cancel(id))["ended"]
+        except APIError as refused:
+            if refused.status == 409 and self.task(id).reason == "cancelled":
+                return True  # a repeated request, whose first answer was lost, or somebody else's
+            raise
 
     def publish(self, topic: str, payload: Any = None, *, id: str = "", attributes: Mapping[str, str] = {}) -> Publication:
         """Publishes to a topic: each of its subscriptions gets a task with the payload."""
@@ -124,19 +129,20 @@ class Client:
     def _with_result(self, task: Task) -> Task:
         return Task(task.fields, self._send(calls.result(task.id))) if task.result_missing else task
 
-    def _json(self, call: calls.Call) -> Any:
-        return json.loads(self._send(call))
+    def _json(self, call: calls.Call, end: Optional[float] = None) -> Any:
+        return json.loads(self._send(call, end))
 
-    def _send(self, call: calls.Call) -> bytes:
+    def _send(self, call: calls.Call, end: Optional[float] = None) -> bytes:
+        """Sends a request until it is answered; end is when the caller waits no longer, by time.monotonic."""
         import httpx
 
-        patience = calls.Patience(self._retries)
+        patience = calls.Patience(self._retries, end)
         url = self._url + calls.path_of(self.tenant, call.path)
         while True:
             try:
                 answer = self._http.request(
                     call.method, url, params=call.query, content=call.body, json=call.json,
-                    headers={**self._headers, **call.headers}, timeout=self._timeout + call.wait,
+                    headers={**self._headers, **call.headers}, timeout=patience.bound(self._timeout + call.wait),
                 )
             except httpx.TransportError as error:
                 time.sleep(patience.without_answer(error, self._url))
