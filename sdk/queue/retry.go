@@ -29,7 +29,7 @@ const (
 	defaultLeast       = time.Second
 	defaultMost        = 12 * time.Hour
 	defaultReschedules = 1000
-	maxTaskAttempts       = 1_000_000
+	maxTaskAttempts    = 1_000_000
 )
 
 // Retry is a retry policy: it decides how often, and after which delays, a failed task is tried again. A zero field is
