@@ -46,6 +46,9 @@ const plain = ["key", "priority", "maxAttempts", "backoff", "maxReschedules", "w
 const durations = ["delay", "timeout", "backoffBase", "backoffMin", "backoffMax", "maxAge"];
 const others = ["id", "labels", "headers", "at", "deadline", "jitter", "unique", "after"];
 
+// How long a server can make a client wait before it asks again, in milliseconds.
+const longestPause = 60_000;
+
 const busy = [429, 502, 503, 504];
 const snake = (name) => name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase());
 const seconds = (time) => (time instanceof Date ? time.getTime() / 1000 : time);
@@ -75,12 +78,20 @@ function translated(options) {
     }
   }
   if (options.delay !== undefined && options.at !== undefined) throw new TypeError("both delay and at: give one of them");
+  for (const name of [...durations, "priority", "maxAttempts", "maxReschedules"]) {
+    if (options[name] !== undefined && !Number.isFinite(options[name])) throw new TypeError(`${name} ${options[name]}: use a number`);
+  }
+  for (const name of ["at", "deadline"]) {
+    const time = options[name];
+    if (time !== undefined && (time === null || !Number.isFinite(Number(time)))) throw new TypeError(`${name} ${time}: use a Date, or seconds since the epoch`);
+  }
   const out = { id: options.id || crypto.randomUUID() };
   for (const name of plain) if (options[name] !== undefined) out[snake(name)] = options[name];
   for (const name of durations) if (options[name] !== undefined) out[snake(name) + "_seconds"] = options[name];
   for (const name of ["at", "deadline"]) if (options[name] !== undefined) out[name] = seconds(options[name]);
   for (const name of ["labels", "headers", "after"]) if (options[name] !== undefined) out[name] = options[name];
   if (options.jitter === false) out.no_jitter = true;
+  if (options.unique === "") throw new TypeError("unique is an empty key: use true to compare the parameters");
   if (options.unique) {
     const unique = typeof options.unique === "object" ? options.unique : options.unique === true ? {} : { key: options.unique };
     out.unique = true;
@@ -95,7 +106,12 @@ function encoded(parameters) {
   if (parameters === undefined || parameters === null) return new Uint8Array();
   if (parameters instanceof ArrayBuffer) return new Uint8Array(parameters);
   if (ArrayBuffer.isView(parameters)) return new Uint8Array(parameters.buffer, parameters.byteOffset, parameters.byteLength);
-  return new TextEncoder().encode(typeof parameters === "string" ? parameters : JSON.stringify(parameters));
+  if (typeof parameters === "string") return new TextEncoder().encode(parameters);
+  const kind = Object.prototype.toString.call(parameters).slice(8, -1);
+  if (!["Object", "Array", "Number", "Boolean", "Date"].includes(kind)) {
+    throw new TypeError(`parameters are a ${kind}, which JSON does not express${kind === "Promise" ? ": await it" : ""}`);
+  }
+  return new TextEncoder().encode(JSON.stringify(parameters));
 }
 
 function textOf(bytes) {
@@ -202,6 +218,10 @@ export class Client {
   #fetch;
 
   constructor(url, { token = "", tenant = "blueque", timeout = 30, retries = 5, fetch = globalThis.fetch } = {}) {
+    if (!/^https?:\/\//.test(url) || !URL.canParse(url)) throw new TypeError("the URL of the server: use one like http://127.0.0.1:9465");
+    if (new URL(url).username) throw new TypeError("the URL of the server has a user: leave that out, and give a token");
+    token = token.trim();
+    if (!/^[!-~]*$/.test(token)) throw new TypeError("the token has characters that no token has: give it as it was printed");
     this.#url = url.replace(/\/+$/, "");
     this.#headers = token ? { Authorization: `Bearer ${token}` } : {};
     this.#timeout = timeout;
@@ -223,7 +243,7 @@ export class Client {
     let tasks = [], made = new Set(), size = 0;
     const send = async () => {
       const answer = await this.#json("POST", ["queues", queue, "tasks", "batch"], { json: { tasks } });
-      for (const receipt of answer.items) handles.push(new Handle(this, receipt, made));
+      for (const receipt of receiptsOf(answer.items, tasks.length)) handles.push(new Handle(this, receipt, made));
       tasks = [];
       made = new Set();
       size = 0;
@@ -236,7 +256,7 @@ export class Client {
       if (tasks.length > 0 && (tasks.length === batchTasks || size + length > batchBytes)) await send();
       if (!options.id) made.add(task.id);
       if (length > batchBytes) {
-        handles.push(new Handle(this, await this.#enqueueAlone(queue, task, bytes), made));
+        handles.push(new Handle(this, receiptsOf([await this.#enqueueAlone(queue, task, bytes)], 1)[0], made));
         continue;
       }
       tasks.push(task);
@@ -263,7 +283,7 @@ export class Client {
   }
 
   async task(id) {
-    return this.#withResult(new Task(await this.#json("GET", ["tasks", id])));
+    return this.#withResult(await this.#task(id));
   }
 
   async wait(id, { timeout = Infinity, signal } = {}) {
@@ -271,7 +291,7 @@ export class Client {
     for (;;) {
       const left = Math.max(0, Math.min(longPoll, (end - performance.now()) / 1000));
       const search = new URLSearchParams({ wait_seconds: left.toFixed(3) });
-      const task = new Task(await this.#json("GET", ["tasks", id], { search, wait: left, signal, end }));
+      const task = await this.#task(id, { search, wait: left, signal, end });
       if (task.status === "failed") throw new TaskFailed(task);
       if (task.finished) return this.#withResult(task);
       if (performance.now() >= end) throw new WaitTimeout(`task ${id} is ${task.status} after ${timeout} seconds`);
@@ -292,7 +312,14 @@ export class Client {
     const search = new URLSearchParams({ id: id || crypto.randomUUID() });
     for (const [name, value] of Object.entries(attributes)) search.append("attribute", `${name}=${value}`);
     const answer = await this.#json("POST", ["topics", topic, "publications"], { search, body: encoded(payload) });
+    if (!answer.id) throw notOurs();
     return { id: answer.id, topic: answer.topic, existed: answer.existed && Boolean(id) };
+  }
+
+  async #task(id, how) {
+    const fields = await this.#json("GET", ["tasks", id], how);
+    if (!fields.id || !fields.status) throw notOurs();
+    return new Task(fields);
   }
 
   async #withResult(task) {
@@ -300,12 +327,23 @@ export class Client {
   }
 
   async #json(...call) {
-    return JSON.parse(new TextDecoder().decode(await this.#send(...call)));
+    const text = new TextDecoder().decode(await this.#send(...call));
+    let answer;
+    try {
+      answer = JSON.parse(text);
+    } catch {
+      throw notOurs();
+    }
+    if (typeof answer !== "object" || answer === null) throw notOurs();
+    return answer;
   }
 
   // #send sends a request, which may be repeated, until it is answered: what it makes has an ID of the client's. end is when the
   // caller waits no longer.
   async #send(method, path, { search, body, json, wait = 0, signal, end = Infinity } = {}) {
+    for (const name of [this.tenant, ...path]) {
+      if (typeof name !== "string" || ["", ".", ".."].includes(name)) throw new TypeError(`the name ${String(name)}: use a text that is not empty, . or ..`);
+    }
     const where = ["v1", "tenants", this.tenant, ...path].map(encodeURIComponent).join("/");
     const url = `${this.#url}/${where}${search ? "?" + search : ""}`;
     const headers = { ...this.#headers };
@@ -318,7 +356,8 @@ export class Client {
       let answer, bytes, asked = 0;
       try {
         answer = await this.#fetch(url, {
-          method, headers, body: json ? JSON.stringify(json) : body, signal: signal ? AbortSignal.any([signal, patience]) : patience,
+          method, headers, body: json ? JSON.stringify(json) : body, redirect: "manual",
+          signal: signal ? AbortSignal.any([signal, patience]) : patience,
         });
         bytes = new Uint8Array(await answer.arrayBuffer());
       } catch (error) {
@@ -330,12 +369,21 @@ export class Client {
       if (bytes) {
         if (answer.ok) return bytes;
         if (!busy.includes(answer.status) || left <= 0) throw problem(answer.status, bytes);
-        asked = Number(answer.headers.get("Retry-After")) * 1000 || 0;
+        asked = Math.min(Number(answer.headers.get("Retry-After")) * 1000 || 0, longestPause);
+        if (performance.now() + Math.max(asked, pause) > end) throw problem(answer.status, bytes);
       }
       await sleep(Math.max(asked, pause * (0.5 + Math.random() / 2)), signal);
       pause = Math.min(pause * 2, 5000);
     }
   }
+}
+
+const notOurs = () => new APIError(0, "", "this is not an answer of Quern's API: check the URL");
+
+// receiptsOf checks the receipts of an answer.
+function receiptsOf(receipts, count) {
+  if (!Array.isArray(receipts) || receipts.length !== count || receipts.some((receipt) => !receipt?.id)) throw notOurs();
+  return receipts;
 }
 
 function problem(status, bytes) {
@@ -347,7 +395,7 @@ function problem(status, bytes) {
   }
   if (!body?.status) return new APIError(status, "", `HTTP status ${status}, which is not an answer of Quern's API: check the URL`);
   const type = String(body.type ?? "").split(":").pop();
-  const details = (body.errors ?? []).map((e) => `${e.location ?? ""}: ${e.message ?? ""}`);
+  const details = (Array.isArray(body.errors) ? body.errors : []).map((e) => `${e?.location ?? ""}: ${e?.message ?? ""}`);
   const text = [body.detail || body.title, ...details].join("; ");
   return new (type === "no-task" ? NoTaskError : APIError)(status, type, text);
 }

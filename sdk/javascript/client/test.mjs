@@ -76,6 +76,45 @@ test("failures", async () => {
   await assert.rejects(client.wait((await client.enqueue("unserved", "x")).id, { signal: abort }), { name: "TimeoutError" });
 });
 
+test("what is refused here", async () => {
+  for (const options of [{ delay: NaN }, { at: new Date(NaN) }, { timeout: null }, { priority: Infinity }, { unique: "" }]) {
+    await assert.rejects(client.enqueue("unserved", "x", options), new RegExp("^TypeError: " + Object.keys(options)[0]));
+  }
+  for (const parameters of [Promise.resolve(1), new Map(), () => 1, Symbol("x")]) {
+    await assert.rejects(client.enqueue("unserved", parameters), /which JSON does not express/);
+  }
+  for (const name of ["", ".", "..", undefined]) await assert.rejects(client.task(name), /use a text that is not empty/);
+  assert.ok((await new Client(url, { token: token + "\n", tenant }).enqueue("unserved", "x")).id);
+  assert.throws(() => new Client(url, { token: "a\nb" }), (error) => !error.message.includes("a\nb"));
+  assert.throws(() => new Client("127.0.0.1:9465"), /use one like http:/);
+  assert.throws(() => new Client("http://user:secret@127.0.0.1"), (error) => !error.message.includes("secret"));
+});
+
+test("strange answers", async () => {
+  const answers = {
+    html: [200, "<html>"], null: [200, "null"], list: [200, "[]"], object: [200, "{}"], items: [200, '{"items":[1]}'],
+    odd: [400, '{"status":400,"type":null,"errors":[null]}'], redirect: [307, "", { Location: "/html/" }],
+    busy: [503, "{}", { "Retry-After": "3600" }],
+  };
+  const server = createServer((request, response) => {
+    const [status, body, headers] = answers[request.url.split("/")[1]];
+    request.resume().on("end", () => response.writeHead(status, headers).end(body));
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    for (const name of Object.keys(answers)) {
+      const strange = new Client(`http://127.0.0.1:${server.address().port}/${name}`, { retries: 0 });
+      for (const call of [() => strange.enqueue("q", "x"), () => strange.task("x"), () => strange.publish("t", "x")]) {
+        await assert.rejects(call(), APIError, name);
+      }
+    }
+    await assert.rejects(new Client(`http://127.0.0.1:${server.address().port}/busy`).wait("x", { timeout: 0.5 }), APIError);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
 test("publish", async () => {
   const publish = () => client.publish("js.orders", { total: 1 }, { id: "js-p", attributes: { type: "new" } });
   assert.equal((await publish()).existed, false);

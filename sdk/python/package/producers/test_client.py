@@ -185,6 +185,86 @@ def test_redis(client):
         producer.enqueue("echo", b"\xff")
 
 
+def test_refused_here(client):
+    """What cannot be meant is refused before anything is sent."""
+    for options in ({"delay": float("nan")}, {"at": float("inf")}, {"timeout": -1}, {"unique": ""}, {"delay": 1e300}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            client.enqueue("unserved", "x", **options)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        client.enqueue("unserved", [float("nan")])
+    producer = RedisClient(REDIS, tenant=TENANT)
+    for options in ({"delay": float("nan")}, {"at": float("nan")}):
+        with pytest.raises(ValueError):
+            producer.enqueue("unserved", "x", id="py-nan", **options)
+    with pytest.raises(NoTaskError):
+        client.task("py-nan")
+    for name in ("", ".", "..", None):
+        with pytest.raises(ValueError, match="use a text that is not empty"):
+            client.task(name)
+    assert Client(URL, token=TOKEN + "\n", tenant=TENANT).enqueue("unserved", "x").id
+    for token in ("a\nb", "ü"):
+        with pytest.raises(ValueError) as refused:
+            Client(URL, token=token)
+        assert token not in str(refused.value)
+    with pytest.raises(ValueError, match="use one like http://"):
+        Client("127.0.0.1:9465")
+
+
+class Strange(http.server.BaseHTTPRequestHandler):
+    """A server that is not Quern's: it answers what its path begins with."""
+
+    answers = {
+        "html": (200, b"<html>", {}), "null": (200, b"null", {}), "list": (200, b"[]", {}), "object": (200, b"{}", {}),
+        "items": (200, b'{"items":[1]}', {}), "odd": (400, b'{"status":400,"type":null,"errors":[null]}', {}),
+        "redirect": (307, b"", {"Location": "/html/"}), "busy": (503, b"{}", {"Retry-After": "3600"}),
+    }
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        status, body, headers = self.answers[self.path.split("/")[1]]
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST
+
+    def log_message(self, *_):
+        pass
+
+
+def test_strange_answers():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Strange) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name in Strange.answers:
+            with Client(f"http://127.0.0.1:{server.server_port}/{name}", retries=0) as strange:
+                for call in (lambda: strange.enqueue("q", "x"), lambda: strange.task("x"), lambda: strange.publish("t", "x")):
+                    with pytest.raises(APIError):
+                        call()
+        started = time.monotonic()
+        with pytest.raises(APIError, match="503"):
+            Client(f"http://127.0.0.1:{server.server_port}/busy").wait("x", timeout=0.5)
+        assert time.monotonic() - started < 60  # the server asks for an hour
+        server.shutdown()
+
+
+def test_fork(client):
+    """After a fork each process has connections of its own."""
+    client.enqueue("unserved", "before")
+    children = []
+    for n in range(4):
+        child = os.fork()
+        if child == 0:
+            ended = 1
+            try:
+                ended = 0 if client.task(client.enqueue("unserved", f"child {n}").id).fields["parameters"] == f"child {n}" else 2
+            finally:
+                os._exit(ended)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
+
+
 def test_twins():
     """Both clients are the same but for async and await."""
     folder = pathlib.Path(quern.client.__file__).parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import random
 import time
@@ -10,7 +11,7 @@ import uuid
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 from urllib.parse import quote, urlencode
 
-from ._errors import Unreachable, error_of
+from ._errors import APIError, Unreachable, error_of
 from ._models import Publication
 from ._options import Options, encoded, translated
 
@@ -25,6 +26,9 @@ QUERY_BYTES = 7 << 10
 LONG_POLL = 20.0
 
 BUSY = (429, 502, 503, 504)
+
+# How long a server can make a client wait before it asks again, in seconds.
+LONGEST_PAUSE = 60.0
 
 
 class Call(NamedTuple):
@@ -51,6 +55,9 @@ Item = Union[Any, Tuple[Any, Options]]
 
 
 def path_of(tenant: str, path: Sequence[str]) -> str:
+    for part in (tenant, *path):
+        if not isinstance(part, str) or part in ("", ".", ".."):
+            raise ValueError(f"the name {part!r}: use a text that is not empty, . or ..")
     return "/v1/tenants/" + "/".join(quote(part, safe="") for part in (tenant, *path))
 
 
@@ -116,7 +123,7 @@ def receipts(call: Call, answer: Mapping[str, Any]) -> list[Enqueued]:
     existed: then it was made by the same request, whose first answer was lost."""
     return [
         Enqueued(one["id"], one["queue"], one["existed"] and one["id"] not in call.made, one.get("taken", False))
-        for one in answer.get("items", [answer])
+        for one in (answer["items"] if "tasks" in (call.json or ()) else [answer])
     ]
 
 
@@ -158,9 +165,13 @@ class Patience:
 
     def after(self, status: int, problem: Optional[dict], asked: str) -> float:
         """How many seconds to wait before the request is repeated. It raises the server's error if it is not."""
+        error = error_of(status, problem)
         if status not in BUSY or self.left <= 0:
-            raise error_of(status, problem)
-        return self._next(float(asked) if asked.isdigit() else 0.0)
+            raise error
+        pause = float(asked) if asked.isascii() and asked.isdigit() else 0.0
+        if self.end is not None and time.monotonic() + max(pause, self.pause) > self.end:
+            raise error
+        return self._next(min(pause, LONGEST_PAUSE))
 
     def without_answer(self, error: Exception, url: str) -> float:
         unreachable = f"no answer from {url}: {error or type(error).__name__}"
@@ -183,3 +194,12 @@ def problem_of(answer: Any) -> Optional[dict]:
     except ValueError:
         return None
     return problem if isinstance(problem, dict) and "status" in problem else None
+
+
+@contextlib.contextmanager
+def understood() -> Iterator[None]:
+    """Makes an answer that the API does not give an APIError."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise APIError(0, "", f"this is not an answer of Quern's API: check the URL ({type(error).__name__}: {error})") from error

@@ -38,7 +38,10 @@ def error_of(status: int, problem: Optional[dict]) -> APIError:
     """The error for an answer that is a problem of RFC 9457, or None if the answer was none."""
     if problem is None:
         return APIError(status, "", f"HTTP status {status}, which is not an answer of Quern's API: check the URL")
-    name = problem.get("type", "").rpartition(":")[2]
-    details = [f"{e.get('location', '')}: {e.get('message', '')}" for e in problem.get("errors", ())]
-    text = "; ".join([problem.get("detail", "") or problem.get("title", ""), *details])
+    name = str(problem.get("type") or "").rpartition(":")[2]
+    errors = problem.get("errors")
+    details = [
+        f"{e.get('location', '')}: {e.get('message', '')}" for e in (errors if isinstance(errors, list) else ()) if isinstance(e, dict)
+    ]
+    text = "; ".join([str(problem.get("detail") or problem.get("title") or f"HTTP status {status}"), *details])
     return (NoTaskError if name == "no-task" else APIError)(status, name, text)

@@ -56,15 +56,23 @@ _DURATIONS = {
 _TIMES = ("at", "deadline")
 
 
-def seconds(duration: Duration) -> float:
-    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+# What the API takes at most: seconds of a duration, and seconds since the epoch.
+_LONGEST, _LATEST = 1e9, 1e11
 
 
-def moment(time: Time) -> float:
+def seconds(name: str, duration: Duration) -> float:
+    value = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    if not 0 <= value <= _LONGEST:
+        raise ValueError(f"{name} {duration!r}: use 0 to {_LONGEST:.0f} seconds")
+    return value
+
+
+def moment(name: str, time: Time) -> float:
     """The time as seconds since the epoch."""
-    if isinstance(time, datetime):
-        return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp()
-    return float(time)
+    value = (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() if isinstance(time, datetime) else float(time)
+    if not 0 <= value <= _LATEST:
+        raise ValueError(f"{name} {time!r}: use a datetime, or seconds since the epoch")
+    return value
 
 
 def encoded(parameters: Any) -> bytes:
@@ -75,7 +83,7 @@ def encoded(parameters: Any) -> bytes:
         return parameters.encode()
     if isinstance(parameters, (bytes, bytearray, memoryview)):
         return bytes(parameters)
-    return json.dumps(parameters, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(parameters, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def translated(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,18 +96,20 @@ def translated(options: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {"id": options.get("id") or str(uuid.uuid4())}
     out.update({name: options[name] for name in _PLAIN if options.get(name) is not None})
     out.update({name: dict(options[name]) for name in ("labels", "headers") if options.get(name)})
-    out.update({there: seconds(options[name]) for name, there in _DURATIONS.items() if options.get(name) is not None})
-    out.update({name: moment(options[name]) for name in _TIMES if options.get(name) is not None})
+    out.update({there: seconds(name, options[name]) for name, there in _DURATIONS.items() if options.get(name) is not None})
+    out.update({name: moment(name, options[name]) for name in _TIMES if options.get(name) is not None})
     if options.get("after"):
         out["after"] = list(options["after"])
     if options.get("jitter") is False:
         out["no_jitter"] = True
     unique = options.get("unique")
+    if unique == "":
+        raise ValueError("unique is an empty key: use True to compare the parameters")
     if unique is not None and unique is not False:
         unique = unique if isinstance(unique, Unique) else Unique("" if unique is True else unique)
         out["unique"] = True
         if unique.key:
             out["unique_key"] = unique.key
         if unique.duration is not None:
-            out["unique_for_seconds"] = seconds(unique.duration)
+            out["unique_for_seconds"] = seconds("unique", unique.duration)
     return out

@@ -71,7 +71,7 @@ class RedisClient:
             keys=[f"{self.tenant}_task_{id}", f"{self.tenant}_{waiting}_tasks_{queue}", f"{self.tenant}_queues"],
             args=[
                 id, queue, value, f"{self.tenant}_channel_{queue}",
-                "" if at is None else f"{moment(at):.6f}", "" if delay is None else f"{seconds(delay):.6f}",
+                "" if at is None else f"{moment('at', at):.6f}", "" if delay is None else f"{seconds('delay', delay):.6f}",
             ],
         )
         return id

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
 
@@ -64,8 +65,13 @@ class Client:
     ) -> None:
         import httpx
 
+        if httpx.URL(url).scheme not in ("http", "https"):
+            raise ValueError("the URL of the server: use one like http://127.0.0.1:9465")
+        token = token.strip()
+        if not all("!" <= c <= "~" for c in token):
+            raise ValueError("the token has characters that no token has: give it as it was printed")
         self.tenant, self._retries, self._timeout, self._url = tenant, retries, timeout, url.rstrip("/")
-        self._own = http is None
+        self._own, self._process = http is None, os.getpid()
         self._http = http or httpx.Client()
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -78,7 +84,9 @@ class Client:
         tasks are enqueued: give them IDs to repeat the call."""
         handles: list[Handle] = []
         for call in calls.batches(queue, items):
-            handles += [Handle(self, one) for one in calls.receipts(call, self._json(call))]
+            answer = self._json(call)
+            with calls.understood():
+                handles += [Handle(self, one) for one in calls.receipts(call, answer)]
         return handles
 
     def queue(self, name: str) -> Queue:
@@ -86,7 +94,7 @@ class Client:
 
     def task(self, id: str) -> Task:
         """The task as it is now, with its result if it is complete. A missing one is a NoTaskError."""
-        return self._with_result(Task(self._json(calls.task(id))))
+        return self._with_result(self._task(calls.task(id)))
 
     def wait(self, id: str, timeout: Optional[float] = None) -> Task:
         """Waits until the task is complete, for timeout seconds at most (None: without end). It raises TaskFailed if the task
@@ -94,7 +102,7 @@ class Client:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = calls.LONG_POLL if end is None else min(calls.LONG_POLL, end - time.monotonic())
-            task = Task(self._json(calls.task(id, max(left, 0.0)), end))
+            task = self._task(calls.task(id, max(left, 0.0)), end)
             if task.status == "failed":
                 raise TaskFailed(task)
             if task.finished:
@@ -105,7 +113,7 @@ class Client:
     def cancel(self, id: str) -> bool:
         """Cancels a task. True: it has ended. False: a host runs it and stops it now."""
         try:
-            return self._json(calls.cancel(id))["ended"]
+            return self._json(calls.cancel(id)).get("ended", False)
         except APIError as refused:
             if refused.status == 409 and self.task(id).reason == "cancelled":
                 return True  # a repeated request, whose first answer was lost, or somebody else's
@@ -114,7 +122,9 @@ class Client:
     def publish(self, topic: str, payload: Any = None, *, id: str = "", attributes: Mapping[str, str] = {}) -> Publication:
         """Publishes to a topic: each of its subscriptions gets a task with the payload."""
         call = calls.publish(topic, payload, id, attributes)
-        return calls.publication(call, self._json(call))
+        answer = self._json(call)
+        with calls.understood():
+            return calls.publication(call, answer)
 
     def close(self) -> None:
         if self._own:
@@ -130,12 +140,21 @@ class Client:
         return Task(task.fields, self._send(calls.result(task.id))) if task.result_missing else task
 
     def _json(self, call: calls.Call, end: Optional[float] = None) -> Any:
-        return json.loads(self._send(call, end))
+        text = self._send(call, end)
+        with calls.understood():
+            return dict(json.loads(text))
+
+    def _task(self, call: calls.Call, end: Optional[float] = None) -> Task:
+        fields = self._json(call, end)
+        with calls.understood():
+            return Task({**fields, "id": fields["id"], "queue": fields["queue"], "status": fields["status"]})
 
     def _send(self, call: calls.Call, end: Optional[float] = None) -> bytes:
         """Sends a request until it is answered; end is when the caller waits no longer, by time.monotonic."""
         import httpx
 
+        if self._own and self._process != os.getpid():  # after a fork: both processes would read from one connection
+            self._http, self._process = httpx.Client(), os.getpid()
         patience = calls.Patience(self._retries, end)
         url = self._url + calls.path_of(self.tenant, call.path)
         while True:
@@ -144,7 +163,7 @@ class Client:
                     call.method, url, params=call.query, content=call.body, json=call.json,
                     headers={**self._headers, **call.headers}, timeout=patience.bound(self._timeout + call.wait),
                 )
-            except httpx.TransportError as error:
+            except (httpx.TransportError, httpx.DecodingError) as error:
                 time.sleep(patience.without_answer(error, self._url))
                 continue
             if answer.is_success:
