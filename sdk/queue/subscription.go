@@ -330,8 +330,11 @@ func (w *Webhook) validateHeaders() error {
 	seen := make(map[string]bool)
 	for _, name := range slices.Concat(slices.Sorted(maps.Keys(w.Headers)), slices.Sorted(maps.Keys(w.SecretHeaders))) {
 		is := strings.ReplaceAll(strings.ToLower(name), "_", "-")
-		if seen[is] || unsent.MatchString(is) {
-			return fmt.Errorf("%w: header %q: the sender sets it itself, or it is there twice: leave it out", ErrInvalid, name)
+		switch {
+		case unsent.MatchString(is):
+			return fmt.Errorf("%w: header %q: the sender sets it itself: leave it out", ErrInvalid, name)
+		case seen[is]:
+			return fmt.Errorf("%w: header %q is there twice: leave one of them out", ErrInvalid, name)
 		}
 		seen[is] = true
 	}
