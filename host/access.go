@@ -22,8 +22,8 @@ type tenantAccess struct {
 	catalog  catalog
 	queues   *knownQueues
 	// calls is the memory budget for the tasks and publications that handlers with `after: call` send, and for the
-	// publications that the fleet's Publisher makes. results is the memory budget for results of dependencies. A result that a handler has read keeps its memory until the task reads
-	// another one or ends.
+	// publications that the fleet's Publisher makes. results is the memory budget for results of dependencies. A result
+	// that a handler has read keeps its memory until the task reads another one or ends.
 	calls, results *account.Budget
 	logger         hclog.Logger
 }

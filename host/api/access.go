@@ -45,7 +45,8 @@ const (
 	// Operator may enqueue and publish; cancel, retry and replay; pause and resume queues and subscriptions; limit
 	// queues; change and delete schedules; run jobs.
 	Operator Role = "operator"
-	// Admin may delete tasks and purge queues; make, change and delete subscriptions; drain and reclaim nodes; release plugins; read the audit log.
+	// Admin may delete tasks and purge queues; make, change and delete subscriptions; drain and reclaim nodes; release
+	// plugins; read the audit log.
 	Admin Role = "admin"
 )
 
