@@ -230,7 +230,8 @@ func (s *session) finish(living, hurry context.Context) {
 	<-idle
 }
 
-// leave settles or gives back the remaining tasks, none of which runs any more, and removes the listener from Redis.
+// leave is called when no task runs any more. It settles or gives back the remaining tasks, and removes the listener
+// from Redis.
 // Tasks that it cannot give back in time stay in the reserved lists until the lease ends. The scheduler forgets the
 // session's queues.
 func (s *session) leave(hurry context.Context) error {

@@ -208,7 +208,7 @@ type batch struct {
 	bytes   int
 }
 
-// batches cuts the results of a queue, of which there is at least one, into batches.
+// batches cuts the results of a queue into batches. The list must have at least one result.
 func batches(name string, list []*ended) (all []batch) {
 	begin, tasks, size := 0, 0, 0
 	for i, e := range list {

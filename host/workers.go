@@ -2,7 +2,7 @@ package host
 
 import "sync"
 
-// workers runs functions, each of which is a task or a reserve, on goroutines that it keeps. A new goroutine for each
+// workers runs tasks and reserves, as functions, on goroutines that it keeps. A new goroutine for each
 // task would have to grow its stack, which takes over a tenth of the time of a short task. workers keeps as many
 // goroutines as functions ever ran at the same time.
 type workers struct {

@@ -24,8 +24,8 @@ type connections struct {
 	logged time.Time // when a refusal was last logged; only Accept uses it
 }
 
-// Bound returns a listener that has at most limit open connections, of which at most half are from one client. Only one
-// goroutine can call its Accept at a time.
+// Bound returns a listener that has at most limit open connections. One client has at most half of them. Only one
+// goroutine can call Accept at a time.
 func Bound(listener net.Listener, limit int, logger hclog.Logger) net.Listener {
 	return &connections{Listener: listener, places: account.NewBudget(int64(limit), 2), logger: logger}
 }

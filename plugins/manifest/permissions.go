@@ -32,8 +32,8 @@ type Permissions struct {
 	// MaxCrashes and Dead are the values of the manifest, as far as the host allows them.
 	MaxCrashes int
 	Dead       string
-	// MostRetry bounds the retry policy of a task, whoever sets the policy: Min is a minimum, the other fields are
-	// maximums. A zero field is no bound.
+	// MostRetry bounds the retry policies of tasks, which producers, manifests and the host set. Min is a minimum. The
+	// other fields are maximums. A zero field is no bound.
 	MostRetry Retry
 	// Lowered are the limits that the host lowers below the manifest's.
 	Lowered []Lowered

@@ -85,7 +85,7 @@ func totalMemory(meminfo string) (int64, error) {
 
 // cgroupMemory returns the lowest limit of the process's cgroup and its parents, in bytes: memory.max in version 2,
 // memory.limit_in_bytes of the memory controller in version 1. It ignores folders that do not exist: in a container,
-// the path can be the one on its host, of which only the container's own folder is mounted.
+// the path can be the path on the container's host, but only the container's own folder is mounted.
 func cgroupMemory(self, mount string) (int64, bool) {
 	content, err := os.ReadFile(self)
 	if err != nil {

@@ -31,11 +31,10 @@ export class WaitTimeout extends Error {
   }
 }
 
-// How many tasks, and how many bytes of JSON, one request of a batch has, unless one task alone is larger. The server takes 1,000
-// tasks and 16 MiB.
+// The most tasks, and the most bytes of JSON, in one batch. A larger task is sent alone. The server takes 1,000 tasks and 16 MiB.
 const batchTasks = 1000, batchBytes = 8 << 20;
 
-// How many bytes of a URL may tell about a task that is sent alone. The server takes 64 KiB of headers, proxies often 8.
+// How many bytes the options of a task that is sent alone may take in the URL. The server takes 64 KiB of headers, proxies often 8.
 const queryBytes = 7 << 10;
 
 // How long the server is asked to wait for a task's end before it answers, in seconds.

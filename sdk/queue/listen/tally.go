@@ -71,8 +71,9 @@ type Tally struct {
 
 // Tallies collects a listener's counts until Write writes them to Redis. Its methods are safe for concurrent use.
 type Tallies struct {
-	mu     sync.Mutex       // guards counts
-	counts map[Tally]*Tally // by a Tally of which only Queue, Plugin, Digest and Version are set
+	mu sync.Mutex
+	// counts are guarded by mu. A key has only Queue, Plugin, Digest and Version.
+	counts map[Tally]*Tally
 }
 
 // Started counts how long a started task had waited. key has the task's queue, and the plugin version that runs the
