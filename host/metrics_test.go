@@ -62,9 +62,7 @@ func TestMetricsAfterARun(t *testing.T) {
 		{1, "quern_plugin_loads_total", []string{"plugin", "sleep", "result", "ok"}},
 		{1, "quern_plugin_loads_total", []string{"plugin", "broken", "result", "refused"}},
 	} {
-		if got := n.metric(want.name, want.labels...); got != want.value {
-			t.Errorf("%s%v is %v, want %v", want.name, want.labels, got, want.value)
-		}
+		n.counted(want.value, want.name, want.labels...)
 	}
 }
 
