@@ -78,10 +78,13 @@ recording: build ## record the terminal that the README shows
 demo-python: build ## run a handler in Python, from its source to a completed task (needs make engines)
 	examples/invoice/tests/demo build/quern build/demo-python
 
+platforms = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+
 .PHONY: dist
-dist: ## pack binaries, engines, licenses, SBOMs and a container image into build/dist, and build again to compare (needs make engines)
-	.ci/dist build linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+dist: ## pack binaries with engines, licenses and SBOMs, for pip and npm, too, and a container image into build/dist; build again to compare (needs make deps-all)
+	.ci/dist build $(platforms)
 	.ci/again build
+	.ci/packages build $(platforms) >> build/dist/SHA256SUMS
 	.ci/image build/dist $(foreach arch,amd64 arm64,$(arch)=$$(echo build/dist/quern-*-linux-$(arch)/quern)) >> build/dist/SHA256SUMS
 
 .PHONY: deps

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -15,9 +16,11 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // modulePath is where `go install` finds the program.
@@ -193,28 +196,32 @@ func decode(t *testing.T, text []byte, into any) {
 	}
 }
 
-// TestDist: an archive has the program, the engines, and a license for each module; its sum stands beside it, and another is the same.
-func TestDist(t *testing.T) {
-	t.Parallel()
-	ofProcesses(t)
-	engines, err := filepath.Abs(filepath.Join("..", "..", "build", "engines"))
-	if err != nil {
-		t.Fatal(err)
-	}
+// distributed is a folder of builds, whose dist has the archive of this platform.
+func distributed(t *testing.T) string {
+	t.Helper()
+	engines := absolute(t, "../../build/engines")
 	for _, needed := range []string{"python.wasm", "javascript.wasm", "downloads"} {
 		if _, err := os.Stat(filepath.Join(engines, needed)); err != nil {
 			runtimetest.Missing(t, "make engines brings what is packed: "+err.Error())
 		}
 	}
+	build := t.TempDir()
+	if err := os.Symlink(engines, filepath.Join(build, "engines")); err != nil {
+		t.Fatal(err)
+	}
+	script(t, "dist", build, runtime.GOOS+"/"+runtime.GOARCH)
+	return build
+}
+
+// TestDist: an archive has the program, the engines, and a license for each module; its sum stands beside it, and another is the same.
+func TestDist(t *testing.T) {
+	t.Parallel()
+	ofProcesses(t)
 	platform := runtime.GOOS + "-" + runtime.GOARCH
 	sums := make([]string, builds())
 	var archive []byte
 	for i := range sums {
-		build := t.TempDir()
-		if err := os.Symlink(engines, filepath.Join(build, "engines")); err != nil {
-			t.Fatal(err)
-		}
-		script(t, "dist", build, strings.ReplaceAll(platform, "-", "/"))
+		build := distributed(t)
 		list, err := os.ReadFile(filepath.Join(build, "dist", "SHA256SUMS"))
 		if err != nil {
 			t.Fatal(err)
@@ -264,6 +271,85 @@ func TestDist(t *testing.T) {
 		if strings.HasPrefix(c.Purl, "pkg:golang/") && c.Name != "std" && packed["licenses/"+c.Name] == nil {
 			t.Errorf("module %s has no license", c.Name)
 		}
+	}
+}
+
+// TestPackages: pip and npm install the program with its engines from files alone, and it builds and runs a first handler.
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	ofProcesses(t)
+	if testing.Short() {
+		t.Skip("packs the program several times")
+	}
+	build, platform := distributed(t), runtime.GOOS+"/"+runtime.GOARCH
+	sums := make([]string, builds())
+	for i := range sums {
+		sums[i] = string(script(t, "packages", build, platform))
+	}
+	if last := sums[len(sums)-1]; sums[0] != last {
+		t.Errorf("two packages of the same program:\n%s%s", sums[0], last)
+	}
+	dist := filepath.Join(build, "dist")
+	packages, err := filepath.Glob(filepath.Join(dist, "quern*-*.*.*.tgz"))
+	if err != nil || len(packages) != 4 {
+		t.Fatalf("npm packages %v: %v", packages, err)
+	}
+	python := filepath.Join(t.TempDir(), "venv")
+	node := t.TempDir()
+	for _, install := range [][]string{
+		{absolute(t, "../../build/venv/bin/python"), "-m", "venv", python},
+		{filepath.Join(python, "bin", "pip"), "install", "--quiet", "--no-index", "--find-links", dist, "quern"},
+		append([]string{"npm", "install", "--prefix", node, "--offline", "--no-audit", "--no-fund", "--cache", filepath.Join(node, "cache")}, packages...),
+	} {
+		if said, err := exec.CommandContext(t.Context(), install[0], install[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", install, err, said)
+		}
+	}
+	for language, program := range map[string]string{
+		"python": filepath.Join(python, "bin", "quern"), "typescript": filepath.Join(node, "node_modules", ".bin", "quern"),
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			home := t.TempDir()
+			quern := func(input string, args ...string) (string, int) {
+				cmd := exec.CommandContext(t.Context(), program, args...)
+				cmd.Dir, cmd.Stdin = home, strings.NewReader(input)
+				cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+				said, _ := cmd.CombinedOutput()
+				return string(said), cmd.ProcessState.ExitCode()
+			}
+			if said, status := quern("", "plugin", "new", "hello", "--lang", language); status != 0 {
+				t.Fatalf("new: exit %d: %s", status, said)
+			}
+			if said, status := quern("", "plugin", "build", "hello"); status != 0 {
+				t.Fatalf("build: exit %d: %s", status, said)
+			}
+			if said, status := quern("Ada", "plugin", "run", "hello/hello.wasm"); status != 0 || !strings.Contains(said, "Hello, Ada!") {
+				t.Errorf("run: exit %d: %s", status, said)
+			}
+			if said, status := quern("", "plugin", "build", "nothing"); status != exitUsage {
+				t.Errorf("build of nothing: exit %d, want %d: %s", status, exitUsage, said)
+			}
+
+			// A signal to what was installed ends the program in order.
+			u := newUser(t, queuetest.Start(t).URL())
+			plugins, address := folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}), freeAddress(t)
+			host := u.prepare("serve", "--plugins", plugins, "--http", address)
+			host.Path, host.Args[0] = program, program
+			var log bytes.Buffer
+			host.Stderr = &log
+			if err := host.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = host.Process.Kill() }()
+			awaitStatus(t, "http://"+address+"/readyz", http.StatusOK)
+			if err := host.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := host.Wait(); err != nil || !strings.Contains(log.String(), "left: tenant=") {
+				t.Errorf("serve after SIGTERM: %v: %s", err, &log)
+			}
+		})
 	}
 }
 

@@ -91,15 +91,16 @@ func (b *Builder) engine(name string) ([]byte, error) {
 	engine, err := bundle.Engine(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, because(Refused, "there is no engine %s: run `make engines` in a checkout of Quern, or take the release archive, "+
-			"which has it; --engines DIR names another folder", file)
+		return nil, because(Refused, "there is no engine %s: take quern from `pip install quern`, `npm install quern` or the release archive, "+
+			"which have it, or run `make engines` in a checkout of Quern; --engines DIR names another folder", file)
 	case err != nil:
-		return nil, because(Refused, "read engine: %w: run `make engines` in a checkout of Quern, or take it from the release archive again", err)
+		return nil, because(Refused, "read engine: %w: install quern again, or run `make engines` in a checkout of Quern", err)
 	}
 	return engine, nil
 }
 
-// engines returns the folder of the engines: Config.Engines, or else the folder engines next to this program's binary.
+// engines returns the folder of the engines: Config.Engines, or else the folder engines next to this program's binary,
+// or else, if that is in a folder bin as pip installs it, share/quern/engines next to bin.
 func (b *Builder) engines() (string, error) {
 	if b.config.Engines != "" {
 		return b.config.Engines, nil
@@ -111,7 +112,14 @@ func (b *Builder) engines() (string, error) {
 	if err != nil {
 		return "", because(Refused, "find the folder of the engines: %w: name it by --engines DIR", err)
 	}
-	return filepath.Join(filepath.Dir(program), "engines"), nil
+	beside := filepath.Join(filepath.Dir(program), "engines")
+	installed := filepath.Join(filepath.Dir(program), "..", "share", "quern", "engines")
+	if _, err := os.Stat(beside); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(installed); err == nil {
+			return installed, nil
+		}
+	}
+	return beside, nil
 }
 
 // appFiles reads the files below dir that keep accepts. The keys are their paths below /app. It enters neither foreign

@@ -105,7 +105,8 @@ type blanks struct {
 	Module, Version, GoVersion string // used in go.mod
 }
 
-const needsEngine = ", with the engine that the released archives contain (in a checkout of Quern `make engines` builds it, in about ten minutes)"
+const needsEngine = ", with the engine that `pip install quern`, `npm install quern` and the release archives bring (in a checkout of Quern " +
+	"`make engines` builds it, in about ten minutes)"
 
 // languages lists the languages of new plugins in the order of --lang. The blanks that depend on the plugin are empty.
 var languages = []blanks{

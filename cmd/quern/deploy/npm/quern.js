@@ -1,0 +1,34 @@
+#!/usr/bin/env node
+// Starts the program, which is in a package of its own for each platform.
+"use strict";
+const { spawn } = require("node:child_process");
+
+const platform = `${process.platform}-${process.arch}`;
+let program;
+try {
+  program = require.resolve(`@quern/${platform}/quern`);
+} catch {
+  const supported = Object.keys(require("./package.json").optionalDependencies).map((name) => name.slice("@quern/".length));
+  console.error(
+    supported.includes(platform)
+      ? `quern: the package @quern/${platform} is missing: install again with optional dependencies (npm install quern --include=optional), ` +
+          "and remove a package-lock.json that was written on another platform"
+      : `quern: there is no program for ${platform}, only for ${supported.join(", ")}: build it by ` +
+          "go install github.com/quern-project/quern/cmd/quern@latest",
+  );
+  process.exit(3);
+}
+const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
+for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) {
+  // A terminal sends SIGINT to the program, too: it must not count twice.
+  process.on(signal, () => (signal === "SIGINT" && process.stdin.isTTY) || child.kill(signal));
+}
+child.on("error", (error) => {
+  console.error(`quern: ${error.message}`);
+  process.exit(3);
+});
+child.on("exit", (code, signal) => {
+  if (!signal) process.exit(code);
+  process.removeAllListeners(signal);
+  process.kill(process.pid, signal);
+});
