@@ -2,8 +2,14 @@ package admin
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
@@ -63,4 +69,26 @@ func CountQueue(ctx context.Context, t Queues, name string) (Queue, error) {
 		return Queue{}, err
 	}
 	return list[0], list[0].Err
+}
+
+// UnservedQueue returns a warning about a queue that no host serves or is known to have served, because its name may be
+// misspelled. It returns "" for other queues, and to a caller who may not read the counts.
+func UnservedQueue(ctx context.Context, t Tenant, name string) string {
+	q, err := CountQueue(ctx, t, name)
+	if err != nil || q.Listeners > 0 || q.Totals["complete"]+q.Totals["failed"] > 0 || q.Complete+q.Failed > 0 {
+		return ""
+	}
+	return fmt.Sprintf("no host serves the queue %q of tenant %s, and none is known to have done so: %s", name, t.Tenant(),
+		ServingQueue(ctx, t, name))
+}
+
+// ServingQueue returns the remedy for a queue that no host serves: the served queues with the most similar names, or
+// else how to serve the queue.
+func ServingQueue(ctx context.Context, t Queues, name string) string {
+	queues, _ := t.Queues(ctx)
+	maps.DeleteFunc(queues, func(other string, listeners int64) bool { return listeners == 0 || other == name })
+	if near := spelling.Nearest(name, slices.Sorted(maps.Keys(queues))); len(near) > 0 {
+		return "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return doctor.Serving(name)
 }

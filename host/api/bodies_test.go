@@ -20,6 +20,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -393,4 +394,41 @@ func TestLinesOfTheLog(t *testing.T) {
 	w.token = admin
 	w.do(t, request{method: http.MethodDelete, path: "/tasks/forged%0a%1b"})
 	next("audit")
+}
+
+// A producer learns that its queue's name is probably misspelled, and nothing more once the queue was served.
+func TestUnservedQueue(t *testing.T) {
+	w := setup(t)
+	types := map[string]string{"/tasks/batch": "application/json", "/events": "application/cloudevents+json"}
+	enqueue := func(queue, path, body string) (answer, api.Receipt) {
+		t.Helper()
+		got := w.do(t, request{method: http.MethodPost, path: "/queues/" + queue + path, body: []byte(body), header: map[string]string{"Content-Type": types[path]}})
+		if path == "/tasks" {
+			return got, decode[api.Receipt](t, got, http.StatusOK)
+		}
+		return got, decode[api.List[api.Receipt]](t, got, http.StatusOK).Items[0]
+	}
+	for path, body := range map[string]string{
+		"/tasks": "x", "/tasks/batch": `{"tasks":[{"parameters":"x"}]}`,
+		"/events": `{"specversion":"1.0","id":"1","source":"s","type":"t"}`,
+	} {
+		got, receipt := enqueue("mail", path, body)
+		if warning := got.header.Get("Quern-Warning"); !receipt.Unserved ||
+			!strings.HasPrefix(warning, `no host serves the queue "mail" of tenant `+w.Tenant()+", and none is known to have done so: put a plugin") {
+			t.Errorf("%s: %+v, warning %q", path, receipt, warning)
+		}
+	}
+	node := listen.New(w.Client)
+	must(t, node.Join(w.ctx))
+	must(t, node.Register(w.ctx, "mail"))
+	if got, receipt := enqueue("mail", "/tasks", "x"); receipt.Unserved || got.header.Get("Quern-Warning") != "" {
+		t.Errorf("served: %+v, warning %q", receipt, got.header.Get("Quern-Warning"))
+	}
+	if got, _ := enqueue("mial", "/tasks", "x"); !strings.HasSuffix(got.header.Get("Quern-Warning"), "did you mean mail?") {
+		t.Errorf("misspelled: warning %q", got.header.Get("Quern-Warning"))
+	}
+	must(t, node.Leave(w.ctx))
+	if _, receipt := enqueue("mail", "/tasks", "x"); receipt.Unserved {
+		t.Error("served before: unserved")
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -148,11 +149,12 @@ type TaskLine struct {
 
 // Receipt reports whether a task was enqueued or existed before. `quern enqueue -o json` prints the same field names.
 type Receipt struct {
-	ID      string `json:"id"`
-	Tenant  string `json:"tenant"`
-	Queue   string `json:"queue"`
-	Existed bool   `json:"existed" doc:"It was enqueued before, and nothing is enqueued now."`
-	Taken   bool   `json:"taken,omitempty" doc:"What existed is something else: a task of another queue or with other parameters. Missing for who may not see parameters."`
+	ID       string `json:"id"`
+	Tenant   string `json:"tenant"`
+	Queue    string `json:"queue"`
+	Existed  bool   `json:"existed" doc:"It was enqueued before, and nothing is enqueued now."`
+	Taken    bool   `json:"taken,omitempty" doc:"What existed is something else: a task of another queue or with other parameters. Missing for who may not see parameters."`
+	Unserved bool   `json:"unserved,omitempty" doc:"No host serves the queue, and none is known to have done so. The header Quern-Warning has a remedy."`
 }
 
 // Redact hides Taken from a principal that may not see parameters, since Taken would confirm a guess of the parameters.
@@ -161,7 +163,19 @@ func (r *Receipt) Redact(v admin.View) { r.Taken = r.Taken && v.Payloads }
 // Enqueued is an answer with one receipt.
 type Enqueued struct {
 	Location string `header:"Location" doc:"Of the task, relative to this path."`
-	Body     Receipt
+	Warned
+	Body Receipt
+}
+
+// EnqueuedBatch is an answer with the receipts of several tasks.
+type EnqueuedBatch struct {
+	Warned
+	Body List[Receipt]
+}
+
+// Warned is the part of an answer that has a warning.
+type Warned struct {
+	Warning string `header:"Quern-Warning" doc:"What is probably wrong although the tasks are enqueued, with a remedy: no host serves the queue."`
 }
 
 // Events asks to enqueue CloudEvents in a queue.
@@ -212,12 +226,13 @@ func (s *service) describeEnqueue() {
 			if err != nil {
 				return nil, err
 			}
-			return &Enqueued{"../../tasks/" + url.PathEscape(receipts[0].ID), receipts[0]}, nil
+			warned := s.warn(ctx, in.InQueue, receipts)
+			return &Enqueued{"../../tasks/" + url.PathEscape(receipts[0].ID), warned, receipts[0]}, nil
 		})
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/tasks/batch", "enqueue-batch",
 		"Enqueue up to 1,000 tasks in their order, with a receipt for each. Blocks of 48 tasks or 4 MiB are enqueued together or not at all; "+
 			"after an error a batch whose tasks have IDs, or an Idempotency-Key, may be repeated"),
-		func(ctx context.Context, in *EnqueueBatch) (*ListOf[Receipt], error) {
+		func(ctx context.Context, in *EnqueueBatch) (*EnqueuedBatch, error) {
 			specs := make([]queue.Spec, len(in.Body.Tasks))
 			for i := range in.Body.Tasks {
 				var err error
@@ -226,12 +241,13 @@ func (s *service) describeEnqueue() {
 				}
 				in.pass(&specs[i].Options)
 			}
-			return listed(s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs))
+			receipts, err := s.enqueue(ctx, in.InQueue, in.IdempotencyKey, specs)
+			return s.enqueued(ctx, in.InQueue, receipts, err)
 		})
 	add(s, enqueueing("/tenants/{tenant}/queues/{queue}/events", "enqueue-events",
 		"Enqueue CloudEvents 1.0, structured, binary or batched: one task for each source and id in a queue, for 24 hours at least. "+
 			"The task's parameters are the event in CloudEvents' JSON format"),
-		func(ctx context.Context, in *Events) (*ListOf[Receipt], error) {
+		func(ctx context.Context, in *Events) (*EnqueuedBatch, error) {
 			events, err := parseEvents(in.ContentType, in.header, in.RawBody)
 			if err != nil {
 				return nil, failed(http.StatusBadRequest, "%v", err)
@@ -247,8 +263,58 @@ func (s *service) describeEnqueue() {
 				in.pass(&specs[i].Options)
 			}
 			receipts, err := q.EnqueueOnce(ctx, specs)
-			return listed(receiptShapes(t, q, receipts), err)
+			return s.enqueued(ctx, in.InQueue, receiptShapes(t, q, receipts), err)
 		})
+}
+
+// enqueued returns the answer to a request that enqueued several tasks, or err.
+func (s *service) enqueued(ctx context.Context, in InQueue, receipts []Receipt, err error) (*EnqueuedBatch, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &EnqueuedBatch{s.warn(ctx, in, receipts), List[Receipt]{Items: receipts}}, nil
+}
+
+// warn marks the receipts if no host serves their queue, and returns the warning.
+func (s *service) warn(ctx context.Context, in InQueue, receipts []Receipt) Warned {
+	t := s.tenants[in.Tenant]
+	if t.served.has(in.Queue) {
+		return Warned{}
+	}
+	warning := admin.UnservedQueue(ctx, t.Direct, in.Queue)
+	if warning == "" {
+		t.served.add(in.Queue)
+	}
+	for i := range receipts {
+		receipts[i].Unserved = warning != ""
+	}
+	return Warned{warning}
+}
+
+// servedQueues remembers the names of queues that a host serves or has served, so that not every request that enqueues
+// asks Redis. A queue that was served once stays in it.
+type servedQueues struct {
+	mu    sync.Mutex
+	names map[string]struct{}
+}
+
+// maxServedQueues bounds the names that are remembered.
+const maxServedQueues = 10_000
+
+func (s *servedQueues) has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, found := s.names[name]
+	return found
+}
+
+func (s *servedQueues) add(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names == nil || len(s.names) >= maxServedQueues {
+		s.names = make(map[string]struct{})
+	}
+	s.names[name] = struct{}{}
 }
 
 // enqueue enqueues tasks. A repeated request with the same idempotency key enqueues nothing.
@@ -309,7 +375,7 @@ func untraced(headers map[string]string) map[string]string {
 func receiptShapes(t *tenant, q *queue.Queue, receipts []queue.Receipt) []Receipt {
 	shapes := make([]Receipt, len(receipts))
 	for i, r := range receipts {
-		shapes[i] = Receipt{r.ID, t.Tenant(), q.Name(), r.Existed, r.Taken}
+		shapes[i] = Receipt{ID: r.ID, Tenant: t.Tenant(), Queue: q.Name(), Existed: r.Existed, Taken: r.Taken}
 	}
 	return shapes
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"net"
 	"net/url"
@@ -24,9 +23,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api/client"
-	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/host/kv"
-	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -68,26 +65,11 @@ func firstOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// warnUnserved warns of a queue that no host serves or has ever served, because its name may be misspelled. It says
-// nothing to a producer who is not allowed to read the counts.
+// warnUnserved warns of a queue that no host serves or is known to have served.
 func warnUnserved(cmd *cobra.Command, client admin.Tenant, name string) {
-	q, err := admin.CountQueue(cmd.Context(), client, name)
-	if err != nil || q.Listeners > 0 || q.Totals["complete"]+q.Totals["failed"] > 0 || q.Complete+q.Failed > 0 {
-		return
+	if warning := admin.UnservedQueue(cmd.Context(), client, name); warning != "" {
+		cli.Note(cmd, "%s", warning)
 	}
-	cli.Note(cmd, "no host serves the queue %q of tenant %s, and none is known to have done so: %s", name, client.Tenant(),
-		servedLike(cmd, client, name))
-}
-
-// servedLike returns the remedy for an unserved queue: the served queues with the most similar names, or else how to
-// serve the queue.
-func servedLike(cmd *cobra.Command, client admin.Tenant, name string) string {
-	queues, _ := client.Queues(cmd.Context())
-	maps.DeleteFunc(queues, func(other string, listeners int64) bool { return listeners == 0 || other == name })
-	if near := spelling.Nearest(name, slices.Sorted(maps.Keys(queues))); len(near) > 0 {
-		return "did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return doctor.Serving(name)
 }
 
 // shownBytes is the maximum number of bytes of a value that people see.

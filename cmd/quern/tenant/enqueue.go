@@ -189,7 +189,7 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []str
 		}
 		if !served {
 			return cli.Refusedf("no host serves the queue %q of tenant %s, so nothing was enqueued: %s, or leave --wait out",
-				name, client.Tenant(), servedLike(cmd, client, name))
+				name, client.Tenant(), admin.ServingQueue(ctx, client, name))
 		}
 	}
 	parameters, err := cli.ReadParameters(args[1:], cmd, cli.MaxParameters)
