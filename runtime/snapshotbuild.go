@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -8,8 +9,8 @@ import (
 	"github.com/quern-project/quern/runtime/abi"
 )
 
-// maxWarm is the timeout of a warm call whose profile has none.
-const maxWarm = 10 * time.Second
+// maxWarm bounds the timeout of a warm call.
+const maxWarm = time.Minute
 
 // join adds the call c to the build in progress; if there is none, it starts one. The caller holds p.mu.
 func (p *Pool) join(c *Call) *snapshotBuild {
@@ -137,9 +138,7 @@ func (p *Pool) warm(ctx context.Context, start *Call, i *instance) (*guestSnapsh
 	c := *start
 	c.Input = p.profile.Warm
 	limits := p.limits
-	if limits.Timeout == 0 {
-		limits.Timeout = maxWarm
-	}
+	limits.Timeout = min(cmp.Or(limits.Timeout, maxWarm), maxWarm)
 	gate := p.module.host.gate
 	gate.enter(&gate.first)
 	now := time.Now()

@@ -11,5 +11,5 @@ func ExampleParse() {
 	_, err := manifest.Parse("thumbnails.yaml", []byte("limits:\n  memroy: 64MiB\n  timeout: 30\n"))
 	fmt.Println(err)
 	// Output:
-	// thumbnails.yaml:2: limits: unknown key "memroy": did you mean "memory"?; thumbnails.yaml:3: limits.timeout: "30" has no unit: write a duration such as 30s, 5m, 24h or 7d, or leave the key out for no limit
+	// thumbnails.yaml:2: limits: unknown key "memroy": did you mean "memory"?; thumbnails.yaml:3: limits.timeout: "30" has no unit: write a duration such as 30s, 5m, 24h or 7d, or leave the key out for 1h
 }

@@ -41,6 +41,7 @@ const (
 	maxPayload    = 512 << 20 // the largest value that Redis keeps
 	maxLog        = 64 << 20  // bytes of the log of one task, in memory while the task runs
 	maxTries      = 1_000_000 // attempts, reschedules or crashes; a larger number would mean unlimited
+	taskTimeout   = time.Hour // the default of limits.timeout
 	shortestRetry = time.Second
 	longestRetry  = 12 * time.Hour
 )
@@ -61,7 +62,7 @@ func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 
 	limits = key{"limits", "What one task may take. One that passes a limit fails. A host may give less.", section(
 		bytes("memory", "Linear memory", &l.Memory, minMemory, runtime.MaxMemory, standard.Memory),
-		key{"timeout", "Time by the clock on the wall. Default no limit.", duration(&l.Timeout, "no limit", 0)},
+		key{"timeout", "Time by the clock on the wall, up to 365d. Default 1h.", duration(&l.Timeout, "1h", taskTimeout)},
 		key{
 			"cpu", "Computing: a second is 10⁹ units of fuel, on every machine the same. Default no limit.",
 			duration(&l.CPU, "no limit", 0),

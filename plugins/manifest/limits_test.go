@@ -169,3 +169,23 @@ func TestMostMemory(t *testing.T) {
 		t.Error("more is taken")
 	}
 }
+
+// An endless loop ends even if nobody thought of a timeout.
+func TestDefaultTimeout(t *testing.T) {
+	for _, test := range []struct {
+		manifest, ceiling, want time.Duration
+		lowered                 int
+	}{
+		{0, 0, time.Hour, 0},
+		{0, 2 * time.Hour, time.Hour, 0},
+		{0, time.Minute, time.Minute, 0},
+		{48 * time.Hour, 0, 48 * time.Hour, 0},
+		{48 * time.Hour, 2 * time.Hour, 2 * time.Hour, 1},
+	} {
+		ceilings := Ceilings{}.With(runtime.Limits{Timeout: test.ceiling}, "--max-timeout")
+		p := NewPermissions(&Manifest{Limits: runtime.Limits{Timeout: test.manifest}}, nil, "acme", ceilings)
+		if p.Limits.Timeout != test.want || len(p.Lowered) != test.lowered {
+			t.Errorf("%+v: timeout %s, lowered %+v", test, p.Limits.Timeout, p.Lowered)
+		}
+	}
+}

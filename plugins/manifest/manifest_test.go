@@ -107,6 +107,7 @@ func TestParseErrors(t *testing.T) {
 	const (
 		words     = "1 to 128 printable ASCII characters without a space"
 		durations = "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for no limit"
+		timeouts  = "write a duration such as 30s, 5m, 24h or 7d, or leave the key out for 1h"
 		numbers   = "write a whole number from 1 to 65536, or leave the key out for no bound of its own"
 		lines     = `write it as "key: value" lines`
 		name      = "write letters, digits and _, not beginning with a digit"
@@ -167,13 +168,13 @@ func TestParseErrors(t *testing.T) {
 		{"limits: {input: 0B}", `x.yaml:1: limits.input: "0B" is too small: write a size from 1B to 512MiB, such as 16MiB`},
 		{"limits: {output: 1GiB}", `x.yaml:1: limits.output: "1GiB" is too large: write a size from 1B to 512MiB, such as 16MiB`},
 		{"limits: {log: 1GiB}", `x.yaml:1: limits.log: "1GiB" is too large: write a size from 1B to 64MiB, such as 16MiB`},
-		{"limits: {timeout: 30}", `x.yaml:1: limits.timeout: "30" has no unit: ` + durations},
-		{"limits: {timeout: soon}", `x.yaml:1: limits.timeout: "soon" is not a duration: ` + durations},
-		{"limits: {timeout: 0s}", `x.yaml:1: limits.timeout: "0s" is not above zero: ` + durations},
-		{"limits: {timeout: -1s}", `x.yaml:1: limits.timeout: "-1s" is not above zero: ` + durations},
-		{"limits: {timeout: 1d-2h}", `x.yaml:1: limits.timeout: "1d-2h" is not a duration: ` + durations},
-		{"limits: {timeout: 366d}", `x.yaml:1: limits.timeout: "366d" is more than 365d: ` + durations},
-		{"limits: {timeout: 99999d}", `x.yaml:1: limits.timeout: "99999d" is not a duration: ` + durations},
+		{"limits: {timeout: 30}", `x.yaml:1: limits.timeout: "30" has no unit: ` + timeouts},
+		{"limits: {timeout: soon}", `x.yaml:1: limits.timeout: "soon" is not a duration: ` + timeouts},
+		{"limits: {timeout: 0s}", `x.yaml:1: limits.timeout: "0s" is not above zero: ` + timeouts},
+		{"limits: {timeout: -1s}", `x.yaml:1: limits.timeout: "-1s" is not above zero: ` + timeouts},
+		{"limits: {timeout: 1d-2h}", `x.yaml:1: limits.timeout: "1d-2h" is not a duration: ` + timeouts},
+		{"limits: {timeout: 366d}", `x.yaml:1: limits.timeout: "366d" is more than 365d: ` + timeouts},
+		{"limits: {timeout: 99999d}", `x.yaml:1: limits.timeout: "99999d" is not a duration: ` + timeouts},
 		{"limits: {cpu: 10}", `x.yaml:1: limits.cpu: "10" has no unit: ` + durations},
 		{"limits: {cpu: 0s}", `x.yaml:1: limits.cpu: "0s" is not above zero: ` + durations},
 		{"limits: {cpu: 366d}", `x.yaml:1: limits.cpu: "366d" is more than 365d: ` + durations},

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -65,6 +66,7 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	p.undeclared = append(m.entries(Declared{}, own, ceilings), m.eachSchedule(ceilings)...)
 	limited, lowered, hosts := m.limitTo(ceilings)
 	p.Limits, p.MaxCrashes, p.Dead = limited.Limits.WithDefaults(), limited.MaxCrashes, m.Dead
+	p.Limits.Timeout = cmp.Or(p.Limits.Timeout, taskTimeout)
 	var most Manifest
 	most.eachLimit(func(path string, l key) { l.set(ceilings[path].value) })
 	p.MostRetry, p.MaxTimeout, p.Lowered, p.hosts = most.Retry, most.Limits.Timeout, lowered, hosts

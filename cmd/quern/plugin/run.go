@@ -142,8 +142,8 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 			l.close()
 		}
 	}()
-	if l.limits = l.permissions.Limits; l.limits.Timeout == 0 || local.timeout > 0 && local.timeout < l.limits.Timeout {
-		l.limits.Timeout = local.timeout
+	if l.limits = l.permissions.Limits; local.timeout > 0 {
+		l.limits.Timeout = min(l.limits.Timeout, local.timeout)
 	}
 	services := guest.Config{HTTP: local.http, Secrets: local.services.Secrets}
 	services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
