@@ -51,7 +51,7 @@ func TestManual(t *testing.T) {
 			t.Parallel()
 			text := string(content(t, page))
 			r := &reader{t: t, dir: t.TempDir(), user: newUser(t, "")}
-			if regexp.MustCompile("```python\n# .*handler.py\n").MatchString(text) {
+			if regexp.MustCompile("```python\n# .*handler.py\n|--lang python\n").MatchString(text) {
 				interpreter(t, "python")
 			}
 			r.addresses = strings.NewReplacer()
