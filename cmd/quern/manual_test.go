@@ -89,7 +89,7 @@ func withClients(t *testing.T, r *reader) {
 	t.Helper()
 	programs := t.TempDir() // build/venv/bin has another Redis, too
 	python := write(t, filepath.Join(programs, "python"), "#!/bin/sh\nexec "+absolute(t, "../../build/venv/bin/python")+" \"$@\"\n")
-	if err := os.Chmod(python, 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.Chmod(python, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	r.env["PATH"] = programs + string(os.PathListSeparator) + os.Getenv("PATH")

@@ -180,9 +180,10 @@ func (d *documented) note(operation *openapi3.Operation, r *http.Request, body [
 	var batch struct {
 		Tasks []map[string]json.RawMessage `json:"tasks"`
 	}
-	if !strings.HasSuffix(r.Header.Get("Content-Type"), "json") {
-	} else if err := json.Unmarshal(body, &batch); err != nil {
-		return err
+	if strings.HasSuffix(r.Header.Get("Content-Type"), "json") {
+		if err := json.Unmarshal(body, &batch); err != nil {
+			return err
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
