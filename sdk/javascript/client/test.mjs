@@ -1,9 +1,12 @@
 // Tests of the client on a real server, which cmd/quern's TestProducers starts: a queue echo whose handler returns its input and fails
 // if that is empty, and a queue unserved that nobody serves.
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
+import { pathToFileURL } from "node:url";
 
 import { APIError, Client, NoTaskError, Task, TaskFailed, WaitTimeout } from "./index.js";
 
@@ -74,6 +77,23 @@ test("a queue's options", async () => {
   await assert.rejects(mail.add("welcome", { key: "k" }, { delay: 1 }), /no name of a job: use client.queue/);
   assert.throws(() => client.queue("echo", { attempts: 2 }), /unknown option "attempts": use after, at, /);
   assert.throws(() => client.queue("echo", { id: "one" }), /id as an option of all tasks/);
+});
+
+// The code of the README runs as it stands there, on this server.
+test("the README", async () => {
+  const [, code] = /```js\n(.*?)```/s.exec(await readFile(new URL("README.md", import.meta.url), "utf8"));
+  const folder = await mkdtemp(join(tmpdir(), "client-"));
+  try {
+    await writeFile(join(folder, "readme.mjs"), [
+      ['"@quern/client"', JSON.stringify(String(new URL("index.js", import.meta.url)))], ['"http://127.0.0.1:9465"', JSON.stringify(url)],
+      ['token: "..."', `token: ${JSON.stringify(token)}, tenant: ${JSON.stringify(tenant)}`], ['"mail"', '"echo"'], ["delay: 30", "delay: 0.1"],
+      ['"eve-1"', '"js-eve-1"'],
+    ].reduce((text, [shown, here]) => text.replace(shown, here), code));
+    await import(pathToFileURL(join(folder, "readme.mjs")));
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+  assert.equal((await client.task("js-eve-1")).queue, "echo");
 });
 
 test("once", async () => {

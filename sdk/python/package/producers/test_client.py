@@ -118,6 +118,21 @@ def test_delay(client):
         client.queue("echo", id="one")
 
 
+def test_readme(client):
+    """The code of the README runs as it stands there, on this server."""
+    readme = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+    blocks = re.findall("```python\n(.*?)```", readme.split("## Producers")[1], re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        for shown, here in (
+            ('"http://127.0.0.1:9465", token="..."', "URL, token=TOKEN, tenant=TENANT"), ('"redis://127.0.0.1:6379/0"', "REDIS, tenant=TENANT"),
+            ('"mail"', '"echo"'), ("delay=30", "delay=0.1"),
+        ):
+            block = block.replace(shown, here)
+        exec(compile(block, "README.md", "exec"), {"client": client, "URL": URL, "TOKEN": TOKEN, "TENANT": TENANT, "REDIS": REDIS})
+    assert client.task("eve-1").queue == "echo"
+
+
 def test_once(client):
     first = client.enqueue("unserved", "once", id="py-once")
     assert (first.id, first.existed) == ("py-once", False) and client.enqueue("unserved", "once", id="py-once").existed
