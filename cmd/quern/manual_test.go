@@ -51,9 +51,14 @@ func TestManual(t *testing.T) {
 			t.Parallel()
 			text := string(content(t, page))
 			r := &reader{t: t, dir: t.TempDir(), user: newUser(t, "")}
-			if regexp.MustCompile("```python\n# .*handler.py\n|--lang python\n").MatchString(text) {
-				interpreter(t, "python")
+			for engine, handler := range map[string]string{
+				"python": "```[a-z]+\n# .*handler.py\n|--lang python\n", "javascript": "```[a-z]+\n// .*handler.js\n",
+			} {
+				if regexp.MustCompile(handler).MatchString(text) {
+					interpreter(t, engine)
+				}
 			}
+			withClients(t, r)
 			r.addresses = strings.NewReplacer()
 			if !strings.Contains(text, "$ quern dev") {
 				redis := queuetest.Start(t)
@@ -79,6 +84,25 @@ func pages(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return append(pages, "../../README.md")
+}
+
+// withClients installs the clients in Python and JavaScript, as pip and npm would.
+func withClients(t *testing.T, r *reader) {
+	t.Helper()
+	programs := t.TempDir() // build/venv/bin has another Redis, too
+	python := write(t, filepath.Join(programs, "python"), "#!/bin/sh\nexec "+absolute(t, "../../build/venv/bin/python")+" \"$@\"\n")
+	if err := os.Chmod(python, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.env["PATH"] = programs + string(os.PathListSeparator) + os.Getenv("PATH")
+	r.env["PYTHONPATH"], r.env["PYTHONDONTWRITEBYTECODE"] = absolute(t, "../../sdk/python/package/src"), "1"
+	modules := filepath.Join(r.dir, "node_modules", "@quern")
+	if err := os.MkdirAll(modules, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(absolute(t, "../../sdk/javascript/client"), filepath.Join(modules, "client")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // fence is a block of a page: its tag, and its text with the last line's end.
@@ -150,10 +174,11 @@ func (r *reader) try(command, shown string) string {
 	ctx, cancel := context.WithTimeout(r.t.Context(), testTimeout)
 	prompt := exec.CommandContext(ctx, "bash", "-c", "set -o pipefail\ntrap 'pwd > "+where+"' EXIT\n"+r.addresses.Replace(command))
 	prompt.Dir = r.dir
-	prompt.Env = append(os.Environ(), "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	prompt.Env = os.Environ()
 	for name, value := range r.env {
 		prompt.Env = append(prompt.Env, name+"="+value)
 	}
+	prompt.Env = append(prompt.Env, "PATH="+filepath.Dir(quern)+string(os.PathListSeparator)+r.env["PATH"])
 	stdout, stderr := newOutput(), newOutput()
 	prompt.Stdout, prompt.Stderr = stdout, stderr
 	if endless.MatchString(command) {

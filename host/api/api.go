@@ -260,6 +260,13 @@ func add[I, O any](s *service, o operation, do func(ctx context.Context, in *I) 
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
 		}}
 	}
+	if reflect.TypeFor[O]() == reflect.TypeFor[Bytes]() {
+		op.Responses = map[string]*huma.Response{"200": {
+			Content: map[string]*huma.MediaType{"application/octet-stream": {
+				Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"},
+			}},
+		}}
+	}
 	rawBody, isRaw := reflect.TypeFor[I]().FieldByName("RawBody")
 	jsonBody, isJSON := reflect.TypeFor[I]().FieldByName("Body")
 	if isRaw {

@@ -42,6 +42,10 @@ func TestOpenAPI(t *testing.T) {
 	if document.Paths.Find("/v1/tenants/{tenant}/tasks/{id}") == nil {
 		t.Error("a task has no path")
 	}
+	result := document.Paths.Find("/v1/tenants/{tenant}/tasks/{id}/result").Get.Responses.Status(http.StatusOK).Value
+	if len(result.Content) != 1 || result.Content["application/octet-stream"] == nil {
+		t.Errorf("a result is described as %+v; the API sends its bytes", result.Content)
+	}
 	for path, item := range document.Paths.Map() {
 		for method, op := range item.Operations() {
 			if op.Summary == "" || op.OperationID == "" {

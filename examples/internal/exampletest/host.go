@@ -25,22 +25,22 @@ const (
 type Host struct {
 	plugin *Plugin
 	env    []string
-	log    log
+	log    Log
 }
 
-// log keeps what a process writes. Other goroutines can read it at the same time.
-type log struct {
+// Log keeps what a process writes. Other goroutines can read it at the same time.
+type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *log) Write(p []byte) (int, error) {
+func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *log) String() string {
+func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()

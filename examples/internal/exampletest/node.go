@@ -52,7 +52,7 @@ type Node struct {
 	stdin io.Closer // closing it ends the process
 	pid   int
 	end   sync.Once
-	log   log
+	log   Log
 }
 
 // guard is a shell script that starts the host and then waits until its own stdin is closed. However the test ends, the

@@ -62,6 +62,17 @@ export interface WaitOptions {
   signal?: AbortSignal;
 }
 
+export interface PublishOptions {
+  /** The publication's ID: if it is kept, nothing is published. Default: a new UUID. */
+  id?: string;
+  /** Attributes of a CloudEvent, for filters and handlers. */
+  attributes?: Record<string, string>;
+  /** The task that it comes from. */
+  parent?: string;
+  traceparent?: string;
+  tracestate?: string;
+}
+
 export interface Publication {
   id: string;
   topic: string;
@@ -123,7 +134,7 @@ export class Handle {
   cancel(): Promise<boolean>;
 }
 
-/** A queue of a client. */
+/** A queue of a client, with the options of its tasks. Options of a call go before these. */
 export class Queue {
   readonly name: string;
   add(parameters?: Parameters, options?: Options): Promise<Handle>;
@@ -134,7 +145,8 @@ export class Queue {
 export class Client {
   constructor(url: string, options?: ClientOptions);
   readonly tenant: string;
-  queue(name: string): Queue;
+  /** A queue, with options for all tasks that are enqueued through it. */
+  queue(name: string, options?: Omit<Options, "id">): Queue;
   enqueue(queue: string, parameters?: Parameters, options?: Options): Promise<Handle>;
   /** Enqueues tasks in their order. An error can come after some of the tasks are enqueued: give them IDs to repeat the call. */
   enqueueMany(queue: string, items: Iterable<Item> | AsyncIterable<Item>): Promise<Handle[]>;
@@ -145,5 +157,5 @@ export class Client {
   /** Cancels a task. True: it has ended. False: a host runs it and stops it now. */
   cancel(id: string): Promise<boolean>;
   /** Publishes to a topic: each of its subscriptions gets a task with the payload. */
-  publish(topic: string, payload?: Parameters, options?: { id?: string; attributes?: Record<string, string> }): Promise<Publication>;
+  publish(topic: string, payload?: Parameters, options?: PublishOptions): Promise<Publication>;
 }

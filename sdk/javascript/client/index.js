@@ -190,21 +190,29 @@ export class Handle {
   }
 }
 
-/** A queue of a client. */
+/** A queue of a client, with the options of its tasks. Options of a call go before these. */
 export class Queue {
   #client;
+  #options;
 
-  constructor(client, name) {
+  constructor(client, name, options = {}) {
+    if (options.id !== undefined) throw new TypeError("id as an option of all tasks: give it to add, because each task has its own");
+    translated(options);
     this.#client = client;
+    this.#options = options;
     this.name = name;
   }
 
-  add(parameters, options) {
-    return this.#client.enqueue(this.name, parameters, options);
+  async add(parameters, options, ...more) {
+    if (more.length > 0) throw new TypeError("add takes parameters and options, and no name of a job: use client.queue(name).add(parameters, options)");
+    return this.#client.enqueue(this.name, parameters, { ...this.#options, ...options });
   }
 
-  addBulk(items) {
-    return this.#client.enqueueMany(this.name, items);
+  async addBulk(items) {
+    const defaults = this.#options;
+    return this.#client.enqueueMany(this.name, (async function* () {
+      for await (const item of items) yield { ...defaults, ...item };
+    })());
   }
 }
 
@@ -229,8 +237,8 @@ export class Client {
     this.tenant = tenant;
   }
 
-  queue(name) {
-    return new Queue(this, name);
+  queue(name, options) {
+    return new Queue(this, name, options);
   }
 
   async enqueue(queue, parameters, options = {}) {
@@ -307,8 +315,9 @@ export class Client {
     }
   }
 
-  async publish(topic, payload, { id, attributes = {} } = {}) {
+  async publish(topic, payload, { id, attributes = {}, parent, traceparent, tracestate } = {}) {
     const search = new URLSearchParams({ id: id || crypto.randomUUID() });
+    for (const [name, value] of Object.entries({ parent, traceparent, tracestate })) if (value) search.set(name, value);
     for (const [name, value] of Object.entries(attributes)) search.append("attribute", `${name}=${value}`);
     const answer = await this.#json("POST", ["topics", topic, "publications"], { search, body: encoded(payload) });
     if (!answer.id) throw notOurs();

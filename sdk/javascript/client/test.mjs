@@ -1,10 +1,14 @@
 // Tests of the client on a real server, which cmd/quern's TestProducers starts: a queue echo whose handler returns its input and fails
 // if that is empty, and a queue unserved that nobody serves.
 import assert from "node:assert/strict";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
+import { pathToFileURL } from "node:url";
 
-import { APIError, Client, NoTaskError, TaskFailed, WaitTimeout } from "./index.js";
+import { APIError, Client, NoTaskError, Task, TaskFailed, WaitTimeout } from "./index.js";
 
 const { PRODUCER_URL: url, PRODUCER_TOKEN: token, PRODUCER_TENANT: tenant } = process.env;
 const client = new Client(url, { token, tenant });
@@ -35,6 +39,61 @@ test("options", async () => {
   await assert.rejects(handle.wait({ timeout: 0.1 }), WaitTimeout);
   assert.deepEqual([await handle.cancel(), await handle.cancel()], [true, true]);
   await assert.rejects(handle.wait(wait), (error) => error instanceof TaskFailed && /failed \(cancelled\)/.test(error.message));
+});
+
+// Both requests that enqueue can carry every option. TestProducers compares what was sent with the API's document.
+test("every option", async () => {
+  const first = await client.enqueue("unserved", "first");
+  for (const size of [3, 3 << 20]) { // a task of 3 MiB has a request of its own
+    for (const time of [{ delay: 3600 }, { at: new Date("2099-01-01") }]) {
+      const id = `js-every-${size}-${Object.keys(time)}`;
+      const task = await (await client.enqueue("unserved", "\0".repeat(size), {
+        ...time, id, key: "k", labels: { team: "core" }, headers: { "x-request": "7" }, priority: 70, timeout: 90,
+        deadline: new Date("2100-01-01"), maxAttempts: 3, backoff: "exponential", backoffBase: 0.5, backoffMin: 0.1, backoffMax: 60,
+        jitter: false, maxAge: 7200, maxReschedules: 5, unique: { key: id, duration: 60 }, after: [first.id], when: "ended",
+        open: true, deadQueue: "letters", parent: "js-parent", traceparent: `00-${"1".repeat(32)}-${"2".repeat(16)}-01`,
+      })).task();
+      assert.deepEqual([task.dead_queue, task.retry.max_reschedules], ["letters", 5]);
+    }
+  }
+});
+
+// Each field of a task in the types stands in the API's document.
+test("fields", async () => {
+  const answer = await fetch(`${url}/v1/openapi.json`, { headers: { authorization: `Bearer ${token}` } });
+  const { properties } = (await answer.json()).components.schemas.Task;
+  const [, types] = /^export class Task \{$(.*?)^\}$/ms.exec(await readFile(new URL("index.d.ts", import.meta.url), "utf8"));
+  const names = [...types.matchAll(/^  readonly (\w+)\??:/gm)].map(([, name]) => name).filter((name) => !(name in Task.prototype));
+  assert.ok(names.length > 8);
+  for (const name of [...names, "result", "result_base64", "result_size", "withheld"]) assert.ok(name in properties, name);
+});
+
+test("a queue's options", async () => {
+  const mail = client.queue("echo", { labels: { team: "core" }, maxAttempts: 2 });
+  const task = await (await mail.add({ to: "bob" }, { maxAttempts: 3, key: "k" })).wait(wait);
+  assert.deepEqual([task.json(), task.max_attempts, task.key, task.labels], [{ to: "bob" }, 3, "k", { team: "core" }]);
+  const bulk = await mail.addBulk([{ parameters: "a" }, { parameters: "b", maxAttempts: 4 }]);
+  assert.deepEqual((await Promise.all(bulk.map((handle) => handle.wait(wait)))).map((t) => t.max_attempts), [2, 4]);
+  await assert.rejects(mail.add("welcome", { key: "k" }, { delay: 1 }), /no name of a job: use client.queue/);
+  assert.throws(() => client.queue("echo", { attempts: 2 }), /unknown option "attempts": use after, at, /);
+  assert.throws(() => client.queue("echo", { id: "one" }), /id as an option of all tasks/);
+});
+
+// The code of the README runs as it stands there, on this server.
+test("the README", async () => {
+  const [, code] = /```js\n(.*?)```/s.exec(await readFile(new URL("README.md", import.meta.url), "utf8"));
+  const folder = await mkdtemp(join(tmpdir(), "client-"));
+  try {
+    await writeFile(join(folder, "readme.mjs"), [
+      ['"@quern/client"', JSON.stringify(String(new URL("index.js", import.meta.url)))], ['"http://127.0.0.1:9465"', JSON.stringify(url)],
+      ['token: "..."', `token: ${JSON.stringify(token)}, tenant: ${JSON.stringify(tenant)}`], ['"mail"', '"echo"'], ["delay: 30", "delay: 0.1"],
+      ['"eve-1"', '"js-eve-1"'],
+    ].reduce((text, [shown, here]) => text.replace(shown, here), code));
+    await import(pathToFileURL(join(folder, "readme.mjs")));
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+  assert.equal((await client.task("js-eve-1")).queue, "echo");
 });
 
 test("once", async () => {
@@ -119,6 +178,8 @@ test("publish", async () => {
   const publish = () => client.publish("js.orders", { total: 1 }, { id: "js-p", attributes: { type: "new" } });
   assert.equal((await publish()).existed, false);
   assert.equal((await publish()).existed, true);
+  const origin = { parent: "js-parent", traceparent: `00-${"1".repeat(32)}-${"2".repeat(16)}-01`, tracestate: "a=b" };
+  assert.equal((await client.publish("js.orders", "x", origin)).existed, false);
 });
 
 // A proxy passes a request on, and then loses the first answer, and refuses the second request.

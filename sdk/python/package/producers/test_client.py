@@ -4,6 +4,7 @@ its input and fails if that is empty, and a queue unserved that nobody serves.""
 import ast
 import asyncio
 import http.server
+import json
 import os
 import pathlib
 import re
@@ -57,6 +58,81 @@ def test_options(client):
     assert failed.value.task.reason == "cancelled"
 
 
+EVERY_OPTION = {
+    "key": "k", "labels": {"team": "core"}, "headers": {"x-request": "7"}, "priority": 70, "delay": 3600, "timeout": 90,
+    "deadline": datetime(2100, 1, 1), "max_attempts": 3, "backoff": "exponential", "backoff_base": 0.5, "backoff_min": 0.1,
+    "backoff_max": 60, "jitter": False, "max_age": 7200, "max_reschedules": 5, "unique": Unique("every", 60), "when": "ended",
+    "open": True, "dead_queue": "letters", "parent": "py-parent", "traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
+}
+
+
+def test_every_option(client):
+    """Both requests that enqueue can carry every option. TestProducers compares what was sent with the API's document."""
+    assert set(EVERY_OPTION) | {"id", "at", "after"} == set(quern.client.Options.__annotations__)
+    first = client.enqueue("unserved", "first").id
+    for size in (3, 3 << 20):  # a task of 3 MiB has a request of its own
+        for time in ({"delay": 3600}, {"at": datetime(2099, 1, 1), "delay": None}):
+            unique = Unique(f"every {size} {sorted(time)}", 60)
+            options = {**EVERY_OPTION, **time, "unique": unique, "after": [first], "id": f"py-every-{size}-{len(time)}"}
+            task = client.enqueue("unserved", "\x00" * size, **options).task()
+            assert task.fields["dead_queue"] == "letters" and task.fields["retry"]["max_reschedules"] == 5
+
+
+def test_fields(client):
+    """Each field of a task that the client reads stands in the API's document."""
+    read = set()
+
+    class Fields(dict):
+        def get(self, name, default=None):
+            read.add(name)
+            return super().get(name, default)
+
+        def __getitem__(self, name):
+            read.add(name)
+            return super().__getitem__(name)
+
+    with urllib.request.urlopen(urllib.request.Request(URL + "/v1/openapi.json", headers={"Authorization": "Bearer " + TOKEN})) as answer:
+        schemas = json.load(answer)["components"]["schemas"]
+    fields = client.enqueue("echo", "x").wait(60).fields
+    for task in (quern.client.Task(Fields(fields)), quern.client.Task(Fields({**fields, "result": None, "result_size": 0}))):
+        properties = [name for name in dir(task) if isinstance(getattr(type(task), name, None), property)]
+        assert len(properties) > 10 and [getattr(task, name) for name in properties]
+    assert {"id", "attempts", "result", "result_base64", "result_size", "error"} <= read
+    assert read <= set(schemas["Task"]["properties"])
+
+
+def test_delay(client):
+    mail = client.queue("echo", labels={"team": "core"}, max_attempts=2)
+    task = mail.delay(to="ada", self=1, delay=2).wait(60)
+    assert task.json() == {"to": "ada", "self": 1, "delay": 2}
+    assert task.fields["labels"] == {"team": "core"} and task.fields["max_attempts"] == 2
+    task = mail.enqueue({"to": "bob"}, max_attempts=3, key="k").wait(60)
+    assert (task.fields["max_attempts"], task.fields["key"], task.fields["labels"]) == (3, "k", {"team": "core"})
+    bulk = mail.enqueue_many([{"to": "eve"}, ({"to": "joe"}, {"max_attempts": 4})])
+    assert [handle.wait(60).fields["max_attempts"] for handle in bulk] == [2, 4]
+    with pytest.raises(TypeError, match="delay takes keyword arguments, .*: use delay"):
+        mail.delay("ada")
+    with pytest.raises(TypeError, match="unknown option 'attempts': use after, at, "):
+        client.queue("echo", attempts=2)
+    with pytest.raises(TypeError, match="id as an option of all tasks"):
+        client.queue("echo", id="one")
+
+
+def test_readme(client):
+    """The code of the README runs as it stands there, on this server."""
+    readme = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+    blocks = re.findall("```python\n(.*?)```", readme.split("## Producers")[1], re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        for shown, here in (
+            ('"http://127.0.0.1:9465", token="..."', "URL, token=TOKEN, tenant=TENANT"), ('"redis://127.0.0.1:6379/0"', "REDIS, tenant=TENANT"),
+            ('"mail"', '"echo"'), ("delay=30", "delay=0.1"),
+        ):
+            block = block.replace(shown, here)
+        exec(compile(block, "README.md", "exec"), {"client": client, "URL": URL, "TOKEN": TOKEN, "TENANT": TENANT, "REDIS": REDIS})
+    assert client.task("eve-1").queue == "echo"
+
+
 def test_once(client):
     first = client.enqueue("unserved", "once", id="py-once")
     assert (first.id, first.existed) == ("py-once", False) and client.enqueue("unserved", "once", id="py-once").existed
@@ -103,6 +179,8 @@ def test_failures(client):
 
 def test_publish(client):
     assert not client.publish("py.orders", {"total": 1}, id="py-p", attributes={"type": "new"}).existed
+    origin = {"parent": "py-parent", "traceparent": EVERY_OPTION["traceparent"], "tracestate": "a=b"}
+    assert not client.publish("py.orders", "x", **origin).existed
     assert client.publish("py.orders", {"total": 1}, id="py-p", attributes={"type": "new"}).existed
 
 
@@ -154,6 +232,9 @@ def test_asynchronous():
             assert [task.text for task in tasks] == [str(n) for n in range(20)]
             many = await client.queue("echo").enqueue_many(["a", "b"])
             assert (await many[1].wait(60)).text == "b"
+            delayed = await client.queue("echo", max_attempts=2).delay(to="ada")
+            task = await delayed.wait(60)
+            assert task.json() == {"to": "ada"} and task.fields["max_attempts"] == 2
             with pytest.raises(TaskFailed):
                 await client.wait((await client.enqueue("echo", "", max_attempts=1)).id, 60)
             with pytest.raises(NoTaskError):
@@ -167,6 +248,13 @@ def test_redis(client):
     producer = RedisClient(REDIS, tenant=TENANT)
     id = producer.enqueue("echo", {"by": "redis"})
     assert client.wait(id, 60).json() == {"by": "redis"}
+    queue = producer.queue("echo")
+    assert client.wait(queue.delay(by="redis"), 60).json() == {"by": "redis"}
+    assert queue.enqueue("one", id="py-one", delay=0.1) == "py-one" and client.wait("py-one", 60).text == "one"
+    with pytest.raises(TypeError, match="delay takes keyword arguments"):
+        queue.delay("redis")
+    with pytest.raises(ValueError, match="use 1 to 128 characters"):
+        producer.queue("a b")
     assert client.wait(producer.enqueue("echo", "soon", delay=0.2), 60).text == "soon"
     due = datetime.now(timezone.utc) + timedelta(hours=1)
     assert producer.enqueue("unserved", "later", id="py-due", at=due) == "py-due"

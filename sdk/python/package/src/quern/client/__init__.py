@@ -6,6 +6,9 @@
         mail = client.enqueue("mail", {"to": "ada"}, delay=30, max_attempts=5)
         print(mail.wait(timeout=60).json())
 
+        send_mail = client.queue("mail", max_attempts=5)
+        send_mail.delay(to="ada")
+
 Client and AsyncClient speak the HTTP API of a host (--admin) or of `quern admin`, with httpx: pip install 'quern[client]'.
 RedisClient enqueues plain tasks straight into Redis, with redis-py: pip install 'quern[redis]'.
 """
@@ -14,10 +17,10 @@ from ._asynchronous import AsyncClient, AsyncHandle, AsyncQueue
 from ._errors import APIError, NoTaskError, TaskFailed
 from ._models import Publication, Task
 from ._options import Options, Unique
-from ._redis import RedisClient
+from ._redis import RedisClient, RedisQueue
 from ._synchronous import Client, Handle, Queue
 
 __all__ = [
     "APIError", "AsyncClient", "AsyncHandle", "AsyncQueue", "Client", "Handle", "NoTaskError", "Options", "Publication", "Queue",
-    "RedisClient", "Task", "TaskFailed", "Unique",
+    "RedisClient", "RedisQueue", "Task", "TaskFailed", "Unique",
 ]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
 from . import _calls as calls
 from ._errors import APIError, TaskFailed
 from ._models import Publication, Task
-from ._options import Options
+from ._options import Options, defaults, keywords
 
 if TYPE_CHECKING:
     import httpx
-    from typing_extensions import Unpack
+    from typing_extensions import Never, Unpack
 
 
 class AsyncHandle:
@@ -40,16 +40,20 @@ class AsyncHandle:
 
 
 class AsyncQueue:
-    """A queue of a client."""
+    """A queue of a client, with the options of its tasks. Options of a call go before these."""
 
-    def __init__(self, client: AsyncClient, name: str) -> None:
-        self._client, self.name = client, name
+    def __init__(self, client: AsyncClient, name: str, **options: Unpack[Options]) -> None:
+        self._client, self.name, self._options = client, name, defaults(options)
 
     async def enqueue(self, parameters: Any = None, **options: Unpack[Options]) -> AsyncHandle:
-        return await self._client.enqueue(self.name, parameters, **options)
+        return (await self.enqueue_many([(parameters, options)]))[0]
+
+    async def delay(self, /, *values: Never, **parameters: Any) -> AsyncHandle:
+        """Enqueues a task whose parameters are the keyword arguments, as an object of JSON."""
+        return await self.enqueue(keywords(values, parameters))
 
     async def enqueue_many(self, items: Iterable[calls.Item]) -> list[AsyncHandle]:
-        return await self._client.enqueue_many(self.name, items)
+        return await self._client.enqueue_many(self.name, calls.with_defaults(items, self._options))
 
 
 class AsyncClient:
@@ -90,8 +94,9 @@ class AsyncClient:
                 handles += [AsyncHandle(self, one) for one in calls.receipts(call, answer)]
         return handles
 
-    def queue(self, name: str) -> AsyncQueue:
-        return AsyncQueue(self, name)
+    def queue(self, name: str, **options: Unpack[Options]) -> AsyncQueue:
+        """A queue, with options for all tasks that are enqueued through it."""
+        return AsyncQueue(self, name, **options)
 
     async def task(self, id: str) -> Task:
         """The task as it is now, with its result if it is complete. A missing one is a NoTaskError."""
@@ -120,9 +125,12 @@ class AsyncClient:
                 return True  # a repeated request, whose first answer was lost, or somebody else's
             raise
 
-    async def publish(self, topic: str, payload: Any = None, *, id: str = "", attributes: Mapping[str, str] = {}) -> Publication:
-        """Publishes to a topic: each of its subscriptions gets a task with the payload."""
-        call = calls.publish(topic, payload, id, attributes)
+    async def publish(
+        self, topic: str, payload: Any = None, *, id: str = "", attributes: Mapping[str, str] = {}, parent: str = "",
+        traceparent: str = "", tracestate: str = "",
+    ) -> Publication:
+        """Publishes to a topic: each of its subscriptions gets a task with the payload. parent is the task that it comes from."""
+        call = calls.publish(topic, payload, id, attributes, parent=parent, traceparent=traceparent, tracestate=tracestate)
         answer = await self._json(call)
         with calls.understood():
             return calls.publication(call, answer)

@@ -98,6 +98,13 @@ def alone(queue: str, line: Line, parameters: Any) -> Call:
     return Call("POST", ("queues", queue, "tasks"), query, body=encoded(parameters), headers=content, made=made)
 
 
+def with_defaults(items: Iterable[Item], options: Mapping[str, Any]) -> Iterator[Item]:
+    """The items, each with these options unless it has its own."""
+    for item in items:
+        parameters, own = item if isinstance(item, tuple) else (item, {})
+        yield parameters, {**options, **own}
+
+
 def batches(queue: str, items: Iterable[Item]) -> Iterator[Call]:
     """The requests that enqueue tasks in their order. An item is parameters, or a tuple of parameters and options."""
     lines: list[Line] = []
@@ -139,8 +146,8 @@ def cancel(id: str) -> Call:
     return Call("POST", ("tasks", id, "cancel"))
 
 
-def publish(topic: str, payload: Any, id: str, attributes: Mapping[str, str]) -> Call:
-    query: dict[str, Any] = {"id": id or str(uuid.uuid4())}
+def publish(topic: str, payload: Any, id: str, attributes: Mapping[str, str], **origin: str) -> Call:
+    query: dict[str, Any] = {"id": id or str(uuid.uuid4()), **{name: value for name, value in origin.items() if value}}
     if attributes:
         query["attribute"] = [f"{name}={value}" for name, value in attributes.items()]
     content = {"Content-Type": "application/octet-stream"}

@@ -113,3 +113,18 @@ def translated(options: Mapping[str, Any]) -> dict[str, Any]:
         if unique.duration is not None:
             out["unique_for_seconds"] = seconds("unique", unique.duration)
     return out
+
+
+def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of all tasks of a queue, checked before there is a task."""
+    if options.get("id") is not None:
+        raise TypeError("id as an option of all tasks: give it to enqueue, because each task has its own")
+    translated(options)
+    return dict(options)
+
+
+def keywords(values: Sequence[Any], parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a task that is enqueued with delay."""
+    if values:
+        raise TypeError("delay takes keyword arguments, which become an object of JSON: use delay(name=value), or enqueue(value)")
+    return parameters

@@ -4,10 +4,11 @@ import re
 import uuid
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from ._options import Duration, Time, encoded, moment, seconds
+from ._options import Duration, Time, encoded, keywords, moment, seconds
 
 if TYPE_CHECKING:
     import redis
+    from typing_extensions import Never
 
 # Enqueues one task as sdk/queue/PROTOCOL.md describes: the hash, then the list, then the message that wakes a host.
 # KEYS: the task, the queue's pending list or its set of scheduled tasks, NS_queues. ARGV: the ID, the queue, the parameters,
@@ -36,6 +37,30 @@ return 1
 _RESERVED = {"queue": re.compile(r"webhook\."), "id": re.compile(r"(pub|dead)-[0-9a-f]{40}(-|$)")}
 
 
+def _check(what: str, name: str) -> None:
+    if not 1 <= len(name) <= 128 or not all("!" <= c <= "~" for c in name):
+        raise ValueError(f"{what} {name!r}: use 1 to 128 characters of ASCII without spaces")
+    if name in (".", "..") or _RESERVED[what].match(name):
+        raise ValueError(f"{what} {name!r}: Quern uses the name itself: choose another")
+
+
+class RedisQueue:
+    """A queue of a RedisClient."""
+
+    def __init__(self, client: RedisClient, name: str) -> None:
+        _check("queue", name)
+        self._client, self.name = client, name
+
+    def enqueue(
+        self, parameters: Any = None, *, id: str = "", delay: Optional[Duration] = None, at: Optional[Time] = None,
+    ) -> str:
+        return self._client.enqueue(self.name, parameters, id=id, delay=delay, at=at)
+
+    def delay(self, /, *values: Never, **parameters: Any) -> str:
+        """Enqueues a task whose parameters are the keyword arguments, as an object of JSON."""
+        return self.enqueue(keywords(values, parameters))
+
+
 class RedisClient:
     """Enqueues plain tasks straight into Redis: with parameters, an ID and a time, and no other options. For these, and to
     wait for results, use Client. The limits of queues do not apply (`quern queue limit`, --max-queues). redis is a URL, or a
@@ -51,16 +76,17 @@ class RedisClient:
         self.tenant = tenant
         self._enqueue = redis.register_script(_ENQUEUE)
 
+    def queue(self, name: str) -> RedisQueue:
+        return RedisQueue(self, name)
+
     def enqueue(
         self, queue: str, parameters: Any = None, *, id: str = "", delay: Optional[Duration] = None, at: Optional[Time] = None,
     ) -> str:
         """Enqueues a task and returns its ID. If there is a task with the ID id, nothing is enqueued. Parameters are bytes of
         UTF-8, a str, None, or what JSON can express."""
-        for what, name in (("queue", queue), ("id", id)):
-            if len(name) > 128 or not all("!" <= c <= "~" for c in name) or what == "queue" and not name:
-                raise ValueError(f"{what} {name!r}: use 1 to 128 characters of ASCII without spaces")
-            if name in (".", "..") or _RESERVED[what].match(name):
-                raise ValueError(f"{what} {name!r}: Quern uses the name itself: choose another")
+        _check("queue", queue)
+        if id:
+            _check("id", id)
         if delay is not None and at is not None:
             raise TypeError("both delay and at: give one of them")
         value = encoded(parameters)

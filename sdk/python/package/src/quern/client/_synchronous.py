@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
 from . import _calls as calls
 from ._errors import APIError, TaskFailed
 from ._models import Publication, Task
-from ._options import Options
+from ._options import Options, defaults, keywords
 
 if TYPE_CHECKING:
     import httpx
-    from typing_extensions import Unpack
+    from typing_extensions import Never, Unpack
 
 
 class Handle:
@@ -39,16 +39,20 @@ class Handle:
 
 
 class Queue:
-    """A queue of a client."""
+    """A queue of a client, with the options of its tasks. Options of a call go before these."""
 
-    def __init__(self, client: Client, name: str) -> None:
-        self._client, self.name = client, name
+    def __init__(self, client: Client, name: str, **options: Unpack[Options]) -> None:
+        self._client, self.name, self._options = client, name, defaults(options)
 
     def enqueue(self, parameters: Any = None, **options: Unpack[Options]) -> Handle:
-        return self._client.enqueue(self.name, parameters, **options)
+        return self.enqueue_many([(parameters, options)])[0]
+
+    def delay(self, /, *values: Never, **parameters: Any) -> Handle:
+        """Enqueues a task whose parameters are the keyword arguments, as an object of JSON."""
+        return self.enqueue(keywords(values, parameters))
 
     def enqueue_many(self, items: Iterable[calls.Item]) -> list[Handle]:
-        return self._client.enqueue_many(self.name, items)
+        return self._client.enqueue_many(self.name, calls.with_defaults(items, self._options))
 
 
 class Client:
@@ -89,8 +93,9 @@ class Client:
                 handles += [Handle(self, one) for one in calls.receipts(call, answer)]
         return handles
 
-    def queue(self, name: str) -> Queue:
-        return Queue(self, name)
+    def queue(self, name: str, **options: Unpack[Options]) -> Queue:
+        """A queue, with options for all tasks that are enqueued through it."""
+        return Queue(self, name, **options)
 
     def task(self, id: str) -> Task:
         """The task as it is now, with its result if it is complete. A missing one is a NoTaskError."""
@@ -119,9 +124,12 @@ class Client:
                 return True  # a repeated request, whose first answer was lost, or somebody else's
             raise
 
-    def publish(self, topic: str, payload: Any = None, *, id: str = "", attributes: Mapping[str, str] = {}) -> Publication:
-        """Publishes to a topic: each of its subscriptions gets a task with the payload."""
-        call = calls.publish(topic, payload, id, attributes)
+    def publish(
+        self, topic: str, payload: Any = None, *, id: str = "", attributes: Mapping[str, str] = {}, parent: str = "",
+        traceparent: str = "", tracestate: str = "",
+    ) -> Publication:
+        """Publishes to a topic: each of its subscriptions gets a task with the payload. parent is the task that it comes from."""
+        call = calls.publish(topic, payload, id, attributes, parent=parent, traceparent=traceparent, tracestate=tracestate)
         answer = self._json(call)
         with calls.understood():
             return calls.publication(call, answer)
