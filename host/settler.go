@@ -427,6 +427,14 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 			level = hclog.Info // not a fault: somebody asked for it
 		}
 		s.access.logger.Log(level, "task failed", append(fields, failureFields(e.settlement.Failure)...)...)
+	case e.settlement.Requeue == listen.RequeueReschedule:
+		level, times := hclog.Info, t.Reschedules+1
+		fields = append(fields, "delay", e.settlement.Delay, "times", times)
+		if times == manyReschedules {
+			level = hclog.Warn
+			fields = append(fields, "remedy", "this counts no attempt: let the handler fail if it should count")
+		}
+		s.access.logger.Log(level, "task has put itself off", append(fields, failureFields(e.settlement.Failure)...)...)
 	case e.settlement.Requeue != "":
 		fields = append(fields, "delay", e.settlement.Delay)
 		s.access.logger.Info("task will be tried again", append(fields, failureFields(e.settlement.Failure)...)...)
@@ -434,6 +442,10 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 		s.access.logger.Debug("task settled", fields...)
 	}
 }
+
+// manyReschedules is the number of reschedules of a task at which the log warns: a handler that asks for a retry where it
+// means a failure runs a thousand times.
+const manyReschedules = 3
 
 // failureFields returns the log fields that describe a failure.
 func failureFields(f *queue.Failure) []any {

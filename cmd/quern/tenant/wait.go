@@ -28,7 +28,7 @@ const outageInterval = 3 * time.Second
 func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Duration) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	var watching sync.WaitGroup
-	watching.Go(func() { showWait(ctx, client, id, show.NewProgress(cmd.ErrOrStderr())) })
+	watching.Go(func() { showWait(ctx, cmd, client, id) })
 	task, err := waitTask(cmd.Context(), client, id, timeout, connect.OutageTimeout)
 	stop()
 	watching.Wait()
@@ -45,13 +45,23 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 		fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
 }
 
-// showWait shows a task's progress on a terminal, until ctx ends.
-func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Progress) {
+// showWait tells why a task takes long, until ctx ends: on a terminal its progress, and everywhere that it puts itself
+// off.
+func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id string) {
+	line, interval, told := show.NewProgress(cmd.ErrOrStderr()), time.Second, 0
+	if line.Shows() {
+		interval = show.ProgressInterval
+	}
 	defer line.Clear()
-	for begun := time.Now(); line.Shows() && periodic.Sleep(ctx, show.ProgressInterval); {
+	for begun := time.Now(); periodic.Sleep(ctx, interval); {
 		task, err := client.Summary(ctx, id)
 		if err != nil {
 			continue // waitTask reports an outage
+		}
+		if text := putOff(task, told); text != "" {
+			line.Clear()
+			cli.Note(cmd, "%s", text)
+			told = task.Reschedules
 		}
 		text := fmt.Sprintf("%s, waiting for %.0f s", statusText(task), time.Since(begun).Seconds())
 		if task.Attempts > 0 {
@@ -65,6 +75,26 @@ func showWait(ctx context.Context, client admin.Tenant, id string, line *show.Pr
 		}
 		line.Show("%s", text)
 	}
+}
+
+// manyReschedules is the number of reschedules from which people learn that these count no attempt.
+const manyReschedules = 3
+
+// putOff tells that a task has put itself off. told is the number of reschedules that were told. It returns "" if there
+// is nothing new: people learn of the first reschedule, and of manyReschedules.
+func putOff(task *admin.Task, told int) string {
+	why := ""
+	if task.LastError != nil {
+		why = ": " + task.LastError.Headline()
+	}
+	switch times := task.Reschedules; {
+	case times >= manyReschedules && told < manyReschedules:
+		return fmt.Sprintf("task %s has put itself off %d times, which counts no attempt, so max_attempts does not end it%s: "+
+			"let the handler fail instead of asking for a retry, or see `quern help retries`", task.ID, times, why)
+	case times > 0 && told == 0:
+		return fmt.Sprintf("task %s has put itself off and runs again later, without counting an attempt%s", task.ID, why)
+	}
+	return ""
 }
 
 // waits has the methods of admin.Tenant that a wait needs.
