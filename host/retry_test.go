@@ -74,6 +74,35 @@ func TestGuestPutsItsTaskOff(t *testing.T) {
 	if task := n.task(later); task.Attempts != 0 || time.Until(task.ETA) < 59*time.Minute || task.Node != "" {
 		t.Errorf("%d attempts, due in %s, node %q", task.Attempts, time.Until(task.ETA), task.Node)
 	}
+
+	// A failure may name the delay, too, and counts.
+	failed := n.enqueue("exit", "1\nquern:retry-after=1h\n")
+	n.count("exit", queue.Scheduled, 2)
+	if task := n.task(failed); task.Attempts != 1 || task.Reschedules != 0 || time.Until(task.ETA) < 59*time.Minute {
+		t.Errorf("%d attempts, %d reschedules, due in %s", task.Attempts, task.Reschedules, time.Until(task.ETA))
+	}
+}
+
+// A handler that asks for a retry where it means a failure is told of before it has run a thousand times.
+func TestManyReschedulesAreTold(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		guests: map[string][]byte{"reschedules": runtimetest.BuildWAT(t, `(module
+			(import "quern_v1" "task_number" (func $number (param i32 i32) (result i32)))
+			(memory (export "memory") 1)
+			(func (export "quern_handle") (result i32)
+				(drop (call $number (i32.const 4) (i32.const 0)))
+				(select (i32.const 0) (i32.const 75) (i64.eq (i64.load (i32.const 0)) (i64.const 4)))))`)},
+		yaml: map[string]string{"reschedules": "retry: {max_attempts: 1, min: 10ms}"},
+	})
+	task := n.wait(n.enqueue("reschedules", ""))
+	if task.Status != queue.Complete || task.Reschedules != 4 || task.Attempts != 1 {
+		t.Errorf("%s after %d reschedules and %d attempts", task.Status, task.Reschedules, task.Attempts)
+	}
+	told := n.log.linesOf("task has put itself off")
+	if len(told) != 4 || !strings.Contains(told[2], "[WARN]") || !strings.Contains(told[2], "times=3") || !strings.Contains(told[3], "[INFO]") {
+		t.Errorf("the log tells\n%s", strings.Join(told, "\n"))
+	}
 }
 
 // What failed for good goes on as a dead letter, with the payload of the one that failed.

@@ -131,7 +131,8 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	defer lines.flush()
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.Queue.Name, Timeout: timeout,
-		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.config.Retry).Attempts(), Input: input, Checkpoint: checkpoint,
+		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.config.Retry).Attempts(), Reschedules: t.Reschedules,
+		Input: input, Checkpoint: checkpoint,
 		Progress: func(fraction float64, message string) {
 			t.progress.Store(&listen.ProgressReport{Claim: t.Claim(), Queue: t.Queue.Name, Fraction: fraction, Message: message})
 		},

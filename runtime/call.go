@@ -45,6 +45,9 @@ type Call struct {
 	// Attempt is the number of this attempt, from 1; 0 means unknown. MaxAttempts is the maximum number of attempts; 0
 	// means no maximum. A command reads them in TASK_ATTEMPT and TASK_MAX_ATTEMPTS, which are not set for 0.
 	Attempt, MaxAttempts int
+	// Reschedules is how often the task has put itself off, which counts no attempt. A command reads it in
+	// TASK_RESCHEDULES, which is not set for 0.
+	Reschedules int
 	// PreviousError says why the previous attempt failed; an attempt whose host died does not count. Parent is the ID of
 	// the task that enqueued this task. Key is this task's key. Traceparent is this task's trace, in the form of the W3C
 	// header. A handler can read all four. Default "": none.
@@ -121,6 +124,9 @@ func (c *Call) variables(tenant string) []string {
 	if c.MaxAttempts > 0 {
 		env = append(env, "TASK_MAX_ATTEMPTS="+strconv.Itoa(c.MaxAttempts))
 	}
+	if c.Reschedules > 0 {
+		env = append(env, "TASK_RESCHEDULES="+strconv.Itoa(c.Reschedules))
+	}
 	if len(c.Headers) > 0 {
 		env = append(env, "TASK_HEADERS="+abi.FormatHeaders(c.Headers))
 	}
@@ -132,6 +138,6 @@ func (c *Call) task(tenant string, deadline time.Time) abi.Task {
 	return abi.Task{
 		ID: c.TaskID, Queue: c.Queue, Tenant: tenant, Plugin: c.Plugin,
 		PreviousError: c.PreviousError, Parent: c.Parent, Key: c.Key, Traceparent: c.Traceparent, Headers: c.Headers,
-		Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Deadline: deadline,
+		Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Reschedules: c.Reschedules, Deadline: deadline,
 	}
 }

@@ -48,15 +48,16 @@ func TestHandler(t *testing.T) {
 	}{
 		"complete": {"", `(drop (call $input_read (i32.const 0) (i32.const 64) (i32.const 100)))
 			(drop (call $output_write (i32.const 64) (call $input_size))) (i32.const 0)`, Outcome{Kind: Complete}, "input"},
-		"empty":    {"", `(i32.const 0)`, Outcome{Kind: Complete}, ""},
-		"retry":    {"", `(drop (call $retry_after (i64.const 90000))) (i32.const 75)`, Outcome{Kind: Retry, Code: 75, RetryAfter: 90 * time.Second, Message: "exit status 75 (try again later)"}, ""},
-		"fatal":    {words, `(call $say) (i32.const 65)`, Outcome{Kind: Fatal, Code: 65, Message: "exit status 65 (failed for good): no such user\n\\x1b[31mred"}, ""},
-		"failed":   {words, `(call $say) (i32.const 3)`, Outcome{Kind: Failed, Code: 3, Message: "exit status 3: no such user\n\\x1b[31mred"}, ""},
-		"negative": {"", `(i32.const -1)`, Outcome{Kind: Failed, Code: -1, Message: "exit status -1"}, ""},
-		"exit":     {"", `(call $proc_exit (i32.const 65)) (i32.const 0)`, Outcome{Kind: Fatal, Code: 65, Message: "exit status 65 (failed for good)"}, ""},
-		"exit 0":   {"", `(call $proc_exit (i32.const 0)) (i32.const 1)`, Outcome{Kind: Complete}, ""},
-		"log":      {words, say + `(i32.const 1)`, Outcome{Kind: Failed, Code: 1, Message: "exit status 1: line 1", Stderr: "line 1"}, ""},
-		"trap":     {words, `(call $say) unreachable`, Outcome{Kind: Trap, Trap: "unreachable", Message: "trap: unreachable (the program aborted or panicked): no such user\n\\x1b[31mred"}, ""},
+		"empty":       {"", `(i32.const 0)`, Outcome{Kind: Complete}, ""},
+		"retry":       {"", `(drop (call $retry_after (i64.const 90000))) (i32.const 75)`, Outcome{Kind: Retry, Code: 75, RetryAfter: 90 * time.Second, Message: "exit status 75 (try again later)"}, ""},
+		"fails later": {"", `(drop (call $retry_after (i64.const 90000))) (i32.const 3)`, Outcome{Kind: Failed, Code: 3, RetryAfter: 90 * time.Second, Message: "exit status 3"}, ""},
+		"fatal":       {words, `(call $say) (i32.const 65)`, Outcome{Kind: Fatal, Code: 65, Message: "exit status 65 (failed for good): no such user\n\\x1b[31mred"}, ""},
+		"failed":      {words, `(call $say) (i32.const 3)`, Outcome{Kind: Failed, Code: 3, Message: "exit status 3: no such user\n\\x1b[31mred"}, ""},
+		"negative":    {"", `(i32.const -1)`, Outcome{Kind: Failed, Code: -1, Message: "exit status -1"}, ""},
+		"exit":        {"", `(call $proc_exit (i32.const 65)) (i32.const 0)`, Outcome{Kind: Fatal, Code: 65, Message: "exit status 65 (failed for good)"}, ""},
+		"exit 0":      {"", `(call $proc_exit (i32.const 0)) (i32.const 1)`, Outcome{Kind: Complete}, ""},
+		"log":         {words, say + `(i32.const 1)`, Outcome{Kind: Failed, Code: 1, Message: "exit status 1: line 1", Stderr: "line 1"}, ""},
+		"trap":        {words, `(call $say) unreachable`, Outcome{Kind: Trap, Trap: "unreachable", Message: "trap: unreachable (the program aborted or panicked): no such user\n\\x1b[31mred"}, ""},
 		"output": {"", `(drop (call $output_write (i32.const 0) (i32.const 600))) (drop (call $output_write (i32.const 0) (i32.const 600)))
 			(drop (call $output_write (i32.const 0) (i32.const 5))) (i32.const 1)`, Outcome{Kind: LimitExceeded, Limit: Limit{"output", "1kB"}, Message: "output limit of 1kB reached: raise limits.output in the plugin's manifest"}, ""},
 		"output, and coped with": {"", `(if (i32.ne (call $output_write (i32.const 0) (i32.const 1001)) (i32.const -5)) (then unreachable))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/redact"
@@ -81,10 +82,7 @@ func (r *run) ended(code int) Outcome {
 	case code == 0:
 		return Outcome{Kind: Complete, Output: r.output.bytes}
 	case code == exitRetry:
-		stderr, after := r.logs.end(), r.abi.RetryAfter()
-		if r.module.info.Kind == Command {
-			stderr, after = cutRetryAfter(stderr)
-		}
+		stderr, after := r.retryAfter()
 		return Outcome{
 			Kind: Retry, Code: code, RetryAfter: after,
 			Message: r.describe("exit status 75 (try again later)", stderr),
@@ -94,8 +92,19 @@ func (r *run) ended(code int) Outcome {
 	case r.refused() != nil:
 		return limitOutcome(r.refused())
 	default:
-		return Outcome{Kind: Failed, Code: code, Message: r.describe(fmt.Sprintf("exit status %d", code), r.logs.end())}
+		stderr, after := r.retryAfter()
+		return Outcome{
+			Kind: Failed, Code: code, RetryAfter: after, Message: r.describe(fmt.Sprintf("exit status %d", code), stderr),
+		}
 	}
+}
+
+// retryAfter returns the end of the log, and the delay of the next attempt if the guest asks for one.
+func (r *run) retryAfter() (stderr string, after time.Duration) {
+	if r.module.info.Kind == Command {
+		return cutRetryAfter(r.logs.end())
+	}
+	return r.logs.end(), r.abi.RetryAfter()
 }
 
 func (r *run) trapped(err error) Outcome {

@@ -54,7 +54,7 @@ type Outcome struct {
 	// written by its name if the module has names, else as $ and its index. Backtrace has at most 32 entries of at most
 	// 256 bytes; the last one is "…" if there may be more. After a stack overflow, Backtrace is empty.
 	Backtrace []string
-	// RetryAfter is the delay that the guest asks for, for Retry; 0 if it asks for none. A command asks by the last line
+	// RetryAfter is the delay that the guest asks for, for Retry and Failed; 0 if it asks for none. A command asks by the last line
 	// of stderr, such as quern:retry-after=30s. The value is a duration of Go or a number of seconds, of at most a year.
 	// That line is also in Stderr, but Message quotes the line before it.
 	RetryAfter time.Duration

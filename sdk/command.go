@@ -50,6 +50,7 @@ func newTask(input []byte, getenv func(string) string) *Task {
 		Plugin:      getenv("TASK_PLUGIN"),
 		Attempt:     positive(getenv("TASK_ATTEMPT"), 1),
 		MaxAttempts: positive(getenv("TASK_MAX_ATTEMPTS"), 0),
+		Reschedules: positive(getenv("TASK_RESCHEDULES"), 0),
 		Input:       input,
 	}
 }

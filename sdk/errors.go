@@ -10,10 +10,11 @@ type FatalError struct {
 	Err error // never nil when made by Fatal
 }
 
-// RetryError marks an error that may be gone in a later attempt; see [Retry] and [RetryAfter].
+// RetryError marks an error that may be gone in a later attempt; see [Retry], [RetryAfter] and [FailAfter].
 type RetryError struct {
-	Err   error         // never nil when made by Retry or RetryAfter
-	After time.Duration // delay of the next attempt; 0 means the retry policy's delay
+	Err    error         // never nil when made by Retry, RetryAfter or FailAfter
+	After  time.Duration // delay of the next attempt; 0 means the retry policy's delay
+	Counts bool          // whether the attempt counts
 }
 
 // Fatal wraps err so that the task fails for good, because its input is wrong. Fatal(nil) returns nil.
@@ -26,8 +27,9 @@ func Fatal(err error) error {
 	return &FatalError{Err: err}
 }
 
-// Retry wraps err so that the task is tried again later, because something that the handler needs is unavailable. The
-// retry policy of the task or the manifest decides when and how often. Retry(nil) returns nil.
+// Retry wraps err so that the task is tried again later, because something that the handler needs is unavailable. This
+// counts no attempt: max_reschedules of the task or the manifest bounds it, 1,000 by default. An error that is not
+// wrapped counts an attempt. Retry(nil) returns nil.
 func Retry(err error) error {
 	return RetryAfter(err, 0)
 }
@@ -40,6 +42,16 @@ func RetryAfter(err error, d time.Duration) error {
 		return nil
 	}
 	return &RetryError{Err: err, After: min(max(d, 0), maxRetryAfter)}
+}
+
+// FailAfter sets the delay before the next attempt, if the retry policy allows one: the attempt counts, as for an error
+// that is not wrapped. A delay of more than a year counts as a year. With a delay of 0 or less, the retry policy decides.
+// If err is nil, it returns nil.
+func FailAfter(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &RetryError{Err: err, After: min(max(d, 0), maxRetryAfter), Counts: true}
 }
 
 // maxRetryAfter is the maximum delay that a host accepts.
@@ -65,7 +77,11 @@ type outcome interface {
 
 func (e *FatalError) outcome() (int, time.Duration) { return exitDataErr, 0 }
 func (e *RetryError) outcome() (int, time.Duration) {
-	return exitTempFail, min(max(e.After, 0), maxRetryAfter)
+	status := exitTempFail
+	if e.Counts {
+		status = exitFailed
+	}
+	return status, min(max(e.After, 0), maxRetryAfter)
 }
 
 // judge returns the exit status for a handler's error, and the delay of the next attempt.

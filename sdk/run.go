@@ -32,6 +32,7 @@ const (
 	numberAttempt     = 0
 	numberMaxAttempts = 1
 	numberDeadline    = 2
+	numberReschedules = 4
 )
 
 // describedTask makes a Task from its ID, its input and the host's description of it.
@@ -43,6 +44,7 @@ func describedTask(id string, input []byte) Task {
 		Plugin:      services().TaskText(textPlugin),
 		Attempt:     max(1, int(services().TaskNumber(numberAttempt))),
 		MaxAttempts: max(0, int(services().TaskNumber(numberMaxAttempts))),
+		Reschedules: max(0, int(services().TaskNumber(numberReschedules))),
 		Input:       input,
 	}
 }

@@ -23,10 +23,11 @@
 //
 //	returned error   exit status   the task
 //	nil              0             completes with the returned bytes as its result
-//	Retry(err)       75            is tried again later, as often as its retry policy says
-//	RetryAfter(…)    75            is tried again after the given delay, under the same policy
+//	Retry(err)       75            is tried again later; no attempt is counted
+//	RetryAfter(…)    75            is tried again after the given delay; no attempt is counted
 //	Fatal(err)       65            fails for good: another attempt would end the same way
-//	any other        1             fails, and is tried again if its retry policy says so
+//	any other        1             fails, and is tried again if its retry policy says so; an attempt is counted
+//	FailAfter(…)     1             fails likewise, and is tried again after the given delay
 //	a panic          2             fails likewise, with the panic as its error
 //
 // The error's text becomes the task's error. Standard error, to which package log writes for instance, goes line by
@@ -142,6 +143,9 @@ type Task struct {
 
 	// MaxAttempts is the maximum number of attempts; 0 if there is no bound, or the host does not provide it.
 	MaxAttempts int
+
+	// Reschedules is how often the task has put itself off by [Retry], which counts no attempt.
+	Reschedules int
 
 	// Input has the parameters that were enqueued, byte for byte. The handler is allowed to keep and change it.
 	Input []byte

@@ -81,6 +81,8 @@ func behaviors() map[string]behavior {
 		"RetryAfter":    {handler: fails(RetryAfter(errNoPaper, 90*time.Second)), exit: 75, stderr: "the printer is out of paper\nquern:retry-after=1m30s\n"},
 		"RetryAfter0":   {handler: fails(RetryAfter(errNoPaper, -time.Second)), exit: 75, stderr: "the printer is out of paper\n"},
 		"RetryAfterAge": {handler: fails(RetryAfter(errNoPaper, 1<<63-1)), exit: 75, stderr: "the printer is out of paper\nquern:retry-after=8760h0m0s\n"},
+		"FailAfter":     {handler: fails(FailAfter(errNoPaper, 90*time.Second)), exit: 1, stderr: "the printer is out of paper\nquern:retry-after=1m30s\n"},
+		"FailOfNoFail":  {handler: func(context.Context, *Task) ([]byte, error) { return nil, FailAfter(nil, time.Second) }, exit: 0},
 		"FatalOfAfter":  {handler: fails(Fatal(RetryAfter(errNoPaper, time.Second))), exit: 65, stderr: "the printer is out of paper\n"},
 		"AfterOfNoFail": {handler: func(context.Context, *Task) ([]byte, error) { return nil, RetryAfter(nil, time.Second) }, exit: 0},
 		"Fatal":         {handler: fails(Fatal(errNoPaper)), exit: 65, stderr: "the printer is out of paper\n"},

@@ -141,7 +141,7 @@ func TestDescription(t *testing.T) {
 			(call $cancelled)))`)
 	deadline := time.UnixMilli(1_900_000_000_123)
 	for _, task := range []Task{
-		{ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", PreviousError: "no ink", Parent: "7e", Key: "page", Traceparent: "00-7", Headers: map[string]string{"x-b": "2: ü", "x-a": ""}, Attempt: 2, MaxAttempts: 5, Deadline: deadline},
+		{ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", PreviousError: "no ink", Parent: "7e", Key: "page", Traceparent: "00-7", Headers: map[string]string{"x-b": "2: ü", "x-a": ""}, Attempt: 2, MaxAttempts: 5, Reschedules: 7, Deadline: deadline},
 		{ID: "80", Queue: "print", Tenant: "acme", Plugin: "printer", Key: "k", Traceparent: "-", Headers: map[string]string{"a": "-"}, Attempt: 1},
 	} {
 		status, host := h.call(Config{Task: task})
@@ -150,7 +150,7 @@ func TestDescription(t *testing.T) {
 		if !task.Deadline.IsZero() {
 			ms = 1_900_000_000_123
 		}
-		for _, n := range []uint64{uint64(task.Attempt), uint64(task.MaxAttempts), ms, 77} {
+		for _, n := range []uint64{uint64(task.Attempt), uint64(task.MaxAttempts), ms, 77, uint64(task.Reschedules)} {
 			want += string(binary.LittleEndian.AppendUint64(nil, n))
 		}
 		if got := host.output.String(); status != 0 || got != want {

@@ -164,7 +164,7 @@ func TestServices(t *testing.T) {
 		"ErrFaultBody":    {"http", []uint64{300, uint64(len(testHead)), 65535, 5}, errnoFault, "", ""},
 		"ErrInvalText":    {"kv_get", []uint64{0, 6, 60, 2}, errnoInval, "", ""},
 		"ErrInvalField":   {"task_text", []uint64{10}, errnoInval, "", ""},
-		"ErrInvalNumber":  {"task_number", []uint64{4, 0}, errnoInval, "", ""},
+		"ErrInvalNumber":  {"task_number", []uint64{5, 0}, errnoInval, "", ""},
 		"ErrInvalDelay":   {"retry_after", []uint64{1 << 63}, errnoInval, "", ""},
 		"ErrInvalSleep":   {"sleep", []uint64{1 << 63}, errnoInval, "", ""},
 		"ErrInvalClock":   {"clock", []uint64{2, 0}, errnoInval, "", ""},

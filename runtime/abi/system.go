@@ -66,6 +66,8 @@ type Task struct {
 	Headers map[string]string
 	// Attempt is the number of this attempt, from 1. MaxAttempts is 0 if there is no limit.
 	Attempt, MaxAttempts int
+	// Reschedules is how often the task has put itself off.
+	Reschedules int
 	// Deadline is the time at which the host ends the task; zero if there is no deadline.
 	Deadline time.Time
 }

@@ -122,6 +122,8 @@ func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
 		}
 	case 3:
 		number = s.Host.FuelLeft()
+	case 4:
+		number = int64(s.Task.Reschedules)
 	default:
 		return s.invalid("field %d: see the table of fields", int32(uint32(a[0])))
 	}

@@ -258,11 +258,11 @@ func TestTaskNumber(t *testing.T) {
 	for name, tt := range map[string]struct {
 		task Task
 		fuel int64
-		want [4]int64
+		want [5]int64
 	}{
-		"OK":          {Task{Attempt: 2, MaxAttempts: 5, Deadline: deadline}, 12345, [4]int64{2, 5, deadline.Unix()*1000 + 6, 12345}},
-		"OKUnbounded": {Task{Attempt: 1}, math.MaxInt64, [4]int64{1, 0, 0, math.MaxInt64}},
-		"OKLarge":     {Task{Attempt: 1 << 40, MaxAttempts: 1 << 41}, 0, [4]int64{1 << 40, 1 << 41, 0, 0}},
+		"OK":          {Task{Attempt: 2, MaxAttempts: 5, Reschedules: 7, Deadline: deadline}, 12345, [5]int64{2, 5, deadline.Unix()*1000 + 6, 12345, 7}},
+		"OKUnbounded": {Task{Attempt: 1}, math.MaxInt64, [5]int64{1, 0, 0, math.MaxInt64}},
+		"OKLarge":     {Task{Attempt: 1 << 40, MaxAttempts: 1 << 41}, 0, [5]int64{1 << 40, 1 << 41, 0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -284,7 +284,7 @@ func TestTaskNumber(t *testing.T) {
 				}
 				g.holds(0, "")
 			}
-			for _, field := range []uint64{4, 0x80000000, 0xffffffff} {
+			for _, field := range []uint64{5, 0x80000000, 0xffffffff} {
 				g.answers(errnoInval, "task_number", field, 100)
 				g.answers(errnoInval, "task_number", field, 65536)
 			}

@@ -53,8 +53,12 @@ export function exit(status: i32, message: string = ""): void {
   sys.proc_exit(status);
 }
 
-/** Fails the attempt: the task's retry policy decides about another one. */
-export function fail(message: string): void {
+/**
+ * Fails the attempt: the task's retry policy decides about another one, after a delay in milliseconds, a year at most, or without one
+ * when the policy says.
+ */
+export function fail(message: string, delay: i64 = 0): void {
+  if (delay > 0) sys.retry_after(delay);
   exit(1, message);
 }
 

@@ -95,6 +95,10 @@ export class Task {
   get maxAttempts(): i64 {
     return number(1);
   }
+  /** How often the task has put itself off, which counts no attempt. */
+  get reschedules(): i64 {
+    return number(4);
+  }
   /** When the host ends the task, in Unix milliseconds; 0 if never. */
   get deadline(): i64 {
     return number(2);

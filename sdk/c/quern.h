@@ -83,7 +83,8 @@ enum {
 	QUERN_TASK_ATTEMPT,      // from 1
 	QUERN_TASK_MAX_ATTEMPTS, // 0: any number
 	QUERN_TASK_DEADLINE,     // Unix time in milliseconds; 0: none
-	QUERN_TASK_FUEL          // fuel left; INT64_MAX without a limit
+	QUERN_TASK_FUEL,         // fuel left; INT64_MAX without a limit
+	QUERN_TASK_RESCHEDULES   // how often it has returned QUERN_RETRY, which counts no attempt
 };
 
 // Clocks of quern_clock.
@@ -139,7 +140,8 @@ QUERN_IMPORT(output_write) int32_t quern_output_write(const void *data, uint32_t
 // Sets the task's error, cut to QUERN_MAX_ERROR, for a task that fails. The last call counts.
 QUERN_IMPORT(error_set) int32_t quern_error_set(const void *text, uint32_t size);
 
-// Sets the delay of the next attempt, at most a year, for a handler that returns QUERN_RETRY. The last call counts.
+// Sets the delay of the next attempt, at most a year, if there is one: after QUERN_RETRY, which counts no attempt, and after a
+// failure, which counts one. The last call counts.
 // QUERN_EINVAL below 0.
 QUERN_IMPORT(retry_after) int32_t quern_retry_after(int64_t milliseconds);
 

@@ -92,8 +92,8 @@ type Task struct {
 	Input   []byte
 	// Dependencies are the tasks for which the task waited.
 	Dependencies []Dependency
-	// Attempt defaults to 1. MaxAttempts of 0 means no bound. Run itself uses neither.
-	Attempt, MaxAttempts int
+	// Attempt defaults to 1. MaxAttempts of 0 means no bound. Run itself uses none of these.
+	Attempt, MaxAttempts, Reschedules int
 	// PreviousError is the error of the previous attempt. Checkpoint is what an earlier run saved; nil for none.
 	PreviousError string
 	Checkpoint    []byte

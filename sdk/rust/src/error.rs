@@ -125,7 +125,8 @@ impl Error {
         Error::new(message).with_status(RETRY)
     }
 
-    /// Sets when a task is tried again that ends with [`Error::retry`]: a year from now at most. Without it the policy decides.
+    /// Sets when the task is tried again, if it is: a year from now at most. Without it the policy decides. An attempt that ends with
+    /// [`Error::new`] counts, one with [`Error::retry`] does not.
     pub fn after(self, delay: Duration) -> Error {
         Error { delay: Some(delay), ..self }
     }

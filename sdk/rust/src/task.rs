@@ -60,7 +60,7 @@ impl Task {
 
     fn number(&self, field: i32) -> i64 {
         let mut n = 0;
-        // Safety: the pointer is that of an i64. The fields below always exist.
+        // Safety: the pointer is that of an i64. An older host leaves it alone for a field that it does not know.
         unsafe { sys::task_number(field, &mut n) };
         n
     }
@@ -122,6 +122,10 @@ impl Task {
     /// `None` if attempts are unlimited.
     pub fn max_attempts(&self) -> Option<u32> {
         Some(self.number(1) as u32).filter(|&n| n > 0)
+    }
+    /// How often the task has put itself off by [`Error::retry`], which counts no attempt.
+    pub fn reschedules(&self) -> u32 {
+        self.number(4) as u32
     }
     /// When the host ends the task; `None` if never.
     pub fn deadline(&self) -> Option<SystemTime> {

@@ -37,7 +37,7 @@ pub struct Task {
     texts: [String; 10],
     results: BTreeMap<String, Option<Vec<u8>>>,
     headers: BTreeMap<String, String>,
-    numbers: [i64; 4],
+    numbers: [i64; 5],
     cancelled: bool,
     config: BTreeMap<String, String>,
     secrets: BTreeMap<String, Vec<u8>>,
@@ -66,7 +66,7 @@ impl Task {
             texts: ["test", "test", "default", "test", "", "", "", "", "", ""].map(String::from),
             results: BTreeMap::new(),
             headers: BTreeMap::new(),
-            numbers: [1, 0, 0, i64::MAX],
+            numbers: [1, 0, 0, i64::MAX, 0],
             cancelled: false,
             config: BTreeMap::new(),
             secrets: BTreeMap::new(),
@@ -98,6 +98,11 @@ impl Task {
     }
     pub fn max_attempts(mut self, attempts: u32) -> Task {
         self.numbers[1] = attempts.into();
+        self
+    }
+    /// How often it has put itself off.
+    pub fn reschedules(mut self, times: u32) -> Task {
+        self.numbers[4] = times.into();
         self
     }
     pub fn deadline(mut self, at: SystemTime) -> Task {

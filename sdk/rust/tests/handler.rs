@@ -32,8 +32,8 @@ fn ends() {
 fn task() {
     let at = std::time::UNIX_EPOCH + Duration::from_millis(1 << 41);
     let given = Task::new("").id("x").queue("mail").tenant("shop").plugin("mailer").previous_error("bad").parent("p").key("k").traceparent("t").header("x-id", "7: 8");
-    let result = given.attempt(2).max_attempts(3).deadline(at).cancelled().run(|t| {
-        assert_eq!((t.deadline(), t.max_attempts(), t.cancelled(), t.fuel()), (Some(at), Some(3), true, None));
+    let result = given.attempt(2).max_attempts(3).reschedules(7).deadline(at).cancelled().run(|t| {
+        assert_eq!((t.deadline(), t.max_attempts(), t.reschedules(), t.cancelled(), t.fuel()), (Some(at), Some(3), 7, true, None));
         assert_eq!(t.headers().into_iter().collect::<Vec<_>>(), [("traceparent".into(), "t".into()), ("x-id".into(), "7: 8".into())]);
         Ok(format!("{} {} {} {} {} {} {} {} {}", t.id(), t.queue(), t.tenant(), t.plugin(), t.previous_error(), t.parent(), t.key(), t.traceparent(), t.attempt()))
     });
