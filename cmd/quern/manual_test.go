@@ -52,7 +52,7 @@ func TestManual(t *testing.T) {
 			text := string(content(t, page))
 			r := &reader{t: t, dir: t.TempDir(), user: newUser(t, "")}
 			for engine, handler := range map[string]string{
-				"python": "```[a-z]+\n# .*handler.py\n|--lang python\n", "javascript": "```[a-z]+\n// .*handler.js\n",
+				"python": "```[a-z]+\n# .*handler.py\n|--lang python\n", "javascript": "```[a-z]+\n// .*handler.[jt]s\n",
 			} {
 				if regexp.MustCompile(handler).MatchString(text) {
 					interpreter(t, engine)
