@@ -61,6 +61,10 @@ func (r *run) judge(err error) (outcome Outcome) {
 		outcome = r.trapped(err)
 	}
 	if err != nil && (outcome.Kind == LimitExceeded || outcome.Kind == Trap) {
+		if len(r.where) > 0 {
+			outcome.locate(r.where)
+			return outcome
+		}
 		outcome.Backtrace = backtrace(err, r.module.name)
 		for i, frame := range outcome.Backtrace {
 			outcome.Backtrace[i] = r.module.numbered(frame)
@@ -92,7 +96,7 @@ func (r *run) ended(code int) Outcome {
 	case code == exitFatal:
 		return Outcome{Kind: Fatal, Code: code, Message: r.describe("exit status 65 (failed for good)", r.logs.end())}
 	case r.refused() != nil:
-		return limitOutcome(r.refused())
+		return r.explainMemory(limitOutcome(r.refused()))
 	default:
 		return Outcome{Kind: Failed, Code: code, Message: r.describe(fmt.Sprintf("exit status %d", code), r.logs.end())}
 	}
