@@ -126,7 +126,7 @@ def keep():
     kept = []
     while True: kept.append(bytes(1 << 20))
 async def later():
-    while True: await asyncio.sleep(0)
+    while True: pass
 WORK = {
     "loop": spin, "library": lib.work, "recursion": lambda: deep(50), "native": lambda: re.match("(a+)+$", "a" * 40 + "b"), "memory": keep,
     "async": later,
@@ -140,7 +140,7 @@ def handle(task): return WORK[task.text]()
 		"library":   {"cpu limit of 1s exceeded at lib.py:", " in work < handler.py:14 in handle" + remedy},
 		"recursion": {"cpu limit of 1s exceeded at handler.py:3 in spin < handler.py:4 in deep < (50 more) < handler.py:11 in <lambda> < handler.py:14 in handle", remedy},
 		"native":    {"cpu limit of 1s exceeded at re/__init__.py:166 in match < handler.py:11 in <lambda> < handler.py:14 in handle", remedy},
-		"async":     {"cpu limit of 1s exceeded at ", remedy},
+		"async":     {"cpu limit of 1s exceeded at handler.py:9 in later", remedy},
 		"memory":    {"memory limit of 64MiB reached: MemoryError [handler.py:7 in keep < handler.py:14 in handle]: let it keep less at a time, or raise limits.memory in the plugin's manifest\nTraceback (most recent call last):\n", "\nMemoryError"},
 	} {
 		r := p.run(t, input)
@@ -159,9 +159,10 @@ def handle(task): return WORK[task.text]()
 	if want := "timeout of 3s exceeded at handler.py:3 in spin < handler.py:14 in handle: let it end sooner there, or give the task a longer timeout"; !strings.HasPrefix(r.Message, want) {
 		t.Errorf("%s %s\nwant %s", r.Kind, r.Message, want)
 	}
-	p = handler(t, "def table():\n    while True: pass\nTABLE = table()\ndef handle(task): pass\n")
-	r = p.call(t, runtime.Call{Timeout: 3 * time.Second})
-	if want := "before its first task: timeout of 3s exceeded at handler.py:2 in table < handler.py:3 in <module>: "; !strings.HasPrefix(r.Message, want) && !strings.HasPrefix(r.Message, "not started within") {
+	p = setup(t, map[string]string{"handler.py": "def table():\n    while True: pass\nTABLE = table()\ndef handle(task): pass\n"},
+		runtime.Profile{Limits: runtime.Limits{CPU: time.Second}})
+	r = p.run(t, "")
+	if want := "before its first task: cpu limit of 10s exceeded at handler.py:2 in table < handler.py:3 in <module>: "; !strings.HasPrefix(r.Message, want) {
 		t.Errorf("at import: %s %s\nwant %s", r.Kind, r.Message, want)
 	}
 }
