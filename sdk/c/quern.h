@@ -48,9 +48,9 @@ enum {
 // may return QUERN_EFAULT, and every function that needs a task QUERN_ESTATE without one.
 enum {
 	QUERN_OK = 0,
-	QUERN_EINVAL = -1,     // invalid argument; see the task's log
+	QUERN_EINVAL = -1,     // invalid argument; why: QUERN_TASK_REFUSAL
 	QUERN_EFAULT = -2,     // range outside memory
-	QUERN_EDENIED = -3,    // not granted; the task's log says what to add to the manifest
+	QUERN_EDENIED = -3,    // not granted; what to add to the manifest: QUERN_TASK_REFUSAL
 	QUERN_ENOTFOUND = -4,  // no such name
 	QUERN_ETOOBIG = -5,    // larger than a limit or a buffer
 	QUERN_EQUOTA = -6,     // quota exhausted
