@@ -150,7 +150,7 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 		says   string // a pattern
 	}{
 		"PythonSyntax":  {"python", map[string]string{"handler.py": "def handle(task)\n    pass\n"}, exitFailed, `(?s)File "\S*/small/handler.py", line 1\n.*SyntaxError: expected ':'\nquern: small does not start: its messages are above\n$`},
-		"PythonRaises":  {"python", map[string]string{"handler.py": "import lib\n", "lib.py": "\nX = {}['ink']\n"}, exitFailed, `(?s)^Traceback.*small/handler.py", line 1, in <module>\n.*small/lib.py", line 2, in <module>\n.*KeyError: 'ink'\nquern: small does not start`},
+		"PythonRaises":  {"python", map[string]string{"handler.py": "import lib\n", "lib.py": "\nX = {}['ink']\n"}, exitFailed, `(?s)^KeyError: 'ink' \[lib.py:2 in <module> < handler.py:1 in <module>\]\nTraceback.*small/handler.py", line 1, in <module>\n.*small/lib.py", line 2, in <module>\n.*KeyError: 'ink'\nquern: small does not start`},
 		"PythonMissing": {"python", map[string]string{"handler.py": "import numpy.linalg\n"}, exitFailed, `quern: small does not start: numpy has native code, which a plugin cannot load, and no version without: use the module statistics`},
 		"PythonAbsent":  {"python", map[string]string{"handler.py": "import words.long\n"}, exitFailed, `quern: small does not start: install words by a line in requirements.txt\n$`},
 		"PythonRedis":   {"python", map[string]string{"handler.py": "", "requirements.txt": "redis==5.0.1\n"}, exitFailed, `^quern: redis needs sockets, which a plugin does not have: use quern.kv, and grant capabilities.kv in the manifest\n$`},
