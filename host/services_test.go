@@ -225,7 +225,7 @@ swap: true kv swap counts/absent: the present value is not the expected one
 swap: true <nil>
 list: [absent k n short] <nil>
 list: [n] <nil>
-list none: kv list counts/*: an argument is invalid
+list none: kv list counts/*: invalid: a limit of 0 keys: use 1 to 1000
 delete: true <nil>
 delete: false <nil>
 quota: kv set small/k: there is no room for more
