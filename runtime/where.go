@@ -21,8 +21,8 @@ const (
 )
 
 // askWhere sets r.where to the frames of the user's code, innermost first, after a limit or a trap has stopped the guest
-// with err. The guest was stopped in the middle of anything, so whatever this call does has no other effect: its
-// instance is reset or closed.
+// with err. The guest was stopped in the middle of anything, so whatever this call does has no other effect: it cannot
+// call the host, which would also let it wait beyond its deadline, and its instance is reset or closed.
 func (r *run) askWhere(i *instance, err error) {
 	_, limited := errors.AsType[*limitError](r.cause)
 	if err == nil || r.exited || r.cause != nil && !limited || r.module.info.Kind != Handler {
@@ -39,11 +39,20 @@ func (r *run) askWhere(i *instance, err error) {
 	r.meter.set = 0
 	i.counter.Set(uint64(uint32(r.meter.refill())))
 	i.running = f
+	refused := make([]bool, len(i.memories))
+	for n, memory := range i.memories {
+		refused[n] = memory.refused
+	}
+	r.asking = true
 	var result [1]uint64
 	if f.CallWithStack(i.ctx, result[:]) == nil {
 		if text, ok := readText(i.memories[0].contents(), uint32(result[0])); ok {
 			r.where = r.frames(text)
 		}
+	}
+	r.asking = false
+	for n, memory := range i.memories {
+		memory.refused = refused[n]
 	}
 	r.cause, r.code, r.exited, r.deadline, r.meter.limit = cause, code, false, deadline, limit
 	r.meter.burned, r.meter.set = burned, int32(uint32(i.counter.Get()))
