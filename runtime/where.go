@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// whereExport is an optional export of handlers: an interpreter says with it where the user's code is. See sdk/ABI.md.
+	// whereExport is an optional export of handlers: an interpreter says with it where the user's code is. See
+	// sdk/ABI.md.
 	whereExport = "quern_where" // () -> (i32)
 	// whereFuel is the fuel for a call of that export. It counts towards no limit.
 	whereFuel = 1_000_000
@@ -20,8 +21,8 @@ const (
 	maxPlace = 240
 )
 
-// askWhere sets r.where to the frames of the user's code, innermost first, after a limit or a trap has stopped the guest
-// with err. The guest was stopped in the middle of anything, so whatever this call does has no other effect: it cannot
+// askWhere sets r.where to the frames of the user's code, innermost first, after a limit or a trap has stopped the
+// guest with err. The guest was stopped in the middle of anything, so whatever this call does has no other effect: it cannot
 // call the host, which would also let it wait beyond its deadline, and its instance is reset or closed.
 func (r *run) askWhere(i *instance, err error) {
 	_, limited := errors.AsType[*limitError](r.cause)
@@ -134,8 +135,8 @@ func (r *run) explainMemory(outcome Outcome) Outcome {
 	text := strings.TrimSpace(redact.Prefix(r.secrets.Lines(r.secrets.Head([]byte(said), maxError)), maxError))
 	first, rest, _ := strings.Cut(text, "\n")
 	if what, remedy, found := cutRemedy(outcome.Message); found && first != "" {
-		outcome.Message = fmt.Sprintf("%s: %s: let it keep less at a time, or %s", what, redact.Shorten(first, maxHeadline),
-			remedy)
+		outcome.Message = fmt.Sprintf("%s: %s: let it keep less at a time, or %s", what,
+			redact.Shorten(first, maxHeadline), remedy)
 		if rest != "" {
 			outcome.Message += "\n" + rest
 		}

@@ -329,8 +329,8 @@ var failed = regexp.MustCompile(`(?m)^\s*(?:ERROR: Failed building wheel for|Fai
 // unfound matches what pip prints about packages that do not exist, or whose wheels all have native code.
 var unfound = regexp.MustCompile(`(?m)^ERROR: No matching distribution found for (.+?)$`)
 
-// collecting matches what pip prints about each package that it looks at. broken is in its messages if it could not even
-// learn the name and the version from a source distribution, the last one that it has collected.
+// collecting matches what pip prints about each package that it looks at. broken is in its messages if it could not
+// even learn the version of a source distribution, which is that of the last package.
 var collecting = regexp.MustCompile(`(?m)^Collecting ([A-Za-z0-9][\w.-]*)`)
 
 const broken = "metadata-generation-failed"
