@@ -59,6 +59,9 @@ func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFu
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
 		r := runOf(ctx)
 		defer func() { r.guard(recover()) }()
+		if r.asking {
+			panic(unwound{})
+		}
 		r.Spend(hostPrice)
 		f(r, mod.Memory(), stack)
 	}

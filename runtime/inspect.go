@@ -169,6 +169,9 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 	}
 	check(handlerExport, "() -> (i32)", "return 0 for complete, 75 to try again later, 65 for failed for good")
 	check(initialize, "() -> ()", "export what a WASI reactor begins with under this name")
+	if kind == Handler {
+		check(whereExport, "() -> (i32)", "return the address of a text that ends with a NUL byte")
+	}
 	return found
 }
 

@@ -91,6 +91,7 @@ func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time,
 	}
 	if fits && err == nil {
 		err = calls(i)
+		r.askWhere(i, err)
 	}
 	i.run, i.running = nil, nil
 	p.module.host.stacks.Add(-r.stack)

@@ -62,6 +62,10 @@ func (r *run) judge(err error) (outcome Outcome) {
 		outcome = r.trapped(err)
 	}
 	if err != nil && (outcome.Kind == LimitExceeded || outcome.Kind == Trap) {
+		if len(r.where) > 0 {
+			outcome.locate(r.where)
+			return outcome
+		}
 		outcome.Backtrace = backtrace(err, r.module.name)
 		for i, frame := range outcome.Backtrace {
 			outcome.Backtrace[i] = r.module.numbered(frame)
@@ -90,7 +94,7 @@ func (r *run) ended(code int) Outcome {
 	case code == exitFatal:
 		return Outcome{Kind: Fatal, Code: code, Message: r.describe("exit status 65 (failed for good)", r.logs.end())}
 	case r.refused() != nil:
-		return limitOutcome(r.refused())
+		return r.explainMemory(limitOutcome(r.refused()))
 	default:
 		stderr, after := r.retryAfter()
 		return Outcome{

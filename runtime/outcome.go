@@ -52,7 +52,8 @@ type Outcome struct {
 	Trap string
 	// Backtrace lists the functions in which the guest was stopped by a trap or a limit, innermost first. A function is
 	// written by its name if the module has names, else as $ and its index. Backtrace has at most 32 entries of at most
-	// 256 bytes; the last one is "…" if there may be more. After a stack overflow, Backtrace is empty.
+	// 256 bytes; the last one is "…" if there may be more. After a stack overflow, Backtrace is empty. An interpreter
+	// that exports quern_where names the functions of its handler instead, such as "handler.py:7 in handle".
 	Backtrace []string
 	// RetryAfter is the delay that the guest asks for, for Retry and Failed; 0 if it asks for none. A command asks by the last line
 	// of stderr, such as quern:retry-after=30s. The value is a duration of Go or a number of seconds, of at most a year.

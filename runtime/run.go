@@ -43,6 +43,8 @@ type run struct {
 	cause  error     // why the host has ended the guest
 	exited bool      // the guest has ended itself
 	code   int       // exit code, or the result of the entry point
+	asking bool      // askWhere runs: host functions end the guest
+	where  []string  // the frames of the user's code where the guest was stopped: see askWhere
 }
 
 // runs holds zeroed runs of ended calls for reuse. Allocating a run takes longer than a short call, and costs much of

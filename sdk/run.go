@@ -28,6 +28,7 @@ const (
 	textTraceparent
 	textHeaders
 	textDependencies
+	textRefusal
 
 	numberAttempt     = 0
 	numberMaxAttempts = 1

@@ -1,6 +1,7 @@
 package sdk
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"time"
@@ -39,8 +40,7 @@ func (e HostError) Error() string {
 
 // hostErrors are the texts of the errors, by the absolute values of their numbers.
 var hostErrors = [...]string{
-	-ErrInvalid: "an argument is invalid",
-	// by the manifest, the host's grants, or its networks
+	-ErrInvalid:     "an argument is invalid",
 	-ErrDenied:      "denied: the task's log says by whom, and what to add",
 	-ErrNotFound:    "not found",
 	-ErrTooBig:      "it is larger than the plugin's limit",
@@ -56,9 +56,10 @@ var hostErrors = [...]string{
 type callError struct {
 	asked string
 	err   error
+	why   string // the host's reason, such as the line to add to the manifest; "" if it gave none
 }
 
-func (e *callError) Error() string { return e.asked + ": " + e.err.Error() }
+func (e *callError) Error() string { return e.asked + ": " + cmp.Or(e.why, e.err.Error()) }
 func (e *callError) Unwrap() error { return e.err }
 
 // asking adds to an error the call and the name that was asked for: CALL PLACE/NAME, or CALL NAME if place is "".
@@ -69,7 +70,13 @@ func asking(err error, call, place, name string) error {
 	if place != "" {
 		call += place + "/"
 	}
-	return &callError{call + name, err}
+	why := ""
+	for _, refused := range []HostError{ErrInvalid, ErrDenied, ErrUnavailable, ErrLimit} {
+		if errors.Is(err, refused) {
+			why = refusal()
+		}
+	}
+	return &callError{call + name, err, why}
 }
 
 // appendJSON appends text as a JSON string. Invalid UTF-8 becomes U+FFFD.

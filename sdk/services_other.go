@@ -12,6 +12,9 @@ func services() native.Host {
 	return noHost{}
 }
 
+// refusal returns "": the hosts of tests give no reasons.
+func refusal() string { return "" }
+
 func logLine(level Level, text, fields string) error {
 	return writeLine(services(), level, text, fields)
 }

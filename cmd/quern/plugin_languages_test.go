@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/runtime/bundle"
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -148,8 +150,10 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 		says   string // a pattern
 	}{
 		"PythonSyntax":  {"python", map[string]string{"handler.py": "def handle(task)\n    pass\n"}, exitFailed, `(?s)File "\S*/small/handler.py", line 1\n.*SyntaxError: expected ':'\nquern: small does not start: its messages are above\n$`},
-		"PythonRaises":  {"python", map[string]string{"handler.py": "import lib\n", "lib.py": "\nX = {}['ink']\n"}, exitFailed, `(?s)^Traceback.*small/handler.py", line 1, in <module>\n.*small/lib.py", line 2, in <module>\n.*KeyError: 'ink'\nquern: small does not start`},
-		"PythonMissing": {"python", map[string]string{"handler.py": "import numpy.linalg\n"}, exitFailed, `quern: small does not start: install numpy by a line in requirements.txt\n$`},
+		"PythonRaises":  {"python", map[string]string{"handler.py": "import lib\n", "lib.py": "\nX = {}['ink']\n"}, exitFailed, `(?s)^KeyError: 'ink' \[lib.py:2 in <module> < handler.py:1 in <module>\]\nTraceback.*small/handler.py", line 1, in <module>\n.*small/lib.py", line 2, in <module>\n.*KeyError: 'ink'\nquern: small does not start`},
+		"PythonMissing": {"python", map[string]string{"handler.py": "import numpy.linalg\n"}, exitFailed, `quern: small does not start: numpy has native code, which a plugin cannot load, and no version without: use the module statistics`},
+		"PythonAbsent":  {"python", map[string]string{"handler.py": "import words.long\n"}, exitFailed, `quern: small does not start: install words by a line in requirements.txt\n$`},
+		"PythonRedis":   {"python", map[string]string{"handler.py": "", "requirements.txt": "redis==5.0.1\n"}, exitFailed, `^quern: redis needs sockets, which a plugin does not have: use quern.kv, and grant capabilities.kv in the manifest\n$`},
 		"PythonHides":   {"python", map[string]string{"handler.py": "def handle(task): pass\n", "quern/__init__.py": ""}, exitFailed, `^quern: \S*/small/quern/__init__.py hides Quern's own module quern: rename it\n$`},
 		"PythonTests":   {"python", map[string]string{"handler.py": "import lib.test_data\n", "lib/__init__.py": "", "lib/test_data.py": ""}, exitFailed, `quern: small does not start: \S*/small/lib/test_data.py is left out of plugins, .*: rename it`},
 		"PythonPart":    {"python", map[string]string{"handler.py": "import lib.words\n", "lib/__init__.py": ""}, exitFailed, `quern: small does not start: its messages are above\n$`},
@@ -277,6 +281,64 @@ export default (task: any) => marked.parse(Page.parse(task.json()).text);
 	}
 	if r := u.feed(`{}`, "plugin", "run", file); r.status != exitFailed || !strings.Contains(r.stderr, "ZodError") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// The tests of a new plugin in Python run by pytest: natively with the packages that the plugin has, and in its engine. A changed test
+// needs no new module.
+func TestPluginPytest(t *testing.T) {
+	t.Parallel()
+	ofProcesses(t)
+	interpreter(t, "python")
+	u := newUser(t, "").asBuilt().with(map[string]string{"PYTHON": absolute(t, "../../build/venv/bin/python")})
+	dir := filepath.Join(t.TempDir(), "greet")
+	u.must("plugin", "new", dir, "--lang", "python")
+	for name, text := range map[string]string{
+		"words/words.py": "VERSION = 'of the plugin'\n", "words/pyproject.toml": "[project]\nname = 'words'\nversion = '1.0'\n", "requirements.txt": "./words\n",
+		"handler.py": "import logging, quern, words\ndef handle(task):\n    logging.info('greets')\n    if task.text == 'open': open('x', 'w')\n" +
+			"    if task.text == 'retry': raise quern.Retry('later', delay=3)\n    return words.VERSION\n",
+		"test_handler.py": `
+import handler
+from quern import testing
+
+def test_natively(): assert testing.run(handler.handle).text == "of the plugin"
+
+def test_in_the_engine(quern_plugin):
+    result = quern_plugin.run("a")
+    assert (result.status, result.text, result.log) == ("complete", "of the plugin", [("", "greets", {})])
+    result = quern_plugin.run("open")
+    assert result.status == "failed" and result.error.startswith("OSError: [Errno 69] a handler writes no files")
+    assert result.traceback.startswith("Traceback (most recent call last):")
+    result = quern_plugin.run("retry")
+    assert (result.status, result.error) == ("retry", "later")
+`,
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.must("plugin", "build", dir)
+	before := content(t, filepath.Join(dir, "greet.wasm"))
+	later := time.Now().Add(time.Minute)
+	if err := os.Chtimes(filepath.Join(dir, "test_handler.py"), later, later); err != nil {
+		t.Fatal(err)
+	}
+	c := u.prepare()
+	c.Path, c.Args, c.Dir = absolute(t, "../../build/venv/bin/python"), []string{"python", "-m", "pytest", "-p", "no:cacheprovider", "-q"}, dir
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Env = append(c.Env, "QUERN="+path, "PYTHONDONTWRITEBYTECODE=1")
+	if err := c.Run(); err != nil || !strings.Contains(c.stdout.String(), "2 passed") {
+		t.Errorf("%v: run make deps if it is not installed\n%s%s", err, c.stdout, c.stderr)
+	}
+	if r := u.run("plugin", "test", filepath.Join(dir, "greet.wasm")); strings.Contains(r.stderr, "building") {
+		t.Errorf("a changed test builds the module again: %s", r.stderr)
+	}
+	if !bytes.Equal(before, content(t, filepath.Join(dir, "greet.wasm"))) {
+		t.Error("the module has changed")
 	}
 }
 

@@ -51,7 +51,7 @@ func TestPluginNew(t *testing.T) {
 		"go": {".gitignore", "README.md", "go.mod", "greet.yaml", "main.go", "main_test.go", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
 		"c":  {".gitignore", "README.md", "greet.c", "greet.yaml", "quern.h", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
 		"python": {
-			".gitignore", "README.md", "greet.yaml", "handler.py", "pyproject.toml", "quern.schema.json", "requirements.txt", "test_handler.py",
+			".gitignore", "README.md", "conftest.py", "greet.yaml", "handler.py", "pyproject.toml", "quern.schema.json", "requirements.txt", "test_handler.py",
 			"tests/ada.out", "tests/ada.txt",
 		},
 		"javascript": {

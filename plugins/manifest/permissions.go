@@ -108,7 +108,11 @@ func (p *Permissions) Explain(outcome runtime.Outcome) runtime.Outcome {
 	// If the task set its timeout itself, the message has another remedy, which stays.
 	if remedy := p.remedy(outcome.Limit.Name); remedy != "" && strings.Contains(outcome.Message,
 		"limits."+outcome.Limit.Name) {
-		outcome.Message = outcome.Message[:strings.LastIndex(outcome.Message, ": ")+2] + remedy
+		first, rest, _ := strings.Cut(outcome.Message, "\n") // the guest's own report can follow
+		outcome.Message = first[:strings.LastIndex(first, ": ")+2] + remedy
+		if rest != "" {
+			outcome.Message += "\n" + rest
+		}
 	}
 	return outcome
 }

@@ -1,6 +1,10 @@
 package abi
 
-import "github.com/tetratelabs/wazero/api"
+import (
+	"strings"
+
+	"github.com/tetratelabs/wazero/api"
+)
 
 // ModuleName is the name of the module from which guests import the functions of quern_v1.
 const ModuleName = "quern_v1"
@@ -74,7 +78,8 @@ func Functions() []Function {
 			s.moved, s.reason = 0, nil
 			f.Call(s, mem, stack)
 			if s.reason != nil {
-				s.Reporter.Refused(f.Name, s.reason)
+				report := s.Reporter.Refused(f.Name, s.reason)
+				s.refusal = strings.TrimPrefix(report, ModuleName+"."+f.Name+": ")
 			}
 			s.Counters.count(number, errno(int32(uint32(stack[0]))), s.moved)
 		}

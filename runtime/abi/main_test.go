@@ -58,7 +58,7 @@ func (h *account) Fail(err error)   { h.failed = err; panic(errBroke) }
 func (h *account) Exit(code uint32) { h.code = code; panic(errBroke) }
 func (h *account) Refused(function string, err error) string {
 	h.refused = append(h.refused, fmt.Sprint(function, ": ", err))
-	return h.refused[len(h.refused)-1]
+	return ModuleName + "." + h.refused[len(h.refused)-1]
 }
 
 const errBroke = "the guest has spent all that it had"

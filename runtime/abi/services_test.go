@@ -163,7 +163,7 @@ func TestServices(t *testing.T) {
 		"ErrFaultTo":      {"kv_increment", []uint64{0, 6, 10, 3, 1, 65529}, errnoFault, "", ""},
 		"ErrFaultBody":    {"http", []uint64{300, uint64(len(testHead)), 65535, 5}, errnoFault, "", ""},
 		"ErrInvalText":    {"kv_get", []uint64{0, 6, 60, 2}, errnoInval, "", ""},
-		"ErrInvalField":   {"task_text", []uint64{10}, errnoInval, "", ""},
+		"ErrInvalField":   {"task_text", []uint64{11}, errnoInval, "", ""},
 		"ErrInvalNumber":  {"task_number", []uint64{5, 0}, errnoInval, "", ""},
 		"ErrInvalDelay":   {"retry_after", []uint64{1 << 63}, errnoInval, "", ""},
 		"ErrInvalSleep":   {"sleep", []uint64{1 << 63}, errnoInval, "", ""},
@@ -307,7 +307,16 @@ func TestNotGranted(t *testing.T) {
 		if want := name + ": denied: the manifest grants no " + name + ", or there is none here"; !slices.Equal(g.host.refused, []string{want}) {
 			t.Errorf("told %q, want %q", g.host.refused, want)
 		}
+		// The guest gets the same text, without the function's name, and only when it asks.
+		g.answers(0, "result_size")
+		want := "denied: the manifest grants no " + name + ", or there is none here"
+		g.answers(errno(len(want)), "task_text", 10)
+		g.answers(errno(len(want)), "result_read", 0, 500, uint64(len(want)))
+		if got := string(g.get(500, uint32(len(want)))); got != want {
+			t.Errorf("the guest is told %q, want %q", got, want)
+		}
 	}
+	setup(t, 1, Config{}).answers(0, "task_text", 10) // nothing was refused
 	setup(t, 1, Config{}).answers(errnoNotFound, "checkpoint_load")
 }
 

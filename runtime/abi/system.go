@@ -100,6 +100,7 @@ type System struct {
 	moved  int   // bytes moved by the current function
 	reason error // why the current function fails; nil if there is nothing to report
 
+	refusal    string // the last report, without the function's name
 	slot       string
 	filled     bool   // the slot was filled, perhaps by an empty text
 	failure    []byte // text of the last error_set

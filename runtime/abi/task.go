@@ -86,6 +86,8 @@ func (s *System) taskText(mem api.Memory, a []uint64) errno {
 		return s.fill(FormatHeaders(t.Headers))
 	case field == uint32(len(fields))+1:
 		return s.dependencies(s.reader(mem, nil))
+	case field == uint32(len(fields))+2:
+		return s.fill(s.refusal)
 	}
 	return s.invalid("field %d: see the table of fields", int32(uint32(a[0])))
 }

@@ -213,7 +213,7 @@ func TestTaskText(t *testing.T) {
 		g.holds(100, want)
 		g.clear()
 	}
-	for _, field := range []uint64{10, 11, 0x7fffffff, 0xffffffff} {
+	for _, field := range []uint64{11, 12, 0x7fffffff, 0xffffffff} {
 		g.answers(errnoInval, "task_text", field)
 	}
 }
@@ -242,7 +242,7 @@ func TestSlot(t *testing.T) {
 	g.answers(0, "task_number", 0, 0)
 	g.answers(0, "clock", 0, 0)
 	g.answers(0, "random", 0, 8)
-	g.answers(errnoInval, "task_text", 10)
+	g.answers(errnoInval, "task_text", 11)
 	g.answers(errnoFault, "result_read", 0, 65536, 1)
 	g.clear()
 	reads("identity")

@@ -48,9 +48,9 @@ enum {
 // may return QUERN_EFAULT, and every function that needs a task QUERN_ESTATE without one.
 enum {
 	QUERN_OK = 0,
-	QUERN_EINVAL = -1,     // invalid argument; see the task's log
+	QUERN_EINVAL = -1,     // invalid argument; why: QUERN_TASK_REFUSAL
 	QUERN_EFAULT = -2,     // range outside memory
-	QUERN_EDENIED = -3,    // not granted; the task's log says what to add to the manifest
+	QUERN_EDENIED = -3,    // not granted; what to add to the manifest: QUERN_TASK_REFUSAL
 	QUERN_ENOTFOUND = -4,  // no such name
 	QUERN_ETOOBIG = -5,    // larger than a limit or a buffer
 	QUERN_EQUOTA = -6,     // quota exhausted
@@ -75,7 +75,8 @@ enum {
 	QUERN_TASK_KEY,
 	QUERN_TASK_TRACEPARENT,    // of the W3C's Trace Context
 	QUERN_TASK_HEADERS,        // lines "name: value", traceparent among them: see quern_header
-	QUERN_TASK_DEPENDENCIES    // lines "ID END", what the task waited for: see quern_next_dependency
+	QUERN_TASK_DEPENDENCIES,   // lines "ID END", what the task waited for: see quern_next_dependency
+	QUERN_TASK_REFUSAL         // why the host last refused a call (EINVAL, EDENIED, EAGAIN, ELIMIT), in one line
 };
 
 // Fields of quern_task_number.

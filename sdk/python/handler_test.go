@@ -114,9 +114,9 @@ def handle(given):
 		kind    runtime.OutcomeKind
 		message string // a pattern
 		delay   time.Duration
-		log     string // the last line
+		log     string // the last line; "…" for any
 	}{
-		"error":   {runtime.Failed, `exit status 1: KeyError: 'name' \[lib/work.py:2 in fail < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]\n.*`, 0, "error: KeyError: 'name'"},
+		"error":   {runtime.Failed, `exit status 1: KeyError: 'name' \[lib/work.py:2 in fail < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]\n.*\nKeyError: 'name'`, 0, ""},
 		"retry":   {runtime.Retry, `exit status 75 \(try again later\): later`, 1500 * time.Millisecond, ""},
 		"plain":   {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
 		"fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): never`, 0, ""},
@@ -125,20 +125,20 @@ def handle(given):
 		"exit0":   {runtime.Complete, ``, 0, ""},
 		"said":    {runtime.Failed, `exit status 1: said`, 0, ""},
 		"deep": {
-			runtime.Failed, `exit status 1: RecursionError: maximum recursion depth exceeded.* \[handler.py:3 in deep < \(\d+ more\) < .* in handle\]\n.*`, 0,
-			"error: RecursionError: maximum recursion depth exceeded",
+			runtime.Failed, `exit status 1: RecursionError: maximum recursion depth exceeded.* \[handler.py:3 in deep < \(\d+ more\) < .* in handle\]\n.*\nRecursionError: maximum recursion depth exceeded`, 0,
+			"",
 		},
-		"repr":        {runtime.Failed, `exit status 1: RecursionError: .*`, 0, "error: RecursionError: maximum recursion depth exceeded while getting the repr of an object"},
+		"repr":        {runtime.Failed, `exit status 1: RecursionError: .*\nRecursionError: maximum recursion depth exceeded while getting the repr of an object`, 0, ""},
 		"nested":      {runtime.Failed, `exit status 1: RecursionError: .*`, 0, "…"},
 		"compile":     {runtime.Failed, `exit status 1: (RecursionError|MemoryError|SyntaxError).*`, 0, "…"},
 		"unprintable": {runtime.Failed, `exit status 1: TypeError: expected bytes, str, None or what JSON can express; there is a object: .*`, 0, "…"},
-		"odd":         {runtime.Failed, `exit status 1: handler.Odd: \(its text cannot be read\) .*`, 0, "error: handler.Odd: <exception str() failed>"},
+		"odd":         {runtime.Failed, `exit status 1: handler.Odd: \(its text cannot be read\) .*\nhandler.Odd: <exception str\(\) failed>`, 0, ""},
 		"cause":       {runtime.Fatal, `exit status 65 \(failed for good\): no luck`, 0, "error: quern.errors.Fatal: no luck"},
 		"long":        {runtime.Failed, `exit status 1: ValueError \[handler.py:\d+ in long < .*\]: x+`, 0, "…"},
 		"frames":      {runtime.Failed, `exit status 1: KeyError: 'bottom' \[handler.py:\d+ in loop < n{40}1.py:1 in f1 < .*`, 0, "error: KeyError: 'bottom'"},
 		"notjson":     {runtime.Fatal, `exit status 65 \(failed for good\): the input is not JSON: Expecting value: line 1 column 1 \(char 0\)`, 0, ""},
-		"memory":      {runtime.LimitExceeded, `memory limit of 64MiB reached: .*`, 0, "error: MemoryError"},
-		"syntax":      {runtime.Failed, `exit status 1: SyntaxError: invalid syntax .*`, 0, "error: SyntaxError: invalid syntax"},
+		"memory":      {runtime.LimitExceeded, `memory limit of 64MiB reached: MemoryError \[handler.py:.*\nMemoryError`, 0, ""},
+		"syntax":      {runtime.Failed, `exit status 1: SyntaxError: invalid syntax .*\nSyntaxError: invalid syntax`, 0, ""},
 		"odd fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): \(its text cannot be read\)`, 0, ""},
 		"odd exit":    {runtime.Failed, `exit status 1: \(its text cannot be read\)`, 0, ""},
 		"long delay":  {runtime.Retry, `exit status 75 \(try again later\): later`, 365 * 24 * time.Hour, ""},
@@ -210,7 +210,10 @@ def handle(task):
     said = []
     for call in calls:
         try: call()
-        except quern.DeniedError as error: said.append(str(error).split(":")[0])
+        except quern.DeniedError as error:
+            asked, why = str(error).split(": ", 1)
+            said.append(asked)
+            assert why.startswith("denied: the manifest grants no "), why
     return said
 `)
 	const want = `["kv get weather/Berlin","kv set weather/Berlin","kv delete weather/Berlin","kv increment weather/Berlin","kv swap weather/Berlin",` +

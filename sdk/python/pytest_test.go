@@ -1,12 +1,14 @@
 package python_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // venv is Python with pytest.
@@ -36,8 +38,13 @@ func command(t *testing.T, cmd *exec.Cmd) string {
 	return string(said)
 }
 
-// pytest runs the tests in a folder, with the package of another.
+// pytest runs the tests in a folder, with the package of another. They must pass.
 func pytest(t *testing.T, folder, library string) string {
+	t.Helper()
+	return command(t, pytestCommand(t, folder, library))
+}
+
+func pytestCommand(t *testing.T, folder, library string) *exec.Cmd {
 	t.Helper()
 	python, err := filepath.Abs(venv)
 	if err != nil {
@@ -46,7 +53,59 @@ func pytest(t *testing.T, folder, library string) string {
 	cmd := exec.CommandContext(t.Context(), python, "-m", "pytest", "-p", "no:cacheprovider", "-q", ".")
 	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+library, "PYTHONDONTWRITEBYTECODE=1")
-	return command(t, cmd)
+	return cmd
+}
+
+// TestOwnPackages: tests import the packages that the plugin has, also those that a plugin of pytest has imported before in another
+// version, as anyio's does typing_extensions. Without them it is an error if this Python has other ones.
+func TestOwnPackages(t *testing.T) {
+	t.Parallel()
+	library := installed(t)
+	for name, test := range map[string]struct {
+		files map[string]string
+		says  string
+	}{
+		"own": {map[string]string{
+			"requirements.txt": "typing_extensions==0.1\nwords==1\n", ".quern/site-packages/typing_extensions.py": "VERSION = '0.1'\n",
+			".quern/site-packages/words/__init__.py": "from typing_extensions import VERSION\n", ".quern/site-packages/dataclasses.py": "raise SystemError\n",
+			"handler.py":  "import dataclasses, typing_extensions, words\ndef handle(task): return [typing_extensions.VERSION, words.VERSION]\n",
+			"conftest.py": "pytest_plugins = 'quern.pytest_plugin'\n",
+		}, "1 passed"},
+		"none":    {map[string]string{"handler.py": "def handle(task): return ['0.1', '0.1']\n", "requirements.txt": "# nothing\n"}, "1 passed"},
+		"equal":   {map[string]string{"handler.py": "def handle(task): return ['0.1', '0.1']\n", "requirements.txt": "-r more.txt\ntyping_extensions>=4 # as here\n"}, "1 passed"},
+		"unbuilt": {map[string]string{"handler.py": "", "requirements.txt": "typing_extensions==4.0.0\nno-such-package\n"}, "requirements.txt: this Python has other packages than the plugin: typing_extensions is 4."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			test.files["test_handler.py"] = "from quern import testing\nimport handler\ndef test(): assert testing.run(handler.handle).json() == ['0.1', '0.1']\n"
+			for name, text := range test.files {
+				path := filepath.Join(folder, name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			changed := time.Now().Add(-time.Minute)
+			if err := os.Chtimes(filepath.Join(folder, "requirements.txt"), changed, changed); err != nil {
+				t.Fatal(err)
+			}
+			said, err := pytestCommand(t, folder, library).CombinedOutput()
+			if (err == nil) != strings.HasSuffix(test.says, "passed") || !strings.Contains(string(said), test.says) {
+				t.Errorf("%v, want %s\n%s", err, test.says, said)
+			}
+			if name != "own" {
+				return
+			}
+			changed = time.Now().Add(time.Minute)
+			if err := os.Chtimes(filepath.Join(folder, "requirements.txt"), changed, changed); err != nil {
+				t.Fatal(err)
+			}
+			said, err = pytestCommand(t, folder, library).CombinedOutput()
+			if want := "requirements.txt has changed since .quern/site-packages was made from it: run: quern plugin build " + folder; err == nil || !strings.Contains(string(said), want) {
+				t.Errorf("%v, want %s\n%s", err, want, said)
+			}
+		})
+	}
 }
 
 // TestPackage runs the package's own tests.

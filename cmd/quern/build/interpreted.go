@@ -51,7 +51,7 @@ func (b *Builder) start(ctx context.Context, s *Source, module string) error {
 				"and folders site-packages: rename it, or list it in %s if it is a package", s.Name, file, requirements)
 		}
 		if !strings.Contains(found[1], ".") { // in a dotted name, the package is there
-			return because(Failed, "%s does not start: install %s by a line in %s", s.Name, found[1], requirements)
+			return because(Failed, "%s does not start: %w", s.Name, missingModule(found[1]))
 		}
 	}
 	return because(Failed, "%s does not start: its messages are above", s.Name)

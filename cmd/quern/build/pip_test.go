@@ -1,11 +1,16 @@
 package build
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/runtime/bundle"
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -82,6 +87,7 @@ func TestUnbuilt(t *testing.T) {
 	for said, want := range map[string]string{
 		"  ERROR: Failed building wheel for Pillow\nFailed to build Pillow\nERROR: Could not build wheels for Pillow, which is required":   "Pillow",
 		"error: failed-wheel-build-for-install\n\n× Failed to build installable wheels for some pyproject.toml based projects\n╰─> pillow": "pillow",
+		"Collecting six\nCollecting numpy>=1 (from six)\n  error: subprocess-exited-with-error\nerror: metadata-generation-failed\n":       "numpy",
 		"Successfully installed six": "",
 	} {
 		if got := strings.Join(unbuilt(said), " "); got != want {
@@ -113,5 +119,100 @@ func TestCheckPure(t *testing.T) {
 	files, err := bundle.ReadFolder(dir, installed)
 	if err != nil || len(files) != 2 || files["/app/site-packages/quick-1.0.dist-info/METADATA"] == nil {
 		t.Errorf("%d files, %v", len(files), err)
+	}
+}
+
+// What cannot work in a plugin is told in one line, before pip has to build it, or of what another package brings.
+func TestObstacles(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"numpy":                             "numpy has native code, which a plugin cannot load, and no version without: use the module statistics, or a plugin in Go or C",
+		"Pillow>=10 ; python_version > '3'": "Pillow has native code, which a plugin cannot load, and no version without: resize and convert images in a plugin in Go",
+		"psycopg[binary]==3.2.1":            "psycopg has native code, which a plugin cannot load, and no version without: reach the database by an HTTP API with quern.http, or enqueue the query for a worker outside of plugins",
+		"redis == 5.0":                      "redis needs sockets, which a plugin does not have: use quern.kv, and grant capabilities.kv in the manifest",
+		"Scikit_Learn":                      "Scikit_Learn has native code, which a plugin cannot load, and no version without: use a plugin in Go or C",
+		"requests==2.32":                    "", "numpy-financial": "", "pydantic==1.10.19": "", "--index-url https://example.com/numpy": "", "./numpy": "",
+	} {
+		err := checkRequired([]string{"six", line})
+		if got := strings.TrimPrefix(errorText(err), "<nil>"); got != want {
+			t.Errorf("%q: %q\nwant %q", line, got, want)
+		}
+	}
+	for name, test := range map[string]struct{ warning, err string }{
+		"requests": {"requests can be imported, but needs sockets, which a plugin does not have: use quern.http or urllib.request, and grant capabilities.http in the manifest", ""},
+		"redis":    {"", "redis needs sockets, which a plugin does not have: use quern.kv, and grant capabilities.kv in the manifest"},
+		"six":      {"", ""},
+	} {
+		files := map[string][]byte{installed + "/" + name + "-1.0.dist-info/METADATA": nil, installed + "/" + name + "/__init__.py": nil}
+		warnings, err := checkInstalled(files)
+		if got := strings.Join(warnings, "\n"); got != test.warning || strings.TrimPrefix(errorText(err), "<nil>") != test.err {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+func errorText(err error) string { return fmt.Sprint(err) }
+
+// Tests find the packages of the module in .quern/site-packages, after each build those of that build.
+func TestKeepForTests(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	folder := filepath.Join(dir, ".quern", "site-packages")
+	first := map[string][]byte{installed + "/six.py": []byte("1"), installed + "/yaml/__init__.py": nil}
+	second := map[string][]byte{installed + "/six.py": []byte("2")}
+	for _, packages := range []map[string][]byte{first, first, second} {
+		if err := keepForTests(dir, packages); err != nil {
+			t.Fatal(err)
+		}
+		got, err := bundle.ReadFolder(folder, installed)
+		delete(got, installed+"/.gitignore")
+		if err != nil || !maps.EqualFunc(got, packages, bytes.Equal) {
+			t.Errorf("%q, %v, want %q", got, err, packages)
+		}
+	}
+	old := time.Now().Add(-time.Hour)
+	if err := errors.Join(os.WriteFile(filepath.Join(folder, "six.pyc"), nil, 0o600), os.Chtimes(folder, old, old), keepForTests(dir, second)); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(folder); err != nil || !info.ModTime().After(old) {
+		t.Errorf("it is as old as before: %v, %v", info, err)
+	}
+	if _, err := os.Stat(filepath.Join(folder, "six.pyc")); err != nil {
+		t.Errorf("the same packages are written again: %v", err)
+	}
+	if err := keepForTests(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(folder); err == nil {
+		t.Error("packages that the plugin no longer has are left")
+	}
+}
+
+// A changed test needs no new module.
+func TestNewerThanTests(t *testing.T) {
+	t.Parallel()
+	dir := put(t, map[string]string{
+		"handler.py": "", "small.yaml": "", "requirements.txt": "", "lib/words.py": "", "test_handler.py": "", "lib/words_test.py": "", "conftest.py": "",
+		"tests/data.json": "", "tests/test_more.py": "",
+	})
+	s, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := time.Now()
+	for name, newer := range map[string]bool{
+		"test_handler.py": false, "lib/words_test.py": false, "conftest.py": false, "tests/data.json": false, "tests/test_more.py": false,
+		"lib/words.py": true, "handler.py": true, "requirements.txt": true,
+	} {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.Chtimes(file, built, built.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if got := NewerFile(s, built); (got == file) != newer || !newer && got != "" {
+			t.Errorf("%s: %q is newer", name, got)
+		}
+		if err := os.Chtimes(file, built, built); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -16,13 +16,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-var python = &Language{source: named("handler.py"), build: buildPython}
+var python = &Language{source: named("handler.py"), build: buildPython, isTest: isPythonTest}
 
 // buildPython puts the folder's modules, packages and data into /app, and the packages that requirements.txt lists into
 // /app/site-packages.
@@ -53,22 +54,44 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err != nil {
 		return err
 	}
+	warnings, err := checkInstalled(packages)
+	if err != nil {
+		return err
+	}
+	for _, warning := range warnings {
+		fmt.Fprintln(b.config.Stderr, "warning: "+warning)
+	}
+	if err := keepForTests(s.Dir, packages); err != nil {
+		return fmt.Errorf("copy packages for tests: %w", err)
+	}
 	maps.Copy(files, packages)
 	return publish(s, engine, files, out)
 }
+
+// isPythonTest reports whether a file, by its path in the folder of the source, belongs to the tests.
+func isPythonTest(name string) bool {
+	base := path.Base(name)
+	return base == "conftest.py" || base == "pytest.ini" ||
+		path.Ext(base) == ".py" && (strings.HasPrefix(base, "test_") || strings.HasSuffix(base, "_test.py")) ||
+		slices.ContainsFunc(strings.Split(path.Dir(name), "/"), isTestFolder)
+}
+
+// isTestFolder reports whether a folder with this name contains tests of a handler in Python.
+func isTestFolder(name string) bool { return name == "tests" || name == "test" }
 
 // isPython reports whether a file or a folder belongs to a handler in Python. The name of a folder ends in a slash.
 // Tests do not belong to the handler, nor do files that describe the project to people and tools.
 func isPython(name string) bool {
 	switch base := path.Base(name); {
 	case strings.HasSuffix(name, "/"):
-		return base != "tests" && base != "test" && !strings.HasSuffix(base, ".egg-info") &&
-			!strings.HasSuffix(base, ".dist-info")
+		return !isTestFolder(base) && !strings.HasSuffix(base, ".egg-info") && !strings.HasSuffix(base, ".dist-info")
 	case slices.Contains([]string{manifest.ModuleSuffix, ".pyc", ".pyo"}, path.Ext(base)), strings.HasSuffix(base, "~"),
 		strings.HasPrefix(base, "#"):
 		return false
+	case isPythonTest(name):
+		return false
 	case path.Ext(base) == ".py":
-		return base != "conftest.py" && !strings.HasPrefix(base, "test_") && !strings.HasSuffix(base, "_test.py")
+		return true
 	case base != name:
 		return true
 	default: // in the same folder as the handler
@@ -105,6 +128,9 @@ const (
 // The files are cached under a hash of the requirements, so that the next build needs neither pip nor a network.
 func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, error) {
 	texts, local, err := readRequirements(filepath.Join(s.Dir, requirements), map[string]bool{})
+	if err == nil {
+		err = checkRequired(texts)
+	}
 	if err != nil || len(texts) == 0 {
 		return nil, err
 	}
@@ -137,6 +163,46 @@ func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, e
 		_ = os.Rename(temporary, folder) // fails if another build was faster
 	}
 	return files, err
+}
+
+// testPackages is the folder in a plugin's folder with a copy of the packages that are in the module. Tests and editors
+// find them there: a Python of this machine has other versions, or none.
+const testPackages = ".quern/site-packages"
+
+// keepForTests makes the copy of the packages the same as the packages, whose keys are paths below /app/site-packages.
+// Its time of change becomes that of the build: the plugin of pytest compares it with that of requirements.txt. A
+// folder in which nothing can be written gets no copy.
+func keepForTests(dir string, packages map[string][]byte) error {
+	folder := filepath.Join(dir, filepath.FromSlash(testPackages))
+	if len(packages) == 0 {
+		return os.RemoveAll(folder)
+	}
+	packages = maps.Clone(packages)
+	packages[installed+"/.gitignore"] = []byte("*\n")
+	there, err := bundle.ReadFolder(folder, installed)
+	maps.DeleteFunc(there, func(name string, _ []byte) bool { return path.Ext(name) == ".pyc" }) // left by tests
+	if err == nil && maps.EqualFunc(there, packages, bytes.Equal) {
+		return os.Chtimes(folder, time.Time{}, time.Now())
+	}
+	err = os.MkdirAll(filepath.Dir(folder), 0o755)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	temporary, err := os.MkdirTemp(filepath.Dir(folder), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temporary)
+	for name, content := range packages {
+		file := filepath.Join(temporary, filepath.FromSlash(strings.TrimPrefix(name, installed)))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, content, 0o644)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(os.Chmod(temporary, 0o755), os.RemoveAll(folder), os.Rename(temporary, folder))
 }
 
 // temporary makes a temporary folder for packages, in the cache if there is one.
@@ -263,34 +329,23 @@ var failed = regexp.MustCompile(`(?m)^\s*(?:ERROR: Failed building wheel for|Fai
 // unfound matches what pip prints about packages that do not exist, or whose wheels all have native code.
 var unfound = regexp.MustCompile(`(?m)^ERROR: No matching distribution found for (.+?)$`)
 
+// collecting matches what pip prints about each package that it looks at. broken is in its messages if it could not
+// even learn the version of a source distribution, which is that of the last package.
+var collecting = regexp.MustCompile(`(?m)^Collecting ([A-Za-z0-9][\w.-]*)`)
+
+const broken = "metadata-generation-failed"
+
 // unbuilt returns the names of the packages that pip could not build. said is what pip printed.
 func unbuilt(said string) (names []string) {
+	if all := collecting.FindAllStringSubmatch(said, -1); len(all) > 0 && strings.Contains(said, broken) {
+		return []string{all[len(all)-1][1]}
+	}
 	for _, match := range failed.FindAllStringSubmatch(said, -1) {
 		if !slices.Contains(names, match[1]) {
 			names = append(names, match[1])
 		}
 	}
 	return names
-}
-
-// instead says, for packages with native code, what to use in their place.
-var instead = map[string]string{
-	"pydantic-core": "use pydantic<2",
-	"pillow":        "resize and convert images in a plugin in Go",
-	"numpy":         "use the module statistics, or a plugin in Go or C",
-	"cryptography":  "use the modules hashlib and hmac",
-	"lxml":          "use xml.etree.ElementTree",
-	"orjson":        "use the module json",
-}
-
-// native returns the error about packages with native code.
-func native(names []string) error {
-	remedy := "remove it from " + requirements + ", or use a package or a version in pure Python"
-	if other := instead[strings.ToLower(strings.ReplaceAll(names[0], "_", "-"))]; other != "" {
-		remedy = other
-	}
-	return because(Failed, "%s has native code, which a plugin cannot load, and no version without: %s",
-		strings.Join(names, ", "), remedy)
 }
 
 // checkPure refuses packages with native code.

@@ -24,6 +24,9 @@ type Language struct {
 	several bool
 	// above names files and folders that the compiler also uses if they are in a folder above the source's.
 	above []string
+	// isTest reports whether a file, by its path in the folder of the source with slashes, belongs to tests, which are
+	// not in the module. Default nil: the language's tests are not told apart.
+	isTest func(name string) bool
 	// build writes the module of a source to the absolute path out.
 	build func(ctx context.Context, b *Builder, s *Source, out string) error
 }
@@ -161,7 +164,8 @@ type Stamp struct {
 }
 
 // Files returns the stamps of the source files below dir, by path. It leaves out outDir, the folder that the plugin is
-// built into, and files that cannot be read. It calls visit with every folder that it enters.
+// built into, files that cannot be read, and tests that are not in the module. It calls visit with every folder that it
+// enters.
 func Files(dir, outDir string, visit func(folder string)) map[string]Stamp {
 	files := map[string]Stamp{}
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -182,7 +186,27 @@ func Files(dir, outDir string, visit func(folder string)) map[string]Stamp {
 		}
 		return nil
 	})
+	for _, language := range languages() {
+		isTest := func(path string, _ Stamp) bool {
+			name, err := filepath.Rel(dir, path)
+			return err == nil && language.isTest(filepath.ToSlash(name))
+		}
+		if language.isTest != nil && language.isSource(dir, files) {
+			maps.DeleteFunc(files, isTest)
+		}
+	}
 	return files
+}
+
+// isSource reports whether the files in the folder dir itself include a source file of this language.
+func (l *Language) isSource(dir string, files map[string]Stamp) bool {
+	var names []string
+	for path := range files {
+		if filepath.Dir(path) == filepath.Clean(dir) {
+			names = append(names, filepath.Base(path))
+		}
+	}
+	return len(l.source(names)) > 0
 }
 
 // isOutput reports whether a file is the stdout or stderr of this process, as in `quern dev > dev.log`.

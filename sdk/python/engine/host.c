@@ -13,13 +13,22 @@ extern unsigned int PyRandom_Task; // patches/random-per-task.patch
 
 static PyObject *errors[ERRORS]; // the exceptions, by the negated result
 
+static PyObject *slot_text(int32_t size);
+
+// raise_result raises the exception for a negative result. Of a refusal the host says why, which becomes the exception's text.
 static PyObject *raise_result(int32_t result) {
-	PyObject *error = result > -ERRORS ? errors[-result] : NULL;
-	if (error) {
-		PyErr_SetNone(error);
-	} else {
-		PyErr_Format(PyExc_RuntimeError, "the host answered %d, which this SDK does not know", (int)result);
+	PyObject *class = result > -ERRORS ? errors[-result] : NULL;
+	if (!class) return PyErr_Format(PyExc_RuntimeError, "the host answered %d, which this SDK does not know", (int)result);
+	PyObject *error = PyObject_CallNoArgs(class);
+	if (!error) return NULL;
+	if (result == QUERN_EINVAL || result == QUERN_EDENIED || result == QUERN_EAGAIN || result == QUERN_ELIMIT) {
+		int32_t size = quern_task_text(QUERN_TASK_REFUSAL);
+		PyObject *why = size > 0 ? slot_text(size) : NULL;
+		if (!why || PyObject_SetAttrString(error, "about", why) < 0) PyErr_Clear();
+		Py_XDECREF(why);
 	}
+	PyErr_SetObject(class, error);
+	Py_DECREF(error);
 	return NULL;
 }
 

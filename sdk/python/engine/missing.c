@@ -1,5 +1,6 @@
 // What CPython and its libraries refer to, and neither wasi-libc nor a handler has, or not as it must be.
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -31,4 +32,12 @@ void arc4random_buf(void *to, size_t size) {
 void bz_internal_error(int code) {
 	(void)code;
 	abort();
+}
+
+char *__real_strerror(int number);
+
+// strerror is linked as this. The texts of OSError come from it, whatever it is that opens a file.
+char *__wrap_strerror(int number) {
+	if (number == EROFS) return "a handler writes no files: use io.BytesIO, quern.kv or the task's result";
+	return __real_strerror(number);
 }

@@ -9,6 +9,9 @@ from typing import Any, Callable, Optional
 
 from .errors import Failure
 
+lost: list[BaseException] = []
+"""What tasks have raised that nothing has awaited. The engine fails the task with the first of them."""
+
 
 class _Timers:
     """The loop's selector, which has nothing to select from."""
@@ -41,6 +44,24 @@ class Loop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is not None and self._exception_handler is None and "was never retrieved" in context.get("message", ""):
+            lost.append(error)
+        else:
+            super().call_exception_handler(context)
+
+    def close(self) -> None:
+        self._find_lost()
+        super().close()
+
+    def _find_lost(self) -> None:
+        """Looks at tasks that have ended and still exist. The others have told call_exception_handler."""
+        if self._exception_handler is None:
+            for task in list(asyncio.tasks._all_tasks):  # type: ignore[attr-defined]
+                if task.get_loop() is self and task.done() and task._log_traceback and (error := task.exception()) is not None:
+                    lost.append(error)
+
     def finish(self) -> None:
         """Cancels what the handler has left running, as asyncio.run does, and its timers: after a warm call tasks follow."""
         left = asyncio.all_tasks(self)
@@ -48,6 +69,7 @@ class Loop(asyncio.BaseEventLoop):
             for task in left:
                 task.cancel()
             self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self._find_lost()
         self._scheduled.clear()
         self._ready.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio  # before _loop, which this imports itself
 import gc
 import sys
 import traceback
@@ -9,6 +10,7 @@ from types import CoroutineType
 from typing import Any, Callable, Iterator, Optional
 
 from . import _host, _logging, _missing
+from ._loop import lost
 from ._task import Task
 from .errors import Failure, HostError, Retry
 
@@ -27,12 +29,14 @@ MOST_CHAIN = 100  # exceptions with their causes: the task's log has room for th
 MOST_DEPTH = 4000  # what the engine's stack has room for, whatever it is that recurs
 
 _here = __file__.rpartition("/")[0] + "/"
-_inner = (_here, "<frozen importlib", "/lib/python311.zip/asyncio/")  # frames that are not the user's
+_inner = (_here, "<frozen ", "/lib/python311.zip/asyncio/")  # frames that are not the user's
 _task = Task()
 _stdout = sys.stdout
 _handle: Callable[[Task], Any]
 _loop: Any
 _not_loaded: Optional[BaseException] = None
+
+_LOST = "a task of asyncio that nothing has awaited failed: "
 
 # What most handlers import belongs to every snapshot: plugins share its memory, and start at once.
 _PRELOADED = (
@@ -143,6 +147,10 @@ def run() -> int:
         result = _handle(_task)
         if type(result) is CoroutineType:
             result = _await(result)
+        if lost:
+            first = lost.pop(0)
+            _log_lost()
+            return _fail(first, _LOST)
         if result is not None:
             output = _host.encoded(result)
             if len(output):
@@ -153,7 +161,15 @@ def run() -> int:
         _flush()
         return 0
     except BaseException as error:
+        _log_lost()
         return _fail(error)
+
+
+def _log_lost() -> None:
+    """Logs exceptions that no task has awaited, and that are not the task's error."""
+    for error in lost:
+        _log_traceback(error)
+    lost.clear()
 
 
 def _flush() -> None:
@@ -171,11 +187,13 @@ def _await(coroutine: Any) -> Any:
 
 
 def _fail(error: BaseException, before: str = "") -> int:
-    """Reports how the task failed, with a text before the error's."""
-    status, text = 1, _message(error)
+    """Reports how the task failed, with a text before the error's. The log has the traceback only if the error has not."""
+    if isinstance(error, MemoryError):
+        traceback.clear_frames(error.__traceback__)  # what they hold leaves no room for a report
+    status, text, whole = 1, _message(error), True
     try:
         if isinstance(error, Failure):
-            text = _text(error)
+            text, whole = _text(error), error.__cause__ is None
             status = int(error.status)
             if isinstance(error, Retry) and error.delay is not None:
                 _host.functions.retry_after(min(_host.milliseconds(error.delay), MOST_DELAY))
@@ -183,9 +201,9 @@ def _fail(error: BaseException, before: str = "") -> int:
             status, text = _exit(error)
         else:
             text = _summary(error)
-            text = _report(error, text)
+            text, whole = _report(error, text)
         _flush()
-        if status and not isinstance(error, SystemExit) and (not isinstance(error, Failure) or error.__cause__ is not None):
+        if not whole:
             _log_traceback(error)
     except BaseException:  # the limit of the log, no task, or what an exception of the user's does
         pass
@@ -272,8 +290,8 @@ def _text(value: Any) -> str:
         return "(its text cannot be read)"
 
 
-def _report(error: BaseException, summary: str) -> str:
-    """The exception's summary, and its traceback below: the end of it if not all of it fits."""
+def _report(error: BaseException, summary: str) -> tuple[str, bool]:
+    """The exception's summary, and its traceback below: the end of it if not all of it fits. Returns whether all of it does."""
     trace, lines = _traceback(error), []
     room = MOST_REPORT - len(summary.encode(errors="replace"))
     for line in reversed(trace):
@@ -282,7 +300,7 @@ def _report(error: BaseException, summary: str) -> str:
             lines.append("  …")
             break
         lines.append(line)
-    return "\n".join([summary, *reversed(lines)])
+    return "\n".join([summary, *reversed(lines)]), len(lines) == len(trace) and room >= 0
 
 
 def _traceback(error: BaseException) -> list[str]:
@@ -335,10 +353,23 @@ def _tidy(first: BaseException) -> None:
         seen.add(id(error))
         if isinstance(error, ModuleNotFoundError):
             _missing.explain(error)
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_inner):
-            trace = trace.tb_next
-        error.__traceback__ = trace
+        error.__traceback__ = _users(error.__traceback__)
         if len(seen) == MOST_CHAIN:
             error.__cause__ = error.__context__ = None
         left += error.__cause__, error.__context__
+
+
+def _users(trace: Any) -> Any:
+    """The traceback without the frames that are not the user's."""
+    first = last = None
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_inner):
+            if last is None:
+                first = trace
+            elif last.tb_next is not trace:
+                last.tb_next = trace
+            last = trace
+        trace = trace.tb_next
+    if last is not None and last.tb_next is not None:
+        last.tb_next = None
+    return first

@@ -35,7 +35,8 @@ class Retry(Failure):
 
 
 class HostError(Exception):
-    """An answer of the host that is no success. Its code is the name in the specification of quern_v1."""
+    """An answer of the host that is no success. Its code is the name in the specification of quern_v1. The host's own reason, such as
+    the line to add to the manifest, takes the place of the class's about."""
 
     code = ""
     about = "the host refused"
@@ -47,7 +48,7 @@ class HostError(Exception):
 
 class InvalidError(HostError):
     code = "EINVAL"
-    about = "an argument is invalid; the task's log has the details"
+    about = "an argument is invalid"
 
 
 class FaultError(HostError):
@@ -57,7 +58,7 @@ class FaultError(HostError):
 
 class DeniedError(HostError):
     code = "EDENIED"
-    about = "the manifest or the host does not allow it; the task's log names the line to add"
+    about = "the manifest or the host does not allow it"
 
 
 class NotFoundError(HostError):
@@ -90,7 +91,7 @@ class LostError(HostError):
 
 class UnavailableError(HostError):
     code = "EAGAIN"
-    about = "the service is unavailable; the task's log has the details"
+    about = "the service is unavailable"
 
 
 class NoHostError(HostError):
@@ -100,7 +101,7 @@ class NoHostError(HostError):
 
 class LimitError(HostError):
     code = "ELIMIT"
-    about = "too many, or too deep; the task's log has the details"
+    about = "too many, or too deep"
 
 
 BY_RESULT = (

@@ -151,7 +151,10 @@ def request(
     try:
         answer, content = _host.functions.http(_host.to_json(head), _host.encoded(data))
     except HostError as error:
-        raise type(error)(f"{method} {_shown(url)}") from None
+        error.args = error.args or (f"{method} {_shown(url)}",)
+        if error.about.startswith(f"{method} "):
+            error.about = error.about.partition(": ")[2]  # the request is named above, with its path
+        raise
     answer = _host.from_json(answer)
     return Response(method, url, answer["status"], Headers(answer["headers"]), content)
 

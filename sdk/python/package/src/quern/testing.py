@@ -8,19 +8,25 @@
         assert result.status == "complete" and result.json() == {"greeting": "hello, Zoë"}
 
 A Host keeps its services from task to task; in pytest it is the fixture quern_host. The limits and grants of a manifest, and what
-a handler cannot have, are those of the real host alone: quern plugin test.
+a handler cannot have, are those of the engine alone: a Plugin, in pytest the fixture quern_plugin, runs tasks in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import json
 import logging
+import os
+import re
+import subprocess
 import sys
+import tempfile
 import traceback
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from . import _host, _native
@@ -126,6 +132,57 @@ class Result:
         return json.loads(self.output)
 
 
+@dataclass
+class Plugin:
+    """A plugin that runs in its engine, with its manifest and its limits, by `quern plugin run`. It is built first if its source is
+    newer. The program is `quern` in PATH, or what the environment variable QUERN names."""
+
+    folder: Path
+
+    def run(self, input: Any = b"", *, after: Optional[Mapping[str, Any]] = None) -> Result:
+        """Runs a task. The input and the results in after are as in Host.run. The result has the log's lines without their fields,
+        and neither a delay nor what the task left in services."""
+        program = os.environ.get("QUERN", "quern")
+        command = [program, "plugin", "run", f"{self._name()}.wasm"]
+        with tempfile.TemporaryDirectory() as results:
+            for number, (id, result) in enumerate((after or {}).items()):
+                if result is not None:
+                    Path(results, str(number)).write_bytes(bytes(_host.encoded(result)))
+                    id = f"{id}={Path(results, str(number))}"
+                command += ["--dependency", id]
+            try:
+                done = subprocess.run(command, cwd=self.folder, input=bytes(_host.encoded(input)), capture_output=True)
+            except FileNotFoundError:
+                raise FileNotFoundError(f"there is no program {program}: install Quern, or name the program by QUERN=PATH") from None
+        said = done.stderr.decode(errors="replace")
+        before, failed, text = said.rpartition("task local failed (")
+        if done.returncode not in (0, 1) or done.returncode == 1 and not failed:
+            raise RuntimeError(f"{' '.join(command)}: exit status {done.returncode}: {said.strip()}")
+        log = [_line(line) for line in (before if failed else said).splitlines() if not line.startswith("quern: ")]
+        error, _, trace = text.partition("): ")[2].partition("\n")
+        status = "complete" if done.returncode == 0 else "failed"
+        if ended := re.match(r"exit status (\d+)(?: \([^)]*\))?(?:: )?", error):
+            status, error = {"65": "fatal", "75": "retry"}.get(ended[1], status), error[ended.end():]
+        return Result(
+            status=status, output=done.stdout if status == "complete" else b"", error=error, traceback=trace, delay=None, log=log,
+            progress=[], enqueued=[], published=[], checkpoint=None, kv={},
+        )
+
+    def _name(self) -> str:
+        """The manifest that has the folder's name, or else the only one, names the plugin."""
+        own, names = self.folder.resolve().name, sorted(path.stem for path in self.folder.glob("*.yaml"))
+        if own in names:
+            return own
+        if len(names) == 1:
+            return names[0]
+        raise FileNotFoundError(f"{self.folder} has {len(names)} manifests: expected {own}.yaml, after the folder")
+
+
+def _line(line: str) -> tuple[str, str, dict[str, Any]]:
+    level, mark, text = line.partition(": ")
+    return (level.upper(), text, {}) if mark and level.upper() in _native._LEVELS else ("", line, {})
+
+
 def run(
     handle: Callable[[Task], Any],
     input: Any = b"",
@@ -159,7 +216,7 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
     try:
         result = handle(Task())
         if inspect.iscoroutine(result):
-            result = asyncio.run(result)
+            result = _await(result)
         run.output += bytes(_host.encoded(result))
     except Failure as error:
         run.error = str(error)
@@ -181,6 +238,27 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
         root.removeHandler(lines)
         root.setLevel(level)
     return "complete", ""
+
+
+def _await(coroutine: Any) -> Any:
+    """As in the engine, a task that failed and that nothing has awaited fails the handler."""
+    lost: list[BaseException] = []
+
+    def unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "was never retrieved" in context["message"]:
+            lost.append(context["exception"])
+        else:
+            loop.default_exception_handler(context)
+
+    async def watched() -> Any:
+        asyncio.get_running_loop().set_exception_handler(unhandled)
+        return await coroutine
+
+    result = asyncio.run(watched())
+    gc.collect()  # a task tells of its exception when it goes
+    if lost:
+        raise lost[0]
+    return result
 
 
 def _name(error: Exception) -> str:

@@ -1,0 +1,60 @@
+package runtime
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// TestWhere: a handler tells where it was stopped, and whatever that function does changes nothing but the place.
+func TestWhere(t *testing.T) {
+	t.Parallel()
+	const handler = `(module
+	(import "quern_v1" "error_set" (func $error_set (param i32 i32) (result i32)))
+	(import "quern_v1" "sleep" (func $sleep (param i64) (result i32)))
+	(import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+	(memory (export "memory") 1) (data (i32.const 16) "%s")
+	(func (export "quern_handle") (result i32) %s)
+	(func (export "quern_where") (result i32) %s))`
+	const spin, trap = "(loop (br 0)) (i32.const 0)", "unreachable"
+	const limit = "cpu limit of 10ms exceeded"
+	const raise = "raise limits.cpu in the plugin's manifest"
+	for name, test := range map[string]struct {
+		text, handle, where string
+		message             string
+		frames              []string
+	}{
+		"limit":                {`a.py:7 in f\0ab.py:1 in g\0a`, spin, "(i32.const 16)", limit + " at a.py:7 in f < b.py:1 in g: let it compute less there, or " + raise, []string{"a.py:7 in f", "b.py:1 in g"}},
+		"trap":                 {`a.py:7 in f\0a`, trap, "(i32.const 16)", "trap: unreachable (the program aborted or panicked) [a.py:7 in f]", []string{"a.py:7 in f"}},
+		"controls":             {`a\1b[31m: b\0a`, spin, "(i32.const 16)", limit + ` at a\x1b[31m: b: let it compute less there, or ` + raise, []string{`a\x1b[31m: b`}},
+		"none":                 {"", spin, "(i32.const 0)", limit + ": " + raise, nil},
+		"empty":                {"", spin, "(i32.const 16)", limit + ": " + raise, nil},
+		"outside":              {"", spin, "(i32.const -1)", limit + ": " + raise, nil},
+		"endless":              {"", spin, spin, limit + ": " + raise, nil},
+		"trapping":             {"", spin, trap, limit + ": " + raise, nil},
+		"exiting":              {"", spin, "(call $exit (i32.const 0)) (i32.const 16)", limit + ": " + raise, nil},
+		"waiting":              {`a.py:7 in f\0a`, trap, "(drop (call $sleep (i64.const 3600000))) (i32.const 16)", "trap: unreachable (the program aborted or panicked)", nil},
+		"growing":              {`a.py:7 in f\0a`, trap, "(drop (memory.grow (i32.const 60000))) (i32.const 16)", "trap: unreachable (the program aborted or panicked) [a.py:7 in f]", []string{"a.py:7 in f"}},
+		"endless after a trap": {"", trap, spin, "trap: unreachable (the program aborted or panicked)", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := load(t, runtimetest.BuildWAT(t, fmt.Sprintf(handler, test.text, test.handle, test.where)))
+			p := m.Bind(Profile{Tenant: "acme", Limits: Limits{CPU: 10 * time.Millisecond}})
+			defer p.Close()
+			for range 2 { // the second time in an instance that was reset
+				got := p.Run(t.Context(), Call{TaskID: "id", Queue: "queue", Plugin: "plugin"})
+				if got.Message != test.message || test.frames != nil && !slices.Equal(got.Backtrace, test.frames) || got.Fuel > 20_000_000 {
+					t.Errorf("%+v\nwant %s %q", got, test.message, test.frames)
+				}
+				if test.frames == nil && slices.ContainsFunc(got.Backtrace, func(frame string) bool { return strings.Contains(frame, ".py") }) {
+					t.Errorf("%q", got.Backtrace)
+				}
+			}
+		})
+	}
+}

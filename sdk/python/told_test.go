@@ -1,0 +1,168 @@
+package python_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime"
+)
+
+// TestLost: a task of asyncio that failed, and that nothing has awaited, fails the handler.
+func TestLost(t *testing.T) {
+	p := handler(t, `
+import asyncio, quern
+kept = set()
+async def bad(): raise KeyError("lost")
+async def fatal(): raise quern.Fatal("never")
+async def start(work, keep=False):
+    task = asyncio.create_task(work())
+    if keep: kept.add(task)
+    del task
+    await asyncio.sleep(0.001)
+    return "done"
+async def awaited():
+    task = asyncio.create_task(bad())
+    try: await task
+    except KeyError: return "caught"
+async def gathered(): return str(await asyncio.gather(bad(), bad(), return_exceptions=True))
+async def cancelled():
+    asyncio.create_task(asyncio.sleep(60)).cancel()
+    await asyncio.sleep(0)
+    return "cancelled"
+async def own():
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: print("handled", context["exception"]))
+    return await start(bad)
+async def both():
+    await start(bad)
+    raise ValueError("first")
+WORK = {
+    "dropped": lambda: start(bad), "kept": lambda: start(bad, True), "sync": lambda: asyncio.run(start(bad)), "fatal": lambda: start(fatal),
+    "sync kept": lambda: asyncio.run(start(bad, True)), "awaited": awaited, "gathered": gathered, "cancelled": cancelled, "own": own, "both": both,
+}
+def handle(task): return WORK[task.text]()
+`)
+	const lost = "exit status 1: a task of asyncio that nothing has awaited failed: KeyError: 'lost' [handler.py:4 in bad]\nTraceback (most recent call last):\n"
+	for input, want := range map[string]struct {
+		kind runtime.OutcomeKind
+		says string
+	}{
+		"dropped": {runtime.Failed, lost}, "kept": {runtime.Failed, lost}, "sync": {runtime.Failed, lost}, "sync kept": {runtime.Failed, lost},
+		"fatal":   {runtime.Fatal, "exit status 65 (failed for good): a task of asyncio that nothing has awaited failed: never"},
+		"awaited": {runtime.Complete, "caught"}, "gathered": {runtime.Complete, "[KeyError('lost'), KeyError('lost')]"},
+		"cancelled": {runtime.Complete, "cancelled"}, "own": {runtime.Complete, "done"},
+		"both": {runtime.Failed, "exit status 1: ValueError: first [handler.py:"},
+	} {
+		for range 2 { // each task starts without what the last one has lost
+			r := p.run(t, input)
+			if got := string(r.Output) + r.Message; r.Kind != want.kind || !strings.HasPrefix(got, want.says) {
+				t.Errorf("%s: %s %s\nwant %s %s\n%s", input, r.Kind, got, want.kind, want.says, r.logged())
+			}
+			if logs := slices.Contains(r.log, "error: KeyError: 'lost'"); logs != (input == "both") {
+				t.Errorf("%s: its log\n%s", input, r.logged())
+			}
+		}
+	}
+}
+
+// TestTracebackOnce: the error has the traceback, without the SDK's frames; the log has only one that the error has no room for.
+func TestTracebackOnce(t *testing.T) {
+	p := handler(t, `
+import quern
+def long(): raise ValueError("x" * 10000)
+WORK = {"short": lambda: {}["a"], "service": lambda: quern.secret("a"), "long": long}
+def handle(task): WORK[task.text]()
+`)
+	for input, logs := range map[string]bool{"short": false, "service": false, "long": true} {
+		r := p.run(t, input)
+		if got := strings.Count(r.Message, "Traceback (most recent call last):"); r.Kind != runtime.Failed || !logs && got != 1 {
+			t.Errorf("%s: %s, %d times in\n%s", input, r.Kind, got, r.Message)
+		}
+		if got := slices.Contains(r.log, "error: Traceback (most recent call last):"); got != logs {
+			t.Errorf("%s: its log\n%s", input, r.logged())
+		}
+		if strings.Contains(r.Message, "/quern/") {
+			t.Errorf("%s: frames of the SDK in\n%s", input, r.Message)
+		}
+	}
+}
+
+// TestWritesNoFiles is what a handler is told that writes a file.
+func TestWritesNoFiles(t *testing.T) {
+	p := handler(t, `
+import os, pathlib, shutil, tempfile
+def spooled():
+    with tempfile.SpooledTemporaryFile() as file:
+        file.write(b"ok")
+        file.seek(0)
+        return file.read()
+WORK = {
+    "open": lambda: open("x", "w"), "append": lambda: open("/app/handler.py", "a"), "path": lambda: pathlib.Path("x").write_text("x"),
+    "mkdir": lambda: os.mkdir("/x"), "remove": lambda: os.remove("/app/handler.py"), "copy": lambda: shutil.copy("/app/handler.py", "/app/x"),
+    "named": lambda: tempfile.NamedTemporaryFile(), "folder": lambda: tempfile.TemporaryDirectory(), "temporary": lambda: tempfile.TemporaryFile(),
+    "spooled": spooled,
+}
+def handle(task): return WORK[task.text]()
+`)
+	for _, input := range []string{"open", "append", "path", "mkdir", "remove", "copy", "named", "folder", "temporary"} {
+		r := p.run(t, input)
+		if r.Kind != runtime.Failed || !strings.Contains(r.Message, "a handler writes no files: use io.BytesIO") {
+			t.Errorf("%s: %s %s", input, r.Kind, r.Message)
+		}
+	}
+	if got := p.result(t, "spooled"); got != "ok" {
+		t.Errorf("spooled: %s", got)
+	}
+}
+
+// TestPlaceOfLimit: what reaches a limit is told by file and line.
+func TestPlaceOfLimit(t *testing.T) {
+	files := map[string]string{"handler.py": `import asyncio, re, lib
+def spin():
+    while True: pass
+def deep(n): deep(n - 1) if n else spin()
+def keep():
+    kept = []
+    while True: kept.append(bytes(1 << 20))
+async def later():
+    while True: pass
+WORK = {
+    "loop": spin, "library": lib.work, "recursion": lambda: deep(50), "native": lambda: re.match("(a+)+$", "a" * 40 + "b"), "memory": keep,
+    "async": later,
+}
+def handle(task): return WORK[task.text]()
+`, "lib.py": "def work():\n    n = 0\n    while True:\n        n += 1\n"}
+	const remedy = ": let it compute less there, or raise limits.cpu in the plugin's manifest"
+	p := setup(t, files, runtime.Profile{Limits: runtime.Limits{CPU: time.Second, Memory: 64 << 20}})
+	for input, want := range map[string]struct{ begins, ends string }{
+		"loop":      {"cpu limit of 1s exceeded at handler.py:3 in spin < handler.py:14 in handle", remedy},
+		"library":   {"cpu limit of 1s exceeded at lib.py:", " in work < handler.py:14 in handle" + remedy},
+		"recursion": {"cpu limit of 1s exceeded at handler.py:3 in spin < handler.py:4 in deep < (50 more) < handler.py:11 in <lambda> < handler.py:14 in handle", remedy},
+		"native":    {"cpu limit of 1s exceeded at re/__init__.py:166 in match < handler.py:11 in <lambda> < handler.py:14 in handle", remedy},
+		"async":     {"cpu limit of 1s exceeded at handler.py:9 in later", remedy},
+		"memory":    {"memory limit of 64MiB reached: MemoryError [handler.py:7 in keep < handler.py:14 in handle]: let it keep less at a time, or raise limits.memory in the plugin's manifest\nTraceback (most recent call last):\n", "\nMemoryError"},
+	} {
+		r := p.run(t, input)
+		if r.Kind != runtime.LimitExceeded || !strings.HasPrefix(r.Message, want.begins) || !strings.HasSuffix(r.Message, want.ends) {
+			t.Errorf("%s: %s %s\nwant %s … %s", input, r.Kind, r.Message, want.begins, want.ends)
+		}
+		if input == "loop" && (!slices.Equal(r.Backtrace, []string{"handler.py:3 in spin", "handler.py:14 in handle"}) || r.Fuel < 1e9 || r.Fuel > 1.1e9) {
+			t.Errorf("%s: %q, fuel %d", input, r.Backtrace, r.Fuel)
+		}
+	}
+	if r := p.run(t, "loop"); !strings.HasPrefix(r.Message, "cpu limit of 1s exceeded at handler.py:3 in spin") { // the instance is as before
+		t.Errorf("again: %s", r.Message)
+	}
+	p = setup(t, files, runtime.Profile{Limits: runtime.Limits{Timeout: patience}})
+	r := p.call(t, runtime.Call{Input: []byte("loop"), Timeout: 3 * time.Second})
+	if want := "timeout of 3s exceeded at handler.py:3 in spin < handler.py:14 in handle: let it end sooner there, or give the task a longer timeout"; !strings.HasPrefix(r.Message, want) {
+		t.Errorf("%s %s\nwant %s", r.Kind, r.Message, want)
+	}
+	p = setup(t, map[string]string{"handler.py": "def table():\n    while True: pass\nTABLE = table()\ndef handle(task): pass\n"},
+		runtime.Profile{Limits: runtime.Limits{CPU: time.Second}})
+	r = p.run(t, "")
+	if want := "before its first task: cpu limit of 10s exceeded at handler.py:2 in table < handler.py:3 in <module>: "; !strings.HasPrefix(r.Message, want) {
+		t.Errorf("at import: %s %s\nwant %s", r.Kind, r.Message, want)
+	}
+}
