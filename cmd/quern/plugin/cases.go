@@ -62,7 +62,7 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := local.open(cmd.Flags()); err != nil {
+		if err := local.open(cmd); err != nil {
 			return err
 		}
 		defer local.http.Close()

@@ -61,7 +61,7 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 		if err := p.Refusal(); err != nil {
 			return err
 		}
-		if err := local.open(cmd.Flags()); err != nil {
+		if err := local.open(cmd); err != nil {
 			return err
 		}
 		defer local.http.Close()
@@ -310,12 +310,13 @@ func newLocal(f *pflag.FlagSet, env cli.Environment) *local {
 	return l
 }
 
-func (l *local) open(flags *pflag.FlagSet) error {
-	config, err := l.services.Egress(flags)
+func (l *local) open(cmd *cobra.Command) error {
+	config, err := l.services.Egress(cmd.Flags())
 	if err != nil {
 		return err
 	}
-	if l.grants, err = sandbox.LoadTenantGrants(flags, l.grantsFile, l.tenant); err != nil {
+	sandbox.AllowLoopback(&config, func(text string) { cli.Note(cmd, "%s", text) })
+	if l.grants, err = sandbox.LoadTenantGrants(cmd.Flags(), l.grantsFile, l.tenant); err != nil {
 		return err
 	}
 	l.http = egress.New(config)
