@@ -129,18 +129,23 @@ QUERN_HANDLER int32_t handle(void) {
 		show(quern_secret_get(QUERN_TEXT("missing")));
 		show(quern_secret_get(QUERN_TEXT("other")));
 		break;
-	case 'h': {
+	case 'h':
+	case 'H':
+	for (int left = in[0] == 'H' ? 3 : 1; left > 0; left--) {
 		quern_builder head = quern_object(room, sizeof room);
 		quern_text_member(&head, "url", in + 1, size - 1);
 		quern_end_object(&head);
 		static char answer[4000];
 		quern_view about, body;
 		int32_t got = quern_slot(quern_http(QUERN_VIEW(head), NULL, 0), answer, sizeof answer);
-		if (got < 0) return tell(got), 0;
+		if (got < 0) {
+			tell(got);
+			continue;
+		}
 		tell(quern_split_answer(answer, got, &about, &body));
 		quern_output_write(QUERN_VIEW(body));
-		break;
 	}
+		break;
 	case 'e':
 	case 'f':
 		show(quern_enqueue(QUERN_TEXT("jobs.a"), QUERN_TEXT("{\"x\": 1}"), QUERN_TEXT("{\"key\":\"k\",\"delay_ms\":5000,\"priority\":70}")));

@@ -119,6 +119,9 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 	if err != nil {
 		return service.Response{}, err
 	}
+	if answer := p.client.cfg.Answer; answer != nil {
+		return answer(r)
+	}
 	most := p.client.cfg.Timeout
 	if r.Timeout > 0 {
 		most = min(most, r.Timeout)

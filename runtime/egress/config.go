@@ -23,6 +23,9 @@ type Config struct {
 	// localhost. It is called for the first request to one that is not in Networks, with the request's origin and
 	// address (default nil: such requests are denied). It has no effect on requests through a proxy.
 	Loopback func(origin string, addr netip.Addr)
+	// Answer answers all requests that pass the checks of URL, grants and headers, in place of servers: for tests of
+	// handlers (default nil).
+	Answer func(r service.Request) (service.Response, error)
 	// Proxy is the proxy for all requests (default: none): http or https, with or without a user and password. See the
 	// package comment.
 	Proxy *url.URL

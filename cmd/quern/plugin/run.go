@@ -105,7 +105,7 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 		Progress: func(fraction float64, message string) {
 			cli.Note(cmd, "progress %.0f %% %s", 100*fraction, message)
 		},
-	}, awaited)
+	}, surroundings{awaited: awaited})
 	if outcome.Kind == runtime.HostFault {
 		return fmt.Errorf("internal error: %w", outcome.Err)
 	}
@@ -127,7 +127,7 @@ type loaded struct {
 	permissions *manifest.Permissions
 	limits      runtime.Limits
 	embedded    *miniredis.Miniredis // Redis that holds the buckets
-	services    *guest.Services
+	services    guest.Config
 	module      *runtime.Module
 	pool        *runtime.Pool // pool in which all tasks run
 	closers     []func()
@@ -145,9 +145,8 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 	if l.limits = l.permissions.Limits; l.limits.Timeout == 0 || local.timeout > 0 && local.timeout < l.limits.Timeout {
 		l.limits.Timeout = local.timeout
 	}
-	services := guest.Config{HTTP: local.http, Secrets: local.services.Secrets}
-	services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
-	l.services = guest.New(services)
+	l.services = guest.Config{HTTP: local.http, Secrets: local.services.Secrets}
+	l.services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
 	logger := hclog.New(&hclog.LoggerOptions{
 		Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(),
 		DisableTime: true,
@@ -184,15 +183,25 @@ func (l *loaded) close() {
 	}
 }
 
-// run runs a task as a host does, in an instance of the pool and with empty buckets. call has the task's input, and the
-// functions that take its log and progress. awaited lists the tasks that it waited for. sent describes what it enqueued
-// and published. run also logs denials at the plugin's start, which are in no task's log.
+// surroundings is what a task on this machine finds around it.
+type surroundings struct {
+	awaited []dependency // tasks that it waited for
+	answers *answers     // answers to its HTTP requests; nil if servers answer
+}
+
+// run runs a task as a host does, in an instance of the pool. call has the task's input, and the functions that take its
+// log and progress. sent describes what it enqueued and published. run also logs denials at the plugin's start, which
+// are in no task's log.
 func (l *loaded) run(ctx context.Context, call runtime.Call,
-	awaited []dependency,
+	around surroundings,
 ) (outcome runtime.Outcome, sent []sentLine) {
-	l.embedded.FlushAll()
-	task := &localTask{awaited: awaited}
-	call.Services, task.children = l.services.For(guest.Task{
+	task := &localTask{awaited: around.awaited}
+	services := l.services
+	if around.answers != nil {
+		services.HTTP = egress.New(egress.Config{Answer: around.answers.answer})
+		defer services.HTTP.Close()
+	}
+	call.Services, task.children = guest.New(services).For(guest.Task{
 		ID: pluginfile.LocalID, Tenant: l.local.tenant, Asked: &l.Manifest.Capabilities, Permissions: l.permissions,
 		Host: task,
 	})
@@ -210,6 +219,11 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 	}
 	call.Denied = func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) }
 	outcome = l.permissions.Explain(l.pool.Run(ctx, call))
+	if around.answers != nil {
+		for i, line := range around.answers.missing {
+			around.answers.missing[i] = secrets.Text([]byte(line))
+		}
+	}
 	for _, line := range denied {
 		if !slices.Contains(said, line) {
 			log(line)
