@@ -164,8 +164,8 @@ func wait(tasks int64) string {
 var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 
 // serving returns the remedy for a queue that nobody serves. If a served queue has a similar name, the remedy names
-// that queue. If a plugin has a similar name or serves that queue, it also names the line of the manifest that makes the
-// plugin serve the queue.
+// that queue. If a plugin has a similar name or serves that queue, it also names the line of the manifest that makes
+// the plugin serve the queue.
 func (p *patient) serving(name string) string {
 	const most = 50 // maximum number of names that are compared with the names of all served queues
 	if p.near++; p.near > most || p.served[name] {

@@ -32,8 +32,8 @@ func (t target) authority() string {
 	return t.host
 }
 
-// isLoopback reports whether the host is a loopback address or localhost. Other names can resolve to a loopback address,
-// but whoever controls such a name is not the author of the manifest.
+// isLoopback reports whether the host is a loopback address or localhost. Other names can also resolve to a loopback
+// address, but the author of the manifest does not decide when they do.
 func (t target) isLoopback() bool { return t.addr.IsLoopback() || t.host == "localhost" }
 
 // ownPort returns the default port of a scheme (RFC 9110 §4.2).

@@ -1,13 +1,8 @@
 package plugin
 
 import (
-	"context"
 	"fmt"
-	"maps"
-	"math"
-	"slices"
 
-	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
 )
@@ -44,19 +39,4 @@ func (a *answers) answer(r service.Request) (service.Response, error) {
 	return service.Response{
 		Status: a.given[found].Status, Headers: headers, Body: []byte(a.given[found].Body),
 	}, nil
-}
-
-// fillBuckets gives the buckets these values, by bucket and key, and no others.
-func (l *loaded) fillBuckets(ctx context.Context, values map[string]map[string]string) error {
-	l.embedded.FlushAll()
-	for _, bucket := range slices.Sorted(maps.Keys(values)) {
-		grants := []kv.Grant{{Bucket: bucket, Write: true, Quota: math.MaxInt64}}
-		store := l.services.KV[l.local.tenant].For(grants, nil)
-		for _, key := range slices.Sorted(maps.Keys(values[bucket])) {
-			if err := store.Set(ctx, bucket, key, []byte(values[bucket][key]), 0); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -189,9 +191,9 @@ type surroundings struct {
 	answers *answers     // answers to its HTTP requests; nil if servers answer
 }
 
-// run runs a task as a host does, in an instance of the pool. call has the task's input, and the functions that take its
-// log and progress. sent describes what it enqueued and published. run also logs denials at the plugin's start, which
-// are in no task's log.
+// run runs a task as a host does, in an instance of the pool. call has the task's input, and the functions that take
+// its log and progress. sent describes what it enqueued and published. run also logs denials at the plugin's start,
+// which are in no task's log.
 func (l *loaded) run(ctx context.Context, call runtime.Call,
 	around surroundings,
 ) (outcome runtime.Outcome, sent []sentLine) {
@@ -346,6 +348,21 @@ func (l *loaded) openBuckets() *kv.Store {
 	})
 	l.closers = append(l.closers, l.embedded.Close, func() { _ = rdb.Close() })
 	return kv.New(rdb, l.local.tenant)
+}
+
+// fillBuckets gives the buckets these values, by bucket and key, and no others.
+func (l *loaded) fillBuckets(ctx context.Context, values map[string]map[string]string) error {
+	l.embedded.FlushAll()
+	for _, bucket := range slices.Sorted(maps.Keys(values)) {
+		grants := []kv.Grant{{Bucket: bucket, Write: true, Quota: math.MaxInt64}}
+		store := l.services.KV[l.local.tenant].For(grants, nil)
+		for _, key := range slices.Sorted(maps.Keys(values[bucket])) {
+			if err := store.Set(ctx, bucket, key, []byte(values[bucket][key]), 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // localTask implements guest.Host for one task. It records what the task enqueues and publishes.
