@@ -164,8 +164,7 @@ func between(from, to time.Time) float64 {
 	return math.Round(to.Sub(from).Seconds()*1e6) / 1e6
 }
 
-// RunAt returns the run that was under way at a time in seconds, and 0 if it is not known. It does not take the run
-// before for a run that is no longer in the history.
+// RunAt returns the run that had begun last at a time in seconds. It returns 0 if that run is not in the history.
 func (s *Task) RunAt(seconds float64) int64 {
 	if s.StartedAt > 0 && s.StartedAt <= seconds {
 		return s.Run
