@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -50,6 +51,10 @@ func TestDev(t *testing.T) {
 	r := u.run("enqueue", "echo", "hello", "--wait")
 	if want := "quern: using `quern dev` at " + connect.WithoutPassword(said.Redis) + "\n"; r != (result{exitDone, "hello", want}) {
 		t.Errorf("a client without flags: %+v", r)
+	}
+	u.must("enqueue", "unread.dead") // a dead-letter queue that nobody reads is no error
+	if found, _ := examined(t, u, exitDone); !slices.Contains(found, "dead-letters blueque") || slices.Contains(found, "redis-access") || slices.Contains(found, "redis-settings") {
+		t.Errorf("the doctor finds %q", found)
 	}
 	tenant := queuetest.Tenant()
 	for _, other := range []*user{u, u.with(map[string]string{"QUERN_REDIS_URL": queuetest.Shared(t).URL()})} {

@@ -562,7 +562,7 @@ func (s *transcript) String() string {
 		{`sha256:[0-9a-f]{12,64}`, "DIGEST"},
 		{`\b\d+\.\ds\b`, "AGE"},
 		{`(?m)((no|yes) +(none|\d+) +)\d+(\.\d+)?m?s( +\d+ +\d+)?$`, "${1}AGE$5"},
-		{`(_pending_age_seconds":)\d+(\.\d+(e-\d+)?)?`, "${1}AGE"},
+		{`((_pending_age|"run|"delay)_seconds":)\d+(\.\d+(e-\d+)?)?`, "${1}AGE"},
 		{`v0\.0\.0-\d{14}-[0-9a-f]{12}(\+dirty)?`, "(devel)"}, // of a test that is built of a commit
 		{`"uptime_seconds":\d+`, `"uptime_seconds":UPTIME`},
 		{`"memory_reserved":1\d{8}`, `"memory_reserved":RESERVED`}, // for the task, its snapshot and what its plugin keeps

@@ -187,6 +187,7 @@ func testGoldenDeadLetters(t *testing.T, by over) {
 	s.run("task", "wait", letter[1])
 	s.run("task", "show", letter[1], "-o", "json")
 	s.run("task", "show", "once")
+	s.run("task", "logs", "once")
 	s.run("task", "show", "once", "-o", "json")
 	s.run("task", "ls", "exit")
 	golden(t, "dead", strings.ReplaceAll(s.String(), letter[1], "LETTER"))

@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -171,6 +174,13 @@ QUERN_HANDLER int32_t handle(void) {
 	if (size < 0) return 75;
 	quern_log(QUERN_INFO, key, size, 0, 0);
 	quern_progress(0.5, key, size);
+	char url[200], head[300];
+	quern_builder to = quern_build(url, sizeof url), request = quern_object(head, sizeof head);
+	quern_add(&to, QUERN_TEXT("http://127.0.0.1:1/?key="));
+	quern_add(&to, key, size);
+	quern_text_member(&request, "url", url, to.size);
+	quern_end_object(&request);
+	quern_http(head, request.size, NULL, 0);
 	quern_enqueue(QUERN_TEXT("b"), key, size, 0, 0);
 	quern_error_set(key, size);
 	return QUERN_FAILED;
@@ -181,7 +191,7 @@ QUERN_HANDLER int32_t handle(void) {
 func TestPluginSecretsAreHidden(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
-	dir := sourceFolder(t, map[string]string{"a.c": leaking, "small.yaml": "name: small\ncapabilities: {secrets: [key], enqueue: {queues: [b], after: call}}\ntests: [{}]\n"})
+	dir := sourceFolder(t, map[string]string{"a.c": leaking, "small.yaml": "name: small\ncapabilities: {secrets: [key], http: [{host: \"http://127.0.0.1:1\", methods: [GET]}], enqueue: {queues: [b], after: call}}\ntests: [{http: []}]\n"})
 	u.must("plugin", "build", dir)
 	grants := write(t, filepath.Join(t.TempDir(), "grants.yaml"), "acme: {secrets: {key: {value: hunter2-hunter2}}}\n")
 	if err := os.Chmod(grants, 0o600); err != nil {
@@ -191,7 +201,7 @@ func TestPluginSecretsAreHidden(t *testing.T) {
 	file := filepath.Join(dir, "small.wasm")
 	tested, run := u.run(append([]string{"plugin", "test", file}, flags...)...), u.run(append([]string{"plugin", "run", file}, flags...)...)
 	const shown = "[secret key]"
-	if tested.status != exitFailed || strings.Count(tested.stdout, shown) != 2 {
+	if tested.status != exitFailed || strings.Count(tested.stdout, shown) != 4 {
 		t.Errorf("test: %+v", tested)
 	}
 	if run.status != exitFailed || strings.Count(run.stderr, shown) != 4 {
@@ -233,4 +243,48 @@ func TestPluginTestPristine(t *testing.T) {
 	write(t, filepath.Join(dir, "counter.yaml"), "name: counter\ncapabilities: {kv: [{bucket: b, access: rw}]}\ntests:\n- {output: out}\n- {output: out}\n- {output: out}\n")
 	write(t, filepath.Join(dir, "out"), "11")
 	u.must("plugin", "test", dir)
+}
+
+// A test with http and kv needs no server: its answers are given in their order, and one that is missing fails the test,
+// whatever the handler makes of it.
+func TestPluginTestAnswers(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a server") }))
+	defer server.Close()
+	const manifest = `name: small
+capabilities:
+  kv: [{bucket: seen, access: rw}]
+  http: [{host: "https://api.example.com", methods: [GET]}, {host: "SERVER", methods: [GET]}]
+tests:
+`
+	const url = "https://api.example.com/users?a=1"
+	dir := sourceFolder(t, map[string]string{
+		"a.c": asking, "quern.h": string(content(t, "../../sdk/c/quern.h")), "in/get": "H" + url, "in/kv": "k", "in/server": "h" + server.URL,
+		"out/get": "503\n200\n{\"name\": \"Ada\"}200\n{\"name\": \"Ada\"}", "out/kv": "42\n82\n-3\n", "out/empty": "40\n80\n-3\n",
+		"out/server": "200\na server", "out/missing": "-10\n",
+		"small.yaml": "name: small\n",
+	})
+	u.must("plugin", "build", dir)
+	const answers = `http: [{method: GET, url: "` + url + `", status: 503}, {method: GET, url: "` + url + `", headers: {Content-Type: application/json}, body: '{"name": "Ada"}'}]`
+	for _, test := range []struct{ name, test, says string }{
+		{"Answers", "{input: in/get, output: out/get, " + answers + "}", ""},
+		{"KV", "{input: in/kv, output: out/kv, kv: {seen: {n: 2, other: text}}}", ""},
+		{"KVOfAnother", "{input: in/kv, output: out/kv, kv: {seen: {n: 2}}}\n- {input: in/kv, output: out/empty}", ""},
+		{"Server", "{input: in/server, output: out/server}", ""},
+		{"NoAnswer", "{input: in/get, http: [{method: POST, url: \"" + url + "\"}]}", "no answer to GET " + url +
+			": add to http of this test: - {method: GET, url: \"" + url + "\", status: 200, body: \"\"}\n"},
+		{"NoAnswerAtAll", "{input: in/server, http: []}", "no answer to GET " + server.URL},
+		{"KVKey", `{input: in/kv, kv: {seen: {"": a}}}`, "kv of this test: "},
+	} {
+		write(t, filepath.Join(dir, "small.yaml"), strings.ReplaceAll(manifest, "SERVER", server.URL)+"- "+test.test+"\n")
+		r := u.run("plugin", "test", filepath.Join(dir, "small.wasm"), "--no-build")
+		if ok := r.status == exitDone; ok != (test.says == "") || !strings.Contains(r.stdout, test.says) {
+			t.Errorf("%s: %+v, want %q", test.name, r, test.says)
+		}
+	}
+	write(t, filepath.Join(dir, "small.yaml"), "name: small\ntests: [{input: in/kv, kv: {seen: {n: 2}}}]\n")
+	if r := u.run("plugin", "test", dir); r.status != exitRefused || !strings.Contains(r.stderr, `tests[0].kv: bucket "seen" is not granted (`) || !strings.Contains(r.stderr, `: add capabilities: {kv: [{bucket: "seen"}]}`) {
+		t.Errorf("a bucket that is not granted: %+v", r)
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // warmed is a handler that counts its calls in its memory, and traps if its input has five bytes.
@@ -128,18 +129,23 @@ QUERN_HANDLER int32_t handle(void) {
 		show(quern_secret_get(QUERN_TEXT("missing")));
 		show(quern_secret_get(QUERN_TEXT("other")));
 		break;
-	case 'h': {
+	case 'h':
+	case 'H':
+	for (int left = in[0] == 'H' ? 3 : 1; left > 0; left--) {
 		quern_builder head = quern_object(room, sizeof room);
 		quern_text_member(&head, "url", in + 1, size - 1);
 		quern_end_object(&head);
 		static char answer[4000];
 		quern_view about, body;
 		int32_t got = quern_slot(quern_http(QUERN_VIEW(head), NULL, 0), answer, sizeof answer);
-		if (got < 0) return tell(got), 0;
+		if (got < 0) {
+			tell(got);
+			continue;
+		}
 		tell(quern_split_answer(answer, got, &about, &body));
 		quern_output_write(QUERN_VIEW(body));
-		break;
 	}
+		break;
 	case 'e':
 	case 'f':
 		show(quern_enqueue(QUERN_TEXT("jobs.a"), QUERN_TEXT("{\"x\": 1}"), QUERN_TEXT("{\"key\":\"k\",\"delay_ms\":5000,\"priority\":70}")));
@@ -183,7 +189,7 @@ func TestPluginRunServices(t *testing.T) {
 	}))
 	defer server.Close()
 	const grants = "name: small\nconfig: {size: 200x200}\ncapabilities:\n  kv: [{bucket: seen, access: rw}, {bucket: read}]\n" +
-		"  http: [{host: %q, methods: [GET]}]\n  secrets: [key, missing]\n  enqueue: {queues: [\"jobs.*\"], after: %s}\n"
+		"  http: [{host: %q, methods: [GET]}, {host: \"http://10.0.0.5\", methods: [GET]}]\n  secrets: [key, missing]\n  enqueue: {queues: [\"jobs.*\"], after: %s}\n"
 	u := newUser(t, "")
 	dir := sourceFolder(t, map[string]string{
 		"a.c": asking, "quern.h": string(content(t, "../../sdk/c/quern.h")), "small.yaml": fmt.Sprintf(grants, server.URL, "complete"),
@@ -211,7 +217,10 @@ func TestPluginRunServices(t *testing.T) {
 		{"Secrets", "s", []string{"--secrets", secrets}, result{exitDone, "s3cret-4\n-3\n", "quern_v1.secret_get: denied: " +
 			"secret \"other\" is not granted: add capabilities: {secrets: [\"other\"]}\n"}},
 		{"HTTP", "h" + server.URL + "/a", []string{"--allow-networks", "127.0.0.0/8"}, result{exitDone, "200\nyou asked for /a", ""}},
-		{"HTTPNetwork", "h" + server.URL + "/a", nil, result{exitDone, "-3\n", "*"}},
+		{"HTTPLoopback", "h" + server.URL + "/a", nil, result{exitDone, "200\nyou asked for /a", "quern: a handler calls " + server.URL +
+			" on this machine, as its manifest allows; `quern serve` also needs --allow-networks 127.0.0.1/32\n"}},
+		{"HTTPNetwork", "hhttp://10.0.0.5/", nil, result{exitDone, "-3\n", "quern_v1.http: GET http://10.0.0.5: denied: " +
+			"10.0.0.5 is private (RFC 1918): the operator can allow the address with --allow-networks 10.0.0.5/32\n"}},
 		{"HTTPHost", "hhttps://example.com/", nil, result{exitDone, "-3\n", "*"}},
 		{"Enqueue", "e", nil, result{exitDone, "local-1local-2-3\n-1\n", reason + wrong + enqueued}},
 		{"EnqueueFails", "f", nil, result{exitFailed, "", reason + wrong + "task local failed (error): exit status 1: " + wrong}},
@@ -240,6 +249,44 @@ func TestPluginRunServices(t *testing.T) {
 	} {
 		if got := u.run("plugin", "run", filepath.Join(dir, "small.wasm"), flags); got.status != exitUsage || !strings.Contains(got.stderr, says) {
 			t.Errorf("%s: %+v", flags, got)
+		}
+	}
+}
+
+// In development the manifest's grant of a loopback address is enough, which the log says once. A host of serve also wants
+// the flag.
+func TestLoopbackOfHosts(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "you asked for "+r.URL.Path)
+	}))
+	defer server.Close()
+	u := newUser(t, "")
+	dir := sourceFolder(t, map[string]string{
+		"a.c": asking, "quern.h": string(content(t, "../../sdk/c/quern.h")),
+		"small.yaml": fmt.Sprintf("name: small\ncapabilities: {http: [{host: %q, methods: [GET]}, {host: \"http://10.0.0.5\", methods: [GET]}]}\n", server.URL),
+	})
+	u.must("plugin", "build", dir)
+	const said = "on this machine, as its manifest allows; `quern serve` also needs --allow-networks 127.0.0.1/32"
+	for _, test := range []struct {
+		user    *user
+		command string
+		want    string
+		said    int
+	}{{newUser(t, ""), "dev", "200\nyou asked for /a", 1}, {newUser(t, queuetest.Shared(t).URL()), "serve", "-3\n", 0}} {
+		c := test.user.start(test.command, "--plugins", dir)
+		c.serving(dir)
+		for range 2 {
+			if got := test.user.must("enqueue", "small", "h"+server.URL+"/a", "--wait"); got != test.want {
+				t.Errorf("%s: %q, want %q", test.command, got, test.want)
+			}
+		}
+		if got := test.user.must("enqueue", "small", "hhttp://10.0.0.5/", "--wait"); got != "-3\n" {
+			t.Errorf("%s: another private address: %q", test.command, got)
+		}
+		c.stop()
+		if c.wait(); strings.Count(c.stderr.String(), said) != test.said {
+			t.Errorf("%s: %s, want %d times %q", test.command, c.stderr, test.said, said)
 		}
 	}
 }

@@ -26,6 +26,26 @@ import (
 
 const receiverSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
+// A webhook without a secret is made, and told with the command that gives it one. A header with a secret is enough.
+func TestUnsignedWebhookIsNoted(t *testing.T) { overBoth(t, testUnsignedWebhookIsNoted) }
+
+func testUnsignedWebhookIsNoted(t *testing.T, by over) {
+	u := by.tenant(t)
+	const note = "quern: the webhook plain has no secret: its server cannot tell its deliveries from forged ones: " +
+		"run `quern subscription update plain --secret webhook.plain"
+	for id, flags := range map[string][]string{
+		"plain": nil, "signed": {"--secret", "webhook.key"}, "token": {"--secret-header", "Authorization=webhook.token"},
+	} {
+		r := u.run(append([]string{"subscription", "create", id, "--topic", "t", "--url", "https://example.com/"}, flags...)...)
+		if noted := strings.HasPrefix(r.stderr, note); r.status != exitDone || r.stdout != id+"\n" || noted != (id == "plain") || !noted && r.stderr != "" {
+			t.Errorf("%s: %+v", id, r)
+		}
+	}
+	if r := u.run("subscription", "update", "plain", "--secret", "webhook.plain"); r != (result{exitDone, "plain\n", ""}) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // receiver starts the example, which verifies signatures with a library that others wrote, and returns its URL and what it prints.
 func receiver(t *testing.T, secret string) (url string, lines func() string) {
 	t.Helper()

@@ -1,6 +1,9 @@
 package admin
 
 import (
+	"math"
+	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -91,6 +94,9 @@ type Attempt struct {
 	Version string         `json:"version,omitempty" doc:"The name that the plugin's manifest gives it."`
 	Outcome string         `json:"outcome"`
 	Error   *queue.Failure `json:"error,omitempty"`
+
+	RunSeconds   float64 `json:"run_seconds,omitempty" doc:"How long it ran."`
+	DelaySeconds float64 `json:"delay_seconds,omitempty" doc:"How long the task waited for it, since its creation or the end of the run before."`
 }
 
 // LogLine is a line that a task's handler wrote.
@@ -133,13 +139,42 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 		failure := (&queue.Task{Error: t.LastError}).Failure()
 		shape.LastError = &failure
 	}
-	for _, a := range history {
+	for i, a := range history {
+		var before time.Time // unknown if an earlier run is no longer in the history
+		switch {
+		case i > 0:
+			before = history[i-1].Ended
+		case a.Run == 1:
+			before = t.Created
+		}
 		shape.History = append(shape.History, Attempt{
 			Run: a.Run, Started: Seconds(a.Started), Ended: Seconds(a.Ended), Node: a.Node, Plugin: a.Plugin, Digest: a.Digest,
 			Version: a.Version, Outcome: a.Outcome, Error: a.Failure,
+			RunSeconds: between(a.Started, a.Ended), DelaySeconds: between(before, a.Started),
 		})
 	}
 	return shape
+}
+
+// between returns the seconds from one time to another, 0 if one of them is unknown.
+func between(from, to time.Time) float64 {
+	if from.IsZero() || to.IsZero() {
+		return 0
+	}
+	return math.Round(to.Sub(from).Seconds()*1e6) / 1e6
+}
+
+// RunAt returns the run that had begun last at a time in seconds. It returns 0 if that run is not in the history.
+func (s *Task) RunAt(seconds float64) int64 {
+	if s.StartedAt > 0 && s.StartedAt <= seconds {
+		return s.Run
+	}
+	for _, a := range slices.Backward(s.History) {
+		if a.Started > 0 && a.Started <= seconds {
+			return a.Run
+		}
+	}
+	return 0
 }
 
 // Failure returns why the task failed, or the zero Failure if it has not failed.

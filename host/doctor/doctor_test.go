@@ -127,7 +127,7 @@ func TestFlows(t *testing.T) {
 func TestWebhooks(t *testing.T) {
 	client, _ := tenant(t)
 	ctx := t.Context()
-	_, subscribed := client.Subscribe(ctx, queue.Subscription{ID: "gone", Topic: "t", Webhook: &queue.Webhook{URL: "https://example.com/"}})
+	_, subscribed := client.Subscribe(ctx, queue.Subscription{ID: "gone", Topic: "t", Webhook: &queue.Webhook{URL: "https://example.com/", Secrets: []string{"webhook.gone"}}})
 	_, changed := client.ChangeSubscription(ctx, "gone", func(s *queue.Subscription) error {
 		s.Active, s.Reason = false, queue.ReasonGone
 		return nil
@@ -141,6 +141,52 @@ func TestWebhooks(t *testing.T) {
 	finds(t, client, "webhook-", "webhook-inactive warning webhook.gone [subscription resume gone] the webhook gone is switched off: the server answered 410 Gone",
 		"webhook-off warning webhook.gone [subscription deliveries gone] "+node.ID()+
 			" has switched off webhooks to https://example.com: 10 deliveries in a row failed (the server answered 500); the next one tries it in ")
+}
+
+// A webhook by whose deliveries its server cannot tell that they are ours is found, while it is active.
+func TestUnsignedWebhooks(t *testing.T) {
+	client, _ := tenant(t)
+	for id, hook := range map[string]queue.Webhook{
+		"plain": {}, "paused": {}, "signed": {Secrets: []string{"webhook.signed"}},
+		"token": {SecretHeaders: map[string]string{"Authorization": "webhook.token"}},
+	} {
+		hook.URL = "https://example.com/"
+		_, err := client.Subscribe(t.Context(), queue.Subscription{ID: id, Topic: "t", Webhook: &hook})
+		check(t, err)
+	}
+	_, err := client.ChangeSubscription(t.Context(), "paused", func(s *queue.Subscription) error { s.Active = false; return nil })
+	check(t, err)
+	finds(t, client, "webhook-", "webhook-unsigned note webhook.plain [subscription update plain --secret webhook.plain] the webhook plain has no secret: ")
+}
+
+// A queue that nobody serves is told with the plugin that may be meant, and with the line of its manifest.
+func TestQueueOfAPlugin(t *testing.T) {
+	client, _ := tenant(t)
+	node := listen.New(client)
+	check(t, node.Join(t.Context()), node.Register(t.Context(), "images"))
+	_, err := node.Renew(t.Context(), map[string]string{
+		"kind": listen.KindQuern, "plugins": `[{"plugin": "thumbnails", "queues": ["images"]}, {"plugin": "other", "queues": ["x"]}, {"plugin": "refuses", "error": "no"}]`,
+	})
+	check(t, err)
+	for name, want := range map[string]string{
+		"thumbnails":      "if images was meant, enqueue to that and cancel these; else if the plugin thumbnails is to serve it, write queues: [images, thumbnails] into thumbnails.yaml; else put a plugin",
+		"thumbnails.bulk": "if images was meant, enqueue to that and cancel these; else if the plugin thumbnails is to serve it, write queues: [images, thumbnails.bulk] into thumbnails.yaml; else ",
+		"imagse":          "if images was meant, enqueue to that and cancel these; else if the plugin thumbnails is to serve it, write queues: [images, imagse] into thumbnails.yaml; else ",
+		"srved":           "if served was meant, enqueue to that and cancel these; else put a plugin",
+		"quite.different": "put a plugin",
+		"refuses":         "mend the plugin refuses",
+	} {
+		_, err := client.Queue(name).Enqueue(t.Context(), nil, queue.Options{ID: "task-" + name})
+		check(t, err)
+		findings, err := doctor.Examine(t.Context(), client)
+		check(t, err)
+		i := slices.IndexFunc(findings, func(f doctor.Finding) bool { return f.Check == "queue-unserved" && f.Queue == name })
+		if i < 0 || !strings.HasPrefix(findings[i].Remedy, want) {
+			t.Errorf("%s: %+v, want %q", name, findings, want)
+		}
+		_, err = client.Queue(name).Cancel(t.Context(), "task-"+name)
+		check(t, err)
+	}
 }
 
 // Subscriptions that make no task, because they cannot be read, are found and do not hide the others.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -163,7 +164,8 @@ func wait(tasks int64) string {
 var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 
 // serving returns the remedy for a queue that nobody serves. If a served queue has a similar name, the remedy names
-// that queue.
+// that queue. If a plugin has a similar name or serves that queue, it also names the line of the manifest that makes
+// the plugin serve the queue.
 func (p *patient) serving(name string) string {
 	const most = 50 // maximum number of names that are compared with the names of all served queues
 	if p.near++; p.near > most || p.served[name] {
@@ -172,11 +174,43 @@ func (p *patient) serving(name string) string {
 	if p.names == nil {
 		p.names = slices.Sorted(maps.Keys(p.served))
 	}
-	if near := spelling.Nearest(name, p.names); len(near) > 0 {
-		return fmt.Sprintf("if %s was meant, enqueue to that and cancel these; else %s", strings.Join(near, " or "),
-			Serving(name))
+	near := spelling.Nearest(name, p.names)
+	could := p.couldServe(name, near)
+	var ways []string
+	if len(near) == 0 && could != nil {
+		near = could.Queues[:min(len(could.Queues), 3)]
 	}
-	return Serving(name)
+	if len(near) > 0 {
+		ways = append(ways, fmt.Sprintf("if %s was meant, enqueue to that and cancel these", strings.Join(near, " or ")))
+	}
+	if could != nil {
+		ways = append(ways, fmt.Sprintf("if the plugin %s is to serve it, write queues: [%s] into %s%s", could.Plugin,
+			strings.Join(append(slices.Clone(could.Queues), name), ", "), could.Plugin, manifest.Suffix))
+	}
+	return strings.Join(append(ways, Serving(name)), "; else ")
+}
+
+// couldServe returns a plugin without an error that may be meant for a queue: its own name is that of the queue or
+// similar, or it serves one of the similar queues. It returns nil if there is none.
+func (p *patient) couldServe(name string, near []string) *plugin {
+	names := map[string]*plugin{}
+	for i, one := range p.plugins {
+		if one.Error == "" {
+			names[one.Plugin] = &p.plugins[i]
+		}
+	}
+	if one := names[name]; one != nil {
+		return one
+	}
+	if alike := spelling.Nearest(name, slices.Sorted(maps.Keys(names))); len(alike) > 0 {
+		return names[alike[0]]
+	}
+	for _, one := range slices.Sorted(maps.Keys(names)) {
+		if slices.ContainsFunc(names[one].Queues, func(q string) bool { return slices.Contains(near, q) }) {
+			return names[one]
+		}
+	}
+	return nil
 }
 
 // Serving returns the remedy for a queue that nobody serves.

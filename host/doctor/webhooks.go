@@ -35,6 +35,16 @@ var webhookChecks = []check{
 			}
 		}
 	}},
+	{"webhook-unsigned", func(p *patient) {
+		for _, s := range p.subscriptions {
+			if s.Active && Unsigned(s.Webhook) {
+				p.found(Note, "let a secret sign them",
+					"the webhook %s has no secret: its server cannot tell its deliveries from forged ones", s.ID).
+					by("subscription", "update", s.ID, "--secret", queue.WebhookSecrets+s.ID).in(s.Queue).
+					like("%d webhooks have no secret: their servers cannot tell deliveries from forged ones")
+			}
+		}
+	}},
 	{"webhook-inactive", func(p *patient) {
 		for _, s := range p.subscriptions {
 			if s.Webhook != nil && !s.Active && s.Reason == queue.ReasonGone {
@@ -44,4 +54,10 @@ var webhookChecks = []check{
 			}
 		}
 	}},
+}
+
+// Unsigned reports whether deliveries of a webhook have nothing by which its server recognizes them: neither a
+// signature nor a secret header.
+func Unsigned(w *queue.Webhook) bool {
+	return w != nil && len(w.Secrets) == 0 && len(w.SecretHeaders) == 0
 }

@@ -21,14 +21,19 @@ tests:
 - {input: a.jpg, output: out/a.jpg}
 - {name: bad, input: b, exit: 65, dependencies: [{id: one, result: out/one}, {id: two}]}
 - {error: no input}
-- {}
+- {http: [{method: GET, url: "https://api.example.com/a"}, {method: POST, url: "http://b", status: 404, headers: {A: b}, body: c}], kv: {seen: {a: 1}}}
+- {http: []}
 `))
 	check(t, err)
 	if got := fmt.Sprintf("%+v", *m.Capabilities.Enqueue); got != "{Queues:[thumbnails.done mail.*] After:complete Depth:16 Tasks:256 Bytes:16777216}" {
 		t.Errorf("enqueue %s", got)
 	}
-	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0  []} {bad b  65  [{one out/one} {two }]} {3   0 no input []} {4   0  []}]" {
+	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0  [] [] map[]} {bad b  65  [{one out/one} {two }] [] map[]} {3   0 no input [] [] map[]} "+
+		"{4   0  [] [{GET https://api.example.com/a 200 map[] } {POST http://b 404 map[A:b] c}] map[seen:map[a:1]]} {5   0  [] [] map[]}]" {
 		t.Errorf("tests %s", got)
+	}
+	if m.Tests[0].HTTP != nil || m.Tests[4].HTTP == nil {
+		t.Error("no answers are not the same as none given")
 	}
 	if got := fmt.Sprint(m.Config); got != "map[empty: number:1.10 size:200x200]" {
 		t.Errorf("config %s", got)
@@ -47,6 +52,12 @@ tests:
 func TestParseGrantsWrong(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
+		"tests: [{kv: {a: {b: c}}}]":                                     `x.yaml:1: tests[0].kv: bucket "a" is not granted: add capabilities: {kv: [{bucket: "a"}]}`,
+		"tests: [{kv: {a: b}}]\ncapabilities: {kv: [{bucket: a}]}":       `x.yaml:1: tests[0].kv.a: expected a mapping, but it is a text: write its keys, or leave it out`,
+		"tests: [{http: [{url: \"https://a\"}]}]":                        `x.yaml:1: tests[0].http[0]: has no method: write the request's method, such as method: GET`,
+		"tests: [{http: [{method: get, url: \"https://a\"}]}]":           `x.yaml:1: tests[0].http[0].method: "get" is no method: write a method in capitals, such as GET`,
+		"tests: [{http: [{method: GET, url: a.b}]}]":                     `x.yaml:1: tests[0].http[0].url: "a.b" does not begin with https:// or http://: write one such as https://api.example.com/users/1`,
+		"tests: [{http: [{method: GET, url: \"http://a\", status: 1}]}]": `x.yaml:1: tests[0].http[0].status: "1" is not allowed: write a whole number from 200 to 599`,
 		"config: [a]":                                                 `x.yaml:1: config: expected a mapping, but it is a list: write its keys, or leave it out`,
 		"config: {a b: c}":                                            `x.yaml:1: config.a b: "a b" has the byte 0x20: write 1 to 128 printable ASCII characters without a space`,
 		"config: {a: {b: c}}":                                         `x.yaml:1: config.a: is a mapping: write a text, "" for an empty one`,
@@ -79,7 +90,7 @@ func TestParseGrantsWrong(t *testing.T) {
 		"tests: [{input: ../a}]":                                      `x.yaml:1: tests[0].input: "../a" is not a path inside the folder of the manifest: write one without . and .. between its slashes, such as a.jpg or samples/a.jpg`,
 		"tests: [{exit: ok}]":                                         `x.yaml:1: tests[0].exit: "ok" is not allowed: write a whole number, such as 65, from -2147483648 to 2147483647`,
 		"tests: [{output: a, exit: 1}]":                               `x.yaml:1: tests[0]: has an output, and fails: a task that fails has no result: remove output, or exit and error`,
-		"tests: [{status: 1}]":                                        `x.yaml:1: tests[0]: unknown key "status": an entry has name, input, output, exit, error and dependencies`,
+		"tests: [{status: 1}]":                                        `x.yaml:1: tests[0]: unknown key "status": an entry has name, input, output, exit, error, dependencies, http and kv`,
 		"tests: [{dependencies: [{result: a}]}]":                      `x.yaml:1: tests[0].dependencies[0]: has no id: write the task's ID, such as id: part-1`,
 	} {
 		if _, err := Parse("x.yaml", []byte(data)); err == nil || err.Error() != want {

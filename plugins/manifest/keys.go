@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -265,7 +266,76 @@ func (t *Test) keys() []key {
 			"dependencies", "The tasks that it waited for, and their results.",
 			entriesValue(&t.Dependencies, (*decoder).dependencies, maxTests, new(Dependency).keys()),
 		},
+		{
+			"http", "Answers to the HTTP requests of the task, which then go to no server. Default: the servers answer.",
+			entriesValue(&t.HTTP, (*decoder).answers, maxTests, new(Answer).keys()),
+		},
+		{"kv", "What the buckets have at the start, by bucket and key. Default: nothing.", value{
+			read: func(d *decoder, n node) {
+				t.KV = map[string]map[string]string{}
+				d.entries(n, func(bucket string, _, values node) { t.KV[bucket] = d.texts(values) })
+			},
+			schema: &property{Type: "object", Additional: mapValue(nil).schema},
+		}},
 	}
+}
+
+func (a *Answer) keys() []key {
+	return []key{
+		{"method", "The request's method, in capitals.", checkedValue(&a.Method,
+			stringProperty(methodPattern, "GET", "POST"), (*decoder).method).
+			require("write the request's method, such as method: GET")},
+		{"url", "The request's URL, as the handler writes it.", checkedValue(&a.URL,
+			stringProperty(urlPattern, "https://api.example.com/users/1"), (*decoder).url).
+			require("write the request's URL, such as url: https://api.example.com/users/1")},
+		{"status", "The answer's status. Default 200.",
+			integerValue(&a.Status, 200, 599, "write a whole number from 200 to 599")},
+		{"headers", "The answer's headers, by name.", mapValue(&a.Headers)},
+		{"body", "The answer's body. Default: empty.", textValue(&a.Body, "write the body in quotes", textProperty(""))},
+	}
+}
+
+// mapValue describes a mapping of names to texts.
+func mapValue(at *map[string]string) value {
+	return value{
+		schema: &property{Type: "object", Additional: textProperty("")},
+		read:   func(d *decoder, n node) { *at = d.texts(n) },
+	}
+}
+
+// texts reads a mapping of names to texts.
+func (d *decoder) texts(n node) map[string]string {
+	all := map[string]string{}
+	d.entries(n, func(name string, _, value node) {
+		if d.text(value, `write a text, "" for an empty one`) {
+			all[name] = value.Value
+		}
+	})
+	return all
+}
+
+// method reports a value that is not a method in capitals, and returns false for it.
+func (d *decoder) method(n node) bool {
+	const remedy = "write a method in capitals, such as GET"
+	ok := d.text(n, remedy)
+	if ok && (n.Value == "" || n.Value != strings.ToUpper(n.Value) || strings.Contains(n.Value, " ")) {
+		d.bad(n, "is no method", remedy)
+		return false
+	}
+	return ok
+}
+
+// url reports a value that is not the URL of an HTTP request, and returns false for it.
+func (d *decoder) url(n node) bool {
+	const remedy = "write one such as https://api.example.com/users/1"
+	if !d.text(n, remedy) {
+		return false
+	}
+	if !strings.HasPrefix(n.Value, "https://") && !strings.HasPrefix(n.Value, "http://") {
+		d.bad(n, "does not begin with https:// or http://", remedy)
+		return false
+	}
+	return true
 }
 
 func (p *Dependency) keys() []key {
@@ -491,9 +561,32 @@ func (d *decoder) dependencies(n node) (all []Dependency) {
 	return all
 }
 
+func (d *decoder) answers(n node) []Answer {
+	all := []Answer{} // not nil: an empty list answers no request
+	d.list(n, maxTests, "[{method: GET, url: \"https://api.example.com\", body: text}]", "write", func(at node) {
+		one := Answer{Status: 200}
+		d.entry(at, one.keys())
+		all = append(all, one)
+	})
+	return all
+}
+
+// filledBuckets reports buckets that a test fills although the plugin may not use them.
+func (d *decoder) filledBuckets(m *Manifest) {
+	for i, test := range m.Tests {
+		for _, bucket := range slices.Sorted(maps.Keys(test.KV)) {
+			if !slices.ContainsFunc(m.Capabilities.KV, func(g KVGrant) bool { return g.Bucket == bucket }) {
+				d.wrong(d.values[fmt.Sprintf("tests[%d].kv", i)], "bucket "+Quote(bucket)+" is not granted",
+					fmt.Sprintf("add capabilities: {kv: [{bucket: %s}]}", Quote(bucket)))
+			}
+		}
+	}
+}
+
 // together checks keys against each other, as far as each of them is valid by itself.
 func (d *decoder) together(m *Manifest) {
 	d.reserved(m)
+	d.filledBuckets(m)
 	d.ownSubscriptions(m)
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself",

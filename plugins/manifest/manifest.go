@@ -112,6 +112,19 @@ type Test struct {
 	Error string
 	// Dependencies are the tasks that the task waited for, in their order. Default none.
 	Dependencies []Dependency
+	// HTTP answers the task's requests, all of them. Default nil: the servers answer.
+	HTTP []Answer
+	// KV has the values of buckets at the start, by bucket and key. Default: the buckets are empty.
+	KV map[string]map[string]string
+}
+
+// Answer is what a test answers to requests with this method and URL. Several answers to the same request are given in
+// their order, the last one as often as it is asked for.
+type Answer struct {
+	Method, URL string
+	Status      int // default 200
+	Headers     map[string]string
+	Body        string
 }
 
 // Dependency is a task that a test's task waited for.

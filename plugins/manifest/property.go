@@ -65,6 +65,7 @@ const (
 	variablePattern = `^[A-Za-z_][A-Za-z0-9_]{0,127}$`
 	secretPattern   = `^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,126}$`
 	hostPattern     = `^https?://[^/?#\\@]+$`
+	urlPattern      = `^https?://`
 	methodPattern   = `^[^a-z ]{1,32}$`
 	fromPattern     = `^[^/]+(/[^/]+)*$`
 	toPattern       = `^(/[^/]+)+$`

@@ -36,7 +36,7 @@ func TestSchemaHasTheDecodersKeys(t *testing.T) {
 		all, _ := value.(map[string]any)
 		for key, value := range all {
 			own := strings.TrimPrefix(path+"."+key, ".")
-			if path != "config" && path != "capabilities.env" && !strings.HasPrefix(path, "subscribe.filter.") && !slices.Contains(want, own) {
+			if !slices.Contains([]string{"config", "tests.http.headers", "tests.kv"}, path) && !strings.HasPrefix(path, "tests.kv.") && path != "capabilities.env" && !strings.HasPrefix(path, "subscribe.filter.") && !slices.Contains(want, own) {
 				want = append(want, own)
 			}
 			collect(own, value)
@@ -123,7 +123,7 @@ capabilities:
   files: [{from: a, to: /a/b}]
 subscribe: [{topic: "orders.*", queue: x, filter: {attributes: {type: "made.*"}, data: {/total: 12}}}]
 schedule: [{name: a, cron: "@daily", timezone: Europe/Berlin, queue: x, parameters: text, missed: all, max_missed: 3, window: 1h, overlap: queue, priority: 0, timeout: 1m, max_attempts: 2, max_age: 1h}]
-tests: [{name: a b, input: a, output: b/c, exit: 0}, {error: no, exit: -1, dependencies: [{id: a, result: b/c}, {id: b}]}]
+tests: [{name: a b, input: a, output: b/c, exit: 0}, {error: no, exit: -1, dependencies: [{id: a, result: b/c}, {id: b}], http: [{method: GET, url: "https://a/b", status: 404, headers: {A: b}, body: text}], kv: {a: {one: "1"}}}]
 `
 
 // What is wrong by itself is wrong by the schema.
@@ -147,6 +147,9 @@ func TestSchemaRefuses(t *testing.T) {
 		"capabilities: {enqueue: {queues: [a], depth: 0}}", "capabilities: {enqueue: {queues: [a], tasks: 100001, after: call}}", "capabilities: {enqueue: {queues: [a], bytes: 5}}", "capabilities: {env: [A]}", "capabilities: {env: {TASK_ID: 1}}",
 		"capabilities: {env: {A-B: 1}}", "capabilities: {env: {A: [1]}}", "capabilities: {files: [{from: a}]}",
 		"capabilities: {files: [{from: a, to: b}]}", "tests: [a]", "tests: [{exit: no}]", "tests: [{outputs: a}]", "tests: [{input: /a}]",
+		"tests: [{http: {}}]", "tests: [{http: [{}]}]", "tests: [{http: [{method: GET}]}]", `tests: [{http: [{method: get, url: "https://a"}]}]`,
+		"tests: [{http: [{method: GET, url: a}]}]", `tests: [{http: [{method: GET, url: "https://a", status: 100}]}]`,
+		`tests: [{http: [{method: GET, url: "https://a", headers: [a]}]}]`, "tests: [{kv: []}]", "tests: [{kv: {a: b}}]", "tests: [{kv: {a: {b: {}}}}]",
 		"schedule: {}", "schedule: [{}]", `schedule: [{cron: ["@daily"]}]`, `schedule: [{cron: "@daily", missed: some}]`, `schedule: [{cron: "@daily", priority: 101}]`,
 		`schedule: [{cron: "@daily", window: 5}]`, `schedule: [{cron: "@daily", name: "a b"}]`, `schedule: [{cron: "@daily", at: x}]`,
 	} {

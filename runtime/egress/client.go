@@ -24,6 +24,7 @@ type Client struct {
 	closed  bool             // guarded by mu
 	pools   map[string]*pool // by tenant; guarded by mu
 	open    map[any]func()   // functions by which Close ends each *http.Request and *conn; guarded by mu
+	local   sync.Once        // makes the call of cfg.Loopback
 	running sync.WaitGroup   // counts the entries of open; Add is called under mu while closed is false
 }
 
@@ -118,6 +119,9 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 	if err != nil {
 		return service.Response{}, err
 	}
+	if answer := p.client.cfg.Answer; answer != nil {
+		return answer(r)
+	}
 	most := p.client.cfg.Timeout
 	if r.Timeout > 0 {
 		most = min(most, r.Timeout)
@@ -204,7 +208,8 @@ func (p *plugin) send(ctx context.Context, t target, request *http.Request) (r s
 			b.conn.overhead.Add(-streamBuffer) // allows for the rest of the answer, which nobody reads
 		}
 	}()
-	traced := httptrace.WithClientTrace(context.WithValue(ctx, callKey{}, ctx), &httptrace.ClientTrace{GotConn: b.from})
+	named := context.WithValue(context.WithValue(ctx, callKey{}, ctx), targetKey{}, t)
+	traced := httptrace.WithClientTrace(named, &httptrace.ClientTrace{GotConn: b.from})
 	response, err := connections.transport.RoundTrip(request.WithContext(traced))
 	if err != nil {
 		return service.Response{}, transportError(err, p.client.cfg.maxHeader)

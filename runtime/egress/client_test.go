@@ -173,6 +173,52 @@ func TestNetworks(t *testing.T) {
 }
 
 // TestRebinding has a name that means another address each time, and one that means two.
+// What Loopback allows is what the URL names: no other name, no other private network, and nothing behind a proxy.
+func TestLoopback(t *testing.T) {
+	t.Parallel()
+	s := serve(t, echo, plain)
+	port := s.port()
+	resolver := resolver(func(name string) []netip.Addr {
+		if name == "private.localhost" {
+			return []netip.Addr{netip.MustParseAddr("10.0.0.5")}
+		}
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	})
+	var told []string
+	cfg := Config{resolver: resolver, Loopback: func(origin string, addr netip.Addr) { told = append(told, origin+" "+addr.String()) }}
+	granted := grants(t, s.URL, "http://localhost"+port, "http://example.com"+port, "http://*.localhost"+port, "http://10.0.0.5")
+	h := setup(t, cfg).For("a", granted, nil)
+	for _, url := range []string{"http://example.com" + port, "http://private.localhost" + port, "http://sub.localhost" + port, "http://10.0.0.5"} {
+		r, err := get(t, h, url)
+		fails(t, r, err, service.ErrDenied)
+	}
+	for range 2 {
+		for _, url := range []string{s.URL, "http://localhost" + port} {
+			if r, err := get(t, h, url); err != nil || r.Status != 200 {
+				t.Errorf("%s: %d, %v", url, r.Status, err)
+			}
+		}
+	}
+	if want := []string{s.URL + " 127.0.0.1"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	r, err := get(t, setup(t, cfg).For("a", grants(t, "http://localhost"), nil), "http://127.0.0.1"+port)
+	fails(t, r, err, service.ErrDenied)
+	r, err = get(t, setup(t, Config{}).For("a", granted, nil), s.URL)
+	fails(t, r, err, service.ErrDenied)
+	_, err = get(t, setup(t, cfg).For("a", granted, &Ceiling{Where: "the host's grants"}), s.URL)
+	fails(t, service.Response{}, err, service.ErrDenied)
+	cfg.Proxy = parsed(t, s.URL)
+	r, err = get(t, setup(t, cfg).For("a", granted, nil), s.URL)
+	fails(t, r, err, service.ErrDenied)
+
+	told = nil
+	open := setup(t, Config{Networks: loopback, Loopback: cfg.Loopback})
+	if r, err = get(t, open.For("a", granted, nil), s.URL); err != nil || r.Status != 200 || len(told) > 0 {
+		t.Errorf("in an open network: %d, %v, told %q", r.Status, err, told)
+	}
+}
+
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	var calls, inside atomic.Int64

@@ -19,6 +19,13 @@ type Config struct {
 	// IPv6 address that contains an IPv4 address can be reached if each of the two is public or in Networks. In
 	// 64:ff9b:1::/48 only the last 32 bits are read as IPv4, so a network there should have 96 bits or more.
 	Networks []netip.Prefix
+	// Loopback lets guests also reach loopback addresses of this host that their URL names, as an address or as
+	// localhost. It is called for the first request to one that is not in Networks, with the request's origin and
+	// address (default nil: such requests are denied). It has no effect on requests through a proxy.
+	Loopback func(origin string, addr netip.Addr)
+	// Answer answers all requests that pass the checks of URL, grants and headers, in place of servers: for tests of
+	// handlers (default nil).
+	Answer func(r service.Request) (service.Response, error)
 	// Proxy is the proxy for all requests (default: none): http or https, with or without a user and password. See the
 	// package comment.
 	Proxy *url.URL

@@ -67,9 +67,16 @@ func newPool(c *Client) *pool {
 }
 
 // checkSocket refuses a socket that is about to connect to an address that is not allowed.
-func (p *pool) checkSocket(_ context.Context, _, address string, _ syscall.RawConn) error {
+func (p *pool) checkSocket(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	to, _ := netip.ParseAddrPort(address) // checkAddr refuses the zero address of a failed parse
-	return checkAddr(to.Addr(), p.client.cfg.Networks)
+	err := checkAddr(to.Addr(), p.client.cfg.Networks)
+	// The pool keeps connections by origin, so the connection serves only requests that name a loopback address, too.
+	if t, _ := ctx.Value(targetKey{}).(target); err != nil && p.client.cfg.Loopback != nil && t.isLoopback() &&
+		to.Addr().IsLoopback() {
+		p.client.local.Do(func() { p.client.cfg.Loopback(t.String(), to.Addr()) })
+		return nil
+	}
+	return err
 }
 
 // checkTarget refuses a target if any of its addresses is not allowed, because the proxy can choose any of them.
@@ -93,6 +100,9 @@ func (p *pool) checkTarget(ctx context.Context, t target) error {
 // callKey is the key under which a context holds the request's own context. The transport dials with a context that
 // outlives the request.
 type callKey struct{}
+
+// targetKey is the key under which a context holds the target of the request that needs a connection.
+type targetKey struct{}
 
 // dial opens a connection, and gives up when the request that needs the connection ends. Otherwise a guest whose
 // requests end early and often could pile up pending dials.

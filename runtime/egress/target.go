@@ -32,6 +32,10 @@ func (t target) authority() string {
 	return t.host
 }
 
+// isLoopback reports whether the host is a loopback address or localhost. Other names can also resolve to a loopback
+// address, but the author of the manifest does not decide when they do.
+func (t target) isLoopback() bool { return t.addr.IsLoopback() || t.host == "localhost" }
+
 // ownPort returns the default port of a scheme (RFC 9110 §4.2).
 func ownPort(scheme string) uint16 {
 	if scheme == "https" {

@@ -47,6 +47,7 @@ func Command(env cli.Environment) *cobra.Command {
 		Args: cli.Arguments(0, 0),
 	}
 	o := nodehost.NewOptions(cmd, "127.0.0.1:0")
+	o.Loopback = true
 	port := 0
 	option.Number(cmd.Flags(), &port, "redis-port", "port of the embedded Redis, to find it at the same URL after each start; 0, the default, for a free one", 0, 65535, "use 1 to 65535, or 0 for a free one")
 	o.Admin = nodehost.APIFlags(cmd.Flags(), "127.0.0.1:0")

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/quern-project/quern/cmd/quern/atomicfile"
 	"github.com/quern-project/quern/cmd/quern/cli"
@@ -46,8 +47,25 @@ func startRedis(port int, password string) (*embeddedRedis, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	_ = first.Close()
+	if err := e.Server().Register("CONFIG", config); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
 	e.accepting.Go(e.accept)
 	return e, nil
+}
+
+// config answers CONFIG GET, which `quern doctor` asks: this Redis evicts no key, and has none of the other settings.
+func config(c *server.Peer, _ string, args []string) {
+	switch {
+	case len(args) < 2 || !strings.EqualFold(args[0], "GET"):
+		c.WriteError("ERR this Redis has CONFIG GET alone")
+	case strings.EqualFold(args[1], "maxmemory-policy"):
+		c.WriteMapLen(1)
+		c.WriteBulk("maxmemory-policy")
+		c.WriteBulk("noeviction")
+	default:
+		c.WriteMapLen(0)
+	}
 }
 
 // accept serves clients until the listener is closed.

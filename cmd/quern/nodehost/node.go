@@ -120,7 +120,11 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	if err != nil {
 		return nil, err
 	}
-	client := egress.New(outside)
+	handlers := outside
+	if o.Loopback {
+		sandbox.AllowLoopback(&handlers, func(text string) { n.Logger.Info(text) })
+	}
+	client := egress.New(handlers)
 	n.closers = append(n.closers, client.Close)
 	config := o.config()
 	tracer, end, err := NewTracer(cmd, env, o.Host.Name, n.Logger)

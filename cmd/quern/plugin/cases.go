@@ -46,7 +46,11 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 			"of the test, 0 by default. A folder stands for the .wasm files in it, the current folder if nothing is named.\n\n" +
 			"  tests:\n" +
 			"  - {input: tests/ada.txt, output: tests/ada.out}\n" +
-			"  - {name: no name, exit: 65, error: give a name}\n\n" +
+			"  - {name: no name, exit: 65, error: give a name}\n" +
+			"  - name: known\n" +
+			"    kv: {seen: {ada: \"1\"}}\n" +
+			"    http: [{method: GET, url: \"https://api.example.com/ada\", status: 200, body: \"{}\"}]\n\n" +
+			"With http, HTTP requests of the task get these answers and go to no server; kv fills buckets before it runs.\n" +
 			"A plugin in the current folder, or in one that is named, is built first if its source there is newer.\n" +
 			"With --grants a plugin has what a host with that file would give it in tasks of --tenant.\n" +
 			"Exit status: 0 all passed, 1 some failed, 2 there is no such file or no test, 3 a plugin is refused.",
@@ -62,7 +66,7 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := local.open(cmd.Flags()); err != nil {
+		if err := local.open(cmd); err != nil {
 			return err
 		}
 		defer local.http.Close()
@@ -196,12 +200,23 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 		view.Wrong = []string{err.Error()}
 		return view, nil
 	}
+	if err := l.fillBuckets(ctx, test.KV); err != nil {
+		view.Wrong = []string{"kv of this test: " + err.Error()}
+		return view, nil
+	}
+	around := surroundings{awaited: awaited}
+	if test.HTTP != nil {
+		around.answers = &answers{given: test.HTTP, used: map[int]bool{}}
+	}
 	var log []string
-	outcome, _ := l.run(ctx, runtime.Call{Input: input, Log: func(line string) { log = append(log, line) }}, awaited)
+	outcome, _ := l.run(ctx, runtime.Call{Input: input, Log: func(line string) { log = append(log, line) }}, around)
 	if outcome.Kind == runtime.HostFault {
 		return view, fmt.Errorf("internal error: %w", outcome.Err)
 	}
 	view.judge(test, outcome)
+	if around.answers != nil {
+		view.Wrong = append(view.Wrong, around.answers.missing...)
+	}
 	if outcome.Limit.Name == "timeout" && l.limits.Timeout == l.local.timeout {
 		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: raise --timeout if it takes longer",
 			l.local.timeout))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -61,7 +63,7 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 		if err := p.Refusal(); err != nil {
 			return err
 		}
-		if err := local.open(cmd.Flags()); err != nil {
+		if err := local.open(cmd); err != nil {
 			return err
 		}
 		defer local.http.Close()
@@ -105,7 +107,7 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 		Progress: func(fraction float64, message string) {
 			cli.Note(cmd, "progress %.0f %% %s", 100*fraction, message)
 		},
-	}, awaited)
+	}, surroundings{awaited: awaited})
 	if outcome.Kind == runtime.HostFault {
 		return fmt.Errorf("internal error: %w", outcome.Err)
 	}
@@ -127,7 +129,7 @@ type loaded struct {
 	permissions *manifest.Permissions
 	limits      runtime.Limits
 	embedded    *miniredis.Miniredis // Redis that holds the buckets
-	services    *guest.Services
+	services    guest.Config
 	module      *runtime.Module
 	pool        *runtime.Pool // pool in which all tasks run
 	closers     []func()
@@ -145,9 +147,8 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 	if l.limits = l.permissions.Limits; local.timeout > 0 {
 		l.limits.Timeout = min(l.limits.Timeout, local.timeout)
 	}
-	services := guest.Config{HTTP: local.http, Secrets: local.services.Secrets}
-	services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
-	l.services = guest.New(services)
+	l.services = guest.Config{HTTP: local.http, Secrets: local.services.Secrets}
+	l.services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
 	logger := hclog.New(&hclog.LoggerOptions{
 		Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(),
 		DisableTime: true,
@@ -184,15 +185,25 @@ func (l *loaded) close() {
 	}
 }
 
-// run runs a task as a host does, in an instance of the pool and with empty buckets. call has the task's input, and the
-// functions that take its log and progress. awaited lists the tasks that it waited for. sent describes what it enqueued
-// and published. run also logs denials at the plugin's start, which are in no task's log.
+// surroundings is what a task on this machine finds around it.
+type surroundings struct {
+	awaited []dependency // tasks that it waited for
+	answers *answers     // answers to its HTTP requests; nil if servers answer
+}
+
+// run runs a task as a host does, in an instance of the pool. call has the task's input, and the functions that take
+// its log and progress. sent describes what it enqueued and published. run also logs denials at the plugin's start,
+// which are in no task's log.
 func (l *loaded) run(ctx context.Context, call runtime.Call,
-	awaited []dependency,
+	around surroundings,
 ) (outcome runtime.Outcome, sent []sentLine) {
-	l.embedded.FlushAll()
-	task := &localTask{awaited: awaited}
-	call.Services, task.children = l.services.For(guest.Task{
+	task := &localTask{awaited: around.awaited}
+	services := l.services
+	if around.answers != nil {
+		services.HTTP = egress.New(egress.Config{Answer: around.answers.answer})
+		defer services.HTTP.Close()
+	}
+	call.Services, task.children = guest.New(services).For(guest.Task{
 		ID: pluginfile.LocalID, Tenant: l.local.tenant, Asked: &l.Manifest.Capabilities, Permissions: l.permissions,
 		Host: task,
 	})
@@ -210,6 +221,11 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 	}
 	call.Denied = func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) }
 	outcome = l.permissions.Explain(l.pool.Run(ctx, call))
+	if around.answers != nil {
+		for i, line := range around.answers.missing {
+			around.answers.missing[i] = secrets.Text([]byte(line))
+		}
+	}
 	for _, line := range denied {
 		if !slices.Contains(said, line) {
 			log(line)
@@ -310,12 +326,13 @@ func newLocal(f *pflag.FlagSet, env cli.Environment) *local {
 	return l
 }
 
-func (l *local) open(flags *pflag.FlagSet) error {
-	config, err := l.services.Egress(flags)
+func (l *local) open(cmd *cobra.Command) error {
+	config, err := l.services.Egress(cmd.Flags())
 	if err != nil {
 		return err
 	}
-	if l.grants, err = sandbox.LoadTenantGrants(flags, l.grantsFile, l.tenant); err != nil {
+	sandbox.AllowLoopback(&config, func(text string) { cli.Note(cmd, "%s", text) })
+	if l.grants, err = sandbox.LoadTenantGrants(cmd.Flags(), l.grantsFile, l.tenant); err != nil {
 		return err
 	}
 	l.http = egress.New(config)
@@ -331,6 +348,21 @@ func (l *loaded) openBuckets() *kv.Store {
 	})
 	l.closers = append(l.closers, l.embedded.Close, func() { _ = rdb.Close() })
 	return kv.New(rdb, l.local.tenant)
+}
+
+// fillBuckets gives the buckets these values, by bucket and key, and no others.
+func (l *loaded) fillBuckets(ctx context.Context, values map[string]map[string]string) error {
+	l.embedded.FlushAll()
+	for _, bucket := range slices.Sorted(maps.Keys(values)) {
+		grants := []kv.Grant{{Bucket: bucket, Write: true, Quota: math.MaxInt64}}
+		store := l.services.KV[l.local.tenant].For(grants, nil)
+		for _, key := range slices.Sorted(maps.Keys(values[bucket])) {
+			if err := store.Set(ctx, bucket, key, []byte(values[bucket][key]), 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // localTask implements guest.Host for one task. It records what the task enqueues and publishes.

@@ -18,6 +18,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -250,6 +251,10 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 		}
 		if made.Webhook == nil {
 			warnUnserved(cmd, client, made.Queue)
+		}
+		if doctor.Unsigned(made.Webhook) {
+			cli.Note(cmd, "the webhook %s has no secret: its server cannot tell its deliveries from forged ones: run `quern subscription update %s --secret %s`, and put the secret on the hosts (`quern help topics`)",
+				made.ID, cli.ShellWord(made.ID), cli.ShellWord(queue.WebhookSecrets+made.ID))
 		}
 		return show.Line(cmd, json, made, made.ID)
 	})

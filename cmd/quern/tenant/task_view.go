@@ -154,12 +154,15 @@ func dependenciesView(total int, some []listen.Dependency) show.View {
 	return show.Lines("dependencies", strings.Join(names, ", "))
 }
 
-// historyView returns a line for each ended run: its outcome, duration, node and failure.
+// historyView returns a line for each ended run: its outcome, run time, delay, node and failure.
 func historyView(attempts []admin.Attempt) (v show.View) {
 	for _, a := range attempts {
 		line := a.Outcome
 		if a.Started > 0 && a.Ended > 0 {
 			line += fmt.Sprintf(" after %.1fs", a.Ended-a.Started)
+		}
+		if a.DelaySeconds > 0 {
+			line += fmt.Sprintf(", delay %.1fs,", a.DelaySeconds)
 		}
 		if a.Node != "" {
 			line += " on " + a.Node

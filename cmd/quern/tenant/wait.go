@@ -182,6 +182,9 @@ const followInterval = 300 * time.Millisecond
 func newTaskLogs(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs ID", Short: "Print what a task wrote to stderr; -f follows until it is finished",
+		Long: "Prints what a task wrote to stderr, each line with its time and the run of the task. The time is that at which\n" +
+			"Redis got the line, up to a second after it was written. With -o json each line is an object, with the text as\n" +
+			"`line`. `quern task show` has the run times and delays of the runs.",
 		Args: cli.Arguments(1, 1),
 	}
 	follow := cmd.Flags().BoolP("follow", "f", false, "print new lines until the task is finished")
@@ -238,14 +241,22 @@ func printLines(ctx context.Context, w io.Writer, client admin.Tenant, id string
 	json bool,
 ) (int64, error) {
 	lines, err := client.Log(ctx, id, last)
+	if err != nil || len(lines) == 0 {
+		return last, err
+	}
+	task, err := client.Summary(ctx, id) // after the lines, so that it has their runs
 	if err != nil {
 		return last, err
 	}
 	for _, line := range lines {
-		if json {
-			err = show.JSON(w, show.Object("number", line.Number, "time", moment(line.Time), "line", line.Text))
-		} else {
-			_, err = fmt.Fprintln(w, show.Escape(line.Text))
+		run := show.Given(task.RunAt(line.Time))
+		switch {
+		case json:
+			err = show.JSON(w, show.Object("number", line.Number, "time", moment(line.Time), "line", line.Text, "run", run))
+		case run == nil:
+			_, err = fmt.Fprintf(w, "%s  run -  %s\n", moment(line.Time), show.Escape(line.Text))
+		default:
+			_, err = fmt.Fprintf(w, "%s  run %d  %s\n", moment(line.Time), run, show.Escape(line.Text))
 		}
 		if err != nil {
 			return last, err
