@@ -1,0 +1,145 @@
+package build
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// obstacle says why a package of Python does not work in a plugin, and what to use instead.
+type obstacle struct {
+	why     string
+	instead string
+	imports bool // the package can be imported, and fails only when it is used
+}
+
+const (
+	nativeCode = "has native code, which a plugin cannot load, and no version without"
+	sockets    = "needs sockets, which a plugin does not have"
+	threads    = "needs threads, processes and sockets, which a plugin does not have"
+
+	useHTTP     = "use quern.http or urllib.request, and grant capabilities.http in the manifest"
+	useKV       = "use quern.kv, and grant capabilities.kv in the manifest"
+	useEnqueue  = "use quern.enqueue, and grant capabilities.enqueue in the manifest"
+	useDatabase = "reach the database by an HTTP API with quern.http, or enqueue the query for a worker outside of plugins"
+	useGo       = "use a plugin in Go or C"
+)
+
+// obstacles lists well-known packages that do not work in a plugin, by their normalized names. Others are found when
+// pip builds them, or when the plugin starts.
+var obstacles = map[string]obstacle{
+	"numpy":                  {why: nativeCode, instead: "use the module statistics, or a plugin in Go or C"},
+	"scipy":                  {why: nativeCode, instead: useGo},
+	"pandas":                 {why: nativeCode, instead: "use the modules csv, statistics and sqlite3, or a plugin in Go or C"},
+	"polars":                 {why: nativeCode, instead: "use the modules csv, statistics and sqlite3, or a plugin in Go or C"},
+	"scikit-learn":           {why: nativeCode, instead: useGo},
+	"matplotlib":             {why: nativeCode, instead: useGo},
+	"opencv-python":          {why: nativeCode, instead: useGo},
+	"opencv-python-headless": {why: nativeCode, instead: useGo},
+	"pillow":                 {why: nativeCode, instead: "resize and convert images in a plugin in Go"},
+	"pydantic-core":          {why: nativeCode, instead: "use pydantic<2"},
+	"rpds-py":                {why: nativeCode, instead: "use jsonschema<4.18"},
+	"cryptography":           {why: nativeCode, instead: "use the modules hashlib and hmac"},
+	"pynacl":                 {why: nativeCode, instead: "use the modules hashlib and hmac"},
+	"bcrypt":                 {why: nativeCode, instead: "use hashlib.pbkdf2_hmac"},
+	"lxml":                   {why: nativeCode, instead: "use xml.etree.ElementTree"},
+	"orjson":                 {why: nativeCode, instead: "use the module json"},
+	"ujson":                  {why: nativeCode, instead: "use the module json"},
+	"grpcio":                 {why: nativeCode, instead: useHTTP},
+	"uvloop":                 {why: nativeCode, instead: "use asyncio as it is"},
+	"gevent":                 {why: nativeCode, instead: "use asyncio"},
+	"psycopg2":               {why: nativeCode, instead: useDatabase},
+	"psycopg2-binary":        {why: nativeCode, instead: useDatabase},
+	"psycopg":                {why: nativeCode, instead: useDatabase},
+	"asyncpg":                {why: nativeCode, instead: useDatabase},
+	"mysqlclient":            {why: nativeCode, instead: useDatabase},
+
+	"redis":   {why: sockets, instead: useKV},
+	"aiohttp": {why: sockets, instead: useHTTP},
+	"boto3":   {why: threads, instead: "sign requests with hmac and send them by quern.http"},
+	"celery":  {why: threads, instead: useEnqueue},
+	"rq":      {why: threads, instead: useEnqueue},
+
+	"requests": {why: sockets, instead: useHTTP, imports: true},
+	"httpx":    {why: sockets, instead: useHTTP, imports: true},
+	"pymysql":  {why: sockets, instead: useDatabase, imports: true},
+	"pymongo":  {why: sockets, instead: useDatabase, imports: true},
+	"pika":     {why: sockets, instead: useEnqueue, imports: true},
+}
+
+// distributions names the packages whose modules have other names.
+var distributions = map[string]string{
+	"PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn", "nacl": "pynacl", "grpc": "grpcio", "MySQLdb": "mysqlclient",
+}
+
+// missingModule returns the error about a module that is neither in the plugin nor in the engine: which package it is,
+// or that no package of that name works in a plugin.
+func missingModule(module string) error {
+	name := cmp.Or(distributions[module], module)
+	if known, ok := obstacles[normalized(name)]; ok {
+		return known.refuse(name)
+	}
+	return fmt.Errorf("install %s by a line in %s", module, requirements)
+}
+
+var (
+	separators = regexp.MustCompile(`[-_.]+`)
+	// required matches a line of requirements.txt that names a package.
+	required = regexp.MustCompile(`^([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)\s*(?:[\[<>=!~;@(]|$)`)
+)
+
+// normalized returns the name of a package as package indexes compare it.
+func normalized(name string) string { return strings.ToLower(separators.ReplaceAllString(name, "-")) }
+
+// checkRequired refuses packages that cannot work in a plugin, before pip tries to build them. texts are lines of
+// requirements.txt.
+func checkRequired(texts []string) error {
+	for _, text := range texts {
+		if found := required.FindStringSubmatch(text); found != nil {
+			if known, ok := obstacles[normalized(found[1])]; ok && !known.imports {
+				return known.refuse(found[1])
+			}
+		}
+	}
+	return nil
+}
+
+// checkInstalled refuses packages that cannot be imported, and returns a warning for each one that can be imported but
+// not used. files are the installed files by their paths.
+func checkInstalled(files map[string][]byte) (warnings []string, err error) {
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		folder := path.Base(path.Dir(file))
+		if path.Base(file) != "METADATA" || path.Ext(folder) != ".dist-info" {
+			continue
+		}
+		name, _, _ := strings.Cut(folder, "-")
+		known, ok := obstacles[normalized(name)]
+		switch {
+		case !ok:
+		case known.imports:
+			warnings = append(warnings, fmt.Sprintf("%s can be imported, but %s: %s", name, known.why, known.instead))
+		default:
+			return nil, known.refuse(name)
+		}
+	}
+	return warnings, nil
+}
+
+func (o obstacle) refuse(name string) error {
+	return because(Failed, "%s %s: %s", name, o.why, o.instead)
+}
+
+// native returns the error about packages with native code.
+func native(names []string) error {
+	if known, ok := obstacles[normalized(names[0])]; ok {
+		return known.refuse(strings.Join(names, ", "))
+	}
+	return obstacle{
+		why:     nativeCode,
+		instead: "remove it from " + requirements + ", or use a package or a version in pure Python",
+	}.refuse(strings.Join(names, ", "))
+}
