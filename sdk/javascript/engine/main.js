@@ -1,11 +1,11 @@
 // The engine's JavaScript, evaluated before the snapshot: it sets up what handlers see, and loads the user's module.
 
-import { bytesOf, isBytes, jsonOf } from "./bytes.js";
-import { COMPLETE, FAILED, QuernError, statusOf, textOf } from "./errors.js";
+import { bytesOf, isBytes, jsonOf } from "../lib/bytes.js";
+import { COMPLETE, FAILED, QuernError, statusOf, textOf } from "../lib/errors.js";
 import { installGlobals } from "./globals.js";
 import { onRejection, runJobs, settle } from "./loop.js";
-import { sdk } from "./sdk.js";
-import { task } from "./task.js";
+import { sdk } from "../lib/sdk.js";
+import { task } from "../lib/task.js";
 import { prepare } from "./url.js";
 
 const HANDLER = "/app/handler.js";

@@ -1,5 +1,6 @@
 // The task as the handler sees it. It asks the host for each value.
 
+import { native } from "#native";
 import { Fatal } from "./errors.js";
 import { asking } from "./sdk.js";
 

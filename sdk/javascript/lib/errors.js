@@ -1,5 +1,6 @@
 // Errors of handlers and of the host, and the text that a failed task gets.
 
+import { native } from "#native";
 import { mapped } from "./sourcemap.js";
 
 const meanings = {

@@ -1,5 +1,6 @@
 // The module "@quern/sdk". index.d.ts describes it.
 
+import { native } from "#native";
 import { bytesOf, isBytes, jsonOf } from "./bytes.js";
 import { Fatal, named, QuernError, Retry } from "./errors.js";
 
