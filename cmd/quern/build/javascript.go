@@ -24,8 +24,12 @@ var javascript = &Language{
 		return files
 	},
 	above: []string{"node_modules", "package.json", "tsconfig.json", ".pnp.cjs", ".pnp.js", ".pnp.data.json"},
+	test:  javaScriptTest.MatchString,
 	build: buildJavaScript,
 }
+
+// javaScriptTest matches files that node --test and vitest run, and files in folders of tests.
+var javaScriptTest = regexp.MustCompile(`\.(test|spec)\.[cm]?[jt]sx?$|(^|/)(test|tests|__tests__)/`)
 
 // buildJavaScript bundles the handler's module with everything that it imports, and adds the bundle and its source map
 // to the engine.

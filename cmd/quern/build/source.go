@@ -24,6 +24,8 @@ type Language struct {
 	several bool
 	// above names files and folders that the compiler also uses if they are in a folder above the source's.
 	above []string
+	// test reports whether a file is a test, by its path in the folder, with slashes. If it is nil, no file is.
+	test func(name string) bool
 	// build writes the module of a source to the absolute path out.
 	build func(ctx context.Context, b *Builder, s *Source, out string) error
 }
@@ -145,13 +147,30 @@ func NewerFile(s *Source, since time.Time) string {
 			}
 		}
 	}
-	files := Files(s.Dir, "", func(string) {})
+	files, isTest := Files(s.Dir, "", func(string) {}), s.Tests()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		if files[path].modified.After(since) && !slices.Contains(apart, path) && filepath.Ext(path) != ".md" {
+		if files[path].modified.After(since) && !slices.Contains(apart, path) && filepath.Ext(path) != ".md" &&
+			!isTest(path) {
 			return path
 		}
 	}
 	return ""
+}
+
+// Tests returns a function that reports whether a file of the folder is a test, which the module does not contain. What
+// the manifest grants to the handler is no test, nor is the input of its warm call.
+func (s *Source) Tests() func(path string) bool {
+	if s.Language.test == nil {
+		return func(string) bool { return false }
+	}
+	var granted []string
+	if m, err := plugins.LoadManifest(s.Manifest); err == nil {
+		granted = grantedFiles(m)
+	}
+	return func(path string) bool {
+		name, err := filepath.Rel(s.Dir, path)
+		return err == nil && s.Language.test(filepath.ToSlash(name)) && !slices.Contains(granted, name)
+	}
 }
 
 // Stamp identifies a state of a file by its size and modification time.
