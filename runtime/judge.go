@@ -52,6 +52,9 @@ func (r *run) judge(err error) (outcome Outcome) {
 	switch {
 	case r.cause != nil:
 		outcome = causeOutcome(r.cause)
+		if outcome.Kind == LimitExceeded {
+			outcome.Message = r.describe(outcome.Message, "")
+		}
 	case r.exited || err == nil:
 		return r.ended(r.code)
 	default:
@@ -92,7 +95,9 @@ func (r *run) ended(code int) Outcome {
 	case code == exitFatal:
 		return Outcome{Kind: Fatal, Code: code, Message: r.describe("exit status 65 (failed for good)", r.logs.end())}
 	case r.refused() != nil:
-		return limitOutcome(r.refused())
+		outcome := limitOutcome(r.refused())
+		outcome.Message = r.describe(outcome.Message, "")
+		return outcome
 	default:
 		return Outcome{Kind: Failed, Code: code, Message: r.describe(fmt.Sprintf("exit status %d", code), r.logs.end())}
 	}

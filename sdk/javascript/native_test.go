@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -25,9 +26,18 @@ func TestNative(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `["Fatal,QuernError,Retry,checkpoint,config,enqueue,http,kv,log,progress,publish,secrets",5,true,"ESTATE",` +
-		`"kv.get: there is no host: this code does not run in Quern. Pass the function in, or run the plugin with quern plugin test (ESTATE)"]`
+		`"kv_get a/b: there is no task: run the handler by testHost().run(handler, input) of @quern/sdk/testing (ESTATE)"]`
 	if string(out) != want {
 		t.Errorf("%s\nwant\n%s", out, want)
+	}
+}
+
+// TestTestHost runs the tests of the host for tests.
+func TestTestHost(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=tap", "testing.test.mjs").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "\n# fail 0\n") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
@@ -54,7 +64,10 @@ func TestPack(t *testing.T) {
 		files = append(files, file.Path)
 	}
 	slices.Sort(files)
-	want := []string{"README.md", "index.d.ts", "index.js", "package.json"}
+	want := []string{
+		"README.md", "index.d.ts", "index.js", "lib/bytes.js", "lib/errors.js", "lib/native.js", "lib/sdk.js", "lib/sourcemap.js",
+		"lib/task.js", "package.json", "testing.d.ts", "testing.js",
+	}
 	if packed[0].Name != "@quern/sdk" || !slices.Equal(files, want) {
 		t.Errorf("%s has %q, want %q", packed[0].Name, files, want)
 	}

@@ -1,9 +1,9 @@
 // The engine's JavaScript, evaluated before the snapshot: it sets up what handlers see, and loads the user's module.
 
 import { bytesOf, isBytes, jsonOf } from "../lib/bytes.js";
-import { COMPLETE, FAILED, QuernError, statusOf, textOf } from "../lib/errors.js";
+import { COMPLETE, FAILED, placesOf, QuernError, statusOf, textOf } from "../lib/errors.js";
 import { installGlobals } from "./globals.js";
-import { onRejection, runJobs, settle } from "./loop.js";
+import { onRejection, rejectedAt, runJobs, settle } from "./loop.js";
 import { sdk } from "../lib/sdk.js";
 import { task } from "../lib/task.js";
 import { prepare } from "./url.js";
@@ -32,9 +32,21 @@ function endTask(threw, value) {
   } catch (error) {
     spare = undefined;
     const status = statusOf(error);
-    native.setError(textOf(error));
+    native.setError(textOf(error, rejectedAt(error)));
     return status;
   }
+}
+
+// Says where the handler is, which becomes part of the task's error if the host stops it. Returns false if no function of the user
+// runs.
+function stillRunning() {
+  const places = placesOf(new Error(), 3);
+  if (places === "") {
+    native.setError("still running callbacks that queue others, as by await or queueMicrotask: let them end, or do less in one task");
+    return false;
+  }
+  native.setError(`still running in ${places}: end the loop there, or do less in one task`);
+  return true;
 }
 
 function start() {
@@ -51,11 +63,11 @@ function start() {
 }
 
 installGlobals();
-native.begin(endTask, (call, code) => new QuernError(code, call), onRejection);
+native.begin(endTask, (call, code) => new QuernError(code, call), onRejection, stillRunning);
 native.provide("@quern/sdk", sdk);
 try {
   start();
 } catch (error) {
-  startError = "the plugin did not start: " + textOf(error);
+  startError = "the plugin did not start: " + textOf(error, rejectedAt(error));
   for (const line of startError.split("\n")) native.log(4, line);
 }

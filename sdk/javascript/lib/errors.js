@@ -85,8 +85,14 @@ function attempt(read, otherwise) {
 }
 
 // Returns what a person reads of an error: name, message, where it was thrown in the user's sources, and its causes. Retry and
-// Fatal are meant to happen, so they have their message alone.
-export function textOf(error) {
+// Fatal are meant to happen, so they have their message alone. rejected is defined if it is the reason of a rejected promise that
+// has no handler: the frames of the rejection.
+export function textOf(error, rejected) {
+  const text = textWithCauses(error);
+  return rejected === undefined ? text : `unhandled rejection: ${text}${rejected && "\n" + rejected}`;
+}
+
+function textWithCauses(error) {
   const parts = [];
   do {
     parts.push(attempt(() => oneText(error), UNREADABLE));
@@ -101,16 +107,40 @@ function oneText(error) {
   const frames = attempt(() => framesOf(error), "");
   if (head.length > LONG_MESSAGE && frames !== "") {
     const name = attempt(() => String(error.name), "Error");
-    const places = frames.split("\n", SHOWN_FRAMES).map((line) => line.trim().replace(/^at /, ""));
-    return `${cut(name)} [${places.join(" < ")}]: ${head.startsWith(name + ": ") ? head.slice(name.length + 2) : head}`;
+    return `${cut(name)} [${places(frames, SHOWN_FRAMES)}]: ${head.startsWith(name + ": ") ? head.slice(name.length + 2) : head}`;
   }
   const errors = error instanceof AggregateError ? attempt(() => error.errors.slice(0, MOST_CAUSES).map((e) => `\n  * ${headOf(e).split("\n")[0]}`).join(""), "") : "";
   return head + errors + (frames === "" ? "" : "\n" + frames);
 }
 
+const places = (frames, most) => frames.split("\n", most).map((line) => line.trim().replace(/^at /, "")).join(" < ");
+
+// Returns the innermost frames of an error in one line.
+export const placesOf = (error, most) => places(framesOf(error), most);
+
+// What to use in the place of what Node has, by the name that is not defined.
+const missing = {
+  Buffer: 'use Uint8Array and TextEncoder, or run npm install buffer and import { Buffer } from "buffer"',
+  process: "a plugin has no process of Node; process.env has what capabilities.env of the manifest lists",
+  require: "use import",
+  __dirname: 'a plugin has no folder: import the file itself, as in import text from "./a.txt"',
+  __filename: 'a plugin has no folder: import the file itself, as in import text from "./a.txt"',
+  setImmediate: "use setTimeout",
+  Intl: "a plugin has no Intl: use a package such as dayjs",
+  WebSocket: "a plugin has no sockets: use fetch",
+  XMLHttpRequest: "use fetch",
+  window: "a plugin is no browser: use another package",
+  document: "a plugin is no browser: use another package",
+};
+
+function remedyOf(error, message) {
+  const name = error instanceof ReferenceError ? /^'?(\w+)'? is not defined$/.exec(message)?.[1] : undefined;
+  return name !== undefined && Object.hasOwn(missing, name) ? `${message}: ${missing[name]}` : message;
+}
+
 function headOf(error) {
   if (!(error instanceof Error)) return cut(typeof error === "string" ? error : `thrown: ${shown(error)}`);
-  const message = attempt(() => String(error.message), UNREADABLE);
+  const message = remedyOf(error, attempt(() => String(error.message), UNREADABLE));
   if (error instanceof Retry || error instanceof Fatal) return cut(message);
   const name = attempt(() => String(error.name), "Error");
   return cut(message === "" ? name : `${name}: ${message}`);
