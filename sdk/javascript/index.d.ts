@@ -124,8 +124,8 @@ export function progress(fraction: number, message?: string): void;
 
 /** What the task's next run starts from, even if this host dies. At most 1 MiB. */
 export const checkpoint: {
-  /** Returns when the checkpoint is durable. Stop on ECANCELED. */
-  save(value: Bytes): void;
+  /** Saves a string or bytes, or else JSON. Returns when the checkpoint is durable. Stop on ECANCELED. */
+  save(value: unknown): void;
   /** The last checkpoint, of this run or an earlier one; undefined if there is none. */
   load(): Uint8Array<ArrayBuffer> | undefined;
   text(): string | undefined;
@@ -139,14 +139,14 @@ export interface Bucket {
   get(key: string): Uint8Array<ArrayBuffer> | undefined;
   text(key: string): string | undefined;
   json<T = any>(key: string): T | undefined;
-  /** Sets a value, for ttl milliseconds if that is above 0. Throws EQUOTA if the bucket has no room. */
-  set(key: string, value: Bytes, options?: { ttl?: number }): void;
+  /** Sets a value, a string or bytes or else JSON, for ttl milliseconds if that is above 0. Throws EQUOTA if the bucket has no room. */
+  set(key: string, value: unknown, options?: { ttl?: number }): void;
   /** Returns whether there was a value. */
   delete(key: string): boolean;
   /** Adds to a decimal number, 0 if there is none, and returns the sum: a BigInt if it is not a safe integer. */
   increment(key: string, delta?: number | bigint): number | bigint;
   /** Sets the value if the present one equals old, or if there is none and old is undefined. Else it throws ECONFLICT. */
-  swap(key: string, old: Bytes | undefined, value: Bytes, options?: { ttl?: number }): void;
+  swap(key: string, old: unknown, value: unknown, options?: { ttl?: number }): void;
   /** Keys that begin with prefix and sort after the key after, in byte order: at most limit, 1 to 1000. */
   list(options?: { prefix?: string; after?: string; limit?: number }): string[];
 }

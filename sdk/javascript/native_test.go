@@ -2,10 +2,14 @@ package javascript_test
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/sdk/javascript"
 )
 
 // TestNative: in Node, @quern/sdk has the errors and all names; what would call the host says that there is none.
@@ -38,6 +42,37 @@ func TestTestHost(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=tap", "testing.test.mjs").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "\n# fail 0\n") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestREADMETests runs the test that the README shows, of the handler that it shows, with the package as npm installs it.
+func TestREADMETests(t *testing.T) {
+	t.Parallel()
+	readme, dir := readAll(t, "README.md"), t.TempDir()
+	esbuild := filepath.Join(filepath.Dir(packages(t)), "../npm-javascript/node_modules/.bin/esbuild")
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, language := range map[string]string{"handler.ts": "ts", "handler.test.js": "js"} {
+		_, code, _ := strings.Cut(readme, "\n```"+language+"\n")
+		code, _, _ = strings.Cut(code, "\n```\n")
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(code), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.CopyFS(filepath.Join(dir, "node_modules/@quern/sdk"), javascript.Source); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{
+		{esbuild, "handler.ts", "--format=esm", "--outfile=handler.js", "--log-level=warning"},
+		{"node", "--test", "--test-reporter=tap", "handler.test.js"},
+	} {
+		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err != nil || command[0] == "node" && !strings.Contains(string(out), "\n# pass 2\n") {
+			t.Errorf("%v: %v\n%s", command, err, out)
+		}
 	}
 }
 

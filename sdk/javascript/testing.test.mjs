@@ -56,7 +56,15 @@ test("services", async () => {
     while (bucket.get("gone") !== undefined) await new Promise((done) => setTimeout(done, 1));
     assert.deepEqual(bucket.json("old"), { n: 1 });
     assert.deepEqual(bucket.list(), ["n", "old"]);
+    bucket.set("json", { n: [1] });
+    bucket.swap("json", { n: [1] }, 5);
+    assert.deepEqual([bucket.json("json"), bucket.delete("json")], [5, true]);
+    bucket.set("wide", new Uint16Array([0x4241]));
+    assert.deepEqual([bucket.text("wide"), bucket.delete("wide")], ["AB", true]);
+    checkpoint.save({ at: 1 });
+    assert.deepEqual(checkpoint.json(), { at: 1 });
     checkpoint.save("half");
+    assert.throws(() => kv("seen").set("f", () => 1), TypeError);
     progress(0.5, "half");
     log.warn("low", { left: 3 });
     console.log("greeted %d", 2);
