@@ -51,10 +51,7 @@ func startOutcome(outcome Outcome) Outcome {
 func (r *run) judge(err error) (outcome Outcome) {
 	switch {
 	case r.cause != nil:
-		outcome = causeOutcome(r.cause)
-		if outcome.Kind == LimitExceeded {
-			outcome.Message = r.describe(outcome.Message, "")
-		}
+		outcome = r.located(causeOutcome(r.cause))
 	case r.exited || err == nil:
 		return r.ended(r.code)
 	default:
@@ -95,12 +92,18 @@ func (r *run) ended(code int) Outcome {
 	case code == exitFatal:
 		return Outcome{Kind: Fatal, Code: code, Message: r.describe("exit status 65 (failed for good)", r.logs.end())}
 	case r.refused() != nil:
-		outcome := limitOutcome(r.refused())
-		outcome.Message = r.describe(outcome.Message, "")
-		return outcome
+		return r.located(limitOutcome(r.refused()))
 	default:
 		return Outcome{Kind: Failed, Code: code, Message: r.describe(fmt.Sprintf("exit status %d", code), r.logs.end())}
 	}
+}
+
+// located appends what a guest that ran into a limit has said with error_set, such as where in its source it was.
+func (r *run) located(outcome Outcome) Outcome {
+	if name := outcome.Limit.Name; name == "memory" || name == "timeout" || name == "cpu" {
+		outcome.Message = r.describe(outcome.Message, "")
+	}
+	return outcome
 }
 
 func (r *run) trapped(err error) Outcome {
