@@ -426,7 +426,7 @@ const calls = (task) => [
   () => progress(0.5, "half"), () => progress(7), () => progress(NaN), () => log.info("a", { b: 1 }), () => log("loud", "a"), () => log(9, "a"), () => log.info("a", { b: "x".repeat(4000) }),
   () => typeof enqueue("mail.a", { a: 1 }), () => enqueue("mail.a", "x", { id: "i", delay: 5, labels: { a: "b" }, unique: true }), () => enqueue("other"), () => enqueue("mail a"),
   () => enqueue("mail.a", "x", { priority: 101 }), () => enqueue("mail.a", "x", { delay: 5, at: new Date() }), () => enqueue("mail.a", "x", { dealy: 1 }), () => enqueue("mail.a", "x", { when: "any" }),
-  () => enqueue("mail.a", "x", { unique: { for: 5 } }), () => enqueue("mail.a", "x", { id: "a b" }), () => enqueue("mail.a", "x", { delay: "5s" }), () => enqueue("mail.a", "x", { after: ["i"], when: "ended" }),
+  () => enqueue("mail.a", "x", { unique: { for: 5 } }), () => enqueue("mail.a", "x", { id: "a b" }), () => enqueue("mail.a", "x", { delay: "5s" }), () => typeof enqueue("mail.a", "x", { after: ["i"], when: "ended" }),
   () => publish("orders", { a: 1 }, { id: "p", attributes: { type: "made" } }), () => publish("others", ""), () => publish("or*", ""), () => publish("orders", "", { attributes: { Type: "a" } }),
   () => http("https://a.example/"), () => http({ url: "ftp://a.example/" }), () => http({ url: "https://a.example/", method: "CONNECT" }), () => http({ uri: "x" }),
 ];

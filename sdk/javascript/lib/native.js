@@ -117,11 +117,11 @@ function checkOptions(options) {
 }
 
 function publish(run, { topic, id, attributes = {} }, body) {
-  if (!PRINTABLE.test(topic) || topic.includes("*")) refuse("EINVAL", "publish", `topic ${shown(topic)}: expected 1 to 128 printable ASCII characters without spaces and *`);
-  if (!named(run.host.topics, topic)) refuse("EDENIED", "publish", `grant the topic to the test: testHost({ topics: [${shown(topic)}] })`);
-  if (id && !PRINTABLE.test(id)) refuse("EINVAL", "publish", `id ${shown(id)}: expected 1 to 128 printable ASCII characters without spaces`);
+  if (!PRINTABLE.test(topic) || topic.includes("*")) refuse("EINVAL", "enqueue", `topic ${shown(topic)}: expected 1 to 128 printable ASCII characters without spaces and *`);
+  if (!named(run.host.topics, topic)) refuse("EDENIED", "enqueue", `grant the topic to the test: testHost({ topics: [${shown(topic)}] })`);
+  if (id && !PRINTABLE.test(id)) refuse("EINVAL", "enqueue", `id ${shown(id)}: expected 1 to 128 printable ASCII characters without spaces`);
   const odd = Object.entries(attributes).find(([name, value]) => !/^[a-z0-9]+$/.test(name) || /\p{Cc}/u.test(value));
-  if (odd) refuse("EINVAL", "publish", `attribute ${odd[0]}: expected a name of a-z and 0-9, and printable text`);
+  if (odd) refuse("EINVAL", "enqueue", `attribute ${odd[0]}: expected a name of a-z and 0-9, and printable text`);
   id ||= crypto.randomUUID();
   run.published.push({ topic, body: plain(body), id, attributes });
   return id;
