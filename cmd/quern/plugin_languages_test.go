@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/bundle"
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/javascript"
 )
 
 // interpreters are the engines that tests compile once, because that takes seconds; others find them in the cache.
@@ -171,6 +173,14 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 		"TSNoDefault":   {"javascript", map[string]string{"handler.ts": "export const a: number = 1;\n"}, exitFailed, `TypeError: handler.ts exports no default: write export default function`},
 		"NoDefault":     {"javascript", map[string]string{"handler.js": "export const a = 1;\n"}, exitFailed, `handler.js exports no default`},
 		"Node":          {"javascript", map[string]string{"handler.js": "import a from 'node:fs';\nimport b from 'http';\nimport c from 'child_process';\nexport default () => [a, b, c];\n"}, exitFailed, `(?s)handler.js:1:15: error: import of "node:fs": a plugin has no modules of Node: import the file itself.*handler.js:2:15: error: import of "http": .* use fetch, with capabilities.http.*handler.js:3:15: error: import of "child_process": .*enqueue`},
+		"Browser":       {"javascript", map[string]string{"handler.js": "import { a } from 'b';\nif (a !== 'browser') throw a;\nexport default () => a;\n", "node_modules/b/package.json": `{"main": "a.js", "browser": {"./node.js": "./browser.js"}}`, "node_modules/b/a.js": "exports.a = require('./node.js')", "node_modules/b/node.js": "require('net')", "node_modules/b/browser.js": "module.exports = 'browser'"}, exitDone, ``},
+		"NodePackage":   {"javascript", map[string]string{"handler.js": "import { Queue } from 'bullmq';\nimport pg from 'pg/lib';\nexport default () => [Queue, pg];\n"}, exitFailed, `^handler.js:1:23: error: import of "bullmq": a plugin has no sockets: use kv, enqueue and publish of @quern/sdk\n.*\nhandler.js:2:16: error: import of "pg/lib": a plugin has no sockets: .*\n.*\nquern: `},
+		"NodeInPackage": {"javascript", map[string]string{"handler.js": "import a from 'a';\nimport b from '@b/b';\nexport default [a, b];\n", "node_modules/a/index.js": "import 'net';\nimport 'node:util';\nexport default 1\n", "node_modules/@b/b/index.js": "import 'util';\nimport 'path';\nexport default 1\n"}, exitFailed, `(?s)^node_modules/@b/b/index.js:1:8: error: the package @b/b needs modules of Node \(path, util\), .*: run npm install path@npm:path-browserify util\nnode_modules/a/index.js:1:8: error: the package a needs modules of Node \(net, util\), which a plugin does not have: use one that runs in browsers\nquern: `},
+		"NodeNames":     {"javascript", map[string]string{"handler.ts": "// Buffer\nexport default function process(a: string) {\n  return process(a) + Buffer.from(a);\n}\n"}, exitFailed, `^handler.ts:3:23: error: Buffer is not defined: use Uint8Array and TextEncoder, or run npm install buffer .*\nquern: `},
+		"Process":       {"javascript", map[string]string{"handler.js": "export default () => process.exit(1);\n"}, exitFailed, `^handler.js:1:22: error: process is not defined: a plugin has only process.env`},
+		"TypeOf":        {"javascript", map[string]string{"handler.js": "if (typeof process !== 'undefined' || typeof Buffer === 'function') throw Buffer;\nexport default () => 1;\n"}, exitDone, ``},
+		"Env":           {"javascript", map[string]string{"handler.js": "const { MODE } = process.env;\nif (MODE !== 'prod' || process.env.MODE !== MODE || process.env.KEY) throw MODE;\nexport default () => 1;\n", "small.yaml": "name: small\ncapabilities: {env: {MODE: prod}}\n"}, exitDone, `^handler.js:2:53: warning: process.env.KEY is undefined: add capabilities: {env: {KEY: ...}} to the manifest`},
+		"Testing":       {"javascript", map[string]string{"handler.js": "import { testHost } from '@quern/sdk/testing';\nexport default testHost;\n"}, exitFailed, `^handler.js:1:26: error: import of "@quern/sdk/testing": it is for tests in Node`},
 		"NodeOptional":  {"javascript", map[string]string{"handler.js": "let a; try { a = require('fs') } catch { a = 1 }\nexport default () => a;\n"}, exitDone, ``},
 		"Package":       {"javascript", map[string]string{"handler.js": "import a from '@left/pad/x';\nimport './none';\nexport default a;\n"}, exitFailed, `(?s)handler.js:1:15: error: import of "@left/pad/x": the package is not installed: run npm install @left/pad\n.*import of "./none": there is no such file`},
 	} {
@@ -444,6 +454,82 @@ func TestDevRebuildsInterpreted(t *testing.T) {
 		dev.stderr.await(t, regexp.MustCompile(`cannot rebuild small; the last version keeps running`))
 		if got := u.must("enqueue", "small", "--wait"); got != "two" {
 			t.Errorf("%s: %q", engine, got)
+		}
+	}
+}
+
+// What handlers in JavaScript get from the host for tests in Node is what the real engine and host give them.
+func TestJavaScriptTestHost(t *testing.T) {
+	t.Parallel()
+	interpreter(t, "javascript")
+	dir := sourceFolder(t, map[string]string{
+		"package.json": `{"type": "module"}`,
+		"small.yaml": "name: small\nconfig: {size: \"9\"}\ncapabilities:\n  kv: [{bucket: b, access: rw}]\n  enqueue: {queues: [\"mail.*\"]}\n" +
+			"  publish: {topics: [orders]}\n",
+		"handler.js": `
+import { checkpoint, config, enqueue, http, kv, log, progress, publish, secrets } from "@quern/sdk";
+const b = kv("b"), text = (bytes) => bytes && new TextDecoder().decode(bytes), big = "x".repeat(600 << 10);
+const calls = (task) => [
+  () => task.text(), () => task.bytes().length, () => task.json(), () => task.attempt, () => task.maxAttempts, () => task.key, () => task.cancelled,
+  () => task.dependencies(), () => task.resultOf("none"), () => task.deadline, () => task.previousError,
+  () => config.get("size"), () => config.get("none"), () => secrets.get("none"),
+  () => b.name, () => b.get("none"), () => b.set("a", "é"), () => b.text("a"), () => text(b.get("a")), () => b.set("j", { n: [1, null] }), () => b.json("j"),
+  () => b.set("n", 5), () => b.increment("n"), () => b.increment("n", -10n), () => b.increment("m", 2 ** 53), () => typeof b.increment("m", 1), () => b.increment("a"),
+  () => b.set("max", "9223372036854775807"), () => b.increment("max"), () => b.set("wrong", "007"), () => b.increment("wrong"),
+  () => b.swap("s", undefined, "1"), () => b.swap("s", undefined, "2"), () => b.swap("s", "1", "2"), () => b.swap("s", "1", "3"), () => b.text("s"),
+  () => b.swap("none", "1", "2"), () => b.set("ttl", "1", { ttl: 60000 }), () => b.text("ttl"), () => b.set("ttl", "1", { ttl: -1 }), () => b.set("ttl", "1", { ttl: "1s" }),
+  () => b.list(), () => b.list({ prefix: "m" }), () => b.list({ after: "m", limit: 2 }), () => b.list({ limit: 0 }), () => b.list({ limit: 1001 }),
+  () => b.delete("a"), () => b.delete("a"), () => b.set("", "x"), () => b.get("a\u0001"), () => b.get("k".repeat(257)), () => b.set("big", big), () => b.set("f", () => 1),
+  () => b.set("bytes", new Uint8Array([255, 0])), () => b.get("bytes").join(), () => b.set("wide", new Uint16Array([0x4241])), () => b.text("wide"),
+  () => b.set("empty", ""), () => b.text("empty"), () => b.set("nothing"), () => b.text("nothing"),
+  () => kv("other").get("a"), () => kv("").get("a"), () => kv("other").set("a", "b"),
+  () => checkpoint.load(), () => checkpoint.save({ at: 1 }), () => checkpoint.json(), () => checkpoint.save(big + big), () => checkpoint.text(),
+  () => progress(0.5, "half"), () => progress(7), () => progress(NaN), () => log.info("a", { b: 1 }), () => log("loud", "a"), () => log(9, "a"), () => log.info("a", { b: "x".repeat(4000) }),
+  () => typeof enqueue("mail.a", { a: 1 }), () => enqueue("mail.a", "x", { id: "i", delay: 5, labels: { a: "b" }, unique: true }), () => enqueue("other"), () => enqueue("mail a"),
+  () => enqueue("mail.a", "x", { priority: 101 }), () => enqueue("mail.a", "x", { delay: 5, at: new Date() }), () => enqueue("mail.a", "x", { dealy: 1 }), () => enqueue("mail.a", "x", { when: "any" }),
+  () => enqueue("mail.a", "x", { unique: { for: 5 } }), () => enqueue("mail.a", "x", { id: "a b" }), () => enqueue("mail.a", "x", { delay: "5s" }), () => typeof enqueue("mail.a", "x", { after: ["i"], when: "ended" }),
+  () => publish("orders", { a: 1 }, { id: "p", attributes: { type: "made" } }), () => publish("others", ""), () => publish("or*", ""), () => publish("orders", "", { attributes: { Type: "a" } }),
+  () => http("https://a.example/"), () => http({ url: "ftp://a.example/" }), () => http({ url: "https://a.example/", method: "CONNECT" }), () => http({ uri: "x" }),
+];
+export default (task) => calls(task).map((call) => {
+  try {
+    const value = call() ?? null;
+    return [String(call), typeof value === "bigint" ? "bigint " + value : value];
+  } catch (error) {
+    return [String(call), "thrown: " + error.name, error.code, error.call, text(error.present)];
+  }
+});
+`,
+		"run.mjs": `
+import { testHost } from "@quern/sdk/testing";
+import handler from "./handler.js";
+const host = testHost({ config: { size: "9" }, kv: { b: {} }, queues: ["mail.*"], topics: ["orders"] });
+const result = await host.run(handler, '{"n":"ü"}');
+process.stdout.write(result.text() + result.error);
+`,
+	})
+	if err := os.CopyFS(filepath.Join(dir, "node_modules", "@quern", "sdk"), javascript.Source); err != nil {
+		t.Fatal(err)
+	}
+	u := newUser(t, "").asBuilt()
+	u.must("plugin", "build", dir)
+	ran := u.feed(`{"n":"ü"}`, "plugin", "run", filepath.Join(dir, "small.wasm"))
+	cmd := exec.CommandContext(t.Context(), "node", "run.mjs")
+	cmd.Dir = dir
+	inNode, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want [][]any
+	if err := errors.Join(json.Unmarshal(inNode, &got), json.Unmarshal([]byte(ran.stdout), &want)); err != nil {
+		t.Fatalf("%v\nin Node: %s\nin the engine: %s%s", err, inNode, ran.stdout, ran.stderr)
+	}
+	if len(got) != len(want) || len(want) < 90 {
+		t.Fatalf("%d calls in Node, %d in the engine", len(got), len(want))
+	}
+	for i := range want {
+		if !reflect.DeepEqual(got[i][1:], want[i][1:]) {
+			t.Errorf("%s: in Node %v, in the engine %v", want[i][0], got[i][1:], want[i][1:])
 		}
 	}
 }

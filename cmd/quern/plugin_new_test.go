@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/plugin"
 )
 
@@ -55,10 +56,10 @@ func TestPluginNew(t *testing.T) {
 			"tests/ada.out", "tests/ada.txt",
 		},
 		"javascript": {
-			".gitignore", "README.md", "greet.yaml", "handler.js", "jsconfig.json", "package.json", "quern.schema.json", "tests/ada.out", "tests/ada.txt",
+			".gitignore", "README.md", "greet.yaml", "handler.js", "handler.test.js", "jsconfig.json", "package.json", "quern.schema.json", "tests/ada.out", "tests/ada.txt",
 		},
 		"typescript": {
-			".gitignore", "README.md", "greet.yaml", "handler.ts", "package.json", "quern.schema.json", "tests/ada.out", "tests/ada.txt", "tsconfig.json",
+			".gitignore", "README.md", "greet.yaml", "handler.test.ts", "handler.ts", "package.json", "quern.schema.json", "tests/ada.out", "tests/ada.txt", "tsconfig.json",
 		},
 		"rust": {".cargo/config.toml", ".gitignore", "Cargo.toml", "README.md", "greet.yaml", "quern.schema.json", "src/lib.rs", "tests/ada.out", "tests/ada.txt"},
 		"assemblyscript": {
@@ -115,6 +116,14 @@ func TestPluginNew(t *testing.T) {
 					t.Errorf("go run: %q", got)
 				}
 			}
+			switch language {
+			case "javascript":
+				if got := u.shell(dir, "npm test"); !regexp.MustCompile(`(?m)^(#|ℹ) pass 2$`).MatchString(got) {
+					t.Errorf("npm test: %s", got)
+				}
+			case "typescript":
+				u.shell(dir, withoutVitest(t, dir))
+			}
 			if language == "rust" {
 				if got := u.shell(dir, "$CARGO test --offline"); !strings.Contains(got, "test result: ok. 2 passed; 0 failed") {
 					t.Errorf("cargo test: %s", got)
@@ -132,6 +141,20 @@ func TestPluginNew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutVitest returns a command that runs a new plugin's tests in TypeScript, without vitest, which npm would download: two
+// functions stand for its own.
+func withoutVitest(t *testing.T, dir string) string {
+	t.Helper()
+	write(t, filepath.Join(dir, ".test", "vitest.mjs"), `
+import assert from "node:assert/strict";
+export { test } from "node:test";
+export const expect = (got) => ({ toBe: (want) => assert.equal(got, want) });
+`)
+	esbuild := filepath.Join(filepath.Dir(interpreter(t, "javascript")), "downloads", "npm-javascript", "node_modules", ".bin", "esbuild")
+	return cli.ShellWord(esbuild) + " handler.test.ts --bundle --platform=node --format=esm --external:@quern/sdk --alias:vitest=./.test/vitest.mjs " +
+		"--outfile=.test/handler.test.mjs --log-level=warning && node --test .test/handler.test.mjs"
 }
 
 // A new plugin in Go is a module like any other: it gets a dependency, and at last the published SDK in the place of its own, as the

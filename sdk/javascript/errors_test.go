@@ -46,8 +46,10 @@ func TestErrors(t *testing.T) {
 			"Retry with a bad delay", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Retry('a', { delay: -1 }) }", runtime.Failed, 1,
 			"RangeError: delay of Retry: -1: write milliseconds, 0 or more…",
 		},
-		{"Rejection", "export default async () => {\n  Promise.reject(new Error('lost'));\n  await null;\n  return 'done';\n}", runtime.Failed, 1, "Error: lost\n    at default (handler.js:2:22)"},
-		{"Rejection of a plain function", "export default () => {\n  (async () => { throw new Error('lost') })();\n  return 'done';\n}", runtime.Failed, 1, "Error: lost…"},
+		{"Rejection", "export default async () => {\n  Promise.reject(new Error('lost'));\n  await null;\n  return 'done';\n}", runtime.Failed, 1, "unhandled rejection: Error: lost\n    at default (handler.js:2:22)"},
+		{"Rejection of a plain function", "export default () => {\n  (async () => { throw new Error('lost') })();\n  return 'done';\n}", runtime.Failed, 1, "unhandled rejection: Error: lost…"},
+		{"Rejection with a text", "export default async () => {\n  Promise.reject('lost');\n}", runtime.Failed, 1, "unhandled rejection: lost\n    at default (handler.js:2:11)"},
+		{"Buffer", "export default () => Buffer.from('a')", runtime.Failed, 1, "ReferenceError: Buffer is not defined: use Uint8Array and TextEncoder…"},
 		{"Timer that throws", "export default () => new Promise(() => setTimeout(() => { throw new Error('late') }))", runtime.Failed, 1, "Error: late…"},
 		{"Microtask that throws", "export default () => { queueMicrotask(() => { throw new Error('soon') }) }", runtime.Failed, 1, "Error: soon…"},
 		{"Never settled", "export default () => new Promise(() => {})", runtime.Failed, 1, "Error: the handler's promise is never settled: …"},
@@ -102,7 +104,7 @@ func TestErrors(t *testing.T) {
 		{"Start: import", "import a from 'left-pad';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: ReferenceError: there is no module \"left-pad\": bundle it into handler.js…"},
 		{"Start: unknown name", "import { nothing } from '@quern/sdk';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: SyntaxError: …"},
 		{"Start: never settled", "await new Promise(() => {});\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: Error: an await at the top level of the module is never settled…"},
-		{"Start: rejection", "Promise.reject(new Error('lost'));\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: Error: lost…"},
+		{"Start: rejection", "Promise.reject(new Error('lost'));\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: unhandled rejection: Error: lost\n    at <anonymous> (handler.js:1:20)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -169,9 +171,41 @@ func TestMemory(t *testing.T) {
 			if o.Kind != runtime.LimitExceeded || o.Limit.Name != "memory" {
 				t.Errorf("%s: %s", o.Kind, o.Message)
 			}
-			t.Log(o.Message)
+			if !strings.Contains(o.Message, "InternalError: out of memory\n    at default (handler.js:1:") {
+				t.Errorf("it does not say where: %s", o.Message)
+			}
 			if o := p.runIn(pool, runtime.Call{Input: []byte("ok")}); string(o.Output) != "ok" {
 				t.Errorf("then: %s: %s", o.Kind, o.Message)
+			}
+		})
+	}
+}
+
+// TestStillRunning: a handler that the host stops is told with the place in the source, however it is kept busy. Between jobs no
+// function runs.
+func TestStillRunning(t *testing.T) {
+	t.Parallel()
+	for name, source := range map[string]string{
+		"For":        "export default function run() {\n  let n = 0;\n  for (;;) {\n    n++;\n  }\n}",
+		"While":      "export default function run() {\n  let n = 0;\n  while (\n    n >= 0) n = (n + 1) % 7;\n}",
+		"Callback":   "const spin = () => {\n  let a = 0;\n  do\n    a ^= 1;\n  while (true);\n};\nexport default (task) => spin();",
+		"Async":      "export default async function run() {\n  await null;\n\n  for (;;) await null;\n}",
+		"RegExp":     "export default function run() {\n  const text = 'a'.repeat(40);\n\n  return /^(a|a)*$/.test(text + 'b');\n}",
+		"Microtasks": "export default function run() {\n  const again = () =>\n\n    queueMicrotask(again);\n  again();\n}",
+		"Sort":       "export default function run() {\n  const all = [3, 1, 2];\n\n  for (;;) all.sort((a, b) => a - b);\n}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := write(t, source)
+			p.Limits.Timeout = 2 * time.Second
+			limit := "timeout"
+			if name == "While" {
+				p.Limits, limit = runtime.Limits{CPU: 3 * time.Second}, "cpu"
+			}
+			o := p.run(runtime.Call{})
+			if o.Kind != runtime.LimitExceeded || o.Limit.Name != limit || !strings.Contains(o.Message, ": still running ") ||
+				name != "Microtasks" && !strings.Contains(o.Message, "(handler.js:4:") {
+				t.Errorf("%s: %s", o.Kind, o.Message)
 			}
 		})
 	}

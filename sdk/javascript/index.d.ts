@@ -30,6 +30,8 @@ export interface Task {
   readonly attempt: number;
   /** Bounds the attempts; 0 without a bound. */
   readonly maxAttempts: number;
+  /** How often the task has put itself off by {@link Retry}, which counts no attempt. */
+  readonly reschedules: number;
   /** When the host ends the task, without notice. */
   readonly deadline: Date | undefined;
   /** The key with which the task was enqueued, or "". */
@@ -73,17 +75,23 @@ export type Result = string | ArrayBuffer | ArrayBufferView | object | number | 
 export type Handler = (task: Task) => Result | Promise<Result>;
 
 /**
- * Throw it to have the task tried again later, because something that it needs is unavailable. This does not count as an attempt.
- * Its message is the task's error.
+ * Throw it to fail the attempt with this message alone. It counts, as any other error does: the retry policy decides about another
+ * attempt.
  */
-export class Retry extends Error {
-  /** delay is in milliseconds, a year at most; without it the task's retry policy decides. */
+export class Failure extends Error {
+  /** delay is in milliseconds before that attempt, a year at most; without it the task's retry policy decides. */
   constructor(message?: string, options?: ErrorOptions & { delay?: number });
   readonly delay: number | undefined;
 }
 
+/**
+ * Throw it to have the task run again later, because something that it needs is unavailable. This does not count as an attempt: see
+ * {@link Failure} for what does.
+ */
+export class Retry extends Failure {}
+
 /** Throw it to fail the task for good, because another attempt would fail as well. Its message is the task's error. */
-export class Fatal extends Error {
+export class Fatal extends Failure {
   constructor(message?: string, options?: ErrorOptions);
 }
 
@@ -124,8 +132,8 @@ export function progress(fraction: number, message?: string): void;
 
 /** What the task's next run starts from, even if this host dies. At most 1 MiB. */
 export const checkpoint: {
-  /** Returns when the checkpoint is durable. Stop on ECANCELED. */
-  save(value: Bytes): void;
+  /** Saves a string or bytes, or else JSON. Returns when the checkpoint is durable. Stop on ECANCELED. */
+  save(value: unknown): void;
   /** The last checkpoint, of this run or an earlier one; undefined if there is none. */
   load(): Uint8Array<ArrayBuffer> | undefined;
   text(): string | undefined;
@@ -139,14 +147,14 @@ export interface Bucket {
   get(key: string): Uint8Array<ArrayBuffer> | undefined;
   text(key: string): string | undefined;
   json<T = any>(key: string): T | undefined;
-  /** Sets a value, for ttl milliseconds if that is above 0. Throws EQUOTA if the bucket has no room. */
-  set(key: string, value: Bytes, options?: { ttl?: number }): void;
+  /** Sets a value, a string or bytes or else JSON, for ttl milliseconds if that is above 0. Throws EQUOTA if the bucket has no room. */
+  set(key: string, value: unknown, options?: { ttl?: number }): void;
   /** Returns whether there was a value. */
   delete(key: string): boolean;
   /** Adds to a decimal number, 0 if there is none, and returns the sum: a BigInt if it is not a safe integer. */
   increment(key: string, delta?: number | bigint): number | bigint;
   /** Sets the value if the present one equals old, or if there is none and old is undefined. Else it throws ECONFLICT. */
-  swap(key: string, old: Bytes | undefined, value: Bytes, options?: { ttl?: number }): void;
+  swap(key: string, old: unknown, value: unknown, options?: { ttl?: number }): void;
   /** Keys that begin with prefix and sort after the key after, in byte order: at most limit, 1 to 1000. */
   list(options?: { prefix?: string; after?: string; limit?: number }): string[];
 }

@@ -2,9 +2,14 @@ package javascript_test
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/quern-project/quern/sdk/javascript"
 )
 
 // TestNative: in Node, @quern/sdk has the errors and all names; what would call the host says that there is none.
@@ -25,9 +30,49 @@ func TestNative(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `["Fatal,QuernError,Retry,checkpoint,config,enqueue,http,kv,log,progress,publish,secrets",5,true,"ESTATE",` +
-		`"kv.get: there is no host: this code does not run in Quern. Pass the function in, or run the plugin with quern plugin test (ESTATE)"]`
+		`"kv_get a/b: there is no task: run the handler by testHost().run(handler, input) of @quern/sdk/testing (ESTATE)"]`
 	if string(out) != want {
 		t.Errorf("%s\nwant\n%s", out, want)
+	}
+}
+
+// TestTestHost runs the tests of the host for tests.
+func TestTestHost(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=tap", "testing.test.mjs").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "\n# fail 0\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestREADMETests runs the test that the README shows, of the handler that it shows, with the package as npm installs it.
+func TestREADMETests(t *testing.T) {
+	t.Parallel()
+	readme, dir := readAll(t, "README.md"), t.TempDir()
+	esbuild := filepath.Join(filepath.Dir(packages(t)), "../npm-javascript/node_modules/.bin/esbuild")
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, language := range map[string]string{"handler.ts": "ts", "handler.test.js": "js"} {
+		_, code, _ := strings.Cut(readme, "\n```"+language+"\n")
+		code, _, _ = strings.Cut(code, "\n```\n")
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(code), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.CopyFS(filepath.Join(dir, "node_modules/@quern/sdk"), javascript.Source); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{
+		{esbuild, "handler.ts", "--format=esm", "--outfile=handler.js", "--log-level=warning"},
+		{"node", "--test", "--test-reporter=tap", "handler.test.js"},
+	} {
+		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err != nil || command[0] == "node" && !strings.Contains(string(out), "\n# pass 2\n") {
+			t.Errorf("%v: %v\n%s", command, err, out)
+		}
 	}
 }
 
@@ -54,7 +99,10 @@ func TestPack(t *testing.T) {
 		files = append(files, file.Path)
 	}
 	slices.Sort(files)
-	want := []string{"README.md", "index.d.ts", "index.js", "package.json"}
+	want := []string{
+		"README.md", "index.d.ts", "index.js", "lib/bytes.js", "lib/errors.js", "lib/native.js", "lib/sdk.js", "lib/sourcemap.js",
+		"lib/task.js", "package.json", "testing.d.ts", "testing.js",
+	}
 	if packed[0].Name != "@quern/sdk" || !slices.Equal(files, want) {
 		t.Errorf("%s has %q, want %q", packed[0].Name, files, want)
 	}

@@ -143,8 +143,7 @@ func (s *Source) companions(granted []string) (files map[string][]byte, err erro
 	return files, nil
 }
 
-// granted returns the files that the manifest grants to the handler, and the input of its warm call, as paths in the
-// folder.
+// granted checks the manifest and returns grantedFiles of it.
 func (s *Source) granted() (names []string, err error) {
 	if s.Manifest == "" {
 		return nil, nil
@@ -156,13 +155,19 @@ func (s *Source) granted() (names []string, err error) {
 	if err != nil {
 		return nil, because(Refused, "the manifest is refused: %w", err)
 	}
+	return grantedFiles(m), nil
+}
+
+// grantedFiles returns the files that a manifest grants to the handler, and the input of its warm call, as paths in the
+// folder.
+func grantedFiles(m manifest.Manifest) (names []string) {
 	for _, grant := range m.Capabilities.Files {
 		names = append(names, filepath.FromSlash(grant.From))
 	}
 	if m.Warm.Input != "" {
 		names = append(names, filepath.FromSlash(m.Warm.Input))
 	}
-	return names, nil
+	return names
 }
 
 // foreign reports whether a folder contains nothing that the plugin's author writes: installed packages, a cache, a

@@ -23,7 +23,7 @@ import (
 	"github.com/quern-project/quern/runtime/bundle"
 )
 
-var python = &Language{source: named("handler.py"), build: buildPython, isTest: isPythonTest}
+var python = &Language{source: named("handler.py"), build: buildPython, test: isPythonTest}
 
 // buildPython puts the folder's modules, packages and data into /app, and the packages that requirements.txt lists into
 // /app/site-packages.

@@ -24,9 +24,8 @@ type Language struct {
 	several bool
 	// above names files and folders that the compiler also uses if they are in a folder above the source's.
 	above []string
-	// isTest reports whether a file, by its path in the folder of the source with slashes, belongs to tests, which are
-	// not in the module. Default nil: the language's tests are not told apart.
-	isTest func(name string) bool
+	// test reports whether a file is a test, by its path in the folder, with slashes. If it is nil, no file is.
+	test func(name string) bool
 	// build writes the module of a source to the absolute path out.
 	build func(ctx context.Context, b *Builder, s *Source, out string) error
 }
@@ -148,13 +147,30 @@ func NewerFile(s *Source, since time.Time) string {
 			}
 		}
 	}
-	files := Files(s.Dir, "", func(string) {})
+	files, isTest := Files(s.Dir, "", func(string) {}), s.Tests()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		if files[path].modified.After(since) && !slices.Contains(apart, path) && filepath.Ext(path) != ".md" {
+		if files[path].modified.After(since) && !slices.Contains(apart, path) && filepath.Ext(path) != ".md" &&
+			!isTest(path) {
 			return path
 		}
 	}
 	return ""
+}
+
+// Tests returns a function that reports whether a file of the folder is a test, which the module does not contain. What
+// the manifest grants to the handler is no test, nor is the input of its warm call.
+func (s *Source) Tests() func(path string) bool {
+	if s.Language.test == nil {
+		return func(string) bool { return false }
+	}
+	var granted []string
+	if m, err := plugins.LoadManifest(s.Manifest); err == nil {
+		granted = grantedFiles(m)
+	}
+	return func(path string) bool {
+		name, err := filepath.Rel(s.Dir, path)
+		return err == nil && s.Language.test(filepath.ToSlash(name)) && !slices.Contains(granted, name)
+	}
 }
 
 // Stamp identifies a state of a file by its size and modification time.
@@ -164,8 +180,7 @@ type Stamp struct {
 }
 
 // Files returns the stamps of the source files below dir, by path. It leaves out outDir, the folder that the plugin is
-// built into, files that cannot be read, and tests that are not in the module. It calls visit with every folder that it
-// enters.
+// built into, and files that cannot be read. It calls visit with every folder that it enters.
 func Files(dir, outDir string, visit func(folder string)) map[string]Stamp {
 	files := map[string]Stamp{}
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -186,27 +201,7 @@ func Files(dir, outDir string, visit func(folder string)) map[string]Stamp {
 		}
 		return nil
 	})
-	for _, language := range languages() {
-		isTest := func(path string, _ Stamp) bool {
-			name, err := filepath.Rel(dir, path)
-			return err == nil && language.isTest(filepath.ToSlash(name))
-		}
-		if language.isTest != nil && language.isSource(dir, files) {
-			maps.DeleteFunc(files, isTest)
-		}
-	}
 	return files
-}
-
-// isSource reports whether the files in the folder dir itself include a source file of this language.
-func (l *Language) isSource(dir string, files map[string]Stamp) bool {
-	var names []string
-	for path := range files {
-		if filepath.Dir(path) == filepath.Clean(dir) {
-			names = append(names, filepath.Base(path))
-		}
-	}
-	return len(l.source(names)) > 0
 }
 
 // isOutput reports whether a file is the stdout or stderr of this process, as in `quern dev > dev.log`.

@@ -58,12 +58,16 @@ func TestSourceSays(t *testing.T) {
 func TestRebuilderLook(t *testing.T) {
 	t.Parallel()
 	dir := sourceFolder(t, map[string]string{
-		"main.go": "", "a/b.go": "", "vendor/x/x.go": "", "small.yaml": "", "requirements.txt": "", "package.json": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "main.go~": "", "#main.go#": "", "4913": "",
+		"handler.js": "", "handler.test.js": "", "test/a.js": "", "tests/warm.txt": "", "a/b.go": "", "vendor/x/x.go": "", "small.yaml": "name: small\nwarm: {input: tests/warm.txt}\n", "requirements.txt": "", "package.json": "", "data/model.bin": "", "small.wasm": "", ".main.go.swp": "", "main.go~": "", "#main.go#": "", "4913": "",
 		".git/index": "", "node_modules/x/x.js": "", "__pycache__/x.pyc": "", "env/pyvenv.cfg": "", "env/lib/x.py": "", "handlers/small.yaml": "",
 	})
-	r := &rebuilder{dir: dir, to: filepath.Join(dir, "handlers"), logger: hclog.NewNullLogger()}
+	s, err := build.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rebuilder{dir: dir, to: filepath.Join(dir, "handlers"), tests: s.Tests, logger: hclog.NewNullLogger()}
 	seen := r.look()
-	for _, name := range []string{"main.go", "a/b.go", "vendor/x/x.go", "small.yaml", "data/model.bin", "requirements.txt", "package.json"} {
+	for _, name := range []string{"handler.js", "tests/warm.txt", "a/b.go", "vendor/x/x.go", "small.yaml", "data/model.bin", "requirements.txt", "package.json"} {
 		if _, ok := seen[filepath.Join(dir, name)]; !ok {
 			t.Errorf("%s is passed over", name)
 		}

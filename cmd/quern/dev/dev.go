@@ -109,7 +109,9 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	defer func() { forget() }()
 	builder := pluginfile.NewBuilder(env, engines, n.Stderr)
 	for _, s := range sources {
-		r := &rebuilder{dir: s.Dir, name: s.Name, to: o.Plugins.Dir, builder: builder, logger: n.Logger}
+		r := &rebuilder{
+			dir: s.Dir, name: s.Name, to: o.Plugins.Dir, tests: s.Tests, builder: builder, logger: n.Logger,
+		}
 		n.Background = append(n.Background, r.run)
 	}
 	return n.Run(cmd.Context(), func(http string) {
@@ -203,6 +205,7 @@ const (
 // their state before the last build, so that no change during a build is missed.
 type rebuilder struct {
 	dir, name, to string
+	tests         func() func(path string) bool // see build.Source.Tests
 	builder       *build.Builder
 	logger        hclog.Logger
 
@@ -277,12 +280,15 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 	}
 }
 
-// look returns the states of the source's files, and watches its folders.
+// look returns the states of the source's files except tests, and watches its folders.
 func (r *rebuilder) look() map[string]build.Stamp {
 	folders := 0
-	return build.Files(r.dir, r.to, func(path string) {
+	files := build.Files(r.dir, r.to, func(path string) {
 		if folders++; r.notify != nil && folders <= sourceFolders {
 			_ = r.notify.Add(path) // if this fails, polling finds the folder's changes
 		}
 	})
+	isTest := r.tests()
+	maps.DeleteFunc(files, func(path string, _ build.Stamp) bool { return isTest(path) })
+	return files
 }

@@ -90,7 +90,9 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 		if err != nil {
 			return fmt.Errorf("make plugin: %w", err)
 		}
-		if !strings.HasPrefix(name, sdkFolder) && !strings.HasPrefix(name, typesFolder) {
+		if !slices.ContainsFunc([]string{sdkFolder, typesFolder, installedFolder}, func(folder string) bool {
+			return strings.HasPrefix(name, folder)
+		}) {
 			fmt.Fprintln(&own, file)
 		}
 	}
@@ -123,10 +125,14 @@ var languages = []blanks{
 		Needs: needsEngine + "; only packages in `requirements.txt` take a Python with pip",
 		Tests: " (those of `test_handler.py`, which need no host, are run by `pytest`)",
 	},
-	{Language: "javascript", Title: "JavaScript", File: "handler.js", Needs: needsEngine},
+	{
+		Language: "javascript", Title: "JavaScript", File: "handler.js", Needs: needsEngine,
+		Tests: " (those of `handler.test.js`, which need no host, are run by `npm test`)",
+	},
 	{
 		Language: "typescript", Title: "TypeScript", File: "handler.ts",
 		Needs: needsEngine + "; types are checked by `tsc --noEmit` alone, which `npm install` brings",
+		Tests: " (those of `handler.test.ts`, which need no host, are run by `npm install` and `npm test`)",
 	},
 	{
 		Language: "rust", Title: "Rust", File: "src/lib.rs",
@@ -171,7 +177,8 @@ func pluginFiles(name, language string) (map[string][]byte, error) {
 	case "rust":
 		licensed, err = sdkFolder, addFiles(files, rust.Source, ".", sdkFolder)
 	default:
-		err = addFiles(files, javascript.Source, ".", typesFolder)
+		err = errors.Join(addFiles(files, javascript.Source, ".", typesFolder),
+			addFiles(files, javascript.Source, ".", installedFolder+"@quern/sdk/"))
 	}
 	if err == nil && licensed != "" {
 		files[licensed+"LICENSE"], err = templates.ReadFile("templates/LICENSE")
@@ -217,6 +224,10 @@ func addFiles(files map[string][]byte, tree fs.ReadFileFS, folder, prefix string
 // typesFolder is the folder of a new plugin with the SDK's types, for editors. Builds ignore it because its name begins
 // with a dot.
 const typesFolder = ".quern/"
+
+// installedFolder is where npm puts packages. It has a copy of typesFolder for tests, which package.json names: so they
+// run before `npm install`, which replaces the copy by a link.
+const installedFolder = "node_modules/"
 
 // SDKModule is the path of the Go module that contains the SDK.
 const SDKModule = "github.com/quern-project/quern"

@@ -5,8 +5,8 @@ import { APIError, Client, NoTaskError } from "@quern/client";
 const { QUERN_SERVER = "http://127.0.0.1:9465", QUERN_TOKEN, QUERN_TENANT, PORT = 3000 } = process.env;
 
 // The timeouts are those of somebody who waits at a browser.
-const client = new Client(QUERN_SERVER, { token: QUERN_TOKEN, tenant: QUERN_TENANT, timeout: 5, retries: 2 });
-const receipts = client.queue("receipt", { maxAttempts: 3, timeout: 30 });
+const client = new Client(QUERN_SERVER, { token: QUERN_TOKEN, tenant: QUERN_TENANT, timeout: 5000, retries: 2 });
+const receipts = client.queue("receipt", { maxAttempts: 3, timeout: 30_000 });
 
 const app = express();
 app.use(express.json());

@@ -1,7 +1,7 @@
 /** Bytes as they are, a string as UTF-8, undefined or null as nothing, anything else as JSON. */
 export type Parameters = unknown;
 
-/** What a producer may say about a task. Durations are seconds. Times are Dates, or seconds since the epoch. */
+/** What a producer may say about a task. Durations are milliseconds. Times are Dates, or milliseconds since the epoch. */
 export interface Options {
   /** The task's ID: if it exists, nothing is enqueued. Default: a new UUID. */
   id?: string;
@@ -27,7 +27,7 @@ export interface Options {
   jitter?: boolean;
   maxAge?: number;
   maxReschedules?: number;
-  /** Enqueue nothing if the queue has a task with the same parameters (true), or with the same key: for `duration` seconds, or until
+  /** Enqueue nothing if the queue has a task with the same parameters (true), or with the same key: for `duration` milliseconds, or until
    * that task is finished. */
   unique?: boolean | string | { key?: string; duration?: number };
   /** IDs of tasks to wait for. */
@@ -48,7 +48,7 @@ export interface ClientOptions {
   token?: string;
   /** Default: blueque. */
   tenant?: string;
-  /** Bounds each answer, in seconds. Default: 30. */
+  /** Bounds each answer, in milliseconds. Default: 30,000. */
   timeout?: number;
   /** How often a request is repeated that finds no server, or a busy one. It enqueues nothing twice. Default: 5. */
   retries?: number;
@@ -57,7 +57,7 @@ export interface ClientOptions {
 }
 
 export interface WaitOptions {
-  /** In seconds. Default: without end. */
+  /** In milliseconds. Default: without end. */
   timeout?: number;
   signal?: AbortSignal;
 }

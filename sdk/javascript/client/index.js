@@ -40,7 +40,7 @@ const queryBytes = 7 << 10;
 // How long the server is asked to wait for a task's end before it answers, in seconds.
 const longPoll = 20;
 
-// The options whose values the API takes as they are, and those that it takes as seconds, by its names.
+// The options whose values the API takes as they are, and those in milliseconds that it takes as seconds.
 const plain = ["key", "priority", "maxAttempts", "backoff", "maxReschedules", "when", "open", "deadQueue", "parent", "traceparent"];
 const durations = ["delay", "timeout", "backoffBase", "backoffMin", "backoffMax", "maxAge"];
 const others = ["id", "labels", "headers", "at", "deadline", "jitter", "unique", "after"];
@@ -50,7 +50,7 @@ const longestPause = 60_000;
 
 const busy = [429, 502, 503, 504];
 const snake = (name) => name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase());
-const seconds = (time) => (time instanceof Date ? time.getTime() / 1000 : time);
+const seconds = (time) => Number(time) / 1000; // of milliseconds, or of a Date
 
 // sleep waits, unless the signal aborts.
 async function sleep(ms, signal) {
@@ -82,11 +82,11 @@ function translated(options) {
   }
   for (const name of ["at", "deadline"]) {
     const time = options[name];
-    if (time !== undefined && (time === null || !Number.isFinite(Number(time)))) throw new TypeError(`${name} ${time}: use a Date, or seconds since the epoch`);
+    if (time !== undefined && (time === null || !Number.isFinite(Number(time)))) throw new TypeError(`${name} ${time}: use a Date, or milliseconds since the epoch`);
   }
   const out = { id: options.id || crypto.randomUUID() };
   for (const name of plain) if (options[name] !== undefined) out[snake(name)] = options[name];
-  for (const name of durations) if (options[name] !== undefined) out[snake(name) + "_seconds"] = options[name];
+  for (const name of durations) if (options[name] !== undefined) out[snake(name) + "_seconds"] = seconds(options[name]);
   for (const name of ["at", "deadline"]) if (options[name] !== undefined) out[name] = seconds(options[name]);
   for (const name of ["labels", "headers", "after"]) if (options[name] !== undefined) out[name] = options[name];
   if (options.jitter === false) out.no_jitter = true;
@@ -95,7 +95,7 @@ function translated(options) {
     const unique = typeof options.unique === "object" ? options.unique : options.unique === true ? {} : { key: options.unique };
     out.unique = true;
     if (unique.key) out.unique_key = unique.key;
-    if (unique.duration !== undefined) out.unique_for_seconds = unique.duration;
+    if (unique.duration !== undefined) out.unique_for_seconds = seconds(unique.duration);
   }
   return out;
 }
@@ -224,7 +224,7 @@ export class Client {
   #retries;
   #fetch;
 
-  constructor(url, { token = "", tenant = "blueque", timeout = 30, retries = 5, fetch = globalThis.fetch } = {}) {
+  constructor(url, { token = "", tenant = "blueque", timeout = 30_000, retries = 5, fetch = globalThis.fetch } = {}) {
     if (!/^https?:\/\//.test(url) || !URL.canParse(url)) throw new TypeError("the URL of the server: use one like http://127.0.0.1:9465");
     if (new URL(url).username) throw new TypeError("the URL of the server has a user: leave that out, and give a token");
     token = token.trim();
@@ -294,14 +294,14 @@ export class Client {
   }
 
   async wait(id, { timeout = Infinity, signal } = {}) {
-    const end = performance.now() + timeout * 1000;
+    const end = performance.now() + timeout;
     for (;;) {
       const left = Math.max(0, Math.min(longPoll, (end - performance.now()) / 1000));
       const search = new URLSearchParams({ wait_seconds: left.toFixed(3) });
       const task = await this.#task(id, { search, wait: left, signal, end });
       if (task.status === "failed") throw new TaskFailed(task);
       if (task.finished) return this.#withResult(task);
-      if (performance.now() >= end) throw new WaitTimeout(`task ${id} is ${task.status} after ${timeout} seconds`);
+      if (performance.now() >= end) throw new WaitTimeout(`task ${id} is ${task.status} after ${timeout} ms`);
     }
   }
 
@@ -359,7 +359,7 @@ export class Client {
     if (json) headers["Content-Type"] = "application/json";
     let pause = 100;
     for (let left = this.#retries; ; left--) {
-      const limit = Math.min((this.#timeout + wait) * 1000, Math.max(0, end - performance.now()) + 500);
+      const limit = Math.min(this.#timeout + wait * 1000, Math.max(0, end - performance.now()) + 500);
       const patience = AbortSignal.timeout(Math.ceil(limit));
       let answer, bytes, asked = 0;
       try {

@@ -12,7 +12,7 @@ import { APIError, Client, NoTaskError, Task, TaskFailed, WaitTimeout } from "./
 
 const { PRODUCER_URL: url, PRODUCER_TOKEN: token, PRODUCER_TENANT: tenant } = process.env;
 const client = new Client(url, { token, tenant });
-const wait = { timeout: 60 };
+const wait = { timeout: 60_000 };
 
 test("a result", async () => {
   const options = { labels: { team: "core" }, headers: { "x-request": "7" }, key: "k" };
@@ -28,7 +28,7 @@ test("a result", async () => {
 
 test("options", async () => {
   const handle = await client.queue("unserved").add("later", {
-    delay: 3600, timeout: 90, maxAttempts: 3, backoff: "linear", backoffBase: 0.5, jitter: false, priority: 70,
+    delay: 3_600_000, timeout: 90_000, maxAttempts: 3, backoff: "linear", backoffBase: 500, jitter: false, priority: 70,
     deadline: new Date(Date.now() + 86_400_000), deadQueue: "letters",
   });
   const task = await handle.task();
@@ -36,7 +36,7 @@ test("options", async () => {
   assert.deepEqual(task.retry, { backoff: "linear", base_seconds: 0.5, jitter: false });
   assert.deepEqual([task.max_attempts, task.priority, task.dead_queue], [3, 70, "letters"]);
   assert.throws(() => task.bytes, /has no result to read: it is scheduled/);
-  await assert.rejects(handle.wait({ timeout: 0.1 }), WaitTimeout);
+  await assert.rejects(handle.wait({ timeout: 100 }), WaitTimeout);
   assert.deepEqual([await handle.cancel(), await handle.cancel()], [true, true]);
   await assert.rejects(handle.wait(wait), (error) => error instanceof TaskFailed && /failed \(cancelled\)/.test(error.message));
 });
@@ -45,12 +45,12 @@ test("options", async () => {
 test("every option", async () => {
   const first = await client.enqueue("unserved", "first");
   for (const size of [3, 3 << 20]) { // a task of 3 MiB has a request of its own
-    for (const time of [{ delay: 3600 }, { at: new Date("2099-01-01") }]) {
+    for (const time of [{ delay: 3_600_000 }, { at: new Date("2099-01-01") }]) {
       const id = `js-every-${size}-${Object.keys(time)}`;
       const task = await (await client.enqueue("unserved", "\0".repeat(size), {
-        ...time, id, key: "k", labels: { team: "core" }, headers: { "x-request": "7" }, priority: 70, timeout: 90,
-        deadline: new Date("2100-01-01"), maxAttempts: 3, backoff: "exponential", backoffBase: 0.5, backoffMin: 0.1, backoffMax: 60,
-        jitter: false, maxAge: 7200, maxReschedules: 5, unique: { key: id, duration: 60 }, after: [first.id], when: "ended",
+        ...time, id, key: "k", labels: { team: "core" }, headers: { "x-request": "7" }, priority: 70, timeout: 90_000,
+        deadline: new Date("2100-01-01"), maxAttempts: 3, backoff: "exponential", backoffBase: 500, backoffMin: 100, backoffMax: 60_000,
+        jitter: false, maxAge: 7_200_000, maxReschedules: 5, unique: { key: id, duration: 60_000 }, after: [first.id], when: "ended",
         open: true, deadQueue: "letters", parent: "js-parent", traceparent: `00-${"1".repeat(32)}-${"2".repeat(16)}-01`,
       })).task();
       assert.deepEqual([task.dead_queue, task.retry.max_reschedules], ["letters", 5]);
@@ -86,7 +86,7 @@ test("the README", async () => {
   try {
     await writeFile(join(folder, "readme.mjs"), [
       ['"@quern/client"', JSON.stringify(String(new URL("index.js", import.meta.url)))], ['"http://127.0.0.1:9465"', JSON.stringify(url)],
-      ['token: "..."', `token: ${JSON.stringify(token)}, tenant: ${JSON.stringify(tenant)}`], ['"mail"', '"echo"'], ["delay: 30", "delay: 0.1"],
+      ['token: "..."', `token: ${JSON.stringify(token)}, tenant: ${JSON.stringify(tenant)}`], ['"mail"', '"echo"'], ["delay: 30_000", "delay: 100"],
       ['"eve-1"', '"js-eve-1"'],
     ].reduce((text, [shown, here]) => text.replace(shown, here), code));
     await import(pathToFileURL(join(folder, "readme.mjs")));
@@ -100,7 +100,7 @@ test("once", async () => {
   const first = await client.enqueue("unserved", "once", { id: "js-once" });
   assert.deepEqual([first.id, first.existed], ["js-once", false]);
   assert.equal((await client.enqueue("unserved", "once", { id: "js-once" })).existed, true);
-  const unique = await client.enqueue("unserved", "u", { unique: { key: "js", duration: 60 } });
+  const unique = await client.enqueue("unserved", "u", { unique: { key: "js", duration: 60_000 } });
   const again = await client.enqueue("unserved", "v", { unique: "js" });
   assert.deepEqual([again.existed, again.id, unique.existed], [true, unique.id, false]);
 });
@@ -128,7 +128,7 @@ test("failures", async () => {
   await assert.rejects(new Client(url, { token: "wrong", tenant }).enqueue("echo", "x"), (e) => e.status === 401);
   await assert.rejects(client.enqueue("echo", "x", { dely: 1 }), /unknown option "dely": use after, at, /);
   await assert.rejects(new Client("http://127.0.0.1:9", { retries: 1 }).enqueue("echo", "x"), /no answer from http:\/\/127.0.0.1:9/);
-  await assert.rejects(new Client("http://127.0.0.1:9", { retries: 100 }).wait("x", { timeout: 0.3 }), WaitTimeout);
+  await assert.rejects(new Client("http://127.0.0.1:9", { retries: 100 }).wait("x", { timeout: 300 }), WaitTimeout);
   const patience = { signal: AbortSignal.timeout(100) };
   await assert.rejects(new Client("http://127.0.0.1:9", { retries: 100 }).wait("x", patience), { name: "TimeoutError" });
   const abort = AbortSignal.timeout(50);
@@ -167,7 +167,7 @@ test("strange answers", async () => {
         await assert.rejects(call(), APIError, name);
       }
     }
-    await assert.rejects(new Client(`http://127.0.0.1:${server.address().port}/busy`).wait("x", { timeout: 0.5 }), APIError);
+    await assert.rejects(new Client(`http://127.0.0.1:${server.address().port}/busy`).wait("x", { timeout: 500 }), APIError);
   } finally {
     server.closeAllConnections();
     server.close();

@@ -1,6 +1,6 @@
 // console writes to the task's log, with the levels of quern_v1.
 
-import { framesOf } from "./errors.js";
+import { framesOf } from "../lib/errors.js";
 import { format, inspect } from "./inspect.js";
 
 const TRACE = 0, DEBUG = 1, INFO = 2, WARN = 3, ERROR = 4;

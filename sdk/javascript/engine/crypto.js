@@ -1,6 +1,6 @@
 // crypto: random numbers of the host, digests, and HMAC, which is made of them.
 
-import { bytesOf, isBytes } from "./bytes.js";
+import { bytesOf, isBytes } from "../lib/bytes.js";
 
 const MOST_RANDOM = 65536;
 const algorithms = { "SHA-1": { bits: 1, block: 64, size: 20 }, "SHA-256": { bits: 256, block: 64, size: 32 }, "SHA-384": { bits: 384, block: 128, size: 48 }, "SHA-512": { bits: 512, block: 128, size: 64 } };

@@ -1,6 +1,6 @@
 // TextEncoder and TextDecoder.
 
-import { bytesOf } from "./bytes.js";
+import { bytesOf } from "../lib/bytes.js";
 
 export class TextEncoder {
   get encoding() { return "utf-8"; }

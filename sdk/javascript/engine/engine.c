@@ -8,6 +8,7 @@
 // queue of pending jobs, as methods of one object. What a handler sees is made of them in JavaScript.
 //
 // What a task leaves in memory is gone with it. So nothing that lives as long as the task is freed.
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -30,6 +31,7 @@ static JSContext *ctx;
 static JSValue handler = JS_UNDEFINED; // the user's function; undefined if the plugin did not start
 static JSValue task;                   // its argument
 static JSValue end_task;               // main.js's function for what is left to do when the handler has returned or thrown
+static JSValue whereabouts;            // main.js's function that returns where the handler is
 static JSValue new_error;              // main.js's function that makes a QuernError of a function's name and an error's
 static JSClassID plain_object;
 static JSAtom then;
@@ -40,6 +42,34 @@ static bool seeded;      // Math.random has a seed
 static uint64_t seed[2];
 static bool rejections;  // a promise was rejected without a handler
 static int64_t origin;   // of performance.now, in nanoseconds; 0 before its first use
+static uint32_t polls;   // how often QuickJS has called interrupted
+static bool due;         // the next call of interrupted notes where the handler is
+static int64_t look_at;  // when it is nearly the task's deadline, in milliseconds of Unix time; 0: not known yet, -1: never
+
+// ---- Memory ----
+
+// The allocator of C with a reserve. It is freed when memory is denied for the first time, so that QuickJS can make an error of
+// that with its stack.
+enum { RESERVE = 16 << 10 };
+static void *reserve;
+
+static void *unless_denied(void *data) {
+	if (!data) {
+		free(reserve);
+		reserve = NULL;
+	}
+	return data;
+}
+
+static void *allocate(void *opaque, size_t size) { (void)opaque; return unless_denied(malloc(size)); }
+static void *allocate_zeros(void *opaque, size_t count, size_t size) { (void)opaque; return unless_denied(calloc(count, size)); }
+static void *resize(void *opaque, void *data, size_t size) { (void)opaque; return unless_denied(realloc(data, size)); }
+static void release(void *opaque, void *data) { (void)opaque; free(data); }
+static size_t size_of(const void *data) { return malloc_usable_size((void *)data); }
+
+static const JSMallocFunctions memory = {
+	.js_calloc = allocate_zeros, .js_malloc = allocate, .js_free = release, .js_realloc = resize, .js_malloc_usable_size = size_of,
+};
 
 // ---- Values ----
 
@@ -463,6 +493,20 @@ METHOD(readFile) {
 	return JS_HasException(ctx) ? JS_EXCEPTION : JS_UNDEFINED;
 }
 
+// The variables that the manifest grants. quern plugin build makes import.meta.env of process.env.
+static JSValue environment(void) {
+	extern char **environ;
+	JSValue object = JS_NewObject(ctx);
+	for (char **entry = environ; entry && *entry; entry++) {
+		const char *equals = strchr(*entry, '=');
+		if (!equals) continue;
+		JSAtom name = JS_NewAtomLen(ctx, *entry, (size_t)(equals - *entry));
+		JS_DefinePropertyValue(ctx, object, name, text_of(equals + 1, strlen(equals + 1)), JS_PROP_C_W_E);
+		JS_FreeAtom(ctx, name);
+	}
+	return object;
+}
+
 // evaluate(source, name): evaluates a module, and returns its namespace and the promise of its evaluation.
 METHOD(evaluate) {
 	UNUSED;
@@ -478,6 +522,7 @@ METHOD(evaluate) {
 	js_free(ctx, text);
 	if (JS_IsException(module)) return module;
 	JSModuleDef *def = JS_VALUE_GET_PTR(module);
+	if (JS_DefinePropertyValueStr(ctx, JS_GetImportMeta(ctx, def), "env", environment(), JS_PROP_C_W_E) < 0) return JS_EXCEPTION;
 	JSValue done = JS_EvalFunction(ctx, module);
 	if (JS_IsException(done)) return done;
 	JSValueConst parts[] = {JS_GetModuleNamespace(ctx, def), done};
@@ -567,9 +612,51 @@ METHOD(serve) {
 	return JS_UNDEFINED;
 }
 
-// begin(endTask, newError, rejection): what main.js gives.
+// The host stops a task at its deadline, and at limits.cpu, without notice. So where a handler is that runs for long is noted
+// before: shortly before the deadline, and each time it has run twice as long.
+enum { NEARLY = 500, LONG = 64 };
+
+static const char *place; // what quern_where answers
+
+// quern_where: where the handler was when it was noted last. See sdk/ABI.md.
+__attribute__((export_name("quern_where"))) const char *where(void) { return place; }
+
+// QuickJS calls it once in 9,973 jumps and calls of functions.
+static int interrupted(JSRuntime *rt, void *opaque) {
+	(void)rt, (void)opaque;
+	static bool looking;
+	if (looking || JS_IsUndefined(handler)) return 0;
+	due |= ++polls >= LONG && (polls & (polls - 1)) == 0;
+	int64_t now = 0;
+	if (look_at >= 0 && quern_clock(QUERN_CLOCK_REAL, &now) == 0) {
+		now /= 1000000;
+		if (look_at == 0) {
+			int64_t deadline = 0;
+			quern_task_number(QUERN_TASK_DEADLINE, &deadline);
+			int64_t before = (deadline - now) / 4;
+			look_at = deadline <= 0 ? -1 : deadline - (before < NEARLY ? before : NEARLY);
+		}
+		if (look_at > 0 && now >= look_at) {
+			look_at = -1;
+			due = true;
+		}
+	}
+	if (!due) return 0;
+	looking = true;
+	JSValue frames = JS_Call(ctx, whereabouts, JS_UNDEFINED, 0, NULL);
+	const char *text = JS_IsException(frames) ? NULL : JS_ToCString(ctx, frames);
+	if (!text) JS_GetException(ctx);
+	due = !text || *text == '\0'; // between two jobs no function runs
+	place = due ? "callbacks that queue others, as await and queueMicrotask do" : text;
+	looking = false;
+	return 0;
+}
+
+// begin(endTask, newError, rejection, whereabouts): what main.js gives.
 METHOD(begin) {
 	UNUSED;
+	whereabouts = JS_DupValue(ctx, a[3]);
+	JS_SetInterruptHandler(runtime, interrupted, NULL);
 	end_task = JS_DupValue(ctx, a[0]);
 	new_error = JS_DupValue(ctx, a[1]);
 	rejection = JS_DupValue(ctx, a[2]);
@@ -585,7 +672,7 @@ static const JSCFunctionListEntry methods[] = {
 	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 2), ENTRY(configGet, 1),
 	ENTRY(secretGet, 1), ENTRY(call, 0), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
 	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0),
-	ENTRY(provide, 2), ENTRY(serve, 2), ENTRY(begin, 3),
+	ENTRY(provide, 2), ENTRY(serve, 2), ENTRY(begin, 4),
 };
 
 // ---- The handler ----
@@ -607,7 +694,8 @@ static int32_t give_up(void) {
 }
 
 __attribute__((constructor)) static void start(void) {
-	runtime = JS_NewRuntime();
+	reserve = malloc(RESERVE);
+	runtime = JS_NewRuntime2(&memory, NULL);
 	JS_SetMaxStackSize(runtime, STACK - STACK_RESERVE);
 	ctx = JS_NewContext(runtime);
 	JS_SetGCThreshold(runtime, (size_t)-1);
@@ -660,6 +748,9 @@ QUERN_HANDLER int32_t handle(void) {
 	calls++;
 	seeded = rejections = false;
 	origin = 0;
+	polls = 0;
+	due = false;
+	look_at = 0;
 	JSValue result = JS_UNDEFINED;
 	if (!JS_IsUndefined(handler)) {
 		result = call_handler();

@@ -1,10 +1,10 @@
 // fetch with Headers, Request, Response and Blob, on the function http of quern_v1. A request ends before fetch returns: the
 // guest waits for the host. Bodies are bytes; there are no streams.
 
-import { bytesOf, isBytes } from "./bytes.js";
+import { bytesOf, isBytes } from "../lib/bytes.js";
 import { endOf } from "./events.js";
-import { QuernError } from "./errors.js";
-import { http, shown } from "./sdk.js";
+import { QuernError } from "../lib/errors.js";
+import { http, shown } from "../lib/sdk.js";
 import { url as urls } from "./url.js";
 
 const names = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;

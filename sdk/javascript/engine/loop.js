@@ -1,5 +1,7 @@
 // The event loop: pending jobs, timers, and promises that are rejected without a handler.
 
+import { framesOf } from "../lib/errors.js";
+
 // Timers as a heap by their time, those of equal times by their ids; each knows its place.
 const timers = [];
 const byID = new Map(); // the ids as strings: the hashes of small numbers are much the same
@@ -82,17 +84,23 @@ function tick() {
 
 // Reasons of rejected promises that have no handler, by the promise. One that is left fails its call.
 const unhandled = new Map();
+let thrown; // the reason that runJobs has thrown, with the place of its rejection if it has no stack of its own
 
 export function onRejection(promise, reason, handled) {
   if (handled) unhandled.delete(promise);
-  else unhandled.set(promise, reason);
+  else unhandled.set(promise, { reason, frames: reason instanceof Error ? "" : framesOf(new Error()) });
 }
+
+// Returns the frames where a promise was rejected if the error is the reason of one without a handler, else undefined.
+export const rejectedAt = (error) => (thrown !== undefined && thrown.reason === error ? thrown.frames : undefined);
 
 // Runs pending jobs. Throws what nobody else would learn of: what a job throws, and why a promise without a handler was
 // rejected.
 export function runJobs() {
   native.runJobs();
-  if (unhandled.size > 0) throw unhandled.values().next().value;
+  if (unhandled.size === 0) return;
+  thrown = unhandled.values().next().value;
+  throw thrown.reason;
 }
 
 const then = Promise.prototype.then;

@@ -1,11 +1,11 @@
 // The engine's JavaScript, evaluated before the snapshot: it sets up what handlers see, and loads the user's module.
 
-import { bytesOf, isBytes, jsonOf } from "./bytes.js";
-import { COMPLETE, FAILED, QuernError, statusOf, textOf } from "./errors.js";
+import { bytesOf, isBytes, jsonOf } from "../lib/bytes.js";
+import { COMPLETE, FAILED, framesOf, QuernError, statusOf, textOf } from "../lib/errors.js";
 import { installGlobals } from "./globals.js";
-import { onRejection, runJobs, settle } from "./loop.js";
-import { sdk } from "./sdk.js";
-import { task } from "./task.js";
+import { onRejection, rejectedAt, runJobs, settle } from "./loop.js";
+import { sdk } from "../lib/sdk.js";
+import { task } from "../lib/task.js";
 import { prepare } from "./url.js";
 
 const HANDLER = "/app/handler.js";
@@ -32,10 +32,13 @@ function endTask(threw, value) {
   } catch (error) {
     spare = undefined;
     const status = statusOf(error);
-    native.setError(textOf(error));
+    native.setError(textOf(error, rejectedAt(error)));
     return status;
   }
 }
+
+// Returns where the handler is: a line for each frame of the user's functions, innermost first; "" if none runs.
+const whereabouts = () => framesOf(new Error()).split("\n", 3).map((line) => line.trim().replace(/^at /, "")).join("\n");
 
 function start() {
   const source = native.readFile(HANDLER);
@@ -51,11 +54,11 @@ function start() {
 }
 
 installGlobals();
-native.begin(endTask, (call, code) => new QuernError(code, call), onRejection);
+native.begin(endTask, (call, code) => new QuernError(code, call), onRejection, whereabouts);
 native.provide("@quern/sdk", sdk);
 try {
   start();
 } catch (error) {
-  startError = "the plugin did not start: " + textOf(error);
+  startError = "the plugin did not start: " + textOf(error, rejectedAt(error));
   for (const line of startError.split("\n")) native.log(4, line);
 }

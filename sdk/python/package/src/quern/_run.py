@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, Optional
 from . import _host, _logging, _missing
 from ._loop import lost
 from ._task import Task
-from .errors import Failure, HostError, Retry
+from .errors import Failure, HostError
 
 # The host cuts texts, when it has replaced secrets in them. So a text is cut here only where it is far longer than what the
 # host shows, lines and frames are left out whole, and nothing is put behind a cut.
@@ -195,7 +195,7 @@ def _fail(error: BaseException, before: str = "") -> int:
         if isinstance(error, Failure):
             text, whole = _text(error), error.__cause__ is None
             status = int(error.status)
-            if isinstance(error, Retry) and error.delay is not None:
+            if error.delay is not None:
                 _host.functions.retry_after(min(_host.milliseconds(error.delay), MOST_DELAY))
         elif isinstance(error, SystemExit):
             status, text = _exit(error)

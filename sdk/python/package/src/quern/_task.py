@@ -107,6 +107,11 @@ class Task:
         return _host.functions.task_number(1)
 
     @property
+    def reschedules(self) -> int:
+        """How often the task has put itself off by Retry, which counts no attempt."""
+        return max(0, _host.functions.task_number(4))
+
+    @property
     def deadline(self) -> Optional[datetime]:
         """When the task is ended without notice; None if never."""
         ms = _host.functions.task_number(2)

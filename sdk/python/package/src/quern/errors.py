@@ -10,9 +10,17 @@ Duration = Union[int, float, timedelta]
 
 
 class Failure(Exception):
-    """Fails the task with this text alone, without a traceback. Its retry policy decides about another attempt."""
+    """Fails the attempt with this text alone, without a traceback. This counts, as any other exception does: the retry policy decides
+    about another attempt, which comes after the delay, or, without one, after the policy's delay."""
 
     status = 1
+
+    def __init__(self, *args: object, delay: Optional[Duration] = None) -> None:
+        super().__init__(*args)
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if seconds is not None and not (isinstance(seconds, (int, float)) and 0 <= seconds < float("inf")):
+            raise ValueError(f"delay of {type(self).__name__}: {delay!r}: expected seconds or a timedelta, 0 or more")
+        self.delay = delay
 
 
 class Fatal(Failure):
@@ -20,18 +28,15 @@ class Fatal(Failure):
 
     status = 65
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+
 
 class Retry(Failure):
-    """Has the task tried again later: after the delay, or, without one, after the delay of its retry policy."""
+    """Has the task run again later: after the delay, or, without one, after the shortest delay of its retry policy. This does not count
+    as an attempt: see Failure for what does."""
 
     status = 75
-
-    def __init__(self, *args: object, delay: Optional[Duration] = None) -> None:
-        super().__init__(*args)
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if seconds is not None and not (isinstance(seconds, (int, float)) and 0 <= seconds < float("inf")):
-            raise ValueError(f"delay of Retry: {delay!r}: expected seconds or a timedelta, 0 or more")
-        self.delay = delay
 
 
 class HostError(Exception):

@@ -32,7 +32,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 from . import _host, _native
 from ._logging import TaskLog
 from ._task import Task
-from .errors import Failure, Retry
+from .errors import Failure
 
 
 @dataclass
@@ -68,6 +68,7 @@ class Host:
         plugin: str = "test",
         attempt: int = 1,
         max_attempts: int = 0,
+        reschedules: int = 0,
         deadline: Optional[datetime] = None,
         key: str = "",
         parent: str = "",
@@ -86,7 +87,7 @@ class Host:
                    "".join(f"{name}: {given[name]}\n" for name in sorted(given)),
                    "".join(f"{id} {'failed' if result is None else 'complete'}\n" for id, result in (after or {}).items())],
             results={id: None if result is None else bytes(_host.encoded(result)) for id, result in (after or {}).items()},
-            numbers=[attempt, max_attempts, round(deadline.timestamp() * 1000) if deadline else 0, (1 << 63) - 1],
+            numbers=[attempt, max_attempts, round(deadline.timestamp() * 1000) if deadline else 0, (1 << 63) - 1, reschedules],
             encode=_host.encoded, cancelled=cancelled,
         )
         status, trace = _call(handle, run)
@@ -113,7 +114,7 @@ class Result:
     """Why it failed."""
     traceback: str
     delay: Optional[float]
-    """The seconds that Retry asked for."""
+    """The seconds that Retry or Failure asked for."""
     log: list[tuple[str, str, dict[str, Any]]]
     """Lines of the log: level, text, fields."""
     progress: list[tuple[float, str]]
@@ -220,7 +221,7 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
         run.output += bytes(_host.encoded(result))
     except Failure as error:
         run.error = str(error)
-        if isinstance(error, Retry) and error.delay is not None:
+        if isinstance(error, Failure) and error.delay is not None:
             run.delay = max(_host.milliseconds(error.delay), 0) / 1000
         return {65: "fatal", 75: "retry"}.get(error.status, "failed"), traceback.format_exc()
     except SystemExit as error:

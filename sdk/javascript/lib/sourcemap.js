@@ -1,5 +1,7 @@
 // Positions of /app/handler.js in the user's sources. The map is read and decoded when the first error needs it.
 
+import { native } from "#native";
+
 const BUNDLE = "/app/handler.js";
 
 // Replaces positions of the bundle in lines of a stack by those of the sources.

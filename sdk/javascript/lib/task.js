@@ -1,10 +1,11 @@
 // The task as the handler sees it. It asks the host for each value.
 
+import { native } from "#native";
 import { Fatal } from "./errors.js";
 import { asking } from "./sdk.js";
 
 const ID = 0, QUEUE = 1, TENANT = 2, PLUGIN = 3, PREVIOUS_ERROR = 4, PARENT = 5, KEY = 6, TRACEPARENT = 7, HEADERS = 8, DEPENDENCIES = 9;
-const ATTEMPT = 0, MAX_ATTEMPTS = 1, DEADLINE = 2;
+const ATTEMPT = 0, MAX_ATTEMPTS = 1, DEADLINE = 2, RESCHEDULES = 4;
 
 class Task {
   get id() { return native.taskText(ID); }
@@ -13,6 +14,7 @@ class Task {
   get plugin() { return native.taskText(PLUGIN); }
   get attempt() { return native.taskNumber(ATTEMPT); }
   get maxAttempts() { return native.taskNumber(MAX_ATTEMPTS); }
+  get reschedules() { return native.taskNumber(RESCHEDULES); }
   get deadline() {
     const ms = native.taskNumber(DEADLINE);
     return ms > 0 ? new Date(ms) : undefined;
@@ -47,8 +49,8 @@ class Task {
   }
 
   toJSON() {
-    const { id, queue, tenant, plugin, attempt, maxAttempts, deadline, key, parent, previousError, traceparent, headers } = this;
-    return { id, queue, tenant, plugin, attempt, maxAttempts, deadline, key, parent, previousError, traceparent, headers };
+    const { id, queue, tenant, plugin, attempt, maxAttempts, reschedules, deadline, key, parent, previousError, traceparent, headers } = this;
+    return { id, queue, tenant, plugin, attempt, maxAttempts, reschedules, deadline, key, parent, previousError, traceparent, headers };
   }
 }
 

@@ -1,7 +1,8 @@
 // The module "@quern/sdk". index.d.ts describes it.
 
+import { native } from "#native";
 import { bytesOf, isBytes, jsonOf } from "./bytes.js";
-import { Fatal, named, QuernError, Retry } from "./errors.js";
+import { Failure, Fatal, named, QuernError, Retry } from "./errors.js";
 
 const levels = ["trace", "debug", "info", "warn", "error"];
 
@@ -20,11 +21,14 @@ function progress(fraction, message = "") {
 }
 
 const checkpoint = {
-  save(value) { native.checkpointSave(bytesOf(value)); },
+  save(value) { native.checkpointSave(encoded(value, "the checkpoint")); },
   load() { return native.checkpointLoad(); },
   text() { return textIn(native.checkpointLoad()); },
   json() { return jsonIn(native.checkpointLoad()); },
 };
+
+// The bytes of what a function of the host gets: a string or bytes as they are, else JSON.
+const encoded = (value, what) => (typeof value === "string" || isBytes(value) ? bytesOf(value) : jsonOf(value, what));
 
 const textIn = (bytes) => bytes && native.decode(bytes);
 const jsonIn = (bytes) => (bytes ? JSON.parse(native.decode(bytes)) : undefined);
@@ -57,7 +61,7 @@ class Bucket {
   get(key) { return this.#ask("kvGet", key); }
   text(key) { return textIn(this.get(key)); }
   json(key) { return jsonIn(this.get(key)); }
-  set(key, value, options) { this.#ask("kvSet", key, bytesOf(value), ttlOf(options)); }
+  set(key, value, options) { this.#ask("kvSet", key, encoded(value, "the value"), ttlOf(options)); }
   delete(key) { return this.#ask("kvDelete", key); }
 
   increment(key, delta = 1) {
@@ -67,7 +71,7 @@ class Bucket {
   }
 
   swap(key, old, value, options) {
-    const answer = this.#ask("kvSwap", key, old === undefined || old === null ? undefined : bytesOf(old), bytesOf(value), ttlOf(options));
+    const answer = this.#ask("kvSwap", key, old === undefined || old === null ? undefined : encoded(old, "the old value"), encoded(value, "the value"), ttlOf(options));
     if (answer === true) return;
     const error = named(new QuernError("ECONFLICT", "kv_swap"), `${this.#name}/${key}`);
     error.present = answer;
@@ -122,7 +126,7 @@ const enqueueOptions = {
 };
 
 function enqueue(queue, body, options) {
-  let encoded;
+  let encodedOptions;
   if (options !== undefined) {
     const object = {};
     for (const [name, value] of Object.entries(options)) {
@@ -130,16 +134,16 @@ function enqueue(queue, body, options) {
       if (!option) throw new TypeError(`enqueue: ${name}: options are ${Object.keys(enqueueOptions).join(", ")}`);
       if (value !== undefined) object[option[0]] = option[1](value);
     }
-    encoded = JSON.stringify(object);
+    encodedOptions = JSON.stringify(object);
   }
-  return asking(queue, () => native.enqueue(String(queue), isBytes(body) || typeof body === "string" ? body : jsonOf(body, "the body"), encoded));
+  return asking(queue, () => native.enqueue(String(queue), encoded(body, "the body"), encodedOptions));
 }
 
 function publish(topic, body, options = {}) {
   const { id, attributes, ...others } = options;
   for (const name of Object.keys(others)) throw new TypeError(`publish: ${name}: options are id, attributes`);
-  const encoded = JSON.stringify({ topic: String(topic), id, attributes });
-  return asking(topic, () => native.enqueue("", isBytes(body) || typeof body === "string" ? body : jsonOf(body, "the body"), encoded));
+  const encodedOptions = JSON.stringify({ topic: String(topic), id, attributes });
+  return asking(topic, () => native.enqueue("", encoded(body, "the body"), encodedOptions));
 }
 
 const secrets = {
@@ -149,4 +153,4 @@ const secrets = {
 
 const config = { get(name) { return native.configGet(String(name)); } };
 
-export const sdk = { Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, publish, secrets, config };
+export const sdk = { Failure, Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, publish, secrets, config };

@@ -1,5 +1,6 @@
 // Errors of handlers and of the host, and the text that a failed task gets.
 
+import { native } from "#native";
 import { mapped } from "./sourcemap.js";
 
 const meanings = {
@@ -15,9 +16,25 @@ const meanings = {
   ELIMIT: "too many, or too deep; the task's log has the details",
 };
 
+const REFUSAL = 10; // the field of task_text with why the host last refused a call
+let asking = false;
+
+// Returns why the host refused the call that has just failed with this code, "" if it does not tell: an older host answers EINVAL.
+function refusal(code) {
+  if (asking || !["EINVAL", "EDENIED", "EAGAIN", "ELIMIT"].includes(code)) return "";
+  asking = true;
+  try {
+    return native.taskText(REFUSAL) ?? "";
+  } catch {
+    return "";
+  } finally {
+    asking = false;
+  }
+}
+
 // An error of the host. code is the error's name in sdk/ABI.md, call the function that failed.
 export class QuernError extends Error {
-  constructor(code, call, message = `${call}: ${meanings[code] ?? "the host gave an unknown answer"} (${code})`) {
+  constructor(code, call, message = `${call}: ${refusal(code) || (meanings[code] ?? "the host gave an unknown answer")} (${code})`) {
     super(message);
     this.code = code;
     this.call = call;
@@ -30,22 +47,26 @@ export function named(error, name) {
   return error;
 }
 
-// What handlers throw to be tried again later, after options.delay milliseconds if that is set.
-export class Retry extends Error {
+// What handlers throw to fail the attempt with this message alone. If there is another attempt, it comes after options.delay
+// milliseconds if that is set.
+export class Failure extends Error {
   constructor(message, options) {
     super(message, options);
     const delay = options?.delay;
     if (delay !== undefined && !(typeof delay === "number" && delay >= 0)) {
-      throw new RangeError(`delay of Retry: ${String(delay)}: write milliseconds, 0 or more`);
+      throw new RangeError(`delay of ${this.name}: ${String(delay)}: write milliseconds, 0 or more`);
     }
     this.delay = delay;
   }
 }
 
-// What handlers throw if another attempt would fail as well.
-export class Fatal extends Error {}
+// What handlers throw to run again later, without counting an attempt.
+export class Retry extends Failure {}
 
-for (const [type, name] of [[QuernError, "QuernError"], [Retry, "Retry"], [Fatal, "Fatal"]]) {
+// What handlers throw if another attempt would fail as well.
+export class Fatal extends Failure {}
+
+for (const [type, name] of [[QuernError, "QuernError"], [Failure, "Failure"], [Retry, "Retry"], [Fatal, "Fatal"]]) {
   Object.defineProperty(type.prototype, "name", { value: name, configurable: true, writable: true });
 }
 
@@ -58,15 +79,16 @@ const MOST_TEXT = 64 << 10;
 const SHOWN_FRAMES = 10; // before a long message
 const UNREADABLE = "(its text cannot be read)";
 
-// Returns the status with which an error ends the task. The outermost Retry or Fatal counts.
+// Returns the status with which an error ends the task. The outermost Failure, Retry or Fatal counts.
 export function statusOf(error) {
   let status = FAILED;
   attempt(() => {
-    for (let n = 0; n < MOST_CAUSES && status === FAILED && error instanceof Error; n++, error = error.cause) {
+    for (let n = 0; n < MOST_CAUSES && error instanceof Error; n++, error = error.cause) {
+      if (!(error instanceof Failure)) continue;
       if (error instanceof Fatal) status = FATAL;
-      if (!(error instanceof Retry)) continue;
-      status = RETRY;
-      if (error.delay > 0) native.retryAfter(Math.min(Math.ceil(error.delay), MOST_DELAY));
+      else if (error.delay > 0) native.retryAfter(Math.min(Math.ceil(error.delay), MOST_DELAY));
+      if (error instanceof Retry) status = RETRY;
+      return;
     }
   });
   return status;
@@ -83,9 +105,15 @@ function attempt(read, otherwise) {
   }
 }
 
-// Returns what a person reads of an error: name, message, where it was thrown in the user's sources, and its causes. Retry and
-// Fatal are meant to happen, so they have their message alone.
-export function textOf(error) {
+// Returns what a person reads of an error: name, message, where it was thrown in the user's sources, and its causes. A Failure
+// is meant to happen, so it has its message alone. rejected is defined if it is the reason of a rejected promise that
+// has no handler: the frames of the rejection.
+export function textOf(error, rejected) {
+  const text = textWithCauses(error);
+  return rejected === undefined ? text : `unhandled rejection: ${text}${rejected && "\n" + rejected}`;
+}
+
+function textWithCauses(error) {
   const parts = [];
   do {
     parts.push(attempt(() => oneText(error), UNREADABLE));
@@ -96,21 +124,42 @@ export function textOf(error) {
 
 function oneText(error) {
   const head = headOf(error);
-  if (!(error instanceof Error) || error instanceof Retry || error instanceof Fatal) return head;
+  if (!(error instanceof Error) || error instanceof Failure) return head;
   const frames = attempt(() => framesOf(error), "");
   if (head.length > LONG_MESSAGE && frames !== "") {
     const name = attempt(() => String(error.name), "Error");
-    const places = frames.split("\n", SHOWN_FRAMES).map((line) => line.trim().replace(/^at /, ""));
-    return `${cut(name)} [${places.join(" < ")}]: ${head.startsWith(name + ": ") ? head.slice(name.length + 2) : head}`;
+    return `${cut(name)} [${places(frames, SHOWN_FRAMES)}]: ${head.startsWith(name + ": ") ? head.slice(name.length + 2) : head}`;
   }
   const errors = error instanceof AggregateError ? attempt(() => error.errors.slice(0, MOST_CAUSES).map((e) => `\n  * ${headOf(e).split("\n")[0]}`).join(""), "") : "";
   return head + errors + (frames === "" ? "" : "\n" + frames);
 }
 
+const places = (frames, most) => frames.split("\n", most).map((line) => line.trim().replace(/^at /, "")).join(" < ");
+
+// What to use in the place of what Node has, by the name that is not defined.
+const missing = {
+  Buffer: 'use Uint8Array and TextEncoder, or run npm install buffer and import { Buffer } from "buffer"',
+  process: "a plugin has no process of Node; process.env has what capabilities.env of the manifest lists",
+  require: "use import",
+  __dirname: 'a plugin has no folder: import the file itself, as in import text from "./a.txt"',
+  __filename: 'a plugin has no folder: import the file itself, as in import text from "./a.txt"',
+  setImmediate: "use setTimeout",
+  Intl: "a plugin has no Intl: use a package such as dayjs",
+  WebSocket: "a plugin has no sockets: use fetch",
+  XMLHttpRequest: "use fetch",
+  window: "a plugin is no browser: use another package",
+  document: "a plugin is no browser: use another package",
+};
+
+function remedyOf(error, message) {
+  const name = error instanceof ReferenceError ? /^'?(\w+)'? is not defined$/.exec(message)?.[1] : undefined;
+  return name !== undefined && Object.hasOwn(missing, name) ? `${message}: ${missing[name]}` : message;
+}
+
 function headOf(error) {
   if (!(error instanceof Error)) return cut(typeof error === "string" ? error : `thrown: ${shown(error)}`);
-  const message = attempt(() => String(error.message), UNREADABLE);
-  if (error instanceof Retry || error instanceof Fatal) return cut(message);
+  const message = remedyOf(error, attempt(() => String(error.message), UNREADABLE));
+  if (error instanceof Failure) return cut(message);
   const name = attempt(() => String(error.name), "Error");
   return cut(message === "" ? name : `${name}: ${message}`);
 }

@@ -1,0 +1,46 @@
+package build
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A test that was saved after the build changes nothing in the module; what the handler is made of does, and what it is
+// granted.
+func TestNewerJavaScript(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, want := range map[string]bool{
+		"handler.test.js": false, "lib/a.spec.ts": false, "test/a.js": false, "tests/b.json": false, "lib/__tests__/c.js": false,
+		"handler.js": true, "testing.js": true, "latest/a.js": true, "tests/warm.txt": true, "package.json": true,
+	} {
+		for file, content := range map[string]string{
+			"handler.js": "", "small.yaml": "name: small\nwarm: {input: tests/warm.txt}\n", "tests/warm.txt": "", name: "",
+		} {
+			path := filepath.Join(dir, name+".d", filepath.FromSlash(file))
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := Read(filepath.Join(dir, name+".d"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		built := time.Now().Add(time.Hour)
+		if newer := NewerFile(s, built); newer != "" {
+			t.Errorf("%s is newer", newer)
+		}
+		file := filepath.Join(s.Dir, filepath.FromSlash(name))
+		if err := os.Chtimes(file, built.Add(time.Hour), built.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if newer := NewerFile(s, built); (newer == file) != want {
+			t.Errorf("%s changed: %q is newer", name, newer)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+// Runs handlers in Node, with services in memory. testing.d.ts describes it.
+
+import { format } from "node:util";
+
+import { bytesOf, isBytes, jsonOf } from "./lib/bytes.js";
+import { COMPLETE, Failure, QuernError, statusOf } from "./lib/errors.js";
+import { answerTo, bytes, native, plain, runs, text } from "./lib/native.js";
+import { shown } from "./lib/sdk.js";
+import { task } from "./lib/task.js";
+
+const STATUSES = { 1: "failed", 65: "fatal", 75: "retry" };
+const services = ["config", "secrets", "kv", "http", "queues", "topics", "checkpoints"];
+const fields = ["id", "queue", "tenant", "plugin", "attempt", "maxAttempts", "reschedules", "deadline", "key", "parent", "previousError", "traceparent", "headers", "after", "cancelled"];
+
+function known(what, given, names) {
+  for (const name of Object.keys(given)) {
+    if (!names.includes(name)) throw new TypeError(`${what}: ${name}: expected ${names.join(", ")}`);
+  }
+}
+
+class TestHost {
+  config = {};
+  secrets = {};
+  kv = {};
+  http = undefined;
+  queues = undefined;
+  topics = undefined;
+  checkpoints = {};
+  enqueued = [];
+  published = [];
+
+  constructor(given) {
+    known("testHost", given, services);
+    Object.assign(this, given);
+    Object.defineProperty(this, "ends", { value: new Map() }); // of values with a ttl
+  }
+
+  async run(handler, input, given = {}) {
+    if (typeof handler !== "function") throw new TypeError(`run: the handler is ${typeof handler}: import the default export of its module`);
+    known("run", given, fields);
+    const run = new Run(this, input, given);
+    const code = await runs.run(run, () => call(handler, run));
+    const complete = code === COMPLETE;
+    if (complete) {
+      this.enqueued.push(...run.enqueued);
+      this.published.push(...run.published);
+    }
+    return new Result(run, complete ? "complete" : STATUSES[code], complete);
+  }
+}
+
+export const testHost = (given = {}) => new TestHost(given);
+
+class Run {
+  log = [];
+  progress = [];
+  enqueued = [];
+  published = [];
+  output = new Uint8Array();
+  error = "";
+  thrown = undefined;
+  delay = undefined;
+
+  constructor(host, input, given) {
+    const {
+      id = "test", queue = "test", tenant = "default", plugin = "test", attempt = 1, maxAttempts = 0, reschedules = 0, deadline, key = "", parent = "",
+      previousError = "", traceparent = "", headers = {}, after = {}, cancelled = false,
+    } = given;
+    this.host = host;
+    this.id = id;
+    this.input = bytes(input).slice();
+    this.cancelled = cancelled;
+    const all = Object.entries({ ...headers, ...(traceparent && { traceparent }) }).sort(([a], [b]) => (a < b ? -1 : 1));
+    const ends = Object.entries(after).map(([id, result]) => `${id} ${result === null ? "failed" : "complete"}\n`);
+    this.texts = [id, queue, tenant, plugin, previousError, parent, key, traceparent, all.map(([name, value]) => `${name}: ${value}\n`).join(""), ends.join("")];
+    this.numbers = [attempt, maxAttempts, deadline?.getTime() ?? 0, Infinity, reschedules];
+    this.results = new Map(Object.entries(after).map(([id, result]) => [id, result === null ? undefined : bytes(result)]));
+  }
+}
+
+// Calls the handler as the engine's main.js does, and returns the status.
+async function call(handler, run) {
+  try {
+    const result = await handler(task);
+    if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, "the result"));
+    return COMPLETE;
+  } catch (error) {
+    run.thrown = error;
+    run.error = error instanceof Failure ? error.message : error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+    return statusOf(error);
+  }
+}
+
+class Result {
+  constructor(run, status, complete) {
+    this.status = status;
+    this.output = complete ? run.output : new Uint8Array();
+    this.error = run.error;
+    this.thrown = run.thrown;
+    this.delay = run.delay;
+    this.log = run.log;
+    this.progress = run.progress;
+    this.enqueued = complete ? run.enqueued : [];
+    this.published = complete ? run.published : [];
+    this.checkpoint = run.host.checkpoints[run.id] === undefined ? undefined : plain(run.host.checkpoints[run.id]);
+  }
+  text() { return text(this.output); }
+  json() { return JSON.parse(this.text()); }
+}
+
+// While a task runs, console writes to its log as well, and fetch asks the test's function.
+
+for (const [name, level] of Object.entries({ trace: 0, debug: 1, log: 2, info: 2, warn: 3, error: 4 })) {
+  const print = console[name];
+  console[name] = (...values) => {
+    if (runs.getStore()) for (const line of format(...values).split("\n")) native.log(level, line);
+    print.apply(console, values);
+  };
+}
+
+const fetchOfNode = globalThis.fetch;
+
+globalThis.fetch = async (input, init) => {
+  const run = runs.getStore();
+  if (!run) return fetchOfNode(input, init);
+  const request = new Request(input, init);
+  const sent = { method: request.method, url: request.url, headers: Object.fromEntries(request.headers), body: plain(await request.arrayBuffer()) };
+  let answer;
+  try {
+    answer = await answerTo(run.host, sent);
+  } catch (error) {
+    if (!(error instanceof QuernError)) throw error;
+    throw Object.assign(new TypeError(`fetch: ${error.message.replace("http:", `http ${sent.method} ${shown(sent.url)}:`)}`), { code: error.code });
+  }
+  const { status = 200, headers = {}, body } = answer;
+  const response = new Response([204, 205, 304].includes(status) ? null : bytes(body), { status });
+  for (const [name, values] of Object.entries(headers)) for (const value of [values].flat()) response.headers.append(name, value);
+  return Object.defineProperty(response, "url", { value: request.url });
+};
