@@ -82,7 +82,7 @@ func TestFetch(t *testing.T) {
 			await rejects(TypeError, fetch(url + "/around"));`,
 		"Denied": `
 			try { await fetch("https://example.org/secret?token=1"); } catch (e) {
-				check([e.name, e.code, e.message], ["TypeError", "EDENIED", "fetch: http GET https://example.org/secret: the manifest or the host does not allow it; the task's log names the line to add (EDENIED)"]);
+				check([e.name, e.code, e.message], ["TypeError", "EDENIED", "fetch: http GET https://example.org/secret: GET https://example.org: denied: the manifest does not allow it: add capabilities: {http: [{host: \"https://example.org\", methods: [GET]}]} (EDENIED)"]);
 				return;
 			}
 			throw new Error("granted");`,
@@ -124,7 +124,7 @@ func TestQuernError(t *testing.T) {
 		export default () => {
 			try { kv("a").get("b"); } catch (e) { return [e instanceof QuernError, e.name, e.code, e.call, e.message]; }
 		}`).run(runtime.Call{})
-	want := `[true,"QuernError","EDENIED","kv_get","kv_get a/b: the manifest or the host does not allow it; the task's log names the line to add (EDENIED)"]`
+	want := `[true,"QuernError","EDENIED","kv_get","kv_get a/b: denied: the manifest grants no kv_get, or there is none here (EDENIED)"]`
 	if string(o.Output) != want {
 		t.Errorf("%s: %s %s", o.Kind, o.Message, o.Output)
 	}

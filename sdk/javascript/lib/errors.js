@@ -85,9 +85,8 @@ export function statusOf(error) {
   attempt(() => {
     for (let n = 0; n < MOST_CAUSES && error instanceof Error; n++, error = error.cause) {
       if (!(error instanceof Failure)) continue;
-      if (error instanceof Fatal) status = FATAL;
-      else if (error.delay > 0) native.retryAfter(Math.min(Math.ceil(error.delay), MOST_DELAY));
-      if (error instanceof Retry) status = RETRY;
+      status = error instanceof Fatal ? FATAL : error instanceof Retry ? RETRY : FAILED;
+      if (status !== FATAL && error.delay > 0) native.retryAfter(Math.min(Math.ceil(error.delay), MOST_DELAY));
       return;
     }
   });
@@ -126,8 +125,8 @@ function oneText(error) {
   const head = headOf(error);
   if (!(error instanceof Error) || error instanceof Failure) return head;
   const frames = attempt(() => framesOf(error), "");
-  if (head.length > LONG_MESSAGE && frames !== "") {
-    const name = attempt(() => String(error.name), "Error");
+  const name = attempt(() => String(error.name), "Error");
+  if (frames !== "" && (head.length > LONG_MESSAGE || name === "InternalError")) { // QuickJS's, as when memory was denied
     return `${cut(name)} [${places(frames, SHOWN_FRAMES)}]: ${head.startsWith(name + ": ") ? head.slice(name.length + 2) : head}`;
   }
   const errors = error instanceof AggregateError ? attempt(() => error.errors.slice(0, MOST_CAUSES).map((e) => `\n  * ${headOf(e).split("\n")[0]}`).join(""), "") : "";
