@@ -471,7 +471,7 @@ import { checkpoint, config, enqueue, http, kv, log, progress, publish, secrets 
 const b = kv("b"), text = (bytes) => bytes && new TextDecoder().decode(bytes), big = "x".repeat(600 << 10);
 const calls = (task) => [
   () => task.text(), () => task.bytes().length, () => task.json(), () => task.attempt, () => task.maxAttempts, () => task.key, () => task.cancelled,
-  () => task.dependencies(), () => task.resultOf("none"), () => task.deadline, () => task.previousError,
+  () => task.dependencies(), () => task.resultOf("none"), () => task.reschedules, () => task.previousError,
   () => config.get("size"), () => config.get("none"), () => secrets.get("none"),
   () => b.name, () => b.get("none"), () => b.set("a", "é"), () => b.text("a"), () => text(b.get("a")), () => b.set("j", { n: [1, null] }), () => b.json("j"),
   () => b.set("n", 5), () => b.increment("n"), () => b.increment("n", -10n), () => b.increment("m", 2 ** 53), () => typeof b.increment("m", 1), () => b.increment("a"),

@@ -95,8 +95,12 @@ func (n *node) run(t *testing.T, b behavior, id string) *queue.Task {
 	if after != nil {
 		when = queue.WhenEnded
 	}
+	var deadline time.Time
+	if b.Task.Deadline > 0 {
+		deadline = time.Now().Add(b.Task.Deadline).Truncate(time.Minute) // guests write it in whole minutes
+	}
 	_, err := n.client.Queue(cmp.Or(b.Plugin, "kit")).Enqueue(n.ctx, []byte(input), queue.Options{
-		ID: id, Key: b.Task.Key, Parent: b.Task.Parent, Depth: b.Task.Depth, Traceparent: b.Task.Traceparent, Headers: b.Task.Headers, Deadline: b.Task.Deadline,
+		ID: id, Key: b.Task.Key, Parent: b.Task.Parent, Depth: b.Task.Depth, Traceparent: b.Task.Traceparent, Headers: b.Task.Headers, Deadline: deadline,
 		After: after, When: when,
 		Retry: queue.Retry{MaxAttempts: b.Task.Attempts, Base: 10 * time.Millisecond, Min: 10 * time.Millisecond},
 	})
@@ -121,7 +125,7 @@ func (n *node) compare(t *testing.T, b behavior, task *queue.Task) {
 	if got.ExitCode != nil {
 		exit = *got.ExitCode
 	}
-	want := strings.NewReplacer("{id}", task.ID, "{tenant}", n.tenant, "{plugin}", task.Plugin).Replace(b.result())
+	want := strings.NewReplacer("{id}", task.ID, "{tenant}", n.tenant, "{plugin}", task.Plugin, "{deadline}", fmt.Sprint(task.Deadline.Unix()/60)).Replace(b.result())
 	pattern := strings.NewReplacer(`\{hex\}`, "[0-9a-f]{16}", `\{uuid\}`, "[0-9a-f-]{36}").Replace(regexp.QuoteMeta(want))
 	if !regexp.MustCompile("^" + pattern + "$").Match(task.Result) {
 		t.Errorf("result\n%swant\n%s%+v", task.Result, want, got)

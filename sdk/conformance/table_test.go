@@ -51,8 +51,8 @@ type behavior struct {
 		Key, Parent, Traceparent string
 		Headers                  map[string]string
 		Attempts, Depth          int
-		Deadline                 time.Time
-		After                    [][2]string // tasks that it waits for until they have ended: ID and input of each
+		Deadline                 time.Duration // from now
+		After                    [][2]string   // tasks that it waits for until they have ended: ID and input of each
 	}
 	// Again runs the task a second time, and what becomes of that is the same. Differs says that what {hex} stands for in the
 	// result is another one.

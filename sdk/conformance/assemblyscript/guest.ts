@@ -96,7 +96,7 @@ function ofTask(verb: string): bool {
   else if (verb == "header") {
     const headers = task.headers;
     toldText(headers.has(word(1)) ? headers.get(word(1)) : "");
-  } else if (verb == "number") toldText((n(1) == 1 ? task.maxAttempts : task.attempt).toString());
+  } else if (verb == "number") toldText((n(1) == 4 ? task.reschedules : n(1) == 1 ? task.maxAttempts : task.attempt).toString());
   else if (verb == "deadline") toldText(((task.deadline + 30000) / 60000).toString()); // in minutes: the host's clock and Redis's differ
   else if (verb == "cancelled") toldText(task.cancelled ? "1" : "0");
   else if (verb == "await") wait();

@@ -137,8 +137,11 @@ func (g *guest) header(w []string) { g.tell(w[0], nil, g.task.Headers()[w[1]]) }
 
 func (g *guest) number(w []string) {
 	n := g.task.Attempt
-	if w[1] == "1" {
+	switch w[1] {
+	case "1":
 		n = g.task.MaxAttempts
+	case "4":
+		n = g.task.Reschedules
 	}
 	g.tell(w[0], nil, strconv.Itoa(n))
 }

@@ -92,7 +92,7 @@ const calls = {
   },
   header: ([verb, name]) => tell(verb, "ok", task.headers[name] ?? ""),
   text: ([verb, field]) => tell(verb, "ok", task[fields[number(field)]]),
-  number: ([verb, field]) => tell(verb, "ok", field === "1" ? task.maxAttempts : task.attempt),
+  number: ([verb, field]) => tell(verb, "ok", field === "4" ? task.reschedules : field === "1" ? task.maxAttempts : task.attempt),
   deadline: ([verb]) => tell(verb, "ok", task.deadline ? Math.round(task.deadline.getTime() / 60000) : 0), // in minutes: the host's clock and Redis's differ
   cancelled: ([verb]) => tell(verb, "ok", Number(task.cancelled)),
   async await([verb]) {

@@ -141,7 +141,7 @@ class Guest:
         return self.task.headers.get(name, "")
 
     def call_number(self, field):
-        return self.task.max_attempts if field == "1" else self.task.attempt
+        return {"1": self.task.max_attempts, "4": self.task.reschedules}.get(field, self.task.attempt)
 
     def call_deadline(self):
         return round(self.task.deadline.timestamp() / 60) if self.task.deadline else 0

@@ -153,6 +153,7 @@ fn of_task(task: &Task, verb: &str, w: Words) -> Option<Answer> {
         }),
         "header" => text(task.headers().get(&w.text(1)).map_or("", String::as_str)),
         "number" if w.number(1) == 1 => text(task.max_attempts().unwrap_or(0)),
+        "number" if w.number(1) == 4 => text(task.reschedules()),
         "number" => text(task.attempt()),
         // In minutes: the host's clock and Redis's differ.
         "deadline" => text(task.deadline().map_or(0, |at| (at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() + 30) / 60)),
