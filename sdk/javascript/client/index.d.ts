@@ -127,6 +127,8 @@ export class Handle {
   readonly existed: boolean;
   /** What existed is something else: a task of another queue or with other parameters. */
   readonly taken: boolean;
+  /** No host serves the queue, and none is known to have done so: its name may be misspelled. The client warns once for each queue. */
+  readonly unserved: boolean;
   /** Waits for the end of the task: see Client.wait. */
   wait(options?: WaitOptions): Promise<Task>;
   /** The task as it is now. */

@@ -163,6 +163,15 @@ function payload(fields, name) {
   return fields.status === "complete" && !fields[name + "_size"] && !fields.withheld ? new Uint8Array() : undefined;
 }
 
+const warned = new Set();
+
+// warnUnserved warns, once for each queue, that its name may be misspelled.
+function warnUnserved(queue) {
+  if (warned.has(queue) || warned.size >= 1000) return;
+  warned.add(queue);
+  console.warn(`quern: no host serves the queue ${JSON.stringify(queue)}, and none is known to have done so: its tasks wait. Check the name, or deploy a plugin`);
+}
+
 /** An enqueued task. */
 export class Handle {
   #client;
@@ -175,6 +184,8 @@ export class Handle {
     // first answer was lost.
     this.existed = receipt.existed && !made.has(receipt.id);
     this.taken = receipt.taken ?? false;
+    this.unserved = receipt.unserved ?? false;
+    if (this.unserved) warnUnserved(this.queue);
   }
 
   wait(options) {

@@ -135,6 +135,7 @@ def test_readme(client):
 
 def test_once(client):
     first = client.enqueue("unserved", "once", id="py-once")
+    assert first.unserved and not client.enqueue("echo", "x").unserved
     assert (first.id, first.existed) == ("py-once", False) and client.enqueue("unserved", "once", id="py-once").existed
     unique = client.enqueue("unserved", "u", unique=Unique("key", 60))
     again = client.enqueue("unserved", "v", unique="key")

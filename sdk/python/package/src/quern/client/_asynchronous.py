@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 class AsyncHandle:
     """An enqueued task. existed: it was there before, or, with an ID of your own, a repeated request had enqueued it.
-    taken: what existed is something else, a task of another queue or with other parameters."""
+    taken: what existed is something else, a task of another queue or with other parameters. unserved: no host serves the queue, and
+    none is known to have done so."""
 
     def __init__(self, client: AsyncClient, enqueued: calls.Enqueued) -> None:
         self._client = client
-        self.id, self.queue, self.existed, self.taken = enqueued
+        self.id, self.queue, self.existed, self.taken, self.unserved = enqueued
 
     async def wait(self, timeout: Optional[float] = None) -> Task:
         """Waits for the end of the task: see AsyncClient.wait."""

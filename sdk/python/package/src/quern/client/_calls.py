@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import logging
 import random
 import time
 import uuid
@@ -48,6 +49,7 @@ class Enqueued(NamedTuple):
     queue: str
     existed: bool
     taken: bool
+    unserved: bool
 
 
 Item = Union[Any, Tuple[Any, Options]]
@@ -127,10 +129,27 @@ def batches(queue: str, items: Iterable[Item]) -> Iterator[Call]:
 def receipts(call: Call, answer: Mapping[str, Any]) -> list[Enqueued]:
     """What became of the tasks of a request. One whose ID the client has made up is new, even if the server says that it
     existed: then it was made by the same request, whose first answer was lost."""
+    items = answer["items"] if "tasks" in (call.json or ()) else [answer]
+    if items and items[0].get("unserved"):
+        warn_unserved(items[0]["queue"])
     return [
-        Enqueued(one["id"], one["queue"], one["existed"] and one["id"] not in call.made, one.get("taken", False))
-        for one in (answer["items"] if "tasks" in (call.json or ()) else [answer])
+        Enqueued(
+            one["id"], one["queue"], one["existed"] and one["id"] not in call.made, one.get("taken", False), one.get("unserved", False),
+        )
+        for one in items
     ]
+
+
+_warned: set[str] = set()
+
+
+def warn_unserved(queue: str) -> None:
+    """Logs, once for each queue, that its name may be misspelled."""
+    if queue not in _warned and len(_warned) < 1000:
+        _warned.add(queue)
+        logging.getLogger("quern.client").warning(
+            "no host serves the queue %r, and none is known to have done so: its tasks wait. Check the name, or deploy a plugin", queue,
+        )
 
 
 def task(id: str, wait: float = 0.0) -> Call:
