@@ -86,7 +86,8 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 	case e.outcome.Kind == runtime.Fatal, e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "input":
 		return s // another attempt would end the same way
 	case e.outcome.Kind == runtime.Retry:
-		s = s.PutOff(policy, t.Reschedules, max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.version.Permissions.MostRetry.Min))
+		delay := max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.version.Permissions.MostRetry.Min)
+		s = s.PutOff(policy, t.Reschedules, delay)
 	default:
 		s = s.TryAgain(policy, t.Attempts+1)
 		if after := e.outcome.RetryAfter; after > 0 && s.Requeue != "" {

@@ -430,7 +430,7 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 	case e.settlement.Requeue == listen.RequeueReschedule:
 		level, times := hclog.Info, t.Reschedules+1
 		fields = append(fields, "delay", e.settlement.Delay, "times", times)
-		if times == manyReschedules {
+		if times == queue.ManyReschedules {
 			level = hclog.Warn
 			fields = append(fields, "remedy", "this counts no attempt: let the handler fail if it should count")
 		}
@@ -442,10 +442,6 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 		s.access.logger.Debug("task settled", fields...)
 	}
 }
-
-// manyReschedules is the number of reschedules of a task at which the log warns: a handler that asks for a retry where it
-// means a failure runs a thousand times.
-const manyReschedules = 3
 
 // failureFields returns the log fields that describe a failure.
 func failureFields(f *queue.Failure) []any {

@@ -55,9 +55,9 @@ type Outcome struct {
 	// 256 bytes; the last one is "…" if there may be more. After a stack overflow, Backtrace is empty. An interpreter
 	// that exports quern_where names the functions of its handler instead, such as "handler.py:7 in handle".
 	Backtrace []string
-	// RetryAfter is the delay that the guest asks for, for Retry and Failed; 0 if it asks for none. A command asks by the last line
-	// of stderr, such as quern:retry-after=30s. The value is a duration of Go or a number of seconds, of at most a year.
-	// That line is also in Stderr, but Message quotes the line before it.
+	// RetryAfter is the delay that the guest asks for, for Retry and Failed; 0 if it asks for none. A command asks by the
+	// last line of stderr, such as quern:retry-after=30s. The value is a duration of Go or a number of seconds, of at most
+	// a year. That line is also in Stderr, but Message quotes the line before it.
 	RetryAfter time.Duration
 	// Message is for people. Its first line says what happened; more lines of the guest's own error can follow. It is
 	// empty for Complete.

@@ -10,11 +10,16 @@ type FatalError struct {
 	Err error // never nil when made by Fatal
 }
 
-// RetryError marks an error that may be gone in a later attempt; see [Retry], [RetryAfter] and [FailAfter].
+// RetryError marks an error after which the task runs again without counting an attempt; see [Retry] and [RetryAfter].
 type RetryError struct {
-	Err    error         // never nil when made by Retry, RetryAfter or FailAfter
-	After  time.Duration // delay of the next attempt; 0 means the retry policy's delay
-	Counts bool          // whether the attempt counts
+	Err   error         // never nil when made by Retry or RetryAfter
+	After time.Duration // delay of the next run; 0 means the retry policy's delay
+}
+
+// FailError marks an error that names the delay before the next attempt; see [FailAfter].
+type FailError struct {
+	Err   error         // never nil when made by FailAfter
+	After time.Duration // delay of the next attempt; 0 means the retry policy's delay
 }
 
 // Fatal wraps err so that the task fails for good, because its input is wrong. Fatal(nil) returns nil.
@@ -44,14 +49,14 @@ func RetryAfter(err error, d time.Duration) error {
 	return &RetryError{Err: err, After: min(max(d, 0), maxRetryAfter)}
 }
 
-// FailAfter sets the delay before the next attempt, if the retry policy allows one: the attempt counts, as for an error
-// that is not wrapped. A delay of more than a year counts as a year. With a delay of 0 or less, the retry policy decides.
-// If err is nil, it returns nil.
+// FailAfter sets the delay before the next attempt, if the retry policy allows one. The attempt counts, as for an error
+// that is not wrapped. A delay of more than a year counts as a year. With a delay of 0 or less, the retry policy
+// decides. If err is nil, it returns nil.
 func FailAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &RetryError{Err: err, After: min(max(d, 0), maxRetryAfter), Counts: true}
+	return &FailError{Err: err, After: min(max(d, 0), maxRetryAfter)}
 }
 
 // maxRetryAfter is the maximum delay that a host accepts.
@@ -69,6 +74,12 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *RetryError) Unwrap() error { return e.Err }
 
+// Error returns the text of Err.
+func (e *FailError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *FailError) Unwrap() error { return e.Err }
+
 // outcome is an error that has an exit status and the delay of the next attempt; 0 means the retry policy's delay.
 type outcome interface {
 	error
@@ -77,11 +88,10 @@ type outcome interface {
 
 func (e *FatalError) outcome() (int, time.Duration) { return exitDataErr, 0 }
 func (e *RetryError) outcome() (int, time.Duration) {
-	status := exitTempFail
-	if e.Counts {
-		status = exitFailed
-	}
-	return status, min(max(e.After, 0), maxRetryAfter)
+	return exitTempFail, min(max(e.After, 0), maxRetryAfter)
+}
+func (e *FailError) outcome() (int, time.Duration) {
+	return exitFailed, min(max(e.After, 0), maxRetryAfter)
 }
 
 // judge returns the exit status for a handler's error, and the delay of the next attempt.

@@ -72,14 +72,14 @@ func CountQueue(ctx context.Context, t Queues, name string) (Queue, error) {
 }
 
 // UnservedQueue returns a warning about a queue that no host serves or is known to have served, because its name may be
-// misspelled. It returns "" for other queues, and to a caller who may not read the counts.
-func UnservedQueue(ctx context.Context, t Tenant, name string) string {
+// misspelled. It returns "" for other queues.
+func UnservedQueue(ctx context.Context, t Tenant, name string) (warning string, err error) {
 	q, err := CountQueue(ctx, t, name)
 	if err != nil || q.Listeners > 0 || q.Totals["complete"]+q.Totals["failed"] > 0 || q.Complete+q.Failed > 0 {
-		return ""
+		return "", err
 	}
 	return fmt.Sprintf("no host serves the queue %q of tenant %s, and none is known to have done so: %s", name, t.Tenant(),
-		ServingQueue(ctx, t, name))
+		ServingQueue(ctx, t, name)), nil
 }
 
 // ServingQueue returns the remedy for a queue that no host serves: the served queues with the most similar names, or

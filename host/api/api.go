@@ -129,7 +129,7 @@ type tenant struct {
 	*admin.Direct
 	changes  changes
 	findings findings
-	served   servedQueues
+	unserved unservedQueues
 }
 
 // Listen opens the address at once, and Run serves it. Port 0 chooses a free port. Without Access the address must be

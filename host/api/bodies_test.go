@@ -412,9 +412,9 @@ func TestUnservedQueue(t *testing.T) {
 		"/tasks": "x", "/tasks/batch": `{"tasks":[{"parameters":"x"}]}`,
 		"/events": `{"specversion":"1.0","id":"1","source":"s","type":"t"}`,
 	} {
-		got, receipt := enqueue("mail", path, body)
+		got, receipt := enqueue("sent", path, body)
 		if warning := got.header.Get("Quern-Warning"); !receipt.Unserved ||
-			!strings.HasPrefix(warning, `no host serves the queue "mail" of tenant `+w.Tenant()+", and none is known to have done so: put a plugin") {
+			!strings.HasPrefix(warning, `no host serves the queue "sent" of tenant `+w.Tenant()+", and none is known to have done so: put a plugin") {
 			t.Errorf("%s: %+v, warning %q", path, receipt, warning)
 		}
 	}

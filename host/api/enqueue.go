@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -278,12 +279,13 @@ func (s *service) enqueued(ctx context.Context, in InQueue, receipts []Receipt, 
 // warn marks the receipts if no host serves their queue, and returns the warning.
 func (s *service) warn(ctx context.Context, in InQueue, receipts []Receipt) Warned {
 	t := s.tenants[in.Tenant]
-	if t.served.has(in.Queue) {
-		return Warned{}
-	}
-	warning := admin.UnservedQueue(ctx, t.Direct, in.Queue)
-	if warning == "" {
-		t.served.add(in.Queue)
+	warning, known := t.unserved.warning(in.Queue, time.Now())
+	if !known {
+		var err error
+		if warning, err = admin.UnservedQueue(ctx, t.Direct, in.Queue); err != nil {
+			return Warned{} // the tasks are enqueued; whether somebody serves them will be asked again
+		}
+		t.unserved.note(in.Queue, warning, time.Now())
 	}
 	for i := range receipts {
 		receipts[i].Unserved = warning != ""
@@ -291,30 +293,39 @@ func (s *service) warn(ctx context.Context, in InQueue, receipts []Receipt) Warn
 	return Warned{warning}
 }
 
-// servedQueues remembers the names of queues that a host serves or has served, so that not every request that enqueues
-// asks Redis. A queue that was served once stays in it.
-type servedQueues struct {
-	mu    sync.Mutex
-	names map[string]struct{}
+// unservedQueues remembers whether a host serves the queues in which tasks were enqueued, so that not every request asks
+// Redis. A queue that was served once is so for ever.
+type unservedQueues struct {
+	mu     sync.Mutex
+	queues map[string]unservedQueue
 }
 
-// maxServedQueues bounds the names that are remembered.
-const maxServedQueues = 10_000
-
-func (s *servedQueues) has(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, found := s.names[name]
-	return found
+type unservedQueue struct {
+	warning string // "" if the queue is served, or was
+	asked   time.Time
 }
 
-func (s *servedQueues) add(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.names == nil || len(s.names) >= maxServedQueues {
-		s.names = make(map[string]struct{})
+const (
+	maxUnservedQueues = 10_000          // names that are remembered
+	unservedAge       = 3 * time.Second // after which a warning is asked for again
+)
+
+// warning returns what is known of a queue.
+func (u *unservedQueues) warning(name string, now time.Time) (warning string, known bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	q, known := u.queues[name]
+	return q.warning, known && (q.warning == "" || now.Sub(q.asked) < unservedAge)
+}
+
+// note remembers the warning of a queue, "" for none.
+func (u *unservedQueues) note(name, warning string, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.queues == nil || len(u.queues) >= maxUnservedQueues {
+		u.queues = make(map[string]unservedQueue)
 	}
-	s.names[name] = struct{}{}
+	u.queues[name] = unservedQueue{warning, now}
 }
 
 // enqueue enqueues tasks. A repeated request with the same idempotency key enqueues nothing.

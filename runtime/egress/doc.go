@@ -18,11 +18,11 @@
 //
 // Each tenant has its own pool of connections. All requests of a client are checked against the same networks, so an
 // open connection leads nowhere that a new connection could not lead. Config.Loopback, which is for development on one
-// machine, is an exception by origin, as pools are. Names and methods are checked for every request,
-// also on open connections. Pools are keyed by scheme, name and port: an HTTP/2 connection is not reused for other
-// names in its certificate. Plugins of one tenant share connections. Tenants do not share connections, because a server
-// keeps state for each connection: it can have authenticated the connection (NTLM), or be out of step on it. Also, one
-// tenant could use up the connections to a host, or learn by timing that another tenant used that host.
+// machine, adds an exception for one origin. Names and methods are checked for every request, also on open connections.
+// Pools are keyed by scheme, name and port: an HTTP/2 connection is not reused for other names in its certificate.
+// Plugins of one tenant share connections. Tenants do not share connections, because a server keeps state for each
+// connection: it can have authenticated the connection (NTLM), or be out of step on it. Also, one tenant could use up
+// the connections to a host, or learn by timing that another tenant used that host.
 //
 // Redirects are returned to the guest, not followed: a guest that follows one sends another request, which needs a
 // grant. Bodies are passed on unchanged: only the guest sets Accept-Encoding, and it decompresses in its own memory.

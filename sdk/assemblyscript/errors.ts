@@ -54,8 +54,8 @@ export function exit(status: i32, message: string = ""): void {
 }
 
 /**
- * Fails the attempt: the task's retry policy decides about another one, after a delay in milliseconds, a year at most, or without one
- * when the policy says.
+ * Fails the attempt: the task's retry policy decides about another one. It comes after a delay in milliseconds, a year at most; if delay
+ * is 0, the policy sets it.
  */
 export function fail(message: string, delay: i64 = 0): void {
   if (delay > 0) sys.retry_after(delay);

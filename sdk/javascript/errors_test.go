@@ -205,7 +205,7 @@ func TestStillRunning(t *testing.T) {
 			}
 			o := p.run(runtime.Call{})
 			if o.Kind != runtime.LimitExceeded || o.Limit.Name != limit || !strings.Contains(o.Message, ", or raise limits.") ||
-				!regexp.MustCompile(` exceeded at (callbacks that queue others|\w* ?\(?handler\.js:4:)`).MatchString(o.Message) {
+				!regexp.MustCompile(` exceeded at or after (callbacks that queue others|\w* ?\(?handler\.js:4:)`).MatchString(o.Message) {
 				t.Errorf("%s: %s", o.Kind, o.Message)
 			}
 		})

@@ -102,7 +102,7 @@ export interface TestResult {
   output: Uint8Array;
   text(): string;
   json<T = any>(): T;
-  /** Why it failed: name and message, of Retry and Fatal the message. */
+  /** Why it failed: name and message, of Failure, Retry and Fatal the message. A rejected promise without a handler does not fail the task here, but the test in Node. */
   error: string;
   /** What the handler threw. */
   thrown: unknown;

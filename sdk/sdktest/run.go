@@ -131,7 +131,9 @@ func headerLines(t *Task) string {
 }
 
 func (r *run) TaskNumber(field uint32) int64 {
-	return [...]int64{int64(r.task.Attempt), int64(r.task.MaxAttempts), r.deadline, math.MaxInt64, int64(r.task.Reschedules)}[field]
+	return [...]int64{
+		int64(r.task.Attempt), int64(r.task.MaxAttempts), r.deadline, math.MaxInt64, int64(r.task.Reschedules),
+	}[field]
 }
 
 func (r *run) Cancelled() bool {

@@ -192,7 +192,7 @@ func installing(modules map[string]bool) string {
 	return command
 }
 
-// nodeNames has global names that only Node has. The engine tells the same of packages that use them.
+// nodeNames has global names that only Node has. The engine tells the like of packages that use them, in lib/errors.js.
 var nodeNames = []replacement{
 	{"Buffer", `use Uint8Array and TextEncoder, or run npm install buffer and import { Buffer } from "buffer"`},
 	{"process", "a plugin has only process.env, which has what capabilities.env of the manifest lists"},
@@ -248,13 +248,16 @@ var usedEnv = regexp.MustCompile(`//[^\n]*|\bprocess\.env\.(\w+)`)
 
 // missingEnv finds variables that the author's code reads and the manifest does not grant.
 func missingEnv(text string, s *Source) (found []finding) {
+	m, err := plugins.LoadManifest(s.Manifest) // without a manifest it grants none
+	if err != nil && s.Manifest != "" {
+		return nil // the build tells of it
+	}
 	for _, place := range usedEnv.FindAllStringSubmatchIndex(text, -1) {
 		if place[2] < 0 { // a comment
 			continue
 		}
 		name := text[place[2]:place[3]]
-		m, err := plugins.LoadManifest(s.Manifest) // without a manifest it grants none
-		if _, ok := m.Capabilities.Env[name]; ok || name == "NODE_ENV" || err != nil && s.Manifest != "" {
+		if _, ok := m.Capabilities.Env[name]; ok || name == "NODE_ENV" {
 			continue
 		}
 		found = append(found, finding{place[0], fmt.Sprintf("process.env.%s is undefined: add capabilities: {env: {%s: ...}} to the manifest, "+

@@ -135,11 +135,13 @@ func (o obstacle) refuse(name string) error {
 
 // native returns the error about packages with native code.
 func native(names []string) error {
-	if known, ok := obstacles[normalized(names[0])]; ok {
-		return known.refuse(strings.Join(names, ", "))
+	for _, name := range names {
+		if known, ok := obstacles[normalized(name)]; ok {
+			return known.refuse(name)
+		}
 	}
 	return obstacle{
-		why:     nativeCode,
+		why:     "has native code, which a plugin cannot load",
 		instead: "remove it from " + requirements + ", or use a package or a version in pure Python",
 	}.refuse(strings.Join(names, ", "))
 }

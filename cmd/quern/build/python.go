@@ -173,6 +173,14 @@ const testPackages = ".quern/site-packages"
 // Its time of change becomes that of the build: the plugin of pytest compares it with that of requirements.txt. A
 // folder in which nothing can be written gets no copy.
 func keepForTests(dir string, packages map[string][]byte) error {
+	err := copyForTests(dir, packages)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return nil
+	}
+	return err
+}
+
+func copyForTests(dir string, packages map[string][]byte) error {
 	folder := filepath.Join(dir, filepath.FromSlash(testPackages))
 	if len(packages) == 0 {
 		return os.RemoveAll(folder)
@@ -184,11 +192,7 @@ func keepForTests(dir string, packages map[string][]byte) error {
 	if err == nil && maps.EqualFunc(there, packages, bytes.Equal) {
 		return os.Chtimes(folder, time.Time{}, time.Now())
 	}
-	err = os.MkdirAll(filepath.Dir(folder), 0o755)
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		return nil
-	}
-	if err != nil {
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
 		return err
 	}
 	temporary, err := os.MkdirTemp(filepath.Dir(folder), ".new-*")
@@ -202,7 +206,13 @@ func keepForTests(dir string, packages map[string][]byte) error {
 			return err
 		}
 	}
-	return errors.Join(os.Chmod(temporary, 0o755), os.RemoveAll(folder), os.Rename(temporary, folder))
+	if err := errors.Join(os.Chmod(temporary, 0o755), os.RemoveAll(folder)); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, folder); !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+		return err
+	}
+	return nil // another build was faster
 }
 
 // temporary makes a temporary folder for packages, in the cache if there is one.

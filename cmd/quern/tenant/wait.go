@@ -21,6 +21,9 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
+// unseenInterval is the interval at which a command that waits looks at its task without a terminal.
+const unseenInterval = 3 * time.Second
+
 // outageInterval is the interval at which a waiting command checks whether Redis is available.
 const outageInterval = 3 * time.Second
 
@@ -48,7 +51,7 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 // showWait tells why a task takes long, until ctx ends: on a terminal its progress, and everywhere that it puts itself
 // off.
 func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id string) {
-	line, interval, told := show.NewProgress(cmd.ErrOrStderr()), time.Second, 0
+	line, interval, told := show.NewProgress(cmd.ErrOrStderr()), unseenInterval, 0
 	if line.Shows() {
 		interval = show.ProgressInterval
 	}
@@ -62,6 +65,9 @@ func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id s
 			line.Clear()
 			cli.Note(cmd, "%s", text)
 			told = task.Reschedules
+		}
+		if !line.Shows() {
+			continue
 		}
 		text := fmt.Sprintf("%s, waiting for %.0f s", statusText(task), time.Since(begun).Seconds())
 		if task.Attempts > 0 {
@@ -77,18 +83,15 @@ func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id s
 	}
 }
 
-// manyReschedules is the number of reschedules from which people learn that these count no attempt.
-const manyReschedules = 3
-
 // putOff tells that a task has put itself off. told is the number of reschedules that were told. It returns "" if there
-// is nothing new: people learn of the first reschedule, and of manyReschedules.
+// is nothing new: people learn of the first reschedule, and of queue.ManyReschedules.
 func putOff(task *admin.Task, told int) string {
 	why := ""
 	if task.LastError != nil {
 		why = ": " + task.LastError.Headline()
 	}
 	switch times := task.Reschedules; {
-	case times >= manyReschedules && told < manyReschedules:
+	case times >= queue.ManyReschedules && told < queue.ManyReschedules:
 		return fmt.Sprintf("task %s has put itself off %d times, which counts no attempt, so max_attempts does not end it%s: "+
 			"let the handler fail instead of asking for a retry, or see `quern help retries`", task.ID, times, why)
 	case times > 0 && told == 0:

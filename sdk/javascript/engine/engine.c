@@ -647,7 +647,7 @@ static int interrupted(JSRuntime *rt, void *opaque) {
 	const char *text = JS_IsException(frames) ? NULL : JS_ToCString(ctx, frames);
 	if (!text) JS_GetException(ctx);
 	due = !text || *text == '\0'; // between two jobs no function runs
-	place = due ? "callbacks that queue others, as await and queueMicrotask do" : text;
+	place = due ? "or after callbacks that queue others, as await and queueMicrotask do" : text;
 	looking = false;
 	return 0;
 }
@@ -749,6 +749,7 @@ QUERN_HANDLER int32_t handle(void) {
 	seeded = rejections = false;
 	origin = 0;
 	polls = 0;
+	place = NULL;
 	due = false;
 	look_at = 0;
 	JSValue result = JS_UNDEFINED;

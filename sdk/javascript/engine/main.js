@@ -37,8 +37,12 @@ function endTask(threw, value) {
   }
 }
 
-// Returns where the handler is: a line for each frame of the user's functions, innermost first; "" if none runs.
-const whereabouts = () => framesOf(new Error()).split("\n", 3).map((line) => line.trim().replace(/^at /, "")).join("\n");
+// Returns where the handler is: a line for each frame of the user's functions, innermost first; "" if none runs. The host writes "at"
+// before it, and may stop the handler later.
+function whereabouts() {
+  const frames = framesOf(new Error());
+  return frames && "or after " + frames.split("\n", 3).map((line) => line.trim().replace(/^at /, "")).join("\n");
+}
 
 function start() {
   const source = native.readFile(HANDLER);

@@ -43,7 +43,7 @@ function running(call) {
 }
 
 const isText = (value) => encoder.encode(value).length <= 256 && !/\p{Cc}/u.test(value);
-const named = (patterns, name) => patterns === undefined || patterns.some((p) => new RegExp("^" + p.split("*").map(RegExp.escape ?? quote).join(".*") + "$").test(name));
+const named = (patterns, name) => patterns === undefined || patterns.some((p) => new RegExp("^" + p.split("*").map(quote).join(".*") + "$").test(name));
 const quote = (part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 const shown = (value) => JSON.stringify(value);
 

@@ -7,7 +7,7 @@
         return {"greeting": f"hello, {order['name']}"}
 
 What handle returns is the result: bytes as they are, str as UTF-8, None as nothing, anything else as JSON. It may be an async
-def. An exception fails the task, with its traceback in the task's log.
+def. An exception fails the task, with its traceback in the task's error.
 """
 
 from . import checkpoint, http

@@ -36,7 +36,7 @@ _handle: Callable[[Task], Any]
 _loop: Any
 _not_loaded: Optional[BaseException] = None
 
-_LOST = "a task of asyncio that nothing has awaited failed: "
+LOST = "a task of asyncio that nothing has awaited failed: "
 
 # What most handlers import belongs to every snapshot: plugins share its memory, and start at once.
 _PRELOADED = (
@@ -150,7 +150,7 @@ def run() -> int:
         if lost:
             first = lost.pop(0)
             _log_lost()
-            return _fail(first, _LOST)
+            return _fail(first, LOST)
         if result is not None:
             output = _host.encoded(result)
             if len(output):

@@ -221,7 +221,7 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
         run.output += bytes(_host.encoded(result))
     except Failure as error:
         run.error = str(error)
-        if isinstance(error, Failure) and error.delay is not None:
+        if error.delay is not None:
             run.delay = max(_host.milliseconds(error.delay), 0) / 1000
         return {65: "fatal", 75: "retry"}.get(error.status, "failed"), traceback.format_exc()
     except SystemExit as error:
