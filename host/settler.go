@@ -19,6 +19,7 @@ import (
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
@@ -430,7 +431,7 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 	case e.settlement.Requeue == listen.RequeueReschedule:
 		level, times := hclog.Info, t.Reschedules+1
 		fields = append(fields, "delay", e.settlement.Delay, "times", times)
-		if times == queue.ManyReschedules {
+		if times == manage.ManyReschedules {
 			level = hclog.Warn
 			fields = append(fields, "remedy", "this counts no attempt: let the handler fail if it should count")
 		}

@@ -209,7 +209,7 @@ func TestPluginBuildWithoutEngine(t *testing.T) {
 	u := newUser(t, "").asBuilt().with(map[string]string{"QUERN_ENGINES": filepath.Join(t.TempDir(), "none")})
 	for _, name := range []string{"handler.py", "handler.ts"} {
 		r := u.run("plugin", "build", sourceFolder(t, map[string]string{name: ""}))
-		if want := regexp.MustCompile(`^quern: there is no engine \S+/none/\w+\.wasm: run .make engines. in a checkout of Quern, or take the release archive`); r.status != exitRefused || !want.MatchString(r.stderr) {
+		if want := regexp.MustCompile(`^quern: there is no engine \S+/none/\w+\.wasm: take quern from .pip install quern., .npm install quern. or the release archive`); r.status != exitRefused || !want.MatchString(r.stderr) {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -224,7 +224,7 @@ func TestPluginBuildTruncatedEngine(t *testing.T) {
 	file := write(t, filepath.Join(dir, "javascript.wasm"), string(engine[:len(engine)/2]))
 	source := sourceFolder(t, map[string]string{"handler.js": "export default () => 1\n"})
 	r := newUser(t, "").asBuilt().run("plugin", "build", source, "--engines", dir)
-	if want := "quern: read engine: " + file + " is truncated or damaged: run `make engines`"; r.status != exitRefused || !strings.HasPrefix(r.stderr, want) {
+	if want := "quern: read engine: " + file + " is truncated or damaged: install quern again, or run `make engines`"; r.status != exitRefused || !strings.HasPrefix(r.stderr, want) {
 		t.Errorf("%+v, want %s", r, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -283,6 +284,11 @@ func TestLoopbackOfHosts(t *testing.T) {
 		}
 		if got := test.user.must("enqueue", "small", "hhttp://10.0.0.5/", "--wait"); got != "-3\n" {
 			t.Errorf("%s: another private address: %q", test.command, got)
+		}
+		if test.command == "dev" {
+			test.user.must("subscription", "create", "hook", "--topic", "loopback", "--url", server.URL+"/hook")
+			test.user.must("topic", "publish", "loopback", "x")
+			c.stderr.await(t, regexp.MustCompile("a webhook goes to "+server.URL+" on this machine, as its subscription says; "))
 		}
 		c.stop()
 		if c.wait(); strings.Count(c.stderr.String(), said) != test.said {

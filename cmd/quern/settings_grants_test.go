@@ -174,7 +174,7 @@ func TestPluginCheckGrants(t *testing.T) {
 	if !regexp.MustCompile(`asks +http http://127.0.0.1:1 GET\n +kv seen rw, quota 10MiB\n +enqueue mail.done, after complete, depth 16, tasks 256 of 16MiB\n +secrets api_key\n +config mode, size\ngrants +kv seen r\n +config mode, size\n`).MatchString(out) {
 		t.Errorf("%s", out)
 	}
-	if !regexp.MustCompile(`limits +memory 8MiB, input 16MiB, output 1KiB, log 4KiB\n`).MatchString(out) ||
+	if !regexp.MustCompile(`limits +memory 8MiB, input 16MiB, output 1KiB, log 4KiB, timeout 1h0m0s\n`).MatchString(out) ||
 		!regexp.MustCompile(`note +limits.output: the manifest has 4KiB, the host lowers it to 1KiB: see "acme" in `).MatchString(out) {
 		t.Errorf("%s", out)
 	}

@@ -293,8 +293,8 @@ func (s *service) warn(ctx context.Context, in InQueue, receipts []Receipt) Warn
 	return Warned{warning}
 }
 
-// unservedQueues remembers whether a host serves the queues in which tasks were enqueued, so that not every request asks
-// Redis. A queue that was served once is so for ever.
+// unservedQueues remembers whether a host serves the queues in which tasks were enqueued, so that not every request
+// asks Redis. A queue that was served once is so for ever.
 type unservedQueues struct {
 	mu     sync.Mutex
 	queues map[string]unservedQueue

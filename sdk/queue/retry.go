@@ -90,10 +90,6 @@ func (r Retry) AttemptsLeft(attempts int) bool {
 	return most == Unlimited || attempts < most
 }
 
-// ManyReschedules is the number of reschedules of a task at which people are told that these count no attempt: a handler
-// that asks for a retry where it means a failure runs a thousand times.
-const ManyReschedules = 3
-
 // Reschedules returns how often the task can be rescheduled.
 func (r Retry) Reschedules() int {
 	return cmp.Or(r.MaxReschedules, defaultReschedules)

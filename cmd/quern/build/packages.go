@@ -17,6 +17,9 @@ type obstacle struct {
 	imports bool // the package can be imported, and fails only when it is used
 }
 
+// requirements is the file of a source that lists packages.
+const requirements = "requirements.txt"
+
 const (
 	nativeCode = "has native code, which a plugin cannot load, and no version without"
 	sockets    = "needs sockets, which a plugin does not have"

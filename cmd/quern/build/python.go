@@ -119,10 +119,8 @@ var pipArguments = []string{
 // distribution then builds without its native part if that part is optional, and fails to build otherwise.
 var withoutNative = []string{"CC=false", "CXX=false", "CARGO=false", "PIP_USER=0"}
 
-const (
-	requirements = "requirements.txt"
-	installed    = "/app/site-packages" // where the engine finds packages
-)
+// installed is where the engine finds packages.
+const installed = "/app/site-packages"
 
 // packages returns the files of the packages that requirements.txt lists. The keys are paths below /app/site-packages.
 // The files are cached under a hash of the requirements, so that the next build needs neither pip nor a network.

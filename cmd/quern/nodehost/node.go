@@ -122,7 +122,7 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	}
 	handlers := outside
 	if o.Loopback {
-		sandbox.AllowLoopback(&handlers, func(text string) { n.Logger.Info(text) })
+		sandbox.AllowLoopback(&handlers, "a handler calls", "manifest allows", func(text string) { n.Logger.Info(text) })
 	}
 	client := egress.New(handlers)
 	n.closers = append(n.closers, client.Close)
@@ -176,6 +176,9 @@ func (n *Node) deliver(outside egress.Config, config host.Config) {
 	destination := max(1, places/8) // a tenant can have 8 times as many connections in all
 	outside.MaxConns, outside.Timeout = destination, queue.MaxWebhookTimeout
 	outside.MaxResponse, outside.Truncate = webhook.MaxAnswer, true
+	if n.options.Loopback {
+		sandbox.AllowLoopback(&outside, "a webhook goes to", "subscription says", func(text string) { n.Logger.Info(text) })
+	}
 	client := egress.New(outside)
 	n.closers = append(n.closers, client.Close)
 	small := n.account.Open(account.Deliveries, max(n.account.Part(16), minDeliveries), len(n.clients))

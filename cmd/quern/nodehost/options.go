@@ -43,7 +43,7 @@ type Options struct {
 	http     string
 	native   bool
 	webhooks int
-	Loopback bool // handlers may reach the loopback addresses that their manifests grant
+	Loopback bool // handlers and webhooks may reach loopback addresses that their URLs name
 	Admin    *API // nil if the command has no flags of the API
 
 	tenantRedis      tenantURLs

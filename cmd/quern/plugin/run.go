@@ -332,7 +332,7 @@ func (l *local) open(cmd *cobra.Command) error {
 		return err
 	}
 	if l.grantsFile == "" { // with grants it has what a host with them gives
-		sandbox.AllowLoopback(&config, func(text string) { cli.Note(cmd, "%s", text) })
+		sandbox.AllowLoopback(&config, "a handler calls", "manifest allows", func(text string) { cli.Note(cmd, "%s", text) })
 	}
 	if l.grants, err = sandbox.LoadTenantGrants(cmd.Flags(), l.grantsFile, l.tenant); err != nil {
 		return err

@@ -262,11 +262,12 @@ func (o *Services) Egress(flags *pflag.FlagSet) (config egress.Config, err error
 	return config, nil
 }
 
-// AllowLoopback lets handlers also reach the loopback addresses that their manifests grant. It is for commands of
-// development: a host of `quern serve` leaves it to --allow-networks. tell gets one line when a handler first does so.
-func AllowLoopback(config *egress.Config, tell func(text string)) {
+// AllowLoopback lets requests also reach loopback addresses that their URL names. It is for commands of development: a
+// host of `quern serve` leaves it to --allow-networks. tell gets one line at the first such request, which begins with
+// what (who sends it, and a verb) and says that its reason (a subject, and a verb) allows it.
+func AllowLoopback(config *egress.Config, what, reason string, tell func(text string)) {
 	config.Loopback = func(origin string, addr netip.Addr) {
-		tell(fmt.Sprintf("a handler calls %s on this machine, as its manifest allows; `quern serve` also needs --allow-networks %s",
-			origin, netip.PrefixFrom(addr, addr.BitLen())))
+		tell(fmt.Sprintf("%s %s on this machine, as its %s; `quern serve` also needs --allow-networks %s", what, origin, reason,
+			netip.PrefixFrom(addr, addr.BitLen())))
 	}
 }

@@ -65,8 +65,8 @@ func firstOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// warnUnserved warns of a queue that no host serves or is known to have served. It says nothing to a producer who is not
-// allowed to read the counts.
+// warnUnserved warns of a queue that no host serves or is known to have served. It says nothing to a producer who is
+// not allowed to read the counts.
 func warnUnserved(cmd *cobra.Command, client admin.Tenant, name string) {
 	if warning, err := admin.UnservedQueue(cmd.Context(), client, name); err == nil && warning != "" {
 		cli.Note(cmd, "%s", warning)

@@ -18,6 +18,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
@@ -84,14 +85,14 @@ func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id s
 }
 
 // putOff tells that a task has put itself off. told is the number of reschedules that were told. It returns "" if there
-// is nothing new: people learn of the first reschedule, and of queue.ManyReschedules.
+// is nothing new: people learn of the first reschedule, and of manage.ManyReschedules.
 func putOff(task *admin.Task, told int) string {
 	why := ""
 	if task.LastError != nil {
 		why = ": " + task.LastError.Headline()
 	}
 	switch times := task.Reschedules; {
-	case times >= queue.ManyReschedules && told < queue.ManyReschedules:
+	case times >= manage.ManyReschedules && told < manage.ManyReschedules:
 		return fmt.Sprintf("task %s has put itself off %d times, which counts no attempt, so max_attempts does not end it%s: "+
 			"let the handler fail instead of asking for a retry, or see `quern help retries`", task.ID, times, why)
 	case times > 0 && told == 0:

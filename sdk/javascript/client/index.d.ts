@@ -116,7 +116,7 @@ export class Task {
   /** The result of a complete task. */
   readonly bytes: Uint8Array;
   readonly text: string;
-  json(): any;
+  json<T = any>(): T;
 }
 
 /** An enqueued task. */

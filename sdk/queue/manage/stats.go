@@ -132,3 +132,7 @@ func readStats(reply any) Stats {
 	}
 	return s
 }
+
+// ManyReschedules is the number of reschedules of a task at which people are told that these count no attempt: a
+// handler that asks for a retry where it means a failure runs a thousand times.
+const ManyReschedules = 3

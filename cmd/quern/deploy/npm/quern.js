@@ -23,6 +23,9 @@ for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) {
   // A terminal sends SIGINT to the program, too: it must not count twice.
   process.on(signal, () => (signal === "SIGINT" && process.stdin.isTTY) || child.kill(signal));
 }
+// npm runs this below a shell, which does not pass on the signal that ends it.
+const parent = process.ppid;
+if (process.env.npm_command === "exec") setInterval(() => process.ppid === parent || child.kill("SIGTERM"), 1000).unref();
 child.on("error", (error) => {
   console.error(`quern: ${error.message}`);
   process.exit(3);
