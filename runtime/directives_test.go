@@ -203,9 +203,9 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("%q: log = %q, stderr = %q, want the line in both", stderr, logged, got.Stderr)
 		}
 	}
-	// Another exit status asks for nothing.
-	for _, code := range []string{"0", "1", "65"} {
-		if got := call(t, module, code+"\nquern:retry-after=5\n", Limits{}); got.RetryAfter != 0 {
+	// A failure may ask, too, but not one for good.
+	for code, want := range map[string]time.Duration{"0": 0, "1": 5 * time.Second, "65": 0} {
+		if got := call(t, module, code+"\nquern:retry-after=5\n", Limits{}); got.RetryAfter != want {
 			t.Errorf("exit %s = %+v", code, got)
 		}
 	}

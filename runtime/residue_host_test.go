@@ -385,8 +385,11 @@ func (h *hostRun) says(canary string, ending byte, loud bool) (lines, progress [
 	}
 	lines, progress = []string{"left " + canary}, []string{"0.25 " + canary}
 	last := canary[len(canary)-1] & 3
-	if ending == 'y' {
+	switch {
+	case ending == 'y':
 		last, after = 4, 17*time.Second
+	case hostEnds[ending].kind == Failed && h.module.Info().Kind == Handler: // a command asks by its last line
+		after = 17 * time.Second
 	}
 	switch last {
 	case 0:

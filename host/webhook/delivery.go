@@ -118,7 +118,7 @@ func signingKey(secret []byte) ([]byte, error) {
 	text := strings.TrimPrefix(strings.TrimSpace(string(secret)), signingPrefix)
 	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(key) < 24 || len(key) > 64 {
-		return nil, fmt.Errorf("it is no signing key: use %s and 24 to 64 random bytes in base64, such as `openssl rand -base64 32` prints", signingPrefix)
+		return nil, fmt.Errorf("it is no signing key: use %s and 24 to 64 random bytes in base64, such as `echo whsec_$(openssl rand -base64 32)` prints", signingPrefix)
 	}
 	return key, nil
 }

@@ -117,9 +117,9 @@ func (r *Response) Value(name string) string {
 	return ""
 }
 
-// Err returns nil for a status from 200 to 299, else an error that names the status. For statuses that may go away
-// (408, 425, 429, 500, 502, 503, 504), the error is that of sdk.RetryAfter, with the delay of the header Retry-After.
-// The handler decides whether other statuses are fatal.
+// Err returns nil for a status from 200 to 299, else an error that names the status. If the server asks to come again
+// later (429, or 408, 425, 500, 502, 503, 504 with the header Retry-After), the error is that of sdk.RetryAfter with
+// that delay, and counts no attempt. The handler decides whether other statuses are fatal.
 func (r *Response) Err() error {
 	if r.Status >= 200 && r.Status <= 299 {
 		return nil
@@ -127,8 +127,9 @@ func (r *Response) Err() error {
 	err := fmt.Errorf("the answer has status %d", r.Status)
 	switch r.Status {
 	case 408, 425, 429, 500, 502, 503, 504:
-		after, _ := r.RetryAfter()
-		return sdk.RetryAfter(err, after)
+		if after, asked := r.RetryAfter(); asked || r.Status == 429 {
+			return sdk.RetryAfter(err, after)
+		}
 	}
 	return err
 }

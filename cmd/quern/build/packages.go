@@ -77,6 +77,7 @@ var obstacles = map[string]obstacle{
 // distributions names the packages whose modules have other names.
 var distributions = map[string]string{
 	"PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn", "nacl": "pynacl", "grpc": "grpcio", "MySQLdb": "mysqlclient",
+	"yaml": "pyyaml", "dateutil": "python-dateutil", "bs4": "beautifulsoup4", "attr": "attrs", "jwt": "pyjwt", "dotenv": "python-dotenv",
 }
 
 // missingModule returns the error about a module that is neither in the plugin nor in the engine: which package it is,
@@ -86,7 +87,7 @@ func missingModule(module string) error {
 	if known, ok := obstacles[normalized(name)]; ok {
 		return known.refuse(name)
 	}
-	return fmt.Errorf("install %s by a line in %s", module, requirements)
+	return fmt.Errorf("install %s by a line in %s", name, requirements)
 }
 
 var (

@@ -134,6 +134,9 @@ def test_readme(client):
 
 
 def test_once(client):
+    parent = client.enqueue("unserved", "parent")
+    for after in (parent.id, parent, [parent]):
+        assert client.enqueue("unserved", "x", after=after).task().status == "scheduled"
     first = client.enqueue("unserved", "once", id="py-once")
     assert first.unserved and not client.enqueue("echo", "x").unserved
     assert (first.id, first.existed) == ("py-once", False) and client.enqueue("unserved", "once", id="py-once").existed

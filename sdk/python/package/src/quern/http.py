@@ -13,7 +13,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 from . import _host
 from .errors import Duration, Failure, HostError, Retry
 
-_AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
+_AGAIN = frozenset((408, 425, 500, 502, 503, 504))
 _MOST_DELAY = 365 * 86400
 
 
@@ -98,12 +98,12 @@ class Response:
         return min(max(seconds, 0.0), _MOST_DELAY)
 
     def raise_for_status(self) -> None:
-        """Raises Retry, with the delay of Retry-After, for a status that may go away (408, 425, 429, 500, 502, 503, 504), and
-        HTTPError for any other that is none of success."""
+        """Raises Retry, which counts no attempt, if the server asks to come again later: with 429, or with the header Retry-After and
+        408, 425, 500, 502, 503 or 504. Raises HTTPError for any other status that is none of success."""
         if self.ok:
             return
         text = f"{self.method} {_shown(self.url)}: the answer has status {self.status}"
-        if self.status in _AGAIN:
+        if self.status == 429 or self.status in _AGAIN and self.retry_after is not None:
             raise Retry(text, delay=self.retry_after)
         raise HTTPError(text, self)
 

@@ -127,10 +127,15 @@ class Result:
 
     @property
     def text(self) -> str:
-        return self.output.decode()
+        return self._result().decode()
 
     def json(self) -> Any:
-        return json.loads(self.output)
+        return json.loads(self._result())
+
+    def _result(self) -> bytes:
+        if self.status != "complete":
+            raise AssertionError(f"the task is not complete, it has no result: {self.status}: {self.error}\n{self.traceback}".rstrip())
+        return self.output
 
 
 @dataclass

@@ -69,8 +69,10 @@ class AsyncClient:
         self, url: str, *, token: str = "", tenant: str = "blueque", timeout: float = 30.0, retries: int = 5,
         http: Optional[httpx.AsyncClient] = None,
     ) -> None:
-        import httpx
-
+        try:
+            import httpx
+        except ImportError as missing:
+            raise ImportError("quern.client needs httpx: pip install 'quern[client]'") from missing
         if httpx.URL(url).scheme not in ("http", "https"):
             raise ValueError("the URL of the server: use one like http://127.0.0.1:9465")
         token = token.strip()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import uuid
 from datetime import datetime, timedelta, timezone
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, TypedDict, Union
+from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence, TypedDict, Union
 
 Duration = Union[int, float, timedelta]
 Time = Union[datetime, int, float]
@@ -15,6 +15,12 @@ class Unique(NamedTuple):
 
     key: str = ""
     duration: Optional[Duration] = None
+
+
+class HasID(Protocol):
+    """A handle, or a task."""
+
+    id: str
 
 
 class Options(TypedDict, total=False):
@@ -39,7 +45,7 @@ class Options(TypedDict, total=False):
     max_age: Duration
     max_reschedules: int
     unique: Union[bool, str, Unique]  # True: by the parameters; a str: by this key
-    after: Sequence[str]  # IDs of tasks to wait for
+    after: Union[str, HasID, Sequence[Union[str, HasID]]]  # tasks to wait for: their IDs or handles
     when: str  # complete, ended, any or failed. Default: complete
     open: bool
     dead_queue: str
@@ -99,7 +105,8 @@ def translated(options: Mapping[str, Any]) -> dict[str, Any]:
     out.update({there: seconds(name, options[name]) for name, there in _DURATIONS.items() if options.get(name) is not None})
     out.update({name: moment(name, options[name]) for name in _TIMES if options.get(name) is not None})
     if options.get("after"):
-        out["after"] = list(options["after"])
+        after = [options["after"]] if isinstance(options["after"], str) or hasattr(options["after"], "id") else options["after"]
+        out["after"] = [getattr(task, "id", task) for task in after]
     if options.get("jitter") is False:
         out["no_jitter"] = True
     unique = options.get("unique")

@@ -68,8 +68,10 @@ class RedisClient:
 
     def __init__(self, redis: Union[str, redis.Redis] = "redis://127.0.0.1:6379", *, tenant: str = "blueque") -> None:
         if isinstance(redis, str):
-            import redis as library
-
+            try:
+                import redis as library
+            except ImportError as missing:
+                raise ImportError("RedisClient needs redis: pip install 'quern[redis]'") from missing
             redis = library.Redis.from_url(redis)
         if not re.fullmatch(r"[a-z0-9-]{1,32}|\{[a-z0-9-]{1,32}\}", tenant):
             raise ValueError(f"tenant {tenant!r}: use 1 to 32 of a-z, 0-9 and -, or such a word in braces")

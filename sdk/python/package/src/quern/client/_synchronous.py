@@ -68,8 +68,10 @@ class Client:
         self, url: str, *, token: str = "", tenant: str = "blueque", timeout: float = 30.0, retries: int = 5,
         http: Optional[httpx.Client] = None,
     ) -> None:
-        import httpx
-
+        try:
+            import httpx
+        except ImportError as missing:
+            raise ImportError("quern.client needs httpx: pip install 'quern[client]'") from missing
         if httpx.URL(url).scheme not in ("http", "https"):
             raise ValueError("the URL of the server: use one like http://127.0.0.1:9465")
         token = token.strip()
