@@ -90,6 +90,7 @@ func (e *FatalError) outcome() (int, time.Duration) { return exitDataErr, 0 }
 func (e *RetryError) outcome() (int, time.Duration) {
 	return exitTempFail, min(max(e.After, 0), maxRetryAfter)
 }
+
 func (e *FailError) outcome() (int, time.Duration) {
 	return exitFailed, min(max(e.After, 0), maxRetryAfter)
 }

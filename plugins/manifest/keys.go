@@ -288,8 +288,10 @@ func (a *Answer) keys() []key {
 		{"url", "The request's URL, as the handler writes it.", checkedValue(&a.URL,
 			stringProperty(urlPattern, "https://api.example.com/users/1"), (*decoder).url).
 			require("write the request's URL, such as url: https://api.example.com/users/1")},
-		{"status", "The answer's status. Default 200.",
-			integerValue(&a.Status, 200, 599, "write a whole number from 200 to 599")},
+		{
+			"status", "The answer's status. Default 200.",
+			integerValue(&a.Status, 200, 599, "write a whole number from 200 to 599"),
+		},
 		{"headers", "The answer's headers, by name.", mapValue(&a.Headers)},
 		{"body", "The answer's body. Default: empty.", textValue(&a.Body, "write the body in quotes", textProperty(""))},
 	}

@@ -106,13 +106,10 @@ func sources(s *Source) api.Plugin {
 			line := strings.LastIndexByte(text[:i], '\n') + 1
 			return &api.Location{File: name, Line: 1 + strings.Count(text[:i], "\n"), Column: i - line}
 		}
-		for i, size := 0, 0; i < len(text) && args.With["type"] != "bytes"; i += size {
-			var letter rune
-			if letter, size = utf8.DecodeRuneInString(text[i:]); letter == utf8.RuneError && size == 1 {
-				message := fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[i])
-				result.Errors = []api.Message{{Text: message, Location: at(i)}}
-				return result, err
-			}
+		if i := badByte(text); i >= 0 && args.With["type"] != "bytes" {
+			message := fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[i])
+			result.Errors = []api.Message{{Text: message, Location: at(i)}}
+			return result, err
 		}
 		if loader, ok := loaders[filepath.Ext(name)]; ok && packageOf(name) == "" {
 			for _, found := range missingNames(text, loader) {
@@ -130,6 +127,16 @@ func sources(s *Source) api.Plugin {
 				return load(build.InitialOptions.AbsWorkingDir, args)
 			})
 	}}
+}
+
+// badByte returns the index of the first byte that is not UTF-8, -1 if there is none.
+func badByte(text string) int {
+	for i, letter := range text {
+		if letter == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)) {
+			return i
+		}
+	}
+	return -1
 }
 
 // say prints a message of esbuild with its place in the source, in the form that editors recognize.
