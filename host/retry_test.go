@@ -81,6 +81,12 @@ func TestGuestPutsItsTaskOff(t *testing.T) {
 	if task := n.task(failed); task.Attempts != 1 || task.Reschedules != 0 || time.Until(task.ETA) < 59*time.Minute {
 		t.Errorf("%d attempts, %d reschedules, due in %s", task.Attempts, task.Reschedules, time.Until(task.ETA))
 	}
+
+	// The policy bounds the delay of a failure.
+	bounded := n.wait(n.enqueueAs("exit", "1\nquern:retry-after=1h\n", queue.Options{Retry: queue.Retry{MaxAttempts: 2, Max: 30 * time.Millisecond}}))
+	if bounded.Reason != queue.ReasonExhausted {
+		t.Errorf("with a longest delay of 30 ms: %s", bounded.Reason)
+	}
 }
 
 // A handler that asks for a retry where it means a failure is told of before it has run a thousand times.

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -91,7 +92,7 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 	default:
 		s = s.TryAgain(policy, t.Attempts+1)
 		if after := e.outcome.RetryAfter; after > 0 && s.Requeue != "" {
-			s.Delay = max(after, t.version.Permissions.MostRetry.Min)
+			s.Delay = max(min(after, policy.Delay(math.MaxInt)), policy.Least()) // that of the last attempt is the longest
 		}
 	}
 	now := t.Clock(time.Now())

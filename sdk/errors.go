@@ -49,9 +49,9 @@ func RetryAfter(err error, d time.Duration) error {
 	return &RetryError{Err: err, After: min(max(d, 0), maxRetryAfter)}
 }
 
-// FailAfter sets the delay before the next attempt, if the retry policy allows one. The attempt counts, as for an error
-// that is not wrapped. A delay of more than a year counts as a year. With a delay of 0 or less, the retry policy
-// decides. If err is nil, it returns nil.
+// FailAfter sets the delay before the next attempt, if the retry policy allows one: the policy's min and max bound it.
+// The attempt counts, as for an error that is not wrapped. With a delay of 0 or less, the retry policy decides. If err
+// is nil, it returns nil.
 func FailAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil

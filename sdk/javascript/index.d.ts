@@ -79,7 +79,7 @@ export type Handler = (task: Task) => Result | Promise<Result>;
  * attempt.
  */
 export class Failure extends Error {
-  /** delay is in milliseconds before that attempt, a year at most; without it the task's retry policy decides. */
+  /** delay is in milliseconds before that attempt, between the min and max of the retry policy; without it the policy decides. */
   constructor(message?: string, options?: ErrorOptions & { delay?: number });
   readonly delay: number | undefined;
 }

@@ -106,6 +106,11 @@ func sources(s *Source) api.Plugin {
 			line := strings.LastIndexByte(text[:i], '\n') + 1
 			return &api.Location{File: name, Line: 1 + strings.Count(text[:i], "\n"), Column: i - line}
 		}
+		if packageOf(name) == "" && javaScriptTest.MatchString(filepath.ToSlash(name)) {
+			message := fmt.Sprintf("%s is a test, which is not in a plugin: move what the handler imports to another folder", name)
+			result.Errors = []api.Message{{Text: message}}
+			return result, err
+		}
 		if i := badByte(text); i >= 0 && args.With["type"] != "bytes" {
 			message := fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[i])
 			result.Errors = []api.Message{{Text: message, Location: at(i)}}

@@ -188,6 +188,43 @@ func TestKeepForTests(t *testing.T) {
 	}
 }
 
+// What a link or a folder of the author's leads to is left alone.
+func TestKeepForTestsElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, place := range map[string]string{"link above": ".quern", "link": ".quern/site-packages", "own folder": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, elsewhere := t.TempDir(), t.TempDir()
+			precious := filepath.Join(elsewhere, "site-packages", "important.py")
+			if place == "" {
+				precious = filepath.Join(dir, ".quern", "site-packages", "important.py")
+			}
+			if err := errors.Join(os.MkdirAll(filepath.Dir(precious), 0o700), os.WriteFile(precious, []byte("1"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if place != "" {
+				link := filepath.Join(dir, filepath.FromSlash(place))
+				target := elsewhere
+				if filepath.Base(place) == "site-packages" {
+					target = filepath.Dir(precious)
+				}
+				if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink(target, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, packages := range []map[string][]byte{nil, {installed + "/six.py": []byte("1")}} {
+				if err := keepForTests(dir, packages); err != nil {
+					t.Error(err)
+				}
+				left, err := os.ReadDir(filepath.Dir(precious))
+				if err != nil || len(left) != 1 {
+					t.Errorf("with %d packages: %v, %v", len(packages), left, err)
+				}
+			}
+		})
+	}
+}
+
 // A changed test needs no new module.
 func TestNewerThanTests(t *testing.T) {
 	t.Parallel()

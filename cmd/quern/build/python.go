@@ -180,11 +180,22 @@ func keepForTests(dir string, packages map[string][]byte) error {
 
 func copyForTests(dir string, packages map[string][]byte) error {
 	folder := filepath.Join(dir, filepath.FromSlash(testPackages))
+	const mark = ".gitignore"
+	for _, path := range []string{filepath.Dir(folder), folder} {
+		if info, err := os.Lstat(path); err == nil && !info.IsDir() {
+			return nil // a link or a file of the author's: what it leads to is not this build's
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(folder, mark)); err != nil {
+		if _, err := os.Lstat(folder); err == nil {
+			return nil // a folder of the author's
+		}
+	}
 	if len(packages) == 0 {
 		return os.RemoveAll(folder)
 	}
 	packages = maps.Clone(packages)
-	packages[installed+"/.gitignore"] = []byte("*\n")
+	packages[installed+"/"+mark] = []byte("*\n")
 	there, err := bundle.ReadFolder(folder, installed)
 	maps.DeleteFunc(there, func(name string, _ []byte) bool { return path.Ext(name) == ".pyc" }) // left by tests
 	if err == nil && maps.EqualFunc(there, packages, bytes.Equal) {

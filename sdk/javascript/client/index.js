@@ -237,6 +237,7 @@ export class Client {
 
   constructor(url, { token = "", tenant = "blueque", timeout = 30_000, retries = 5, fetch = globalThis.fetch } = {}) {
     if (!/^https?:\/\//.test(url) || !URL.canParse(url)) throw new TypeError("the URL of the server: use one like http://127.0.0.1:9465");
+    if (new URL(url).search || new URL(url).hash) throw new TypeError("the URL of the server has a query or a fragment: leave that out");
     if (new URL(url).username) throw new TypeError("the URL of the server has a user: leave that out, and give a token");
     token = token.trim();
     if (!/^[!-~]*$/.test(token)) throw new TypeError("the token has characters that no token has: give it as it was printed");

@@ -19,9 +19,9 @@ try {
   process.exit(3);
 }
 const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
-for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) {
-  // A terminal sends SIGINT to the program, too: it must not count twice.
-  process.on(signal, () => (signal === "SIGINT" && process.stdin.isTTY) || child.kill(signal));
+for (const signal of ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"]) {
+  // A terminal sends its signals to the program, too: they must not count twice.
+  process.on(signal, () => (["SIGINT", "SIGQUIT"].includes(signal) && process.stdin.isTTY) || child.kill(signal));
 }
 // npm runs this below a shell, which does not pass on the signal that ends it.
 const parent = process.ppid;

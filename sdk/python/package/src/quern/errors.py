@@ -11,7 +11,7 @@ Duration = Union[int, float, timedelta]
 
 class Failure(Exception):
     """Fails the attempt with this text alone, without a traceback. This counts, as any other exception does: the retry policy decides
-    about another attempt, which comes after the delay, or, without one, after the policy's delay."""
+    about another attempt, which comes after the delay, between its min and max, or, without one, after the policy's delay."""
 
     status = 1
 

@@ -73,8 +73,11 @@ class AsyncClient:
             import httpx
         except ImportError as missing:
             raise ImportError("quern.client needs httpx: pip install 'quern[client]'") from missing
-        if httpx.URL(url).scheme not in ("http", "https"):
+        parsed = httpx.URL(url)
+        if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
             raise ValueError("the URL of the server: use one like http://127.0.0.1:9465")
+        if parsed.userinfo:
+            raise ValueError("the URL of the server has a user: leave that out, and give a token")
         token = token.strip()
         if not all("!" <= c <= "~" for c in token):
             raise ValueError("the token has characters that no token has: give it as it was printed")

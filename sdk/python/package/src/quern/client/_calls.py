@@ -129,8 +129,11 @@ def batches(queue: str, items: Iterable[Item]) -> Iterator[Call]:
 def receipts(call: Call, answer: Mapping[str, Any]) -> list[Enqueued]:
     """What became of the tasks of a request. One whose ID the client has made up is new, even if the server says that it
     existed: then it was made by the same request, whose first answer was lost."""
-    items = answer["items"] if "tasks" in (call.json or ()) else [answer]
-    if items and items[0].get("unserved"):
+    asked = (call.json or {}).get("tasks")
+    items = [answer] if asked is None else answer["items"]
+    if len(items) != len(asked or [answer]):
+        raise ValueError(f"{len(items)} receipts")
+    if items[0].get("unserved"):
         warn_unserved(items[0]["queue"])
     return [
         Enqueued(
