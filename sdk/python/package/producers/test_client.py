@@ -138,7 +138,7 @@ def test_once(client):
     for after in (parent.id, parent, [parent]):
         assert client.enqueue("unserved", "x", after=after).task().status == "scheduled"
     first = client.enqueue("unserved", "once", id="py-once")
-    assert first.unserved and not client.enqueue("echo", "x").unserved
+    assert client.enqueue("py-nobody", "x").unserved and not client.enqueue("echo", "x").unserved
     assert (first.id, first.existed) == ("py-once", False) and client.enqueue("unserved", "once", id="py-once").existed
     unique = client.enqueue("unserved", "u", unique=Unique("key", 60))
     again = client.enqueue("unserved", "v", unique="key")
