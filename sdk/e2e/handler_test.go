@@ -208,11 +208,11 @@ func testSizes(t *testing.T, handler *runtime.Module) {
 
 func testTask(t *testing.T, handler *runtime.Module) {
 	const variables = `; TASK_ID "", MODE "draft"`
-	if got, want := complete(t, handler, call("task")), `{ID:7f Queue:print Tenant:acme Plugin:printer Attempt:2 MaxAttempts:5 Input:[]}`+variables; got != want {
+	if got, want := complete(t, handler, call("task")), `{ID:7f Queue:print Tenant:acme Plugin:printer Attempt:2 MaxAttempts:5 Reschedules:0 Input:[]}`+variables; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	unsaid := task{runtime.Call{Input: []byte("task")}, runtime.Profile{Env: call("").Env}, "unsaid"}
-	if got, want := complete(t, handler, unsaid), `{ID: Queue: Tenant: Plugin: Attempt:1 MaxAttempts:0 Input:[]}`+variables; got != want {
+	if got, want := complete(t, handler, unsaid), `{ID: Queue: Tenant: Plugin: Attempt:1 MaxAttempts:0 Reschedules:0 Input:[]}`+variables; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	long := call("task")

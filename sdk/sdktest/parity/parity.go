@@ -52,16 +52,30 @@ type paper struct{ bytes.Buffer }
 func (p *paper) say(what string, answers ...any) {
 	fmt.Fprint(p, what, ":")
 	for _, answer := range answers {
-		if b, ok := answer.([]byte); ok {
-			answer = fmt.Sprintf("%.40q", b)
+		switch value := answer.(type) {
+		case []byte:
+			answer = fmt.Sprintf("%.40q", value)
+		case error:
+			answer = plain(value)
 		}
 		fmt.Fprint(p, " ", answer)
 	}
 	fmt.Fprintln(p)
 }
 
+// plain returns the text of an error without the host's reason, which the hosts of tests do not give.
+func plain(err error) string {
+	asked, _, _ := strings.Cut(err.Error(), ": ")
+	for _, refused := range []sdk.HostError{sdk.ErrInvalid, sdk.ErrDenied, sdk.ErrUnavailable, sdk.ErrLimit} {
+		if errors.Is(err, refused) {
+			return asked + ": " + refused.Error()
+		}
+	}
+	return err.Error()
+}
+
 func (p *paper) describe(ctx context.Context, t *sdk.Task) {
-	p.say("task", t.ID, t.Queue, t.Tenant, t.Plugin, t.Attempt, t.MaxAttempts)
+	p.say("task", t.ID, t.Queue, t.Tenant, t.Plugin, t.Attempt, t.MaxAttempts, t.Reschedules)
 	p.say("more", t.PreviousError(), t.Parent(), t.Key(), t.Traceparent(), t.Headers(), t.Cancelled())
 	at, ok := t.Deadline()
 	same, _ := ctx.Deadline()

@@ -102,7 +102,7 @@ capabilities:
 		ID: "6e", Tenant: tenant, Asked: &m.Capabilities, Permissions: manifest.NewPermissions(&m, nil, tenant, nil), Host: idle{},
 	})
 	g.call = runtime.Call{
-		TaskID: "7f", Queue: "print", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
+		TaskID: "7f", Queue: "print", Plugin: "printer", Attempt: 2, MaxAttempts: 5, Reschedules: 7,
 		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
 		Headers: map[string]string{"x-b": "2: ü", "x-a": "", "traceparent": "00-1-2-01"},
 		Input:   []byte("ask " + server.URL), Services: services,
@@ -203,7 +203,7 @@ func TestParity(t *testing.T) {
 		t.Fatalf("%+v", outcome)
 	}
 	r := harness(t).Run(parity.Ask, sdktest.Task{
-		ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5,
+		ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5, Reschedules: 7,
 		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
 		Headers:      map[string]string{"x-b": "2: ü", "x-a": ""},
 		Input:        g.call.Input,
