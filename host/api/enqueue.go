@@ -258,15 +258,19 @@ func (s *service) describeEnqueue() {
 			specs := make([]queue.Spec, len(events))
 			for i, e := range events {
 				specs[i] = queue.Spec{Parameters: e.json, Options: queue.Options{
-					ID: q.OnceID("event", e.Source, e.ID), Key: e.Subject, Traceparent: e.Traceparent, Headers: e.headers,
-					Labels: map[string]string{"ce-type": e.Type, "ce-source": e.Source},
+					ID: q.OnceID("event", e.Source, e.ID), Once: eventLife, Key: e.Subject, Traceparent: e.Traceparent,
+					Headers: e.headers,
+					Labels:  map[string]string{"ce-type": e.Type, "ce-source": e.Source},
 				}}
 				in.pass(&specs[i].Options)
 			}
-			receipts, err := q.EnqueueOnce(ctx, specs)
+			receipts, err := q.EnqueueMany(ctx, specs)
 			return s.enqueued(ctx, in.InQueue, receiptShapes(t, q, receipts), err)
 		})
 }
+
+// eventLife is how long the source and ID of an event are remembered, even if the event's task is deleted earlier.
+const eventLife = 24 * time.Hour
 
 // enqueued returns the answer to a request that enqueued several tasks, or err.
 func (s *service) enqueued(ctx context.Context, in InQueue, receipts []Receipt, err error) (*EnqueuedBatch, error) {

@@ -33,6 +33,9 @@ type Options struct {
 	// ID is the task's ID (default: a new UUID). If a task with this ID exists, nothing is written, so an Enqueue whose
 	// reply was lost can be repeated.
 	ID string
+	// Once is how long the ID is remembered, even if the task is deleted earlier (default: while the task exists). While
+	// it is remembered, no task is enqueued under it. Once needs an ID, and counts in whole seconds.
+	Once time.Duration `json:"-"` // tells two enqueues of a task apart as little as their time
 	// Delay is the time until the task is due, by Redis's clock. At is the time at which it is due. At most one of the
 	// two can be set. By default, and if At is in the past, the task is due at once.
 	Delay  time.Duration
@@ -381,10 +384,18 @@ func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 		"eta", eta,
 		"bytes", string(companion),
 		"life", life,
-		"given", store.Optional(s.ID != "", "1"),
+		"given", s.given(),
 	)
 	args[begin-1] = len(args) - begin
 	return args
+}
+
+// given returns the value of the argument given: see batch.lua.
+func (s *Spec) given() string {
+	if s.Once > 0 {
+		return fmt.Sprintf("%.0f %s", math.Ceil(s.Once.Seconds()), onceMark(s.Parameters))
+	}
+	return store.Optional(s.ID != "", "1")
 }
 
 // ValidateTarget refuses a reserved task ID, and a reserved dead-letter queue.
@@ -408,6 +419,9 @@ func (o *Options) Validate() error {
 	switch {
 	case o.ID != "" && ValidID(o.ID) != nil:
 		return ValidID(o.ID)
+	case o.Once != 0 && (o.ID == "" || o.Once < 0 || o.Once > store.Longest):
+		return fmt.Errorf("%w: once for %s, with the ID %q: use 0s to %s, and an ID", ErrInvalid, o.Once, o.ID,
+			store.Longest)
 	case o.Delay < 0 || o.Delay > store.Longest:
 		return fmt.Errorf("%w: delay %s: use 0s to %s", ErrInvalid, o.Delay, store.Longest)
 	case o.Delay > 0 && !o.At.IsZero():

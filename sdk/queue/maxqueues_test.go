@@ -30,7 +30,7 @@ func TestMaxQueues(t *testing.T) {
 			"Enqueue":      second(w.Queue("new").Enqueue(w.ctx, []byte("x"), queue.Options{})),
 			"EnqueueMany":  second(w.Queue("new").EnqueueMany(w.ctx, []queue.Spec{{}, {}})),
 			"Options":      second(w.Queue("new").Enqueue(w.ctx, nil, queue.Options{Delay: time.Hour, Key: "k"})),
-			"Once":         second(w.Queue("new").EnqueueOnce(w.ctx, []queue.Spec{{Options: queue.Options{ID: "once"}}})),
+			"Once":         second(w.Queue("new").EnqueueMany(w.ctx, []queue.Spec{{Options: queue.Options{ID: "once", Once: time.Hour}}})),
 			"Subscription": second(w.Subscribe(w.ctx, queue.Subscription{ID: "s", Topic: "t", Queue: "new"})),
 			"Webhook":      second(w.Subscribe(w.ctx, queue.Subscription{ID: "s", Topic: "t", Webhook: &queue.Webhook{URL: "https://example.com"}})),
 			"Change":       second(w.ChangeSubscription(w.ctx, "hook", func(s *queue.Subscription) error { s.Webhook, s.Queue = nil, "new"; return nil })),

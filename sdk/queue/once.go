@@ -10,12 +10,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// onceLife is how long EnqueueOnce remembers an ID, even if the task is deleted earlier.
+// onceLife is how long EnqueueRequest remembers the IDs of a request and of its tasks, even if the tasks are deleted
+// earlier.
 const onceLife = 24 * time.Hour
 
 // OnceID makes a task ID of a producer's own words, such as the source and ID of an event. The same words give the same
@@ -28,72 +27,28 @@ func (q *Queue) OnceID(words ...string) string {
 	return "once-" + hex.EncodeToString(sum.Sum(nil)[:20])
 }
 
-// EnqueueOnce is EnqueueMany for specs with IDs. If a spec has no ID, the error is ErrInvalid. EnqueueOnce skips a spec
-// whose ID it has enqueued within onceLife, or whose task exists. Taken is set in the receipt if that task had other
-// parameters. The call can be repeated. While a task exists, concurrent calls do not make it twice.
-func (q *Queue) EnqueueOnce(ctx context.Context, specs []Spec) ([]Receipt, error) {
-	c := q.client
-	for _, s := range specs {
-		if err := ValidID(s.ID); err != nil { // all specs without an ID would share one mark
-			return nil, err
-		}
-	}
-	seen, err := store.Pipelined(ctx, c.store, specs, func(p redis.Pipeliner, s Spec) *redis.StringCmd {
-		return p.Get(ctx, c.store.Keys.Once(s.ID))
-	})
-	if err != nil && !store.IsNil(err) {
-		return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
-	}
-	receipts := make([]Receipt, len(specs))
-	var fresh []Spec
-	var at []int // indices of fresh in specs
-	for i, spec := range specs {
-		mark, err := seen[i].Result() // empty: from an earlier version
-		switch {
-		case store.IsNil(err):
-			fresh, at = append(fresh, spec), append(at, i)
-			continue
-		case err != nil:
-			return nil, fmt.Errorf("enqueue in %q: %w", q.name, err)
-		}
-		receipts[i] = Receipt{ID: spec.ID, Existed: true, Taken: mark != "" && mark != onceMark(spec.Parameters)}
-	}
-	written, err := q.EnqueueMany(ctx, fresh)
-	var marked []Spec // the fresh specs to remember: not those whose ID is taken
-	for i, receipt := range written {
-		if receipts[at[i]] = receipt; !receipt.Taken {
-			marked = append(marked, fresh[i])
-		}
-	}
-	if err != nil {
-		return receipts, err
-	}
-	// The marks are written after the tasks. Otherwise a task would be lost if the process died after it set the task's
-	// mark.
-	_, err = store.Pipelined(ctx, c.store, marked, func(p redis.Pipeliner, s Spec) *redis.StatusCmd {
-		return p.Set(ctx, c.store.Keys.Once(s.ID), onceMark(s.Parameters), onceLife)
-	})
-	return receipts, store.Wrap(fmt.Sprintf("remember tasks of %q", q.name), err)
-}
-
-// EnqueueRequest is EnqueueOnce for all tasks of a request with this ID and content. If the ID belongs to a request
+// EnqueueRequest is EnqueueMany, once, for all tasks of a request with this ID and content. The specs need IDs. If the ID belongs to a request
 // with other content, it enqueues nothing and returns same = false. Such a request was enqueued within onceLife, or is
 // being enqueued, or its tasks exist with other parameters. If the request is refused, its ID is free again. If Redis
 // does not reply, it is unknown whether the request was enqueued, and the call can be repeated.
 func (q *Queue) EnqueueRequest(ctx context.Context, id string, content []byte,
 	specs []Spec,
 ) (receipts []Receipt, same bool, err error) {
+	specs = slices.Clone(specs) // it belongs to the caller
+	for i := range specs {
+		specs[i].Once = onceLife
+	}
 	r := onceRequest{q.client.store, id, onceMark(content)}
 	word, known, err := r.begin(ctx, specs)
 	if err != nil || word == "other" {
 		return nil, false, err
 	}
 	if len(known) > 0 { // these come first: if one is taken, the request must enqueue no other task
-		receipts, err = q.EnqueueOnce(ctx, known)
+		receipts, err = q.EnqueueMany(ctx, known)
 	}
 	isTaken := func(r Receipt) bool { return r.Taken }
 	if err == nil && !slices.ContainsFunc(receipts, isTaken) {
-		receipts, err = q.EnqueueOnce(ctx, specs)
+		receipts, err = q.EnqueueMany(ctx, specs)
 	}
 	taken := err == nil && slices.ContainsFunc(receipts, isTaken)
 	if taken {

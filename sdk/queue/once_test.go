@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,11 +15,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-func TestEnqueueOnce(t *testing.T) {
+func TestOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		q := w.Queue("q")
-		a, b := queue.Spec{Options: queue.Options{ID: q.OnceID("event", "s", "1")}}, queue.Spec{Options: queue.Options{ID: q.OnceID("event", "s", "2")}}
-		if got := must[[]queue.Receipt](t)(q.EnqueueOnce(w.ctx, []queue.Spec{a, a})); got[0].Existed || !got[1].Existed {
+		a, b := queue.Spec{Options: queue.Options{ID: q.OnceID("event", "s", "1"), Once: queue.OnceLife}}, queue.Spec{Options: queue.Options{ID: q.OnceID("event", "s", "2"), Once: queue.OnceLife}}
+		if got := must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, []queue.Spec{a, a})); got[0].Existed || !got[1].Existed {
 			t.Errorf("the same twice: %+v", got)
 		}
 		if _, err := q.Cancel(w.ctx, a.ID); err != nil {
@@ -27,7 +28,7 @@ func TestEnqueueOnce(t *testing.T) {
 		if err := q.Delete(w.ctx, a.ID); err != nil {
 			t.Fatal(err)
 		}
-		got := must[[]queue.Receipt](t)(q.EnqueueOnce(w.ctx, []queue.Spec{a, b}))
+		got := must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, []queue.Spec{a, b}))
 		if got[0] != (queue.Receipt{ID: a.ID, Existed: true}) || got[1] != (queue.Receipt{ID: b.ID}) {
 			t.Errorf("a deleted one and a new one: %+v", got)
 		}
@@ -48,7 +49,7 @@ func TestOnceRemembersTheTask(t *testing.T) {
 			body  string
 			taken bool
 		}{{"two", true}, {"two", true}, {"one", false}, {"two", true}} {
-			got := must[[]queue.Receipt](t)(w.Queue("q").EnqueueOnce(w.ctx, []queue.Spec{{Parameters: []byte(c.body), Options: queue.Options{ID: "k"}}}))
+			got := must[[]queue.Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, []queue.Spec{{Parameters: []byte(c.body), Options: queue.Options{ID: "k", Once: time.Hour}}}))
 			if got[0].Taken != c.taken || !c.taken && !got[0].Existed {
 				t.Errorf("%s: %+v, want taken %t", c.body, got[0], c.taken)
 			}
@@ -63,15 +64,47 @@ func TestRefusedIsNotOnce(t *testing.T) {
 		if err := q.SetLimit(w.ctx, 1); err != nil {
 			t.Fatal(err)
 		}
-		specs := []queue.Spec{{Options: queue.Options{ID: "a"}}, {Options: queue.Options{ID: "b"}}}
-		if _, err := q.EnqueueOnce(w.ctx, specs); !errors.Is(err, queue.ErrQueueFull) {
+		specs := []queue.Spec{{Options: queue.Options{ID: "a", Once: time.Hour}}, {Options: queue.Options{ID: "b", Once: time.Hour}}}
+		if _, err := q.EnqueueMany(w.ctx, specs); !errors.Is(err, queue.ErrQueueFull) {
 			t.Fatalf("%v, want ErrQueueFull", err)
 		}
 		if err := q.SetLimit(w.ctx, 0); err != nil {
 			t.Fatal(err)
 		}
-		if got := must[[]queue.Receipt](t)(q.EnqueueOnce(w.ctx, specs)); got[0].Existed || got[1].Existed {
+		if got := must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, specs)); got[0].Existed || got[1].Existed {
 			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A remembered ID is no new task for what a new task needs: room in the queue, dependencies, one more queue. Its task is
+// remembered by the write that makes it, with whatever options.
+func TestOnceIsNoNewTask(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		w.enqueue(t, "r", "", queue.Options{ID: "first"})
+		one := []queue.Spec{{Options: queue.Options{ID: "one", Once: time.Hour, Delay: time.Hour, After: []string{"first"}}}}
+		if got := must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, one)); got[0].Existed {
+			t.Fatalf("%+v", got)
+		}
+		for _, id := range []string{"one", "first"} {
+			w.rdb.Del(w.ctx, w.Store().Keys.Task(id))
+		}
+		w.rdb.ZRem(w.ctx, w.Store().Keys.Queues(), "q")
+		w.rdb.HSet(w.ctx, w.Store().Keys.Limits(), "q", 1, ".", 1)
+		two := queue.Spec{Options: queue.Options{ID: "two", Once: time.Hour}}
+		for range 2 {
+			if got := must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, one)); !got[0].Existed || got[0].Taken {
+				t.Errorf("%+v", got)
+			}
+		}
+		if _, err := q.EnqueueMany(w.ctx, []queue.Spec{two}); !errors.Is(err, queue.ErrQueueFull) && !errors.Is(err, queue.ErrManyQueues) {
+			t.Errorf("a new task: %v", err)
+		}
+		for _, o := range []queue.Options{{Once: time.Hour}, {ID: "a", Once: -1}} {
+			if _, err := q.Enqueue(w.ctx, nil, o); !errors.Is(err, queue.ErrInvalid) {
+				t.Errorf("%+v: %v, want ErrInvalid", o, err)
+			}
 		}
 	})
 }

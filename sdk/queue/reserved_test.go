@@ -26,7 +26,6 @@ func TestReserved(t *testing.T) {
 		for name, err := range map[string]error{
 			"Enqueue":          second(deliveries.Enqueue(w.ctx, nil, queue.Options{})),
 			"EnqueueMany":      second(deliveries.EnqueueMany(w.ctx, []queue.Spec{{}})),
-			"EnqueueOnce":      second(deliveries.EnqueueOnce(w.ctx, []queue.Spec{{Options: queue.Options{ID: "a"}}})),
 			"Delayed":          second(deliveries.Enqueue(w.ctx, nil, queue.Options{Delay: time.Hour})),
 			"Dead":             second(q.Enqueue(w.ctx, nil, queue.Options{Dead: hooks})),
 			"Child":            child(hooks, queue.Options{ID: "a"}),

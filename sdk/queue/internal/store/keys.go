@@ -85,7 +85,7 @@ var luaNames = func() string {
 		k.Queues(), k.Nodes(), k.Paused(), k.Control(), k.Limits(), k.Crashes(), k.Ended(), k.Waiters(),
 		k.Pending(""), k.Reserved("", ""), k.Started(""), k.Complete(""), k.Failed(""), k.Scheduled(""),
 		k.Listeners(""), k.Channel(""), k.Index(""), k.Stats(""), k.Purged(""), k.Priorities(""), k.Expiry(""), k.Keyed(""),
-		k.Level("", ""), k.Unique("", ""), k.Task(""), k.Bytes(""), k.Log(""), k.Attempts(""), k.Done(""), k.Duty(""),
+		k.Level("", ""), k.Unique("", ""), k.Once(""), k.Task(""), k.Bytes(""), k.Log(""), k.Attempts(""), k.Done(""), k.Duty(""),
 		k.Node(""),
 		k.Minute(""), k.Hour(""),
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),

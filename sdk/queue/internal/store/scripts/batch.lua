@@ -6,7 +6,9 @@
 --           bytes     the parameters, if the argument parameters is only a marker for them
 --           life      seconds for which the task's uniqueness (field unique) lasts. With the field unique_for, it lasts
 --                     that long even if the task is finished
---           given     "1" if the producer chose the ID, so that there may have been an earlier task with this ID
+--           given     "1" if the producer chose the ID, so that there may have been an earlier task with this ID;
+--                     "SECONDS DIGEST" if the ID is also to be remembered, with a digest of the parameters. If there is
+--                     a given, it is the last name
 --           when      complete, ended, any or failed: the condition on the dependencies under which the task runs. If
 --                     there is a when, it is the first name
 --           after     the IDs of the dependencies, separated by spaces
@@ -182,10 +184,32 @@ local function existing(key, queue, parameters)
   return 'old'
 end
 
--- enqueue(b, at): adds the task whose arguments begin at this index to a batch, unless its ID exists (so that a repeat
--- is safe) or another task holds its uniqueness. Returns 'new', the result of existing, or = and the ID of that other
--- task.
-local function enqueue(b, at)
+-- memo(at): the seconds and the digest if the ID of the task whose arguments begin at this index is to be remembered,
+-- else nil.
+local function memo(at)
+  local next = beyond(at)
+  if ARGV[next - 2] == 'given' then return string.match(ARGV[next - 1], '^(%d+) (%x+)$') end
+end
+
+-- remember(at): remembers the ID of the task whose arguments begin at this index, if that is wanted.
+local function remember(at)
+  local seconds, digest = memo(at)
+  if seconds then redis.call('SET', ONCE_ .. ARGV[at], digest, 'EX', seconds) end
+end
+
+-- recalled(at): 'old' or 'taken', as existing returns it, if the ID of the task whose arguments begin at this index is
+-- remembered; else nil.
+local function recalled(at)
+  local seconds, digest = memo(at)
+  local mark = seconds and redis.pcall('GET', ONCE_ .. ARGV[at])
+  return mark and ((mark == digest or mark == '') and 'old' or 'taken') or nil -- '' is from an earlier version
+end
+
+-- used(at): whether the ID of the task whose arguments begin at this index exists or is remembered.
+local function used(at) return redis.call('EXISTS', TASK_ .. ARGV[at]) == 1 or recalled(at) end
+
+-- add(b, at): is enqueue, without remembered IDs.
+local function add(b, at)
   local id, clock = ARGV[at], b.clock
   local key = TASK_ .. id
   if redis.call('EXISTS', key) == 1 then return existing(key, b.queue, ARGV[at + 1]) end
@@ -202,6 +226,18 @@ local function enqueue(b, at)
   b.index[#b.index + 1] = clock
   b.index[#b.index + 1] = id
   return 'new'
+end
+
+-- enqueue(b, at): adds the task whose arguments begin at this index to a batch, unless its ID exists or is remembered
+-- (so that a repeat is safe) or another task holds its uniqueness. Returns 'new', the result of existing or recalled,
+-- or = and the ID of that other task.
+local function enqueue(b, at)
+  local answer = recalled(at)
+  if not answer then
+    answer = add(b, at)
+    if answer ~= 'taken' then remember(at) end
+  end
+  return answer
 end
 
 -- finish(b): puts the tasks of a batch into the index and the pending list, and wakes the listeners.

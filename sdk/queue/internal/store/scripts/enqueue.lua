@@ -12,8 +12,7 @@ local function full(limit) -- rare
   local new, seen, at = 0, {}, 3
   while at <= #ARGV do
     local id, o = ARGV[at], options(at)
-    local known = seen[id] or redis.call('EXISTS', TASK_ .. id) == 1 or
-      o.unique and (seen[' ' .. o.unique] or owner(queue, o.unique, id, o.unique_for))
+    local known = seen[id] or used(at) or o.unique and (seen[' ' .. o.unique] or owner(queue, o.unique, id, o.unique_for))
     if not known then new = new + 1 end
     seen[id] = true
     if o.unique then seen[' ' .. o.unique] = true end
@@ -30,7 +29,7 @@ end
 local function lacking() -- rare
   local seen, instead, at = {}, {}, 3
   while at <= #ARGV do
-    local o, new = options(at), redis.call('EXISTS', TASK_ .. ARGV[at]) == 0
+    local o, new = options(at), not used(at)
     for other in string.gmatch(new and o.after or '', '%S+') do
       local bad = missing(ARGV[at], instead[other] or other, seen)
       if bad then return bad end
@@ -58,7 +57,7 @@ local function longway(limit, plain, clock) -- rare
   end
   at = 3
   while not bad and at <= #ARGV do
-    if redis.call('EXISTS', TASK_ .. ARGV[at]) == 0 then -- only a new task makes the queue
+    if not used(at) then -- only a new task makes the queue
       bad = unlisted(queue)
       break
     end
@@ -81,15 +80,16 @@ local ids, texts, index, given, twice, at = {}, {}, {}, {}, false, 3
 local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue }
 while at and at <= #ARGV do
   local n, id = #ids + 1, ARGV[at]
-  ids[n], texts[n], index[2 * n - 1], index[2 * n], keys[n + 3] = id, ARGV[at + 1], clock, id, TASK_ .. id
+  ids[n], texts[n], index[2 * n - 1], index[2 * n], keys[#keys + 1] = id, ARGV[at + 1], clock, id, TASK_ .. id
   if ARGV[at + 2] ~= '0' then
     twice = twice or given[id]
-    given[id] = true
+    given[id] = at
+    if memo(at) then keys[#keys + 1] = ONCE_ .. id end
   end
   at = afterplain(at)
 end
 
--- taken(): whether one of the tasks exists, or a key that reserve.lua uses has the wrong type.
+-- taken(): whether one of the tasks exists or is remembered, or a key that reserve.lua uses has the wrong type.
 local function taken() -- rare
   return redis.call('EXISTS', unpack(keys, 4)) > 0 or mistyped(keys[1], 'zset', keys[2], 'set', keys[3], 'zset')
 end
@@ -118,6 +118,9 @@ if bad then
   if pushed ~= bad then redis.call('LTRIM', KEYS[1], #ids, '-1') end
   return longway(limit, at, clock)
 end
-for id in pairs(given) do clear(id) end
+for id, at in pairs(given) do
+  clear(id)
+  remember(at)
+end
 announce(CHANNEL_ .. queue)
 return string.rep('new ', #ids)
