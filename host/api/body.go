@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/danielgtaylor/huma/v2/validation"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -138,7 +139,7 @@ func (s *service) checkBody(ctx huma.Context, schema *huma.Schema, body []byte) 
 		s.refuse(ctx, http.StatusBadRequest, "request body is required: send JSON")
 		return false
 	}
-	if err := CheckUnicode(body); err != nil {
+	if err := admin.CheckUnicode(body); err != nil {
 		_ = huma.WriteErr(s.api, ctx, http.StatusBadRequest, "validation failed",
 			&huma.ErrorDetail{Location: "body", Message: err.Error()})
 		return false

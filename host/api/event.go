@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -89,7 +90,7 @@ func readEvent(whole json.RawMessage) (e event, err error) {
 	if !json.Valid(whole) {
 		return e, errors.New("it is no JSON: write an object")
 	}
-	if err := CheckUnicode(whole); err != nil {
+	if err := admin.CheckUnicode(whole); err != nil {
 		return e, err
 	}
 	w := &walker{text: whole}

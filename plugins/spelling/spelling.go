@@ -56,3 +56,13 @@ func Nearest(word string, right []string) []string {
 	}
 	return near
 }
+
+// DidYouMean returns the remedy for an unknown word: the most similar valid words, or all valid words if none is
+// similar.
+func DidYouMean(word string, right []string) string {
+	near := Nearest(word, right)
+	if len(near) == 0 {
+		return "use one of " + strings.Join(right, ", ")
+	}
+	return "did you mean " + strings.Join(near, " or ") + "?"
+}

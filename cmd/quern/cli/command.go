@@ -29,7 +29,7 @@ func OnlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return Usagef("unknown command %q: %s", cmd.CommandPath()+" "+args[0], DidYouMean(args[0], Subcommands(cmd)))
+	return Usagef("unknown command %q: %s", cmd.CommandPath()+" "+args[0], spelling.DidYouMean(args[0], Subcommands(cmd)))
 }
 
 // NeedsCommand refuses to run a group without a subcommand.
@@ -81,17 +81,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 		cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
 		slices.Sort(names)
 		return Usagef("unknown flag --%s of %s: %s", unknown.GetSpecifiedName(), cmd.CommandPath(),
-			DidYouMean("--"+unknown.GetSpecifiedName(), names))
+			spelling.DidYouMean("--"+unknown.GetSpecifiedName(), names))
 	}
 	return WrongUsage(fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath()))
-}
-
-// DidYouMean returns the remedy for an unknown word: the most similar valid words, or all valid words if none is
-// similar.
-func DidYouMean(word string, right []string) string {
-	near := spelling.Nearest(word, right)
-	if len(near) == 0 {
-		return "use one of " + strings.Join(right, ", ")
-	}
-	return "did you mean " + strings.Join(near, " or ") + "?"
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/plugins/strictyaml"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -140,7 +141,7 @@ func readConfig(root *cobra.Command, path string) (layers *koanf.Koanf, origins 
 	known := settingNames(root)
 	for _, key := range slices.Sorted(maps.Keys(layers.Raw())) {
 		if !slices.Contains(known, key) {
-			return nil, nil, Usagef("%s: unknown setting %q: %s", path, key, DidYouMean(key, known))
+			return nil, nil, Usagef("%s: unknown setting %q: %s", path, key, spelling.DidYouMean(key, known))
 		}
 		origins[key] = path + ": " + key
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/plugins/spelling"
 )
 
 // manual has a page for each topic. A page's first line is "# NAME: what the reader wants to do".
@@ -96,7 +97,7 @@ func Help(env cli.Environment) *cobra.Command {
 				return cli.WrongUsage(err)
 			}
 			if target.HasSubCommands() && len(rest) > 0 {
-				return cli.Usagef("no command or topic %q: %s", strings.Join(args, " "), cli.DidYouMean(rest[0], helped(target)))
+				return cli.Usagef("no command or topic %q: %s", strings.Join(args, " "), spelling.DidYouMean(rest[0], helped(target)))
 			}
 			if target.IsAdditionalHelpTopicCommand() {
 				return showPage(target, env)

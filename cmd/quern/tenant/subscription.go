@@ -19,6 +19,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -141,7 +142,7 @@ func (o *subscriptionFlags) apply(f *pflag.FlagSet, s *queue.Subscription) error
 	for _, name := range o.clear {
 		change, ok := clearable[name]
 		if !ok {
-			return cli.Usagef("--clear %s: %s", name, cli.DidYouMean(name, slices.Sorted(maps.Keys(clearable))))
+			return cli.Usagef("--clear %s: %s", name, spelling.DidYouMean(name, slices.Sorted(maps.Keys(clearable))))
 		}
 		change(s)
 	}

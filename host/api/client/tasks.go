@@ -260,7 +260,7 @@ func batch(specs []queue.Spec) (n int) {
 func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt *queue.Receipt) error {
 	var got api.Receipt
 	what := post(&got, "queues", q.name, "tasks")
-	options := api.OptionsOf(&spec.Options)
+	options := admin.OptionsOf(&spec.Options)
 	options.ID = receipt.ID
 	what.query, what.body = queryOf(options), spec.Parameters
 	for name, value := range spec.Labels {
@@ -298,11 +298,11 @@ func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
 // enqueue sends tasks as one batch. receipts has the IDs of the tasks.
 func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts []queue.Receipt) error {
 	var body struct {
-		Tasks []api.TaskLine `json:"tasks"`
+		Tasks []admin.TaskLine `json:"tasks"`
 	}
 	for i, spec := range specs {
-		line := api.TaskLine{
-			TaskOptions: api.OptionsOf(&spec.Options), Priority: spec.Priority, Labels: spec.Labels,
+		line := admin.TaskLine{
+			TaskOptions: admin.OptionsOf(&spec.Options), Priority: spec.Priority, Labels: spec.Labels,
 			Headers: spec.Headers,
 		}
 		line.ID = receipts[i].ID
