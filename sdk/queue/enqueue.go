@@ -68,6 +68,9 @@ type Options struct {
 	// Dead is the queue that gets a dead letter if the task fails for good (default: the queue that the plugin's manifest
 	// names).
 	Dead string
+	// Report is the name of a list to which hosts add the task's ID when the task has ended (default: none): see
+	// listen.Fleet.Reports.
+	Report string
 	// Priority is 0 to 100 (default: DefaultPriority). Tasks of higher priority are reserved first. Python listeners
 	// see only tasks of the default priority.
 	Priority *int

@@ -1,0 +1,187 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Conn is a connection. It is used by one goroutine at a time. A call whose context ends closes the connection.
+type Conn struct{ conn *pgconn.PgConn }
+
+// closeTimeout is how long Close waits for the server.
+const closeTimeout = 2 * time.Second
+
+// Close ends the connection. It can be called twice.
+func (c *Conn) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = c.conn.Close(ctx) // it is gone in any case
+}
+
+// Row is a row of an answer: its values in PostgreSQL's text format, nil for NULL. It is valid until the next one.
+type Row [][]byte
+
+// Text returns a value as text; "" for NULL.
+func (r Row) Text(column int) string { return string(r[column]) }
+
+// Int returns a whole number; 0 for NULL.
+func (r Row) Int(column int) int64 {
+	n, _ := strconv.ParseInt(string(r[column]), 10, 64)
+	return n
+}
+
+// Bool returns a truth value; false for NULL.
+func (r Row) Bool(column int) bool { return string(r[column]) == "t" }
+
+// Seconds returns a number of seconds, such as extract(epoch from ...) gives it.
+func (r Row) Seconds(column int) time.Duration {
+	seconds, _ := strconv.ParseFloat(string(r[column]), 64)
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// Bytes returns a copy of a value of the type bytea; nil for NULL.
+func (r Row) Bytes(column int) []byte {
+	text, isHex := strings.CutPrefix(string(r[column]), `\x`)
+	if !isHex {
+		return nil
+	}
+	value, err := hex.DecodeString(text)
+	if err != nil {
+		return nil
+	}
+	return value
+}
+
+// Query runs one statement, and calls each for every row of its answer. Arguments are strings, integers, []byte, lists
+// of strings or integers, and nil.
+func (c *Conn) Query(ctx context.Context, each func(Row), statement string, args ...any) error {
+	values, formats, err := parameters(args)
+	if err != nil {
+		return err
+	}
+	answer := c.conn.ExecParams(ctx, statement, values, nil, formats, nil)
+	for answer.NextRow() {
+		each(answer.Values())
+	}
+	_, err = answer.Close()
+	return readable(err)
+}
+
+// Exec runs one statement, and returns how many rows it changed.
+func (c *Conn) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
+	values, formats, err := parameters(args)
+	if err != nil {
+		return 0, err
+	}
+	tag, err := c.conn.ExecParams(ctx, statement, values, nil, formats, nil).Close()
+	return tag.RowsAffected(), readable(err)
+}
+
+// Script runs several statements in one transaction.
+func (c *Conn) Script(ctx context.Context, statements string) error {
+	_, err := c.conn.Exec(ctx, statements).ReadAll()
+	return readable(err)
+}
+
+// Wait waits for a notification, until ctx ends. It reports whether one came.
+func (c *Conn) Wait(ctx context.Context) (bool, error) {
+	err := c.conn.WaitForNotification(ctx)
+	if err != nil && ctx.Err() != nil && !c.conn.IsClosed() {
+		return false, nil
+	}
+	return err == nil, readable(err)
+}
+
+// ServerVersion returns the server's version, as in 15.18.
+func (c *Conn) ServerVersion() string {
+	version, _, _ := strings.Cut(c.conn.ParameterStatus("server_version"), " ")
+	return version
+}
+
+// parameters converts arguments to PostgreSQL's text format, and []byte to its binary one.
+func parameters(args []any) (values [][]byte, formats []int16, err error) {
+	values, formats = make([][]byte, len(args)), make([]int16, len(args))
+	for i, arg := range args {
+		switch value := arg.(type) {
+		case nil:
+		case string:
+			values[i] = []byte(value)
+		case []byte:
+			values[i], formats[i] = append([]byte{}, value...), 1
+		case int:
+			values[i] = strconv.AppendInt(nil, int64(value), 10)
+		case int64:
+			values[i] = strconv.AppendInt(nil, value, 10)
+		case bool:
+			values[i] = strconv.AppendBool(nil, value)
+		case []int64:
+			values[i] = array(value, func(n int64) string { return strconv.FormatInt(n, 10) })
+		case []string:
+			values[i] = array(value, quoted)
+		case []*string:
+			values[i] = array(value, func(s *string) string {
+				if s == nil {
+					return "NULL"
+				}
+				return quoted(*s)
+			})
+		default:
+			return nil, nil, fmt.Errorf("argument %d has the type %T", i+1, arg)
+		}
+	}
+	return values, formats, nil
+}
+
+// array returns a list in the text format of an array.
+func array[T any](items []T, text func(T) string) []byte {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, item := range items {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(text(item))
+	}
+	b.WriteByte('}')
+	return []byte(b.String())
+}
+
+var arrayQuoting = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+func quoted(s string) string { return `"` + arrayQuoting.Replace(s) + `"` }
+
+// State returns the SQLSTATE of a server's error; "" if it is no such error.
+func State(err error) string {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return refused.Code
+	}
+	return ""
+}
+
+// serverError is an error of the server, in words for people.
+type serverError struct{ *pgconn.PgError }
+
+func (e serverError) Unwrap() error { return e.PgError }
+
+func (e serverError) Error() string {
+	text := fmt.Sprintf("%s (SQLSTATE %s)", e.Message, e.Code)
+	if e.Hint != "" {
+		text += ": " + e.Hint
+	}
+	return text
+}
+
+// readable gives an error of the server words for people.
+func readable(err error) error {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return serverError{refused}
+	}
+	return err
+}

@@ -1,0 +1,47 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/quern-project/quern/host/postgres"
+)
+
+// awakeLocker holds the lock that spares writers the notifications while the relay is awake. It must wait for the lock,
+// because writers hold it, shared, until they commit; while it waits, no further writer gets it.
+type awakeLocker struct {
+	address *postgres.Address
+	cancel  context.CancelFunc // nil while nobody holds or wants the lock
+	done    chan struct{}      // closed when the lock is given back
+}
+
+func (a *awakeLocker) held() bool { return a.cancel != nil }
+
+// take begins to wait for the lock. It does nothing if the lock is held.
+func (a *awakeLocker) take(ctx context.Context) {
+	if a.held() {
+		return
+	}
+	ctx, a.cancel = context.WithCancel(ctx)
+	a.done = make(chan struct{})
+	go func(done chan<- struct{}) {
+		defer close(done)
+		conn, err := a.address.Connect(ctx, "quern relay, awake")
+		if err != nil {
+			return // writers notify, and pay for it
+		}
+		defer conn.Close() // gives the lock back
+		if _, err := conn.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_lock(%d)", awakeLock)); err == nil {
+			<-ctx.Done()
+		}
+	}(a.done)
+}
+
+// release gives the lock back.
+func (a *awakeLocker) release() {
+	if a.held() {
+		a.cancel()
+		<-a.done
+		a.cancel = nil
+	}
+}

@@ -1,0 +1,193 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// world is a database with an outbox, and a tenant.
+type world struct {
+	t      *testing.T
+	server *postgrestest.Server
+	url    string
+	db     *postgres.Conn
+	client *queue.Client
+	redis  *queuetest.Server
+}
+
+func setup(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, server: postgrestest.Shared(t), redis: queuetest.Shared(t)}
+	w.url = w.server.Database(t)
+	w.db = w.server.Connect(t, w.url)
+	for range 2 { // it can be repeated
+		if err := Init(t.Context(), w.db); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.client = w.tenant(queuetest.Tenant())
+	return w
+}
+
+func (w *world) tenant(name string) *queue.Client {
+	w.t.Helper()
+	client, err := queue.New(w.redis.URL(), queue.Config{Tenant: name})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// relay runs a relay until stop or the end of the test.
+func (w *world) relay(change func(*Config)) (stop func()) {
+	w.t.Helper()
+	address, err := postgres.Parse(w.url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	config := Config{
+		Database: address, Tenant: w.client.Tenant(), Tenants: map[string]*queue.Client{w.client.Tenant(): w.client},
+		Logger: hclog.New(&hclog.LoggerOptions{Output: testWriter{w.t}, Level: hclog.Debug}),
+	}
+	if change != nil {
+		change(&config)
+	}
+	r, err := New(config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	ended := false
+	stop = func() {
+		if !ended {
+			ended = true
+			cancel()
+			if err := <-done; err != nil {
+				w.t.Error(err)
+			}
+		}
+	}
+	w.t.Cleanup(stop)
+	return stop
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(text []byte) (int, error) {
+	w.t.Logf("%s", text)
+	return len(text), nil
+}
+
+func (w *world) exec(statement string, args ...any) {
+	w.t.Helper()
+	if _, err := w.db.Exec(w.t.Context(), statement, args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// value returns the first column of the first row of an answer.
+func (w *world) value(statement string, args ...any) (text string) {
+	w.t.Helper()
+	if err := w.db.Query(w.t.Context(), func(v postgres.Row) { text = v.Text(0) }, statement, args...); err != nil {
+		w.t.Fatal(err)
+	}
+	return text
+}
+
+func (w *world) depth(name string, status queue.Status) int64 {
+	w.t.Helper()
+	stats, err := manage.QueueOf(w.client.Queue(name)).Stats(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return stats.Depth[status]
+}
+
+// eventually waits until what returns want.
+func (w *world) eventually(want string, what func() string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for got := what(); got != want; got = what() {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			w.t.Fatalf("%s, want %s", got, want)
+		}
+	}
+}
+
+func (w *world) waiting() string { return w.value("SELECT count(*) FROM quern.outbox") }
+
+func TestOutbox(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.relay(nil)
+	w.exec(`INSERT INTO quern.outbox (id, queue, parameters) VALUES ('one', 'q', 'x'), ('bytes', 'q', '\xff00')`)
+	w.exec(`INSERT INTO quern.outbox (id, queue, json, options) VALUES ('two', 'q', '{"a": 1.0}', '{"max_attempts": 3, "labels": {"a": "b"}, "priority": 7}')`)
+	w.exec(`INSERT INTO quern.outbox (id, queue, options) VALUES ('late', 'q', '{"delay_seconds": 3600}')`)
+	w.exec(`SELECT quern.enqueue('q', '{"n": 1}'::json, '{"id": "called"}')`)
+	w.eventually("0", w.waiting)
+	for id, want := range map[string]string{"one": "x", "bytes": "\xff\x00", "two": `{"a": 1.0}`, "late": "", "called": `{"n": 1}`} {
+		task, err := w.client.Task(t.Context(), id)
+		if err != nil || string(task.Parameters) != want {
+			t.Errorf("%s: %+v, %v", id, task, err)
+		}
+	}
+	if late := w.depth("q", queue.Scheduled); late != 1 {
+		t.Errorf("%d tasks are scheduled, want 1", late)
+	}
+}
+
+// A transaction that is rolled back leaves no task, and rows of one transaction keep their order.
+func TestOutboxTransactions(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.relay(nil)
+	w.exec("BEGIN")
+	w.exec(`INSERT INTO quern.outbox (id, queue) VALUES ('never', 'q')`)
+	w.exec("ROLLBACK")
+	other := w.server.Connect(t, w.url)
+	slow := func(statement string) {
+		t.Helper()
+		if _, err := other.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow("BEGIN")
+	slow(`INSERT INTO quern.outbox (id, queue) VALUES ('slow', 'slow')`) // has a lower seq than the next ones
+	for i := range 100 {
+		w.exec(`INSERT INTO quern.outbox (id, queue) VALUES ($1, 'q')`, fmt.Sprintf("t%d", i))
+	}
+	w.eventually("100", func() string { return fmt.Sprint(w.depth("q", queue.Pending)) })
+	slow("COMMIT")
+	w.eventually("1", func() string { return fmt.Sprint(w.depth("slow", queue.Pending)) })
+	w.eventually("0", w.waiting)
+	page, err := manage.QueueOf(w.client.Queue("q")).Page(t.Context(), manage.ListOptions{Status: queue.Pending, Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, task := range page.Tasks {
+		if want := fmt.Sprintf("t%d", 99-i); task.ID != want && task.ID != fmt.Sprintf("t%d", i) {
+			t.Fatalf("task %d is %s, want %s", i, task.ID, want)
+		}
+	}
+	if _, err := w.client.Task(t.Context(), "never"); err == nil {
+		t.Error("a row that was rolled back became a task")
+	}
+}

@@ -1,0 +1,115 @@
+-- The tables of Quern in a database of an application. The script can be repeated: what exists, stays.
+
+SET lock_timeout = '2s';
+CREATE SCHEMA IF NOT EXISTS quern;
+
+CREATE TABLE IF NOT EXISTS quern.version (version int NOT NULL);
+INSERT INTO quern.version SELECT 1 WHERE NOT EXISTS (SELECT FROM quern.version);
+
+-- A row is a task to enqueue or a publication. An application inserts it in its own transaction, and the relay deletes
+-- it when the task is in Redis. Give parameters (bytes) or json, or neither.
+CREATE TABLE IF NOT EXISTS quern.outbox (
+  seq        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  id         text NOT NULL DEFAULT gen_random_uuid()::text
+             CONSTRAINT "id: 1 to 128 characters from 0x21 to 0x7e, but not . or .."
+             CHECK (id ~ '^[\x21-\x7e]{1,128}$' AND id NOT IN ('.', '..')),
+  queue      text
+             CONSTRAINT "queue: 1 to 128 characters from 0x21 to 0x7e, but not . or .."
+             CHECK (queue ~ '^[\x21-\x7e]{1,128}$' AND queue NOT IN ('.', '..')),
+  topic      text
+             CONSTRAINT "topic: 1 to 128 characters from 0x21 to 0x7e, but not . or .. or *"
+             CHECK (topic ~ '^[\x21-\x29\x2b-\x7e]{1,128}$' AND topic NOT IN ('.', '..')),
+  parameters bytea
+             CONSTRAINT "parameters: at most 64 MiB" CHECK (octet_length(parameters) <= 67108864),
+  json       json
+             CONSTRAINT "json: at most 64 MiB" CHECK (octet_length(json::text) <= 67108864),
+  options    jsonb NOT NULL DEFAULT '{}'
+             CONSTRAINT "options: an object of at most 64 KiB"
+             CHECK (jsonb_typeof(options) = 'object' AND octet_length(options::text) <= 65536),
+  tenant     text
+             CONSTRAINT "tenant: 1 to 32 of a-z, 0-9 and -" CHECK (tenant ~ '^\{?[a-z0-9-]{1,32}\}?$'),
+  created    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  CONSTRAINT "queue or topic: give one of them" CHECK (num_nonnulls(queue, topic) = 1),
+  CONSTRAINT "parameters or json: give at most one of them" CHECK (num_nonnulls(parameters, json) <= 1)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+-- Rows that the relay could not make a task of. They block nothing, and stay until somebody retries or deletes them.
+CREATE TABLE IF NOT EXISTS quern.outbox_refused (
+  seq        bigint PRIMARY KEY,
+  id         text NOT NULL,
+  queue      text,
+  topic      text,
+  parameters bytea,
+  json       json,
+  options    jsonb NOT NULL,
+  tenant     text,
+  created    timestamptz NOT NULL,
+  error      text NOT NULL,
+  refused    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Rows that were relayed, for as long as the relay holds them, so that they can be sent once more.
+CREATE TABLE IF NOT EXISTS quern.outbox_held (
+  seq        bigint PRIMARY KEY,
+  id         text NOT NULL,
+  queue      text,
+  topic      text,
+  parameters bytea,
+  json       json,
+  options    jsonb NOT NULL,
+  tenant     text,
+  created    timestamptz NOT NULL,
+  relayed    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS outbox_held_relayed ON quern.outbox_held (relayed);
+
+-- How tasks ended that were enqueued with the option report.
+CREATE TABLE IF NOT EXISTS quern.ended (
+  tenant     text NOT NULL,
+  id         text NOT NULL,
+  status     text NOT NULL,
+  reason     text,
+  result     bytea,
+  error      text,
+  attempts   int NOT NULL,
+  ended      timestamptz NOT NULL,
+  PRIMARY KEY (tenant, id)
+);
+CREATE INDEX IF NOT EXISTS ended_ended ON quern.ended (ended);
+
+-- Which relay leads a source. The others wait until its lease is over.
+CREATE TABLE IF NOT EXISTS quern.relays (
+  source     text PRIMARY KEY,
+  holder     text NOT NULL,
+  since      timestamptz NOT NULL,
+  until      timestamptz NOT NULL,
+  notified   boolean NOT NULL,
+  error      text
+) WITH (fillfactor = 50);
+
+-- wake() tells a sleeping relay of new rows. While the relay is awake it holds the lock, and nothing is sent: a
+-- notification makes the commits of all writers wait for each other.
+CREATE OR REPLACE FUNCTION quern.wake() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF pg_try_advisory_xact_lock_shared(8171052443187213643) THEN PERFORM pg_notify('quern_outbox', ''); END IF;
+  RETURN NULL;
+END $$;
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'quern.outbox'::regclass AND tgname = 'wake') THEN
+    CREATE TRIGGER wake AFTER INSERT ON quern.outbox FOR EACH STATEMENT EXECUTE FUNCTION quern.wake();
+  END IF;
+END $$;
+
+-- enqueue() is for triggers and for SQL alone. It returns the task's ID.
+CREATE OR REPLACE FUNCTION quern.enqueue(queue text, parameters bytea DEFAULT NULL, options jsonb DEFAULT '{}')
+RETURNS text LANGUAGE sql AS $$
+  INSERT INTO quern.outbox (id, queue, parameters, options)
+  VALUES (coalesce(options->>'id', gen_random_uuid()::text), queue, parameters, options - 'id') RETURNING id
+$$;
+CREATE OR REPLACE FUNCTION quern.enqueue(queue text, parameters json, options jsonb DEFAULT '{}')
+RETURNS text LANGUAGE sql AS $$
+  INSERT INTO quern.outbox (id, queue, json, options)
+  VALUES (coalesce(options->>'id', gen_random_uuid()::text), queue, parameters, options - 'id') RETURNING id
+$$;
