@@ -13,7 +13,10 @@ import (
 )
 
 // Conn is a connection. It is used by one goroutine at a time. A call whose context ends closes the connection.
-type Conn struct{ conn *pgconn.PgConn }
+type Conn struct {
+	conn     *pgconn.PgConn
+	notified bool // a notification came that Wait has not reported
+}
 
 // closeTimeout is how long Close waits for the server.
 const closeTimeout = 2 * time.Second
@@ -90,13 +93,16 @@ func (c *Conn) Script(ctx context.Context, statements string) error {
 	return readable(err)
 }
 
-// Wait waits for a notification, until ctx ends. It reports whether one came.
+// Wait waits for a notification, until ctx ends. It reports whether one came since the last call.
 func (c *Conn) Wait(ctx context.Context) (bool, error) {
-	err := c.conn.WaitForNotification(ctx)
-	if err != nil && ctx.Err() != nil && !c.conn.IsClosed() {
-		return false, nil
+	if !c.notified {
+		if err := c.conn.WaitForNotification(ctx); err != nil && (ctx.Err() == nil || c.conn.IsClosed()) {
+			return false, readable(err)
+		}
 	}
-	return err == nil, readable(err)
+	came := c.notified
+	c.notified = false
+	return came, nil
 }
 
 // ServerVersion returns the server's version, as in 15.18.

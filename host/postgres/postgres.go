@@ -136,9 +136,11 @@ func (a *Address) Encrypted() bool {
 func (a *Address) Connect(ctx context.Context, application string) (*Conn, error) {
 	config := a.config.Copy()
 	config.RuntimeParams["application_name"] = application
-	conn, err := pgconn.ConnectConfig(ctx, config)
-	if err != nil {
+	c := new(Conn)
+	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { c.notified = true }
+	var err error
+	if c.conn, err = pgconn.ConnectConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", a.text, readable(err))
 	}
-	return &Conn{conn}, nil
+	return c, nil
 }

@@ -140,7 +140,7 @@ type group struct {
 
 // spec returns the task of a row.
 func (r *row) spec() (queue.Spec, error) {
-	spec, err := admin.ParseTaskLine([]byte(r.options), queue.Options{ID: r.id, Once: onceLife})
+	spec, err := admin.ParseTaskLine([]byte(r.options), queue.Options{ID: r.id})
 	switch {
 	case err != nil:
 		return spec, err
@@ -151,7 +151,7 @@ func (r *row) spec() (queue.Spec, error) {
 	case spec.Delay > 0: // the row's age and the delay are differences of one clock each, so the clocks need not agree
 		spec.Delay = max(0, spec.Delay-r.age)
 	}
-	spec.Parameters = r.parameters
+	spec.Parameters, spec.Once = r.parameters, onceLife
 	if r.report {
 		spec.Report = ReportName
 	}

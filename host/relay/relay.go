@@ -147,6 +147,9 @@ func (r *Relay) session(ctx context.Context) error {
 	wake := make(chan struct{}, 1)
 	work.Go(func() error { return r.listen(ctx, l, wake) })
 	work.Go(func() error { return l.relayAll(ctx, wake) })
+	for _, client := range r.config.Tenants {
+		work.Go(func() error { return l.report(ctx, client) })
+	}
 	return work.Wait()
 }
 

@@ -2,7 +2,9 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,8 +13,10 @@ import (
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/postgres/postgrestest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
 // world is a database with an outbox, and a tenant.
@@ -190,4 +194,156 @@ func TestOutboxTransactions(t *testing.T) {
 	if _, err := w.client.Task(t.Context(), "never"); err == nil {
 		t.Error("a row that was rolled back became a task")
 	}
+}
+
+// A row that can be no task is parked and blocks nothing.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.relay(nil)
+	if _, err := w.client.Queue("q").Enqueue(t.Context(), []byte("other"), queue.Options{ID: "taken"}); err != nil {
+		t.Fatal(err)
+	}
+	for id, c := range map[string]struct{ columns, values, want string }{
+		"taken":     {"queue, parameters", "'q', 'mine'", "another task has the ID"},
+		"after":     {"queue, options", `'q', '{"after": ["nosuch"]}'`, "does not exist"},
+		"tenant":    {"queue, tenant", "'q', 'nosuch'", "--tenants"},
+		"option":    {"queue, options", `'q', '{"max_attemps": 3}'`, "max_attempts"},
+		"type":      {"queue, options", `'q', '{"max_attempts": "3"}'`, "a whole number"},
+		"id":        {"queue, options", `'q', '{"id": "x"}'`, "column id"},
+		"delivery":  {"queue", "'webhook.x'", "webhook."},
+		"attribute": {"topic, options", `'t', '{"attribute": {}}'`, "attributes"},
+	} {
+		w.exec(fmt.Sprintf("INSERT INTO quern.outbox (id, %s) VALUES ('%s', %s)", c.columns, id, c.values))
+		w.eventually("1", func() string {
+			return w.value("SELECT count(*) FROM quern.outbox_refused WHERE id = $1", id)
+		})
+		if got := w.value("SELECT error FROM quern.outbox_refused WHERE id = $1", id); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", id, got, c.want)
+		}
+	}
+	w.exec("INSERT INTO quern.outbox (id, queue) VALUES ('good', 'q')")
+	w.eventually("0", w.waiting)
+	if _, err := w.client.Task(t.Context(), "good"); err != nil {
+		t.Error(err)
+	}
+	for _, wrong := range []string{ // the application learns at once
+		"(queue, topic) VALUES ('q', 't')", "(id) VALUES ('x')", "(queue) VALUES ('a b')", "(queue, id) VALUES ('q', '..')",
+		"(queue, parameters, json) VALUES ('q', 'a', '1')", "(queue, options) VALUES ('q', '[]')",
+	} {
+		if _, err := w.db.Exec(t.Context(), "INSERT INTO quern.outbox "+wrong); postgres.State(err) != "23514" {
+			t.Errorf("%s: %v, want a violation of a check", wrong, err)
+		}
+	}
+}
+
+// Rows for a full queue wait, and hold up no other queue.
+func TestFullQueue(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	full := w.client.Queue("full")
+	if err := full.SetLimit(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.relay(nil)
+	w.exec("INSERT INTO quern.outbox (queue) SELECT 'full' FROM generate_series(1, 3)")
+	w.exec("INSERT INTO quern.outbox (queue) SELECT 'other' FROM generate_series(1, 10)")
+	w.eventually("10", func() string { return fmt.Sprint(w.depth("other", queue.Pending)) })
+	w.eventually("queue is full", func() string {
+		return w.value("SELECT substring(error FROM 'queue is full') FROM quern.relays")
+	})
+	if err := full.SetLimit(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("0", w.waiting)
+	if got := w.depth("full", queue.Pending); got != 3 {
+		t.Errorf("%d tasks, want 3", got)
+	}
+}
+
+func TestPublication(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	if _, err := w.client.Subscribe(t.Context(), queue.Subscription{ID: "s", Topic: "orders.*", Queue: "s", Active: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.relay(nil)
+	w.exec(`INSERT INTO quern.outbox (id, topic, json, options) VALUES ('p', 'orders.new', '{"n":1}', '{"attributes": {"type": "x"}}')`)
+	w.eventually("0", w.waiting)
+	if got := w.depth("s", queue.Pending); got != 1 {
+		t.Errorf("%d tasks, want 1", got)
+	}
+	p, err := w.client.Publication(t.Context(), "p")
+	if err != nil || p.Attributes["type"] != "x" || string(p.Payload) != `{"n":1}` {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// A task that was relayed, ended and was purged is not enqueued once more when its row is seen again.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	stop := w.relay(func(c *Config) { c.Hold = time.Hour })
+	w.exec("INSERT INTO quern.outbox (id, queue) VALUES ('one', 'q')")
+	w.eventually("0", w.waiting)
+	stop()
+	if life := w.redis.Client(t).TTL(t.Context(), w.client.Tenant()+"_once_one").Val(); life < time.Minute {
+		t.Errorf("the ID is remembered for %s", life)
+	}
+	q := w.client.Queue("q")
+	if _, err := q.Cancel(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Delete(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	w.exec(`INSERT INTO quern.outbox OVERRIDING SYSTEM VALUE SELECT seq, id, queue, topic, parameters, json, options, tenant, created FROM quern.outbox_held`)
+	w.relay(nil)
+	w.eventually("0", w.waiting)
+	if _, err := w.client.Task(t.Context(), "one"); !errors.Is(err, queue.ErrNoTask) {
+		t.Errorf("the task is back: %v", err)
+	}
+}
+
+// The ends of tasks with the option report can be read by SQL.
+func TestReport(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.relay(nil)
+	for _, id := range []string{"good", "bad", "cancelled", "none"} {
+		w.exec("INSERT INTO quern.outbox (id, queue, options) VALUES ($1, 'q', jsonb_build_object('report', $1 <> 'none'))", id)
+	}
+	w.eventually("0", w.waiting)
+	q := w.client.Queue("q")
+	worked, stop := context.WithCancel(t.Context())
+	defer stop()
+	if _, err := q.Cancel(t.Context(), "cancelled"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- worker.Run(worked, w.client, "q", func(_ context.Context, task *queue.Task) ([]byte, error) {
+			if task.ID == "bad" {
+				return nil, errors.New("no such order\x00")
+			}
+			return []byte("\xff\x00done"), nil
+		})
+	}()
+	w.eventually("3", func() string {
+		if _, err := listen.NewFleet(w.client).Advance(t.Context()); err != nil { // no host runs here
+			t.Fatal(err)
+		}
+		return w.value("SELECT count(*) FROM quern.ended")
+	})
+	for id, want := range map[string]string{
+		"good":      `complete  \xff00646f6e65  1`,
+		"bad":       `failed error  no such order� 1`,
+		"cancelled": `failed cancelled  cancelled before it ran 0`,
+	} {
+		if got := w.value(`SELECT concat(status, ' ', reason, ' ', result, ' ', error, ' ', attempts) FROM quern.ended WHERE id = $1`, id); got != want {
+			t.Errorf("%s: %q, want %q", id, got, want)
+		}
+	}
+	stop()
+	<-done
 }

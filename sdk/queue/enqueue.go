@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,7 +71,7 @@ type Options struct {
 	Dead string
 	// Report is the name of a list to which hosts add the task's ID when the task has ended (default: none): see
 	// listen.Fleet.Reports.
-	Report string
+	Report string `json:",omitempty"` // as before for tasks without it
 	// Priority is 0 to 100 (default: DefaultPriority). Tasks of higher priority are reserved first. Python listeners
 	// see only tasks of the default priority.
 	Priority *int
@@ -387,6 +388,7 @@ func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 		"eta", eta,
 		"bytes", string(companion),
 		"life", life,
+		"report", s.Report,
 		"given", s.given(),
 	)
 	args[begin-1] = len(args) - begin
@@ -414,6 +416,9 @@ func (o *Options) ValidateTarget() error {
 	return nil
 }
 
+// reportName matches the names of lists of reports.
+var reportName = regexp.MustCompile(`^[a-z0-9.-]{1,64}$`)
+
 // Validate refuses invalid options, except reserved names: see ValidateTarget.
 func (o *Options) Validate() error {
 	if err := cmp.Or(o.Retry.validate(), o.validateAfter()); err != nil {
@@ -425,6 +430,8 @@ func (o *Options) Validate() error {
 	case o.Once != 0 && (o.ID == "" || o.Once < 0 || o.Once > store.Longest):
 		return fmt.Errorf("%w: once for %s, with the ID %q: use 0s to %s, and an ID", ErrInvalid, o.Once, o.ID,
 			store.Longest)
+	case o.Report != "" && !reportName.MatchString(o.Report):
+		return fmt.Errorf("%w: report %q: use 1 to 64 of a-z, 0-9, . and -", ErrInvalid, o.Report)
 	case o.Delay < 0 || o.Delay > store.Longest:
 		return fmt.Errorf("%w: delay %s: use 0s to %s", ErrInvalid, o.Delay, store.Longest)
 	case o.Delay > 0 && !o.At.IsZero():

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -99,8 +100,8 @@ func (m *Manager) readLevel(ctx context.Context, level []*TreeNode, width, total
 		node.Left = int(families[i].count.Val())
 		for j, id := range some[:min(len(some), width, total-len(below))] {
 			node.Left--
-			if slices.Contains(some[:j], id) {
-				continue // listed twice: it is both a child and a dependent of the node
+			if slices.Contains(some[:j], id) || strings.Contains(id, " ") {
+				continue // listed twice: it is both a child and a dependent of the node; or no task, but a list of reports
 			}
 			child := &TreeNode{ID: id}
 			node.Children, below, ids = append(node.Children, child), append(below, child), append(ids, id)

@@ -43,6 +43,7 @@ func (k Keys) Limits() string              { return k.Key("limits") }
 func (k Keys) Crashes() string             { return k.Key("crashes") }
 func (k Keys) Audit() string               { return k.Key("audit") }
 func (k Keys) Once(id string) string       { return k.Key("once", id) }
+func (k Keys) Reports(name string) string  { return k.Key("reports", name) }
 func (k Keys) Minute(number string) string { return k.Key("minute", number) }
 func (k Keys) Hour(number string) string   { return k.Key("hour", number) }
 func (k Keys) Blocked(queue string) string { return k.Key("blocked", queue) }
@@ -85,7 +86,7 @@ var luaNames = func() string {
 		k.Queues(), k.Nodes(), k.Paused(), k.Control(), k.Limits(), k.Crashes(), k.Ended(), k.Waiters(),
 		k.Pending(""), k.Reserved("", ""), k.Started(""), k.Complete(""), k.Failed(""), k.Scheduled(""),
 		k.Listeners(""), k.Channel(""), k.Index(""), k.Stats(""), k.Purged(""), k.Priorities(""), k.Expiry(""), k.Keyed(""),
-		k.Level("", ""), k.Unique("", ""), k.Once(""), k.Task(""), k.Bytes(""), k.Log(""), k.Attempts(""), k.Done(""), k.Duty(""),
+		k.Level("", ""), k.Unique("", ""), k.Once(""), k.Reports(""), k.Task(""), k.Bytes(""), k.Log(""), k.Attempts(""), k.Done(""), k.Duty(""),
 		k.Node(""),
 		k.Minute(""), k.Hour(""),
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),

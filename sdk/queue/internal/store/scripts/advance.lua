@@ -1,4 +1,4 @@
--- Reports the ends of tasks to their dependents. If a task has more dependents than one call handles, the next call
+-- Reports the ends of tasks to their dependents, and adds those with a report to its list. If a task has more dependents than one call handles, the next call
 -- continues with the rest.
 -- KEYS    1 ended
 -- ARGV    1 clock override  2 maximum number of dependents in this call
@@ -17,7 +17,14 @@ while left > 0 do
   local dependents = redis.pcall('LRANGE', CHILDREN_ .. id, told, told + left - 1)
   if dependents.err then dependents = {} end
   local state = code == 2 and 'complete' or code == 1 and 'failed' or endof(id)
-  for _, other in ipairs(dependents) do tell(other, id, state, clock) end
+  for _, other in ipairs(dependents) do
+    local list = string.sub(other, 1, #REPORT) == REPORT and string.sub(other, #REPORT + 1)
+    if list then
+      redis.pcall('XADD', REPORTS_ .. list, '*', 'task', id)
+    else
+      tell(other, id, state, clock)
+    end
+  end
   if #dependents == left then
     redis.call('ZADD', KEYS[1], string.format('%d', -4 * (told + left) - code), id)
   else

@@ -13,6 +13,7 @@
 --                     there is a when, it is the first name
 --           after     the IDs of the dependencies, separated by spaces
 --           open      "1" if dependencies can be added later
+--           report    the name of the list that gets the ID when the task has ended
 
 -- beyond(at): the index after the arguments of the task whose arguments begin at this index.
 local function beyond(at) return at + 3 + tonumber(ARGV[at + 2]) end
@@ -25,7 +26,8 @@ local function options(at)
 end
 
 -- The options that are not stored as fields of the hash.
-local NOT_STORED = { eta = true, bytes = true, life = true, given = true, when = true, after = true, open = true }
+local NOT_STORED = { eta = true, bytes = true, life = true, given = true, when = true, after = true, open = true,
+  report = true }
 
 -- afterplain(at): returns beyond(at) if the task has no options, or only the option given; else false.
 local function afterplain(at)
@@ -93,6 +95,10 @@ local function withoptions(b) -- rare
     end
     redis.call('HSET', key, unpack(fields))
     if o.given then clear(id) end
+    if o.report then
+      redis.call('HSET', key, 'awaited', '1')
+      redis.pcall('RPUSH', CHILDREN_ .. id, REPORT .. o.report)
+    end
     if o.bytes then redis.call('HSET', BYTES_ .. id, 'parameters', o.bytes) end
     if o.unique then redis.call('SET', UNIQUE_ .. queue .. '_' .. o.unique, id, 'EX', o.life) end
     if o.key then redis.call('ZADD', KEYS_ .. queue, 0, 'K' .. redis.sha1hex(o.key) .. ' ' .. id) end

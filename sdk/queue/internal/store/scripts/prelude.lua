@@ -688,6 +688,9 @@ local function revive(queue, id, clock, d)
   resolve(queue, id, clock, d, '')
 end
 
+-- REPORT begins the entry of a list of reports among the dependents of a task. No ID has a space.
+local REPORT = 'report '
+
 -- tell(id, other, state, clock): reports to task id that its dependency other is now in this state, as endof returns
 -- it. A repeated report changes nothing.
 local function tell(id, other, state, clock)

@@ -1,0 +1,188 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
+)
+
+const (
+	// reportWait is how long a call waits for reports.
+	reportWait = 2 * time.Second
+	// resultReaders is the number of results that are read at a time.
+	resultReaders = 8
+	// maxResult is the maximum size of a result that is written.
+	maxResult = 64 << 20
+)
+
+// writeEnds writes ends. A repeat changes nothing.
+const writeEnds = `
+INSERT INTO quern.ended AS e (tenant, id, status, reason, result, error, attempts, ended)
+SELECT DISTINCT ON (id) $1, id, status, nullif(reason, ''), result, nullif(error, ''), attempts, to_timestamp(ended)
+FROM unnest($2::text[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::int[], $8::float8[])
+  AS u (id, status, reason, result, error, attempts, ended)
+ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, reason = excluded.reason, result = excluded.result,
+  error = excluded.error, attempts = excluded.attempts, ended = excluded.ended`
+
+// report writes the ends of a tenant's tasks into quern.ended, until ctx ends.
+func (l *leader) report(ctx context.Context, client *queue.Client) error {
+	db, err := l.relay.config.Database.Connect(ctx, "quern relay, reports")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	var pause periodic.Pause
+	for {
+		err := l.reportBlock(ctx, db, client)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			pause.Succeeded()
+		case !queue.IsUnavailable(err):
+			return err
+		case !pause.Sleep(ctx):
+			return ctx.Err()
+		}
+	}
+}
+
+// reportBlock writes one block of ends.
+func (l *leader) reportBlock(ctx context.Context, db *postgres.Conn, client *queue.Client) error {
+	fleet := listen.NewFleet(client)
+	reports, err := fleet.Reports(ctx, ReportName, reportWait)
+	if err != nil || len(reports) == 0 {
+		return err
+	}
+	ids := make([]string, len(reports))
+	for i, report := range reports {
+		ids[i] = report.Task
+	}
+	tasks, err := readEnds(ctx, client, ids)
+	if err != nil {
+		return err
+	}
+	for block := range blocks(tasks) {
+		if _, err := db.Exec(ctx, writeEnds, block.args(client.Tenant())...); err != nil {
+			return fmt.Errorf("write ends: %w", err)
+		}
+	}
+	if err := fleet.ForgetReports(ctx, ReportName, reports); err != nil {
+		return err
+	}
+	l.relay.config.Metrics.RelayRows("ended", len(reports))
+	return nil
+}
+
+// end is the end of a task.
+type end struct {
+	id, status, reason, failure string
+	result                      []byte // nil for none
+	attempts                    int64
+	at                          time.Time
+}
+
+// readEnds reads how tasks ended. Those that wait or run again are left out: their next end is reported too.
+func readEnds(ctx context.Context, client *queue.Client, ids []string) ([]end, error) {
+	ends := make([]end, len(ids))
+	readers, ctx := errgroup.WithContext(ctx)
+	readers.SetLimit(resultReaders)
+	for i, id := range ids {
+		readers.Go(func() (err error) {
+			ends[i], err = readEnd(ctx, client, id)
+			return err
+		})
+	}
+	if err := readers.Wait(); err != nil {
+		return nil, err
+	}
+	ended := ends[:0]
+	for _, end := range ends {
+		if end.status != "" {
+			ended = append(ended, end)
+		}
+	}
+	return ended, nil
+}
+
+func readEnd(ctx context.Context, client *queue.Client, id string) (end, error) {
+	task, err := client.Summary(ctx, id)
+	if errors.Is(err, queue.ErrNoTask) {
+		return end{id: id, status: "deleted", at: time.Now()}, nil
+	}
+	if err != nil || task.Status != queue.Complete && task.Status != queue.Failed {
+		return end{}, err
+	}
+	ended := end{id: id, status: string(task.Status), attempts: int64(max(task.Attempts, 1)), at: task.Updated}
+	if task.Status == queue.Failed {
+		failure := task.Failure()
+		ended.reason, ended.failure, ended.attempts = string(failure.Reason), valid(failure.Message), int64(task.Attempts)
+		return ended, nil
+	}
+	ended.result, err = client.Result(ctx, id, maxResult)
+	switch {
+	case errors.Is(err, queue.ErrTooLarge):
+		ended.failure = fmt.Sprintf("the result has more than %s: read it with `quern task result %s`",
+			units.FormatSize(maxResult), id)
+		return ended, nil
+	case errors.Is(err, queue.ErrNoTask): // deleted meanwhile
+		return ended, nil
+	}
+	return ended, err
+}
+
+// valid returns text that PostgreSQL accepts.
+func valid(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
+}
+
+// endBlock is what one statement writes.
+type endBlock []end
+
+// blocks cuts ends into blocks of at most batchBytes, or of one end.
+func blocks(ends []end) func(yield func(endBlock) bool) {
+	return func(yield func(endBlock) bool) {
+		from, size := 0, 0
+		for i, end := range ends {
+			length := len(end.result)
+			if size+length > batchBytes && i > from {
+				if !yield(ends[from:i]) {
+					return
+				}
+				from, size = i, 0
+			}
+			size += length
+		}
+		if from < len(ends) {
+			yield(ends[from:])
+		}
+	}
+}
+
+// args returns the arguments of writeEnds.
+func (b endBlock) args(tenant string) []any {
+	var ids, statuses, reasons, failures, times []string
+	var results []*string
+	var attempts []int64
+	for _, end := range b {
+		var result *string
+		if end.result != nil {
+			text := fmt.Sprintf(`\x%x`, end.result)
+			result = &text
+		}
+		ids, statuses, reasons = append(ids, end.id), append(statuses, end.status), append(reasons, end.reason)
+		failures, results, attempts = append(failures, end.failure), append(results, result), append(attempts, end.attempts)
+		times = append(times, fmt.Sprintf("%.6f", float64(end.at.UnixMicro())/1e6))
+	}
+	return []any{tenant, ids, statuses, reasons, results, failures, attempts, times}
+}
