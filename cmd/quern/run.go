@@ -10,6 +10,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/bench"
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/connect"
+	"github.com/quern-project/quern/cmd/quern/database"
 	"github.com/quern-project/quern/cmd/quern/dev"
 	"github.com/quern-project/quern/cmd/quern/manual"
 	"github.com/quern-project/quern/cmd/quern/option"
@@ -77,6 +78,7 @@ func newRoot(env cli.Environment) *cobra.Command {
 	flags.String("redis-file", "", "`FILE` with the URL of Redis, for mounted secrets")
 	root.AddCommand(tenant.Commands(env)...)
 	root.AddCommand(serve.Commands(env)...)
+	root.AddCommand(database.Commands(env)...)
 	root.AddCommand(dev.Command(env), bench.Command(env), cli.VersionCommand(),
 		cli.Group("plugin", "Make, build, check, test, run, list and release plugins",
 			append(plugin.Commands(env), tenant.PluginCommands(env)...)...))

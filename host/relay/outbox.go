@@ -140,7 +140,10 @@ type group struct {
 
 // spec returns the task of a row.
 func (r *row) spec() (queue.Spec, error) {
-	spec, err := admin.ParseTaskLine([]byte(r.options), queue.Options{ID: r.id})
+	spec, err := queue.Spec{Options: queue.Options{ID: r.id}}, error(nil)
+	if r.options != "{}" {
+		spec, err = admin.ParseTaskLine([]byte(r.options), spec.Options)
+	}
 	switch {
 	case err != nil:
 		return spec, err

@@ -21,7 +21,7 @@ import (
 
 // world is a database with an outbox, and a tenant.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	server *postgrestest.Server
 	url    string
 	db     *postgres.Conn
@@ -29,7 +29,7 @@ type world struct {
 	redis  *queuetest.Server
 }
 
-func setup(t *testing.T) *world {
+func setup(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, server: postgrestest.Shared(t), redis: queuetest.Shared(t)}
 	w.url = w.server.Database(t)
@@ -88,7 +88,7 @@ func (w *world) relay(change func(*Config)) (stop func()) {
 	return stop
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(text []byte) (int, error) {
 	w.t.Logf("%s", text)

@@ -1,0 +1,75 @@
+package database
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/connect"
+	"github.com/quern-project/quern/cmd/quern/hostlog"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/host/relay"
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+func newRelay(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "relay", Short: "Make tasks of the rows that applications insert into the outbox of their database, until SIGTERM",
+		Annotations: map[string]string{cli.UsesRedis: "yes"},
+		Long: "Makes a task or a publication of each row of quern.outbox, in the order of the rows, and deletes the row. Any\n" +
+			"number may run for a database: one leads, and another takes over when it is gone. `quern database init` makes\n" +
+			"the tables. The database and Redis may be away: rows wait.",
+		Example: "  quern relay --postgres-file /run/secrets/database --redis redis://redis.internal:6379/0",
+		Args:    cli.Arguments(0, 0),
+	}
+	p := placeFlags(cmd)
+	var direct string
+	option.Text(cmd.Flags(), &direct, "URL", "direct", "`URL` of the same database without a pooler, if --postgres leads through one")
+	var tenants []string
+	option.List(cmd.Flags(), &tenants, "tenants", []string{queue.DefaultTenant}, "tenants that rows may name; rows that name none are for the first")
+	config := relay.Config{KeepEnded: 7 * 24 * time.Hour}
+	option.Duration(cmd.Flags(), &config.Hold, "hold", 0, "how long relayed rows are kept, for `quern outbox again`")
+	option.Duration(cmd.Flags(), &config.KeepEnded, "keep-ended", config.KeepEnded, "how long rows of quern.ended are kept")
+	option.Time(cmd.Flags(), &config.NotBefore, "not-before", "refuse rows that were inserted before this `TIME`, as a restored dump has them")
+	logs := hostlog.Flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if config.Database, err = p.address(cmd); err != nil {
+			return err
+		}
+		if direct != "" {
+			if config.Direct, err = parse(cmd, "direct", direct); err != nil {
+				return err
+			}
+		}
+		rdb, err := connect.Redis(cmd, env, queue.Connect)
+		if err != nil {
+			return err
+		}
+		defer rdb.Close()
+		config.Tenant, config.Tenants = tenants[0], make(map[string]*queue.Client)
+		for _, tenant := range tenants {
+			if queue.ValidTenant(tenant) != nil {
+				return cli.Usagef("%s %q: %s", cli.Origin(cmd.Flag("tenants")), tenant, cli.TenantRule)
+			}
+			client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant})
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			config.Tenants[tenant] = client
+		}
+		config.Logger = logs.Logger(cmd.ErrOrStderr())
+		r, err := relay.New(config)
+		if err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
+		defer stop()
+		return r.Run(ctx)
+	}
+	return cmd
+}
