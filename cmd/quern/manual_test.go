@@ -478,7 +478,7 @@ func TestManualLinks(t *testing.T) {
 	}
 }
 
-// TestManualFrame: each page begins with what its reader wants, has a table, and is in the list of the README.
+// TestManualFrame: each page begins with what its reader wants and a first example, has a table, and is in the list of the README.
 func TestManualFrame(t *testing.T) {
 	t.Parallel()
 	readme := string(content(t, "../../README.md"))
@@ -489,6 +489,9 @@ func TestManualFrame(t *testing.T) {
 		text, name := string(content(t, page)), strings.TrimSuffix(filepath.Base(page), ".md")
 		if !regexp.MustCompile(`^# ` + name + `: [a-z][^\n]*[^.\n]\n\n\w`).MatchString(text) {
 			t.Errorf("%s does not begin with %q and a sentence", page, "# "+name+": what the reader wants to do")
+		}
+		if first := strings.Index(text, "\n```"); first < 0 || first > 1100 {
+			t.Errorf("%s has no example within its first 1,100 bytes: the first stands at %d", page, first)
 		}
 		if !strings.Contains(text, "\n| ") || !strings.Contains(text, "```") {
 			t.Errorf("%s has no table, or nothing that a test runs", page)
