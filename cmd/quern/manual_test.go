@@ -29,7 +29,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// TestManual does what the README and each page of the manual show, as a reader would: from top to bottom, in an empty folder,
+// TestManual does what the README, each page of the manual and the README of the SDK for Go show, as a reader would: from top to bottom, in an empty folder,
 // with a Redis of the page's own. The tag of a fence says what becomes of it:
 //
 //	console       Bash runs the lines that begin with "$ ". The lines below are what it prints to stdout, stderr, or both:
@@ -47,7 +47,11 @@ func TestManual(t *testing.T) {
 	ofProcesses(t)
 	golang := goEnvironment(t)
 	for _, page := range pages(t) {
-		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
+		name := strings.TrimSuffix(filepath.Base(page), ".md")
+		if page == "../../sdk/README.md" {
+			name = "go"
+		}
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text := string(content(t, page))
 			r := &reader{t: t, dir: t.TempDir(), user: newUser(t, "")}
@@ -76,14 +80,20 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// pages are the files of the README and the manual.
+// pages are the files of the manual, the README of the SDK for Go, and the README.
 func pages(t *testing.T) []string {
 	t.Helper()
-	pages, err := filepath.Glob("manual/*.md")
+	return append(topics(t), "../../sdk/README.md", "../../README.md")
+}
+
+// topics are the files of the manual.
+func topics(t *testing.T) []string {
+	t.Helper()
+	topics, err := filepath.Glob("manual/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(pages, "../../README.md")
+	return topics
 }
 
 // withClients installs the clients in Python and JavaScript, as pip and npm would.
@@ -468,17 +478,20 @@ func TestManualLinks(t *testing.T) {
 	}
 }
 
-// TestManualFrame: each page begins with what its reader wants, has a table, and is in the list of the README.
+// TestManualFrame: each page begins with what its reader wants and a first example, has a table, and is in the list of the README.
 func TestManualFrame(t *testing.T) {
 	t.Parallel()
 	readme := string(content(t, "../../README.md"))
 	if len(readme) > 7<<10 {
 		t.Errorf("the README has %d bytes, more than %d: what is looked up belongs into the manual", len(readme), 7<<10)
 	}
-	for _, page := range pages(t)[:len(pages(t))-1] {
+	for _, page := range topics(t) {
 		text, name := string(content(t, page)), strings.TrimSuffix(filepath.Base(page), ".md")
 		if !regexp.MustCompile(`^# ` + name + `: [a-z][^\n]*[^.\n]\n\n\w`).MatchString(text) {
 			t.Errorf("%s does not begin with %q and a sentence", page, "# "+name+": what the reader wants to do")
+		}
+		if first := strings.Index(text, "\n```"); first < 0 || first > 1100 {
+			t.Errorf("%s has no example within its first 1,100 bytes: the first stands at %d", page, first)
 		}
 		if !strings.Contains(text, "\n| ") || !strings.Contains(text, "```") {
 			t.Errorf("%s has no table, or nothing that a test runs", page)
@@ -493,11 +506,8 @@ func TestManualFrame(t *testing.T) {
 func TestHelpTopics(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
-	for _, page := range pages(t) {
-		topic, isTopic := strings.CutSuffix(filepath.Base(page), ".md")
-		if !isTopic || topic == "README" {
-			continue
-		}
+	for _, page := range topics(t) {
+		topic := strings.TrimSuffix(filepath.Base(page), ".md")
 		printed := u.must("help", topic)
 		for _, block := range fence.FindAllString(string(content(t, page)), -1) {
 			if !strings.Contains(printed, block) {

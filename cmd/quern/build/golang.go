@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,11 +24,15 @@ var golang = &Language{
 // goEntry matches source of a handler. Source that does not match is a command's.
 var goEntry = regexp.MustCompile(`(?m)^//go:wasmexport quern_handle\s*$`)
 
-// buildGo runs the Go toolchain. It keeps function names in the module, for backtraces.
+// buildGo runs the Go toolchain. It keeps function names in the module, for backtraces. It warns of functions that cannot
+// work in a plugin.
 func buildGo(ctx context.Context, b *Builder, s *Source, out string) error {
 	texts, err := s.read()
 	if err != nil {
 		return err
+	}
+	for _, warning := range unfit(s, texts) {
+		fmt.Fprintln(b.config.Stderr, warning)
 	}
 	program, err := lookPath("go")
 	if err != nil {

@@ -36,7 +36,7 @@ func Command(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run an embedded Redis and a host for development; forgets everything at exit",
-		Long: "Runs an embedded Redis on a free port and a node host that watches the plugin directory. Other quern\n" +
+		Long: "Runs an embedded Redis on a free port and a host that watches the plugin directory. Other quern\n" +
 			"commands of this user find it without flags, by the file quern/dev.json in $XDG_RUNTIME_DIR or else in the\n" +
 			"cache folder: it has the URL with the password, for other programs. It forgets everything at exit: for\n" +
 			"production use a real Redis and `quern serve`.\n\n" +

@@ -35,8 +35,8 @@ func Commands(env cli.Environment) []*cobra.Command {
 func newServe(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run a node host until SIGTERM; a second SIGTERM requeues running tasks at once",
-		Long: "Runs a node host, which takes tasks from the queues of the plugins in its directory and runs them, until\n" +
+		Short: "Run a host until SIGTERM; a second SIGTERM requeues running tasks at once",
+		Long: "Runs a host, which takes tasks from the queues of the plugins in its directory and runs them, until\n" +
 			"SIGTERM: then it takes no more and ends after --grace at the latest. A second SIGTERM requeues running\n" +
 			"tasks at once. --check prints each setting with where it comes from, and asks Redis.",
 		Example: "  quern serve --redis redis://redis.internal:6379/0 --plugins /srv/plugins\n" +

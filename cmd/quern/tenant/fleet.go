@@ -263,7 +263,7 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 	}
 	failed, notes := levels[doctor.Error], ""
 	if n := levels[doctor.Note]; n > 0 {
-		notes = fmt.Sprintf(", %d notes", n)
+		notes = ", " + counted(n, "note")
 	}
 	if json {
 		err := show.JSON(w, show.Object("ok", failed == 0, "tenants", tenants, "checks", doctor.Checks(), "findings",
@@ -271,14 +271,23 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 		if err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprintf(w, "%d checks of %d tenants: %d errors, %d warnings%s\n", len(doctor.Checks()),
-		len(tenants), failed, levels[doctor.Warning], notes); err != nil {
+	} else if _, err := fmt.Fprintf(w, "%s of %s: %s, %s%s\n", counted(len(doctor.Checks()), "check"),
+		counted(len(tenants), "tenant"), counted(failed, "error"), counted(levels[doctor.Warning], "warning"),
+		notes); err != nil {
 		return err
 	}
 	if failed > 0 {
-		return &cli.ExitError{Status: cli.ExitFailed, Err: fmt.Errorf("%d errors found", failed)}
+		return &cli.ExitError{Status: cli.ExitFailed, Err: fmt.Errorf("%s found", counted(failed, "error"))}
 	}
 	return nil
+}
+
+// counted is a number of things, with a plural s if there is not exactly one.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func newAudit(env cli.Environment) *cobra.Command {

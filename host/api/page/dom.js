@@ -75,7 +75,7 @@ export function table(caption, columns, rows, empty = "None.") {
 }
 
 // On a phone what is nothing takes no line of a card.
-const cell = (column, value, kind) => h("td", { role: "cell", "data-head": column.head, "data-nothing": ["0", "–"].includes(value), ...kind }, value);
+const cell = (column, value, kind) => h("td", { role: "cell", "data-head": column.head, "data-nothing": ["0", "0 ms", "–"].includes(value), ...kind }, value);
 
 /** facts is a list of names and values, without those that are missing. */
 export function facts(...pairs) {
@@ -113,7 +113,7 @@ export function size(bytes) {
 /** span is a duration in seconds for people. */
 export function span(seconds) {
   if (seconds == null) return "–";
-  if (seconds < 0.001) return "0";
+  if (seconds < 0.001) return "0 ms";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   const whole = Math.round(seconds);

@@ -96,7 +96,7 @@ func TestViews(t *testing.T) {
 		picture              string
 		texts                []string
 	}{
-		{"overview", "", "Overview", "page.png", []string{"3 tasks wait in the queue stuck, which nobody serves", "the queue paused is paused", "30 runs of the queue mail failed", "wait (p95), at most", "1 of 8"}},
+		{"overview", "", "Overview", "page.png", []string{"3 tasks wait in the queue stuck, which nobody serves", "the queue paused is paused", "30 runs of the queue mail failed", "wait (p95): at most", "421 / min", "1 of 8"}},
 		{"queues", "/queues", "Queues", "", []string{"mail", "reports", "nobody serves it", "6 queues"}},
 		{"queue", "/queues/mail", "Queue mail", "page-queue.png", []string{"30 runs of the queue mail failed", "Failed since the queue exists", "trap", "complete (12)", "connect to the mail server: refused", "campaign=autumn"}},
 		{"queue", "/queues/stuck", "Queue stuck", "", []string{"None: no host with a plugin for it runs", "pending (3)"}},
@@ -134,11 +134,12 @@ var update = flag.Bool("update", false, "write the pictures of the manual")
 // picture writes what the window shows, with few colors to be small.
 func (w *world) picture(t *testing.T, name string) {
 	t.Helper()
-	height := int64(700)
-	if name == "page.png" {
-		height = 1250
-	}
+	height := int64(750)
 	w.do(t, scheming("light"), chromedp.EmulateViewport(1000, height))
+	if name == "page.png" {
+		height = evaluate[int64](t, w, `document.documentElement.scrollHeight`)
+		w.do(t, chromedp.EmulateViewport(1000, height))
+	}
 	shot, err := chromedp.Run(w.window, chromedp.CaptureScreenshot())
 	must(t, err)
 	full, err := png.Decode(bytes.NewReader(shot))
@@ -181,6 +182,10 @@ func (w *world) fits(t *testing.T, name string) {
 	t.Helper()
 	w.do(t, chromedp.EmulateViewport(320, 640))
 	width := evaluate[float64](t, w, `document.documentElement.scrollWidth`)
+	w.do(t, chromedp.EmulateViewport(1000, 900))
+	if hidden := evaluate[float64](t, w, `Math.max(0, ...[...document.querySelectorAll(".scroll")].map((s) => s.scrollWidth - s.clientWidth))`); hidden > 0 && slices.Contains([]string{"overview", "queues", "queue"}, name) {
+		t.Errorf("%s has a table with %g pixels hidden in a window of 1000", name, hidden)
+	}
 	w.do(t, chromedp.EmulateViewport(1280, 900))
 	if width > 320 {
 		t.Errorf("%s is %g pixels wide on a phone of 320", name, width)

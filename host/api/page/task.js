@@ -24,7 +24,7 @@ export function task({ tenant }, id) {
       t.queued && h("p", null, t.queued),
       taskActions(t),
       t.progress > 0 && h("p", null, h("label", null, `${Math.round(100 * t.progress)} % ${t.message ?? ""}`, h("progress", { max: 1, value: t.progress }))),
-      t.error && section("Why it failed", failure(t.error)),
+      t.error && section("Why it failed", failure(t.error, t.reason)),
       !t.error && t.last_error && t.status !== "complete" && section("Why its last run did not finish it", failure(t.last_error)),
       section("About it", about(t)),
       (t.parent || t.tree.children) && section("Tree", t.parent && h("p", null, "It comes from ", taskOf(t.tenant, t.parent), "."), h("ul", { class: "tree" }, branch(t.tenant, t.tree, true))),
@@ -80,8 +80,8 @@ const branch = (tenant, node, root) => {
       node.left_out && h("li", { class: "faint" }, `${count(node.left_out)} more`)));
 };
 
-const failure = (f) => [
-  h("p", null, badge(f.reason, "failed"), " ", f.exit_code != null && `exit code ${f.exit_code} `, f.limit && `limit ${f.limit}`),
+const failure = (f, shown) => [ // shown is the reason that the view shows already
+  h("p", null, f.reason !== shown && badge(f.reason, "failed"), " ", f.exit_code != null && `exit code ${f.exit_code} `, f.limit && `limit ${f.limit}`),
   f.message && h("pre", { tabindex: "0" }, f.message),
   f.backtrace && [h("h3", null, "Where in the plugin, innermost first"), h("pre", { tabindex: "0" }, f.backtrace.join("\n"))],
   f.stderr && [h("h3", null, "The end of stderr"), h("pre", { tabindex: "0" }, f.stderr)],

@@ -64,13 +64,13 @@ function findingList(tenant, findings, here) {
     h("strong", null, `${f.level}: `), coded(f.problem), f.since && h("span", { class: "faint" }, " since ", clock(f.since)),
     h("div", { class: "actions" },
       h("span", null, "Remedy: ", coded(f.remedy), "."),
-      (f.queues?.slice(0, 20) ?? [f.queue]).map((q) => q && q !== here && link(`Queue ${q}`, tenant, "queues", q)),
-      f.command?.[0] === "schedule" && link(`Schedule ${f.command[2]}`, tenant, "schedules", f.command[2]),
-      f.check.startsWith("host-") && h("a", { href: place(tenant, "nodes") }, "What the hosts run"),
-      f.check.startsWith("plugin-") && h("a", { href: place(tenant, "plugins") }, "Plugins"),
-      (f.check === "queue-failing" || f.check === "version-failing") && f.queue && h("a", { href: place(tenant, "search", { queue: f.queue, status: "failed" }) }, "Its failed tasks"),
-      f.check === "dead-letters" && h("a", { href: place(tenant, "dead") }, "Dead letters"),
-      remedy(tenant, f.command)))));
+      h("div", { class: "links" }, (f.queues?.slice(0, 20) ?? [f.queue]).map((q) => q && q !== here && link(`Queue ${q}`, tenant, "queues", q)),
+        f.command?.[0] === "schedule" && link(`Schedule ${f.command[2]}`, tenant, "schedules", f.command[2]),
+        f.check.startsWith("host-") && h("a", { href: place(tenant, "nodes") }, "What the hosts run"),
+        f.check.startsWith("plugin-") && h("a", { href: place(tenant, "plugins") }, "Plugins"),
+        (f.check === "queue-failing" || f.check === "version-failing") && f.queue && h("a", { href: place(tenant, "search", { queue: f.queue, status: "failed" }) }, "Its failed tasks"),
+        f.check === "dead-letters" && h("a", { href: place(tenant, "dead") }, "Dead letters"),
+        remedy(tenant, f.command))))));
   const rest = findings.slice(shownFindings); // so that the charts stay in sight
   return [list(findings.slice(0, shownFindings)), rest.length > 0 && h("details", null, h("summary", null, `${many(rest.length, "finding")} more`), list(rest))];
 }
