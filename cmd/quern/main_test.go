@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -64,6 +65,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := queuetest.Main(m)
+	postgrestest.End()
 	removeCompiler()
 	if err := os.RemoveAll(shared); err != nil {
 		fmt.Fprintln(os.Stderr, err)

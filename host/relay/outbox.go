@@ -33,6 +33,7 @@ type row struct {
 	seq                               int64
 	id, queue, topic, tenant, options string
 	report                            bool
+	created                           time.Time
 	age                               time.Duration // since its insertion, by the database's clock
 	parameters                        []byte
 }
@@ -50,7 +51,7 @@ type refusal struct {
 // most $4 bytes. The size of a value is known without reading it.
 const readRows = `
 SELECT seq, id, queue, topic, tenant, options - 'report', options->'report' = 'true',
-  extract(epoch FROM clock_timestamp() - created), parameters, json
+  extract(epoch FROM clock_timestamp() - created), extract(epoch FROM created), parameters, json
 FROM (
   SELECT *, sum(size) OVER (ORDER BY seq) - size AS before
   FROM (
@@ -67,10 +68,10 @@ func read(ctx context.Context, db *postgres.Conn, after int64, without []string)
 	err = db.Query(ctx, func(v postgres.Row) {
 		r := row{
 			seq: v.Int(0), id: v.Text(1), queue: v.Text(2), topic: v.Text(3), tenant: v.Text(4), options: v.Text(5),
-			report: v.Bool(6), age: v.Seconds(7), parameters: v.Bytes(8),
+			report: v.Bool(6), age: v.Seconds(7), created: admin.Moment(v.Seconds(8).Seconds()), parameters: v.Bytes(9),
 		}
-		if v[9] != nil {
-			r.parameters = slices.Clone(v[9])
+		if v[10] != nil {
+			r.parameters = slices.Clone(v[10])
 		}
 		rows = append(rows, r)
 	}, readRows, after, without, batchRows, batchBytes)
@@ -104,6 +105,11 @@ func (r *Relay) send(ctx context.Context, rows []row) (out outcome, err error) {
 		client := r.client(row.tenant)
 		if client == nil {
 			out.refused = append(out.refused, refusal{row.seq, fmt.Errorf("the relay has no tenant %q: name it with --tenants", row.tenant)})
+			continue
+		}
+		if row.created.Before(r.config.NotBefore) {
+			out.refused = append(out.refused, refusal{row.seq, fmt.Errorf("it was inserted at %s, before --not-before",
+				row.created.UTC().Format(time.RFC3339))})
 			continue
 		}
 		if row.topic != "" {
