@@ -70,14 +70,10 @@ func CountQueue(ctx context.Context, t Queues, name string) (Queue, error) {
 }
 
 // UnservedQueue returns a warning about a queue that no host serves or is known to have served, because its name may be
-// misspelled. It returns "" for other queues. If the API's answer to an enqueue said it, nothing is read.
+// misspelled. It returns "" for other queues. If the API said that the queue is served, nothing is read.
 func UnservedQueue(ctx context.Context, t Tenant, name string) (warning string, err error) {
-	if told, ok := t.(interface {
-		Unserved(queue string) (string, bool)
-	}); ok {
-		if warning, known := told.Unserved(name); known {
-			return warning, nil
-		}
+	if remote, ok := t.(interface{ IsServed(queue string) bool }); ok && remote.IsServed(name) {
+		return "", nil
 	}
 	q, err := CountQueue(ctx, t, name)
 	if err != nil || q.Listeners > 0 || q.Totals["complete"]+q.Totals["failed"] > 0 || q.Complete+q.Failed > 0 {
