@@ -72,6 +72,29 @@ func TestPluginRunWarm(t *testing.T) {
 	}
 }
 
+// A command sees the attempt and the reschedules that the flags name, and its own timeout counts within that of the limits.
+func TestPluginRunTask(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := folder(t, map[string][]byte{"env": runtimetest.BuildC(t, "#include <stdio.h>\n#include <stdlib.h>\nint main(void) {\n"+
+		"\tconst char *again = getenv(\"TASK_RESCHEDULES\");\n\tif (getchar() == 'x') for (;;);\n"+
+		"\tprintf(\"%s %s\", getenv(\"TASK_ATTEMPT\"), again ? again : \"-\");\n}\n")})
+	file := filepath.Join(dir, "env.wasm")
+	for flags, want := range map[string]string{"": "1 -", "--attempt 3": "3 -", "--attempt 2 --reschedules 97": "2 97"} {
+		if got := u.must(append([]string{"plugin", "run", file}, strings.Fields(flags)...)...); got != want {
+			t.Errorf("%s: %q, want %q", flags, got, want)
+		}
+	}
+	if r := u.feed("x", "plugin", "run", file, "--timeout", "300ms"); r.status != exitFailed || !strings.Contains(r.stderr, "(timeout)") {
+		t.Errorf("%+v", r)
+	}
+	for _, flag := range []string{"--attempt=0", "--reschedules=-1", "--timeout=x"} {
+		if r := u.run("plugin", "run", file, flag); r.status != exitUsage {
+			t.Errorf("%s: %+v", flag, r)
+		}
+	}
+}
+
 // A file that does not exist is told with the folder that is missing, with the file that was probably meant, or with the command that
 // builds it.
 func TestPluginRunMissing(t *testing.T) {
