@@ -58,7 +58,7 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 		math.MaxInt32, "use 1 or more")
 	option.Number(cmd.Flags(), &around.reschedules, "reschedules", "how often the task has put itself off, as the handler sees it",
 		0, math.MaxInt32, "use 0 or more")
-	option.Lasting(cmd.Flags(), &around.timeout, "timeout", "longest time of the run, as a task's own, within limits.timeout")
+	option.Lasting(cmd.Flags(), &around.timeout, "timeout", "longest time of the run, as a task's own: in place of limits.timeout")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := local.rebuild(cmd, args[0], false); err != nil {
 			return err
