@@ -118,6 +118,9 @@ func TestWrongAdmin(t *testing.T) {
 		status int
 		text   string
 	}{
+		"--admin foo":                             {exitUsage, `address "foo" is no HOST:PORT with a port of 0 to 65535: use one such as 127.0.0.1:9465`},
+		"--admin 127.0.0.1:x":                     {exitUsage, `address "127.0.0.1:x" is no HOST:PORT`},
+		"--admin 127.0.0.1:65536":                 {exitUsage, `address "127.0.0.1:65536" is no HOST:PORT`},
 		"--admin 0.0.0.0:0":                       {exitUsage, "can be reached from other machines"},
 		"--admin 127.0.0.1:0 --tokens none":       {exitUsage, `--tokens "none": no such file`},
 		"--admin 127.0.0.1:0 --tokens " + empty:   {exitUsage, "it has no tokens, certificates or oidc"},

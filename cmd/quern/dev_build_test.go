@@ -2,12 +2,15 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // saying is the source of a handler in C that answers a text.
@@ -156,5 +159,23 @@ func TestDevTellsOfItsFolder(t *testing.T) {
 		if got := strings.Contains(dev.stderr.String(), says); got != want {
 			t.Errorf("%q: it is told: %t\n%s", manifest, got, dev.stderr)
 		}
+	}
+}
+
+// A dev takes another port for its page if 9465 is in use, and names what the plugin directory has of former plugins.
+func TestDevBesideOthers(t *testing.T) {
+	t.Parallel()
+	if busy, err := net.Listen("tcp", "127.0.0.1:9465"); err == nil { // else another program has it
+		t.Cleanup(func() { _ = busy.Close() })
+	}
+	dir := sourceFolder(t, map[string]string{
+		"a.c": saying("one"), "quern.h": string(content(t, "../../sdk/c/quern.h")), "small.yaml": "name: small\n",
+	})
+	plugins := folder(t, map[string][]byte{"old": runtimetest.Echo(t)})
+	dev := newUser(t, "").spawnIn(t.TempDir(), "dev", "--source", dir, "--plugins", plugins)
+	dev.stderr.await(t, regexp.MustCompile(`served as they are, without a source: remove what is not wanted: plugins=\S+ files=\["old\.wasm"\]\n`))
+	dev.stderr.await(t, regexp.MustCompile(`quern\.admin: listening: admin=127\.0\.0\.1:\d+ page=`))
+	if said := dev.stderr.String(); strings.Contains(said, "127.0.0.1:9465") {
+		t.Errorf("it has the port of another program:\n%s", said)
 	}
 }

@@ -314,11 +314,13 @@ func TestEnqueueFileNames(t *testing.T) {
 func TestEnqueueFileThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	u, _ := newProducer(t, queuetest.Shared(t).URL())
+	folder := t.TempDir()
 	for file, want := range map[string]string{
-		t.TempDir():      "quern: stopped after line 0: read --file: read ",
-		"no such folder": "quern: --file: open no such folder: no such file or directory: name a file of JSON lines, or - for stdin\n",
+		folder:         "quern: --file: " + folder + " is a folder: name a file of JSON lines, or - for stdin\n",
+		"no such file": "quern: --file: open no such file: no such file or directory: name a file of JSON lines, or - for stdin\n",
+		"none/a.jsonl": "quern: --file: open none/a.jsonl: no such file or directory: name a file of JSON lines, or - for stdin (there is no folder \"none\")\n",
 	} {
-		if r := u.run("enqueue", "mail", "--id", "x", "--file", file); r.status == exitDone || !strings.HasPrefix(r.stderr, want) {
+		if r := u.run("enqueue", "mail", "--file", file); r != (result{exitUsage, "", want}) { // no IDs are told
 			t.Errorf("%+v, want %s", r, want)
 		}
 	}

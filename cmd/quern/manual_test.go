@@ -63,7 +63,7 @@ func TestManual(t *testing.T) {
 				}
 			}
 			withClients(t, r)
-			r.addresses = strings.NewReplacer()
+			r.addresses = strings.NewReplacer("9465", freePort(t))
 			if !strings.Contains(text, "$ quern dev") {
 				redis := queuetest.Start(t)
 				r.addresses = strings.NewReplacer("127.0.0.1:6379", redis.Addr(), "9464", freePort(t), "9465", freePort(t))
@@ -531,6 +531,11 @@ func TestHelpTopics(t *testing.T) {
 	}
 	if got := u.must("help", "retries"); u.must("retries") != got || !strings.Contains(got, "Under `capabilities` of `quern help grants`") {
 		t.Errorf("it prints\n%s", got)
+	}
+	for word, page := range map[string]string{"typescript": "javascript", "webhooks": "topics", "cron": "scheduling", "secrets": "capabilities"} {
+		if u.must("help", word) != u.must("help", page) {
+			t.Errorf("help %s does not print the page %s", word, page)
+		}
 	}
 	if r := u.run("help", "limit"); r.status != exitUsage || r.stderr != "quern: no command or topic \"limit\": did you mean limits?\n" {
 		t.Errorf("exit %d: %s", r.status, r.stderr)

@@ -72,6 +72,66 @@ func TestPluginRunWarm(t *testing.T) {
 	}
 }
 
+// A command sees the attempt and the reschedules that the flags name, and its own timeout counts within that of the limits.
+func TestPluginRunTask(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := folder(t, map[string][]byte{"env": runtimetest.BuildC(t, "#include <stdio.h>\n#include <stdlib.h>\nint main(void) {\n"+
+		"\tconst char *again = getenv(\"TASK_RESCHEDULES\");\n\tif (getchar() == 'x') for (;;);\n"+
+		"\tprintf(\"%s %s\", getenv(\"TASK_ATTEMPT\"), again ? again : \"-\");\n}\n")})
+	file := filepath.Join(dir, "env.wasm")
+	for flags, want := range map[string]string{"": "1 -", "--attempt 3": "3 -", "--attempt 2 --reschedules 97": "2 97"} {
+		if got := u.must(append([]string{"plugin", "run", file}, strings.Fields(flags)...)...); got != want {
+			t.Errorf("%s: %q, want %q", flags, got, want)
+		}
+	}
+	if r := u.feed("x", "plugin", "run", file, "--timeout", "300ms"); r.status != exitFailed || !strings.Contains(r.stderr, "(timeout)") {
+		t.Errorf("%+v", r)
+	}
+	for _, flag := range []string{"--attempt=0", "--reschedules=-1", "--timeout=x"} {
+		if r := u.run("plugin", "run", file, flag); r.status != exitUsage {
+			t.Errorf("%s: %+v", flag, r)
+		}
+	}
+}
+
+// A file that does not exist is told with the folder that is missing, with the file that was probably meant, or with the command that
+// builds it.
+func TestPluginRunMissing(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := t.TempDir()
+	run := func(args ...string) result {
+		c := u.prepare(args...)
+		c.Dir = dir
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return result{c.wait(t).ExitCode(), c.stdout.String(), c.stderr.String()}
+	}
+	if r := run("plugin", "new", "source", "--lang", "py"); r.status != exitDone || !strings.Contains(r.stdout, "source/handler.py\n") {
+		t.Fatalf("%+v", r)
+	}
+	write(t, filepath.Join(dir, "handlers", "here.wasm"), "x")
+	write(t, filepath.Join(dir, "folder", "folder.wasm"), "x")
+	for file, want := range map[string]string{
+		"none/x.wasm":      `no such file "none/x.wasm" (there is no folder "none"): name a .wasm file`,
+		"x.wasm":           `no such file "x.wasm": name a .wasm file`,
+		"here.wasm":        `no such file "here.wasm": did you mean handlers/here.wasm?`,
+		"folder.wasm":      `no such file "folder.wasm": did you mean folder/folder.wasm?`,
+		"lost/folder.wasm": `no such file "lost/folder.wasm" (there is no folder "lost"): did you mean folder/folder.wasm?`,
+		"source.wasm":      "no such file \"source.wasm\": build it with `quern plugin build source`, and name source/source.wasm",
+	} {
+		if r := run("plugin", "run", file); r != (result{exitUsage, "", "quern: " + want + "\n"}) {
+			t.Errorf("%s: %+v, want %s", file, r, want)
+		}
+	}
+	r := run("queue", "ls", "--redis-file", "none/deep/url")
+	if r.status != exitUsage || !strings.HasSuffix(r.stderr, " (there is no folder \"none\")\n") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // asking is a handler that asks its host for what the first byte of its input says, and answers what it got.
 const asking = `#include "quern.h"
 

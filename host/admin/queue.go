@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quern-project/quern/host/doctor"
-	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
@@ -72,8 +70,11 @@ func CountQueue(ctx context.Context, t Queues, name string) (Queue, error) {
 }
 
 // UnservedQueue returns a warning about a queue that no host serves or is known to have served, because its name may be
-// misspelled. It returns "" for other queues.
+// misspelled. It returns "" for other queues. If the API said that the queue is served, nothing is read.
 func UnservedQueue(ctx context.Context, t Tenant, name string) (warning string, err error) {
+	if remote, ok := t.(interface{ IsServed(queue string) bool }); ok && remote.IsServed(name) {
+		return "", nil
+	}
 	q, err := CountQueue(ctx, t, name)
 	if err != nil || q.Listeners > 0 || q.Totals["complete"]+q.Totals["failed"] > 0 || q.Complete+q.Failed > 0 {
 		return "", err
@@ -82,13 +83,9 @@ func UnservedQueue(ctx context.Context, t Tenant, name string) (warning string, 
 		ServingQueue(ctx, t, name)), nil
 }
 
-// ServingQueue returns the remedy for a queue that no host serves: the served queues with the most similar names, or
-// else how to serve the queue.
+// ServingQueue returns the remedy for a queue that no host serves: see doctor.Serving.
 func ServingQueue(ctx context.Context, t Queues, name string) string {
 	queues, _ := t.Queues(ctx)
 	maps.DeleteFunc(queues, func(other string, listeners int64) bool { return listeners == 0 || other == name })
-	if near := spelling.Nearest(name, slices.Sorted(maps.Keys(queues))); len(near) > 0 {
-		return "did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return doctor.Serving(name)
+	return doctor.Serving(name, slices.Sorted(maps.Keys(queues)))
 }

@@ -27,6 +27,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -135,6 +136,9 @@ type tenant struct {
 // Listen opens the address at once, and Run serves it. Port 0 chooses a free port. Without Access the address must be
 // loopback.
 func Listen(address string, config Config) (*Server, error) {
+	if err := checkAddress(address); err != nil {
+		return nil, err
+	}
 	if config.Access == nil && !isLoopback(address) {
 		return nil, fmt.Errorf("address %q can be reached from other machines, and without tokens everyone may do everything: "+
 			"use 127.0.0.1, or name a file with --tokens", address)
@@ -159,6 +163,16 @@ func Listen(address string, config Config) (*Server, error) {
 		ErrorLog:       config.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn}),
 	}
 	return &Server{web.NewServer(listener, server), s}, nil
+}
+
+// checkAddress reports whether an address has a host and the number of a port.
+func checkAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil {
+		return fmt.Errorf("address %q is no HOST:PORT with a port of 0 to 65535: use one such as 127.0.0.1:9465, or port 0 for a free one",
+			address)
+	}
+	return nil
 }
 
 // Run serves requests until ctx ends. Streams and background jobs stop first; another process can continue the jobs.

@@ -154,8 +154,8 @@ type check struct {
 	find func(p *patient)
 }
 
-var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, topicChecks, webhookChecks,
-	queueChecks)
+var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, timedChecks, topicChecks,
+	webhookChecks, queueChecks)
 
 // Checks lists the names of all checks.
 func Checks() []string {
@@ -194,6 +194,8 @@ type patient struct {
 	schedules   []*queue.Schedule // without parameters and options
 	backlogs    []listen.Backlog  // one backlog for each queue
 	blocked     []*queue.Task     // some blocked tasks of each queue that has any
+	timed       [][]*queue.Task   // by queue, in the order of queues: some tasks that wait for a time
+	undelivered []*queue.Task     // for each queue of a webhook: the delivery that failed for good last
 
 	topics        []manage.Topic // except topics whose subscriptions are all active
 	subscriptions []queue.Subscription
@@ -304,6 +306,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			return err
 		}},
 		reading{"the tasks that wait for others", func() error { return p.readFlows(ctx, client) }},
+		reading{"the tasks that wait for a time", func() error { return p.readTimed(ctx, client) }},
 		reading{"the schedules", func() (err error) { p.schedules, err = client.ScheduleHeads(ctx); return err }},
 		reading{"the counts by minute", func() (err error) {
 			counted := p.queues[:min(len(p.queues), recentQueues)]

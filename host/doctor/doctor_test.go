@@ -143,6 +143,63 @@ func TestWebhooks(t *testing.T) {
 			" has switched off webhooks to https://example.com: 10 deliveries in a row failed (the server answered 500); the next one tries it in ")
 }
 
+// Deliveries that are tried again, or have just failed for good, are found with the error; those that wait for their first attempt, were
+// cancelled, or failed long ago are not.
+func TestFailingWebhooks(t *testing.T) {
+	client, rdb := tenant(t)
+	ctx := t.Context()
+	node := listen.New(client)
+	check(t, node.Join(ctx))
+	for id, settle := range map[string]listen.Settlement{
+		"again":     {Failure: &queue.Failure{Message: "the host has no secret webhook.again\nmore"}, Requeue: listen.RequeueRetry, Delay: time.Hour},
+		"lost":      {Failure: &queue.Failure{Message: "the server answered 404"}},
+		"past":      {Failure: &queue.Failure{Message: "no"}},
+		"cancelled": {Failure: &queue.Failure{Reason: queue.ReasonCancelled, Message: "no"}},
+		"first":     {},
+	} {
+		name := queue.WebhookQueues + id
+		_, err := client.Subscribe(ctx, queue.Subscription{ID: id, Topic: id, Webhook: &queue.Webhook{URL: "https://example.com/", Secrets: []string{"webhook.x"}}})
+		check(t, err, node.Register(ctx, name))
+		_, err = client.Publish(ctx, id, nil, queue.PublishOptions{ID: id})
+		check(t, err)
+		task := node.Reserve(ctx, []listen.ReserveRequest{{Queue: name, Count: 1, Start: true}})[0].Tasks[0]
+		settle.Claim = task.Claim()
+		errs, err := node.Settle(ctx, name, []listen.Settlement{settle})
+		check(t, append(errs, err)...)
+	}
+	check(t, rdb.HSet(ctx, client.Tenant()+"_task_"+queue.PublishedID("past", "past"), "updated", "1700000000").Err())
+	finds(t, client, "webhook-failing",
+		"webhook-failing warning webhook.again [subscription deliveries again] attempt 1 of the delivery "+queue.PublishedID("again", "again")+
+			" of the webhook again failed, and it is tried again at ",
+		"webhook-failing warning webhook.lost [subscription deliveries lost] attempt 1 of the delivery "+queue.PublishedID("lost", "lost")+
+			" of the webhook lost failed for good: the server answered 404")
+	findings, err := doctor.Examine(ctx, client)
+	check(t, err)
+	i := slices.IndexFunc(findings, func(f doctor.Finding) bool { return f.Queue == "webhook.again" })
+	if !strings.HasSuffix(findings[i].Problem, ": the host has no secret webhook.again…") {
+		t.Errorf("%+v", findings[i])
+	}
+}
+
+// Tasks that are put off again and again are found, the one that was put off the most by name; a few times are nothing.
+func TestRescheduled(t *testing.T) {
+	client, rdb := tenant(t)
+	ctx := t.Context()
+	for id, times := range map[string]int{"calm": 9, "polls": 10, "mad": 97, "waits": 0} {
+		_, err := client.Queue("served").Enqueue(ctx, nil, queue.Options{ID: id, Delay: time.Hour})
+		check(t, err, rdb.HSet(ctx, client.Tenant()+"_task_"+id, "reschedules", times).Err())
+	}
+	finds(t, client, "task-rescheduled", "task-rescheduled note served [task show mad] the task mad of the queue served was put off 97 times since ")
+	check(t, rdb.HSet(ctx, client.Tenant()+"_task_mad", "reschedules", 100).Err())
+	finds(t, client, "task-rescheduled", "task-rescheduled warning served [task show mad] the task mad of the queue served was put off 100 times since ")
+	findings, err := doctor.Examine(ctx, client)
+	check(t, err)
+	i := slices.IndexFunc(findings, func(f doctor.Finding) bool { return f.Check == "task-rescheduled" })
+	if f := findings[i]; f.Tasks != 2 || !strings.HasSuffix(f.Problem, "; 1 more of its tasks: 10 times or more") {
+		t.Errorf("%+v", f)
+	}
+}
+
 // A webhook by whose deliveries its server cannot tell that they are ours is found, while it is active.
 func TestUnsignedWebhooks(t *testing.T) {
 	client, _ := tenant(t)

@@ -169,7 +169,7 @@ var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 func (p *patient) serving(name string) string {
 	const most = 50 // maximum number of names that are compared with the names of all served queues
 	if p.near++; p.near > most || p.served[name] {
-		return Serving(name)
+		return Serving(name, nil)
 	}
 	if p.names == nil {
 		p.names = slices.Sorted(maps.Keys(p.served))
@@ -187,7 +187,7 @@ func (p *patient) serving(name string) string {
 		ways = append(ways, fmt.Sprintf("if the plugin %s is to serve it, write queues: [%s] into %s%s", could.Plugin,
 			strings.Join(append(slices.Clone(could.Queues), name), ", "), could.Plugin, manifest.Suffix))
 	}
-	return strings.Join(append(ways, Serving(name)), "; else ")
+	return strings.Join(append(ways, Serving(name, nil)), "; else ")
 }
 
 // couldServe returns a plugin without an error that may be meant for a queue: its own name is that of the queue or
@@ -213,8 +213,12 @@ func (p *patient) couldServe(name string, near []string) *plugin {
 	return nil
 }
 
-// Serving returns the remedy for a queue that nobody serves.
-func Serving(queue string) string {
+// Serving returns the remedy for a queue that nobody serves: the names among those of served queues that are most
+// similar, or else how to serve it.
+func Serving(queue string, served []string) string {
+	if near := spelling.Nearest(queue, served); len(near) > 0 {
+		return "did you mean " + strings.Join(near, " or ") + "?"
+	}
 	if !fileName.MatchString(queue) {
 		return "put a plugin whose manifest names the queue into a host's plugin directory"
 	}

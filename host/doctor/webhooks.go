@@ -1,7 +1,10 @@
 package doctor
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -35,6 +38,24 @@ var webhookChecks = []check{
 			}
 		}
 	}},
+	{"webhook-failing", func(p *patient) {
+		for i, tasks := range p.timed {
+			if !queue.ReservedQueue(p.queues[i]) {
+				continue
+			}
+			tried := slices.DeleteFunc(slices.Clone(tasks), func(t *queue.Task) bool { return t.Attempts == 0 || t.LastError == "" })
+			if len(tried) == 0 {
+				continue
+			}
+			most := slices.MaxFunc(tried, func(a, b *queue.Task) int { return cmp.Compare(a.Attempts, b.Attempts) })
+			p.undelivers(most, queue.ParseFailure(most.LastError), ", and it is tried again at "+utc(most.ETA), len(tried))
+		}
+		for _, task := range p.undelivered {
+			if task.Reason != queue.ReasonCancelled && p.now.Sub(task.FinishedAt) < recentMinutes*time.Minute {
+				p.undelivers(task, task.Failure(), " for good", 1)
+			}
+		}
+	}},
 	{"webhook-unsigned", func(p *patient) {
 		for _, s := range p.subscriptions {
 			if s.Active && Unsigned(s.Webhook) {
@@ -55,6 +76,19 @@ var webhookChecks = []check{
 		}
 	}},
 }
+
+// undelivers adds a finding for a delivery whose attempts failed. end says what became of the delivery, and tasks is how
+// many deliveries of the webhook fail like it.
+func (p *patient) undelivers(task *queue.Task, why queue.Failure, end string, tasks int) {
+	id := strings.TrimPrefix(task.Queue, queue.WebhookQueues)
+	p.found(Warning, "mend what the error names, or the server, and see its deliveries",
+		"attempt %d of the delivery %s of the webhook %s failed%s: %s", task.Attempts, task.ID, id, end, why.Headline()).
+		by("subscription", "deliveries", id).in(task.Queue).hurts(int64(tasks)).since(task.Created).
+		like("deliveries of %d webhooks fail")
+}
+
+// utc formats a time for a problem.
+func utc(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Unsigned reports whether deliveries of a webhook have nothing by which its server recognizes them: neither a
 // signature nor a secret header.

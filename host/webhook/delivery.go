@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -107,6 +108,10 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 
 func readSecret(read func(name string) ([]byte, error), name string) ([]byte, error) {
 	value, err := read(name)
+	if errors.Is(err, service.ErrNotFound) {
+		return nil, fmt.Errorf("%w: the host has no secret %s: start it with --secrets DIR, and put the secret into DIR/TENANT/%s",
+			service.ErrNotFound, name, name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("secret %s: %w", name, err)
 	}

@@ -45,6 +45,49 @@ func TestPublishedToANewURL(t *testing.T) {
 	}
 }
 
+// A delivery has the secrets that its subscription has when it is sent, also while a host still knows the former ones: it was
+// published after the change, or waited during it.
+func TestChangedSecrets(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("s", queue.Webhook{}, fast)
+	w.publish("unsigned")
+	w.task("s") // the host knows it
+	for i, waits := range []bool{false, false, true, true} {
+		want := i%2 == 0
+		publish := func() string {
+			p, err := w.Publish(w.ctx, "orders", []byte("x"), queue.PublishOptions{})
+			check(t, err)
+			return queue.PublishedID(p.ID, "s")
+		}
+		var id string
+		if waits {
+			check(t, w.Queue("webhook.s").Pause(w.ctx))
+			id = publish()
+		}
+		_, err := w.ChangeSubscription(w.ctx, "s", func(s *queue.Subscription) error {
+			s.Webhook.Secrets, s.Webhook.SecretHeaders = nil, nil
+			if want {
+				s.Webhook.Secrets, s.Webhook.SecretHeaders = []string{"webhook.old"}, map[string]string{"Authorization": "webhook.key"}
+			}
+			return nil
+		})
+		check(t, err)
+		if waits {
+			check(t, w.Queue("webhook.s").Resume(w.ctx))
+		} else {
+			id = publish()
+		}
+		if task, err := w.Wait(w.ctx, id); err != nil || task.Status != queue.Complete || task.Attempts > 1 {
+			t.Errorf("%+v, %v", task, err)
+		}
+		seen := w.seen()
+		last := seen[len(seen)-1]
+		if signed, has := last.Header.Get("Webhook-Signature") != "", last.Header.Get("Authorization") != ""; signed != want || has != want {
+			t.Errorf("delivery %d: signed %t, with a secret header %t, want %t", i, signed, has, want)
+		}
+	}
+}
+
 // What waits for a subscription that was deleted is not delivered to another one of its ID, wherever that sends.
 func TestReusedSubscription(t *testing.T) {
 	w := idle(t)

@@ -356,23 +356,22 @@ func (r *Runner) off() (list []Off) {
 // queue instead, as if it had not run.
 func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Settlement, released bool) {
 	s = listen.Settlement{Claim: d.Claim()}
-	id, published := h.subscription.DeliveryID(d.ID, d.Headers)
-	edition, stamped := d.Headers[queue.HeaderSubscribed] // older versions do not set this header
-	if h.subscription.Webhook != nil && (!published || stamped && edition != h.subscription.Edition()) && r.isStale(ctx,
-		h) {
+	h, is := r.current(ctx, h)
+	if !is {
 		r.ended(d.ID, h.destination, false, false, "")
 		r.hold(d.queue, time.Now().Add(lookInterval)) // until this host knows the present subscription
 		return s, true
 	}
-	if h.subscription.Webhook != nil && !published { // written by hand, or for an earlier subscription of this ID
+	id, published := h.subscription.DeliveryID(d.ID, d.Headers)
+	if !published { // written by hand, or for an earlier subscription of this ID
 		r.ended(d.ID, h.destination, false, false, "")
 		return r.failed(d, s, queue.Failure{Message: fmt.Sprintf("this task is not a delivery of subscription %s, or it belongs to an earlier subscription of this ID, so it is neither signed nor sent: publish to the topic, or run `quern subscription replay`", h.subscription.ID)}, true), false
 	}
 	var unread error
-	if d.Large && h.subscription.Webhook != nil {
+	if d.Large {
 		unread = r.read(ctx, d)
 	}
-	if h.subscription.Webhook == nil || queue.IsUnavailable(unread) { // the subscription was deleted, or Redis is away
+	if queue.IsUnavailable(unread) { // Redis is away
 		r.ended(d.ID, h.destination, false, false, "")
 		return s, true
 	}
@@ -430,8 +429,24 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 	return r.failed(d, s, failure, v.final), false
 }
 
-// isStale reports whether this host knows an outdated edition of the subscription, because the subscription was
-// replaced or has another URL now. It also returns true if Redis does not answer.
+// current returns the hook with the subscription as it is now: a delivery must not be sent to a former URL, nor without
+// a secret that the subscription has got. It returns false if the delivery must wait for the next look: the
+// subscription has another destination, is deleted or switched off, or Redis does not answer.
+func (r *Runner) current(ctx context.Context, h hook) (hook, bool) {
+	if h.subscription.Webhook == nil { // deleted
+		return h, false
+	}
+	now, err := r.client.Subscription(ctx, h.subscription.ID)
+	if err != nil || now.Webhook == nil || now.Webhook.Origin() != h.destination ||
+		!now.Active && now.Reason == queue.ReasonGone {
+		return h, false
+	}
+	h.subscription = now
+	return h, true
+}
+
+// isStale reports whether the subscription was replaced or has another URL since its delivery was sent. It also returns
+// true if Redis does not answer.
 func (r *Runner) isStale(ctx context.Context, h hook) bool {
 	now, err := r.client.Subscription(ctx, h.subscription.ID)
 	if err != nil {

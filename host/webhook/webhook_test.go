@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -30,6 +29,7 @@ import (
 	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/runtime/egress"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
@@ -115,7 +115,7 @@ func (w *world) start(change func(*webhook.Config)) {
 	config := webhook.Config{HTTP: sender, Metrics: m, Secret: func(name string) ([]byte, error) {
 		value, ok := secrets[name]
 		if !ok {
-			return nil, errors.New("there is none")
+			return nil, fmt.Errorf("%w: as a host says it", service.ErrNotFound)
 		}
 		return []byte(value), nil
 	}}
@@ -509,7 +509,7 @@ func TestErrDelivery(t *testing.T) {
 	}
 	w.publish("x")
 	for id, want := range map[string]string{
-		"private": "--allow-networks", "missing": "there is none", "bad": "openssl rand -base64 32", "refused": ": unavailable: connect: connection refused",
+		"private": "--allow-networks", "missing": "the host has no secret webhook.none: start it with --secrets DIR, and put the secret into DIR/TENANT/webhook.none", "bad": "openssl rand -base64 32", "refused": ": unavailable: connect: connection refused",
 	} {
 		if task := w.task(id); task.Status != queue.Failed || !strings.Contains(task.Error, want) {
 			t.Errorf("%s: %s %s, want %q", id, task.Status, task.Error, want)

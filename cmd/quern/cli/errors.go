@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -71,7 +74,7 @@ func Report(err error, stderr io.Writer) int {
 		exit = &ExitError{Status: ExitRefused, Err: Explain(err)}
 	}
 	if !exit.bare {
-		text := show.OneLine(show.Shorten(exit.Error(), maxErrorLine, "…"))
+		text := show.OneLine(show.Shorten(exit.Error(), maxErrorLine, "…")) + missingFolder(err)
 		if of, ok := errors.AsType[hinted](err); ok {
 			text = Pasteable(of.cmd, text)
 		}
@@ -82,6 +85,25 @@ func Report(err error, stderr io.Writer) int {
 		fmt.Fprintln(stderr, show.Escape(line))
 	}
 	return exit.Status
+}
+
+// missingFolder names the folder that is missing, if an error is about a file in it. It returns "" for other errors.
+func missingFolder(err error) string {
+	file, ok := errors.AsType[*fs.PathError](err)
+	if !ok || !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	missing := ""
+	for dir := filepath.Dir(file.Path); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = dir
+	}
+	if missing == "" || missing == file.Path {
+		return ""
+	}
+	return fmt.Sprintf(" (there is no folder %q)", show.OneLine(missing))
 }
 
 // maxErrorLine is the maximum length of an error's line in bytes, because an error can quote a long argument.

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -32,18 +33,19 @@ func ReadParameters(args []string, cmd *cobra.Command, limit int64) ([]byte, err
 }
 
 // WriteResult writes a result to stdout. It does not write control characters to a terminal: then it returns an error
-// with the remedy, which says how to get the bytes.
+// with the remedy, which says how to get the bytes. On a terminal the result ends with a new line; anything else gets
+// exactly the bytes.
 func WriteResult(cmd *cobra.Command, result []byte, remedy string) error {
 	terminal := show.IsTerminal(cmd.OutOrStdout())
 	if terminal && !show.IsText(result) {
 		return Refusedf("the result has %d bytes that are not plain text, which a terminal should not get: %s", len(result),
 			remedy)
 	}
+	if terminal && len(result) > 0 && result[len(result)-1] != '\n' {
+		result = append(slices.Clip(result), '\n')
+	}
 	if _, err := cmd.OutOrStdout().Write(result); err != nil {
 		return fmt.Errorf("write result: %w", err)
-	}
-	if terminal && len(result) > 0 && result[len(result)-1] != '\n' {
-		fmt.Fprintln(cmd.ErrOrStderr())
 	}
 	return nil
 }

@@ -43,14 +43,17 @@ func Command(env cli.Environment) *cobra.Command {
 			"In the folder of a plugin's source, or with --source, it builds that plugin into the plugin directory,\n" +
 			"as `quern plugin build --to` does, and again whenever a file in the folder is saved; it does not watch\n" +
 			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
-			"did keeps running. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.",
+			"did keeps running. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
+			"Its log names the address of its page, which is also the URL for programs that enqueue: port 9465 of\n" +
+			"this machine, or a free port if that one is in use and --admin is not given.",
 		Args: cli.Arguments(0, 0),
 	}
 	o := nodehost.NewOptions(cmd, "127.0.0.1:0")
 	o.Loopback = true
 	port := 0
 	option.Number(cmd.Flags(), &port, "redis-port", "port of the embedded Redis, to find it at the same URL after each start; 0, the default, for a free one", 0, 65535, "use 1 to 65535, or 0 for a free one")
-	o.Admin = nodehost.APIFlags(cmd.Flags(), "127.0.0.1:0")
+	o.Admin = nodehost.APIFlags(cmd.Flags(), "127.0.0.1:9465")
+	o.Admin.OrFree = true
 	folders := cmd.Flags().StringArray("source", nil, "`DIR` with the source of a plugin, to build now and whenever a file in it changes; may be given several times (default the current folder, if it is one)")
 	var engines string
 	pluginfile.EnginesFlag(cmd.Flags(), &engines)
@@ -114,6 +117,10 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 		}
 		n.Background = append(n.Background, r.run)
 	}
+	if others := withoutSource(o.Plugins.Dir, sources); len(others) > 0 {
+		n.Logger.Info("served as they are, without a source: remove what is not wanted", "plugins", o.Plugins.Dir,
+			"files", others)
+	}
 	return n.Run(cmd.Context(), func(http string) {
 		path, remove, err := connect.WriteDev(env, connect.Dev{Redis: url, HTTP: http, PID: os.Getpid()})
 		if err != nil { // then the log has to give the URL with the password
@@ -125,6 +132,22 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 			"password_in", cmp.Or(path, "the line before"))
 		n.Logger.Info("watching for plugins", "plugins", o.Plugins.Dir, "try", "quern enqueue QUEUE PARAMETERS --wait")
 	})
+}
+
+// withoutSource lists the modules in a plugin directory that none of the sources makes, such as those of former plugins.
+// Without sources it lists none, because all modules come from elsewhere then.
+func withoutSource(dir string, sources []*build.Source) (files []string) {
+	if len(sources) == 0 {
+		return nil
+	}
+	entries, _ := os.ReadDir(dir) // the host reports a directory that cannot be read
+	for _, entry := range entries {
+		name, is := strings.CutSuffix(entry.Name(), manifest.ModuleSuffix)
+		if is && !slices.ContainsFunc(sources, func(s *build.Source) bool { return s.Name == name }) {
+			files = append(files, entry.Name())
+		}
+	}
+	return files
 }
 
 // endedLine describes the end of a task's run in one line.

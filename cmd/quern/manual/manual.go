@@ -31,11 +31,18 @@ func Topics(env cli.Environment) (pages []*cobra.Command) {
 		text, _ := manual.ReadFile(file.Name())
 		heading, _, _ := strings.Cut(string(text), "\n")
 		_, short, _ := strings.Cut(heading, ": ")
-		topic := &cobra.Command{Use: strings.TrimSuffix(file.Name(), ".md"), Short: short, Long: followable(string(text))}
+		name := strings.TrimSuffix(file.Name(), ".md")
+		topic := &cobra.Command{Use: name, Aliases: otherNames[name], Short: short, Long: followable(string(text))}
 		topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = showPage(cmd, env) })
 		pages = append(pages, topic)
 	}
 	return pages
+}
+
+// otherNames has the words under which people also look for pages, by page.
+var otherNames = map[string][]string{
+	"python": {"py"}, "javascript": {"js", "typescript", "ts"}, "go": {"golang"}, "capabilities": {"secrets", "http"},
+	"scheduling": {"cron", "schedules"}, "topics": {"webhooks", "webhook"}, "retries": {"failures"}, "tasks": {"clients"},
 }
 
 // link matches a link of a page: its text and its target.

@@ -11,6 +11,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -26,6 +27,8 @@ type API struct {
 	base          string
 	tokens        string
 	cert, key, ca string
+	// OrFree takes a free port if that of the default address is in use.
+	OrFree bool
 }
 
 // APIFlags adds the settings of the API to a command. address is the default of --admin.
@@ -67,6 +70,10 @@ func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, er
 		return nil, err
 	}
 	server, err := api.Listen(o.address, config)
+	if errors.Is(err, syscall.EADDRINUSE) && o.OrFree && !cli.IsGiven(flags.Lookup("admin")) {
+		host, _, _ := net.SplitHostPort(o.address)
+		server, err = api.Listen(net.JoinHostPort(host, "0"), config)
+	}
 	if network, ok := errors.AsType[*net.OpError](err); ok {
 		return nil, cli.Refusedf("%s %q: %w: choose another address, such as 127.0.0.1:0 for a free port",
 			cli.Origin(flags.Lookup("admin")), o.address, network.Err)

@@ -204,7 +204,7 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 		view.Wrong = []string{"kv of this test: " + err.Error()}
 		return view, nil
 	}
-	around := surroundings{awaited: awaited}
+	around := surroundings{awaited: awaited, attempt: 1}
 	if test.HTTP != nil {
 		around.answers = &answers{given: test.HTTP, used: map[int]bool{}}
 	}

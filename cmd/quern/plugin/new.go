@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -56,9 +57,13 @@ func newPluginNew() *cobra.Command {
 	for i, l := range languages {
 		words[i] = l.Language
 	}
-	option.Choice(cmd.Flags(), &language, "lang", "go, c, python, javascript, typescript, rust or assemblyscript",
-		words...)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return makePlugin(cmd, args[0], language) }
+	short := map[string]string{"py": "python", "js": "javascript", "ts": "typescript"}
+	option.Choice(cmd.Flags(), &language, "lang",
+		"go, c, python (py), javascript (js), typescript (ts), rust or assemblyscript",
+		append(words, slices.Sorted(maps.Keys(short))...)...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return makePlugin(cmd, args[0], cmp.Or(short[language], language))
+	}
 	return cmd
 }
 

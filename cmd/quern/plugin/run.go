@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/pluginfile"
 	"github.com/quern-project/quern/cmd/quern/sandbox"
 	"github.com/quern-project/quern/cmd/quern/show"
@@ -52,6 +53,12 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 	var dependencies []string
 	cmd.Flags().StringArrayVar(&dependencies, "dependency", nil,
 		"a task that it waited for, `ID=FILE` with the file of its result, or ID alone if it failed; for several give it again")
+	around := surroundings{attempt: 1}
+	option.Number(cmd.Flags(), &around.attempt, "attempt", "the number of the attempt that the handler sees", 1,
+		math.MaxInt32, "use 1 or more")
+	option.Number(cmd.Flags(), &around.reschedules, "reschedules", "how often the task has put itself off, as the handler sees it",
+		0, math.MaxInt32, "use 0 or more")
+	option.Lasting(cmd.Flags(), &around.timeout, "timeout", "longest time of the run, as a task's own: in place of limits.timeout")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := local.rebuild(cmd, args[0], false); err != nil {
 			return err
@@ -81,17 +88,16 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 			}
 			named = append(named, manifest.Dependency{ID: id, Result: file})
 		}
-		awaited, err := readDependencies(named, os.ReadFile)
-		if err != nil {
+		if around.awaited, err = readDependencies(named, os.ReadFile); err != nil {
 			return cli.WrongUsage(err)
 		}
-		return runPlugin(p, cmd, local, parameters, awaited)
+		return runPlugin(p, cmd, local, parameters, around)
 	}
 	return cmd
 }
 
 // runPlugin runs one task and prints its result.
-func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters []byte, awaited []dependency) error {
+func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters []byte, around surroundings) error {
 	stderr := cmd.ErrOrStderr()
 	l, err := openPlugin(p, cmd, local)
 	if err != nil {
@@ -107,7 +113,7 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 		Progress: func(fraction float64, message string) {
 			cli.Note(cmd, "progress %.0f %% %s", 100*fraction, message)
 		},
-	}, surroundings{awaited: awaited})
+	}, around)
 	if outcome.Kind == runtime.HostFault {
 		return fmt.Errorf("internal error: %w", outcome.Err)
 	}
@@ -189,6 +195,9 @@ func (l *loaded) close() {
 type surroundings struct {
 	awaited []dependency // tasks that it waited for
 	answers *answers     // answers to its HTTP requests; nil if servers answer
+
+	attempt, reschedules int
+	timeout              time.Duration // the task's own; 0 if it has none
 }
 
 // run runs a task as a host does, in an instance of the pool. call has the task's input, and the functions that take
@@ -210,7 +219,8 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 	call.Services.Enqueue, call.Services.Publish = numberedChildren{task}, numberedChildren{task}
 	var secrets redact.Secrets
 	call.TaskID, call.Queue, call.Plugin = pluginfile.LocalID, l.Manifest.Queues[0], l.Name
-	call.Attempt, call.Secrets = 1, &secrets
+	call.Attempt, call.Reschedules, call.Timeout = around.attempt, around.reschedules, around.timeout
+	call.Secrets = &secrets
 	var said, denied []string
 	log := call.Log
 	call.Log = func(line string) {

@@ -52,7 +52,7 @@ func Read(path string) (*File, error) {
 func readWith(path, manifestPath string) (*File, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, cli.Usagef("no such file %q: name a %s file", path, manifest.ModuleSuffix)
+		return nil, noFile(path)
 	}
 	if err != nil {
 		return nil, cli.Usagef("read plugin: %w", err)
@@ -89,6 +89,32 @@ func readWith(path, manifestPath string) (*File, error) {
 		p.refuse(err.Error(), manifestPath, "make it a readable YAML file, or remove it")
 	}
 	return p, nil
+}
+
+// noFile returns the error of a plugin file that does not exist. It names a file of the same name that does, or how to
+// build it if its source is in the current folder.
+func noFile(path string) error {
+	what := fmt.Sprintf("no such file %q", path)
+	dir, base := filepath.Dir(path), filepath.Base(path)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		what += fmt.Sprintf(" (there is no folder %q)", dir)
+	}
+	name := strings.TrimSuffix(base, manifest.ModuleSuffix)
+	for _, other := range []string{
+		base, filepath.Join(plugins.DefaultDir, base), filepath.Join(name, base), filepath.Join(name, plugins.DefaultDir, base),
+		filepath.Join("..", plugins.DefaultDir, base),
+	} {
+		if info, err := os.Stat(other); err == nil && info.Mode().IsRegular() {
+			return cli.Usagef("%s: did you mean %s?", what, other)
+		}
+	}
+	for _, source := range []string{".", name} {
+		if s, err := build.Read(source); err == nil && s.Name == name && s.Manifest != "" {
+			built := strings.TrimSuffix("quern plugin build "+cli.ShellWord(source), " .")
+			return cli.Usagef("%s: build it with `%s`, and name %s", what, built, filepath.Join(source, base))
+		}
+	}
+	return cli.Usagef("%s: name a %s file", what, manifest.ModuleSuffix)
 }
 
 func (p *File) refuse(what, where, remedy string) {

@@ -59,17 +59,7 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, na
 	if err := queue.ValidQueue(name); err != nil {
 		return err
 	}
-	if _, err := client.Clock(cmd.Context()); err != nil {
-		return err
-	}
 	f := &taskFile{queue: name, id: o.task.ID, options: o.task, skip: o.skip}
-	if o.then != "" {
-		f.options.When = ""
-	}
-	if f.id == "" {
-		f.id = queue.NewID()
-		cli.Note(cmd, "the tasks' IDs are %s-LINE: should this be killed, repeat it with --id %s", f.id, cli.ShellWord(f.id))
-	}
 	input := cmd.InOrStdin()
 	if o.file != "-" {
 		file, err := os.Open(o.file)
@@ -77,14 +67,29 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, na
 			return cli.Usagef("--file: %w: name a file of JSON lines, or - for stdin", err)
 		}
 		defer file.Close()
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+		info, err := file.Stat()
+		if err == nil && info.IsDir() {
+			return cli.Usagef("--file: %s is a folder: name a file of JSON lines, or - for stdin", o.file)
+		}
+		if err == nil && info.Mode().IsRegular() {
 			f.size = info.Size()
 		}
 		input = file
-	} else if show.IsTerminal(input) {
-		cli.Note(cmd, "reading tasks from the terminal; Ctrl-D ends them")
 	}
 	f.reader = bufio.NewReaderSize(input, 1<<18)
+	if _, err := client.Clock(cmd.Context()); err != nil {
+		return err
+	}
+	if o.then != "" {
+		f.options.When = ""
+	}
+	if f.id == "" {
+		f.id = queue.NewID()
+		cli.Note(cmd, "the tasks' IDs are %s-LINE: should this be killed, repeat it with --id %s", f.id, cli.ShellWord(f.id))
+	}
+	if o.file == "-" && show.IsTerminal(input) {
+		cli.Note(cmd, "reading tasks from the terminal; Ctrl-D ends them")
+	}
 
 	if o.then != "" {
 		f.batch = &batch{client.Queue(o.then), f.id + "-then"}

@@ -72,6 +72,8 @@ func statusText(t *admin.Task) string {
 		return "scheduled (waits for tasks)"
 	case t.CancelAsked:
 		return string(t.Status) + " (to be cancelled)"
+	case t.Reschedules > 0 && (t.Status == queue.Scheduled || t.Status == queue.Pending):
+		return fmt.Sprintf("%s (put off %d times)", t.Status, t.Reschedules)
 	}
 	return string(t.Status)
 }
@@ -154,25 +156,57 @@ func dependenciesView(total int, some []listen.Dependency) show.View {
 	return show.Lines("dependencies", strings.Join(names, ", "))
 }
 
-// historyView returns a line for each ended run: its outcome, run time, delay, node and failure.
+// foldedRuns is the minimum number of runs in a row with the same end that share a line of the history.
+const foldedRuns = 3
+
+// historyView returns a line for each ended run: its outcome, run time, delay, node and failure. Runs in a row that
+// ended alike share one line.
 func historyView(attempts []admin.Attempt) (v show.View) {
-	for _, a := range attempts {
-		line := a.Outcome
-		if a.Started > 0 && a.Ended > 0 {
-			line += fmt.Sprintf(" after %.1fs", a.Ended-a.Started)
+	for len(attempts) > 0 {
+		n := 1
+		for n < len(attempts) && endedAlike(&attempts[0], &attempts[n]) {
+			n++
 		}
-		if a.DelaySeconds > 0 {
-			line += fmt.Sprintf(", delay %.1fs,", a.DelaySeconds)
+		if n < foldedRuns {
+			n = 1
 		}
-		if a.Node != "" {
-			line += " on " + a.Node
+		first, last := attempts[0], attempts[n-1]
+		name, line := fmt.Sprintf("history %d", first.Run), first.Outcome
+		if n > 1 {
+			name = fmt.Sprintf("history %d to %d", first.Run, last.Run)
+			line += fmt.Sprintf(" %d times", n)
+			if first.Ended > 0 && last.Ended > 0 {
+				line += fmt.Sprintf(" between %s and %s", moment(first.Ended), moment(last.Ended))
+			}
+		} else if line += runText(&first); first.Node != "" {
+			line += " on " + first.Node
 		}
-		if a.Error != nil {
-			line += fmt.Sprintf(": (%s) %s", a.Error.Reason, a.Error.Headline())
+		if first.Error != nil {
+			line += fmt.Sprintf(": (%s) %s", first.Error.Reason, first.Error.Headline())
 		}
-		v = append(v, show.Field{"", fmt.Sprintf("history %d", a.Run), line})
+		v = append(v, show.Field{"", name, line})
+		attempts = attempts[n:]
 	}
 	return v
+}
+
+// runText returns how long a run took, and how long the task had waited for it.
+func runText(a *admin.Attempt) (text string) {
+	if a.Started > 0 && a.Ended > 0 {
+		text += fmt.Sprintf(" after %.1fs", a.Ended-a.Started)
+	}
+	if a.DelaySeconds > 0 {
+		text += fmt.Sprintf(", delay %.1fs,", a.DelaySeconds)
+	}
+	return text
+}
+
+// endedAlike reports whether two runs have the same outcome and failure.
+func endedAlike(a, b *admin.Attempt) bool {
+	if a.Outcome != b.Outcome || (a.Error == nil) != (b.Error == nil) {
+		return false
+	}
+	return a.Error == nil || a.Error.Reason == b.Error.Reason && a.Error.Headline() == b.Error.Headline()
 }
 
 // age returns how long ago a time in seconds was.

@@ -4,9 +4,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // A task that another one has enqueued shows how long the chain is; one without parents has none.
@@ -20,5 +22,35 @@ func TestTaskDepth(t *testing.T) {
 		if got := regexp.MustCompile(`(?m)^depth +2$`).MatchString(shown.String()); got != want || strings.Contains(shown.String(), "depth") != want {
 			t.Errorf("%d: %s", depth, shown.String())
 		}
+	}
+}
+
+// Runs in a row that ended alike share a line of the history; fewer than three have their own.
+func TestFoldedHistory(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	task := admin.Task{ID: "a", Status: queue.Scheduled, Reschedules: 97}
+	for run := range int64(100) {
+		ended := admin.Seconds(begin.Add(time.Duration(run) * time.Minute))
+		a := admin.Attempt{Run: run + 1, Started: ended - 2, Ended: ended, Node: "n", Outcome: "rescheduled", Error: &queue.Failure{Reason: "error", Message: "not yet"}}
+		if run < 2 || run == 99 {
+			a.Outcome = "retried"
+		}
+		task.History = append(task.History, a)
+	}
+	var shown strings.Builder
+	if err := taskView(&task).Lines(&shown, show.Screen{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`status +scheduled \(put off 97 times\)`, `history 1 +retried after 2.0s on n: \(error\) not yet`, `history 2 +retried after .*`,
+		`history 3 to 99 +rescheduled 97 times between 2026-05-01 12:02:00.000 UTC and 2026-05-01 13:38:00.000 UTC: \(error\) not yet`, `history 100 +retried after .*`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + want + `$`).MatchString(shown.String()) {
+			t.Errorf("no %q in:\n%s", want, shown.String())
+		}
+	}
+	if n := strings.Count(shown.String(), "\nhistory "); n != 4 {
+		t.Errorf("%d lines of history, want 4", n)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/quern-project/quern/host/admin"
@@ -53,6 +54,36 @@ type Client struct {
 	Trace map[string]string
 	// Withheld, if set, is called for each task that Task reads and that the token's holder may see only in part.
 	Withheld func(*admin.Task)
+
+	mu     sync.Mutex
+	served map[string]bool // queues of which the last answer to an enqueue said that hosts serve them; guarded by mu
+}
+
+// IsServed reports whether the server's last answer to an enqueue in the queue said that hosts serve it, or did. A
+// warning does not count: the server may give one that is some seconds old.
+func (c *Client) IsServed(queue string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.served[queue]
+}
+
+// warningHeader is the header of an answer that says that no host serves the queue: see api.Warned.
+const warningHeader = "Quern-Warning"
+
+// enqueue sends a request that enqueues in a queue, and keeps what the answer says of the queue.
+func (c *Client) enqueue(ctx context.Context, queue string, what call) error {
+	header := http.Header{}
+	what.header = &header
+	if err := c.do(ctx, what); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.served == nil {
+		c.served = make(map[string]bool)
+	}
+	c.served[queue] = header.Get(warningHeader) == ""
+	return nil
 }
 
 var _ admin.Tenant = (*Client)(nil)
@@ -159,6 +190,7 @@ type call struct {
 	body   any           // []byte, or a value to encode as JSON; nil: no body
 	into   any           // *[]byte for bytes, or a pointer for decoding JSON; nil: the answer is dropped
 	wait   time.Duration // how long the server is asked to wait
+	header *http.Header  // gets the header of the answer if it is not nil
 }
 
 func get(into any, path ...string) call { return call{method: http.MethodGet, path: path, into: into} }
@@ -195,6 +227,9 @@ func (c *Client) do(ctx context.Context, what call) error {
 	}
 	if response.StatusCode/100 != 2 {
 		return c.problem(response, body)
+	}
+	if what.header != nil {
+		*what.header = response.Header
 	}
 	if err := decode(response, body, what.into); err != nil {
 		return c.failed(fmt.Errorf("the answer is not from Quern's API: %w: check the port, and the base path behind a proxy",

@@ -279,7 +279,7 @@ func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt
 	if size := len(what.query.Encode()); size > maxQuery {
 		return fmt.Errorf("%w: key, labels and headers of %d bytes beside parameters of %d bytes: the API takes at most %d: enqueue the task through Redis instead", queue.ErrInvalid, size, len(spec.Parameters), maxQuery)
 	}
-	if err := q.client.do(ctx, what); err != nil {
+	if err := q.client.enqueue(ctx, q.name, what); err != nil {
 		return err
 	}
 	return q.client.receive(receipt, got)
@@ -316,7 +316,7 @@ func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts 
 	var got api.List[api.Receipt]
 	what := post(&got, "queues", q.name, "tasks", "batch")
 	what.body = body
-	if err := q.client.do(ctx, what); err != nil {
+	if err := q.client.enqueue(ctx, q.name, what); err != nil {
 		return err
 	}
 	got.Items = append(got.Items, make([]api.Receipt, len(specs))...) // receive refuses the empty receipts
