@@ -93,12 +93,12 @@ func TestHandler(t *testing.T) {
 			"later":   "retry: exit status 75 (try again later): not now: ",
 			"throw":   "trap: trap: unreachable (the program aborted or panicked): no ink (handler.ts:17:24): ",
 			"index":   "trap: trap: unreachable (the program aborted or panicked): Index out of range (~lib/array.ts:114:42): ",
-			"refused": "failed: exit status 1: sleep: EINVAL: ",
-			"key":     "failed: exit status 1: kv_set weather/Berlin: EDENIED: ",
-			"secret":  "failed: exit status 1: secret_get token: EDENIED: ",
-			"queue":   "failed: exit status 1: enqueue mail: EDENIED: ",
-			"url":     "failed: exit status 1: http GET https://a.example/@path: EDENIED: ",
-			"handled": "complete: : EINVAL",
+			"refused": "failed: exit status 1: sleep: invalid: -1 ms: use 0 or more (EINVAL): ",
+			"key":     "failed: exit status 1: kv_set weather/Berlin: denied: the manifest grants no kv_set, or there is none here (EDENIED): ",
+			"secret":  "failed: exit status 1: secret_get token: denied: the manifest grants no secret_get, or there is none here (EDENIED): ",
+			"queue":   "failed: exit status 1: enqueue mail: denied: the manifest grants no enqueue, or there is none here (EDENIED): ",
+			"url":     "failed: exit status 1: http GET https://a.example/@path: denied: the manifest grants no http, or there is none here (EDENIED): ",
+			"handled": "complete: : EINVAL: invalid: -1 ms: use 0 or more",
 			"garbage": "complete: : 988890",
 		} {
 			got := pool.Run(t.Context(), runtime.Call{TaskID: "task", Input: []byte(input)})

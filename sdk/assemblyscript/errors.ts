@@ -1,7 +1,7 @@
 // How a task ends that does not complete, and what the host refuses. AssemblyScript has no exceptions to catch: these functions do not
 // return.
 import * as sys from "./sys";
-import { utf8 } from "./bytes";
+import { slot, textOf, utf8 } from "./bytes";
 
 /** The host's errors. */
 export enum Errno {
@@ -32,6 +32,8 @@ const names: StaticArray<string> = [
  */
 export class Failure {
   code: Errno = Errno.OK;
+  /** Why the host refused the call, such as the line to add to the manifest; "" if it does not tell. */
+  reason: string = "";
 
   get failed(): bool {
     return this.code != Errno.OK;
@@ -45,6 +47,15 @@ export class Failure {
 
 function nameOf(code: i32): string {
   return -code < names.length ? names[-code] : code.toString();
+}
+
+const REFUSAL: i32 = 10; // the field of task_text with why the host last refused a call
+
+/** Why the host refused the call that has just failed with this code; "" if it does not tell, as an older host. */
+function refusal(code: i32): string {
+  if (code != Errno.EINVAL && code != Errno.EDENIED && code != Errno.EAGAIN && code != Errno.ELIMIT) return "";
+  const size = sys.task_text(REFUSAL);
+  return size > 0 ? textOf(slot(size)) : "";
 }
 
 /** Ends the task with an exit status, and with a text as its error unless it is empty. */
@@ -89,10 +100,13 @@ export function setError(message: string): bool {
 export function check(call: string, answer: i32, failure: Failure | null, name: string = "", place: string = ""): i32 {
   if (failure) {
     failure.code = min(answer, 0);
+    failure.reason = refusal(answer);
   } else if (answer < 0) {
+    const reason = refusal(answer);
     if (name.length > 0) call += " ";
     if (place.length > 0) call += place + "/";
-    fail(call + name + ": " + nameOf(answer));
+    call += name + ": ";
+    fail(reason.length > 0 ? call + reason + " (" + nameOf(answer) + ")" : call + nameOf(answer));
   }
   return answer;
 }

@@ -10,7 +10,7 @@ test("results", async () => {
     assert.deepEqual([result.status, result.text()], ["complete", output]);
   }
   const result = await testHost().run(() => () => 1);
-  assert.deepEqual([result.status, result.error], ["failed", "TypeError: the result is a function, which JSON cannot express"]);
+  assert.deepEqual([result.status, result.error], ["failed", "TypeError: the result is a function, which JSON does not express: call it"]);
 });
 
 test("tasks", async () => {

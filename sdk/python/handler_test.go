@@ -131,7 +131,7 @@ def handle(given):
 		"repr":        {runtime.Failed, `exit status 1: RecursionError: .*\nRecursionError: maximum recursion depth exceeded while getting the repr of an object`, 0, ""},
 		"nested":      {runtime.Failed, `exit status 1: RecursionError: .*`, 0, "…"},
 		"compile":     {runtime.Failed, `exit status 1: (RecursionError|MemoryError|SyntaxError).*`, 0, "…"},
-		"unprintable": {runtime.Failed, `exit status 1: TypeError: expected bytes, str, None or what JSON can express; there is a object: .*`, 0, "…"},
+		"unprintable": {runtime.Failed, `exit status 1: TypeError: the result of handle \(handler.py:\d+\).a is an object, which JSON does not express: use str\(…\).*`, 0, "…"},
 		"odd":         {runtime.Failed, `exit status 1: handler.Odd: \(its text cannot be read\) .*\nhandler.Odd: <exception str\(\) failed>`, 0, ""},
 		"cause":       {runtime.Fatal, `exit status 65 \(failed for good\): no luck`, 0, "error: quern.errors.Fatal: no luck"},
 		"long":        {runtime.Failed, `exit status 1: ValueError \[handler.py:\d+ in long < .*\]: x+`, 0, "…"},

@@ -66,6 +66,66 @@ def handle(task): return WORK[task.text]()
 	}
 }
 
+// TestResultNotJSON: a result that JSON does not express is named by its path and its function.
+func TestResultNotJSON(t *testing.T) {
+	p := handler(t, `
+import datetime, decimal
+loop = {"a": []}
+loop["a"].append(loop)
+deep = []
+for _ in range(100_000): deep = [deep]
+class Odd:
+    def isoformat(self): raise ValueError("odd")
+async def work(): pass
+WORK = {
+    "object": object(), "nested": {"a": [1, {"b-c": object()}]}, "set": {"a": {1}}, "date": {"at": datetime.date(2026, 1, 2), "n": decimal.Decimal("1.5")},
+    "bytes": [b""], "nan": {"a": [float("nan")]}, "loop": loop, "deep": deep, "key": [{(1, 2): 3}], "function": len, "odd": Odd(),
+}
+def handle(task):
+    return {"a": work()} if task.text == "coroutine" else WORK[task.text]
+`)
+	const of = "TypeError: the result of handle (handler.py:14)"
+	for input, want := range map[string]string{
+		"object": of + " is an object, which JSON does not express: use str(…)",
+		"nested": of + ".a[1]['b-c'] is an object, which JSON does not express: use str(…)",
+		"set":    `{"a":[1]}`, "date": `{"at":"2026-01-02","n":"1.5"}`,
+		"bytes":     of + "[0] is a bytes, which JSON does not express: use ….decode()",
+		"nan":       "ValueError: the result of handle (handler.py:14).a[0] is nan, which JSON does not express: use None, or str(…)",
+		"loop":      "ValueError: the result of handle (handler.py:14).a[0] contains itself, which JSON does not express: leave it out",
+		"deep":      "ValueError: the result of handle (handler.py:14) has more than 900 values in each other: make it flatter",
+		"key":       of + "[0] has the key (1, 2), which JSON does not express: use a str",
+		"function":  of + " is a builtin_function_or_method, which JSON does not express: use str(…)",
+		"odd":       "ValueError: odd",
+		"coroutine": of + ".a is a coroutine, which JSON does not express: use await …",
+	} {
+		r := p.run(t, input)
+		if got := strings.TrimPrefix(string(r.Output)+r.Message, "exit status 1: "); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s\nwant %s", input, got, want)
+		}
+	}
+}
+
+// TestUnknown: a name that quern does not have, and a module that nobody has, at the top and within the handler.
+func TestUnknown(t *testing.T) {
+	for source, want := range map[string]string{
+		"from quern import Retri":   "ImportError: quern has no 'Retri': did you mean 'Retry'?",
+		"from quern import nothing": "ImportError: quern has no 'nothing': it has Bucket, Dependency, Failure, Fatal, Retry, ",
+		"import quern; quern.fatal": "AttributeError: quern has no 'fatal': did you mean 'Fatal'?",
+		"import numpi":              "ModuleNotFoundError: No module named 'numpi': list its package in requirements.txt, and build the plugin again",
+		"import ssl":                "ModuleNotFoundError: No module named 'ssl' in a handler of Quern: the host speaks TLS: ",
+	} {
+		for place, p := range map[string]*plugin{
+			"top": handler(t, source+"\ndef handle(task): pass\n"), "handler": handler(t, "def handle(task):\n    "+source+"\n"),
+		} {
+			r := p.run(t, "")
+			message := strings.TrimPrefix(strings.TrimPrefix(r.Message, "exit status 1: "), "the plugin did not start: ")
+			if !strings.HasPrefix(message, want) || !strings.Contains(message, "\n"+want) {
+				t.Errorf("%s at %s: %s\nwant %s", source, place, r.Message, want)
+			}
+		}
+	}
+}
+
 // TestTracebackOnce: the error has the traceback, without the SDK's frames; the log has only one that the error has no room for.
 func TestTracebackOnce(t *testing.T) {
 	p := handler(t, `

@@ -58,7 +58,7 @@ func (b *Builder) start(ctx context.Context, s *Source, module string) error {
 }
 
 // notFound matches the last line of a Python traceback about a module that neither the plugin nor the engine has.
-var notFound = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^']+)'$`)
+var notFound = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^']+)'(: list its package .*)?$`)
 
 // leftOut returns the path of a Python module that is in the source's folder but is left out of the plugin; "" if there
 // is none.

@@ -120,7 +120,7 @@ func sources(s *Source) api.Plugin {
 			for _, found := range missingNames(text, loader) {
 				result.Errors = append(result.Errors, api.Message{Text: found.text, Location: at(found.at)})
 			}
-			for _, found := range missingEnv(text, s) {
+			for _, found := range append(missingEnv(text, s), foreignLocale(text)...) {
 				result.Warnings = append(result.Warnings, api.Message{Text: found.text, Location: at(found.at)})
 			}
 		}

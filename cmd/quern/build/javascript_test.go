@@ -3,6 +3,7 @@ package build
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -41,6 +42,31 @@ func TestNewerJavaScript(t *testing.T) {
 		}
 		if newer := NewerFile(s, built); (newer == file) != want {
 			t.Errorf("%s changed: %q is newer", name, newer)
+		}
+	}
+}
+
+// A call with a locale that the engine does not have is found, at the name of the method.
+func TestForeignLocale(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		`x.toLocaleString("de-DE")`:                    "toLocaleString de-DE",
+		`x.toLocaleDateString(["fr"], { month: "2" })`: "toLocaleDateString fr",
+		"a.sort((a, b) => a.localeCompare(b, 'sv'))":   "localeCompare sv",
+		"a.localeCompare(b.name, `tr`)":                "localeCompare tr",
+		`a.localeCompare(b, "en-US") + a.localeCompare(b, "de-AT") + x.toLocaleString("en-US") + x.toLocaleString()`: "",
+		`// x.toLocaleString("de-DE")`: "",
+	} {
+		var got string
+		if found := foreignLocale(source); len(found) == 1 {
+			method, locale, _ := strings.Cut(found[0].text, ": the locale ")
+			got = method + " " + strings.Split(locale, `"`)[1]
+			if !strings.HasPrefix(source[found[0].at:], method+"(") {
+				t.Errorf("%s: at %d", source, found[0].at)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", source, got, want)
 		}
 	}
 }

@@ -192,12 +192,13 @@ func installing(modules map[string]bool) string {
 	return command
 }
 
-// nodeNames has global names that only Node has. The engine tells the like of packages that use them, in lib/errors.js.
+// nodeNames has global names that Node has and a plugin does not. The engine tells the like of packages that use them, in lib/errors.js.
 var nodeNames = []replacement{
 	{"Buffer", `use Uint8Array and TextEncoder, or run npm install buffer and import { Buffer } from "buffer"`},
 	{"process", "a plugin has only process.env, which has what capabilities.env of the manifest lists"},
 	{"__dirname __filename", `a plugin has no folder: import the file itself: import text from "./a.txt"`},
 	{"setImmediate", "use setTimeout"},
+	{"Intl", "a plugin has no Intl: use a package such as dayjs"},
 }
 
 // finding is a message about a position in a text.
@@ -242,6 +243,30 @@ func missingNames(text string, loader api.Loader) (found []finding) {
 		found = append(found, finding{place[2], name + " is not defined: " + insteadOf(name, nodeNames)})
 	}
 	return found
+}
+
+var usedLocale = regexp.MustCompile(`//[^\n]*|\.(toLocale(?:Date|Time|)String)\(\s*\[?\s*["'\x60]([\w-]+)["'\x60]|` +
+	`\.(localeCompare)\([^()\n]*,\s*\[?\s*["'\x60]([\w-]+)["'\x60]`)
+
+// sameLocale matches locales for which the engine gives the right result: sdk/javascript/engine/locale.js has the same list.
+var sameLocale = regexp.MustCompile(`^en(-US)?$|^localeCompare (de|fr|it|nl|pt)\b`)
+
+// foreignLocale finds the first call with a locale that the engine does not have.
+func foreignLocale(text string) []finding {
+	for _, place := range usedLocale.FindAllStringSubmatchIndex(text, -1) {
+		if place[2] < 0 {
+			place = append(place[:2], place[6:]...)
+		}
+		if place[2] < 0 { // a comment
+			continue
+		}
+		name, locale := text[place[2]:place[3]], text[place[4]:place[5]]
+		if !sameLocale.MatchString(locale) && !sameLocale.MatchString(name+" "+locale) {
+			return []finding{{place[2], fmt.Sprintf("%s: the locale %q has no effect, because a plugin has no Intl: use a package such as dayjs, "+
+				"or format it yourself", name, locale)}}
+		}
+	}
+	return nil
 }
 
 var usedEnv = regexp.MustCompile(`//[^\n]*|\bprocess\.env\.(\w+)`)

@@ -23,7 +23,7 @@ function greet(task: Task): string {
   if (name == "handled") {
     const failure = new Failure();
     sleep(-1, failure);
-    return failure.name;
+    return failure.name + ": " + failure.reason;
   }
   if (name == "garbage") return garbage().toString();
   if (name.startsWith("http://")) return fetched(name);

@@ -94,7 +94,7 @@ export class TaskFailed extends Error {
   readonly task: Task;
 }
 
-/** A task has not ended in time. */
+/** A task has not ended in time. `cause` is the error of the connection if the server was not reached. */
 export class WaitTimeout extends Error {}
 
 /** A task as the server described it, by the names of the API. */

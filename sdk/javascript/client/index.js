@@ -23,10 +23,10 @@ export class TaskFailed extends Error {
   }
 }
 
-/** A task has not ended in time. */
+/** A task has not ended in time. `cause` is the error of the connection if the server was not reached. */
 export class WaitTimeout extends Error {
-  constructor(message) {
-    super(message);
+  constructor(message, options) {
+    super(message, options);
     this.name = "WaitTimeout";
   }
 }
@@ -105,12 +105,48 @@ function encoded(parameters) {
   if (parameters === undefined || parameters === null) return new Uint8Array();
   if (parameters instanceof ArrayBuffer) return new Uint8Array(parameters);
   if (ArrayBuffer.isView(parameters)) return new Uint8Array(parameters.buffer, parameters.byteOffset, parameters.byteLength);
-  if (typeof parameters === "string") return new TextEncoder().encode(parameters);
-  const kind = Object.prototype.toString.call(parameters).slice(8, -1);
-  if (!["Object", "Array", "Number", "Boolean", "Date"].includes(kind)) {
-    throw new TypeError(`parameters are a ${kind}, which JSON does not express${kind === "Promise" ? ": await it" : ""}`);
-  }
-  return new TextEncoder().encode(JSON.stringify(parameters));
+  let text = parameters;
+  if (typeof parameters !== "string") {
+    try {
+      text = JSON.stringify(parameters);
+    } catch (error) {
+      refuse("parameters", parameters);
+      throw error;
+    }
+    // JSON.stringify writes null for NaN, escapes half a pair, and leaves a Map empty.
+    if (text === undefined || /null|\{\}|\\ud/.test(text)) refuse("parameters", parameters);
+  } else if (lone.test(text)) refuse("parameters", text);
+  return new TextEncoder().encode(text);
+}
+
+const identifier = /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u;
+const mostDepth = 900; // of values in each other, below the limit of the stack
+const lone = /\p{Surrogate}/u;
+const inexpressible = { Promise: "await it", Map: "use Object.fromEntries", Set: "use Array.from", bigint: "use String", function: "call it", symbol: "use String" };
+const leftOut = ["function", "symbol"]; // by JSON.stringify, within arrays and objects
+
+// refuse throws a TypeError about the first part of a value that JSON does not express, with its path, if there is one.
+function refuse(what, value) {
+  const wrong = (path, why) => { throw new TypeError(`${path} ${why}`); };
+  const open = new Set();
+  const look = (path, part, property) => {
+    if (typeof part?.toJSON === "function") part = part.toJSON(property);
+    const kind = typeof part === "object" ? Object.prototype.toString.call(part).slice(8, -1) : typeof part;
+    const express = "which JSON does not express";
+    if (Object.hasOwn(inexpressible, kind) && !(open.size > 0 && leftOut.includes(kind))) wrong(path, `is a ${kind}, ${express}: ${inexpressible[kind]}`);
+    if (typeof part === "number" && !Number.isFinite(part)) wrong(path, `is ${part}, ${express}: use null, or String`);
+    if (typeof part === "string" && lone.test(part)) wrong(path, `has half a surrogate pair, ${express} in UTF-8: use toWellFormed()`);
+    if (typeof part !== "object" || part === null) return;
+    if (open.has(part)) wrong(path, `contains itself, ${express}: leave it out`);
+    if (open.size >= mostDepth) wrong(what, `has more than ${mostDepth} values in each other: make it flatter`);
+    open.add(part);
+    for (const name of Object.keys(part)) {
+      const way = Array.isArray(part) ? `[${name}]` : identifier.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`;
+      look(path + way, part[name], name);
+    }
+    open.delete(part);
+  };
+  look(what, value, "");
 }
 
 function textOf(bytes) {
@@ -261,8 +297,11 @@ export class Client {
     const handles = [];
     let tasks = [], made = new Set(), size = 0;
     const send = async () => {
-      const answer = await this.#json("POST", ["queues", queue, "tasks", "batch"], { json: { tasks } });
-      for (const receipt of receiptsOf(answer.items, tasks.length)) handles.push(new Handle(this, receipt, made));
+      const { items } = await this.#json("POST", ["queues", queue, "tasks", "batch"], {
+        json: { tasks },
+        check: ({ items }) => Array.isArray(items) && items.length === tasks.length && items.every((one) => one && isText(one, "id", "queue")),
+      });
+      for (const receipt of items) handles.push(new Handle(this, receipt, made));
       tasks = [];
       made = new Set();
       size = 0;
@@ -275,7 +314,7 @@ export class Client {
       if (tasks.length > 0 && (tasks.length === batchTasks || size + length > batchBytes)) await send();
       if (!options.id) made.add(task.id);
       if (length > batchBytes) {
-        handles.push(new Handle(this, receiptsOf([await this.#enqueueAlone(queue, task, bytes)], 1)[0], made));
+        handles.push(new Handle(this, await this.#enqueueAlone(queue, task, bytes), made));
         continue;
       }
       tasks.push(task);
@@ -298,7 +337,7 @@ export class Client {
     if (String(search).length > queryBytes) {
       throw new TypeError(`a task of this size takes at most ${queryBytes} bytes of key, labels, headers and IDs in after`);
     }
-    return this.#json("POST", ["queues", queue, "tasks"], { search, body });
+    return this.#json("POST", ["queues", queue, "tasks"], { search, body, check: (receipt) => isText(receipt, "id", "queue") });
   }
 
   async task(id) {
@@ -331,41 +370,41 @@ export class Client {
     const search = new URLSearchParams({ id: id || crypto.randomUUID() });
     for (const [name, value] of Object.entries({ parent, traceparent, tracestate })) if (value) search.set(name, value);
     for (const [name, value] of Object.entries(attributes)) search.append("attribute", `${name}=${value}`);
-    const answer = await this.#json("POST", ["topics", topic, "publications"], { search, body: encoded(payload) });
-    if (!answer.id) throw notOurs();
+    const check = (answer) => isText(answer, "id", "topic");
+    const answer = await this.#json("POST", ["topics", topic, "publications"], { search, body: encoded(payload), check });
     return { id: answer.id, topic: answer.topic, existed: answer.existed && Boolean(id) };
   }
 
   async #task(id, how) {
-    const fields = await this.#json("GET", ["tasks", id], how);
-    if (!fields.id || !fields.status) throw notOurs();
-    return new Task(fields);
+    const check = (fields) => isText(fields, "id", "queue", "status") && typeof (fields.error ?? {}) === "object";
+    return new Task(await this.#json("GET", ["tasks", id], { ...how, check }));
   }
 
   async #withResult(task) {
-    return task.resultMissing ? new Task(task, await this.#send("GET", ["tasks", task.id, "result"])) : task;
+    return task.resultMissing ? new Task(task, (await this.#send("GET", ["tasks", task.id, "result"])).bytes) : task;
   }
 
-  async #json(...call) {
-    const text = new TextDecoder().decode(await this.#send(...call));
-    let answer;
+  // #json returns the object of an answer, which check accepts.
+  async #json(method, path, { check = () => true, ...how } = {}) {
+    const answer = await this.#send(method, path, how);
+    let fields;
     try {
-      answer = JSON.parse(text);
+      fields = JSON.parse(new TextDecoder().decode(answer.bytes));
     } catch {
-      throw notOurs();
+      throw notOurs(answer);
     }
-    if (typeof answer !== "object" || answer === null) throw notOurs();
-    return answer;
+    if (typeof fields !== "object" || fields === null || Array.isArray(fields) || !check(fields)) throw notOurs(answer);
+    return fields;
   }
 
   // #send sends a request, which may be repeated, until it is answered: what it makes has an ID of the client's. end is when the
-  // caller waits no longer.
+  // caller waits no longer. The answer is its bytes, with what was asked.
   async #send(method, path, { search, body, json, wait = 0, signal, end = Infinity } = {}) {
     for (const name of [this.tenant, ...path]) {
       if (typeof name !== "string" || ["", ".", ".."].includes(name)) throw new TypeError(`the name ${String(name)}: use a text that is not empty, . or ..`);
     }
     const where = ["v1", "tenants", this.tenant, ...path].map(encodeURIComponent).join("/");
-    const url = `${this.#url}/${where}${search ? "?" + search : ""}`;
+    const url = `${this.#url}/${where}${search ? "?" + search : ""}`, asked = `${method} ${this.#url}/${where}`;
     const headers = { ...this.#headers };
     if (body) headers["Content-Type"] = "application/octet-stream";
     if (json) headers["Content-Type"] = "application/json";
@@ -373,7 +412,7 @@ export class Client {
     for (let left = this.#retries; ; left--) {
       const limit = Math.min(this.#timeout + wait * 1000, Math.max(0, end - performance.now()) + 500);
       const patience = AbortSignal.timeout(Math.ceil(limit));
-      let answer, bytes, asked = 0;
+      let answer, bytes, after = 0;
       try {
         answer = await this.#fetch(url, {
           method, headers, body: json ? JSON.stringify(json) : body, redirect: "manual",
@@ -384,36 +423,41 @@ export class Client {
         if (signal?.aborted) throw error;
         const why = `no answer from ${this.#url}: ${error.cause?.message || error.cause?.code || error.message}`;
         if (left <= 0) throw new APIError(0, "unreachable", why, { cause: error });
-        if (performance.now() + pause > end) throw new WaitTimeout(why);
+        if (performance.now() + pause > end) throw new WaitTimeout(why, { cause: error });
       }
       if (bytes) {
-        if (answer.ok) return bytes;
-        if (!busy.includes(answer.status) || left <= 0) throw problem(answer.status, bytes);
-        asked = Math.min(Number(answer.headers.get("Retry-After")) * 1000 || 0, longestPause);
-        if (performance.now() + Math.max(asked, pause) > end) throw problem(answer.status, bytes);
+        if (answer.ok) return { asked, bytes };
+        if (!busy.includes(answer.status) || left <= 0) throw problem(answer.status, { asked, bytes });
+        after = Math.min(Number(answer.headers.get("Retry-After")) * 1000 || 0, longestPause);
+        if (performance.now() + Math.max(after, pause) > end) throw problem(answer.status, { asked, bytes });
       }
-      await sleep(Math.max(asked, pause * (0.5 + Math.random() / 2)), signal);
+      await sleep(Math.max(after, pause * (0.5 + Math.random() / 2)), signal);
       pause = Math.min(pause * 2, 5000);
     }
   }
 }
 
-const notOurs = () => new APIError(0, "", "this is not an answer of Quern's API: check the URL");
+const shownCharacters = 80;
 
-// receiptsOf checks the receipts of an answer.
-function receiptsOf(receipts, count) {
-  if (!Array.isArray(receipts) || receipts.length !== count || receipts.some((receipt) => !receipt?.id)) throw notOurs();
-  return receipts;
+// notOurs is the error for an answer that is not the API's.
+function notOurs({ asked, bytes }, status) {
+  const text = new TextDecoder().decode(bytes.subarray(0, 4 * shownCharacters));
+  const shown = text === "" ? "no body" : JSON.stringify(text.slice(0, shownCharacters)) + (text.length > shownCharacters ? "…" : "");
+  const what = status === undefined ? shown : `HTTP status ${status}, ${shown}`;
+  return new APIError(status ?? 0, "", `${asked} answered ${what}, which is not an answer of Quern's API: check the URL`);
 }
 
-function problem(status, bytes) {
+const isText = (fields, ...names) => names.every((name) => typeof fields[name] === "string");
+
+function problem(status, answer) {
+  const { bytes } = answer;
   let body;
   try {
     body = JSON.parse(new TextDecoder().decode(bytes));
   } catch {
     // no answer of the API
   }
-  if (!body?.status) return new APIError(status, "", `HTTP status ${status}, which is not an answer of Quern's API: check the URL`);
+  if (!body?.status) return notOurs(answer, status);
   const type = String(body.type ?? "").split(":").pop();
   const details = (Array.isArray(body.errors) ? body.errors : []).map((e) => `${e?.location ?? ""}: ${e?.message ?? ""}`);
   const text = [body.detail || body.title, ...details].join("; ");

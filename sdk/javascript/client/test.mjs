@@ -129,7 +129,12 @@ test("failures", async () => {
   await assert.rejects(new Client(url, { token: "wrong", tenant }).enqueue("echo", "x"), (e) => e.status === 401);
   await assert.rejects(client.enqueue("echo", "x", { dely: 1 }), /unknown option "dely": use after, at, /);
   await assert.rejects(new Client("http://127.0.0.1:9", { retries: 1 }).enqueue("echo", "x"), /no answer from http:\/\/127.0.0.1:9/);
-  await assert.rejects(new Client("http://127.0.0.1:9", { retries: 100 }).wait("x", { timeout: 300 }), WaitTimeout);
+  const closed = createServer();
+  await new Promise((resolve) => closed.listen(0, "127.0.0.1", resolve));
+  const nowhere = `http://127.0.0.1:${closed.address().port}`;
+  await new Promise((resolve) => closed.close(resolve));
+  const refused = (e) => e instanceof WaitTimeout && /no answer from .*ECONNREFUSED/.test(e.message) && e.cause.cause.code === "ECONNREFUSED";
+  await assert.rejects(new Client(nowhere, { retries: 100 }).wait("x", { timeout: 300 }), refused);
   const patience = { signal: AbortSignal.timeout(100) };
   await assert.rejects(new Client("http://127.0.0.1:9", { retries: 100 }).wait("x", patience), { name: "TimeoutError" });
   const abort = AbortSignal.timeout(50);
@@ -140,8 +145,26 @@ test("what is refused here", async () => {
   for (const options of [{ delay: NaN }, { at: new Date(NaN) }, { timeout: null }, { priority: Infinity }, { unique: "" }]) {
     await assert.rejects(client.enqueue("unserved", "x", options), new RegExp("^TypeError: " + Object.keys(options)[0]));
   }
-  for (const parameters of [Promise.resolve(1), new Map(), () => 1, Symbol("x")]) {
-    await assert.rejects(client.enqueue("unserved", parameters), /which JSON does not express/);
+  const loop = { a: [] };
+  loop.a.push(loop);
+  let deep = [];
+  for (let n = 0; n < 100_000; n++) deep = [deep];
+  for (const [parameters, says] of [
+    [Promise.resolve(1), /^parameters is a Promise, .*: await it$/], [new Map(), /^parameters is a Map, .*: use Object.fromEntries$/],
+    [() => 1, /^parameters is a function, /], [Symbol("x"), /^parameters is a symbol, /], [1n, /^parameters is a bigint, .*: use String$/],
+    [{ items: [{ "a b": 1n }] }, /^parameters.items\[0\]\["a b"\] is a bigint, /], [{ a: new Set([1]) }, /^parameters.a is a Set, .*: use Array.from$/],
+    [[NaN], /^parameters\[0\] is NaN, which JSON does not express: use null, or String$/], [Infinity, /^parameters is Infinity, /],
+    [{ at: new Date(0), n: -Infinity }, /^parameters.n is -Infinity, /], [loop, /^parameters.a\[0\] contains itself, /],
+    [deep, /^parameters has more than 900 values in each other/], ["a\ud800", /^parameters has half a surrogate pair, /],
+    [{ a: "\udfff" }, /^parameters.a has half a surrogate pair, /],
+  ]) {
+    const refused = (error) => error instanceof TypeError && says.test(error.message);
+    await assert.rejects(client.enqueue("unserved", parameters), refused, String(says));
+    await assert.rejects(client.publish("js.orders", parameters), refused, String(says));
+  }
+  for (const parameters of [{ a: null, b: {}, c: "\\ud800 null", d: undefined, e: () => 1 }, [undefined, new Date(NaN)], "😀", ["😀"]]) {
+    const task = await (await client.enqueue("unserved", parameters)).task();
+    assert.equal(task.parameters, typeof parameters === "string" ? parameters : JSON.stringify(parameters));
   }
   for (const name of ["", ".", "..", undefined]) await assert.rejects(client.task(name), /use a text that is not empty/);
   assert.ok((await new Client(url, { token: token + "\n", tenant }).enqueue("unserved", "x")).id);
@@ -153,6 +176,7 @@ test("what is refused here", async () => {
 test("strange answers", async () => {
   const answers = {
     html: [200, "<html>"], null: [200, "null"], list: [200, "[]"], object: [200, "{}"], items: [200, '{"items":[1]}'],
+    types: [200, '{"id":[1],"queue":"q","topic":"t","status":"failed"}'], error: [200, '{"id":"x","queue":"q","status":"failed","error":"text"}'],
     odd: [400, '{"status":400,"type":null,"errors":[null]}'], redirect: [307, "", { Location: "/html/" }],
     busy: [503, "{}", { "Retry-After": "3600" }],
   };
@@ -164,8 +188,15 @@ test("strange answers", async () => {
   try {
     for (const name of Object.keys(answers)) {
       const strange = new Client(`http://127.0.0.1:${server.address().port}/${name}`, { retries: 0 });
-      for (const call of [() => strange.enqueue("q", "x"), () => strange.task("x"), () => strange.publish("t", "x")]) {
-        await assert.rejects(call(), APIError, name);
+      const [status, body] = answers[name];
+      for (const [asked, call] of [
+        ["POST queues/q/tasks/batch", () => strange.enqueue("q", "x")], ["GET tasks/x", () => strange.task("x")],
+        ["GET tasks/x", () => strange.wait("x")], ["POST topics/t/publications", () => strange.publish("t", "x")],
+      ]) {
+        const [method, path] = asked.split(" ");
+        const came = (status === 200 ? "" : `HTTP status ${status}, `) + (body ? JSON.stringify(body) : "no body");
+        const says = `${method} http://127.0.0.1:${server.address().port}/${name}/v1/tenants/blueque/${path} answered ${came}, which is not an answer of Quern's API: check the URL`;
+        await assert.rejects(call(), (error) => error instanceof APIError && (name === "odd" || error.message === says), `${name}: ${says}`);
       }
     }
     await assert.rejects(new Client(`http://127.0.0.1:${server.address().port}/busy`).wait("x", { timeout: 500 }), APIError);

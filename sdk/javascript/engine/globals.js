@@ -6,6 +6,7 @@ import { crypto, CryptoKey } from "./crypto.js";
 import { TextDecoder, TextEncoder } from "./encoding.js";
 import { AbortController, AbortSignal, Event, EventTarget } from "./events.js";
 import { Blob, fetch, Headers, Request, Response } from "./fetch.js";
+import { installLocale } from "./locale.js";
 import { clearTimeout, setInterval, setTimeout } from "./loop.js";
 import { install as installURL } from "./url.js";
 
@@ -25,5 +26,6 @@ export function installGlobals() {
   }
   delete globalThis.SharedArrayBuffer; // nothing to share it with, and no Atomics
   installURL();
+  installLocale();
   Object.defineProperty(Math, "random", { value: native.draw, writable: true, configurable: true });
 }

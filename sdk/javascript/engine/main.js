@@ -5,11 +5,13 @@ import { COMPLETE, FAILED, framesOf, QuernError, statusOf, textOf } from "../lib
 import { installGlobals } from "./globals.js";
 import { onRejection, rejectedAt, runJobs, settle } from "./loop.js";
 import { sdk } from "../lib/sdk.js";
+import { mapped } from "../lib/sourcemap.js";
 import { task } from "../lib/task.js";
 import { prepare } from "./url.js";
 
 const HANDLER = "/app/handler.js";
 
+let exported; // the handler
 let startError; // the text of an error of the start: every task fails with it
 let spare = new ArrayBuffer(256 << 10); // freed when memory is short, to tell the error
 
@@ -27,7 +29,7 @@ function endTask(threw, value) {
     } else {
       runJobs();
     }
-    if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, "the result"));
+    if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, resultOf(exported)));
     return COMPLETE;
   } catch (error) {
     spare = undefined;
@@ -44,13 +46,25 @@ function whereabouts() {
   return frames && "or after " + frames.split("\n", 3).map((line) => line.trim().replace(/^at /, "")).join("\n");
 }
 
+// What errors call the result of a function: with its place in the user's sources.
+function resultOf({ name, fileName, lineNumber, columnNumber }) {
+  return `the result of ${name} (${mapped([`${fileName}:${lineNumber}:${columnNumber}`])[0]})`;
+}
+
+// Adds to the error of an import that @quern/sdk does not have what it has.
+function explain(error) {
+  const [, name] = /^Could not find export '(.*)' in module '@quern\/sdk'$/.exec(error?.message) ?? [];
+  if (name !== undefined) error.message = `@quern/sdk has no ${name}: it has ${Object.keys(sdk).sort().join(", ")}`;
+  return error;
+}
+
 function start() {
   const source = native.readFile(HANDLER);
   if (source === undefined) throw new Error(`there is no ${HANDLER}: build the plugin with quern plugin build`);
   prepare(native.decode(source));
   const [exports, done] = native.evaluate(source, HANDLER);
   settle(done, "an await at the top level of the module");
-  const handler = exports.default;
+  const handler = (exported = exports.default);
   if (typeof handler !== "function") {
     throw new TypeError(`handler.js exports ${handler === undefined ? "no default" : `a default of type ${typeof handler}`}: write export default function (task) { ... }`);
   }
@@ -63,6 +77,6 @@ native.provide("@quern/sdk", sdk);
 try {
   start();
 } catch (error) {
-  startError = "the plugin did not start: " + textOf(error, rejectedAt(error));
+  startError = "the plugin did not start: " + textOf(explain(error), rejectedAt(error));
   for (const line of startError.split("\n")) native.log(4, line);
 }

@@ -10,10 +10,33 @@ export function bytesOf(value) {
   throw new TypeError(`bytes are a string, a Uint8Array or an ArrayBuffer, not ${typeof value}: use JSON.stringify for others`);
 }
 
-// Returns the JSON of a value; undefined for undefined.
+const remedies = { bigint: "use String", function: "call it", symbol: "use String", Map: "use Object.fromEntries", Set: "use Array.from", Promise: "await it" };
+const kindOf = (value) => (typeof value === "object" ? Object.prototype.toString.call(value).slice(8, -1) : typeof value);
+const MOST_DEPTH = 500; // of values in each other that are searched
+
+// Returns the JSON of a value; undefined for undefined. Errors name the part that JSON does not express, by its path from what on.
 export function jsonOf(value, what) {
   if (value === undefined) return undefined;
-  const text = JSON.stringify(value);
-  if (text === undefined) throw new TypeError(`${what} is a ${typeof value}, which JSON cannot express`);
-  return text;
+  const kind = kindOf(value);
+  if (Object.hasOwn(remedies, kind) && typeof value.toJSON !== "function") throw inexpressible(what, kind);
+  try {
+    return JSON.stringify(value);
+  } catch (error) {
+    throw (error instanceof TypeError && culprit(what, value, [])) || error;
+  }
+}
+
+const inexpressible = (path, kind) => new TypeError(`${path} is a ${kind}, which JSON does not express: ${remedies[kind]}`);
+
+// Returns the error of the first BigInt, or value within itself.
+function culprit(path, value, open) {
+  if (typeof value?.toJSON === "function") return undefined;
+  if (typeof value === "bigint") return inexpressible(path, "bigint");
+  if (typeof value !== "object" || value === null || open.length > MOST_DEPTH) return undefined;
+  if (open.includes(value)) return new TypeError(`${path} contains itself, which JSON does not express: leave it out`);
+  for (const name of Object.keys(value)) {
+    const way = Array.isArray(value) ? `[${name}]` : /^[\w$]+$/.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`;
+    const found = culprit(path + way, value[name], [...open, value]);
+    if (found !== undefined) return found;
+  }
 }

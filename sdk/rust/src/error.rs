@@ -1,3 +1,4 @@
+use crate::{slot_text, sys};
 use std::fmt;
 use std::time::Duration;
 
@@ -31,22 +32,11 @@ pub enum ErrorKind {
     Other(i32),
 }
 
-/// A call that the host refused: `kv_set weather/Berlin: EQUOTA: no room for more`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct HostError {
-    /// The function of [`sys`](crate::sys) that was called.
-    pub function: &'static str,
-    /// What it was asked for, such as `weather/Berlin`; empty if the function says it all.
-    pub name: String,
-    pub kind: ErrorKind,
-}
-
-impl HostError {
-    /// The answer of a function of [`sys`](crate::sys): from 0 up its value.
-    pub fn check(function: &'static str, answer: i32) -> Result<u32, HostError> {
-        let kind = match answer {
-            0.. => return Ok(answer as u32),
+impl ErrorKind {
+    /// The kind of error that an answer is.
+    pub(crate) fn check(answer: i32) -> Result<(), ErrorKind> {
+        Err(match answer {
+            0.. => return Ok(()),
             -1 => ErrorKind::Invalid,
             -2 => ErrorKind::Fault,
             -3 => ErrorKind::Denied,
@@ -59,8 +49,43 @@ impl HostError {
             -10 => ErrorKind::NoTask,
             -11 => ErrorKind::Limit,
             other => ErrorKind::Other(other),
+        })
+    }
+}
+
+/// A call that the host refused: `kv_set weather/Berlin: EQUOTA: no room for more`. Where the host says why, such as the line to add to
+/// the manifest, the text has its reason.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct HostError {
+    /// The function of [`sys`](crate::sys) that was called.
+    pub function: &'static str,
+    /// What it was asked for, such as `weather/Berlin`; empty if the function says it all.
+    pub name: String,
+    pub kind: ErrorKind,
+    /// Why the host refused the call, in one line; empty if it does not tell.
+    pub reason: String,
+}
+
+/// The field of task_text with why the host last refused a call.
+const REFUSAL: i32 = 10;
+
+/// Why the host has refused the call before this one; empty if it does not tell, as an older host.
+fn refusal() -> String {
+    let size = unsafe { sys::task_text(REFUSAL) };
+    if size > 0 { slot_text(Ok(size as u32)).unwrap_or_default() } else { String::new() }
+}
+
+impl HostError {
+    /// The answer of a function of [`sys`](crate::sys): from 0 up its value.
+    pub fn check(function: &'static str, answer: i32) -> Result<u32, HostError> {
+        let kind = match ErrorKind::check(answer) {
+            Ok(()) => return Ok(answer as u32),
+            Err(kind) => kind,
         };
-        Err(HostError { function, name: String::new(), kind })
+        let told = matches!(kind, ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Unavailable | ErrorKind::Limit);
+        let reason = if told { refusal() } else { String::new() };
+        Err(HostError { function, name: String::new(), kind, reason })
     }
 
     /// The error with what was asked for: a name, and before it that of the place where it is, if there is one.
@@ -76,20 +101,28 @@ impl fmt::Display for HostError {
         if !self.name.is_empty() {
             write!(f, " {}", self.name)?;
         }
-        f.write_str(match self.kind {
-            ErrorKind::Invalid => ": EINVAL: an argument is invalid; see the task's log",
-            ErrorKind::Fault => ": EFAULT: a range outside memory",
-            ErrorKind::Denied => ": EDENIED: the manifest or the host does not allow it; see the task's log",
-            ErrorKind::NotFound => ": ENOTFOUND: nothing has that name",
-            ErrorKind::TooBig => ": ETOOBIG: larger than a limit",
-            ErrorKind::Quota => ": EQUOTA: no room for more",
-            ErrorKind::Conflict => ": ECONFLICT: the present value is not the expected one",
-            ErrorKind::Lost => ": ECANCELED: another host has taken over the task",
-            ErrorKind::Unavailable => ": EAGAIN: the service is unavailable; see the task's log",
-            ErrorKind::NoTask => ": ESTATE: there is no task",
-            ErrorKind::Limit => ": ELIMIT: too many, or too deep; see the task's log",
-            ErrorKind::Other(_) => ": an answer that this version of quern does not know",
-        })
+        let (code, meaning) = match self.kind {
+            ErrorKind::Invalid => ("EINVAL", "an argument is invalid; see the task's log"),
+            ErrorKind::Fault => ("EFAULT", "a range outside memory"),
+            ErrorKind::Denied => ("EDENIED", "the manifest or the host does not allow it; see the task's log"),
+            ErrorKind::NotFound => ("ENOTFOUND", "nothing has that name"),
+            ErrorKind::TooBig => ("ETOOBIG", "larger than a limit"),
+            ErrorKind::Quota => ("EQUOTA", "no room for more"),
+            ErrorKind::Conflict => ("ECONFLICT", "the present value is not the expected one"),
+            ErrorKind::Lost => ("ECANCELED", "another host has taken over the task"),
+            ErrorKind::Unavailable => ("EAGAIN", "the service is unavailable; see the task's log"),
+            ErrorKind::NoTask => ("ESTATE", "there is no task"),
+            ErrorKind::Limit => ("ELIMIT", "too many, or too deep; see the task's log"),
+            ErrorKind::Other(_) => ("", "an answer that this version of quern does not know"),
+        };
+        if !self.reason.is_empty() {
+            return write!(f, ": {} ({code})", self.reason);
+        }
+        f.write_str(": ")?;
+        if !code.is_empty() {
+            write!(f, "{code}: ")?;
+        }
+        f.write_str(meaning)
     }
 }
 

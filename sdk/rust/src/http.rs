@@ -79,7 +79,7 @@ impl Request {
         let answer = call!(unsafe { http(head.as_ptr(), head.len(), self.body.as_ptr(), self.body.len()) });
         let answer = answer.map_err(|err| err.about("", &shown(&self.method, &self.url)));
         // Hosts write their own answers rightly.
-        Answer::read(slot(answer)?).ok_or(HostError { function: "http", name: String::new(), kind: ErrorKind::Other(0) })
+        Answer::read(slot(answer)?).ok_or(HostError { function: "http", name: String::new(), kind: ErrorKind::Other(0), reason: String::new() })
     }
 }
 

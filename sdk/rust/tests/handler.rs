@@ -139,7 +139,7 @@ fn requests() {
     };
     assert_eq!(Task::new("").http(answer).run(fetch).text(), r#"503 Some("7") POST https://api.example.com/v1"#);
     let denied = Task::new("").run(fetch);
-    assert!(denied.error.starts_with("http POST https://api.example.com/v1: EDENIED: ") && denied.log[0].contains("the test grants no HTTP: add .http("), "{denied}");
+    assert!(denied.error == "http POST https://api.example.com/v1: the test grants no HTTP: add .http(|request| quern::http::Answer::new(200, \"\")) to its Task (EDENIED)" && denied.log[0].contains("the test grants no HTTP: add .http("), "{denied}");
     let fails = Task::new("").http(answer).fault("http", ErrorKind::Unavailable).run(fetch);
     assert_eq!(fails.status, Status::Retry, "{fails}");
 }

@@ -18,11 +18,12 @@ try {
   );
   process.exit(3);
 }
-const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
 for (const signal of ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"]) {
-  // A terminal sends its signals to the program, too: they must not count twice.
-  process.on(signal, () => (["SIGINT", "SIGQUIT"].includes(signal) && process.stdin.isTTY) || child.kill(signal));
+  // A terminal sends its signals to the program, too. It takes two of them within 200 ms for one, and most commands have ended by then.
+  const delay = ["SIGINT", "SIGQUIT"].includes(signal) && process.stdin.isTTY ? 100 : 0;
+  process.on(signal, () => setTimeout(() => child.kill(signal), delay));
 }
+const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
 // npm runs this below a shell, which does not pass on the signal that ends it.
 const parent = process.ppid;
 if (process.env.npm_command === "exec") setInterval(() => process.ppid === parent || child.kill("SIGTERM"), 1000).unref();

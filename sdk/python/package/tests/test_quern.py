@@ -88,3 +88,35 @@ def test_status_becomes_retry():
 def test_no_host():
     with pytest.raises(quern.NoHostError):
         quern.progress(1)
+
+
+def test_lost():
+    """A task of asyncio that failed, and that nothing has awaited, has the same error as in the engine."""
+
+    async def lost():
+        raise KeyError("lost")
+
+    async def handle(task):
+        asyncio.create_task(lost())
+        await asyncio.sleep(0)
+
+    assert testing.run(handle).error == "a task of asyncio that nothing has awaited failed: KeyError: 'lost'"
+
+
+def test_not_json():
+    def handle(task):
+        return {"a": [object()]}
+
+    line = handle.__code__.co_firstlineno
+    assert testing.run(handle).error == (
+        f"TypeError: the result of handle (test_quern.py:{line}).a[0] is an object, which JSON does not express: use str(…)"
+    )
+    result = testing.run(lambda task: quern.enqueue("q", {"at": object()}))
+    assert result.error == "TypeError: the body.at is an object, which JSON does not express: use str(…)"
+
+
+def test_unknown_name():
+    with pytest.raises(AttributeError, match="quern has no 'Retri': did you mean 'Retry'"):
+        quern.Retri
+    with pytest.raises(ImportError):
+        from quern import nothing  # noqa: F401

@@ -3,7 +3,7 @@
 use super::{Enqueued, Published, Request, Result as Left, Status, Task};
 use crate::http::{read_headers, write_headers};
 use crate::json::{Object, Reader};
-use crate::{ErrorKind, HostError};
+use crate::ErrorKind;
 use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub(crate) fn call(function: &str, f: impl FnOnce(&mut Host) -> Returned) -> i32
     });
     answer.unwrap_or_else(|err| match err {
         ErrorKind::Other(code) => code,
-        known => (-11..0).find(|&code| HostError::check("", code).map_err(|err| err.kind) == Err(known)).expect("it has a code"),
+        known => (-11..0).find(|&code| ErrorKind::check(code) == Err(known)).expect("it has a code"),
     })
 }
 
@@ -36,6 +36,7 @@ pub(crate) struct Host {
     begun: Instant,
     slept: Duration,
     slot: Vec<u8>,
+    refusal: String,
     left: Left,
 }
 
@@ -62,7 +63,7 @@ impl Host {
             checkpoint: task.checkpoint.clone(),
             kv: task.kv.clone(),
         };
-        let host = Host { task, begun: Instant::now(), slept: Duration::ZERO, slot: Vec::new(), left };
+        let host = Host { task, begun: Instant::now(), slept: Duration::ZERO, slot: Vec::new(), refusal: String::new(), left };
         let _before = Before(CURRENT.with(|current| current.replace(Some(host))));
         let status = handler();
         let mut left = CURRENT.with(|current| current.take()).expect("a run ends once").left;
@@ -84,7 +85,8 @@ impl Host {
     }
 
     fn denied<T>(&mut self, what: &str, grant: &str) -> Result<T, ErrorKind> {
-        self.left.log.push(format!("warning: the test grants no {what}: add {grant} to its Task"));
+        self.refusal = format!("the test grants no {what}: add {grant} to its Task");
+        self.left.log.push(format!("warning: {}", self.refusal));
         Err(ErrorKind::Denied)
     }
 
@@ -168,7 +170,10 @@ impl Host {
         Ok(0)
     }
     pub(crate) unsafe fn task_text(&mut self, field: i32) -> Returned {
-        let text = self.task.texts.get(field as usize).ok_or(ErrorKind::Invalid)?.clone();
+        let text = match field {
+            10 => self.refusal.clone(),
+            _ => self.task.texts.get(field as usize).ok_or(ErrorKind::Invalid)?.clone(),
+        };
         self.answer(text)
     }
     pub(crate) unsafe fn task_number(&mut self, field: i32, number: *mut i64) -> Returned {

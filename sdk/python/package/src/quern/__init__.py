@@ -35,3 +35,9 @@ __all__ = [
     "LimitError", "LostError", "NoHostError", "NotFoundError", "QuotaError", "Retry", "TRACE", "Task", "TooBigError",
     "UnavailableError", "Unique", "WARNING", "checkpoint", "config", "enqueue", "http", "kv", "log", "progress", "publish", "secret",
 ]
+
+
+def __getattr__(name: str) -> object:
+    from ._missing import unknown
+
+    raise AttributeError(unknown(name))

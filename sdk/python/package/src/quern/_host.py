@@ -30,21 +30,36 @@ def milliseconds(duration: Optional[errors.Duration]) -> int:
     return math.ceil(round(duration * 1000, 6))
 
 
-def encoded(value: Any) -> Any:
+def encoded(value: Any, what: str = "the value") -> Any:
     """The bytes of what a handler returns, enqueues or saves: bytes as they are, None as nothing, str and JSON as UTF-8,
-    with ? for half a surrogate pair."""
+    with ? for half a surrogate pair. Errors call the value what."""
     if value is None:
         return b""
     if isinstance(value, str):
         return value.encode(errors="replace")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return value
-    return to_json(value)
+    return to_json(value, what)
 
 
-def to_json(value: Any) -> bytes:
+def to_json(value: Any, what: str = "the value") -> bytes:
     data = functions.write_json(value)
-    return _encode(value).encode(errors="replace") if data is NotImplemented else data
+    if data is not NotImplemented:
+        return data
+    try:
+        return _encode(value).encode(errors="replace")
+    except (TypeError, ValueError, RecursionError) as error:
+        from ._json import culprit
+
+        wrong = culprit(what, value, _plain)
+        raise error if wrong is None else wrong from None
+
+
+def result_of(handle: Any) -> str:
+    """What errors call the result of a function: with its file and line."""
+    code = getattr(handle, "__code__", None)
+    where = f" ({code.co_filename.rpartition('/')[2]}:{code.co_firstlineno})" if code else ""
+    return f"the result of {getattr(handle, '__name__', 'handle')}{where}"
 
 
 def from_json(data: bytes) -> Any:
@@ -68,9 +83,7 @@ def _plain(value: Any) -> Any:
         return {field.name: getattr(value, field.name) for field in value.__attrs_attrs__}
     if hasattr(value, "__fields__") and hasattr(value, "dict"):
         return value.dict()
-    raise TypeError(
-        f"expected bytes, str, None or what JSON can express; there is a {kind.__qualname__}: convert it, e.g. with str()"
-    )
+    raise TypeError(kind.__qualname__)
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode

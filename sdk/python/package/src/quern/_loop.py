@@ -9,6 +9,8 @@ from typing import Any, Callable, Optional
 
 from .errors import Failure
 
+LOST = "a task of asyncio that nothing has awaited failed: "
+
 lost: list[BaseException] = []
 """What tasks have raised that nothing has awaited. The engine fails the task with the first of them."""
 

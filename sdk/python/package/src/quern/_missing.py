@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _NATIVE = "a handler loads no native code"
 _THREADS = "a handler has one process: enqueue a task for each part (quern.enqueue), or use asyncio"
 _TERMINAL = "a handler has no terminal"
@@ -41,7 +43,27 @@ ADVICE = {
 }
 
 
-def explain(error: ModuleNotFoundError) -> None:
-    """Adds to the text of an error that nobody has caught what to do instead."""
-    if advice := ADVICE.get((error.name or "").partition(".")[0]):
-        error.msg = f"No module named {error.name!r} in a handler of Quern: {advice}"
+_UNKNOWN = re.compile(r"cannot import name '(\w+)' from 'quern'")
+
+
+def explain(error: BaseException) -> None:
+    """Adds to the text of an ImportError that nobody has caught what to do instead."""
+    if isinstance(error, ModuleNotFoundError):
+        name = error.name or ""
+        if advice := ADVICE.get(name.partition(".")[0]):
+            error.msg = f"No module named {name!r} in a handler of Quern: {advice}"
+        elif name and "." not in name and name != "handler":
+            error.msg = f"No module named {name!r}: list its package in requirements.txt, and build the plugin again"
+    elif isinstance(error, ImportError) and (found := _UNKNOWN.match(str(error.msg))):
+        error.msg = unknown(found[1])
+
+
+def unknown(name: str) -> str:
+    """The text about a name that quern does not have: the nearest one, or else the usual ones."""
+    from difflib import get_close_matches
+
+    from . import __all__ as names
+
+    near = get_close_matches(name, names, 1) or get_close_matches(name.lower(), names, 1)
+    usual = [known for known in sorted(names) if not known.isupper() and not known.endswith("Error")]
+    return f"quern has no {name!r}: " + (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(usual)} and others")

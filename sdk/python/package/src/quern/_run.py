@@ -10,7 +10,7 @@ from types import CoroutineType
 from typing import Any, Callable, Iterator, Optional
 
 from . import _host, _logging, _missing
-from ._loop import lost
+from ._loop import LOST, lost
 from ._task import Task
 from .errors import Failure, HostError
 
@@ -33,10 +33,9 @@ _inner = (_here, "<frozen ", "/lib/python311.zip/asyncio/")  # frames that are n
 _task = Task()
 _stdout = sys.stdout
 _handle: Callable[[Task], Any]
+_result = "the result"
 _loop: Any
 _not_loaded: Optional[BaseException] = None
-
-LOST = "a task of asyncio that nothing has awaited failed: "
 
 # What most handlers import belongs to every snapshot: plugins share its memory, and start at once.
 _PRELOADED = (
@@ -109,10 +108,11 @@ def _exercise() -> None:
 
 def load() -> None:
     """Imports the user's handler. What that raises is the error of every task."""
-    global _handle, _not_loaded
+    global _handle, _result, _not_loaded
     try:
         try:
             _handle = _find()
+            _result = _host.result_of(_handle)
         finally:
             _flush()
     except BaseException as error:
@@ -152,7 +152,7 @@ def run() -> int:
             _log_lost()
             return _fail(first, LOST)
         if result is not None:
-            output = _host.encoded(result)
+            output = _host.encoded(result, _result)
             if len(output):
                 try:
                     _host.functions.output_write(output)
@@ -192,6 +192,7 @@ def _fail(error: BaseException, before: str = "") -> int:
         traceback.clear_frames(error.__traceback__)  # what they hold leaves no room for a report
     status, text, whole = 1, _message(error), True
     try:
+        _missing.explain(error)
         if isinstance(error, Failure):
             text, whole = _text(error), error.__cause__ is None
             status = int(error.status)
@@ -351,8 +352,7 @@ def _tidy(first: BaseException) -> None:
         if error is None or id(error) in seen:
             continue
         seen.add(id(error))
-        if isinstance(error, ModuleNotFoundError):
-            _missing.explain(error)
+        _missing.explain(error)
         error.__traceback__ = _users(error.__traceback__)
         if len(seen) == MOST_CHAIN:
             error.__cause__ = error.__context__ = None

@@ -107,7 +107,7 @@ def enqueue(
         if unique.duration is not None:
             options["unique"]["for_ms"] = _host.milliseconds(unique.duration)
     encoded = _host.to_json(options) if options else b""
-    return _ask(f"enqueue to {_text(queue)}", "enqueue", queue, _host.encoded(body), encoded)
+    return _ask(f"enqueue to {_text(queue)}", "enqueue", queue, _host.encoded(body, "the body"), encoded)
 
 
 def publish(topic: Name, body: Any = b"", *, id: str = "", attributes: Optional[Mapping[str, str]] = None) -> str:
@@ -122,7 +122,7 @@ def publish(topic: Name, body: Any = b"", *, id: str = "", attributes: Optional[
         options["id"] = id
     if attributes:
         options["attributes"] = dict(attributes)
-    return _ask(f"publish to {_text(topic)}", "enqueue", "", _host.encoded(body), _host.to_json(options))
+    return _ask(f"publish to {_text(topic)}", "enqueue", "", _host.encoded(body, "the body"), _host.to_json(options))
 
 
 def _text(name: Name) -> str:

@@ -11,7 +11,7 @@ from .errors import NotFoundError
 def save(value: Any) -> None:
     """Saves bytes, str or what JSON can express, at most 1 MiB, and replaces the last checkpoint. It returns when Redis has
     it. LostError: another host has the task, stop."""
-    _host.functions.checkpoint_save(_host.encoded(value))
+    _host.functions.checkpoint_save(_host.encoded(value, "the checkpoint"))
 
 
 def load() -> Optional[bytes]:

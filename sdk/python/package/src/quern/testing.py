@@ -31,6 +31,8 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 from . import _host, _native
 from ._logging import TaskLog
+from ._loop import LOST
+from ._run import _message
 from ._task import Task
 from .errors import Failure
 
@@ -219,13 +221,17 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
     root.addHandler(lines)
     root.setLevel(min(level, logging.INFO) if level else logging.INFO)
     _native.current = run
+    cause = ""
     try:
         result = handle(Task())
         if inspect.iscoroutine(result):
-            result = _await(result)
-        run.output += bytes(_host.encoded(result))
+            result, lost = _await(result)
+            if lost:
+                cause = LOST
+                raise lost[0]
+        run.output += bytes(_host.encoded(result, _host.result_of(handle)))
     except Failure as error:
-        run.error = str(error)
+        run.error = cause + str(error)
         if error.delay is not None:
             run.delay = max(_host.milliseconds(error.delay), 0) / 1000
         return {65: "fatal", 75: "retry"}.get(error.status, "failed"), traceback.format_exc()
@@ -236,7 +242,7 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
         run.error = "" if isinstance(error.code, int) else str(error.code)
         return {65: "fatal", 75: "retry"}.get(code, "failed"), traceback.format_exc()
     except Exception as error:
-        run.error = f"{_name(error)}: {error}"
+        run.error = cause + _message(error)
         return "failed", traceback.format_exc()
     finally:
         sys.stdout.flush()
@@ -246,8 +252,8 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
     return "complete", ""
 
 
-def _await(coroutine: Any) -> Any:
-    """As in the engine, a task that failed and that nothing has awaited fails the handler."""
+def _await(coroutine: Any) -> tuple[Any, list[BaseException]]:
+    """Returns the result, and what tasks have raised that nothing has awaited."""
     lost: list[BaseException] = []
 
     def unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -262,11 +268,4 @@ def _await(coroutine: Any) -> Any:
 
     result = asyncio.run(watched())
     gc.collect()  # a task tells of its exception when it goes
-    if lost:
-        raise lost[0]
-    return result
-
-
-def _name(error: Exception) -> str:
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return result, lost

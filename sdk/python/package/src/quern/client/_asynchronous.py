@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
@@ -95,9 +94,9 @@ class AsyncClient:
         tasks are enqueued: give them IDs to repeat the call."""
         handles: list[AsyncHandle] = []
         for call in calls.batches(queue, items):
-            answer = await self._json(call)
-            with calls.understood():
-                handles += [AsyncHandle(self, one) for one in calls.receipts(call, answer)]
+            answer = await self._send(call)
+            with answer.understood():
+                handles += [AsyncHandle(self, one) for one in calls.receipts(call, answer.fields())]
         return handles
 
     def queue(self, name: str, **options: Unpack[Options]) -> AsyncQueue:
@@ -125,7 +124,7 @@ class AsyncClient:
     async def cancel(self, id: str) -> bool:
         """Cancels a task. True: it has ended. False: a host runs it and stops it now."""
         try:
-            return (await self._json(calls.cancel(id))).get("ended", False)
+            return (await self._send(calls.cancel(id))).fields().get("ended", False)
         except APIError as refused:
             if refused.status == 409 and (await self.task(id)).reason == "cancelled":
                 return True  # a repeated request, whose first answer was lost, or somebody else's
@@ -137,9 +136,9 @@ class AsyncClient:
     ) -> Publication:
         """Publishes to a topic: each of its subscriptions gets a task with the payload. parent is the task that it comes from."""
         call = calls.publish(topic, payload, id, attributes, parent=parent, traceparent=traceparent, tracestate=tracestate)
-        answer = await self._json(call)
-        with calls.understood():
-            return calls.publication(call, answer)
+        answer = await self._send(call)
+        with answer.understood():
+            return calls.publication(call, answer.fields())
 
     async def close(self) -> None:
         if self._own:
@@ -152,19 +151,12 @@ class AsyncClient:
         await self.close()
 
     async def _with_result(self, task: Task) -> Task:
-        return Task(task.fields, await self._send(calls.result(task.id))) if task.result_missing else task
-
-    async def _json(self, call: calls.Call, end: Optional[float] = None) -> Any:
-        text = await self._send(call, end)
-        with calls.understood():
-            return dict(json.loads(text))
+        return Task(task.fields, (await self._send(calls.result(task.id))).body) if task.result_missing else task
 
     async def _task(self, call: calls.Call, end: Optional[float] = None) -> Task:
-        fields = await self._json(call, end)
-        with calls.understood():
-            return Task({**fields, "id": fields["id"], "queue": fields["queue"], "status": fields["status"]})
+        return Task((await self._send(call, end)).task())
 
-    async def _send(self, call: calls.Call, end: Optional[float] = None) -> bytes:
+    async def _send(self, call: calls.Call, end: Optional[float] = None) -> calls.Answer:
         """Sends a request until it is answered; end is when the caller waits no longer, by time.monotonic."""
         import httpx
 
@@ -181,6 +173,7 @@ class AsyncClient:
             except (httpx.TransportError, httpx.DecodingError) as error:
                 await asyncio.sleep(patience.without_answer(error, self._url))
                 continue
+            body = calls.Answer(f"{call.method} {url}", answer.content)
             if answer.is_success:
-                return answer.content
-            await asyncio.sleep(patience.after(answer.status_code, calls.problem_of(answer), answer.headers.get("Retry-After", "")))
+                return body
+            await asyncio.sleep(patience.after(answer.status_code, body, answer.headers.get("Retry-After", "")))

@@ -134,10 +134,10 @@ def receipts(call: Call, answer: Mapping[str, Any]) -> list[Enqueued]:
     if len(items) != len(asked or [answer]):
         raise ValueError(f"{len(items)} receipts")
     if items[0].get("unserved"):
-        warn_unserved(items[0]["queue"])
+        warn_unserved(text(items[0], "queue"))
     return [
         Enqueued(
-            one["id"], one["queue"], one["existed"] and one["id"] not in call.made, one.get("taken", False), one.get("unserved", False),
+            text(one, "id"), text(one, "queue"), one["existed"] and one["id"] not in call.made, one.get("taken", False), one.get("unserved", False),
         )
         for one in items
     ]
@@ -178,7 +178,7 @@ def publish(topic: str, payload: Any, id: str, attributes: Mapping[str, str], **
 
 
 def publication(call: Call, answer: Mapping[str, Any]) -> Publication:
-    return Publication(answer["id"], answer["topic"], answer["existed"] and answer["id"] not in call.made)
+    return Publication(text(answer, "id"), text(answer, "topic"), answer["existed"] and answer["id"] not in call.made)
 
 
 class Patience:
@@ -191,9 +191,13 @@ class Patience:
         """How long to wait for an answer, in seconds: at most timeout, and a little longer than until end."""
         return timeout if self.end is None else min(timeout, max(self.end - time.monotonic(), 0.0) + 0.5)
 
-    def after(self, status: int, problem: Optional[dict], asked: str) -> float:
+    def after(self, status: int, answer: Answer, asked: str) -> float:
         """How many seconds to wait before the request is repeated. It raises the server's error if it is not."""
-        error = error_of(status, problem)
+        problem = answer.problem()
+        if problem is None:
+            error = APIError(status, "", f"{answer.asked} answered HTTP status {status}, {answer.shown()}, {NOT_OURS}")
+        else:
+            error = error_of(status, problem)
         if status not in BUSY or self.left <= 0:
             raise error
         pause = float(asked) if asked.isascii() and asked.isdigit() else 0.0
@@ -215,19 +219,50 @@ class Patience:
         return max(asked, pause * random.uniform(0.5, 1.0))
 
 
-def problem_of(answer: Any) -> Optional[dict]:
-    """The problem in an answer of httpx; None if it has none."""
-    try:
-        problem = answer.json()
-    except ValueError:
-        return None
-    return problem if isinstance(problem, dict) and "status" in problem else None
+SHOWN = 80  # characters of an answer that is not the API's
+NOT_OURS = "which is not an answer of Quern's API: check the URL"
 
 
-@contextlib.contextmanager
-def understood() -> Iterator[None]:
-    """Makes an answer that the API does not give an APIError."""
-    try:
-        yield
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise APIError(0, "", f"this is not an answer of Quern's API: check the URL ({type(error).__name__}: {error})") from error
+class Answer(NamedTuple):
+    """The body of an answer, and the request's method and URL."""
+
+    asked: str
+    body: bytes
+
+    @contextlib.contextmanager
+    def understood(self) -> Iterator[None]:
+        """Makes an answer that the API does not give an APIError."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+            raise APIError(0, "", f"{self.asked} answered {self.shown()}, {NOT_OURS}") from error
+
+    def fields(self) -> dict[str, Any]:
+        with self.understood():
+            return {**json.loads(self.body)}
+
+    def task(self) -> dict[str, Any]:
+        """The fields of a task."""
+        with self.understood():
+            fields = self.fields()
+            error = fields.get("error") or {}
+            return {**fields, "error": {**error} or None, **{name: text(fields, name) for name in ("id", "queue", "status")}}
+
+    def problem(self) -> Optional[dict]:
+        """The problem of RFC 9457; None if this is none."""
+        try:
+            problem = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+        return problem if isinstance(problem, dict) and "status" in problem else None
+
+    def shown(self) -> str:
+        start = self.body[: 4 * SHOWN].decode(errors="replace")
+        return f"{start[:SHOWN]!r}{'…' * (len(start) > SHOWN)}" if start else "no body"
+
+
+def text(fields: Mapping[str, Any], name: str) -> str:
+    """A field that must be a str."""
+    if not isinstance(fields[name], str):
+        raise TypeError(name)
+    return fields[name]

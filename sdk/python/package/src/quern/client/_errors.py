@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._models import Task
@@ -34,10 +34,8 @@ class Unreachable(APIError):
         super().__init__(0, "unreachable", detail)
 
 
-def error_of(status: int, problem: Optional[dict]) -> APIError:
-    """The error for an answer that is a problem of RFC 9457, or None if the answer was none."""
-    if problem is None:
-        return APIError(status, "", f"HTTP status {status}, which is not an answer of Quern's API: check the URL")
+def error_of(status: int, problem: dict) -> APIError:
+    """The error for an answer that is a problem of RFC 9457."""
     name = str(problem.get("type") or "").rpartition(":")[2]
     errors = problem.get("errors")
     details = [

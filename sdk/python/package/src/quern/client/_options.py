@@ -5,6 +5,8 @@ import uuid
 from datetime import datetime, timedelta, timezone
 from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence, TypedDict, Union
 
+from .._json import culprit
+
 Duration = Union[int, float, timedelta]
 Time = Union[datetime, int, float]
 
@@ -85,11 +87,15 @@ def encoded(parameters: Any) -> bytes:
     """What the handler gets: bytes as they are, a str as UTF-8, None as nothing, anything else as JSON."""
     if parameters is None:
         return b""
-    if isinstance(parameters, str):
-        return parameters.encode()
     if isinstance(parameters, (bytes, bytearray, memoryview)):
         return bytes(parameters)
-    return json.dumps(parameters, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    try:
+        if isinstance(parameters, str):
+            return parameters.encode()
+        return json.dumps(parameters, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        wrong = culprit("parameters", parameters)
+        raise error if wrong is None else wrong from None
 
 
 def translated(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
@@ -94,9 +93,9 @@ class Client:
         tasks are enqueued: give them IDs to repeat the call."""
         handles: list[Handle] = []
         for call in calls.batches(queue, items):
-            answer = self._json(call)
-            with calls.understood():
-                handles += [Handle(self, one) for one in calls.receipts(call, answer)]
+            answer = self._send(call)
+            with answer.understood():
+                handles += [Handle(self, one) for one in calls.receipts(call, answer.fields())]
         return handles
 
     def queue(self, name: str, **options: Unpack[Options]) -> Queue:
@@ -124,7 +123,7 @@ class Client:
     def cancel(self, id: str) -> bool:
         """Cancels a task. True: it has ended. False: a host runs it and stops it now."""
         try:
-            return self._json(calls.cancel(id)).get("ended", False)
+            return self._send(calls.cancel(id)).fields().get("ended", False)
         except APIError as refused:
             if refused.status == 409 and self.task(id).reason == "cancelled":
                 return True  # a repeated request, whose first answer was lost, or somebody else's
@@ -136,9 +135,9 @@ class Client:
     ) -> Publication:
         """Publishes to a topic: each of its subscriptions gets a task with the payload. parent is the task that it comes from."""
         call = calls.publish(topic, payload, id, attributes, parent=parent, traceparent=traceparent, tracestate=tracestate)
-        answer = self._json(call)
-        with calls.understood():
-            return calls.publication(call, answer)
+        answer = self._send(call)
+        with answer.understood():
+            return calls.publication(call, answer.fields())
 
     def close(self) -> None:
         if self._own:
@@ -151,19 +150,12 @@ class Client:
         self.close()
 
     def _with_result(self, task: Task) -> Task:
-        return Task(task.fields, self._send(calls.result(task.id))) if task.result_missing else task
-
-    def _json(self, call: calls.Call, end: Optional[float] = None) -> Any:
-        text = self._send(call, end)
-        with calls.understood():
-            return dict(json.loads(text))
+        return Task(task.fields, self._send(calls.result(task.id)).body) if task.result_missing else task
 
     def _task(self, call: calls.Call, end: Optional[float] = None) -> Task:
-        fields = self._json(call, end)
-        with calls.understood():
-            return Task({**fields, "id": fields["id"], "queue": fields["queue"], "status": fields["status"]})
+        return Task(self._send(call, end).task())
 
-    def _send(self, call: calls.Call, end: Optional[float] = None) -> bytes:
+    def _send(self, call: calls.Call, end: Optional[float] = None) -> calls.Answer:
         """Sends a request until it is answered; end is when the caller waits no longer, by time.monotonic."""
         import httpx
 
@@ -180,6 +172,7 @@ class Client:
             except (httpx.TransportError, httpx.DecodingError) as error:
                 time.sleep(patience.without_answer(error, self._url))
                 continue
+            body = calls.Answer(f"{call.method} {url}", answer.content)
             if answer.is_success:
-                return answer.content
-            time.sleep(patience.after(answer.status_code, calls.problem_of(answer), answer.headers.get("Retry-After", "")))
+                return body
+            time.sleep(patience.after(answer.status_code, body, answer.headers.get("Retry-After", "")))
