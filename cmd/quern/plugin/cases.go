@@ -217,10 +217,6 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 	if around.answers != nil {
 		view.Wrong = append(view.Wrong, around.answers.missing...)
 	}
-	if outcome.Limit.Name == "timeout" && l.limits.Timeout == l.local.timeout {
-		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: raise --timeout if it takes longer",
-			l.local.timeout))
-	}
 	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
 		switch {
 		case update:

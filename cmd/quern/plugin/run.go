@@ -144,8 +144,9 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 			l.close()
 		}
 	}()
-	if l.limits = l.permissions.Limits; local.timeout > 0 {
-		l.limits.Timeout = min(l.limits.Timeout, local.timeout)
+	if l.limits = l.permissions.Limits; local.timeout > 0 && local.timeout < l.limits.Timeout {
+		l.limits.Timeout = local.timeout
+		l.limits.Remedies["timeout"] = "raise --timeout of this command"
 	}
 	l.services = guest.Config{HTTP: local.http, Secrets: local.services.Secrets}
 	l.services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
@@ -220,7 +221,7 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 		log(line)
 	}
 	call.Denied = func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) }
-	outcome = l.permissions.Explain(l.pool.Run(ctx, call))
+	outcome = l.pool.Run(ctx, call)
 	if around.answers != nil {
 		for i, line := range around.answers.missing {
 			around.answers.missing[i] = secrets.Text([]byte(line))
