@@ -85,13 +85,23 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return cli.WrongUsage(err)
 		}
-		return runPlugin(p, cmd, local, parameters, awaited)
+		place := ""
+		return cli.Interruptibly(cmd, func() error {
+			return runPlugin(p, cmd, local, parameters, awaited, &place)
+		}, func() error {
+			if place != "" {
+				return fmt.Errorf("interrupted at %s", place)
+			}
+			return errors.New("interrupted")
+		})
 	}
 	return cmd
 }
 
-// runPlugin runs one task and prints its result.
-func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters []byte, awaited []dependency) error {
+// runPlugin runs one task and prints its result. It sets place to where a task was stopped, if that is known.
+func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters []byte, awaited []dependency,
+	place *string,
+) error {
 	stderr := cmd.ErrOrStderr()
 	l, err := openPlugin(p, cmd, local)
 	if err != nil {
@@ -108,6 +118,7 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 			cli.Note(cmd, "progress %.0f %% %s", 100*fraction, message)
 		},
 	}, surroundings{awaited: awaited})
+	*place = outcome.Place
 	if outcome.Kind == runtime.HostFault {
 		return fmt.Errorf("internal error: %w", outcome.Err)
 	}
