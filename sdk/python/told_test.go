@@ -42,9 +42,6 @@ WORK = {
     "sync kept": lambda: asyncio.run(start(bad, True)), "awaited": awaited, "gathered": gathered, "cancelled": cancelled, "own": own, "both": both,
 }
 def handle(task): return WORK[task.text]()
-async def nap(): await asyncio.sleep(3600)
-WORK["sleep"] = lambda: time.sleep(3600)
-WORK["asyncio"] = lambda: asyncio.run(nap())
 `)
 	const lost = "exit status 1: a task of asyncio that nothing has awaited failed: KeyError: 'lost' [handler.py:4 in bad]\nTraceback (most recent call last):\n"
 	for input, want := range map[string]struct {
@@ -135,6 +132,9 @@ WORK = {
     "async": later,
 }
 def handle(task): return WORK[task.text]()
+async def nap(): await asyncio.sleep(3600)
+WORK["sleep"] = lambda: time.sleep(3600)
+WORK["asyncio"] = lambda: asyncio.run(nap())
 `, "lib.py": "def work():\n    n = 0\n    while True:\n        n += 1\n"}
 	const remedy = ": let it compute less there, or raise limits.cpu in the plugin's manifest"
 	p := setup(t, files, runtime.Profile{Limits: runtime.Limits{CPU: time.Second, Memory: 64 << 20}})

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -215,7 +216,7 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 	}
 	view.judge(test, outcome)
 	if around.answers != nil {
-		view.Wrong = append(view.Wrong, around.answers.missing...)
+		view.Wrong = slices.Concat(view.Wrong, around.answers.missing, around.answers.unused())
 	}
 	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
 		switch {
