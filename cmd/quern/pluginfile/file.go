@@ -206,7 +206,7 @@ func BuildError(err error) error {
 // before it where the manifest has no limits.cpu: fuel, because a busy machine makes a start long and not wrong.
 const (
 	taskTime  = 10 * time.Second
-	startFuel = 20 * time.Second
+	startFuel = 10 * time.Second
 )
 
 // notStarted is the prefix of the error of a task whose plugin in Python or JavaScript failed while its code was
