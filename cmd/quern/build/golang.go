@@ -7,11 +7,13 @@ import (
 	gobuild "go/build"
 	"go/parser"
 	"go/token"
+	"io"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -59,11 +61,32 @@ func buildGo(ctx context.Context, b *Builder, s *Source, out string) error {
 	}
 	cmd := command(ctx, program, append(args, ".")...)
 	cmd.Env = append(cmd.Env, "GOOS=wasip1", "GOARCH=wasm")
-	patient := time.AfterFunc(patience, func() {
-		fmt.Fprintf(b.config.Stderr, "compiling %s with go: the first build compiles the standard library, and can take minutes\n", s.Name)
+	stderr := &lockedWriter{w: b.config.Stderr}
+	cmd.Stderr = stderr
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	ended, end := context.WithCancel(ctx)
+	defer end()
+	waiting.Go(func() {
+		select {
+		case <-ended.Done():
+		case <-time.After(patience):
+			fmt.Fprintf(stderr, "compiling %s with go: a first build takes long, the next ones do not\n", s.Name)
+		}
 	})
-	defer patient.Stop()
 	return b.run(ctx, s, cmd)
+}
+
+// lockedWriter can be used by several goroutines.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer // guarded by mu
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
 }
 
 // goNames lists names of the standard library that compile and do not work in a plugin.
