@@ -146,8 +146,8 @@ func TestBacktraceOfGo(t *testing.T) {
 	const head = "wasm error: unreachable\nwasm stack trace:\n\t"
 	for frames, want := range map[string][]string{
 		".runtime.throw(i32) i32\n\t.main.draw(i32) i32\n\t.wasm_pc_f_loop()\n\t.internal/runtime/maps.f()": {"main.draw"},
-		".runtime.throw(i32) i32\n\t.wasm_pc_f_loop()": {"runtime.throw", "wasm_pc_f_loop"},
-		".runtime.throw(i32) i32\n\t... maybe":         {"runtime.throw", omitted},
+		".runtime.throw(i32) i32\n\t.wasm_pc_f_loop()":                                                      {"runtime.throw", "wasm_pc_f_loop"},
+		".runtime.throw(i32) i32\n\t... maybe":                                                              {"runtime.throw", omitted},
 	} {
 		if got := backtrace(errors.New(head+frames), ""); !slices.Equal(got, want) {
 			t.Errorf("frames = %q, want %q", got, want)
