@@ -109,7 +109,7 @@ func (r *runner) giveBack(waiting []schedule.Task) {
 // call fetches the parameters and the checkpoint that did not come with the reserve, and runs the guest.
 func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 	if allowed := t.version.Permissions; t.Large && t.Size > allowed.Limits.Input {
-		return allowed.Explain(runtime.InputExceeded(allowed.Limits, t.Size)) // not fetched only to be refused
+		return runtime.InputExceeded(allowed.Limits, t.Size) // not fetched only to be refused
 	}
 	input, checkpoint, err := fetch(ctx, t)
 	switch {

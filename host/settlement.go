@@ -140,6 +140,9 @@ func Failure(o runtime.Outcome) *queue.Failure {
 	case runtime.Cancelled:
 		if errors.Is(o.Err, queue.ErrCancelled) {
 			f.Reason, f.Message = queue.ReasonCancelled, "cancelled while it ran"
+			if o.Place != "" {
+				f.Message += " at " + o.Place
+			}
 		}
 	case runtime.HostFault:
 		f.Message, f.Stderr = "internal error of the host", ""

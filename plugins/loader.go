@@ -267,7 +267,7 @@ func (l *loader) read(f file, limit int64, buffer []byte) (read content, err err
 func (l *loader) finish(r *loadResult, m *module) {
 	path := r.path(l.cfg.Dir, manifest.Suffix)
 	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return p.Limits.Memory })
-	err := cmp.Or(largest.ExplainMemory(m.Admits(largest.Limits)), r.manifest.CheckModule(path, m.Info()), l.afford(r, m))
+	err := cmp.Or(m.Admits(largest.Limits), r.manifest.CheckModule(path, m.Info()), l.afford(r, m))
 	if own := r.permissions[r.tenant]; own != nil {
 		err = cmp.Or(err, own.Undeclared(path))
 	}

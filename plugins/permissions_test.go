@@ -146,20 +146,25 @@ func TestCeilingsOfTenants(t *testing.T) {
 func TestVersionTimeout(t *testing.T) {
 	t.Parallel()
 	const tick, long = 50 * time.Millisecond, time.Hour
-	for name, test := range map[string]struct{ ceiling, manifest, task time.Duration }{
-		"the task's":               {0, 0, tick},
-		"the task's, shorter":      {long, long, tick},
-		"the host's":               {tick, 0, long},
-		"the host's, over both":    {tick, long, long},
-		"the host's, over nothing": {tick, 0, 0},
-		"the manifest's":           {long, tick, 0},
+	const ofTask = "give the task a longer timeout, if the host's ceiling allows it"
+	const ofHost = "the host allows no more, see --max-timeout"
+	for name, test := range map[string]struct {
+		ceiling, manifest, task time.Duration
+		remedy                  string
+	}{
+		"the task's":               {0, 0, tick, ofTask},
+		"the task's, shorter":      {long, long, tick, ofTask},
+		"the host's":               {tick, 0, long, ofHost},
+		"the host's, over both":    {tick, long, long, ofHost},
+		"the host's, over nothing": {tick, 0, 0, ofHost},
+		"the manifest's":           {long, tick, 0, "raise limits.timeout in the plugin's manifest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := versionOf(t, runtimetest.Sleep(t), test.ceiling, test.manifest)
 			got := v.Run(t.Context(), runtime.Call{Timeout: test.task, Input: []byte("3600000")})
-			if got.Limit != (runtime.Limit{Name: "timeout", Value: "50ms"}) {
-				t.Errorf("outcome = %+v, want a timeout of 50ms", got)
+			if got.Limit != (runtime.Limit{Name: "timeout", Value: "50ms"}) || got.Message != "timeout of 50ms exceeded: "+test.remedy {
+				t.Errorf("outcome = %+v, want a timeout of 50ms: %s", got, test.remedy)
 			}
 		})
 	}

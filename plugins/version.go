@@ -62,7 +62,7 @@ func (v *Version) serve(permissions map[string]*manifest.Permissions, kept int64
 // cannot exceed the host's ceiling.
 func (v *TenantVersion) Run(ctx context.Context, call runtime.Call) runtime.Outcome {
 	call.Plugin = v.Name
-	return v.Permissions.Explain(v.pool().Run(ctx, call))
+	return v.pool().Run(ctx, call)
 }
 
 // PendingSnapshot returns the maximum number of bytes of snapshots that the tenant's next task builds; 0 if it builds

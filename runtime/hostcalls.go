@@ -88,7 +88,7 @@ func (r *run) Stdout(p []byte) {
 		return
 	}
 	if !r.output.add(p) {
-		r.end(sizeExceeded("output", r.limits.Output, "output limit of %s exceeded on stdout"))
+		r.end(r.limits.Remedies.sizeExceeded("output", r.limits.Output, "output limit of %s exceeded on stdout"))
 	}
 }
 

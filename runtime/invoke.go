@@ -31,14 +31,15 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 		r = new(run)
 	}
 	r.ctx, r.done = ctx, ctx.Done()
-	r.module, r.stage, r.limits, r.taskTimeout = m, stage, limits, c.Timeout > 0
+	r.module, r.stage, r.limits, r.taskTimeout = m, stage, limits, c.Timeout
 	if limits.Timeout > 0 {
 		r.deadline = begun.Add(limits.Timeout)
 	}
 	r.output.limit = limits.Output
 	r.denied = c.Denied
 	r.secrets = cmp.Or(c.Secrets, &r.own)
-	r.logs.limit, r.logs.line, r.logs.progress, r.logs.secrets = limits.Log, c.Log, c.Progress, r.secrets
+	r.logs.limit, r.logs.remedies = limits.Log, limits.Remedies
+	r.logs.line, r.logs.progress, r.logs.secrets = c.Log, c.Progress, r.secrets
 	r.meter.gate, r.meter.limit = m.host.gate, int64(limits.CPU)
 	system := wasi.Config{Host: r, Files: p.profile.Files, Started: m.host.started}
 	if m.info.Kind != Command {
@@ -86,7 +87,7 @@ func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time,
 		if fits, err = r.abi.SetBlocks(i.blocks); err != nil {
 			err = &faultError{err}
 		} else if !fits {
-			r.blame(memoryExceeded(r.limits.Memory))
+			r.blame(r.limits.Remedies.memoryExceeded(r.limits.Memory))
 		}
 	}
 	if fits && err == nil {

@@ -50,22 +50,19 @@ func startOutcome(outcome Outcome) Outcome {
 // judge returns the outcome of a call. If the host has recorded a cause, the cause decides; otherwise the guest's exit
 // code, if there is one; otherwise the trap.
 func (r *run) judge(err error) (outcome Outcome) {
+	place := joinFrames(r.where)
 	switch {
 	case r.cause != nil:
-		outcome = causeOutcome(r.cause)
+		outcome = causeOutcome(r.cause, place)
 	case r.exited || err == nil:
 		return r.ended(r.code)
 	default:
-		if fault, ok := errors.AsType[*faultError](err); ok {
-			return faultOutcome(fault.err)
-		}
-		outcome = r.trapped(err)
+		outcome = r.trapped(err, place)
 	}
-	if err != nil && (outcome.Kind == LimitExceeded || outcome.Kind == Trap) {
-		if len(r.where) > 0 {
-			outcome.locate(r.where)
-			return outcome
-		}
+	if err == nil || outcome.Kind == HostFault {
+		return outcome
+	}
+	if outcome.Place, outcome.Backtrace = place, r.where; place == "" {
 		outcome.Backtrace = backtrace(err, r.module.name)
 		for i, frame := range outcome.Backtrace {
 			outcome.Backtrace[i] = r.module.numbered(frame)
@@ -79,7 +76,7 @@ func (r *run) ended(code int) Outcome {
 		if _, said := r.abi.Error(); said {
 			code = 1
 		} else if !r.abi.WriteOutput() {
-			return limitOutcome(r.outputExceeded())
+			return limitOutcome(r.outputExceeded(), "", "")
 		}
 	}
 	switch {
@@ -94,7 +91,7 @@ func (r *run) ended(code int) Outcome {
 	case code == exitFatal:
 		return Outcome{Kind: Fatal, Code: code, Message: r.describe("exit status 65 (failed for good)", r.logs.end())}
 	case r.refused() != nil:
-		return r.explainMemory(limitOutcome(r.refused()))
+		return limitOutcome(r.refused(), "", r.said())
 	default:
 		stderr, after := r.retryAfter()
 		return Outcome{
@@ -111,15 +108,19 @@ func (r *run) retryAfter() (stderr string, after time.Duration) {
 	return r.logs.end(), r.abi.RetryAfter()
 }
 
-func (r *run) trapped(err error) Outcome {
+func (r *run) trapped(err error, place string) Outcome {
+	if fault, ok := errors.AsType[*faultError](err); ok {
+		return faultOutcome(fault.err)
+	}
 	name, hint, ok := trapOf(err)
 	switch {
 	case !ok:
 		return faultOutcome(err)
 	case r.refused() != nil:
-		return limitOutcome(r.refused())
+		return limitOutcome(r.refused(), place, "")
 	default:
-		return Outcome{Kind: Trap, Trap: name, Message: r.describe("trap: "+name+" ("+hint+")", r.logs.end())}
+		what := r.describe("trap: "+name+" ("+hint+")", r.logs.end())
+		return Outcome{Kind: Trap, Trap: name, Message: located(what, place)}
 	}
 }
 
@@ -128,7 +129,7 @@ func (r *run) trapped(err error) Outcome {
 func (r *run) refused() *limitError {
 	switch {
 	case r.instance != nil && slices.ContainsFunc(r.instance.memories, func(m *memory) bool { return m.refused }):
-		return memoryExceeded(r.limits.Memory)
+		return r.limits.Remedies.memoryExceeded(r.limits.Memory)
 	case r.output.refused:
 		return r.outputExceeded()
 	default:
@@ -137,20 +138,22 @@ func (r *run) refused() *limitError {
 }
 
 func (r *run) outputExceeded() *limitError {
-	return sizeExceeded("output", r.limits.Output, "output limit of %s reached")
+	return r.limits.Remedies.sizeExceeded("output", r.limits.Output, "output limit of %s reached")
 }
 
 // describe appends the guest's own error message to the text what. The message is the text of error_set, which can have
 // several lines, or else the headline of stderr.
 func (r *run) describe(what, stderr string) string {
-	var text string
-	if said, ok := r.abi.Error(); ok {
-		text = strings.TrimSpace(redact.Prefix(r.secrets.Lines(r.secrets.Head([]byte(said), maxError)), maxError))
-	}
-	if text = cmp.Or(text, headline(stderr)); text != "" {
+	if text := cmp.Or(r.said(), headline(stderr)); text != "" {
 		what += ": " + text
 	}
 	return what
+}
+
+// said returns the text of error_set, "" if there is none.
+func (r *run) said() string {
+	said, _ := r.abi.Error()
+	return strings.TrimSpace(redact.Prefix(r.secrets.Lines(r.secrets.Head([]byte(said), maxError)), maxError))
 }
 
 // maxError is the maximum length of the escaped text of error_set. maxHeadline is that of a line of the guest that a

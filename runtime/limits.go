@@ -1,10 +1,12 @@
 package runtime
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -40,6 +42,8 @@ type Limits struct {
 	// CPU bounds the guest's fuel. One nanosecond stands for one unit of fuel, about one instruction, on any machine. The
 	// start of a handler that serves many tasks has a separate limit: CPU, but at least 10 s. Default 0: no limit.
 	CPU time.Duration
+	// Remedies are the remedies of these limits in messages. Default nil: those of a manifest's limits.
+	Remedies Remedies
 }
 
 // WithDefaults returns a copy in which every size that is not set, or is negative, has its default.
@@ -69,40 +73,92 @@ type Limit struct {
 
 // limitError is the cause of a run that the host ended at a limit.
 type limitError struct {
-	limit   Limit
-	message string
+	limit  Limit
+	what   string
+	remedy string
 }
 
-func (e *limitError) Error() string { return e.message }
+func (e *limitError) Error() string { return e.what + ": " + e.remedy }
 
-const manifestRemedy = "raise limits.%s in the plugin's manifest"
-
-func exceeded(name, value, format string) *limitError {
-	message := fmt.Sprintf(format, value) + ": " + fmt.Sprintf(manifestRemedy, name)
-	return &limitError{limit: Limit{Name: name, Value: value}, message: message}
+// message returns the text for people. place is where the guest was stopped, and said the guest's own report of missing
+// memory, in which more lines can follow the first. Both can be empty.
+func (e *limitError) message(place, said string) string {
+	what, remedy := e.what, e.remedy
+	said, more, _ := strings.Cut(said, "\n")
+	switch {
+	case said != "" && e.limit.Name == "memory":
+		what += ": " + redact.Shorten(said, maxHeadline)
+		remedy = "let it keep less at a time, or " + remedy
+	case place != "":
+		what += " at " + place
+		remedy = spend[e.limit.Name] + ", or " + remedy
+	}
+	if more != "" {
+		remedy += "\n" + more
+	}
+	return what + ": " + remedy
 }
 
-func sizeExceeded(name string, limit int64, format string) *limitError {
-	return exceeded(name, units.FormatSize(limit), format)
+// spend says what a handler can do about a limit, so that it need not be raised.
+var spend = map[string]string{
+	"cpu":     "let it compute less there",
+	"timeout": "let it end sooner there",
+	"memory":  "let it keep less there",
+	"output":  "let it return less",
+	"log":     "let it log less",
 }
 
-func memoryExceeded(limit int64) *limitError {
-	return sizeExceeded("memory", limit, "memory limit of %s reached")
+// Remedies say what to do about an exceeded limit, by the limit's name. Default: to raise the limit in the manifest. The
+// remedy of MaxTimeout is that of a task whose own timeout Profile.MaxTimeout has cut.
+type Remedies map[string]string
+
+// MaxTimeout is the key of a remedy.
+const MaxTimeout = "max_timeout"
+
+func (r Remedies) of(name string) string {
+	return cmp.Or(r[name], "raise limits."+name+" in the plugin's manifest")
+}
+
+// ofMemory returns the remedy for a memory limit. bytes is the size that was not enough: it proposes twice as much, in
+// whole pages.
+func (r Remedies) ofMemory(bytes int64) string {
+	if r["memory"] != "" || bytes >= MaxMemory {
+		return r.of("memory")
+	}
+	return r.of("memory") + " to " + units.FormatSize(min((2*bytes+wasm.PageSize-1)/wasm.PageSize*wasm.PageSize, MaxMemory))
+}
+
+// exceeded returns the error of a call that exceeded a limit. format says so, with %s for the value.
+func (r Remedies) exceeded(name, value, format string) *limitError {
+	return &limitError{Limit{Name: name, Value: value}, fmt.Sprintf(format, value), r.of(name)}
+}
+
+func (r Remedies) sizeExceeded(name string, limit int64, format string) *limitError {
+	return r.exceeded(name, units.FormatSize(limit), format)
+}
+
+func (r Remedies) memoryExceeded(limit int64) *limitError {
+	e := r.sizeExceeded("memory", limit, "memory limit of %s reached")
+	e.remedy = r.ofMemory(limit)
+	return e
 }
 
 // startExceeded returns the error of a call that could not begin in time.
 func startExceeded(after time.Duration) *limitError {
-	e := exceeded("timeout", formatDuration(after), "not started within %s")
-	e.message = "not started within " + e.limit.Value + ": let it do less at its start, or give the task a longer timeout"
+	e := Remedies{}.exceeded("timeout", formatDuration(after), "not started within %s")
+	e.remedy = "let it do less at its start, or give the task a longer timeout"
 	return e
 }
 
-// timeoutExceeded returns the error of a call that ran longer than limit. If own is true, the limit is the task's own
-// timeout, which no manifest can raise, so the remedy differs.
-func timeoutExceeded(limit time.Duration, own bool) *limitError {
-	e := exceeded("timeout", formatDuration(limit), "timeout of %s exceeded")
-	if own {
-		e.message = "timeout of " + e.limit.Value + " exceeded: give the task a longer timeout, if the host's ceiling allows it"
+// timeoutExceeded returns the error of a call that ran longer than limit. own is the task's own timeout, which no
+// manifest can raise; 0 if the task has none.
+func (r Remedies) timeoutExceeded(limit, own time.Duration) *limitError {
+	e := r.exceeded("timeout", formatDuration(limit), "timeout of %s exceeded")
+	switch {
+	case own > limit && r[MaxTimeout] != "":
+		e.remedy = r[MaxTimeout]
+	case own > 0:
+		e.remedy = "give the task a longer timeout, if the host's ceiling allows it"
 	}
 	return e
 }

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,7 +98,7 @@ func TestAdmits(t *testing.T) {
 	}
 	err := module.Admits(Limits{Memory: 8<<20 - 1})
 	want := "the module needs 8MiB of memory from its start, over the memory limit of 8388607B (memory section): " +
-		"raise limits.memory in the plugin's manifest or build it with a smaller initial memory"
+		"raise limits.memory in the plugin's manifest to 16MiB or build it with a smaller initial memory"
 	if err == nil || err.Error() != want {
 		t.Errorf("Admits = %v, want %s", err, want)
 	}
@@ -104,18 +106,47 @@ func TestAdmits(t *testing.T) {
 		t.Errorf("outcome = %+v, want limit memory", got)
 	}
 	complete(t, call(t, module, "", Limits{Memory: 8 << 20}))
+	err = module.Admits(Limits{Memory: 4 << 20, Remedies: Remedies{"memory": "ask the host"}})
+	if want := "over the memory limit of 4MiB (memory section): ask the host"; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("Admits = %v, want %s", err, want)
+	}
+}
+
+// TestLimitMessage: the parts of a message about a limit, in their order.
+func TestLimitMessage(t *testing.T) {
+	t.Parallel()
+	const most = "memory limit of 2GiB reached: raise limits.memory in the plugin's manifest"
+	hosts := Remedies{"cpu": "see --max-cpu", "memory": "see: acme", MaxTimeout: "see --max-timeout"}
+	for _, test := range []struct {
+		limit       *limitError
+		place, said string
+		want        string
+	}{
+		{Remedies(nil).exceeded("cpu", "1s", "cpu limit of %s exceeded"), "", "", "cpu limit of 1s exceeded: raise limits.cpu in the plugin's manifest"},
+		{hosts.exceeded("cpu", "1s", "cpu limit of %s exceeded"), "a: b", "ignored", "cpu limit of 1s exceeded at a: b: let it compute less there, or see --max-cpu"},
+		{Remedies(nil).memoryExceeded(16 << 20), "", "", "memory limit of 16MiB reached: raise limits.memory in the plugin's manifest to 32MiB"},
+		{Remedies(nil).memoryExceeded(MaxMemory), "", "", most},
+		{hosts.memoryExceeded(1 << 20), "", "MemoryError: x\nat: y", "memory limit of 1MiB reached: MemoryError: x: let it keep less at a time, or see: acme\nat: y"},
+		{hosts.timeoutExceeded(time.Second, 0), "", "", "timeout of 1s exceeded: raise limits.timeout in the plugin's manifest"},
+		{hosts.timeoutExceeded(time.Second, time.Second), "", "", "timeout of 1s exceeded: give the task a longer timeout, if the host's ceiling allows it"},
+		{hosts.timeoutExceeded(time.Second, time.Minute), "f", "", "timeout of 1s exceeded at f: let it end sooner there, or see --max-timeout"},
+	} {
+		if got := test.limit.message(test.place, test.said); got != test.want {
+			t.Errorf("message %q, want %q", got, test.want)
+		}
+	}
 }
 
 func TestLimitsWithDefaults(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[Limits]Limits{
-		{}:                       {64 << 20, 16 << 20, 16 << 20, 256 << 10, 0, 0},
-		{-1, -1, -1, -1, -1, -1}: {64 << 20, 16 << 20, 16 << 20, 256 << 10, 0, 0},
-		{1, 2, 3, 4, 5, 6}:       {1, 2, 3, 4, 5, 6},
-		{Memory: 5 << 30}:        {MaxMemory, 16 << 20, 16 << 20, 256 << 10, 0, 0},
+	for _, test := range []struct{ in, want Limits }{
+		{Limits{}, Limits{64 << 20, 16 << 20, 16 << 20, 256 << 10, 0, 0, nil}},
+		{Limits{-1, -1, -1, -1, -1, -1, nil}, Limits{64 << 20, 16 << 20, 16 << 20, 256 << 10, 0, 0, nil}},
+		{Limits{1, 2, 3, 4, 5, 6, nil}, Limits{1, 2, 3, 4, 5, 6, nil}},
+		{Limits{Memory: 5 << 30}, Limits{MaxMemory, 16 << 20, 16 << 20, 256 << 10, 0, 0, nil}},
 	} {
-		if got := in.WithDefaults(); got != want {
-			t.Errorf("%+v.WithDefaults() = %+v, want %+v", in, got, want)
+		if got := test.in.WithDefaults(); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%+v.WithDefaults() = %+v, want %+v", test.in, got, test.want)
 		}
 	}
 }

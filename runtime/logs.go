@@ -50,7 +50,8 @@ type stream struct {
 // lines. Of several empty lines in a row, it keeps one. The two streams share one log, but each has its own unfinished
 // line: an unfinished line of stdout does not swallow a directive on stderr.
 type logs struct {
-	limit    int64                 // maximum of written, in bytes
+	limit    int64 // maximum of written, in bytes
+	remedies Remedies
 	written  int64                 // bytes counted against limit: ordinary lines as logged, and lineOverhead for each
 	lines    int                   // number of ordinary lines so far
 	owed     int                   // fuel that the guest has not been charged for yet
@@ -175,7 +176,7 @@ func (l *logs) emit(line []byte) {
 	l.empty = len(line) == 0
 	text := l.secrets.Text(line)
 	if left := l.limit - l.written - lineOverhead; int64(len(text)) > left {
-		l.wrong = sizeExceeded("log", l.limit, "log limit of %s exceeded")
+		l.wrong = l.remedies.sizeExceeded("log", l.limit, "log limit of %s exceeded")
 		if text = redact.Prefix(text, int(max(0, left))); text == "" {
 			return
 		}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"strconv"
@@ -147,7 +148,7 @@ func (m *Module) Admits(l Limits) error {
 		fmt.Sprintf("the module needs %s of memory from its start, over the memory limit of %s",
 			units.FormatSize(m.info.MemoryMin), units.FormatSize(limit)),
 		"memory section",
-		fmt.Sprintf(manifestRemedy, "memory")+" or build it with a smaller initial memory",
+		cmp.Or(l.Remedies["memory"], l.Remedies.ofMemory(m.info.MemoryMin)+" or build it with a smaller initial memory"),
 	)
 }
 

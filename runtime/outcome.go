@@ -50,11 +50,15 @@ type Outcome struct {
 	Limit Limit
 	// Trap names the trap, for Trap: "unreachable", "integer divide by zero" and so on.
 	Trap string
-	// Backtrace lists the functions in which the guest was stopped by a trap or a limit, innermost first. A function is
+	// Backtrace lists the functions in which the guest was stopped by a trap, a limit or the end of
+	// the context, innermost first. A function is
 	// written by its name if the module has names, else as $ and its index. Backtrace has at most 32 entries of at most
 	// 256 bytes; the last one is "…" if there may be more. After a stack overflow, Backtrace is empty. An interpreter
 	// that exports quern_where names the functions of its handler instead, such as "handler.py:7 in handle".
 	Backtrace []string
+	// Place is where an interpreter that exports quern_where was stopped, as the Message tells it: its first frames in
+	// one line. Default "": the guest was not stopped, or does not tell.
+	Place string
 	// RetryAfter is the delay that the guest asks for, for Retry and Failed; 0 if it asks for none. A command asks by the
 	// last line of stderr, such as quern:retry-after=30s. The value is a duration of Go or a number of seconds, of at most
 	// a year. That line is also in Stderr, but Message quotes the line before it.
@@ -84,30 +88,40 @@ type Outcome struct {
 	Err error
 }
 
-func limitOutcome(e *limitError) Outcome {
-	return Outcome{Kind: LimitExceeded, Limit: e.limit, Message: e.message}
+// limitOutcome returns the outcome of a call that exceeded a limit. For place and said see limitError.message.
+func limitOutcome(e *limitError, place, said string) Outcome {
+	return Outcome{Kind: LimitExceeded, Limit: e.limit, Message: e.message(place, said)}
+}
+
+// located adds the place where the guest was stopped, if it is known, to a message about what is no limit.
+func located(what, place string) string {
+	if place == "" {
+		return what
+	}
+	return what + " [" + place + "]"
 }
 
 func faultOutcome(err error) Outcome {
 	return Outcome{Kind: HostFault, Message: "internal error", Err: err}
 }
 
-// causeOutcome returns the outcome of a call that the host or its caller has ended.
-func causeOutcome(cause error) Outcome {
+// causeOutcome returns the outcome of a call that the host or its caller has ended. place is where the guest was
+// stopped, or "".
+func causeOutcome(cause error, place string) Outcome {
 	if fault, ok := errors.AsType[*faultError](cause); ok {
 		return faultOutcome(fault.err)
 	}
 	if limit, ok := errors.AsType[*limitError](cause); ok {
-		return limitOutcome(limit)
+		return limitOutcome(limit, place, "")
 	}
-	return Outcome{Kind: Cancelled, Message: "cancelled: " + cause.Error(), Err: cause}
+	return Outcome{Kind: Cancelled, Message: located("cancelled: "+cause.Error(), place), Err: cause}
 }
 
 // errorOutcome returns the outcome of a call that failed by an error of the host, or by the end of ctx.
 func errorOutcome(ctx context.Context, err error) *Outcome {
 	outcome := faultOutcome(err)
 	if ctx.Err() != nil {
-		outcome = causeOutcome(context.Cause(ctx))
+		outcome = causeOutcome(context.Cause(ctx), "")
 	}
 	return &outcome
 }
@@ -115,6 +129,6 @@ func errorOutcome(ctx context.Context, err error) *Outcome {
 // InputExceeded returns the outcome of a call whose input of size bytes exceeds the limit. It serves callers that know
 // the size before they have the input.
 func InputExceeded(limits Limits, size int64) Outcome {
-	return limitOutcome(sizeExceeded("input", limits.WithDefaults().Input,
-		"input of "+units.FormatSize(size)+" is over the input limit of %s"))
+	return limitOutcome(limits.Remedies.sizeExceeded("input", limits.WithDefaults().Input,
+		"input of "+units.FormatSize(size)+" is over the input limit of %s"), "", "")
 }

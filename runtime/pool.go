@@ -180,7 +180,7 @@ func (p *Pool) bounded(ctx context.Context, c *Call, begun time.Time) (context.C
 	case timeout < p.startWait:
 		return context.WithDeadlineCause(ctx, begun.Add(p.startWait), startExceeded(p.startWait))
 	}
-	return context.WithDeadlineCause(ctx, begun.Add(timeout), timeoutExceeded(timeout, c.Timeout > 0))
+	return context.WithDeadlineCause(ctx, begun.Add(timeout), p.limits.Remedies.timeoutExceeded(timeout, c.Timeout))
 }
 
 func (p *Pool) limitsOf(c *Call) Limits {

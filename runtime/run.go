@@ -32,7 +32,7 @@ type run struct {
 	abi      abi.System // not initialized for a command
 
 	done        <-chan struct{} // ctx.Done()
-	taskTimeout bool            // limits.Timeout comes from Call.Timeout
+	taskTimeout time.Duration   // Call.Timeout
 	deadline    time.Time       // zero for none
 	waited      time.Duration   // total time of waits
 
@@ -113,7 +113,7 @@ func (r *run) check(now time.Time) {
 	default:
 	}
 	if !r.deadline.IsZero() && !now.Before(r.deadline) {
-		r.end(timeoutExceeded(r.limits.Timeout, r.taskTimeout))
+		r.end(r.limits.Remedies.timeoutExceeded(r.limits.Timeout, r.taskTimeout))
 	}
 }
 
@@ -121,7 +121,7 @@ func (r *run) check(now time.Time) {
 // value.
 func (r *run) tick(counter int32) int32 {
 	if !r.meter.count(counter) {
-		r.end(exceeded("cpu", formatDuration(r.limits.CPU), "cpu limit of %s exceeded"))
+		r.end(r.limits.Remedies.exceeded("cpu", formatDuration(r.limits.CPU), "cpu limit of %s exceeded"))
 	}
 	now := time.Now()
 	r.check(now)

@@ -51,7 +51,7 @@ func TestPoolWaits(t *testing.T) {
 	if got := p.Run(t.Context(), hurried); got.Kind != LimitExceeded || got.Message != want {
 		t.Errorf("the one with a short timeout: %+v", got)
 	}
-	b.cancel(&limitError{limit: Limit{"timeout", "2s"}, message: "timeout"}) // as if its own time were over
+	b.cancel(&limitError{limit: Limit{"timeout", "2s"}, what: "timeout"}) // as if its own time were over
 	charged := 0
 	for range cap(ended) {
 		got := <-ended

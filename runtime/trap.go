@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/quern-project/quern/runtime/redact"
@@ -43,12 +44,23 @@ func backtrace(err error, module string) []string {
 		switch name := frameName(frame, module); {
 		case frame == "" || strings.HasPrefix(name, wasm.Prefix): // functions that the rewriting has added
 		case len(frames) == maxFrames-1 || strings.HasPrefix(frame, traceMore):
-			return append(frames, omitted)
+			return withoutGo(append(frames, omitted))
 		default:
 			frames = append(frames, name)
 		}
 	}
-	return frames
+	return withoutGo(frames)
+}
+
+// withoutGo returns the frames without those of Go's runtime. If all frames are Go's, it returns them all.
+func withoutGo(frames []string) []string {
+	own := slices.DeleteFunc(slices.Clone(frames), func(frame string) bool {
+		return strings.HasPrefix(frame, "runtime.") || strings.HasPrefix(frame, "internal/runtime/") || frame == "wasm_pc_f_loop"
+	})
+	if len(own) == 0 || own[0] == omitted {
+		return frames
+	}
+	return own
 }
 
 // frameName returns the function's name in a frame, without its type and the name of the guest's module.

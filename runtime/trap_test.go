@@ -140,6 +140,21 @@ func TestBacktraceHidesHost(t *testing.T) {
 	}
 }
 
+// TestBacktraceOfGo: what Go's runtime does on the way to a trap tells the author of a handler nothing.
+func TestBacktraceOfGo(t *testing.T) {
+	t.Parallel()
+	const head = "wasm error: unreachable\nwasm stack trace:\n\t"
+	for frames, want := range map[string][]string{
+		".runtime.throw(i32) i32\n\t.main.draw(i32) i32\n\t.wasm_pc_f_loop()\n\t.internal/runtime/maps.f()": {"main.draw"},
+		".runtime.throw(i32) i32\n\t.wasm_pc_f_loop()":                                                      {"runtime.throw", "wasm_pc_f_loop"},
+		".runtime.throw(i32) i32\n\t... maybe":                                                              {"runtime.throw", omitted},
+	} {
+		if got := backtrace(errors.New(head+frames), ""); !slices.Equal(got, want) {
+			t.Errorf("frames = %q, want %q", got, want)
+		}
+	}
+}
+
 func TestFrameName(t *testing.T) {
 	t.Parallel()
 	for frame, want := range map[string]string{

@@ -206,7 +206,7 @@ func TestGuard(t *testing.T) {
 	}{
 		"ours": {func(*run) { wild() }, HostFault},
 		"exit": {func(r *run) { r.Exit(3) }, Failed},
-		"end":  {func(r *run) { r.end(sizeExceeded("log", 1, "log limit of %s exceeded")) }, LimitExceeded},
+		"end":  {func(r *run) { r.end(Remedies{}.sizeExceeded("log", 1, "log limit of %s exceeded")) }, LimitExceeded},
 	} {
 		r := &run{module: module}
 		if p := ended(r, func() { test.f(r) }); p != any(unwound{}) {

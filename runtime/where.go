@@ -3,7 +3,6 @@ package runtime
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -21,22 +20,22 @@ const (
 	maxPlace = 240
 )
 
-// askWhere sets r.where to the frames of the user's code, innermost first, after a limit or a trap has stopped the
-// guest with err. The guest was stopped in the middle of anything, so whatever this call does has no other effect: it
+// askWhere sets r.where to the frames of the user's code, innermost first, after a limit, a trap or the
+// end of the call's context has stopped the guest with err. The guest was stopped in the middle of anything, so whatever this call does has no other effect: it
 // cannot call the host, which would also let it wait beyond its deadline, and its instance is reset or closed.
 func (r *run) askWhere(i *instance, err error) {
-	_, limited := errors.AsType[*limitError](r.cause)
-	if err == nil || r.exited || r.cause != nil && !limited || r.module.info.Kind != Handler {
+	_, fault := errors.AsType[*faultError](r.cause)
+	if err == nil || r.exited || fault || r.module.info.Kind != Handler {
 		return
 	}
 	f := i.guest.ExportedFunction(whereExport)
 	if f == nil {
 		return
 	}
-	cause, code, deadline, limit := r.cause, r.code, r.deadline, r.meter.limit
+	cause, code, done, deadline, limit := r.cause, r.code, r.done, r.deadline, r.meter.limit
 	r.meter.burned = r.meter.spent()
 	burned := r.meter.burned
-	r.deadline, r.meter.limit = time.Time{}, burned+whereFuel
+	r.done, r.deadline, r.meter.limit = nil, time.Time{}, burned+whereFuel
 	r.meter.set = 0
 	i.counter.Set(uint64(uint32(r.meter.refill())))
 	i.running = f
@@ -55,7 +54,7 @@ func (r *run) askWhere(i *instance, err error) {
 	for n, memory := range i.memories {
 		memory.refused = refused[n]
 	}
-	r.cause, r.code, r.exited, r.deadline, r.meter.limit = cause, code, false, deadline, limit
+	r.cause, r.code, r.exited, r.done, r.deadline, r.meter.limit = cause, code, false, done, deadline, limit
 	r.meter.burned, r.meter.set = burned, int32(uint32(i.counter.Get()))
 }
 
@@ -86,6 +85,9 @@ func (r *run) frames(text []byte) (frames []string) {
 
 // joinFrames joins as many frames as a line of a message has room for.
 func joinFrames(frames []string) string {
+	if len(frames) == 0 {
+		return ""
+	}
 	text := frames[0]
 	for _, frame := range frames[1:] {
 		if len(text)+len(frame) > maxPlace {
@@ -94,52 +96,4 @@ func joinFrames(frames []string) string {
 		text += " < " + frame
 	}
 	return text
-}
-
-// locate adds the place where the guest was stopped to an outcome.
-func (o *Outcome) locate(frames []string) {
-	o.Backtrace = frames
-	what, remedy, found := cutRemedy(o.Message)
-	switch {
-	case o.Kind == Trap:
-		o.Message += " [" + joinFrames(frames) + "]"
-	case found:
-		o.Message = fmt.Sprintf("%s at %s: %s, or %s", what, joinFrames(frames), spend[o.Limit.Name], remedy)
-	}
-}
-
-// spend says what a handler can do about a limit, so that it need not be raised.
-var spend = map[string]string{
-	"cpu":     "let it compute less there",
-	"timeout": "let it end sooner there",
-	"memory":  "let it keep less there",
-	"output":  "let it return less",
-	"log":     "let it log less",
-}
-
-// cutRemedy cuts the message of a limit, of one line, before its remedy.
-func cutRemedy(message string) (what, remedy string, found bool) {
-	last := strings.LastIndex(message, ": ")
-	if last < 0 {
-		return message, "", false
-	}
-	return message[:last], message[last+2:], true
-}
-
-// explainMemory adds the guest's own report to the outcome of a guest that failed because it was denied memory.
-func (r *run) explainMemory(outcome Outcome) Outcome {
-	said, ok := r.abi.Error()
-	if !ok || outcome.Limit.Name != "memory" {
-		return outcome
-	}
-	text := strings.TrimSpace(redact.Prefix(r.secrets.Lines(r.secrets.Head([]byte(said), maxError)), maxError))
-	first, rest, _ := strings.Cut(text, "\n")
-	if what, remedy, found := cutRemedy(outcome.Message); found && first != "" {
-		outcome.Message = fmt.Sprintf("%s: %s: let it keep less at a time, or %s", what,
-			redact.Shorten(first, maxHeadline), remedy)
-		if rest != "" {
-			outcome.Message += "\n" + rest
-		}
-	}
-	return outcome
 }

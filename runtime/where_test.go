@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,36 @@ import (
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
+
+// TestWhereOfWait: a handler that waits in a call of the host tells where, whatever ends the wait.
+func TestWhereOfWait(t *testing.T) {
+	t.Parallel()
+	m := load(t, runtimetest.BuildWAT(t, `(module
+	(import "quern_v1" "progress" (func $progress (param f64 i32 i32) (result i32)))
+	(import "quern_v1" "sleep" (func $sleep (param i64) (result i32)))
+	(memory (export "memory") 1) (data (i32.const 16) "a.py:7 in f\0a")
+	(func (export "quern_handle") (result i32)
+		(drop (call $progress (f64.const 0.5) (i32.const 0) (i32.const 0)))
+		(call $sleep (i64.const 3600000000000)))
+	(func (export "quern_where") (result i32) (local $n i32)
+		(loop (local.set $n (i32.add (local.get $n) (i32.const 1))) (br_if 0 (i32.lt_s (local.get $n) (i32.const 50000))))
+		(i32.const 16)))`))
+	p := m.Bind(Profile{Tenant: "acme"})
+	defer p.Close()
+	for range 2 { // the second time in an instance that was reset
+		ctx, cancel := context.WithCancelCause(t.Context())
+		got := p.Run(ctx, Call{Progress: func(float64, string) { cancel(errDrain) }})
+		want := "cancelled: " + errDrain.Error() + " [a.py:7 in f]"
+		if got.Kind != Cancelled || got.Message != want || got.Place != "a.py:7 in f" || !slices.Equal(got.Backtrace, []string{"a.py:7 in f"}) {
+			t.Errorf("%+v, want %q", got, want)
+		}
+		got = p.Run(t.Context(), Call{Timeout: 20 * time.Millisecond})
+		want = "timeout of 20ms exceeded at a.py:7 in f: let it end sooner there, or give the task a longer timeout, if the host's ceiling allows it"
+		if got.Message != want || got.Place != "a.py:7 in f" {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+}
 
 // TestWhere: a handler tells where it was stopped, and whatever that function does changes nothing but the place.
 func TestWhere(t *testing.T) {

@@ -25,11 +25,40 @@ func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (r
 		if p := recover(); p != nil {
 			stack := make([]byte, maxStack)
 			stack = stack[:runtime.Stack(stack, false)]
-			result, err = nil, panicError(textOf(p))
-			_, _ = io.WriteString(log, err.Error()+"\n\n"+string(stack))
+			text, frames := textOf(p), framesOf(string(stack))
+			_, _ = io.WriteString(log, "panic: "+text+"\n\n"+string(stack))
+			if len(frames) > 0 {
+				text += " [" + strings.Join(frames, " < ") + "]"
+			}
+			result, err = nil, panicError(text)
 		}
 	}()
 	return handler(ctx, task)
+}
+
+// maxFrames is the maximum number of frames in the error of a panic.
+const maxFrames = 5
+
+// framesOf returns the first frames of the handler in the stack that runtime.Stack writes in a recovering function of
+// attempt, innermost first, such as "main.draw (main.go:12)". The frames between are those of Go's runtime.
+func framesOf(stack string) (frames []string) {
+	_, stack, _ = strings.Cut(stack, "\npanic(")
+	lines := strings.Split(stack, "\n")
+	for i := 2; i+1 < len(lines) && len(frames) < maxFrames; i += 2 {
+		name, place := lines[i], lines[i+1]
+		if end := strings.LastIndexByte(name, '('); end > 0 {
+			name = name[:end]
+		}
+		if strings.HasSuffix(name, "/sdk.attempt") {
+			break
+		}
+		if strings.HasPrefix(name, "runtime.") {
+			continue
+		}
+		place, _, _ = strings.Cut(place[strings.LastIndexByte(place, '/')+1:], " ")
+		frames = append(frames, name[strings.LastIndexByte(name, '/')+1:]+" ("+strings.TrimSpace(place)+")")
+	}
+	return frames
 }
 
 // textOf describes a panic's value as Go would. If it does not know the value's type, or the value's own method panics,

@@ -70,7 +70,7 @@ func TestAttempt(t *testing.T) {
 				return []byte("a result"), nil
 			}
 			result, err := attempt(t.Context(), handler, &Task{}, &log)
-			if result != nil || err == nil || err.Error() != "panic: "+tt.want {
+			if result != nil || err == nil || !strings.HasPrefix(err.Error(), "panic: "+tt.want+" [sdk.") || !strings.Contains(err.Error(), " (panic_test.go:") {
 				t.Fatalf("result %q, error %q, want %q", result, err, "panic: "+tt.want)
 			}
 			if status, delay := judge(err); status != 2 || delay != 0 {

@@ -169,7 +169,7 @@ func TestRunProcess(t *testing.T) {
 	t.Run(panics, func(t *testing.T) {
 		t.Parallel()
 		exit, stdout, stderr := runProcess(t, runs+panics)
-		if exit != 2 || stdout != "" || !strings.HasPrefix(stderr, "panic: out of ink\n\ngoroutine ") || !strings.HasSuffix(stderr, "\npanic: out of ink\n") {
+		if exit != 2 || stdout != "" || !strings.HasPrefix(stderr, "panic: out of ink\n\ngoroutine ") || !strings.Contains(stderr, "\npanic: out of ink [") {
 			t.Errorf("exit status %d, stdout %q, stderr %q; want 2, nothing, the stack and the panic", exit, stdout, stderr)
 		}
 	})

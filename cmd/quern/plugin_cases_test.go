@@ -155,7 +155,7 @@ func TestPluginTestTimeout(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
 	dir := folder(t, map[string][]byte{"loop": runtimetest.Loop(t)})
-	const flag = "     each test may run 100ms: raise --timeout if it takes longer\n"
+	const flag = "     error: timeout of 100ms exceeded: raise --timeout of this command\n"
 	for limits, wants := range map[string]bool{"": true, "limits: {timeout: 1h}\n": true, "limits: {timeout: 50ms}\n": false} {
 		write(t, filepath.Join(dir, "loop.yaml"), "name: loop\n"+limits+"tests: [{name: one}, {name: two}]\n")
 		got := u.run("plugin", "test", dir, "--timeout", "100ms")
@@ -274,6 +274,8 @@ tests:
 		{"Server", "{input: in/server, output: out/server}", ""},
 		{"NoAnswer", "{input: in/get, http: [{method: POST, url: \"" + url + "\"}]}", "no answer to GET " + url +
 			": add to http of this test: - {method: GET, url: \"" + url + "\", status: 200, body: \"\"}\n"},
+		{"Unused", "{input: in/get, output: out/get, " + strings.TrimSuffix(answers, "]") + ", {method: GET, url: \"https://api.example.com/other\"}]}",
+			"no request for the answer to GET https://api.example.com/other (number 3 in http of this test): remove it, or correct its method and url\n"},
 		{"NoAnswerAtAll", "{input: in/server, http: []}", "no answer to GET " + server.URL},
 		{"KVKey", `{input: in/kv, kv: {seen: {"": a}}}`, "kv of this test: "},
 	} {

@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/quern-project/quern/runtime"
@@ -27,6 +29,30 @@ const warmed = `(module
 		(call $output_write (i32.const 0) (i32.const 1))))`
 
 // A run finds the handler as a task on a host does: warmed, where its reset mode keeps an image. That it is not is told.
+// A Ctrl-C names the place where the handler waits, and the shell sees that it was one.
+func TestPluginRunInterrupted(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := folder(t, map[string][]byte{"wait": runtimetest.BuildWAT(t, `(module
+		(import "quern_v1" "progress" (func $progress (param f64 i32 i32) (result i32)))
+		(import "quern_v1" "sleep" (func $sleep (param i64) (result i32)))
+		(memory (export "memory") 1) (data (i32.const 16) "a.py:7 in f\0a")
+		(func (export "quern_handle") (result i32)
+			(drop (call $progress (f64.const 0.5) (i32.const 0) (i32.const 0)))
+			(call $sleep (i64.const 3600000000000)))
+		(func (export "quern_where") (result i32) (i32.const 16)))`)})
+	c := u.spawn("plugin", "run", filepath.Join(dir, "wait.wasm"))
+	c.stderr.await(t, regexp.MustCompile("progress 50 %"))
+	_ = c.Process.Signal(os.Interrupt)
+	state := c.wait(t)
+	if status, ok := state.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %s", state)
+	}
+	if said := c.stderr.String(); !strings.HasSuffix(said, "\nquern: interrupted at a.py:7 in f\n") {
+		t.Errorf("it said %q", said)
+	}
+}
+
 func TestPluginRunWarm(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")

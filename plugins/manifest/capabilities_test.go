@@ -52,12 +52,15 @@ tests:
 func TestParseGrantsWrong(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
-		"tests: [{kv: {a: {b: c}}}]":                                     `x.yaml:1: tests[0].kv: bucket "a" is not granted: add capabilities: {kv: [{bucket: "a"}]}`,
-		"tests: [{kv: {a: b}}]\ncapabilities: {kv: [{bucket: a}]}":       `x.yaml:1: tests[0].kv.a: expected a mapping, but it is a text: write its keys, or leave it out`,
-		"tests: [{http: [{url: \"https://a\"}]}]":                        `x.yaml:1: tests[0].http[0]: has no method: write the request's method, such as method: GET`,
-		"tests: [{http: [{method: get, url: \"https://a\"}]}]":           `x.yaml:1: tests[0].http[0].method: "get" is no method: write a method in capitals, such as GET`,
-		"tests: [{http: [{method: GET, url: a.b}]}]":                     `x.yaml:1: tests[0].http[0].url: "a.b" does not begin with https:// or http://: write one such as https://api.example.com/users/1`,
-		"tests: [{http: [{method: GET, url: \"http://a\", status: 1}]}]": `x.yaml:1: tests[0].http[0].status: "1" is not allowed: write a whole number from 200 to 599`,
+		"tests: [{kv: {a: {b: c}}}]":                                              `x.yaml:1: tests[0].kv: bucket "a" is not granted: add capabilities: {kv: [{bucket: "a"}]}`,
+		"tests: [{kv: {a: b}}]\ncapabilities: {kv: [{bucket: a}]}":                `x.yaml:1: tests[0].kv.a: expected a mapping, but it is a text: write its keys, or leave it out`,
+		"tests: [{http: [{url: \"https://a\"}]}]":                                 `x.yaml:1: tests[0].http[0]: has no method: write the request's method, such as method: GET`,
+		"tests: [{http: [{method: get, url: \"https://a\"}]}]":                    `x.yaml:1: tests[0].http[0].method: "get" has small letters: use GET`,
+		"tests: [{http: [{method: GET, url: a.b}]}]":                              `x.yaml:1: tests[0].http[0].url: the URL does not begin with https:// or http://: write one such as https://api.example.com/users/1`,
+		"tests: [{http: [{method: TRACE, url: \"https://a\"}]}]":                  `x.yaml:1: tests[0].http[0].method: "TRACE" is never sent: use another method`,
+		"tests: [{http: [{method: GET, url: \"https://a/b c\"}]}]":                `x.yaml:1: tests[0].http[0].url: the URL has the byte 0x20: percent-encode it: write one such as https://api.example.com/users/1`,
+		"tests: [{http: [{method: GET, url: \"https://a\", headers: {a b: c}}]}]": `x.yaml:1: tests[0].http[0].headers: header "a b": its name is no token of RFC 9110 §5.6.2: write one such as Content-Type: application/json`,
+		"tests: [{http: [{method: GET, url: \"http://a\", status: 1}]}]":          `x.yaml:1: tests[0].http[0].status: "1" is not allowed: write a whole number from 200 to 599`,
 		"config: [a]":                                                 `x.yaml:1: config: expected a mapping, but it is a list: write its keys, or leave it out`,
 		"config: {a b: c}":                                            `x.yaml:1: config.a b: "a b" has the byte 0x20: write 1 to 128 printable ASCII characters without a space`,
 		"config: {a: {b: c}}":                                         `x.yaml:1: config.a: is a mapping: write a text, "" for an empty one`,

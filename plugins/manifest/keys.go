@@ -292,7 +292,17 @@ func (a *Answer) keys() []key {
 			"status", "The answer's status. Default 200.",
 			integerValue(&a.Status, 200, 599, "write a whole number from 200 to 599"),
 		},
-		{"headers", "The answer's headers, by name.", mapValue(&a.Headers)},
+		{"headers", "The answer's headers, by name.", value{
+			schema: mapValue(nil).schema,
+			read: func(d *decoder, n node) {
+				a.Headers = d.texts(n)
+				for _, name := range slices.Sorted(maps.Keys(a.Headers)) {
+					if err := egress.CheckHeader(name, a.Headers[name]); err != nil {
+						d.wrong(n, err.Error(), "write one such as Content-Type: application/json")
+					}
+				}
+			},
+		}},
 		{"body", "The answer's body. Default: empty.", textValue(&a.Body, "write the body in quotes", textProperty(""))},
 	}
 }
@@ -316,15 +326,17 @@ func (d *decoder) texts(n node) map[string]string {
 	return all
 }
 
-// method reports a value that is not a method in capitals, and returns false for it.
+// method reports a value that is no method of a request, and returns false for it.
 func (d *decoder) method(n node) bool {
-	const remedy = "write a method in capitals, such as GET"
-	ok := d.text(n, remedy)
-	if ok && (n.Value == "" || n.Value != strings.ToUpper(n.Value) || strings.Contains(n.Value, " ")) {
-		d.bad(n, "is no method", remedy)
+	if !d.text(n, "write a method in capitals, such as GET") {
 		return false
 	}
-	return ok
+	err := egress.CheckMethod(n.Value)
+	if err != nil {
+		what, remedy := cutRemedy(err)
+		d.bad(n, what, remedy)
+	}
+	return err == nil
 }
 
 // url reports a value that is not the URL of an HTTP request, and returns false for it.
@@ -333,11 +345,18 @@ func (d *decoder) url(n node) bool {
 	if !d.text(n, remedy) {
 		return false
 	}
-	if !strings.HasPrefix(n.Value, "https://") && !strings.HasPrefix(n.Value, "http://") {
-		d.bad(n, "does not begin with https:// or http://", remedy)
-		return false
+	err := egress.CheckURL(n.Value)
+	if err != nil {
+		d.wrong(n, err.Error(), remedy)
 	}
-	return true
+	return err == nil
+}
+
+// cutRemedy cuts an error of package egress before its remedy.
+func cutRemedy(err error) (what, remedy string) {
+	text := err.Error()
+	end := strings.LastIndex(text, ": ")
+	return text[:end], text[end+2:]
 }
 
 func (p *Dependency) keys() []key {
@@ -460,9 +479,8 @@ func (d *decoder) hosts(n node) (grants []egress.Grant) {
 		}
 		grant, err := egress.ParseGrant(host, methods)
 		if err != nil {
-			text := err.Error()
-			end := strings.LastIndex(text, ": ")
-			d.wrong(at, text[:end], text[end+2:])
+			what, remedy := cutRemedy(err)
+			d.wrong(at, what, remedy)
 			return
 		}
 		grants = append(grants, grant)

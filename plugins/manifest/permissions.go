@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -42,8 +41,6 @@ type Permissions struct {
 	Where string
 
 	asked Capabilities
-	// The place of the ceiling for each limit that a ceiling decides, by the limit's path.
-	hosts map[string]string
 
 	undeclared []Problem // why the host keeps none of the manifest's schedules and subscriptions; empty if it keeps them
 }
@@ -69,7 +66,16 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	p.Limits.Timeout = cmp.Or(p.Limits.Timeout, taskTimeout)
 	var most Manifest
 	most.eachLimit(func(path string, l key) { l.set(ceilings[path].value) })
-	p.MostRetry, p.MaxTimeout, p.Lowered, p.hosts = most.Retry, most.Limits.Timeout, lowered, hosts
+	p.MostRetry, p.MaxTimeout, p.Lowered = most.Retry, most.Limits.Timeout, lowered
+	p.Limits.Remedies = runtime.Remedies{}
+	if bound, ok := ceilings["limits.timeout"]; ok {
+		p.Limits.Remedies[runtime.MaxTimeout] = "the host allows no more, see " + bound.where
+	}
+	for path, where := range hosts {
+		if name, ok := strings.CutPrefix(path, "limits."); ok {
+			p.Limits.Remedies[name] = "the host allows no more, see " + where
+		}
+	}
 	if p.Ceiling != nil && !m.ownsDead() && !p.Ceiling.Enqueue.Allows(m.Dead) {
 		p.Dead = ""
 		p.Lowered = append(p.Lowered, Lowered{"dead", m.Dead, "none", p.Where})
@@ -101,39 +107,6 @@ func (p *Permissions) Reduced() (keys []string) {
 		}
 	}
 	return keys
-}
-
-// Explain corrects the remedy in the outcome's message if the task has reached a limit that the host has set.
-func (p *Permissions) Explain(outcome runtime.Outcome) runtime.Outcome {
-	// If the task set its timeout itself, the message has another remedy, which stays.
-	if remedy := p.remedy(outcome.Limit.Name); remedy != "" && strings.Contains(outcome.Message,
-		"limits."+outcome.Limit.Name) {
-		first, rest, _ := strings.Cut(outcome.Message, "\n") // the guest's own report can follow
-		outcome.Message = first[:strings.LastIndex(first, ": ")+2] + remedy
-		if rest != "" {
-			outcome.Message += "\n" + rest
-		}
-	}
-	return outcome
-}
-
-// ExplainMemory corrects the remedies of err if a module is refused because its initial memory exceeds a limit that the
-// host has set.
-func (p *Permissions) ExplainMemory(err error) error {
-	if refused, ok := errors.AsType[*runtime.RefusedError](err); ok && p.remedy("memory") != "" {
-		for i := range refused.Refusals {
-			refused.Refusals[i].Remedy = p.remedy("memory")
-		}
-	}
-	return err
-}
-
-// remedy returns what to do about the limit with this name if the host decides it; "" if the manifest decides it.
-func (p *Permissions) remedy(name string) string {
-	if where, ok := p.hosts["limits."+name]; ok {
-		return "the host allows no more, see " + where
-	}
-	return ""
 }
 
 // denial returns a denial by the host. line is the line to add to the host's grants.

@@ -148,7 +148,7 @@ func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Re
 		return target{}, nil, fmt.Errorf("%w: method and URL have %d bytes, and the maximum is %d with the headers",
 			service.ErrTooBig, used, cfg.maxHeader)
 	}
-	if err := checkMethod(r.Method); err != nil {
+	if err := CheckMethod(r.Method); err != nil {
 		return target{}, nil, fmt.Errorf("%w: method %q %w", service.ErrInvalid, r.Method, err)
 	}
 	t, u, err := parseURL(r.URL)

@@ -33,7 +33,7 @@ func ParseGrant(host string, methods []string) (Grant, error) {
 		return Grant{}, errors.New("methods: there are none: list those that are granted, such as [GET]")
 	}
 	for i, m := range methods {
-		if err := checkMethod(m); err != nil {
+		if err := CheckMethod(m); err != nil {
 			return Grant{}, fmt.Errorf("methods: %q: %w", m, err)
 		}
 		if slices.Contains(methods[:i], m) {

@@ -37,8 +37,9 @@ func canonical(name string) string {
 	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
 
-// checkMethod refuses invalid methods and methods that are never granted.
-func checkMethod(method string) error {
+// CheckMethod refuses invalid methods and methods that are never granted. Its error continues a text that ends in the
+// method, and ends in ": " and the remedy.
+func CheckMethod(method string) error {
 	switch {
 	case !isToken(method) || len(method) > maxMethod:
 		return fmt.Errorf("is no method: use one such as GET, of at most %d bytes", maxMethod)
@@ -59,9 +60,10 @@ func headers(given map[string][]string, used, limit int) (http.Header, error) {
 	}
 	h := make(http.Header, len(given)+1)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if err := CheckHeader(name, ""); err != nil {
+			return nil, fmt.Errorf("%w: %w", service.ErrInvalid, err)
+		}
 		switch seen := canonical(name); {
-		case !isToken(name):
-			return nil, fmt.Errorf("%w: header %q: its name is no token of RFC 9110 §5.6.2", service.ErrInvalid, name)
 		case isOurs(seen):
 			return nil, fmt.Errorf("%w: header %q: the host sets it, or it is not sent", service.ErrInvalid, name)
 		case claims[seen] || strings.HasPrefix(seen, "X-Forwarded-"):
@@ -71,9 +73,8 @@ func headers(given map[string][]string, used, limit int) (http.Header, error) {
 			if used += len(name) + len(": \r\n") + len(value); used > limit {
 				return nil, tooBig
 			}
-			// RFC 9110 §5.5
-			if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-				return nil, fmt.Errorf("%w: header %q: its value has a control character", service.ErrInvalid, name)
+			if err := CheckHeader(name, value); err != nil {
+				return nil, fmt.Errorf("%w: %w", service.ErrInvalid, err)
 			}
 			h.Add(name, strings.Trim(value, " \t")) // white space around it is not part of the value
 		}
@@ -82,6 +83,18 @@ func headers(given map[string][]string, used, limit int) (http.Header, error) {
 		h.Set("User-Agent", "Quern")
 	}
 	return h, nil
+}
+
+// CheckHeader refuses a header that no request and no answer can have.
+func CheckHeader(name, value string) error {
+	if !isToken(name) {
+		return fmt.Errorf("header %q: its name is no token of RFC 9110 §5.6.2", name)
+	}
+	// RFC 9110 §5.5
+	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		return fmt.Errorf("header %q: its value has a control character", name)
+	}
+	return nil
 }
 
 // addTrace adds the trace of the call, unless the guest has set a traceparent. The trace does not count against the

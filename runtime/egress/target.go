@@ -44,6 +44,12 @@ func ownPort(scheme string) uint16 {
 	return 80
 }
 
+// CheckURL refuses a URL that no request can have.
+func CheckURL(raw string) error {
+	_, _, err := parseURL(raw)
+	return err
+}
+
 // parseURL parses a URL. The authority of the returned URL is made from the target, so the URL leads to the target.
 // Errors contain no path, query or password.
 func parseURL(raw string) (target, *url.URL, error) {

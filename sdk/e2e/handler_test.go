@@ -165,6 +165,14 @@ func testOutcomes(t *testing.T, handler *runtime.Module) {
 		t.Run(input, func(t *testing.T) {
 			t.Parallel()
 			got := run(t, handler, call(input))
+			if message, frames, found := strings.Cut(got.Message, " [main."); found && strings.HasPrefix(want.message, panics) {
+				if !strings.Contains(frames, " (main.go:") || !strings.HasSuffix(frames, ")]") {
+					t.Errorf("the frames in %q", got.Message)
+				}
+				got.Message = message
+			} else if strings.HasPrefix(want.message, panics) {
+				t.Errorf("no frames in %q", got.Message)
+			}
 			if got.Kind != want.kind || got.Message != want.message || got.RetryAfter != want.after || len(got.Output) > 0 {
 				t.Errorf("%s, %q, after %v, output %q; want %+v", got.Kind, got.Message, got.RetryAfter, got.Output, want)
 			}

@@ -216,6 +216,38 @@ func TestStillRunning(t *testing.T) {
 	}
 }
 
+// TestStillWaiting: a handler that the host stops while it waits is told with what it waits for. A wait that is over is not.
+func TestStillWaiting(t *testing.T) {
+	t.Parallel()
+	const timer = "setTimeout < <anonymous> (handler.js:2:"
+	for name, test := range map[string]struct{ body, want string }{
+		"Timer": {"await sleep(3600000)", timer},
+		"Fetch": {"await fetch('http://a.example/b?key=c')", "GET http://a.example/b: "},
+		"After": {"await sleep(1000); await fetch('http://a.example/ok'); await sleep(3600001)", timer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := write(t, "const sleep = (ms) => new Promise((resolve) =>\n  setTimeout(resolve, ms));\nexport default async function run() {\n  "+test.body+";\n}")
+			p.Limits.Timeout = 3 * time.Second
+			o := p.run(runtime.Call{Services: service.Services{HTTP: stuck{}}})
+			if o.Limit.Name != "timeout" || !strings.HasPrefix(o.Message, "timeout of 3s exceeded at "+test.want) {
+				t.Errorf("%s: %s", o.Kind, o.Message)
+			}
+		})
+	}
+}
+
+// stuck answers requests of /ok alone.
+type stuck struct{}
+
+func (stuck) Do(ctx context.Context, r service.Request) (service.Response, error) {
+	if strings.HasSuffix(r.URL, "/ok") {
+		return service.Response{Status: 200}, nil
+	}
+	<-ctx.Done()
+	return service.Response{}, ctx.Err()
+}
+
 // TestPristine: no task sees what another has done, and random numbers and times are its own.
 func TestPristine(t *testing.T) {
 	t.Parallel()

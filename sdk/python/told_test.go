@@ -178,7 +178,7 @@ def handle(task): return WORK[task.text]()
 
 // TestPlaceOfLimit: what reaches a limit is told by file and line.
 func TestPlaceOfLimit(t *testing.T) {
-	files := map[string]string{"handler.py": `import asyncio, re, lib
+	files := map[string]string{"handler.py": `import asyncio, re, time, lib
 def spin():
     while True: pass
 def deep(n): deep(n - 1) if n else spin()
@@ -192,6 +192,9 @@ WORK = {
     "async": later,
 }
 def handle(task): return WORK[task.text]()
+async def nap(): await asyncio.sleep(3600)
+WORK["sleep"] = lambda: time.sleep(3600)
+WORK["asyncio"] = lambda: asyncio.run(nap())
 `, "lib.py": "def work():\n    n = 0\n    while True:\n        n += 1\n"}
 	const remedy = ": let it compute less there, or raise limits.cpu in the plugin's manifest"
 	p := setup(t, files, runtime.Profile{Limits: runtime.Limits{CPU: time.Second, Memory: 64 << 20}})
@@ -201,7 +204,7 @@ def handle(task): return WORK[task.text]()
 		"recursion": {"cpu limit of 1s exceeded at handler.py:3 in spin < handler.py:4 in deep < (50 more) < handler.py:11 in <lambda> < handler.py:14 in handle", remedy},
 		"native":    {"cpu limit of 1s exceeded at re/__init__.py:166 in match < handler.py:11 in <lambda> < handler.py:14 in handle", remedy},
 		"async":     {"cpu limit of 1s exceeded at handler.py:9 in later", remedy},
-		"memory":    {"memory limit of 64MiB reached: MemoryError [handler.py:7 in keep < handler.py:14 in handle]: let it keep less at a time, or raise limits.memory in the plugin's manifest\nTraceback (most recent call last):\n", "\nMemoryError"},
+		"memory":    {"memory limit of 64MiB reached: MemoryError [handler.py:7 in keep < handler.py:14 in handle]: let it keep less at a time, or raise limits.memory in the plugin's manifest to 128MiB\nTraceback (most recent call last):\n", "\nMemoryError"},
 	} {
 		r := p.run(t, input)
 		if r.Kind != runtime.LimitExceeded || !strings.HasPrefix(r.Message, want.begins) || !strings.HasSuffix(r.Message, want.ends) {
@@ -215,13 +218,18 @@ def handle(task): return WORK[task.text]()
 		t.Errorf("again: %s", r.Message)
 	}
 	p = setup(t, files, runtime.Profile{Limits: runtime.Limits{Timeout: patience}})
-	r := p.call(t, runtime.Call{Input: []byte("loop"), Timeout: 3 * time.Second})
-	if want := "timeout of 3s exceeded at handler.py:3 in spin < handler.py:14 in handle: let it end sooner there, or give the task a longer timeout"; !strings.HasPrefix(r.Message, want) {
-		t.Errorf("%s %s\nwant %s", r.Kind, r.Message, want)
+	for input, place := range map[string]string{
+		"loop": "handler.py:3 in spin", "sleep": "handler.py:16 in <lambda>", "asyncio": "handler.py:17 in <lambda>",
+	} {
+		r := p.call(t, runtime.Call{Input: []byte(input), Timeout: 3 * time.Second})
+		want := "timeout of 3s exceeded at " + place + " < handler.py:14 in handle: let it end sooner there, or give the task a longer timeout"
+		if !strings.HasPrefix(r.Message, want) {
+			t.Errorf("%s %s\nwant %s", r.Kind, r.Message, want)
+		}
 	}
 	p = setup(t, map[string]string{"handler.py": "def table():\n    while True: pass\nTABLE = table()\ndef handle(task): pass\n"},
 		runtime.Profile{Limits: runtime.Limits{CPU: time.Second}})
-	r = p.run(t, "")
+	r := p.run(t, "")
 	if want := "before its first task: cpu limit of 10s exceeded at handler.py:2 in table < handler.py:3 in <module>: "; !strings.HasPrefix(r.Message, want) {
 		t.Errorf("at import: %s %s\nwant %s", r.Kind, r.Message, want)
 	}

@@ -86,7 +86,7 @@ func TestOutcomes(t *testing.T) {
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := sdktest.New(t).Run(func(context.Context, *sdk.Task) ([]byte, error) { panic("out of ink") }, sdktest.Task{})
-	if r.Outcome != sdktest.Panicked || r.Status != 2 || r.Err == nil || r.Err.Error() != "panic: out of ink" {
+	if r.Outcome != sdktest.Panicked || r.Status != 2 || r.Err == nil || !strings.HasPrefix(r.Err.Error(), "panic: out of ink [") {
 		t.Errorf("%+v", r)
 	}
 	if log := strings.Join(r.Log, "\n"); !strings.HasPrefix(log, "panic: out of ink\n\ngoroutine ") || !strings.Contains(log, "sdktest_test.go:") {

@@ -3,10 +3,18 @@ package build
 import (
 	"context"
 	"fmt"
+	"go/ast"
+	gobuild "go/build"
+	"go/parser"
+	"go/token"
+	"io"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 )
 
 var golang = &Language{
@@ -24,19 +32,28 @@ var golang = &Language{
 // goEntry matches source of a handler. Source that does not match is a command's.
 var goEntry = regexp.MustCompile(`(?m)^//go:wasmexport quern_handle\s*$`)
 
-// buildGo runs the Go toolchain. It keeps function names in the module, for backtraces. It warns of functions that cannot
-// work in a plugin.
+// patience is how long a build with Go can take before it says so.
+const patience = 5 * time.Second
+
+// buildGo runs the Go toolchain. It keeps function names in the module, for backtraces.
 func buildGo(ctx context.Context, b *Builder, s *Source, out string) error {
 	texts, err := s.read()
 	if err != nil {
 		return err
 	}
-	for _, warning := range unfit(s, texts) {
-		fmt.Fprintln(b.config.Stderr, warning)
-	}
 	program, err := lookPath("go")
 	if err != nil {
 		return because(Refused, "cannot build %s without Go: install it from https://go.dev/dl/, with `go` in PATH", s.Name)
+	}
+	target := gobuild.Default
+	target.GOOS, target.GOARCH = "wasip1", "wasm"
+	for i, text := range texts {
+		if ours, err := target.MatchFile(s.Dir, s.Files[i]); err != nil || !ours {
+			continue
+		}
+		for _, line := range goObstacles(s.Files[i], text) {
+			fmt.Fprintln(b.config.Stderr, line)
+		}
 	}
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", out}
 	if slices.ContainsFunc(texts, goEntry.Match) {
@@ -44,5 +61,108 @@ func buildGo(ctx context.Context, b *Builder, s *Source, out string) error {
 	}
 	cmd := command(ctx, program, append(args, ".")...)
 	cmd.Env = append(cmd.Env, "GOOS=wasip1", "GOARCH=wasm")
+	stderr := &lockedWriter{w: b.config.Stderr}
+	cmd.Stderr = stderr
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	ended, end := context.WithCancel(ctx)
+	defer end()
+	waiting.Go(func() {
+		select {
+		case <-ended.Done():
+		case <-time.After(patience):
+			fmt.Fprintf(stderr, "compiling %s with go: a first build takes long, the next ones do not\n", s.Name)
+		}
+	})
 	return b.run(ctx, s, cmd)
+}
+
+// lockedWriter can be used by several goroutines.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer // guarded by mu
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// goNames lists names of the standard library that compile and do not work in a plugin.
+var goNames = []obstacle{
+	{
+		names: "net/http.Get net/http.Head net/http.Post net/http.PostForm net/http.Client net/http.DefaultClient " +
+			"net/http.Transport net/http.DefaultTransport",
+		why: noSockets, instead: "use github.com/quern-project/quern/sdk/fetch, with capabilities.http in the manifest",
+	},
+	{
+		names: "net.Dial net.DialTimeout net.Dialer net.DialTCP net.DialUDP net.LookupHost net.LookupIP net.Resolver " +
+			"crypto/tls.Dial net/smtp.SendMail net/smtp.Dial",
+		why: noSockets, instead: "use an HTTP API with github.com/quern-project/quern/sdk/fetch",
+	},
+	{
+		names: "net/http.ListenAndServe net/http.ListenAndServeTLS net/http.Serve net/http.Server net.Listen " +
+			"net.ListenPacket net.ListenConfig",
+		why: noSockets, instead: "a plugin serves tasks, not requests: leave it out",
+	},
+	{
+		names: "os/exec.Command os/exec.CommandContext os.StartProcess",
+		why:   "a plugin starts no programs", instead: "leave it out",
+	},
+}
+
+// goPackages lists packages that do not work in a plugin, without the version at the end of their paths.
+var goPackages = []obstacle{
+	{
+		names: "github.com/redis/go-redis github.com/go-redis/redis github.com/gomodule/redigo/redis github.com/hibiken/asynq",
+		why:   noSockets, instead: "use kv, Enqueue and Publish of github.com/quern-project/quern/sdk",
+	},
+	{
+		names: "github.com/jackc/pgx github.com/lib/pq github.com/go-sql-driver/mysql go.mongodb.org/mongo-driver/mongo",
+		why:   noSockets, instead: "reach the database by an HTTP API, with github.com/quern-project/quern/sdk/fetch",
+	},
+	{names: "google.golang.org/grpc", why: noSockets, instead: "use an HTTP API with github.com/quern-project/quern/sdk/fetch"},
+}
+
+var goVersion = regexp.MustCompile(`/v[0-9]+$`)
+
+// goObstacles returns a warning for each package that a file of the author's uses and that does not work in a plugin. A
+// package can do without what it has no use for here, so these are no errors.
+func goObstacles(name string, text []byte) (lines []string) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, text, parser.SkipObjectResolution)
+	if err != nil {
+		return nil // the compiler tells of it
+	}
+	warn := func(at token.Pos, what, why string) {
+		lines = append(lines, fmt.Sprintf("%s: warning: %s: %s", files.Position(at), what, why))
+	}
+	imported := map[string]string{} // paths by the names that the file uses
+	for _, spec := range file.Imports {
+		full := strings.Trim(spec.Path.Value, `"`)
+		bare := goVersion.ReplaceAllString(full, "")
+		if why := told(bare, goPackages); why != "" {
+			warn(spec.Pos(), full, why)
+		}
+		if imported[path.Base(bare)] = full; spec.Name != nil {
+			imported[spec.Name.Name] = full
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		use, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		of, ok := use.X.(*ast.Ident)
+		if ok && imported[of.Name] != "" {
+			full := imported[of.Name]
+			if why := told(full+"."+use.Sel.Name, goNames); why != "" {
+				warn(use.Pos(), full+"."+use.Sel.Name, why)
+				imported[of.Name] = "" // one line for each package
+			}
+		}
+		return true
+	})
+	return lines
 }

@@ -31,7 +31,7 @@ func remedied(m api.Message, installs bool) api.Message {
 		return m
 	}
 	path, name := found[1], found[2]
-	switch instead := insteadOf(name, nodeModules); {
+	switch instead := told(name, nodeModules); {
 	case path == testingPath:
 		m.Text = fmt.Sprintf("import of %q: it is for tests in Node: import it in a test, such as handler.test.js", path)
 	case instead != "":
@@ -49,32 +49,19 @@ func remedied(m api.Message, installs bool) api.Message {
 	return m
 }
 
-// replacement says what to use instead of some modules, packages or names, which are separated by spaces.
-type replacement struct{ names, instead string }
-
-// insteadOf returns what to use instead of a name, "" if the table does not have it.
-func insteadOf(name string, table []replacement) string {
-	for _, r := range table {
-		if slices.Contains(strings.Fields(r.names), name) {
-			return r.instead
-		}
-	}
-	return ""
-}
-
-var nodeModules = []replacement{
-	{"fs", `import the file itself: import text from "./a.txt"`},
-	{"http https http2 net tls dgram dns", "use fetch, with capabilities.http in the manifest"},
-	{"child_process cluster worker_threads", "enqueue a task for each part (enqueue of @quern/sdk)"},
-	{"crypto", "use the global crypto: getRandomValues, randomUUID, subtle.digest"},
-	{"buffer", "use Uint8Array and TextEncoder, or run npm install buffer"},
-	{"perf_hooks", "use performance.now"},
-	{"timers", "use setTimeout"},
-	{"zlib", "run npm install pako"},
-	{"path", "run npm install path-browserify, and import that"},
-	{"stream", "run npm install readable-stream, and import that"},
-	{"assert events punycode querystring string_decoder url util", "run npm install for the package of that name"},
-	{"async_hooks console constants diagnostics_channel domain inspector module os process readline repl sqlite test trace_events tty v8 vm wasi", "leave out what needs it"},
+var nodeModules = []obstacle{
+	{names: "fs", instead: `import the file itself: import text from "./a.txt"`},
+	{names: "http https http2 net tls dgram dns", instead: "use fetch, with capabilities.http in the manifest"},
+	{names: "child_process cluster worker_threads", instead: "enqueue a task for each part (enqueue of @quern/sdk)"},
+	{names: "crypto", instead: "use the global crypto: getRandomValues, randomUUID, subtle.digest"},
+	{names: "buffer", instead: "use Uint8Array and TextEncoder, or run npm install buffer"},
+	{names: "perf_hooks", instead: "use performance.now"},
+	{names: "timers", instead: "use setTimeout"},
+	{names: "zlib", instead: "run npm install pako"},
+	{names: "path", instead: "run npm install path-browserify, and import that"},
+	{names: "stream", instead: "run npm install readable-stream, and import that"},
+	{names: "assert events punycode querystring string_decoder url util", instead: "run npm install for the package of that name"},
+	{names: "async_hooks console constants diagnostics_channel domain inspector module os process readline repl sqlite test trace_events tty v8 vm wasi", instead: "leave out what needs it"},
 }
 
 // npmModules has the modules of Node that npm has as well, by what installs them.
@@ -85,30 +72,30 @@ var npmModules = map[string]string{
 }
 
 const (
-	noSockets = "a plugin has no sockets: "
-	noNative  = "a plugin runs no native code: "
+	noSockets = "a plugin has no sockets"
+	noNative  = "a plugin runs no native code"
 )
 
 // nodePackages has packages that cannot run in a plugin.
-var nodePackages = []replacement{
-	{"ioredis redis @redis/client bullmq bull bee-queue", noSockets + "use kv, enqueue and publish of @quern/sdk"},
+var nodePackages = []obstacle{
+	{names: "ioredis redis @redis/client bullmq bull bee-queue", why: noSockets, instead: "use kv, enqueue and publish of @quern/sdk"},
 	{
-		"pg pg-pool pg-promise postgres mysql mysql2 mariadb mssql tedious oracledb mongodb mongoose cassandra-driver neo4j-driver " +
-			"knex sequelize typeorm", noSockets + "reach the database by an HTTP API, with fetch",
+		names: "pg pg-pool pg-promise postgres mysql mysql2 mariadb mssql tedious oracledb mongodb mongoose cassandra-driver neo4j-driver " +
+			"knex sequelize typeorm", why: noSockets, instead: "reach the database by an HTTP API, with fetch",
 	},
-	{"kafkajs amqplib mqtt nats ws socket.io socket.io-client @grpc/grpc-js", noSockets + "use publish of @quern/sdk, or an HTTP API with fetch"},
-	{"nodemailer", noSockets + "use the HTTP API of a mail service, with fetch"},
-	{"got undici request superagent node-fetch", "use the global fetch, with capabilities.http in the manifest"},
-	{"sharp canvas @napi-rs/canvas", noNative + "write this handler in Go or Rust, or use an HTTP API with fetch"},
-	{"bcrypt", noNative + "use bcryptjs"},
-	{"argon2", noNative + "use @noble/hashes"},
-	{"better-sqlite3 sqlite3", noNative + "use kv of @quern/sdk"},
-	{"puppeteer puppeteer-core playwright playwright-core", "a plugin starts no browser: use the HTTP API of one, with fetch"},
-	{"jsonwebtoken", "it needs Node's crypto: use jose, for HS256, HS384 and HS512"},
-	{"dotenv", "use config of @quern/sdk, with config in the manifest"},
-	{"winston bunyan log4js", "use console, or log of @quern/sdk"},
-	{"express fastify koa @hapi/hapi @nestjs/core", "a plugin serves tasks, not HTTP requests: export a handler"},
-	{"fs-extra chokidar execa shelljs", "a plugin has no files but those that it imports, and starts no programs"},
+	{names: "kafkajs amqplib mqtt nats ws socket.io socket.io-client @grpc/grpc-js", why: noSockets, instead: "use publish of @quern/sdk, or an HTTP API with fetch"},
+	{names: "nodemailer", why: noSockets, instead: "use the HTTP API of a mail service, with fetch"},
+	{names: "got undici request superagent node-fetch", instead: "use the global fetch, with capabilities.http in the manifest"},
+	{names: "sharp canvas @napi-rs/canvas", why: noNative, instead: "write this handler in Go or Rust, or use an HTTP API with fetch"},
+	{names: "bcrypt", why: noNative, instead: "use bcryptjs"},
+	{names: "argon2", why: noNative, instead: "use @noble/hashes"},
+	{names: "better-sqlite3 sqlite3", why: noNative, instead: "use kv of @quern/sdk"},
+	{names: "puppeteer puppeteer-core playwright playwright-core", instead: "a plugin starts no browser: use the HTTP API of one, with fetch"},
+	{names: "jsonwebtoken", instead: "it needs Node's crypto: use jose, for HS256, HS384 and HS512"},
+	{names: "dotenv", instead: "use config of @quern/sdk, with config in the manifest"},
+	{names: "winston bunyan log4js", instead: "use console, or log of @quern/sdk"},
+	{names: "express fastify koa @hapi/hapi @nestjs/core", instead: "a plugin serves tasks, not HTTP requests: export a handler"},
+	{names: "fs-extra chokidar execa shelljs", instead: "a plugin has no files but those that it imports, and starts no programs"},
 }
 
 // testingPath is the module of @quern/sdk for tests.
@@ -121,7 +108,7 @@ var unusable = api.Plugin{Name: "unusable", Setup: func(build api.PluginBuild) {
 		if args.Kind == api.ResolveEntryPoint || packageOf(args.Importer) != "" {
 			return result, nil
 		}
-		instead := insteadOf(packageOf("node_modules/"+args.Path), nodePackages)
+		instead := told(packageOf("node_modules/"+args.Path), nodePackages)
 		switch {
 		case args.Path == testingPath:
 			result.Errors = []api.Message{{Text: fmt.Sprintf("Could not resolve %q", args.Path)}}
@@ -159,7 +146,7 @@ func onePerPackage(messages []api.Message) (kept []api.Message) {
 		if m.Location != nil {
 			name = packageOf(m.Location.File)
 		}
-		if name == "" || found == nil || insteadOf(found[2], nodeModules) == "" && !strings.HasPrefix(found[1], "node:") {
+		if name == "" || found == nil || told(found[2], nodeModules) == "" && !strings.HasPrefix(found[1], "node:") {
 			kept = append(kept, m)
 			continue
 		}
@@ -174,7 +161,7 @@ func onePerPackage(messages []api.Message) (kept []api.Message) {
 	for name, n := range needs {
 		kept[n.at].Text = fmt.Sprintf("the package %s needs modules of Node (%s), which a plugin does not have: %s", name,
 			strings.Join(slices.Sorted(maps.Keys(n.modules)), ", "),
-			cmp.Or(insteadOf(name, nodePackages), installing(n.modules), "use one that runs in browsers"))
+			cmp.Or(told(name, nodePackages), installing(n.modules), "use one that runs in browsers"))
 	}
 	return kept
 }
@@ -192,13 +179,13 @@ func installing(modules map[string]bool) string {
 	return command
 }
 
-// nodeNames has global names that Node has and a plugin does not. The engine tells the like of packages that use them, in lib/errors.js.
-var nodeNames = []replacement{
-	{"Buffer", `use Uint8Array and TextEncoder, or run npm install buffer and import { Buffer } from "buffer"`},
-	{"process", "a plugin has only process.env, which has what capabilities.env of the manifest lists"},
-	{"__dirname __filename", `a plugin has no folder: import the file itself: import text from "./a.txt"`},
-	{"setImmediate", "use setTimeout"},
-	{"Intl", "a plugin has no Intl: use a package such as dayjs"},
+// nodeNames has global names that only Node has. The engine tells the like of packages that use them, in lib/errors.js.
+var nodeNames = []obstacle{
+	{names: "Buffer", instead: `use Uint8Array and TextEncoder, or run npm install buffer and import { Buffer } from "buffer"`},
+	{names: "process", instead: "a plugin has only process.env, which has what capabilities.env of the manifest lists"},
+	{names: "__dirname __filename", instead: `a plugin has no folder: import the file itself: import text from "./a.txt"`},
+	{names: "setImmediate", instead: "use setTimeout"},
+	{names: "Intl", instead: "a plugin has no Intl: use a package such as dayjs"},
 }
 
 // finding is a message about a position in a text.
@@ -218,8 +205,8 @@ func missingNames(text string, loader api.Loader) (found []finding) {
 	const mark = "quern_has_no_"
 	define := map[string]string{"process.env": "import.meta.env"}
 	var names []string
-	for _, r := range nodeNames {
-		for _, name := range strings.Fields(r.names) {
+	for _, o := range nodeNames {
+		for _, name := range strings.Fields(o.names) {
 			if strings.Contains(text, name) && !strings.Contains(text, "typeof "+name) {
 				names = append(names, name)
 				define[name] = mark + name
@@ -240,7 +227,7 @@ func missingNames(text string, loader api.Loader) (found []finding) {
 		if place == nil {
 			place = []int{0, 0, 0, 0}
 		}
-		found = append(found, finding{place[2], name + " is not defined: " + insteadOf(name, nodeNames)})
+		found = append(found, finding{place[2], name + " is not defined: " + told(name, nodeNames)})
 	}
 	return found
 }

@@ -10,11 +10,31 @@ import (
 	"strings"
 )
 
-// obstacle says why a package of Python does not work in a plugin, and what to use instead.
+// obstacle says why packages, modules or names, which are separated by spaces, do not work in a plugin, and what to use
+// instead.
 type obstacle struct {
-	why     string
+	names   string
+	why     string // "" if instead says enough
 	instead string
 	imports bool // the package can be imported, and fails only when it is used
+}
+
+// obstacleOf returns the obstacle of a name; ok is false if the table does not have it.
+func obstacleOf(name string, table []obstacle) (o obstacle, ok bool) {
+	i := slices.IndexFunc(table, func(o obstacle) bool { return slices.Contains(strings.Fields(o.names), name) })
+	if i < 0 {
+		return o, false
+	}
+	return table[i], true
+}
+
+// told returns why a name does not work and what to use instead, "" if the table does not have it.
+func told(name string, table []obstacle) string {
+	o, _ := obstacleOf(name, table)
+	if o.why == "" {
+		return o.instead
+	}
+	return o.why + ": " + o.instead
 }
 
 // requirements is the file of a source that lists packages.
@@ -32,46 +52,30 @@ const (
 	useGo       = "use a plugin in Go or C"
 )
 
-// obstacles lists well-known packages that do not work in a plugin, by their normalized names. Others are found when
+// pythonPackages lists well-known packages that do not work in a plugin, by their normalized names. Others are found when
 // pip builds them, or when the plugin starts.
-var obstacles = map[string]obstacle{
-	"numpy":                  {why: nativeCode, instead: "use the module statistics, or a plugin in Go or C"},
-	"scipy":                  {why: nativeCode, instead: useGo},
-	"pandas":                 {why: nativeCode, instead: "use the modules csv, statistics and sqlite3, or a plugin in Go or C"},
-	"polars":                 {why: nativeCode, instead: "use the modules csv, statistics and sqlite3, or a plugin in Go or C"},
-	"scikit-learn":           {why: nativeCode, instead: useGo},
-	"matplotlib":             {why: nativeCode, instead: useGo},
-	"opencv-python":          {why: nativeCode, instead: useGo},
-	"opencv-python-headless": {why: nativeCode, instead: useGo},
-	"pillow":                 {why: nativeCode, instead: "resize and convert images in a plugin in Go"},
-	"pydantic-core":          {why: nativeCode, instead: "use pydantic<2"},
-	"rpds-py":                {why: nativeCode, instead: "use jsonschema<4.18"},
-	"cryptography":           {why: nativeCode, instead: "use the modules hashlib and hmac"},
-	"pynacl":                 {why: nativeCode, instead: "use the modules hashlib and hmac"},
-	"bcrypt":                 {why: nativeCode, instead: "use hashlib.pbkdf2_hmac"},
-	"lxml":                   {why: nativeCode, instead: "use xml.etree.ElementTree"},
-	"orjson":                 {why: nativeCode, instead: "use the module json"},
-	"ujson":                  {why: nativeCode, instead: "use the module json"},
-	"grpcio":                 {why: nativeCode, instead: useHTTP},
-	"uvloop":                 {why: nativeCode, instead: "use asyncio as it is"},
-	"gevent":                 {why: nativeCode, instead: "use asyncio"},
-	"psycopg2":               {why: nativeCode, instead: useDatabase},
-	"psycopg2-binary":        {why: nativeCode, instead: useDatabase},
-	"psycopg":                {why: nativeCode, instead: useDatabase},
-	"asyncpg":                {why: nativeCode, instead: useDatabase},
-	"mysqlclient":            {why: nativeCode, instead: useDatabase},
-
-	"redis":   {why: sockets, instead: useKV},
-	"aiohttp": {why: sockets, instead: useHTTP},
-	"boto3":   {why: threads, instead: "sign requests with hmac and send them by quern.http"},
-	"celery":  {why: threads, instead: useEnqueue},
-	"rq":      {why: threads, instead: useEnqueue},
-
-	"requests": {why: sockets, instead: useHTTP, imports: true},
-	"httpx":    {why: sockets, instead: useHTTP, imports: true},
-	"pymysql":  {why: sockets, instead: useDatabase, imports: true},
-	"pymongo":  {why: sockets, instead: useDatabase, imports: true},
-	"pika":     {why: sockets, instead: useEnqueue, imports: true},
+var pythonPackages = []obstacle{
+	{names: "numpy", why: nativeCode, instead: "use the module statistics, or a plugin in Go or C"},
+	{names: "scipy scikit-learn matplotlib opencv-python opencv-python-headless", why: nativeCode, instead: useGo},
+	{names: "pandas polars", why: nativeCode, instead: "use the modules csv, statistics and sqlite3, or a plugin in Go or C"},
+	{names: "pillow", why: nativeCode, instead: "resize and convert images in a plugin in Go"},
+	{names: "pydantic-core", why: nativeCode, instead: "use pydantic<2"},
+	{names: "rpds-py", why: nativeCode, instead: "use jsonschema<4.18"},
+	{names: "cryptography pynacl", why: nativeCode, instead: "use the modules hashlib and hmac"},
+	{names: "bcrypt", why: nativeCode, instead: "use hashlib.pbkdf2_hmac"},
+	{names: "lxml", why: nativeCode, instead: "use xml.etree.ElementTree"},
+	{names: "orjson ujson", why: nativeCode, instead: "use the module json"},
+	{names: "grpcio", why: nativeCode, instead: useHTTP},
+	{names: "uvloop", why: nativeCode, instead: "use asyncio as it is"},
+	{names: "gevent", why: nativeCode, instead: "use asyncio"},
+	{names: "psycopg2 psycopg2-binary psycopg asyncpg mysqlclient", why: nativeCode, instead: useDatabase},
+	{names: "redis", why: sockets, instead: useKV},
+	{names: "aiohttp", why: sockets, instead: useHTTP},
+	{names: "boto3", why: threads, instead: "sign requests with hmac and send them by quern.http"},
+	{names: "celery rq", why: threads, instead: useEnqueue},
+	{names: "requests httpx", why: sockets, instead: useHTTP, imports: true},
+	{names: "pymysql pymongo", why: sockets, instead: useDatabase, imports: true},
+	{names: "pika", why: sockets, instead: useEnqueue, imports: true},
 }
 
 // distributions names the packages whose modules have other names.
@@ -84,7 +88,7 @@ var distributions = map[string]string{
 // or that no package of that name works in a plugin.
 func missingModule(module string) error {
 	name := cmp.Or(distributions[module], module)
-	if known, ok := obstacles[normalized(name)]; ok {
+	if known, ok := obstacleOf(normalized(name), pythonPackages); ok {
 		return known.refuse(name)
 	}
 	return fmt.Errorf("install %s by a line in %s", name, requirements)
@@ -104,7 +108,7 @@ func normalized(name string) string { return strings.ToLower(separators.ReplaceA
 func checkRequired(texts []string) error {
 	for _, text := range texts {
 		if found := required.FindStringSubmatch(text); found != nil {
-			if known, ok := obstacles[normalized(found[1])]; ok && !known.imports {
+			if known, ok := obstacleOf(normalized(found[1]), pythonPackages); ok && !known.imports {
 				return known.refuse(found[1])
 			}
 		}
@@ -121,7 +125,7 @@ func checkInstalled(files map[string][]byte) (warnings []string, err error) {
 			continue
 		}
 		name, _, _ := strings.Cut(folder, "-")
-		known, ok := obstacles[normalized(name)]
+		known, ok := obstacleOf(normalized(name), pythonPackages)
 		switch {
 		case !ok:
 		case known.imports:
@@ -140,7 +144,7 @@ func (o obstacle) refuse(name string) error {
 // native returns the error about packages with native code.
 func native(names []string) error {
 	for _, name := range names {
-		if known, ok := obstacles[normalized(name)]; ok {
+		if known, ok := obstacleOf(normalized(name), pythonPackages); ok {
 			return known.refuse(name)
 		}
 	}

@@ -86,8 +86,11 @@ func (b *Builder) run(ctx context.Context, s *Source, cmd *exec.Cmd) error {
 	if dir, err := filepath.Abs(cmd.Dir); err == nil {
 		cmd.Env = append(cmd.Env, "PWD="+dir)
 	}
-	if cmd.Stderr = b.config.Stderr; cmd.Stdout == nil {
-		cmd.Stdout = b.config.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = b.config.Stderr
+	}
+	if cmd.Stdout == nil {
+		cmd.Stdout = cmd.Stderr
 	}
 	cmd.WaitDelay = 5 * time.Second // for children that keep its output open
 	err := cmd.Run()

@@ -14,6 +14,17 @@ type answers struct {
 	missing []string     // one line for each request that no answer matches
 }
 
+// unused returns a line for each answer that no request asked for.
+func (a *answers) unused() (lines []string) {
+	for i, one := range a.given {
+		if !a.used[i] {
+			lines = append(lines, fmt.Sprintf("no request for the answer to %s %s (number %d in http of this test): remove it, or correct its method and url",
+				one.Method, one.URL, i+1))
+		}
+	}
+	return lines
+}
+
 // answer returns the first answer to the request that was not given yet, or else the last one.
 func (a *answers) answer(r service.Request) (service.Response, error) {
 	found := -1

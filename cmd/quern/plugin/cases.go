@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -215,11 +216,7 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 	}
 	view.judge(test, outcome)
 	if around.answers != nil {
-		view.Wrong = append(view.Wrong, around.answers.missing...)
-	}
-	if outcome.Limit.Name == "timeout" && l.limits.Timeout == l.local.timeout {
-		view.Wrong = append(view.Wrong, fmt.Sprintf("each test may run %s: raise --timeout if it takes longer",
-			l.local.timeout))
+		view.Wrong = slices.Concat(view.Wrong, around.answers.missing, around.answers.unused())
 	}
 	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
 		switch {

@@ -91,13 +91,23 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 		if around.awaited, err = readDependencies(named, os.ReadFile); err != nil {
 			return cli.WrongUsage(err)
 		}
-		return runPlugin(p, cmd, local, parameters, around)
+		place := ""
+		return cli.Interruptibly(cmd, func() error {
+			return runPlugin(p, cmd, local, parameters, around, &place)
+		}, func() error {
+			if place != "" {
+				return fmt.Errorf("interrupted at %s", place)
+			}
+			return errors.New("interrupted")
+		})
 	}
 	return cmd
 }
 
-// runPlugin runs one task and prints its result.
-func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters []byte, around surroundings) error {
+// runPlugin runs one task and prints its result. It sets place to where a task was stopped, if that is known.
+func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters []byte, around surroundings,
+	place *string,
+) error {
 	stderr := cmd.ErrOrStderr()
 	l, err := openPlugin(p, cmd, local)
 	if err != nil {
@@ -114,6 +124,7 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 			cli.Note(cmd, "progress %.0f %% %s", 100*fraction, message)
 		},
 	}, around)
+	*place = outcome.Place
 	if outcome.Kind == runtime.HostFault {
 		return fmt.Errorf("internal error: %w", outcome.Err)
 	}
@@ -150,8 +161,9 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 			l.close()
 		}
 	}()
-	if l.limits = l.permissions.Limits; local.timeout > 0 {
-		l.limits.Timeout = min(l.limits.Timeout, local.timeout)
+	if l.limits = l.permissions.Limits; local.timeout > 0 && local.timeout < l.limits.Timeout {
+		l.limits.Timeout = local.timeout
+		l.limits.Remedies["timeout"] = "raise --timeout of this command"
 	}
 	l.services = guest.Config{HTTP: local.http, Secrets: local.services.Secrets}
 	l.services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
@@ -230,7 +242,7 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 		log(line)
 	}
 	call.Denied = func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) }
-	outcome = l.permissions.Explain(l.pool.Run(ctx, call))
+	outcome = l.pool.Run(ctx, call)
 	if around.answers != nil {
 		for i, line := range around.answers.missing {
 			around.answers.missing[i] = secrets.Text([]byte(line))

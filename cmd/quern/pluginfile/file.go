@@ -3,6 +3,7 @@
 package pluginfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,9 +228,12 @@ func BuildError(err error) error {
 	return err
 }
 
-// startTime bounds the start of a plugin and its empty task together, so that a rebuild does not wait for the work of a
-// handler.
-const startTime = 10 * time.Second
+// taskTime bounds the empty task, so that a rebuild does not wait for the work of a handler. startFuel bounds the start
+// before it where the manifest has no limits.cpu: fuel, because a busy machine makes a start long and not wrong.
+const (
+	taskTime  = 10 * time.Second
+	startFuel = 10 * time.Second
+)
 
 // notStarted is the prefix of the error of a task whose plugin in Python or JavaScript failed while its code was
 // loaded: see sdk/ABI.md.
@@ -262,6 +266,7 @@ func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *bu
 		return nil, nil // a compiler has checked the code
 	}
 	permissions := manifest.NewPermissions(&p.Manifest, nil, "", nil)
+	permissions.Limits.CPU = cmp.Or(permissions.Limits.CPU, startFuel)
 	pool := loaded.Bind(runtime.Profile{
 		Tenant: "build", Env: p.Manifest.Capabilities.Env, Files: p.Files, Limits: permissions.Limits,
 		Config: permissions.Config,
@@ -269,7 +274,7 @@ func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *bu
 	defer pool.Close()
 	var said []string
 	outcome := pool.Run(ctx, runtime.Call{
-		TaskID: LocalID, Queue: s.Name, Plugin: s.Name, Attempt: 1, Timeout: startTime,
+		TaskID: LocalID, Queue: s.Name, Plugin: s.Name, Attempt: 1, Timeout: taskTime,
 		Log: func(line string) { said = append(said, line) },
 	})
 	_, why, failed := strings.Cut(outcome.Message, notStarted)
@@ -283,8 +288,9 @@ func startOnce(ctx context.Context, env cli.Environment, stderr io.Writer, s *bu
 		return said, nil
 	case failed:
 		return strings.Split(why, "\n"), nil
-	case outcome.BeforeTask && outcome.Limit.Name == "timeout": // a slow start is no error
-		fmt.Fprintf(stderr, "note: %s did not start within %s: if what it does when it is imported never ends, all its tasks will fail\n", s.Name, startTime)
+	case outcome.BeforeTask && outcome.Limit.Name == "timeout": // perhaps the machine is busy
+	case outcome.BeforeTask && outcome.Limit.Name == "cpu" && p.Manifest.Limits.CPU == 0: // a slow start is no error
+		fmt.Fprintf(stderr, "note: %s computes for long when it is imported, and its first task waits for that; if it never ends, all its tasks fail\n", s.Name)
 	case outcome.BeforeTask:
 		return append(said, outcome.Message), nil
 	}

@@ -260,7 +260,7 @@ func (o *enqueueOptions) answer(cmd *cobra.Command, client admin.Tenant, name st
 		return nil
 	case o.wait:
 		// The error has to give the ID, which was not printed yet, because the task goes on.
-		return interruptibly(cmd, func() error { return waitFor(cmd, client, id, o.waitTimeout) }, func() error {
+		return cli.Interruptibly(cmd, func() error { return waitFor(cmd, client, id, o.waitTimeout) }, func() error {
 			return cli.Refusedf("interrupted, but the task goes on: continue with `quern task wait %s`", cli.ShellWord(id))
 		})
 	}

@@ -102,7 +102,7 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, na
 		return cli.Refusedf("stopped after line %d: %w: go on with the same command and --id %s --skip %d", done.lines, err,
 			f.id, done.lines)
 	}
-	err := interruptibly(cmd, func() error { return f.enqueue(cmd, client, &done) },
+	err := cli.Interruptibly(cmd, func() error { return f.enqueue(cmd, client, &done) },
 		func() error { return again(errors.New("interrupted")) })
 	if _, told := errors.AsType[*cli.ExitError](err); told {
 		return err

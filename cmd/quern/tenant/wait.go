@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -155,29 +152,6 @@ func awaitOutage(ctx context.Context, client waits, outage time.Duration) error 
 		}
 	}
 	return nil
-}
-
-// interruptibly calls run. On Ctrl-C it prints the error that interrupted returns, then ends the process by SIGINT, so
-// that a loop in a shell ends as well.
-func interruptibly(cmd *cobra.Command, run, interrupted func() error) error {
-	if signal.Ignored(os.Interrupt) { // in the background of a script
-		return run()
-	}
-	before := cmd.Context()
-	ctx, stop := signal.NotifyContext(before, os.Interrupt)
-	defer stop()
-	cmd.SetContext(ctx)
-	err := run()
-	if err == nil || ctx.Err() == nil || before.Err() != nil {
-		return err
-	}
-	err = interrupted()
-	cli.Report(cli.WithHints(cmd, err), cmd.ErrOrStderr())
-	stop()
-	if syscall.Kill(os.Getpid(), syscall.SIGINT) == nil {
-		<-time.After(time.Second) // another thread gets the signal
-	}
-	return err
 }
 
 // followInterval is the poll interval of `task logs -f`.

@@ -44,6 +44,7 @@ static bool rejections;  // a promise was rejected without a handler
 static int64_t origin;   // of performance.now, in nanoseconds; 0 before its first use
 static uint32_t polls;   // how often QuickJS has called interrupted
 static bool due;         // the next call of interrupted notes where the handler is
+static const char *place; // what quern_where answers
 static int64_t look_at;  // when it is nearly the task's deadline, in milliseconds of Unix time; 0: not known yet, -1: never
 
 // ---- Memory ----
@@ -356,12 +357,27 @@ METHOD(kvList) {
 	return keys;
 }
 
-// Returns the answer as it is in the slot: the head's length, the head and the body.
+// Notes what the handler waits for until waited is called; it is a string or undefined.
+static const char *wait_for(JSValueConst what) {
+	const char *before = place, *text = JS_IsString(what) ? JS_ToCString(ctx, what) : NULL;
+	if (text) place = text;
+	return before;
+}
+
+static void waited(const char *before) {
+	if (place != before) JS_FreeCString(ctx, place);
+	place = before;
+}
+
+// Returns the answer as it is in the slot: the head's length, the head and the body. The third argument is for wait_for.
 METHOD(http) {
 	UNUSED;
 	TAKE(head, a[0]);
 	TAKE(body, a[1]);
-	return slot_bytes("http", quern_http(B(head), B(body)));
+	const char *before = wait_for(a[2]);
+	int32_t answer = quern_http(B(head), B(body));
+	waited(before);
+	return slot_bytes("http", answer);
 }
 
 METHOD(configGet) {
@@ -401,10 +417,13 @@ METHOD(elapsed) {
 }
 
 // There is no quern_sleep in _initialize, where WASI's clock has to do.
+// The second argument is for wait_for.
 METHOD(sleep) {
 	UNUSED;
 	TAKE_NUMBER(int64_t, ms, a[0], JS_ToInt64);
+	const char *before = wait_for(a[1]);
 	int32_t answer = quern_sleep(ms);
+	waited(before);
 	if (answer != QUERN_ESTATE) return answered("sleep", answer);
 	struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
 	nanosleep(&time, NULL);
@@ -616,9 +635,7 @@ METHOD(serve) {
 // before: shortly before the deadline, and each time it has run twice as long.
 enum { NEARLY = 500, LONG = 64 };
 
-static const char *place; // what quern_where answers
-
-// quern_where: where the handler was when it was noted last. See sdk/ABI.md.
+// quern_where: where the handler was when it was noted last, or what it waits for. See sdk/ABI.md.
 __attribute__((export_name("quern_where"))) const char *where(void) { return place; }
 
 // QuickJS calls it once in 9,973 jumps and calls of functions.
@@ -669,8 +686,8 @@ static const JSCFunctionListEntry methods[] = {
 	ENTRY(input, 0), ENTRY(inputText, 0), ENTRY(inputJSON, 0), ENTRY(output, 1), ENTRY(setError, 1), ENTRY(retryAfter, 1),
 	ENTRY(taskText, 1), ENTRY(taskNumber, 1), ENTRY(cancelled, 0), ENTRY(log, 3), ENTRY(progress, 2),
 	ENTRY(checkpointSave, 1), ENTRY(checkpointLoad, 0), ENTRY(enqueue, 3), ENTRY(dependencyResult, 1), ENTRY(kvGet, 2), ENTRY(kvSet, 4),
-	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 2), ENTRY(configGet, 1),
-	ENTRY(secretGet, 1), ENTRY(call, 0), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 1), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
+	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 3), ENTRY(configGet, 1),
+	ENTRY(secretGet, 1), ENTRY(call, 0), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 2), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
 	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0),
 	ENTRY(provide, 2), ENTRY(serve, 2), ENTRY(begin, 4),
 };

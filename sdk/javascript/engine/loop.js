@@ -1,12 +1,13 @@
 // The event loop: pending jobs, timers, and promises that are rejected without a handler.
 
-import { framesOf } from "../lib/errors.js";
+import { framesOf, placesOf } from "../lib/errors.js";
 
 // Timers as a heap by their time, those of equal times by their ids; each knows its place.
 const timers = [];
 const byID = new Map(); // the ids as strings: the hashes of small numbers are much the same
 let lastTimer = 0;
 let call = 0; // whose timers they are
+const LONG = 1000; // milliseconds: the place of a wait for a timer of at least so long is noted, for a task that is stopped then
 
 // Forgets the timers that another call has left: the start, or a warm call.
 function enter() {
@@ -21,7 +22,8 @@ function add(callback, delay, repeat, parameters) {
   if (typeof callback !== "function") throw new TypeError(`a timer calls a function, not ${typeof callback}`);
   delay = Number(delay);
   delay = delay >= 1 ? Math.min(delay, 2 ** 31 - 1) : repeat ? 1 : 0;
-  const timer = { id: ++lastTimer, due: native.now() + delay, callback, parameters, every: repeat ? delay : undefined };
+  const timer = { id: ++lastTimer, due: native.now() + delay, callback, parameters, every: repeat ? delay : undefined, set: undefined };
+  if (delay >= LONG) timer.set = new Error(); // only its stack counts
   byID.set(String(timer.id), timer);
   place(timer, timers.length);
   return timer.id;
@@ -71,7 +73,7 @@ function tick() {
   const timer = timers[0];
   if (!timer) return false;
   const wait = timer.due - native.now();
-  if (wait > 0) native.sleep(Math.ceil(wait));
+  if (wait > 0) native.sleep(Math.ceil(wait), timer.set && `setTimeout\n${placesOf(timer.set)}`);
   if (timer.every === undefined) {
     remove(timer);
   } else {

@@ -1,7 +1,7 @@
 // The engine's JavaScript, evaluated before the snapshot: it sets up what handlers see, and loads the user's module.
 
 import { bytesOf, isBytes, jsonOf } from "../lib/bytes.js";
-import { COMPLETE, FAILED, framesOf, QuernError, statusOf, textOf } from "../lib/errors.js";
+import { COMPLETE, FAILED, placesOf, QuernError, statusOf, textOf } from "../lib/errors.js";
 import { installGlobals } from "./globals.js";
 import { onRejection, rejectedAt, runJobs, settle } from "./loop.js";
 import { sdk } from "../lib/sdk.js";
@@ -42,8 +42,8 @@ function endTask(threw, value) {
 // Returns where the handler is: a line for each frame of the user's functions, innermost first; "" if none runs. The host writes "at"
 // before it, and may stop the handler later.
 function whereabouts() {
-  const frames = framesOf(new Error());
-  return frames && "or after " + frames.split("\n", 3).map((line) => line.trim().replace(/^at /, "")).join("\n");
+  const places = placesOf(new Error());
+  return places && "or after " + places;
 }
 
 // What errors call the result of a function: with its place in the user's sources.

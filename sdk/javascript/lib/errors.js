@@ -170,6 +170,9 @@ export function framesOf(error) {
   return mapped(lines).join("\n");
 }
 
+// Returns the first places of framesOf, each a line, for quern_where.
+export const placesOf = (error) => framesOf(error).split("\n", 3).map((line) => line.trim().replace(/^at /, "")).join("\n");
+
 const cut = (text) => text.slice(0, MOST_TEXT);
 
 function shown(value) {

@@ -104,7 +104,8 @@ export function http(request) {
   if (unknown !== undefined) throw new TypeError(`http: ${unknown}: a request has method, url, headers, body and timeout`);
   const head = { method, url: String(url), headers };
   if (timeout !== undefined) head.timeout_ms = milliseconds(timeout, "timeout");
-  const answer = asking(`${method} ${shown(head.url)}`, () => native.http(JSON.stringify(head), bytesOf(body)));
+  const what = `${method} ${shown(head.url)}`;
+  const answer = asking(what, () => native.http(JSON.stringify(head), bytesOf(body), what));
   const size = new DataView(answer.buffer, answer.byteOffset).getUint32(0, true);
   const { status, headers: received } = JSON.parse(native.decode(answer.subarray(4, 4 + size)));
   return new HTTPAnswer(status, received, answer.subarray(4 + size));

@@ -5,6 +5,7 @@
 #define Py_BUILD_CORE 1
 #include <Python.h>
 #include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
 #include <internal/pycore_pystate.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +49,8 @@ __attribute__((export_name("quern_where"))) const char *where(void) {
 	const PyCodeObject *last = NULL;
 	int last_line = 0, times = 0, frames = 0;
 	PyThreadState *state = _PyRuntimeState_GetThreadState(&_PyRuntime);
+	PyInterpreterState *interpreter = _PyRuntime.interpreters.main;
+	if (!state && interpreter) state = interpreter->threads.head; // it waits, as in time.sleep, without the GIL
 	used = 0;
 	text[0] = 0;
 	_PyInterpreterFrame *frame = state && state->cframe ? state->cframe->current_frame : NULL;
