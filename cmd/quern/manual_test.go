@@ -25,6 +25,7 @@ import (
 
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/plugin"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -34,13 +35,13 @@ import (
 //
 //	console       Bash runs the lines that begin with "$ ". The lines below are what it prints to stdout, stderr, or both:
 //	              a line "..." stands for any lines, "..." in a line for any text, and IDs, times and durations for any others. A
-//	              command that prints nothing here may print anything, but has to succeed. `quern serve`, `dev` and `admin` run on until the page ends, and the lines
+//	              command that prints nothing here may print anything, but has to succeed. `quern serve`, `dev`, `admin` and `relay` run on until the page ends, and the lines
 //	              below are awaited; so are those below `--watch` and `-f`.
 //	text          Nothing: somebody else's output, or a form.
 //	a language    A file, if the first line is a comment with a name that is its path. Otherwise a piece of a program, which is
 //	              only parsed if it is Go.
 //
-// Addresses are replaced: 127.0.0.1:6379 is the Redis of the test, and 9464 and 9465 are free ports. A fence without a tag is an error.
+// Addresses are replaced: 127.0.0.1:6379 is the Redis of the test, 5432 its PostgreSQL, and 9464 and 9465 are free ports. A fence without a tag is an error.
 // With -update the test writes what is printed into the page.
 func TestManual(t *testing.T) {
 	t.Parallel()
@@ -49,7 +50,7 @@ func TestManual(t *testing.T) {
 	for _, page := range pages(t) {
 		name := strings.TrimSuffix(filepath.Base(page), ".md")
 		if page == "../../sdk/README.md" {
-			name = "go"
+			name = "sdk"
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,6 +69,11 @@ func TestManual(t *testing.T) {
 				redis := queuetest.Start(t)
 				r.addresses = strings.NewReplacer("127.0.0.1:6379", redis.Addr(), "9464", freePort(t), "9465", freePort(t))
 				r.env["QUERN_REDIS_URL"] = redis.URL()
+			}
+			if strings.Contains(text, "127.0.0.1:5432") {
+				database := postgrestest.Start(t)
+				r.addresses = strings.NewReplacer("127.0.0.1:5432", database.Addr())
+				r.env["PATH"] = os.Getenv("PATH") + ":" + database.Programs()
 			}
 			if !strings.Contains(text, "9464") {
 				r.env["QUERN_HTTP"] = "127.0.0.1:0"
@@ -171,7 +177,7 @@ func (r *reader) console(block string) string {
 }
 
 // endless matches commands that go on until they are stopped.
-var endless = regexp.MustCompile(`^quern (serve|dev|admin)( --?[^c]|$)|--watch|logs -f`)
+var endless = regexp.MustCompile(`^quern (serve|dev|admin|relay)( --?[^c]|$)|--watch|logs -f`)
 
 // try runs a command, and returns what it printed: as it is shown, if that is the same.
 func (r *reader) try(command, shown string) string {

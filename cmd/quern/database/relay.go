@@ -32,7 +32,7 @@ func newRelay(env cli.Environment) *cobra.Command {
 	var tenants []string
 	option.List(cmd.Flags(), &tenants, "tenants", []string{queue.DefaultTenant}, "tenants that rows may name; rows that name none are for the first")
 	config := relay.Config{KeepEnded: 7 * 24 * time.Hour}
-	option.Duration(cmd.Flags(), &config.Hold, "hold", 0, "how long relayed rows are kept, for `quern outbox again`")
+	option.Duration(cmd.Flags(), &config.Hold, "hold", 0, "how long relayed rows are kept, for quern outbox again")
 	option.Duration(cmd.Flags(), &config.KeepEnded, "keep-ended", config.KeepEnded, "how long rows of quern.ended are kept")
 	option.Time(cmd.Flags(), &config.NotBefore, "not-before", "refuse rows that were inserted before this `TIME`, as a restored dump has them")
 	logs := hostlog.Flags(cmd.Flags())

@@ -227,6 +227,9 @@ func (s *Server) UserURL(role, database string) string {
 	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", role, s.port, database)
 }
 
+// Programs returns the folder of the server's programs, such as psql.
+func (s *Server) Programs() string { return filepath.Dir(s.program) }
+
 // Addr returns the server's host and port.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
