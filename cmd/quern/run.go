@@ -83,7 +83,7 @@ func newRoot(env cli.Environment) *cobra.Command {
 		cli.Group("plugin", "Make, build, check, test, run, list and release plugins",
 			append(plugin.Commands(env), tenant.PluginCommands(env)...)...))
 	root.AddCommand(sandbox.Commands()...)
-	root.AddCommand(manual.Topics(env)...)
+	manual.AddTopics(root, env)
 	root.SetHelpCommand(manual.Help(env))
 	tenant.Complete(root, env)
 	cli.HideUnusedFlags(root)

@@ -39,6 +39,16 @@ func Topics(env cli.Environment) (pages []*cobra.Command) {
 	return pages
 }
 
+// AddTopics adds the pages to a root that has all commands, except a page with the name of a command: the help of that
+// command shows the page.
+func AddTopics(root *cobra.Command, env cli.Environment) {
+	for _, topic := range Topics(env) {
+		if other, _, err := root.Find([]string{topic.Name()}); err != nil || other == root {
+			root.AddCommand(topic)
+		}
+	}
+}
+
 // otherNames has the words under which people also look for pages, by page.
 var otherNames = map[string][]string{
 	"python": {"py"}, "javascript": {"js", "typescript", "ts"}, "go": {"golang"}, "capabilities": {"secrets", "http"},
@@ -99,15 +109,20 @@ func Help(env cli.Environment) *cobra.Command {
 		Use: "help [COMMAND | TOPIC]", Short: "Help about any command, and the pages of the manual",
 		PersistentPreRunE: cli.WithoutSettings,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 { // first, because a page can have the name of a command
+				for _, topic := range Topics(env) {
+					if topic.Name() == args[0] || topic.HasAlias(args[0]) {
+						topic.SetOut(cmd.OutOrStdout())
+						return showPage(topic, env)
+					}
+				}
+			}
 			target, rest, err := cmd.Root().Find(args)
 			if err != nil {
 				return cli.WrongUsage(err)
 			}
 			if target.HasSubCommands() && len(rest) > 0 {
 				return cli.Usagef("no command or topic %q: %s", strings.Join(args, " "), spelling.DidYouMean(rest[0], helped(target)))
-			}
-			if target.IsAdditionalHelpTopicCommand() {
-				return showPage(target, env)
 			}
 			target.InitDefaultHelpFlag()
 			return target.Help()
