@@ -123,6 +123,16 @@ var (
 		"This host's clock less that of Redis; below zero if the host's is behind.")
 	leaseRenewalsLate = define(counter, "quern_lease_renewals_late_total", "tenant",
 		"Renewals of this host's lease that came later than two thirds of it, with those that came when it was over.")
+	relayLeads = define(gauge, "quern_relay_leads", "source",
+		"1 if the relay in this process leads the source, which is a table of a database; 0 if another one does, or if the database is away.")
+	relayNotified = define(gauge, "quern_relay_notified", "source",
+		"1 if notifications of new rows reach the relay that leads, 0 if it has to look for rows each second.")
+	relayLag = define(gauge, "quern_relay_lag_seconds", "source",
+		"Age of the oldest row that waited when the relay that leads last looked from the beginning; 0 if none waited.")
+	relayRows = define(counter, "quern_relay_rows_total", "source result",
+		"Rows that the relay in this process handled, by result: relayed, refused, or ended for an end that it wrote back.")
+	relayErrors = define(counter, "quern_relay_errors_total", "source",
+		"Failures of the relay in this process: of its database, of Redis, or of a queue that is full.")
 	buildInfo = define(gauge, "quern_build_info", "version revision go host",
 		"1, with the version of Quern, its source revision, and the Go version that built it.")
 )
@@ -132,7 +142,7 @@ var counted = []*family{
 	tasks, tasksDropped, tasksReclaimed, taskWait, taskDuration, taskCPU, taskFuel, resultsRefused, logLinesDropped,
 	slots, slotsInUse, pluginInfo, pluginResetMode, pluginLoads, hostLogLinesDropped, redisErrors, redisMemoryUsed,
 	redisMemoryMax, redisRoundTrip, clockSkew, leaseRenewalsLate, queuesHidden, scheduleTicks, scheduleLate,
-	destinationsOff, buildInfo,
+	destinationsOff, buildInfo, relayLeads, relayNotified, relayLag, relayRows, relayErrors,
 }
 
 // states are the values of the label state: Blueque's six statuses, and blocked for scheduled tasks that wait for

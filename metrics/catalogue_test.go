@@ -84,6 +84,11 @@ func exercise(m *Metrics) {
 		RoundTrip: 250 * time.Microsecond, ClockSkew: -20 * time.Millisecond, MemoryUsed: 5 << 20, MemoryMax: 1 << 30, MemoryKnown: true,
 	})
 	m.RedisError("settle")
+	m.Relay("shop")
+	m.RelayLeads("shop", true, false)
+	m.RelayLag("shop", 1500*time.Millisecond)
+	m.RelayRows("shop", "relayed", 48)
+	m.RelayFailed("shop")
 }
 
 func gather(t *testing.T, reg *prometheus.Registry) []*dto.MetricFamily {
@@ -177,7 +182,7 @@ func TestLabelsAreNoIDs(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
 		"tenant", "queue", "plugin", "version", "digest", "outcome", "reason", "state", "result",
-		"function", "op", "reset_mode", "kind", "redis", "topic", // and of quern_build_info:
+		"function", "op", "reset_mode", "kind", "redis", "topic", "source", // and of quern_build_info:
 		"host", "revision", "go",
 	}
 	for _, row := range catalogue {

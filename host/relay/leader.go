@@ -44,8 +44,8 @@ func (l *leader) take(ctx context.Context) error {
 		}
 		if taken == 1 {
 			l.renewed = time.Now()
-			l.relay.log.Info("leads the outbox", "database", l.relay.config.Database.String())
-			l.relay.config.Metrics.RelayLead(true, false)
+			l.relay.log.Info("leads the outbox")
+			l.relay.config.Metrics.RelayLeads(l.relay.config.Name, true, false)
 			return nil
 		}
 		if !periodic.Sleep(ctx, tryInterval) {
@@ -179,7 +179,7 @@ func (l *leader) fail(err error) {
 		l.failure = text
 		l.relay.log.Warn("rows wait", "error", err)
 	}
-	l.relay.config.Metrics.RelayError()
+	l.relay.config.Metrics.RelayFailed(l.relay.config.Name)
 }
 
 // next reads the next rows. whole reports whether they are all that there are.
@@ -218,7 +218,7 @@ func (l *leader) next(ctx context.Context) (rows []row, whole bool, err error) {
 	if len(rows) > 0 {
 		age = rows[0].age
 	}
-	l.relay.config.Metrics.RelayLag(age)
+	l.relay.config.Metrics.RelayLag(l.relay.config.Name, age)
 	return rows, len(rows) < batchRows, nil
 }
 
@@ -240,7 +240,7 @@ func (l *leader) settle(ctx context.Context, out outcome) error {
 		if _, err := l.exec(ctx, statement, seqs); err != nil {
 			return err
 		}
-		l.relay.config.Metrics.RelayRows("relayed", len(seqs))
+		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "relayed", len(seqs))
 		for tenant, ids := range ids {
 			fleet := listen.NewFleet(l.relay.client(tenant))
 			// If this fails, Redis remembers the IDs for longer.
@@ -256,7 +256,7 @@ func (l *leader) settle(ctx context.Context, out outcome) error {
 			refused.seq, refused.err.Error()); err != nil {
 			return err
 		}
-		l.relay.config.Metrics.RelayRows("refused", 1)
+		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
 	}
 	return nil
 }

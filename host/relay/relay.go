@@ -42,6 +42,8 @@ const (
 
 // Config has what a Relay needs.
 type Config struct {
+	// Name names the source in metrics and logs (default: the host and the name of the database).
+	Name string
 	// Database has the outbox. Direct leads to the same database without a pooler; it is needed for notifications if
 	// Database leads through a pooler (default: Database).
 	Database, Direct *postgres.Address
@@ -58,16 +60,18 @@ type Config struct {
 	Metrics   Metrics      // default: none
 }
 
-// Metrics counts what a relay does.
+// Metrics counts what a relay does. source is Config.Name.
 type Metrics interface {
-	// RelayLead tells whether this process leads the source, and whether notifications reach it.
-	RelayLead(leads, notified bool)
-	// RelayRows counts rows: relayed, refused, ended.
-	RelayRows(result string, n int)
+	// Relay begins the series of a source.
+	Relay(source string)
+	// RelayLeads tells whether this process leads the source, and whether notifications reach it.
+	RelayLeads(source string, leads, notified bool)
+	// RelayRows counts rows. result is relayed, refused or ended.
+	RelayRows(source, result string, n int)
 	// RelayLag tells the age of the oldest row, 0 if there is none.
-	RelayLag(age time.Duration)
-	// RelayError counts failures of the database or of Redis.
-	RelayError()
+	RelayLag(source string, age time.Duration)
+	// RelayFailed counts a failure of the database or of Redis, or a full queue.
+	RelayFailed(source string)
 }
 
 // Relay relays the outbox of one database.
@@ -87,12 +91,15 @@ func New(config Config) (*Relay, error) {
 	}
 	config.Direct = cmp.Or(config.Direct, config.Database)
 	config.KeepEnded = cmp.Or(config.KeepEnded, 7*24*time.Hour)
+	config.Name = cmp.Or(config.Name, config.Database.Host()+"/"+config.Database.Database())
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
+	config.Logger = config.Logger.With("source", config.Name)
 	if config.Metrics == nil {
 		config.Metrics = noMetrics{}
 	}
+	config.Metrics.Relay(config.Name)
 	name, _ := os.Hostname()
 	return &Relay{config, fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), config.Logger}, nil
 }
@@ -111,10 +118,10 @@ func (r *Relay) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		r.config.Metrics.RelayLead(false, false)
+		r.config.Metrics.RelayLeads(r.config.Name, false, false)
 		if !errors.Is(err, errNotLeader) {
-			r.config.Metrics.RelayError()
-			r.log.Warn("relay stopped; trying again", "database", r.config.Database.String(), "error", err)
+			r.config.Metrics.RelayFailed(r.config.Name)
+			r.log.Warn("relay stopped; trying again", "error", err)
 		}
 		if time.Since(began) > lease {
 			pause.Succeeded()
@@ -166,10 +173,10 @@ func (r *Relay) listen(ctx context.Context, l *leader, wake chan<- struct{}) err
 		return err
 	}
 	l.notified.Store(notified)
-	r.config.Metrics.RelayLead(true, notified)
+	r.config.Metrics.RelayLeads(r.config.Name, true, notified)
 	if !notified {
 		r.log.Warn("notifications do not arrive, so new rows wait for up to a second: a pooler swallows them; "+
-			"give the URL without the pooler with --direct", "database", r.config.Direct.String())
+			"give the URL without the pooler as direct", "database", r.config.Direct.String())
 		<-ctx.Done()
 		return nil
 	}
@@ -213,7 +220,8 @@ func hears(ctx context.Context, conn *postgres.Conn) (bool, error) {
 
 type noMetrics struct{}
 
-func (noMetrics) RelayLead(bool, bool)   {}
-func (noMetrics) RelayRows(string, int)  {}
-func (noMetrics) RelayLag(time.Duration) {}
-func (noMetrics) RelayError()            {}
+func (noMetrics) Relay(string)                   {}
+func (noMetrics) RelayLeads(string, bool, bool)  {}
+func (noMetrics) RelayRows(string, string, int)  {}
+func (noMetrics) RelayLag(string, time.Duration) {}
+func (noMetrics) RelayFailed(string)             {}

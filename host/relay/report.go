@@ -80,7 +80,7 @@ func (l *leader) reportBlock(ctx context.Context, db *postgres.Conn, client *que
 	if err := fleet.ForgetReports(ctx, ReportName, reports); err != nil {
 		return err
 	}
-	l.relay.config.Metrics.RelayRows("ended", len(reports))
+	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "ended", len(reports))
 	return nil
 }
 

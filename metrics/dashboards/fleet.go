@@ -73,6 +73,23 @@ func fleet() Dashboard {
 					ask("max by (instance) ("+s.of("quern_clock_skew_seconds")+")", "{{instance}}")).leadsTo("host", "instance"),
 			}},
 			{"Redis", redisPanels(s)},
+			{"Relays", []Panel{
+				chart("Oldest row that waits", Seconds,
+					"Age of the oldest row of an application's database that is no task yet.",
+					ask("max by (source) ("+s.of("quern_relay_lag_seconds")+")", "{{source}}")).limits(1, 60),
+				chart("Rows", PerSecond,
+					"Rows that became tasks, rows that could not, and ends that were written back.",
+					ask(s.rate("source, result", "quern_relay_rows_total"), "{{source}} {{result}}")),
+				chart("Relays that lead", Count,
+					"One leads each source. Without notifications it looks for rows once a second.",
+					[]Query{
+						{sum("source", s.of("quern_relay_leads")), "{{source}}", false},
+						{sum("source", s.of("quern_relay_notified")), "{{source}} is notified", false},
+					}),
+				chart("Failures of relays", PerSecond,
+					"Of the database, of Redis, or of a full queue. Rows wait; none is lost.",
+					ask(s.rate("source", "quern_relay_errors_total"), "{{source}}")),
+			}},
 		},
 	}
 }
