@@ -142,8 +142,11 @@ var counted = []*family{
 	tasks, tasksDropped, tasksReclaimed, taskWait, taskDuration, taskCPU, taskFuel, resultsRefused, logLinesDropped,
 	slots, slotsInUse, pluginInfo, pluginResetMode, pluginLoads, hostLogLinesDropped, redisErrors, redisMemoryUsed,
 	redisMemoryMax, redisRoundTrip, clockSkew, leaseRenewalsLate, queuesHidden, scheduleTicks, scheduleLate,
-	destinationsOff, buildInfo, relayLeads, relayNotified, relayLag, relayRows, relayErrors,
+	destinationsOff, buildInfo,
 }
+
+// ofRelays are the families of relays, which also run without a host.
+var ofRelays = []*family{relayLeads, relayNotified, relayLag, relayRows, relayErrors}
 
 // states are the values of the label state: Blueque's six statuses, and blocked for scheduled tasks that wait for
 // others.

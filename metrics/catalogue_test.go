@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // catalogue lists every family: those that are counted, and those that are made at the scrape.
-var catalogue = append(slices.Clone(counted),
+var catalogue = append(slices.Concat(counted, ofRelays),
 	queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined, queuePaused, queueDeadLetters, tenantUp,
 	pluginRefused, memoryLimit, memoryReserved, memoryWait, instances, runtimeHeld, hostCalls, hostCallBytes,
 	topicPublications, topicTasks,

@@ -33,6 +33,8 @@ type Config struct {
 // Parameters for tenants, queues and plugins are names; outcomes, reasons, results and ops are words of the catalogue.
 // A plugin that serves every tenant has an empty tenant.
 type Metrics struct {
+	*Relays
+
 	vecs       map[*family]vec // the series of the families in counted
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
@@ -85,7 +87,8 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		tasks:   map[[3]string]*Tasks{},
 		vecs:    map[*family]vec{},
 	}
-	var failed error
+	relays, failed := NewRelays(reg)
+	m.Relays = relays
 	register := func(name string, c prometheus.Collector) {
 		if err := reg.Register(c); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("register %q: %w", name, err))

@@ -1,40 +1,62 @@
 package metrics
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Relays counts what the relays of a process do. Its methods are safe for concurrent use. A source is the name of a
+// table of a database.
+type Relays struct{ vecs map[*family]vec }
+
+// NewRelays registers the families of relays with reg: for a process without a host, because New does so too.
+func NewRelays(reg prometheus.Registerer) (*Relays, error) {
+	r := &Relays{make(map[*family]vec)}
+	var failed error
+	for _, f := range ofRelays {
+		r.vecs[f] = newVec(f, false)
+		if err := reg.Register(r.vecs[f].MetricVec); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("register %q: %w", f.name, err))
+		}
+	}
+	return r, failed
+}
 
 // Relay begins the series of a source.
-func (m *Metrics) Relay(source string) {
-	for _, f := range []*family{relayLeads, relayNotified, relayLag} {
-		m.vecs[f].gauge.WithLabelValues(text(source)).Set(0)
-	}
+func (r *Relays) Relay(source string) {
+	r.RelayLeads(source, false, false)
+	r.RelayLag(source, 0)
 	for _, result := range []string{"relayed", "refused", "ended"} {
-		m.RelayRows(source, result, 0)
+		r.RelayRows(source, result, 0)
 	}
-	m.count(relayErrors, 0, source)
+	r.vecs[relayErrors].counter.WithLabelValues(text(source))
 }
 
 // RelayLeads sets whether the relay in this process leads a source, and whether notifications reach it.
-func (m *Metrics) RelayLeads(source string, leads, notified bool) {
-	m.vecs[relayLeads].gauge.WithLabelValues(text(source)).Set(number(leads))
-	m.vecs[relayNotified].gauge.WithLabelValues(text(source)).Set(number(notified))
-}
-
-func number(yes bool) float64 {
-	if yes {
-		return 1
+func (r *Relays) RelayLeads(source string, leads, notified bool) {
+	for f, is := range map[*family]bool{relayLeads: leads, relayNotified: notified} {
+		value := 0.0
+		if is {
+			value = 1
+		}
+		r.vecs[f].gauge.WithLabelValues(text(source)).Set(value)
 	}
-	return 0
 }
 
 // RelayRows counts n rows. result is relayed, refused or ended.
-func (m *Metrics) RelayRows(source, result string, n int) {
-	m.count(relayRows, float64(n), source, result)
+func (r *Relays) RelayRows(source, result string, n int) {
+	r.vecs[relayRows].counter.WithLabelValues(text(source), result).Add(float64(n))
 }
 
 // RelayLag sets the age of the oldest row that waits, 0 for none.
-func (m *Metrics) RelayLag(source string, age time.Duration) {
-	m.vecs[relayLag].gauge.WithLabelValues(text(source)).Set(max(0, age).Seconds())
+func (r *Relays) RelayLag(source string, age time.Duration) {
+	r.vecs[relayLag].gauge.WithLabelValues(text(source)).Set(max(0, age).Seconds())
 }
 
 // RelayFailed counts a failure of a relay.
-func (m *Metrics) RelayFailed(source string) { m.count(relayErrors, 1, source) }
+func (r *Relays) RelayFailed(source string) {
+	r.vecs[relayErrors].counter.WithLabelValues(text(source)).Inc()
+}

@@ -45,9 +45,11 @@ func (l *leader) take(ctx context.Context) error {
 		if taken == 1 {
 			l.renewed = time.Now()
 			l.relay.log.Info("leads the outbox")
+			l.relay.become("leads the outbox", nil)
 			l.relay.config.Metrics.RelayLeads(l.relay.config.Name, true, false)
 			return nil
 		}
+		l.relay.become("another relay leads", nil)
 		if !periodic.Sleep(ctx, tryInterval) {
 			return ctx.Err()
 		}

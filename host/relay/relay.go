@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -79,6 +80,24 @@ type Relay struct {
 	config Config
 	holder string
 	log    hclog.Logger
+
+	mu    sync.Mutex
+	state string // guarded by mu: what the relay does, if err is nil
+	err   error  // guarded by mu: why it does not
+}
+
+// Ready tells whether the relay leads, or is ready to. The error says why it is not.
+func (r *Relay) Ready() (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state, r.err
+}
+
+// become records what the relay does.
+func (r *Relay) become(state string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state, r.err = state, err
 }
 
 // New checks the Config.
@@ -101,7 +120,10 @@ func New(config Config) (*Relay, error) {
 	}
 	config.Metrics.Relay(config.Name)
 	name, _ := os.Hostname()
-	return &Relay{config, fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), config.Logger}, nil
+	return &Relay{
+		config: config, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
+		err: errors.New("has not reached the database yet"),
+	}, nil
 }
 
 // client returns the client of a tenant; "" is the tenant of rows that name none.
@@ -110,14 +132,15 @@ func (r *Relay) client(tenant string) *queue.Client {
 }
 
 // Run relays until ctx ends. While the database or Redis is away, it tries again.
-func (r *Relay) Run(ctx context.Context) error {
+func (r *Relay) Run(ctx context.Context) {
 	var pause periodic.Pause
 	for {
 		began := time.Now()
 		err := r.session(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
+		r.become("", err)
 		r.config.Metrics.RelayLeads(r.config.Name, false, false)
 		if !errors.Is(err, errNotLeader) {
 			r.config.Metrics.RelayFailed(r.config.Name)
@@ -127,7 +150,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			pause.Succeeded()
 		}
 		if !pause.Sleep(ctx) {
-			return nil
+			return
 		}
 	}
 }

@@ -72,17 +72,14 @@ func (w *world) relay(change func(*Config)) (stop func()) {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	ended := false
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx)
+	}()
 	stop = func() {
-		if !ended {
-			ended = true
-			cancel()
-			if err := <-done; err != nil {
-				w.t.Error(err)
-			}
-		}
+		cancel()
+		<-done
 	}
 	w.t.Cleanup(stop)
 	return stop

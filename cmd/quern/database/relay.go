@@ -6,13 +6,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/hostlog"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/host/relay"
+	"github.com/quern-project/quern/host/web"
+	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -27,8 +31,9 @@ func newRelay(env cli.Environment) *cobra.Command {
 		Args:    cli.Arguments(0, 0),
 	}
 	p := placeFlags(cmd)
-	var direct string
+	var direct, http string
 	option.Text(cmd.Flags(), &direct, "URL", "direct", "`URL` of the same database without a pooler, if --postgres leads through one")
+	cmd.Flags().StringVar(&http, "http", "", "`ADDRESS` of /metrics, /healthz and /readyz; port 0 for a free one (default none)")
 	var tenants []string
 	option.List(cmd.Flags(), &tenants, "tenants", []string{queue.DefaultTenant}, "tenants that rows may name; rows that name none are for the first")
 	config := relay.Config{KeepEnded: 7 * 24 * time.Hour}
@@ -63,13 +68,29 @@ func newRelay(env cli.Environment) *cobra.Command {
 			config.Tenants[tenant] = client
 		}
 		config.Logger = logs.Logger(cmd.ErrOrStderr())
+		registry := prometheus.NewRegistry()
+		if config.Metrics, err = metrics.NewRelays(registry); err != nil {
+			return err
+		}
 		r, err := relay.New(config)
 		if err != nil {
 			return err
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 		defer stop()
-		return r.Run(ctx)
+		if http == "" {
+			r.Run(ctx)
+			return nil
+		}
+		server, err := web.Listen(http, registry, r.Ready, config.Logger)
+		if err != nil {
+			return cli.Refusedf("--http %q: %w: choose another address, such as 127.0.0.1:0 for a free port", http, err)
+		}
+		config.Logger.Info("listening", "http", server.Addr())
+		var running errgroup.Group
+		running.Go(func() error { return server.Run(ctx) })
+		r.Run(ctx)
+		return running.Wait()
 	}
 	return cmd
 }

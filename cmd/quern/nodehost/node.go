@@ -35,6 +35,7 @@ import (
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/relay"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/web"
 	"github.com/quern-project/quern/host/webhook"
@@ -104,6 +105,9 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 		n.Logger.Warn(warning)
 	}
 	if err := n.connect(cmd, redisURL); err != nil {
+		return nil, err
+	}
+	if err := n.relay(cmd); err != nil {
 		return nil, err
 	}
 	engine, err := n.engine(cmd, env)
@@ -269,6 +273,31 @@ func (n *Node) connect(cmd *cobra.Command, redisURL string) error {
 			n.Background = append(n.Background, func(ctx context.Context) { n.warn(ctx, client) })
 		}
 		n.stores[tenant] = kv.New(shared.values, tenant)
+	}
+	return nil
+}
+
+// relay makes a relay for each source of the file of --sources.
+func (n *Node) relay(cmd *cobra.Command) error {
+	if n.options.sources == "" {
+		return nil
+	}
+	configs, err := relay.ReadSources(n.options.sources, n.options.Plugins.Tenants)
+	if err != nil {
+		return cli.Usagef("%s: %w", cli.Origin(cmd.Flag("sources")), err)
+	}
+	for _, config := range configs {
+		for _, client := range n.clients {
+			if _, named := config.Tenants[client.Tenant()]; named {
+				config.Tenants[client.Tenant()] = client
+			}
+		}
+		config.Logger, config.Metrics = n.Logger.Named("relay"), n.metrics
+		r, err := relay.New(config)
+		if err != nil {
+			return err
+		}
+		n.Background = append(n.Background, r.Run)
 	}
 	return nil
 }

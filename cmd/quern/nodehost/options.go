@@ -47,6 +47,7 @@ type Options struct {
 	Admin    *API // nil if the command has no flags of the API
 
 	tenantRedis      tenantURLs
+	sources          string
 	tenantRedisFiles []string
 }
 
@@ -106,6 +107,7 @@ func NewOptions(cmd *cobra.Command, http string) *Options {
 func (o *Options) TenantFlags(f *pflag.FlagSet) {
 	f.Var(&o.tenantRedis, "tenant-redis", "`TENANT=URL`: a Redis user, or a Redis, of the tenant's own (default that of --redis)")
 	option.List(f, &o.tenantRedisFiles, "tenant-redis-file", nil, "`TENANT=FILE` with such a URL, for mounted secrets")
+	f.StringVar(&o.sources, "sources", "", "YAML `FILE` with the databases whose outbox this host relays (default none)")
 }
 
 // validate refuses invalid values that only show when several settings or the system are considered. It knows each
@@ -224,7 +226,7 @@ var hostGroups = []flagGroup{
 	{"What handlers may reach", []string{"allow-networks", "proxy", "secrets"}},
 	{"When a task fails, or its host", []string{"max-attempts", "max-crashes", "lease", "grace"}},
 	{"Finished tasks", []string{"keep", "keep-tasks", "purge-foreign"}},
-	{"Redis", []string{"redis-port", "poll", "tenant-redis", "tenant-redis-file"}},
+	{"Redis and databases", []string{"redis-port", "poll", "tenant-redis", "tenant-redis-file", "sources"}},
 	{"Isolation and compilation", []string{"confine", "reset", "cache", "compile-memory", "compile-time"}},
 	{"Log, metrics and traces", []string{"log-level", "log-format", "http", "native-histograms", "otlp"}},
 	{"API", []string{"admin", "tokens", "admin-cert", "admin-key", "admin-ca", "base-path"}},
