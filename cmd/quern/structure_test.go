@@ -32,19 +32,20 @@ const module = "github.com/quern-project/quern"
 var directions = map[string][]string{
 	"cmd/quern": {
 		"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/manual", "cmd/quern/hostlog", "cmd/quern/sandbox",
-		"cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench",
+		"cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/database", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench",
 	},
-	"cmd/quern/tenant": {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host/admin", "host/api", "host/doctor", "host/kv", "host/upkeep", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
-	"cmd/quern/serve":  {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "host/api", "host/kv", "sdk/queue", "sdk/queue/manage"},
-	"cmd/quern/dev":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins", "sdk/queue/periodic"},
-	"cmd/quern/plugin": {"cmd/quern/cli", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "host/guest", "host/kv", "plugins", "runtime", "sdk", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage"},
-	"cmd/quern/bench":  {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/nodehost", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
+	"cmd/quern/tenant":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host/admin", "host/api", "host/doctor", "host/kv", "host/upkeep", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
+	"cmd/quern/serve":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "host/api", "host/kv", "sdk/queue", "sdk/queue/manage"},
+	"cmd/quern/database": {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/hostlog", "host", "host/admin", "host/postgres", "host/relay", "metrics", "sdk/queue"},
+	"cmd/quern/dev":      {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins", "sdk/queue/periodic"},
+	"cmd/quern/plugin":   {"cmd/quern/cli", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "host/guest", "host/kv", "plugins", "runtime", "sdk", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage"},
+	"cmd/quern/bench":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/nodehost", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
 
-	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/api", "host/guest", "host/kv", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue", "sdk/queue/manage", "sdk/queue/periodic"},
+	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/api", "host/guest", "host/kv", "host/relay", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue", "sdk/queue/manage", "sdk/queue/periodic"},
 	"cmd/quern/pluginfile": {"cmd/quern/cli", "cmd/quern/sandbox", "cmd/quern/build", "plugins", "runtime", "sdk/queue"},
 	"cmd/quern/sandbox":    {"cmd/quern/cli", "cmd/quern/option", "plugins", "runtime", "runtime/compile", "sdk/queue"},
 	"cmd/quern/hostlog":    {"cmd/quern/option", "cmd/quern/show"},
-	"cmd/quern/manual":     {"cmd/quern/cli", "cmd/quern/show"},
+	"cmd/quern/manual":     {"cmd/quern/cli", "cmd/quern/show", "plugins"},
 	"cmd/quern/connect":    {"cmd/quern/cli", "cmd/quern/atomicfile", "sdk/queue", "sdk/queue/listen", "sdk/queue/periodic"},
 	"cmd/quern/cli":        {"cmd/quern/show", "host/admin", "plugins", "sdk/queue"},
 	"cmd/quern/option":     {"cmd/quern/show", "runtime", "sdk/queue"},
@@ -60,6 +61,8 @@ var directions = map[string][]string{
 	"host/doctor":              {"sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "plugins"},
 	"host/guest":               {"host/kv", "sdk/queue", "sdk/queue/listen", "sdk/queue/periodic", "plugins", "runtime"},
 	"host/kv":                  {"sdk/queue", "runtime"},
+	"host/postgres":            {},
+	"host/relay":               {"host/admin", "host/postgres", "sdk/queue", "sdk/queue/listen", "sdk/queue/periodic", "plugins", "runtime"},
 	"host/schedule":            {"host/account", "sdk/queue/periodic"},
 	"host/upkeep":              {"host/account", "sdk/queue", "sdk/queue/listen", "sdk/queue/periodic", "plugins"},
 	"host/trace":               {"sdk/queue", "runtime"},
@@ -87,7 +90,8 @@ var confined = map[string][]string{
 		"sdk/queue", "sdk/queue/internal/store", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/queuetest", "host", "host/kv",
 		"cmd/quern", "cmd/quern/cli", "cmd/quern/connect", "cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/plugin", "cmd/quern/bench", "cmd/quern/nodehost",
 	},
-	"github.com/prometheus/client_golang": {"metrics", "host", "cmd/quern/nodehost"},
+	"github.com/prometheus/client_golang": {"metrics", "host", "cmd/quern/nodehost", "cmd/quern/database"},
+	"github.com/jackc/pgx":                {"host/postgres"},
 	"github.com/extism/go-sdk":            {},
 	"github.com/alicebob/miniredis":       {"sdk/queue/queuetest", "cmd/quern/dev", "cmd/quern/plugin"},
 	"github.com/spf13/cobra":              withCommands,
@@ -105,7 +109,7 @@ var confined = map[string][]string{
 
 // withCommands are the folders with commands, and with what commands are made of.
 var withCommands = []string{
-	"cmd/quern", "cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench", "cmd/quern/manual", "cmd/quern/hostlog",
+	"cmd/quern", "cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/database", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench", "cmd/quern/manual", "cmd/quern/hostlog",
 	"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/nodehost", "cmd/quern/pluginfile",
 }
 

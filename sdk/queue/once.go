@@ -28,9 +28,10 @@ func (q *Queue) OnceID(words ...string) string {
 }
 
 // EnqueueRequest is EnqueueMany for all tasks of a request with this ID and content. The specs need IDs, which are
-// remembered. If the ID belongs to a request with other content, it enqueues nothing and returns same = false. Such a request was enqueued within onceLife, or is
-// being enqueued, or its tasks exist with other parameters. If the request is refused, its ID is free again. If Redis
-// does not reply, it is unknown whether the request was enqueued, and the call can be repeated.
+// remembered. If the ID belongs to a request with other content, it enqueues nothing and returns same = false. Such a
+// request was enqueued within onceLife, or is being enqueued, or its tasks exist with other parameters. If the request
+// is refused, its ID is free again. If Redis does not reply, it is unknown whether the request was enqueued, and the
+// call can be repeated.
 func (q *Queue) EnqueueRequest(ctx context.Context, id string, content []byte,
 	specs []Spec,
 ) (receipts []Receipt, same bool, err error) {

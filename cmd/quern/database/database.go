@@ -1,4 +1,3 @@
-// Package database has the commands that work with a PostgreSQL: quern relay, quern database and quern outbox.
 package database
 
 import (
@@ -17,16 +16,6 @@ import (
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/relay"
 )
-
-// Commands returns the commands of this package.
-func Commands(env cli.Environment) []*cobra.Command {
-	return []*cobra.Command{
-		newRelay(env),
-		cli.Group("database", "Make and check Quern's tables in a PostgreSQL", newSchema(), newInit(), newCheck()),
-		cli.Group("outbox", "List, retry and delete rows that applications inserted into the outbox", newLs(), newShow(),
-			newRetry(), newDelete(), newAgain()),
-	}
-}
 
 // connectTimeout bounds a command's connection to the database.
 const connectTimeout = 15 * time.Second

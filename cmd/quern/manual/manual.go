@@ -33,7 +33,7 @@ func Topics(env cli.Environment) (pages []*cobra.Command) {
 		_, short, _ := strings.Cut(heading, ": ")
 		name := strings.TrimSuffix(file.Name(), ".md")
 		topic := &cobra.Command{Use: name, Aliases: otherNames[name], Short: short, Long: followable(string(text))}
-		topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = showPage(cmd, env) })
+		topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = showPage(cmd, cmd.Long, env) })
 		pages = append(pages, topic)
 	}
 	return pages
@@ -82,7 +82,7 @@ func followable(page string) string {
 }
 
 // showPage prints a page. On a terminal it uses $PAGER, or else less, if that program can run.
-func showPage(cmd *cobra.Command, env cli.Environment) error {
+func showPage(cmd *cobra.Command, page string, env cli.Environment) error {
 	pager, set := env("PAGER")
 	if !set {
 		pager = "less -FRX" // a short page stays on the screen
@@ -91,13 +91,13 @@ func showPage(cmd *cobra.Command, env cli.Environment) error {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt) // the pager handles Ctrl-C
 		defer signal.Reset(os.Interrupt)
 		shell := exec.CommandContext(cmd.Root().Context(), "sh", "-c", pager)
-		shell.Stdin, shell.Stdout, shell.Stderr = strings.NewReader(cmd.Long), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		shell.Stdin, shell.Stdout, shell.Stderr = strings.NewReader(page), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		// 126 and 127 mean that the pager did not start.
 		if _ = shell.Run(); shell.ProcessState != nil && !slices.Contains([]int{126, 127}, shell.ProcessState.ExitCode()) {
 			return nil
 		}
 	}
-	if _, err := fmt.Fprint(cmd.OutOrStdout(), cmd.Long); err != nil {
+	if _, err := fmt.Fprint(cmd.OutOrStdout(), page); err != nil {
 		return cli.Refusedf("%w", err)
 	}
 	return nil
@@ -112,8 +112,7 @@ func Help(env cli.Environment) *cobra.Command {
 			if len(args) == 1 { // first, because a page can have the name of a command
 				for _, topic := range Topics(env) {
 					if topic.Name() == args[0] || topic.HasAlias(args[0]) {
-						topic.SetOut(cmd.OutOrStdout())
-						return showPage(topic, env)
+						return showPage(cmd, topic.Long, env)
 					}
 				}
 			}

@@ -55,16 +55,21 @@ type Client struct {
 	// Withheld, if set, is called for each task that Task reads and that the token's holder may see only in part.
 	Withheld func(*admin.Task)
 
+	servedQueues
+}
+
+// servedQueues remembers the queues of which the last answer to an enqueue said that hosts serve them.
+type servedQueues struct {
 	mu     sync.Mutex
-	served map[string]bool // queues of which the last answer to an enqueue said that hosts serve them; guarded by mu
+	served map[string]bool // guarded by mu
 }
 
 // IsServed reports whether the server's last answer to an enqueue in the queue said that hosts serve it, or did. A
 // warning does not count: the server may give one that is some seconds old.
-func (c *Client) IsServed(queue string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.served[queue]
+func (s *servedQueues) IsServed(queue string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.served[queue]
 }
 
 // warningHeader is the header of an answer that says that no host serves the queue: see api.Warned.
