@@ -344,3 +344,92 @@ func TestReport(t *testing.T) {
 	stop()
 	<-done
 }
+
+// Through a pooler, notifications do not arrive: the relay says so and looks each second. With the URL of the database
+// itself beside, they arrive.
+func TestPooler(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	direct := w.url
+	w.url = w.server.Pooler(t)(w.url)
+	notified := func() string { return w.value("SELECT notified FROM quern.relays WHERE until > clock_timestamp()") }
+	stop := w.relay(nil)
+	w.exec("INSERT INTO quern.outbox (id, queue) VALUES ('one', 'q')")
+	w.eventually("0", w.waiting)
+	if got := notified(); got != "f" {
+		t.Errorf("notified %q, want f", got)
+	}
+	stop()
+	w.relay(func(c *Config) {
+		var err error
+		if c.Direct, err = postgres.Parse(direct); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w.eventually("t", notified)
+	w.exec("INSERT INTO quern.outbox (id, queue) VALUES ('two', 'q')")
+	w.eventually("0", w.waiting)
+	if got := w.depth("q", queue.Pending); got != 2 {
+		t.Errorf("%d tasks, want 2", got)
+	}
+}
+
+// Whatever dies, each row becomes one task: relays, the database and Redis are killed while two relays run and a writer
+// inserts.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	w := &world{t: t, server: postgrestest.Start(t), redis: queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always")}
+	w.url = w.server.Database(t)
+	w.db = w.server.Connect(t, w.url)
+	if err := Init(t.Context(), w.db); err != nil {
+		t.Fatal(err)
+	}
+	w.client = w.tenant(queuetest.Tenant())
+	rows := 0
+	insert := func() { // repeats what the death of the database has undone, as an application would
+		for rows++; ; {
+			db := w.reconnect()
+			_, err := db.Exec(t.Context(), "INSERT INTO quern.outbox (id, queue) VALUES ($1, 'q') ON CONFLICT DO NOTHING", fmt.Sprintf("r%d", rows))
+			if err == nil {
+				return
+			}
+		}
+	}
+	stops := []func(){w.relay(nil), w.relay(nil)}
+	for round := range 4 {
+		for range 50 {
+			insert()
+		}
+		switch round {
+		case 0:
+			stops[0]()
+			stops[0] = w.relay(nil)
+		case 1:
+			w.redis.Restart(t)
+		case 2:
+			w.server.Restart(t)
+		}
+		for range 50 {
+			insert()
+		}
+	}
+	w.eventually("0", func() string {
+		w.reconnect()
+		return w.waiting()
+	})
+	if got := w.depth("q", queue.Pending); got != int64(rows) {
+		t.Errorf("%d tasks of %d rows", got, rows)
+	}
+	if got := w.value("SELECT count(*) FROM quern.outbox_refused"); got != "0" {
+		t.Errorf("%s rows are refused", got)
+	}
+}
+
+// reconnect returns the connection, a new one if the database was restarted.
+func (w *world) reconnect() *postgres.Conn {
+	w.t.Helper()
+	if _, err := w.db.Exec(w.t.Context(), "SELECT 1"); err != nil {
+		w.db = w.server.Connect(w.t, w.url)
+	}
+	return w.db
+}

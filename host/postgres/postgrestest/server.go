@@ -90,12 +90,18 @@ func find(t testing.TB) string {
 	if len(found) > 0 {
 		return slices.Max(found)
 	}
-	const missing = "left out: there is no PostgreSQL; `make deps-all` brings it"
+	leaveOut(t, "PostgreSQL")
+	return ""
+}
+
+// leaveOut skips a test that needs a program. In CI it fails.
+func leaveOut(t testing.TB, program string) {
+	t.Helper()
+	missing := "left out: there is no " + program + "; `make deps-all` brings it"
 	if os.Getenv("CI") != "" {
 		t.Fatal(missing)
 	}
 	t.Skip(missing)
-	return ""
 }
 
 func start(program string) (*Server, error) {
@@ -123,7 +129,7 @@ func start(program string) (*Server, error) {
 			s.port, err = freePort()
 		}
 		if err == nil {
-			if err = s.launch(); err == nil {
+			if err = s.serve(); err == nil {
 				return s, nil
 			}
 		}
@@ -152,13 +158,17 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// launch runs the server under a shell that waits until its stdin ends. When the test process dies in any way, the pipe
+// serve starts PostgreSQL.
+func (s *Server) serve() error {
+	return s.launch(s.program, "-D", s.dir, "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1",
+		"-c", "unix_socket_directories=", "-c", "max_connections=200", "-c", "fsync=off")
+}
+
+// launch runs a server under a shell that waits until its stdin ends. When the test process dies in any way, the pipe
 // closes, and the shell ends the server.
-func (s *Server) launch() error {
-	const guard = `"$@" </dev/null >postgres.log 2>&1 & pid=$!; echo $pid; read _; kill -QUIT $pid; wait $pid`
-	shell := s.command("sh", "-c", guard, "postgres-guard", s.program, "-D", s.dir, "-p", strconv.Itoa(s.port),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=200",
-		"-c", "fsync=off")
+func (s *Server) launch(program ...string) error {
+	const guard = `"$@" </dev/null >log 2>&1 & pid=$!; echo $pid; read _; kill -QUIT $pid; wait $pid`
+	shell := s.command("sh", append([]string{"-c", guard, "postgres-guard"}, program...)...)
 	stdin, err := shell.StdinPipe()
 	if err != nil {
 		return err
@@ -168,19 +178,19 @@ func (s *Server) launch() error {
 		return err
 	}
 	if err := shell.Start(); err != nil {
-		return fmt.Errorf("start postgres: %w", err)
+		return fmt.Errorf("start %s: %w", program[0], err)
 	}
 	var pid int
 	if _, err := fmt.Fscanln(stdout, &pid); err != nil {
-		return fmt.Errorf("read process ID of postgres: %w", err)
+		return fmt.Errorf("read a process ID: %w", err)
 	}
 	s.mu.Lock()
 	s.shell, s.stdin, s.pid = shell, stdin, pid
 	s.mu.Unlock()
 	if err := s.ready(); err != nil {
 		s.end(syscall.SIGQUIT)
-		log, _ := os.ReadFile(filepath.Join(s.dir, "postgres.log"))
-		return fmt.Errorf("wait for postgres: %w\n%s", err, log)
+		log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+		return fmt.Errorf("wait for %s: %w\n%s", program[0], err, log)
 	}
 	return nil
 }
@@ -283,7 +293,7 @@ func (s *Server) Restart(t testing.TB) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		err := s.launch() // children of a killed server may still live
+		err := s.serve() // children of a killed server may still live
 		if err == nil {
 			return
 		}
