@@ -13,108 +13,8 @@ import (
 
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/taskjson"
 )
-
-// TaskOptions are the options that a producer may give to a task. `quern enqueue --file` uses the same names.
-type TaskOptions struct {
-	ID                 string        `query:"id" json:"id,omitempty" maxLength:"128" doc:"The task's ID; missing: a new UUID. If it exists nothing is enqueued."`
-	Key                string        `query:"key" json:"key,omitempty" maxLength:"16384" doc:"Your own name for what the task is about."`
-	Parent             string        `query:"parent" json:"parent,omitempty" maxLength:"128"`
-	Traceparent        string        `query:"traceparent" json:"traceparent,omitempty" maxLength:"300" doc:"The W3C's header of that name."`
-	DelaySeconds       float64       `query:"delay_seconds" json:"delay_seconds,omitempty" minimum:"0" maximum:"1e9"`
-	At                 float64       `query:"at" json:"at,omitempty" minimum:"0" maximum:"1e11" doc:"When it is due."`
-	Deadline           float64       `query:"deadline" json:"deadline,omitempty" minimum:"0" maximum:"1e11" doc:"When it expires, or is stopped if it runs."`
-	TimeoutSeconds     float64       `query:"timeout_seconds" json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
-	MaxAttempts        int           `query:"max_attempts" json:"max_attempts,omitempty" minimum:"-1" maximum:"1000000" doc:"-1: no bound."`
-	Backoff            queue.Backoff `query:"backoff" json:"backoff,omitempty" enum:"exponential,linear" doc:"How the delay before a retry grows."`
-	BackoffBaseSeconds float64       `query:"backoff_base_seconds" json:"backoff_base_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"The first delay."`
-	BackoffMinSeconds  float64       `query:"backoff_min_seconds" json:"backoff_min_seconds,omitempty" minimum:"0" maximum:"1e9"`
-	BackoffMaxSeconds  float64       `query:"backoff_max_seconds" json:"backoff_max_seconds,omitempty" minimum:"0" maximum:"1e9"`
-	NoJitter           bool          `query:"no_jitter" json:"no_jitter,omitempty" doc:"Do not shorten the delay at random."`
-	MaxAgeSeconds      float64       `query:"max_age_seconds" json:"max_age_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Begin no attempt later than this after it was due."`
-	MaxReschedules     int           `query:"max_reschedules" json:"max_reschedules,omitempty" minimum:"0" doc:"How often it may reschedule itself."`
-	Unique             bool          `query:"unique" json:"unique,omitempty" doc:"Enqueue nothing if the queue has a task with the same unique_key, or without one the same parameters."`
-	UniqueKey          string        `query:"unique_key" json:"unique_key,omitempty" maxLength:"16384" doc:"With unique."`
-	UniqueForSeconds   float64       `query:"unique_for_seconds" json:"unique_for_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"With unique: for this time, finished or not; missing: until it is finished."`
-	After              []string      `query:"after,explode" json:"after,omitempty" maxItems:"10000" doc:"IDs of tasks to wait for. They exist, or come before it in the batch. With one of them and empty parameters its result becomes the parameters."`
-	When               queue.When    `query:"when" json:"when,omitempty" enum:"complete,ended,any,failed" doc:"With after or open: it runs when all are complete, all have ended, any is complete, or one has failed; missing: complete."`
-	DeadQueue          string        `query:"dead_queue" json:"dead_queue,omitempty" maxLength:"128" doc:"Of its dead letter if it fails for good; missing: its plugin's."`
-	Open               bool          `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
-}
-
-// TaskLine is a task of a batch, or of a file for `quern enqueue`.
-type TaskLine struct {
-	TaskOptions
-	// Priority has no default here, because huma would put the default in place of 0 too.
-	Priority         *int              `json:"priority,omitempty" minimum:"0" maximum:"100" doc:"Higher ones first; missing: 50."`
-	Parameters       json.RawMessage   `json:"parameters,omitempty" doc:"What the handler gets: the text of a string; of any other value its JSON."`
-	ParametersBase64 []byte            `json:"parameters_base64,omitempty" doc:"Instead of parameters, for bytes."`
-	Labels           map[string]string `json:"labels,omitempty"`
-	Headers          map[string]string `json:"headers,omitempty" doc:"What the handler gets with the parameters; names in lower case."`
-}
-
-// OptionsOf converts options to the form that the API takes, without labels, headers and priority.
-func OptionsOf(o *queue.Options) TaskOptions {
-	t := TaskOptions{
-		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, DelaySeconds: o.Delay.Seconds(),
-		At:       Seconds(o.At),
-		Deadline: Seconds(o.Deadline), TimeoutSeconds: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts,
-		Backoff:            o.Retry.Backoff,
-		BackoffBaseSeconds: o.Retry.Base.Seconds(), BackoffMinSeconds: o.Retry.Min.Seconds(),
-		BackoffMaxSeconds: o.Retry.Max.Seconds(),
-		NoJitter:          o.Retry.Jitter != nil && !*o.Retry.Jitter, MaxAgeSeconds: o.Retry.MaxAge.Seconds(),
-		MaxReschedules: o.Retry.MaxReschedules,
-		After:          o.After, When: o.When, Open: o.Open, DeadQueue: o.Dead,
-	}
-	if o.Unique != nil {
-		t.Unique, t.UniqueKey, t.UniqueForSeconds = true, o.Unique.Key, o.Unique.For.Seconds()
-	}
-	return t
-}
-
-// Options converts the options to those of the queue, with labels and a priority.
-func (o TaskOptions) Options(labels map[string]string, priority *int) (queue.Options, error) {
-	q := queue.Options{
-		ID: o.ID, Key: o.Key, Parent: o.Parent, Traceparent: o.Traceparent, Priority: priority,
-		Delay: Period(o.DelaySeconds),
-		At:    Moment(o.At), Deadline: Moment(o.Deadline), Timeout: Period(o.TimeoutSeconds),
-		Labels: labels,
-		After:  o.After, When: o.When, Open: o.Open, Dead: o.DeadQueue,
-		Retry: queue.Retry{
-			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: Period(o.BackoffBaseSeconds),
-			Min: Period(o.BackoffMinSeconds),
-			Max: Period(o.BackoffMaxSeconds), MaxAge: Period(o.MaxAgeSeconds), MaxReschedules: o.MaxReschedules,
-		},
-	}
-	if o.NoJitter {
-		q.Retry.Jitter = new(bool)
-	}
-	if o.Unique {
-		q.Unique = &queue.Unique{Key: o.UniqueKey, For: Period(o.UniqueForSeconds)}
-	} else if o.UniqueKey != "" || o.UniqueForSeconds > 0 {
-		return q, fmt.Errorf("%w: unique_key or unique_for_seconds without unique: add unique, or leave them out",
-			queue.ErrInvalid)
-	}
-	return q, nil
-}
-
-// Spec converts the line to the task that is to be enqueued.
-func (l *TaskLine) Spec() (spec queue.Spec, err error) {
-	spec.Options, err = l.Options(l.Labels, l.Priority)
-	spec.Headers, spec.Parameters = l.Headers, l.ParametersBase64
-	switch value := l.Parameters; {
-	case err != nil:
-	case value != nil && l.ParametersBase64 != nil:
-		err = errors.New("both parameters and parameters_base64: give one of them")
-	case bytes.HasPrefix(value, []byte(`"`)):
-		var text string
-		err = json.Unmarshal(value, &text)
-		spec.Parameters = []byte(text)
-	case value != nil:
-		spec.Parameters = value
-	}
-	return spec, err
-}
 
 const lineRule = `write one JSON object a line, such as {"parameters": {"to": "ada"}}`
 
@@ -130,7 +30,7 @@ func ParseTaskLine(line []byte, options queue.Options) (spec queue.Spec, err err
 	if err := checkNames(line); err != nil {
 		return spec, err
 	}
-	var l TaskLine
+	var l taskjson.TaskLine
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	if err := decoder.Decode(&l); err != nil {
 		return spec, lineError(err)
@@ -138,7 +38,7 @@ func ParseTaskLine(line []byte, options queue.Options) (spec queue.Spec, err err
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return spec, errors.New("something follows the object: " + lineRule)
 	}
-	whole := TaskLine{TaskOptions: OptionsOf(&options), Priority: options.Priority}
+	whole := taskjson.TaskLine{TaskOptions: taskjson.OptionsOf(&options), Priority: options.Priority}
 	if l.DelaySeconds > 0 || l.At > 0 {
 		whole.DelaySeconds, whole.At = 0, 0
 	}
@@ -159,10 +59,10 @@ func ParseTaskLine(line []byte, options queue.Options) (spec queue.Spec, err err
 	return whole.Spec()
 }
 
-// lineFields maps the names of a line's fields to their indexes in TaskLine.
+// lineFields maps the names of a line's fields to their indexes in taskjson.TaskLine.
 var lineFields = func() map[string][]int {
 	fields := make(map[string][]int)
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[TaskLine]()) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[taskjson.TaskLine]()) {
 		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" {
 			fields[name] = field.Index
 		}

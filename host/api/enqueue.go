@@ -16,6 +16,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/taskjson"
 )
 
 // RequestTrace is the trace of a request, in the headers of W3C Trace Context. The tasks and publications of the
@@ -46,7 +47,7 @@ func (t RequestTrace) publish(o *queue.PublishOptions) {
 // EnqueueRaw asks to enqueue one task. The body, of any type, becomes the task's parameters.
 type EnqueueRaw struct {
 	InQueue
-	admin.TaskOptions
+	taskjson.TaskOptions
 	RequestTrace
 	Priority       int      `query:"priority" minimum:"0" maximum:"100" default:"50" doc:"Higher ones first."`
 	Label          []string `query:"label,explode" maxItems:"16" doc:"NAME=VALUE, to find the task by."`
@@ -61,7 +62,7 @@ type EnqueueBatch struct {
 	RequestTrace
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"As for one task; the place of a task in the batch belongs to its key."`
 	Body           struct {
-		Tasks []admin.TaskLine `json:"tasks" minItems:"1" maxItems:"1000"`
+		Tasks []taskjson.TaskLine `json:"tasks" minItems:"1" maxItems:"1000"`
 	}
 }
 

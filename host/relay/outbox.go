@@ -13,6 +13,7 @@ import (
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/taskjson"
 )
 
 const (
@@ -223,12 +224,7 @@ func (r *Relay) publish(ctx context.Context, client *queue.Client, row *row, out
 
 // publication returns the options of the publication of a row.
 func (r *row) publication() (queue.PublishOptions, error) {
-	var o struct {
-		Attributes  map[string]string `json:"attributes"`
-		Parent      string            `json:"parent"`
-		Traceparent string            `json:"traceparent"`
-		Tracestate  string            `json:"tracestate"`
-	}
+	var o taskjson.Publication
 	decoder := json.NewDecoder(strings.NewReader(r.options))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&o); err != nil {

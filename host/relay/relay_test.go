@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/postgres/postgrestest"
+	"github.com/quern-project/quern/sdk/outbox"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
@@ -154,6 +156,61 @@ func TestOutbox(t *testing.T) {
 		t.Errorf("%d tasks are scheduled, want 1", late)
 	}
 }
+
+// What sdk/outbox writes becomes the same task as Queue.Enqueue makes.
+func TestSDK(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.relay(nil)
+	priority := 7
+	spec := queue.Spec{Parameters: []byte("\xff\x00"), Options: queue.Options{
+		ID: "one", Key: "k", Labels: map[string]string{"a": "b"}, Headers: map[string]string{"h": "v"}, Priority: &priority,
+		Retry: queue.Retry{MaxAttempts: 3, Base: time.Second}, Timeout: time.Minute, Deadline: time.Now().Add(time.Hour).Round(time.Second),
+	}}
+	send := func(statement string, args []any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.exec(statement, args...)
+	}
+	send(outbox.Enqueue("q", spec, outbox.Options{Report: true}))
+	send(outbox.Enqueue("q", queue.Spec{}, outbox.Options{Tenant: w.client.Tenant()}))
+	send(outbox.Publish("t", []byte("x"), queue.PublishOptions{ID: "p", Attributes: map[string]string{"type": "y"}}, outbox.Options{}))
+	w.eventually("0", w.waiting)
+	spec.ID = "other"
+	if _, err := w.client.Queue("q").EnqueueMany(t.Context(), []queue.Spec{spec}); err != nil {
+		t.Fatal(err)
+	}
+	one, err := w.client.Task(t.Context(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := w.client.Task(t.Context(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(t *queue.Task) []any {
+		return []any{t.Status, t.Parameters, t.Key, t.Labels, t.Headers, t.Priority, t.Retry, t.Timeout, t.Deadline}
+	}
+	if !reflect.DeepEqual(of(one), of(other)) {
+		t.Errorf("%+v, want %+v", of(one), of(other))
+	}
+	if p, err := w.client.Publication(t.Context(), "p"); err != nil || p.Attributes["type"] != "y" || string(p.Payload) != "x" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for name, err := range map[string]error{
+		"queue":  third(outbox.Enqueue("a b", queue.Spec{}, outbox.Options{})),
+		"option": third(outbox.Enqueue("q", queue.Spec{Options: queue.Options{Delay: -1}}, outbox.Options{})),
+		"topic":  third(outbox.Publish("*", nil, queue.PublishOptions{}, outbox.Options{})),
+	} {
+		if !errors.Is(err, queue.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", name, err)
+		}
+	}
+}
+
+func third(_ string, _ []any, err error) error { return err }
 
 // A transaction that is rolled back leaves no task, and rows of one transaction keep their order.
 func TestOutboxTransactions(t *testing.T) {

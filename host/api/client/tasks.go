@@ -10,13 +10,13 @@ import (
 	"reflect"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
+	"github.com/quern-project/quern/sdk/queue/taskjson"
 )
 
 const (
@@ -260,7 +260,7 @@ func batch(specs []queue.Spec) (n int) {
 func (q *queueHandle) enqueueLarge(ctx context.Context, spec queue.Spec, receipt *queue.Receipt) error {
 	var got api.Receipt
 	what := post(&got, "queues", q.name, "tasks")
-	options := admin.OptionsOf(&spec.Options)
+	options := taskjson.OptionsOf(&spec.Options)
 	options.ID = receipt.ID
 	what.query, what.body = queryOf(options), spec.Parameters
 	for name, value := range spec.Labels {
@@ -298,19 +298,11 @@ func (c *Client) receive(receipt *queue.Receipt, got api.Receipt) error {
 // enqueue sends tasks as one batch. receipts has the IDs of the tasks.
 func (q *queueHandle) enqueue(ctx context.Context, specs []queue.Spec, receipts []queue.Receipt) error {
 	var body struct {
-		Tasks []admin.TaskLine `json:"tasks"`
+		Tasks []taskjson.TaskLine `json:"tasks"`
 	}
 	for i, spec := range specs {
-		line := admin.TaskLine{
-			TaskOptions: admin.OptionsOf(&spec.Options), Priority: spec.Priority, Labels: spec.Labels,
-			Headers: spec.Headers,
-		}
+		line := taskjson.LineOf(&spec)
 		line.ID = receipts[i].ID
-		if utf8.Valid(spec.Parameters) {
-			line.Parameters, _ = json.Marshal(string(spec.Parameters)) // encoding a string never fails
-		} else {
-			line.ParametersBase64 = spec.Parameters
-		}
 		body.Tasks = append(body.Tasks, line)
 	}
 	var got api.List[api.Receipt]
