@@ -33,7 +33,12 @@ type world struct {
 
 func setup(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, server: postgrestest.Shared(t), redis: queuetest.Shared(t)}
+	return setupOn(t, postgrestest.Shared(t))
+}
+
+func setupOn(t testing.TB, server *postgrestest.Server) *world {
+	t.Helper()
+	w := &world{t: t, server: server, redis: queuetest.Shared(t)}
 	w.url = w.server.Database(t)
 	w.db = w.server.Connect(t, w.url)
 	for range 2 { // it can be repeated
@@ -139,7 +144,16 @@ func (w *world) waiting() string { return w.value("SELECT count(*) FROM quern.ou
 
 func TestOutbox(t *testing.T) {
 	t.Parallel()
-	w := setup(t)
+	testOutbox(t, setup(t))
+}
+
+// The relay works on a newer PostgreSQL.
+func TestNewerPostgres(t *testing.T) {
+	t.Parallel()
+	testOutbox(t, setupOn(t, postgrestest.StartNewer(t)))
+}
+
+func testOutbox(t *testing.T, w *world) {
 	w.relay(nil)
 	w.exec(`INSERT INTO quern.outbox (id, queue, parameters) VALUES ('one', 'q', 'x'), ('bytes', 'q', '\xff00')`)
 	w.exec(`INSERT INTO quern.outbox (id, queue, json, options) VALUES ('two', 'q', '{"a": 1.0}', '{"max_attempts": 3, "labels": {"a": "b"}, "priority": 7}')`)

