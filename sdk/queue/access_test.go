@@ -35,7 +35,7 @@ var connecting = []string{"auth", "hello", "ping", "select", "subscribe", "unsub
 
 // roles are the users of ACL.md, and what each does. There are tasks in the queue "work" for who runs some.
 var roles = map[string]func(t *testing.T, w *world){
-	"producer": produce, "publisher": publishOnly, "worker": workOn, "host": host,
+	"producer": produce, "publisher": publishOnly, "worker": workOn, "host": host, "relay": relay,
 }
 
 // Each user of ACL.md may do what its role needs: the commands that its scripts name, whichever way they go, and those that
@@ -289,6 +289,27 @@ func produce(t *testing.T, w *world) {
 }
 
 // publishOnly is what a program does that only publishes: also more than one call can write, durably, and for a task.
+// relay does what `quern relay` does.
+func relay(t *testing.T, w *world) {
+	t.Helper()
+	fleet := listen.NewFleet(w.Client)
+	spec := queue.Spec{Options: queue.Options{ID: "row", Once: time.Hour, Report: "outbox"}}
+	must[[]queue.Receipt](t)(w.Queue("work").EnqueueMany(w.ctx, []queue.Spec{spec}))
+	must[queue.Published](t)(w.Publish(w.ctx, "orders", nil, queue.PublishOptions{ID: "p"}))
+	must[queue.Published](t)(w.Publish(w.ctx, "orders", nil, queue.PublishOptions{ID: "p"})) // once more
+	if err := fleet.ForgetOnce(w.ctx, []string{"row"}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	reports := must[[]listen.Report](t)(fleet.Reports(w.ctx, "outbox", time.Millisecond))
+	if err := fleet.ForgetReports(w.ctx, "outbox", append(reports, listen.Report{Entry: "1-1"})); err != nil {
+		t.Fatal(err)
+	}
+	must[*queue.Task](t)(w.Summary(w.ctx, "row"))
+	if _, err := w.Result(w.ctx, "row", 1); !errors.Is(err, queue.ErrNoTask) {
+		t.Fatal(err)
+	}
+}
+
 func publishOnly(t *testing.T, w *world) {
 	for _, options := range []queue.PublishOptions{{ID: "p", Attributes: map[string]string{"type": "made"}, Parent: "task"}, {ID: "p"}} {
 		if got := must[queue.Published](t)(w.Publish(w.ctx, "orders", make([]byte, queue.PublishBytes), options)); got.Subscribers != 2 {

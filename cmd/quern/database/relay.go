@@ -40,6 +40,8 @@ func newRelay(env cli.Environment) *cobra.Command {
 	option.Duration(cmd.Flags(), &config.Hold, "hold", 0, "how long relayed rows are kept, for quern outbox again")
 	option.Duration(cmd.Flags(), &config.KeepEnded, "keep-ended", config.KeepEnded, "how long rows of quern.ended are kept")
 	option.Time(cmd.Flags(), &config.NotBefore, "not-before", "refuse rows that were inserted before this `TIME`, as a restored dump has them")
+	replicas := 0
+	option.Count(cmd.Flags(), &replicas, "replicas", "how many of Redis's replicas must have a task before its row is deleted (default none)")
 	logs := hostlog.Flags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if config.Database, err = p.address(cmd); err != nil {
@@ -60,7 +62,7 @@ func newRelay(env cli.Environment) *cobra.Command {
 			if queue.ValidTenant(tenant) != nil {
 				return cli.Usagef("%s %q: %s", cli.Origin(cmd.Flag("tenants")), tenant, cli.TenantRule)
 			}
-			client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant})
+			client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Replicas: replicas})
 			if err != nil {
 				return err
 			}
