@@ -87,18 +87,19 @@ CREATE TABLE IF NOT EXISTS quern.relays (
   error      text
 ) WITH (fillfactor = 50);
 
--- wake() tells a sleeping relay of new rows. While the relay is awake it holds the lock, and nothing is sent: a
--- notification makes the commits of all writers wait for each other.
+-- wake() tells a sleeping relay of new rows. While the relay is awake it holds the lock of the trigger's condition, and
+-- nothing is sent: a notification makes the commits of all writers wait for each other.
 CREATE OR REPLACE FUNCTION quern.wake() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF pg_try_advisory_xact_lock_shared(8171052443187213643) THEN PERFORM pg_notify('quern_outbox', ''); END IF;
+  PERFORM pg_notify('quern_outbox', '');
   RETURN NULL;
 END $$;
 DO $$
 BEGIN
   IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'quern.outbox'::regclass AND tgname = 'wake') THEN
-    CREATE TRIGGER wake AFTER INSERT ON quern.outbox FOR EACH STATEMENT EXECUTE FUNCTION quern.wake();
+    CREATE TRIGGER wake AFTER INSERT ON quern.outbox FOR EACH STATEMENT
+    WHEN (pg_catalog.pg_try_advisory_xact_lock_shared(8171052443187213643)) EXECUTE FUNCTION quern.wake();
   END IF;
 END $$;
 
