@@ -40,3 +40,17 @@ function culprit(path, value, open) {
     if (found !== undefined) return found;
   }
 }
+
+const MOST_SHOWN = 60; // characters of a text that is not JSON
+
+// Parses JSON. The error of a text that is none says what is wrong, and how the text begins.
+export function parseJSON(text, wrong) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new SyntaxError(notJSON(text, wrong, error));
+  }
+}
+
+export const notJSON = (text, wrong, error) =>
+  text === "" ? `${wrong}: it is empty` : `${wrong}: it begins with ${JSON.stringify(text.slice(0, MOST_SHOWN))} (${error.message})`;

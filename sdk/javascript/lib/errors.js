@@ -165,9 +165,24 @@ function headOf(error) {
 
 // Returns the error's stack without the engine's own frames, in terms of the user's sources.
 export function framesOf(error) {
-  if (typeof error.stack !== "string") return "";
-  const lines = error.stack.split("\n").filter((line) => line.startsWith("    at ") && !line.includes("(quern:") && !line.endsWith("(native)"));
-  return mapped(lines).join("\n");
+  const stack = Object.hasOwn(error, "stack") ? error.stack : Reflect.apply(engineStack, error, []);
+  if (typeof stack !== "string") return "";
+  const lines = stack.split("\n").filter((line) => line.startsWith("    at ") && !/\(quern:|\(native\)$|^ {4}at <input>/.test(line));
+  return mapped(lines.map((line) => line.replace("at handler_default (", "at handler ("))).join("\n"); // esbuild's name of a default export
+}
+
+const engineStack = Object.getOwnPropertyDescriptor(Error.prototype, "stack")?.get; // undefined in Node
+
+// Has error.stack begin with name and message, as in Node, and show positions in the user's sources. They are looked up when it is read.
+export function installStack() {
+  const { set } = Object.getOwnPropertyDescriptor(Error.prototype, "stack");
+  Object.defineProperty(Error.prototype, "stack", {
+    get() {
+      const stack = Reflect.apply(engineStack, this, []);
+      return typeof stack === "string" ? `${attempt(() => String(this), "Error")}\n${framesOf({ stack })}`.trimEnd() : stack;
+    },
+    set, configurable: true,
+  });
 }
 
 // Returns the first places of framesOf, each a line, for quern_where.
