@@ -165,7 +165,7 @@ export class Response extends Body {
   get ok() { return this.status >= 200 && this.status <= 299; }
   clone() {
     const copy = new Response(this._copy(), this);
-    return Object.assign(copy, { url: this.url, redirected: this.redirected, type: this.type });
+    return asAnswer(copy, this._what, { url: this.url, redirected: this.redirected, type: this.type });
   }
   static json(value, init) {
     const response = new Response(JSON.stringify(value), init);
@@ -220,9 +220,11 @@ export async function fetch(input, init) {
   }
 }
 
+// what names the answer in errors.
+const asAnswer = (response, what, properties) => Object.assign(Object.defineProperty(response, "_what", { value: what }), properties);
+
 function responseOf(answer, method, url, redirected) {
   const response = new Response([204, 205, 304].includes(answer.status) ? null : answer.body, { status: answer.status });
   for (const [name, values] of Object.entries(answer.headers)) for (const value of values) response.headers.append(name, value);
-  Object.defineProperty(response, "_what", { value: `fetch: the answer of ${method} ${shown(url)}` });
-  return Object.assign(response, { url, redirected, type: "basic" });
+  return asAnswer(response, `fetch: the answer of ${method} ${shown(url)}`, { url, redirected, type: "basic" });
 }

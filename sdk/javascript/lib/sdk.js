@@ -65,7 +65,7 @@ class Bucket {
   delete(key) { return this.#ask("kvDelete", key); }
 
   increment(key, delta = 1) {
-    if (typeof delta !== "bigint" && !Number.isSafeInteger(delta)) throw new TypeError(`increment by ${String(delta)}: use a whole number, or a BigInt`);
+    if (typeof delta !== "bigint" && !Number.isSafeInteger(delta)) throw new TypeError(`increment by ${String(delta)}: use a whole number below 2 ** 53, or a BigInt`);
     const sum = this.#ask("kvIncrement", key, BigInt(delta));
     if (typeof delta === "bigint") return sum;
     if (Number.isSafeInteger(Number(sum))) return Number(sum);

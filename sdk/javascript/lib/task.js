@@ -8,16 +8,12 @@ import { asking } from "./sdk.js";
 const ID = 0, QUEUE = 1, TENANT = 2, PLUGIN = 3, PREVIOUS_ERROR = 4, PARENT = 5, KEY = 6, TRACEPARENT = 7, HEADERS = 8, DEPENDENCIES = 9;
 const ATTEMPT = 0, MAX_ATTEMPTS = 1, DEADLINE = 2, RESCHEDULES = 4;
 
-// A task that this one waited for.
-class Dependency {
-  constructor(id, end) {
-    this.id = id;
-    this.end = end;
-  }
-  bytes() { return task.resultOf(this.id); }
-  text() { return native.decode(this.bytes()); }
-  json() { return parseJSON(this.text(), `the result of ${this.id} is not JSON`); }
-}
+// What reads the result of a task that this one waited for. Comparisons and JSON see its id and end alone.
+const readers = {
+  bytes: { value() { return task.resultOf(this.id); } },
+  text: { value() { return native.decode(this.bytes()); } },
+  json: { value() { return parseJSON(this.text(), `the result of ${this.id} is not JSON`); } },
+};
 
 class Task {
   get id() { return native.taskText(ID); }
@@ -44,7 +40,7 @@ class Task {
   dependencies() {
     return native.taskText(DEPENDENCIES).split("\n").slice(0, -1).map((line) => {
       const [id, end] = line.split(" ");
-      return new Dependency(id, end);
+      return Object.defineProperties({ id, end }, readers);
     });
   }
   resultOf(id) { return asking(id, () => native.dependencyResult(String(id))); }
