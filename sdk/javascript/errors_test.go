@@ -35,12 +35,12 @@ func TestErrors(t *testing.T) {
 		{
 			"Async callers", "async function inner() {\n  await null;\n  return new Response('ok').json();\n}\nconst middle = async () => await inner();\n" +
 				"export default async () => {\n  return (await middle().then((x) => x)).a;\n}", runtime.Failed, 1,
-			"SyntaxError: the body is not JSON: it begins with \"ok\" (unexpected token: 'ok')\n    at inner (handler.js:3:27)\n    at middle (handler.js:5:34)\n    at default (handler.js:7:34)",
+			"SyntaxError: the body is not JSON: it begins with \"ok\" (unexpected token: 'ok')\n    at inner (handler.js:3:29)\n    at middle (handler.js:5:34)\n    at default (handler.js:7:26)",
 		},
 		{"JSON", "export default () => JSON.parse('ok')", runtime.Failed, 1, "SyntaxError: unexpected token: 'ok'\n    at default (handler.js:1:…"},
 		{
 			"Stack", "export default function run() {\n  return new TypeError('no\\n    at ink').stack;\n}", runtime.Complete, 0,
-			"TypeError: no\n    at ink\n    at run (handler.js:2:23)",
+			"TypeError: no\n    at ink\n    at run (handler.js:2:14)",
 		},
 		{"Text", "export default () => { throw 'no ink' }", runtime.Failed, 1, "no ink"},
 		{"Object", "export default () => { throw { ink: 0 } }", runtime.Failed, 1, `thrown: {"ink":0}`},

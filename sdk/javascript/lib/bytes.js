@@ -52,5 +52,8 @@ export function parseJSON(text, wrong) {
   }
 }
 
-export const notJSON = (text, wrong, error) =>
-  text === "" ? `${wrong}: it is empty` : `${wrong}: it begins with ${JSON.stringify(text.slice(0, MOST_SHOWN))} (${error.message})`;
+export function notJSON(text, wrong, { message }) {
+  if (text === "") return `${wrong}: it is empty`;
+  if (/^invalid UTF-8/.test(message)) return `${wrong}: ${message}`;
+  return `${wrong}: it begins with ${JSON.stringify(text.slice(0, MOST_SHOWN))} (${message})`;
+}
