@@ -3,7 +3,6 @@ package build
 import (
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/evanw/esbuild/pkg/api"
@@ -51,7 +50,6 @@ const sdkNames = "Failure Retry Fatal QuernError log progress checkpoint kv http
 var (
 	identifiers = regexp.MustCompile(`[A-Za-z_$][\w$]*`)
 	freeName    = regexp.MustCompile(`quern_free_([\w$]+)`)
-	usedPlace   = regexp.MustCompile(`quern_free_use_(\d+)_`)
 	sdkImport   = regexp.MustCompile(`(?m)^import (?:[\w$]+, )?\{([^}]*)\} from "@quern/sdk";$`)
 	bound       = fields(engineNames + " " + reservedNames)
 )
@@ -110,29 +108,33 @@ func withFree(text string, names []string, loader api.Loader) string {
 	}).Code)
 }
 
-// placeOf returns where a text uses a name that it does not bind: each occurrence gets a name of its own, and esbuild tells
-// which of these are free.
+// placeOf returns where a text first uses a name that it does not bind: without that occurrence there is one use less.
 func placeOf(name, text string, loader api.Loader) int {
-	var places []int
-	var uses []string
-	var marked strings.Builder
-	last := 0
+	uses := func(text string) (count int) { // -1 if the text has errors
+		code := withFree(text, []string{name}, loader)
+		if code == "" {
+			return -1
+		}
+		for _, found := range freeName.FindAllStringSubmatch(code, -1) {
+			if found[1] == name {
+				count++
+			}
+		}
+		return count
+	}
+	all, first := uses(text), -1
 	for _, place := range identifiers.FindAllStringIndex(text, -1) {
 		if text[place[0]:place[1]] != name {
 			continue
 		}
-		use := fmt.Sprintf("use_%d_", len(places))
-		marked.WriteString(text[last:place[0]] + use)
-		places, uses, last = append(places, place[0]), append(uses, use), place[1]
-	}
-	marked.WriteString(text[last:])
-	first := len(places)
-	for _, found := range usedPlace.FindAllStringSubmatch(withFree(marked.String(), uses, loader), -1) {
-		if n, err := strconv.Atoi(found[1]); err == nil {
-			first = min(first, n)
+		if first < 0 {
+			first = place[0]
+		}
+		if uses(text[:place[0]]+"quern_other"+text[place[1]:]) == all-1 {
+			return place[0]
 		}
 	}
-	return places[first%len(places)] // the first one if esbuild told none, as for a pair of JSX
+	return first
 }
 
 // missingExports finds imports of names that @quern/sdk does not have. code is the text without types.
