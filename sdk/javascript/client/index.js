@@ -52,7 +52,7 @@ const longestPause = 60_000;
 // What the options of BullMQ are here.
 const bullmq = {
   attempts: "use maxAttempts", jobId: "use id", deduplication: "use unique: { key, duration }", parentId: "use after", repeat: "use quern schedule",
-  removeOnComplete: "leave it out: hosts delete tasks after their retention", removeOnFail: "leave it out: hosts delete tasks after their retention",
+  removeOnComplete: "leave it out: hosts delete tasks by --keep", removeOnFail: "leave it out: hosts delete tasks by --keep",
 };
 
 const busy = [429, 502, 503, 504];
