@@ -146,6 +146,9 @@ const missing = {
   Intl: "a plugin has no Intl: use a package such as dayjs",
   WebSocket: "a plugin has no sockets: use fetch",
   XMLHttpRequest: "use fetch",
+  FormData: "use URLSearchParams, or build the body yourself",
+  Worker: "a plugin has one thread: enqueue a task for each part",
+  ReadableStream: "a plugin has no streams: read a whole body by text, json or bytes",
   window: "a plugin is no browser: use another package",
   document: "a plugin is no browser: use another package",
 };
