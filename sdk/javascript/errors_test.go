@@ -37,6 +37,10 @@ func TestErrors(t *testing.T) {
 				"export default async () => {\n  return (await middle().then((x) => x)).a;\n}", runtime.Failed, 1,
 			"SyntaxError: the body is not JSON: it begins with \"ok\" (unexpected token: 'ok')\n    at inner (handler.js:3:29)\n    at middle (handler.js:5:34)\n    at default (handler.js:7:26)",
 		},
+		{
+			"Not a function", "const kv = () => ({});\nexport default function run() {\n  return kv('a').incr('x');\n}", runtime.Failed, 1,
+			"TypeError: not a function: near kv('a').incr(\n    at run (handler.js:3:18)",
+		},
 		{"JSON", "export default () => JSON.parse('ok')", runtime.Failed, 1, "SyntaxError: unexpected token: 'ok'\n    at default (handler.js:1:…"},
 		{
 			"Stack", "export default function run() {\n  return new TypeError('no\\n    at ink').stack;\n}", runtime.Complete, 0,

@@ -1,7 +1,7 @@
 // Errors of handlers and of the host, and the text that a failed task gets.
 
 import { native } from "#native";
-import { mapped } from "./sourcemap.js";
+import { excerpt, mapped } from "./sourcemap.js";
 
 const meanings = {
   EINVAL: "an argument is invalid; the task's log has the details",
@@ -154,6 +154,10 @@ const missing = {
 };
 
 function remedyOf(error, message) {
+  if (error instanceof TypeError && message === "not a function") {
+    const near = attempt(() => excerpt(linesOf(error)[0]), "");
+    return near ? `${message}: near ${near}` : message;
+  }
   const name = error instanceof ReferenceError ? /^'?(\w+)'? is not defined$/.exec(message)?.[1] : undefined;
   return name !== undefined && Object.hasOwn(missing, name) ? `${message}: ${missing[name]}` : message;
 }
@@ -168,10 +172,13 @@ function headOf(error) {
 
 // Returns the error's stack without the engine's own frames, in terms of the user's sources.
 export function framesOf(error) {
+  return mapped(linesOf(error).map((line) => line.replace("at handler_default (", "at handler ("))).join("\n"); // esbuild's name of a default export
+}
+
+function linesOf(error) {
   const stack = Object.hasOwn(error, "stack") ? error.stack : Reflect.apply(engineStack, error, []);
-  if (typeof stack !== "string") return "";
-  const lines = stack.split("\n").filter((line) => line.startsWith("    at ") && !/\(quern:|\(native\)$|^ {4}at <input>/.test(line));
-  return mapped(lines.map((line) => line.replace("at handler_default (", "at handler ("))).join("\n"); // esbuild's name of a default export
+  if (typeof stack !== "string") return [];
+  return stack.split("\n").filter((line) => line.startsWith("    at ") && !/\(quern:|\(native\)$|^ {4}at <input>/.test(line));
 }
 
 const engineStack = Object.getOwnPropertyDescriptor(Error.prototype, "stack")?.get; // undefined in Node
