@@ -30,19 +30,21 @@ var foreignNames = []obstacle{
 }
 
 // engineNames lists what the engine has in globalThis. sdk/javascript has a test that compares globals.d.ts with it.
-const engineNames = `AbortController AbortSignal AggregateError Array ArrayBuffer AsyncDisposableStack BigInt BigInt64Array
-BigUint64Array Blob Boolean CryptoKey DOMException DataView Date DisposableStack Error EvalError Event EventTarget
-FinalizationRegistry Float16Array Float32Array Float64Array Function Headers Infinity Int16Array Int32Array Int8Array
-InternalError Iterator JSON Map Math NaN Number Object Promise Proxy RangeError ReferenceError Reflect RegExp Request Response
-Set String SuppressedError Symbol SyntaxError TextDecoder TextEncoder TypeError URIError URL URLSearchParams Uint16Array
-Uint32Array Uint8Array Uint8ClampedArray WeakMap WeakRef WeakSet atob btoa clearInterval clearTimeout console crypto decodeURI
-decodeURIComponent encodeURI encodeURIComponent escape eval fetch globalThis isFinite isNaN parseFloat parseInt performance
-queueMicrotask setInterval setTimeout structuredClone undefined unescape`
+const engineNames = `AbortController AbortSignal AggregateError Array ArrayBuffer AsyncDisposableStack
+BigInt BigInt64Array BigUint64Array Blob Boolean CryptoKey DOMException DataView Date DisposableStack Error
+EvalError Event EventTarget FinalizationRegistry Float16Array Float32Array Float64Array Function Headers
+Infinity Int16Array Int32Array Int8Array InternalError Iterator JSON Map Math NaN Number Object Promise
+Proxy RangeError ReferenceError Reflect RegExp Request Response Set String SuppressedError Symbol
+SyntaxError TextDecoder TextEncoder TypeError URIError URL URLSearchParams Uint16Array Uint32Array
+Uint8Array Uint8ClampedArray WeakMap WeakRef WeakSet atob btoa clearInterval clearTimeout console crypto
+decodeURI decodeURIComponent encodeURI encodeURIComponent escape eval fetch globalThis isFinite isNaN
+parseFloat parseInt performance queueMicrotask setInterval setTimeout structuredClone undefined unescape`
 
 // reservedNames lists the words of the language, and what it or esbuild defines in functions and modules.
-const reservedNames = `break case catch class const continue debugger default delete do else enum export extends false finally for
-function if import in instanceof new null return super switch this throw true try typeof var void while with implements interface
-let package private protected public static yield await async of get set as from type arguments module exports require global`
+const reservedNames = `break case catch class const continue debugger default delete do else enum export
+extends false finally for function if import in instanceof new null return super switch this throw true try
+typeof var void while with implements interface let package private protected public static yield await
+async of get set as from type arguments module exports require global`
 
 // sdkNames lists the exports of @quern/sdk.
 const sdkNames = "Failure Retry Fatal QuernError log progress checkpoint kv http enqueue publish secrets config"
@@ -62,9 +64,9 @@ func fields(text string) map[string]bool {
 	return all
 }
 
-// missingNames finds names that neither the engine nor the file defines, one place for each name. errors has those of
-// which foreignNames knows a remedy, and exports that @quern/sdk does not have. A file that asks for the type of a name can
-// do without it; one that declares it, or has it in globalThis, defines it.
+// missingNames finds names that neither the engine nor the file defines, one place for each name. errors has names with a
+// remedy in foreignNames, and imports that @quern/sdk does not export. A file that asks for the type of a name can do
+// without it; one that declares it, or has it in globalThis, defines it.
 func missingNames(text string, loader api.Loader) (errors, warnings []finding) {
 	var names []string
 	seen := map[string]bool{}
@@ -73,7 +75,8 @@ func missingNames(text string, loader api.Loader) (errors, warnings []finding) {
 			continue
 		}
 		seen[name] = true
-		if !regexp.MustCompile(`\b(typeof|globalThis\.|declare\s+(\w+\s+)+)\s*` + regexp.QuoteMeta(name) + `\b`).MatchString(text) {
+		given := regexp.MustCompile(`\b(typeof|globalThis\.|declare\s+(\w+\s+)+)\s*` + regexp.QuoteMeta(name) + `\b`)
+		if !given.MatchString(text) {
 			names = append(names, name)
 		}
 	}
@@ -91,7 +94,8 @@ func missingNames(text string, loader api.Loader) (errors, warnings []finding) {
 			errors = append(errors, finding{at, name + " is not defined: " + instead})
 			continue
 		}
-		warnings = append(warnings, finding{at, name + " is not defined: declare or import it; the engine has no global of that name"})
+		message := name + " is not defined: declare or import it; the engine has no global of that name"
+		warnings = append(warnings, finding{at, message})
 	}
 	return append(errors, missingExports(text, code)...), warnings
 }
@@ -148,7 +152,8 @@ func missingExports(text, code string) (found []finding) {
 			}
 			message := fmt.Sprintf("@quern/sdk has no %s: %s", name, spelling.DidYouMean(name, known))
 			at := 0
-			if place := regexp.MustCompile(`import\s[^;"']*?\b(` + regexp.QuoteMeta(name) + `)\b`).FindStringSubmatchIndex(text); place != nil {
+			named := regexp.MustCompile(`import\s[^;"']*?\b(` + regexp.QuoteMeta(name) + `)\b`)
+			if place := named.FindStringSubmatchIndex(text); place != nil {
 				at = place[2]
 			}
 			found = append(found, finding{at, message})
