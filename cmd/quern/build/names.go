@@ -64,9 +64,9 @@ func fields(text string) map[string]bool {
 	return all
 }
 
-// missingNames finds names that neither the engine nor the file defines, one place for each name. errors has names with a
-// remedy in foreignNames, and imports that @quern/sdk does not export. A file that asks for the type of a name can do
-// without it; one that declares it, or has it in globalThis, defines it.
+// missingNames finds names that neither the engine nor the file defines, one place for each name. errors has names
+// with a remedy in foreignNames, and imports that @quern/sdk does not export. A file that asks for the type of a name
+// can do without it; one that declares it, or has it in globalThis, defines it.
 func missingNames(text string, loader api.Loader) (errors, warnings []finding) {
 	var names []string
 	seen := map[string]bool{}
