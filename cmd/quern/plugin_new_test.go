@@ -150,7 +150,7 @@ func withoutVitest(t *testing.T, dir string) string {
 	write(t, filepath.Join(dir, ".test", "vitest.mjs"), `
 import assert from "node:assert/strict";
 export { test } from "node:test";
-export const expect = (got) => ({ toBe: (want) => assert.equal(got, want) });
+export const expect = (got) => ({ toBe: (want) => assert.equal(got, want), toEqual: (want) => assert.deepEqual(got, want) });
 `)
 	esbuild := filepath.Join(filepath.Dir(interpreter(t, "javascript")), "downloads", "npm-javascript", "node_modules", ".bin", "esbuild")
 	return cli.ShellWord(esbuild) + " handler.test.ts --bundle --platform=node --format=esm --external:@quern/sdk --alias:vitest=./.test/vitest.mjs " +

@@ -6,5 +6,5 @@ import "embed"
 
 // Source has the files of the npm package @quern/sdk. `quern plugin new` copies them next to a new plugin.
 //
-//go:embed package.json index.js index.d.ts testing.js testing.d.ts lib
+//go:embed package.json index.js index.d.ts globals.d.ts testing.js testing.d.ts lib
 var Source embed.FS

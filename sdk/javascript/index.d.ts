@@ -17,8 +17,8 @@
 /** Bytes that a function accepts. A string counts as its UTF-8. */
 export type Bytes = string | ArrayBuffer | ArrayBufferView;
 
-/** A task. Its values do not change. */
-export interface Task {
+/** A task. Its values do not change. Input is what json() returns. */
+export interface Task<Input = any> {
   /** The name by which the enqueuing client knows the task. It is the same in every attempt. */
   readonly id: string;
   readonly queue: string;
@@ -58,7 +58,7 @@ export interface Task {
   /** The input as UTF-8. */
   text(): string;
   /** The input as JSON. If it is not JSON, the task fails for good unless the handler catches that. */
-  json<T = any>(): T;
+  json<T = Input>(): T;
 }
 
 /** A task that another one waited for. */
@@ -66,13 +66,17 @@ export interface Dependency {
   readonly id: string;
   /** gone: it was deleted; open: it could not be waited for; waiting: it goes on. */
   readonly end: "complete" | "failed" | "gone" | "open" | "waiting";
+  /** Its result. Throws as {@link Task.resultOf} does. */
+  bytes(): Uint8Array<ArrayBuffer>;
+  text(): string;
+  json<T = any>(): T;
 }
 
 /** What a handler may return. */
 export type Result = string | ArrayBuffer | ArrayBufferView | object | number | boolean | null | undefined | void;
 
-/** The type of a module's default export. */
-export type Handler = (task: Task) => Result | Promise<Result>;
+/** The type of a module's default export: of what its tasks' input is as JSON, and of what it returns. */
+export type Handler<Input = any, Output extends Result = Result> = (task: Task<Input>) => Output | Promise<Output>;
 
 /**
  * Throw it to fail the attempt with this message alone. It counts, as any other error does: the retry policy decides about another
@@ -151,8 +155,12 @@ export interface Bucket {
   set(key: string, value: unknown, options?: { ttl?: number }): void;
   /** Returns whether there was a value. */
   delete(key: string): boolean;
-  /** Adds to a decimal number, 0 if there is none, and returns the sum: a BigInt if it is not a safe integer. */
-  increment(key: string, delta?: number | bigint): number | bigint;
+  /**
+   * Adds to a decimal number, 0 if there is none, and returns the sum. A sum that is no safe integer throws a RangeError, after it is
+   * stored: add a BigInt, and the sum is one.
+   */
+  increment(key: string, delta?: number): number;
+  increment(key: string, delta: bigint): bigint;
   /** Sets the value if the present one equals old, or if there is none and old is undefined. Else it throws ECONFLICT. */
   swap(key: string, old: unknown, value: unknown, options?: { ttl?: number }): void;
   /** Keys that begin with prefix and sort after the key after, in byte order: at most limit, 1 to 1000. */
@@ -205,8 +213,11 @@ export interface EnqueueOptions {
   maxAttempts?: number;
   /** Of each attempt, in milliseconds. */
   timeout?: number;
-  /** No second task of the queue with the same key, or with true the same body: for a time in milliseconds, or until the first is finished. */
-  unique?: true | { key?: string; for?: number };
+  /**
+   * No second task of the queue with the same key, or without one the same body: for duration milliseconds, 1,000 at least, or until the
+   * first is finished.
+   */
+  unique?: boolean | { key?: string; duration?: number };
 }
 
 /**

@@ -1,5 +1,5 @@
 // What Node finds as "@quern/sdk", such as in a test. The functions are those of the engine, and ask the host of testing.js.
 
-import { sdk } from "./lib/sdk.js";
+import { shared } from "./lib/shared.js";
 
-export const { Failure, Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, publish, secrets, config } = sdk;
+export const { Failure, Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, publish, secrets, config } = shared.sdk;

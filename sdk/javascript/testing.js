@@ -2,11 +2,13 @@
 
 import { format } from "node:util";
 
-import { bytesOf, isBytes, jsonOf } from "./lib/bytes.js";
-import { COMPLETE, Failure, QuernError, statusOf } from "./lib/errors.js";
-import { answerTo, bytes, native, plain, runs, text } from "./lib/native.js";
+import { bytesOf, isBytes, jsonOf, parseJSON } from "./lib/bytes.js";
+import { COMPLETE } from "./lib/errors.js";
+import { bytes, plain, text } from "./lib/native.js";
 import { shown } from "./lib/sdk.js";
-import { task } from "./lib/task.js";
+import { shared } from "./lib/shared.js";
+
+const { Failure, QuernError, statusOf, answerTo, native, runs, task } = shared;
 
 const STATUSES = { 1: "failed", 65: "fatal", 75: "retry" };
 const services = ["config", "secrets", "kv", "http", "queues", "topics", "checkpoints"];
@@ -49,7 +51,9 @@ class TestHost {
   }
 }
 
-export const testHost = (given = {}) => new TestHost(given);
+const made = shared.testHost !== undefined; // by another copy of this package
+shared.testHost ??= (given = {}) => new TestHost(given);
+export const testHost = shared.testHost;
 
 class Run {
   log = [];
@@ -91,6 +95,8 @@ async function call(handler, run) {
   }
 }
 
+const FAILED = { failed: "failed", fatal: "failed for good", retry: "asked to run again" };
+
 class Result {
   constructor(run, status, complete) {
     this.status = status;
@@ -104,13 +110,16 @@ class Result {
     this.published = complete ? run.published : [];
     this.checkpoint = run.host.checkpoints[run.id] === undefined ? undefined : plain(run.host.checkpoints[run.id]);
   }
-  text() { return text(this.output); }
-  json() { return JSON.parse(this.text()); }
+  text() {
+    if (this.status !== "complete") throw new Error(`task ${FAILED[this.status]}: ${this.error}`, { cause: this.thrown });
+    return text(this.output);
+  }
+  json() { return parseJSON(this.text(), "the result is not JSON"); }
 }
 
 // While a task runs, console writes to its log as well, and fetch asks the test's function.
 
-for (const [name, level] of Object.entries({ trace: 0, debug: 1, log: 2, info: 2, warn: 3, error: 4 })) {
+if (!made) for (const [name, level] of Object.entries({ trace: 0, debug: 1, log: 2, info: 2, warn: 3, error: 4 })) {
   const print = console[name];
   console[name] = (...values) => {
     if (runs.getStore()) for (const line of format(...values).split("\n")) native.log(level, line);
@@ -120,7 +129,7 @@ for (const [name, level] of Object.entries({ trace: 0, debug: 1, log: 2, info: 2
 
 const fetchOfNode = globalThis.fetch;
 
-globalThis.fetch = async (input, init) => {
+if (!made) globalThis.fetch = async (input, init) => {
   const run = runs.getStore();
   if (!run) return fetchOfNode(input, init);
   const request = new Request(input, init);
@@ -135,5 +144,6 @@ globalThis.fetch = async (input, init) => {
   const { status = 200, headers = {}, body } = answer;
   const response = new Response([204, 205, 304].includes(status) ? null : bytes(body), { status });
   for (const [name, values] of Object.entries(headers)) for (const value of [values].flat()) response.headers.append(name, value);
-  return Object.defineProperty(response, "url", { value: request.url });
+  const json = async () => parseJSON(await response.text(), `fetch: the answer of ${sent.method} ${shown(sent.url)} is not JSON`);
+  return Object.defineProperties(response, { url: { value: request.url }, json: { value: json } });
 };

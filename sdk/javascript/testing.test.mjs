@@ -1,5 +1,9 @@
 import assert from "node:assert/strict";
+import { cp, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
+import { pathToFileURL } from "node:url";
 
 import { checkpoint, config, enqueue, Fatal, http, kv, log, progress, publish, QuernError, Retry, secrets } from "@quern/sdk";
 import { testHost } from "@quern/sdk/testing";
@@ -20,7 +24,10 @@ test("tasks", async () => {
     assert.deepEqual(task.json(), { n: "ü" });
     assert.deepEqual(task.deadline, deadline);
     assert.deepEqual(task.dependencies(), [{ id: "one", end: "complete" }, { id: "two", end: "failed" }]);
-    assert.deepEqual(JSON.parse(new TextDecoder().decode(task.resultOf("one"))), { n: 1 });
+    assert.deepEqual(new TextDecoder().decode(task.resultOf("one")), '{"n":1}');
+    const [one, two] = task.dependencies();
+    assert.deepEqual([one.text(), one.json(), one.bytes().length], ['{"n":1}', { n: 1 }, 7]);
+    assert.throws(() => two.json(), { code: "ENOTFOUND" });
     assert.throws(() => task.resultOf("two"), { code: "ENOTFOUND" });
     assert.throws(() => task.resultOf("three"), { code: "EINVAL" });
     return [task.id, task.queue, task.tenant, task.attempt, task.key, task.cancelled, task.headers];
@@ -40,6 +47,67 @@ test("failures", async () => {
   assert.deepEqual(await run(new Retry("later", { delay: 1500 })).then((r) => [r.status, r.error, r.delay]), ["retry", "later", 1500]);
   assert.equal((await host.run((task) => task.json(), "{")).status, "fatal");
   assert.deepEqual(host.enqueued, []);
+});
+
+test("the result of a failed task tells why it failed", async () => {
+  const thrown = new TypeError("bad");
+  const result = await testHost().run(() => { throw thrown; });
+  for (const read of [() => result.text(), () => result.json()]) assert.throws(read, { message: "task failed: TypeError: bad", cause: thrown });
+  const fatal = await testHost().run((task) => task.json(), "ok");
+  assert.throws(() => fatal.json(), { message: /^task failed for good: the input is not JSON: it begins with "ok" \(/ });
+  const none = await testHost().run(() => {});
+  assert.throws(() => none.json(), { message: "the result is not JSON: it is empty" });
+});
+
+test("answers that are not JSON", async () => {
+  const host = testHost({ http: () => ({ body: "<html>" }) });
+  for (const [name, get] of [["fetch", async () => (await fetch("https://a.example/x?key=1")).json()], ["http", () => http("https://a.example/x?key=1").json()]]) {
+    assert.match((await host.run(get)).error, new RegExp(`^SyntaxError: ${name}: the answer of GET https://a.example/x is not JSON: it begins with "<html>" `));
+  }
+});
+
+test("unique, and other options that are wrong", async () => {
+  for (const [options, error] of [
+    [{ unique: { ttl: 5000 } }, "TypeError: unique.ttl: unique has key and duration (in milliseconds)"],
+    [{ unique: "a" }, "TypeError: unique: a: use true, or { key, duration }"],
+    [{ unique: { key: 5 } }, "TypeError: unique.key: 5: use a string"],
+    [{ unique: { duration: 5 } }, "RangeError: unique.duration: 5: use milliseconds, 1000 to 3153600000000 (100 years)"],
+    [{ unique: { for: "1h" } }, "RangeError: unique.duration: 1h: use milliseconds, 1000 to 3153600000000 (100 years)"],
+    [{ priority: 101 }, "QuernError: enqueue q: option priority: 101: expected 0 to 100 (EINVAL)"],
+    [{ when: "any" }, 'QuernError: enqueue q: option when: "any": expected it together with after (EINVAL)'],
+  ]) assert.equal((await testHost().run(() => enqueue("q", 1, options))).error, error);
+  const result = await testHost().run(() => enqueue("q", 1, { unique: { for: 5000 } }));
+  assert.deepEqual(result.enqueued[0].options, { unique: { duration: 5000 } });
+});
+
+test("numbers of the store", async () => {
+  const result = await testHost({ kv: { a: { n: String(2 ** 53 - 1) } } }).run(() => {
+    assert.deepEqual([kv("a").increment("m", 2), kv("a").increment("m", 2n)], [2, 4n]);
+    assert.throws(() => kv("a").increment("m", 1.5), /increment by 1.5: use a whole number below 2 \*\* 53, or a BigInt/);
+    assert.throws(() => kv("a").increment("n"), /kv_increment a\/n: the sum is 9007199254740992, which a number does not hold: add a BigInt, as in increment\(key, 1n\)/);
+    assert.equal(kv("a").increment("n", 1n), 9007199254740993n);
+  });
+  assert.equal(result.error, "");
+});
+
+// A handler of another plugin has a copy of the package in that one's folder.
+test("two copies of the package", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "quern-"));
+  try {
+    for (const name of ["index.js", "testing.js", "lib", "package.json"]) await cp(new URL(name, import.meta.url), join(dir, name), { recursive: true });
+    const other = await import(pathToFileURL(join(dir, "index.js")));
+    const { testHost: otherHost } = await import(pathToFileURL(join(dir, "testing.js")));
+    for (const run of [testHost, otherHost]) {
+      const result = await run({ kv: { a: {} } }).run(() => {
+        other.kv("a").increment("n");
+        console.log("once");
+        throw new other.Fatal("never");
+      });
+      assert.deepEqual([result.status, result.error, result.log.length], ["fatal", "never", 1]);
+    }
+  } finally {
+    await rm(dir, { recursive: true });
+  }
 });
 
 test("services", async () => {
@@ -68,7 +136,7 @@ test("services", async () => {
     progress(0.5, "half");
     log.warn("low", { left: 3 });
     console.log("greeted %d", 2);
-    const id = enqueue("mail.welcome", { to: "zoe" }, { delay: 2000, unique: { for: 5000 }, id: "m" });
+    const id = enqueue("mail.welcome", { to: "zoe" }, { delay: 2000, unique: { duration: 5000 }, id: "m" });
     publish("orders.made", "x", { attributes: { type: "a" } });
     assert.throws(() => enqueue("other"), { code: "EDENIED" });
     assert.throws(() => kv("none").get("a"), /kv_get none\/a: grant the bucket to the test: testHost\(\{ kv: \{ "none": \{\} \} \}\) \(EDENIED\)/);
@@ -82,7 +150,7 @@ test("services", async () => {
   assert.equal(result.error, "");
   assert.deepEqual(result.json(), ["s", "9", true, "m", 404, { method: "POST", url: "https://a.example/2", body: "c", type: "text/plain;charset=UTF-8" }]);
   assert.deepEqual(host.kv, { seen: { n: "2", old: { n: 1 } } });
-  assert.deepEqual(host.enqueued, [{ queue: "mail.welcome", body: '{"to":"zoe"}', id: "m", options: { delay: 2000, unique: { for: 5000 } } }]);
+  assert.deepEqual(host.enqueued, [{ queue: "mail.welcome", body: '{"to":"zoe"}', id: "m", options: { delay: 2000, unique: { duration: 5000 } } }]);
   assert.deepEqual(host.published.map(({ topic, body, attributes }) => [topic, body, attributes]), [["orders.made", "x", { type: "a" }]]);
   assert.deepEqual(result.log, [{ level: "warn", text: "low", fields: { left: 3 } }, { level: "info", text: "greeted 2", fields: {} }]);
   assert.deepEqual([result.progress, result.checkpoint], [[{ fraction: 0.5, message: "half" }], "half"]);

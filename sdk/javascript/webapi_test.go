@@ -312,3 +312,49 @@ func TestNoSharedMemory(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The engine's globals are those of globals.d.ts and of the build's list: no more, and no fewer.
+func TestGlobals(t *testing.T) {
+	t.Parallel()
+	types := readAll(t, "globals.d.ts")
+	_, list, _ := strings.Cut(readAll(t, "../../cmd/quern/build/names.go"), "const engineNames = `")
+	list, _, _ = strings.Cut(list, "`")
+	var have map[string][]string // by class, "" for globalThis
+	if err := json.Unmarshal([]byte(handler(t, `
+		const names = (o) => Object.getOwnPropertyNames(o ?? {}).filter((name) => name !== "constructor" && !(name in Function));
+		const all = { "": names(globalThis).filter((name) => name !== "__core-js_shared__") };
+		for (const name of task.text().split(" ")) {
+			const value = globalThis[name];
+			all[name] = typeof value === "function" ? [...names(value), ...names(value.prototype)] : names(value);
+		}
+		return all`).input(strings.Join(declared(types, `declare var (\w+)`), " "))), &have); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Fields(list)
+	slices.Sort(want)
+	slices.Sort(have[""])
+	if !slices.Equal(have[""], want) {
+		t.Errorf("the engine has %q, engineNames of cmd/quern/build %q", have[""], want)
+	}
+	for _, name := range declared(types, `declare (?:var|function) (\w+)`) {
+		if name != "process" && !slices.Contains(want, name) { // the build replaces process.env
+			t.Errorf("globals.d.ts has %s, the engine does not", name)
+		}
+	}
+	for name, members := range have {
+		body := strings.Join(declared(types, `(?ims)^((?:interface|declare var) `+name+`\b(?:[^\n]*\};|.*?^\};?)$)`), "")
+		for _, member := range members {
+			if name != "" && name != "process" && !strings.HasSuffix(member, "_ERR") && !regexp.MustCompile(`\b`+member+`\b`).MatchString(body) {
+				t.Errorf("the engine has %s.%s, globals.d.ts does not", name, member)
+			}
+		}
+	}
+}
+
+// declared is what a pattern with one group finds in a text.
+func declared(text, pattern string) (found []string) {
+	for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		found = append(found, match[1])
+	}
+	return found
+}

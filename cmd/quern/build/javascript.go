@@ -117,10 +117,11 @@ func sources(s *Source) api.Plugin {
 			return result, err
 		}
 		if loader, ok := loaders[filepath.Ext(name)]; ok && packageOf(name) == "" {
-			for _, found := range missingNames(text, loader) {
+			errors, warnings := missingNames(text, loader)
+			for _, found := range errors {
 				result.Errors = append(result.Errors, api.Message{Text: found.text, Location: at(found.at)})
 			}
-			for _, found := range append(missingEnv(text, s), foreignLocale(text)...) {
+			for _, found := range slices.Concat(warnings, missingEnv(text, s), foreignLocale(text)) {
 				result.Warnings = append(result.Warnings, api.Message{Text: found.text, Location: at(found.at)})
 			}
 		}

@@ -3,9 +3,12 @@ package build
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evanw/esbuild/pkg/api"
 )
 
 // A test that was saved after the build changes nothing in the module; what the handler is made of does, and what it is
@@ -68,5 +71,54 @@ func TestForeignLocale(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %q, want %q", source, got, want)
 		}
+	}
+}
+
+// Names that nothing defines are found where they are used, and no others.
+func TestMissingNames(t *testing.T) {
+	t.Parallel()
+	const defined = `
+import def, { a as b, type C } from "./a";
+import * as all from "./b";
+declare const GIVEN: string;
+declare global { var later: number }
+enum Color { Red = 1, Blue = Red }
+namespace Space { export const inner = 1; export const outer = () => inner }
+type Name = Missing<Other>; interface Shape { side: Length }
+const { x, y: [z = 1], ...rest } = def(b, all), re = /free/g;
+label: for (const i of rest) { if (i) continue label }
+class Box<T> extends Map<T, Color> { #own = 1; static of = this; get own() { return this.#own } }
+export async function run(this: Shape, n: number, ...more: C[]) {
+  try { await import("./c") } catch (error) { console.log(error, arguments.length) }
+  if (typeof guarded !== "undefined") guarded();
+  globalThis.set = 1; set();
+  const tag = String.raw` + "`${n} outside`" + `;
+  return { n, tag, x, z, Red: Color.Red, key: re.lastIndex, own: Space.outer, ...more, new: new.target, meta: import.meta.url, GIVEN, run };
+}
+export default Box; // later
+`
+	errors, warnings := missingNames(defined, api.LoaderTS)
+	if len(errors)+len(warnings) > 0 {
+		t.Errorf("%v %v", errors, warnings)
+	}
+	errors, warnings = missingNames(defined+"export const f = () => ({ label, side: lenght(`${Buffer}`) })", api.LoaderTS)
+	var got []string
+	for _, found := range append(errors, warnings...) {
+		got = append(got, strings.SplitN(found.text, " ", 2)[0]+strconv.Itoa(found.at-len(defined)))
+	}
+	if want := "Buffer49 label26 lenght39"; strings.Join(got, " ") != want {
+		t.Errorf("%q, want %s", got, want)
+	}
+	if _, warnings = missingNames("export default () => <Missing><b>text</b></Missing>", api.LoaderJSX); len(warnings) != 1 || warnings[0].at != 22 {
+		t.Errorf("%v", warnings)
+	}
+}
+
+// The names that imports are compared with are those of the package.
+func TestSDKNames(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../sdk/javascript/index.js")
+	if want := "export const { " + strings.ReplaceAll(sdkNames, " ", ", ") + " } = "; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/quern-project/quern/plugins"
 )
 
-// What Node has and a plugin does not: modules, packages that need them, and global names.
+// What Node has and a plugin does not: modules, and packages that need them. names.go has the global names.
 
 var unresolved = regexp.MustCompile(`^Could not resolve "((?:node:)?(@[^"/]+/[^"/]+|[^"/]*)[^"]*)"$`)
 
@@ -50,7 +50,7 @@ func remedied(m api.Message, installs bool) api.Message {
 }
 
 var nodeModules = []obstacle{
-	{names: "fs", instead: `import the file itself: import text from "./a.txt"`},
+	{names: "fs", instead: `to read, import the file itself: import text from "./a.txt"; to write, return the data, or keep it in kv of @quern/sdk`},
 	{names: "http https http2 net tls dgram dns", instead: "use fetch, with capabilities.http in the manifest"},
 	{names: "child_process cluster worker_threads", instead: "enqueue a task for each part (enqueue of @quern/sdk)"},
 	{names: "crypto", instead: "use the global crypto: getRandomValues, randomUUID, subtle.digest"},
@@ -179,15 +179,6 @@ func installing(modules map[string]bool) string {
 	return command
 }
 
-// nodeNames has global names that only Node has. The engine tells the like of packages that use them, in lib/errors.js.
-var nodeNames = []obstacle{
-	{names: "Buffer", instead: `use Uint8Array and TextEncoder, or run npm install buffer and import { Buffer } from "buffer"`},
-	{names: "process", instead: "a plugin has only process.env, which has what capabilities.env of the manifest lists"},
-	{names: "__dirname __filename", instead: `a plugin has no folder: import the file itself: import text from "./a.txt"`},
-	{names: "setImmediate", instead: "use setTimeout"},
-	{names: "Intl", instead: "a plugin has no Intl: use a package such as dayjs"},
-}
-
 // finding is a message about a position in a text.
 type finding struct {
 	at   int
@@ -197,39 +188,6 @@ type finding struct {
 var loaders = map[string]api.Loader{
 	".js": api.LoaderJS, ".mjs": api.LoaderJS, ".cjs": api.LoaderJS, ".jsx": api.LoaderJSX,
 	".ts": api.LoaderTS, ".mts": api.LoaderTS, ".cts": api.LoaderTS, ".tsx": api.LoaderTSX,
-}
-
-// missingNames finds uses of nodeNames, one for each name. A file that asks for the type of a name can do without it.
-// esbuild tells variables of that name from the global one.
-func missingNames(text string, loader api.Loader) (found []finding) {
-	const mark = "quern_has_no_"
-	define := map[string]string{"process.env": "import.meta.env"}
-	var names []string
-	for _, o := range nodeNames {
-		for _, name := range strings.Fields(o.names) {
-			if strings.Contains(text, name) && !strings.Contains(text, "typeof "+name) {
-				names = append(names, name)
-				define[name] = mark + name
-			}
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	code := string(api.Transform(text, api.TransformOptions{
-		Loader: loader, Define: define, Target: api.ES2023, LogLevel: api.LogLevelSilent,
-	}).Code) // "" if the text has errors, which the build reports
-	for _, name := range names {
-		if !strings.Contains(code, mark+name) {
-			continue
-		}
-		place := regexp.MustCompile(`(?m)^[^\n/]*?(?:^|[^.\w$])(` + name + `)\b`).FindStringSubmatchIndex(text)
-		if place == nil {
-			place = []int{0, 0, 0, 0}
-		}
-		found = append(found, finding{place[2], name + " is not defined: " + told(name, nodeNames)})
-	}
-	return found
 }
 
 var usedLocale = regexp.MustCompile(`//[^\n]*|\.(toLocale(?:Date|Time|)String)\(\s*\[?\s*["'\x60]([\w-]+)["'\x60]|` +

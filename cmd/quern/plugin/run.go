@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -306,7 +307,10 @@ func describe(c listen.Child, secrets *redact.Secrets) string {
 	add(!c.At.IsZero(), "at %s", c.At)
 	add(c.Retry.MaxAttempts > 0, "max attempts %d", c.Retry.MaxAttempts)
 	add(c.Timeout > 0, "timeout %s", c.Timeout)
-	add(c.Unique != nil, "%s", "unique")
+	if u := c.Unique; u != nil {
+		add(true, "unique by %s", cmp.Or(u.Key, "its parameters"))
+		add(u.For > 0, "unique for %s", u.For)
+	}
 	add(len(c.After) > 0, "waits for %s", strings.Join(c.After, ","))
 	add(c.When != "", "when %s", c.When)
 	return summary(strings.Join(words, ", "), c.Parameters, secrets)

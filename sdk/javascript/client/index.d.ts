@@ -27,7 +27,7 @@ export interface Options {
   jitter?: boolean;
   maxAge?: number;
   maxReschedules?: number;
-  /** Enqueue nothing if the queue has a task with the same parameters (true), or with the same key: for `duration` milliseconds, or until
+  /** Enqueue nothing if the queue has a task with the same parameters (true), or with the same key: for `duration` milliseconds (1,000 at least), or until
    * that task is finished. */
   unique?: boolean | string | { key?: string; duration?: number };
   /** IDs of tasks to wait for. */
@@ -40,8 +40,8 @@ export interface Options {
   traceparent?: string;
 }
 
-export interface Item extends Options {
-  parameters?: Parameters;
+export interface Item<Input = Parameters> extends Options {
+  parameters?: Input;
 }
 
 export interface ClientOptions {
@@ -94,33 +94,104 @@ export class TaskFailed extends Error {
   readonly task: Task;
 }
 
-/** A task has not ended in time. `cause` is the error of the connection if the server was not reached. */
+/** A task has not ended in time; the message says what it waits for. `cause` is the error of the connection if the server was not reached. */
 export class WaitTimeout extends Error {}
 
-/** A task as the server described it, by the names of the API. */
-export class Task {
+/** Why a run failed. */
+export interface Failure {
+  reason: string;
+  message: string;
+  exit_code?: number;
+  limit?: string;
+  stderr?: string;
+  backtrace?: string[];
+}
+
+/** A task as the server described it, by the names of the API: times are seconds since the epoch. Output is what its result is as JSON. */
+export class Task<Output = any> {
   readonly id: string;
   readonly queue: string;
   readonly status: "scheduled" | "pending" | "reserved" | "started" | "complete" | "failed";
   /** Why it failed. */
   readonly reason?: string;
-  readonly error?: { reason: string; message: string; exit_code?: number; stderr?: string; backtrace?: string[] };
+  readonly error?: Failure;
+  /** Of the last run that did not finish the task. */
+  readonly last_error?: Failure;
   /** How many runs ended by themselves. */
   readonly attempts: number;
   /** How many runs asked to be called again later; these are not attempts. */
   readonly reschedules: number;
   readonly progress?: number;
   readonly message?: string;
-  readonly [field: string]: unknown;
+  readonly handled?: string;
+  readonly cancel_asked?: boolean;
+  /** The tasks that it waits for, or waited for. */
+  readonly after?: { when: string; open?: boolean; blocked?: boolean; of: number; ended: number; failed: number };
+  readonly parameters?: string;
+  readonly parameters_base64?: string;
+  readonly parameters_size?: number;
+  readonly result_size?: number;
+  readonly max_attempts?: number;
+  readonly crashes: number;
+  readonly rejects: number;
+  readonly run: number;
+  readonly node?: string;
+  readonly pid?: number;
+  readonly created?: number;
+  readonly updated?: number;
+  readonly eta?: number;
+  readonly reserved_at?: number;
+  readonly started_at?: number;
+  readonly finished_at?: number;
+  readonly retried_at?: number;
+  readonly expires?: number;
+  readonly deadline?: number;
+  readonly timeout_seconds?: number;
+  readonly retry?: {
+    backoff?: "exponential" | "linear"; base_seconds?: number; min_seconds?: number; max_seconds?: number; jitter?: boolean;
+    max_age_seconds?: number; max_reschedules?: number;
+  };
+  readonly plugin?: string;
+  readonly digest?: string;
+  readonly version?: string;
+  readonly priority: number;
+  readonly key?: string;
+  readonly labels?: Record<string, string>;
+  readonly headers?: Record<string, string>;
+  readonly parent?: string;
+  readonly depth?: number;
+  readonly traceparent?: string;
+  readonly live_id?: string;
+  readonly dead_id?: string;
+  readonly dead_queue?: string;
+  readonly dead_error?: string;
+  readonly checkpoint_size?: number;
+  readonly withheld?: boolean;
+  readonly history?: Attempt[];
   readonly finished: boolean;
   /** The result of a complete task. */
   readonly bytes: Uint8Array;
   readonly text: string;
-  json<T = any>(): T;
+  json<T = Output>(): T;
+}
+
+/** A run that has ended. */
+export interface Attempt {
+  run: number;
+  started?: number;
+  ended?: number;
+  node?: string;
+  plugin?: string;
+  digest?: string;
+  version?: string;
+  outcome: string;
+  error?: Failure;
+  run_seconds?: number;
+  delay_seconds?: number;
 }
 
 /** An enqueued task. */
-export class Handle {
+export class Handle<Output = any> {
   readonly id: string;
   readonly queue: string;
   /** It was there before; or, with an ID of your own, a repeated request had enqueued it. */
@@ -130,17 +201,17 @@ export class Handle {
   /** No host serves the queue, and none is known to have done so: its name may be misspelled. The client warns once for each queue. */
   readonly unserved: boolean;
   /** Waits for the end of the task: see Client.wait. */
-  wait(options?: WaitOptions): Promise<Task>;
+  wait(options?: WaitOptions): Promise<Task<Output>>;
   /** The task as it is now. */
-  task(): Promise<Task>;
+  task(): Promise<Task<Output>>;
   cancel(): Promise<boolean>;
 }
 
 /** A queue of a client, with the options of its tasks. Options of a call go before these. */
-export class Queue {
+export class Queue<Input = Parameters, Output = any> {
   readonly name: string;
-  add(parameters?: Parameters, options?: Options): Promise<Handle>;
-  addBulk(items: Iterable<Item> | AsyncIterable<Item>): Promise<Handle[]>;
+  add(parameters?: Input, options?: Options): Promise<Handle<Output>>;
+  addBulk(items: Iterable<Item<Input>> | AsyncIterable<Item<Input>>): Promise<Handle<Output>[]>;
 }
 
 /** A client of the API of a host (--admin) or of `quern admin`, at a URL such as http://127.0.0.1:9465. */
@@ -148,14 +219,14 @@ export class Client {
   constructor(url: string, options?: ClientOptions);
   readonly tenant: string;
   /** A queue, with options for all tasks that are enqueued through it. */
-  queue(name: string, options?: Omit<Options, "id">): Queue;
-  enqueue(queue: string, parameters?: Parameters, options?: Options): Promise<Handle>;
+  queue<Input = Parameters, Output = any>(name: string, options?: Omit<Options, "id">): Queue<Input, Output>;
+  enqueue<Output = any>(queue: string, parameters?: Parameters, options?: Options): Promise<Handle<Output>>;
   /** Enqueues tasks in their order. An error can come after some of the tasks are enqueued: give them IDs to repeat the call. */
-  enqueueMany(queue: string, items: Iterable<Item> | AsyncIterable<Item>): Promise<Handle[]>;
+  enqueueMany<Output = any>(queue: string, items: Iterable<Item> | AsyncIterable<Item>): Promise<Handle<Output>[]>;
   /** The task as it is now, with its result if it is complete. A missing one is a NoTaskError. */
-  task(id: string): Promise<Task>;
+  task<Output = any>(id: string): Promise<Task<Output>>;
   /** Waits until the task is complete. It throws TaskFailed if the task has failed, and WaitTimeout if it has not ended in time. */
-  wait(id: string, options?: WaitOptions): Promise<Task>;
+  wait<Output = any>(id: string, options?: WaitOptions): Promise<Task<Output>>;
   /** Cancels a task. True: it has ended. False: a host runs it and stops it now. */
   cancel(id: string): Promise<boolean>;
   /** Publishes to a topic: each of its subscriptions gets a task with the payload. */

@@ -15,13 +15,14 @@ export class NoTaskError extends APIError {}
 
 /** A task has failed. `task` has all that the server says about it. */
 export class TaskFailed extends Error {
-  constructor(task) {
-    const message = task.error?.message ?? "no message";
-    super(`task ${task.id} failed (${task.reason ?? "error"}): ${message.split("\n", 1)[0]}`);
+  constructor(task, cause = "") {
+    super(`task ${task.id} failed (${task.reason ?? "error"}): ${headline(task)}${cause && `: ${cause}`}`);
     this.name = "TaskFailed";
     this.task = task;
   }
 }
+
+const headline = (task) => (task.error?.message ?? "no message").split("\n", 1)[0];
 
 /** A task has not ended in time. `cause` is the error of the connection if the server was not reached. */
 export class WaitTimeout extends Error {
@@ -48,6 +49,12 @@ const others = ["id", "labels", "headers", "at", "deadline", "jitter", "unique",
 // How long a server can make a client wait before it asks again, in milliseconds.
 const longestPause = 60_000;
 
+// What the options of BullMQ are here.
+const bullmq = {
+  attempts: "use maxAttempts", jobId: "use id", deduplication: "use unique: { key, duration }", parentId: "use after", repeat: "use quern schedule",
+  removeOnComplete: "leave it out: hosts delete tasks by --keep", removeOnFail: "leave it out: hosts delete tasks by --keep",
+};
+
 const busy = [429, 502, 503, 504];
 const snake = (name) => name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase());
 const seconds = (time) => Number(time) / 1000; // of milliseconds, or of a Date
@@ -69,12 +76,72 @@ async function sleep(ms, signal) {
 }
 
 
+// distance is the number of letters to insert, remove or replace between two texts.
+function distance(a, b) {
+  let row = Array.from({ length: b.length + 1 }, (_, n) => n);
+  for (const [i, letter] of [...a].entries()) {
+    const next = [i + 1];
+    for (let j = 0; j < b.length; j++) next.push(Math.min(row[j + 1] + 1, next[j] + 1, row[j] + (letter === b[j] ? 0 : 1)));
+    row = next;
+  }
+  return row[b.length];
+}
+
+// unknown is the error for an option that does not exist, with the name that was meant if there is one like it.
+function unknown(name, known) {
+  const near = known.map((one) => [distance(name.toLowerCase(), one.toLowerCase()), one]).sort(([a], [b]) => a - b)[0];
+  const remedy = Object.hasOwn(bullmq, name) ? bullmq[name] : near[0] <= Math.max(1, name.length / 3) ? `use ${near[1]}` : `use ${known.sort().join(", ")}`;
+  return new TypeError(`unknown option ${JSON.stringify(name)}: ${remedy}`);
+}
+
+const isPairs = (value) => typeof value === "object" && value !== null && !Array.isArray(value) && Object.values(value).every((one) => typeof one === "string");
+const text = [(value) => typeof value === "string", "a string"];
+const pairs = [isPairs, "an object whose values are strings"];
+const yesOrNo = [(value) => typeof value === "boolean", "true or false"];
+const oneOf = (...values) => [(value) => values.includes(value), values.map((value) => JSON.stringify(value)).join(" or ")];
+
+// What the values of options must be that are neither numbers nor times.
+const kinds = {
+  id: text, key: text, deadQueue: text, parent: text, traceparent: text, labels: pairs, headers: pairs, jitter: yesOrNo, open: yesOrNo,
+  backoff: oneOf("exponential", "linear"), when: oneOf("complete", "ended", "any", "failed"),
+  after: [(value) => Array.isArray(value) && value.every((id) => typeof id === "string"), "a list of IDs, such as [handle.id]"],
+  unique: [(value) => ["boolean", "string"].includes(typeof value) || (typeof value === "object" && value !== null), "true, a key, or { key, duration }"],
+};
+
+// shown is a value for errors.
+function shown(value) {
+  try {
+    return JSON.stringify(value) ?? String(value);
+  } catch {
+    return String(value);
+  }
+}
+
+// uniqueOf returns the option unique as an object with key and duration. "for" is the name of duration in older handlers.
+function uniqueOf(unique) {
+  if (unique === "") throw new TypeError("unique is an empty key: use true to compare the parameters");
+  if (typeof unique !== "object") return typeof unique === "string" ? { key: unique } : {};
+  const { key, for: before, duration = before, ...others } = unique;
+  for (const name of Object.keys(others)) throw new TypeError(`unique.${name}: unique has key and duration (in milliseconds)`);
+  if (key !== undefined && typeof key !== "string") throw new TypeError(`unique.key ${shown(key)}: use a string`);
+  if (duration !== undefined && !(Number.isFinite(duration) && (duration === 0 || duration >= 1000))) {
+    throw new TypeError(`unique.duration ${shown(duration)}: use milliseconds, 1000 or more`);
+  }
+  return { key, duration };
+}
+
 // translated returns the options by the names and in the units of the API, with an ID, so that the request may be repeated.
 function translated(options) {
   for (const name of Object.keys(options)) {
-    if (![...plain, ...durations, ...others].includes(name)) {
-      throw new TypeError(`unknown option ${JSON.stringify(name)}: use ${[...plain, ...durations, ...others].sort().join(", ")}`);
+    const known = [...plain, ...durations, ...others];
+    if (!known.includes(name)) throw unknown(name, known);
+    if (name === "backoff" && typeof options.backoff?.type === "string") {
+      const { type, delay = 1000 } = options.backoff;
+      const remedy = type === "fixed" ? `"linear", backoffBase: ${shown(delay)}, backoffMax: ${shown(delay)}, jitter: false` : `"exponential", backoffBase: ${shown(delay)}`;
+      throw new TypeError(`backoff ${shown(options.backoff)}: use backoff: ${remedy}`);
     }
+    const [valid, what] = kinds[name] ?? [];
+    if (valid && options[name] !== undefined && !valid(options[name])) throw new TypeError(`${name} ${shown(options[name])}: use ${what}`);
   }
   if (options.delay !== undefined && options.at !== undefined) throw new TypeError("both delay and at: give one of them");
   for (const name of [...durations, "priority", "maxAttempts", "maxReschedules"]) {
@@ -90,9 +157,8 @@ function translated(options) {
   for (const name of ["at", "deadline"]) if (options[name] !== undefined) out[name] = seconds(options[name]);
   for (const name of ["labels", "headers", "after"]) if (options[name] !== undefined) out[name] = options[name];
   if (options.jitter === false) out.no_jitter = true;
-  if (options.unique === "") throw new TypeError("unique is an empty key: use true to compare the parameters");
-  if (options.unique) {
-    const unique = typeof options.unique === "object" ? options.unique : options.unique === true ? {} : { key: options.unique };
+  if (options.unique !== undefined && options.unique !== false) {
+    const unique = uniqueOf(options.unique);
     out.unique = true;
     if (unique.key) out.unique_key = unique.key;
     if (unique.duration !== undefined) out.unique_for_seconds = seconds(unique.duration);
@@ -350,9 +416,37 @@ export class Client {
       const left = Math.max(0, Math.min(longPoll, (end - performance.now()) / 1000));
       const search = new URLSearchParams({ wait_seconds: left.toFixed(3) });
       const task = await this.#task(id, { search, wait: left, signal, end });
-      if (task.status === "failed") throw new TaskFailed(task);
+      if (task.status === "failed") throw new TaskFailed(task, await this.#causeOf(task));
       if (task.finished) return this.#withResult(task);
-      if (performance.now() >= end) throw new WaitTimeout(`task ${id} is ${task.status} after ${timeout} ms`);
+      if (performance.now() >= end) throw new WaitTimeout(`task ${id} is ${task.status} after ${timeout} ms${await this.#reasonOf(task)}`);
+    }
+  }
+
+  // #causeOf describes the task whose failure made this one fail, "" if none did or it cannot be read.
+  async #causeOf(task) {
+    const id = task.reason === "dependency" && /^task (\S+), which it waited for, failed$/.exec(headline(task))?.[1];
+    if (!id) return "";
+    try {
+      const failed = await this.#task(id);
+      return `${failed.queue}: ${headline(failed)}`;
+    } catch {
+      return "";
+    }
+  }
+
+  // #reasonOf says why a task has not ended, "" if that is not known. It asks about the queue of a pending task.
+  async #reasonOf(task) {
+    const left = (task.after?.of ?? 0) - (task.after?.ended ?? 0);
+    if (task.after?.open) return ": it is open, and waits for quern task await --close";
+    if (task.after?.blocked && left > 0) return `: it waits for ${left} ${left === 1 ? "task" : "tasks"}`;
+    if (task.status === "scheduled" && task.eta) return `: it is due in ${Math.max(0, Math.ceil(task.eta - Date.now() / 1000))} s${task.last_error ? `, after ${task.last_error.message.split("\n", 1)[0]}` : ""}`;
+    if (task.status !== "pending") return "";
+    try {
+      const { listeners, paused, pending } = await this.#json("GET", ["queues", task.queue], { end: performance.now() });
+      if (listeners === 0) return `: no host serves the queue ${task.queue}`;
+      return paused ? `: the queue ${task.queue} is paused` : `: ${pending} ${pending === 1 ? "task is" : "tasks are"} pending in the queue ${task.queue}`;
+    } catch {
+      return ""; // as without the right to look
     }
   }
 
@@ -442,8 +536,8 @@ const shownCharacters = 80;
 // notOurs is the error for an answer that is not the API's.
 function notOurs({ asked, bytes }, status) {
   const text = new TextDecoder().decode(bytes.subarray(0, 4 * shownCharacters));
-  const shown = text === "" ? "no body" : JSON.stringify(text.slice(0, shownCharacters)) + (text.length > shownCharacters ? "…" : "");
-  const what = status === undefined ? shown : `HTTP status ${status}, ${shown}`;
+  const start = text === "" ? "no body" : JSON.stringify(text.slice(0, shownCharacters)) + (text.length > shownCharacters ? "…" : "");
+  const what = status === undefined ? start : `HTTP status ${status}, ${start}`;
   return new APIError(status ?? 0, "", `${asked} answered ${what}, which is not an answer of Quern's API: check the URL`);
 }
 

@@ -62,7 +62,7 @@ test("every option", async () => {
 test("fields", async () => {
   const answer = await fetch(`${url}/v1/openapi.json`, { headers: { authorization: `Bearer ${token}` } });
   const { properties } = (await answer.json()).components.schemas.Task;
-  const [, types] = /^export class Task \{$(.*?)^\}$/ms.exec(await readFile(new URL("index.d.ts", import.meta.url), "utf8"));
+  const [, types] = /^export class Task<Output = any> \{$(.*?)^\}$/ms.exec(await readFile(new URL("index.d.ts", import.meta.url), "utf8"));
   const names = [...types.matchAll(/^  readonly (\w+)\??:/gm)].map(([, name]) => name).filter((name) => !(name in Task.prototype));
   assert.ok(names.length > 8);
   for (const name of [...names, "result", "result_base64", "result_size", "withheld"]) assert.ok(name in properties, name);
@@ -75,7 +75,7 @@ test("a queue's options", async () => {
   const bulk = await mail.addBulk([{ parameters: "a" }, { parameters: "b", maxAttempts: 4 }]);
   assert.deepEqual((await Promise.all(bulk.map((handle) => handle.wait(wait)))).map((t) => t.max_attempts), [2, 4]);
   await assert.rejects(mail.add("welcome", { key: "k" }, { delay: 1 }), /no name of a job: use client.queue/);
-  assert.throws(() => client.queue("echo", { attempts: 2 }), /unknown option "attempts": use after, at, /);
+  assert.throws(() => client.queue("echo", { attempts: 2 }), /unknown option "attempts": use maxAttempts$/);
   assert.throws(() => client.queue("echo", { id: "one" }), /id as an option of all tasks/);
 });
 
@@ -127,7 +127,7 @@ test("failures", async () => {
   await assert.rejects(client.task("js-none"), NoTaskError);
   await assert.rejects(client.enqueue("echo", "x", { priority: 700 }), (e) => e instanceof APIError && e.status === 422 && /priority/.test(e.message));
   await assert.rejects(new Client(url, { token: "wrong", tenant }).enqueue("echo", "x"), (e) => e.status === 401);
-  await assert.rejects(client.enqueue("echo", "x", { dely: 1 }), /unknown option "dely": use after, at, /);
+  await assert.rejects(client.enqueue("echo", "x", { dely: 1 }), /unknown option "dely": use delay$/);
   await assert.rejects(new Client("http://127.0.0.1:9", { retries: 1 }).enqueue("echo", "x"), /no answer from http:\/\/127.0.0.1:9/);
   const closed = createServer();
   await new Promise((resolve) => closed.listen(0, "127.0.0.1", resolve));
@@ -141,7 +141,28 @@ test("failures", async () => {
   await assert.rejects(client.wait((await client.enqueue("unserved", "x")).id, { signal: abort }), { name: "TimeoutError" });
 });
 
+test("why a task has not ended, or failed", async () => {
+  const reason = async (handle) => (await assert.rejects(handle.wait({ timeout: 50 }), WaitTimeout), handle.wait({ timeout: 50 }).catch((error) => error.message));
+  const queue = client.queue("js-idle");
+  const pending = await queue.add("x");
+  assert.match(await reason(pending), /is pending after 50 ms: no host serves the queue js-idle$/);
+  assert.match(await reason(await queue.add("x", { delay: 3_600_000 })), /is scheduled after 50 ms: it is due in 3(600|59\d) s$/);
+  assert.match(await reason(await queue.add("x", { after: [pending.id] })), /is scheduled after 50 ms: it waits for 1 task$/);
+  const failing = await client.enqueue("echo", "", { maxAttempts: 1, delay: 100 });
+  const next = await client.enqueue("echo", "x", { after: [failing.id] });
+  const { task } = await failing.wait(wait).catch((error) => error);
+  const error = await next.wait(wait).catch((error) => error);
+  assert.ok(error instanceof TaskFailed && error.message.endsWith(`: echo: ${task.error.message.split("\n")[0]}`), error.message);
+});
+
 test("what is refused here", async () => {
+  for (const [options, error] of [
+    [{ backoff: { type: "exponential", delay: 1000 } }, 'use backoff: "exponential", backoffBase: 1000'], [{ jobId: "a" }, 'unknown option "jobId": use id'],
+    [{ Delay: 5 }, 'unknown option "Delay": use delay'], [{ zzz: 1 }, 'unknown option "zzz": use after, at, '], [{ after: "a" }, 'after "a": use a list of IDs'],
+    [{ labels: { a: 1 } }, 'labels {"a":1}: use an object whose values are strings'], [{ key: 5 }, "key 5: use a string"], [{ jitter: "no" }, 'jitter "no": use true or false'],
+    [{ unique: { ttl: 5000 } }, "unique.ttl: unique has key and duration"], [{ unique: { duration: 5 } }, "unique.duration 5: use milliseconds, 1000 or more"],
+    [{ when: "all" }, 'when "all": use "complete" or "ended" or "any" or "failed"'],
+  ]) await assert.rejects(client.enqueue("unserved", "x", options), (e) => e instanceof TypeError && e.message.includes(error), error);
   for (const options of [{ delay: NaN }, { at: new Date(NaN) }, { timeout: null }, { priority: Infinity }, { unique: "" }]) {
     await assert.rejects(client.enqueue("unserved", "x", options), new RegExp("^TypeError: " + Object.keys(options)[0]));
   }

@@ -1,7 +1,7 @@
 // fetch with Headers, Request, Response and Blob, on the function http of quern_v1. A request ends before fetch returns: the
 // guest waits for the host. Bodies are bytes; there are no streams.
 
-import { bytesOf, isBytes } from "../lib/bytes.js";
+import { bytesOf, isBytes, parseJSON } from "../lib/bytes.js";
 import { endOf } from "./events.js";
 import { QuernError } from "../lib/errors.js";
 import { http, shown } from "../lib/sdk.js";
@@ -117,8 +117,9 @@ class Body {
     const bytes = this.#read();
     return bytes.byteLength === bytes.buffer.byteLength ? bytes.buffer : bytes.slice().buffer;
   }
-  async text() { return native.decode(this.#read()).replace(/^\ufeff/, ""); }
-  async json() { return JSON.parse(await this.text()); }
+  #readText() { return native.decode(this.#read()).replace(/^\ufeff/, ""); }
+  async text() { return this.#readText(); }
+  async json() { return parseJSON(this.#readText(), `${this._what ?? "the body"} is not JSON`); }
   async blob() { return new Blob([this.#read()], { type: this.headers.get("content-type") ?? "" }); }
 }
 
@@ -164,7 +165,7 @@ export class Response extends Body {
   get ok() { return this.status >= 200 && this.status <= 299; }
   clone() {
     const copy = new Response(this._copy(), this);
-    return Object.assign(copy, { url: this.url, redirected: this.redirected, type: this.type });
+    return asAnswer(copy, this._what, { url: this.url, redirected: this.redirected, type: this.type });
   }
   static json(value, init) {
     const response = new Response(JSON.stringify(value), init);
@@ -205,7 +206,7 @@ export async function fetch(input, init) {
     const answer = send(method, url, headers, body, request.signal);
     const { status } = answer;
     const to = [301, 302, 303, 307, 308].includes(status) ? answer.headers.location?.[0] : undefined;
-    if (to === undefined || request.redirect === "manual") return responseOf(answer, url, redirects > 0);
+    if (to === undefined || request.redirect === "manual") return responseOf(answer, method, url, redirects > 0);
     if (request.redirect === "error") throw new TypeError(`fetch: ${shown(url)} redirects to ${shown(to)}`);
     if (redirects === MOST_REDIRECTS) throw new TypeError(`fetch: ${shown(request.url)} has redirected ${MOST_REDIRECTS} times`);
     const next = new URL(to, url);
@@ -219,8 +220,11 @@ export async function fetch(input, init) {
   }
 }
 
-function responseOf(answer, url, redirected) {
+// what names the answer in errors.
+const asAnswer = (response, what, properties) => Object.assign(Object.defineProperty(response, "_what", { value: what }), properties);
+
+function responseOf(answer, method, url, redirected) {
   const response = new Response([204, 205, 304].includes(answer.status) ? null : answer.body, { status: answer.status });
   for (const [name, values] of Object.entries(answer.headers)) for (const value of values) response.headers.append(name, value);
-  return Object.assign(response, { url, redirected, type: "basic" });
+  return asAnswer(response, `fetch: the answer of ${method} ${shown(url)}`, { url, redirected, type: "basic" });
 }

@@ -6,6 +6,7 @@ import { crypto, CryptoKey } from "./crypto.js";
 import { TextDecoder, TextEncoder } from "./encoding.js";
 import { AbortController, AbortSignal, Event, EventTarget } from "./events.js";
 import { Blob, fetch, Headers, Request, Response } from "./fetch.js";
+import { installStack } from "../lib/errors.js";
 import { installLocale } from "./locale.js";
 import { clearTimeout, setInterval, setTimeout } from "./loop.js";
 import { install as installURL } from "./url.js";
@@ -27,5 +28,6 @@ export function installGlobals() {
   delete globalThis.SharedArrayBuffer; // nothing to share it with, and no Atomics
   installURL();
   installLocale();
+  installStack();
   Object.defineProperty(Math, "random", { value: native.draw, writable: true, configurable: true });
 }

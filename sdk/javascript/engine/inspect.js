@@ -1,5 +1,6 @@
 // How console shows values.
 
+import { framesOf } from "../lib/errors.js";
 import { isURL } from "./url.js";
 
 const DEPTH = 4, ITEMS = 100, WIDTH = 100;
@@ -36,7 +37,7 @@ function inspectObject(value, depth, seen) {
 }
 
 function inspectError(error, depth, seen) {
-  const frames = typeof error.stack === "string" ? error.stack.trimEnd() : "";
+  const frames = framesOf(error);
   let text = `${error.name}: ${error.message}` + (frames === "" ? "" : "\n" + frames);
   const own = Object.keys(error).filter((key) => key !== "stack" && key !== "message" && key !== "name" && key !== "cause");
   if (own.length > 0) text += " " + list("", "{", own.map((key) => `${key}: ${inspect(error[key], depth + 1, [...seen, error])}`), "}");

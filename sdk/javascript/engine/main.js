@@ -48,8 +48,11 @@ function whereabouts() {
 
 // What errors call the result of a function: with its place in the user's sources.
 function resultOf({ name, fileName, lineNumber, columnNumber }) {
-  return `the result of ${name} (${mapped([`${fileName}:${lineNumber}:${columnNumber}`])[0]})`;
+  return `the result of ${handlerName(name)} (${mapped([`${fileName}:${lineNumber}:${columnNumber}`])[0]})`;
 }
+
+// esbuild gives a default export without a name that of its file.
+const handlerName = (name) => (/^(default|handler_default)?$/.test(name) ? "the handler" : name);
 
 // Adds to the error of an import that @quern/sdk does not have what it has.
 function explain(error) {

@@ -40,3 +40,20 @@ function culprit(path, value, open) {
     if (found !== undefined) return found;
   }
 }
+
+const MOST_SHOWN = 60; // characters of a text that is not JSON
+
+// Parses JSON. The error of a text that is none says what is wrong, and how the text begins.
+export function parseJSON(text, wrong) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new SyntaxError(notJSON(text, wrong, error));
+  }
+}
+
+export function notJSON(text, wrong, { message }) {
+  if (text === "") return `${wrong}: it is empty`;
+  if (/^invalid UTF-8/.test(message)) return `${wrong}: ${message}`;
+  return `${wrong}: it begins with ${JSON.stringify(text.slice(0, MOST_SHOWN))} (${message})`;
+}

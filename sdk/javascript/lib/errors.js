@@ -1,7 +1,7 @@
 // Errors of handlers and of the host, and the text that a failed task gets.
 
 import { native } from "#native";
-import { mapped } from "./sourcemap.js";
+import { excerpt, mapped } from "./sourcemap.js";
 
 const meanings = {
   EINVAL: "an argument is invalid; the task's log has the details",
@@ -146,11 +146,18 @@ const missing = {
   Intl: "a plugin has no Intl: use a package such as dayjs",
   WebSocket: "a plugin has no sockets: use fetch",
   XMLHttpRequest: "use fetch",
+  FormData: "use URLSearchParams, or build the body yourself",
+  Worker: "a plugin has one thread: enqueue a task for each part",
+  ReadableStream: "a plugin has no streams: read a whole body by text, json or bytes",
   window: "a plugin is no browser: use another package",
   document: "a plugin is no browser: use another package",
 };
 
 function remedyOf(error, message) {
+  if (error instanceof TypeError && message === "not a function") {
+    const near = attempt(() => excerpt(linesOf(error)[0]), "");
+    return near ? `${message}: near ${near}` : message;
+  }
   const name = error instanceof ReferenceError ? /^'?(\w+)'? is not defined$/.exec(message)?.[1] : undefined;
   return name !== undefined && Object.hasOwn(missing, name) ? `${message}: ${missing[name]}` : message;
 }
@@ -165,9 +172,27 @@ function headOf(error) {
 
 // Returns the error's stack without the engine's own frames, in terms of the user's sources.
 export function framesOf(error) {
-  if (typeof error.stack !== "string") return "";
-  const lines = error.stack.split("\n").filter((line) => line.startsWith("    at ") && !line.includes("(quern:") && !line.endsWith("(native)"));
-  return mapped(lines).join("\n");
+  return mapped(linesOf(error).map((line) => line.replace("at handler_default (", "at handler ("))).join("\n"); // esbuild's name of a default export
+}
+
+function linesOf(error) {
+  const stack = Object.hasOwn(error, "stack") ? error.stack : Reflect.apply(engineStack, error, []);
+  if (typeof stack !== "string") return [];
+  return stack.split("\n").filter((line) => line.startsWith("    at ") && !/\(quern:|\(native\)$|^ {4}at <input>/.test(line));
+}
+
+const engineStack = Object.getOwnPropertyDescriptor(Error.prototype, "stack")?.get; // undefined in Node
+
+// Has error.stack begin with name and message, as in Node, and show positions in the user's sources. They are looked up when it is read.
+export function installStack() {
+  const { set } = Object.getOwnPropertyDescriptor(Error.prototype, "stack");
+  Object.defineProperty(Error.prototype, "stack", {
+    get() {
+      const stack = Reflect.apply(engineStack, this, []);
+      return typeof stack === "string" ? `${attempt(() => String(this), "Error")}\n${framesOf({ stack })}`.trimEnd() : stack;
+    },
+    set, configurable: true,
+  });
 }
 
 // Returns the first places of framesOf, each a line, for quern_where.

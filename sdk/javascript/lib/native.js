@@ -94,26 +94,28 @@ function optionsOf(options) {
   const result = Object.fromEntries(entries);
   if (result.unique) {
     const { key, for_ms } = result.unique;
-    result.unique = key === undefined && for_ms === undefined ? true : { ...(key !== undefined && { key }), ...(for_ms !== undefined && { for: for_ms }) };
+    result.unique = key === undefined && for_ms === undefined ? true : { ...(key !== undefined && { key }), ...(for_ms !== undefined && { duration: for_ms }) };
   }
   return result;
 }
 
 function checkOptions(options) {
-  const { unique = {} } = options;
   const within = (value, low, high) => value === undefined || (value >= low && value <= high);
-  const wrong = Object.entries({
-    id: options.id === undefined || options.id === "" || PRINTABLE.test(options.id),
-    after: (options.after ?? []).every((id) => PRINTABLE.test(id)),
-    when: options.when === undefined || (["complete", "ended", "any", "failed"].includes(options.when) && options.after !== undefined),
-    priority: within(options.priority, 0, 100),
-    delay: within(options.delay_ms, 0, Infinity) && !(options.delay_ms && options.at_ms),
-    at: within(options.at_ms, 0, 253402300800000 - 1),
-    maxAttempts: within(options.max_attempts, 0, 1_000_000),
-    timeout: within(options.timeout_ms, 0, 100 * YEAR),
-    "unique.for": unique.for_ms === 0 || within(unique.for_ms, 1000, 100 * YEAR),
-  }).find(([, valid]) => !valid);
-  if (wrong) refuse("EINVAL", "enqueue", `option ${wrong[0]}: index.d.ts has its range`);
+  const printable = "1 to 128 printable ASCII characters without spaces";
+  for (const [name, value, valid, range] of [
+    ["id", options.id, options.id === undefined || options.id === "" || PRINTABLE.test(options.id), printable],
+    ["after", options.after, (options.after ?? []).every((id) => PRINTABLE.test(id)), `IDs of ${printable}`],
+    ["when", options.when, [undefined, "complete", "ended", "any", "failed"].includes(options.when), "complete, ended, any or failed"],
+    ["when", options.when, options.when === undefined || options.after !== undefined, "it together with after"],
+    ["priority", options.priority, within(options.priority, 0, 100), "0 to 100"],
+    ["delay", options.delay_ms, within(options.delay_ms, 0, Infinity), "0 or more milliseconds"],
+    ["delay", options.delay_ms, !(options.delay_ms && options.at_ms), "delay or at, not both"],
+    ["at", options.at_ms, within(options.at_ms, 0, 253402300800000 - 1), "a time from 1970 to 9999"],
+    ["maxAttempts", options.max_attempts, within(options.max_attempts, 0, 1_000_000), "0 to 1000000"],
+    ["timeout", options.timeout_ms, within(options.timeout_ms, 0, 100 * YEAR), "0 milliseconds to 100 years"],
+  ]) {
+    if (!valid) refuse("EINVAL", "enqueue", `option ${name}: ${shown(value)}: expected ${range}`);
+  }
 }
 
 function publish(run, { topic, id, attributes = {} }, body) {

@@ -1,7 +1,7 @@
 // The module "@quern/sdk". index.d.ts describes it.
 
 import { native } from "#native";
-import { bytesOf, isBytes, jsonOf } from "./bytes.js";
+import { bytesOf, isBytes, jsonOf, parseJSON } from "./bytes.js";
 import { Failure, Fatal, named, QuernError, Retry } from "./errors.js";
 
 const levels = ["trace", "debug", "info", "warn", "error"];
@@ -65,9 +65,11 @@ class Bucket {
   delete(key) { return this.#ask("kvDelete", key); }
 
   increment(key, delta = 1) {
+    if (typeof delta !== "bigint" && !Number.isSafeInteger(delta)) throw new TypeError(`increment by ${String(delta)}: use a whole number below 2 ** 53, or a BigInt`);
     const sum = this.#ask("kvIncrement", key, BigInt(delta));
-    const number = Number(sum);
-    return Number.isSafeInteger(number) ? number : sum;
+    if (typeof delta === "bigint") return sum;
+    if (Number.isSafeInteger(Number(sum))) return Number(sum);
+    throw new RangeError(`kv_increment ${this.#name}/${String(key)}: the sum is ${sum}, which a number does not hold: add a BigInt, as in increment(key, 1n)`);
   }
 
   swap(key, old, value, options) {
@@ -85,13 +87,15 @@ const kv = (bucket) => new Bucket(bucket);
 
 // An answer to an HTTP request.
 class HTTPAnswer {
-  constructor(status, headers, body) {
+  #what;
+  constructor(status, headers, body, what) {
     this.status = status;
     this.headers = headers;
     this.body = body;
+    this.#what = what;
   }
   text() { return native.decode(this.body); }
-  json() { return JSON.parse(this.text()); }
+  json() { return parseJSON(this.text(), `http: the answer of ${this.#what} is not JSON`); }
 }
 
 // A URL for errors, without what may be secret.
@@ -108,7 +112,7 @@ export function http(request) {
   const answer = asking(what, () => native.http(JSON.stringify(head), bytesOf(body), what));
   const size = new DataView(answer.buffer, answer.byteOffset).getUint32(0, true);
   const { status, headers: received } = JSON.parse(native.decode(answer.subarray(4, 4 + size)));
-  return new HTTPAnswer(status, received, answer.subarray(4 + size));
+  return new HTTPAnswer(status, received, answer.subarray(4 + size), what);
 }
 
 const enqueueOptions = {
@@ -123,8 +127,24 @@ const enqueueOptions = {
   at: ["at_ms", (time) => milliseconds(time instanceof Date ? time.getTime() : time, "at")],
   maxAttempts: ["max_attempts", Number],
   timeout: ["timeout_ms", (ms) => milliseconds(ms, "timeout")],
-  unique: ["unique", (unique) => (unique === true ? {} : { key: unique.key, for_ms: unique.for === undefined ? undefined : milliseconds(unique.for, "unique.for") })],
+  unique: ["unique", uniqueOf],
 };
+
+// The option unique: true, or an object with key and duration. "for" was the name of duration.
+function uniqueOf(unique) {
+  if (unique === false) return undefined;
+  if (unique === true) return {};
+  if (typeof unique !== "object" || unique === null) throw new TypeError(`unique: ${String(unique)}: use true, or { key, duration }`);
+  const { key, for: before, duration = before, ...others } = unique;
+  for (const name of Object.keys(others)) throw new TypeError(`unique.${name}: unique has key and duration (in milliseconds)`);
+  if (key !== undefined && typeof key !== "string") throw new TypeError(`unique.key: ${String(key)}: use a string`);
+  if (duration !== undefined && !(duration === 0 || (duration >= 1000 && duration <= MOST_UNIQUE))) {
+    throw new RangeError(`unique.duration: ${String(duration)}: use milliseconds, 1000 to ${MOST_UNIQUE} (100 years)`);
+  }
+  return { key, for_ms: duration === undefined ? undefined : milliseconds(duration, "unique.duration") };
+}
+
+const MOST_UNIQUE = 100 * 365 * 86_400_000;
 
 function enqueue(queue, body, options) {
   let encodedOptions;

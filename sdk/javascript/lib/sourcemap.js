@@ -15,6 +15,14 @@ export function mapped(lines) {
   );
 }
 
+// Returns the text of the bundle around the position in a line of a stack, such as kv("a").incr(, or "".
+export function excerpt(line) {
+  const [, row, column] = /\/app\/handler\.js:(\d+):(\d+)/.exec(line) ?? [];
+  const source = column && native.readFile(BUNDLE);
+  const text = source && native.decode(source).split("\n")[row - 1];
+  return text ? /[\w$.[\]("')]{0,40}$/.exec(text.slice(0, column - 1))[0] + /^[\w$.[\]]{0,40}\(?/.exec(text.slice(column - 1))[0] : "";
+}
+
 function load() {
   try {
     const text = native.readFile(BUNDLE + ".map");

@@ -1,11 +1,19 @@
 // The task as the handler sees it. It asks the host for each value.
 
 import { native } from "#native";
+import { notJSON, parseJSON } from "./bytes.js";
 import { Fatal } from "./errors.js";
 import { asking } from "./sdk.js";
 
 const ID = 0, QUEUE = 1, TENANT = 2, PLUGIN = 3, PREVIOUS_ERROR = 4, PARENT = 5, KEY = 6, TRACEPARENT = 7, HEADERS = 8, DEPENDENCIES = 9;
 const ATTEMPT = 0, MAX_ATTEMPTS = 1, DEADLINE = 2, RESCHEDULES = 4;
+
+// What reads the result of a task that this one waited for. Comparisons and JSON see its id and end alone.
+const readers = {
+  bytes: { value() { return task.resultOf(this.id); } },
+  text: { value() { return native.decode(this.bytes()); } },
+  json: { value() { return parseJSON(this.text(), `the result of ${this.id} is not JSON`); } },
+};
 
 class Task {
   get id() { return native.taskText(ID); }
@@ -32,7 +40,7 @@ class Task {
   dependencies() {
     return native.taskText(DEPENDENCIES).split("\n").slice(0, -1).map((line) => {
       const [id, end] = line.split(" ");
-      return { id, end };
+      return Object.defineProperties({ id, end }, readers);
     });
   }
   resultOf(id) { return asking(id, () => native.dependencyResult(String(id))); }
@@ -44,7 +52,7 @@ class Task {
       return native.inputJSON();
     } catch (error) {
       if (!(error instanceof SyntaxError)) throw error;
-      throw new Fatal(`the input is not JSON: ${error.message}`); // another attempt would have the same input
+      throw new Fatal(notJSON(native.inputText(), "the input is not JSON", error)); // another attempt would have the same input
     }
   }
 
