@@ -78,6 +78,7 @@ type Ended struct {
 	Took              time.Duration
 	Failure           *queue.Failure // nil if the task is complete
 	Again             bool           // the task will be tried again
+	Quiet             bool           // one of many put-offs of the task, for which the log has no line either
 }
 
 // Defaults returns the settings that the zero Config stands for.

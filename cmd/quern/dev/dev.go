@@ -43,7 +43,8 @@ func Command(env cli.Environment) *cobra.Command {
 			"In the folder of a plugin's source, or with --source, it builds that plugin into the plugin directory,\n" +
 			"as `quern plugin build --to` does, and again whenever a file in the folder is saved; it does not watch\n" +
 			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
-			"did keeps running. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
+			"did keeps running. A folder named secrets, with TENANT/NAME in it, is that of --secrets if there is none\n" +
+			"other. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
 			"Its log names the address of its page, which is also the URL for programs that enqueue: port 9465 of\n" +
 			"this machine, or a free port if that one is in use and --admin is not given.",
 		Args: cli.Arguments(0, 0),
@@ -88,6 +89,7 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	if err := os.MkdirAll(o.Plugins.Dir, 0o755); err != nil { // so that a first plugin can be copied there
 		return cmp.Or(o.CheckPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
 	}
+	secrets := o.SecretsIfThere(secretsFolder)
 	password := devPassword(env)
 	embedded, err := startRedis(port, password)
 	if err != nil {
@@ -102,7 +104,11 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	stdout := hostlog.StartSink(cmd.OutOrStdout(), func(int) {}, hclog.NewNullLogger()) // a slow reader delays no task
 	defer stdout.Close()
 	color := show.ScreenOf(cmd)
-	o.Host.Ended = func(e host.Ended) { fmt.Fprintln(stdout, endedLine(color, e)) }
+	o.Host.Ended = func(e host.Ended) {
+		if !e.Quiet {
+			fmt.Fprintln(stdout, endedLine(color, e))
+		}
+	}
 	n, err := nodehost.New(cmd, env, o, url)
 	if err != nil {
 		return err
@@ -116,6 +122,9 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 			dir: s.Dir, name: s.Name, to: o.Plugins.Dir, tests: s.Tests, builder: builder, logger: n.Logger,
 		}
 		n.Background = append(n.Background, r.run)
+	}
+	if secrets {
+		n.Logger.Info("taking secrets from the folder " + secretsFolder + ", as no --secrets is given")
 	}
 	if others := withoutSource(o.Plugins.Dir, sources); len(others) > 0 {
 		n.Logger.Info("served as they are, without a source: remove what is not wanted", "plugins", o.Plugins.Dir,
@@ -133,6 +142,9 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 		n.Logger.Info("watching for plugins", "plugins", o.Plugins.Dir, "try", "quern enqueue QUEUE PARAMETERS --wait")
 	})
 }
+
+// secretsFolder is the folder of secrets if --secrets is not given. Builds leave it out.
+const secretsFolder = "secrets"
 
 // withoutSource lists the modules in a plugin directory that none of the sources makes, such as those of former plugins.
 // Without sources it lists none, because all modules come from elsewhere then.
