@@ -70,7 +70,7 @@ func TestCeiling(t *testing.T) {
 	if value, err := services.Secrets.Secret(ctx, "api_key"); string(value) != "of the file" || err != nil {
 		t.Errorf("api_key: %q, %v", value, err)
 	}
-	if _, err := services.Secrets.Secret(ctx, "ssh"); !errors.Is(err, service.ErrDenied) || !strings.Contains(err.Error(), `capabilities: {secrets: ["ssh"]}`) {
+	if _, err := services.Secrets.Secret(ctx, "ssh"); !errors.Is(err, service.ErrDenied) || !strings.Contains(err.Error(), `add "ssh" to capabilities.secrets`) {
 		t.Errorf("ssh: %v", err)
 	}
 }

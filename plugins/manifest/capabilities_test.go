@@ -52,6 +52,10 @@ tests:
 func TestParseGrantsWrong(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
+		"tests: [{queue: other}]":                                                 `x.yaml:1: tests[0].queue: "other" is no queue that the plugin serves: name one of x, or add it to queues`,
+		"tests: [{attempt: 0}]":                                                   `x.yaml:1: tests[0].attempt: "0" is not allowed: write a whole number, such as 2, of 1 or more`,
+		"tests: [{headers: {X-ID: a}}]":                                           `x.yaml:1: tests[0].headers: header "X-ID" has capitals, which no header of a task has: write "x-id"`,
+		"tests: [{attemp: 2}]":                                                    `x.yaml:1: tests[0]: unknown key "attemp": did you mean "attempt"?`,
 		"tests: [{kv: {a: {b: c}}}]":                                              `x.yaml:1: tests[0].kv: bucket "a" is not granted: add capabilities: {kv: [{bucket: "a"}]}`,
 		"tests: [{kv: {a: b}}]\ncapabilities: {kv: [{bucket: a}]}":                `x.yaml:1: tests[0].kv.a: expected a mapping, but it is a text: write its keys, or leave it out`,
 		"tests: [{http: [{url: \"https://a\"}]}]":                                 `x.yaml:1: tests[0].http[0]: has no method: write the request's method, such as method: GET`,
@@ -74,7 +78,7 @@ func TestParseGrantsWrong(t *testing.T) {
 		"capabilities: {http: [{}]}":                                  `x.yaml:1: capabilities.http[0]: host "": has no scheme: use one such as https://api.example.com`,
 		"capabilities: {http: [{host: \"https://a\"}]}":               `x.yaml:1: capabilities.http[0]: methods: there are none: list those that are granted, such as [GET]`,
 		"capabilities: {http: [{host: \"https://a\", methods: GET}]}": `x.yaml:1: capabilities.http[0].methods: is a text: write a list, such as [GET, POST]`,
-		"capabilities: {http: [{hosts: a}]}":                          `x.yaml:1: capabilities.http[0]: unknown key "hosts": an entry has host and methods`,
+		"capabilities: {http: [{hosts: a}]}":                          `x.yaml:1: capabilities.http[0]: unknown key "hosts": did you mean "host"?`,
 		"capabilities: {secrets: [a, a]}":                             `x.yaml:1: capabilities.secrets[1]: "a" is in the list twice: name it once`,
 		"capabilities: {secrets: [../a]}":                             `x.yaml:1: capabilities.secrets[0]: "../a" is not a secret name: write letters, digits, _, - and ., not beginning with a dot`,
 		"capabilities: {secrets: [.a]}":                               `x.yaml:1: capabilities.secrets[0]: ".a" is not a secret name: write letters, digits, _, - and ., not beginning with a dot`,

@@ -50,6 +50,7 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 			"  - {name: no name, exit: 65, error: give a name}\n" +
 			"  - name: known\n" +
 			"    kv: {seen: {ada: \"1\"}}\n" +
+			"    attempt: 2 # also queue, key and headers of the task\n" +
 			"    http: [{method: GET, url: \"https://api.example.com/ada\", status: 200, body: \"{}\"}]\n\n" +
 			"With http, HTTP requests of the task get these answers and go to no server; kv fills buckets before it runs.\n" +
 			"A plugin in the current folder, or in one that is named, is built first if its source there is newer.\n" +
@@ -127,12 +128,9 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*pluginfi
 				return nil, err
 			}
 		}
-		found, err := filepath.Glob(filepath.Join(escapeGlob(arg), "[^.]*"+manifest.ModuleSuffix))
+		found, err := modulesIn(arg)
 		if err != nil {
 			return nil, err
-		}
-		if len(found) == 0 {
-			return nil, cli.Usagef("folder %q has no %s file: build it by `quern plugin build`", arg, manifest.ModuleSuffix)
 		}
 		files = append(files, found...)
 	}
@@ -205,7 +203,9 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 		view.Wrong = []string{"kv of this test: " + err.Error()}
 		return view, nil
 	}
-	around := surroundings{awaited: awaited, attempt: 1}
+	around := surroundings{
+		awaited: awaited, attempt: max(test.Attempt, 1), queue: test.Queue, key: test.Key, headers: test.Headers,
+	}
 	if test.HTTP != nil {
 		around.answers = &answers{given: test.HTTP, used: map[int]bool{}}
 	}
@@ -216,7 +216,10 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 	}
 	view.judge(test, outcome)
 	if around.answers != nil {
-		view.Wrong = slices.Concat(view.Wrong, around.answers.missing, around.answers.unused())
+		view.Wrong = slices.Concat(view.Wrong, around.answers.missing)
+		if !around.answers.denied { // a denied request asks for no answer
+			view.Wrong = append(view.Wrong, around.answers.unused()...)
+		}
 	}
 	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !sameResult(want, outcome.Output)) {
 		switch {

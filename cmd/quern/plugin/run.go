@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 	cmd.Flags().StringArrayVar(&dependencies, "dependency", nil,
 		"a task that it waited for, `ID=FILE` with the file of its result, or ID alone if it failed; for several give it again")
 	around := surroundings{attempt: 1}
+	cmd.Flags().StringVar(&around.queue, "queue", "", "the task's queue, one of the plugin's (default the first in its manifest)")
 	option.Number(cmd.Flags(), &around.attempt, "attempt", "the number of the attempt that the handler sees", 1,
 		math.MaxInt32, "use 1 or more")
 	option.Number(cmd.Flags(), &around.reschedules, "reschedules", "how often the task has put itself off, as the handler sees it",
@@ -69,6 +71,10 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 		}
 		if err := p.Refusal(); err != nil {
 			return err
+		}
+		if around.queue != "" && !slices.Contains(p.Manifest.Queues, around.queue) {
+			return cli.Usagef("--queue %q: the plugin serves %s: name one of them, or add it to queues in its manifest", around.queue,
+				strings.Join(p.Manifest.Queues, ", "))
 		}
 		if err := local.open(cmd); err != nil {
 			return err
@@ -208,6 +214,8 @@ type surroundings struct {
 	awaited []dependency // tasks that it waited for
 	answers *answers     // answers to its HTTP requests; nil if servers answer
 
+	queue, key           string // queue is "" for the first one of the plugin
+	headers              map[string]string
 	attempt, reschedules int
 	timeout              time.Duration // the task's own; 0 if it has none
 }
@@ -230,7 +238,8 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 	})
 	call.Services.Enqueue, call.Services.Publish = numberedChildren{task}, numberedChildren{task}
 	var secrets redact.Secrets
-	call.TaskID, call.Queue, call.Plugin = pluginfile.LocalID, l.Manifest.Queues[0], l.Name
+	call.TaskID, call.Queue, call.Plugin = pluginfile.LocalID, cmp.Or(around.queue, l.Manifest.Queues[0]), l.Name
+	call.Key, call.Headers, call.Traceparent = around.key, around.headers, around.headers[queue.HeaderTraceparent]
 	call.Attempt, call.Reschedules, call.Timeout = around.attempt, around.reschedules, around.timeout
 	call.Secrets = &secrets
 	var said, denied []string
@@ -241,7 +250,12 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 		}
 		log(line)
 	}
-	call.Denied = func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) }
+	call.Denied = func(function, reason string) {
+		denied = append(denied, abi.ModuleName+"."+function+": "+reason)
+		if around.answers != nil && strings.HasPrefix(function, "http") {
+			around.answers.denied = true
+		}
+	}
 	outcome = l.pool.Run(ctx, call)
 	if around.answers != nil {
 		for i, line := range around.answers.missing {

@@ -50,7 +50,7 @@ func TestFoldedHistory(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, shown.String())
 		}
 	}
-	if n := strings.Count(shown.String(), "\nhistory "); n != 4 {
+	if n := len(regexp.MustCompile(`(?m)^runs? \d`).FindAllString(shown.String(), -1)); n != 4 {
 		t.Errorf("%d lines of history, want 4", n)
 	}
 }
