@@ -79,9 +79,13 @@ func Parse(expression, zone string) (*Rule, error) {
 }
 
 // fieldNames are the fields of an expression with seconds, and what each may be.
-var fieldNames = [...]string{ //nolint:gochecknoglobals // read only
-	"second: use 0 to 59", "minute: use 0 to 59", "hour: use 0 to 23", "day of the month: use 1 to 31",
-	"month: use 1 to 12 or JAN to DEC", "day of the week: use 0 to 6 or SUN to SAT",
+var fieldNames = [...][2]string{ //nolint:gochecknoglobals // read only
+	{"the second", "use 0 to 59"},
+	{"the minute", "use 0 to 59"},
+	{"the hour", "use 0 to 23"},
+	{"the day of the month", "use 1 to 31"},
+	{"the month", "use 1 to 12 or JAN to DEC"},
+	{"the day of the week", "use 0 to 6 or SUN to SAT"},
 }
 
 // wrongField says which field of a refused expression is wrong: the one with which an expression of * is refused, too.
@@ -93,8 +97,9 @@ func wrongField(words []string) string {
 	for i, word := range words {
 		alone := strings.Fields(strings.Repeat("* ", len(words)))
 		alone[i] = word
+		field := fieldNames[i+len(fieldNames)-len(words)]
 		if _, err := library.MustNewParser(fields).Parse(strings.Join(alone, " ")); err != nil {
-			return fmt.Sprintf("%q is no %s", word, fieldNames[i+len(fieldNames)-len(words)])
+			return fmt.Sprintf("%s: %s: %s", field[0], strings.TrimSuffix(err.Error(), fmt.Sprintf(": %q", word)), field[1])
 		}
 	}
 	return ""
