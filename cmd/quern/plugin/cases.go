@@ -210,11 +210,15 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 		around.answers = &answers{given: test.HTTP, used: map[int]bool{}}
 	}
 	var log []string
+	begun := time.Now()
 	outcome, _ := l.run(ctx, runtime.Call{Input: input, Log: func(line string) { log = append(log, line) }}, around)
 	if outcome.Kind == runtime.HostFault {
 		return view, fmt.Errorf("internal error: %w", outcome.Err)
 	}
 	view.judge(test, outcome)
+	if len(view.Wrong) > 0 {
+		view.Wrong = append(view.Wrong, computed(outcome, time.Since(begun))...)
+	}
 	if around.answers != nil {
 		view.Wrong = slices.Concat(view.Wrong, around.answers.missing)
 		if !around.answers.denied { // a denied request asks for no answer

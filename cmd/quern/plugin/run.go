@@ -123,6 +123,7 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 	if l.module.Info().Kind != runtime.Command && len(p.Manifest.Capabilities.KV) > 0 {
 		cli.Note(cmd, "the buckets are in memory: empty at the start, forgotten at the end")
 	}
+	begun := time.Now()
 	outcome, children := l.run(cmd.Context(), runtime.Call{
 		Input: parameters,
 		Log:   func(line string) { fmt.Fprintln(stderr, line) },
@@ -139,10 +140,28 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 			cli.Note(cmd, "%s", line.text)
 		}
 	}
+	for _, line := range computed(outcome, time.Since(begun)) {
+		cli.Note(cmd, "%s", line)
+	}
 	if failure := host.Failure(outcome); failure != nil {
 		return cli.TaskFailed(pluginfile.LocalID, failure)
 	}
 	return cli.WriteResult(cmd, outcome.Output, "run it again with > FILE")
+}
+
+// computed explains the end of a task at a limit of time, which took so long: that limits.cpu counts no seconds of a
+// clock, and that what computed until its timeout may never end.
+func computed(outcome runtime.Outcome, took time.Duration) []string {
+	switch limit := outcome.Limit.Name; {
+	case outcome.Kind != runtime.LimitExceeded:
+	case limit == "cpu":
+		return []string{fmt.Sprintf("limits.cpu counts work, 1s is 10⁹ fuel on every machine: this run burned %.1f × 10⁹ and took %.1f s",
+			float64(outcome.Fuel)/1e9, took.Seconds())}
+	case limit == "timeout" && outcome.CPU > took/2:
+		return []string{fmt.Sprintf("it computed for %.1f of %.1f s: is that an endless loop?", outcome.CPU.Seconds(),
+			took.Seconds())}
+	}
+	return nil
 }
 
 // loaded is a plugin that is ready for tasks on this machine.
