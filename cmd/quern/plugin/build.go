@@ -101,7 +101,8 @@ func newPluginCheck(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "check [FILE|DIR]", Short: "Show what a plugin file is and needs, and what is wrong with it",
 		Long: "Shows what a plugin file is, what it imports, exports and needs, and what is wrong with it or the manifest\n" +
-			"beside it. A folder, by default the current one, stands for the .wasm file in it. --grants adds the capabilities that a host with that file grants it in tasks of --tenant.\n\n" +
+			"beside it. A folder, by default the current one, stands for the .wasm file in it. --grants adds the\n" +
+			"capabilities that a host with that file grants it in tasks of --tenant.\n\n" +
 			"Exit status: 0 a host would serve it, 3 a host would refuse it, 2 there is no such file.",
 		Args: cli.Arguments(0, 1),
 	}
