@@ -53,6 +53,15 @@ func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
 		version.Permissions.MostRetry).MaxAge, version.Permissions.Dead
 }
 
+// statuses lists the plugins of the directory, and those that could not be built.
+func (c catalog) statuses() []plugins.Status {
+	list := c.directory.List()
+	if c.config.Unbuilt != nil {
+		list = append(list, c.config.Unbuilt()...)
+	}
+	return list
+}
+
 // refused calls report once for each plugin file that was refused at load.
 func (c catalog) refused(report func(tenant, plugin string)) {
 	for _, s := range c.directory.List() {

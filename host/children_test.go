@@ -119,7 +119,7 @@ func TestChildrenAreBounded(t *testing.T) {
 		"CeilingOfTasks":  {", after: call", "after: call, tasks: 1", "c2born", "-11", 1, `add capabilities: {enqueue: {tasks: 256}} to "%s" in g.yaml`},
 		"CeilingOfBytes":  {"", "bytes: 2kB", "c2born " + big, "-11", 1, `add capabilities: {enqueue: {bytes: 16MiB}} to "%s" in g.yaml`},
 		"OtherAttempts":   {", after: call, tasks: 1", "", "f1born", "", 2, ""},
-		"RefusedTakeNone": {", after: call, tasks: 1", "", "c1other", "-03", 0, `add capabilities: {enqueue: {queues: ["other"], after: call}}`},
+		"RefusedTakeNone": {", after: call, tasks: 1", "", "c1other", "-03", 0, `add "other" to queues in capabilities.enqueue`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,7 +165,7 @@ func TestChildrenRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct{ input, want, line string }{
-		"Queue":   {"c1other", "-03", `queue "other" is not granted: add capabilities: {enqueue: {queues: ["other"]}}`},
+		"Queue":   {"c1other", "-03", `queue "other" is not granted: add "other" to queues in capabilities.enqueue`},
 		"Option":  {`c1born {"delay":1}`, "-01", `the options: json: unknown field "delay"`},
 		"Tries":   {`c1born {"max_attempts":-1}`, "-01", "max_attempts -1: use 1 or more"},
 		"Value":   {`c1born {"priority":101}`, "-01", "priority 101: use 0 to 100"},

@@ -15,6 +15,7 @@ import (
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
@@ -60,6 +61,8 @@ type Config struct {
 	// Services has the stores and clients behind the services of handlers (default: none: handlers then have
 	// only checkpoints).
 	Services guest.Config
+	// Unbuilt lists plugins whose source could not be built. They are published as refused plugins (default: none).
+	Unbuilt func() []plugins.Status
 	// Ended is called after each settlement of a task, from several goroutines. It must not block (default: none).
 	Ended func(Ended)
 	// Name is a name of the host for people, which the host publishes (default: none).
@@ -78,6 +81,7 @@ type Ended struct {
 	Took              time.Duration
 	Failure           *queue.Failure // nil if the task is complete
 	Again             bool           // the task will be tried again
+	Quiet             bool           // one of many put-offs of the task, for which the log has no line either
 }
 
 // Defaults returns the settings that the zero Config stands for.

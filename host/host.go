@@ -206,7 +206,7 @@ func (h *Host) showQueues(shown map[schedule.Queue]bool) {
 func (h *Host) about(t *tenant) map[string]string {
 	catalog := h.catalog.of(t.name)
 	list, declared := []upkeep.PluginInfo{}, catalog.declarations()
-	for _, s := range h.catalog.directory.List() {
+	for _, s := range h.catalog.statuses() {
 		if s.Tenant == "" || s.Tenant == t.name {
 			info := upkeep.PluginInfo{
 				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State,

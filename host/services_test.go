@@ -210,7 +210,7 @@ capabilities:
 	})
 	task := n.wait(n.enqueueAs("go", "", queue.Options{Parent: "p", Key: "k"}))
 	const want = `config: 200x200 true false
-secret: xyz <nil> true secret other: denied: secret "other" is not granted: add capabilities: {secrets: ["other"]}
+secret: xyz <nil> true secret other: denied: secret "other" is not granted: add "other" to capabilities.secrets
 get nothing: kv get counts/k: not found
 increment: 40 <nil>
 increment: 42 <nil>
@@ -229,7 +229,7 @@ list none: kv list counts/*: invalid: a limit of 0 keys: use 1 to 1000
 delete: true <nil>
 delete: false <nil>
 quota: kv set small/k: there is no room for more
-read only: kv set seen/k: denied: bucket "seen" is granted for reading only: add capabilities: {kv: [{bucket: "seen", access: rw}]}
+read only: kv set seen/k: denied: bucket "seen" is granted for reading only: add access: rw to bucket "seen" in capabilities.kv
 checkpoint: false <nil>
 save: <nil> save checkpoint: it is larger than the plugin's limit
 checkpoint: step 1 true <nil>

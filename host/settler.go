@@ -400,7 +400,8 @@ func (s *settler) report(e *ended, outcome listen.Outcome, err error) {
 		s.log(e, outcome, reason, err)
 	}
 	if s.ended != nil && err == nil && outcome != listen.OutcomeReleased {
-		s.ended(Ended{t.Queue.Tenant, t.Queue.Name, t.ID, e.took, e.settlement.Failure, e.settlement.Requeue != ""})
+		quiet := e.settlement.Requeue == listen.RequeueReschedule && !worthALine(t.Reschedules+1)
+		s.ended(Ended{t.Queue.Tenant, t.Queue.Name, t.ID, e.took, e.settlement.Failure, e.settlement.Requeue != "", quiet})
 	}
 }
 
@@ -428,6 +429,8 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 			level = hclog.Info // not a fault: somebody asked for it
 		}
 		s.access.logger.Log(level, "task failed", append(fields, failureFields(e.settlement.Failure)...)...)
+	case e.settlement.Requeue == listen.RequeueReschedule && !worthALine(t.Reschedules+1):
+		s.access.logger.Debug("task has put itself off", append(fields, failureFields(e.settlement.Failure)...)...)
 	case e.settlement.Requeue == listen.RequeueReschedule:
 		level, times := hclog.Info, t.Reschedules+1
 		fields = append(fields, "delay", e.settlement.Delay, "times", times)
@@ -442,6 +445,15 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 	default:
 		s.access.logger.Debug("task settled", fields...)
 	}
+}
+
+// worthALine reports whether the log has a line for the nth put-off of a task: for the first three, and then for the
+// 10th, the 100th and so on.
+func worthALine(n int) bool {
+	for n > 3 && n%10 == 0 {
+		n /= 10
+	}
+	return n <= 3 && n > 0
 }
 
 // failureFields returns the log fields that describe a failure.

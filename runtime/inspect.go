@@ -108,9 +108,12 @@ func ofExtism(i wasm.Import) bool {
 		abi.ExtismOldPrefix)
 }
 
-// refusals returns everything that is wrong with a module. If the module has no kind, the missing entry point is the
+// refusals returns everything that is wrong with a module. If the module has no kind, or a mistyped handler, that is the
 // only refusal.
 func refusals(kind Kind, o *wasm.Outline) []Refusal {
+	if name := mistypedHandler(o); name != "" && kind != Handler && kind != Extism {
+		return []Refusal{{What: "it exports " + redact.Label(name), Where: "exports", Remedy: "did you mean " + handlerExport + "?"}}
+	}
 	if kind == "" {
 		return []Refusal{noEntryPoint(o)}
 	}
@@ -119,6 +122,16 @@ func refusals(kind Kind, o *wasm.Outline) []Refusal {
 		found = append(found, Refusal{What: o.Overflow, Where: "element section", Remedy: "build it again"})
 	}
 	return append(found, checkEntry(kind, o)...)
+}
+
+// mistypedHandler returns the name of an export that can only be meant as that of a handler; "" if there is none.
+func mistypedHandler(o *wasm.Outline) string {
+	for _, e := range o.Exports {
+		if e.Kind == wasm.Function && strings.HasPrefix(e.Name, "quern_h") && e.Name != handlerExport {
+			return e.Name
+		}
+	}
+	return ""
 }
 
 // checkEntry checks that the exports which the host calls are functions of the right type.

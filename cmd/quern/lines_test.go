@@ -68,7 +68,7 @@ func TestErrorLines(t *testing.T) {
 			u.must("task", "retry", "one")
 			_ = u.run("task", "wait", "one")
 			again := u.must("task", "show", "one")
-			if !regexp.MustCompile(`(?m)^history 1 .*: \(error\) ` + regexp.QuoteMeta(first) + "…$").MatchString(again) {
+			if !regexp.MustCompile(`(?m)^run 1 .*: \(error\) ` + regexp.QuoteMeta(first) + "…$").MatchString(again) {
 				t.Errorf("its history is not one line:\n%s", again)
 			}
 			quoted := strings.ReplaceAll(regexp.QuoteMeta(first), `"`, `\\"`)

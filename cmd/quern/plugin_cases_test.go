@@ -42,6 +42,8 @@ tests:
 - {input: in/failed, exit: 65, error: no such month}
 - {name: any failure, input: in/failed, error: month}
 - {name: anything, input: in/ok}
+- {name: newline of an editor, input: in/line, output: out/newline}
+- {name: same JSON, input: in/json, output: out/json}
 `
 
 func casesFolder(t *testing.T, manifest string) string {
@@ -50,6 +52,8 @@ func casesFolder(t *testing.T, manifest string) string {
 	for name, content := range map[string]string{
 		"tested.yaml": manifest, "in/ok": " one\ntwo\n", "in/failed": "fno such month", "in/bytes": " \x00\xff", "out/ok": "one\ntwo\n",
 		"out/other": "one\nthree\n", "out/longer": "one\ntwo\nthree\n", "out/shorter": "one", "out/bytes": "\x00\xfe",
+		"in/line": " one", "in/newlines": " one\n\n", "out/newline": "one\n", "in/json": ` {"total":7,"items":[1],"id":"a"}`,
+		"out/json": "{\"id\": \"a\", \"items\": [1],\n \"total\": 7}\n", "out/otherJSON": `{"id":"a","items":[1],"total":8}`,
 	} {
 		write(t, filepath.Join(dir, name), content)
 	}
@@ -60,7 +64,7 @@ func TestPluginTest(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
 	dir := casesFolder(t, cases)
-	want := "ok   tested: passes\nok   tested: in/failed\nok   tested: any failure\nok   tested: anything\nall 4 tests passed\n"
+	want := "ok   tested: passes\nok   tested: in/failed\nok   tested: any failure\nok   tested: anything\nok   tested: newline of an editor\nok   tested: same JSON\nall 6 tests passed\n"
 	for _, place := range []string{dir, filepath.Join(dir, "tested.wasm")} {
 		if got := u.run("plugin", "test", place); got != (result{exitDone, want, ""}) {
 			t.Errorf("%+v", got)
@@ -70,7 +74,7 @@ func TestPluginTest(t *testing.T) {
 	if err := json.Unmarshal([]byte(u.must("plugin", "test", dir, "-o", "json")), &views); err != nil {
 		t.Fatal(err)
 	}
-	if len(views) != 4 || !views[1].Passed || *views[1].Exit != 65 || views[1].Outcome != "fatal" || views[1].Plugin != "tested" {
+	if len(views) != 6 || !views[1].Passed || *views[1].Exit != 65 || views[1].Outcome != "fatal" || views[1].Plugin != "tested" {
 		t.Errorf("%+v", views)
 	}
 }
@@ -80,10 +84,12 @@ func TestPluginTestFails(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
 	for name, test := range map[string]struct{ test, says string }{
-		"Line":       {"{input: in/ok, output: out/other}", "the result is wrong from line 2, byte 2 on; it has 8 bytes, expected 10\n     - three\\n\n     + two\\n\n"},
-		"Shorter":    {"{input: in/ok, output: out/longer}", "it has 8 bytes, expected 14, which begin with these\n     - three\\n\n     + \n"},
-		"Longer":     {"{input: in/ok, output: out/shorter}", "line 1, byte 4 on; it has 8 bytes, expected 3, those and more\n     - one\n     + one\\n\n"},
-		"Bytes":      {"{input: in/bytes, output: out/bytes}", "wrong from byte 2 on; it has 2 bytes, expected 2\n     - 00 fe\n     + 00 ff\n"},
+		"Line":       {"{input: in/ok, output: out/other}", "the result differs from out/other; if it is right, `quern plugin test --update` writes it there\n     from line 2 on:\n     - three\n     + two\n"},
+		"Shorter":    {"{input: in/ok, output: out/longer}", "from line 3 on:\n     - three\n"},
+		"Longer":     {"{input: in/ok, output: out/shorter}", "from line 2 on:\n     + two\n     + \n"},
+		"Bytes":      {"{input: in/bytes, output: out/bytes}", "writes it there: from byte 2 on, 2 bytes in place of 2\n     - 00 fe\n     + 00 ff\n"},
+		"JSON":       {"{input: in/json, output: out/otherJSON}", "from line 6 on:\n     -   \"total\": 8\n     +   \"total\": 7\n"},
+		"Newline":    {"{input: in/newlines, output: out/newline}", "from line 2 on:\n     + \n"},
 		"Fails":      {"{input: in/failed, output: out/ok}", "it ended with exit status 65, expected 0\n     error: exit status 65 (failed for good): no such month\n     log: "},
 		"Status":     {"{input: in/failed, exit: 75}", "it ended with exit status 65, expected 75\n"},
 		"Completes":  {"{input: in/ok, exit: 65}", "it ended with exit status 0, expected 65\n"},

@@ -286,7 +286,7 @@ func TestPluginRunServices(t *testing.T) {
 	write(t, filepath.Join(secrets, "blueque", "key"), "s3cret\n")
 	write(t, filepath.Join(secrets, "blueque", "other"), "not granted")
 	const note = "quern: the buckets are in memory: empty at the start, forgotten at the end\n"
-	const reason = "quern_v1.enqueue: denied: queue \"bills\" is not granted: add capabilities: {enqueue: {queues: [\"bills\"]}}\n"
+	const reason = "quern_v1.enqueue: denied: queue \"bills\" is not granted: add \"bills\" to queues in capabilities.enqueue\n"
 	const wrong = "quern_v1.enqueue: invalid: priority 101: use 0 to 100; higher ones run first, 50 is the default\n"
 	const enqueued = "quern: enqueued local-1 to jobs.a, key k, priority 70, after 5s: {\"x\": 1}\nquern: enqueued local-2 to jobs.b: 2 bytes\n"
 	for _, test := range []struct {
@@ -295,14 +295,14 @@ func TestPluginRunServices(t *testing.T) {
 		want        result
 	}{
 		{"KV", "k", nil, result{exitDone, "40\n80\n-3\n", "quern_v1.kv_increment: denied: bucket \"read\" is granted for reading only: " +
-			"add capabilities: {kv: [{bucket: \"read\", access: rw}]}\n"}},
+			"add access: rw to bucket \"read\" in capabilities.kv\n"}},
 		{"KVAgain", "k", nil, result{exitDone, "40\n80\n-3\n", "*"}},
 		{"Checkpoint", "c", nil, result{exitDone, "-4\n0\nhalf", ""}},
 		{"Dependencies", "d", []string{"--dependency", "one=" + filepath.Join(secrets, "blueque", "key"), "--dependency", "two"}, result{exitDone, "completes3cret\nfailed-4\n", ""}},
 		{"Config", "g", nil, result{exitDone, "200x200", ""}},
 		{"NoSecrets", "s", nil, result{exitDone, "-4\n-4\n-3\n", "*"}},
 		{"Secrets", "s", []string{"--secrets", secrets}, result{exitDone, "s3cret-4\n-3\n", "quern_v1.secret_get: denied: " +
-			"secret \"other\" is not granted: add capabilities: {secrets: [\"other\"]}\n"}},
+			"secret \"other\" is not granted: add \"other\" to capabilities.secrets\n"}},
 		{"HTTP", "h" + server.URL + "/a", []string{"--allow-networks", "127.0.0.0/8"}, result{exitDone, "200\nyou asked for /a", ""}},
 		{"HTTPLoopback", "h" + server.URL + "/a", nil, result{exitDone, "200\nyou asked for /a", "quern: a handler calls " + server.URL +
 			" on this machine, as its manifest allows; `quern serve` also needs --allow-networks 127.0.0.1/32\n"}},
@@ -406,7 +406,7 @@ bound:
 "*": {capabilities: {}}
 `)
 	place := func(line string) string {
-		return `the manifest allows it, the host does not: add capabilities: {` + line + `} to "bound" in ` + grants
+		return `the manifest allows it, the host does not: add ` + line + ` of "bound" in ` + grants
 	}
 	for _, test := range []struct {
 		tenant, input, want string
@@ -416,9 +416,9 @@ bound:
 		{"other", "g", "200x200", nil},
 		{"acme", "s", "from a filefrom the folder-3\n", nil},
 		{"acme", "k", "40\n80\n-3\n", nil},
-		{"bound", "k", "-3\n-3\n-3\n", []string{place(`kv: [{bucket: "seen", access: rw}]`), `bucket "read" is granted for reading only: add capabilities`}},
-		{"bound", "s", "-3\n-4\n-3\n", []string{place(`secrets: ["key"]`), `secret "other" is not granted: add capabilities`}},
-		{"bound", "e", "-3\n-3\n-3\n-3\n", []string{place(`enqueue: {queues: ["jobs.a"], after: call}`), `queue "bills" is not granted: add capabilities`}},
+		{"bound", "k", "-3\n-3\n-3\n", []string{place(`{bucket: "seen", access: rw} to capabilities.kv`), `bucket "read" is granted for reading only: add access: rw`}},
+		{"bound", "s", "-3\n-4\n-3\n", []string{place(`"key" to capabilities.secrets`), `secret "other" is not granted: add "other"`}},
+		{"bound", "e", "-3\n-3\n-3\n-3\n", []string{place(`after: call to capabilities.enqueue`), `queue "bills" is not granted: add "bills"`}},
 		{"bound", "hhttps://example.com/", "-3\n", []string{`"bound" in ` + grants}},
 	} {
 		got := u.feed(test.input, "plugin", "run", filepath.Join(dir, "small.wasm"), "--grants", grants, "--tenant", test.tenant, "--secrets", secrets)

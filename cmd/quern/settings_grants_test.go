@@ -77,10 +77,10 @@ acme:
 	}
 	log := u.must("task", "logs", "bounded", "--tenant", "acme")
 	for function, line := range map[string]string{
-		"kv_set": `kv: [{bucket: "seen", access: rw}]`, "enqueue": `enqueue: {queues: ["mail.done"]}`,
-		"http": `http: [{host: "http://127.0.0.1:1", methods: [GET]}]`,
+		"kv_set": `{bucket: "seen", access: rw} to capabilities.kv`, "enqueue": `"mail.done" to queues in capabilities.enqueue`,
+		"http": `GET to methods of http://127.0.0.1:1 in capabilities.http`,
 	} {
-		remedy := `denied: the manifest allows it, the host does not: add capabilities: {` + line + `} to "acme" in ` + grants
+		remedy := `denied: the manifest allows it, the host does not: add ` + line + ` of "acme" in ` + grants
 		if !regexp.MustCompile(`quern_v1\.` + function + `: .*` + regexp.QuoteMeta(remedy)).MatchString(log) {
 			t.Errorf("the task's log has no %q of %s: %s", remedy, function, log)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/host/doctor"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
@@ -202,8 +203,8 @@ func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue
 			Created: Seconds(task.Created), ETA: Seconds(task.ETA),
 		}
 		shape := NewTask("", task, nil)
-		if one.failure = cmp.Or(shape.Error, shape.LastError); one.failure != nil {
-			one.Error = one.failure.Headline()
+		if one.failure = cmp.Or(shape.Error, shape.LastError); one.failure != nil && task.Status != queue.Complete {
+			one.Error, one.Answer = one.failure.Headline(), webhook.RefusedWith(one.failure.Message)
 		}
 		list = append(list, one)
 	}

@@ -66,7 +66,7 @@ type Delivery struct {
 	ID       string       `json:"id"`
 	Status   queue.Status `json:"status" enum:"scheduled,pending,reserved,started,complete,failed"`
 	Attempts int          `json:"attempts"`
-	Answer   int          `json:"answer,omitempty" doc:"The status of the answer that it is complete with."`
+	Answer   int          `json:"answer,omitempty" doc:"The status of its last answer, if it has ended with one or waits for the next attempt."`
 	Created  float64      `json:"created,omitempty"`
 	ETA      float64      `json:"eta,omitempty"`
 	Error    string       `json:"error,omitempty" doc:"Why it failed, or its last attempt."`

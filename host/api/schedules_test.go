@@ -36,7 +36,7 @@ func TestSchedules(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	body["cron"] = "61 * * * *"
-	refused(t, w.do(t, request{method: http.MethodPut, path: "/schedules/nightly", body: encode(t, body)}), http.StatusBadRequest, "above maximum")
+	refused(t, w.do(t, request{method: http.MethodPut, path: "/schedules/nightly", body: encode(t, body)}), http.StatusBadRequest, "the minute: end of range (61) above maximum (59): use 0 to 59")
 	body["cron"], body["overlap"] = "@daily", "some"
 	refused(t, w.do(t, request{method: http.MethodPut, path: "/schedules/nightly", body: encode(t, body)}), http.StatusUnprocessableEntity, "overlap")
 	body["overlap"] = "skip"

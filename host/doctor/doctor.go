@@ -185,6 +185,7 @@ type patient struct {
 	maxQueues   int // how many queues the tenant may have; 0: any number
 	stats       []manage.Stats
 	letters     map[string]bool     // queues that nobody serves and whose next task is a dead letter
+	told        map[string]bool     // queues whose failing tasks are a finding already
 	near        int                 // how many names serving has been asked about
 	names       []string            // the names of served queues, sorted
 	failed      map[string][]string // by queue without a complete task: why its last tasks failed
@@ -280,7 +281,7 @@ func readRedis(ctx context.Context, client *queue.Client) (*patient, error) {
 
 // readTenant reads the data about the client's tenant.
 func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
-	p := &patient{}
+	p := &patient{told: make(map[string]bool)}
 	var err error
 	if p.now, err = client.Clock(ctx); err != nil {
 		return nil, err

@@ -28,10 +28,9 @@ var pluginChecks = []check{
 	{"version-failing", func(p *patient) {
 		reported := make(map[string]bool)
 		for _, one := range p.plugins {
-			t := p.tally(one)
+			t, first := p.tally(one), slices.IndexFunc(one.Queues, p.failsNow)
 			version := one.Digest + one.Version
-			if reported[version] || t.Failed < fewFailures || 2*t.Failed < t.Complete ||
-				!slices.ContainsFunc(one.Queues, p.failsNow) {
+			if reported[version] || t.Failed < fewFailures || 2*t.Failed < t.Complete || first < 0 {
 				continue
 			}
 			reported[version] = true
@@ -45,7 +44,10 @@ var pluginChecks = []check{
 				text += fmt.Sprintf("; of another version (%s) %d of %d", name, other.Failed, other.Failed+other.Complete)
 			}
 			p.found(Error, "see the errors of its tasks; replace it by a version that works, or pause the queue", "%s", text).
-				by("task", "ls", one.Queues[0], "--status", "failed").in(one.Queues[0]).hurts(t.Failed)
+				by("task", "ls", one.Queues[first], "--status", "failed").in(one.Queues[first]).hurts(t.Failed)
+			for _, name := range one.Queues {
+				p.told[name] = true
+			}
 		}
 	}},
 }

@@ -102,6 +102,7 @@ var queueChecks = []check{
 			fails = fails && 2*recent.Failed >= recent.Complete
 			reasons := slices.Compact(slices.Sorted(slices.Values(p.failed[name])))
 			switch {
+			case p.told[name]:
 			case queue.ReservedQueue(name) && fails:
 				p.found(Warning, "see what the server answers, and mend it",
 					"%d deliveries of the queue %s failed in the last %d minutes, %d were complete",
@@ -181,7 +182,11 @@ func (p *patient) serving(name string) string {
 		near = could.Queues[:min(len(could.Queues), 3)]
 	}
 	if len(near) > 0 {
-		ways = append(ways, fmt.Sprintf("if %s was meant, enqueue to that and cancel these", strings.Join(near, " or ")))
+		again := "enqueue to that"
+		if i := slices.IndexFunc(p.schedules, func(s *queue.Schedule) bool { return s.Queue == name }); i >= 0 {
+			again = fmt.Sprintf("create the schedule %s again with --queue %s,", p.schedules[i].ID, near[0])
+		}
+		ways = append(ways, fmt.Sprintf("if %s was meant, %s and cancel these", strings.Join(near, " or "), again))
 	}
 	if could != nil {
 		ways = append(ways, fmt.Sprintf("if the plugin %s is to serve it, write queues: [%s] into %s%s", could.Plugin,

@@ -81,6 +81,7 @@ var webhookChecks = []check{
 // many deliveries of the webhook fail like it.
 func (p *patient) undelivers(task *queue.Task, why queue.Failure, end string, tasks int) {
 	id := strings.TrimPrefix(task.Queue, queue.WebhookQueues)
+	p.told[task.Queue] = true
 	p.found(Warning, "mend what the error names, or the server, and see its deliveries",
 		"attempt %d of the delivery %s of the webhook %s failed%s: %s", task.Attempts, task.ID, id, end, why.Headline()).
 		by("subscription", "deliveries", id).in(task.Queue).hurts(int64(tasks)).since(task.Created).

@@ -109,8 +109,7 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 func readSecret(read func(name string) ([]byte, error), name string) ([]byte, error) {
 	value, err := read(name)
 	if errors.Is(err, service.ErrNotFound) {
-		return nil, fmt.Errorf("%w: the host has no secret %s: start it with --secrets DIR, and put the secret into DIR/TENANT/%s",
-			service.ErrNotFound, name, name)
+		return nil, err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("secret %s: %w", name, err)
@@ -306,8 +305,16 @@ func answer(r service.Response) []byte {
 	return text
 }
 
+// RefusedWith returns the status of the response that an error message of a delivery is about; 0 if there is none.
+func RefusedWith(message string) (status int) {
+	_, _ = fmt.Sscanf(message, refusedBy+"%d", &status) // leaves 0 for other messages
+	return status
+}
+
+const refusedBy = "the server answered "
+
 // refusal returns the error message for a response that is not expected.
 func refusal(r service.Response) string {
 	body := strings.ToValidUTF8(string(r.Body[:min(len(r.Body), maxShown)]), "\ufffd")
-	return strings.TrimSpace(fmt.Sprintf("the server answered %d %s\n%s", r.Status, http.StatusText(r.Status), body))
+	return strings.TrimSpace(fmt.Sprintf(refusedBy+"%d %s\n%s", r.Status, http.StatusText(r.Status), body))
 }

@@ -46,8 +46,10 @@ type Config struct {
 	HTTP *egress.Client
 	// Ceiling lists the requests that the host allows the tenant; nil allows all.
 	Ceiling *egress.Ceiling
-	// Secret reads a secret of the tenant.
-	Secret func(name string) ([]byte, error)
+	// Secret reads a secret of the tenant. Secrets is the folder in which the host looks for it, for the log; "" if there
+	// is none.
+	Secret  func(name string) ([]byte, error)
+	Secrets string
 	// Small is the budget for the memory of deliveries whose payload comes with the reserve. Large is the budget for the
 	// other deliveries (default for both: no bound).
 	Small, Large *account.Budget
@@ -92,7 +94,7 @@ type Runner struct {
 	open         int                         // places taken for deliveries to all destinations
 	hooks        map[string]hook             // by queue
 	held         map[string]time.Time        // by queue: until when nothing is reserved from it; see hold
-	unanswered   map[string]string           // by subscription: last error of a request without an answer; see tellOnce
+	failing      map[string]string           // by subscription: why its last delivery failed; see tellOnce
 	destinations map[string]*destination     // by name; they outlive sessions
 	paid         map[string][]*account.Share // by queue: memory of the places that no delivery has used yet
 	shown        map[string]bool             // queues that have metric series
@@ -145,7 +147,7 @@ func New(client *queue.Client, config Config) *Runner {
 		client: client, config: config, logger: config.Logger.With("tenant", client.Tenant()),
 		hooks: make(map[string]hook), held: make(map[string]time.Time), destinations: make(map[string]*destination),
 		paid:  make(map[string][]*account.Share),
-		shown: make(map[string]bool), unanswered: make(map[string]string),
+		shown: make(map[string]bool), failing: make(map[string]string),
 	}
 }
 
@@ -203,7 +205,7 @@ func (r *Runner) look(ctx context.Context) error {
 		}
 	}
 	r.hooks = hooks
-	maps.DeleteFunc(r.unanswered, func(id, _ string) bool { _, is := hooks[queue.WebhookQueues+id]; return !is })
+	maps.DeleteFunc(r.failing, func(id, _ string) bool { _, is := hooks[queue.WebhookQueues+id]; return !is })
 	for name := range hooks {
 		r.show(name)
 	}
@@ -394,10 +396,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 	case err != nil:
 		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
 		text := service.Told(err)
-		if text != err.Error() && r.tellOnce(h.subscription.ID, text) {
-			r.logger.Warn("a webhook has no answer", "subscription", h.subscription.ID, "task", d.ID,
-				"error", redact.Shorten(err.Error(), maxWhy))
-		}
+		r.tellOnce(h.subscription.ID, d.ID, text, err.Error())
 		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), text)
 		return r.failed(d, s, queue.Failure{Message: text}, denied), false
 	}
@@ -405,8 +404,12 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 	failure := queue.Failure{Message: refusal(response)}
 	r.ended(d.ID, h.destination, !v.sick, v.sick, failure.Headline())
 	policy := d.Retry.WithDefaults(defaultRetry)
+	if !v.done {
+		r.tellOnce(h.subscription.ID, d.ID, failure.Headline(), failure.Headline())
+	}
 	switch {
 	case v.done:
+		r.tellOnce(h.subscription.ID, d.ID, "", "")
 		s.Result = answer(response)
 		return s, false
 	case v.gone:
@@ -474,16 +477,34 @@ func (r *Runner) read(ctx context.Context, d *delivery) (err error) {
 	return err
 }
 
-// tellOnce reports whether text differs from the last error that it got for the subscription, and stores it. The error
-// is logged only if it differs.
-func (r *Runner) tellOnce(subscription, text string) bool {
+// tellOnce logs why a delivery failed, unless the last one of the subscription failed for the same reason. reason is ""
+// for a delivery that succeeded. detail is the reason with what only operators may see.
+func (r *Runner) tellOnce(subscription, task, reason, detail string) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.unanswered[subscription] == text {
-		return false
+	known := r.failing[subscription] == reason
+	r.failing[subscription] = reason
+	r.mu.Unlock()
+	if !known && reason != "" {
+		r.logger.Warn("a delivery of a webhook failed", "subscription", subscription, "task", task,
+			"error", redact.Shorten(detail, maxWhy))
 	}
-	r.unanswered[subscription] = text
-	return true
+}
+
+// secret reads a secret. The error for a missing one says where to put it.
+func (r *Runner) secret(name string) ([]byte, error) {
+	value, err := r.config.Secret(name)
+	if !errors.Is(err, service.ErrNotFound) {
+		return value, err
+	}
+	place := "/" + r.client.Tenant() + "/" + name
+	told := fmt.Errorf("%w: the host has no secret %s: start it with --secrets DIR, and put the secret into the file DIR%s",
+		service.ErrNotFound, name, place)
+	if r.config.Secrets == "" {
+		return nil, told
+	}
+	err = fmt.Errorf("%w: the host has no secret %s: put it into the file %s%s", service.ErrNotFound, name,
+		r.config.Secrets, place)
+	return nil, &service.Confidential{Err: err, Told: told.Error()}
 }
 
 // hold stops reserving from a queue until the given time, for example because the webhook's server asked for a pause or
@@ -499,7 +520,7 @@ func (r *Runner) hold(name string, until time.Time) {
 // send makes the HTTP request of a delivery and sends it. By id, the receiver recognizes repeated deliveries.
 func (r *Runner) send(ctx context.Context, d *delivery, h hook, id string) (response service.Response, err error) {
 	p := &parcel{webhook: h.subscription.Webhook, id: id, headers: d.Headers, payload: d.Parameters}
-	request, err := p.request(d.Clock(time.Now()), r.config.Secret)
+	request, err := p.request(d.Clock(time.Now()), r.secret)
 	if err != nil {
 		return response, err
 	}

@@ -509,7 +509,7 @@ func TestErrDelivery(t *testing.T) {
 	}
 	w.publish("x")
 	for id, want := range map[string]string{
-		"private": "--allow-networks", "missing": "the host has no secret webhook.none: start it with --secrets DIR, and put the secret into DIR/TENANT/webhook.none", "bad": "openssl rand -base64 32", "refused": ": unavailable: connect: connection refused",
+		"private": "--allow-networks", "missing": "the host has no secret webhook.none: start it with --secrets DIR, and put the secret into the file DIR/" + w.Tenant() + "/webhook.none", "bad": "openssl rand -base64 32", "refused": ": unavailable: connect: connection refused",
 	} {
 		if task := w.task(id); task.Status != queue.Failed || !strings.Contains(task.Error, want) {
 			t.Errorf("%s: %s %s, want %q", id, task.Status, task.Error, want)

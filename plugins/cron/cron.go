@@ -60,6 +60,9 @@ func Parse(expression, zone string) (*Rule, error) {
 	}
 	calendar, err := library.MustNewParser(fields).Parse(strings.Join(words, " "))
 	if err != nil {
+		if wrong := wrongField(words); wrong != "" {
+			return nil, fmt.Errorf("cron expression %q: %s", expression, wrong)
+		}
 		return nil, fmt.Errorf("cron expression %q: %w: %s", expression, err, example)
 	}
 	r := &Rule{calendar: calendar, zone: location}
@@ -73,6 +76,33 @@ func Parse(expression, zone string) (*Rule, error) {
 		return nil, fmt.Errorf("cron expression %q never comes: no such day exists", expression)
 	}
 	return r, nil
+}
+
+// fieldNames are the fields of an expression with seconds, and what each may be.
+var fieldNames = [...][2]string{ //nolint:gochecknoglobals // read only
+	{"the second", "use 0 to 59"},
+	{"the minute", "use 0 to 59"},
+	{"the hour", "use 0 to 23"},
+	{"the day of the month", "use 1 to 31"},
+	{"the month", "use 1 to 12 or JAN to DEC"},
+	{"the day of the week", "use 0 to 6 or SUN to SAT"},
+}
+
+// wrongField says which field of a refused expression is wrong: the one with which an expression of * is refused, too.
+// It returns "" if there is none.
+func wrongField(words []string) string {
+	if len(words) != 5 && len(words) != 6 {
+		return ""
+	}
+	for i, word := range words {
+		alone := strings.Fields(strings.Repeat("* ", len(words)))
+		alone[i] = word
+		field := fieldNames[i+len(fieldNames)-len(words)]
+		if _, err := library.MustNewParser(fields).Parse(strings.Join(alone, " ")); err != nil {
+			return fmt.Sprintf("%s: %s: %s", field[0], strings.TrimSuffix(err.Error(), fmt.Sprintf(": %q", word)), field[1])
+		}
+	}
+	return ""
 }
 
 const example = `use minute, hour, day, month and day of the week, such as "30 6 * * MON-FRI", with a sixth field in front for seconds; or @daily, or @every 90s`

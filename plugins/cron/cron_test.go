@@ -101,7 +101,7 @@ func TestErrParse(t *testing.T) {
 	for expression, want := range map[string]string{
 		"":                             "is empty",
 		"* * * *":                      "expected 5 to 6 fields",
-		"61 * * * *":                   "above maximum (59)",
+		"61 * * * *":                   "the minute: end of range (61) above maximum (59): use 0 to 59",
 		"@weekl":                       "unrecognized descriptor",
 		"@reboot":                      "unrecognized descriptor",
 		"TZ=Europe/Berlin 0 0 * * *":   "give the zone as the schedule's time zone",

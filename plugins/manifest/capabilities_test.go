@@ -20,7 +20,7 @@ capabilities:
 tests:
 - {input: a.jpg, output: out/a.jpg}
 - {name: bad, input: b, exit: 65, dependencies: [{id: one, result: out/one}, {id: two}]}
-- {error: no input}
+- {error: no input, queue: x, attempt: 3, key: k, headers: {x-id: 7}}
 - {http: [{method: GET, url: "https://api.example.com/a"}, {method: POST, url: "http://b", status: 404, headers: {A: b}, body: c}], kv: {seen: {a: 1}}}
 - {http: []}
 `))
@@ -28,8 +28,8 @@ tests:
 	if got := fmt.Sprintf("%+v", *m.Capabilities.Enqueue); got != "{Queues:[thumbnails.done mail.*] After:complete Depth:16 Tasks:256 Bytes:16777216}" {
 		t.Errorf("enqueue %s", got)
 	}
-	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0  [] [] map[]} {bad b  65  [{one out/one} {two }] [] map[]} {3   0 no input [] [] map[]} "+
-		"{4   0  [] [{GET https://api.example.com/a 200 map[] } {POST http://b 404 map[A:b] c}] map[seen:map[a:1]]} {5   0  [] [] map[]}]" {
+	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0   0  map[] [] [] map[]} {bad b  65   0  map[] [{one out/one} {two }] [] map[]} {3   0 no input x 3 k map[x-id:7] [] [] map[]} "+
+		"{4   0   0  map[] [] [{GET https://api.example.com/a 200 map[] } {POST http://b 404 map[A:b] c}] map[seen:map[a:1]]} {5   0   0  map[] [] [] map[]}]" {
 		t.Errorf("tests %s", got)
 	}
 	if m.Tests[0].HTTP != nil || m.Tests[4].HTTP == nil {
@@ -52,6 +52,10 @@ tests:
 func TestParseGrantsWrong(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
+		"tests: [{queue: other}]":                                                 `x.yaml:1: tests[0].queue: "other" is no queue that the plugin serves: name one of x, or add it to queues`,
+		"tests: [{attempt: 0}]":                                                   `x.yaml:1: tests[0].attempt: "0" is not allowed: write a whole number, such as 2, of 1 or more`,
+		"tests: [{headers: {X-ID: a}}]":                                           `x.yaml:1: tests[0].headers: header "X-ID" has capitals, which no header of a task has: write "x-id"`,
+		"tests: [{attemp: 2}]":                                                    `x.yaml:1: tests[0]: unknown key "attemp": did you mean "attempt"?`,
 		"tests: [{kv: {a: {b: c}}}]":                                              `x.yaml:1: tests[0].kv: bucket "a" is not granted: add capabilities: {kv: [{bucket: "a"}]}`,
 		"tests: [{kv: {a: b}}]\ncapabilities: {kv: [{bucket: a}]}":                `x.yaml:1: tests[0].kv.a: expected a mapping, but it is a text: write its keys, or leave it out`,
 		"tests: [{http: [{url: \"https://a\"}]}]":                                 `x.yaml:1: tests[0].http[0]: has no method: write the request's method, such as method: GET`,
@@ -74,7 +78,7 @@ func TestParseGrantsWrong(t *testing.T) {
 		"capabilities: {http: [{}]}":                                  `x.yaml:1: capabilities.http[0]: host "": has no scheme: use one such as https://api.example.com`,
 		"capabilities: {http: [{host: \"https://a\"}]}":               `x.yaml:1: capabilities.http[0]: methods: there are none: list those that are granted, such as [GET]`,
 		"capabilities: {http: [{host: \"https://a\", methods: GET}]}": `x.yaml:1: capabilities.http[0].methods: is a text: write a list, such as [GET, POST]`,
-		"capabilities: {http: [{hosts: a}]}":                          `x.yaml:1: capabilities.http[0]: unknown key "hosts": an entry has host and methods`,
+		"capabilities: {http: [{hosts: a}]}":                          `x.yaml:1: capabilities.http[0]: unknown key "hosts": did you mean "host"?`,
 		"capabilities: {secrets: [a, a]}":                             `x.yaml:1: capabilities.secrets[1]: "a" is in the list twice: name it once`,
 		"capabilities: {secrets: [../a]}":                             `x.yaml:1: capabilities.secrets[0]: "../a" is not a secret name: write letters, digits, _, - and ., not beginning with a dot`,
 		"capabilities: {secrets: [.a]}":                               `x.yaml:1: capabilities.secrets[0]: ".a" is not a secret name: write letters, digits, _, - and ., not beginning with a dot`,
@@ -93,7 +97,7 @@ func TestParseGrantsWrong(t *testing.T) {
 		"tests: [{input: ../a}]":                                      `x.yaml:1: tests[0].input: "../a" is not a path inside the folder of the manifest: write one without . and .. between its slashes, such as a.jpg or samples/a.jpg`,
 		"tests: [{exit: ok}]":                                         `x.yaml:1: tests[0].exit: "ok" is not allowed: write a whole number, such as 65, from -2147483648 to 2147483647`,
 		"tests: [{output: a, exit: 1}]":                               `x.yaml:1: tests[0]: has an output, and fails: a task that fails has no result: remove output, or exit and error`,
-		"tests: [{status: 1}]":                                        `x.yaml:1: tests[0]: unknown key "status": an entry has name, input, output, exit, error, dependencies, http and kv`,
+		"tests: [{status: 1}]":                                        `x.yaml:1: tests[0]: unknown key "status": an entry has name, input, output, exit, error, queue, attempt, key, headers, dependencies, http and kv`,
 		"tests: [{dependencies: [{result: a}]}]":                      `x.yaml:1: tests[0].dependencies[0]: has no id: write the task's ID, such as id: part-1`,
 	} {
 		if _, err := Parse("x.yaml", []byte(data)); err == nil || err.Error() != want {

@@ -112,6 +112,10 @@ func (d *decoder) entry(n node, keys []key) {
 		if d.secret {
 			what = "has an unknown key"
 		}
+		if near := spelling.Nearest(name, names); len(near) > 0 && !d.secret {
+			d.wrong(node{keyNode.Node, n.path}, what, fmt.Sprintf("did you mean %q?", near[0]))
+			return
+		}
 		last := len(names) - 1
 		d.wrong(node{keyNode.Node, n.path}, what, "an entry has "+strings.Join(names[:last], ", ")+" and "+names[last])
 	})

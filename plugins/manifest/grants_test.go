@@ -109,7 +109,7 @@ func TestPermissionsDeny(t *testing.T) {
 	check(t, err)
 	reading := NewPermissions(&reader, nil, "acme", nil)
 	host := func(line string) string {
-		return `denied: the manifest allows it, the host does not: add capabilities: {` + line + `} to "acme" in /etc/quern/grants.yaml`
+		return `denied: the manifest allows it, the host does not: add ` + line + ` of "acme" in /etc/quern/grants.yaml`
 	}
 	for _, tt := range []struct {
 		err  error
@@ -117,20 +117,20 @@ func TestPermissionsDeny(t *testing.T) {
 	}{
 		{permissions.DenyBucket("thumbs", true), ""},
 		{permissions.DenyBucket("seen", false), ""},
-		{permissions.DenyBucket("seen", true), host(`kv: [{bucket: "seen", access: rw}]`)},
-		{permissions.DenyBucket("others", false), `denied: bucket "others" is not granted: add capabilities: {kv: [{bucket: "others"}]}`},
+		{permissions.DenyBucket("seen", true), host(`{bucket: "seen", access: rw} to capabilities.kv`)},
+		{permissions.DenyBucket("others", false), `denied: bucket "others" is not granted: add {bucket: "others"} to capabilities.kv`},
 		{reading.DenyBucket("read", false), ""},
-		{reading.DenyBucket("read", true), `denied: bucket "read" is granted for reading only: add capabilities: {kv: [{bucket: "read", access: rw}]}`},
-		{reading.DenyBucket("other", true), `denied: bucket "other" is not granted: add capabilities: {kv: [{bucket: "other", access: rw}]}`},
+		{reading.DenyBucket("read", true), `denied: bucket "read" is granted for reading only: add access: rw to bucket "read" in capabilities.kv`},
+		{reading.DenyBucket("other", true), `denied: bucket "other" is not granted: add {bucket: "other", access: rw} to capabilities.kv`},
 		{permissions.DenySecret("api_key"), ""},
-		{permissions.DenySecret("ssh"), host(`secrets: ["ssh"]`)},
-		{permissions.DenySecret("token"), `denied: secret "token" is not granted: add capabilities: {secrets: ["token"]}`},
+		{permissions.DenySecret("ssh"), host(`"ssh" to capabilities.secrets`)},
+		{permissions.DenySecret("token"), `denied: secret "token" is not granted: add "token" to capabilities.secrets`},
 		{permissions.DenyQueue("mail.done"), ""},
-		{permissions.DenyQueue("other"), host(`enqueue: {queues: ["other"]}`)},
-		{permissions.DenyQueue("mail.bulk"), `denied: queue "mail.bulk" is not granted: add capabilities: {enqueue: {queues: ["mail.bulk"]}}`},
+		{permissions.DenyQueue("other"), host(`"other" to queues in capabilities.enqueue`)},
+		{permissions.DenyQueue("mail.bulk"), `denied: queue "mail.bulk" is not granted: add "mail.bulk" to queues in capabilities.enqueue`},
 		{reading.DenyQueue("a"), `denied: queue "a" is not granted: add capabilities: {enqueue: {queues: ["a"]}}`},
 		{reading.DenyTopic("t"), ""},
-		{reading.DenyTopic("u"), `denied: topic "u" is not granted: add capabilities: {publish: {topics: ["u"], after: call}}`},
+		{reading.DenyTopic("u"), `denied: topic "u" is not granted: add "u" to topics in capabilities.publish`},
 		{NewPermissions(&m, nil, "acme", nil).DenySecret("ssh"), ""},
 	} {
 		if tt.want == "" && tt.err == nil {
@@ -141,7 +141,7 @@ func TestPermissionsDeny(t *testing.T) {
 		}
 	}
 	m.Capabilities.Enqueue.After = afterCall
-	const late = `add capabilities: {enqueue: {queues: ["mail.done"], after: call}} to "acme" in g.yaml`
+	const late = `add after: call to capabilities.enqueue of "acme" in g.yaml`
 	ceiling, err := ParseGrants("g.yaml", []byte(`acme: {capabilities: {enqueue: {queues: ["*"]}}}`))
 	check(t, err)
 	atOnce := NewPermissions(&m, ceiling, "acme", nil)

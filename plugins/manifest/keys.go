@@ -262,6 +262,15 @@ func (t *Test) keys() []key {
 			"error", "A part of the error of a task that fails; without exit it may fail in any way.",
 			textValue(&t.Error, "write a part of the error's text", textProperty("")),
 		},
+		{"queue", "The task's queue, one of the plugin's. Default: the first of them.", wordValue(&t.Queue, "mail")},
+		{
+			"attempt", "The number of the attempt. Default 1.",
+			integerValue(&t.Attempt, 1, math.MaxInt32, "write a whole number, such as 2, of 1 or more"),
+		},
+		{"key", "The task's key. Default: none.", textValue(&t.Key, "write a text", textProperty("", "customer-7"))},
+		{"headers", "The task's headers, by name in lower case. Default: none.", value{
+			schema: mapValue(nil).schema, read: func(d *decoder, n node) { t.Headers = d.headers(n, true) },
+		}},
 		{
 			"dependencies", "The tasks that it waited for, and their results.",
 			entriesValue(&t.Dependencies, (*decoder).dependencies, maxTests, new(Dependency).keys()),
@@ -294,17 +303,23 @@ func (a *Answer) keys() []key {
 		},
 		{"headers", "The answer's headers, by name.", value{
 			schema: mapValue(nil).schema,
-			read: func(d *decoder, n node) {
-				a.Headers = d.texts(n)
-				for _, name := range slices.Sorted(maps.Keys(a.Headers)) {
-					if err := egress.CheckHeader(name, a.Headers[name]); err != nil {
-						d.wrong(n, err.Error(), "write one such as Content-Type: application/json")
-					}
-				}
-			},
+			read:   func(d *decoder, n node) { a.Headers = d.headers(n, false) },
 		}},
 		{"body", "The answer's body. Default: empty.", textValue(&a.Body, "write the body in quotes", textProperty(""))},
 	}
+}
+
+// headers reads headers by name. If lower is true, capitals in names are reported.
+func (d *decoder) headers(n node, lower bool) map[string]string {
+	all := d.texts(n)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if err := egress.CheckHeader(name, all[name]); err != nil {
+			d.wrong(n, err.Error(), "write one such as Content-Type: application/json")
+		} else if low := strings.ToLower(name); lower && low != name {
+			d.wrong(n, "header "+Quote(name)+" has capitals, which no header of a task has", "write "+Quote(low))
+		}
+	}
+	return all
 }
 
 // mapValue describes a mapping of names to texts.
@@ -613,6 +628,13 @@ func (d *decoder) together(m *Manifest) {
 			"name another queue, such as "+Shorten(m.Dead)+".dead")
 	}
 	d.ownSchedules(m)
+	for i, test := range m.Tests {
+		if n, ok := d.values[fmt.Sprintf("tests[%d].queue", i)]; ok && test.Queue != "" &&
+			!slices.Contains(m.Queues, test.Queue) {
+			d.wrong(n, Quote(test.Queue)+" is no queue that the plugin serves",
+				"name one of "+strings.Join(m.Queues, ", ")+", or add it to queues")
+		}
+	}
 	n, ok := d.values["retry"]
 	if !ok || n.Kind != yaml.MappingNode {
 		return

@@ -110,6 +110,13 @@ type Test struct {
 	// Error is a part of the expected error. If it is set and Exit is not, the task can fail in any way. Default "": the
 	// error is not checked.
 	Error string
+	// Queue is the queue of the task, one of the plugin's. Default "": the first of them.
+	Queue string
+	// Attempt is the number of the attempt. Default 1.
+	Attempt int
+	// Key is the task's key, and Headers are its headers. Default none.
+	Key     string
+	Headers map[string]string
 	// Dependencies are the tasks that the task waited for, in their order. Default none.
 	Dependencies []Dependency
 	// HTTP answers the task's requests, all of them. Default nil: the servers answer.

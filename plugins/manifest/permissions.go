@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -114,52 +115,90 @@ func (p *Permissions) denial(line string) *service.Denial {
 	return &service.Denial{By: service.ByHost, Where: p.Where, Add: line}
 }
 
-// deny returns a denial unless grants is true for both the manifest and the host. what (what is not granted) and line
-// (the line to add) are formats for name.
-func (p *Permissions) deny(grants func(c *Capabilities) bool, what, line, name string) error {
+// deny returns a denial unless grants is true for both the manifest and the host. what says what is not granted. add
+// returns what to add to capabilities, and where, as in service.Denial.
+func (p *Permissions) deny(grants func(c *Capabilities) bool, what string,
+	add func(c *Capabilities) (entry, into string),
+) error {
 	switch {
 	case grants(&p.Capabilities):
 		return nil
 	case grants(&p.asked):
-		return p.denial(fmt.Sprintf(line, name))
+		d := p.denial("")
+		d.Add, d.Into = add(p.Ceiling)
+		return d
 	}
-	return &service.Denial{What: fmt.Sprintf(what, name), Add: fmt.Sprintf(line, name)}
+	d := &service.Denial{What: what}
+	d.Add, d.Into = add(&p.asked)
+	return d
 }
 
 // DenyBucket returns the denial of reading a bucket or, if write is true, of changing it; nil if that is granted.
 func (p *Permissions) DenyBucket(bucket string, write bool) error {
-	what, line := "bucket %q is not granted", "kv: [{bucket: %q}]"
+	what, entry := fmt.Sprintf("bucket %q is not granted", bucket), fmt.Sprintf("{bucket: %q}", bucket)
 	if write {
-		line = "kv: [{bucket: %q, access: rw}]"
+		entry = fmt.Sprintf("{bucket: %q, access: rw}", bucket)
 		if p.Capabilities.allowsBucket(bucket, false) {
-			what = "bucket %q is granted for reading only"
+			what = fmt.Sprintf("bucket %q is granted for reading only", bucket)
 		}
 	}
-	return p.deny(func(c *Capabilities) bool { return c.allowsBucket(bucket, write) }, what, line, bucket)
+	return p.deny(func(c *Capabilities) bool { return c.allowsBucket(bucket, write) }, what,
+		func(c *Capabilities) (string, string) {
+			switch {
+			case slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == bucket }): // a second entry of the bucket would be refused
+				return "access: rw", fmt.Sprintf("bucket %q in capabilities.kv", bucket)
+			case len(c.KV) > 0:
+				return entry, "capabilities.kv"
+			}
+			return "kv: [" + entry + "]", ""
+		})
 }
 
 // DenySecret returns the denial of reading a secret; nil if that is granted.
 func (p *Permissions) DenySecret(name string) error {
-	return p.deny(func(c *Capabilities) bool { return slices.Contains(c.Secrets, name) }, "secret %q is not granted",
-		"secrets: [%q]", name)
+	return p.deny(func(c *Capabilities) bool { return slices.Contains(c.Secrets, name) },
+		fmt.Sprintf("secret %q is not granted", name), func(c *Capabilities) (string, string) {
+			if len(c.Secrets) > 0 {
+				return strconv.Quote(name), "capabilities.secrets"
+			}
+			return fmt.Sprintf("secrets: [%q]", name), ""
+		})
 }
 
 // DenyQueue returns the denial of enqueueing to a queue; nil if that is granted.
 func (p *Permissions) DenyQueue(queue string) error {
-	line := "enqueue: {queues: [%q]}"
+	line := fmt.Sprintf("enqueue: {queues: [%q]}", queue)
 	if p.asked.Enqueue.AfterCall() {
-		line = "enqueue: {queues: [%q], after: call}"
+		line = fmt.Sprintf("enqueue: {queues: [%q], after: call}", queue)
 	}
-	return p.deny(func(c *Capabilities) bool { return c.Enqueue.Allows(queue) }, "queue %q is not granted", line, queue)
+	return p.deny(func(c *Capabilities) bool { return c.Enqueue.Allows(queue) },
+		fmt.Sprintf("queue %q is not granted", queue), func(c *Capabilities) (string, string) {
+			switch {
+			case c.Enqueue.Allows(queue): // but not at the call
+				return "after: call", "capabilities.enqueue"
+			case c.Enqueue != nil:
+				return strconv.Quote(queue), "queues in capabilities.enqueue"
+			}
+			return line, ""
+		})
 }
 
 // DenyTopic returns the denial of publishing to a topic; nil if that is granted.
 func (p *Permissions) DenyTopic(topic string) error {
-	line := "publish: {topics: [%q]}"
+	line := fmt.Sprintf("publish: {topics: [%q]}", topic)
 	if p.asked.Publish.AfterCall() {
-		line = "publish: {topics: [%q], after: call}"
+		line = fmt.Sprintf("publish: {topics: [%q], after: call}", topic)
 	}
-	return p.deny(func(c *Capabilities) bool { return c.Publish.Allows(topic) }, "topic %q is not granted", line, topic)
+	return p.deny(func(c *Capabilities) bool { return c.Publish.Allows(topic) },
+		fmt.Sprintf("topic %q is not granted", topic), func(c *Capabilities) (string, string) {
+			switch {
+			case c.Publish.Allows(topic):
+				return "after: call", "capabilities.publish"
+			case c.Publish != nil:
+				return strconv.Quote(topic), "topics in capabilities.publish"
+			}
+			return line, ""
+		})
 }
 
 // DenyDepth returns the denial of enqueueing from a task that has depth parents above it, if the host forbids what the

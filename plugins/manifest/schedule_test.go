@@ -64,7 +64,7 @@ func TestParametersAsWritten(t *testing.T) {
 func TestErrSchedule(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
-		"schedule: [{cron: 61 * * * *}]":                                                 `mail.yaml:1: schedule[0].cron: cron expression "61 * * * *": end of range (61) above maximum (59): "61": use minute, hour, day`,
+		"schedule: [{cron: 61 * * * *}]":                                                 `mail.yaml:1: schedule[0].cron: cron expression "61 * * * *": the minute: end of range (61) above maximum (59): use 0 to 59`,
 		"schedule: [{}]":                                                                 `schedule[0]: has no cron: write when it is due, such as cron: "30 6 * * *"`,
 		`schedule: [{cron: "@daily", timezone: Mars}]`:                                   `schedule[0].timezone: unknown time zone "Mars": use a name such as Europe/Berlin`,
 		`schedule: [{cron: "@daily", queue: other}]`:                                     `schedule[0].queue: "other" is no queue that the plugin serves: name one of mail, or add it to queues`,

@@ -32,7 +32,7 @@ subscribe:
 		"queues: [a, webhook.x]":                                    `x.yaml: queues: "webhook.x" is for the deliveries of webhooks, which hosts send: choose a name that does not begin with webhook.`,
 		"dead: webhook.x":                                           `x.yaml: dead: "webhook.x" is for the deliveries of webhooks, which hosts send: choose a name that does not begin with webhook.`,
 		`capabilities: {enqueue: {queues: [a, "webhook.*"]}}`:       `x.yaml: capabilities.enqueue.queues: "webhook.*" is for the deliveries of webhooks, which hosts send: choose a name that does not begin with webhook.`,
-		"subscribe: [{topic: a, filters: {}}]":                      `x.yaml:1: subscribe[0]: unknown key "filters": an entry has topic, queue and filter`,
+		"subscribe: [{topic: a, filters: {}}]":                      `x.yaml:1: subscribe[0]: unknown key "filters": did you mean "filter"?`,
 	} {
 		if _, err := Parse("x.yaml", []byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%s:\n%v, want\n%s", text, err, want)

@@ -141,6 +141,20 @@ func (p *plugin) Do(ctx context.Context, r service.Request) (service.Response, e
 	return service.Response{}, failure(r.Method+" "+t.String(), t, err)
 }
 
+// denial returns the denial of a request that the grants do not allow, with what to add to them.
+func denial(grants []Grant, method string, t target) *service.Denial {
+	for _, g := range grants {
+		if granted([]Grant{{origin: g.origin, wildcard: g.wildcard, methods: []string{method}}}, method, t) {
+			return &service.Denial{Add: method, Into: "methods of " + g.Host() + " in capabilities.http"}
+		}
+	}
+	line := Grant{origin: t, methods: []string{method}}.String()
+	if len(grants) > 0 {
+		return &service.Denial{Add: line, Into: "capabilities.http"}
+	}
+	return &service.Denial{Add: "http: [" + line + "]"}
+}
+
 // check returns the guest's request as an *http.Request if it is valid and granted, and the request's target.
 func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Request, error) {
 	cfg := p.client.cfg
@@ -158,13 +172,13 @@ func (p *plugin) check(ctx context.Context, r service.Request) (target, *http.Re
 	if r.Timeout < 0 {
 		return target{}, nil, fmt.Errorf("%w: timeout %s: use 0s or more", service.ErrInvalid, r.Timeout)
 	}
-	line := Grant{origin: t, methods: []string{r.Method}}
 	if !granted(p.grants, r.Method, t) {
-		return target{}, nil, fmt.Errorf("%s %s: %w", r.Method, t, &service.Denial{Add: fmt.Sprintf("http: [%s]", line)})
+		return target{}, nil, fmt.Errorf("%s %s: %w", r.Method, t, denial(p.grants, r.Method, t))
 	}
 	if p.ceiling != nil && !granted(p.ceiling.Grants, r.Method, t) {
-		return target{}, nil, fmt.Errorf("%s %s: %w", r.Method, t,
-			&service.Denial{By: service.ByHost, Where: p.ceiling.Where, Add: fmt.Sprintf("http: [%s]", line)})
+		d := denial(p.ceiling.Grants, r.Method, t)
+		d.By, d.Where = service.ByHost, p.ceiling.Where
+		return target{}, nil, fmt.Errorf("%s %s: %w", r.Method, t, d)
 	}
 	header, err := headers(r.Headers, len(r.Method)+len(r.URL), cfg.maxHeader)
 	if err != nil {

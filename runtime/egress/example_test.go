@@ -35,5 +35,5 @@ func ExampleClient_For() {
 	}
 	// Output:
 	// true GET http://169.254.169.254: denied: 169.254.169.254 is link-local (RFC 3927): the operator can allow the address with --allow-networks 169.254.169.254/32
-	// true PUT http://169.254.169.254: denied: the manifest does not allow it: add capabilities: {http: [{host: "http://169.254.169.254", methods: [PUT]}]}
+	// true PUT http://169.254.169.254: denied: the manifest does not allow it: add PUT to methods of http://169.254.169.254 in capabilities.http
 }

@@ -16,8 +16,11 @@ type Denial struct {
 	By   Denier
 	// Where names the entry of the host's grants and the file of the grants. It is used for ByHost only.
 	Where string
-	// Add is the line to add: an entry of capabilities, such as kv: [{bucket: a}], or a network.
+	// Add is what to add: a line of capabilities, such as kv: [{bucket: a}], or a network. If Into is not "", it is one
+	// more entry there.
 	Add string
+	// Into names what has entries already, such as capabilities.kv. A second line with its key would be refused.
+	Into string
 }
 
 // Denier says who denies a capability.
@@ -44,11 +47,15 @@ func (d *Denial) Unwrap() error { return cmp.Or(d.Err, ErrDenied) }
 
 // Remedy says what to add, and where.
 func (d *Denial) Remedy() string {
-	switch d.By {
-	case ByHost:
-		return fmt.Sprintf("add capabilities: {%s} to %s", d.Add, d.Where)
-	case ByNetwork:
+	switch {
+	case d.By == ByNetwork:
 		return "the operator can allow the address with --allow-networks " + d.Add
+	case d.By == ByHost && d.Into != "":
+		return fmt.Sprintf("add %s to %s of %s", d.Add, d.Into, d.Where)
+	case d.By == ByHost:
+		return fmt.Sprintf("add capabilities: {%s} to %s", d.Add, d.Where)
+	case d.Into != "":
+		return fmt.Sprintf("add %s to %s", d.Add, d.Into)
 	}
 	return fmt.Sprintf("add capabilities: {%s}", d.Add)
 }

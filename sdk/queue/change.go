@@ -140,7 +140,7 @@ func outcome(change Change, id string, answer any, err error) error {
 // changeable says, for error messages, which tasks each change applies to.
 var changeable = map[Change]string{
 	ChangeCancel: "only waiting tasks, and running ones of hosts and Go workers, can be cancelled",
-	ChangeRetry:  "only failed tasks can be retried",
+	ChangeRetry:  "only failed tasks, and those that wait for their next attempt, can be retried",
 	ChangeDelete: "only complete and failed tasks can be deleted",
 }
 
@@ -160,8 +160,9 @@ func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 }
 
 // Retry makes a task that failed for good wait again. Its attempts, crashes and age are counted from zero. Its dead
-// letters stay. The error is ErrStatus if the task has not failed. It is ErrUnique, which also matches ErrStatus, if
-// another task has the task's uniqueness now. It is ErrNoTask if the queue has no such task.
+// letters stay. A task that waits for its next attempt runs at once, and keeps its counters. The error is ErrStatus if
+// the task neither failed nor waits so. It is ErrUnique, which also matches ErrStatus, if another task has the task's
+// uniqueness now. It is ErrNoTask if the queue has no such task.
 func (q *Queue) Retry(ctx context.Context, id string) error {
 	return q.change(ctx, ChangeRetry, id).Err
 }

@@ -103,6 +103,7 @@ func (m *model) settle(r *rapid.T) {
 		}
 	}
 	m.unhold(id, task)
+	task.again = task.again || settlement.Requeue != "" && !task.cancel
 	switch action {
 	case "complete":
 		task.attempts++

@@ -71,6 +71,7 @@ type modelTask struct {
 	cancel          bool
 	reason          queue.Reason
 	eta             int
+	again           bool // a run of it ended with a retry, reschedule or reject
 
 	when    queue.When
 	phase   string            // open, blocked or released; "" without dependencies
@@ -350,6 +351,14 @@ func (m *model) recount(r *rapid.T) {
 func (m *model) retry(r *rapid.T) {
 	id, task := m.some(r, func(*modelTask) bool { return true })
 	err := m.queue(r).Retry(m.w.ctx, id)
+	if _, scheduled := m.scheduled[id]; scheduled && task.again {
+		if err != nil {
+			r.Fatalf("retried at once: %v", err)
+		}
+		delete(m.scheduled, id)
+		m.back(id, 0, false)
+		return
+	}
 	if task.status == queue.Failed && task.phase == "blocked" && task.decide() == "fail" {
 		m.lookAgain(id, task)
 	}

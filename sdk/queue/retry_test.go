@@ -467,6 +467,36 @@ func TestRetryByHand(t *testing.T) {
 	})
 }
 
+// A task that waits for its next attempt runs at once, and keeps its counters. One that waits for its first is refused.
+func TestRetryByHandOfWhatWaits(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		q := w.Queue("q")
+		id := w.enqueue(t, "q", "x", queue.Options{Retry: queue.Retry{MaxAttempts: 3}})
+		node := w.node(t, "q")
+		run := w.reserve(t, node, "q", true).Run
+		w.settle(t, node, "q", listen.Settlement{
+			Claim: listen.Claim{ID: id, Run: run}, Failure: &queue.Failure{Message: "no"}, Requeue: listen.RequeueRetry, Delay: time.Hour,
+		})
+		w.at(10)
+		if err := q.Retry(w.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		task := w.task(t, id)
+		if task.Status != queue.Pending || task.Attempts != 1 || task.ETA.Unix() != 1700000010 || !task.RetriedAt.IsZero() {
+			t.Errorf("%+v", task)
+		}
+		w.depth(t, "q", map[queue.Status]int64{queue.Pending: 1})
+		if again := w.reserve(t, node, "q", true); again.ID != id || again.Attempts != 1 {
+			t.Errorf("%+v", again)
+		}
+		later := w.enqueue(t, "q", "x", queue.Options{Delay: time.Hour})
+		if err := q.Retry(w.ctx, later); !errors.Is(err, queue.ErrStatus) || !strings.Contains(err.Error(), "is scheduled: only failed tasks, and those that wait for their next attempt") {
+			t.Errorf("of a delayed task: %v", err)
+		}
+	})
+}
+
 // A cancelled task that never ran has no attempt in its history.
 func TestRetryByHandOfWhatNeverRan(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -170,12 +170,15 @@ func grantedFiles(m manifest.Manifest) (names []string) {
 	return names
 }
 
-// foreign reports whether a folder contains nothing that the plugin's author writes: installed packages, a cache, a
-// folder whose name begins with a dot, or outDir, the folder that the plugin is built into.
+// foreign reports whether a folder contains nothing that the plugin's author writes: installed packages, a cache,
+// secrets, a folder whose name begins with a dot, or outDir, the folder that the plugin is built into.
 func foreign(path, outDir string) bool {
 	name := filepath.Base(path)
 	if strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "site-packages", "__pycache__"}, name) {
 		return true
+	}
+	if name == "secrets" && onlyFolders(path) {
+		return true // the secrets of `quern dev`, TENANT/NAME
 	}
 	// These files mark a virtual environment of Python, and a cache such as cargo's target.
 	for _, mark := range []string{"pyvenv.cfg", "CACHEDIR.TAG"} {
@@ -184,6 +187,13 @@ func foreign(path, outDir string) bool {
 		}
 	}
 	return sameFolder(path, outDir)
+}
+
+// onlyFolders reports whether a folder has folders in it and nothing else.
+func onlyFolders(path string) bool {
+	entries, err := os.ReadDir(path)
+	return err == nil && len(entries) > 0 &&
+		!slices.ContainsFunc(entries, func(entry os.DirEntry) bool { return !entry.IsDir() })
 }
 
 func sameFolder(a, b string) bool {

@@ -26,7 +26,36 @@ var golang = &Language{
 	},
 	several: true,
 	above:   []string{"go.mod", "go.work"},
+	outside: goOutside,
 	build:   buildGo,
+}
+
+// goOutside lists the files of the packages that the source imports and that are not below its folder, and their go.mod,
+// except the standard library's. It lists none if Go is missing, or if a build would fail.
+func goOutside(ctx context.Context, s *Source) (files []string) {
+	program, err := lookPath("go")
+	if err != nil {
+		return nil
+	}
+	const format = `{{if not .Standard}}{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}}
+{{end}}{{range .EmbedFiles}}{{$dir}}/{{.}}
+{{end}}{{with .Module}}{{.GoMod}}
+{{end}}{{end}}`
+	cmd := command(ctx, program, "list", "-deps", "-f", format, ".")
+	cmd.Dir, cmd.Env = s.Dir, append(cmd.Env, "GOOS=wasip1", "GOARCH=wasm")
+	text, err := cmd.Output()
+	dir, failed := filepath.Abs(s.Dir)
+	if err != nil || failed != nil {
+		return nil
+	}
+	for file := range strings.Lines(string(text)) {
+		file = filepath.FromSlash(strings.TrimSpace(file))
+		if below, err := filepath.Rel(dir, file); file != "" && (err != nil || strings.HasPrefix(below, "..")) {
+			files = append(files, file)
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files)
 }
 
 // goEntry matches source of a handler. Source that does not match is a command's.

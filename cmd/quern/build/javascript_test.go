@@ -36,14 +36,14 @@ func TestNewerJavaScript(t *testing.T) {
 			t.Fatal(err)
 		}
 		built := time.Now().Add(time.Hour)
-		if newer := NewerFile(s, built); newer != "" {
+		if newer := NewerFile(t.Context(), s, built); newer != "" {
 			t.Errorf("%s is newer", newer)
 		}
 		file := filepath.Join(s.Dir, filepath.FromSlash(name))
 		if err := os.Chtimes(file, built.Add(time.Hour), built.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		if newer := NewerFile(s, built); (newer == file) != want {
+		if newer := NewerFile(t.Context(), s, built); (newer == file) != want {
 			t.Errorf("%s changed: %q is newer", name, newer)
 		}
 	}

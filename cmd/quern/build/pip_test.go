@@ -245,7 +245,7 @@ func TestNewerThanTests(t *testing.T) {
 		if err := os.Chtimes(file, built, built.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		if got := NewerFile(s, built); (got == file) != newer || !newer && got != "" {
+		if got := NewerFile(t.Context(), s, built); (got == file) != newer || !newer && got != "" {
 			t.Errorf("%s: %q is newer", name, got)
 		}
 		if err := os.Chtimes(file, built, built); err != nil {

@@ -26,6 +26,8 @@ type Language struct {
 	above []string
 	// test reports whether a file is a test, by its path in the folder, with slashes. If it is nil, no file is.
 	test func(name string) bool
+	// outside lists files outside the folder that the module is built from. If it is nil, they are not known.
+	outside func(ctx context.Context, s *Source) []string
 	// build writes the module of a source to the absolute path out.
 	build func(ctx context.Context, b *Builder, s *Source, out string) error
 }
@@ -136,8 +138,9 @@ func named(candidates ...string) func(names []string) []string {
 }
 
 // NewerFile returns a source file that changed after the time since, "" if there is none. The manifest, tests and
-// documents do not count, because they are not part of the module.
-func NewerFile(s *Source, since time.Time) string {
+// documents do not count, because they are not part of the module. For Go, source files are also those of imported
+// packages that are elsewhere.
+func NewerFile(ctx context.Context, s *Source, since time.Time) string {
 	apart := []string{s.Manifest}
 	if m, err := plugins.LoadManifest(s.Manifest); err == nil {
 		for _, test := range m.Tests {
@@ -151,6 +154,14 @@ func NewerFile(s *Source, since time.Time) string {
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		if files[path].modified.After(since) && !slices.Contains(apart, path) && filepath.Ext(path) != ".md" &&
 			!isTest(path) {
+			return path
+		}
+	}
+	if s.Language.outside == nil {
+		return ""
+	}
+	for _, path := range s.Language.outside(ctx, s) {
+		if info, err := os.Stat(path); err == nil && info.ModTime().After(since) {
 			return path
 		}
 	}

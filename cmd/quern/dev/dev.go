@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -28,6 +29,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/pluginfile"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
@@ -43,7 +45,8 @@ func Command(env cli.Environment) *cobra.Command {
 			"In the folder of a plugin's source, or with --source, it builds that plugin into the plugin directory,\n" +
 			"as `quern plugin build --to` does, and again whenever a file in the folder is saved; it does not watch\n" +
 			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
-			"did keeps running. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
+			"did keeps running. A folder named secrets, with TENANT/NAME in it, is that of --secrets if there is none\n" +
+			"other. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
 			"Its log names the address of its page, which is also the URL for programs that enqueue: port 9465 of\n" +
 			"this machine, or a free port if that one is in use and --admin is not given.",
 		Args: cli.Arguments(0, 0),
@@ -88,6 +91,7 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	if err := os.MkdirAll(o.Plugins.Dir, 0o755); err != nil { // so that a first plugin can be copied there
 		return cmp.Or(o.CheckPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
 	}
+	secrets := o.SecretsIfThere(secretsFolder)
 	password := devPassword(env)
 	embedded, err := startRedis(port, password)
 	if err != nil {
@@ -102,7 +106,13 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	stdout := hostlog.StartSink(cmd.OutOrStdout(), func(int) {}, hclog.NewNullLogger()) // a slow reader delays no task
 	defer stdout.Close()
 	color := show.ScreenOf(cmd)
-	o.Host.Ended = func(e host.Ended) { fmt.Fprintln(stdout, endedLine(color, e)) }
+	o.Host.Ended = func(e host.Ended) {
+		if !e.Quiet {
+			fmt.Fprintln(stdout, endedLine(color, e))
+		}
+	}
+	unbuilt := &unbuilt{list: map[string]plugins.Status{}}
+	o.Host.Unbuilt = unbuilt.all
 	n, err := nodehost.New(cmd, env, o, url)
 	if err != nil {
 		return err
@@ -114,8 +124,15 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	for _, s := range sources {
 		r := &rebuilder{
 			dir: s.Dir, name: s.Name, to: o.Plugins.Dir, tests: s.Tests, builder: builder, logger: n.Logger,
+			unbuilt: unbuilt,
+		}
+		if _, err := os.Stat(r.module()); err == nil { // else an outdated module would serve first
+			r.first(cmd.Context())
 		}
 		n.Background = append(n.Background, r.run)
+	}
+	if secrets {
+		n.Logger.Info("taking secrets from the folder " + secretsFolder + ", as no --secrets is given")
 	}
 	if others := withoutSource(o.Plugins.Dir, sources); len(others) > 0 {
 		n.Logger.Info("served as they are, without a source: remove what is not wanted", "plugins", o.Plugins.Dir,
@@ -133,6 +150,9 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 		n.Logger.Info("watching for plugins", "plugins", o.Plugins.Dir, "try", "quern enqueue QUEUE PARAMETERS --wait")
 	})
 }
+
+// secretsFolder is the folder of secrets if --secrets is not given. Builds leave it out.
+const secretsFolder = "secrets"
 
 // withoutSource lists the modules in a plugin directory that none of the sources makes, such as those of former plugins.
 // Without sources it lists none, because all modules come from elsewhere then.
@@ -224,6 +244,31 @@ const (
 	sourceFolders = 1000
 )
 
+// unbuilt has the plugins whose source could not be built the last time, for the host to publish.
+type unbuilt struct {
+	mu   sync.Mutex
+	list map[string]plugins.Status // by name; guarded by mu
+}
+
+// set records how a build ended.
+func (u *unbuilt) set(name string, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if delete(u.list, name); err != nil {
+		u.list[name] = plugins.Status{Plugin: name, State: plugins.StateRefused, Error: "its source: " + err.Error()}
+	}
+}
+
+// all lists the plugins, sorted by name.
+func (u *unbuilt) all() (list []plugins.Status) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(u.list)) {
+		list = append(list, u.list[name])
+	}
+	return list
+}
+
 // rebuilder builds a plugin whenever its source changes. A notification only triggers a comparison of the files with
 // their state before the last build, so that no change during a build is missed.
 type rebuilder struct {
@@ -231,8 +276,19 @@ type rebuilder struct {
 	tests         func() func(path string) bool // see build.Source.Tests
 	builder       *build.Builder
 	logger        hclog.Logger
+	unbuilt       *unbuilt
+	built         map[string]build.Stamp // state of the source at the last build; nil before the first one
 
 	notify *fsnotify.Watcher // nil if the system has no watcher left: then the source is polled
+}
+
+// module is the path of the module that is built.
+func (r *rebuilder) module() string { return filepath.Join(r.to, r.name+manifest.ModuleSuffix) }
+
+// first builds the plugin before run.
+func (r *rebuilder) first(ctx context.Context) {
+	r.built = r.look()
+	r.build(ctx, false)
 }
 
 // run builds the plugin at the start and after each change, until ctx ends.
@@ -247,7 +303,6 @@ func (r *rebuilder) run(ctx context.Context) {
 	defer ticker.Stop()
 	quiet := time.NewTimer(0) // first look at the files at once
 	defer quiet.Stop()
-	var built map[string]build.Stamp
 	for {
 		select {
 		case <-ctx.Done():
@@ -263,18 +318,18 @@ func (r *rebuilder) run(ctx context.Context) {
 		case <-ticker.C:
 		}
 		seen := r.look()
-		if built != nil && maps.Equal(seen, built) {
+		if r.built != nil && maps.Equal(seen, r.built) {
 			continue
 		}
-		r.build(ctx, built != nil)
-		built = seen
+		r.build(ctx, r.built != nil)
+		r.built = seen
 		quiet.Reset(sourceQuiet) // for changes during the build
 	}
 }
 
 // build builds the plugin and logs the outcome. again is false for the first build.
 func (r *rebuilder) build(ctx context.Context, again bool) {
-	begun, module := time.Now(), filepath.Join(r.to, r.name+manifest.ModuleSuffix)
+	begun, module := time.Now(), r.module()
 	before, _ := os.ReadFile(module)
 	if !again {
 		r.logger.Info("building " + r.name) // a first build can take a compiler a minute
@@ -285,6 +340,9 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 	}
 	if err == nil {
 		_, err = r.builder.Build(ctx, s, r.to)
+	}
+	if ctx.Err() == nil {
+		r.unbuilt.set(r.name, err)
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -195,7 +195,7 @@ func (n *Node) deliver(outside egress.Config, config host.Config) {
 		}
 		n.deliveries = append(n.deliveries, webhook.New(tenant, webhook.Config{
 			HTTP: client, Ceiling: ceiling, Small: small, Large: large, Places: places, Destination: destination,
-			Grace: config.Grace, Poll: config.Poll,
+			Grace: config.Grace, Poll: config.Poll, Secrets: n.options.services.Secrets,
 			Secret: func(name string) ([]byte, error) {
 				asked := &manifest.Manifest{Capabilities: manifest.Capabilities{Secrets: []string{name}}}
 				if err := manifest.NewPermissions(asked, n.options.Plugins.Grants, tenant.Tenant(),

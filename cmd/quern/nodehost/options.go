@@ -157,6 +157,17 @@ func (o *Options) CheckPlugins(flags *pflag.FlagSet) error {
 		fmt.Errorf("%w: name a folder that this user may read", cli.Bare(err)))
 }
 
+// SecretsIfThere makes dir the folder of secrets if it exists and no setting names another one. It reports whether it
+// did.
+func (o *Options) SecretsIfThere(dir string) bool {
+	info, err := os.Stat(dir)
+	if o.services.Secrets != "" || err != nil || !info.IsDir() {
+		return false
+	}
+	o.services.Secrets = dir
+	return true
+}
+
 // config returns the settings as a host.Config, in which 0 means the default.
 func (o *Options) config() host.Config {
 	config := o.Host

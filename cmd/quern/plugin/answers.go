@@ -11,6 +11,7 @@ import (
 type answers struct {
 	given   []manifest.Answer
 	used    map[int]bool // indexes in given
+	denied  bool         // a request was denied
 	missing []string     // one line for each request that no answer matches
 }
 

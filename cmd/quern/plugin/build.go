@@ -73,7 +73,7 @@ func (l *local) rebuild(cmd *cobra.Command, module string, folderNamed bool) err
 	why := module + " does not exist"
 	info, err := os.Stat(module)
 	if err == nil {
-		newer := build.NewerFile(s, info.ModTime())
+		newer := build.NewerFile(cmd.Context(), s, info.ModTime())
 		if newer == "" {
 			return nil
 		}
@@ -99,18 +99,23 @@ func (l *local) rebuild(cmd *cobra.Command, module string, folderNamed bool) err
 
 func newPluginCheck(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "check FILE", Short: "Show what a plugin file is and needs, and what is wrong with it",
+		Use: "check [FILE|DIR]", Short: "Show what a plugin file is and needs, and what is wrong with it",
 		Long: "Shows what a plugin file is, what it imports, exports and needs, and what is wrong with it or the manifest\n" +
-			"beside it. --grants adds the capabilities that a host with that file grants it in tasks of --tenant.\n\n" +
+			"beside it. A folder, by default the current one, stands for the .wasm file in it. --grants adds the\n" +
+			"capabilities that a host with that file grants it in tasks of --tenant.\n\n" +
 			"Exit status: 0 a host would serve it, 3 a host would refuse it, 2 there is no such file.",
-		Args: cli.Arguments(1, 1),
+		Args: cli.Arguments(0, 1),
 	}
 	output := option.Output(cmd)
 	config := sandbox.EngineFlags(cmd.Flags())
 	var grants, tenant string
 	sandbox.TenantGrantsFlags(cmd.Flags(), &grants, &tenant)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, err := pluginfile.Read(args[0])
+		file, err := moduleIn(append(args, ".")[0])
+		if err != nil {
+			return err
+		}
+		p, err := pluginfile.Read(file)
 		if err != nil {
 			return err
 		}
@@ -131,6 +136,42 @@ func newPluginCheck(env cli.Environment) *cobra.Command {
 		return errors.Join(err, p.Refusal())
 	}
 	return cmd
+}
+
+// moduleIn returns the path of the module in a folder: that of its source, or else the only one. Another path is
+// returned as it is.
+func moduleIn(path string) (string, error) {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() || strings.HasSuffix(path, manifest.ModuleSuffix) {
+		return path, nil //nolint:nilerr // Read tells what is wrong with the path
+	}
+	if s, err := build.Read(path); err == nil {
+		if own := filepath.Join(path, s.Name+manifest.ModuleSuffix); isFile(own) {
+			return own, nil
+		}
+	}
+	found, err := modulesIn(path)
+	if err == nil && len(found) > 1 {
+		err = cli.Usagef("folder %q has %d %s files: name one of them, such as %s", path, len(found), manifest.ModuleSuffix,
+			found[0])
+	}
+	if err != nil {
+		return "", err
+	}
+	return found[0], nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// modulesIn lists the modules in a folder, of which there must be one.
+func modulesIn(dir string) ([]string, error) {
+	found, err := filepath.Glob(filepath.Join(escapeGlob(dir), "[^.]*"+manifest.ModuleSuffix))
+	if err == nil && len(found) == 0 {
+		err = cli.Usagef("folder %q has no %s file: build it by `quern plugin build`", dir, manifest.ModuleSuffix)
+	}
+	return found, err
 }
 
 // checkView returns the report of `quern plugin check`: what the plugin is, and what a host with the permissions in

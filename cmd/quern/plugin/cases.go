@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,13 +42,15 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "test [DIR|FILE...]", Short: "Run the tests in the manifests of plugins, without Redis",
 		Long: "Runs the tests of the manifests beside plugins: each is a task of its own, in an instance that nobody has\n" +
-			"used, with empty buckets. Its result must be that of the test's output byte by byte, its exit status that\n" +
-			"of the test, 0 by default. A folder stands for the .wasm files in it, the current folder if nothing is named.\n\n" +
+			"used, with empty buckets. Its result must be that of the test's output: the same JSON value, or else the same\n" +
+			"bytes, except for a newline at the file's end. Its exit status must be that of the test, 0 by default. A folder\n" +
+			"stands for the .wasm files in it, the current folder if nothing is named.\n\n" +
 			"  tests:\n" +
 			"  - {input: tests/ada.txt, output: tests/ada.out}\n" +
 			"  - {name: no name, exit: 65, error: give a name}\n" +
 			"  - name: known\n" +
 			"    kv: {seen: {ada: \"1\"}}\n" +
+			"    attempt: 2 # also queue, key and headers of the task\n" +
 			"    http: [{method: GET, url: \"https://api.example.com/ada\", status: 200, body: \"{}\"}]\n\n" +
 			"With http, HTTP requests of the task get these answers and go to no server; kv fills buckets before it runs.\n" +
 			"A plugin in the current folder, or in one that is named, is built first if its source there is newer.\n" +
@@ -127,12 +128,9 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*pluginfi
 				return nil, err
 			}
 		}
-		found, err := filepath.Glob(filepath.Join(escapeGlob(arg), "[^.]*"+manifest.ModuleSuffix))
+		found, err := modulesIn(arg)
 		if err != nil {
 			return nil, err
-		}
-		if len(found) == 0 {
-			return nil, cli.Usagef("folder %q has no %s file: build it by `quern plugin build`", arg, manifest.ModuleSuffix)
 		}
 		files = append(files, found...)
 	}
@@ -205,20 +203,29 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 		view.Wrong = []string{"kv of this test: " + err.Error()}
 		return view, nil
 	}
-	around := surroundings{awaited: awaited, attempt: 1}
+	around := surroundings{
+		awaited: awaited, attempt: max(test.Attempt, 1), queue: test.Queue, key: test.Key, headers: test.Headers,
+	}
 	if test.HTTP != nil {
 		around.answers = &answers{given: test.HTTP, used: map[int]bool{}}
 	}
 	var log []string
+	begun := time.Now()
 	outcome, _ := l.run(ctx, runtime.Call{Input: input, Log: func(line string) { log = append(log, line) }}, around)
 	if outcome.Kind == runtime.HostFault {
 		return view, fmt.Errorf("internal error: %w", outcome.Err)
 	}
 	view.judge(test, outcome)
-	if around.answers != nil {
-		view.Wrong = slices.Concat(view.Wrong, around.answers.missing, around.answers.unused())
+	if len(view.Wrong) > 0 {
+		view.Wrong = append(view.Wrong, computed(outcome, time.Since(begun))...)
 	}
-	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !bytes.Equal(want, outcome.Output)) {
+	if around.answers != nil {
+		view.Wrong = slices.Concat(view.Wrong, around.answers.missing)
+		if !around.answers.denied { // a denied request asks for no answer
+			view.Wrong = append(view.Wrong, around.answers.unused()...)
+		}
+	}
+	if len(view.Wrong) == 0 && test.Output != "" && (missing != nil || !sameResult(want, outcome.Output)) {
 		switch {
 		case update:
 			if err := atomicfile.Write(file, outcome.Output, 0o644); err != nil {
@@ -229,7 +236,7 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 			view.Wrong = []string{fmt.Sprintf("output %q cannot be read: %v: --update writes it", test.Output,
 				cli.Bare(missing))}
 		default:
-			view.Wrong = difference(want, outcome.Output)
+			view.Wrong = difference(want, outcome.Output, test.Output)
 		}
 	}
 	if view.Passed = len(view.Wrong) == 0; !view.Passed {
@@ -266,54 +273,6 @@ func (v *CaseView) judge(test manifest.Test, outcome runtime.Outcome) {
 
 // shownLines is the number of lines, at the end of its log, that a failed test shows.
 const shownLines = 10
-
-// difference describes where two results first differ, and shows both around that place.
-func difference(want, got []byte) []string {
-	at := 0
-	for at < len(want) && at < len(got) && want[at] == got[at] {
-		at++
-	}
-	before := want[:at]
-	line := bytes.Count(before, []byte("\n")) + 1
-	size := fmt.Sprintf("it has %d bytes, expected %d", len(got), len(want))
-	switch {
-	case at == len(want):
-		size += ", those and more"
-	case at == len(got):
-		size += ", which begin with these"
-	}
-	if !show.IsText(want) || !show.IsText(got) {
-		return []string{
-			fmt.Sprintf("the result is wrong from byte %d on; %s", at+1, size),
-			"- " + bytesAround(want, at), "+ " + bytesAround(got, at),
-		}
-	}
-	start := bytes.LastIndexByte(before, '\n') + 1
-	return []string{
-		fmt.Sprintf("the result is wrong from line %d, byte %d on; %s", line, at-start+1, size),
-		"- " + lineAround(want, start, at), "+ " + lineAround(got, start, at),
-	}
-}
-
-// Numbers of bytes of a result that are shown before and after the first wrong byte.
-const (
-	shownBefore = 20
-	shownBehind = 40
-)
-
-// bytesAround returns the bytes around the index at, in hexadecimal.
-func bytesAround(data []byte, at int) string {
-	return fmt.Sprintf("% x", data[max(0, at-shownBefore):min(len(data), at+shownBehind)])
-}
-
-// lineAround returns the part of a line around the index at. start is the index at which the line begins.
-func lineAround(text []byte, start, at int) string {
-	end := len(text)
-	if newline := bytes.IndexByte(text[at:], '\n'); newline >= 0 {
-		end = at + newline + 1
-	}
-	return show.Escape(strings.ToValidUTF8(string(text[max(start, at-shownBefore):min(end, at+shownBehind)]), "…"))
-}
 
 func (v CaseView) print(w io.Writer) {
 	verdict, note := "FAIL", ""

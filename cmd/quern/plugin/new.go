@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quern-project/quern/cmd/quern/build"
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -74,6 +75,10 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 	}
 	if deviceName.MatchString(name) {
 		return cli.Usagef("plugin %q: Windows keeps the name for a device, so neither files there nor a Go module can have it: use another one, such as my-%s", name, name)
+	}
+	if s, err := build.Read(filepath.Dir(dir)); err == nil && s.Manifest != "" {
+		cli.Note(cmd, "%s comes into the folder of the plugin %s: if it is to stand beside it, remove it and run this one folder up",
+			dir, s.Name)
 	}
 	files, err := pluginFiles(name, language)
 	if err != nil {

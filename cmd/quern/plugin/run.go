@@ -55,6 +55,7 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 	cmd.Flags().StringArrayVar(&dependencies, "dependency", nil,
 		"a task that it waited for, `ID=FILE` with the file of its result, or ID alone if it failed; for several give it again")
 	around := surroundings{attempt: 1}
+	cmd.Flags().StringVar(&around.queue, "queue", "", "the task's queue, one of the plugin's (default the first in its manifest)")
 	option.Number(cmd.Flags(), &around.attempt, "attempt", "the number of the attempt that the handler sees", 1,
 		math.MaxInt32, "use 1 or more")
 	option.Number(cmd.Flags(), &around.reschedules, "reschedules", "how often the task has put itself off, as the handler sees it",
@@ -70,6 +71,10 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 		}
 		if err := p.Refusal(); err != nil {
 			return err
+		}
+		if around.queue != "" && !slices.Contains(p.Manifest.Queues, around.queue) {
+			return cli.Usagef("--queue %q: the plugin serves %s: name one of them, or add it to queues in its manifest", around.queue,
+				strings.Join(p.Manifest.Queues, ", "))
 		}
 		if err := local.open(cmd); err != nil {
 			return err
@@ -118,6 +123,7 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 	if l.module.Info().Kind != runtime.Command && len(p.Manifest.Capabilities.KV) > 0 {
 		cli.Note(cmd, "the buckets are in memory: empty at the start, forgotten at the end")
 	}
+	begun := time.Now()
 	outcome, children := l.run(cmd.Context(), runtime.Call{
 		Input: parameters,
 		Log:   func(line string) { fmt.Fprintln(stderr, line) },
@@ -134,10 +140,28 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 			cli.Note(cmd, "%s", line.text)
 		}
 	}
+	for _, line := range computed(outcome, time.Since(begun)) {
+		cli.Note(cmd, "%s", line)
+	}
 	if failure := host.Failure(outcome); failure != nil {
 		return cli.TaskFailed(pluginfile.LocalID, failure)
 	}
 	return cli.WriteResult(cmd, outcome.Output, "run it again with > FILE")
+}
+
+// computed explains the end of a task at a limit of time, which took so long: that limits.cpu counts no seconds of a
+// clock, and that what computed until its timeout may never end.
+func computed(outcome runtime.Outcome, took time.Duration) []string {
+	switch limit := outcome.Limit.Name; {
+	case outcome.Kind != runtime.LimitExceeded:
+	case limit == "cpu":
+		return []string{fmt.Sprintf("limits.cpu counts work, 1s is 10⁹ fuel on every machine: this run burned %.1f × 10⁹ and took %.1f s",
+			float64(outcome.Fuel)/1e9, took.Seconds())}
+	case limit == "timeout" && outcome.CPU > took/2:
+		return []string{fmt.Sprintf("it computed for %.1f of %.1f s: is that an endless loop?", outcome.CPU.Seconds(),
+			took.Seconds())}
+	}
+	return nil
 }
 
 // loaded is a plugin that is ready for tasks on this machine.
@@ -209,6 +233,8 @@ type surroundings struct {
 	awaited []dependency // tasks that it waited for
 	answers *answers     // answers to its HTTP requests; nil if servers answer
 
+	queue, key           string // queue is "" for the first one of the plugin
+	headers              map[string]string
 	attempt, reschedules int
 	timeout              time.Duration // the task's own; 0 if it has none
 }
@@ -231,7 +257,8 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 	})
 	call.Services.Enqueue, call.Services.Publish = numberedChildren{task}, numberedChildren{task}
 	var secrets redact.Secrets
-	call.TaskID, call.Queue, call.Plugin = pluginfile.LocalID, l.Manifest.Queues[0], l.Name
+	call.TaskID, call.Queue, call.Plugin = pluginfile.LocalID, cmp.Or(around.queue, l.Manifest.Queues[0]), l.Name
+	call.Key, call.Headers, call.Traceparent = around.key, around.headers, around.headers[queue.HeaderTraceparent]
 	call.Attempt, call.Reschedules, call.Timeout = around.attempt, around.reschedules, around.timeout
 	call.Secrets = &secrets
 	var said, denied []string
@@ -242,7 +269,12 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 		}
 		log(line)
 	}
-	call.Denied = func(function, reason string) { denied = append(denied, abi.ModuleName+"."+function+": "+reason) }
+	call.Denied = func(function, reason string) {
+		denied = append(denied, abi.ModuleName+"."+function+": "+reason)
+		if around.answers != nil && strings.HasPrefix(function, "http") {
+			around.answers.denied = true
+		}
+	}
 	outcome = l.pool.Run(ctx, call)
 	if around.answers != nil {
 		for i, line := range around.answers.missing {

@@ -253,12 +253,25 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 		if made.Webhook == nil {
 			warnUnserved(cmd, client, made.Queue)
 		}
+		noteSecrets(cmd, client, made.Webhook)
 		if doctor.Unsigned(made.Webhook) {
 			cli.Note(cmd, "the webhook %s has no secret: its server cannot tell its deliveries from forged ones: run `quern subscription update %s --secret %s`, and put the secret on the hosts (`quern help topics`)",
 				made.ID, cli.ShellWord(made.ID), cli.ShellWord(queue.WebhookSecrets+made.ID))
 		}
 		return show.Line(cmd, json, made, made.ID)
 	})
+}
+
+// noteSecrets says where the hosts look for the secrets of a webhook: no host publishes which ones it has.
+func noteSecrets(cmd *cobra.Command, client admin.Tenant, w *queue.Webhook) {
+	if w == nil {
+		return
+	}
+	names := append(slices.Clone(w.Secrets), slices.Sorted(maps.Values(w.SecretHeaders))...)
+	if len(names) > 0 {
+		cli.Note(cmd, "every host needs the secrets %s: start it with --secrets DIR, and put each into a file, such as DIR/%s/%s",
+			strings.Join(names, ", "), client.Tenant(), names[0])
+	}
 }
 
 func newSubscriptionUpdate(env cli.Environment) *cobra.Command {
@@ -277,6 +290,9 @@ func newSubscriptionUpdate(env cli.Environment) *cobra.Command {
 			func(s *queue.Subscription) error { return o.apply(cmd.Flags(), s) })
 		if err != nil {
 			return err
+		}
+		if cmd.Flags().Changed("secret") || cmd.Flags().Changed("secret-header") {
+			noteSecrets(cmd, client, s.Webhook)
 		}
 		return show.Line(cmd, json, s, s.ID)
 	})

@@ -195,6 +195,7 @@ func newTaskRetry(env cli.Environment) *cobra.Command {
 			"--reason cancelled.\n\n" +
 			"A task that failed because one that it waits for did, with the reason dependency, is not retried by\n" +
 			"itself: it waits again when that one is retried.\n\n" +
+			"A task that is named and waits for its next attempt runs at once; its attempts count on.\n\n" +
 			"A dead letter stands for a task that failed: to retry the one is to retry the other. The letters of a task\n" +
 			"that is retried are deleted, unless a handler works on them.",
 		Example: "  quern task retry 5c92ebad-78be-49e3-ac34-5e929c5b0b88\n" +
@@ -227,7 +228,8 @@ func newTaskRetry(env cli.Environment) *cobra.Command {
 			case errors.Is(err, queue.ErrStatus) && retried != nil && retried.Status == queue.Failed:
 				return cli.Refusedf("%w", err)
 			case errors.Is(err, queue.ErrStatus) && retried != nil: // without a task, the server's error says this
-				return cli.Refusedf("task %s is %s: only failed tasks can be retried", retried.ID, retried.Status)
+				return cli.Refusedf("task %s is %s: only failed tasks, and those that wait for their next attempt, can be retried",
+					retried.ID, retried.Status)
 			}
 			if err == nil && retried.ID != task.ID {
 				cli.Note(cmd, "%s is a dead letter: the task %s of the queue %q, for which it stands, is retried", task.ID,

@@ -96,7 +96,7 @@ func failureView(t *admin.Task) show.View {
 			v = append(v, show.Field{"", fmt.Sprintf("frame %d", i), frame})
 		}
 	}
-	if t.LastError != nil {
+	if t.LastError != nil && (t.Error == nil || t.LastError.Message != t.Error.Message) {
 		v = append(v, show.Field{"", "last error", failure(*t.LastError)})
 	}
 	return v
@@ -171,15 +171,15 @@ func historyView(attempts []admin.Attempt) (v show.View) {
 			n = 1
 		}
 		first, last := attempts[0], attempts[n-1]
-		name, line := fmt.Sprintf("history %d", first.Run), first.Outcome
+		name, line := fmt.Sprintf("run %d", first.Run), outcomeText(first.Outcome)
 		if n > 1 {
-			name = fmt.Sprintf("history %d to %d", first.Run, last.Run)
+			name = fmt.Sprintf("runs %d to %d", first.Run, last.Run)
 			line += fmt.Sprintf(" %d times", n)
 			if first.Ended > 0 && last.Ended > 0 {
 				line += fmt.Sprintf(" between %s and %s", moment(first.Ended), moment(last.Ended))
 			}
 		} else if line += runText(&first); first.Node != "" {
-			line += " on " + first.Node
+			line += ", on " + first.Node
 		}
 		if first.Error != nil {
 			line += fmt.Sprintf(": (%s) %s", first.Error.Reason, first.Error.Headline())
@@ -190,13 +190,26 @@ func historyView(attempts []admin.Attempt) (v show.View) {
 	return v
 }
 
-// runText returns how long a run took, and how long the task had waited for it.
+// outcomeText returns what became of a run, for people.
+func outcomeText(outcome string) string {
+	switch outcome {
+	case string(listen.RequeueRetry):
+		return "failed, tried again"
+	case string(listen.RequeueReschedule):
+		return "put itself off"
+	case string(listen.RequeueReject):
+		return "rejected, for another host"
+	}
+	return outcome
+}
+
+// runText returns how long a run took, and how long the task had waited for it beyond its due time.
 func runText(a *admin.Attempt) (text string) {
 	if a.Started > 0 && a.Ended > 0 {
-		text += fmt.Sprintf(" after %.1fs", a.Ended-a.Started)
+		text += fmt.Sprintf("; ran %.1fs", a.Ended-a.Started)
 	}
-	if a.DelaySeconds > 0 {
-		text += fmt.Sprintf(", delay %.1fs,", a.DelaySeconds)
+	if a.DelaySeconds > 0 && text != "" {
+		text += fmt.Sprintf(", waited %.1fs", a.DelaySeconds)
 	}
 	return text
 }

@@ -43,14 +43,14 @@ func TestFoldedHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`status +scheduled \(put off 97 times\)`, `history 1 +retried after 2.0s on n: \(error\) not yet`, `history 2 +retried after .*`,
-		`history 3 to 99 +rescheduled 97 times between 2026-05-01 12:02:00.000 UTC and 2026-05-01 13:38:00.000 UTC: \(error\) not yet`, `history 100 +retried after .*`,
+		`status +scheduled \(put off 97 times\)`, `run 1 +retried; ran 2.0s, on n: \(error\) not yet`, `run 2 +retried; ran .*`,
+		`runs 3 to 99 +rescheduled 97 times between 2026-05-01 12:02:00.000 UTC and 2026-05-01 13:38:00.000 UTC: \(error\) not yet`, `run 100 +retried; ran .*`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + want + `$`).MatchString(shown.String()) {
 			t.Errorf("no %q in:\n%s", want, shown.String())
 		}
 	}
-	if n := strings.Count(shown.String(), "\nhistory "); n != 4 {
+	if n := len(regexp.MustCompile(`(?m)^runs? \d`).FindAllString(shown.String(), -1)); n != 4 {
 		t.Errorf("%d lines of history, want 4", n)
 	}
 }

@@ -46,10 +46,10 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 		fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
 }
 
-// showWait tells why a task takes long, until ctx ends: on a terminal its progress, and everywhere that it puts itself
-// off.
+// showWait tells why a task takes long, until ctx ends: on a terminal its progress, and everywhere that an attempt
+// failed, or that it puts itself off.
 func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id string) {
-	line, interval, told := show.NewProgress(cmd.ErrOrStderr()), unseenInterval, 0
+	line, interval, told, attempts := show.NewProgress(cmd.ErrOrStderr()), unseenInterval, 0, 0
 	if line.Shows() {
 		interval = show.ProgressInterval
 	}
@@ -64,6 +64,11 @@ func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id s
 			cli.Note(cmd, "%s", text)
 			told = task.Reschedules
 		}
+		if text := failedAttempt(task, attempts); text != "" {
+			line.Clear()
+			cli.Note(cmd, "%s", text)
+		}
+		attempts = task.Attempts
 		if !line.Shows() {
 			continue
 		}
@@ -79,6 +84,20 @@ func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id s
 		}
 		line.Show("%s", text)
 	}
+}
+
+// failedAttempt tells that the last attempt of a task failed. told is the number of attempts that were told. It returns
+// "" if there is nothing new.
+func failedAttempt(task *admin.Task, told int) string {
+	if task.Attempts <= told || task.Status.Finished() || task.LastError == nil {
+		return ""
+	}
+	text := fmt.Sprintf("attempt %d of task %s failed: (%s) %s", task.Attempts, task.ID, task.LastError.Reason,
+		task.LastError.Headline())
+	if task.Status == queue.Scheduled && task.ETA > 0 {
+		text += fmt.Sprintf("; the next one is at %v", moment(task.ETA))
+	}
+	return text
 }
 
 // putOff tells that a task has put itself off. told is the number of reschedules that were told. It returns "" if there

@@ -1,6 +1,7 @@
--- Retries a task that failed for good, on request. Its counters and its age start from zero. In a long list of failed
--- tasks, the task's old entry stays as a stale entry. The task's field "stale" counts these entries, and purge.lua
--- removes them.
+-- Retries a task on request. A scheduled task that waits for its next run, after one that did not finish it, becomes
+-- pending at once; nothing else of it changes. Of a task that failed for good, counters and age start from zero. In a
+-- long list of failed tasks, the task's old entry stays as a stale entry. The task's field "stale" counts these
+-- entries, and purge.lua removes them.
 -- KEYS    1 task hash
 -- ARGV    1 clock override  2 queue  3 id  4 the state of the task, in the form that altered takes
 -- RETURNS 'ok', 'gone' (no such task in this queue), 'changed' (the task has another state), 'dependency ID failed' or
@@ -48,7 +49,18 @@ end
 if not exists(queue, id) then return 'gone' end
 if altered(KEYS[1], ARGV[4]) then return 'changed' end
 local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node', 'unique', 'unique_for',
-  'dead_id', 'awaited', 'after', 'updated', 'run', 'stale')
+  'dead_id', 'awaited', 'after', 'updated', 'run', 'stale', 'last_action')
+if h[1] == 'scheduled' and h[15] then
+  bad = mistyped(SCHEDULED_TASKS_ .. queue, 'zset')
+  if bad then return bad end
+  if redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id) == 1 then
+    local clock = now(ARGV[1])
+    redis.call('HSET', key, 'status', 'pending', 'eta', clock, 'updated', clock)
+    push(queue, id, h[3], 'LPUSH')
+    announce(CHANNEL_ .. queue)
+    return 'ok'
+  end
+end
 if h[1] ~= 'failed' then return h[1] or 'pending' end
 local wait, refusal
 if h[11] then wait, refusal = dependent(h[11]) end
