@@ -83,7 +83,7 @@ def _instead(module: str) -> str:
     for obstacle in table["obstacles"]:
         if re.sub(r"[-_.]+", "-", name).lower() in obstacle["names"].split():
             return f"{name} {obstacle['why']}: {obstacle['instead']}"
-    return f"list its package in requirements.txt ({name}), and build the plugin again"
+    return f"list {name if name != module else 'its package'} in requirements.txt, and build the plugin again"
 
 
 def _packages() -> Any:

@@ -65,9 +65,34 @@ _SOCKETS = frozenset(("socket.connect", "socket.bind", "socket.sendto", "socket.
 _PROCESSES = frozenset(("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_spawn"))
 
 
-def refuse(event: str, args: tuple[Any, ...]) -> None:
-    """A hook of sys.audit: raises in a task what the engine raises."""
-    if current is None or current.thread != threading.get_ident():
+def watch() -> None:
+    """Has tasks raise what the engine raises. Outside of tasks this does nothing; what it sets stays."""
+    sys.addaudithook(_refuse)
+    start = threading.Thread.start
+
+    def start_unless_in_task(self: threading.Thread) -> None:
+        if _in_task() and not _of_asyncio():
+            raise RuntimeError(_missing.NO_THREADS)
+        start(self)
+
+    threading.Thread.start = start_unless_in_task  # type: ignore[method-assign]
+
+
+def _in_task() -> bool:
+    return current is not None and current.thread == threading.get_ident()
+
+
+def _of_asyncio() -> bool:
+    """Whether it is asyncio's executor that starts a thread: in the engine asyncio.to_thread calls the function at once."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and "concurrent" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame.f_code.co_filename.endswith(os.path.join("asyncio", "base_events.py"))
+
+
+def _refuse(event: str, args: tuple[Any, ...]) -> None:
+    """A hook of sys.audit."""
+    if not _in_task():
         return
     if event == "open":
         if isinstance(args[2], int) and args[2] & _WRITES and not _imports():
@@ -79,8 +104,6 @@ def refuse(event: str, args: tuple[Any, ...]) -> None:
         raise OSError(errno.EOPNOTSUPP, _missing.NO_SOCKETS)
     elif event in _PROCESSES:
         raise OSError(errno.EOPNOTSUPP, _missing.NO_PROCESSES)
-    elif event == "_thread.start_new_thread":
-        raise RuntimeError(_missing.NO_THREADS)
 
 
 def _imports() -> bool:

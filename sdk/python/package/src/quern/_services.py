@@ -79,7 +79,7 @@ def enqueue(
     if unknown:
         from ._hints import option
 
-        raise option("quern.enqueue", next(iter(unknown)), enqueue.__kwdefaults__)
+        raise option("quern.enqueue", next(iter(unknown)), enqueue.__kwdefaults__ or ())
     options: dict[str, Any] = {}
     if id:
         options["id"] = id

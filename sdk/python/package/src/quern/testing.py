@@ -228,14 +228,14 @@ def run(
 
 
 _watched = False
-"""Whether sys.audit has the hook that refuses what the engine refuses. It stays, and does nothing outside of tasks."""
+"""Whether tasks raise what the engine raises."""
 
 
 def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
     """Calls the handler, with the task's log, and returns the status and the traceback."""
     global _watched
     if not _watched:
-        sys.addaudithook(_native.refuse)
+        _native.watch()
         _watched = True
     root, lines, before = logging.getLogger(), TaskLog(), _native.current
     level = root.level
@@ -255,22 +255,28 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
         run.error = cause + str(error)
         if error.delay is not None:
             run.delay = max(_host.milliseconds(error.delay), 0) / 1000
-        return {65: "fatal", 75: "retry"}.get(error.status, "failed"), traceback.format_exc()
+        return {65: "fatal", 75: "retry"}.get(error.status, "failed"), _trace(error)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
         if error.code is None or code == 0:
             return "complete", ""
         run.error = "" if isinstance(error.code, int) else str(error.code)
-        return {65: "fatal", 75: "retry"}.get(code, "failed"), traceback.format_exc()
+        return {65: "fatal", 75: "retry"}.get(code, "failed"), _trace(error)
     except Exception as error:
         run.error = cause + _message(error)
-        return "failed", traceback.format_exc()
+        return "failed", _trace(error)
     finally:
         sys.stdout.flush()
         _native.current = before
         root.removeHandler(lines)
         root.setLevel(level)
     return "complete", ""
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback from the handler on."""
+    trace = error.__traceback__
+    return "".join(traceback.format_exception(type(error), error, trace and (trace.tb_next or trace)))
 
 
 def _await(coroutine: Any) -> tuple[Any, list[BaseException]]:

@@ -9,7 +9,7 @@ import logging
 import random
 import time
 import uuid
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, cast
 from urllib.parse import quote, urlencode
 
 from ._errors import APIError, Unreachable, error_of
@@ -104,7 +104,7 @@ def with_defaults(items: Iterable[Item], options: Mapping[str, Any]) -> Iterator
     """The items, each with these options unless it has its own."""
     for item in items:
         parameters, own = item if isinstance(item, tuple) else (item, {})
-        yield parameters, {**options, **own}
+        yield parameters, cast(Options, {**options, **own})
 
 
 def batches(queue: str, items: Iterable[Item]) -> Iterator[Call]:
