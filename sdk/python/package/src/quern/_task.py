@@ -136,8 +136,9 @@ class Task:
         from ._hints import attribute
 
         raise attribute("a task", name, dir(type(self)), {
-            "retry": "raise quern.Retry(why, delay=seconds), or quern.Failure if the attempt counts", "request": "use task.id, task.attempt, task.headers",
-            "retries": "use task.attempt, which counts from 1", "args": "use task.json()", "kwargs": "use task.json()", "data": "use task.json()",
+            "retry": "raise quern.Retry(why, delay=seconds), or quern.Failure if the attempt counts",
+            "request": "use task.id, task.attempt, task.headers", "retries": "use task.attempt, which counts from 1",
+            "args": "use task.json()", "kwargs": "use task.json()", "data": "use task.json()",
             "body": "use task.input, task.text or task.json()", "parameters": "use task.input, task.text or task.json()",
             "payload": "use task.input, task.text or task.json()", "delay": "use quern.enqueue(queue, body)",
             "apply_async": "use quern.enqueue(queue, body)", "update_state": "use quern.progress(fraction, message)",

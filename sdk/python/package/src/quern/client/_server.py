@@ -40,7 +40,9 @@ def _dev() -> str:
         address, process = fields["http"], fields["pid"]
         os.kill(process, 0)
     except (OSError, OverflowError, ValueError, TypeError, KeyError):
-        raise ValueError("no URL of a server: give one, such as Client('http://127.0.0.1:9465'), set QUERN_SERVER, or start `quern dev`") from None
+        raise ValueError(
+            "no URL of a server: give one, such as Client('http://127.0.0.1:9465'), set QUERN_SERVER, or start `quern dev`"
+        ) from None
     return f"http://{address}"
 
 
