@@ -419,7 +419,7 @@ func TestPluginBuildNative(t *testing.T) {
 	interpreter(t, "python")
 	u := newUser(t, "").asBuilt().with(map[string]string{"PYTHON": pip(t)})
 	for requirement, says := range map[string]string{
-		"Pillow==11.1.0":       "quern: Pillow has native code, which a plugin cannot load, and no version without: ",
+		"Pillow==11.1.0":       "/small/requirements.txt:1: Pillow has native code, which a plugin cannot load, and no version without: ",
 		"quern-no-such==1.0.0": "ERROR: No matching distribution found for quern-no-such==1.0.0\nquern: pip finds no quern-no-such==1.0.0 that a plugin can have (its messages are above): ",
 		"-e .":                 "a plugin has its packages in it: write the path or URL without -e",
 	} {
