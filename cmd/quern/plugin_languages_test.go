@@ -153,9 +153,9 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 	}{
 		"PythonSyntax":  {"python", map[string]string{"handler.py": "def handle(task)\n    pass\n"}, exitFailed, `(?s)File "\S*/small/handler.py", line 1\n.*SyntaxError: expected ':'\nquern: small does not start: its messages are above\n$`},
 		"PythonRaises":  {"python", map[string]string{"handler.py": "import lib\n", "lib.py": "\nX = {}['ink']\n"}, exitFailed, `(?s)^KeyError: 'ink' \[lib.py:2 in <module> < handler.py:1 in <module>\]\nTraceback.*small/handler.py", line 1, in <module>\n.*small/lib.py", line 2, in <module>\n.*KeyError: 'ink'\nquern: small does not start`},
-		"PythonMissing": {"python", map[string]string{"handler.py": "import numpy.linalg\n"}, exitFailed, `quern: small does not start: numpy has native code, which a plugin cannot load, and no version without: use the module statistics`},
-		"PythonAbsent":  {"python", map[string]string{"handler.py": "import words.long\n"}, exitFailed, `quern: small does not start: install words by a line in requirements.txt\n$`},
-		"PythonRedis":   {"python", map[string]string{"handler.py": "", "requirements.txt": "redis==5.0.1\n"}, exitFailed, `^quern: redis needs sockets, which a plugin does not have: use quern.kv, and grant capabilities.kv in the manifest\n$`},
+		"PythonMissing": {"python", map[string]string{"handler.py": "import numpy.linalg\n"}, exitFailed, `quern: small does not start: no module named numpy: numpy has native code, which a plugin cannot load, and no version without: use the module statistics`},
+		"PythonAbsent":  {"python", map[string]string{"handler.py": "import words.long\n"}, exitFailed, `quern: small does not start: no module named words: list its package in requirements.txt, and build the plugin again\n$`},
+		"PythonRedis":   {"python", map[string]string{"handler.py": "", "requirements.txt": "redis==5.0.1\n"}, exitFailed, `^quern: \S*/small/requirements.txt:1: redis needs sockets, which a plugin does not have: use quern.kv, and grant capabilities.kv in the manifest\n$`},
 		"PythonHides":   {"python", map[string]string{"handler.py": "def handle(task): pass\n", "quern/__init__.py": ""}, exitFailed, `^quern: \S*/small/quern/__init__.py hides Quern's own module quern: rename it\n$`},
 		"PythonTests":   {"python", map[string]string{"handler.py": "import lib.test_data\n", "lib/__init__.py": "", "lib/test_data.py": ""}, exitFailed, `quern: small does not start: \S*/small/lib/test_data.py is left out of plugins, .*: rename it`},
 		"PythonPart":    {"python", map[string]string{"handler.py": "import lib.words\n", "lib/__init__.py": ""}, exitFailed, `quern: small does not start: its messages are above\n$`},
@@ -422,7 +422,7 @@ func TestPluginBuildNative(t *testing.T) {
 	interpreter(t, "python")
 	u := newUser(t, "").asBuilt().with(map[string]string{"PYTHON": pip(t)})
 	for requirement, says := range map[string]string{
-		"Pillow==11.1.0":       "quern: Pillow has native code, which a plugin cannot load, and no version without: ",
+		"Pillow==11.1.0":       "/small/requirements.txt:1: Pillow has native code, which a plugin cannot load, and no version without: ",
 		"quern-no-such==1.0.0": "ERROR: No matching distribution found for quern-no-such==1.0.0\nquern: pip finds no quern-no-such==1.0.0 that a plugin can have (its messages are above): ",
 		"-e .":                 "a plugin has its packages in it: write the path or URL without -e",
 	} {

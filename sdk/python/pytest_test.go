@@ -108,6 +108,52 @@ func TestOwnPackages(t *testing.T) {
 	}
 }
 
+// TestSeveralPlugins: each test imports the handler beside it, with the config and the variables of its manifest, however pytest is run.
+func TestSeveralPlugins(t *testing.T) {
+	t.Parallel()
+	library, folder := installed(t), t.TempDir()
+	conftest, err := os.ReadFile(filepath.Join("..", "..", "cmd", "quern", "plugin", "templates", "python", "conftest.py.tmpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"invoice", "shop"} {
+		for file, text := range map[string]string{
+			"conftest.py": string(conftest), name + ".yaml": "name: " + name + "\nconfig:\n  url: https://" + name + ".example\ncapabilities: {env: {MODE: " + name + "}}\n",
+			"handler.py": "import os, quern, prices\nURL, MODE = quern.config('url'), os.environ['MODE']\ndef handle(task):\n" +
+				"    import rates\n    return [URL, MODE, quern.config('url'), os.environ['MODE'], prices.OF, rates.OF]\n",
+			"prices.py": "OF = '" + name + "'\n", "rates.py": "OF = '" + name + "'\n",
+			"test_handler.py": "import handler, os\nfrom quern import testing\ndef test(quern_host):\n    url = 'https://" + name + ".example'\n" +
+				"    assert testing.run(handler.handle).json() == [url, '" + name + "'] * 2 + ['" + name + "'] * 2\n" +
+				"    assert testing.run(handler.handle, config={'url': 'other'}).json()[2] == 'other'\n",
+		} {
+			path := filepath.Join(folder, name, file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, args := range [][]string{{"."}, {"invoice", "shop"}, {"--import-mode=importlib"}} {
+		cmd := pytestCommand(t, folder, library)
+		cmd.Args = append(cmd.Args[:len(cmd.Args)-1], args...)
+		if said := command(t, cmd); !strings.Contains(said, "\n2 passed") {
+			t.Errorf("%q: %s", args, said)
+		}
+		cmd = pytestCommand(t, folder, filepath.Join(library, "..")) // without the entry point: the copy beside the plugin
+		cmd.Args = append(cmd.Args[:len(cmd.Args)-1], args...)
+		for _, name := range []string{"invoice", "shop"} {
+			if err := os.MkdirAll(filepath.Join(folder, name, ".quern"), 0o750); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(filepath.Join(library, "quern"), filepath.Join(folder, name, ".quern", "quern")); err != nil && !errors.Is(err, os.ErrExist) {
+				t.Fatal(err)
+			}
+		}
+		if said := command(t, cmd); !strings.Contains(said, "\n2 passed") {
+			t.Errorf("%q without an installed package: %s", args, said)
+		}
+	}
+}
+
 // TestPackage runs the package's own tests.
 func TestPackage(t *testing.T) {
 	t.Parallel()

@@ -7,5 +7,5 @@ import "embed"
 // Source has the files of the package quern, in the folder package/src. `quern plugin new` copies them next to a new
 // plugin, for editors and pytest.
 //
-//go:embed package/src/quern/*.py package/src/quern/py.typed
+//go:embed package/src/quern/*.py package/src/quern/packages.json package/src/quern/py.typed
 var Source embed.FS

@@ -108,11 +108,16 @@ def handle(task):
 // TestUnknown: a name that quern does not have, and a module that nobody has, at the top and within the handler.
 func TestUnknown(t *testing.T) {
 	for source, want := range map[string]string{
-		"from quern import Retri":   "ImportError: quern has no 'Retri': did you mean 'Retry'?",
-		"from quern import nothing": "ImportError: quern has no 'nothing': it has Bucket, Dependency, Failure, Fatal, Retry, ",
-		"import quern; quern.fatal": "AttributeError: quern has no 'fatal': did you mean 'Fatal'?",
-		"import numpi":              "ModuleNotFoundError: No module named 'numpi': list its package in requirements.txt, and build the plugin again",
-		"import ssl":                "ModuleNotFoundError: No module named 'ssl' in a handler of Quern: the host speaks TLS: ",
+		"from quern import Retri":                       "ImportError: quern has no 'Retri': did you mean 'Retry'?",
+		"from quern import nothing":                     "ImportError: quern has no 'nothing': it has Bucket, Dependency, Failure, Fatal, Retry, ",
+		"import quern; quern.fatal":                     "AttributeError: quern has no 'fatal': did you mean 'Fatal'?",
+		"import numpi":                                  "ModuleNotFoundError: No module named 'numpi': list its package in requirements.txt, and build the plugin again",
+		"import numpy.linalg":                           "ModuleNotFoundError: No module named 'numpy': numpy has native code, which a plugin cannot load, and no version without: use the module statistics, or a plugin in Go or C",
+		"from redis import Redis":                       "ModuleNotFoundError: No module named 'redis': redis needs sockets, which a plugin does not have: use quern.kv, and grant capabilities.kv in the manifest",
+		"import yaml":                                   "ModuleNotFoundError: No module named 'yaml': list pyyaml in requirements.txt, and build the plugin again",
+		"from handel import x":                          "ModuleNotFoundError: No module named 'handel': list its package in requirements.txt, and build the plugin again",
+		"import quern; quern.enqueue('a', countdown=1)": "TypeError: quern.enqueue has no option 'countdown': did you mean delay? (seconds, or a timedelta)",
+		"import ssl":                                    "ModuleNotFoundError: No module named 'ssl' in a handler of Quern: the host speaks TLS: ",
 	} {
 		for place, p := range map[string]*plugin{
 			"top": handler(t, source+"\ndef handle(task): pass\n"), "handler": handler(t, "def handle(task):\n    "+source+"\n"),
@@ -122,6 +127,21 @@ func TestUnknown(t *testing.T) {
 			if !strings.HasPrefix(message, want) || !strings.Contains(message, "\n"+want) {
 				t.Errorf("%s at %s: %s\nwant %s", source, place, r.Message, want)
 			}
+		}
+	}
+}
+
+// TestMisspelled: a module of the plugin's own, and the function handle.
+func TestMisspelled(t *testing.T) {
+	for source, want := range map[string]string{
+		"from prising import x\ndef handle(task): pass\n":   "ModuleNotFoundError: No module named 'prising': did you mean pricing (pricing.py)? [handler.py:1 in <module>]\n",
+		"import tool\ndef handle(task): pass\n":             "ModuleNotFoundError: No module named 'tool': did you mean tools (tools)? [handler.py:1 in <module>]\n",
+		"from quern import Retry\ndef handel(task): pass\n": "handler.py has no function handle: did you mean handel? rename it to handle",
+		"def run(task): pass\n":                             "handler.py has no function handle: add def handle(task)",
+	} {
+		p := setup(t, map[string]string{"handler.py": source, "pricing.py": "", "tools/__init__.py": ""}, runtime.Profile{})
+		if r := p.run(t, ""); !strings.HasPrefix(r.Message, "exit status 1: the plugin did not start: "+want) {
+			t.Errorf("%q: %s\nwant %s", source, r.Message, want)
 		}
 	}
 }
@@ -151,7 +171,7 @@ def handle(task): WORK[task.text]()
 // TestWritesNoFiles is what a handler is told that writes a file.
 func TestWritesNoFiles(t *testing.T) {
 	p := handler(t, `
-import os, pathlib, shutil, tempfile
+import os, pathlib, shutil, sqlite3, tempfile
 def spooled():
     with tempfile.SpooledTemporaryFile() as file:
         file.write(b"ok")
@@ -161,15 +181,22 @@ WORK = {
     "open": lambda: open("x", "w"), "append": lambda: open("/app/handler.py", "a"), "path": lambda: pathlib.Path("x").write_text("x"),
     "mkdir": lambda: os.mkdir("/x"), "remove": lambda: os.remove("/app/handler.py"), "copy": lambda: shutil.copy("/app/handler.py", "/app/x"),
     "named": lambda: tempfile.NamedTemporaryFile(), "folder": lambda: tempfile.TemporaryDirectory(), "temporary": lambda: tempfile.TemporaryFile(),
-    "spooled": spooled,
+    "spooled": spooled, "tmp": lambda: open("/tmp/a", "w"), "var": lambda: pathlib.Path("/var/log/a").write_text("x"), "deep": lambda: os.makedirs("/tmp/a/b"),
+    "database": lambda: sqlite3.connect("/tmp/a.db").execute("create table a (b)"), "none": lambda: open("/tmp/a"),
 }
 def handle(task): return WORK[task.text]()
 `)
-	for _, input := range []string{"open", "append", "path", "mkdir", "remove", "copy", "named", "folder", "temporary"} {
+	for _, input := range []string{"open", "append", "path", "mkdir", "remove", "copy", "named", "folder", "temporary", "tmp", "var", "deep"} {
 		r := p.run(t, input)
 		if r.Kind != runtime.Failed || !strings.Contains(r.Message, "a handler writes no files: use io.BytesIO") {
 			t.Errorf("%s: %s %s", input, r.Kind, r.Message)
 		}
+	}
+	if r := p.run(t, "database"); !strings.Contains(r.Message, "a handler writes no files: use sqlite3.connect(':memory:'), or quern.kv") {
+		t.Errorf("database: %s", r.Message)
+	}
+	if r := p.run(t, "none"); !strings.Contains(r.Message, "FileNotFoundError") {
+		t.Errorf("none: %s", r.Message)
 	}
 	if got := p.result(t, "spooled"); got != "ok" {
 		t.Errorf("spooled: %s", got)

@@ -50,15 +50,15 @@ func (b *Builder) start(ctx context.Context, s *Source, module string) error {
 			return because(Failed, "%s does not start: %s is left out of plugins, as are tests (test_*.py, *_test.py, conftest.py, folders tests and test) "+
 				"and folders site-packages: rename it, or list it in %s if it is a package", s.Name, file, requirements)
 		}
-		if !strings.Contains(found[1], ".") { // in a dotted name, the package is there
-			return because(Failed, "%s does not start: %w", s.Name, missingModule(found[1]))
+		if found[2] != "" { // without a remedy, a part of a package is missing
+			return because(Failed, "%s does not start: no module named %s: %s", s.Name, found[1], found[2])
 		}
 	}
 	return because(Failed, "%s does not start: its messages are above", s.Name)
 }
 
 // notFound matches the last line of a Python traceback about a module that neither the plugin nor the engine has.
-var notFound = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^']+)'(: list its package .*)?$`)
+var notFound = regexp.MustCompile(`^ModuleNotFoundError: No module named '([^']+)'(?:: (.+))?$`)
 
 // leftOut returns the path of a Python module that is in the source's folder but is left out of the plugin; "" if there
 // is none.

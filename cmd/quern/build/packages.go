@@ -2,12 +2,15 @@ package build
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+
+	sdk "github.com/quern-project/quern/sdk/python"
 )
 
 // obstacle says why packages, modules or names, which are separated by spaces, do not work in a plugin, and what to use
@@ -40,58 +43,30 @@ func told(name string, table []obstacle) string {
 // requirements is the file of a source that lists packages.
 const requirements = "requirements.txt"
 
-const (
-	nativeCode = "has native code, which a plugin cannot load, and no version without"
-	sockets    = "needs sockets, which a plugin does not have"
-	threads    = "needs threads, processes and sockets, which a plugin does not have"
-
-	useHTTP     = "use quern.http or urllib.request, and grant capabilities.http in the manifest"
-	useKV       = "use quern.kv, and grant capabilities.kv in the manifest"
-	useEnqueue  = "use quern.enqueue, and grant capabilities.enqueue in the manifest"
-	useDatabase = "reach the database by an HTTP API with quern.http, or enqueue the query for a worker outside of plugins"
-	useGo       = "use a plugin in Go or C"
-)
-
 // pythonPackages lists well-known packages that do not work in a plugin, by their normalized names. Others are found when
-// pip builds them, or when the plugin starts.
-var pythonPackages = []obstacle{
-	{names: "numpy", why: nativeCode, instead: "use the module statistics, or a plugin in Go or C"},
-	{names: "scipy scikit-learn matplotlib opencv-python opencv-python-headless", why: nativeCode, instead: useGo},
-	{names: "pandas polars", why: nativeCode, instead: "use the modules csv, statistics and sqlite3, or a plugin in Go or C"},
-	{names: "pillow", why: nativeCode, instead: "resize and convert images in a plugin in Go"},
-	{names: "pydantic-core", why: nativeCode, instead: "use pydantic<2"},
-	{names: "rpds-py", why: nativeCode, instead: "use jsonschema<4.18"},
-	{names: "cryptography pynacl", why: nativeCode, instead: "use the modules hashlib and hmac"},
-	{names: "bcrypt", why: nativeCode, instead: "use hashlib.pbkdf2_hmac"},
-	{names: "lxml", why: nativeCode, instead: "use xml.etree.ElementTree"},
-	{names: "orjson ujson", why: nativeCode, instead: "use the module json"},
-	{names: "grpcio", why: nativeCode, instead: useHTTP},
-	{names: "uvloop", why: nativeCode, instead: "use asyncio as it is"},
-	{names: "gevent", why: nativeCode, instead: "use asyncio"},
-	{names: "psycopg2 psycopg2-binary psycopg asyncpg mysqlclient", why: nativeCode, instead: useDatabase},
-	{names: "redis", why: sockets, instead: useKV},
-	{names: "aiohttp", why: sockets, instead: useHTTP},
-	{names: "boto3", why: threads, instead: "sign requests with hmac and send them by quern.http"},
-	{names: "celery rq", why: threads, instead: useEnqueue},
-	{names: "requests httpx", why: sockets, instead: useHTTP, imports: true},
-	{names: "pymysql pymongo", why: sockets, instead: useDatabase, imports: true},
-	{names: "pika", why: sockets, instead: useEnqueue, imports: true},
-}
+// pip builds them, or when the plugin starts. distributions names the packages whose modules have other names. The
+// package quern has both tables, because the engine tells the same when a handler imports such a module.
+var pythonPackages, distributions = readTable()
 
-// distributions names the packages whose modules have other names.
-var distributions = map[string]string{
-	"PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn", "nacl": "pynacl", "grpc": "grpcio", "MySQLdb": "mysqlclient",
-	"yaml": "pyyaml", "dateutil": "python-dateutil", "bs4": "beautifulsoup4", "attr": "attrs", "jwt": "pyjwt", "dotenv": "python-dotenv",
-}
-
-// missingModule returns the error about a module that is neither in the plugin nor in the engine: which package it is,
-// or that no package of that name works in a plugin.
-func missingModule(module string) error {
-	name := cmp.Or(distributions[module], module)
-	if known, ok := obstacleOf(normalized(name), pythonPackages); ok {
-		return known.refuse(name)
+func readTable() (obstacles []obstacle, distributions map[string]string) {
+	var table struct {
+		Obstacles []struct {
+			Names, Why, Instead string
+			Imports             bool
+		}
+		Distributions map[string]string
 	}
-	return fmt.Errorf("install %s by a line in %s", name, requirements)
+	content, err := sdk.Source.ReadFile("package/src/quern/packages.json")
+	if err == nil {
+		err = json.Unmarshal(content, &table)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("read packages.json of the SDK for Python: %v", err)) // embedded: see TestObstacles
+	}
+	for _, o := range table.Obstacles {
+		obstacles = append(obstacles, obstacle{names: o.Names, why: o.Why, instead: o.Instead, imports: o.Imports})
+	}
+	return obstacles, table.Distributions
 }
 
 var (
@@ -103,13 +78,12 @@ var (
 // normalized returns the name of a package as package indexes compare it.
 func normalized(name string) string { return strings.ToLower(separators.ReplaceAllString(name, "-")) }
 
-// checkRequired refuses packages that cannot work in a plugin, before pip tries to build them. texts are lines of
-// requirements.txt.
-func checkRequired(texts []string) error {
-	for _, text := range texts {
-		if found := required.FindStringSubmatch(text); found != nil {
+// checkRequired refuses packages that cannot work in a plugin, before pip tries to build them.
+func checkRequired(lines []requirement) error {
+	for _, line := range lines {
+		if found := required.FindStringSubmatch(line.text); found != nil {
 			if known, ok := obstacleOf(normalized(found[1]), pythonPackages); ok && !known.imports {
-				return known.refuse(found[1])
+				return because(Failed, "%s: %w", line.where, known.refuse(found[1]))
 			}
 		}
 	}
@@ -135,6 +109,66 @@ func checkInstalled(files map[string][]byte) (warnings []string, err error) {
 		}
 	}
 	return warnings, nil
+}
+
+var (
+	// imported matches a line of Python that imports modules: the first one, or the one that it imports names from.
+	imported = regexp.MustCompile(`^\s*(?:import|from)\s+(\w+)`)
+	// quoted matches texts of several lines, which are no code.
+	quoted = regexp.MustCompile("(?s)\"\"\".*?\"\"\"|'''.*?'''")
+	// optional matches a line below which an import need not succeed.
+	optional = regexp.MustCompile(`^\s*(?:try|if .*TYPE_CHECKING.*):`)
+)
+
+// checkImports returns a warning for each import of a package that neither the folder nor requirements.txt brings, and
+// that does not work in a plugin or has another name: an import within a function fails only when a task runs. files
+// are the files of the plugin.
+func checkImports(files map[string][]byte) (warnings []string) {
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		if path.Ext(file) != ".py" || strings.HasPrefix(file, installed+"/") {
+			continue
+		}
+		code := quoted.ReplaceAllStringFunc(string(files[file]), func(text string) string {
+			return strings.Repeat("\n", strings.Count(text, "\n"))
+		})
+		before := ""
+		for number, line := range strings.Split(code, "\n") {
+			found := imported.FindStringSubmatch(line)
+			if found != nil && !optional.MatchString(before) && !isThere(files, found[1]) {
+				if remedy := remedyFor(found[1]); remedy != "" {
+					warnings = append(warnings, fmt.Sprintf("%s:%d: import of %s: %s", file, number+1, found[1], remedy))
+				}
+			}
+			before = line
+		}
+	}
+	return warnings
+}
+
+// isThere reports whether the files of a plugin contain a module.
+func isThere(files map[string][]byte, module string) bool {
+	for file := range files {
+		for _, folder := range []string{"/app/", installed + "/"} {
+			if rest, ok := strings.CutPrefix(file, folder+module); ok && (rest == ".py" || strings.HasPrefix(rest, "/")) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// remedyFor returns what to do about a module that is not in the plugin: why its package does not work, or what the
+// package is called. It returns "" for modules that the tables do not have, which may be the engine's.
+func remedyFor(module string) string {
+	name, other := distributions[module]
+	name = cmp.Or(name, module)
+	if known, ok := obstacleOf(normalized(name), pythonPackages); ok {
+		return known.refuse(name).Error()
+	}
+	if other {
+		return fmt.Sprintf("install %s by a line in %s", name, requirements)
+	}
+	return ""
 }
 
 func (o obstacle) refuse(name string) error {

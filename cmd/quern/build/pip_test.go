@@ -42,9 +42,48 @@ func TestReadRequirements(t *testing.T) {
 		"editable.txt":     {nil, false, "without -e"},
 	} {
 		got, local, err := readRequirements(filepath.Join(dir, name), map[string]bool{})
-		if !slices.Equal(got, test.want) || local != test.local || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+		var texts []string
+		for _, line := range got {
+			texts = append(texts, line.text)
+		}
+		if !slices.Equal(texts, test.want) || local != test.local || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: %q, %t, %v", name, got, local, err)
 		}
+		if name == "requirements.txt" && got[0].where != filepath.Join(dir, name)+":2" {
+			t.Errorf("Jinja2 is in %s", got[0].where)
+		}
+	}
+}
+
+// An error about a package names the line that asks for it, also if the package comes with another one.
+func TestRequiredBy(t *testing.T) {
+	t.Parallel()
+	const said = "Collecting six (from -r requirements.txt (line 1))\n  Using cached six\nCollecting pydantic==2.11 (from -r requirements.txt (line 3))\n" +
+		"Collecting pydantic_core==2.33.2 (from pydantic==2.11->-r requirements.txt (line 3))\n"
+	for name, want := range map[string]string{
+		"six": "a/requirements.txt:1: ", "pydantic-core": "a/requirements.txt:3: pydantic==2.11 needs a package that a plugin cannot have: ", "other": "",
+	} {
+		if got := requiredBy(name, said, "a"); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// An import within a function fails only in a task, so the build tells of it.
+func TestCheckImports(t *testing.T) {
+	t.Parallel()
+	got := checkImports(map[string][]byte{
+		"/app/handler.py": []byte("\"\"\"Text\nimport numpy\n\"\"\"\nimport json, lib\ndef handle(task):\n    import numpy as np\n    from yaml import load\n    import requests\n" +
+			"    try:\n        import orjson\n    except ImportError: pass\n    # import redis\n    import redis.asyncio\n    import jwt, pandas_like\n"),
+		"/app/redis/__init__.py": nil, installed + "/requests/__init__.py": []byte("import numpy\n"), "/app/data.txt": []byte("import numpy\n"),
+	})
+	want := []string{
+		"/app/handler.py:6: import of numpy: numpy has native code, which a plugin cannot load, and no version without: use the module statistics, or a plugin in Go or C",
+		"/app/handler.py:7: import of yaml: install pyyaml by a line in requirements.txt",
+		"/app/handler.py:14: import of jwt: install pyjwt by a line in requirements.txt",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s", strings.Join(got, "\n"))
 	}
 }
 
@@ -133,7 +172,10 @@ func TestObstacles(t *testing.T) {
 		"Scikit_Learn":                      "Scikit_Learn has native code, which a plugin cannot load, and no version without: use a plugin in Go or C",
 		"requests==2.32":                    "", "numpy-financial": "", "pydantic==1.10.19": "", "--index-url https://example.com/numpy": "", "./numpy": "",
 	} {
-		err := checkRequired([]string{"six", line})
+		if want != "" {
+			want = "requirements.txt:2: " + want
+		}
+		err := checkRequired([]requirement{{"six", "requirements.txt:1"}, {line, "requirements.txt:2"}})
 		if got := strings.TrimPrefix(errorText(err), "<nil>"); got != want {
 			t.Errorf("%q: %q\nwant %q", line, got, want)
 		}

@@ -58,13 +58,16 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err != nil {
 		return err
 	}
+	maps.Copy(files, packages)
+	for _, warning := range checkImports(files) {
+		warnings = append(warnings, inFolder(warning, s))
+	}
 	for _, warning := range warnings {
 		fmt.Fprintln(b.config.Stderr, "warning: "+warning)
 	}
 	if err := keepForTests(s.Dir, packages); err != nil {
 		return fmt.Errorf("copy packages for tests: %w", err)
 	}
-	maps.Copy(files, packages)
 	return publish(s, engine, files, out)
 }
 
@@ -125,12 +128,16 @@ const installed = "/app/site-packages"
 // packages returns the files of the packages that requirements.txt lists. The keys are paths below /app/site-packages.
 // The files are cached under a hash of the requirements, so that the next build needs neither pip nor a network.
 func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, error) {
-	texts, local, err := readRequirements(filepath.Join(s.Dir, requirements), map[string]bool{})
+	lines, local, err := readRequirements(filepath.Join(s.Dir, requirements), map[string]bool{})
 	if err == nil {
-		err = checkRequired(texts)
+		err = checkRequired(lines)
 	}
-	if err != nil || len(texts) == 0 {
+	if err != nil || len(lines) == 0 {
 		return nil, err
+	}
+	var texts []string
+	for _, line := range lines {
+		texts = append(texts, line.text)
 	}
 	folder := ""
 	if b.config.Cache != "" && !local {
@@ -245,9 +252,15 @@ var (
 	nearby = regexp.MustCompile(`^(?:-f|--find-links)[\s=]|\bfile:|^\.|^[^:]*/|^[^:]*\.(?:whl|zip|tar|t[gbx]z|tar\.\w+)(?:[\s;[]|$)`)
 )
 
-// readRequirements returns the requirements in a file and in the files that it includes, without comments. local
+// requirement is a line of requirements.txt, or of a file that it includes, without comments.
+type requirement struct {
+	text  string
+	where string // its file and line
+}
+
+// readRequirements returns the requirements in a file and in the files that it includes. local
 // reports whether one of them names something on this machine, which can change. seen holds the files read so far.
-func readRequirements(file string, seen map[string]bool) (texts []string, local bool, err error) {
+func readRequirements(file string, seen map[string]bool) (lines []requirement, local bool, err error) {
 	if seen[file] {
 		return nil, false, nil
 	}
@@ -260,26 +273,27 @@ func readRequirements(file string, seen map[string]bool) (texts []string, local 
 		return nil, false, because(Usage, "read requirements: %w: make it a readable file, or correct the line that names it",
 			err)
 	}
-	for line := range strings.Lines(comment.ReplaceAllString(string(text), "")) {
-		line = strings.TrimSpace(line)
+	for number, line := range strings.Split(string(text), "\n") {
+		line = strings.TrimSpace(comment.ReplaceAllString(line, ""))
+		where := fmt.Sprintf("%s:%d", file, number+1)
 		switch found := included.FindStringSubmatch(line); {
 		case line == "":
 			continue
 		case editable.MatchString(line):
-			return nil, false, because(Failed, "%s: %q: a plugin has its packages in it: write the path or URL without -e", file,
+			return nil, false, because(Failed, "%s: %q: a plugin has its packages in it: write the path or URL without -e", where,
 				line)
 		case found != nil && !strings.Contains(found[1], "://"):
 			more, alsoLocal, err := readRequirements(filepath.Join(filepath.Dir(file), found[1]), seen)
 			if err != nil {
 				return nil, false, err
 			}
-			texts, local = append(texts, more...), local || alsoLocal
+			lines, local = append(lines, more...), local || alsoLocal
 		default:
 			local = local || nearby.MatchString(line)
 		}
-		texts = append(texts, line)
+		lines = append(lines, requirement{line, where})
 	}
-	return texts, local, nil
+	return lines, local, nil
 }
 
 // pip installs the packages of requirements.txt into the folder target.
@@ -310,7 +324,7 @@ func (b *Builder) pip(ctx context.Context, s *Source, target string) error {
 		return nil
 	}
 	if names := unbuilt(said.String()); len(names) > 0 {
-		return native(names)
+		return because(Failed, "%s%w", requiredBy(names[0], said.String(), s.Dir), native(names))
 	}
 	_, _ = b.config.Stderr.Write(said.Bytes())
 	if missing := unfound.FindStringSubmatch(said.String()); missing != nil {
@@ -365,6 +379,26 @@ func unbuilt(said string) (names []string) {
 		}
 	}
 	return names
+}
+
+// collected matches what pip prints about a package and the line that it comes from.
+var collected = regexp.MustCompile(`(?m)^\s*Collecting ([A-Za-z0-9][\w.-]*).*\(from (?:(.+)->)?-r (\S+) \(line (\d+)\)\)`)
+
+// requiredBy returns the beginning of an error about a package: the line that asks for it, and the package in that line
+// if that is another one. said is what pip printed.
+func requiredBy(name, said, dir string) string {
+	for _, found := range collected.FindAllStringSubmatch(said, -1) {
+		if normalized(found[1]) != normalized(name) {
+			continue
+		}
+		where := filepath.Join(dir, found[3]) + ":" + found[4] + ": "
+		if found[2] == "" {
+			return where
+		}
+		chain := strings.Split(found[2], "->")
+		return where + chain[len(chain)-1] + " needs a package that a plugin cannot have: "
+	}
+	return ""
 }
 
 // checkPure refuses packages with native code.

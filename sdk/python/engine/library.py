@@ -17,7 +17,7 @@ LEFT_OUT = {
     "msilib", "pty.py", "pydoc_data", "site-packages", "ssl.py", "test", "tests", "tkinter", "tty.py", "turtle.py",
     "turtledemo", "venv", "windows_events.py", "windows_utils.py",
 }
-NATIVE_ONLY = {"_native.py", "pytest_plugin.py", "testing.py"}  # of the SDK
+NATIVE_ONLY = {"_manifest.py", "_native.py", "pytest_plugin.py", "testing.py"}  # of the SDK
 FOLDER = "/lib/python311.zip/"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -52,13 +52,18 @@ def quern(root: pathlib.Path):
             yield f"quern/{path.name}", path.read_bytes()
 
 
+def data(root: pathlib.Path):
+    """The SDK's files that are no modules."""
+    return {f"quern/{path.name}": path.read_bytes() for path in (root / "quern").glob("*.json")}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("library", "tzdata", "quern", "changes", "out"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     parser.add_argument("--texts", type=pathlib.Path, nargs="*", default=[], help="files to add as they are")
     arguments = parser.parse_args()
-    files = {path.name: path.read_bytes() for path in arguments.texts}
+    files = {**{path.name: path.read_bytes() for path in arguments.texts}, **data(arguments.quern)}
     for name, source in [*library(arguments.library, arguments.changes), *quern(arguments.quern)]:
         files[name + "c"] = compiled(source, name)
     with zipfile.ZipFile(arguments.tzdata) as wheel:

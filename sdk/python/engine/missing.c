@@ -1,8 +1,10 @@
 // What CPython and its libraries refer to, and neither wasi-libc nor a handler has, or not as it must be.
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void *dlopen(const char *name, int flags) {
@@ -40,4 +42,21 @@ char *__real_strerror(int number);
 char *__wrap_strerror(int number) {
 	if (number == EROFS) return "a handler writes no files: use io.BytesIO, quern.kv or the task's result";
 	return __real_strerror(number);
+}
+
+int __real_open(const char *path, int flags, ...);
+int __real_mkdir(const char *path, mode_t mode);
+
+// open and mkdir are linked as these. To write in /tmp or another folder that a handler does not have is the same mistake as to
+// write in one that it has.
+int __wrap_open(const char *path, int flags, ...) {
+	int fd = __real_open(path, flags, 0666);
+	if (fd < 0 && errno == ENOENT && (flags & O_CREAT)) errno = EROFS;
+	return fd;
+}
+
+int __wrap_mkdir(const char *path, mode_t mode) {
+	int result = __real_mkdir(path, mode);
+	if (result < 0 && errno == ENOENT) errno = EROFS;
+	return result;
 }

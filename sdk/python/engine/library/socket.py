@@ -1,9 +1,8 @@
 # Quern: what a handler is told that opens a socket.
 def _quern_no_sockets(*args, **kwargs):
-    raise OSError(
-        _quern_errno.ENOTSUP,
-        "a handler has no sockets: use quern.http or urllib.request, and grant capabilities.http in the manifest",
-    )
+    from quern._missing import NO_SOCKETS
+
+    raise OSError(_quern_errno.ENOTSUP, NO_SOCKETS)
 
 
 import errno as _quern_errno

@@ -1,6 +1,8 @@
 # Quern: what a handler is told that starts a process.
 def _quern_start(self, *args, **kwargs):
-    raise OSError(errno.ENOTSUP, "a handler starts no processes: enqueue a task (quern.enqueue)")
+    from quern._missing import NO_PROCESSES
+
+    raise OSError(errno.ENOTSUP, NO_PROCESSES)
 
 
 Popen.__init__ = _quern_start

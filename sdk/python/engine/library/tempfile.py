@@ -1,6 +1,5 @@
 # Quern: what a handler is told that makes a temporary file.
 def _get_default_tempdir():
-    raise FileNotFoundError(
-        _errno.ENOENT,
-        "a handler writes no files: use io.BytesIO, tempfile.SpooledTemporaryFile, quern.kv or the task's result",
-    )
+    from quern._missing import NO_FILES
+
+    raise FileNotFoundError(_errno.ENOENT, NO_FILES)

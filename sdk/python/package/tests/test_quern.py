@@ -120,3 +120,94 @@ def test_unknown_name():
         quern.Retri
     with pytest.raises(ImportError):
         from quern import nothing  # noqa: F401
+
+
+def test_raises_what_the_engine_raises(tmp_path):
+    """A handler natively has no more than in the engine; a test has."""
+    import os
+    import socket
+    import sqlite3
+    import subprocess
+    import threading
+
+    def append():
+        with open(tmp_path / "a", "a"):
+            pass
+
+    for work, kind, text in (
+        (append, OSError, "a handler writes no files: use io.BytesIO"), (lambda: os.mkdir(tmp_path / "b"), OSError, "a handler writes no files"),
+        (lambda: (tmp_path / "c").write_text("x"), OSError, "a handler writes no files"),
+        (lambda: socket.create_connection(("127.0.0.1", 9)), OSError, "a handler has no sockets: use quern.http"),
+        (lambda: subprocess.run(["true"]), OSError, "a handler starts no processes: enqueue a task"),
+        (lambda: os.system("true"), OSError, "a handler starts no processes"),
+        (lambda: threading.Thread(target=print).start(), RuntimeError, "a handler has no threads: use asyncio"),
+    ):
+        result = testing.run(lambda task, work=work: work())
+        assert (result.status, result.error.partition(":")[0]) == ("failed", kind.__name__) and text in result.error
+    assert not list(tmp_path.iterdir())
+    append()
+
+    async def sleeps(task):
+        assert await asyncio.to_thread(lambda: 3) == 3
+        return sqlite3.connect(":memory:").execute("select 1").fetchone()
+
+    assert testing.run(sleeps).json() == [1]
+
+    def api(method, url, headers, body):
+        append()
+        return 200, {}, "ok"
+
+    assert testing.run(lambda task: quern.http.get("http://a.example/").text, http=api).text == "ok"
+
+
+def test_names_of_other_libraries():
+    bucket, host = quern.kv("b"), testing.Host(kv={"b": {"a": "x"}})
+    for work, text in (
+        (lambda task: quern.enqueue("q", countdown=3), "TypeError: quern.enqueue has no option 'countdown': did you mean delay? (seconds, or a timedelta)"),
+        (lambda task: quern.enqueue("q", max_retries=3), "TypeError: quern.enqueue has no option 'max_retries': did you mean max_attempts? (the first run counts, too)"),
+        (lambda task: quern.enqueue("q", max_atempts=3), "TypeError: quern.enqueue has no option 'max_atempts': did you mean max_attempts?"),
+        (lambda task: quern.Retry("x", countdown=5), "TypeError: quern.Retry has no option 'countdown': did you mean delay? (seconds, or a timedelta)"),
+        (lambda task: quern.Fatal("x", delay=5), "TypeError: quern.Fatal has no option 'delay': another attempt is made by quern.Failure or quern.Retry"),
+        (lambda task: task.retry(), "AttributeError: a task has no 'retry': raise quern.Retry(why, delay=seconds), or quern.Failure if the attempt counts"),
+        (lambda task: task.request, "AttributeError: a task has no 'request': use task.id, task.attempt, task.headers"),
+        (lambda task: task.atempt, "AttributeError: a task has no 'atempt': did you mean attempt?"),
+        (lambda task: bucket.incr("a"), "AttributeError: a bucket has no 'incr': use increment(key)"),
+        (lambda task: bucket.increment("a"), "quern.errors.ConflictError: kv increment b/a: the present value is no decimal number"),
+        (lambda task: task.result_of("bad"), "quern.errors.NotFoundError: task bad failed and has no result"),
+    ):
+        assert host.run(work, after={"bad": None}).error == text
+
+
+def test_status_says_why():
+    status = testing.run(lambda task: {}["a"]).status
+    assert status == "failed" and status.why.startswith("KeyError: 'a'\nTraceback") and "quern/testing.py" not in status.why
+    assert testing.run(lambda task: None).status.why == ""
+
+
+def test_plugin_takes_no_services(quern_plugin_of):
+    with pytest.raises(TypeError, match=r"takes no 'kv', only input and after: list a test with kv and http under tests in mail\.yaml"):
+        quern_plugin_of("mail").run("x", kv={})
+
+
+@pytest.fixture
+def quern_plugin_of(tmp_path):
+    def plugin(name):
+        (tmp_path / f"{name}.yaml").write_text(f"name: {name}\n")
+        return testing.Plugin(tmp_path)
+
+    return plugin
+
+
+@pytest.mark.parametrize(("text", "config", "env"), [
+    ("config:\n  greeting: Hello # x\n  url: \"https://a/#b\"\n  'q': 'it''s'\n\n# c\ncapabilities:\n  kv: [{bucket: a}]\n  env:\n    MODE: prod\n", {"greeting": "Hello", "url": "https://a/#b", "q": "it's"}, {"MODE": "prod"}),
+    ("config: {a: b, c: \"d,}\", e: 3}\ncapabilities: {kv: [{bucket: x, access: rw}], env: {A: b, C: d}}\n", {"a": "b", "c": "d,}", "e": "3"}, {"A": "b", "C": "d"}),
+    ("name: x\n", {}, {}), ("config:\ncapabilities:\n", {}, {}),
+])
+def test_manifest(tmp_path, text, config, env):
+    from quern import _manifest
+
+    (tmp_path / "a.yaml").write_text(text)
+    assert _manifest.read(_manifest.path_of(tmp_path)) == (config, env)
+    (tmp_path / "a.yaml").write_text("config:\n  a: |\n    x\n")
+    with pytest.raises(ValueError, match=r"a\.yaml: '\|' is not read in tests"):
+        _manifest.read(tmp_path / "a.yaml")

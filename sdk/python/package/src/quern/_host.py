@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Optional
 
 from . import errors
+from ._json import culprit, plain
 
 try:
     import _quern as functions  # type: ignore[import-not-found]
@@ -49,9 +50,7 @@ def to_json(value: Any, what: str = "the value") -> bytes:
     try:
         return _encode(value).encode(errors="replace")
     except (TypeError, ValueError, RecursionError) as error:
-        from ._json import culprit
-
-        wrong = culprit(what, value, _plain)
+        wrong = culprit(what, value)
         raise error if wrong is None else wrong from None
 
 
@@ -68,22 +67,4 @@ def from_json(data: bytes) -> Any:
     return json.loads(data) if value is NotImplemented else value
 
 
-def _plain(value: Any) -> Any:
-    for method in ("model_dump", "isoformat", "_asdict"):
-        if hasattr(value, method):
-            return getattr(value, method)()
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: getattr(value, name) for name in value.__dataclass_fields__}
-    if isinstance(value, (set, frozenset)):
-        return list(value)
-    kind = type(value)
-    if f"{kind.__module__}.{kind.__qualname__}" in ("decimal.Decimal", "uuid.UUID"):
-        return str(value)
-    if hasattr(value, "__attrs_attrs__"):
-        return {field.name: getattr(value, field.name) for field in value.__attrs_attrs__}
-    if hasattr(value, "__fields__") and hasattr(value, "dict"):
-        return value.dict()
-    raise TypeError(kind.__qualname__)
-
-
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain).encode

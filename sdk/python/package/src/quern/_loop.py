@@ -48,7 +48,7 @@ class Loop(asyncio.BaseEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if error is not None and self._exception_handler is None and "was never retrieved" in context.get("message", ""):
+        if error is not None and self._exception_handler is None and "was never retrieved" in context.get("message", ""):  # type: ignore[attr-defined]
             lost.append(error)
         else:
             super().call_exception_handler(context)
@@ -59,7 +59,7 @@ class Loop(asyncio.BaseEventLoop):
 
     def _find_lost(self) -> None:
         """Looks at tasks that have ended and still exist. The others have told call_exception_handler."""
-        if self._exception_handler is None:
+        if self._exception_handler is None:  # type: ignore[attr-defined]
             for task in list(asyncio.tasks._all_tasks):  # type: ignore[attr-defined]
                 if task.get_loop() is self and task.done() and task._log_traceback and (error := task.exception()) is not None:
                     lost.append(error)
@@ -72,8 +72,8 @@ class Loop(asyncio.BaseEventLoop):
                 task.cancel()
             self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._find_lost()
-        self._scheduled.clear()
-        self._ready.clear()
+        self._scheduled.clear()  # type: ignore[attr-defined]
+        self._ready.clear()  # type: ignore[attr-defined]
 
 
 class _Policy(asyncio.events.BaseDefaultEventLoopPolicy):
@@ -81,4 +81,4 @@ class _Policy(asyncio.events.BaseDefaultEventLoopPolicy):
 
 
 def install() -> None:
-    asyncio.set_event_loop_policy(_Policy())
+    asyncio.set_event_loop_policy(_Policy())  # type: ignore[abstract]

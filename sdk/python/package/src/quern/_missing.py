@@ -1,8 +1,15 @@
-"""Tells what to do instead of importing what a handler cannot have."""
+"""Tells what to do instead of what a handler cannot have: modules, files, sockets, threads, processes."""
 
 from __future__ import annotations
 
 import re
+import sys
+from typing import Any
+
+NO_FILES = "a handler writes no files: use io.BytesIO, tempfile.SpooledTemporaryFile, quern.kv or the task's result"
+NO_PROCESSES = "a handler starts no processes: enqueue a task (quern.enqueue)"
+NO_SOCKETS = "a handler has no sockets: use quern.http or urllib.request, and grant capabilities.http in the manifest"
+NO_THREADS = "a handler has no threads: use asyncio, or enqueue a task for each part (quern.enqueue)"
 
 _NATIVE = "a handler loads no native code"
 _THREADS = "a handler has one process: enqueue a task for each part (quern.enqueue), or use asyncio"
@@ -13,7 +20,7 @@ ADVICE = {
     "_curses": _TERMINAL,
     "_lzma": "lzma is not part of the engine: use zlib or bz2",
     "_multiprocessing": _THREADS,
-    "_posixsubprocess": "a handler starts no processes: enqueue a task (quern.enqueue)",
+    "_posixsubprocess": NO_PROCESSES,
     "_ssl": "the host speaks TLS: use quern.http, or urllib.request with an https URL",
     "_tkinter": _TERMINAL,
     "crypt": "crypt is not part of the engine: use hashlib.pbkdf2_hmac",
@@ -47,23 +54,51 @@ _UNKNOWN = re.compile(r"cannot import name '(\w+)' from 'quern'")
 
 
 def explain(error: BaseException) -> None:
-    """Adds to the text of an ImportError that nobody has caught what to do instead."""
+    """Adds what to do instead to the text of an exception that nobody has caught."""
     if isinstance(error, ModuleNotFoundError):
         name = error.name or ""
         if advice := ADVICE.get(name.partition(".")[0]):
             error.msg = f"No module named {name!r} in a handler of Quern: {advice}"
-        elif name and "." not in name and name != "handler":
-            error.msg = f"No module named {name!r}: list its package in requirements.txt, and build the plugin again"
+        elif name and name != "handler":
+            top = name.partition(".")[0]
+            if top not in sys.modules:  # else the package is there, without that part
+                error.msg = f"No module named {name!r}: {_instead(top)}"
     elif isinstance(error, ImportError) and (found := _UNKNOWN.match(str(error.msg))):
         error.msg = unknown(found[1])
+    elif type(error).__module__ == "sqlite3" and str(error) in ("unable to open database file", "attempt to write a readonly database"):
+        error.args = (f"{error}: a handler writes no files: use sqlite3.connect(':memory:'), or quern.kv",)
+
+
+def _instead(module: str) -> str:
+    """What to do about a module that neither the plugin nor the engine has."""
+    import os
+    from difflib import get_close_matches
+
+    own = {name.removesuffix(".py"): name for name in (os.listdir("/app") if os.path.isdir("/app") else ()) if name[0] != "."}
+    own = {name: file for name, file in own.items() if name.isidentifier() and name != "handler"}
+    if near := get_close_matches(module, own, 1, 0.7):
+        return f"did you mean {near[0]} ({own[near[0]]})?"
+    table = _packages()
+    name = table["distributions"].get(module, module)
+    for obstacle in table["obstacles"]:
+        if re.sub(r"[-_.]+", "-", name).lower() in obstacle["names"].split():
+            return f"{name} {obstacle['why']}: {obstacle['instead']}"
+    return f"list {name if name != module else 'its package'} in requirements.txt, and build the plugin again"
+
+
+def _packages() -> Any:
+    """The packages that do not work in a plugin, and those whose modules have other names."""
+    import json
+    from pkgutil import get_data
+
+    return json.loads(get_data("quern", "packages.json") or b"")
 
 
 def unknown(name: str) -> str:
     """The text about a name that quern does not have: the nearest one, or else the usual ones."""
-    from difflib import get_close_matches
-
     from . import __all__ as names
+    from ._hints import nearest
 
-    near = get_close_matches(name, names, 1) or get_close_matches(name.lower(), names, 1)
+    near = nearest(name, names)
     usual = [known for known in sorted(names) if not known.isupper() and not known.endswith("Error")]
-    return f"quern has no {name!r}: " + (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(usual)} and others")
+    return f"quern has no {name!r}: " + (f"did you mean {near!r}?" if near else f"it has {', '.join(usual)} and others")

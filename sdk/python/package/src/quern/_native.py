@@ -3,17 +3,23 @@ raise NoHostError, as while a module is imported. The limits are those of sdk/AB
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fnmatch
 import json
 import math
+import os
 import re
+import sys
+import threading
 import time
 import unicodedata
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 from urllib.parse import urlsplit
 
+from . import _missing
 from . import errors as _errors
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -37,6 +43,7 @@ class Run:
     encode: Callable[[Any], Any]
     """Makes the bytes of what the test gave as secret, value or answer."""
     cancelled: bool = False
+    thread: int = field(default_factory=threading.get_ident)
     output: bytes = b""
     error: str = ""
     delay: Optional[float] = None
@@ -48,6 +55,72 @@ class Run:
 
 current: Any = None
 """The Run of the task that runs."""
+
+manifest: dict[str, str] = {}
+"""config of the manifest of the plugin that is tested: see quern.pytest_plugin."""
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_FILES = frozenset(("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.utime"))
+_SOCKETS = frozenset(("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname"))
+_PROCESSES = frozenset(("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_spawn"))
+
+
+def watch() -> None:
+    """Has tasks raise what the engine raises. Outside of tasks this does nothing; what it sets stays."""
+    sys.addaudithook(_refuse)
+    start = threading.Thread.start
+
+    def start_unless_in_task(self: threading.Thread) -> None:
+        if _in_task() and not _of_asyncio():
+            raise RuntimeError(_missing.NO_THREADS)
+        start(self)
+
+    threading.Thread.start = start_unless_in_task  # type: ignore[method-assign]
+
+
+def _in_task() -> bool:
+    return current is not None and current.thread == threading.get_ident()
+
+
+def _of_asyncio() -> bool:
+    """Whether it is asyncio's executor that starts a thread: in the engine asyncio.to_thread calls the function at once."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and "concurrent" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame.f_code.co_filename.endswith(os.path.join("asyncio", "base_events.py"))
+
+
+def _refuse(event: str, args: tuple[Any, ...]) -> None:
+    """A hook of sys.audit."""
+    if not _in_task():
+        return
+    if event == "open":
+        if isinstance(args[2], int) and args[2] & _WRITES and not _imports():
+            raise OSError(errno.EROFS, _missing.NO_FILES, args[0])
+    elif event in _FILES:
+        if not _imports():
+            raise OSError(errno.EROFS, _missing.NO_FILES, args[0])
+    elif event in _SOCKETS:
+        raise OSError(errno.EOPNOTSUPP, _missing.NO_SOCKETS)
+    elif event in _PROCESSES:
+        raise OSError(errno.EOPNOTSUPP, _missing.NO_PROCESSES)
+
+
+def _imports() -> bool:
+    """Whether it is Python, or pytest, that writes the compiled code of a module which the handler imports."""
+    frame = sys._getframe(2)
+    return frame.f_code.co_filename.startswith("<frozen importlib") or "_pytest" in frame.f_code.co_filename
+
+
+@contextlib.contextmanager
+def _of_the_test() -> Iterator[None]:
+    """Runs a function of the test's, which may do what a handler may not."""
+    global current
+    run, current = current, None
+    try:
+        yield
+    finally:
+        current = run
 
 
 def set_errors(classes: Any) -> None:
@@ -124,9 +197,10 @@ def checkpoint_load() -> bytes:
 
 
 def config_get(name: str) -> str:
-    if current is None or name not in current.host.config:
+    config = {**manifest, **(current.host.config if current else {})}
+    if name not in config:
         raise _errors.NotFoundError(f"config {name!r}")
-    return current.host.config[name]
+    return config[name]
 
 
 def secret_get(name: str) -> bytes:
@@ -220,7 +294,7 @@ def kv_increment(bucket: Any, key: Any, delta: int) -> int:
     value = _present(there, key)
     number = 0 if value is None else int(value) if _NUMBER.fullmatch(value) else 1 << 63
     if not _is_number(number):
-        raise _errors.ConflictError("the value is no number of 64 bits")
+        raise _errors.ConflictError
     if not _is_number(total := number + delta):
         raise _errors.LimitError("the sum is no number of 64 bits")
     _put(there, key, b"%d" % total, _ends(there.get(key)))
@@ -241,12 +315,12 @@ def kv_swap(bucket: Any, key: Any, old: Any, value: Any, ttl: int) -> tuple[bool
 
 
 def kv_list(bucket: Any, prefix: Any, after: Any, limit: int) -> list[str]:
-    there, first, last = _bucket(bucket, prefix, after), _name(prefix), _name(after)
+    there, begins, behind = _bucket(bucket, prefix, after), _name(prefix), _name(after)
     if not 1 <= limit <= 1000:
         raise _errors.InvalidError(f"a limit of {limit}: expected 1 to 1000")
-    if not _is_text(first) or not _is_text(last):
+    if not _is_text(begins) or not _is_text(behind):
         raise _errors.InvalidError("a prefix or key: expected at most 256 bytes without control characters")
-    first, last = first.encode(), last.encode()
+    first, last = begins.encode(), behind.encode()
     keys = sorted(key.encode() for key in list(there) if _present(there, key) is not None)
     return [key.decode() for key in keys if key.startswith(first) and key > last][:limit]
 
@@ -261,7 +335,8 @@ def http(head: bytes, body: Any) -> tuple[bytes, bytes]:
     answers = _run().host.http
     if answers is None:
         raise _errors.DeniedError("give the test a function, http=lambda method, url, headers, body: (status, headers, body)")
-    status, headers, content = answers(method, request["url"], request.get("headers", {}), bytes(body))
+    with _of_the_test():
+        status, headers, content = answers(method, request["url"], request.get("headers", {}), bytes(body))
     answer = {name.lower(): [value] if isinstance(value, str) else list(value) for name, value in headers.items()}
     return json.dumps({"status": status, "headers": answer}).encode(), _bytes(content)
 
@@ -317,9 +392,10 @@ def dependency_result(id: str) -> bytes:
     results = _run().results
     if id not in results:
         raise _errors.InvalidError(f"task {id!r}: give the test one, after={{{id!r}: ...}}")
-    if results[id] is None:
+    result = results[id]
+    if result is None:
         raise _errors.NotFoundError(f"result of {id}")
-    return results[id]
+    return result
 
 
 def output_write(value: Any) -> None:

@@ -133,7 +133,10 @@ def _find() -> Callable[[Task], Any]:
         raise
     handle = getattr(handler, "handle", None)
     if handle is None:
-        raise Failure("handler.py has no function handle: add def handle(task)")
+        from ._hints import nearest
+
+        near = nearest("handle", [name for name, value in vars(handler).items() if getattr(value, "__module__", "") == "handler"])
+        raise Failure("handler.py has no function handle: " + (f"did you mean {near}? rename it to handle" if near else "add def handle(task)"))
     if not callable(handle):
         raise Failure(f"handle in handler.py is a {type(handle).__name__}: expected a function, def handle(task)")
     return handle

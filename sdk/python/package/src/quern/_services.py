@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterator, Mapping, NamedTuple, NoReturn, Optional, Sequence, Union
 
 from . import _host
 from .errors import ConflictError, Duration, HostError, NotFoundError
@@ -67,6 +67,7 @@ def enqueue(
     max_attempts: int = 0,
     timeout: Optional[Duration] = None,
     unique: Union[None, bool, str, Unique] = None,
+    **unknown: NoReturn,
 ) -> str:
     """Enqueues a task and returns its ID. It is created when this one completes, or with after: call in the manifest at once.
 
@@ -75,6 +76,10 @@ def enqueue(
     after has IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others; when is what must become of
     them: complete (all, the default), ended (all, however), any (one is complete) or failed (one has failed).
     """
+    if unknown:
+        from ._hints import option
+
+        raise option("quern.enqueue", next(iter(unknown)), enqueue.__kwdefaults__ or ())
     options: dict[str, Any] = {}
     if id:
         options["id"] = id
@@ -161,7 +166,11 @@ class Bucket:
 
     def increment(self, key: Name, delta: int = 1) -> int:
         """Adds to a decimal number, 0 if there is none, and returns the sum. ConflictError if the value is no number."""
-        return self._ask("increment", key, delta)
+        try:
+            return self._ask("increment", key, delta)
+        except ConflictError as error:
+            error.about = "the present value is no decimal number"
+            raise
 
     def swap(self, key: Name, old: Any, value: Any, ttl: Optional[Duration] = None) -> None:
         """Sets a value if the present one equals old, or if old is None and there is none. Otherwise ConflictError, with the
@@ -186,6 +195,18 @@ class Bucket:
 
     def __repr__(self) -> str:
         return f"quern.kv({self.name!r})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        from ._hints import attribute
+
+        raise attribute("a bucket", name, dir(type(self)), {
+            "incr": "use increment(key)", "incrby": "use increment(key, delta)", "decr": "use increment(key, -1)", "put": "use set(key, value)",
+            "setex": "use set(key, value, ttl=seconds)", "expire": "use set(key, value, ttl=seconds)", "remove": "use delete(key)",
+            "setnx": "use swap(key, None, value)", "exists": "use get(key) is not None", "scan": "use keys(prefix)", "hget": "use get(key)",
+            "hset": "use set(key, value)",
+        })
 
 
 def kv(bucket: Name) -> Bucket:

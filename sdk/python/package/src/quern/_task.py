@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, NoReturn, Optional
 
 from . import _host
-from .errors import HostError
+from .errors import HostError, NotFoundError
 
 
 class Dependency(NamedTuple):
@@ -92,6 +92,11 @@ class Task:
         this task did not wait for it; TooBigError above 16 MiB."""
         try:
             return _host.functions.dependency_result(id)
+        except NotFoundError as error:
+            end = next((one.end for one in self.dependencies() if one.id == id), "gone")
+            why = {"failed": "failed and has no result", "complete": "has no result any more", "gone": "is deleted, and so is its result"}
+            error.args, error.about = (), f"task {id} {why.get(end, 'has no result yet')}"
+            raise
         except HostError as error:
             error.args = error.args or (f"result of {id}",)
             raise
@@ -124,6 +129,21 @@ class Task:
 
     def __repr__(self) -> str:
         return f"<quern.Task {self.id} of {self.queue}, attempt {self.attempt}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        from ._hints import attribute
+
+        raise attribute("a task", name, dir(type(self)), {
+            "retry": "raise quern.Retry(why, delay=seconds), or quern.Failure if the attempt counts",
+            "request": "use task.id, task.attempt, task.headers", "retries": "use task.attempt, which counts from 1",
+            "args": "use task.json()", "kwargs": "use task.json()", "data": "use task.json()",
+            "body": "use task.input, task.text or task.json()", "parameters": "use task.input, task.text or task.json()",
+            "payload": "use task.input, task.text or task.json()", "delay": "use quern.enqueue(queue, body)",
+            "apply_async": "use quern.enqueue(queue, body)", "update_state": "use quern.progress(fraction, message)",
+            "update_progress": "use quern.progress(fraction, message)", "log": "use logging, or quern.log",
+        })
 
 
 def _invalid(text: str) -> Exception:

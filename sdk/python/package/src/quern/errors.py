@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Optional, Union
+from typing import NoReturn, Optional, Union
 
 Duration = Union[int, float, timedelta]
 """Seconds, or a timedelta."""
@@ -15,7 +15,11 @@ class Failure(Exception):
 
     status = 1
 
-    def __init__(self, *args: object, delay: Optional[Duration] = None) -> None:
+    def __init__(self, *args: object, delay: Optional[Duration] = None, **unknown: NoReturn) -> None:
+        if unknown:
+            from ._hints import option
+
+            raise option(f"quern.{type(self).__name__}", next(iter(unknown)), ["delay"])
         super().__init__(*args)
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         if seconds is not None and not (isinstance(seconds, (int, float)) and 0 <= seconds < float("inf")):
@@ -28,7 +32,9 @@ class Fatal(Failure):
 
     status = 65
 
-    def __init__(self, *args: object) -> None:
+    def __init__(self, *args: object, **unknown: NoReturn) -> None:
+        if unknown:
+            raise TypeError(f"quern.Fatal has no option {next(iter(unknown))!r}: another attempt is made by quern.Failure or quern.Retry")
         super().__init__(*args)
 
 

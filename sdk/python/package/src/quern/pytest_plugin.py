@@ -1,17 +1,20 @@
-"""The plugin for pytest. Tests in the folder of a plugin import the packages that the plugin has, and there are the fixtures
-quern_host and quern_plugin."""
+"""The plugin for pytest. Tests in the folder of a plugin import its handler, with the config of its manifest, and the packages that
+it has, also if pytest runs the tests of several plugins. There are the fixtures quern_host and quern_plugin."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import sys
+import warnings
 from pathlib import Path
-from typing import Iterator
+from types import ModuleType
+from typing import Iterator, Optional
 
 import pytest
 
-from .testing import Host, Plugin
+from . import _manifest, _native
+from .testing import Host, Plugin, Status
 
 PACKAGES = Path(".quern", "site-packages")
 """Where `quern plugin build` leaves a copy of the packages that are in the module."""
@@ -28,9 +31,8 @@ def quern_host() -> Host:
 @pytest.fixture
 def quern_plugin(request: pytest.FixtureRequest) -> Plugin:
     """The plugin itself, in its engine, with its manifest and its limits. See quern.testing.Plugin."""
-    for folder in request.path.parents:
-        if (folder / "handler.py").is_file():
-            return Plugin(folder)
+    if folder := _plugin_of(request.path):
+        return Plugin(folder)
     raise FileNotFoundError(f"there is no handler.py in {request.path.parent} or above: put the test into the folder of a plugin")
 
 
@@ -38,9 +40,87 @@ def pytest_configure(config: pytest.Config) -> None:
     """Has tests below a plugin's folder find its handler.py, and the plugin's own packages."""
     for folder in dict.fromkeys((config.invocation_params.dir, config.rootpath)):
         if (folder / "handler.py").is_file():
-            if str(folder) not in sys.path:
-                sys.path.insert(0, str(folder))
-            _use_packages(folder)
+            _enter(folder)
+            break
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    if isinstance(collector, pytest.Module):
+        _enter(_plugin_of(collector.path))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _enter(_plugin_of(item.path))
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> Optional[list[str]]:
+    for status in (left, right):
+        if isinstance(status, Status) and status.why:
+            return [f"{left!r} {op} {right!r}", "", *status.why.splitlines()]
+    return None
+
+
+_entered: Optional[Path] = None
+"""The folder of the plugin whose modules imports find."""
+
+_left: dict[Path, dict[str, ModuleType]] = {}
+"""The modules of other plugins that tests have imported: each has its own handler."""
+
+_variables: dict[str, Optional[str]] = {}
+"""What the variables of the manifest's capabilities.env were before."""
+
+
+def _plugin_of(path: Path) -> Optional[Path]:
+    return next((folder for folder in path.parents if (folder / "handler.py").is_file()), None)
+
+
+def _enter(folder: Optional[Path]) -> None:
+    """Has imports find the modules of this plugin, and its handler the config and the variables of its manifest."""
+    global _entered
+    if folder is None or folder == _entered:
+        return
+    if _entered is not None:
+        _leave(_entered)
+    _entered = folder
+    sys.path.insert(0, str(folder))
+    _use_packages(folder)
+    sys.modules.update(_left.pop(folder, {}))
+    try:
+        config, env = _manifest.read(_manifest.path_of(folder))
+    except (FileNotFoundError, ValueError) as error:
+        if not isinstance(error, FileNotFoundError):
+            warnings.warn(pytest.PytestWarning(str(error)), stacklevel=2)
+        config, env = {}, {}
+    _native.manifest = config
+    for name, value in env.items():
+        _variables[name] = os.environ.get(name)
+        os.environ[name] = value
+
+
+def _leave(folder: Path) -> None:
+    modules = {name: module for name, module in list(sys.modules.items()) if _file(module) and _is_own(folder, name, module)}
+    for name in modules:
+        del sys.modules[name]
+    _left[folder] = modules
+    sys.path[:] = [path for path in sys.path if path not in (str(folder), str(folder / PACKAGES))]
+    for name, before in _variables.items():
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+    _variables.clear()
+
+
+def _is_own(folder: Path, name: str, module: ModuleType) -> bool:
+    """Whether a module is of a plugin: its handler, what that imports, and its tests. The package quern serves all of them."""
+    file = _file(module)
+    return file.startswith(f"{folder}{os.sep}") and name.partition(".")[0] not in _KEPT and _plugin_of(Path(file)) == folder
+
+
+def _file(module: object) -> str:
+    """The module's file, or the folder of a package without __init__.py."""
+    return str(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), ""))
 
 
 def _use_packages(folder: Path) -> None:

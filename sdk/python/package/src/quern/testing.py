@@ -7,8 +7,9 @@
         result = testing.run(handler.handle, {"name": "Zoë"}, kv={"seen": {}})
         assert result.status == "complete" and result.json() == {"greeting": "hello, Zoë"}
 
-A Host keeps its services from task to task; in pytest it is the fixture quern_host. The limits and grants of a manifest, and what
-a handler cannot have, are those of the engine alone: a Plugin, in pytest the fixture quern_plugin, runs tasks in it.
+A Host keeps its services from task to task; in pytest it is the fixture quern_host. As in the engine, a handler writes no files
+and has no sockets, threads and processes. The limits and grants of a manifest, and what a handler cannot import, are those of the
+engine alone: a Plugin, in pytest the fixture quern_plugin, runs tasks in it.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ import traceback
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
-from . import _host, _native
+from . import _host, _manifest, _native
 from ._logging import TaskLog
 from ._loop import LOST
 from ._run import _message
@@ -42,6 +43,7 @@ class Host:
     """What handlers may use, and what they leave there for the tasks after them."""
 
     config: dict[str, str] = field(default_factory=dict)
+    """Values that go before those of the manifest."""
     secrets: dict[str, Any] = field(default_factory=dict)
     """Those that are granted: str or bytes."""
     kv: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -105,6 +107,12 @@ class Host:
         )
 
 
+class Status(str):
+    """The status, which knows why: pytest shows that if `assert result.status == "complete"` fails."""
+
+    why = ""
+
+
 @dataclass
 class Result:
     """What became of the task."""
@@ -127,6 +135,11 @@ class Result:
     checkpoint: Optional[bytes]
     kv: dict[str, dict[str, bytes]]
 
+    def __post_init__(self) -> None:
+        self.status = status = Status(self.status)
+        if self.status != "complete":
+            status.why = f"{self.error}\n{self.traceback}".strip()
+
     @property
     def text(self) -> str:
         return self._result().decode()
@@ -136,7 +149,8 @@ class Result:
 
     def _result(self) -> bytes:
         if self.status != "complete":
-            raise AssertionError(f"the task is not complete, it has no result: {self.status}: {self.error}\n{self.traceback}".rstrip())
+            why = getattr(self.status, "why", "")
+            raise AssertionError(f"the task is not complete, it has no result: {self.status}: {why}".rstrip())
         return self.output
 
 
@@ -147,9 +161,14 @@ class Plugin:
 
     folder: Path
 
-    def run(self, input: Any = b"", *, after: Optional[Mapping[str, Any]] = None) -> Result:
+    def run(self, input: Any = b"", *, after: Optional[Mapping[str, Any]] = None, **unknown: NoReturn) -> Result:
         """Runs a task. The input and the results in after are as in Host.run. The result has the log's lines without their fields,
         and neither a delay nor what the task left in services."""
+        if unknown:
+            raise TypeError(
+                f"quern_plugin.run takes no {next(iter(unknown))!r}, only input and after: list a test with kv and http under tests in "
+                f"{self._name()}.yaml, for `quern plugin test`, or run the handler natively: quern_host.run(handler.handle, input, …)"
+            )
         program = os.environ.get("QUERN", "quern")
         command = [program, "plugin", "run", f"{self._name()}.wasm"]
         with tempfile.TemporaryDirectory() as results:
@@ -177,13 +196,7 @@ class Plugin:
         )
 
     def _name(self) -> str:
-        """The manifest that has the folder's name, or else the only one, names the plugin."""
-        own, names = self.folder.resolve().name, sorted(path.stem for path in self.folder.glob("*.yaml"))
-        if own in names:
-            return own
-        if len(names) == 1:
-            return names[0]
-        raise FileNotFoundError(f"{self.folder} has {len(names)} manifests: expected {own}.yaml, after the folder")
+        return _manifest.path_of(self.folder).stem
 
 
 def _line(line: str) -> tuple[str, str, dict[str, Any]]:
@@ -214,8 +227,16 @@ def run(
     return host.run(handle, input, **task)
 
 
+_watched = False
+"""Whether tasks raise what the engine raises."""
+
+
 def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
     """Calls the handler, with the task's log, and returns the status and the traceback."""
+    global _watched
+    if not _watched:
+        _native.watch()
+        _watched = True
     root, lines, before = logging.getLogger(), TaskLog(), _native.current
     level = root.level
     root.addHandler(lines)
@@ -234,22 +255,28 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
         run.error = cause + str(error)
         if error.delay is not None:
             run.delay = max(_host.milliseconds(error.delay), 0) / 1000
-        return {65: "fatal", 75: "retry"}.get(error.status, "failed"), traceback.format_exc()
+        return {65: "fatal", 75: "retry"}.get(error.status, "failed"), _trace(error)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
         if error.code is None or code == 0:
             return "complete", ""
         run.error = "" if isinstance(error.code, int) else str(error.code)
-        return {65: "fatal", 75: "retry"}.get(code, "failed"), traceback.format_exc()
+        return {65: "fatal", 75: "retry"}.get(code, "failed"), _trace(error)
     except Exception as error:
         run.error = cause + _message(error)
-        return "failed", traceback.format_exc()
+        return "failed", _trace(error)
     finally:
         sys.stdout.flush()
         _native.current = before
         root.removeHandler(lines)
         root.setLevel(level)
     return "complete", ""
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback from the handler on."""
+    trace = error.__traceback__
+    return "".join(traceback.format_exception(type(error), error, trace and (trace.tb_next or trace)))
 
 
 def _await(coroutine: Any) -> tuple[Any, list[BaseException]]:

@@ -2,7 +2,7 @@
 
     from quern.client import Client
 
-    with Client("http://127.0.0.1:9465", token=...) as client:
+    with Client() as client:  # a running `quern dev`, or the server of QUERN_SERVER; else Client(url, token=...)
         mail = client.enqueue("mail", {"to": "ada"}, delay=30, max_attempts=5)
         print(mail.wait(timeout=60).json())
 
@@ -14,7 +14,7 @@ RedisClient enqueues plain tasks straight into Redis, with redis-py: pip install
 """
 
 from ._asynchronous import AsyncClient, AsyncHandle, AsyncQueue
-from ._errors import APIError, NoTaskError, TaskFailed
+from ._errors import APIError, NoTaskError, TaskFailed, Unreachable
 from ._models import Publication, Task
 from ._options import Options, Unique
 from ._redis import RedisClient, RedisQueue
@@ -22,5 +22,5 @@ from ._synchronous import Client, Handle, Queue
 
 __all__ = [
     "APIError", "AsyncClient", "AsyncHandle", "AsyncQueue", "Client", "Handle", "NoTaskError", "Options", "Publication", "Queue",
-    "RedisClient", "RedisQueue", "Task", "TaskFailed", "Unique",
+    "RedisClient", "RedisQueue", "Task", "TaskFailed", "Unique", "Unreachable",
 ]

@@ -9,11 +9,11 @@ import logging
 import random
 import time
 import uuid
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, cast
 from urllib.parse import quote, urlencode
 
 from ._errors import APIError, Unreachable, error_of
-from ._models import Publication
+from ._models import Publication, Task
 from ._options import Options, encoded, translated
 
 # The most tasks, and the most bytes of JSON, in one batch. A larger task is sent alone. The server takes 1,000 tasks and 16 MiB.
@@ -104,7 +104,7 @@ def with_defaults(items: Iterable[Item], options: Mapping[str, Any]) -> Iterator
     """The items, each with these options unless it has its own."""
     for item in items:
         parameters, own = item if isinstance(item, tuple) else (item, {})
-        yield parameters, {**options, **own}
+        yield parameters, cast(Options, {**options, **own})
 
 
 def batches(queue: str, items: Iterable[Item]) -> Iterator[Call]:
@@ -126,15 +126,14 @@ def batches(queue: str, items: Iterable[Item]) -> Iterator[Call]:
         yield batch(queue, lines)
 
 
-def receipts(call: Call, answer: Mapping[str, Any]) -> list[Enqueued]:
+def receipts(call: Call, answer: Answer) -> list[Enqueued]:
     """What became of the tasks of a request. One whose ID the client has made up is new, even if the server says that it
     existed: then it was made by the same request, whose first answer was lost."""
-    asked = (call.json or {}).get("tasks")
-    items = [answer] if asked is None else answer["items"]
-    if len(items) != len(asked or [answer]):
+    asked, fields = (call.json or {}).get("tasks"), answer.fields()
+    items = [fields] if asked is None else fields["items"]
+    if len(items) != len(asked or [fields]):
         raise ValueError(f"{len(items)} receipts")
-    if items[0].get("unserved"):
-        warn_unserved(text(items[0], "queue"))
+    note_served(text(items[0], "queue"), answer.warning if items[0].get("unserved") else "")
     return [
         Enqueued(
             text(one, "id"), text(one, "queue"), one["existed"] and one["id"] not in call.made, one.get("taken", False), one.get("unserved", False),
@@ -143,16 +142,22 @@ def receipts(call: Call, answer: Mapping[str, Any]) -> list[Enqueued]:
     ]
 
 
-_warned: set[str] = set()
+_unserved: dict[str, str] = {}  # the server's warnings, by the queue
 
 
-def warn_unserved(queue: str) -> None:
-    """Logs, once for each queue, that its name may be misspelled."""
-    if queue not in _warned and len(_warned) < 1000:
-        _warned.add(queue)
-        logging.getLogger("quern.client").warning(
-            "no host serves the queue %r, and none is known to have done so: its tasks wait. Check the name, or deploy a plugin", queue,
-        )
+def note_served(queue: str, warning: str) -> None:
+    """Logs the server's warning about a queue that no host serves, once for each queue."""
+    if not warning:
+        _unserved.pop(queue, None)
+    elif queue not in _unserved and len(_unserved) < 1000:
+        _unserved[queue] = warning
+        logging.getLogger("quern.client").warning("%s", warning)
+
+
+def late(task: Task, timeout: Optional[float]) -> TimeoutError:
+    """The error about a task that has not ended in time. It says why if no host serves the task's queue."""
+    why = _unserved.get(task.queue, "") if task.status in ("pending", "scheduled") else ""
+    return TimeoutError(f"task {task.id} is {task.status} after {timeout} seconds" + (f": {why}" if why else ""))
 
 
 def task(id: str, wait: float = 0.0) -> Call:
@@ -206,7 +211,7 @@ class Patience:
         return self._next(min(pause, LONGEST_PAUSE))
 
     def without_answer(self, error: Exception, url: str) -> float:
-        unreachable = f"no answer from {url}: {error or type(error).__name__}"
+        unreachable = f"no answer from {url}: {error or type(error).__name__}: is `quern dev`, or a host with --admin, running there?"
         if self.left <= 0:
             raise Unreachable(unreachable) from error
         if self.end is not None and time.monotonic() + self.pause > self.end:
@@ -228,6 +233,7 @@ class Answer(NamedTuple):
 
     asked: str
     body: bytes
+    warning: str = ""
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class Unreachable(APIError):
         super().__init__(0, "unreachable", detail)
 
 
+_REQUEST = re.compile(r"[;:,] [^;:,]*\b(?:GET|POST|PUT|PATCH|DELETE) /v1/\S*")  # a remedy for those who speak HTTP
+
+
 def error_of(status: int, problem: dict) -> APIError:
     """The error for an answer that is a problem of RFC 9457."""
     name = str(problem.get("type") or "").rpartition(":")[2]
@@ -42,4 +46,5 @@ def error_of(status: int, problem: dict) -> APIError:
         f"{e.get('location', '')}: {e.get('message', '')}" for e in (errors if isinstance(errors, list) else ()) if isinstance(e, dict)
     ]
     text = "; ".join([str(problem.get("detail") or problem.get("title") or f"HTTP status {status}"), *details])
+    text = _REQUEST.sub("", text)
     return (NoTaskError if name == "no-task" else APIError)(status, name, text)

@@ -5,7 +5,8 @@ import uuid
 from datetime import datetime, timedelta, timezone
 from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence, TypedDict, Union
 
-from .._json import culprit
+from .._hints import option
+from .._json import culprit, plain
 
 Duration = Union[int, float, timedelta]
 Time = Union[datetime, int, float]
@@ -69,18 +70,22 @@ _LONGEST, _LATEST = 1e9, 1e11
 
 
 def seconds(name: str, duration: Duration) -> float:
-    value = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    value = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} {duration!r}: use seconds, or a timedelta")
     if not 0 <= value <= _LONGEST:
         raise ValueError(f"{name} {duration!r}: use 0 to {_LONGEST:.0f} seconds")
-    return value
+    return float(value)
 
 
 def moment(name: str, time: Time) -> float:
     """The time as seconds since the epoch."""
-    value = (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() if isinstance(time, datetime) else float(time)
+    value = (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() if isinstance(time, datetime) else time
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} {time!r}: use a datetime, or seconds since the epoch")
     if not 0 <= value <= _LATEST:
         raise ValueError(f"{name} {time!r}: use a datetime, or seconds since the epoch")
-    return value
+    return float(value)
 
 
 def encoded(parameters: Any) -> bytes:
@@ -92,9 +97,9 @@ def encoded(parameters: Any) -> bytes:
     try:
         if isinstance(parameters, str):
             return parameters.encode()
-        return json.dumps(parameters, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(parameters, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        wrong = culprit("parameters", parameters)
+        wrong = culprit("parameters", parameters, strict=True)
         raise error if wrong is None else wrong from None
 
 
@@ -102,9 +107,11 @@ def translated(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options by the names and in the units of the API, with an ID, so that the request may be repeated."""
     unknown = set(options) - set(Options.__annotations__)
     if unknown:
-        raise TypeError(f"unknown option {min(unknown)!r}: use {', '.join(sorted(Options.__annotations__))}")
+        raise option("enqueue", min(unknown), Options.__annotations__)
     if options.get("delay") is not None and options.get("at") is not None:
         raise TypeError("both delay and at: give one of them")
+    if options.get("max_attempts") == 0:
+        raise ValueError("max_attempts 0: use 1 for one attempt, -1 for no bound, or leave it out for the manifest's")
     out: dict[str, Any] = {"id": options.get("id") or str(uuid.uuid4())}
     out.update({name: options[name] for name in _PLAIN if options.get(name) is not None})
     out.update({name: dict(options[name]) for name in ("labels", "headers") if options.get(name)})

@@ -8,6 +8,7 @@ from . import _calls as calls
 from ._errors import APIError, TaskFailed
 from ._models import Publication, Task
 from ._options import Options, defaults, keywords
+from ._server import find
 
 if TYPE_CHECKING:
     import httpx
@@ -56,7 +57,8 @@ class Queue:
 
 
 class Client:
-    """A client of the API at a URL such as http://127.0.0.1:9465, with the base path if there is one.
+    """A client of the API at a URL such as http://127.0.0.1:9465, with the base path if there is one. Without a
+    URL it is the server of QUERN_SERVER, or a running `quern dev`.
 
     Threads may share a client: it keeps its connections. Requests that find no server, or a busy one, are repeated up to
     retries times; a repeated request enqueues nothing twice. timeout bounds each answer, in seconds. http is an httpx.Client
@@ -64,22 +66,15 @@ class Client:
     """
 
     def __init__(
-        self, url: str, *, token: str = "", tenant: str = "blueque", timeout: float = 30.0, retries: int = 5,
+        self, url: Optional[str] = None, *, token: str = "", tenant: str = "", timeout: float = 30.0, retries: int = 5,
         http: Optional[httpx.Client] = None,
     ) -> None:
         try:
             import httpx
         except ImportError as missing:
             raise ImportError("quern.client needs httpx: pip install 'quern[client]'") from missing
-        parsed = httpx.URL(url)
-        if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
-            raise ValueError("the URL of the server: use one like http://127.0.0.1:9465")
-        if parsed.userinfo:
-            raise ValueError("the URL of the server has a user: leave that out, and give a token")
-        token = token.strip()
-        if not all("!" <= c <= "~" for c in token):
-            raise ValueError("the token has characters that no token has: give it as it was printed")
-        self.tenant, self._retries, self._timeout, self._url = tenant, retries, timeout, url.rstrip("/")
+        self._url, token, self.tenant = find(url, token, tenant)
+        self._retries, self._timeout = retries, timeout
         self._own, self._process = http is None, os.getpid()
         self._http = http or httpx.Client()
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -95,7 +90,7 @@ class Client:
         for call in calls.batches(queue, items):
             answer = self._send(call)
             with answer.understood():
-                handles += [Handle(self, one) for one in calls.receipts(call, answer.fields())]
+                handles += [Handle(self, one) for one in calls.receipts(call, answer)]
         return handles
 
     def queue(self, name: str, **options: Unpack[Options]) -> Queue:
@@ -118,7 +113,7 @@ class Client:
             if task.finished:
                 return self._with_result(task)
             if end is not None and time.monotonic() >= end:
-                raise TimeoutError(f"task {id} is {task.status} after {timeout} seconds")
+                raise calls.late(task, timeout)
 
     def cancel(self, id: str) -> bool:
         """Cancels a task. True: it has ended. False: a host runs it and stops it now."""
@@ -172,7 +167,7 @@ class Client:
             except (httpx.TransportError, httpx.DecodingError) as error:
                 time.sleep(patience.without_answer(error, self._url))
                 continue
-            body = calls.Answer(f"{call.method} {url}", answer.content)
+            body = calls.Answer(f"{call.method} {url}", answer.content, answer.headers.get("Quern-Warning", ""))
             if answer.is_success:
                 return body
             time.sleep(patience.after(answer.status_code, body, answer.headers.get("Retry-After", "")))
