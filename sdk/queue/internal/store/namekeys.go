@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -36,6 +37,13 @@ func (nameKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 				cmd.SetErr(err)
 			}
 			return err
+		}
+		var reply redis.Error
+		failed := func(cmd redis.Cmder) bool { return cmd.Err() != nil }
+		if errors.As(err, &reply) && !slices.ContainsFunc(cmds, failed) { // the login of a new connection failed
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
 		}
 		for _, cmd := range cmds {
 			if cmd.Err() == nil {
