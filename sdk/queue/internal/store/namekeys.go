@@ -38,9 +38,9 @@ func (nameKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 			}
 			return err
 		}
-		var reply redis.Error
+		var answer redis.Error
 		failed := func(cmd redis.Cmder) bool { return cmd.Err() != nil }
-		if errors.As(err, &reply) && !slices.ContainsFunc(cmds, failed) { // the login of a new connection failed
+		if errors.As(err, &answer) && !slices.ContainsFunc(cmds, failed) { // the login of a new connection failed
 			for _, cmd := range cmds {
 				cmd.SetErr(err)
 			}
