@@ -68,8 +68,6 @@ func followable(page string) string {
 			text, target := match[1], match[2]
 			topic, isTopic := strings.CutSuffix(target, ".md")
 			switch {
-			case isTopic && topic == text:
-				return "`quern help " + topic + "`"
 			case isTopic && !strings.Contains(topic, "/"):
 				return text + " (`quern help " + topic + "`)"
 			case strings.Contains(target, "://"):
