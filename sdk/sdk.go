@@ -39,8 +39,8 @@
 // -buildmode=c-shared, is a command: it starts anew for every task, with Go's runtime and each imported package, which
 // takes milliseconds. To turn a command into a handler, add the export and build it with -buildmode=c-shared.
 //
-// The function shout and the meaning of its errors do not change. With the export and
-// without -buildmode=c-shared, the module is neither.
+// The function shout and the meaning of its errors do not change. With the export and without -buildmode=c-shared, the
+// module is neither.
 //
 // Package variables and init functions run when the module starts: parse templates, compile expressions and load tables
 // there. Every task finds in memory what they left there. What a task leaves in memory is gone before the next task. If
