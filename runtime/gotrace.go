@@ -100,5 +100,9 @@ func isRuntime(name string) bool {
 	return strings.HasPrefix(name, "runtime.") || strings.HasPrefix(name, "internal/runtime/") || name == "wasm_pc_f_loop"
 }
 
-// isSDK reports whether a function is of the SDK for Go, which calls the handler.
-func isSDK(name string) bool { return strings.HasPrefix(name, "github.com/quern-project/quern/sdk.") }
+// isSDK reports whether a function is of the SDK for Go, which calls the handler. In the names of a module, Go's linker
+// has written _ for what is no letter, digit or dot.
+func isSDK(name string) bool {
+	return strings.HasPrefix(name, "github.com/quern-project/quern/sdk.") ||
+		strings.HasPrefix(name, "github.com_quern_project_quern_sdk.")
+}

@@ -79,7 +79,7 @@ created by main.h in goroutine 1
 // The place of a handler in Go that a limit stopped is what its SDK called.
 func TestHandlerFrames(t *testing.T) {
 	t.Parallel()
-	const attempt = "github.com/quern-project/quern/sdk.attempt"
+	const attempt = "github.com_quern_project_quern_sdk.attempt"
 	for frames, want := range map[string]string{
 		"main.spin main.h " + attempt + " main.handle": "main.spin main.h",
 		"main.spin main.h": "", attempt: "", "": "",
