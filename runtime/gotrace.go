@@ -2,8 +2,8 @@ package runtime
 
 import "strings"
 
-// goTrace reads the traces that Go's runtime writes to stderr. It finds the place of a panic or fatal error, and what to
-// leave out of the log of a fatal error: Go writes all goroutines of its runtime, and dumps of stacks.
+// goTrace reads the traces that Go's runtime writes to stderr. It finds the place of a panic or fatal error. It also
+// finds what to leave out of the log of a fatal error: Go writes all goroutines of its runtime, and dumps of stacks.
 //
 //	fatal error: out of memory
 //
