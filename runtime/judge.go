@@ -50,7 +50,17 @@ func startOutcome(outcome Outcome) Outcome {
 // judge returns the outcome of a call. If the host has recorded a cause, the cause decides; otherwise the guest's exit
 // code, if there is one; otherwise the trap.
 func (r *run) judge(err error) (outcome Outcome) {
-	place := joinFrames(r.where)
+	where, traced := r.where, []string(nil)
+	if err != nil && len(where) == 0 {
+		traced = backtrace(err, r.module.name)
+		if where = r.logs.trace.frames; len(where) == 0 {
+			where = handlerFrames(traced)
+		}
+	}
+	place := joinFrames(where)
+	if r.logs.trace.grew && place != "" {
+		place += " (the stack grew: endless recursion?)"
+	}
 	switch {
 	case r.cause != nil:
 		outcome = causeOutcome(r.cause, place)
@@ -62,8 +72,8 @@ func (r *run) judge(err error) (outcome Outcome) {
 	if err == nil || outcome.Kind == HostFault {
 		return outcome
 	}
-	if outcome.Place, outcome.Backtrace = place, r.where; place == "" {
-		outcome.Backtrace = backtrace(err, r.module.name)
+	if outcome.Place, outcome.Backtrace = place, where; place == "" {
+		outcome.Backtrace = traced
 		for i, frame := range outcome.Backtrace {
 			outcome.Backtrace[i] = r.module.numbered(frame)
 		}

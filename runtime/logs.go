@@ -61,6 +61,7 @@ type logs struct {
 	wrong    error                 // why the guest must end: the limit, or a panic of line or progress; else nil
 	empty    bool                  // the last line was empty
 
+	trace  goTrace
 	stream        // stderr
 	stdout stream // of a handler; no line of stdout is a directive
 	tail   []byte // the last lines that were logged, each with a newline
@@ -170,11 +171,18 @@ func (l *logs) handOver(s *stream, line []byte) {
 
 // emit logs a line, or as much of it as the limit allows.
 func (l *logs) emit(line []byte) {
-	if l.wrong != nil || l.empty && len(line) == 0 {
+	if l.wrong != nil {
+		return
+	}
+	text := l.secrets.Text(line)
+	if l.trace.omits(text) {
+		l.empty = false
+		return
+	}
+	if l.empty && len(line) == 0 {
 		return
 	}
 	l.empty = len(line) == 0
-	text := l.secrets.Text(line)
 	if left := l.limit - l.written - lineOverhead; int64(len(text)) > left {
 		l.wrong = l.remedies.sizeExceeded("log", l.limit, "log limit of %s exceeded")
 		if text = redact.Prefix(text, int(max(0, left))); text == "" {

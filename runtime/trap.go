@@ -54,13 +54,17 @@ func backtrace(err error, module string) []string {
 
 // withoutGo returns the frames without those of Go's runtime. If all frames are Go's, it returns them all.
 func withoutGo(frames []string) []string {
-	own := slices.DeleteFunc(slices.Clone(frames), func(frame string) bool {
-		return strings.HasPrefix(frame, "runtime.") || strings.HasPrefix(frame, "internal/runtime/") || frame == "wasm_pc_f_loop"
-	})
+	own := slices.DeleteFunc(slices.Clone(frames), isRuntime)
 	if len(own) == 0 || own[0] == omitted {
 		return frames
 	}
 	return own
+}
+
+// handlerFrames returns the frames of a handler in Go: those that the SDK for Go has called. It returns nil if that SDK
+// is not among the callers.
+func handlerFrames(frames []string) []string {
+	return frames[:max(0, slices.IndexFunc(frames, isSDK))]
 }
 
 // frameName returns the function's name in a frame, without its type and the name of the guest's module.

@@ -28,7 +28,6 @@ const (
 	textTraceparent
 	textHeaders
 	textDependencies
-	textRefusal
 
 	numberAttempt     = 0
 	numberMaxAttempts = 1

@@ -137,12 +137,6 @@ func text(field uint32) (value string, ok bool) {
 	return unsafe.String(unsafe.SliceData(b), max(0, n)), true // no copy: nothing writes to b again
 }
 
-// refusal returns why the host refused the last call; "" if it gave no reason.
-func refusal() string {
-	why, _ := text(textRefusal)
-	return why
-}
-
 // misplaced reports whether the export of a handler is on the stack, which means that Handle was called in place of
 // Run.
 func misplaced() bool {

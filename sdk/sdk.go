@@ -3,19 +3,18 @@
 //
 // A plugin is a main package with one handler:
 //
-//	func main() {
-//		sdk.Handle(shout)
-//	}
+//	func main() { sdk.Handle(shout) } // for go run; Quern does not call it
+//
+//	//go:wasmexport quern_handle
+//	func handle() int32 { return sdk.Run(shout) }
 //
 //	func shout(ctx context.Context, task *sdk.Task) ([]byte, error) {
 //		return bytes.ToUpper(task.Input), nil
 //	}
 //
-// Build it with
+// `quern plugin new` writes such a package, and `quern plugin build` builds it. Without Quern, build it with
 //
-//	GOOS=wasip1 GOARCH=wasm go build -o shout.wasm .
-//
-// The result is a command: a program that is started for every task.
+//	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o shout.wasm .
 //
 // # Outcome of a task
 //
@@ -35,19 +34,13 @@
 //
 // # Handlers
 //
-// A command starts anew for every task, with Go's runtime and each imported package. A handler is a module that starts
-// only once. Every task then starts from a snapshot of the module's memory, which takes microseconds instead of
-// milliseconds. To turn a command into a handler, add
+// The export quern_handle makes the plugin a handler: a module that starts only once. Every task then starts from a
+// snapshot of the module's memory, which takes microseconds. A program without the export, built without
+// -buildmode=c-shared, is a command: it starts anew for every task, with Go's runtime and each imported package, which
+// takes milliseconds. To turn a command into a handler, add the export and build it with -buildmode=c-shared.
 //
-//	//go:wasmexport quern_handle
-//	func Handle() int32 { return sdk.Run(shout) }
-//
-// and build the package with -buildmode=c-shared:
-//
-//	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o shout.wasm .
-//
-// The function shout and the meaning of its errors do not change. Keep main for go run; Quern does not call it. Without
-// -buildmode=c-shared, the module is neither a command nor a handler.
+// The function shout and the meaning of its errors do not change. With the export and without -buildmode=c-shared, the
+// module is neither.
 //
 // Package variables and init functions run when the module starts: parse templates, compile expressions and load tables
 // there. Every task finds in memory what they left there. What a task leaves in memory is gone before the next task. If

@@ -1,7 +1,6 @@
 package sdk
 
 import (
-	"cmp"
 	"errors"
 	"strings"
 	"time"
@@ -56,10 +55,9 @@ var hostErrors = [...]string{
 type callError struct {
 	asked string
 	err   error
-	why   string // the host's reason, such as the line to add to the manifest; "" if it gave none
 }
 
-func (e *callError) Error() string { return e.asked + ": " + cmp.Or(e.why, e.err.Error()) }
+func (e *callError) Error() string { return e.asked + ": " + e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
 // asking adds to an error the call and the name that was asked for: CALL PLACE/NAME, or CALL NAME if place is "".
@@ -70,13 +68,12 @@ func asking(err error, call, place, name string) error {
 	if place != "" {
 		call += place + "/"
 	}
-	why := ""
 	for _, refused := range []HostError{ErrInvalid, ErrDenied, ErrUnavailable, ErrLimit} {
 		if errors.Is(err, refused) {
-			why = refusal()
+			return &callError{call + name, guest.Because(err, refusal())}
 		}
 	}
-	return &callError{call + name, err, why}
+	return &callError{call + name, err}
 }
 
 // appendJSON appends text as a JSON string. Invalid UTF-8 becomes U+FFFD.

@@ -12,7 +12,7 @@ func services() native.Host {
 	return noHost{}
 }
 
-// refusal returns "": the hosts of tests give no reasons.
+// refusal returns "": the errors of a test's host contain its reasons.
 func refusal() string { return "" }
 
 func logLine(level Level, text, fields string) error {

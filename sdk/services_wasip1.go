@@ -71,6 +71,9 @@ func dependencyResult(id string) int32
 //go:noescape
 func progress(fraction float64, message string) int32
 
+// refusal returns why the host refused the previous call; "" if it gave no reason.
+func refusal() string { return guest.Refusal() }
+
 // answered returns the error for a negative answer of the host, else nil.
 func answered(answer int32) error {
 	if answer < 0 {

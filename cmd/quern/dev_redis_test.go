@@ -80,6 +80,8 @@ func TestDevRedisIsGuarded(t *testing.T) {
 		{"*1\r\n$-2\r\n", []string{"-ERR Protocol error", ""}},
 		{"*1\r\n$2147483647\r\n", []string{"-ERR Protocol error", ""}},
 		{"*1\r\n*1\r\n$4\r\nPING\r\n", []string{"-ERR Protocol error", ""}},
+		{"*3\r\n$7\r\nEVALSHA\r\n$2000\r\n", []string{"-NOAUTH Authentication required.", ""}},
+		{"*11\r\n$4\r\nPING\r\n", []string{"-NOAUTH Authentication required.", ""}},
 		{"\r\n", []string{"-ERR Protocol error", ""}},
 		{"GET / HTTP/1.1\r\n\r\n", []string{"-ERR Protocol error", ""}},
 		{strings.Repeat("x", 5000), []string{"-ERR Protocol error", ""}},

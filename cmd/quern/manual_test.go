@@ -535,7 +535,7 @@ func TestHelpTopics(t *testing.T) {
 			}
 		}
 	}
-	if got := u.must("help", "retries"); u.must("retries") != got || !strings.Contains(got, "Under `capabilities` of `quern help grants`") {
+	if got := u.must("help", "retries"); u.must("retries") != got || !strings.Contains(got, "Under `capabilities` of grants (`quern help grants`)") {
 		t.Errorf("it prints\n%s", got)
 	}
 	for word, page := range map[string]string{"typescript": "javascript", "webhooks": "topics", "cron": "scheduling", "secrets": "capabilities"} {

@@ -334,16 +334,16 @@ func (f *fleet) failures(t *testing.T) {
 		"Redirect": {"shared", f.receiver.URL + "/moved", 0, "the receiver answered 307, a redirect", ""},
 		"Wrong":    {"shared", f.receiver.URL + "/wrong", 0, "the receiver answered 400", ""},
 		"Down":     {"shared", f.receiver.URL + "/down", 2, "the receiver answered 500", ""},
-		"NoAnswer": {"shared", f.receiver.URL + "/gone", 2, "the service is unavailable", ""},
+		"NoAnswer": {"shared", f.receiver.URL + "/gone", 2, "/gone: unavailable: ", ""},
 		"BadURL":   {"shared", f.receiver.URL + "/ok/\x00", 0, "send the webhook", ""},
 		"OtherKey": {"other", f.receiver.URL + "/other-key", 0, "the receiver answered 401", ""},
 		"NoKey":    {"none", f.receiver.URL + "/no-key", 1, "secret signing_key: not found", ""},
 		"Garbled":  {"garbled", f.receiver.URL + "/garbled", 1, "secret signing_key: no key: write whsec_", ""},
 		"Host": {
-			"shared", byName + "/host", 1, "denied: the task's log says by whom",
+			"shared", byName + "/host", 1, fmt.Sprintf("denied: the manifest does not allow it: add capabilities: {http: [{host: %q, methods: [POST]}]}", byName),
 			fmt.Sprintf("http: [{host: %q, methods: [POST]}]", byName),
 		},
-		"Network": {"walled", f.receiver.URL + "/network", 1, "denied: the task's log says by whom", "--allow-networks 127.0.0.1/32"},
+		"Network": {"walled", f.receiver.URL + "/network", 1, "denied: ", "--allow-networks 127.0.0.1/32"},
 		"NoURL":   {"shared", "", 0, `a webhook is {"url"`, ""},
 	}
 	for name, tt := range tests {

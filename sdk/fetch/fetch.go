@@ -9,7 +9,6 @@ package fetch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -78,9 +77,19 @@ func Do(ctx context.Context, r Request) (*Response, error) {
 		if response, err = do(r); err == nil {
 			return response, nil
 		}
-		err = errors.Join(err, ended(ctx))
+		if over := ended(ctx); over != nil {
+			err = fmt.Errorf("%w: %w", err, over)
+		}
 	}
 	return nil, fmt.Errorf("%s %s: %w", r.Method, shown(r.URL), err)
+}
+
+// reason returns the host's reason without the method and the server at its beginning, which the error names already.
+func reason(method, why string) string {
+	if request, rest, ok := strings.Cut(why, ": "); ok && strings.HasPrefix(request, method+" http") {
+		return rest
+	}
+	return why
 }
 
 // ended returns the context's error, also if the deadline has passed but the context's timer could not run while the

@@ -27,6 +27,20 @@ func TestErrNoHost(t *testing.T) {
 	}
 }
 
+// An error names the request once, and then the host's reason.
+func TestReason(t *testing.T) {
+	t.Parallel()
+	for why, want := range map[string]string{
+		"": "",
+		"GET https://a.example:81: unavailable: connection refused": "unavailable: connection refused",
+		"invalid: method \"x\": bad":                                "invalid: method \"x\": bad",
+	} {
+		if got := reason("GET", why); got != want {
+			t.Errorf("%q: %q, want %q", why, got, want)
+		}
+	}
+}
+
 func TestShown(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{

@@ -16,7 +16,7 @@ func do(r Request) (*Response, error) {
 	}
 	answer, errno := guest.Slot(http(guest.View(head), guest.View(r.Body)))
 	if errno < 0 {
-		return nil, sdk.HostError(errno)
+		return nil, guest.Because(sdk.HostError(errno), reason(r.Method, guest.Refusal()))
 	}
 	return parse(answer)
 }

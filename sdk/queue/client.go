@@ -67,9 +67,16 @@ type Client struct {
 	subscribers subscribers
 }
 
-// New returns a Client for the Redis at rawURL (see Connect). The Client connects at its first call. Close it after
-// use.
+// New returns a Client for the Redis at rawURL (see Connect). If rawURL is "", it is QUERN_REDIS_URL, or else that of
+// the `quern dev` that this user runs. The Client connects at its first call. Close it after use.
 func New(rawURL string, config Config) (*Client, error) {
+	if rawURL == "" {
+		found, err := foundURL()
+		if err != nil {
+			return nil, err
+		}
+		rawURL = found
+	}
 	rdb, err := Connect(rawURL)
 	if err != nil {
 		return nil, err

@@ -46,6 +46,44 @@ func reaches(t *testing.T, rawURL string, server *queuetest.Server) error {
 	return err
 }
 
+// A program that names no Redis uses QUERN_REDIS_URL, or else that of `quern dev`; there is no third one.
+func TestNoURL(t *testing.T) {
+	server := queuetest.Shared(t)
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	t.Setenv("QUERN_REDIS_URL", "")
+	err := reaches(t, "", server)
+	if !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "write redis://127.0.0.1:6379/0, or set QUERN_REDIS_URL") {
+		t.Errorf("without any: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "quern"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "quern", "dev.json"), fmt.Appendf(nil, `{"redis": %q, "pid": 1}`, server.URL()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := reaches(t, "", server); err != nil {
+		t.Errorf("with that of quern dev: %v", err)
+	}
+	t.Setenv("QUERN_REDIS_URL", "http://other")
+	if err := reaches(t, "", server); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("with QUERN_REDIS_URL: %v", err)
+	}
+}
+
+// The error of a login that is missing or wrong names the remedy, and no password.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t, "--requirepass", "s3cret")
+	for user, word := range map[string]string{"": "NOAUTH", ":wr0ng@": "WRONGPASS"} {
+		err := reaches(t, "redis://"+user+server.Addr()+"/0", server)
+		if err == nil || !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "wr0ng") ||
+			!strings.HasSuffix(err.Error(), ": give user and password in the URL: redis://USER:PASSWORD@HOST:PORT/DB") {
+			t.Errorf("%q: %v", user, err)
+		}
+	}
+}
+
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)

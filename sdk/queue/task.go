@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -200,7 +201,7 @@ func (c *Client) wait(ctx context.Context, id string,
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for task %s: %w", id, context.Cause(ctx))
+			return nil, fmt.Errorf("wait for task %s: %w%s", id, context.Cause(ctx), c.lastLook(ctx, id))
 		case err := <-ready:
 			if err != nil {
 				return nil, err
@@ -215,6 +216,24 @@ func (c *Client) wait(ctx context.Context, id string,
 			return task, err
 		} // otherwise somebody has just retried the task by hand: wait again
 	}
+}
+
+// lastLook says what became of a task for which a Wait ran out of time: "" if Redis does not answer at once.
+func (c *Client) lastLook(ctx context.Context, id string) string {
+	const most = 200 * time.Millisecond
+	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return "" // the caller knows why
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
+	defer cancel()
+	task, err := c.Summary(ctx, id)
+	if err != nil {
+		return ""
+	}
+	if served, err := c.Queue(task.Queue).HasListener(ctx); err == nil && !served && !task.Status.Finished() {
+		return fmt.Sprintf(": it is %s, and no host serves the queue %q", task.Status, task.Queue)
+	}
+	return fmt.Sprintf(": it is %s", task.Status)
 }
 
 // Summary reads a task without its parameters and result. The error is ErrNoTask if no task has this ID.

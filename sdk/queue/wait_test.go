@@ -85,6 +85,24 @@ func TestWaitForWhatIsFinished(t *testing.T) {
 	})
 }
 
+// A Wait that runs out of time says where the task is.
+func TestWaitOutOfTime(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.node(t, "q")
+		for name, want := range map[string]string{
+			"q": "it is pending", "bom": `it is pending, and no host serves the queue "bom"`,
+		} {
+			id := w.enqueue(t, name, "", queue.Options{})
+			ctx, cancel := context.WithTimeout(w.ctx, time.Millisecond)
+			_, err := w.Wait(ctx, id)
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.HasSuffix(err.Error(), "context deadline exceeded: "+want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
 // Python settles without an announcement, and somebody may delete the hash by hand.
 func TestWaitLooksByItself(t *testing.T) {
 	w := setup(t)

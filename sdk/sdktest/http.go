@@ -41,7 +41,7 @@ func Serve(s http.Handler) func(fetch.Request) (*fetch.Response, error) {
 func send(request fetch.Request, answer func(fetch.Request) (*fetch.Response, error)) (*fetch.Response, error) {
 	switch parsed, err := http.NewRequest(request.Method, request.URL, http.NoBody); {
 	case answer == nil:
-		return nil, sdk.ErrDenied
+		return nil, denied("the test answers no requests: set h.HTTP, for example to sdktest.Serve(handler)")
 	case len(request.Body) > maxBody:
 		return nil, sdk.ErrTooBig
 	case err != nil || parsed.URL.Scheme != "http" && parsed.URL.Scheme != "https" || parsed.URL.Host == "" ||

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quern-project/quern/sdk"
 	"github.com/quern-project/quern/sdk/fetch"
+	"github.com/quern-project/quern/sdk/internal/guest"
 )
 
 // run is the host of one run of a handler. Package sdk calls its methods.
@@ -195,7 +196,7 @@ func (r *run) Secret(name string) ([]byte, error) {
 		if value, ok := r.Secrets[name]; ok {
 			return []byte(value), nil
 		}
-		return nil, sdk.ErrDenied
+		return nil, denied("the test gives no secret %q: add h.Secrets[%[1]q] = \"…\"", name)
 	})
 }
 
@@ -203,7 +204,7 @@ func (r *run) Enqueue(queue string, parameters []byte, options any) (string, err
 	return call(r, "enqueue", func() (string, error) {
 		switch {
 		case !slices.ContainsFunc(r.Queues, func(pattern string) bool { return matches(pattern, queue) }):
-			return "", sdk.ErrDenied
+			return "", denied("the test does not let it enqueue to %q: add h.Queues = []string{%[1]q}", queue)
 		case len(parameters) > maxBody:
 			return "", sdk.ErrTooBig
 		}
@@ -221,7 +222,7 @@ func (r *run) Publish(topic string, payload []byte, options any) (string, error)
 	return call(r, "enqueue", func() (string, error) {
 		switch {
 		case !slices.ContainsFunc(r.Topics, func(pattern string) bool { return matches(pattern, topic) }):
-			return "", sdk.ErrDenied
+			return "", denied("the test does not let it publish to %q: add h.Topics = []string{%[1]q}", topic)
 		case len(payload) > maxBody:
 			return "", sdk.ErrTooBig
 		}
@@ -258,11 +259,20 @@ func withBucket[T any](r *run, function, name string, write bool, f func(b *Buck
 		return answer, sdk.ErrInvalid
 	}
 	return call(r, function, func() (T, error) {
-		if b := r.buckets[name]; b != nil && !(write && b.readOnly) {
+		switch b := r.buckets[name]; {
+		case b == nil:
+			return answer, denied("the test gives no bucket %q: add h.Bucket(%[1]q)", name)
+		case write && b.readOnly:
+			return answer, denied("the test gives the bucket %q by ReadOnly", name)
+		default:
 			return f(b)
 		}
-		return answer, sdk.ErrDenied
 	})
+}
+
+// denied returns sdk.ErrDenied with a text that says what the test lacks.
+func denied(format string, a ...any) error {
+	return guest.Because(sdk.ErrDenied, "denied: "+fmt.Sprintf(format, a...))
 }
 
 func (r *run) Get(bucket, key string) ([]byte, error) {

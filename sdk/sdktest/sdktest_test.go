@@ -83,6 +83,41 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// A denial names what to add to the test.
+func TestDenied(t *testing.T) {
+	t.Parallel()
+	h := sdktest.New(t)
+	h.Bucket("old").ReadOnly()
+	for want, call := range map[string]func() error{
+		`kv get calls/a: denied: the test gives no bucket "calls": add h.Bucket("calls")`: func() error {
+			_, err := sdk.Bucket("calls").Get("a")
+			return err
+		},
+		`kv set old/a: denied: the test gives the bucket "old" by ReadOnly`: func() error { return sdk.Bucket("old").Set("a", nil, 0) },
+		`secret key: denied: the test gives no secret "key": add h.Secrets["key"] = "…"`: func() error {
+			_, err := sdk.Secret("key")
+			return err
+		},
+		`enqueue to mail: denied: the test does not let it enqueue to "mail": add h.Queues = []string{"mail"}`: func() error {
+			_, err := sdk.Enqueue("mail", nil, nil)
+			return err
+		},
+		`publish to news: denied: the test does not let it publish to "news": add h.Topics = []string{"news"}`: func() error {
+			_, err := sdk.Publish("news", nil, nil)
+			return err
+		},
+		`GET https://a.example: denied: the test answers no requests: set h.HTTP, for example to sdktest.Serve(handler)`: func() error {
+			_, err := fetch.Get(context.Background(), "https://a.example")
+			return err
+		},
+	} {
+		r := h.Run(func(context.Context, *sdk.Task) ([]byte, error) { return nil, call() }, sdktest.Task{})
+		if !errors.Is(r.Err, sdk.ErrDenied) || r.Err.Error() != want {
+			t.Errorf("%v, want %s", r.Err, want)
+		}
+	}
+}
+
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := sdktest.New(t).Run(func(context.Context, *sdk.Task) ([]byte, error) { panic("out of ink") }, sdktest.Task{})

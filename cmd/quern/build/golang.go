@@ -136,6 +136,11 @@ var goNames = []obstacle{
 		why: noSockets, instead: "a plugin serves tasks, not requests: leave it out",
 	},
 	{
+		names:   "os.ReadFile os.WriteFile os.Open os.OpenFile os.Create os.ReadDir os.MkdirAll os.MkdirTemp os.CreateTemp",
+		why:     "a plugin has no files but those of capabilities.files, for reading",
+		instead: "grant them in the manifest, or use kv or checkpoints of github.com/quern-project/quern/sdk",
+	},
+	{
 		names: "os/exec.Command os/exec.CommandContext os.StartProcess",
 		why:   "a plugin starts no programs", instead: "leave it out",
 	},

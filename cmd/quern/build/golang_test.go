@@ -35,6 +35,12 @@ func handle() {
 	if got := goObstacles("main.go", []byte(source)); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
+	files := "package main\n\nimport \"os\"\n\nfunc main() { os.Args, _ = nil, os.WriteFile }\n"
+	want = []string{"main.go:5:33: warning: os.WriteFile: a plugin has no files but those of capabilities.files, for reading: " +
+		"grant them in the manifest, or use kv or checkpoints of github.com/quern-project/quern/sdk"}
+	if got := goObstacles("main.go", []byte(files)); !slices.Equal(got, want) {
+		t.Errorf("files: %q", got)
+	}
 	if got := goObstacles("main.go", []byte("package main\nfunc (")); got != nil {
 		t.Errorf("%q of what does not parse", got)
 	}

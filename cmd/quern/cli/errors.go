@@ -178,8 +178,6 @@ func IsUnanswered(err error) bool {
 
 // replyRemedies maps the first word of an error reply of Redis to the remedy.
 var replyRemedies = map[string]string{
-	"NOAUTH":    redisLogin,
-	"WRONGPASS": redisLogin,
 	"NOPERM":    "grant the Redis user what it needs: see Redis users (ACL.md) in the documentation",
 	"OOM":       "Redis is full: raise maxmemory, or delete finished tasks",
 	"READONLY":  "this Redis is a replica: name the primary with --redis",
@@ -188,8 +186,6 @@ var replyRemedies = map[string]string{
 	"QUEUEFULL": "wait until the queue is shorter, or raise its limit with `quern queue limit`",
 	"WRONGTYPE": "something else uses a key of this tenant: delete the key, or take another tenant",
 }
-
-const redisLogin = "give user and password in the URL: redis://USER:PASSWORD@HOST:PORT/DB"
 
 // Cause returns the cause of ctx's end if ctx has ended, else err. A read can time out shortly before ctx ends at the
 // same deadline. Therefore Cause waits for the end of ctx once its deadline has passed.

@@ -104,7 +104,14 @@ const (
 	acceptPause             = 100 * time.Millisecond
 )
 
-var errProtocol = errors.New("no command of Redis's protocol")
+var (
+	errProtocol = errors.New("no command of Redis's protocol")
+	// errNoLogin means that a client has sent a command that is too large for a login before it gave the password.
+	errNoLogin = errors.New("no password")
+)
+
+// noAuth is Redis's answer to commands before the login.
+const noAuth = "NOAUTH Authentication required."
 
 // guardedConn is a client's connection from which only well-formed commands can be read: arrays of at least one string.
 type guardedConn struct {
@@ -124,9 +131,12 @@ func (g *guardedConn) Read(p []byte) (int, error) {
 			g.body -= n
 			return n, err
 		}
-		if err := g.next(); errors.Is(err, errProtocol) {
+		switch err := g.next(); {
+		case errors.Is(err, errProtocol):
 			return 0, errors.Join(err, g.say("ERR Protocol error"))
-		} else if err != nil {
+		case errors.Is(err, errNoLogin):
+			return 0, errors.Join(err, g.say(noAuth))
+		case err != nil:
 			return 0, err
 		}
 	}
@@ -174,15 +184,21 @@ func (g *guardedConn) header(kind byte, minimum, maximum int) (int, error) {
 // login reads one command. If it has the right password, the command stays in ready, for miniredis. Otherwise login
 // answers with an error.
 func (g *guardedConn) login() error {
-	words, err := g.header('*', 1, maxLoginWords)
+	words, err := g.header('*', 1, maxWords)
 	if err != nil {
 		return err
 	}
+	if words > maxLoginWords {
+		return errNoLogin
+	}
 	command := make([]string, words)
 	for i := range command {
-		size, err := g.header('$', 0, maxLoginWord)
+		size, err := g.header('$', 0, maxWord)
 		if err != nil {
 			return err
+		}
+		if size > maxLoginWord {
+			return errNoLogin
 		}
 		word := make([]byte, size+len("\r\n"))
 		if _, err := io.ReadFull(g.in, word); err != nil {
@@ -200,7 +216,7 @@ func (g *guardedConn) login() error {
 		return g.say("WRONGPASS invalid username-password pair or user is disabled.")
 	default:
 		g.ready = nil
-		return g.say("NOAUTH Authentication required.")
+		return g.say(noAuth)
 	}
 }
 

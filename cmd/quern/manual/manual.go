@@ -66,10 +66,9 @@ func followable(page string) string {
 		parts[i] = link.ReplaceAllStringFunc(parts[i], func(all string) string {
 			match := link.FindStringSubmatch(all)
 			text, target := match[1], match[2]
-			topic, isTopic := strings.CutSuffix(target, ".md")
+			file, _, _ := strings.Cut(target, "#")
+			topic, isTopic := strings.CutSuffix(file, ".md")
 			switch {
-			case isTopic && topic == text:
-				return "`quern help " + topic + "`"
 			case isTopic && !strings.Contains(topic, "/"):
 				return text + " (`quern help " + topic + "`)"
 			case strings.Contains(target, "://"):

@@ -9,6 +9,16 @@ import "unsafe"
 //go:noescape
 func ResultRead(offset uint32, p *byte, n uint32) int32
 
+//go:wasmimport quern_v1 task_text
+func taskText(field uint32) int32
+
+// Refusal returns why the host refused the previous call; "" if it gave no reason.
+func Refusal() string {
+	const field = 10
+	why, _ := Slot(taskText(field))
+	return string(why)
+}
+
 // View returns the bytes as a string without copying them. Use the string at once, and do not keep it.
 func View(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 

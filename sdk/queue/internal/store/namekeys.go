@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -37,6 +38,13 @@ func (nameKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 			}
 			return err
 		}
+		var answer redis.Error
+		failed := func(cmd redis.Cmder) bool { return cmd.Err() != nil }
+		if errors.As(err, &answer) && !slices.ContainsFunc(cmds, failed) { // the login of a new connection failed
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+		}
 		for _, cmd := range cmds {
 			if cmd.Err() == nil {
 				continue
@@ -51,8 +59,12 @@ func (nameKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// nameKey adds the command's key to a ReplyError, and to Redis's errors WRONGTYPE and NOPERM.
+// nameKey adds the command's key to a ReplyError, and to Redis's errors WRONGTYPE and NOPERM. It adds the remedy to
+// errors of the login.
 func nameKey(cmd redis.Cmder, err error) error {
+	if redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS") {
+		return &loginError{err}
+	}
 	var reply *ReplyError
 	large := errors.As(err, &reply)
 	if !large && !redis.HasErrorPrefix(err, "WRONGTYPE Operation") && !redis.HasErrorPrefix(err, "NOPERM") {
@@ -91,3 +103,15 @@ func (e *keyError) Error() string {
 func (e *keyError) RedisError() {}
 
 func (e *keyError) Unwrap() error { return e.error }
+
+// loginError adds the remedy to Redis's errors NOAUTH and WRONGPASS.
+type loginError struct{ error }
+
+func (e *loginError) Error() string {
+	return e.error.Error() + ": give user and password in the URL: redis://USER:PASSWORD@HOST:PORT/DB"
+}
+
+// RedisError makes loginError a redis.Error.
+func (e *loginError) RedisError() {}
+
+func (e *loginError) Unwrap() error { return e.error }
