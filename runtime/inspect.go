@@ -108,8 +108,8 @@ func ofExtism(i wasm.Import) bool {
 		abi.ExtismOldPrefix)
 }
 
-// refusals returns everything that is wrong with a module. If the module has no kind, or a mistyped handler, that is the
-// only refusal.
+// refusals returns everything that is wrong with a module. If the module has no kind, or a mistyped handler, that is
+// the only refusal.
 func refusals(kind Kind, o *wasm.Outline) []Refusal {
 	if name := mistypedHandler(o); name != "" && kind != Handler && kind != Extism {
 		return []Refusal{{What: "it exports " + redact.Label(name), Where: "exports", Remedy: "did you mean " + handlerExport + "?"}}

@@ -108,8 +108,8 @@ var spend = map[string]string{
 	"log":     "let it log less",
 }
 
-// Remedies say what to do about an exceeded limit, by the limit's name. Default: to raise the limit in the manifest. The
-// remedy of MaxTimeout is that of a task whose own timeout Profile.MaxTimeout has cut.
+// Remedies say what to do about an exceeded limit, by the limit's name. Default: to raise the limit in the manifest.
+// The remedy of MaxTimeout is that of a task whose own timeout Profile.MaxTimeout has cut.
 type Remedies map[string]string
 
 // MaxTimeout is the key of a remedy.

@@ -20,9 +20,10 @@ const (
 	maxPlace = 240
 )
 
-// askWhere sets r.where to the frames of the user's code, innermost first, after a limit, a trap or the
-// end of the call's context has stopped the guest with err. The guest was stopped in the middle of anything, so whatever this call does has no other effect: it
-// cannot call the host, which would also let it wait beyond its deadline, and its instance is reset or closed.
+// askWhere sets r.where to the frames of the user's code, innermost first, after a limit, a trap or the end of the
+// call's context has stopped the guest with err. The guest was stopped in the middle of anything, so whatever this
+// call does has no other effect: it cannot call the host, which would also let it wait beyond its deadline, and its
+// instance is reset or closed.
 func (r *run) askWhere(i *instance, err error) {
 	_, fault := errors.AsType[*faultError](r.cause)
 	if err == nil || r.exited || fault || r.module.info.Kind != Handler {

@@ -280,8 +280,10 @@ tests:
 		{"Server", "{input: in/server, output: out/server}", ""},
 		{"NoAnswer", "{input: in/get, http: [{method: POST, url: \"" + url + "\"}]}", "no answer to GET " + url +
 			": add to http of this test: - {method: GET, url: \"" + url + "\", status: 200, body: \"\"}\n"},
-		{"Unused", "{input: in/get, output: out/get, " + strings.TrimSuffix(answers, "]") + ", {method: GET, url: \"https://api.example.com/other\"}]}",
-			"no request for the answer to GET https://api.example.com/other (number 3 in http of this test): remove it, or correct its method and url\n"},
+		{
+			"Unused", "{input: in/get, output: out/get, " + strings.TrimSuffix(answers, "]") + ", {method: GET, url: \"https://api.example.com/other\"}]}",
+			"no request for the answer to GET https://api.example.com/other (number 3 in http of this test): remove it, or correct its method and url\n",
+		},
 		{"NoAnswerAtAll", "{input: in/server, http: []}", "no answer to GET " + server.URL},
 		{"KVKey", `{input: in/kv, kv: {seen: {"": a}}}`, "kv of this test: "},
 	} {

@@ -41,8 +41,8 @@ func TestSources(t *testing.T) {
 		"- {name: x}":              `line 1: source "x": it has no postgres`,
 		"- {postgres: {url: x}}":   "line 1: expected {file: PATH}",
 		"- {postgres: {file: no}}": "no such file",
-		"- {postgres: {file: shop.url}, tenants: [nobody]}": `tenant "nobody" is not served here`,
-		"- {postgres: {file: shop.url}, holt: 1m}":          "holt",
+		"- {postgres: {file: shop.url}, tenants: [nobody]}":                                `tenant "nobody" is not served here`,
+		"- {postgres: {file: shop.url}, holt: 1m}":                                         "holt",
 		"- {name: a, postgres: {file: shop.url}}\n- {name: a, postgres: {file: shop.url}}": "line 2",
 	} {
 		if err := os.WriteFile(sources, []byte(text), 0o600); err != nil {

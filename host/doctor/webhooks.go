@@ -77,8 +77,8 @@ var webhookChecks = []check{
 	}},
 }
 
-// undelivers adds a finding for a delivery whose attempts failed. end says what became of the delivery, and tasks is how
-// many deliveries of the webhook fail like it.
+// undelivers adds a finding for a delivery whose attempts failed. end says what became of the delivery, and tasks is
+// how many deliveries of the webhook fail like it.
 func (p *patient) undelivers(task *queue.Task, why queue.Failure, end string, tasks int) {
 	id := strings.TrimPrefix(task.Queue, queue.WebhookQueues)
 	p.told[task.Queue] = true

@@ -145,7 +145,8 @@ func (p *Permissions) DenyBucket(bucket string, write bool) error {
 	return p.deny(func(c *Capabilities) bool { return c.allowsBucket(bucket, write) }, what,
 		func(c *Capabilities) (string, string) {
 			switch {
-			case slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == bucket }): // a second entry of the bucket would be refused
+			// A second entry of the bucket would be refused.
+			case slices.ContainsFunc(c.KV, func(g KVGrant) bool { return g.Bucket == bucket }):
 				return "access: rw", fmt.Sprintf("bucket %q in capabilities.kv", bucket)
 			case len(c.KV) > 0:
 				return entry, "capabilities.kv"

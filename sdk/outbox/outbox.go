@@ -25,8 +25,8 @@ type Options struct {
 
 const insert = "INSERT INTO quern.outbox (id, queue, topic, parameters, options, tenant) VALUES ($1, $2, $3, $4, $5, $6)"
 
-// Enqueue returns the statement that enqueues a task, and its arguments: strings, []byte and nil. If the task has no ID,
-// it gets a new one, the first argument. The error wraps queue.ErrInvalid.
+// Enqueue returns the statement that enqueues a task, and its arguments: strings, []byte and nil. If the task has no
+// ID, it gets a new one, the first argument. The error wraps queue.ErrInvalid.
 func Enqueue(name string, spec queue.Spec, options Options) (statement string, args []any, err error) {
 	if spec.ID == "" {
 		spec.ID = queue.NewID()

@@ -30,8 +30,8 @@ var golang = &Language{
 	build:   buildGo,
 }
 
-// goOutside lists the files of the packages that the source imports and that are not below its folder, and their go.mod,
-// except the standard library's. It lists none if Go is missing, or if a build would fail.
+// goOutside lists the files of the packages that the source imports and that are not below its folder, and their
+// go.mod, except the standard library's. It lists none if Go is missing, or if a build would fail.
 func goOutside(ctx context.Context, s *Source) (files []string) {
 	program, err := lookPath("go")
 	if err != nil {

@@ -193,7 +193,8 @@ var loaders = map[string]api.Loader{
 var usedLocale = regexp.MustCompile(`//[^\n]*|\.(toLocale(?:Date|Time|)String)\(\s*\[?\s*["'\x60]([\w-]+)["'\x60]|` +
 	`\.(localeCompare)\([^()\n]*,\s*\[?\s*["'\x60]([\w-]+)["'\x60]`)
 
-// sameLocale matches locales for which the engine gives the right result: sdk/javascript/engine/locale.js has the same list.
+// sameLocale matches locales for which the engine gives the right result: sdk/javascript/engine/locale.js has the
+// same list.
 var sameLocale = regexp.MustCompile(`^en(-US)?$|^localeCompare (de|fr|it|nl|pt)\b`)
 
 // foreignLocale finds the first call with a locale that the engine does not have.

@@ -43,9 +43,18 @@ func told(name string, table []obstacle) string {
 // requirements is the file of a source that lists packages.
 const requirements = "requirements.txt"
 
-// pythonPackages lists well-known packages that do not work in a plugin, by their normalized names. Others are found when
-// pip builds them, or when the plugin starts. distributions names the packages whose modules have other names. The
-// package quern has both tables, because the engine tells the same when a handler imports such a module.
+// installed is where the engine finds packages.
+const installed = "/app/site-packages"
+
+// requirement is a line of requirements.txt, or of a file that it includes, without comments.
+type requirement struct {
+	text  string
+	where string // its file and line
+}
+
+// pythonPackages lists well-known packages that do not work in a plugin, by their normalized names. Others are found
+// when pip builds them, or when the plugin starts. distributions names the packages whose modules have other names.
+// The package quern has both tables, because the engine tells the same when a handler imports such a module.
 var pythonPackages, distributions = readTable()
 
 func readTable() (obstacles []obstacle, distributions map[string]string) {

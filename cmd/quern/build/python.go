@@ -122,9 +122,6 @@ var pipArguments = []string{
 // distribution then builds without its native part if that part is optional, and fails to build otherwise.
 var withoutNative = []string{"CC=false", "CXX=false", "CARGO=false", "PIP_USER=0"}
 
-// installed is where the engine finds packages.
-const installed = "/app/site-packages"
-
 // packages returns the files of the packages that requirements.txt lists. The keys are paths below /app/site-packages.
 // The files are cached under a hash of the requirements, so that the next build needs neither pip nor a network.
 func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, error) {
@@ -251,12 +248,6 @@ var (
 	// suffixes.
 	nearby = regexp.MustCompile(`^(?:-f|--find-links)[\s=]|\bfile:|^\.|^[^:]*/|^[^:]*\.(?:whl|zip|tar|t[gbx]z|tar\.\w+)(?:[\s;[]|$)`)
 )
-
-// requirement is a line of requirements.txt, or of a file that it includes, without comments.
-type requirement struct {
-	text  string
-	where string // its file and line
-}
 
 // readRequirements returns the requirements in a file and in the files that it includes. local
 // reports whether one of them names something on this machine, which can change. seen holds the files read so far.

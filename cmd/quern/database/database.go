@@ -172,7 +172,7 @@ func newLs() *cobra.Command {
 }
 
 func newShow() *cobra.Command {
-	cmd := &cobra.Command{Use: "show SEQ", Short: "Show a row of the outbox", Args: rowNumbers(1, 1)}
+	cmd := &cobra.Command{Use: "show SEQ", Short: "Show a row of the outbox", Args: cli.Arguments(1, 1), PreRunE: checkNumbers}
 	format := option.Output(cmd)
 	return with(cmd, func(cmd *cobra.Command, db *postgres.Conn, args []string) error {
 		row, err := relay.Find(cmd.Context(), db, numbers(args)[0])
@@ -186,19 +186,17 @@ func newShow() *cobra.Command {
 	})
 }
 
-// rowNumbers checks arguments that are numbers of rows.
-func rowNumbers(least, most int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		for _, arg := range args {
-			if n, err := strconv.ParseInt(arg, 10, 64); err != nil || n < 1 {
-				return cli.Usagef("%q is no row: give the number that `quern outbox ls` shows as SEQ", arg)
-			}
+// checkNumbers refuses arguments that are no numbers of rows.
+func checkNumbers(_ *cobra.Command, args []string) error {
+	for _, arg := range args {
+		if n, err := strconv.ParseInt(arg, 10, 64); err != nil || n < 1 {
+			return cli.Usagef("%q is no row: give the number that `quern outbox ls` shows as SEQ", arg)
 		}
-		return cli.Arguments(least, most)(cmd, args)
 	}
+	return nil
 }
 
-// numbers parses arguments that rowNumbers has checked.
+// numbers parses arguments that checkNumbers has checked.
 func numbers(args []string) []int64 {
 	seqs := make([]int64, len(args))
 	for i, arg := range args {
@@ -209,14 +207,14 @@ func numbers(args []string) []int64 {
 
 func newRetry() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "retry SEQ...|--all", Short: "Put refused rows into the outbox again",
+		Use: "retry [SEQ...]", Short: "Put refused rows into the outbox again", Args: cli.Arguments(0, 1000),
 	}
 	all := cmd.Flags().Bool("all", false, "all refused rows")
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if *all == (len(args) > 0) {
 			return cli.Usagef("give the numbers of rows, or --all")
 		}
-		return rowNumbers(0, 1000)(cmd, args)
+		return checkNumbers(cmd, args)
 	}
 	return with(cmd, func(cmd *cobra.Command, db *postgres.Conn, args []string) error {
 		n, err := relay.Retry(cmd.Context(), db, numbers(args))
@@ -226,7 +224,8 @@ func newRetry() *cobra.Command {
 
 func newDelete() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "delete SEQ...", Aliases: []string{"rm"}, Short: "Delete refused rows", Args: rowNumbers(1, 1000),
+		Use: "delete SEQ...", Aliases: []string{"rm"}, Short: "Delete refused rows", Args: cli.Arguments(1, 1000),
+		PreRunE: checkNumbers,
 	}
 	return with(cmd, func(cmd *cobra.Command, db *postgres.Conn, args []string) error {
 		n, err := relay.Delete(cmd.Context(), db, numbers(args))
@@ -236,17 +235,18 @@ func newDelete() *cobra.Command {
 
 func newAgain() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "again --since TIME", Short: "Send held rows once more, after Redis has lost tasks",
+		Use: "again", Short: "Send held rows once more, after Redis has lost tasks",
 		Long: "Sends the rows that a relay with --hold has kept once more. A task that is still there is not made twice, and\n" +
 			"neither is one that was made since and has ended.",
+		Args: cli.Arguments(0, 0),
 	}
 	var since time.Time
 	option.Time(cmd.Flags(), &since, "since", "rows that were relayed since this `TIME`")
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
+	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if since.IsZero() {
 			return cli.Usagef("no --since: give the time from which rows are to be sent once more")
 		}
-		return cli.Arguments(0, 0)(cmd, args)
+		return nil
 	}
 	return with(cmd, func(cmd *cobra.Command, db *postgres.Conn, _ []string) error {
 		n, err := relay.Again(cmd.Context(), db, since)

@@ -154,8 +154,8 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 // secretsFolder is the folder of secrets if --secrets is not given. Builds leave it out.
 const secretsFolder = "secrets"
 
-// withoutSource lists the modules in a plugin directory that none of the sources makes, such as those of former plugins.
-// Without sources it lists none, because all modules come from elsewhere then.
+// withoutSource lists the modules in a plugin directory that none of the sources makes, such as those of former
+// plugins. Without sources it lists none, because all modules come from elsewhere then.
 func withoutSource(dir string, sources []*build.Source) (files []string) {
 	if len(sources) == 0 {
 		return nil

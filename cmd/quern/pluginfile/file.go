@@ -102,7 +102,8 @@ func noFile(path string) error {
 	}
 	name := strings.TrimSuffix(base, manifest.ModuleSuffix)
 	for _, other := range []string{
-		base, filepath.Join(plugins.DefaultDir, base), filepath.Join(name, base), filepath.Join(name, plugins.DefaultDir, base),
+		base, filepath.Join(plugins.DefaultDir, base), filepath.Join(name, base),
+		filepath.Join(name, plugins.DefaultDir, base),
 		filepath.Join("..", plugins.DefaultDir, base),
 	} {
 		if info, err := os.Stat(other); err == nil && info.Mode().IsRegular() {
