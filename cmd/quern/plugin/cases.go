@@ -154,11 +154,6 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*pluginfi
 	return tested, nil
 }
 
-// escapeGlob returns a pattern that matches only the path.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `*`, `\*`, `?`, `\?`).Replace(path)
-}
-
 // testAll runs the tests of a plugin. If update is true, it also writes the results into the tests' output files.
 func testAll(p *pluginfile.File, cmd *cobra.Command, local *local, update bool) ([]CaseView, error) {
 	l, err := openPlugin(p, cmd, local)

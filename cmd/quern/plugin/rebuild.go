@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,4 +57,9 @@ func modulesIn(dir string) ([]string, error) {
 		err = cli.Usagef("folder %q has no %s file: build it by `quern plugin build`", dir, manifest.ModuleSuffix)
 	}
 	return found, err
+}
+
+// escapeGlob returns a pattern that matches only the path.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `*`, `\*`, `?`, `\?`).Replace(path)
 }
