@@ -49,13 +49,13 @@ func (r Row) Seconds(column int) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// Bytes returns a copy of a value of the type bytea; nil for NULL.
-func (r Row) Bytes(column int) []byte {
-	text, isHex := strings.CutPrefix(string(r[column]), `\x`)
-	if !isHex {
+// Hex returns the bytes of a value in hexadecimal, as encode(value, 'hex') gives it; nil for NULL. The text format of
+// bytea itself depends on a setting.
+func (r Row) Hex(column int) []byte {
+	if r[column] == nil {
 		return nil
 	}
-	value, err := hex.DecodeString(text)
+	value, err := hex.AppendDecode([]byte{}, r[column])
 	if err != nil {
 		return nil
 	}

@@ -79,7 +79,7 @@ func Parse(text string) (*Address, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %s", shown, reason(err), urlRule)
 	}
-	config.RuntimeParams = map[string]string{"application_name": query.Get("application_name")}
+	config.RuntimeParams = map[string]string{"client_encoding": "UTF8"}
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount,
 	}}

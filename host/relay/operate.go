@@ -47,9 +47,9 @@ func Find(ctx context.Context, db *postgres.Conn, seq int64) (Row, error) {
 		if len(rows) > 0 {
 			err := db.Query(ctx, func(v postgres.Row) {
 				if rows[0].Parameters = v.Text(0); v[0] == nil {
-					rows[0].Parameters = string(v.Bytes(1))
+					rows[0].Parameters = string(v.Hex(1))
 				}
-			}, "SELECT json, parameters FROM quern."+table+" WHERE seq = $1", seq)
+			}, "SELECT json, encode(parameters, 'hex') FROM quern."+table+" WHERE seq = $1", seq)
 			return rows[0], err
 		}
 	}

@@ -52,7 +52,7 @@ type refusal struct {
 // most $4 bytes. The size of a value is known without reading it.
 const readRows = `
 SELECT seq, id, queue, topic, tenant, options - 'report', options->'report' = 'true',
-  extract(epoch FROM clock_timestamp() - created), extract(epoch FROM created), parameters, json
+  extract(epoch FROM clock_timestamp() - created), extract(epoch FROM created), encode(parameters, 'hex'), json
 FROM (
   SELECT *, sum(size) OVER (ORDER BY seq) - size AS before
   FROM (
@@ -69,7 +69,7 @@ func read(ctx context.Context, db *postgres.Conn, after int64, without []string)
 	err = db.Query(ctx, func(v postgres.Row) {
 		r := row{
 			seq: v.Int(0), id: v.Text(1), queue: v.Text(2), topic: v.Text(3), tenant: v.Text(4), options: v.Text(5),
-			report: v.Bool(6), age: v.Seconds(7), created: admin.Moment(v.Seconds(8).Seconds()), parameters: v.Bytes(9),
+			report: v.Bool(6), age: v.Seconds(7), created: admin.Moment(v.Seconds(8).Seconds()), parameters: v.Hex(9),
 		}
 		if v[10] != nil {
 			r.parameters = slices.Clone(v[10])

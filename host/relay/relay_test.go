@@ -41,7 +41,8 @@ func setupOn(t testing.TB, server *postgrestest.Server) *world {
 	w := &world{t: t, server: server, redis: queuetest.Shared(t)}
 	w.url = w.server.Database(t)
 	w.db = w.server.Connect(t, w.url)
-	for range 2 { // it can be repeated
+	w.exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET bytea_output = escape', current_database()); END $$") // for the relay's connections
+	for range 2 {                                                                                                   // it can be repeated
 		if err := Init(t.Context(), w.db); err != nil {
 			t.Fatal(err)
 		}
@@ -158,9 +159,9 @@ func testOutbox(t *testing.T, w *world) {
 	w.exec(`INSERT INTO quern.outbox (id, queue, parameters) VALUES ('one', 'q', 'x'), ('bytes', 'q', '\xff00')`)
 	w.exec(`INSERT INTO quern.outbox (id, queue, json, options) VALUES ('two', 'q', '{"a": 1.0}', '{"max_attempts": 3, "labels": {"a": "b"}, "priority": 7}')`)
 	w.exec(`INSERT INTO quern.outbox (id, queue, options) VALUES ('late', 'q', '{"delay_seconds": 3600}')`)
-	w.exec(`SELECT quern.enqueue('q', '{"n": 1}'::json, '{"id": "called"}')`)
+	w.exec(`SELECT quern.enqueue('q', '{"n": 1}', '{"id": "called"}'), quern.enqueue_bytes('q', '\xfe', '{"id": "octets"}')`)
 	w.eventually("0", w.waiting)
-	for id, want := range map[string]string{"one": "x", "bytes": "\xff\x00", "two": `{"a": 1.0}`, "late": "", "called": `{"n": 1}`} {
+	for id, want := range map[string]string{"one": "x", "bytes": "\xff\x00", "two": `{"a": 1.0}`, "late": "", "called": `{"n": 1}`, "octets": "\xfe"} {
 		task, err := w.client.Task(t.Context(), id)
 		if err != nil || string(task.Parameters) != want {
 			t.Errorf("%s: %+v, %v", id, task, err)
@@ -404,11 +405,11 @@ func TestReport(t *testing.T) {
 		return w.value("SELECT count(*) FROM quern.ended")
 	})
 	for id, want := range map[string]string{
-		"good":      `complete  \xff00646f6e65  1`,
+		"good":      `complete  ff00646f6e65  1`,
 		"bad":       `failed error  no such order� 1`,
 		"cancelled": `failed cancelled  cancelled before it ran 0`,
 	} {
-		if got := w.value(`SELECT concat(status, ' ', reason, ' ', result, ' ', error, ' ', attempts) FROM quern.ended WHERE id = $1`, id); got != want {
+		if got := w.value(`SELECT concat(status, ' ', reason, ' ', encode(result, 'hex'), ' ', error, ' ', attempts) FROM quern.ended WHERE id = $1`, id); got != want {
 			t.Errorf("%s: %q, want %q", id, got, want)
 		}
 	}

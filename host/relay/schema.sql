@@ -103,14 +103,14 @@ BEGIN
   END IF;
 END $$;
 
--- enqueue() is for triggers and for SQL alone. It returns the task's ID.
-CREATE OR REPLACE FUNCTION quern.enqueue(queue text, parameters bytea DEFAULT NULL, options jsonb DEFAULT '{}')
-RETURNS text LANGUAGE sql AS $$
-  INSERT INTO quern.outbox (id, queue, parameters, options)
-  VALUES (coalesce(options->>'id', gen_random_uuid()::text), queue, parameters, options - 'id') RETURNING id
-$$;
-CREATE OR REPLACE FUNCTION quern.enqueue(queue text, parameters json, options jsonb DEFAULT '{}')
+-- enqueue() and enqueue_bytes() are for triggers and for SQL alone. They return the task's ID.
+CREATE OR REPLACE FUNCTION quern.enqueue(queue text, parameters json DEFAULT NULL, options jsonb DEFAULT '{}')
 RETURNS text LANGUAGE sql AS $$
   INSERT INTO quern.outbox (id, queue, json, options)
+  VALUES (coalesce(options->>'id', gen_random_uuid()::text), queue, parameters, options - 'id') RETURNING id
+$$;
+CREATE OR REPLACE FUNCTION quern.enqueue_bytes(queue text, parameters bytea, options jsonb DEFAULT '{}')
+RETURNS text LANGUAGE sql AS $$
+  INSERT INTO quern.outbox (id, queue, parameters, options)
   VALUES (coalesce(options->>'id', gen_random_uuid()::text), queue, parameters, options - 'id') RETURNING id
 $$;

@@ -1,0 +1,88 @@
+package postgres_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	postgrestest.End()
+	if err := goleak.Find(); err != nil && code == 0 {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                  "postgres://USER",
+		"host=h user=u":                     "postgres://USER",
+		"mysql://u@h/d":                     "postgres://USER",
+		"postgres://h/d":                    "user",
+		"postgres://u@h":                    "database",
+		"postgres://u@/d":                   "host",
+		"postgres://u@h/d?sslmod=off":       `unknown parameter "sslmod"`,
+		"postgres://u@h/d?passfile=/x":      `unknown parameter "passfile"`,
+		"postgres://u:secret@h/d?sslmode=x": "sslmode",
+		"postgres://u:secret@h:x/d":         "postgres://USER",
+	} {
+		_, err := postgres.Parse(text)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// What the environment and the home directory say does not change where a URL leads.
+func TestEnvironment(t *testing.T) {
+	home := t.TempDir()
+	if err := os.WriteFile(filepath.Join(home, ".pgpass"), []byte("*:*:*:*:stolen\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"HOME": home, "PGHOST": "elsewhere", "PGPORT": "1", "PGUSER": "other", "PGDATABASE": "other", "PGPASSWORD": "stolen",
+		"PGSSLMODE": "verify-full", "PGOPTIONS": "-c search_path=other", "PGTZ": "Asia/Tokyo", "PGAPPNAME": "other",
+	} {
+		t.Setenv(name, value)
+	}
+	server := postgrestest.Shared(t)
+	conn := server.Connect(t, server.URL("postgres"))
+	var got string
+	err := conn.Query(t.Context(), func(v postgres.Row) { got = v.Text(0) }, "SELECT concat(current_user, ' ', current_setting('search_path'), ' ', current_setting('timezone') = 'Asia/Tokyo')")
+	if err != nil || got != `postgres "$user", public f` {
+		t.Errorf("%q, %v", got, err)
+	}
+	t.Setenv("PGSERVICE", "x")
+	if _, err := postgres.Parse(server.URL("postgres")); err == nil || !strings.Contains(err.Error(), "unset PGSERVICE") {
+		t.Errorf("PGSERVICE: %v", err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	conn := postgrestest.Shared(t).Connect(t, postgrestest.Shared(t).URL("postgres"))
+	if _, err := conn.Exec(t.Context(), "SELECT 1; SELECT 2"); postgres.State(err) != "42601" {
+		t.Errorf("two statements: %v", err)
+	}
+	if _, err := conn.Exec(t.Context(), "SELECT $1", struct{}{}); err == nil {
+		t.Error("an argument of a wrong type is taken")
+	}
+	address, err := postgres.Parse("postgres://u:secret@127.0.0.1:1/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := address.Connect(t.Context(), "test"); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v", err)
+	}
+	if postgres.State(errors.New("x")) != "" {
+		t.Error("an error that is not the server's has a state")
+	}
+}
