@@ -9,7 +9,7 @@ import (
 )
 
 // Relays counts what the relays of a process do. Its methods are safe for concurrent use. A source is the name of a
-// table of a database.
+// database whose outbox is relayed.
 type Relays struct{ vecs map[*family]vec }
 
 // NewRelays registers the families of relays with reg: for a process without a host, because New does so too.

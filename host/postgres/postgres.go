@@ -4,7 +4,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -46,13 +45,16 @@ func Parse(text string) (*Address, error) {
 		return nil, errors.New("not a URL of PostgreSQL: " + urlRule)
 	}
 	query := u.Query()
+	without := *u
+	without.RawQuery = "" // it may have a password
+	shown := without.Redacted()
 	for name := range query {
 		if !urlParameters[name] {
-			return nil, fmt.Errorf("%s: unknown parameter %q: %s", u.Redacted(), name, urlRule)
+			return nil, fmt.Errorf("%s: unknown parameter %q: %s", shown, name, urlRule)
 		}
 	}
 	if u.Host == "" && query.Get("host") == "" || u.User.Username() == "" || strings.Trim(u.Path, "/") == "" {
-		return nil, fmt.Errorf("%s: host, user or database is missing: %s", u.Redacted(), urlRule)
+		return nil, fmt.Errorf("%s: host, user or database is missing: %s", shown, urlRule)
 	}
 	if os.Getenv("PGSERVICE") != "" {
 		return nil, errors.New("PGSERVICE is set, which would change where the URL leads: unset PGSERVICE")
@@ -70,7 +72,6 @@ func Parse(text string) (*Address, error) {
 	if u.Port() == "" && !query.Has("port") && !strings.Contains(u.Host, ",") {
 		query.Set("port", "5432")
 	}
-	shown := u.Redacted()
 	if _, has := u.User.Password(); !has {
 		u.User = url.UserPassword(u.User.Username(), "")
 	}
@@ -117,20 +118,8 @@ func (a *Address) String() string { return a.text }
 // Host returns the host and the port.
 func (a *Address) Host() string { return fmt.Sprintf("%s:%d", a.config.Host, a.config.Port) }
 
-// Database and User return what the URL names.
+// Database returns the name of the database.
 func (a *Address) Database() string { return a.config.Database }
-func (a *Address) User() string     { return a.config.User }
-
-// Encrypted reports whether each connection is encrypted.
-func (a *Address) Encrypted() bool {
-	encrypted := func(c *tls.Config) bool { return c != nil }
-	for _, fallback := range a.config.Fallbacks {
-		if !encrypted(fallback.TLSConfig) {
-			return false
-		}
-	}
-	return encrypted(a.config.TLSConfig)
-}
 
 // Connect opens a connection. application names it in pg_stat_activity.
 func (a *Address) Connect(ctx context.Context, application string) (*Conn, error) {

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/quern-project/quern/host/postgres"
 )
@@ -12,16 +13,29 @@ import (
 type awakeLocker struct {
 	address *postgres.Address
 	cancel  context.CancelFunc // nil while nobody holds or wants the lock
-	done    chan struct{}      // closed when the lock is given back
+	done    chan struct{}      // closed when the lock is given back, or cannot be taken
+	began   time.Time          // when take last tried
 }
 
 func (a *awakeLocker) held() bool { return a.cancel != nil }
 
-// take begins to wait for the lock. It does nothing if the lock is held.
+// keepAlive lets the server notice within half a minute that the connection is cut, and give the lock back.
+const keepAlive = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+
+// take begins to wait for the lock. It does nothing if the lock is held, and little if it failed within tryInterval.
 func (a *awakeLocker) take(ctx context.Context) {
 	if a.held() {
+		select {
+		case <-a.done:
+			a.release()
+		default:
+			return
+		}
+	}
+	if time.Since(a.began) < tryInterval {
 		return
 	}
+	a.began = time.Now()
 	ctx, a.cancel = context.WithCancel(ctx)
 	a.done = make(chan struct{})
 	go func(done chan<- struct{}) {
@@ -31,8 +45,11 @@ func (a *awakeLocker) take(ctx context.Context) {
 			return // writers notify, and pay for it
 		}
 		defer conn.Close() // gives the lock back
+		if conn.Script(ctx, keepAlive) != nil {
+			return
+		}
 		if _, err := conn.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_lock(%d)", awakeLock)); err == nil {
-			<-ctx.Done()
+			_, _ = conn.Wait(ctx) // until ctx ends, or the connection does
 		}
 	}(a.done)
 }

@@ -21,31 +21,39 @@ type horizon struct {
 	decided   int64 // all rows up to here that exist are visible
 }
 
-// look finds out up to which seq all transactions have ended.
+// look finds out up to which seq all transactions have ended. It reads the last seq before it takes the snapshot: a
+// transaction that took this seq or a lower one has mostly begun by then. If it had no ID yet, because it took the seq at
+// its start, the next sweep finds its row.
 func (h *horizon) look(ctx context.Context, db *postgres.Conn) error {
+	var last int64
+	err := db.Query(ctx, func(v postgres.Row) { last = v.Int(0) },
+		"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM quern.outbox_seq_seq")
+	if err != nil {
+		return err
+	}
 	return db.Query(ctx, func(v postgres.Row) {
-		last, xmin, xmax := v.Int(0), v.Int(1), v.Int(2)
+		xmin, xmax := v.Int(0), v.Int(1)
 		if h.xmax > 0 && xmin < h.xmax {
 			return
 		}
 		h.decided = h.seq
 		h.seq, h.xmax = last, xmax
-	}, `SELECT (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM quern.outbox_seq_seq),
-		pg_snapshot_xmin(pg_current_snapshot())::text, pg_snapshot_xmax(pg_current_snapshot())::text`)
+	}, "SELECT pg_snapshot_xmin(s)::text, pg_snapshot_xmax(s)::text FROM pg_current_snapshot() s")
 }
 
-// read notes the rows that were read from low. partial reports whether rows were left out.
+// read notes the rows that were read from low. partial reports whether rows were left out, so that low must stay.
 func (h *horizon) read(rows []row, partial bool) {
-	if partial {
-		h.high = 0
-		return
+	switch {
+	case partial:
+	case len(rows) > 0:
+		h.low = max(h.low, min(h.decided, rows[0].seq-1))
+	default:
+		h.low = max(h.low, h.decided)
 	}
-	if low := h.decided; len(rows) > 0 {
-		h.low = max(h.low, min(low, rows[0].seq-1))
-	} else {
-		h.low = max(h.low, low)
+	h.high = max(h.low, 1)
+	if partial && len(rows) == 0 {
+		h.high = max(h.high, h.decided)
 	}
-	h.high = h.low
 	h.passed(rows)
 }
 

@@ -38,7 +38,8 @@ func (l *leader) take(ctx context.Context) error {
 			INSERT INTO quern.relays AS r VALUES ($1, $2, clock_timestamp(), clock_timestamp() + $3, false)
 			ON CONFLICT (source) DO UPDATE SET holder = excluded.holder, since = excluded.since,
 			  until = excluded.until, notified = false, error = NULL
-			WHERE r.until < clock_timestamp()`, source, l.relay.holder, interval(lease))
+			WHERE r.until < clock_timestamp() OR r.until > clock_timestamp() + 2 * $3::interval -- its clock went back`,
+			source, l.relay.holder, interval(lease))
 		if err != nil {
 			return err
 		}
@@ -111,10 +112,15 @@ func (l *leader) relayAll(ctx context.Context, wake <-chan struct{}) error {
 			return err
 		case found:
 			last = time.Now()
-			continue
 		}
 		if err := l.purge(ctx); err != nil {
 			return err
+		}
+		if time.Since(last) <= awakeFor && l.notified.Load() {
+			awake.take(ctx)
+		}
+		if found {
+			continue
 		}
 		wait := busyInterval
 		if time.Since(last) > awakeFor {
@@ -123,8 +129,6 @@ func (l *leader) relayAll(ctx context.Context, wake <-chan struct{}) error {
 				continue // look once more: a row that was inserted before has sent no notification
 			}
 			wait = idleInterval
-		} else if l.notified.Load() {
-			awake.take(ctx)
 		}
 		if left := l.pause.Left(time.Now()); left > 0 {
 			wait = left
@@ -151,6 +155,9 @@ func (l *leader) round(ctx context.Context) (found bool, err error) {
 	if err != nil || len(rows) == 0 {
 		return false, err
 	}
+	if time.Since(l.renewed) > forgetAfter/2 { // it was stopped, and another leader may have sent and deleted these rows
+		return false, errNotLeader
+	}
 	out, failed := l.relay.send(ctx, rows)
 	if err := l.settle(ctx, out); err != nil {
 		return false, err
@@ -168,7 +175,7 @@ func (l *leader) round(ctx context.Context) (found bool, err error) {
 		return false, nil
 	case out.why != nil:
 		l.fail(out.why)
-	default:
+	case len(l.full) == 0:
 		l.failure = ""
 	}
 	l.pause.Succeeded()
@@ -216,11 +223,11 @@ func (l *leader) next(ctx context.Context) (rows []row, whole bool, err error) {
 	}
 	l.looked = now
 	l.horizon.read(rows, len(without) > 0)
-	var age time.Duration
 	if len(rows) > 0 {
-		age = rows[0].age
+		l.relay.config.Metrics.RelayLag(l.relay.config.Name, rows[0].age)
+	} else if len(without) == 0 {
+		l.relay.config.Metrics.RelayLag(l.relay.config.Name, 0)
 	}
-	l.relay.config.Metrics.RelayLag(l.relay.config.Name, age)
 	return rows, len(rows) < batchRows, nil
 }
 
@@ -237,7 +244,7 @@ func (l *leader) settle(ctx context.Context, out outcome) error {
 		statement := "DELETE FROM quern.outbox WHERE seq = ANY ($1::bigint[])"
 		if l.relay.config.Hold > 0 {
 			statement = `WITH sent AS (` + statement + ` RETURNING *)
-				INSERT INTO quern.outbox_held SELECT * FROM sent ON CONFLICT DO NOTHING`
+				INSERT INTO quern.outbox_held SELECT * FROM sent`
 		}
 		if _, err := l.exec(ctx, statement, seqs); err != nil {
 			return err
@@ -254,7 +261,7 @@ func (l *leader) settle(ctx context.Context, out outcome) error {
 	for _, refused := range out.refused {
 		l.relay.log.Error("row refused", "seq", refused.seq, "error", refused.err)
 		if _, err := l.exec(ctx, `WITH refused AS (DELETE FROM quern.outbox WHERE seq = $1 RETURNING *)
-			INSERT INTO quern.outbox_refused SELECT *, $2 FROM refused ON CONFLICT DO NOTHING`,
+			INSERT INTO quern.outbox_refused SELECT *, $2 FROM refused`,
 			refused.seq, refused.err.Error()); err != nil {
 			return err
 		}
@@ -276,6 +283,9 @@ func (l *leader) purge(ctx context.Context) error {
 		"outbox_held": {"relayed", l.relay.config.Hold},
 		"ended":       {"ended", l.relay.config.KeepEnded},
 	} {
+		if kept.Duration == 0 {
+			continue // rows that a relay with --hold has kept
+		}
 		for deleted := int64(batchRows); deleted == batchRows; {
 			var err error
 			deleted, err = l.exec(ctx, fmt.Sprintf(`DELETE FROM quern.%[1]s WHERE ctid = ANY (ARRAY(

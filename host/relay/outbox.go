@@ -33,7 +33,7 @@ const (
 type row struct {
 	seq                               int64
 	id, queue, topic, tenant, options string
-	report                            bool
+	report                            string // the option report, as JSON; "" for none
 	created                           time.Time
 	age                               time.Duration // since its insertion, by the database's clock
 	parameters                        []byte
@@ -51,7 +51,7 @@ type refusal struct {
 // readRows reads the first rows after seq $1, without those for the targets $2: at most $3, and after the first one at
 // most $4 bytes. The size of a value is known without reading it.
 const readRows = `
-SELECT seq, id, queue, topic, tenant, options - 'report', options->'report' = 'true',
+SELECT seq, id, queue, topic, tenant, options - 'report', options->'report',
   extract(epoch FROM clock_timestamp() - created), extract(epoch FROM created), encode(parameters, 'hex'), json
 FROM (
   SELECT *, sum(size) OVER (ORDER BY seq) - size AS before
@@ -69,7 +69,7 @@ func read(ctx context.Context, db *postgres.Conn, after int64, without []string)
 	err = db.Query(ctx, func(v postgres.Row) {
 		r := row{
 			seq: v.Int(0), id: v.Text(1), queue: v.Text(2), topic: v.Text(3), tenant: v.Text(4), options: v.Text(5),
-			report: v.Bool(6), age: v.Seconds(7), created: admin.Moment(v.Seconds(8).Seconds()), parameters: v.Hex(9),
+			report: v.Text(6), age: v.Seconds(7), created: admin.Moment(v.Seconds(8).Seconds()), parameters: v.Hex(9),
 		}
 		if v[10] != nil {
 			r.parameters = slices.Clone(v[10])
@@ -154,6 +154,8 @@ func (r *row) spec() (queue.Spec, error) {
 	switch {
 	case err != nil:
 		return spec, err
+	case !slices.Contains([]string{"", "true", "false"}, r.report):
+		return spec, fmt.Errorf("option report is %s: write true or false", r.report)
 	case spec.Parameters != nil:
 		return spec, errors.New("options has parameters: put them into the column parameters or json")
 	case spec.ID != r.id:
@@ -162,7 +164,7 @@ func (r *row) spec() (queue.Spec, error) {
 		spec.Delay = max(0, spec.Delay-r.age)
 	}
 	spec.Parameters, spec.Once = r.parameters, onceLife
-	if r.report {
+	if r.report == "true" {
 		spec.Report = ReportName
 	}
 	return spec, (&listen.Child{Queue: r.queue, Spec: spec}).Validate()
@@ -173,6 +175,9 @@ func (r *Relay) enqueue(ctx context.Context, g *group, out *outcome) error {
 	receipts, err := g.queue.EnqueueMany(ctx, g.specs)
 	switch {
 	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
+		if len(g.rows) > 1 && errors.Is(err, queue.ErrQueueFull) {
+			return r.enqueueEach(ctx, g, out) // a block is refused as a whole, and some of it may fit
+		}
 		out.full, out.why = append(out.full, g.rows[0].target()), err
 		return nil
 	case errors.Is(err, queue.ErrDependency) || errors.Is(err, queue.ErrInvalid):
@@ -180,12 +185,7 @@ func (r *Relay) enqueue(ctx context.Context, g *group, out *outcome) error {
 			out.refused = append(out.refused, refusal{g.rows[0].seq, err})
 			return nil
 		}
-		for i := range g.rows {
-			if err := r.enqueue(ctx, &group{g.queue, g.rows[i : i+1], g.specs[i : i+1]}, out); err != nil {
-				return err
-			}
-		}
-		return nil
+		return r.enqueueEach(ctx, g, out)
 	case err != nil:
 		return err
 	}
@@ -194,6 +194,17 @@ func (r *Relay) enqueue(ctx context.Context, g *group, out *outcome) error {
 			out.refused = append(out.refused, refusal{g.rows[i].seq, fmt.Errorf("another task has the ID %q: delete this row, or retry it with another id", g.rows[i].id)})
 		} else {
 			out.sent = append(out.sent, g.rows[i])
+		}
+	}
+	return nil
+}
+
+// enqueueEach enqueues the rows of a group one by one, up to one for which the queue has no room.
+func (r *Relay) enqueueEach(ctx context.Context, g *group, out *outcome) error {
+	for i := range g.rows {
+		err := r.enqueue(ctx, &group{g.queue, g.rows[i : i+1], g.specs[i : i+1]}, out)
+		if err != nil || slices.Contains(out.full, g.rows[i].target()) {
+			return err
 		}
 	}
 	return nil
@@ -224,6 +235,9 @@ func (r *Relay) publish(ctx context.Context, client *queue.Client, row *row, out
 
 // publication returns the options of the publication of a row.
 func (r *row) publication() (queue.PublishOptions, error) {
+	if r.report != "" {
+		return queue.PublishOptions{}, fmt.Errorf("%w: option report is for tasks: a publication has no end", queue.ErrInvalid)
+	}
 	var o taskjson.Publication
 	decoder := json.NewDecoder(strings.NewReader(r.options))
 	decoder.DisallowUnknownFields()

@@ -106,7 +106,7 @@ func New(config Config) (*Relay, error) {
 		return nil, fmt.Errorf("%w: a relay needs a database, and a client for the tenant %q", queue.ErrInvalid, config.Tenant)
 	}
 	if config.Hold < 0 || config.KeepEnded < 0 {
-		return nil, fmt.Errorf("%w: hold %s, keep ended %s: use 0s or more", queue.ErrInvalid, config.Hold, config.KeepEnded)
+		return nil, fmt.Errorf("%w: hold %s, keep ended %s: use 0s or more; 0s keeps ended rows for a week", queue.ErrInvalid, config.Hold, config.KeepEnded)
 	}
 	config.Direct = cmp.Or(config.Direct, config.Database)
 	config.KeepEnded = cmp.Or(config.KeepEnded, 7*24*time.Hour)
@@ -142,6 +142,7 @@ func (r *Relay) Run(ctx context.Context) {
 		}
 		r.become("", err)
 		r.config.Metrics.RelayLeads(r.config.Name, false, false)
+		r.config.Metrics.RelayLag(r.config.Name, 0)
 		if !errors.Is(err, errNotLeader) {
 			r.config.Metrics.RelayFailed(r.config.Name)
 			r.log.Warn("relay stopped; trying again", "error", err)
@@ -183,9 +184,28 @@ func (r *Relay) session(ctx context.Context) error {
 	return work.Wait()
 }
 
-// listen passes on the notifications of new rows, for as long as the leader leads. It also holds the lock that spares
-// writers the notifications while the leader is awake.
+// listen passes on the notifications of new rows until ctx ends. While the database cannot be reached by the direct URL,
+// the leader looks for rows by itself.
 func (r *Relay) listen(ctx context.Context, l *leader, wake chan<- struct{}) error {
+	for {
+		err := r.listenOnce(ctx, l, wake)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		l.notified.Store(false)
+		r.config.Metrics.RelayLeads(r.config.Name, true, false)
+		if err != nil {
+			r.config.Metrics.RelayFailed(r.config.Name)
+			r.log.Warn("cannot listen for new rows, so they wait for up to a second; trying again", "error", err)
+		}
+		if !periodic.Sleep(ctx, tryInterval) {
+			return ctx.Err()
+		}
+	}
+}
+
+// listenOnce passes on notifications until its connection fails, or ctx ends.
+func (r *Relay) listenOnce(ctx context.Context, l *leader, wake chan<- struct{}) error {
 	conn, err := r.config.Direct.Connect(ctx, "quern relay, listening")
 	if err != nil {
 		return err
@@ -195,14 +215,14 @@ func (r *Relay) listen(ctx context.Context, l *leader, wake chan<- struct{}) err
 	if err != nil {
 		return err
 	}
-	l.notified.Store(notified)
-	r.config.Metrics.RelayLeads(r.config.Name, true, notified)
 	if !notified {
 		r.log.Warn("notifications do not arrive, so new rows wait for up to a second: a pooler swallows them; "+
 			"give the URL without the pooler as direct", "database", r.config.Direct.String())
 		<-ctx.Done()
 		return nil
 	}
+	l.notified.Store(true)
+	r.config.Metrics.RelayLeads(r.config.Name, true, true)
 	for ctx.Err() == nil {
 		if err := beat(ctx, conn); err != nil {
 			return err
@@ -211,7 +231,7 @@ func (r *Relay) listen(ctx context.Context, l *leader, wake chan<- struct{}) err
 		came, err := conn.Wait(waiting)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("listen: %w", err)
+			return err
 		}
 		if came {
 			select {

@@ -279,6 +279,8 @@ func TestRefused(t *testing.T) {
 		"tenant":    {"queue, tenant", "'q', 'nosuch'", "--tenants"},
 		"option":    {"queue, options", `'q', '{"max_attemps": 3}'`, "max_attempts"},
 		"type":      {"queue, options", `'q', '{"max_attempts": "3"}'`, "a whole number"},
+		"report":    {"queue, options", `'q', '{"report": "yes"}'`, "true or false"},
+		"no end":    {"topic, options", `'t', '{"report": true}'`, "a publication has no end"},
 		"id":        {"queue, options", `'q', '{"id": "x"}'`, "column id"},
 		"delivery":  {"queue", "'webhook.x'", "webhook."},
 		"attribute": {"topic, options", `'t', '{"attribute": {}}'`, "attributes"},
@@ -321,6 +323,10 @@ func TestFullQueue(t *testing.T) {
 	w.eventually("queue is full", func() string {
 		return w.value("SELECT substring(error FROM 'queue is full') FROM quern.relays")
 	})
+	if err := full.SetLimit(t.Context(), 2); err != nil { // there is room for one more, though not for all that wait
+		t.Fatal(err)
+	}
+	w.eventually("1", w.waiting)
 	if err := full.SetLimit(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}

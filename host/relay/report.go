@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,18 +22,19 @@ const (
 	reportWait = 2 * time.Second
 	// resultReaders is the number of results that are read at a time.
 	resultReaders = 8
-	// maxResult is the maximum size of a result that is written.
-	maxResult = 64 << 20
+	// maxResult is the maximum size of a result that is written. resultReaders of them are in memory at a time.
+	maxResult = 16 << 20
 )
 
-// writeEnds writes ends. A repeat changes nothing.
+// writeEnds writes ends. A repeat changes nothing, also if the task was deleted meanwhile.
 const writeEnds = `
 INSERT INTO quern.ended AS e (tenant, id, status, reason, result, error, attempts, ended)
 SELECT DISTINCT ON (id) $1, id, status, nullif(reason, ''), result, nullif(error, ''), attempts, to_timestamp(ended)
 FROM unnest($2::text[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::int[], $8::float8[])
   AS u (id, status, reason, result, error, attempts, ended)
 ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, reason = excluded.reason, result = excluded.result,
-  error = excluded.error, attempts = excluded.attempts, ended = excluded.ended`
+  error = excluded.error, attempts = excluded.attempts, ended = excluded.ended
+WHERE excluded.status <> 'deleted' AND excluded.ended >= e.ended`
 
 // report writes the ends of a tenant's tasks into quern.ended, until ctx ends.
 func (l *leader) report(ctx context.Context, client *queue.Client) error {
@@ -64,18 +66,26 @@ func (l *leader) reportBlock(ctx context.Context, db *postgres.Conn, client *que
 	if err != nil || len(reports) == 0 {
 		return err
 	}
-	ids := make([]string, len(reports))
-	for i, report := range reports {
-		ids[i] = report.Task
-	}
-	tasks, err := readEnds(ctx, client, ids)
-	if err != nil {
-		return err
-	}
-	for block := range blocks(tasks) {
-		if _, err := db.Exec(ctx, writeEnds, block.args(client.Tenant())...); err != nil {
-			return fmt.Errorf("write ends: %w", err)
+	var block endBlock
+	size := 0
+	for some := range slices.Chunk(reports, resultReaders) {
+		ends, err := l.readEnds(ctx, client, some)
+		if err != nil {
+			return err
 		}
+		for _, end := range ends {
+			block, size = append(block, end), size+len(end.result)
+		}
+		if size < batchBytes {
+			continue
+		}
+		if err := block.write(ctx, db, client.Tenant()); err != nil {
+			return err
+		}
+		block, size = nil, 0
+	}
+	if err := block.write(ctx, db, client.Tenant()); err != nil {
+		return err
 	}
 	if err := fleet.ForgetReports(ctx, ReportName, reports); err != nil {
 		return err
@@ -93,13 +103,16 @@ type end struct {
 }
 
 // readEnds reads how tasks ended. Those that wait or run again are left out: their next end is reported too.
-func readEnds(ctx context.Context, client *queue.Client, ids []string) ([]end, error) {
-	ends := make([]end, len(ids))
+func (l *leader) readEnds(ctx context.Context, client *queue.Client, reports []listen.Report) ([]end, error) {
+	ends := make([]end, len(reports))
 	readers, ctx := errgroup.WithContext(ctx)
-	readers.SetLimit(resultReaders)
-	for i, id := range ids {
+	for i, report := range reports {
 		readers.Go(func() (err error) {
-			ends[i], err = readEnd(ctx, client, id)
+			ends[i], err = readEnd(ctx, client, report.Task)
+			if err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil { // it would be the same again
+				l.relay.log.Error("cannot read how a task ended", "task_id", report.Task, "error", err)
+				ends[i], err = end{}, nil
+			}
 			return err
 		})
 	}
@@ -149,24 +162,15 @@ func valid(text string) string {
 // endBlock is what one statement writes.
 type endBlock []end
 
-// blocks cuts ends into blocks of at most batchBytes, or of one end.
-func blocks(ends []end) func(yield func(endBlock) bool) {
-	return func(yield func(endBlock) bool) {
-		from, size := 0, 0
-		for i, end := range ends {
-			length := len(end.result)
-			if size+length > batchBytes && i > from {
-				if !yield(ends[from:i]) {
-					return
-				}
-				from, size = i, 0
-			}
-			size += length
-		}
-		if from < len(ends) {
-			yield(ends[from:])
-		}
+// write writes a block of ends, if it has any.
+func (b endBlock) write(ctx context.Context, db *postgres.Conn, tenant string) error {
+	if len(b) == 0 {
+		return nil
 	}
+	if _, err := db.Exec(ctx, writeEnds, b.args(tenant)...); err != nil {
+		return fmt.Errorf("write ends: %w", err)
+	}
+	return nil
 }
 
 // args returns the arguments of writeEnds.

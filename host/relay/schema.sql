@@ -1,6 +1,7 @@
 -- The tables of Quern in a database of an application. The script can be repeated: what exists, stays.
 
-SET lock_timeout = '2s';
+BEGIN;
+SET LOCAL lock_timeout = '2s';
 CREATE SCHEMA IF NOT EXISTS quern;
 
 CREATE TABLE IF NOT EXISTS quern.version (version int NOT NULL);
@@ -17,7 +18,7 @@ CREATE TABLE IF NOT EXISTS quern.outbox (
              CONSTRAINT "queue: 1 to 128 characters from 0x21 to 0x7e, but not . or .."
              CHECK (queue ~ '^[\x21-\x7e]{1,128}$' AND queue NOT IN ('.', '..')),
   topic      text
-             CONSTRAINT "topic: 1 to 128 characters from 0x21 to 0x7e, but not . or .. or *"
+             CONSTRAINT "topic: 1 to 128 of 0x21 to 0x7e without *, not . or .."
              CHECK (topic ~ '^[\x21-\x29\x2b-\x7e]{1,128}$' AND topic NOT IN ('.', '..')),
   parameters bytea
              CONSTRAINT "parameters: at most 64 MiB" CHECK (octet_length(parameters) <= 67108864),
@@ -27,15 +28,16 @@ CREATE TABLE IF NOT EXISTS quern.outbox (
              CONSTRAINT "options: an object of at most 64 KiB"
              CHECK (jsonb_typeof(options) = 'object' AND octet_length(options::text) <= 65536),
   tenant     text
-             CONSTRAINT "tenant: 1 to 32 of a-z, 0-9 and -" CHECK (tenant ~ '^\{?[a-z0-9-]{1,32}\}?$'),
-  created    timestamptz NOT NULL DEFAULT clock_timestamp(),
+             CONSTRAINT "tenant: 1 to 32 of a-z, 0-9 and -" CHECK (tenant ~ '^([a-z0-9-]{1,32}|\{[a-z0-9-]{1,32}\})$'),
+  created    timestamptz NOT NULL DEFAULT clock_timestamp()
+             CONSTRAINT "created: from 2000 to 2200" CHECK (created BETWEEN '2000-01-01' AND '2200-01-01'),
   CONSTRAINT "queue or topic: give one of them" CHECK (num_nonnulls(queue, topic) = 1),
   CONSTRAINT "parameters or json: give at most one of them" CHECK (num_nonnulls(parameters, json) <= 1)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- Rows that the relay could not make a task of. They block nothing, and stay until somebody retries or deletes them.
 CREATE TABLE IF NOT EXISTS quern.outbox_refused (
-  seq        bigint PRIMARY KEY,
+  seq        bigint NOT NULL,
   id         text NOT NULL,
   queue      text,
   topic      text,
@@ -48,9 +50,11 @@ CREATE TABLE IF NOT EXISTS quern.outbox_refused (
   refused    timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+CREATE INDEX IF NOT EXISTS outbox_refused_seq ON quern.outbox_refused (seq);
+
 -- Rows that were relayed, for as long as the relay holds them, so that they can be sent once more.
 CREATE TABLE IF NOT EXISTS quern.outbox_held (
-  seq        bigint PRIMARY KEY,
+  seq        bigint NOT NULL,
   id         text NOT NULL,
   queue      text,
   topic      text,
@@ -61,6 +65,7 @@ CREATE TABLE IF NOT EXISTS quern.outbox_held (
   created    timestamptz NOT NULL,
   relayed    timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+CREATE INDEX IF NOT EXISTS outbox_held_seq ON quern.outbox_held (seq);
 CREATE INDEX IF NOT EXISTS outbox_held_relayed ON quern.outbox_held (relayed);
 
 -- How tasks ended that were enqueued with the option report.
@@ -114,3 +119,4 @@ RETURNS text LANGUAGE sql AS $$
   INSERT INTO quern.outbox (id, queue, parameters, options)
   VALUES (coalesce(options->>'id', gen_random_uuid()::text), queue, parameters, options - 'id') RETURNING id
 $$;
+COMMIT;

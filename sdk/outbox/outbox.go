@@ -40,6 +40,9 @@ func Enqueue(name string, spec queue.Spec, options Options) (statement string, a
 	if err := spec.Validate(); err != nil {
 		return "", nil, err
 	}
+	if spec.Once != 0 || spec.Report != "" {
+		return "", nil, fmt.Errorf("%w: Once and Report are the relay's: use Options.Report of this package", queue.ErrInvalid)
+	}
 	line := taskjson.LineOf(&queue.Spec{Options: spec.Options})
 	line.ID = "" // it has a column
 	text, err := json.Marshal(struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -37,6 +38,12 @@ func TestOnce(t *testing.T) {
 		}
 		if life := w.rdb.TTL(w.ctx, w.Store().Keys.Once(a.ID)).Val(); life <= 0 || life > queue.OnceLife {
 			t.Errorf("it is remembered for %s", life)
+		}
+		if err := listen.NewFleet(w.Client).ForgetOnce(w.ctx, []string{a.ID, "none"}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if life := w.rdb.TTL(w.ctx, w.Store().Keys.Once(a.ID)).Val(); life <= 0 || life > time.Minute {
+			t.Errorf("it is remembered for %s more", life)
 		}
 	})
 }

@@ -9,12 +9,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// ForgetOnce shortens how long Redis remembers IDs that were enqueued with Options.Once. An ID that is forgotten
-// earlier stays so.
+// ForgetOnce sets how much longer Redis remembers IDs that were enqueued with Options.Once.
 func (f *Fleet) ForgetOnce(ctx context.Context, ids []string, after time.Duration) error {
 	s := f.client.Store()
 	_, err := store.Pipelined(ctx, s, ids, func(p redis.Pipeliner, id string) *redis.BoolCmd {
-		return p.ExpireLT(ctx, s.Keys.Once(id), after)
+		return p.Expire(ctx, s.Keys.Once(id), after)
 	})
 	return err
 }
