@@ -106,7 +106,7 @@ func TestManyReschedulesAreTold(t *testing.T) {
 		t.Errorf("%s after %d reschedules and %d attempts", task.Status, task.Reschedules, task.Attempts)
 	}
 	told := n.log.linesOf("task has put itself off")
-	if len(told) != 4 || !strings.Contains(told[2], "[WARN]") || !strings.Contains(told[2], "times=3") || !strings.Contains(told[3], "[INFO]") {
+	if len(told) != 4 || !strings.Contains(told[2], "[WARN]") || !strings.Contains(told[2], "times=3") || !strings.Contains(told[3], "[DEBUG]") {
 		t.Errorf("the log tells\n%s", strings.Join(told, "\n"))
 	}
 }

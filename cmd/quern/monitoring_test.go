@@ -25,6 +25,7 @@ type monitored struct {
 	*user
 	t          *testing.T
 	plugins    string
+	sources    string // a file for --sources
 	addresses  []string
 	hosts      []*child
 	prometheus *scraper
@@ -49,6 +50,8 @@ QUERN_HANDLER int32_t handle(void) {
 	})}
 	write(t, filepath.Join(m.plugins, "store.yaml"), "capabilities: {kv: [{bucket: store, access: rw}]}")
 	write(t, filepath.Join(m.plugins, "exit.yaml"), "{version: 1.2.3, retry: {max_attempts: 2, base: 10ms, min: 10ms}, dead: exit.dead}")
+	write(t, filepath.Join(m.plugins, "shop.url"), "postgres://u@127.0.0.1:1/shop") // which is away: that has series, too
+	m.sources = write(t, filepath.Join(m.plugins, "sources"), "- {name: shop, postgres: {file: shop.url}}")
 	for range 3 {
 		m.addresses = append(m.addresses, freeAddress(t))
 		m.hosts = append(m.hosts, m.host(m.addresses[len(m.addresses)-1]))
@@ -74,7 +77,7 @@ QUERN_HANDLER int32_t handle(void) {
 // host starts a host at an address, and returns when it is ready.
 func (m *monitored) host(address string) *child {
 	m.t.Helper()
-	host := m.spawn("serve", "--plugins", m.plugins, "--http", address, "--concurrency", "1", "--lease", "3s", "--poll", "1s", "--log-level", "error")
+	host := m.spawn("serve", "--plugins", m.plugins, "--sources", m.sources, "--http", address, "--concurrency", "1", "--lease", "3s", "--poll", "1s", "--log-level", "error")
 	awaitStatus(m.t, "http://"+address+"/readyz", http.StatusOK)
 	return host
 }

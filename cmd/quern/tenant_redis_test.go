@@ -65,7 +65,7 @@ func TestTenantRedis(t *testing.T) {
 	}
 	eventually(t, "both are served again", func() bool { return ready() == "200 OK: ok\n" })
 	runs("beta")
-	if text := c.stderr.String(); strings.Contains(text, "PASSWORD") {
+	if text := c.stderr.String(); strings.Contains(text, "-host:PASSWORD") {
 		t.Errorf("the log tells a password:\n%s", text)
 	}
 }

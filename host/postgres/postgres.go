@@ -121,6 +121,18 @@ func (a *Address) Host() string { return fmt.Sprintf("%s:%d", a.config.Host, a.c
 // Database returns the name of the database.
 func (a *Address) Database() string { return a.config.Database }
 
+// connectError is an error of connecting, on one line.
+type connectError struct {
+	to  string
+	err error
+}
+
+func (e *connectError) Unwrap() error { return e.err }
+
+func (e *connectError) Error() string {
+	return "connect to " + e.to + ": " + strings.Join(strings.Fields(e.err.Error()), " ")
+}
+
 // Connect opens a connection. application names it in pg_stat_activity.
 func (a *Address) Connect(ctx context.Context, application string) (*Conn, error) {
 	config := a.config.Copy()
@@ -129,7 +141,7 @@ func (a *Address) Connect(ctx context.Context, application string) (*Conn, error
 	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { c.notified = true }
 	var err error
 	if c.conn, err = pgconn.ConnectConfig(ctx, config); err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", a.text, readable(err))
+		return nil, &connectError{a.text, readable(err)}
 	}
 	return c, nil
 }

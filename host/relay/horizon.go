@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 
 	"github.com/quern-project/quern/host/postgres"
 )
@@ -12,18 +13,19 @@ import (
 //
 //	0 ─── all rows are sent ─── low ─── rows may still appear ─── high ─── not read yet ───▶ seq
 //
-// What matters never depends on low: the leader reads from the beginning each sweepInterval.
+// No row depends on it for ever: the leader reads from the beginning each sweepInterval.
 type horizon struct {
 	low, high int64
 
-	// When all transactions below xmax have ended, no row up to seq can appear any more.
-	seq, xmax int64
-	decided   int64 // all rows up to here that exist are visible
+	// When the transactions in writers have ended, no row up to seq can appear any more.
+	seq     int64
+	writers []string
+	decided int64 // all rows up to here that exist are visible
 }
 
-// look finds out up to which seq all transactions have ended. It reads the last seq before it takes the snapshot: a
-// transaction that took this seq or a lower one has mostly begun by then. If it had no ID yet, because it took the seq at
-// its start, the next sweep finds its row.
+// look finds out up to which seq all transactions have ended. A transaction locks the table before it takes a seq, and
+// until it ends. So whatever took a seq up to the last one, and is not committed, holds that lock now. (Transaction IDs
+// do not tell: a transaction may take a seq before it has one, and the snapshots of others know only ended ones.)
 func (h *horizon) look(ctx context.Context, db *postgres.Conn) error {
 	var last int64
 	err := db.Query(ctx, func(v postgres.Row) { last = v.Int(0) },
@@ -31,14 +33,18 @@ func (h *horizon) look(ctx context.Context, db *postgres.Conn) error {
 	if err != nil {
 		return err
 	}
-	return db.Query(ctx, func(v postgres.Row) {
-		xmin, xmax := v.Int(0), v.Int(1)
-		if h.xmax > 0 && xmin < h.xmax {
-			return
-		}
-		h.decided = h.seq
-		h.seq, h.xmax = last, xmax
-	}, "SELECT pg_snapshot_xmin(s)::text, pg_snapshot_xmax(s)::text FROM pg_current_snapshot() s")
+	var writers []string
+	err = db.Query(ctx, func(v postgres.Row) { writers = append(writers, v.Text(0)) }, `
+		SELECT virtualtransaction FROM pg_locks WHERE relation = 'quern.outbox'::regclass AND mode = 'RowExclusiveLock'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(h.writers, func(writer string) bool { return slices.Contains(writers, writer) }) {
+		return nil
+	}
+	h.decided, h.seq, h.writers = h.seq, last, writers
+	return nil
 }
 
 // read notes the rows that were read from low. partial reports whether rows were left out, so that low must stay.

@@ -24,7 +24,7 @@ type leader struct {
 
 	horizon horizon
 	full    map[string]time.Time // until when the rows of a target are left out
-	looked  time.Time            // when the leader last read from horizon.low
+	looked  time.Time            // when the leader last asked how far transactions have ended
 	swept   time.Time            // when it last read from the beginning
 	purged  time.Time
 	pause   periodic.Pause // after failures of Redis
@@ -215,13 +215,15 @@ func (l *leader) next(ctx context.Context) (rows []row, whole bool, err error) {
 	if now.Sub(l.swept) >= sweepInterval {
 		l.swept, l.horizon.low = now, 0
 	}
-	if err := l.horizon.look(ctx, l.db); err != nil {
-		return nil, false, err
+	if now.Sub(l.looked) >= lookAgain {
+		l.looked = now
+		if err := l.horizon.look(ctx, l.db); err != nil {
+			return nil, false, err
+		}
 	}
 	if rows, err = read(ctx, l.db, l.horizon.low, without); err != nil {
 		return nil, false, err
 	}
-	l.looked = now
 	l.horizon.read(rows, len(without) > 0)
 	if len(rows) > 0 {
 		l.relay.config.Metrics.RelayLag(l.relay.config.Name, rows[0].age)
@@ -302,15 +304,21 @@ func (l *leader) purge(ctx context.Context) error {
 	return nil
 }
 
+var errNoTables = errors.New("the database has no outbox: make it with `quern database init`")
+
 // checkVersion returns an error if the database has no tables of Quern, or those of another version.
 func checkVersion(ctx context.Context, db *postgres.Conn) error {
 	version := int64(-1)
 	err := db.Query(ctx, func(v postgres.Row) { version = v.Int(0) }, "SELECT version FROM quern.version")
 	switch state := postgres.State(err); {
 	case state == "3F000" || state == "42P01": // no schema, no table
-		return errors.New("the database has no outbox: make it with `quern database init`")
+		return errNoTables
+	case state == "42501":
+		return fmt.Errorf("%w: give the role its rights with `quern database init --grant-relay ROLE`", err)
 	case err != nil:
 		return err
+	case version < 0:
+		return errors.New("the table quern.version is empty: INSERT INTO quern.version VALUES (1)")
 	case version != schemaVersion:
 		return fmt.Errorf("the database has version %d of quern's tables, and this program needs %d: %s", version, schemaVersion,
 			"run `quern database init` of the newer program, or update this program")

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -82,7 +83,7 @@ func rowsOf(ctx context.Context, db *postgres.Conn, table, where string, arg any
 // Retry puts refused rows into the outbox again: those with these numbers, or all if there are none. It returns how
 // many they were.
 func Retry(ctx context.Context, db *postgres.Conn, seqs []int64) (int64, error) {
-	return db.Exec(ctx, `WITH again AS (
+	return change(ctx, db, `WITH again AS (
 			DELETE FROM quern.outbox_refused WHERE seq = ANY ($1::bigint[]) OR $1::bigint[] = '{}' RETURNING *)
 		INSERT INTO quern.outbox (id, queue, topic, parameters, json, options, tenant, created)
 		SELECT id, queue, topic, parameters, json, options, tenant, created FROM again ORDER BY seq`, seqs)
@@ -90,17 +91,32 @@ func Retry(ctx context.Context, db *postgres.Conn, seqs []int64) (int64, error) 
 
 // Delete deletes refused rows.
 func Delete(ctx context.Context, db *postgres.Conn, seqs []int64) (int64, error) {
-	return db.Exec(ctx, "DELETE FROM quern.outbox_refused WHERE seq = ANY ($1::bigint[])", seqs)
+	return change(ctx, db, "DELETE FROM quern.outbox_refused WHERE seq = ANY ($1::bigint[])", seqs)
 }
 
 // Again sends held rows that were relayed since a time once more, in their order. A task that is there already is not
 // made twice.
 func Again(ctx context.Context, db *postgres.Conn, since time.Time) (int64, error) {
-	return db.Exec(ctx, `WITH again AS (
+	return change(ctx, db, `WITH again AS (
 			DELETE FROM quern.outbox_held WHERE relayed >= to_timestamp($1::float8) RETURNING *)
 		INSERT INTO quern.outbox (id, queue, topic, parameters, json, options, tenant, created)
 		SELECT id, queue, topic, parameters, json, options, tenant, created FROM again ORDER BY seq`,
 		fmt.Sprintf("%.6f", admin.Seconds(since)))
+}
+
+// change changes rows by the hand of an operator.
+func change(ctx context.Context, db *postgres.Conn, statement string, args ...any) (int64, error) {
+	if err := checkVersion(ctx, db); err != nil {
+		return 0, err
+	}
+	n, err := db.Exec(ctx, statement, args...)
+	switch {
+	case postgres.State(err) == "42501":
+		return 0, fmt.Errorf("%w: connect as the owner of the tables", err)
+	case err == nil && n == 0:
+		return 0, errors.New("there is no such row: see `quern outbox ls`")
+	}
+	return n, err
 }
 
 // State is what a database tells about its outbox.

@@ -161,7 +161,7 @@ func (r *row) spec() (queue.Spec, error) {
 	case spec.ID != r.id:
 		return spec, errors.New("options has an id: put it into the column id")
 	case spec.Delay > 0: // the row's age and the delay are differences of one clock each, so the clocks need not agree
-		spec.Delay = max(0, spec.Delay-r.age)
+		spec.Delay = max(0, spec.Delay-max(0, r.age))
 	}
 	spec.Parameters, spec.Once = r.parameters, onceLife
 	if r.report == "true" {

@@ -280,7 +280,7 @@ func TestRefused(t *testing.T) {
 		"option":    {"queue, options", `'q', '{"max_attemps": 3}'`, "max_attempts"},
 		"type":      {"queue, options", `'q', '{"max_attempts": "3"}'`, "a whole number"},
 		"report":    {"queue, options", `'q', '{"report": "yes"}'`, "true or false"},
-		"no end":    {"topic, options", `'t', '{"report": true}'`, "a publication has no end"},
+		"noend":     {"topic, options", `'t', '{"report": true}'`, "a publication has no end"},
 		"id":        {"queue, options", `'q', '{"id": "x"}'`, "column id"},
 		"delivery":  {"queue", "'webhook.x'", "webhook."},
 		"attribute": {"topic, options", `'t', '{"attribute": {}}'`, "attributes"},
@@ -333,6 +333,35 @@ func TestFullQueue(t *testing.T) {
 	w.eventually("0", w.waiting)
 	if got := w.depth("full", queue.Pending); got != 3 {
 		t.Errorf("%d tasks, want 3", got)
+	}
+}
+
+// A transaction that has inserted and commits much later is relayed soon after, whatever has happened meanwhile.
+func TestLateCommit(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.relay(nil)
+	other := w.server.Connect(t, w.url)
+	late := func(statement string) {
+		t.Helper()
+		if _, err := other.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late("BEGIN")
+	late("INSERT INTO quern.outbox (id, queue) VALUES ('late', 'late')")
+	ticker := time.NewTicker(lookAgain / 4)
+	defer ticker.Stop()
+	for i := range 16 { // the leader looks several times
+		w.exec("INSERT INTO quern.outbox (id, queue) VALUES ($1, 'q')", fmt.Sprintf("t%d", i))
+		<-ticker.C
+	}
+	w.eventually("16", func() string { return fmt.Sprint(w.depth("q", queue.Pending)) })
+	began := time.Now()
+	late("COMMIT")
+	w.eventually("1", func() string { return fmt.Sprint(w.depth("late", queue.Pending)) })
+	if took := time.Since(began); took > sweepInterval/3 {
+		t.Errorf("it took %s: only the sweep has found it", took)
 	}
 }
 

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	_ "embed"
+	"errors"
 
 	"github.com/quern-project/quern/host/postgres"
 )
@@ -15,5 +16,10 @@ const schemaVersion = 1
 //go:embed schema.sql
 var Schema string
 
-// Init makes the tables that are missing.
-func Init(ctx context.Context, db *postgres.Conn) error { return db.Script(ctx, Schema) }
+// Init makes the tables that are missing. It refuses to touch tables of another version.
+func Init(ctx context.Context, db *postgres.Conn) error {
+	if err := checkVersion(ctx, db); err != nil && !errors.Is(err, errNoTables) {
+		return err
+	}
+	return db.Script(ctx, Schema)
+}

@@ -83,6 +83,9 @@ func parseSources(text []byte, folder string, served []string) ([]Config, error)
 	configs := make([]Config, len(sources))
 	names := make(map[string]bool)
 	for i, s := range sources {
+		if root.Content[i].Kind != yaml.MappingNode {
+			return nil, fmt.Errorf("line %d: expected a mapping: %s", root.Content[i].Line, sourcesRule)
+		}
 		config, err := s.config(folder, served)
 		if err == nil && names[config.Name] {
 			err = errors.New("another source has this name: give each its own")
@@ -98,6 +101,9 @@ func parseSources(text []byte, folder string, served []string) ([]Config, error)
 
 // config returns the configuration of a source, without clients.
 func (s *Source) config(folder string, served []string) (Config, error) {
+	if s.Hold < 0 || s.KeepEnded < 0 {
+		return Config{}, fmt.Errorf("hold %s, keep_ended %s: use 0s or more", s.Hold, s.KeepEnded)
+	}
 	config := Config{Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore}
 	if s.Postgres.File == "" {
 		return config, errors.New("it has no postgres: write postgres: {file: PATH}, a file with the URL of the database")
