@@ -120,7 +120,7 @@ func TestScheduleActions(t *testing.T) {
 	w.accessible(t, "dialog")
 	w.fill(t, "id", "nightly", "queue", "reports", "cron", "61 * * * *", "parameters", "all\u200b", "labels", "a=b=c")
 	w.press(t, "Make it")
-	w.see(t, `"61": use minute, hour`)
+	w.see(t, "the minute: end of range (61)")
 	w.fill(t, "cron", "@yearly")
 	w.press(t, "Make it")
 	w.until(t, `document.querySelector("h1").innerText === "Schedule nightly"`)

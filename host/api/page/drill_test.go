@@ -201,7 +201,7 @@ func TestTroubleOfOneTenant(t *testing.T) {
 	o := called(t, w)
 	o.see(t, "1 error")
 	o.click(t, w.Tenant())
-	o.see(t, "8 runs of the queue mail failed in the last 10 minutes, 0 were complete")
+	o.see(t, "8 of 8 runs of mail 2.0.0")
 	o.click(t, "Its failed tasks")
 	o.found(t, "tenant", "exit status 65 (failed for good): the account was moved")
 	mended := runtimetest.Echo(t)
