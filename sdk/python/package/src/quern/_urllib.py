@@ -25,7 +25,7 @@ def send(request: Any) -> Any:
     try:
         answer = host.request(request.get_method(), request.full_url, headers=headers, data=data, timeout=timeout)
     except host.HostError as error:
-        raise URLError(error) from error  # type: ignore[arg-type]
+        raise URLError(error) from error
     message = http.client.HTTPMessage()
     for name in answer.headers:
         for value in answer.headers.all(name):
