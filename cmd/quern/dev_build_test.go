@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -172,10 +173,26 @@ func TestDevBesideOthers(t *testing.T) {
 		"a.c": saying("one"), "quern.h": string(content(t, "../../sdk/c/quern.h")), "small.yaml": "name: small\n",
 	})
 	plugins := folder(t, map[string][]byte{"old": runtimetest.Echo(t)})
-	dev := newUser(t, "").spawnIn(t.TempDir(), "dev", "--source", dir, "--plugins", plugins)
+	u := newUser(t, "")
+	dev := u.spawnIn(t.TempDir(), "dev", "--source", dir, "--plugins", plugins)
 	dev.stderr.await(t, regexp.MustCompile(`served as they are, without a source: remove what is not wanted: plugins=\S+ files=\["old\.wasm"\]\n`))
 	dev.stderr.await(t, regexp.MustCompile(`quern\.admin: listening: admin=127\.0\.0\.1:\d+ page=`))
 	if said := dev.stderr.String(); strings.Contains(said, "127.0.0.1:9465") {
 		t.Errorf("it has the port of another program:\n%s", said)
+	}
+
+	// The client in Python finds that port by itself.
+	dev.stderr.await(t, regexp.MustCompile(`watching for plugins`))
+	producer := exec.CommandContext(t.Context(), absolute(t, "../../build/venv/bin/python"), "-c",
+		`from quern.client import Client; print(Client().enqueue("unserved", "Ada", id="found").id)`)
+	producer.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+u.env["XDG_RUNTIME_DIR"], "QUERN_SERVER=",
+		"PYTHONPATH="+absolute(t, "../../sdk/python/package/src"), "PYTHONDONTWRITEBYTECODE=1")
+	var stderr strings.Builder // it also warns that no host serves the queue
+	producer.Stderr = &stderr
+	if said, err := producer.Output(); err != nil || string(said) != "found\n" {
+		t.Errorf("%v: %q\n%s", err, said, &stderr)
+	}
+	if got := u.must("task", "show", "found", "-o", "json"); !strings.Contains(got, `"unserved"`) {
+		t.Errorf("the task is\n%s", got)
 	}
 }

@@ -41,7 +41,7 @@ func TestDev(t *testing.T) {
 	if content, err := os.ReadFile(path); err != nil || json.Unmarshal(content, &said) != nil {
 		t.Fatal(err, string(content))
 	}
-	if said.HTTP != address || said.PID != os.Getpid() || !regexp.MustCompile(`^redis://default:[A-Z2-7]{26}@127\.0\.0\.1:`).MatchString(said.Redis) {
+	if said.HTTP != address || !strings.Contains(c.stderr.String(), "page="+said.Admin+"/\n") || said.PID != os.Getpid() || !regexp.MustCompile(`^redis://default:[A-Z2-7]{26}@127\.0\.0\.1:`).MatchString(said.Redis) {
 		t.Errorf("dev.json says %+v", said)
 	}
 	if log := c.stderr.String(); !strings.Contains(log, "it forgets everything at exit") || !strings.Contains(log, connect.WithoutPassword(said.Redis)) || !strings.Contains(log, path) || strings.Contains(log, passwordIn(t, said.Redis)) {

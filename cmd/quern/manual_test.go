@@ -82,6 +82,52 @@ func TestManual(t *testing.T) {
 			if read := r.read(text); *update && read != text {
 				write(t, page, read)
 			}
+			if name == "javascript" { // npm would download what the page's `npm test` takes
+				r.user.shell(r.dir, withoutVitest(t, r.dir))
+			}
+		})
+	}
+}
+
+// TestReadmeHandlers: each handler of the README passes the tests of a new plugin in its language, in the sandbox and
+// without.
+func TestReadmeHandlers(t *testing.T) {
+	t.Parallel()
+	ofProcesses(t)
+	handlers := map[string]string{}
+	for _, match := range fence.FindAllStringSubmatch(string(content(t, "../../README.md")), -1) {
+		if name := fileName.FindStringSubmatch(match[2]); name != nil {
+			handlers[filepath.Base(name[1])] = match[2]
+		} else if match[1] == "go" {
+			handlers["main.go"] = match[2]
+		}
+	}
+	for language, handler := range map[string]string{"python": "handler.py", "typescript": "handler.ts", "go": "main.go"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			if handlers[handler] == "" {
+				t.Fatalf("the README does not show %s", handler)
+			}
+			if language != "go" {
+				interpreter(t, map[string]string{"python": "python", "typescript": "javascript"}[language])
+			}
+			u, dir := newUser(t, "").asBuilt(), filepath.Join(t.TempDir(), "hello")
+			u.must("plugin", "new", dir, "--lang", language)
+			text := handlers[handler]
+			if language == "go" { // the README shows the function alone
+				whole := string(content(t, filepath.Join(dir, handler)))
+				text = whole[:strings.Index(whole, "func greet(")] + text
+			}
+			write(t, filepath.Join(dir, handler), text)
+			u.must("plugin", "test", dir)
+			tests := "go test ./..."
+			switch language {
+			case "python":
+				tests = cli.ShellWord(absolute(t, "../../build/venv/bin/python")) + " -m pytest -q -p no:cacheprovider"
+			case "typescript":
+				tests = withoutVitest(t, dir)
+			}
+			u.shell(dir, tests)
 		})
 	}
 }

@@ -188,7 +188,7 @@ func TestPluginBuildWithoutCompiler(t *testing.T) {
 		{rust, t.TempDir(), "", "quern: cannot build small without Rust: there is no cargo: install it from https://rustup.rs, and run `rustup target add wasm32-unknown-unknown`"},
 		{rust, programs, "", "rustc has no library for wasm32-unknown-unknown: run `rustup target add wasm32-unknown-unknown`, or on Debian"},
 		{script, t.TempDir(), "", "quern: cannot build small without AssemblyScript: run `npm install --save-dev assemblyscript` in " + script},
-		{golang, t.TempDir(), "", "quern: cannot build small without Go: install it from https://go.dev/dl/"},
+		{golang, t.TempDir(), "", "quern: cannot build small without Go: install it from https://go.dev/dl/, with `go` in PATH, or make it in another folder with `quern plugin new NAME --lang python`"},
 		{c, t.TempDir(), "", "quern: there is no clang (tried clang, clang-22"},
 		{c, bin, "", "quern: no clang here builds for WebAssembly (clang: no wasm-ld or wasi-libc): install one, on Debian with"},
 		{c, t.TempDir(), filepath.Join(bin, "clang"), "quern: no clang here builds for WebAssembly (" + bin},

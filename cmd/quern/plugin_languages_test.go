@@ -340,15 +340,22 @@ def test_in_the_engine(quern_plugin):
 	if err := os.Chtimes(filepath.Join(dir, "test_handler.py"), later, later); err != nil {
 		t.Fatal(err)
 	}
-	c := u.prepare()
-	c.Path, c.Args, c.Dir = absolute(t, "../../build/venv/bin/python"), []string{"python", "-m", "pytest", "-p", "no:cacheprovider", "-q"}, dir
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Env = append(c.Env, "QUERN="+path, "PYTHONDONTWRITEBYTECODE=1")
-	if err := c.Run(); err != nil || !strings.Contains(c.stdout.String(), "2 passed") {
-		t.Errorf("%v: run make deps if it is not installed\n%s%s", err, c.stdout, c.stderr)
+	for _, library := range []string{"", absolute(t, "../../sdk/python/package/src")} {
+		passed := "2 passed"
+		if library != "" { // the installed package goes before the copy in .quern, which has no client
+			write(t, filepath.Join(dir, "test_producer.py"), "def test_client(): from quern.client import Client\n")
+			passed = "3 passed"
+		}
+		c := u.prepare()
+		c.Path, c.Args, c.Dir = absolute(t, "../../build/venv/bin/python"), []string{"python", "-m", "pytest", "-p", "no:cacheprovider", "-q"}, dir
+		c.Env = append(c.Env, "QUERN="+path, "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+library)
+		if err := c.Run(); err != nil || !strings.Contains(c.stdout.String(), passed) {
+			t.Errorf("%v: run make deps if it is not installed\n%s%s", err, c.stdout, c.stderr)
+		}
 	}
 	if r := u.run("plugin", "test", filepath.Join(dir, "greet.wasm")); strings.Contains(r.stderr, "building") {
 		t.Errorf("a changed test builds the module again: %s", r.stderr)

@@ -121,7 +121,7 @@ def handle(given):
 		"plain":   {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
 		"fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): never`, 0, ""},
 		"failure": {runtime.Failed, `exit status 1: as it is`, 0, ""},
-		"exit":    {runtime.Failed, `exit status 7.*`, 0, ""},
+		"exit":    {runtime.Failed, `exit status 7: sys\.exit\(7\)`, 0, ""},
 		"exit0":   {runtime.Complete, ``, 0, ""},
 		"said":    {runtime.Failed, `exit status 1: said`, 0, ""},
 		"deep": {

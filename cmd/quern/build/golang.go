@@ -72,7 +72,8 @@ func buildGo(ctx context.Context, b *Builder, s *Source, out string) error {
 	}
 	program, err := lookPath("go")
 	if err != nil {
-		return because(Refused, "cannot build %s without Go: install it from https://go.dev/dl/, with `go` in PATH", s.Name)
+		return because(Refused, "cannot build %s without Go: install it from https://go.dev/dl/, with `go` in PATH, "+
+			"or make it in another folder with `quern plugin new NAME --lang python`", s.Name)
 	}
 	target := gobuild.Default
 	target.GOOS, target.GOARCH = "wasip1", "wasm"

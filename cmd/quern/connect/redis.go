@@ -144,10 +144,11 @@ func ThroughOutage(ctx context.Context, outage time.Duration, write func() error
 const devTimeouts = "?dial_timeout=1s&read_timeout=1s"
 
 // Dev is the content of the JSON file in which a running `quern dev` records the URL of its Redis, the address of its
-// web server and its process ID. Clients find it by this file.
+// metrics, the URL of its API ("" if it serves none) and its process ID. Clients find it by this file.
 type Dev struct {
 	Redis string `json:"redis"`
 	HTTP  string `json:"http"`
+	Admin string `json:"admin"`
 	PID   int    `json:"pid"`
 }
 

@@ -138,8 +138,8 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 		n.Logger.Info("served as they are, without a source: remove what is not wanted", "plugins", o.Plugins.Dir,
 			"files", others)
 	}
-	return n.Run(cmd.Context(), func(http string) {
-		path, remove, err := connect.WriteDev(env, connect.Dev{Redis: url, HTTP: http, PID: os.Getpid()})
+	return n.Run(cmd.Context(), func(http, admin string) {
+		path, remove, err := connect.WriteDev(env, connect.Dev{Redis: url, HTTP: http, Admin: admin, PID: os.Getpid()})
 		if err != nil { // then the log has to give the URL with the password
 			n.Logger.Warn("other commands cannot find this one: give them --redis "+url, "error", err)
 		} else {

@@ -81,12 +81,16 @@ func (o *API) Listen(flags *pflag.FlagSet, config api.Config) (_ *api.Server, er
 	if err != nil {
 		return nil, cli.Usagef("%s: %w", cli.Origin(flags.Lookup("admin")), err)
 	}
-	scheme := "http"
-	if config.TLS != nil {
-		scheme = "https"
-	}
-	config.Logger.Info("listening", "admin", server.Addr(), "page", scheme+"://"+server.Addr()+"/")
+	config.Logger.Info("listening", "admin", server.Addr(), "page", o.origin(server)+"/")
 	return server, nil
+}
+
+// origin returns the URL of a server that Listen returned, without a path.
+func (o *API) origin(server *api.Server) string {
+	if o.cert != "" {
+		return "https://" + server.Addr()
+	}
+	return "http://" + server.Addr()
 }
 
 // tls returns the configuration for HTTPS, nil without a certificate. For new connections it reads the files again, at

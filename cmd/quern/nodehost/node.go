@@ -348,7 +348,7 @@ func (n *Node) Close() {
 
 // Run serves until ctx ends or a signal arrives, and returns when the last task has ended. It calls listening with the
 // address of the web server.
-func (n *Node) Run(ctx context.Context, listening func(http string)) error {
+func (n *Node) Run(ctx context.Context, listening func(http, admin string)) error {
 	server, err := web.Listen(n.options.http, n.registry, n.Host.Ready, n.Logger)
 	if err != nil {
 		if network, ok := errors.AsType[*net.OpError](err); ok {
@@ -367,7 +367,11 @@ func (n *Node) Run(ctx context.Context, listening func(http string)) error {
 	n.Logger.Info("plugins run as machine code", "compiler", n.compiler)
 	n.Logger.Info("listening", "http", server.Addr())
 	n.Host.Listening(server.Addr())
-	listening(server.Addr())
+	url := ""
+	if admin != nil {
+		url = n.options.Admin.origin(admin) + n.options.Admin.base
+	}
+	listening(server.Addr(), url)
 	signal.Ignore(syscall.SIGPIPE) // the host outlives a reader of its stderr
 	term, drain := context.WithCancel(ctx)
 	defer drain()

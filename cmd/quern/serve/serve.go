@@ -74,7 +74,7 @@ func newServe(env cli.Environment) *cobra.Command {
 		if err := confined.Begin(n); err != nil {
 			return err
 		}
-		return n.Run(cmd.Context(), func(string) {})
+		return n.Run(cmd.Context(), func(string, string) {})
 	}
 	return cmd
 }

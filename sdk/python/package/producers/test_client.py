@@ -295,9 +295,13 @@ def test_server_of_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(ValueError, match=r"no URL of a server: give one, such as .*, set QUERN_SERVER, or start `quern dev`"):
         Client()
-    dev = {"redis": "", "http": URL.removeprefix("http://"), "pid": os.getpid()}
+    dev = {"redis": "", "http": "127.0.0.1:9", "admin": "", "pid": os.getpid()}
     (tmp_path / "quern").mkdir()
-    (tmp_path / "quern" / "dev.json").write_text(json.dumps(dev))
+    file = tmp_path / "quern" / "dev.json"
+    file.write_text(json.dumps(dev))
+    with pytest.raises(ValueError, match="serves no API: start it without --admin ''"):
+        Client()
+    file.write_text(json.dumps({**dev, "admin": URL}))
     assert Client(token=TOKEN, tenant=TENANT).enqueue("unserved", "x").id
     monkeypatch.setenv("QUERN_SERVER", "http://127.0.0.1:9")
     with pytest.raises(quern.client.Unreachable, match="no answer from http://127.0.0.1:9: .*: is `quern dev`, or a host with --admin, running there"):

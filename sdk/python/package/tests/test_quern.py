@@ -160,6 +160,68 @@ def test_raises_what_the_engine_raises(tmp_path):
     assert testing.run(lambda task: quern.http.get("http://a.example/").text, http=api).text == "ok"
 
 
+def test_urllib():
+    """urllib.request asks the test's function in a task, as in the engine the host, and a server outside of tasks."""
+    import urllib.error
+    import urllib.request
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from threading import Thread
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"from the server")
+
+        def log_message(self, *_):
+            pass
+
+    def ask(url):
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url) as answer:
+            return answer.read().decode()
+
+    seen = []
+
+    def api(method, url, headers, body):
+        seen.append((method, url, body))
+        return (503, {}, "") if url.endswith("/busy") else (200, {"x-two": ["1", "2"]}, ask(server))
+
+    def handle(task):
+        request = urllib.request.Request("https://a.example/a", data=b"body", headers={"X-Ask": "x"})
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            got = [answer.status, answer.headers.get_all("x-two"), answer.read().decode(), ask("http://a.example/b")]
+        try:
+            ask("https://a.example/busy")
+        except urllib.error.HTTPError as error:
+            return [*got, str(error)]
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as listener:
+        server = f"http://127.0.0.1:{listener.server_port}/"
+        thread = Thread(target=listener.serve_forever)
+        thread.start()
+        try:
+            result = testing.run(handle, http=api)
+            assert ask(server) == "from the server"
+        finally:
+            listener.shutdown()
+            thread.join()
+    assert result.json() == [200, ["1", "2"], "from the server", "from the server", "HTTP Error 503: Service Unavailable"]
+    assert seen == [("POST", "https://a.example/a", b"body"), ("GET", "http://a.example/b", b""), ("GET", "https://a.example/busy", b"")]
+    denied = testing.run(lambda task: ask("https://a.example/"))
+    assert denied.status == "failed" and "URLError" in denied.error and "give the test a function, http=" in denied.error
+
+
+def test_exit_says_its_status():
+    """The error names the status, and no line of the log takes its place."""
+    import sys
+
+    def handle(task):
+        print("a line of the log")
+        sys.exit(3)
+
+    assert testing.run(handle).error == "sys.exit(3)"
+
+
 def test_names_of_other_libraries():
     bucket, host = quern.kv("b"), testing.Host(kv={"b": {"a": "x"}})
     for work, text in (

@@ -65,7 +65,9 @@ def explain(error: BaseException) -> None:
                 error.msg = f"No module named {name!r}: {_instead(top)}"
     elif isinstance(error, ImportError) and (found := _UNKNOWN.match(str(error.msg))):
         error.msg = unknown(found[1])
-    elif type(error).__module__ == "sqlite3" and str(error) in ("unable to open database file", "attempt to write a readonly database"):
+    elif (database := sys.modules.get("sqlite3")) and isinstance(error, database.OperationalError) and str(error) in (
+        "unable to open database file", "attempt to write a readonly database",
+    ):
         error.args = (f"{error}: a handler writes no files: use sqlite3.connect(':memory:'), or quern.kv",)
 
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import unicodedata
+import urllib.request
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Optional
@@ -66,7 +67,8 @@ _PROCESSES = frozenset(("subprocess.Popen", "os.system", "os.exec", "os.fork", "
 
 
 def watch() -> None:
-    """Has tasks raise what the engine raises. Outside of tasks this does nothing; what it sets stays."""
+    """Has tasks raise what the engine raises, and urllib.request send by the host. Outside of tasks this does nothing; what it
+    sets stays."""
     sys.addaudithook(_refuse)
     start = threading.Thread.start
 
@@ -76,6 +78,15 @@ def watch() -> None:
         start(self)
 
     threading.Thread.start = start_unless_in_task  # type: ignore[method-assign]
+    for handler, method in (("HTTPHandler", "http_open"), ("HTTPSHandler", "https_open")):
+        if found := getattr(urllib.request, handler, None):  # a Python without ssl has no HTTPSHandler
+            setattr(found, method, _by_host_in_task(getattr(found, method)))
+
+
+def _by_host_in_task(send: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    from . import _urllib  # it needs this module
+
+    return lambda handler, request: _urllib.send(request) if _in_task() else send(handler, request)
 
 
 def _in_task() -> bool:

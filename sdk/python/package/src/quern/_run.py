@@ -218,7 +218,8 @@ def _fail(error: BaseException, before: str = "") -> int:
 
 def _exit(error: SystemExit) -> tuple[int, str]:
     if error.code is None or isinstance(error.code, int):
-        return error.code or 0, ""
+        code = error.code or 0
+        return code, f"sys.exit({code})"  # without a text the host would show the last line of the log
     return 1, _text(error.code)
 
 

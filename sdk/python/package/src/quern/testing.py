@@ -260,7 +260,7 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
         code = error.code if isinstance(error.code, int) else 1
         if error.code is None or code == 0:
             return "complete", ""
-        run.error = "" if isinstance(error.code, int) else str(error.code)
+        run.error = f"sys.exit({code})" if isinstance(error.code, int) else str(error.code)
         return {65: "fatal", 75: "retry"}.get(code, "failed"), _trace(error)
     except Exception as error:
         run.error = cause + _message(error)

@@ -37,13 +37,15 @@ def _dev() -> str:
     """The URL of a running `quern dev`, which writes it into a file."""
     try:
         fields = json.loads(_dev_file().read_text())
-        address, process = fields["http"], fields["pid"]
+        url, process = fields["admin"], fields["pid"]
         os.kill(process, 0)
     except (OSError, OverflowError, ValueError, TypeError, KeyError):
         raise ValueError(
             "no URL of a server: give one, such as Client('http://127.0.0.1:9465'), set QUERN_SERVER, or start `quern dev`"
         ) from None
-    return f"http://{address}"
+    if not url:
+        raise ValueError("the running `quern dev` serves no API: start it without --admin '', or give the URL of a server")
+    return url
 
 
 def _dev_file() -> Path:
