@@ -1,6 +1,10 @@
 package runtime
 
-import "strings"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // goTrace reads the traces that Go's runtime writes to stderr. It finds the place of a panic or fatal error. It also
 // finds what to leave out of the log of a fatal error: Go writes all goroutines of its runtime, and dumps of stacks.
@@ -106,3 +110,37 @@ func isSDK(name string) bool {
 	return strings.HasPrefix(name, "github.com/quern-project/quern/sdk.") ||
 		strings.HasPrefix(name, "github.com_quern_project_quern_sdk.")
 }
+
+// handlerFrames returns the frames of a handler in Go: those that the SDK for Go has called, or Go's scheduler, which
+// resumes a goroutine without its callers. It returns nil if neither is among the callers. It leaves out frames of the
+// standard library that a function of the user has called.
+func handlerFrames(frames []string) (own []string) {
+	for len(frames) > 0 && isSDK(frames[0]) { // a function that the handler has called
+		frames = frames[1:]
+	}
+	end := slices.IndexFunc(frames, func(name string) bool { return isSDK(name) || name == goScheduler })
+	frames = frames[:max(0, end)]
+	last := len(frames) - 1
+	for last >= 0 && goLibrary.MatchString(frames[last]) {
+		last--
+	}
+	for i, name := range frames {
+		if i > last || !goLibrary.MatchString(name) {
+			own = append(own, goMethod.ReplaceAllString(name, ".(*$1)."))
+		}
+	}
+	return own
+}
+
+// goScheduler is the function of Go's runtime that runs goroutines in an exported function.
+const goScheduler = "wasm_pc_f_loop_export"
+
+var (
+	// goLibrary matches functions of the standard library. Its packages have no dot in their path.
+	goLibrary = regexp.MustCompile(`^((bufio|bytes|cmp|context|embed|errors|expvar|flag|fmt|iter|maps|plugin|reflect|` +
+		`slices|sort|strconv|strings|structs|syscall|unique|unsafe|weak)\.|` +
+		`(crypto|encoding|hash|html|image|io|log|math|mime|net|os|path|regexp|runtime|sync|testing|time|unicode)[._/]|` +
+		`(archive|compress|container|database|debug|go|index|internal|text|vendor)[_/])`)
+	// goMethod matches a receiver that is a pointer: Go's linker writes (*T) as __T_.
+	goMethod = regexp.MustCompile(`\.__(\w+?)_\.`)
+)

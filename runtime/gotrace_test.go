@@ -81,7 +81,11 @@ func TestHandlerFrames(t *testing.T) {
 	t.Parallel()
 	const attempt = "github.com_quern_project_quern_sdk.attempt"
 	for frames, want := range map[string]string{
-		"main.spin main.h " + attempt + " main.handle": "main.spin main.h",
+		"main.spin main.h " + attempt + " main.handle":                                                        "main.spin main.h",
+		"crypto_sha256.__Digest_.Write main.__box_.spin sort.Slice main.h wasm_pc_f_loop_export quern_handle": "main.(*box).spin main.h",
+		"context.cause time.Sleep wasm_pc_f_loop_export quern_handle":                                         "context.cause time.Sleep",
+		"go.uber.org_zap.f main.h " + attempt:                                                                 "go.uber.org_zap.f main.h",
+		attempt + " main.h wasm_pc_f_loop_export quern_handle":                                                "main.h",
 		"main.spin main.h": "", attempt: "", "": "",
 	} {
 		if got := handlerFrames(strings.Fields(frames)); !slices.Equal(got, strings.Fields(want)) {

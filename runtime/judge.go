@@ -58,6 +58,9 @@ func (r *run) judge(err error) (outcome Outcome) {
 		}
 	}
 	place := joinFrames(where)
+	if r.orAfter && place != "" {
+		place = orAfter + place
+	}
 	if r.logs.trace.grew && place != "" {
 		place += " (the stack grew: endless recursion?)"
 	}

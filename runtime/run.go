@@ -39,12 +39,13 @@ type run struct {
 	denied  func(function, reason string) // Call.Denied
 	denials []string                      // function and reason of each denial so far, at most maxDenials
 
-	result [1]uint64 // result of the guest's entry point
-	cause  error     // why the host has ended the guest
-	exited bool      // the guest has ended itself
-	code   int       // exit code, or the result of the entry point
-	asking bool      // askWhere runs: host functions end the guest
-	where  []string  // the frames of the user's code where the guest was stopped: see askWhere
+	result  [1]uint64 // result of the guest's entry point
+	cause   error     // why the host has ended the guest
+	exited  bool      // the guest has ended itself
+	code    int       // exit code, or the result of the entry point
+	asking  bool      // askWhere runs: host functions end the guest
+	where   []string  // the frames of the user's code where the guest was stopped: see askWhere
+	orAfter bool      // where is of some time before the guest was stopped
 }
 
 // runs holds zeroed runs of ended calls for reuse. Allocating a run takes longer than a short call, and costs much of

@@ -61,12 +61,6 @@ func withoutGo(frames []string) []string {
 	return own
 }
 
-// handlerFrames returns the frames of a handler in Go: those that the SDK for Go has called. It returns nil if that SDK
-// is not among the callers.
-func handlerFrames(frames []string) []string {
-	return frames[:max(0, slices.IndexFunc(frames, isSDK))]
-}
-
 // frameName returns the function's name in a frame, without its type and the name of the guest's module.
 func frameName(frame, module string) string {
 	name := strings.TrimPrefix(withoutType(frame), module+".")

@@ -18,6 +18,9 @@ const (
 	// maxWhere is the maximum length of its answer in bytes, and maxPlace that of the place in a message.
 	maxWhere = 4 << 10
 	maxPlace = 240
+	// orAfter begins an answer that is of some time before the guest was stopped. It is part of the place, but not of a
+	// frame.
+	orAfter = "or after "
 )
 
 // askWhere sets r.where to the frames of the user's code, innermost first, after a limit, a trap or the end of the
@@ -48,7 +51,8 @@ func (r *run) askWhere(i *instance, err error) {
 	var result [1]uint64
 	if f.CallWithStack(i.ctx, result[:]) == nil {
 		if text, ok := readText(i.memories[0].contents(), uint32(result[0])); ok {
-			r.where = r.frames(text)
+			r.where = r.frames(bytes.TrimPrefix(text, []byte(orAfter)))
+			r.orAfter = bytes.HasPrefix(text, []byte(orAfter))
 		}
 	}
 	r.asking = false

@@ -60,6 +60,7 @@ func TestWhere(t *testing.T) {
 		frames              []string
 	}{
 		"limit":                {`a.py:7 in f\0ab.py:1 in g\0a`, spin, "(i32.const 16)", limit + " at a.py:7 in f < b.py:1 in g: let it compute less there, or " + raise, []string{"a.py:7 in f", "b.py:1 in g"}},
+		"earlier":              {`or after f (a.js:1:2)\0ag (a.js:3:4)\0a`, spin, "(i32.const 16)", limit + " at or after f (a.js:1:2) < g (a.js:3:4): let it compute less there, or " + raise, []string{"f (a.js:1:2)", "g (a.js:3:4)"}},
 		"trap":                 {`a.py:7 in f\0a`, trap, "(i32.const 16)", "trap: unreachable (the program aborted or panicked) [a.py:7 in f]", []string{"a.py:7 in f"}},
 		"controls":             {`a\1b[31m: b\0a`, spin, "(i32.const 16)", limit + ` at a\x1b[31m: b: let it compute less there, or ` + raise, []string{`a\x1b[31m: b`}},
 		"none":                 {"", spin, "(i32.const 0)", limit + ": " + raise, nil},

@@ -117,6 +117,9 @@ func testEnqueueWarnsOfUnservedQueue(t *testing.T, by over) {
 	warns("mail", "")
 	warns("mial", "did you mean mail?")
 	u.must("enqueue", "mail", "--wait")
+	if r := u.run("enqueue", "mial", "--wait"); r.status != exitRefused || !strings.Contains(r.stderr, "nothing was enqueued: did you mean mail? Or leave --wait out\n") {
+		t.Errorf("%+v", r)
+	}
 	host.stop()
 	host.wait()
 	warns("mail", "")

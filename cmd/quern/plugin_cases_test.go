@@ -88,7 +88,7 @@ func TestPluginTestFails(t *testing.T) {
 		"Shorter":    {"{input: in/ok, output: out/longer}", "from line 3 on:\n     - three\n"},
 		"Longer":     {"{input: in/ok, output: out/shorter}", "from line 2 on:\n     + two\n     + \n"},
 		"Bytes":      {"{input: in/bytes, output: out/bytes}", "writes it there: from byte 2 on, 2 bytes in place of 2\n     - 00 fe\n     + 00 ff\n"},
-		"JSON":       {"{input: in/json, output: out/otherJSON}", "from line 6 on:\n     -   \"total\": 8\n     +   \"total\": 7\n"},
+		"JSON":       {"{input: in/json, output: out/otherJSON}", "from line 6 on (as formatted JSON):\n     -   \"total\": 8\n     +   \"total\": 7\n"},
 		"Newline":    {"{input: in/newlines, output: out/newline}", "from line 2 on:\n     + \n"},
 		"Fails":      {"{input: in/failed, output: out/ok}", "it ended with exit status 65, expected 0\n     error: exit status 65 (failed for good): no such month\n     log: "},
 		"Status":     {"{input: in/failed, exit: 75}", "it ended with exit status 65, expected 75\n"},
@@ -284,6 +284,7 @@ tests:
 			"Unused", "{input: in/get, output: out/get, " + strings.TrimSuffix(answers, "]") + ", {method: GET, url: \"https://api.example.com/other\"}]}",
 			"no request for the answer to GET https://api.example.com/other (number 3 in http of this test): remove it, or correct its method and url\n",
 		},
+		{"Failed", "{input: in/kv, exit: 7, http: [{method: GET, url: \"" + url + "\"}]}", "expected 7\n"},
 		{"NoAnswerAtAll", "{input: in/server, http: []}", "no answer to GET " + server.URL},
 		{"KVKey", `{input: in/kv, kv: {seen: {"": a}}}`, "kv of this test: "},
 	} {
@@ -292,9 +293,12 @@ tests:
 		if ok := r.status == exitDone; ok != (test.says == "") || !strings.Contains(r.stdout, test.says) {
 			t.Errorf("%s: %+v, want %q", test.name, r, test.says)
 		}
+		if test.name == "Failed" && strings.Contains(r.stdout, "no request") {
+			t.Errorf("a task that failed before its request: %+v", r)
+		}
 	}
 	write(t, filepath.Join(dir, "small.yaml"), "name: small\ntests: [{input: in/kv, kv: {seen: {n: 2}}}]\n")
-	if r := u.run("plugin", "test", dir); r.status != exitRefused || !strings.Contains(r.stderr, `tests[0].kv: bucket "seen" is not granted (`) || !strings.Contains(r.stderr, `: add capabilities: {kv: [{bucket: "seen"}]}`) {
+	if r := u.run("plugin", "test", dir); r.status != exitRefused || !strings.Contains(r.stderr, `tests[0].kv: bucket "seen" is not granted (`) || !strings.Contains(r.stderr, `: add capabilities: {kv: [{bucket: "seen", access: rw}]}`) {
 		t.Errorf("a bucket that is not granted: %+v", r)
 	}
 }

@@ -56,7 +56,7 @@ func TestParseGrantsWrong(t *testing.T) {
 		"tests: [{attempt: 0}]":                                                   `x.yaml:1: tests[0].attempt: "0" is not allowed: write a whole number, such as 2, of 1 or more`,
 		"tests: [{headers: {X-ID: a}}]":                                           `x.yaml:1: tests[0].headers: header "X-ID" has capitals, which no header of a task has: write "x-id"`,
 		"tests: [{attemp: 2}]":                                                    `x.yaml:1: tests[0]: unknown key "attemp": did you mean "attempt"?`,
-		"tests: [{kv: {a: {b: c}}}]":                                              `x.yaml:1: tests[0].kv: bucket "a" is not granted: add capabilities: {kv: [{bucket: "a"}]}`,
+		"tests: [{kv: {a: {b: c}}}]":                                              `x.yaml:1: tests[0].kv: bucket "a" is not granted: add capabilities: {kv: [{bucket: "a", access: rw}]}`,
 		"tests: [{kv: {a: b}}]\ncapabilities: {kv: [{bucket: a}]}":                `x.yaml:1: tests[0].kv.a: expected a mapping, but it is a text: write its keys, or leave it out`,
 		"tests: [{http: [{url: \"https://a\"}]}]":                                 `x.yaml:1: tests[0].http[0]: has no method: write the request's method, such as method: GET`,
 		"tests: [{http: [{method: get, url: \"https://a\"}]}]":                    `x.yaml:1: tests[0].http[0].method: "get" has small letters: use GET`,

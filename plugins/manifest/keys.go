@@ -612,7 +612,7 @@ func (d *decoder) filledBuckets(m *Manifest) {
 		for _, bucket := range slices.Sorted(maps.Keys(test.KV)) {
 			if !slices.ContainsFunc(m.Capabilities.KV, func(g KVGrant) bool { return g.Bucket == bucket }) {
 				d.wrong(d.values[fmt.Sprintf("tests[%d].kv", i)], "bucket "+Quote(bucket)+" is not granted",
-					fmt.Sprintf("add capabilities: {kv: [{bucket: %s}]}", Quote(bucket)))
+					fmt.Sprintf("add capabilities: {kv: [{bucket: %s, access: rw}]}", Quote(bucket)))
 			}
 		}
 	}

@@ -226,6 +226,9 @@ func TestStillRunning(t *testing.T) {
 				!regexp.MustCompile(` exceeded at or after (callbacks that queue others|\w* ?\(?handler\.js:4:)`).MatchString(o.Message) {
 				t.Errorf("%s: %s", o.Kind, o.Message)
 			}
+			if len(o.Backtrace) == 0 || strings.HasPrefix(o.Backtrace[0], "or ") {
+				t.Errorf("frames %q", o.Backtrace)
+			}
 		})
 	}
 }

@@ -128,11 +128,15 @@ type Receipt struct {
 
 // Enqueue puts a task into the queue and returns its ID. If Redis fails, it returns the ID together with the error, and
 // enqueueing with that ID again is safe. Concurrent calls of one client share round trips, so use one client for all
-// producers of a process.
+// producers of a process. The error wraps ErrExists if the ID belongs to something else: see Receipt.Taken.
 func (q *Queue) Enqueue(ctx context.Context, parameters []byte, options Options) (string, error) {
 	receipts, err := q.EnqueueMany(ctx, []Spec{{Parameters: parameters, Options: options}})
 	if len(receipts) == 0 {
 		return "", err
+	}
+	if receipts[0].Taken {
+		err = cmp.Or(err, fmt.Errorf("%w: task ID %q belongs to another task: choose another ID", ErrExists,
+			receipts[0].ID))
 	}
 	return receipts[0].ID, err
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -64,6 +65,9 @@ func (f *Failure) Headline() string {
 	}
 	return first
 }
+
+// String returns the reason and the whole message, such as "(error) exit status 65: no items".
+func (f Failure) String() string { return fmt.Sprintf("(%s) %s", f.Reason, f.Message) }
 
 // reasons lists the reasons that this package defines. Counters and metrics have one value for each.
 var reasons = []Reason{

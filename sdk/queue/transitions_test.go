@@ -81,11 +81,18 @@ func TestEnqueueTwiceWritesOnce(t *testing.T) {
 		if got := w.task(t, "same"); string(got.Parameters) != "1" {
 			t.Errorf("the repeat wrote %q", got.Parameters)
 		}
+		if id, err := w.Queue("q").Enqueue(w.ctx, []byte("1"), queue.Options{ID: "same"}); id != "same" || err != nil {
+			t.Errorf("the same once more: %q, %v", id, err)
+		}
 		w.depth(t, "q", map[queue.Status]int64{queue.Pending: 2})
 		w.rdb.Set(w.ctx, w.Store().Keys.Task("key"), "", 0)
 		for name, specs := range map[string][]queue.Spec{"other": {{Options: queue.Options{ID: "same"}}}, "q": {{Options: queue.Options{ID: "key"}}}} {
 			if got := must[[]queue.Receipt](t)(w.Queue(name).EnqueueMany(w.ctx, specs))[0]; !got.Existed || !got.Taken {
 				t.Errorf("what has the ID is the task: %+v", got)
+			}
+			id, err := w.Queue(name).Enqueue(w.ctx, specs[0].Parameters, specs[0].Options)
+			if id != specs[0].ID || !errors.Is(err, queue.ErrExists) || !strings.Contains(err.Error(), "choose another ID") {
+				t.Errorf("the ID is another's: %q, %v", id, err)
 			}
 		}
 	})

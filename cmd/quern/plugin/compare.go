@@ -38,10 +38,12 @@ func parseJSON(text []byte) (value any, ok bool) {
 // file is the name of the file with the expected one.
 func difference(want, got []byte, file string) []string {
 	head := fmt.Sprintf("the result differs from %s; if it is right, `quern plugin test --update` writes it there", file)
+	form := "" // in which the lines are shown
 	one, ok := parseJSON(want)
 	other, okToo := parseJSON(got)
 	switch {
 	case ok && okToo:
+		form = " (as formatted JSON)"
 		want, _ = json.MarshalIndent(one, "", "  ") // a value that was parsed can be written
 		got, _ = json.MarshalIndent(other, "", "  ")
 	case !show.IsText(want) || !show.IsText(got):
@@ -56,20 +58,21 @@ func difference(want, got []byte, file string) []string {
 			got = bytes.TrimSuffix(got, []byte("\n"))
 		}
 	}
-	return append([]string{head}, lineDifference(strings.Split(string(want), "\n"), strings.Split(string(got), "\n"))...)
+	return append([]string{head}, lineDifference(strings.Split(string(want), "\n"), strings.Split(string(got), "\n"), form)...)
 }
 
 // shownDifference is the number of different lines of a result that are shown, of the expected ones and of the others.
 const shownDifference = 5
 
-// lineDifference shows the lines between those that two texts have in common at their beginnings and ends.
-func lineDifference(want, got []string) []string {
+// lineDifference shows the lines between those that two texts have in common at their beginnings and ends. form says in
+// what form they are shown, if not in their own.
+func lineDifference(want, got []string, form string) []string {
 	first := commonPrefix(want, got)
 	want, got = want[first:], got[first:]
 	for len(want) > 0 && len(got) > 0 && want[len(want)-1] == got[len(got)-1] {
 		want, got = want[:len(want)-1], got[:len(got)-1]
 	}
-	lines := []string{fmt.Sprintf("from line %d on:", first+1)}
+	lines := []string{fmt.Sprintf("from line %d on%s:", first+1, form)}
 	side := func(mark string, these, others []string) {
 		for i, line := range these[:min(len(these), shownDifference)] {
 			at := 0

@@ -143,6 +143,11 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 	for _, line := range computed(outcome, time.Since(begun)) {
 		cli.Note(cmd, "%s", line)
 	}
+	if outcome.Kind == runtime.LimitExceeded {
+		for i, frame := range outcome.Backtrace {
+			cli.Note(cmd, "frame %d: %s", i, frame)
+		}
+	}
 	if failure := host.Failure(outcome); failure != nil {
 		return cli.TaskFailed(pluginfile.LocalID, failure)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -179,6 +180,14 @@ func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 	return nil
 }
 
+// orElse adds another remedy to one that can be a question.
+func orElse(remedy, other string) string {
+	if strings.HasSuffix(remedy, "?") {
+		return remedy + " Or " + other
+	}
+	return remedy + ", or " + other
+}
+
 func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 	ctx, name := cmd.Context(), args[0]
 	q := client.Queue(name)
@@ -188,8 +197,8 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []str
 			return err
 		}
 		if !served {
-			return cli.Refusedf("no host serves the queue %q of tenant %s, so nothing was enqueued: %s, or leave --wait out",
-				name, client.Tenant(), admin.ServingQueue(ctx, client, name))
+			return cli.Refusedf("no host serves the queue %q of tenant %s, so nothing was enqueued: %s",
+				name, client.Tenant(), orElse(admin.ServingQueue(ctx, client, name), "leave --wait out"))
 		}
 	}
 	parameters, err := cli.ReadParameters(args[1:], cmd, cli.MaxParameters)

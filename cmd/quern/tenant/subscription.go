@@ -268,7 +268,12 @@ func noteSecrets(cmd *cobra.Command, client admin.Tenant, w *queue.Webhook) {
 		return
 	}
 	names := append(slices.Clone(w.Secrets), slices.Sorted(maps.Values(w.SecretHeaders))...)
-	if len(names) > 0 {
+	switch len(names) {
+	case 0:
+	case 1:
+		cli.Note(cmd, "every host needs the secret %s: start it with --secrets DIR, and put the secret into the file DIR/%s/%s",
+			names[0], client.Tenant(), names[0])
+	default:
 		cli.Note(cmd, "every host needs the secrets %s: start it with --secrets DIR, and put each into a file, such as DIR/%s/%s",
 			strings.Join(names, ", "), client.Tenant(), names[0])
 	}

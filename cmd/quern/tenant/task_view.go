@@ -78,17 +78,12 @@ func statusText(t *admin.Task) string {
 	return string(t.Status)
 }
 
-// failure is a failure that people see with all lines of its message.
-type failure queue.Failure
-
-func (f failure) String() string { return fmt.Sprintf("(%s) %s", f.Reason, f.Message) }
-
 // failureView returns why the task failed, and its last error.
 func failureView(t *admin.Task) show.View {
 	var v show.View
 	if f := t.Error; f != nil {
 		v = show.Lines(
-			"error", failure(*f), "limit", f.Limit,
+			"error", f, "limit", f.Limit,
 			"stderr", show.Shorten(f.Stderr, shownBytes, fmt.Sprintf("\n… %d bytes left out: `quern task logs %s` …\n",
 				len(f.Stderr)-shownBytes, t.ID)),
 		)
@@ -97,7 +92,7 @@ func failureView(t *admin.Task) show.View {
 		}
 	}
 	if t.LastError != nil && (t.Error == nil || t.LastError.Message != t.Error.Message) {
-		v = append(v, show.Field{"", "last error", failure(*t.LastError)})
+		v = append(v, show.Field{"", "last error", t.LastError})
 	}
 	return v
 }

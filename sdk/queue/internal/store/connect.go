@@ -13,16 +13,19 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and
 // for Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM
 // files of a private CA and a client certificate. The parameters of go-redis work too. A call dials and sends only
-// once, and observes its context's deadline.
+// once, and observes its context's deadline. The first call disables the log of go-redis, which repeats errors on
+// stderr: to have it, call redis.SetLogger after that.
 func Connect(rawURL string) (redis.UniversalClient, error) {
 	rdb, err := connect(rawURL, nil)
 	if err != nil {
@@ -31,8 +34,13 @@ func Connect(rawURL string) (redis.UniversalClient, error) {
 	return rdb, nil
 }
 
+// silence keeps go-redis from writing to the program's stderr what it also returns as errors. A program that wants its
+// log calls redis.SetLogger after its first Connect.
+var silence = sync.OnceFunc(logging.Disable)
+
 // connect is Connect. If within is not nil, connect uses it to wrap the function that dials the server.
 func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
+	silence()
 	u, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
