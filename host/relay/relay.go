@@ -184,8 +184,8 @@ func (r *Relay) session(ctx context.Context) error {
 	return work.Wait()
 }
 
-// listen passes on the notifications of new rows until ctx ends. While the database cannot be reached by the direct URL,
-// the leader looks for rows by itself.
+// listen passes on the notifications of new rows until ctx ends. While the database cannot be reached by the direct
+// URL, the leader looks for rows by itself.
 func (r *Relay) listen(ctx context.Context, l *leader, wake chan<- struct{}) error {
 	for {
 		err := r.listenOnce(ctx, l, wake)

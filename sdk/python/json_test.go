@@ -44,6 +44,8 @@ def outcome(work, *arguments):
 def same(what, ours, theirs):
     if ours != theirs: raise AssertionError(f"{what!r:.200}: {ours:.200}, and json: {theirs:.200}")
 
+def kind(said): return said.split(":")[0] if "Error: " in said else said # to_json names the part that is wrong
+
 def write(value): return _host._encode(value).encode(errors="replace")
 
 def check(data): same(data, outcome(_host.from_json, data), outcome(json.loads, data))
@@ -66,12 +68,12 @@ def handle(task):
         check(doc.encode())
     for doc in RARE: check(doc.encode())
     for doc in BYTES: check(doc)
-    for v in VALUES: same(v, outcome(_host.to_json, v), outcome(write, v))
+    for v in VALUES: same(v, kind(outcome(_host.to_json, v)), kind(outcome(write, v)))
     assert _quern.write_json({"a": [1, 1.5, "é", None, True, ()]}) is not NotImplemented
     random.seed(int(task.text))
     for _ in range(1000):
         v = value(4)
-        same(v, outcome(_host.to_json, v), outcome(write, v))
+        same(v, kind(outcome(_host.to_json, v)), kind(outcome(write, v)))
         data = bytearray(json.dumps(v, ensure_ascii=random.random() < 0.5, indent=random.choice([None, None, 1])).encode())
         check(bytes(data))
         for _ in range(3):
