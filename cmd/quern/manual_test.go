@@ -116,7 +116,8 @@ func TestReadmeHandlers(t *testing.T) {
 			text := handlers[handler]
 			if language == "go" { // the README shows the function alone
 				whole := string(content(t, filepath.Join(dir, handler)))
-				text = whole[:strings.Index(whole, "func greet(")] + text
+				before, _, _ := strings.Cut(whole, "func greet(")
+				text = before + text
 			}
 			write(t, filepath.Join(dir, handler), text)
 			u.must("plugin", "test", dir)

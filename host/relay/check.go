@@ -21,9 +21,13 @@ type right struct{ privileges, object string }
 
 // relayRights are what a relay needs.
 var relayRights = []right{
-	{"SELECT", "quern.version"}, {"SELECT", "quern.outbox_seq_seq"}, {"SELECT, DELETE", "quern.outbox"},
-	{"SELECT, INSERT", "quern.outbox_refused"}, {"SELECT, INSERT, DELETE", "quern.outbox_held"},
-	{"SELECT, INSERT, UPDATE, DELETE", "quern.ended"}, {"SELECT, INSERT, UPDATE", "quern.relays"},
+	{"SELECT", "quern.version"},
+	{"SELECT", "quern.outbox_seq_seq"},
+	{"SELECT, DELETE", "quern.outbox"},
+	{"SELECT, INSERT", "quern.outbox_refused"},
+	{"SELECT, INSERT, DELETE", "quern.outbox_held"},
+	{"SELECT, INSERT, UPDATE, DELETE", "quern.ended"},
+	{"SELECT, INSERT, UPDATE", "quern.relays"},
 }
 
 // applicationRights are what an application needs to enqueue and to read how its tasks ended. It cannot read or change

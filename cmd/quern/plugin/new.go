@@ -54,9 +54,9 @@ func newPluginNew() *cobra.Command {
 			"nothing has to be downloaded.",
 		Args: cli.Arguments(1, 1),
 	}
-	language, words := "go", make([]string, len(languages))
-	for i, l := range languages {
-		words[i] = l.Language
+	language, words := "go", []string(nil)
+	for _, l := range languages {
+		words = append(words, l.Language)
 	}
 	short := map[string]string{"py": "python", "js": "javascript", "ts": "typescript"}
 	option.Choice(cmd.Flags(), &language, "lang",
