@@ -186,7 +186,10 @@ func TestDeadOfDead(t *testing.T) {
 			t.Errorf("%+v", task)
 		}
 		for i := range 2 { // each failure has a letter of its own, once
-			id := w.enqueue(t, "again", fmt.Sprint(i), queue.Options{ID: "again"})
+			id := "again"
+			if _, err := w.Queue("again").Enqueue(w.ctx, []byte(fmt.Sprint(i)), queue.Options{ID: id}); err != nil && !errors.Is(err, queue.ErrExists) {
+				t.Fatal(err)
+			}
 			w.rdb.HSet(w.ctx, w.Store().Keys.Task(id), "dead", "morgue")
 			w.failWithLetter(t, "again", "morgue", queue.ReasonTrap)
 			if err := w.Queue("again").Retry(w.ctx, id); err != nil {
