@@ -65,11 +65,11 @@ type Config struct {
 type Metrics interface {
 	// Relay begins the series of a source.
 	Relay(source string)
-	// RelayLeads tells whether this process leads the source, and whether notifications reach it.
+	// RelayLeads sets whether this process leads the source, and whether it receives notifications.
 	RelayLeads(source string, leads, notified bool)
 	// RelayRows counts rows. result is relayed, refused or ended.
 	RelayRows(source, result string, n int)
-	// RelayLag tells the age of the oldest row, 0 if there is none.
+	// RelayLag sets the age of the oldest row that waits; 0 if none waits.
 	RelayLag(source string, age time.Duration)
 	// RelayFailed counts a failure of the database or of Redis, or a full queue.
 	RelayFailed(source string)
@@ -86,7 +86,7 @@ type Relay struct {
 	err   error  // guarded by mu: why it does not
 }
 
-// Ready tells whether the relay leads, or is ready to. The error says why it is not.
+// Ready returns what the relay does: it leads, or another relay leads. The error says why it does neither.
 func (r *Relay) Ready() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -162,8 +162,8 @@ var goPackages = []obstacle{
 
 var goVersion = regexp.MustCompile(`/v[0-9]+$`)
 
-// goObstacles returns a warning for each package that a file of the author's uses and that does not work in a plugin. A
-// package can do without what it has no use for here, so these are no errors.
+// goObstacles returns a warning for each package that a file of the author uses and that does not work in a plugin. It
+// is no error, because the file may use a part of the package that works.
 func goObstacles(name string, text []byte) (lines []string) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, text, parser.SkipObjectResolution)

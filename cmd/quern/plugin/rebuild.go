@@ -50,7 +50,7 @@ func (l *local) rebuild(cmd *cobra.Command, module string, folderNamed bool) err
 	return err
 }
 
-// modulesIn lists the modules in a folder, of which there must be one.
+// modulesIn lists the modules in a folder. It is an error if there is none.
 func modulesIn(dir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(escapeGlob(dir), "[^.]*"+manifest.ModuleSuffix))
 	if err == nil && len(found) == 0 {

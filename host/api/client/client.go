@@ -58,7 +58,7 @@ type Client struct {
 	servedQueues
 }
 
-// servedQueues remembers the queues of which the last answer to an enqueue said that hosts serve them.
+// servedQueues remembers queues that hosts serve, as the last answer to an enqueue said.
 type servedQueues struct {
 	mu     sync.Mutex
 	served map[string]bool // guarded by mu
