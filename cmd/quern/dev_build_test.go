@@ -166,9 +166,13 @@ func TestDevTellsOfItsFolder(t *testing.T) {
 // A dev takes another port for its page if 9465 is in use, and names what the plugin directory has of former plugins.
 func TestDevBesideOthers(t *testing.T) {
 	t.Parallel()
-	if busy, err := net.Listen("tcp", "127.0.0.1:9465"); err == nil { // else another program has it
-		t.Cleanup(func() { _ = busy.Close() })
-	}
+	eventually(t, "the port of the page is this test's: another program keeps it", func() bool { // those of other tests come and go
+		busy, err := net.Listen("tcp", "127.0.0.1:9465")
+		if err == nil {
+			t.Cleanup(func() { _ = busy.Close() })
+		}
+		return err == nil
+	})
 	dir := sourceFolder(t, map[string]string{
 		"a.c": saying("one"), "quern.h": string(content(t, "../../sdk/c/quern.h")), "small.yaml": "name: small\n",
 	})

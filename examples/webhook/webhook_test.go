@@ -340,8 +340,8 @@ func (f *fleet) failures(t *testing.T) {
 		"NoKey":    {"none", f.receiver.URL + "/no-key", 1, "secret signing_key: not found", ""},
 		"Garbled":  {"garbled", f.receiver.URL + "/garbled", 1, "secret signing_key: no key: write whsec_", ""},
 		"Host": {
-			"shared", byName + "/host", 1, fmt.Sprintf("denied: the manifest does not allow it: add capabilities: {http: [{host: %q, methods: [POST]}]}", byName),
-			fmt.Sprintf("http: [{host: %q, methods: [POST]}]", byName),
+			"shared", byName + "/host", 1, fmt.Sprintf("denied: the manifest does not allow it: add {host: %q, methods: [POST]} to capabilities.http", byName),
+			fmt.Sprintf("add {host: %q, methods: [POST]} to capabilities.http", byName),
 		},
 		"Network": {"walled", f.receiver.URL + "/network", 1, "denied: ", "--allow-networks 127.0.0.1/32"},
 		"NoURL":   {"shared", "", 0, `a webhook is {"url"`, ""},
