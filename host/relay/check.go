@@ -87,7 +87,7 @@ func Check(ctx context.Context, db *postgres.Conn) ([]Finding, error) {
 	if err := checkRights(ctx, db, note); err != nil {
 		return nil, err
 	}
-	heard, err := hears(ctx, db)
+	heard, err := hears(ctx, db, channel)
 	if err != nil {
 		return nil, err
 	}

@@ -146,6 +146,6 @@ func Look(ctx context.Context, db *postgres.Conn) (state State, err error) {
 		(SELECT count(*) FROM (SELECT FROM quern.outbox LIMIT $1) w),
 		(SELECT count(*) FROM (SELECT FROM quern.outbox_refused LIMIT $1) f),
 		(SELECT extract(epoch FROM clock_timestamp() - created) FROM quern.outbox ORDER BY seq LIMIT 1)
-		FROM (SELECT) one LEFT JOIN quern.relays r ON r.source = $2 AND r.until > clock_timestamp()`, maxCounted, source)
+		FROM (SELECT) one LEFT JOIN quern.relays r ON r.source = $2 AND r.until > clock_timestamp()`, maxCounted, outboxTable{}.name())
 	return state, err
 }

@@ -2,251 +2,247 @@ package relay
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/quern-project/quern/host/admin"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/quern-project/quern/host/postgres"
-	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/taskjson"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-const (
-	batchRows  = 1000
-	batchBytes = 16 << 20
-	// onceLife is how long Redis remembers the ID of a row that is not deleted yet. forgetAfter is how long it remembers
-	// the ID after that: a database that fails over may have lost the deletion.
-	onceLife    = 30 * 24 * time.Hour
-	forgetAfter = time.Minute
-	// fullPause is how long the rows of a target are left out after it has refused one for want of room.
-	fullPause = time.Second
-	// ReportName is the name under which hosts report the ends of an outbox's tasks: see queue.Options.Report.
-	ReportName = "outbox"
-)
+// channel is where writers announce new rows.
+const channel = "quern_outbox"
 
-// row is a row of the outbox.
-type row struct {
-	seq                               int64
-	id, queue, topic, tenant, options string
-	report                            string // the option report, as JSON; "" for none
-	created                           time.Time
-	age                               time.Duration // since its insertion, by the database's clock
-	parameters                        []byte
-}
+// outboxTable is Quern's own table, quern.outbox.
+type outboxTable struct{}
 
-// target is where a row goes, as the statement readRows names it.
-func (r *row) target() string { return r.tenant + " " + r.queue + " " + r.topic }
+func (outboxTable) name() string { return "outbox" }
 
-// refusal is a row that can be no task.
-type refusal struct {
-	seq int64
-	err error
-}
+// check finds nothing more: the table has a version.
+func (outboxTable) check(context.Context, *postgres.Conn) error { return nil }
 
-// readRows reads the first rows after seq $1, without those for the targets $2: at most $3, and after the first one at
-// most $4 bytes. The size of a value is known without reading it.
-const readRows = `
-SELECT seq, id, queue, topic, tenant, options - 'report', options->'report',
-  extract(epoch FROM clock_timestamp() - created), extract(epoch FROM created), encode(parameters, 'hex'), json
-FROM (
-  SELECT *, sum(size) OVER (ORDER BY seq) - size AS before
-  FROM (
-    SELECT *, coalesce(octet_length(parameters), octet_length(json::text), 0)::bigint AS size
-    FROM quern.outbox
-    WHERE seq > $1 AND concat(tenant, ' ', queue, ' ', topic) <> ALL ($2::text[])
-    ORDER BY seq LIMIT $3
-  ) first
-) sized
-WHERE before < $4 ORDER BY seq`
-
-// read reads the next rows after a seq.
-func read(ctx context.Context, db *postgres.Conn, after int64, without []string) (rows []row, err error) {
-	err = db.Query(ctx, func(v postgres.Row) {
-		r := row{
-			seq: v.Int(0), id: v.Text(1), queue: v.Text(2), topic: v.Text(3), tenant: v.Text(4), options: v.Text(5),
-			report: v.Text(6), age: v.Seconds(7), created: admin.Moment(v.Seconds(8).Seconds()), parameters: v.Hex(9),
-		}
-		if v[10] != nil {
-			r.parameters = slices.Clone(v[10])
-		}
-		rows = append(rows, r)
-	}, readRows, after, without, batchRows, batchBytes)
-	return rows, err
-}
-
-// outcome says what became of rows.
-type outcome struct {
-	sent    []*row // they are in Redis
-	refused []refusal
-	full    []string // targets that take no more for now
-	why     error    // of the last of full
-}
-
-// send makes tasks and publications of rows, in their order. After an error of Redis, the remaining rows are neither
-// sent nor refused.
-func (r *Relay) send(ctx context.Context, rows []row) (out outcome, err error) {
-	groups := make(map[string]*group)
-	var order []*group
-	flush := func() {
-		for _, g := range order {
-			if err == nil && !slices.Contains(out.full, g.rows[0].target()) {
-				err = r.enqueue(ctx, g, &out)
-			}
-		}
-		clear(groups)
-		order = nil
-	}
-	for i := range rows {
-		row := &rows[i]
-		client := r.client(row.tenant)
-		if client == nil {
-			out.refused = append(out.refused, refusal{row.seq, fmt.Errorf("the relay has no tenant %q: name it with --tenants", row.tenant)})
-			continue
-		}
-		if row.created.Before(r.config.NotBefore) {
-			out.refused = append(out.refused, refusal{row.seq, fmt.Errorf("it was inserted at %s, before --not-before",
-				row.created.UTC().Format(time.RFC3339))})
-			continue
-		}
-		if row.topic != "" {
-			if flush(); err == nil && !slices.Contains(out.full, row.target()) {
-				err = r.publish(ctx, client, row, &out)
-			}
-			continue
-		}
-		spec, wrong := row.spec()
-		if wrong != nil {
-			out.refused = append(out.refused, refusal{row.seq, wrong})
-			continue
-		}
-		if len(spec.After) > 0 {
-			flush() // its dependencies may be rows of other queues
-		}
-		g := groups[row.target()]
-		if g == nil {
-			g = &group{queue: client.Queue(row.queue)}
-			groups[row.target()], order = g, append(order, g)
-		}
-		g.rows, g.specs = append(g.rows, row), append(g.specs, spec)
-	}
-	flush()
-	return out, err
-}
-
-// group is the rows of one queue.
-type group struct {
-	queue *queue.Queue
-	rows  []*row
-	specs []queue.Spec
-}
-
-// spec returns the task of a row.
-func (r *row) spec() (queue.Spec, error) {
-	spec, err := queue.Spec{Options: queue.Options{ID: r.id}}, error(nil)
-	if r.options != "{}" {
-		spec, err = admin.ParseTaskLine([]byte(r.options), spec.Options)
-	}
-	switch {
-	case err != nil:
-		return spec, err
-	case !slices.Contains([]string{"", "true", "false"}, r.report):
-		return spec, fmt.Errorf("option report is %s: write true or false", r.report)
-	case spec.Parameters != nil:
-		return spec, errors.New("options has parameters: put them into the column parameters or json")
-	case spec.ID != r.id:
-		return spec, errors.New("options has an id: put it into the column id")
-	case spec.Delay > 0: // the row's age and the delay are differences of one clock each, so the clocks need not agree
-		spec.Delay = max(0, spec.Delay-max(0, r.age))
-	}
-	spec.Parameters, spec.Once = r.parameters, onceLife
-	if r.report == "true" {
-		spec.Report = ReportName
-	}
-	return spec, (&listen.Child{Queue: r.queue, Spec: spec}).Validate()
-}
-
-// enqueue enqueues the rows of a group. If Redis refuses one of them, each is tried alone.
-func (r *Relay) enqueue(ctx context.Context, g *group, out *outcome) error {
-	receipts, err := g.queue.EnqueueMany(ctx, g.specs)
-	switch {
-	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
-		if len(g.rows) > 1 && errors.Is(err, queue.ErrQueueFull) {
-			return r.enqueueEach(ctx, g, out) // a block is refused as a whole, and some of it may fit
-		}
-		out.full, out.why = append(out.full, g.rows[0].target()), err
-		return nil
-	case errors.Is(err, queue.ErrDependency) || errors.Is(err, queue.ErrInvalid):
-		if len(g.rows) == 1 {
-			out.refused = append(out.refused, refusal{g.rows[0].seq, err})
-			return nil
-		}
-		return r.enqueueEach(ctx, g, out)
-	case err != nil:
+func (outboxTable) relay(ctx context.Context, t *term) error {
+	db, err := t.relay.connect(ctx, ", outbox")
+	if err != nil {
 		return err
 	}
-	for i, receipt := range receipts {
-		if receipt.Taken {
-			out.refused = append(out.refused, refusal{g.rows[i].seq, fmt.Errorf("another task has the ID %q: delete this row, or retry it with another id", g.rows[i].id)})
-		} else {
-			out.sent = append(out.sent, g.rows[i])
-		}
+	defer db.Close()
+	o := &outboxTerm{term: t, db: db, full: make(map[string]time.Time)}
+	work, ctx := errgroup.WithContext(ctx)
+	wake := make(chan struct{}, 1)
+	work.Go(func() error { return t.listen(ctx, channel, func() { periodic.Notify(wake) }) })
+	work.Go(func() error { return o.relayAll(ctx, wake) })
+	for _, client := range t.relay.config.Tenants {
+		work.Go(func() error { return t.report(ctx, client, reports{ReportName, true, writeEnded}) })
 	}
-	return nil
+	return work.Wait()
 }
 
-// enqueueEach enqueues the rows of a group one by one, up to one for which the queue has no room.
-func (r *Relay) enqueueEach(ctx context.Context, g *group, out *outcome) error {
-	for i := range g.rows {
-		err := r.enqueue(ctx, &group{g.queue, g.rows[i : i+1], g.specs[i : i+1]}, out)
-		if err != nil || slices.Contains(out.full, g.rows[i].target()) {
+// outboxTerm is one term as leader of the outbox. Its connection belongs to the goroutine of relayAll.
+type outboxTerm struct {
+	*term
+	db *postgres.Conn
+
+	horizon horizon
+	full    map[string]time.Time // until when the rows of a target are left out
+	looked  time.Time            // when the leader last asked how far transactions have ended
+	swept   time.Time            // when it last read from the beginning
+	purged  time.Time
+	pause   periodic.Pause // after failures of Redis
+}
+
+// relayAll relays rows until ctx ends or the lease is lost. wake tells of new rows.
+//
+//	asleep ── a notification, a second, a row found ──▶ awake ── awakeFor without a row ──▶ asleep
+func (o *outboxTerm) relayAll(ctx context.Context, wake <-chan struct{}) error {
+	awake := &awakeLocker{address: o.relay.config.Direct}
+	defer awake.release()
+	var last time.Time // when a row was last found
+	for {
+		found, err := o.round(ctx)
+		switch {
+		case err != nil:
+			return err
+		case found:
+			last = time.Now()
+		}
+		if err := o.purge(ctx); err != nil {
 			return err
 		}
+		if time.Since(last) <= awakeFor && o.notified.Load() {
+			awake.take(ctx)
+		}
+		if found {
+			continue
+		}
+		wait := busyInterval
+		if time.Since(last) > awakeFor {
+			if awake.held() {
+				awake.release()
+				continue // look once more: a row that was inserted before has sent no notification
+			}
+			wait = idleInterval
+		}
+		if left := o.pause.Left(time.Now()); left > 0 {
+			wait = left
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-wake:
+			last = time.Now()
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+		timer.Stop()
 	}
-	return nil
 }
 
-// publish publishes a row.
-func (r *Relay) publish(ctx context.Context, client *queue.Client, row *row, out *outcome) error {
-	options, err := row.publication()
-	if err == nil {
-		var published queue.Published
-		published, err = client.Publish(ctx, row.topic, row.parameters, options)
-		if err == nil && published.Taken {
-			err = fmt.Errorf("%w: another publication has the ID %q: delete this row, or retry it with another id", queue.ErrInvalid, row.id)
-		}
+// round relays one batch, and reports whether there may be more.
+func (o *outboxTerm) round(ctx context.Context) (found bool, err error) {
+	if o.pause.Left(time.Now()) > 0 {
+		return false, nil
+	}
+	rows, whole, err := o.next(ctx)
+	if err != nil || len(rows) == 0 {
+		return false, err
+	}
+	if o.since() > forgetAfter/2 { // it was stopped, and another leader may have sent and deleted these rows
+		return false, errNotLeader
+	}
+	out, failed := o.relay.send(ctx, rows)
+	if err := o.settle(ctx, out); err != nil {
+		return false, err
+	}
+	for _, target := range out.full {
+		o.full[target] = time.Now().Add(fullPause)
 	}
 	switch {
-	case err == nil:
-		out.sent = append(out.sent, row)
-	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
-		out.full, out.why = append(out.full, row.target()), err
-	case errors.Is(err, queue.ErrInvalid), errors.Is(err, queue.ErrExists):
-		out.refused = append(out.refused, refusal{row.seq, err})
-	default:
-		return err
+	case failed != nil && ctx.Err() != nil:
+		return false, ctx.Err()
+	case failed != nil:
+		o.pause.Failed(time.Now())
+		o.fail("rows wait", failed)
+		o.horizon.high = 0
+		return false, nil
+	case out.why != nil:
+		o.fail("rows wait", out.why)
+	case len(o.full) == 0:
+		o.works()
+	}
+	o.pause.Succeeded()
+	return !whole || len(out.sent)+len(out.refused) > 0, nil
+}
+
+// next reads the next rows. whole reports whether they are all that there are.
+func (o *outboxTerm) next(ctx context.Context) (rows []row, whole bool, err error) {
+	now := time.Now()
+	var without []string
+	for target, until := range o.full {
+		if now.After(until) {
+			delete(o.full, target)
+			o.horizon.high = 0 // its rows were passed over
+		} else {
+			without = append(without, target)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if now.Sub(o.looked) < lookAgain && o.horizon.high > 0 {
+		rows, err = read(ctx, o.db, o.horizon.high, without)
+		if err != nil || len(rows) > 0 {
+			o.horizon.passed(rows)
+			return rows, false, err
+		}
+	}
+	if now.Sub(o.swept) >= sweepInterval {
+		o.swept, o.horizon.low = now, 0
+	}
+	if now.Sub(o.looked) >= lookAgain {
+		o.looked = now
+		if err := o.horizon.look(ctx, o.db); err != nil {
+			return nil, false, err
+		}
+	}
+	if rows, err = read(ctx, o.db, o.horizon.low, without); err != nil {
+		return nil, false, err
+	}
+	o.horizon.read(rows, len(without) > 0)
+	if len(rows) > 0 {
+		o.relay.config.Metrics.RelayLag(o.relay.config.Name, rows[0].age)
+	} else if len(without) == 0 {
+		o.relay.config.Metrics.RelayLag(o.relay.config.Name, 0)
+	}
+	return rows, len(rows) < batchRows, nil
+}
+
+// settle deletes the rows that were sent and moves those that were refused.
+func (o *outboxTerm) settle(ctx context.Context, out outcome) error {
+	if len(out.sent) > 0 {
+		seqs, ids := make([]int64, len(out.sent)), make(map[string][]string)
+		for i, row := range out.sent {
+			seqs[i] = row.seq
+			if row.topic == "" {
+				ids[row.tenant] = append(ids[row.tenant], row.id)
+			}
+		}
+		statement := "DELETE FROM quern.outbox WHERE seq = ANY ($1::bigint[])"
+		if o.relay.config.Hold > 0 {
+			statement = `WITH sent AS (` + statement + ` RETURNING *)
+				INSERT INTO quern.outbox_held SELECT * FROM sent`
+		}
+		if _, err := exec(ctx, o.db, statement, seqs); err != nil {
+			return err
+		}
+		o.relay.config.Metrics.RelayRows(o.relay.config.Name, "relayed", len(seqs))
+		for tenant, ids := range ids {
+			fleet := listen.NewFleet(o.relay.client(tenant))
+			// If this fails, Redis remembers the IDs for longer.
+			if err := fleet.ForgetOnce(ctx, ids, forgetAfter+o.relay.config.Hold); err != nil {
+				o.relay.log.Debug("cannot shorten the memory of IDs", "error", err)
+			}
+		}
+	}
+	for _, refused := range out.refused {
+		o.relay.log.Error("row refused", "seq", refused.seq, "error", refused.err)
+		if _, err := exec(ctx, o.db, `WITH refused AS (DELETE FROM quern.outbox WHERE seq = $1 RETURNING *)
+			INSERT INTO quern.outbox_refused SELECT *, $2 FROM refused`,
+			refused.seq, refused.err.Error()); err != nil {
+			return err
+		}
+		o.relay.config.Metrics.RelayRows(o.relay.config.Name, "refused", 1)
 	}
 	return nil
 }
 
-// publication returns the options of the publication of a row.
-func (r *row) publication() (queue.PublishOptions, error) {
-	if r.report != "" {
-		return queue.PublishOptions{}, fmt.Errorf("%w: option report is for tasks: a publication has no end", queue.ErrInvalid)
+// purge deletes rows that were kept for long enough, in blocks.
+func (o *outboxTerm) purge(ctx context.Context) error {
+	if time.Since(o.purged) < purgeInterval {
+		return nil
 	}
-	var o taskjson.Publication
-	decoder := json.NewDecoder(strings.NewReader(r.options))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&o); err != nil {
-		return queue.PublishOptions{}, fmt.Errorf("%w: options: %s: a publication may have attributes, parent, traceparent and tracestate",
-			queue.ErrInvalid, strings.TrimPrefix(err.Error(), "json: "))
+	o.purged = time.Now()
+	for table, kept := range map[string]struct {
+		column string
+		time.Duration
+	}{
+		"outbox_held": {"relayed", o.relay.config.Hold},
+		"ended":       {"ended", o.relay.config.KeepEnded},
+	} {
+		if kept.Duration == 0 {
+			continue // rows that a relay with --hold has kept
+		}
+		for deleted := int64(batchRows); deleted == batchRows; {
+			var err error
+			deleted, err = exec(ctx, o.db, fmt.Sprintf(`DELETE FROM quern.%[1]s WHERE ctid = ANY (ARRAY(
+				SELECT ctid FROM quern.%[1]s WHERE %[2]s < clock_timestamp() - $1::interval LIMIT $2))`, table, kept.column),
+				interval(kept.Duration), batchRows)
+			if err != nil {
+				return err
+			}
+		}
 	}
-	options := queue.PublishOptions{
-		ID: r.id, Attributes: o.Attributes, Parent: o.Parent, Traceparent: o.Traceparent, Tracestate: o.Tracestate,
-	}
-	return options, nil
+	return nil
 }

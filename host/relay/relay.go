@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/sdk/queue"
@@ -38,7 +37,6 @@ const (
 	answerTimeout = 30 * time.Second
 	// awakeLock is the lock that an awake relay holds: see schema.sql.
 	awakeLock = 8171052443187213643
-	channel   = "quern_outbox"
 )
 
 // Config has what a Relay needs.
@@ -75,9 +73,20 @@ type Metrics interface {
 	RelayFailed(source string)
 }
 
-// Relay relays the outbox of one database.
+// source is a kind of table whose rows become tasks.
+type source interface {
+	// name names the source within its database. For each name one relay leads.
+	name() string
+	// check returns an error if the database has no such table as the source needs.
+	check(ctx context.Context, db *postgres.Conn) error
+	// relay relays rows, and brings the ends of their tasks back, until ctx ends.
+	relay(ctx context.Context, t *term) error
+}
+
+// Relay relays one source of one database.
 type Relay struct {
 	config Config
+	source source
 	holder string
 	log    hclog.Logger
 
@@ -121,7 +130,7 @@ func New(config Config) (*Relay, error) {
 	config.Metrics.Relay(config.Name)
 	name, _ := os.Hostname()
 	return &Relay{
-		config: config, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
+		config: config, source: outboxTable{}, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
 		err: errors.New("has not reached the database yet"),
 	}, nil
 }
@@ -136,7 +145,7 @@ func (r *Relay) Run(ctx context.Context) {
 	var pause periodic.Pause
 	for {
 		began := time.Now()
-		err := r.session(ctx)
+		err := r.lead(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -156,109 +165,9 @@ func (r *Relay) Run(ctx context.Context) {
 	}
 }
 
-// errNotLeader ends a session whose lease went to another relay.
-var errNotLeader = errors.New("another relay leads")
-
-// session waits for the lease, and relays for as long as it has the lease.
-func (r *Relay) session(ctx context.Context) error {
-	db, err := r.config.Database.Connect(ctx, "quern relay")
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if err := checkVersion(ctx, db); err != nil {
-		return err
-	}
-	l := &leader{relay: r, db: db, full: make(map[string]time.Time)}
-	if err := l.take(ctx); err != nil {
-		return err
-	}
-	defer l.giveBack()
-	work, ctx := errgroup.WithContext(ctx)
-	wake := make(chan struct{}, 1)
-	work.Go(func() error { return r.listen(ctx, l, wake) })
-	work.Go(func() error { return l.relayAll(ctx, wake) })
-	for _, client := range r.config.Tenants {
-		work.Go(func() error { return l.report(ctx, client) })
-	}
-	return work.Wait()
-}
-
-// listen passes on the notifications of new rows until ctx ends. While the database cannot be reached by the direct
-// URL, the leader looks for rows by itself.
-func (r *Relay) listen(ctx context.Context, l *leader, wake chan<- struct{}) error {
-	for {
-		err := r.listenOnce(ctx, l, wake)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		l.notified.Store(false)
-		r.config.Metrics.RelayLeads(r.config.Name, true, false)
-		if err != nil {
-			r.config.Metrics.RelayFailed(r.config.Name)
-			r.log.Warn("cannot listen for new rows, so they wait for up to a second; trying again", "error", err)
-		}
-		if !periodic.Sleep(ctx, tryInterval) {
-			return ctx.Err()
-		}
-	}
-}
-
-// listenOnce passes on notifications until its connection fails, or ctx ends.
-func (r *Relay) listenOnce(ctx context.Context, l *leader, wake chan<- struct{}) error {
-	conn, err := r.config.Direct.Connect(ctx, "quern relay, listening")
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	notified, err := hears(ctx, conn)
-	if err != nil {
-		return err
-	}
-	if !notified {
-		r.log.Warn("notifications do not arrive, so new rows wait for up to a second: a pooler swallows them; "+
-			"give the URL without the pooler as direct", "database", r.config.Direct.String())
-		<-ctx.Done()
-		return nil
-	}
-	l.notified.Store(true)
-	r.config.Metrics.RelayLeads(r.config.Name, true, true)
-	for ctx.Err() == nil {
-		if err := beat(ctx, conn); err != nil {
-			return err
-		}
-		waiting, cancel := context.WithTimeout(ctx, renewInterval)
-		came, err := conn.Wait(waiting)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		if came {
-			select {
-			case wake <- struct{}{}:
-			default: // the leader has not looked since the last one
-			}
-		}
-	}
-	return nil
-}
-
-// beat finds out whether the connection still leads to the database: one that a failover has cut may stay open.
-func beat(ctx context.Context, conn *postgres.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, lease/2)
-	defer cancel()
-	_, err := conn.Exec(ctx, "SELECT 1")
-	return err
-}
-
-// hears listens, and reports whether a notification arrives.
-func hears(ctx context.Context, conn *postgres.Conn) (bool, error) {
-	if err := conn.Script(ctx, "LISTEN "+channel+"; NOTIFY "+channel); err != nil {
-		return false, err
-	}
-	waiting, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	return conn.Wait(waiting)
+// connect opens a connection. use says for what, in pg_stat_activity.
+func (r *Relay) connect(ctx context.Context, use string) (*postgres.Conn, error) {
+	return r.config.Database.Connect(ctx, "quern relay"+use)
 }
 
 type noMetrics struct{}

@@ -36,16 +36,24 @@ ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, reason = exclud
   error = excluded.error, attempts = excluded.attempts, ended = excluded.ended
 WHERE excluded.status <> 'deleted' AND excluded.ended >= e.ended`
 
-// report writes the ends of a tenant's tasks into quern.ended, until ctx ends.
-func (l *leader) report(ctx context.Context, client *queue.Client) error {
-	db, err := l.relay.config.Database.Connect(ctx, "quern relay, reports")
+// reports says how a source writes the ends of its tasks.
+type reports struct {
+	name    string // that its tasks have as queue.Options.Report
+	results bool   // whether write needs results
+	// write writes ends of tasks of a tenant. A repeat must change nothing.
+	write func(ctx context.Context, db *postgres.Conn, tenant string, ends []end) error
+}
+
+// report writes the ends of a tenant's tasks, until ctx ends.
+func (t *term) report(ctx context.Context, client *queue.Client, to reports) error {
+	db, err := t.relay.connect(ctx, ", reports")
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	var pause periodic.Pause
 	for {
-		err := l.reportBlock(ctx, db, client)
+		err := t.reportBlock(ctx, db, client, to)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -60,16 +68,16 @@ func (l *leader) report(ctx context.Context, client *queue.Client) error {
 }
 
 // reportBlock writes one block of ends.
-func (l *leader) reportBlock(ctx context.Context, db *postgres.Conn, client *queue.Client) error {
+func (t *term) reportBlock(ctx context.Context, db *postgres.Conn, client *queue.Client, to reports) error {
 	fleet := listen.NewFleet(client)
-	reports, err := fleet.Reports(ctx, ReportName, reportWait)
+	reports, err := fleet.Reports(ctx, to.name, reportWait)
 	if err != nil || len(reports) == 0 {
 		return err
 	}
-	var block endBlock
+	var block []end
 	size := 0
 	for some := range slices.Chunk(reports, resultReaders) {
-		ends, err := l.readEnds(ctx, client, some)
+		ends, err := t.readEnds(ctx, client, some, to.results)
 		if err != nil {
 			return err
 		}
@@ -79,18 +87,20 @@ func (l *leader) reportBlock(ctx context.Context, db *postgres.Conn, client *que
 		if size < batchBytes {
 			continue
 		}
-		if err := block.write(ctx, db, client.Tenant()); err != nil {
+		if err := to.write(ctx, db, client.Tenant(), block); err != nil {
 			return err
 		}
 		block, size = nil, 0
 	}
-	if err := block.write(ctx, db, client.Tenant()); err != nil {
+	if len(block) > 0 {
+		if err := to.write(ctx, db, client.Tenant(), block); err != nil {
+			return err
+		}
+	}
+	if err := fleet.ForgetReports(ctx, to.name, reports); err != nil {
 		return err
 	}
-	if err := fleet.ForgetReports(ctx, ReportName, reports); err != nil {
-		return err
-	}
-	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "ended", len(reports))
+	t.relay.config.Metrics.RelayRows(t.relay.config.Name, "ended", len(reports))
 	return nil
 }
 
@@ -103,14 +113,14 @@ type end struct {
 }
 
 // readEnds reads how tasks ended. Those that wait or run again are left out: their next end is reported too.
-func (l *leader) readEnds(ctx context.Context, client *queue.Client, reports []listen.Report) ([]end, error) {
+func (t *term) readEnds(ctx context.Context, client *queue.Client, reports []listen.Report, results bool) ([]end, error) {
 	ends := make([]end, len(reports))
 	readers, ctx := errgroup.WithContext(ctx)
 	for i, report := range reports {
 		readers.Go(func() (err error) {
-			ends[i], err = readEnd(ctx, client, report.Task)
+			ends[i], err = readEnd(ctx, client, report.Task, results)
 			if err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil { // it would be the same again
-				l.relay.log.Error("cannot read how a task ended", "task_id", report.Task, "error", err)
+				t.relay.log.Error("cannot read how a task ended", "task_id", report.Task, "error", err)
 				ends[i], err = end{}, nil
 			}
 			return err
@@ -128,7 +138,7 @@ func (l *leader) readEnds(ctx context.Context, client *queue.Client, reports []l
 	return ended, nil
 }
 
-func readEnd(ctx context.Context, client *queue.Client, id string) (end, error) {
+func readEnd(ctx context.Context, client *queue.Client, id string, results bool) (end, error) {
 	task, err := client.Summary(ctx, id)
 	if errors.Is(err, queue.ErrNoTask) {
 		return end{id: id, status: "deleted", at: time.Now()}, nil
@@ -140,6 +150,9 @@ func readEnd(ctx context.Context, client *queue.Client, id string) (end, error) 
 	if task.Status == queue.Failed {
 		failure := task.Failure()
 		ended.reason, ended.failure, ended.attempts = string(failure.Reason), valid(failure.Message), int64(task.Attempts)
+		return ended, nil
+	}
+	if !results {
 		return ended, nil
 	}
 	ended.result, err = client.Result(ctx, id, maxResult)
@@ -159,26 +172,12 @@ func valid(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
 }
 
-// endBlock is what one statement writes.
-type endBlock []end
-
-// write writes a block of ends, if it has any.
-func (b endBlock) write(ctx context.Context, db *postgres.Conn, tenant string) error {
-	if len(b) == 0 {
-		return nil
-	}
-	if _, err := db.Exec(ctx, writeEnds, b.args(tenant)...); err != nil {
-		return fmt.Errorf("write ends: %w", err)
-	}
-	return nil
-}
-
-// args returns the arguments of writeEnds.
-func (b endBlock) args(tenant string) []any {
+// writeEnded writes ends into quern.ended.
+func writeEnded(ctx context.Context, db *postgres.Conn, tenant string, ends []end) error {
 	var ids, statuses, reasons, failures, times []string
 	var results []*string
 	var attempts []int64
-	for _, end := range b {
+	for _, end := range ends {
 		var result *string
 		if end.result != nil {
 			text := fmt.Sprintf(`\x%x`, end.result)
@@ -188,5 +187,9 @@ func (b endBlock) args(tenant string) []any {
 		failures, results, attempts = append(failures, end.failure), append(results, result), append(attempts, end.attempts)
 		times = append(times, fmt.Sprintf("%.6f", float64(end.at.UnixMicro())/1e6))
 	}
-	return []any{tenant, ids, statuses, reasons, results, failures, attempts, times}
+	_, err := db.Exec(ctx, writeEnds, tenant, ids, statuses, reasons, results, failures, attempts, times)
+	if err != nil {
+		return fmt.Errorf("write ends: %w", err)
+	}
+	return nil
 }
