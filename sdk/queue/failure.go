@@ -29,6 +29,9 @@ const (
 	ReasonDependency Reason = "dependency"
 )
 
+// ExitLater is the exit code of a handler that asks to run later.
+const ExitLater = 75
+
 // maxFailureText is the maximum size of each text in an encoded Failure, in bytes. The message can be maxFailureHead
 // bytes longer, because hosts and queues put text in front of the handler's error.
 const (
@@ -52,6 +55,8 @@ type Failure struct {
 	Message   string   `json:"message"`             // for people; its first line says what happened
 	ExitCode  *int     `json:"exit_code,omitempty"` // the handler's exit code
 	Limit     string   `json:"limit,omitempty"`     // the limit that was exceeded: its name and value
+	// RetryAfter is the delay in seconds that the handler asked for (default: none).
+	RetryAfter float64 `json:"retry_after,omitempty"`
 	Stderr    string   `json:"stderr,omitempty"`    // the end of the handler's output on stderr
 	Backtrace []string `json:"backtrace,omitempty"` // the call stack of a trap, innermost function first
 }

@@ -116,6 +116,12 @@ func (s Settlement) TryAgain(policy queue.Retry, attempts int) Settlement {
 // PutOff returns a settlement that lets the task wait for delay without counting an attempt. reschedules is how often
 // the task was put off before. If the policy allows no further reschedule, the failure is final.
 func (s Settlement) PutOff(policy queue.Retry, reschedules int, delay time.Duration) Settlement {
+	if policy.MaxReschedules == queue.NoReschedules {
+		last, later := *s.Failure, queue.ExitLater
+		last.ExitCode = &later
+		s.Failure = &last
+		return s
+	}
 	if reschedules >= policy.Reschedules() {
 		return s.exhausted(fmt.Sprintf("put off %d times", reschedules))
 	}
