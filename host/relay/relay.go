@@ -49,6 +49,8 @@ type Config struct {
 	// Tenants are the clients of the tenants that rows may name. Tenant is the tenant of rows that name none.
 	Tenants map[string]*queue.Client
 	Tenant  string
+	// Raquel is the table to relay (default: the outbox). Its rows are for Tenant.
+	Raquel *Raquel
 	// Hold is how long relayed rows are kept in quern.outbox_held (default: not at all).
 	Hold time.Duration
 	// KeepEnded is how long rows of quern.ended are kept (default: a week).
@@ -129,8 +131,12 @@ func New(config Config) (*Relay, error) {
 	}
 	config.Metrics.Relay(config.Name)
 	name, _ := os.Hostname()
+	table := source(outboxTable{})
+	if config.Raquel != nil {
+		table = &raquelTable{Raquel: *config.Raquel}
+	}
 	return &Relay{
-		config: config, source: outboxTable{}, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
+		config: config, source: table, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
 		err: errors.New("has not reached the database yet"),
 	}, nil
 }
