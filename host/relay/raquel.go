@@ -37,8 +37,8 @@ const (
 	raquelReclaim = time.Minute
 	// raquelUpkeep is how often expired rows are marked, and rows given back that no host runs.
 	raquelUpkeep = 5 * time.Second
-	// raquelIdle is how long a look waits when nothing is to be done. It is longer if a look takes longer than
-	// 1/raquelShare of that, as without an index.
+	// raquelIdle is how long the source waits before it looks again when nothing is to be done, or raquelShare times as
+	// long as the look took, as without an index, but at most a second.
 	raquelIdle  = 100 * time.Millisecond
 	raquelShare = 10
 	// servedInterval is how often the source asks which queues hosts serve.
@@ -80,7 +80,7 @@ func (r *raquelTable) relay(ctx context.Context, t *term) error {
 	client := t.relay.client("")
 	l := &raquelTerm{
 		term: t, db: db, client: client, table: r, rows: raquelRows{table: r.quoted, owner: raquelOwner + client.Tenant()},
-		hand: make(map[string]*job), queues: make(map[string]*raquelQueue),
+		idle: busyInterval, hand: make(map[string]*job), queues: make(map[string]*raquelQueue),
 	}
 	if err := l.adopt(ctx); err != nil {
 		return err
@@ -114,6 +114,11 @@ type raquelQueue struct {
 	hand     int       // rows in hand
 	ended    int       // since the ahead was last set
 	ahead    int       // how many rows may be claimed and not started
+	// Rows that were due before low are not looked for until looked is lookAgain ago: they were claimed, and the index
+	// leads past them until PostgreSQL has removed their entries.
+	low    int64
+	looked time.Time
+	more   bool // the last claim was as large as it could be
 }
 
 // run relays until ctx ends.
@@ -162,7 +167,7 @@ func (l *raquelTerm) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wait := max(l.idle, raquelShare*time.Since(began))
+	wait := min(time.Second, max(l.idle, raquelShare*time.Since(began)))
 	switch {
 	case claimed > 0:
 		if err := l.send(ctx); err != nil {
@@ -312,25 +317,11 @@ func (l *raquelTerm) claim(ctx context.Context) (claimed int, err error) {
 		}
 		l.counted = now
 	}
-	var names []string
-	for name, q := range l.queues {
-		if q.served && now.After(q.full) {
-			names = append(names, name)
-		}
-	}
-	due, err := l.rows.due(ctx, l.db, names)
-	if err != nil {
+	names, lag, err := l.due(ctx, now)
+	if err != nil || len(names) == 0 {
 		return 0, err
 	}
-	var lag time.Duration
-	for _, age := range due {
-		lag = max(lag, age)
-	}
-	l.relay.config.Metrics.RelayLag(l.relay.config.Name, lag)
-	if len(due) == 0 {
-		return 0, nil
-	}
-	names = slices.Sorted(maps.Keys(due))
+	defer func() { l.relay.config.Metrics.RelayLag(l.relay.config.Name, lag) }()
 	stats, err := manage.New(l.client).Stats(ctx, names...)
 	if err != nil {
 		return 0, err
@@ -347,16 +338,43 @@ func (l *raquelTerm) claim(ctx context.Context) (claimed int, err error) {
 		if s.Err != nil || s.Paused || room <= 0 {
 			continue
 		}
-		jobs, err := l.rows.claim(ctx, l.db, name, min(room, batchRows))
+		jobs, err := l.rows.claim(ctx, l.db, name, q.low, min(room, batchRows))
 		if err != nil {
 			return claimed, err
 		}
 		for _, job := range jobs {
 			l.take(job)
+			q.low, lag = max(q.low, job.due), max(lag, job.age)
 		}
+		q.more = len(jobs) == min(room, batchRows)
 		claimed += len(jobs)
 	}
 	return claimed, nil
+}
+
+// due returns the queues that may have rows to claim, and for how long the first of them is known to wait.
+func (l *raquelTerm) due(ctx context.Context, now time.Time) (due []string, lag time.Duration, err error) {
+	names, look := make(map[string]bool), make(map[string]int64)
+	for name, q := range l.queues {
+		if again := now.Sub(q.looked) >= lookAgain; again {
+			q.low, q.looked, q.more = 0, now, false
+		}
+		switch {
+		case !q.served || now.Before(q.full):
+		case q.more:
+			names[name] = true
+		default:
+			look[name] = q.low
+		}
+	}
+	ages, err := l.rows.due(ctx, l.db, look)
+	for name, age := range ages {
+		names[name], lag = true, max(lag, age)
+	}
+	if len(names) == 0 {
+		l.relay.config.Metrics.RelayLag(l.relay.config.Name, 0)
+	}
+	return slices.Sorted(maps.Keys(names)), lag, err
 }
 
 // take notes a claimed row.
@@ -556,7 +574,9 @@ func (l *raquelTerm) all() []*job { return slices.Collect(maps.Values(l.hand)) }
 type job struct {
 	id, queue string
 	attempts  int64
-	payload   []byte        // nil once it is sent
+	due       int64         // scheduled_at
+	age       time.Duration // how long it had been due when it was claimed
+	payload   []byte
 	left      time.Duration // how long it may wait; 0 for no bound
 	adopted   bool          // an earlier leader has claimed it
 	sent      bool          // its task was enqueued

@@ -36,49 +36,53 @@ func (r *raquelRows) claimable() string {
 // literal quotes a text for SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// due returns which of some queues have claimable rows, and how long the first of each has been due.
-func (r *raquelRows) due(ctx context.Context, db *postgres.Conn, queues []string) (map[string]time.Duration, error) {
+// due returns which of some queues have claimable rows, and how long the first of each has been due. Each queue maps to
+// the time from which to look: see raquelQueue.low.
+func (r *raquelRows) due(ctx context.Context, db *postgres.Conn, queues map[string]int64) (map[string]time.Duration, error) {
 	due := make(map[string]time.Duration)
 	if len(queues) == 0 {
 		return due, nil
 	}
+	var names []string
+	var lows []int64
+	for name, low := range queues {
+		names, lows = append(names, name), append(lows, low)
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	err := db.Query(ctx, func(v postgres.Row) { due[v.Text(0)] = time.Duration(v.Int(1)) * time.Millisecond }, `
-		SELECT name, `+nowMS+` - scheduled_at FROM unnest($1::text[]) name, LATERAL (
-			SELECT scheduled_at FROM `+r.table+` WHERE queue = name AND `+r.claimable()+` ORDER BY scheduled_at LIMIT 1) first`,
-		queues)
+		SELECT name, `+nowMS+` - scheduled_at FROM unnest($1::text[], $2::bigint[]) AS q (name, low), LATERAL (
+			SELECT scheduled_at FROM `+r.table+` WHERE queue = name AND scheduled_at >= low AND `+r.claimable()+`
+			ORDER BY scheduled_at LIMIT 1) first`, names, lows)
 	return due, err
 }
 
-const jobColumns = `id, queue, attempts, payload,
+const jobColumns = `id, queue, attempts, payload, scheduled_at, ` + nowMS + ` - scheduled_at,
 	CASE WHEN max_age IS NOT NULL THEN greatest(enqueued_at + max_age - ` + nowMS + `, 1) END`
 
 func readJob(v postgres.Row) *job {
 	return &job{
-		id: v.Text(0), queue: v.Text(1), attempts: v.Int(2), payload: []byte(v.Text(3)),
-		left: time.Duration(v.Int(4)) * time.Millisecond,
+		id: v.Text(0), queue: v.Text(1), attempts: v.Int(2), payload: []byte(v.Text(3)), due: v.Int(4), age: time.Duration(v.Int(5)) * time.Millisecond,
+		left: time.Duration(v.Int(6)) * time.Millisecond,
 	}
 }
 
-// claim claims up to limit rows of a queue, in the order in which they were due, and after the first one at most
+// claim claims up to limit rows of a queue that were due at low or later, in this order, and after the first one at most
 // batchBytes.
-func (r *raquelRows) claim(ctx context.Context, db *postgres.Conn, name string, limit int) (jobs []*job, err error) {
+func (r *raquelRows) claim(ctx context.Context, db *postgres.Conn, name string, low int64,
+	limit int,
+) (jobs []*job, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	scheduled := make(map[*job]int64)
-	err = db.Query(ctx, func(v postgres.Row) {
-		job := readJob(v)
-		jobs, scheduled[job] = append(jobs, job), v.Int(5)
-	}, fmt.Sprintf(`
+	err = db.Query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
 		WITH first AS (
 			SELECT id AS first, scheduled_at AS at, coalesce(octet_length(payload), 0)::bigint AS size FROM %[1]s
-			WHERE queue = $1 AND %[2]s ORDER BY scheduled_at LIMIT %[3]d FOR UPDATE SKIP LOCKED
+			WHERE queue = $1 AND scheduled_at >= $3 AND %[2]s ORDER BY scheduled_at LIMIT %[3]d FOR UPDATE SKIP LOCKED
 		), sized AS (SELECT first, sum(size) OVER (ORDER BY at, first) - size AS before FROM first)
 		UPDATE %[1]s SET status = 'claimed', claimed_at = %[4]s, claimed_by = $2
 		FROM sized WHERE id = first AND before < %[5]d
-		RETURNING %[6]s, scheduled_at`, r.table, r.claimable(), limit, nowMS, batchBytes, jobColumns), name, r.owner)
-	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(scheduled[a], scheduled[b]) })
+		RETURNING %[6]s`, r.table, r.claimable(), limit, nowMS, batchBytes, jobColumns), name, r.owner, low)
+	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(a.due, b.due) })
 	return jobs, err
 }
 
@@ -209,7 +213,7 @@ func (r *raquelRows) write(ctx context.Context, db *postgres.Conn, ends []jobEnd
 			}
 			after = append(after, asked)
 		}
-		_, err := exec(ctx, db, fmt.Sprintf(writeRaquel, r.table, nowMS), r.owner, ids, kinds, attempts, failures, traces,
+		_, err := exec(ctx, db, fmt.Sprintf(writeRaquel, r.table, nowMS, again), r.owner, ids, kinds, attempts, failures, traces,
 			after, ago)
 		if err != nil {
 			return fmt.Errorf("write ends: %w", err)
@@ -220,17 +224,19 @@ func (r *raquelRows) write(ctx context.Context, db *postgres.Conn, ends []jobEnd
 
 // writeRaquel writes ends. As in Raquel, max_retry_count is the number of attempts, the first delay is twice the base,
 // an exhausted row keeps the error of the attempt before, and a reschedule counts from scheduled_at.
-const writeRaquel = `
+const (
+	again       = "(kind = 'failed' AND (j.attempts + 2 > max_retry_count) IS NOT TRUE)"
+	writeRaquel = `
 UPDATE %[1]s j SET
-  status = CASE WHEN again THEN 'failed' WHEN kind = 'failed' THEN 'exhausted'
+  status = CASE WHEN %[3]s THEN 'failed' WHEN kind = 'failed' THEN 'exhausted'
     WHEN kind IN ('later', 'reject') THEN 'queued' ELSE kind END,
   attempts = j.attempts + CASE WHEN kind IN ('expired', 'cancelled') THEN 0 ELSE 1 END,
   finished_at = CASE WHEN kind IN ('success', 'failed', 'exhausted') THEN at
     WHEN kind = 'later' THEN NULL ELSE finished_at END,
-  error = CASE WHEN again OR kind = 'exhausted' THEN failure ELSE error END,
-  error_trace = CASE WHEN again OR kind = 'exhausted' THEN nullif(trace, '') ELSE error_trace END,
+  error = CASE WHEN %[3]s OR kind = 'exhausted' THEN failure ELSE error END,
+  error_trace = CASE WHEN %[3]s OR kind = 'exhausted' THEN nullif(trace, '') ELSE error_trace END,
   scheduled_at = CASE
-    WHEN again THEN at + least(greatest(coalesce(min_retry_delay, 1000),
+    WHEN %[3]s THEN at + least(greatest(coalesce(min_retry_delay, 1000),
       coalesce(asked, coalesce(backoff_base, 1000) * power(2, least(j.attempts + 1, 62)))),
       coalesce(max_retry_delay, 43200000))::bigint
     WHEN kind = 'later' THEN scheduled_at + coalesce(asked, min_retry_delay, 1000)
@@ -238,11 +244,9 @@ UPDATE %[1]s j SET
   claimed_at = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_at END,
   claimed_by = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_by END
 FROM (
-  SELECT e.*, e.kind = 'failed' AND (row.attempts + 2 > row.max_retry_count) IS NOT TRUE AS again
-  FROM (
-    SELECT *, %[2]s - ago AS at
-    FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
-      AS u (ended, kind, attempt, failure, trace, asked, ago)
-  ) e JOIN %[1]s row ON row.id = e.ended
+  SELECT *, %[2]s - ago AS at
+  FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
+    AS u (ended, kind, attempt, failure, trace, asked, ago)
 ) e
 WHERE j.id = ended AND status = 'claimed' AND claimed_by = $1 AND j.attempts = attempt`
+)
