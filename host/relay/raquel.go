@@ -27,8 +27,8 @@ import (
 //	                  └────┘ renew, so that workers leave it alone    │ report
 //	success, failed, exhausted, queued, … ◀───────────────────────────┘
 type Raquel struct {
-	Table  string   // with its schema, unless the role's search path has it
-	Queues []string // the queues to claim from (default: all that hosts serve)
+	Table  string   `yaml:"table"`  // with its schema, unless the role's search path has it
+	Queues []string `yaml:"queues"` // the queues to claim from (default: all that hosts serve)
 }
 
 const (
