@@ -15,14 +15,21 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// raquelTable makes a database with a table of Raquel. It returns the database's URL, and a function that starts a
-// Python process with the real package.
-func raquelTable(t *testing.T, server *postgrestest.Server) (url string, python func() *queuetest.Driver) {
+// raquelPackages returns the folder with the real package and what it needs.
+func raquelPackages(t *testing.T) string {
 	t.Helper()
 	packages := absolute(t, "../../build/raquel")
 	if _, err := os.Stat(packages); err != nil {
 		runtimetest.Missing(t, "left out: there is no Raquel; `make deps-all` brings it")
 	}
+	return packages
+}
+
+// raquelTable makes a database with a table of Raquel. It returns the database's URL, and a function that starts a
+// Python process with the real package.
+func raquelTable(t *testing.T, server *postgrestest.Server) (url string, python func() *queuetest.Driver) {
+	t.Helper()
+	packages := raquelPackages(t)
 	url = server.Database(t)
 	python = func() *queuetest.Driver {
 		return queuetest.StartDriver(t, "Raquel", string(content(t, "../../host/relay/testdata/raquel.py")), packages,
