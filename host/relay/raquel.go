@@ -425,6 +425,9 @@ func (l *raquelTerm) drop(job *raquelJob) {
 
 // send enqueues the tasks of claimed rows.
 func (l *raquelTerm) send(ctx context.Context) error {
+	if l.since() > forgetAfter/2 { // it was stopped, and what another leader has sent may be forgotten
+		return errNotLeader
+	}
 	groups := make(map[string][]*raquelJob)
 	for _, job := range l.unsent {
 		if l.hand[job.task()] == job {
@@ -507,7 +510,7 @@ func (l *raquelTerm) refuse(ctx context.Context, job *raquelJob, why error) erro
 func (l *raquelTerm) resume(ctx context.Context, name string, known []*raquelJob, first bool) error {
 	jobs := byTask(known)
 	ids := slices.Collect(maps.Keys(jobs))
-	ended, again, err := finished(ctx, l.client, ids)
+	ended, again, err := listen.NewRelay(l.client).Ends(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -564,7 +567,8 @@ func (l *raquelTerm) end(ctx context.Context, ids []string, missed bool) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	tasks, gone, err := finished(ctx, l.client, ids)
+	back := listen.NewRelay(l.client)
+	tasks, gone, err := back.Ends(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -578,7 +582,7 @@ func (l *raquelTerm) end(ctx context.Context, ids []string, missed bool) error {
 		if !ok {
 			continue
 		}
-		ends = append(ends, newJobEnd(job, task, now))
+		ends = append(ends, newJobEnd(job, &task, now))
 		written = append(written, task.ID)
 	}
 	if err := l.rows.write(ctx, l.db, ends); err != nil {
@@ -597,10 +601,6 @@ func (l *raquelTerm) end(ctx context.Context, ids []string, missed bool) error {
 			job.sent = false // there is nothing to cancel
 			lost[id] = job
 		}
-	}
-	back := listen.NewRelay(l.client)
-	if err := back.ForgetOnce(ctx, written, forgetAfter); err != nil {
-		l.relay.log.Debug("cannot shorten the memory of IDs", "error", err)
 	}
 	if len(lost) > 0 {
 		l.relay.log.Warn("tasks are gone before their end was read; their rows run again", "tasks", len(lost))
@@ -649,7 +649,7 @@ func parseJob(task, name string) (raquelJob, bool) {
 // spec returns the task of a row. It has one attempt: the row has the others.
 func (j *raquelJob) spec(report string) queue.Spec {
 	return queue.Spec{Parameters: j.payload, Options: queue.Options{
-		ID: j.task(), Once: onceLife, Report: report,
+		ID: j.task(), Once: forgetAfter, Report: report,
 		Retry:   queue.Retry{MaxAttempts: 1, MaxReschedules: queue.NoReschedules, MaxAge: j.left},
 		Headers: map[string]string{headerRaquelID: j.id, headerRaquelAttempt: fmt.Sprint(j.attempts + 1)},
 	}}

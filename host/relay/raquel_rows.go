@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // raquelRows has the statements on a table of Raquel. All times are those of the database. Statements have no names and
@@ -171,13 +172,13 @@ type jobEnd struct {
 	ago            time.Duration  // how long ago it ended
 }
 
-// newJobEnd returns the end that a task means for its row. now is Redis's time.
-func newJobEnd(j raquelJob, task *queue.Task, now time.Time) jobEnd {
-	e := jobEnd{raquelJob: j, kind: endSuccess, ago: max(0, now.Sub(task.Updated))}
-	if task.Status == queue.Complete {
+// newJobEnd returns what the end of a task means for its row. now is Redis's time.
+func newJobEnd(j raquelJob, task *listen.Ended, now time.Time) jobEnd {
+	e := jobEnd{raquelJob: j, kind: endSuccess, ago: max(0, now.Sub(task.At))}
+	failure := task.Failure
+	if failure == nil {
 		return e
 	}
-	failure := task.Failure()
 	e.failure, e.trace = valid(ownWords(failure.Message)), valid(cmp.Or(failure.Stderr, strings.Join(failure.Backtrace, "\n")))
 	if failure.RetryAfter > 0 {
 		after := time.Duration(failure.RetryAfter * float64(time.Second))

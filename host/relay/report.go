@@ -160,7 +160,7 @@ func readEnd(ctx context.Context, client *queue.Client, id string, results bool)
 	ended.result, err = client.Result(ctx, id, maxResult)
 	switch {
 	case errors.Is(err, queue.ErrTooLarge):
-		ended.failure = fmt.Sprintf("the result has more than %s: read it with `quern task result %s`",
+		ended.failure = fmt.Sprintf("the result has more than %s: read it with `quern task wait %s`",
 			units.FormatSize(maxResult), id)
 		return ended, nil
 	case errors.Is(err, queue.ErrNoTask): // deleted meanwhile
@@ -194,26 +194,6 @@ func writeEnded(ctx context.Context, db *postgres.Conn, tenant string, ends []en
 		return fmt.Errorf("write ends: %w", err)
 	}
 	return nil
-}
-
-// finished reads which of some tasks have ended, and which do not exist any more.
-func finished(ctx context.Context, client *queue.Client, ids []string) (ended []*queue.Task, gone []string, err error) {
-	tasks, _, _, err := client.Summaries(ctx, "", "", ids, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	exists := make(map[string]bool, len(tasks))
-	for _, task := range tasks {
-		if exists[task.ID] = true; task.Status.Finished() {
-			ended = append(ended, task)
-		}
-	}
-	for _, id := range ids {
-		if !exists[id] {
-			gone = append(gone, id)
-		}
-	}
-	return ended, gone, nil
 }
 
 // reportName returns a name for the reports of a table's tasks that no other table has, also if several databases
