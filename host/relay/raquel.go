@@ -439,6 +439,9 @@ func (l *raquelTerm) send(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, job := range l.unsent {
+		job.payload = nil
+	}
 	l.unsent = nil
 	return nil
 }
@@ -625,7 +628,7 @@ type raquelJob struct {
 	age       time.Duration // how long it had been due when it was claimed
 	payload   []byte        // nil if it is larger than maxPayload
 	size      int64         // of the payload
-	left      time.Duration // how long it may wait; 0 for no bound
+	left      time.Duration // how long it may wait, at most a day; 0 for no bound
 	adopted   bool          // an earlier leader has claimed it
 	sent      bool          // its task was enqueued
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -153,6 +154,13 @@ func checkRaquelTable(ctx context.Context, db *postgres.Conn, table string, note
 		"f": "an interrupted attempt has left an index that is not valid: make it with `quern database init --raquel " + table + "`",
 		"":  "has no index for claims, which get slower with each row that has ended: make it with `quern database init --raquel " + table + "`",
 	}[valid])
+	source, leads := raquelTable{quoted: quoted}, ""
+	err = db.Query(ctx, func(v postgres.Row) { leads = v.Text(0) + " leads " + v.Text(1) },
+		"SELECT holder, error FROM quern.relays WHERE source = $1 AND until > clock_timestamp()", source.name())
+	if err != nil {
+		return err
+	}
+	note(true, check, "%s", cmp.Or(strings.TrimSpace(leads), "none leads yet: start `quern relay --raquel "+table+"`, or a host with --sources"))
 	var refused []string
 	err = db.Query(ctx, func(v postgres.Row) {
 		if queue.ValidTarget(v.Text(0)) != nil {

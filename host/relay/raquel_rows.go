@@ -68,7 +68,7 @@ func (r *raquelRows) waiting(ctx context.Context, db *postgres.Conn, queues []st
 }
 
 const jobColumns = `id, queue, attempts, CASE WHEN size <= 67108864 THEN payload END, size, scheduled_at, ` + nowMS + ` - scheduled_at,
-	CASE WHEN max_age IS NOT NULL THEN greatest(enqueued_at + max_age - ` + nowMS + `, 1) END`
+	CASE WHEN max_age IS NOT NULL THEN least(greatest(enqueued_at + max_age - ` + nowMS + `, 1), 86400000) END`
 
 func readJob(v postgres.Row) *raquelJob {
 	return &raquelJob{
