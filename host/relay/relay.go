@@ -136,8 +136,9 @@ func New(config Config) (*Relay, error) {
 		table = &raquelTable{Raquel: *config.Raquel}
 	}
 	return &Relay{
-		config: config, source: table, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
-		err: errors.New("has not reached the database yet"),
+		config: config, source: table, log: config.Logger,
+		holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]),
+		err:    errors.New("has not reached the database yet"),
 	}, nil
 }
 
@@ -159,9 +160,11 @@ func (c *Config) validate() error {
 	case c.Raquel.Table == "":
 		return fmt.Errorf("%w: raquel has no table: write raquel: {table: jobs}", queue.ErrInvalid)
 	case len(c.Tenants) != 1:
-		return fmt.Errorf("%w: %d tenants for the table %s of Raquel: its rows name no tenant, so give one", queue.ErrInvalid, len(c.Tenants), c.Raquel.Table)
+		return fmt.Errorf("%w: %d tenants for the table %s of Raquel: its rows name no tenant, so give one", queue.ErrInvalid,
+			len(c.Tenants), c.Raquel.Table)
 	case c.Hold != 0 || !c.NotBefore.IsZero():
-		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of Raquel: leave them out", queue.ErrInvalid)
+		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of Raquel: leave them out",
+			queue.ErrInvalid)
 	}
 	for _, name := range c.Raquel.Queues {
 		if err := queue.ValidTarget(name); err != nil {

@@ -75,7 +75,9 @@ func (r *Relay) Ends(ctx context.Context, ids []string) (ends []Ended, gone []st
 	}
 	for i, cmd := range cmds {
 		hash := store.HashOf(endedFields, cmd.Val())
-		end := Ended{ID: ids[i], Queue: hash["queue"], Status: queue.Status(hash["status"]), At: store.ParseSeconds(hash["updated"])}
+		end := Ended{
+			ID: ids[i], Queue: hash["queue"], Status: queue.Status(hash["status"]), At: store.ParseSeconds(hash["updated"]),
+		}
 		switch {
 		case len(hash) == 0:
 			gone = append(gone, ids[i])
