@@ -146,9 +146,14 @@ func afterText(a *queue.After) any {
 // maxDependencies is the maximum number of a task's dependencies that are read.
 const maxDependencies = 1000
 
-// dependenciesView names at most ten of a task's dependencies, first those that have not ended. total is the number of
-// all its dependencies.
+// dependenciesView has the dependencies of a task as dependenciesText names them.
 func dependenciesView(total int, some []listen.Dependency) show.View {
+	return show.Lines("dependencies", dependenciesText(total, some))
+}
+
+// dependenciesText names at most ten of a task's dependencies, first those that have not ended. total is the number of
+// all its dependencies. It sorts some.
+func dependenciesText(total int, some []listen.Dependency) string {
 	slices.SortStableFunc(some, func(a, b listen.Dependency) int {
 		return cmp.Compare(min(len(a.End), 1),
 			min(len(b.End), 1))
@@ -163,7 +168,7 @@ func dependenciesView(total int, some []listen.Dependency) show.View {
 	if left := total - len(names); left > 0 {
 		names = append(names, fmt.Sprintf("%d more", left))
 	}
-	return show.Lines("dependencies", strings.Join(names, ", "))
+	return strings.Join(names, ", ")
 }
 
 // foldedRuns is the minimum number of runs in a row with the same end that share a line of the history.

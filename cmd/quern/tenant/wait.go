@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"sync"
 	"time"
 
@@ -47,10 +48,37 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 		return err
 	case task.Status == queue.Failed:
 		failure := task.Failure()
+		if cause := causeOf(cmd.Context(), client, &failure); cause != "" {
+			failure.Message += "\ncaused by " + cause
+		}
 		return cli.TaskFailed(id, &failure)
 	}
 	return cli.WriteResult(cmd, admin.Bytes(task.Result, task.ResultBase64),
 		fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
+}
+
+// culprit matches the message of a task that failed because a dependency did: see function culprit in prelude.lua.
+var culprit = regexp.MustCompile(`^task (\S+), which it waited for, failed$`)
+
+// maxCauses is the maximum number of tasks that causeOf reads.
+const maxCauses = 20
+
+// causeOf follows the dependencies that made a task fail to the one that failed by itself. It returns that one's ID,
+// queue and error in one line; "" if there is none, or it cannot be read.
+func causeOf(ctx context.Context, client admin.Tenant, failure *queue.Failure) (cause string) {
+	for range maxCauses {
+		found := culprit.FindStringSubmatch(failure.Message)
+		if failure.Reason != queue.ReasonDependency || found == nil {
+			break
+		}
+		task, err := client.Summary(ctx, found[1])
+		if err != nil || task.Error == nil {
+			break
+		}
+		failure = task.Error
+		cause = fmt.Sprintf("task %s of %s: (%s) %s", task.ID, task.Queue, failure.Reason, failure.Headline())
+	}
+	return cause
 }
 
 // showWait tells why a task takes long, until ctx ends: on a terminal its progress, and everywhere that an attempt

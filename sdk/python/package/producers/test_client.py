@@ -165,6 +165,13 @@ def test_many(client):
 def test_failures(client):
     with pytest.raises(TaskFailed, match="failed"):
         client.enqueue("echo", "", max_attempts=1).wait(60)
+    failing = client.enqueue("echo", "", max_attempts=1, delay=0.1)
+    next = client.enqueue("echo", "x", after=[failing.id])
+    with pytest.raises(TaskFailed) as failed:
+        failing.wait(60)
+    with pytest.raises(TaskFailed, match=f"task {failing.id}, which it waited for, failed: echo: ") as caused:
+        next.wait(60)
+    assert str(caused.value).endswith(failed.value.task.error_message.splitlines()[0])
     with pytest.raises(NoTaskError, match="no such task"):
         client.task("py-none")
     with pytest.raises(APIError, match="priority") as refused:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
 
 from . import _calls as calls
-from ._errors import APIError, TaskFailed
+from ._errors import APIError, TaskFailed, headline
 from ._models import Publication, Task
 from ._options import Options, defaults, keywords
 from ._server import find
@@ -110,11 +110,21 @@ class AsyncClient:
             left = calls.LONG_POLL if end is None else min(calls.LONG_POLL, end - time.monotonic())
             task = await self._task(calls.task(id, max(left, 0.0)), end)
             if task.status == "failed":
-                raise TaskFailed(task)
+                raise TaskFailed(task, await self._cause_of(task))
             if task.finished:
                 return await self._with_result(task)
             if end is not None and time.monotonic() >= end:
                 raise calls.late(task, timeout)
+
+    async def _cause_of(self, task: Task) -> str:
+        """Describes the task whose failure made this one fail; "" if none did, or it cannot be read."""
+        if not (id := calls.culprit(task)):
+            return ""
+        try:
+            failed = await self._task(calls.task(id))
+        except APIError:
+            return ""
+        return f"{failed.queue}: {headline(failed)}"
 
     async def cancel(self, id: str) -> bool:
         """Cancels a task. True: it has ended. False: a host runs it and stops it now."""
