@@ -188,7 +188,7 @@ if (!made) globalThis.fetch = async (input, init) => {
     answer = await answerTo(run.host, sent);
   } catch (error) {
     if (!(error instanceof QuernError)) throw error;
-    throw Object.assign(new TypeError(`fetch: ${error.message.replace("http:", `http ${sent.method} ${shown(sent.url)}:`)}`), { code: error.code });
+    throw Object.assign(new TypeError(`fetch: ${error.message.replace("http:", `${sent.method} ${shown(sent.url)}:`)}`), { code: error.code });
   }
   const { status = 200, headers = {}, body } = answer;
   const response = new Response([204, 205, 304].includes(status) ? null : bytes(body), { status });

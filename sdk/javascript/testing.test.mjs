@@ -188,5 +188,5 @@ test("outside of a task", async () => {
   assert.equal(config.get("n"), undefined);
   assert.throws(() => kv("a").get("b"), (e) => e instanceof QuernError && e.code === "ESTATE");
   const denied = await testHost().run(() => fetch("https://a.example/"));
-  assert.match(denied.error, /^TypeError: fetch: http GET https:\/\/a.example\/: answer the requests of the test: testHost\(\{ http: .* \(EDENIED\)$/);
+  assert.match(denied.error, /^TypeError: fetch: GET https:\/\/a.example\/: answer the requests of the test: testHost\(\{ http: .* \(EDENIED\)$/);
 });

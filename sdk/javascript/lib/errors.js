@@ -45,7 +45,10 @@ export class QuernError extends Error {
 
 // Adds to an error of the host what was asked for.
 export function named(error, name) {
-  if (error instanceof QuernError) error.message = `${error.call} ${name}${error.message.slice(error.call.length)}`;
+  if (!(error instanceof QuernError)) return error;
+  let rest = error.message.slice(error.call.length);
+  if (error.call === "http") rest = rest.replace(/^: [A-Z]+ https?:\S+: /, ": "); // name has the request, with its path
+  error.message = `${error.call} ${name}${rest}`;
   return error;
 }
 
