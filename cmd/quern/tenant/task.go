@@ -138,7 +138,13 @@ func newTaskLs(env cli.Environment) *cobra.Command {
 				rows[i] = slices.Insert(rows[i], 1, show.Row(t.Queue)...)
 			}
 		}
-		return cmp.Or(list(cmd, client, json, append([]admin.Task{}, tasks...), heading, rows), damaged)
+		if err := list(cmd, client, json, append([]admin.Task{}, tasks...), heading, rows); err != nil || damaged != nil {
+			return cmp.Or(err, damaged)
+		}
+		if across || json || len(tasks) > 0 {
+			return nil
+		}
+		return warnUnknown(cmd, client, args[0])
 	})
 }
 
