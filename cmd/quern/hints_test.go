@@ -112,7 +112,7 @@ func testEnqueueWarnsOfUnservedQueue(t *testing.T, by over) {
 			t.Errorf("enqueue %s: exit %d: %q, expected %q", queue, r.status, r.stderr, text)
 		}
 	}
-	warns("mail", `no host serves the queue "mail" of tenant blueque, and none is known to have done so: put a plugin that serves it, such as mail.wasm, into a host's plugin directory`)
+	warns("mail", `enqueued, but no host serves the queue "mail" of tenant blueque, and none is known to have done so: put a plugin that serves it, such as mail.wasm, into a host's plugin directory`)
 	host, _ := u.host(folder(t, map[string][]byte{"mail": runtimetest.Echo(t)}))
 	warns("mail", "")
 	warns("mial", "did you mean mail?")

@@ -86,7 +86,7 @@ func newEnqueue(env cli.Environment) *cobra.Command {
 		}
 		err := o.enqueueFile(cmd, client, args[0], json)
 		if err == nil {
-			warnUnserved(cmd, client, args[0])
+			warnUnserved(cmd, client, args[0], "enqueued, but ")
 		}
 		return err
 	})
@@ -227,7 +227,11 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []str
 		return err
 	}
 	if !o.wait {
-		warnUnserved(cmd, client, name)
+		done := "enqueued, but "
+		if receipts[0].Existed {
+			done = ""
+		}
+		warnUnserved(cmd, client, name, done)
 	} else if receipts[0].Taken {
 		return cli.Refusedf("%s, so nothing was enqueued: choose another --id", existing(ctx, client, receipts[0], name))
 	}
