@@ -235,6 +235,29 @@ func TestPluginBuildTruncatedEngine(t *testing.T) {
 	}
 }
 
+// A handler that reads the result of a failed dependency says that it failed, not only that nothing was found.
+func TestPluginFailedDependency(t *testing.T) {
+	t.Parallel()
+	ofProcesses(t)
+	for engine, files := range map[string]map[string]string{
+		"python":     {"handler.py": "def handle(task):\n    return task.result_of('bad')\n"},
+		"javascript": {"handler.ts": "import type { Task } from '@quern/sdk';\nexport default (task: Task) => task.dependencies()[0].text();\n"},
+	} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			interpreter(t, engine)
+			u := newUser(t, "").asBuilt()
+			files["small.yaml"] = "name: small\n"
+			dir := sourceFolder(t, files)
+			u.must("plugin", "build", dir)
+			r := u.run("plugin", "run", filepath.Join(dir, "small.wasm"), "--dependency", "bad")
+			if r.status != exitFailed || !strings.Contains(r.stderr, "task bad failed and has no result") {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
 // A traceback, and a stack with the lines of TypeScript, show in `plugin run` and `plugin test`.
 func TestPluginTracebacks(t *testing.T) {
 	t.Parallel()

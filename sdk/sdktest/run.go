@@ -109,7 +109,7 @@ func (r *run) DependencyResult(id string) ([]byte, error) {
 			return nil, sdk.ErrInvalid
 		case cmp.Or(r.task.Dependencies[i].End, "complete") != "complete":
 			why := map[string]string{"failed": "failed and has no result", "gone": "is deleted, and so is its result"}
-			return nil, fmt.Errorf("%w: task %s %s", sdk.ErrNotFound, id,
+			return nil, guest.Because(sdk.ErrNotFound, "task "+id+" "+
 				cmp.Or(why[r.task.Dependencies[i].End], "has no result yet"))
 		}
 		return clone(r.task.Dependencies[i].Result), nil
