@@ -123,3 +123,29 @@ QUERN_HANDLER int32_t handle(void) {
 		t.Errorf("result %q: %s", none.Result, none.Error)
 	}
 }
+
+// A handler that reads the result of a failed dependency learns its error.
+func TestAHandlerReadsNoResult(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{guests: map[string][]byte{
+		"failing": runtimetest.BuildCHandler(t, `
+#include "quern.h"
+QUERN_HANDLER int32_t handle(void) { return quern_fail(QUERN_FATAL, "no ink"); }`),
+		"reading": runtimetest.BuildCHandler(t, `
+#include "quern.h"
+static char text[1000];
+QUERN_HANDLER int32_t handle(void) {
+	if (quern_dependency_result(QUERN_TEXT("bad")) != QUERN_ENOTFOUND) return quern_fail(QUERN_FATAL, "it has a result");
+	int32_t size = quern_slot(quern_task_text(QUERN_TASK_REFUSAL), text, sizeof text);
+	return size < 0 ? QUERN_FAILED : quern_output_write(text, (uint32_t)size);
+}`),
+	}})
+	n.wait(n.enqueueAs("failing", "", queue.Options{ID: "bad"}))
+	task := n.wait(n.enqueueAs("reading", "", queue.Options{After: []string{"bad"}, When: queue.WhenEnded}))
+	if want := "task bad failed and has no result: (error) exit status 65 (failed for good): no ink"; string(task.Result) != want {
+		t.Errorf("result %q, want %q: %s", task.Result, want, task.Error)
+	}
+	if log := n.taskLog(task.ID); len(log) != 0 { // it is no refusal
+		t.Errorf("the task's log has %+v", log)
+	}
+}

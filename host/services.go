@@ -104,6 +104,16 @@ func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error
 	return result, err
 }
 
+// Failure implements guest.Host.
+func (t *task) Failure(ctx context.Context, id string) (*queue.Failure, error) {
+	other, err := t.tenant.client.Summary(ctx, id)
+	if err != nil || other.Status != queue.Failed {
+		return nil, err
+	}
+	failure := other.Failure()
+	return &failure, nil
+}
+
 // loan is the memory that a task has borrowed. A call that outlives its task can borrow nothing more.
 type loan struct {
 	mu    sync.Mutex // guards the fields below

@@ -22,7 +22,8 @@ type EnqueueOptions struct {
 	// printable text. There are at most 32, with at most 8 KiB in all. Without a traceparent, the new task inherits
 	// traceparent and tracestate of this task.
 	Headers map[string]string
-	// Priority is 0 to 100; nil means the default. Tasks with a higher priority run first.
+	// Priority points to 0 to 100, as in urgent := 80 and then Priority: &urgent; nil means 50. Tasks with a higher
+	// priority run first.
 	Priority *int
 	// Delay is how long the task waits, and At is when it is due. Set at most one of them. Both are rounded up to
 	// milliseconds.

@@ -112,7 +112,7 @@ func testEnqueueWarnsOfUnservedQueue(t *testing.T, by over) {
 			t.Errorf("enqueue %s: exit %d: %q, expected %q", queue, r.status, r.stderr, text)
 		}
 	}
-	warns("mail", `no host serves the queue "mail" of tenant blueque, and none is known to have done so: put a plugin that serves it, such as mail.wasm, into a host's plugin directory`)
+	warns("mail", `enqueued, but no host serves the queue "mail" of tenant blueque, and none is known to have done so: put a plugin that serves it, such as mail.wasm, into a host's plugin directory`)
 	host, _ := u.host(folder(t, map[string][]byte{"mail": runtimetest.Echo(t)}))
 	warns("mail", "")
 	warns("mial", "did you mean mail?")
@@ -123,4 +123,20 @@ func testEnqueueWarnsOfUnservedQueue(t *testing.T, by over) {
 	host.stop()
 	host.wait()
 	warns("mail", "")
+}
+
+// A queue with a misspelled name leads to the one that was meant.
+func TestMisspelledQueue(t *testing.T) { overBoth(t, testMisspelledQueue) }
+
+func testMisspelledQueue(t *testing.T, by over) {
+	u := by.tenant(t)
+	u.must("enqueue", "orders")
+	for _, args := range [][]string{{"task", "ls", "ordrs"}, {"queue", "show", "ordrs"}, {"queue", "pause", "ordrs"}} {
+		if r := u.run(args...); !strings.Contains(r.stderr, `has no queue "ordrs"`) || !strings.HasSuffix(r.stderr, "did you mean orders?\n") {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	if r := u.run("task", "ls", "orders", "--status", "failed"); strings.Contains(r.stderr, "did you mean") {
+		t.Errorf("a queue without failed tasks: %+v", r)
+	}
 }

@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"go/parser"
-	"go/token"
+	"go/format"
 	"io/fs"
 	"maps"
 	"net"
@@ -39,7 +38,7 @@ import (
 //	              below are awaited; so are those below `--watch` and `-f`.
 //	text          Nothing: somebody else's output, or a form.
 //	a language    A file, if the first line is a comment with a name that is its path. Otherwise a piece of a program, which is
-//	              only parsed if it is Go.
+//	              only checked by TestManualGo if it is Go.
 //
 // Addresses are replaced: 127.0.0.1:6379 is the Redis of the test, 5432 its PostgreSQL, and 9464 and 9465 are free ports. A fence without a tag is an error.
 // With -update the test writes what is printed into the page.
@@ -185,6 +184,21 @@ type reader struct {
 	addresses *strings.Replacer
 }
 
+// TestManualGo tests that Go in the pages is formatted.
+func TestManualGo(t *testing.T) {
+	t.Parallel()
+	for _, page := range pages(t) {
+		for _, block := range fence.FindAllStringSubmatch(string(content(t, page)), -1) {
+			if block[1] != "go" {
+				continue
+			}
+			if formatted, err := format.Source([]byte(block[2])); err != nil || string(formatted) != block[2] {
+				t.Errorf("%s: %v\n%s", page, err, udiff.Unified("page", "gofmt", block[2], string(formatted)))
+			}
+		}
+	}
+}
+
 // read does what a page shows, and returns it with what was printed.
 func (r *reader) read(page string) string {
 	return fence.ReplaceAllStringFunc(page, func(block string) string {
@@ -200,10 +214,6 @@ func (r *reader) read(page string) string {
 			write(r.t, filepath.Join(r.dir, name[1]), r.addresses.Replace(text))
 		case tag == "yaml":
 			if _, err := manifest.Parse("page.yaml", []byte(text)); err != nil {
-				r.t.Errorf("%v\n%s", err, text)
-			}
-		case tag == "go":
-			if _, err := parser.ParseFile(token.NewFileSet(), "page.go", "package page\n"+text, parser.SkipObjectResolution); err != nil {
 				r.t.Errorf("%v\n%s", err, text)
 			}
 		}

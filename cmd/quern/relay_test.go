@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/postgres/postgrestest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -71,7 +73,33 @@ func TestRelay(t *testing.T) {
 		t.Errorf("exit %d\n%s", status, c.stderr)
 	}
 
+	// A role of a tenant inserts and reads rows of that tenant alone.
+	acme := "acme_" + queuetest.Tenant()
+	if _, err := owner.Exec(t.Context(), "CREATE ROLE "+acme+" LOGIN"); err != nil {
+		t.Fatal(err)
+	}
+	u.must("database", "init", "--postgres", url, "--grant", acme, "--for-tenant", "acme")
+	insertion := func(role, columns, values string) error {
+		_, err := server.Connect(t, of(role)).Exec(t.Context(), "INSERT INTO quern.outbox (queue"+columns+") VALUES ('mail'"+values+") RETURNING id")
+		return err
+	}
+	for _, tenant := range []string{"'other'", "NULL"} {
+		if err := insertion(acme, ", tenant", ", "+tenant); postgres.State(err) != "42501" {
+			t.Errorf("a row for the tenant %s: %v", tenant, err)
+		}
+	}
+	if err := errors.Join(insertion(acme, "", ""), insertion(acme, ", tenant", ", 'acme'"), insertion(application, ", tenant", ", 'other'")); err != nil {
+		t.Error(err)
+	}
+	var rows string
+	for role, want := range map[string]string{acme: "2", application: "3"} {
+		if err := server.Connect(t, of(role)).Query(t.Context(), func(v postgres.Row) { rows = v.Text(0) }, "SELECT count(id) FROM quern.outbox"); err != nil || rows != want {
+			t.Errorf("%s sees %s rows, want %s: %v", role, rows, want, err)
+		}
+	}
+
 	for args, want := range map[string]string{
+		"database init --for-tenant acme --postgres " + url: "--grant",
 		"outbox ls":                               "--postgres",
 		"outbox ls --postgres mysql://x":          "postgres://USER",
 		"outbox ls --postgres postgres://h/d":     "missing",

@@ -27,6 +27,9 @@ const (
 	redisEnded  kind = "redis restarted"
 	redisKilled kind = "redis killed"
 	redisStops  kind = "redis stopped"
+
+	databaseEnded  kind = "database restarted"
+	databaseKilled kind = "database killed"
 )
 
 // Victims beside the single hosts, and what the hosts are called together.
@@ -34,6 +37,7 @@ const (
 	hostVictims     = "hosts"
 	redisVictim     = "redis"
 	producersVictim = "producers"
+	databaseVictim  = "database" // of a fleet that has one
 )
 
 // allVictims are the sorts of victims that QUERN_CHAOS_FAULTS chooses from.
@@ -43,6 +47,8 @@ var (
 	networkFaults = []kind{cut, cutReplies, slowed, halfClosed}
 	hostFaults    = append([]kind{killed, stopped, restarted}, networkFaults...)
 	redisFaults   = []kind{redisEnded, redisKilled}
+
+	databaseFaults = []kind{databaseKilled, databaseEnded}
 )
 
 // fault is one that is planned.
@@ -69,7 +75,7 @@ type planner struct {
 	length time.Duration // no fault begins later, unless its kind had none
 }
 
-// newPlan plans for hosts, producers and Redis, or some of them, each from a source of its own: who is
+// newPlan plans for hosts, producers, Redis and the database, or some of them, each from a source of its own: who is
 // spared changes nothing for the others.
 func newPlan(seed uint64, s settings, sorts []string, length, rest, redisRest time.Duration) (plan []fault) {
 	var hosts []string
@@ -85,6 +91,7 @@ func newPlan(seed uint64, s settings, sorts []string, length, rest, redisRest ti
 		{hostVictims, hostFaults, hosts, rest},
 		{producersVictim, networkFaults, []string{producersVictim}, rest},
 		{redisVictim, redisFaults, []string{redisVictim}, redisRest},
+		{databaseVictim, databaseFaults, []string{databaseVictim}, redisRest},
 	} {
 		if !slices.Contains(sorts, part.sort) {
 			continue
@@ -147,7 +154,7 @@ func (p *planner) details(k kind) (time.Duration, []toxic) {
 	case halfClosed: // one direction is dead, and nobody is told
 		stream := streams[p.random.IntN(2)]
 		return long(time.Second, p.lease+3*time.Second), []toxic{{"timeout", stream, map[string]int64{"timeout": 0}}}
-	default: // Redis
+	default: // Redis, the database
 		return long(100*time.Millisecond, 1500*time.Millisecond), nil
 	}
 }
@@ -178,6 +185,9 @@ func (f *fleet) suffer(plan []fault, producers *proxy) {
 	}
 	group.Go(func() {
 		lane(producersVictim, func(ctx context.Context, one fault) error { return producers.suffer(ctx, one) })
+	})
+	group.Go(func() {
+		lane(databaseVictim, func(ctx context.Context, one fault) error { return f.database.suffer(ctx, f.t, one) })
 	})
 	lane(redisVictim, f.sufferRedis) // here, because it may end the test
 	group.Wait()

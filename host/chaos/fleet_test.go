@@ -57,6 +57,7 @@ type settings struct {
 	within             []string      // the command that runs the hosts' own; none: they run as they are
 	tenants            []string      // default: tenant
 	arguments          []string      // more of the hosts'
+	database           *database     // that the hosts relay; nil for none
 }
 
 // fleet is some hosts with their Redis, and what their logs have told.
@@ -185,13 +186,17 @@ func (h *host) arguments() []string {
 	if tenants == nil {
 		tenants = []string{tenant}
 	}
+	arguments := h.fleet.settings.arguments
+	if d := h.fleet.database; d != nil {
+		arguments = append(slices.Clone(arguments), "--sources", d.sources)
+	}
 	return append([]string{
 		"serve", "--redis", h.proxy.url(), "--tenants", strings.Join(tenants, ","), "--plugins", h.fleet.plugins,
 		"--concurrency", strconv.Itoa(h.fleet.concurrency), "--lease", h.fleet.lease.String(), "--grace", h.fleet.grace.String(),
 		"--max-crashes", "1000", // nothing that a fault does is to end a task
 		"--allow-networks", "127.0.0.0/8", // where the receiver of webhooks is
 		"--cache", cache, "--log-level", "debug", "--log-format", "json", "--http", "127.0.0.1:0",
-	}, h.fleet.arguments...)
+	}, arguments...)
 }
 
 func hostName(i int) string { return fmt.Sprintf("host %d", i) }

@@ -39,6 +39,8 @@ type Host interface {
 	// result has more than most bytes.
 	Dependencies(ctx context.Context) ([]listen.Dependency, error)
 	Result(ctx context.Context, id string, most int64) ([]byte, error)
+	// Failure returns why a task failed; nil if that is not known.
+	Failure(ctx context.Context, id string) (*queue.Failure, error)
 	// Publish makes a publication at once.
 	Publish(ctx context.Context, publication *queue.Publication) error
 	// Warn logs a message about the task for the host's operators; fields are pairs of a name and a value.

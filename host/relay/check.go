@@ -42,6 +42,13 @@ func GrantApplication(ctx context.Context, db *postgres.Conn, role string) error
 	return grant(ctx, db, "quern", applicationRights, role)
 }
 
+// GrantTenant makes a role belong to a tenant: it inserts and reads rows of that tenant alone.
+func GrantTenant(ctx context.Context, db *postgres.Conn, role, tenant string) error {
+	_, err := db.Exec(ctx, `INSERT INTO quern.tenants VALUES ($1, $2)
+		ON CONFLICT (role) DO UPDATE SET tenant = excluded.tenant`, role, tenant)
+	return err
+}
+
 // GrantRelay gives a role what a relay needs.
 func GrantRelay(ctx context.Context, db *postgres.Conn, role string) error {
 	return grant(ctx, db, "quern", relayRights, role)

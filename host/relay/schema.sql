@@ -7,6 +7,13 @@ CREATE SCHEMA IF NOT EXISTS quern;
 CREATE TABLE IF NOT EXISTS quern.version (version int NOT NULL);
 INSERT INTO quern.version SELECT 1 WHERE NOT EXISTS (SELECT FROM quern.version);
 
+-- The roles that belong to one tenant. Others may insert and read rows of every tenant. PostgreSQL itself enforces it:
+-- see the end of this script.
+CREATE TABLE IF NOT EXISTS quern.tenants (role name PRIMARY KEY, tenant text NOT NULL);
+GRANT SELECT ON quern.tenants TO PUBLIC;
+CREATE OR REPLACE FUNCTION quern.my_tenant() RETURNS text LANGUAGE sql STABLE AS
+$$ SELECT tenant FROM quern.tenants WHERE role = current_user $$;
+
 -- A row is a task to enqueue or a publication. An application inserts it in its own transaction, and the relay deletes
 -- it when the task is in Redis. Give parameters (bytes) or json, or neither.
 CREATE TABLE IF NOT EXISTS quern.outbox (
@@ -119,4 +126,18 @@ RETURNS text LANGUAGE sql AS $$
   INSERT INTO quern.outbox (id, queue, parameters, options)
   VALUES (coalesce(options->>'id', gen_random_uuid()::text), queue, parameters, options - 'id') RETURNING id
 $$;
+
+-- A role of one tenant inserts and reads rows of that tenant alone; its rows need not name the tenant.
+ALTER TABLE quern.outbox ALTER COLUMN tenant SET DEFAULT quern.my_tenant();
+DO $$
+DECLARE tab text;
+BEGIN
+  FOREACH tab IN ARRAY ARRAY['outbox', 'ended'] LOOP
+    IF NOT EXISTS (SELECT FROM pg_policies WHERE schemaname = 'quern' AND tablename = tab) THEN
+      EXECUTE format('CREATE POLICY own_tenant ON quern.%I
+        USING (coalesce((SELECT quern.my_tenant()), tenant) IS NOT DISTINCT FROM tenant)', tab);
+      EXECUTE format('ALTER TABLE quern.%I ENABLE ROW LEVEL SECURITY', tab);
+    END IF;
+  END LOOP;
+END $$;
 COMMIT;

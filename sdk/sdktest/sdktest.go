@@ -10,6 +10,8 @@
 //		}
 //	}
 //
+// The outcomes are Complete, Failed (the attempt), Fatal (for good), Retry (put off) and Panicked.
+//
 // The services answer as on a host. They return the same errors for what is not granted, not a valid name or too large.
 // A handler's error has the same meaning for its task. Only the values of buckets are kept from one Run to the next.
 // There is no expiry, no quota, no limit of a manifest and no other task, and nothing checks the options of an enqueued

@@ -15,6 +15,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/relay"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // connectTimeout bounds a command's connection to the database.
@@ -107,16 +108,27 @@ func newInit() *cobra.Command {
 		Use: "init", Short: "Make Quern's tables in a database; what exists stays",
 		Long: "Makes the schema quern with its tables. What exists stays, so the command can be repeated.\n" +
 			"--grant gives a role of an application the right to enqueue, and --grant-relay the role of the relay its rights.\n" +
-			"--raquel makes the index with which claims of a table of Raquel stay fast, also those of its own workers. This waits\n" +
-			"until transactions have ended that use the table now, but blocks nobody.",
+			"If tenants share the database, --for-tenant bounds the roles of --grant to one of them.\n" +
+			"--raquel makes the index with which claims of a table of Raquel stay fast, also those of its own workers. This\n" +
+			"waits until transactions have ended that use the table now, but blocks nobody.",
 		Example: "  quern database init --postgres postgres://owner@db/shop --grant shop --grant-relay quern\n" +
 			"  quern database init --postgres postgres://owner@db/shop --raquel jobs --grant-relay quern",
 		Args: cli.Arguments(0, 0),
 	}
 	var applications, relays, raquel []string
+	tenant := cmd.Flags().String("for-tenant", "", "the `TENANT` to which the roles of --grant belong: they insert and read its rows alone (default every tenant's)")
 	option.List(cmd.Flags(), &applications, "grant", nil, "roles that may enqueue and read ends")
 	option.List(cmd.Flags(), &relays, "grant-relay", nil, "roles with which a relay connects")
 	raquelFlag(cmd, &raquel)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		switch {
+		case *tenant != "" && len(applications) == 0:
+			return cli.Usagef("--for-tenant %s without --grant: name the roles that belong to it", *tenant)
+		case *tenant != "" && queue.ValidTenant(*tenant) != nil:
+			return cli.Usagef("--for-tenant %q: %s", *tenant, cli.TenantRule)
+		}
+		return nil
+	}
 	return with(cmd, func(cmd *cobra.Command, db *postgres.Conn, _ []string) error {
 		if err := relay.Init(cmd.Context(), db); err != nil {
 			return err
@@ -128,6 +140,12 @@ func newInit() *cobra.Command {
 		}
 		for _, role := range applications {
 			if err := relay.GrantApplication(cmd.Context(), db, role); err != nil {
+				return err
+			}
+			if *tenant == "" {
+				continue
+			}
+			if err := relay.GrantTenant(cmd.Context(), db, role, *tenant); err != nil {
 				return err
 			}
 		}

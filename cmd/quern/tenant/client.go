@@ -66,10 +66,10 @@ func firstOf(names []string) string {
 }
 
 // warnUnserved warns of a queue that no host serves or is known to have served. It says nothing to a producer who is
-// not allowed to read the counts.
-func warnUnserved(cmd *cobra.Command, client admin.Tenant, name string) {
+// not allowed to read the counts. done is what to say before the warning.
+func warnUnserved(cmd *cobra.Command, client admin.Tenant, name, done string) {
 	if warning, err := admin.UnservedQueue(cmd.Context(), client, name); err == nil && warning != "" {
-		cli.Note(cmd, "%s", warning)
+		cli.Note(cmd, "%s%s", done, warning)
 	}
 }
 

@@ -167,7 +167,7 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 		if err := show.Line(cmd, false, nil, line); err != nil {
 			return err
 		}
-		warnUnserved(cmd, client, s.Queue)
+		warnUnserved(cmd, client, s.Queue, "")
 		return nil
 	})
 }
@@ -262,7 +262,7 @@ func warnUnservedSchedules(cmd *cobra.Command, client admin.Tenant, all []queue.
 	for _, s := range all {
 		if slices.Contains(ids, s.ID) && !slices.Contains(names, s.Queue) && len(names) < maxWarned {
 			names = append(names, s.Queue)
-			warnUnserved(cmd, client, s.Queue)
+			warnUnserved(cmd, client, s.Queue, "")
 		}
 	}
 }

@@ -251,7 +251,7 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 			return err
 		}
 		if made.Webhook == nil {
-			warnUnserved(cmd, client, made.Queue)
+			warnUnserved(cmd, client, made.Queue, "")
 		}
 		noteSecrets(cmd, client, made.Webhook)
 		if doctor.Unsigned(made.Webhook) {

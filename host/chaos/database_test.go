@@ -1,0 +1,187 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
+)
+
+// database is a PostgreSQL whose outbox the hosts relay.
+type database struct {
+	server  *postgrestest.Server
+	url     string
+	sources string // the hosts' --sources
+}
+
+// newDatabase starts a PostgreSQL with an outbox.
+func newDatabase(t testing.TB) *database {
+	t.Helper()
+	d := &database{server: postgrestest.Start(t), sources: filepath.Join(t.TempDir(), "sources.yaml")}
+	d.url = d.server.Database(t)
+	if said, err := exec.Command(program, "database", "init", "--postgres", d.url).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	if err := errors.Join(
+		os.WriteFile(d.sources, []byte("- {name: shop, postgres: {file: shop.url}, tenants: ["+tenant+"]}\n"), 0o600),
+		os.WriteFile(filepath.Join(filepath.Dir(d.sources), "shop.url"), []byte(d.url), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// suffer ends the server, and starts it again.
+func (d *database) suffer(ctx context.Context, t testing.TB, one fault) error {
+	if one.kind == databaseEnded {
+		if err := syscall.Kill(d.server.PID(), syscall.SIGINT); err != nil { // a fast shutdown: it ends sessions
+			return err
+		}
+		if !until(ctx, func() bool { return !listens(d.server.Addr()) }) {
+			return fmt.Errorf("it did not end: %w", ctx.Err())
+		}
+	}
+	d.server.Kill()
+	if sleep(ctx, one.length) {
+		d.server.Restart(t)
+	}
+	return nil
+}
+
+// application inserts orders into the outbox, each in a transaction of its own.
+type application struct {
+	address *postgres.Address
+	db      *postgres.Conn // nil while the database is away
+}
+
+// insert repeats an order until the database has answered that it is committed. An order whose answer did not come may
+// have two rows then, and makes one task nevertheless.
+func (a *application) insert(ctx context.Context, o order) (repeats int, err error) {
+	options := "{}"
+	if o.delay > 0 {
+		options = fmt.Sprintf(`{"delay_seconds": %g}`, o.delay.Seconds())
+	}
+	for ; ; repeats++ {
+		if err = a.try(ctx, "INSERT INTO quern.outbox (id, queue, parameters, options) VALUES ($1, $2, $3, $4::jsonb || '{\"report\": true}')",
+			o.id, o.queue, o.spec().Parameters, options); err == nil {
+			return repeats, nil
+		}
+		if !sleep(ctx, 50*time.Millisecond) {
+			return repeats, fmt.Errorf("insert %s: %w, last: %w", o.id, ctx.Err(), err)
+		}
+	}
+}
+
+func (a *application) try(ctx context.Context, statement string, args ...any) (err error) {
+	if a.db == nil {
+		if a.db, err = a.address.Connect(ctx, "shop"); err != nil {
+			return err
+		}
+	}
+	if _, err = a.db.Exec(ctx, statement, args...); err != nil {
+		a.db.Close()
+		a.db = nil
+	}
+	return err
+}
+
+// Orders that an application inserts are run to one final state, and the database learns their ends, whatever dies: hosts, of which one leads
+// the relay, the database, Redis.
+func TestRows(t *testing.T) {
+	beside(t)
+	rows, length, rest := 150, 5*time.Second, 2*time.Second
+	s := settings{hosts: 3, concurrency: 16, lease: 2 * time.Second, grace: time.Second, patience: 3 * time.Minute}
+	if full {
+		rows, length, rest = 10_000, time.Minute, 8*time.Second
+		s.concurrency, s.patience = 48, 10*time.Minute
+	}
+	seed := newSeed(t)
+	s.database = newDatabase(t)
+	sorts := append(slices.DeleteFunc(slices.Clone(victims(t)), func(sort string) bool { return sort == producersVictim }), databaseVictim)
+	plan := newPlan(seed, s, sorts, length, rest/2, rest)
+	orders := newOrders(newRandom(seed, 104), rows)
+	t.Logf("QUERN_CHAOS_SEED=%d:", seed)
+	for _, one := range plan {
+		t.Log(one)
+		length = max(length, one.at+one.length)
+	}
+	f := newFleet(t, s)
+	through := newProxy(t, f.redis.Addr())
+	p := newProducers(f, through) // for the report; the application needs no Redis
+
+	begun := time.Now()
+	inserted := make(chan error, 1)
+	go func() { inserted <- f.insert(orders, length, p) }()
+	f.suffer(plan, through)
+	if err := <-inserted; err != nil {
+		t.Fatal(err)
+	}
+	f.settled(len(orders))
+	took := time.Since(begun)
+	l := f.audit(orders)
+	l.rows()
+	t.Logf("\n%s", l.report(seed, p, took))
+	l.complain()
+	f.leave()
+}
+
+// insert inserts orders at an even pace.
+func (f *fleet) insert(orders []order, length time.Duration, p *producers) error {
+	address, err := postgres.Parse(f.database.url)
+	if err != nil {
+		return err
+	}
+	a := &application{address: address}
+	defer func() {
+		if a.db != nil {
+			a.db.Close()
+		}
+	}()
+	begun := time.Now()
+	for i, o := range orders {
+		sleep(f.ctx, time.Until(begun.Add(length*time.Duration(i)/time.Duration(len(orders)))))
+		repeats, err := a.insert(f.ctx, o)
+		if p.repeats.Add(int64(repeats)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows holds the database against the orders: no row waits or is refused, and the end of each task can be read.
+func (l *ledger) rows() {
+	f := l.fleet
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var waiting, refused int64
+	var why string
+	ends := map[string]string{}
+	db := f.database.server.Connect(f.t, f.database.url)
+	defer db.Close()
+	look := func() bool {
+		err := errors.Join(
+			db.Query(ctx, func(v postgres.Row) { waiting, refused = v.Int(0), v.Int(1) },
+				"SELECT (SELECT count(*) FROM quern.outbox), (SELECT count(*) FROM quern.outbox_refused)"),
+			db.Query(ctx, func(v postgres.Row) { why = v.Text(0) }, "SELECT error FROM quern.outbox_refused LIMIT 1"),
+			db.Query(ctx, func(v postgres.Row) { ends[v.Text(0)] = v.Text(1) }, "SELECT id, status FROM quern.ended"))
+		return err == nil && waiting == 0 && len(ends) >= len(l.orders)
+	}
+	if !until(ctx, look) || refused > 0 {
+		l.blame("%d rows wait, %d are refused (%s), and %d of %d ends were written", waiting, refused, why, len(ends), len(l.orders))
+	}
+	for id, o := range l.orders {
+		if want := manners[o.manner].status; ends[id] != string(want) {
+			l.blame("the database has %q as the end of task %s (%s), want %s", ends[id], id, o.manner, want)
+		}
+	}
+}
