@@ -422,7 +422,7 @@ func TestRaquelOtherEnds(t *testing.T) {
 	for id, want := range map[string]string{
 		fatal:   "exhausted attempts=1 error=never trace=f claimed=t,t finished=t due=enqueued + 0",
 		asked:   "failed attempts=1 error=boom trace=f claimed=t,t finished=t due=finished + 70000",
-		trapped: "failed attempts=1 error=trap: unreachable",
+		trapped: "failed attempts=1 error=unreachable (",
 	} {
 		if got := r.row(id); !strings.HasPrefix(got, want) {
 			t.Errorf("%s, want %s", got, want)
