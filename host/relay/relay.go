@@ -49,6 +49,8 @@ type Config struct {
 	// Tenants are the clients of the tenants that rows may name. Tenant is the tenant of rows that name none.
 	Tenants map[string]*queue.Client
 	Tenant  string
+	// Nsj is the queue table of nsj-queue-lib to relay (default: the outbox). Its rows are for Tenant.
+	Nsj *Nsj
 	// Hold is how long relayed rows are kept in quern.outbox_held (default: not at all).
 	Hold time.Duration
 	// KeepEnded is how long rows of quern.ended are kept (default: a week).
@@ -117,6 +119,11 @@ func New(config Config) (*Relay, error) {
 	if config.Hold < 0 || config.KeepEnded < 0 {
 		return nil, fmt.Errorf("%w: hold %s, keep ended %s: use 0s or more; 0s keeps ended rows for a week", queue.ErrInvalid, config.Hold, config.KeepEnded)
 	}
+	if config.Nsj != nil {
+		if err := config.Nsj.validate(); err != nil {
+			return nil, fmt.Errorf("%w: nsj: %w", queue.ErrInvalid, err)
+		}
+	}
 	config.Direct = cmp.Or(config.Direct, config.Database)
 	config.KeepEnded = cmp.Or(config.KeepEnded, 7*24*time.Hour)
 	config.Name = cmp.Or(config.Name, config.Database.Host()+"/"+config.Database.Database())
@@ -129,8 +136,12 @@ func New(config Config) (*Relay, error) {
 	}
 	config.Metrics.Relay(config.Name)
 	name, _ := os.Hostname()
+	table := source(outboxTable{})
+	if config.Nsj != nil {
+		table = newNsjTable(*config.Nsj)
+	}
 	return &Relay{
-		config: config, source: outboxTable{}, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
+		config: config, source: table, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
 		err: errors.New("has not reached the database yet"),
 	}, nil
 }
