@@ -93,7 +93,7 @@ func (n *nsjRows) dueRows(ctx context.Context, queues []string) (due []nsjDue, o
 		    ELSE name = ANY ($4::text[]) OR $5::boolean AND name <> ALL ($8::text[]) END
 		  ORDER BY prioridade DESC, data_hora, id LIMIT $9
 		) d LEFT JOIN %[1]s first ON first.id = d.id_inicial AND d.payload IS NULL
-		ORDER BY prioridade DESC, data_hora, id`,
+		ORDER BY d.prioridade DESC, d.data_hora, d.id`,
 		n.table.MaxRetry, n.table.bare, n.table.subscribers != "", names[false], any != "" && served[any],
 		names[true], any != "" && served[any+deadSuffix], mapped, lookRows)
 	return due, oldest, err
