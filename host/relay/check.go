@@ -39,17 +39,18 @@ var applicationRights = []right{
 
 // GrantApplication gives a role the right to enqueue and to read how its tasks ended.
 func GrantApplication(ctx context.Context, db *postgres.Conn, role string) error {
-	return grant(ctx, db, applicationRights, role)
+	return grant(ctx, db, "quern", applicationRights, role)
 }
 
 // GrantRelay gives a role what a relay needs.
 func GrantRelay(ctx context.Context, db *postgres.Conn, role string) error {
-	return grant(ctx, db, relayRights, role)
+	return grant(ctx, db, "quern", relayRights, role)
 }
 
-func grant(ctx context.Context, db *postgres.Conn, rights []right, role string) error {
+// grant gives a role rights on objects of a schema.
+func grant(ctx context.Context, db *postgres.Conn, schema string, rights []right, role string) error {
 	role = `"` + strings.ReplaceAll(role, `"`, `""`) + `"`
-	script := "GRANT USAGE ON SCHEMA quern TO " + role
+	script := "GRANT USAGE ON SCHEMA " + schema + " TO " + role
 	for _, r := range rights {
 		script += fmt.Sprintf("; GRANT %s ON %s TO %s", r.privileges, r.object, role)
 	}

@@ -426,7 +426,7 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 	case errors.Is(err, queue.ErrInvalid):
 		l.relay.log.Error("row refused", "id", tasks[0].id, "error", err)
 		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
-		if err := l.write(ctx, []nsjEnd{{id: tasks[0].id, task: tasks[0].task, kind: endFailure, message: err.Error()}}); err != nil {
+		if err := l.write(ctx, []nsjEnd{{id: tasks[0].id, task: tasks[0].task, kind: nsjFailure, message: err.Error()}}); err != nil {
 			return err
 		}
 		return l.drop(ctx, tasks[0])
@@ -486,7 +486,7 @@ func (l *nsjTerm) end(ctx context.Context, tasks []*queue.Task, gone []string) e
 	}
 	for _, task := range gone {
 		if id, ok := l.table.rowOf(task); ok {
-			ends = append(ends, nsjEnd{id: id, task: task, kind: endLost})
+			ends = append(ends, nsjEnd{id: id, task: task, kind: nsjLost})
 		}
 	}
 	if len(ends) == 0 {

@@ -237,10 +237,10 @@ func (n *nsjRows) notify(ctx context.Context) error {
 
 // How an attempt ends.
 const (
-	endSuccess = "success"
-	endFailure = "failure" // a retry follows, if attempts are left
-	endFinal   = "final"   // a failure after which no attempt is of use
-	endLost    = "lost"    // nobody knows how: the process died
+	nsjSuccess = "success"
+	nsjFailure = "failure" // a retry follows, if attempts are left
+	nsjFinal   = "final"   // a failure after which no attempt is of use
+	nsjLost    = "lost"    // nobody knows how: the process died
 )
 
 // nsjEnd is the end of an attempt.
@@ -266,19 +266,19 @@ const maxNsjResult = 64 << 10
 // failed sets the end of a task that failed.
 func (e *nsjEnd) failed(failure queue.Failure) {
 	const fatal = 65 // the exit code of a handler for which another attempt would fail as well
-	e.kind, e.message = endFailure, valid(failure.Message)
+	e.kind, e.message = nsjFailure, valid(failure.Message)
 	switch {
 	case failure.Reason == queue.ReasonCrashed:
-		e.kind = endLost
+		e.kind = nsjLost
 	case failure.Reason == queue.ReasonCancelled, failure.ExitCode != nil && *failure.ExitCode == fatal:
-		e.kind = endFinal
+		e.kind = nsjFinal
 	}
 }
 
 // succeeded sets the end of a task that is complete: its result is the message.
 func (e *nsjEnd) succeeded(ctx context.Context, client *queue.Client) error {
 	result, err := client.Result(ctx, e.task, maxNsjResult)
-	e.kind, e.message = endSuccess, valid(string(result))
+	e.kind, e.message = nsjSuccess, valid(string(result))
 	switch {
 	case errors.Is(err, queue.ErrTooLarge):
 		e.message = fmt.Sprintf("the result has more than %s: read it with `quern task result %s`",
@@ -427,7 +427,7 @@ func (n *nsjRows) duties(ctx context.Context) error {
 	if len(ids) > 0 {
 		kinds := make([]string, len(ids))
 		for i := range kinds {
-			kinds[i] = endLost
+			kinds[i] = nsjLost
 		}
 		if err := n.writeMarked(ctx, ids, marks, kinds, make([]string, len(ids))); err != nil {
 			return err

@@ -3,8 +3,8 @@ package relay
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -15,8 +15,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host/postgres"
-	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/worker"
+	"github.com/quern-project/quern/runtime/runtimetest"
 )
 
 // nsjWorld is a database with a queue table of nsj-queue-lib, made by its own script.
@@ -24,6 +23,9 @@ type nsjWorld struct {
 	*world
 	python []string // the environment of its clients and workers
 }
+
+//go:embed testdata/nsj.c
+var nsjGuest string
 
 const nsjMaxRetry = 2
 
@@ -34,10 +36,7 @@ func setupNsj(t testing.TB, w *world) *nsjWorld {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(packages, "installed")); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("there is no nsj-queue-lib: run `make deps-all`")
-		}
-		t.Skip("left out: there is no nsj-queue-lib; `make deps-all` brings it")
+		runtimetest.Missing(t, "left out: there is no nsj-queue-lib; `make deps-all` brings it")
 	}
 	place, err := url.Parse(w.url)
 	if err != nil {
@@ -131,56 +130,8 @@ func (n *nsjWorld) nsjRelay(change func(*Config)) (stop func()) {
 	})
 }
 
-// hosts run the tasks of queues as testdata/nsj.py does.
-func (n *nsjWorld) hosts(queues ...string) (stop func()) {
-	return n.work(func(_ context.Context, task *queue.Task) ([]byte, error) {
-		text := string(task.Parameters)
-		if task.Headers["nsj-subscriber"] != "" {
-			var payload struct {
-				Publication string `json:"publication"`
-			}
-			if err := json.Unmarshal(task.Parameters, &payload); err != nil {
-				return nil, err
-			}
-			text = payload.Publication
-		}
-		what, message, _ := strings.Cut(text, " ")
-		switch {
-		case what == "fail" && !(strings.HasPrefix(message, "alive") && strings.HasSuffix(task.Queue, deadSuffix)):
-			return nil, errors.New(message)
-		case what == "return":
-			return []byte(message), nil
-		}
-		return nil, nil
-	}, queues...)
-}
-
-// work runs the tasks of queues until stop.
-func (n *nsjWorld) work(handler func(context.Context, *queue.Task) ([]byte, error), queues ...string) (stop func()) {
-	n.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{}, len(queues))
-	for _, name := range queues {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			if err := worker.Run(ctx, n.client, name, handler); err != nil && ctx.Err() == nil {
-				n.t.Errorf("worker of %s: %v", name, err)
-			}
-		}()
-	}
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			for range queues {
-				<-done
-			}
-		}
-	}
-	n.t.Cleanup(stop)
-	return stop
-}
+// host runs a host that does what testdata/nsj.py does, until stop or the end of the test.
+func (n *nsjWorld) host(queues ...string) (stop func()) { return n.world.host(nsjGuest, queues...) }
 
 // nsjCase is a task, or rows that stand in the table, and how many rows come of it.
 type nsjCase struct {
@@ -281,7 +232,7 @@ func TestNsjRows(t *testing.T) {
 	theirs.worker()
 	theirs.insert()
 	ours := setupNsj(t, setup(t))
-	ours.hosts("p", "p.dead", "every", "every.dead", "one", "one.dead", "group")
+	ours.host("p", "p.dead", "every", "every.dead", "one", "one.dead", "group")
 	ours.insert()
 	ours.nsjRelay(nil)
 	got, want := ours.left(), theirs.left()

@@ -49,8 +49,9 @@ type Config struct {
 	// Tenants are the clients of the tenants that rows may name. Tenant is the tenant of rows that name none.
 	Tenants map[string]*queue.Client
 	Tenant  string
-	// Nsj is the queue table of nsj-queue-lib to relay (default: the outbox). Its rows are for Tenant.
-	Nsj *Nsj
+	// Raquel or Nsj is the table to relay (default: the outbox). Its rows are for Tenant.
+	Raquel *Raquel
+	Nsj    *Nsj
 	// Hold is how long relayed rows are kept in quern.outbox_held (default: not at all).
 	Hold time.Duration
 	// KeepEnded is how long rows of quern.ended are kept (default: a week).
@@ -137,7 +138,10 @@ func New(config Config) (*Relay, error) {
 	config.Metrics.Relay(config.Name)
 	name, _ := os.Hostname()
 	table := source(outboxTable{})
-	if config.Nsj != nil {
+	switch {
+	case config.Raquel != nil:
+		table = &raquelTable{Raquel: *config.Raquel}
+	case config.Nsj != nil:
 		table = newNsjTable(*config.Nsj)
 	}
 	return &Relay{

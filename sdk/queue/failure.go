@@ -29,8 +29,11 @@ const (
 	ReasonDependency Reason = "dependency"
 )
 
-// ExitLater is the exit code of a handler that asks to run later.
-const ExitLater = 75
+// The exit codes of a handler that asks to run later, and of one that failed for good.
+const (
+	ExitLater = 75
+	ExitFatal = 65
+)
 
 // maxFailureText is the maximum size of each text in an encoded Failure, in bytes. The message can be maxFailureHead
 // bytes longer, because hosts and queues put text in front of the handler's error.
@@ -51,14 +54,14 @@ const (
 
 // Failure describes why a task failed. It is stored as JSON in the task's hash.
 type Failure struct {
-	Reason    Reason   `json:"reason"`
-	Message   string   `json:"message"`             // for people; its first line says what happened
-	ExitCode  *int     `json:"exit_code,omitempty"` // the handler's exit code
-	Limit     string   `json:"limit,omitempty"`     // the limit that was exceeded: its name and value
+	Reason   Reason `json:"reason"`
+	Message  string `json:"message"`             // for people; its first line says what happened
+	ExitCode *int   `json:"exit_code,omitempty"` // the handler's exit code
+	Limit    string `json:"limit,omitempty"`     // the limit that was exceeded: its name and value
 	// RetryAfter is the delay in seconds that the handler asked for (default: none).
-	RetryAfter float64 `json:"retry_after,omitempty"`
-	Stderr    string   `json:"stderr,omitempty"`    // the end of the handler's output on stderr
-	Backtrace []string `json:"backtrace,omitempty"` // the call stack of a trap, innermost function first
+	RetryAfter float64  `json:"retry_after,omitempty"`
+	Stderr     string   `json:"stderr,omitempty"`    // the end of the handler's output on stderr
+	Backtrace  []string `json:"backtrace,omitempty"` // the call stack of a trap, innermost function first
 }
 
 // Headline returns the first line of the message, cut to maxHeadline bytes. It ends in … if it is not the whole
