@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
@@ -35,7 +36,8 @@ const (
 	// default of Raquel's workers.
 	raquelRenew   = 15 * time.Second
 	raquelReclaim = time.Minute
-	// raquelUpkeep is how often expired rows are marked, and rows given back that no host runs.
+	// raquelUpkeep is how often expired rows are marked, and rows given back that no host runs. It is longer if that takes
+	// longer than a tenth of it.
 	raquelUpkeep = 5 * time.Second
 	// raquelIdle is how long the source waits before it looks again when nothing is to be done, or raquelShare times as
 	// long as the look took, as without an index, but at most a second.
@@ -47,6 +49,7 @@ const (
 	// bounds. The rest is for the workers of Raquel.
 	aheadFor            = 500 * time.Millisecond
 	minAhead, maxAhead  = 8, 2000
+	maxPayload          = 64 << 20 // bytes
 	aheadInterval       = 100 * time.Millisecond
 	raquelOwner         = "quern:" // and the tenant: claimed_by
 	raquelTask          = "raquel-"
@@ -80,7 +83,7 @@ func (r *raquelTable) relay(ctx context.Context, t *term) error {
 	client := t.relay.client("")
 	l := &raquelTerm{
 		term: t, db: db, client: client, table: r, rows: raquelRows{table: r.quoted, owner: raquelOwner + client.Tenant()},
-		idle: busyInterval, hand: make(map[string]*job), queues: make(map[string]*raquelQueue),
+		idle: busyInterval, hand: make(map[string]*raquelJob), queues: make(map[string]*raquelQueue),
 	}
 	if err := l.adopt(ctx); err != nil {
 		return err
@@ -97,18 +100,18 @@ type raquelTerm struct {
 	table  *raquelTable
 	rows   raquelRows
 
-	hand   map[string]*job // the rows that are claimed, by the ID of their task
-	unsent []*job          // those of hand whose task may not exist yet
+	hand   map[string]*raquelJob // the rows that are claimed, by the ID of their task
+	unsent []*raquelJob          // those of hand whose task may not exist yet
 	queues map[string]*raquelQueue
 	idle   time.Duration  // how long the next look waits
 	pause  periodic.Pause // after failures of Redis
 
-	asked, renewed, kept, counted time.Time
+	asked, renewed, counted, keepAt time.Time
 }
 
 // raquelQueue is what the term knows of a queue.
 type raquelQueue struct {
-	served   bool      // hosts serve it, and it is not paused
+	served   bool      // hosts serve it
 	unserved time.Time // since when they do not; zero if they do
 	full     time.Time // until when nothing is claimed, because the queue took no task
 	hand     int       // rows in hand
@@ -120,6 +123,8 @@ type raquelQueue struct {
 	looked time.Time
 	more   bool // the last claim was as large as it could be
 }
+
+func (q *raquelQueue) isFull() bool { return time.Now().Before(q.full) }
 
 // run relays until ctx ends.
 func (l *raquelTerm) run(ctx context.Context) error {
@@ -139,6 +144,9 @@ func (l *raquelTerm) run(ctx context.Context) error {
 		switch err := l.round(ctx); {
 		case err == nil:
 			l.pause.Succeeded()
+			if !slices.ContainsFunc(slices.Collect(maps.Values(l.queues)), (*raquelQueue).isFull) {
+				l.works()
+			}
 		case !queue.IsUnavailable(err):
 			return err
 		case ctx.Err() == nil:
@@ -154,7 +162,7 @@ func (l *raquelTerm) round(ctx context.Context) error {
 	if err := l.serve(ctx); err != nil {
 		return err
 	}
-	if time.Since(l.kept) >= raquelUpkeep {
+	if time.Now().After(l.keepAt) {
 		if err := l.keepUp(ctx); err != nil {
 			return err
 		}
@@ -193,13 +201,16 @@ func (l *raquelTerm) serve(ctx context.Context) error {
 		return err
 	}
 	l.asked = now
-	for name, n := range listeners {
-		if n > 0 && l.queues[name] == nil && (len(l.table.Queues) == 0 || slices.Contains(l.table.Queues, name)) {
+	ours := func(name string) bool {
+		return listeners[name] > 0 && (len(l.table.Queues) == 0 || slices.Contains(l.table.Queues, name))
+	}
+	for name := range listeners {
+		if l.queues[name] == nil && ours(name) {
 			l.queues[name] = &raquelQueue{ahead: minAhead}
 		}
 	}
 	for name, q := range l.queues {
-		if q.served = listeners[name] > 0; q.served {
+		if q.served = ours(name); q.served {
 			q.unserved = time.Time{}
 		} else if q.unserved.IsZero() {
 			q.unserved = now
@@ -243,20 +254,32 @@ func (l *raquelTerm) renew(ctx context.Context) error {
 
 // keepUp marks expired rows, and gives back those in hand that no host runs.
 func (l *raquelTerm) keepUp(ctx context.Context) error {
-	var served []string
+	began := time.Now()
+	var served, busy []string
 	for name, q := range l.queues {
 		if q.served {
 			served = append(served, name)
+		}
+		if q.hand > 0 {
+			busy = append(busy, name)
 		}
 	}
 	if err := l.rows.expire(ctx, l.db, served); err != nil {
 		return err
 	}
-	l.kept = time.Now()
-	idle := make(map[string]*job)
-	for id, job := range l.hand {
-		if q := l.queues[job.queue]; q == nil || !q.served && time.Since(q.unserved) > raquelUpkeep {
-			idle[id] = job
+	l.keepAt = time.Now().Add(max(raquelUpkeep, raquelShare*time.Since(began)))
+	stats, err := manage.New(l.client).Stats(ctx, busy...)
+	if err != nil {
+		return err
+	}
+	idle := make(map[string]*raquelJob)
+	for i, name := range busy {
+		if q := l.queues[name]; stats[i].Paused || !q.served && time.Since(q.unserved) > raquelUpkeep {
+			for id, job := range l.hand {
+				if job.queue == name {
+					idle[id] = job
+				}
+			}
 		}
 	}
 	if len(idle) == 0 {
@@ -275,7 +298,7 @@ func (l *raquelTerm) keepUp(ctx context.Context) error {
 }
 
 // giveBack leaves rows to others, as if they had never been claimed, and cancels their tasks.
-func (l *raquelTerm) giveBack(ctx context.Context, jobs map[string]*job) error {
+func (l *raquelTerm) giveBack(ctx context.Context, jobs map[string]*raquelJob) error {
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -332,9 +355,6 @@ func (l *raquelTerm) claim(ctx context.Context) (claimed int, err error) {
 		if s.Limit > 0 {
 			room = min(room, int(s.Limit-s.Depth[queue.Pending]))
 		}
-		if s.Paused {
-			q.served, q.unserved = false, now
-		}
 		if s.Err != nil || s.Paused || room <= 0 {
 			continue
 		}
@@ -360,7 +380,7 @@ func (l *raquelTerm) due(ctx context.Context, now time.Time) (due []string, lag 
 			q.low, q.looked, q.more = 0, now, false
 		}
 		switch {
-		case !q.served || now.Before(q.full):
+		case !q.served || q.isFull():
 		case q.more:
 			names[name] = true
 		default:
@@ -378,7 +398,7 @@ func (l *raquelTerm) due(ctx context.Context, now time.Time) (due []string, lag 
 }
 
 // take notes a claimed row.
-func (l *raquelTerm) take(job *job) {
+func (l *raquelTerm) take(job *raquelJob) {
 	if l.queues[job.queue] == nil {
 		l.queues[job.queue] = &raquelQueue{ahead: minAhead}
 	}
@@ -388,7 +408,7 @@ func (l *raquelTerm) take(job *job) {
 }
 
 // drop forgets a row.
-func (l *raquelTerm) drop(job *job) {
+func (l *raquelTerm) drop(job *raquelJob) {
 	delete(l.hand, job.task())
 	if q := l.queues[job.queue]; q != nil {
 		q.hand--
@@ -397,7 +417,7 @@ func (l *raquelTerm) drop(job *job) {
 
 // send enqueues the tasks of claimed rows.
 func (l *raquelTerm) send(ctx context.Context) error {
-	groups := make(map[string][]*job)
+	groups := make(map[string][]*raquelJob)
 	for _, job := range l.unsent {
 		if l.hand[job.task()] == job {
 			groups[job.queue] = append(groups[job.queue], job)
@@ -413,10 +433,22 @@ func (l *raquelTerm) send(ctx context.Context) error {
 }
 
 // enqueue enqueues the tasks of claimed rows of a queue. first is false for those whose earlier task is removed.
-func (l *raquelTerm) enqueue(ctx context.Context, name string, jobs []*job, first bool) error {
-	specs := make([]queue.Spec, len(jobs))
-	for i, job := range jobs {
-		specs[i] = job.spec(l.table.report)
+func (l *raquelTerm) enqueue(ctx context.Context, name string, jobs []*raquelJob, first bool) error {
+	var specs []queue.Spec
+	var large []*raquelJob
+	for _, job := range jobs {
+		if job.size > maxPayload {
+			large = append(large, job)
+		} else {
+			specs = append(specs, job.spec(l.table.report))
+		}
+	}
+	for _, job := range large {
+		err := fmt.Errorf("the payload has %d bytes: a task may have %s", job.size, units.FormatSize(maxPayload))
+		if err := l.refuse(ctx, job, err); err != nil {
+			return err
+		}
+		jobs = slices.DeleteFunc(slices.Clone(jobs), func(other *raquelJob) bool { return other == job })
 	}
 	receipts, err := l.client.Queue(name).EnqueueMany(ctx, specs)
 	switch {
@@ -435,16 +467,12 @@ func (l *raquelTerm) enqueue(ctx context.Context, name string, jobs []*job, firs
 		}
 		return nil
 	case errors.Is(err, queue.ErrInvalid):
-		l.drop(jobs[0])
-		l.relay.log.Error("row refused", "id", jobs[0].id, "error", err)
-		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
-		return l.rows.write(ctx, l.db, []jobEnd{{job: *jobs[0], kind: endFatal, failure: err.Error()}})
+		return l.refuse(ctx, jobs[0], err)
 	case err != nil:
 		return err
 	}
-	l.works()
 	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "relayed", len(jobs))
-	var known []*job
+	var known []*raquelJob
 	for i, receipt := range receipts {
 		if jobs[i].sent = true; receipt.Existed {
 			known = append(known, jobs[i])
@@ -456,8 +484,19 @@ func (l *raquelTerm) enqueue(ctx context.Context, name string, jobs []*job, firs
 	return l.resume(ctx, name, known, first)
 }
 
+// refuse ends a row that can be no task.
+func (l *raquelTerm) refuse(ctx context.Context, job *raquelJob, why error) error {
+	l.relay.log.Error("row refused", "id", job.id, "error", why)
+	if err := l.rows.write(ctx, l.db, []jobEnd{{raquelJob: *job, kind: endFatal, failure: why.Error()}}); err != nil {
+		return err
+	}
+	l.drop(job)
+	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
+	return nil
+}
+
 // resume continues rows whose task was enqueued before: by an earlier leader, or before the row was given back or lost.
-func (l *raquelTerm) resume(ctx context.Context, name string, known []*job, first bool) error {
+func (l *raquelTerm) resume(ctx context.Context, name string, known []*raquelJob, first bool) error {
 	jobs := byTask(known)
 	ids := slices.Collect(maps.Keys(jobs))
 	ended, again, err := finished(ctx, l.client, ids)
@@ -479,7 +518,7 @@ func (l *raquelTerm) resume(ctx context.Context, name string, known []*job, firs
 		if err := listen.NewFleet(l.client).ForgetOnce(ctx, again, 0); err != nil {
 			return err
 		}
-		anew := make([]*job, len(again))
+		anew := make([]*raquelJob, len(again))
 		for i, id := range again {
 			anew[i] = jobs[id]
 			anew[i].sent = false
@@ -544,7 +583,7 @@ func (l *raquelTerm) end(ctx context.Context, ids []string, missed bool) error {
 		}
 	}
 	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "ended", len(written))
-	lost := make(map[string]*job)
+	lost := make(map[string]*raquelJob)
 	for _, id := range gone {
 		if job := l.hand[id]; job != nil {
 			job.sent = false // there is nothing to cancel
@@ -568,26 +607,27 @@ func (l *raquelTerm) end(ctx context.Context, ids []string, missed bool) error {
 }
 
 // all returns the rows in hand.
-func (l *raquelTerm) all() []*job { return slices.Collect(maps.Values(l.hand)) }
+func (l *raquelTerm) all() []*raquelJob { return slices.Collect(maps.Values(l.hand)) }
 
-// job is a claimed row.
-type job struct {
+// raquelJob is a claimed row.
+type raquelJob struct {
 	id, queue string
 	attempts  int64
 	due       int64         // scheduled_at
 	age       time.Duration // how long it had been due when it was claimed
-	payload   []byte
+	payload   []byte        // nil if it is larger than maxPayload
+	size      int64         // of the payload
 	left      time.Duration // how long it may wait; 0 for no bound
 	adopted   bool          // an earlier leader has claimed it
 	sent      bool          // its task was enqueued
 }
 
 // task returns the ID of the row's task. There is one for each attempt.
-func (j *job) task() string { return fmt.Sprintf("%s%s-%d", raquelTask, j.id, j.attempts) }
+func (j *raquelJob) task() string { return fmt.Sprintf("%s%s-%d", raquelTask, j.id, j.attempts) }
 
 // parseJob reads the ID of a task.
-func parseJob(task, name string) (job, bool) {
-	j := job{queue: name}
+func parseJob(task, name string) (raquelJob, bool) {
+	j := raquelJob{queue: name}
 	rest, ours := strings.CutPrefix(task, raquelTask)
 	at := strings.LastIndexByte(rest, '-')
 	if !ours || at < 0 {
@@ -599,7 +639,7 @@ func parseJob(task, name string) (job, bool) {
 }
 
 // spec returns the task of a row. It has one attempt: the row has the others.
-func (j *job) spec(report string) queue.Spec {
+func (j *raquelJob) spec(report string) queue.Spec {
 	return queue.Spec{Parameters: j.payload, Options: queue.Options{
 		ID: j.task(), Once: onceLife, Report: report,
 		Retry:   queue.Retry{MaxAttempts: 1, MaxReschedules: queue.NoReschedules, MaxAge: j.left},
@@ -607,8 +647,8 @@ func (j *job) spec(report string) queue.Spec {
 	}}
 }
 
-func byTask(jobs []*job) map[string]*job {
-	all := make(map[string]*job, len(jobs))
+func byTask(jobs []*raquelJob) map[string]*raquelJob {
+	all := make(map[string]*raquelJob, len(jobs))
 	for _, job := range jobs {
 		all[job.task()] = job
 	}

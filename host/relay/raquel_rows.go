@@ -57,13 +57,14 @@ func (r *raquelRows) due(ctx context.Context, db *postgres.Conn, queues map[stri
 	return due, err
 }
 
-const jobColumns = `id, queue, attempts, payload, scheduled_at, ` + nowMS + ` - scheduled_at,
+const jobColumns = `id, queue, attempts, CASE WHEN size <= 67108864 THEN payload END, size, scheduled_at, ` + nowMS + ` - scheduled_at,
 	CASE WHEN max_age IS NOT NULL THEN greatest(enqueued_at + max_age - ` + nowMS + `, 1) END`
 
-func readJob(v postgres.Row) *job {
-	return &job{
-		id: v.Text(0), queue: v.Text(1), attempts: v.Int(2), payload: []byte(v.Text(3)), due: v.Int(4), age: time.Duration(v.Int(5)) * time.Millisecond,
-		left: time.Duration(v.Int(6)) * time.Millisecond,
+func readJob(v postgres.Row) *raquelJob {
+	return &raquelJob{
+		id: v.Text(0), queue: v.Text(1), attempts: v.Int(2), payload: []byte(v.Text(3)), size: v.Int(4),
+		due: v.Int(5), age: time.Duration(v.Int(6)) * time.Millisecond,
+		left: time.Duration(v.Int(7)) * time.Millisecond,
 	}
 }
 
@@ -71,23 +72,23 @@ func readJob(v postgres.Row) *job {
 // batchBytes.
 func (r *raquelRows) claim(ctx context.Context, db *postgres.Conn, name string, low int64,
 	limit int,
-) (jobs []*job, err error) {
+) (jobs []*raquelJob, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	err = db.Query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
 		WITH first AS (
 			SELECT id AS first, scheduled_at AS at, coalesce(octet_length(payload), 0)::bigint AS size FROM %[1]s
 			WHERE queue = $1 AND scheduled_at >= $3 AND %[2]s ORDER BY scheduled_at LIMIT %[3]d FOR UPDATE SKIP LOCKED
-		), sized AS (SELECT first, sum(size) OVER (ORDER BY at, first) - size AS before FROM first)
+		), sized AS (SELECT first, size, sum(size) OVER (ORDER BY at, first) - size AS before FROM first)
 		UPDATE %[1]s SET status = 'claimed', claimed_at = %[4]s, claimed_by = $2
 		FROM sized WHERE id = first AND before < %[5]d
 		RETURNING %[6]s`, r.table, r.claimable(), limit, nowMS, batchBytes, jobColumns), name, r.owner, low)
-	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(a.due, b.due) })
+	slices.SortStableFunc(jobs, func(a, b *raquelJob) int { return cmp.Compare(a.due, b.due) })
 	return jobs, err
 }
 
 // claimed returns the next of our rows whose ID is after another, within the bounds of a batch.
-func (r *raquelRows) claimed(ctx context.Context, db *postgres.Conn, after string) (jobs []*job, err error) {
+func (r *raquelRows) claimed(ctx context.Context, db *postgres.Conn, after string) (jobs []*raquelJob, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	err = db.Query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
@@ -102,7 +103,7 @@ func (r *raquelRows) claimed(ctx context.Context, db *postgres.Conn, after strin
 }
 
 // renew renews the claims of rows, and returns which of them are still ours.
-func (r *raquelRows) renew(ctx context.Context, db *postgres.Conn, jobs []*job) (map[string]bool, error) {
+func (r *raquelRows) renew(ctx context.Context, db *postgres.Conn, jobs []*raquelJob) (map[string]bool, error) {
 	ours := make(map[string]bool, len(jobs))
 	for some := range slices.Chunk(jobs, batchRows) {
 		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -117,7 +118,7 @@ func (r *raquelRows) renew(ctx context.Context, db *postgres.Conn, jobs []*job) 
 }
 
 // unclaim leaves rows to others.
-func (r *raquelRows) unclaim(ctx context.Context, db *postgres.Conn, jobs []*job) error {
+func (r *raquelRows) unclaim(ctx context.Context, db *postgres.Conn, jobs []*raquelJob) error {
 	_, err := exec(ctx, db, `UPDATE `+r.table+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
 		WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, idsOf(jobs), r.owner)
 	return err
@@ -133,7 +134,7 @@ func (r *raquelRows) expire(ctx context.Context, db *postgres.Conn, queues []str
 	return err
 }
 
-func idsOf(jobs []*job) []string {
+func idsOf(jobs []*raquelJob) []string {
 	ids := make([]string, len(jobs))
 	for i, job := range jobs {
 		ids[i] = job.id
@@ -154,7 +155,7 @@ const (
 
 // jobEnd is the end of an attempt of a row.
 type jobEnd struct {
-	job
+	raquelJob
 	kind           string
 	failure, trace string
 	after          *time.Duration // the delay that the handler asked for
@@ -162,8 +163,8 @@ type jobEnd struct {
 }
 
 // newJobEnd returns the end that a task means for its row. now is Redis's time.
-func newJobEnd(j job, task *queue.Task, now time.Time) jobEnd {
-	e := jobEnd{job: j, kind: endSuccess, ago: max(0, now.Sub(task.Updated))}
+func newJobEnd(j raquelJob, task *queue.Task, now time.Time) jobEnd {
+	e := jobEnd{raquelJob: j, kind: endSuccess, ago: max(0, now.Sub(task.Updated))}
 	if task.Status == queue.Complete {
 		return e
 	}

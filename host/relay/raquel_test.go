@@ -3,6 +3,7 @@ package relay
 import (
 	_ "embed"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,4 +137,171 @@ func TestRaquelEnds(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, want[name])
 		}
 	}
+}
+
+// state returns the status and the attempts of a row.
+func (r *raquel) state(id string) string {
+	return r.value("SELECT concat_ws(' ', status, attempts) FROM jobs WHERE id = $1", id)
+}
+
+// by returns state, and who has claimed the row: python, dead, or the tenant.
+func (r *raquel) by(id string) string {
+	return r.state(id) + " " + strings.Replace(r.value("SELECT claimed_by FROM jobs WHERE id = $1", id), "quern:"+r.client.Tenant(), "quern", 1)
+}
+
+func (r *raquel) running(id string) bool {
+	task, err := r.client.Summary(r.t.Context(), id)
+	return err == nil && task.Status == queue.Started
+}
+
+// A client of Raquel reads what becomes of its jobs, and cancels those that wait.
+func TestRaquelClient(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	r.relayRaquel(nil)
+	r.host("q")
+	late := r.enqueue("q", "0", map[string]any{"delay": 3_600_000})
+	done := r.enqueue("q", "0", nil)
+	failed := r.enqueue("q", "1 0 boom", map[string]any{"min_retry_delay": 90_000})
+	runs := r.enqueue("q", "0 600000", nil)
+	r.eventually("success 1", func() string { return r.state(done) })
+	r.eventually("failed 1", func() string { return r.state(failed) })
+	r.eventually("true", func() string { return fmt.Sprint(r.running("raquel-" + runs + "-0")) })
+	for id, want := range map[string]bool{late: true, failed: true, done: false, runs: false} {
+		var cancelled bool
+		if r.python.Do(&cancelled, "cancel", id); cancelled != want {
+			t.Errorf("cancel of %s: %t", r.state(id), cancelled)
+		}
+	}
+	var job struct {
+		Status, Error string
+		Attempts      int
+	}
+	if r.python.Do(&job, "get", failed); job.Status != "cancelled" || job.Attempts != 1 || job.Error != "boom" {
+		t.Errorf("%+v", job)
+	}
+	var stats map[string]int
+	r.python.Do(&stats, "stats", "q")
+	if want := map[string]int{"queued": 0, "claimed": 1, "success": 1, "failed": 0, "expired": 0, "exhausted": 0, "cancelled": 2}; !maps.Equal(stats, want) {
+		t.Errorf("%v, want %v", stats, want)
+	}
+	if _, err := r.client.Queue("q").Cancel(t.Context(), "raquel-"+runs+"-0"); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("cancelled 0 quern", func() string { return r.by(runs) })
+}
+
+// Hosts and workers of Raquel share a table: each row runs once, and a change of the leader changes nothing.
+func TestRaquelShared(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	r.host("q")
+	const rows = 600
+	r.exec(`INSERT INTO jobs (id, queue, payload, status, enqueued_at, scheduled_at, attempts)
+		SELECT gen_random_uuid(), 'q', '0 2', 'queued', 0, n, 0 FROM generate_series(1, $1) n`, rows)
+	stop := r.relayRaquel(nil)
+	r.python.Do(nil, "work", "q", 0.01, 60_000)
+	for n := range 3 {
+		r.eventually("t", func() string {
+			return r.value("SELECT count(*) > $1 FROM jobs WHERE status = 'success'", (n+1)*rows/5)
+		})
+		stop()
+		stop = r.relayRaquel(nil)
+	}
+	r.eventually(fmt.Sprint(rows), func() string { return r.value("SELECT count(*) FROM jobs WHERE status = 'success' AND attempts = 1") })
+	var python []string
+	r.python.Do(&python, "get_worked")
+	hosts := int(r.depth("q", queue.Complete))
+	if t.Logf("%d in Python, %d in hosts", len(python), hosts); len(python)+hosts != rows || len(python) == 0 || hosts == 0 {
+		t.Errorf("%d in Python and %d in hosts, want %d together, and some in each", len(python), hosts, rows)
+	}
+}
+
+// What a dead worker has claimed runs in a host after a minute, but nothing that a worker still runs.
+func TestRaquelDeadWorker(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	r.host("q")
+	dead, alive := r.enqueue("q", "0", nil), r.enqueue("q", "0", nil)
+	for range 2 {
+		r.python.Do(nil, "claim", "q")
+	}
+	lock := r.server.Connect(t, r.url) // a worker holds one while it runs a job
+	for _, statement := range []string{"BEGIN", "SELECT FROM jobs WHERE id = '" + alive + "' FOR UPDATE"} {
+		if _, err := lock.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.relayRaquel(nil)
+	marker := func() {
+		t.Helper()
+		id := r.enqueue("q", "0", nil)
+		r.eventually("success 1", func() string { return r.state(id) })
+	}
+	marker()
+	if got := r.by(dead); got != "claimed 0 dead" {
+		t.Errorf("within a minute: %s", got)
+	}
+	r.exec("UPDATE jobs SET claimed_at = claimed_at - 60000 WHERE id = $1", dead)
+	r.eventually("success 1 quern", func() string { return r.by(dead) })
+	if _, err := lock.Exec(t.Context(), "UPDATE jobs SET claimed_at = claimed_at - 60000 WHERE id = $1", alive); err != nil {
+		t.Fatal(err)
+	}
+	marker()
+	if got := r.by(alive); got != "claimed 0 dead" {
+		t.Errorf("a row that a worker runs: %s", got)
+	}
+	if _, err := lock.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("success 1 quern", func() string { return r.by(alive) })
+}
+
+// While no relay runs, workers take what it has claimed; the relay that comes back cancels the tasks of these rows.
+func TestRaquelLostRow(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	r.host("q")
+	r.relayRaquel(nil)
+	id := r.enqueue("q", "0 600000", nil)
+	task := "raquel-" + id + "-0"
+	r.eventually("true", func() string { return fmt.Sprint(r.running(task)) })
+	r.exec("UPDATE jobs SET claimed_by = 'python', claimed_at = claimed_at + 1 WHERE id = $1", id) // as a worker would
+	r.eventually("cancelled", func() string {
+		summary, err := r.client.Summary(t.Context(), task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(summary.Reason)
+	})
+	// The worker dies, and the row comes back without an attempt: the task that was cancelled does not count.
+	r.exec("UPDATE jobs SET payload = '0' WHERE id = $1", id)
+	r.exec("UPDATE jobs SET claimed_at = claimed_at - 60000 WHERE id = $1", id)
+	r.eventually("success 1 quern", func() string { return r.by(id) })
+}
+
+// Rows that no host runs are given back, so that workers of Raquel run them.
+func TestRaquelGivesBack(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	stop := r.host("q", "paused")
+	stopRelay := r.relayRaquel(nil)
+	r.enqueue("q", "0", nil)
+	r.eventually("1", func() string { return fmt.Sprint(r.depth("q", queue.Complete)) })
+	if err := r.client.Queue("paused").Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waits := r.enqueue("paused", "0", nil)
+	stopRelay()
+	stop()
+	// The relay claimed this row before the host ended.
+	id := r.enqueue("q", "0", nil)
+	r.exec("UPDATE jobs SET status = 'claimed', claimed_by = $2, claimed_at = 1 WHERE id = $1", id, "quern:"+r.client.Tenant())
+	r.relayRaquel(nil)
+	r.eventually("queued 0", func() string { return r.state(id) })
+	if got := r.state(waits); got != "queued 0" {
+		t.Errorf("a row of a paused queue: %s", got)
+	}
+	r.python.Do(nil, "work", "q", 0.01, 60_000)
+	r.eventually("success 1 python", func() string { return r.by(id) })
 }
