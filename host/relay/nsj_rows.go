@@ -265,12 +265,12 @@ const maxNsjResult = 64 << 10
 
 // failed sets the end of a task that failed.
 func (e *nsjEnd) failed(failure queue.Failure) {
-	const fatal = 65 // the exit code of a handler for which another attempt would fail as well
-	e.kind, e.message = nsjFailure, valid(failure.Message)
+	e.kind, e.message = nsjFailure, valid(ownWords(failure.Message))
 	switch {
 	case failure.Reason == queue.ReasonCrashed:
 		e.kind = nsjLost
-	case failure.Reason == queue.ReasonCancelled, failure.ExitCode != nil && *failure.ExitCode == fatal:
+	case failure.Reason == queue.ReasonCancelled, failure.ExitCode != nil && *failure.ExitCode == queue.ExitFatal,
+		strings.HasPrefix(failure.Limit, "input="):
 		e.kind = nsjFinal
 	}
 }

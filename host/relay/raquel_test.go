@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
