@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
@@ -466,22 +468,20 @@ func (l *nsjTerm) reports(ctx context.Context, wait time.Duration) error {
 // end writes the ends of tasks. gone are those that do not exist any more: it is unknown how they ended.
 func (l *nsjTerm) end(ctx context.Context, tasks []*queue.Task, gone []string) error {
 	ends := make([]nsjEnd, 0, len(tasks)+len(gone))
-	readers, reading := errgroup.WithContext(ctx)
-	readers.SetLimit(resultReaders)
+	var complete []*nsjEnd
 	for _, task := range tasks {
 		id, ok := l.table.rowOf(task.ID)
 		if !ok {
 			continue
 		}
 		ends = append(ends, nsjEnd{id: id, task: task.ID})
-		e := &ends[len(ends)-1]
-		if task.Status != queue.Complete {
+		if e := &ends[len(ends)-1]; task.Status == queue.Complete {
+			complete = append(complete, e)
+		} else {
 			e.failed(task.Failure())
-			continue
 		}
-		readers.Go(func() error { return e.succeeded(reading, l.client) })
 	}
-	if err := readers.Wait(); err != nil {
+	if err := l.results(ctx, complete); err != nil {
 		return err
 	}
 	for _, task := range gone {
@@ -507,6 +507,37 @@ func (l *nsjTerm) end(ctx context.Context, tasks []*queue.Task, gone []string) e
 		l.relay.log.Debug("cannot shorten the memory of IDs", "error", err)
 	}
 	return l.drop(ctx, done...)
+}
+
+// results reads the results of tasks that are complete.
+func (l *nsjTerm) results(ctx context.Context, complete []*nsjEnd) error {
+	ids := make([]string, len(complete))
+	for i, e := range complete {
+		ids[i] = e.task
+	}
+	sizes, err := listen.NewFleet(l.client).ResultSizes(ctx, ids)
+	if err != nil {
+		return err
+	}
+	readers, ctx := errgroup.WithContext(ctx)
+	readers.SetLimit(resultReaders)
+	for i, e := range complete {
+		switch e.kind = nsjSuccess; {
+		case sizes[i] == 0:
+			e.message = nsjDone
+		case sizes[i] > maxNsjResult:
+			e.message = fmt.Sprintf("the result has %s: read it with `quern task result %s`", units.FormatSize(sizes[i]), e.task)
+		default:
+			readers.Go(func() error {
+				result, err := l.client.Result(ctx, e.task, math.MaxInt64)
+				if e.message = valid(string(result)); errors.Is(err, queue.ErrNoTask) { // deleted meanwhile
+					return nil
+				}
+				return err
+			})
+		}
+	}
+	return readers.Wait()
 }
 
 // audit finds rows in hand that somebody else has changed, and tasks whose end was not reported.

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"unicode"
 
 	"github.com/quern-project/quern/host/postgres"
-	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -273,22 +271,6 @@ func (e *nsjEnd) failed(failure queue.Failure) {
 		strings.HasPrefix(failure.Limit, "input="):
 		e.kind = nsjFinal
 	}
-}
-
-// succeeded sets the end of a task that is complete: its result is the message.
-func (e *nsjEnd) succeeded(ctx context.Context, client *queue.Client) error {
-	result, err := client.Result(ctx, e.task, maxNsjResult)
-	e.kind, e.message = nsjSuccess, valid(string(result))
-	switch {
-	case errors.Is(err, queue.ErrTooLarge):
-		e.message = fmt.Sprintf("the result has more than %s: read it with `quern task result %s`",
-			units.FormatSize(maxNsjResult), e.task)
-	case err != nil && !errors.Is(err, queue.ErrNoTask):
-		return err
-	case e.message == "":
-		e.message = nsjDone
-	}
-	return nil
 }
 
 // nsjWrite writes ends into rows that are claimed with a mark. A retry is a new row, and so is a dead one, after the
