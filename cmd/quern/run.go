@@ -78,7 +78,7 @@ func newRoot(env cli.Environment) *cobra.Command {
 	flags.String("redis-file", "", "`FILE` with the URL of Redis, for mounted secrets")
 	root.AddCommand(tenant.Commands(env)...)
 	root.AddCommand(serve.Commands(env)...)
-	root.AddCommand(database.Commands(env)...)
+	root.AddCommand(database.Commands(env, tenant.DatabaseCommands(env)...)...)
 	root.AddCommand(dev.Command(env), bench.Command(env), cli.VersionCommand(),
 		cli.Group("plugin", "Make, build, check, test, run, list and release plugins",
 			append(plugin.Commands(env), tenant.PluginCommands(env)...)...))

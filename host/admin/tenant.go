@@ -26,6 +26,7 @@ type Tenant interface {
 	Subscriptions
 	Schedules
 	Fleet
+	Databases
 	Buckets
 }
 
@@ -139,6 +140,11 @@ type Fleet interface {
 	// Findings returns what the doctor finds in tenants that share one Redis or server.
 	Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error)
 	AuditEntries(ctx context.Context, limit int64) ([]AuditEntry, error)
+}
+
+// Databases reads the state of the databases whose rows become tasks.
+type Databases interface {
+	Relays(context.Context) ([]listen.RelayState, error)
 }
 
 // Buckets reads the buckets, in which handlers store values by key.

@@ -8,6 +8,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // InNode has the path parameters of every operation on a listener.
@@ -69,6 +70,11 @@ func (s *service) describeFleet() {
 		"List the versions of plugins that no host runs because their tasks ended several hosts"),
 		func(ctx context.Context, in *InTenant) (*ListOf[admin.Quarantine], error) {
 			return listed(s.tenants[in.Tenant].Quarantines(ctx))
+		})
+	add(s, looking("/tenants/{tenant}/relays", "list-relays",
+		"List the databases whose rows become tasks, and the relays that lead them"),
+		func(ctx context.Context, in *InTenant) (*ListOf[listen.RelayState], error) {
+			return listed(s.tenants[in.Tenant].Relays(ctx))
 		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin",
 		"End the quarantine of a plugin whose tasks ended several hosts"),

@@ -155,7 +155,7 @@ type check struct {
 }
 
 var tenantChecks = slices.Concat(hostChecks, pluginChecks, scheduleChecks, flowChecks, timedChecks, topicChecks,
-	webhookChecks, queueChecks)
+	webhookChecks, relayChecks, queueChecks)
 
 // Checks lists the names of all checks.
 func Checks() []string {
@@ -202,6 +202,8 @@ type patient struct {
 	subscriptions []queue.Subscription
 	damaged       error    // names subscriptions that cannot be read
 	unpublished   []string // unfinished publications that nobody continues
+
+	relays []listen.RelayState
 }
 
 // plugin is what one host published about one plugin. Node is the host's listener.
@@ -333,6 +335,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			return err
 		}},
 		reading{"the publications", func() (err error) { p.unpublished, err = listen.NewFleet(client).Unpublished(ctx); return err }},
+		reading{"the relays", func() (err error) { p.relays, err = listen.NewFleet(client).Relays(ctx); return err }},
 	)
 	known := min(len(p.stats), len(p.queues)) // stats is shorter than queues if it could not be read
 	p.stats, p.queues = p.stats[:known], p.queues[:known]

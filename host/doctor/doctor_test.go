@@ -143,6 +143,24 @@ func TestWebhooks(t *testing.T) {
 			" has switched off webhooks to https://example.com: 10 deliveries in a row failed (the server answered 500); the next one tries it in ")
 }
 
+// A database whose relay is gone, is behind, refuses rows or is not notified is found.
+func TestRelays(t *testing.T) {
+	client, rdb := tenant(t)
+	relay, ctx := listen.NewRelay(client), t.Context()
+	check(t, rdb.HSet(ctx, client.Tenant()+"_relays", "gone", `{"name":"gone","table":"outbox","told":1,"lag_seconds":90}`, "garbled", "{").Err(),
+		relay.Publish(ctx, listen.RelayState{Name: "fine", Table: "outbox", Notified: true, Lag: 0.5, Waiting: 3}))
+	finds(t, client, "relay-")
+	now, err := client.Clock(ctx)
+	check(t, err,
+		rdb.HSet(ctx, client.Tenant()+"_relays", "gone", fmt.Sprintf(`{"name":"gone","table":"outbox","told":%d}`, now.Unix()-60)).Err(),
+		relay.Publish(ctx, listen.RelayState{Name: "shop", Table: "raquel:jobs", Lag: 90, Waiting: 7, Refused: 2, Error: "queue full"}))
+	finds(t, client, "relay-",
+		"relay-lag error  [database ls] 7 rows of the database shop wait, the oldest for 1m30s: queue full",
+		"relay-refused warning  [database ls] 2 rows of the database shop could be no tasks",
+		"relay-silent error  [database ls] no relay leads outbox of the database gone since ",
+		"relay-unnotified warning  [database ls] notifications of new rows of the database shop do not arrive")
+}
+
 // Deliveries that are tried again, or have just failed for good, are found with the error; those that wait for their first attempt, were
 // cancelled, or failed long ago are not.
 func TestFailingWebhooks(t *testing.T) {

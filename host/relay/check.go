@@ -64,8 +64,8 @@ func grant(ctx context.Context, db *postgres.Conn, schema string, rights []right
 // minVersion is the oldest server that is supported, as server_version_num.
 const minVersion = 140000
 
-// Check looks at what a relay needs of a database, and at what slows one down.
-func Check(ctx context.Context, db *postgres.Conn) ([]Finding, error) {
+// Check looks at what a relay needs of a database, and at what slows one down; also of tables of Raquel.
+func Check(ctx context.Context, db *postgres.Conn, raquel ...string) ([]Finding, error) {
 	var all []Finding
 	note := func(ok bool, check, format string, args ...any) {
 		all = append(all, Finding{ok, check, fmt.Sprintf(format, args...)})
@@ -107,6 +107,11 @@ func Check(ctx context.Context, db *postgres.Conn) ([]Finding, error) {
 		note(true, "relay", "none leads yet: start `quern relay`, or a host with --sources")
 	} else {
 		note(state.Error == "", "relay", "%s", cmp.Or(state.Error, state.Holder+" leads"))
+	}
+	for _, table := range raquel {
+		if err := checkRaquelTable(ctx, db, table, note); err != nil {
+			return nil, err
+		}
 	}
 	note(true, "rows", "%d wait, the oldest for %.0f s; %d are refused", state.Waiting, state.OldestAge, state.Refused)
 	return all, nil

@@ -130,8 +130,8 @@ type State struct {
 	OldestAge float64 `json:"oldest_age_seconds"`
 }
 
-// maxCounted bounds the counts of a State.
-const maxCounted = 100_000
+// maxCounted bounds the counts of waiting and of refused rows.
+const maxCounted = 10_000
 
 // Look reads the state of the outbox.
 func Look(ctx context.Context, db *postgres.Conn) (state State, err error) {

@@ -50,6 +50,7 @@ type outboxTerm struct {
 	looked  time.Time            // when the leader last asked how far transactions have ended
 	swept   time.Time            // when it last read from the beginning
 	purged  time.Time
+	counted time.Time
 	pause   periodic.Pause // after failures of Redis
 }
 
@@ -69,6 +70,9 @@ func (o *outboxTerm) relayAll(ctx context.Context, wake <-chan struct{}) error {
 			last = time.Now()
 		}
 		if err := o.purge(ctx); err != nil {
+			return err
+		}
+		if err := o.count(ctx); err != nil {
 			return err
 		}
 		if time.Since(last) <= awakeFor && o.notified.Load() {
@@ -172,9 +176,9 @@ func (o *outboxTerm) next(ctx context.Context) (rows []row, whole bool, err erro
 	}
 	o.horizon.read(rows, len(without) > 0)
 	if len(rows) > 0 {
-		o.relay.config.Metrics.RelayLag(o.relay.config.Name, rows[0].age)
+		o.lags(rows[0].age)
 	} else if len(without) == 0 {
-		o.relay.config.Metrics.RelayLag(o.relay.config.Name, 0)
+		o.lags(0)
 	}
 	return rows, len(rows) < batchRows, nil
 }
@@ -199,9 +203,9 @@ func (o *outboxTerm) settle(ctx context.Context, out outcome) error {
 		}
 		o.relay.config.Metrics.RelayRows(o.relay.config.Name, "relayed", len(seqs))
 		for tenant, ids := range ids {
-			fleet := listen.NewFleet(o.relay.client(tenant))
+			back := listen.NewRelay(o.relay.client(tenant))
 			// If this fails, Redis remembers the IDs for longer.
-			if err := fleet.ForgetOnce(ctx, ids, forgetAfter+o.relay.config.Hold); err != nil {
+			if err := back.ForgetOnce(ctx, ids, forgetAfter+o.relay.config.Hold); err != nil {
 				o.relay.log.Debug("cannot shorten the memory of IDs", "error", err)
 			}
 		}
@@ -216,6 +220,17 @@ func (o *outboxTerm) settle(ctx context.Context, out outcome) error {
 		o.relay.config.Metrics.RelayRows(o.relay.config.Name, "refused", 1)
 	}
 	return nil
+}
+
+// count counts the rows, for operators.
+func (o *outboxTerm) count(ctx context.Context) error {
+	if time.Since(o.counted) < listen.RelayInterval {
+		return nil
+	}
+	o.counted = time.Now()
+	return o.db.Query(ctx, func(v postgres.Row) { o.counts(v.Int(0), v.Int(1)) }, `
+		SELECT (SELECT count(*) FROM (SELECT FROM quern.outbox LIMIT $1) w),
+		(SELECT count(*) FROM (SELECT FROM quern.outbox_refused LIMIT $1) f)`, maxCounted)
 }
 
 // purge deletes rows that were kept for long enough, in blocks.

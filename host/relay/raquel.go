@@ -27,8 +27,8 @@ import (
 //	                  └────┘ renew, so that workers leave it alone    │ report
 //	success, failed, exhausted, queued, … ◀───────────────────────────┘
 type Raquel struct {
-	Table  string   // with its schema, unless the role's search path has it
-	Queues []string // the queues to claim from (default: all that hosts serve)
+	Table  string   `yaml:"table"`  // with its schema, unless the role's search path has it
+	Queues []string `yaml:"queues"` // the queues to claim from (default: all that hosts serve)
 }
 
 const (
@@ -64,7 +64,9 @@ type raquelTable struct {
 	report string // the name of its reports; set by check
 }
 
-func (r *raquelTable) name() string { return "raquel " + cmp.Or(r.quoted, r.Table) }
+func (r *raquelTable) name() string {
+	return "raquel:" + strings.TrimPrefix(cmp.Or(r.quoted, r.Table), "public.")
+}
 
 func (r *raquelTable) check(ctx context.Context, db *postgres.Conn) (err error) {
 	if r.quoted, err = checkRaquel(ctx, db, r.Table); err != nil {
@@ -85,6 +87,7 @@ func (r *raquelTable) relay(ctx context.Context, t *term) error {
 		term: t, db: db, client: client, table: r, rows: raquelRows{table: r.quoted, owner: raquelOwner + client.Tenant()},
 		idle: busyInterval, hand: make(map[string]*raquelJob), queues: make(map[string]*raquelQueue),
 	}
+	t.hears(true) // it looks by itself, so that nothing is needed in a table of others
 	if err := l.adopt(ctx); err != nil {
 		return err
 	}
@@ -252,7 +255,7 @@ func (l *raquelTerm) renew(ctx context.Context) error {
 	return nil
 }
 
-// keepUp marks expired rows, and gives back those in hand that no host runs.
+// keepUp marks expired rows, counts those that wait, and gives back those in hand that no host runs.
 func (l *raquelTerm) keepUp(ctx context.Context) error {
 	began := time.Now()
 	var served, busy []string
@@ -267,6 +270,11 @@ func (l *raquelTerm) keepUp(ctx context.Context) error {
 	if err := l.rows.expire(ctx, l.db, served); err != nil {
 		return err
 	}
+	waiting, err := l.rows.waiting(ctx, l.db, served)
+	if err != nil {
+		return err
+	}
+	l.counts(waiting, 0)
 	l.keepAt = time.Now().Add(max(raquelUpkeep, raquelShare*time.Since(began)))
 	stats, err := manage.New(l.client).Stats(ctx, busy...)
 	if err != nil {
@@ -344,7 +352,7 @@ func (l *raquelTerm) claim(ctx context.Context) (claimed int, err error) {
 	if err != nil || len(names) == 0 {
 		return 0, err
 	}
-	defer func() { l.relay.config.Metrics.RelayLag(l.relay.config.Name, lag) }()
+	defer func() { l.lags(lag) }()
 	stats, err := manage.New(l.client).Stats(ctx, names...)
 	if err != nil {
 		return 0, err
@@ -392,7 +400,7 @@ func (l *raquelTerm) due(ctx context.Context, now time.Time) (due []string, lag 
 		names[name], lag = true, max(lag, age)
 	}
 	if len(names) == 0 {
-		l.relay.config.Metrics.RelayLag(l.relay.config.Name, 0)
+		l.lags(0)
 	}
 	return slices.Sorted(maps.Keys(names)), lag, err
 }
@@ -515,7 +523,7 @@ func (l *raquelTerm) resume(ctx context.Context, name string, known []*raquelJob
 		}
 	}
 	if len(again) > 0 && first {
-		if err := listen.NewFleet(l.client).ForgetOnce(ctx, again, 0); err != nil {
+		if err := listen.NewRelay(l.client).ForgetOnce(ctx, again, 0); err != nil {
 			return err
 		}
 		anew := make([]*raquelJob, len(again))
@@ -532,8 +540,8 @@ func (l *raquelTerm) resume(ctx context.Context, name string, known []*raquelJob
 
 // reports reads reports, and writes the ends that they tell of.
 func (l *raquelTerm) reports(ctx context.Context, wait time.Duration) error {
-	fleet := listen.NewFleet(l.client)
-	reports, err := fleet.Reports(ctx, l.table.report, wait)
+	back := listen.NewRelay(l.client)
+	reports, err := back.Reports(ctx, l.table.report, wait)
 	if err != nil || len(reports) == 0 {
 		return err
 	}
@@ -547,7 +555,7 @@ func (l *raquelTerm) reports(ctx context.Context, wait time.Duration) error {
 	if err := l.end(ctx, slices.Compact(ids), false); err != nil {
 		return err
 	}
-	return fleet.ForgetReports(ctx, l.table.report, reports)
+	return back.ForgetReports(ctx, l.table.report, reports)
 }
 
 // end writes the ends of tasks that have ended. Rows in hand whose task does not exist any more are given back: it is
@@ -590,13 +598,13 @@ func (l *raquelTerm) end(ctx context.Context, ids []string, missed bool) error {
 			lost[id] = job
 		}
 	}
-	fleet := listen.NewFleet(l.client)
-	if err := fleet.ForgetOnce(ctx, written, forgetAfter); err != nil {
+	back := listen.NewRelay(l.client)
+	if err := back.ForgetOnce(ctx, written, forgetAfter); err != nil {
 		l.relay.log.Debug("cannot shorten the memory of IDs", "error", err)
 	}
 	if len(lost) > 0 {
 		l.relay.log.Warn("tasks are gone before their end was read; their rows run again", "tasks", len(lost))
-		if err := fleet.ForgetOnce(ctx, slices.Collect(maps.Keys(lost)), 0); err != nil {
+		if err := back.ForgetOnce(ctx, slices.Collect(maps.Keys(lost)), 0); err != nil {
 			return err
 		}
 	}

@@ -57,6 +57,15 @@ func (r *raquelRows) due(ctx context.Context, db *postgres.Conn, queues map[stri
 	return due, err
 }
 
+// waiting counts the claimable rows of some queues, up to maxCounted.
+func (r *raquelRows) waiting(ctx context.Context, db *postgres.Conn, queues []string) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	err = db.Query(ctx, func(v postgres.Row) { n = v.Int(0) }, fmt.Sprintf(`SELECT count(*) FROM (
+		SELECT FROM %s WHERE queue = ANY ($1::text[]) AND %s LIMIT %d) w`, r.table, r.claimable(), maxCounted), queues)
+	return n, err
+}
+
 const jobColumns = `id, queue, attempts, CASE WHEN size <= 67108864 THEN payload END, size, scheduled_at, ` + nowMS + ` - scheduled_at,
 	CASE WHEN max_age IS NOT NULL THEN greatest(enqueued_at + max_age - ` + nowMS + `, 1) END`
 

@@ -117,8 +117,8 @@ func New(config Config) (*Relay, error) {
 	if config.Database == nil || config.Tenants[config.Tenant] == nil {
 		return nil, fmt.Errorf("%w: a relay needs a database, and a client for the tenant %q", queue.ErrInvalid, config.Tenant)
 	}
-	if config.Hold < 0 || config.KeepEnded < 0 {
-		return nil, fmt.Errorf("%w: hold %s, keep ended %s: use 0s or more; 0s keeps ended rows for a week", queue.ErrInvalid, config.Hold, config.KeepEnded)
+	if err := config.validate(); err != nil {
+		return nil, err
 	}
 	if config.Nsj != nil {
 		if err := config.Nsj.validate(); err != nil {
@@ -127,7 +127,7 @@ func New(config Config) (*Relay, error) {
 	}
 	config.Direct = cmp.Or(config.Direct, config.Database)
 	config.KeepEnded = cmp.Or(config.KeepEnded, 7*24*time.Hour)
-	config.Name = cmp.Or(config.Name, config.Database.Host()+"/"+config.Database.Database())
+	config.Name = config.name()
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
@@ -148,6 +148,36 @@ func New(config Config) (*Relay, error) {
 		config: config, source: table, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
 		err: errors.New("has not reached the database yet"),
 	}, nil
+}
+
+// name returns the name of the source.
+func (c *Config) name() string {
+	name := c.Database.Host() + "/" + c.Database.Database()
+	if c.Raquel != nil {
+		name += "/" + c.Raquel.Table
+	}
+	return cmp.Or(c.Name, name)
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Hold < 0 || c.KeepEnded < 0:
+		return fmt.Errorf("%w: hold %s, keep ended %s: use 0s or more; 0s keeps ended rows for a week", queue.ErrInvalid, c.Hold, c.KeepEnded)
+	case c.Raquel == nil:
+		return nil
+	case c.Raquel.Table == "":
+		return fmt.Errorf("%w: raquel has no table: write raquel: {table: jobs}", queue.ErrInvalid)
+	case len(c.Tenants) != 1:
+		return fmt.Errorf("%w: %d tenants for the table %s of Raquel: its rows name no tenant, so give one", queue.ErrInvalid, len(c.Tenants), c.Raquel.Table)
+	case c.Hold != 0 || !c.NotBefore.IsZero():
+		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of Raquel: leave them out", queue.ErrInvalid)
+	}
+	for _, name := range c.Raquel.Queues {
+		if err := queue.ValidTarget(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // client returns the client of a tenant; "" is the tenant of rows that name none.

@@ -298,6 +298,14 @@ func TestRefused(t *testing.T) {
 	if _, err := w.client.Task(t.Context(), "good"); err != nil {
 		t.Error(err)
 	}
+	w.eventually("outbox alive true notified true refused 10 waiting 0 error", func() string { // as operators see it
+		relays, err := listen.NewFleet(w.client).Relays(t.Context())
+		if err != nil || len(relays) != 1 {
+			return fmt.Sprint(relays, err)
+		}
+		r := relays[0]
+		return strings.TrimSpace(fmt.Sprintf("%s alive %t notified %t refused %d waiting %d error %s", r.Table, r.Alive, r.Notified, r.Refused, r.Waiting, r.Error))
+	})
 	for _, wrong := range []string{ // the application learns at once
 		"(queue, topic) VALUES ('q', 't')", "(id) VALUES ('x')", "(queue) VALUES ('a b')", "(queue, id) VALUES ('q', '..')",
 		"(queue, parameters, json) VALUES ('q', 'a', '1')", "(queue, options) VALUES ('q', '[]')",

@@ -69,8 +69,8 @@ func (t *term) report(ctx context.Context, client *queue.Client, to reports) err
 
 // reportBlock writes one block of ends.
 func (t *term) reportBlock(ctx context.Context, db *postgres.Conn, client *queue.Client, to reports) error {
-	fleet := listen.NewFleet(client)
-	reports, err := fleet.Reports(ctx, to.name, reportWait)
+	back := listen.NewRelay(client)
+	reports, err := back.Reports(ctx, to.name, reportWait)
 	if err != nil || len(reports) == 0 {
 		return err
 	}
@@ -97,7 +97,7 @@ func (t *term) reportBlock(ctx context.Context, db *postgres.Conn, client *queue
 			return err
 		}
 	}
-	if err := fleet.ForgetReports(ctx, to.name, reports); err != nil {
+	if err := back.ForgetReports(ctx, to.name, reports); err != nil {
 		return err
 	}
 	t.relay.config.Metrics.RelayRows(t.relay.config.Name, "ended", len(reports))
@@ -113,7 +113,9 @@ type end struct {
 }
 
 // readEnds reads how tasks ended. Those that wait or run again are left out: their next end is reported too.
-func (t *term) readEnds(ctx context.Context, client *queue.Client, reports []listen.Report, results bool) ([]end, error) {
+func (t *term) readEnds(
+	ctx context.Context, client *queue.Client, reports []listen.Report, results bool,
+) ([]end, error) {
 	ends := make([]end, len(reports))
 	readers, ctx := errgroup.WithContext(ctx)
 	for i, report := range reports {

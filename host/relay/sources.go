@@ -26,6 +26,7 @@ type Source struct {
 	Hold      time.Duration `yaml:"hold"`
 	KeepEnded time.Duration `yaml:"keep_ended"`
 	NotBefore time.Time     `yaml:"not_before"`
+	Raquel    *Raquel       `yaml:"raquel"`
 }
 
 // URLFile names a file with the URL of a database. A relative path is relative to the folder of the file of --sources.
@@ -104,7 +105,7 @@ func (s *Source) config(folder string, served []string) (Config, error) {
 	if s.Hold < 0 || s.KeepEnded < 0 {
 		return Config{}, fmt.Errorf("hold %s, keep_ended %s: use 0s or more", s.Hold, s.KeepEnded)
 	}
-	config := Config{Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore}
+	config := Config{Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore, Raquel: s.Raquel}
 	if s.Postgres.File == "" {
 		return config, errors.New("it has no postgres: write postgres: {file: PATH}, a file with the URL of the database")
 	}
@@ -135,8 +136,6 @@ func (s *Source) config(folder string, served []string) (Config, error) {
 		}
 		config.Tenants[tenant] = nil
 	}
-	if s.Name == "" {
-		config.Name = config.Database.Host() + "/" + config.Database.Database()
-	}
-	return config, nil
+	config.Name = config.name()
+	return config, config.validate()
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
@@ -20,8 +21,9 @@ type term struct {
 	notified atomic.Bool // notifications arrive
 
 	mu      sync.Mutex
-	renewed time.Time // guarded by mu: when the lease was last extended
-	failure string    // guarded by mu: the last one, as it stands in quern.relays
+	renewed time.Time         // guarded by mu: when the lease was last extended
+	failure string            // guarded by mu: the last one, as it stands in quern.relays
+	state   listen.RelayState // guarded by mu: what the source has told about itself
 }
 
 // errNotLeader ends a term whose lease went to another relay.
@@ -47,6 +49,7 @@ func (r *Relay) lead(ctx context.Context) error {
 	defer t.giveBack()
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() error { return t.keep(ctx, db) })
+	work.Go(func() error { return t.publish(ctx) })
 	work.Go(func() error { return r.source.relay(ctx, t) })
 	return work.Wait()
 }
@@ -109,6 +112,42 @@ func (t *term) giveBack() {
 	defer db.Close()
 	_, _ = db.Exec(ctx, "UPDATE quern.relays SET until = clock_timestamp() WHERE source = $1 AND holder = $2",
 		t.relay.source.name(), t.relay.holder)
+}
+
+// publish publishes the state of the source in each tenant, until ctx ends.
+func (t *term) publish(ctx context.Context) error {
+	began := float64(time.Now().UnixMilli()) / 1000
+	for {
+		t.mu.Lock()
+		state := t.state
+		state.Error = t.failure
+		t.mu.Unlock()
+		state.Name, state.Table, state.Leader = t.relay.config.Name, t.relay.source.name(), t.relay.holder
+		state.Since, state.Notified = began, t.notified.Load()
+		for _, client := range t.relay.config.Tenants {
+			if err := listen.NewRelay(client).Publish(ctx, state); err != nil {
+				t.relay.log.Debug("cannot publish the state of the relay", "error", err)
+			}
+		}
+		if !periodic.Sleep(ctx, listen.RelayInterval) {
+			return ctx.Err()
+		}
+	}
+}
+
+// lags records the age of the oldest row that waits; 0 if none waits.
+func (t *term) lags(age time.Duration) {
+	t.relay.config.Metrics.RelayLag(t.relay.config.Name, age)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.Lag = age.Seconds()
+}
+
+// counts records how many rows wait, and how many could be no task. maxCounted bounds both.
+func (t *term) counts(waiting, refused int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.Waiting, t.state.Refused = waiting, refused
 }
 
 // since returns how long ago the lease was extended.

@@ -288,20 +288,22 @@ func produce(t *testing.T, w *world) {
 	must[manage.FlowCancelled](t)(manage.New(w.Client).CancelFlow(ctx, "batch", true))
 }
 
-// publishOnly is what a program does that only publishes: also more than one call can write, durably, and for a task.
 // relay does what `quern relay` does.
 func relay(t *testing.T, w *world) {
 	t.Helper()
-	fleet := listen.NewFleet(w.Client)
+	back := listen.NewRelay(w.Client)
 	spec := queue.Spec{Options: queue.Options{ID: "row", Once: time.Hour, Report: "outbox"}}
 	must[[]queue.Receipt](t)(w.Queue("work").EnqueueMany(w.ctx, []queue.Spec{spec}))
 	must[queue.Published](t)(w.Publish(w.ctx, "orders", nil, queue.PublishOptions{ID: "p"}))
 	must[queue.Published](t)(w.Publish(w.ctx, "orders", nil, queue.PublishOptions{ID: "p"})) // once more
-	if err := fleet.ForgetOnce(w.ctx, []string{"row"}, time.Minute); err != nil {
+	if err := back.ForgetOnce(w.ctx, []string{"row"}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	reports := must[[]listen.Report](t)(fleet.Reports(w.ctx, "outbox", time.Millisecond))
-	if err := fleet.ForgetReports(w.ctx, "outbox", append(reports, listen.Report{Entry: "1-1"})); err != nil {
+	reports := must[[]listen.Report](t)(back.Reports(w.ctx, "outbox", time.Millisecond))
+	if err := back.ForgetReports(w.ctx, "outbox", append(reports, listen.Report{Entry: "1-1"})); err != nil {
+		t.Fatal(err)
+	}
+	if err := back.Publish(w.ctx, listen.RelayState{Name: "shop"}); err != nil {
 		t.Fatal(err)
 	}
 	must[*queue.Task](t)(w.Summary(w.ctx, "row"))
@@ -310,6 +312,7 @@ func relay(t *testing.T, w *world) {
 	}
 }
 
+// publishOnly is what a program does that only publishes: also more than one call can write, durably, and for a task.
 func publishOnly(t *testing.T, w *world) {
 	for _, options := range []queue.PublishOptions{{ID: "p", Attributes: map[string]string{"type": "made"}, Parent: "task"}, {ID: "p"}} {
 		if got := must[queue.Published](t)(w.Publish(w.ctx, "orders", make([]byte, queue.PublishBytes), options)); got.Subscribers != 2 {

@@ -7,11 +7,12 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 )
 
-// Commands returns the commands of this package.
-func Commands(env cli.Environment) []*cobra.Command {
+// Commands returns the commands of this package. databases are further commands of quern database.
+func Commands(env cli.Environment, databases ...*cobra.Command) []*cobra.Command {
 	return []*cobra.Command{
 		newRelay(env),
-		cli.Group("database", "Make and check Quern's tables in a PostgreSQL", newSchema(), newInit(), newCheck()),
+		cli.Group("database", "List the databases whose rows become tasks, and make and check Quern's tables in one",
+			append([]*cobra.Command{newSchema(), newInit(), newCheck()}, databases...)...),
 		cli.Group("outbox", "List, retry and delete rows that applications inserted into the outbox", newLs(), newShow(),
 			newRetry(), newDelete(), newAgain()),
 	}

@@ -36,6 +36,9 @@ func Commands(env cli.Environment) []*cobra.Command {
 	)
 }
 
+// DatabaseCommands returns the commands of `quern database` about the relays of a tenant.
+func DatabaseCommands(env cli.Environment) []*cobra.Command { return clientFlags(newDatabaseLs(env)) }
+
 // PluginCommands returns the commands of `quern plugin` about the plugins that live hosts serve.
 func PluginCommands(env cli.Environment) []*cobra.Command {
 	return clientFlags(newPluginLs(env), newPluginRelease(env))

@@ -347,3 +347,31 @@ func newTop(env cli.Environment) *cobra.Command {
 		})
 	})
 }
+
+func newDatabaseLs(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"},
+		Short: "List the databases whose rows become tasks of the tenant, with the relays that lead them",
+		Long: "Lists the sources of databases whose rows become tasks of the tenant, as the relays that lead them published\n" +
+			"them last. A source that no relay leads is listed for a week. `quern outbox ls` lists the rows of one.",
+		Args: cli.Arguments(0, 0),
+	}
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
+		relays, err := client.Relays(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return list(cmd, client, json, relays, "NAME TABLE STATE LAG WAITING REFUSED LEADER ERROR",
+			show.Rows(relays, func(r *listen.RelayState) show.View {
+				state := "leads"
+				switch {
+				case !r.Alive:
+					state = "silent"
+				case !r.Notified:
+					state = "unnotified"
+				}
+				lag := time.Duration(r.Lag * float64(time.Second)).Round(time.Millisecond)
+				return show.Row(r.Name, r.Table, state, show.Age(lag), r.Waiting, r.Refused, r.Leader, r.Error)
+			}))
+	})
+}

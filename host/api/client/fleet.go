@@ -127,6 +127,13 @@ func (c *Client) Quarantines(ctx context.Context) ([]admin.Quarantine, error) {
 	return page.Items, err
 }
 
+// Relays lists the databases whose rows become tasks.
+func (c *Client) Relays(ctx context.Context) ([]listen.RelayState, error) {
+	var page api.List[listen.RelayState]
+	err := c.do(ctx, get(&page, "relays"))
+	return page.Items, err
+}
+
 // EndQuarantine lets hosts run a version of a plugin again.
 func (c *Client) EndQuarantine(ctx context.Context, plugin, digest string) error {
 	what := post(nil, "plugins", plugin, "release")

@@ -69,6 +69,9 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 	_, err = w.Publish(w.ctx, "orders.made", []byte(`{"total": 12}`), queue.PublishOptions{ID: "order-7", Attributes: map[string]string{"tenant": "acme"}})
 	must(t, err)
 	must(t, manage.New(w.Client).Audit(w.ctx, manage.AuditEntry{Who: "ada", Action: "pause-queue", On: "queue paused", From: "127.0.0.1", Status: 200}))
+	must(t, listen.NewRelay(w.Client).Publish(w.ctx, listen.RelayState{
+		Name: "db.internal:5432/shop", Table: "outbox", Leader: "db-1 4711 8f0c3d21", Since: float64(time.Now().Unix() - 7200), Notified: true, Lag: 0.2, Waiting: 3,
+	}))
 	return bad, running
 }
 
@@ -96,7 +99,7 @@ func TestViews(t *testing.T) {
 		picture              string
 		texts                []string
 	}{
-		{"overview", "", "Overview", "page.png", []string{"3 tasks wait in the queue stuck, which nobody serves", "the queue paused is paused", "30 runs of the queue mail failed", "wait (p95): at most", "421 / min", "1 of 8"}},
+		{"overview", "", "Overview", "page.png", []string{"3 tasks wait in the queue stuck, which nobody serves", "the queue paused is paused", "30 runs of the queue mail failed", "wait (p95): at most", "421 / min", "1 of 8", "db.internal:5432/shop", "leads for 2 h"}},
 		{"queues", "/queues", "Queues", "", []string{"mail", "reports", "nobody serves it", "6 queues"}},
 		{"queue", "/queues/mail", "Queue mail", "page-queue.png", []string{"30 runs of the queue mail failed", "Failed since the queue exists", "trap", "complete (12)", "connect to the mail server: refused", "campaign=autumn"}},
 		{"queue", "/queues/stuck", "Queue stuck", "", []string{"None: no host with a plugin for it runs", "pending (3)"}},

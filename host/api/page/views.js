@@ -28,12 +28,13 @@ export function overview({ tenant, live }) {
   return {
     title: "Overview",
     load: async (signal) => {
-      const [queues, nodes, findings, minutes, quotas] = await Promise.all([
+      const [queues, nodes, findings, minutes, quotas, relays] = await Promise.all([
         live.queues(), get(path`/tenants/${tenant}/nodes`, { limit: 1000 }, signal),
-        get(path`/tenants/${tenant}/findings`, {}, signal), minutesOf(tenant, "", signal), get(path`/tenants/${tenant}/quotas`, {}, signal)]);
-      return { queues, nodes: nodes.items, findings: findings.items, minutes, quotas: quotas.items };
+        get(path`/tenants/${tenant}/findings`, {}, signal), minutesOf(tenant, "", signal), get(path`/tenants/${tenant}/quotas`, {}, signal),
+        get(path`/tenants/${tenant}/relays`, {}, signal)]);
+      return { queues, nodes: nodes.items, findings: findings.items, minutes, quotas: quotas.items, relays: relays.items };
     },
-    show: ({ queues: { list, more }, nodes, findings, minutes, quotas }) => {
+    show: ({ queues: { list, more }, nodes, findings, minutes, quotas, relays }) => {
       const recent = minutes.items.slice(-6, -1); // the present minute is not over
       const rate = (field) => `${(sum(recent, field) / Math.max(1, recent.length)).toFixed(1)} / min`;
       const hosts = nodes.filter((n) => n.alive && n.kind === "quern");
@@ -50,10 +51,22 @@ export function overview({ tenant, live }) {
         section("By minute", chart(minutes.items)),
         quotas.length > 0 && section("Use of limits", h("div", { class: "quotas" }, quotas.slice(0, 6).map((q) => h("div", null, quota(tenant, q))))),
         section("Busiest queues", queueTable("Busiest queues", busy), h("p", null, link(`All ${many(list.length, "queue")}`, tenant, "queues"))),
+        relays.length > 0 && section("Databases whose rows become tasks", relayTable(relays)),
       ];
     },
   };
 }
+
+/** relayTable shows the sources of databases, and the relays that lead them. */
+const relayTable = (relays) => table("Databases", [
+  { head: "Database", cell: (r) => r.name },
+  { head: "Table", cell: (r) => r.table },
+  { head: "Relay", cell: (r) => (r.alive ? ["leads for ", span(Math.max(0, now() - r.since)), h("div", { class: "faint" }, r.leader)] : ["silent since ", clock(r.told)]) },
+  { head: "Oldest row", cell: (r) => (r.lag_seconds > 0 ? span(r.lag_seconds) : "–") },
+  { head: "Waiting", cell: (r) => count(r.waiting) },
+  { head: "Refused", cell: (r) => count(r.refused) },
+  { head: "Why rows wait", cell: (r) => r.error ?? "–" },
+], relays);
 
 const moreQueues = () => h("p", { class: "faint" }, "There are more queues than the page follows: it shows the first 1,000 by name.");
 

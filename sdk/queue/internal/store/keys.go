@@ -43,6 +43,7 @@ func (k Keys) Limits() string              { return k.Key("limits") }
 func (k Keys) Crashes() string             { return k.Key("crashes") }
 func (k Keys) Audit() string               { return k.Key("audit") }
 func (k Keys) Once(id string) string       { return k.Key("once", id) }
+func (k Keys) Relays() string              { return k.Key("relays") }
 func (k Keys) Reports(name string) string  { return k.Key("reports", name) }
 func (k Keys) Minute(number string) string { return k.Key("minute", number) }
 func (k Keys) Hour(number string) string   { return k.Key("hour", number) }

@@ -1,0 +1,132 @@
+package listen
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+// Relay does what a relay needs of a tenant beside enqueueing: it makes Redis forget IDs, reads which tasks have ended,
+// and publishes its state.
+type Relay struct{ client *queue.Client }
+
+// NewRelay returns the relay's side of a tenant.
+func NewRelay(client *queue.Client) *Relay { return &Relay{client} }
+
+// ForgetOnce sets how much longer Redis remembers IDs that were enqueued with Options.Once.
+func (r *Relay) ForgetOnce(ctx context.Context, ids []string, after time.Duration) error {
+	s := r.client.Store()
+	_, err := store.Pipelined(ctx, s, ids, func(p redis.Pipeliner, id string) *redis.BoolCmd {
+		return p.Expire(ctx, s.Keys.Once(id), after)
+	})
+	return err
+}
+
+// Report is an entry of a list of reports: a task with Options.Report has ended.
+type Report struct{ Entry, Task string }
+
+// Reports reads up to 1,000 reports of a list, the oldest first. If there is none, it waits for one, up to the time
+// given. A task that ends again, after a retry by hand, is reported again. A report stays until ForgetReports. The end
+// of a task that a Python listener ran is reported when the task is purged.
+func (r *Relay) Reports(ctx context.Context, name string, wait time.Duration) ([]Report, error) {
+	s := r.client.Store()
+	answer, err := s.RDB.XRead(ctx, &redis.XReadArgs{
+		Streams: []string{s.Keys.Reports(name), "0"}, Count: store.PageTasks, Block: wait,
+	}).Result()
+	if err != nil && !store.IsNil(err) {
+		return nil, store.Wrap("read reports "+name, err)
+	}
+	var reports []Report
+	for _, stream := range answer {
+		for _, message := range stream.Messages {
+			id, _ := message.Values["task"].(string)
+			reports = append(reports, Report{message.ID, id})
+		}
+	}
+	return reports, nil
+}
+
+// ForgetReports removes reports from a list.
+func (r *Relay) ForgetReports(ctx context.Context, name string, reports []Report) error {
+	if len(reports) == 0 {
+		return nil
+	}
+	s := r.client.Store()
+	entries := make([]string, len(reports))
+	for i, report := range reports {
+		entries[i] = report.Entry
+	}
+	return store.Wrap("remove reports "+name, s.RDB.XDel(ctx, s.Keys.Reports(name), entries...).Err())
+}
+
+// RelayState is the state of a source of a database, as the relay that leads it published it last.
+type RelayState struct {
+	Name     string  `json:"name" doc:"Of the source, as in its metrics."`
+	Table    string  `json:"table" doc:"The kind of its table, and the name if it is not Quern's own: outbox, raquel:jobs."`
+	Leader   string  `json:"leader" doc:"The host, process and term of the relay."`
+	Since    float64 `json:"since" doc:"When it became the leader."`
+	Told     float64 `json:"told" doc:"When it published this."`
+	Alive    bool    `json:"alive" doc:"Whether it has published anything in the last half minute."`
+	Notified bool    `json:"notified" doc:"Whether notifications of new rows arrive."`
+	Lag      float64 `json:"lag_seconds" doc:"The age of the oldest row that waits."`
+	Waiting  int64   `json:"waiting" doc:"Rows; at most 10,000 are counted."`
+	Refused  int64   `json:"refused" doc:"Rows that could be no task; at most 10,000 are counted."`
+	Error    string  `json:"error,omitempty" doc:"Why rows wait."`
+}
+
+const (
+	// RelayInterval is how often a relay publishes its state. It counts as alive for relayLife after that.
+	RelayInterval = 5 * time.Second
+	relayLife     = 30 * time.Second
+	// relayShown is how long the state of a relay that is gone is shown.
+	relayShown = 7 * 24 * time.Hour
+)
+
+// Publish publishes the state of a source. Told and Alive need not be set.
+func (r *Relay) Publish(ctx context.Context, state RelayState) error {
+	s := r.client.Store()
+	now, err := s.Now(ctx)
+	if err != nil {
+		return err
+	}
+	state.Told = float64(now.UnixMilli()) / 1000
+	text, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	return store.Wrap("publish the state of a relay", s.RDB.HSet(ctx, s.Keys.Relays(), state.Name, text).Err())
+}
+
+// Relays lists the sources whose relays enqueue tasks of the tenant, by name. A source whose relay has been silent for
+// a week is left out.
+func (f *Fleet) Relays(ctx context.Context) ([]RelayState, error) {
+	s := f.client.Store()
+	states, err := s.RDB.HGetAll(ctx, s.Keys.Relays()).Result()
+	if err != nil || len(states) == 0 {
+		return []RelayState{}, store.Wrap("read relays of "+s.Keys.Relays(), err)
+	}
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	relays := make([]RelayState, 0, len(states))
+	for _, text := range states {
+		var r RelayState
+		if json.Unmarshal([]byte(text), &r) != nil {
+			continue // of another version
+		}
+		silent := now.Sub(time.UnixMilli(int64(r.Told * 1000)))
+		if r.Alive = silent < relayLife; silent < relayShown {
+			relays = append(relays, r)
+		}
+	}
+	slices.SortFunc(relays, func(a, b RelayState) int { return strings.Compare(a.Name, b.Name) })
+	return relays, nil
+}
