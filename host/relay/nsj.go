@@ -30,17 +30,17 @@ import (
 //	  │  └─ agendada ◀─ a retry ─┬─ falha, sucesso ◀─── write, unlock ───┘
 //	  └─────────────── a dead row┘
 type Nsj struct {
-	Table string // with its schema, unless the role's search path has it
+	Table string `yaml:"table"` // with its schema, unless the role's search path has it
 	// Subscribers is the table of subscribers (default: Table with _subscriber behind it, if there is one).
-	Subscribers string
+	Subscribers string `yaml:"subscribers"`
 	// MaxRetry is how many attempts a task has, as QUEUE_MAX_RETRY says to workers (default 100).
-	MaxRetry int
+	MaxRetry int `yaml:"max_retry"`
 	// RetryInterval is the delay of the first retry, as QUEUE_BASE_INTERVAL_RETRY (default 5m). The delay of the nth
 	// retry is n times as long.
-	RetryInterval time.Duration
+	RetryInterval time.Duration `yaml:"retry_interval"`
 	// Queues maps what a row names, its subscriber or else its process, to the queue for its tasks. "*" stands for all
 	// others (default: the queue has the same name). A row that names nothing counts as naming the table.
-	Queues map[string]string
+	Queues map[string]string `yaml:"queues"`
 }
 
 const (
@@ -58,6 +58,8 @@ const (
 	// deadSuffix follows the name of the queue for rows that have used up their attempts.
 	deadSuffix = ".dead"
 	anyName    = "*"
+	// checkChannel is where a session listens to find out whether it is its own.
+	checkChannel = "quern_relay"
 )
 
 // nsjTable is a queue table of nsj-queue-lib as a source. check sets what is not exported.
@@ -66,6 +68,8 @@ type nsjTable struct {
 	quoted      string // the table's name in SQL, with its schema
 	bare        string // without schema and quotes; the channel of notifications has this name too
 	subscribers string // the quoted name of the table of subscribers; "" for none
+	schema      string // quoted
+	sequence    string // of the table's numbers, in SQL; "" for none
 	report      string // the name of its reports
 	message     int    // how many characters the column mensagem takes
 }
@@ -77,13 +81,12 @@ func newNsjTable(n Nsj) *nsjTable {
 
 // validate returns an error that names the field that is wrong.
 func (n *Nsj) validate() error {
+	const mostRetries, longest = 1_000_000, 365 * 24 * time.Hour
 	switch {
-	case n.Table == "":
-		return errors.New("no table: write the name of the queue table, as QUEUE_TABLE has it")
-	case n.MaxRetry < 0 || n.MaxRetry > 1_000_000:
-		return fmt.Errorf("max_retry %d: use 1 to 1000000, as QUEUE_MAX_RETRY of the workers", n.MaxRetry)
-	case n.RetryInterval < 0 || n.RetryInterval > 365*24*time.Hour:
-		return fmt.Errorf("retry_interval %s: use 1s to 8760h; QUEUE_BASE_INTERVAL_RETRY counts in minutes", n.RetryInterval)
+	case n.MaxRetry < 0 || n.MaxRetry > mostRetries:
+		return fmt.Errorf("%w: max_retry %d: use 1 to %d, as QUEUE_MAX_RETRY of the workers", queue.ErrInvalid, n.MaxRetry, mostRetries)
+	case n.RetryInterval < 0 || n.RetryInterval > longest:
+		return fmt.Errorf("%w: retry_interval %s: use 1s to 8760h, such as 5m for 5 in QUEUE_BASE_INTERVAL_RETRY", queue.ErrInvalid, n.RetryInterval)
 	}
 	for name, to := range n.Queues {
 		if err := queue.ValidTarget(to + deadSuffix); err != nil {
@@ -93,7 +96,9 @@ func (n *Nsj) validate() error {
 	return nil
 }
 
-func (n *nsjTable) name() string { return "nsj " + cmp.Or(n.quoted, n.Table) }
+func (n *nsjTable) name() string {
+	return "nsj:" + strings.TrimPrefix(cmp.Or(n.quoted, n.Table), "public.")
+}
 
 // queueOf returns the queue for rows that name this subscriber or process.
 func (n *nsjTable) queueOf(name string, dead bool) string {
@@ -113,7 +118,7 @@ func (n *nsjTable) relay(ctx context.Context, t *term) error {
 		return err
 	}
 	defer lock.Close() // gives the locks back
-	own, err := hears(ctx, lock, "quern_relay")
+	own, err := hears(ctx, lock, checkChannel)
 	if err != nil {
 		return err
 	}
@@ -346,7 +351,7 @@ func (l *nsjTerm) claim(ctx context.Context, woken bool) (claimed int, err error
 	}
 	l.due = left
 	if len(publications) > 0 {
-		n, err := l.publish(ctx, publications)
+		n, err := l.copyToSubscribers(ctx, publications)
 		if err != nil {
 			return 0, err
 		}
@@ -384,7 +389,7 @@ func (l *nsjTerm) look(ctx context.Context) error {
 		return err
 	}
 	l.looked, l.due, l.more = time.Now(), due, len(due) == lookRows
-	l.relay.config.Metrics.RelayLag(l.relay.config.Name, oldest)
+	l.lags(oldest)
 	return nil
 }
 
@@ -444,8 +449,8 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 
 // reports reads reports, and writes the ends that they tell of.
 func (l *nsjTerm) reports(ctx context.Context, wait time.Duration) error {
-	fleet := listen.NewFleet(l.client)
-	reports, err := fleet.Reports(ctx, l.table.report, wait)
+	relays := listen.NewRelay(l.client)
+	reports, err := relays.Reports(ctx, l.table.report, wait)
 	if err != nil || len(reports) == 0 {
 		return err
 	}
@@ -462,7 +467,7 @@ func (l *nsjTerm) reports(ctx context.Context, wait time.Duration) error {
 	if err := l.end(ctx, tasks, gone); err != nil {
 		return err
 	}
-	return fleet.ForgetReports(ctx, l.table.report, reports)
+	return relays.ForgetReports(ctx, l.table.report, reports)
 }
 
 // end writes the ends of tasks. gone are those that do not exist any more: it is unknown how they ended.
@@ -503,7 +508,7 @@ func (l *nsjTerm) end(ctx context.Context, tasks []*queue.Task, gone []string) e
 			done = append(done, task)
 		}
 	}
-	if err := listen.NewFleet(l.client).ForgetOnce(ctx, ids, forgetAfter); err != nil {
+	if err := listen.NewRelay(l.client).ForgetOnce(ctx, ids, forgetAfter); err != nil {
 		l.relay.log.Debug("cannot shorten the memory of IDs", "error", err)
 	}
 	return l.drop(ctx, done...)
@@ -606,10 +611,11 @@ func (l *nsjTerm) giveBackUnserved(ctx context.Context) error {
 	if err := l.giveBack(ctx, idle); err != nil {
 		return err
 	}
-	names, err := l.names(ctx)
+	names, waiting, err := l.names(ctx)
 	if err != nil {
 		return err
 	}
+	l.counts(waiting, 0)
 	var waits []string
 	for _, row := range names {
 		if to := l.table.queueOf(row.name, row.dead); !l.served[to] {

@@ -54,33 +54,40 @@ var nsjSubscriberTypes = [][2]string{
 	{"created_at", "timestamptz"},
 }
 
+// What a relay needs of these tables.
+const (
+	nsjRights           = "SELECT, INSERT, UPDATE"
+	nsjSubscriberRights = "SELECT"
+)
+
 // defaultMessage is how many characters the column mensagem has, as nsj-queue-lib makes it.
 const defaultMessage = 500
 
 // check resolves the names of the tables. The error says what the database lacks.
 func (n *nsjTable) check(ctx context.Context, db *postgres.Conn) (err error) {
 	var mod int64
-	if n.quoted, n.bare, err = n.find(ctx, db, n.Table, nsjTypes, "SELECT, INSERT, UPDATE"); err != nil {
+	var usable string
+	if n.quoted, n.bare, err = n.find(ctx, db, n.Table, nsjTypes, nsjRights); err != nil {
 		return err
 	}
-	var sequence, usable string
-	err = db.Query(ctx, func(v postgres.Row) { mod, sequence, usable = v.Int(0), v.Text(1), v.Text(2) }, `
-		SELECT atttypmod, pg_get_serial_sequence($1, 'id'), has_sequence_privilege(pg_get_serial_sequence($1, 'id'), 'USAGE')
+	err = db.Query(ctx, func(v postgres.Row) { mod, n.sequence, usable, n.schema = v.Int(0), v.Text(1), v.Text(2), v.Text(3) }, `
+		SELECT atttypmod, pg_get_serial_sequence($1, 'id'), has_sequence_privilege(pg_get_serial_sequence($1, 'id'), 'USAGE'),
+		  (SELECT quote_ident(nspname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = attrelid)
 		FROM pg_attribute WHERE attrelid = $1::regclass AND attname = 'mensagem'`, n.quoted)
 	if err != nil {
 		return err
 	}
 	if usable == "f" {
-		return fmt.Errorf("the role %s may not use the sequence of %s: GRANT USAGE ON SEQUENCE %s TO %[1]s", role(ctx, db), n.Table, sequence)
+		return fmt.Errorf("the role %s may not use the sequence of %s: GRANT USAGE ON SEQUENCE %s TO %[1]s", role(ctx, db), n.Table, n.sequence)
 	}
 	n.message = defaultMessage
 	if mod > 4 { // the length that a varchar is declared with, and 4
 		n.message = min(n.message, int(mod)-4)
 	}
 	if n.Subscribers != "" {
-		n.subscribers, _, err = n.find(ctx, db, n.Subscribers, nsjSubscriberTypes, "SELECT")
+		n.subscribers, _, err = n.find(ctx, db, n.Subscribers, nsjSubscriberTypes, nsjSubscriberRights)
 	} else if name := n.Table + "_subscriber"; exists(ctx, db, name) {
-		n.subscribers, _, err = n.find(ctx, db, name, nsjSubscriberTypes, "SELECT")
+		n.subscribers, _, err = n.find(ctx, db, name, nsjSubscriberTypes, nsjSubscriberRights)
 	}
 	if err != nil {
 		return err
@@ -156,3 +163,57 @@ func (n *nsjTable) find(ctx context.Context, db *postgres.Conn, table string, ty
 
 // quoteName returns a name as SQL has it.
 func quoteName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// GrantNsj gives a role what a relay needs of a queue table of nsj-queue-lib, and of its table of subscribers.
+func GrantNsj(ctx context.Context, db *postgres.Conn, table, name string) error {
+	n := newNsjTable(Nsj{Table: table})
+	if err := n.check(ctx, db); err != nil {
+		return err
+	}
+	rights := []right{{nsjRights, n.quoted}}
+	if n.sequence != "" {
+		rights = append(rights, right{"USAGE", "SEQUENCE " + n.sequence})
+	}
+	if n.subscribers != "" {
+		rights = append(rights, right{nsjSubscriberRights, n.subscribers})
+	}
+	return grant(ctx, db, n.schema, rights, name)
+}
+
+// checkNsjTable looks at what the relay needs of a queue table of nsj-queue-lib.
+func checkNsjTable(ctx context.Context, db *postgres.Conn, table string, note func(bool, string, string, ...any)) error {
+	check := "nsj " + table
+	n := newNsjTable(Nsj{Table: table})
+	if err := n.check(ctx, db); err != nil {
+		note(false, check, "%s", err)
+		return nil //nolint:nilerr // it is the finding
+	}
+	text := "subscribers are in " + n.subscribers
+	if n.subscribers == "" {
+		text = "there is no table " + table + "_subscriber, so publications are left to workers of nsj-queue-lib"
+	}
+	note(true, check, "the columns and rights that a relay needs; %s", text)
+	own, err := hears(ctx, db, checkChannel)
+	if err != nil {
+		return err
+	}
+	if !own {
+		note(false, check, "the URL leads through a pooler, and locks need a session of their own: give the relay the URL without it with --direct")
+	}
+	rows := nsjRows{table: n, lock: db, db: db}
+	names, waiting, err := rows.names(ctx)
+	if err != nil {
+		return err
+	}
+	var queues []string
+	for _, row := range names {
+		queues = append(queues, n.queueOf(row.name, row.dead))
+	}
+	slices.Sort(queues)
+	text = fmt.Sprintf("%d rows wait", waiting)
+	if len(queues) > 0 {
+		text += ", for the queues " + strings.Join(queues, ", ")
+	}
+	note(true, check, "%s", text)
+	return nil
+}

@@ -341,8 +341,8 @@ func (n *nsjRows) writeMarked(ctx context.Context, ids []int64, marks []*string,
 	return nil
 }
 
-// publish makes a row for each subscriber of publications, and returns how many publications it ended.
-func (n *nsjRows) publish(ctx context.Context, ids []int64) (ended int, err error) {
+// copyToSubscribers makes a row for each subscriber of publications, and returns how many publications it ended.
+func (n *nsjRows) copyToSubscribers(ctx context.Context, ids []int64) (ended int, err error) {
 	err = n.query(ctx, n.db, func(v postgres.Row) { ended = int(v.Int(0)) }, `
 		WITH locked AS MATERIALIZED (SELECT id FROM unnest($1::bigint[]) AS u (id) WHERE pg_try_advisory_xact_lock(id)),
 		publications AS MATERIALIZED (
@@ -425,14 +425,19 @@ type nsjNamed struct {
 	dead bool
 }
 
-// names returns what pending rows name, of the first of them.
-func (n *nsjRows) names(ctx context.Context) (names []nsjNamed, err error) {
-	err = n.query(ctx, n.db, func(v postgres.Row) { names = append(names, nsjNamed{v.Text(0), v.Bool(1)}) }, `
-		SELECT DISTINCT name, dead FROM (
-		  SELECT `+fmt.Sprintf(nsjName, "t")+` AS name, dead FROM %[1]s t WHERE status = 'pendente' AND tentativa <= $1
-		    AND data_hora <= clock_timestamp() AND (dead OR NOT pub_sub) LIMIT 10000
-		) pending LIMIT 100`, n.table.MaxRetry, n.table.bare)
-	return names, err
+// names returns what pending rows name, and how many they are: of the first maxCounted of them.
+func (n *nsjRows) names(ctx context.Context) (names []nsjNamed, waiting int64, err error) {
+	err = n.query(ctx, n.db, func(v postgres.Row) {
+		waiting += v.Int(2)
+		if !v.Bool(3) {
+			names = append(names, nsjNamed{v.Text(0), v.Bool(1)})
+		}
+	}, `
+		SELECT name, dead, count(*), publication FROM (
+		  SELECT `+fmt.Sprintf(nsjName, "t")+` AS name, dead, pub_sub AND NOT dead AS publication FROM %[1]s t
+		  WHERE status = 'pendente' AND tentativa <= $1 AND data_hora <= clock_timestamp() LIMIT $3
+		) pending GROUP BY name, dead, publication`, n.table.MaxRetry, n.table.bare, maxCounted)
+	return names, waiting, err
 }
 
 // query and exec run a statement with a bound.

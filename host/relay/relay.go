@@ -120,11 +120,6 @@ func New(config Config) (*Relay, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	if config.Nsj != nil {
-		if err := config.Nsj.validate(); err != nil {
-			return nil, fmt.Errorf("%w: nsj: %w", queue.ErrInvalid, err)
-		}
-	}
 	config.Direct = cmp.Or(config.Direct, config.Database)
 	config.KeepEnded = cmp.Or(config.KeepEnded, 7*24*time.Hour)
 	config.Name = config.name()
@@ -153,24 +148,43 @@ func New(config Config) (*Relay, error) {
 // name returns the name of the source.
 func (c *Config) name() string {
 	name := c.Database.Host() + "/" + c.Database.Database()
-	if c.Raquel != nil {
-		name += "/" + c.Raquel.Table
+	if table, _ := c.table(); table != "" {
+		name += "/" + table
 	}
 	return cmp.Or(c.Name, name)
 }
 
+// table returns the table of another library that is relayed, and the name of the library; "" for the outbox.
+func (c *Config) table() (table, library string) {
+	switch {
+	case c.Raquel != nil:
+		return c.Raquel.Table, "Raquel"
+	case c.Nsj != nil:
+		return c.Nsj.Table, "nsj-queue-lib"
+	}
+	return "", ""
+}
+
 func (c *Config) validate() error {
+	table, library := c.table()
 	switch {
 	case c.Hold < 0 || c.KeepEnded < 0:
 		return fmt.Errorf("%w: hold %s, keep ended %s: use 0s or more; 0s keeps ended rows for a week", queue.ErrInvalid, c.Hold, c.KeepEnded)
-	case c.Raquel == nil:
+	case library == "":
 		return nil
-	case c.Raquel.Table == "":
+	case c.Raquel != nil && c.Nsj != nil:
+		return fmt.Errorf("%w: raquel and nsj in one source: write a source for each", queue.ErrInvalid)
+	case table == "" && c.Raquel != nil:
 		return fmt.Errorf("%w: raquel has no table: write raquel: {table: jobs}", queue.ErrInvalid)
+	case table == "":
+		return fmt.Errorf("%w: nsj has no table: write nsj: {table: fila}", queue.ErrInvalid)
 	case len(c.Tenants) != 1:
-		return fmt.Errorf("%w: %d tenants for the table %s of Raquel: its rows name no tenant, so give one", queue.ErrInvalid, len(c.Tenants), c.Raquel.Table)
+		return fmt.Errorf("%w: %d tenants for the table %s of %s: its rows name no tenant of Quern, so give one", queue.ErrInvalid,
+			len(c.Tenants), table, library)
 	case c.Hold != 0 || !c.NotBefore.IsZero():
-		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of Raquel: leave them out", queue.ErrInvalid)
+		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of %s: leave them out", queue.ErrInvalid, library)
+	case c.Nsj != nil:
+		return c.Nsj.validate()
 	}
 	for _, name := range c.Raquel.Queues {
 		if err := queue.ValidTarget(name); err != nil {

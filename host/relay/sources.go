@@ -27,6 +27,7 @@ type Source struct {
 	KeepEnded time.Duration `yaml:"keep_ended"`
 	NotBefore time.Time     `yaml:"not_before"`
 	Raquel    *Raquel       `yaml:"raquel"`
+	Nsj       *Nsj          `yaml:"nsj"`
 }
 
 // URLFile names a file with the URL of a database. A relative path is relative to the folder of the file of --sources.
@@ -105,7 +106,7 @@ func (s *Source) config(folder string, served []string) (Config, error) {
 	if s.Hold < 0 || s.KeepEnded < 0 {
 		return Config{}, fmt.Errorf("hold %s, keep_ended %s: use 0s or more", s.Hold, s.KeepEnded)
 	}
-	config := Config{Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore, Raquel: s.Raquel}
+	config := Config{Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore, Raquel: s.Raquel, Nsj: s.Nsj}
 	if s.Postgres.File == "" {
 		return config, errors.New("it has no postgres: write postgres: {file: PATH}, a file with the URL of the database")
 	}
