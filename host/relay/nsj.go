@@ -58,8 +58,6 @@ const (
 	// deadSuffix follows the name of the queue for rows that have used up their attempts.
 	deadSuffix = ".dead"
 	anyName    = "*"
-	// checkChannel is where a session listens to find out whether it is its own.
-	checkChannel = "quern_relay"
 )
 
 // nsjTable is a queue table of nsj-queue-lib as a source. check sets what is not exported.
@@ -118,7 +116,7 @@ func (n *nsjTable) relay(ctx context.Context, t *term) error {
 		return err
 	}
 	defer lock.Close() // gives the locks back
-	own, err := hears(ctx, lock, checkChannel)
+	own, err := lock.OwnSession(ctx)
 	if err != nil {
 		return err
 	}

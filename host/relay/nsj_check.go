@@ -193,7 +193,7 @@ func checkNsjTable(ctx context.Context, db *postgres.Conn, table string, note fu
 		text = "there is no table " + table + "_subscriber, so publications are left to workers of nsj-queue-lib"
 	}
 	note(true, check, "the columns and rights that a relay needs; %s", text)
-	own, err := hears(ctx, db, checkChannel)
+	own, err := db.OwnSession(ctx)
 	if err != nil {
 		return err
 	}

@@ -166,7 +166,7 @@ func (n *nsjRows) claim(ctx context.Context, ids []int64) ([]*nsjTask, error) {
 func (n *nsjRows) adopt(ctx context.Context, inHand []int64) ([]*nsjTask, error) {
 	return n.takeRows(ctx, `
 		WITH claimed AS MATERIALIZED (
-		  SELECT id FROM %[1]s WHERE status = 'processando' AND starts_with(mensagem, $3) AND id <> ALL ($1::bigint[])
+		  SELECT id FROM %[1]s WHERE status = 'processando' AND starts_with(mensagem, $3::text || id || '-') AND id <> ALL ($1::bigint[])
 		), locked AS MATERIALIZED (SELECT id FROM claimed WHERE pg_try_advisory_lock(id))
 		SELECT locked.id, c.id IS NOT NULL, `+fmt.Sprintf(nsjName, "c")+`, coalesce(c.payload, first.payload),
 		  `+columnsOf("c")+`
@@ -400,9 +400,9 @@ func (n *nsjRows) duties(ctx context.Context) error {
 		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($2) AS ours),
 		busy AS MATERIALIZED (
 		  SELECT id, mensagem FROM %[1]s, duty
-		  WHERE ours AND status = 'processando' AND NOT coalesce(starts_with(mensagem, $1), false) LIMIT $3
+		  WHERE ours AND status = 'processando' AND starts_with(mensagem, $1::text || id || '-') IS NOT TRUE LIMIT $3
 		)
-		SELECT id, mensagem FROM busy WHERE pg_try_advisory_xact_lock(id)`, markPrefix, retryDuty, batchRows)
+		SELECT id, mensagem FROM busy WHERE pg_try_advisory_xact_lock(id)`, mark(n.table.taskPrefix()), retryDuty, batchRows)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,11 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // nsjWorld is a database with a queue table of nsj-queue-lib, made by its own script.
@@ -246,4 +250,319 @@ func TestNsjRows(t *testing.T) {
 			}
 		}
 	}
+}
+
+// count returns how many rows have a status.
+func (n *nsjWorld) count(status string) string {
+	return n.value("SELECT count(*) FROM fila WHERE status = $1", status)
+}
+
+// Workers of nsj-queue-lib and hosts share a table: each row runs once, and both get some.
+func TestNsjShared(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	n.host("p")
+	n.worker()
+	n.worker()
+	n.nsjRelay(nil)
+	const rows = 300
+	n.exec("INSERT INTO fila (processo, payload) SELECT 'p', 'sleep 20' FROM generate_series(1, $1)", rows)
+	n.eventually(fmt.Sprint(rows), func() string { return n.count("sucesso") })
+	if all := n.value("SELECT count(*) FROM fila"); all != fmt.Sprint(rows) {
+		t.Errorf("%s rows", all)
+	}
+	ran := n.depth("p", queue.Complete)
+	if ran == 0 || ran == rows {
+		t.Errorf("hosts ran %d of %d rows", ran, rows)
+	}
+}
+
+// A row that a worker of nsj-queue-lib has locked is left alone, as are rows in hand by its duties. When the worker
+// dies, its row is tried again.
+func TestNsjLocks(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	// The workers' duties take the locks 1 to 3, which are also those of the rows.
+	n.exec("INSERT INTO fila (processo, payload, status) SELECT 'p', 'x', 'sucesso' FROM generate_series(1, 3)")
+	n.exec("INSERT INTO fila (processo, payload) VALUES ('p', 'x')")
+	other := n.server.Connect(t, n.url)
+	locked := func(statement string) {
+		t.Helper()
+		if _, err := other.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	locked("SELECT pg_advisory_lock(4)")
+	n.host("p")
+	n.nsjRelay(nil)
+	n.exec("INSERT INTO fila (processo, payload) VALUES ('p', 'x')")
+	n.eventually("sucesso", func() string { return n.value("SELECT status FROM fila WHERE id = 5") })
+	if got := n.value("SELECT status FROM fila WHERE id = 4"); got != "pendente" {
+		t.Errorf("the locked row is %s", got)
+	}
+	locked("UPDATE fila SET status = 'processando' WHERE id = 4")
+	n.exec("INSERT INTO fila (processo, payload) VALUES ('p', 'sleep 20000')")
+	n.eventually("processando", func() string { return n.value("SELECT status FROM fila WHERE id = 6") })
+	n.worker() // its duties run after 15 s
+	n.eventually("t", func() string {
+		return n.value("SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_advisory_unlock(1)%'")
+	})
+	for id, want := range map[int]string{4: "processando", 6: "processando"} {
+		if got := n.value("SELECT status FROM fila WHERE id = $1", id); got != want {
+			t.Errorf("row %d is %s, want %s", id, got, want)
+		}
+	}
+	other.Close()
+	n.eventually("falha_processando", func() string { return n.value("SELECT status FROM fila WHERE id = 4") })
+	n.eventually("sucesso", func() string { return n.value("SELECT status FROM fila WHERE id = 6") })
+}
+
+// Where nsj-queue-lib loses something, the relay does not: a message longer than its column, the priority of a retry,
+// and the payload of a task whose last worker died. An end for good uses up the attempts.
+func TestNsjKept(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	long := strings.Repeat("é", 600)
+	n.exec(`INSERT INTO fila (processo, payload, prioridade, chave_externa) VALUES ('p', 'return ' || $1, 1, 'result'),
+		('p', 'fail ' || $1, 90, 'failure'), ('p', 'fatal ' || $1, 90, 'fatal')`, long)
+	n.exec(`INSERT INTO fila (processo, payload, tentativa, chave_externa) VALUES ('p', 'return x', 1, 'payload')`)
+	n.exec(`UPDATE fila SET status = 'falha' WHERE chave_externa = 'payload'`)
+	n.exec(`INSERT INTO fila (processo, tentativa, chave_externa, status, id_inicial) SELECT processo, 2, chave_externa, 'processando', id
+		FROM fila WHERE chave_externa = 'payload'`)
+	n.host("p")
+	n.nsjRelay(nil)
+	for key, want := range map[string]string{
+		"result":  "sucesso 500 1",
+		"failure": "falha 500 90, agendada  90",
+		"fatal":   "falha 500 90, pendente  90",
+		"payload": "falha  50, falha_processando 109 50, pendente  50",
+	} {
+		n.eventually(key+": "+want, func() string {
+			return key + ": " + n.value("SELECT string_agg(concat(status, ' ', length(mensagem), ' ', prioridade), ', ' ORDER BY id) FROM fila WHERE chave_externa = $1", key)
+		})
+	}
+	for key, want := range map[string]string{"failure": "é. Tarefa reenfileirada.", "fatal": "é. Máximo de tentativas atingido."} {
+		if got := n.value("SELECT mensagem FROM fila WHERE chave_externa = $1 ORDER BY id LIMIT 1", key); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s", key, got)
+		}
+	}
+	if got := n.value("SELECT concat(payload, ' ', live_id = (SELECT min(id) FROM fila WHERE chave_externa = 'payload')) FROM fila WHERE dead AND chave_externa = 'payload'"); got != "return x t" {
+		t.Errorf("the dead row has %q", got)
+	}
+}
+
+// Rows of higher priority run first, also those that come later.
+func TestNsjPriority(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	n.exec("INSERT INTO fila (processo, payload) SELECT 'p', 'sleep 5' FROM generate_series(1, 600)")
+	n.exec("INSERT INTO fila (processo, payload, prioridade) VALUES ('p', 'x', 90)")
+	n.host("p")
+	n.nsjRelay(nil)
+	n.eventually("1", func() string { return n.value("SELECT count(*) FROM fila WHERE status = 'sucesso' AND prioridade = 90") })
+	n.exec("INSERT INTO fila (processo, payload, prioridade) VALUES ('p', 'x', 80)")
+	n.eventually("1", func() string { return n.value("SELECT count(*) FROM fila WHERE status = 'sucesso' AND prioridade = 80") })
+	if got := n.count("sucesso"); got == "602" {
+		t.Error("it ran last")
+	}
+}
+
+// A relay that takes over finishes what the one before it has claimed: rows whose task has ended, runs or was never
+// enqueued.
+func TestNsjHandover(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	stopHost := n.host("p")
+	stop := n.nsjRelay(nil)
+	n.exec("INSERT INTO fila (processo, payload) SELECT 'p', 'sleep 300' FROM generate_series(1, 20)")
+	n.eventually("20", func() string { return n.count("processando") })
+	stop()
+	n.exec(`INSERT INTO fila (id, processo, payload, status, mensagem) VALUES (100, 'p', 'x', 'processando', 'Quern: nsj-fila-100-abc')`)
+	n.eventually("20", func() string { return fmt.Sprint(n.depth("p", queue.Complete)) })
+	n.nsjRelay(nil)
+	n.eventually("21", func() string { return n.count("sucesso") })
+	if got := n.depth("p", queue.Complete); got != 21 {
+		t.Errorf("%d tasks, want 21", got)
+	}
+	stopHost()
+}
+
+// Rows wait that no host serves. When the hosts of a queue are gone, its rows are left to others.
+func TestNsjServed(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	stop := n.host("slow")
+	n.nsjRelay(func(c *Config) {
+		c.Nsj.Queues = map[string]string{"Pedido Novo": "pedido", "*": "slow"}
+	})
+	n.exec("INSERT INTO fila (processo, payload) VALUES ('Pedido Novo', 'x'), ('anything', 'return x'), (NULL, 'return x')")
+	n.eventually("2", func() string { return n.count("sucesso") })
+	if got := n.value("SELECT status FROM fila WHERE processo = 'Pedido Novo'"); got != "pendente" {
+		t.Errorf("the row that no host serves is %s", got)
+	}
+	if err := manage.QueueOf(n.client.Queue("slow")).Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.exec("INSERT INTO fila (processo, payload) VALUES ('later', 'x')")
+	n.eventually("1", func() string { return n.count("processando") })
+	stop()
+	n.eventually("2", func() string { return n.count("pendente") })
+	if got := n.depth("slow", queue.Pending); got != 0 {
+		t.Errorf("%d tasks still wait", got)
+	}
+	if locks := n.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = 0 AND objid < 100"); locks != "0" {
+		t.Errorf("%s locks are left", locks)
+	}
+}
+
+// A full queue holds up no other queue.
+func TestNsjFull(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	if err := n.client.Queue("full").SetLimit(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := manage.QueueOf(n.client.Queue("full")).Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.host("full", "other")
+	n.exec("INSERT INTO fila (processo, payload) SELECT 'full', 'x' FROM generate_series(1, 5)")
+	n.nsjRelay(nil)
+	n.eventually("queue is full", func() string {
+		return n.value("SELECT substring(error FROM 'queue is full') FROM quern.relays")
+	})
+	n.exec("INSERT INTO fila (processo, payload) SELECT 'other', 'x' FROM generate_series(1, 5)")
+	n.eventually("5", func() string { return n.count("sucesso") })
+	if err := n.client.Queue("full").SetLimit(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := manage.QueueOf(n.client.Queue("full")).Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("10", func() string { return n.count("sucesso") })
+}
+
+// A row in hand that somebody changes is left alone, and its task is cancelled. A row whose task is gone from Redis runs
+// again.
+func TestNsjAudit(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	n.host("p", "q")
+	for _, name := range []string{"p", "q"} {
+		if err := manage.QueueOf(n.client.Queue(name)).Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.nsjRelay(nil)
+	n.exec("INSERT INTO fila (processo, payload) VALUES ('p', 'x'), ('q', 'return again')")
+	n.eventually("1 1", func() string { return fmt.Sprint(n.depth("p", queue.Pending), n.depth("q", queue.Pending)) })
+	n.exec("UPDATE fila SET status = 'cancelada' WHERE processo = 'p'")
+	n.eventually("0", func() string { return fmt.Sprint(n.depth("p", queue.Pending)) })
+	rdb, task := n.redis.Client(t), strings.TrimPrefix(n.value("SELECT mensagem FROM fila WHERE processo = 'q'"), markPrefix)
+	tenant := n.client.Tenant()
+	if err := rdb.Del(t.Context(), tenant+"_task_"+task, tenant+"_once_"+task, tenant+"_pending_q").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := manage.QueueOf(n.client.Queue("q")).Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("again", func() string { return n.value("SELECT mensagem FROM fila WHERE processo = 'q'") })
+	if got := n.value("SELECT status FROM fila WHERE processo = 'p'"); got != "cancelada" {
+		t.Errorf("the changed row is %s", got)
+	}
+}
+
+// Whatever dies, each row ends, as one success for each task: relays, the database and Redis are killed meanwhile.
+func TestNsjKills(t *testing.T) {
+	t.Parallel()
+	w := &world{t: t, server: postgrestest.Start(t), redis: queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always")}
+	w.url = w.server.Database(t)
+	w.db = w.server.Connect(t, w.url)
+	if err := Init(t.Context(), w.db); err != nil {
+		t.Fatal(err)
+	}
+	w.client = w.tenant(queuetest.Tenant())
+	n := setupNsj(t, w)
+	stopHost := n.host("p")
+	stops := []func(){n.nsjRelay(nil), n.nsjRelay(nil)}
+	rows := 0
+	insert := func(count int) { // repeats what the death of the database has undone, as an application would
+		for rows += count; ; {
+			_, err := w.reconnect().Exec(t.Context(), `INSERT INTO fila (processo, payload, chave_externa)
+				SELECT 'p', 'sleep 2', n::text FROM generate_series(1, $1::int) n
+				WHERE NOT EXISTS (SELECT FROM fila WHERE chave_externa = n::text)`, rows)
+			if err == nil {
+				return
+			}
+		}
+	}
+	for round := range 4 {
+		insert(400)
+		switch round {
+		case 0:
+			stops[0]()
+			stops[0] = n.nsjRelay(nil)
+		case 1:
+			w.redis.Restart(t)
+		case 2:
+			w.server.Restart(t)
+		case 3:
+			stopHost()
+			n.host("p")
+		}
+		insert(400)
+	}
+	n.eventually(fmt.Sprint(rows), func() string {
+		w.reconnect()
+		return n.value("SELECT count(DISTINCT chave_externa) FROM fila WHERE status = 'sucesso'")
+	})
+	if got := n.value("SELECT count(*) FROM fila WHERE status <> 'sucesso'"); got != "0" {
+		t.Errorf("%s rows did not succeed", got)
+	}
+	if got := n.depth("p", queue.Complete); got < int64(rows) {
+		t.Errorf("%d tasks of %d rows", got, rows)
+	}
+}
+
+// What is wrong with a database is told with its remedy, and nothing is claimed.
+func TestNsjWrong(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	role := "relay_" + queuetest.Tenant()
+	n.exec("CREATE ROLE " + role + " LOGIN")
+	as := strings.Replace(n.url, "postgres@", role+"@", 1)
+	wrong := func(url string, table Nsj, want string) {
+		t.Helper()
+		address, err := postgres.Parse(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := New(Config{Database: address, Tenant: n.client.Tenant(), Tenants: map[string]*queue.Client{n.client.Tenant(): n.client}, Nsj: &table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := r.lead(ctx); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", table, err, want)
+		}
+	}
+	wrong(n.url, Nsj{Table: "nosuch"}, "no table nosuch")
+	wrong(n.url, Nsj{Table: "a b"}, "no name of a table")
+	wrong(n.url, Nsj{Table: "fila", Subscribers: "nosuch"}, "no table nosuch")
+	wrong(n.url, Nsj{Table: "fila_subscriber"}, "payload is missing")
+	if err := GrantRelay(t.Context(), n.db, role); err != nil {
+		t.Fatal(err)
+	}
+	wrong(as, Nsj{Table: "fila"}, "GRANT SELECT, INSERT, UPDATE ON public.fila TO "+role)
+	n.exec("GRANT SELECT, INSERT, UPDATE ON fila TO " + role)
+	wrong(as, Nsj{Table: "fila"}, "GRANT USAGE ON SEQUENCE public.fila_id_seq TO "+role)
+	n.exec("GRANT USAGE ON SEQUENCE fila_id_seq TO " + role)
+	wrong(as, Nsj{Table: "fila"}, "GRANT SELECT ON public.fila_subscriber TO "+role)
+	if err := GrantNsj(t.Context(), n.db, "fila", role); err != nil {
+		t.Fatal(err)
+	}
+	wrong(n.server.Pooler(t)(n.url), Nsj{Table: "fila"}, "give the URL without the pooler as direct")
+	n.exec("ALTER TABLE fila DROP COLUMN prioridade, ALTER COLUMN payload_hash TYPE text USING ''")
+	wrong(n.url, Nsj{Table: "fila"}, "payload_hash is text and should be bytea, prioridade is missing")
 }
