@@ -64,6 +64,9 @@ func TestManual(t *testing.T) {
 				}
 			}
 			withClients(t, r)
+			if strings.Contains(text, "from raquel import") {
+				r.env["PYTHONPATH"] += string(os.PathListSeparator) + raquelPackages(t)
+			}
 			r.addresses = strings.NewReplacer("9465", freePort(t))
 			if !strings.Contains(text, "$ quern dev") {
 				redis := queuetest.Start(t)

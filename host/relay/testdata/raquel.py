@@ -60,6 +60,8 @@ def act(job):
         job.reject()
     elif step[0] != "0":
         raise RuntimeError(step[2])
+    elif len(step) > 1:
+        time.sleep(int(step[1]) / 1000)
 
 
 def one(queue, reclaim_after=60000):
