@@ -529,7 +529,7 @@ func (l *nsjTerm) results(ctx context.Context, complete []*nsjEnd) error {
 		case sizes[i] == 0:
 			e.message = nsjDone
 		case sizes[i] > maxNsjResult:
-			e.message = fmt.Sprintf("the result has %s: read it with `quern task result %s`", units.FormatSize(sizes[i]), e.task)
+			e.message = fmt.Sprintf("the result has %s: read it with `quern task wait %s`", units.FormatSize(sizes[i]), e.task)
 		default:
 			readers.Go(func() error {
 				result, err := l.client.Result(ctx, e.task, math.MaxInt64)

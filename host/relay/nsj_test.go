@@ -57,8 +57,7 @@ func setupNsj(t testing.TB, w *world) *nsjWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// nsj-queue-lib 1.2.2 prints this line with its words in an order that PostgreSQL does not take.
-	if err := w.db.Script(t.Context(), strings.Replace(string(text), "boolean not null default true", "boolean default true not null", 1)); err != nil {
+	if err := w.db.Script(t.Context(), string(text)); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -359,9 +358,13 @@ func TestNsjPriority(t *testing.T) {
 	n.exec("INSERT INTO fila (processo, payload, prioridade) VALUES ('p', 'x', 90)")
 	n.host("p")
 	n.nsjRelay(nil)
-	n.eventually("1", func() string { return n.value("SELECT count(*) FROM fila WHERE status = 'sucesso' AND prioridade = 90") })
+	n.eventually("1", func() string {
+		return n.value("SELECT count(*) FROM fila WHERE status = 'sucesso' AND prioridade = 90")
+	})
 	n.exec("INSERT INTO fila (processo, payload, prioridade) VALUES ('p', 'x', 80)")
-	n.eventually("1", func() string { return n.value("SELECT count(*) FROM fila WHERE status = 'sucesso' AND prioridade = 80") })
+	n.eventually("1", func() string {
+		return n.value("SELECT count(*) FROM fila WHERE status = 'sucesso' AND prioridade = 80")
+	})
 	if got := n.count("sucesso"); got == "602" {
 		t.Error("it ran last")
 	}

@@ -179,7 +179,7 @@ func (c *Config) validate() error {
 	case table == "":
 		return fmt.Errorf("%w: nsj has no table: write nsj: {table: fila}", queue.ErrInvalid)
 	case len(c.Tenants) != 1:
-		return fmt.Errorf("%w: %d tenants for the table %s of %s: its rows name no tenant of Quern, so give one", queue.ErrInvalid,
+		return fmt.Errorf("%w: %d tenants for the table %s of %s: its rows name no tenant, so give one", queue.ErrInvalid,
 			len(c.Tenants), table, library)
 	case c.Hold != 0 || !c.NotBefore.IsZero():
 		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of %s: leave them out", queue.ErrInvalid, library)
