@@ -181,7 +181,7 @@ func TestNsjCommands(t *testing.T) {
 		"nsj: {}":                                      "nsj has no table: write nsj: {table: fila}",
 		"nsj: {table: fila, max_retries: 1}":           "max_retries",
 		"nsj: {table: fila, max_retry: -1}":            "max_retry -1: use 1 to 1000000",
-		"nsj: {table: fila, retry_interval: 5}":        "retry_interval",
+		"nsj: {table: fila, retry_interval: 5}":        "5 is no duration: write it with its unit, such as 5m",
 		"nsj: {table: fila, queues: {x: a b}}":         `queues: "x"`,
 		"nsj: {table: fila}, raquel: {table: jobs}":    "write a source for each",
 		"nsj: {table: fila}, tenants: [blueque, acme]": `tenant "acme" is not served here`,

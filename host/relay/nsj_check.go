@@ -86,7 +86,7 @@ func (n *nsjTable) check(ctx context.Context, db *postgres.Conn) (err error) {
 	}
 	if n.Subscribers != "" {
 		n.subscribers, _, err = n.find(ctx, db, n.Subscribers, nsjSubscriberTypes, nsjSubscriberRights)
-	} else if name := n.Table + "_subscriber"; exists(ctx, db, name) {
+	} else if name := n.schema + "." + quoteName(n.bare+"_subscriber"); exists(ctx, db, name) {
 		n.subscribers, _, err = n.find(ctx, db, name, nsjSubscriberTypes, nsjSubscriberRights)
 	}
 	if err != nil {

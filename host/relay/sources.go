@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -49,6 +50,9 @@ func (u *URLFile) UnmarshalYAML(n *yaml.Node) error {
 // maxSources bounds the file of --sources, in bytes.
 const maxSources = 1 << 20
 
+// noDuration matches what the decoder says of a duration.
+var noDuration = regexp.MustCompile("cannot unmarshal !!\\w+ `([^`]*)` into time.Duration")
+
 const sourcesRule = "write a list such as [{name: shop, postgres: {file: /run/secrets/shop}, tenants: [acme]}]"
 
 // ReadSources reads the file of --sources. served are the tenants that this process serves; a source without tenants is
@@ -60,7 +64,7 @@ func ReadSources(path string, served []string) ([]Config, error) {
 	}
 	configs, err := parseSources(text, filepath.Dir(path), served)
 	if wrong, ok := errors.AsType[*yaml.TypeError](err); ok {
-		err = errors.New(strings.Join(wrong.Errors, "; "))
+		err = errors.New(noDuration.ReplaceAllString(strings.Join(wrong.Errors, "; "), "$1 is no duration: write it with its unit, such as 5m"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
