@@ -431,7 +431,8 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 	case errors.Is(err, queue.ErrInvalid):
 		l.relay.log.Error("row refused", "id", tasks[0].id, "error", err)
 		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
-		if err := l.write(ctx, []nsjEnd{{id: tasks[0].id, task: tasks[0].task, kind: nsjFailure, message: err.Error()}}); err != nil {
+		end := nsjEnd{id: tasks[0].id, task: tasks[0].task, kind: nsjFailure, message: err.Error()}
+		if err := l.write(ctx, []nsjEnd{end}); err != nil {
 			return err
 		}
 		return l.drop(ctx, tasks[0])

@@ -67,7 +67,7 @@ const defaultMessage = 500
 func (n *nsjTable) check(ctx context.Context, db *postgres.Conn) (err error) {
 	var mod int64
 	var usable string
-	if n.quoted, n.bare, err = n.find(ctx, db, n.Table, nsjTypes, nsjRights); err != nil {
+	if n.quoted, n.bare, err = findNsj(ctx, db, n.Table, nsjTypes, nsjRights); err != nil {
 		return err
 	}
 	err = db.Query(ctx, func(v postgres.Row) { mod, n.sequence, usable, n.schema = v.Int(0), v.Text(1), v.Text(2), v.Text(3) }, `
@@ -85,9 +85,9 @@ func (n *nsjTable) check(ctx context.Context, db *postgres.Conn) (err error) {
 		n.message = min(n.message, int(mod)-4)
 	}
 	if n.Subscribers != "" {
-		n.subscribers, _, err = n.find(ctx, db, n.Subscribers, nsjSubscriberTypes, nsjSubscriberRights)
+		n.subscribers, _, err = findNsj(ctx, db, n.Subscribers, nsjSubscriberTypes, nsjSubscriberRights)
 	} else if name := n.schema + "." + quoteName(n.bare+"_subscriber"); exists(ctx, db, name) {
-		n.subscribers, _, err = n.find(ctx, db, name, nsjSubscriberTypes, nsjSubscriberRights)
+		n.subscribers, _, err = findNsj(ctx, db, name, nsjSubscriberTypes, nsjSubscriberRights)
 	}
 	if err != nil {
 		return err
@@ -105,11 +105,13 @@ func role(ctx context.Context, db *postgres.Conn) (name string) {
 // exists reports whether this role sees a table.
 func exists(ctx context.Context, db *postgres.Conn, table string) (is bool) {
 	err := db.Query(ctx, func(v postgres.Row) { is = v.Bool(0) }, "SELECT to_regclass($1) IS NOT NULL", table)
-	return is || err != nil // find tells what is wrong
+	return is || err != nil // findNsj tells what is wrong
 }
 
-// find returns the quoted and the bare name of a table. The error says what it lacks of columns and rights.
-func (n *nsjTable) find(ctx context.Context, db *postgres.Conn, table string, types [][2]string, rights string) (quoted, bare string, err error) {
+// findNsj returns the quoted and the bare name of a table. The error says what it lacks of columns and rights.
+func findNsj(
+	ctx context.Context, db *postgres.Conn, table string, types [][2]string, rights string,
+) (quoted, bare string, err error) {
 	var kind string
 	var allowed bool
 	err = db.Query(ctx, func(v postgres.Row) {
@@ -181,7 +183,9 @@ func GrantNsj(ctx context.Context, db *postgres.Conn, table, name string) error 
 }
 
 // checkNsjTable looks at what the relay needs of a queue table of nsj-queue-lib.
-func checkNsjTable(ctx context.Context, db *postgres.Conn, table string, note func(bool, string, string, ...any)) error {
+func checkNsjTable(
+	ctx context.Context, db *postgres.Conn, table string, note func(bool, string, string, ...any),
+) error {
 	check := "nsj " + table
 	n := newNsjTable(Nsj{Table: table})
 	if err := n.check(ctx, db); err != nil {

@@ -130,7 +130,8 @@ func (n *nsjRows) task(v postgres.Row) *nsjTask {
 	return t
 }
 
-// takeRows runs a statement that locks rows and returns them as task reads them, and unlocks those that are not in hand.
+// takeRows runs a statement that locks rows and returns them as task reads them. It
+// unlocks those that are not in hand.
 func (n *nsjRows) takeRows(ctx context.Context, statement string, args ...any) (tasks []*nsjTask, err error) {
 	var others []int64
 	err = n.query(ctx, n.lock, func(v postgres.Row) {
@@ -166,7 +167,8 @@ func (n *nsjRows) claim(ctx context.Context, ids []int64) ([]*nsjTask, error) {
 func (n *nsjRows) adopt(ctx context.Context, inHand []int64) ([]*nsjTask, error) {
 	return n.takeRows(ctx, `
 		WITH claimed AS MATERIALIZED (
-		  SELECT id FROM %[1]s WHERE status = 'processando' AND starts_with(mensagem, $3::text || id || '-') AND id <> ALL ($1::bigint[])
+		  SELECT id FROM %[1]s WHERE status = 'processando' AND starts_with(mensagem, $3::text || id || '-')
+		    AND id <> ALL ($1::bigint[])
 		), locked AS MATERIALIZED (SELECT id FROM claimed WHERE pg_try_advisory_lock(id))
 		SELECT locked.id, c.id IS NOT NULL, `+fmt.Sprintf(nsjName, "c")+`, coalesce(c.payload, first.payload),
 		  `+columnsOf("c")+`
@@ -280,7 +282,8 @@ WITH attempts AS MATERIALIZED (
   SELECT t.*, e.kind AS quern_kind, e.message AS quern_message,
     e.kind IN ('failure', 'lost') AND t.tentativa < $5 AS quern_again,
     t.data_hora + t.tentativa * $6::interval AS quern_next, coalesce(t.payload, first.payload) AS quern_payload
-  FROM %[1]s t JOIN unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS e (id, mark, kind, message) ON e.id = t.id
+  FROM %[1]s t
+  JOIN unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS e (id, mark, kind, message) ON e.id = t.id
   LEFT JOIN %[1]s first ON first.id = t.id_inicial AND t.payload IS NULL
   WHERE t.status = 'processando' AND t.mensagem IS NOT DISTINCT FROM e.mark
   FOR UPDATE OF t
@@ -298,8 +301,8 @@ WITH attempts AS MATERIALIZED (
     proxima_tentativa = CASE WHEN quern_again THEN quern_next ELSE t.proxima_tentativa END
   FROM attempts a WHERE a.id = t.id
 )
-INSERT INTO %[1]s (id_inicial, data_hora, data_hora_inicial, origem, destino, processo, chave_externa, tentativa, status,
-  id_anterior, data_hora_anterior, status_anterior, tenant, grupo_empresarial, payload, payload_hash, pub_sub,
+INSERT INTO %[1]s (id_inicial, data_hora, data_hora_inicial, origem, destino, processo, chave_externa, tentativa,
+  status, id_anterior, data_hora_anterior, status_anterior, tenant, grupo_empresarial, payload, payload_hash, pub_sub,
   publication_id, subscriber_id, dead, live_id, prioridade)
 SELECT CASE WHEN quern_again THEN coalesce(id_inicial, id) END,
   CASE WHEN quern_again THEN quern_next WHEN dead THEN clock_timestamp() + $6::interval ELSE clock_timestamp() END,
@@ -350,7 +353,8 @@ func (n *nsjRows) copyToSubscribers(ctx context.Context, ids []int64) (ended int
 		  LEFT JOIN %[1]s first ON first.id = t.id_inicial AND t.payload IS NULL
 		  WHERE t.status = 'pendente' FOR UPDATE OF t
 		), copies AS MATERIALIZED (
-		  SELECT p.*, s.id AS quern_subscriber, json_build_object('publication', p.quern_payload, 'subscription', json_build_object(
+		  SELECT p.*, s.id AS quern_subscriber, json_build_object('publication', p.quern_payload, 'subscription',
+		    json_build_object(
 		    'id', s.id, 'tenant', s.tenant, 'grupo_empresarial', s.grupo_empresarial, 'processo', s.processo, 'url', s.url,
 		    'http_method', s.http_method, 'headers', s.headers, 'ativo', s.ativo,
 		    'created_at', to_char(s.created_at, 'YYYY-MM-DD"T"HH24:MI:SS')))::text AS quern_copy
@@ -371,8 +375,8 @@ func (n *nsjRows) copyToSubscribers(ctx context.Context, ids []int64) (ended int
 	return ended, err
 }
 
-// duties does what the workers of nsj-queue-lib do every few minutes: rows whose time has come become pending, and those
-// whose worker died are tried again.
+// duties does what the workers of nsj-queue-lib do every few minutes: rows whose time has come become pending, and
+// those whose worker died are tried again.
 func (n *nsjRows) duties(ctx context.Context) error {
 	_, err := n.exec(ctx, n.db, `
 		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($2) AS ours),
@@ -441,7 +445,9 @@ func (n *nsjRows) names(ctx context.Context) (names []nsjNamed, waiting int64, e
 }
 
 // query and exec run a statement with a bound.
-func (n *nsjRows) query(ctx context.Context, db *postgres.Conn, each func(postgres.Row), statement string, args ...any) error {
+func (n *nsjRows) query(
+	ctx context.Context, db *postgres.Conn, each func(postgres.Row), statement string, args ...any,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return db.Query(ctx, each, n.sql(statement), args...)

@@ -110,7 +110,9 @@ func (s *Source) config(folder string, served []string) (Config, error) {
 	if s.Hold < 0 || s.KeepEnded < 0 {
 		return Config{}, fmt.Errorf("hold %s, keep_ended %s: use 0s or more", s.Hold, s.KeepEnded)
 	}
-	config := Config{Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore, Raquel: s.Raquel, Nsj: s.Nsj}
+	config := Config{
+		Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore, Raquel: s.Raquel, Nsj: s.Nsj,
+	}
 	if s.Postgres.File == "" {
 		return config, errors.New("it has no postgres: write postgres: {file: PATH}, a file with the URL of the database")
 	}
