@@ -217,6 +217,7 @@ func (l *nsjTerm) round(ctx context.Context, woken bool) (wait time.Duration, er
 		}
 		l.kept = time.Now()
 	}
+	began := time.Now()
 	var ended []string
 	var work errgroup.Group
 	if len(l.hand) > 0 {
@@ -232,8 +233,11 @@ func (l *nsjTerm) round(ctx context.Context, woken bool) (wait time.Duration, er
 	if err := l.putBack(ctx); err != nil {
 		return 0, err
 	}
-	if claimed == 0 && len(l.hand) == 0 {
+	switch {
+	case claimed == 0 && len(l.hand) == 0:
 		return nsjInterval, nil
+	case len(l.hand) > claimRows/2: // many at a time cost less
+		return max(0, busyInterval-time.Since(began)), nil
 	}
 	return 0, nil
 }
