@@ -217,7 +217,6 @@ func (l *nsjTerm) round(ctx context.Context, woken bool) (wait time.Duration, er
 		}
 		l.kept = time.Now()
 	}
-	began := time.Now()
 	var ended []string
 	var work errgroup.Group
 	if len(l.hand) > 0 {
@@ -233,11 +232,8 @@ func (l *nsjTerm) round(ctx context.Context, woken bool) (wait time.Duration, er
 	if err := l.putBack(ctx); err != nil {
 		return 0, err
 	}
-	switch {
-	case claimed == 0 && len(l.hand) == 0:
+	if claimed == 0 && len(l.hand) == 0 {
 		return nsjInterval, nil
-	case len(l.hand) > claimRows/2: // many at a time cost less
-		return max(0, busyInterval-time.Since(began)), nil
 	}
 	return 0, nil
 }
