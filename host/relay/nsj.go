@@ -146,7 +146,7 @@ func (n *nsjTable) relay(ctx context.Context, t *term) error {
 }
 
 // nsjTerm is one term as leader of a queue table. All of it belongs to the goroutine of run, so no two steps of a row
-// meet. Only reading and writing ends goes on beside a claim: it uses the connection db alone, and a claim does not.
+// meet.
 type nsjTerm struct {
 	*term
 	nsjRows
@@ -155,8 +155,6 @@ type nsjTerm struct {
 	hand   map[string]*nsjTask // the rows that are claimed, by the ID of their task
 	count  map[string]int      // how many of them each queue has
 	unsent []*nsjTask          // those of hand whose task may not exist yet
-	back   []*nsjTask          // those of hand that are given back, because their queue takes no task
-	bad    []nsjEnd            // ends of those of hand that can be no task
 	due    []nsjDue            // rows that can be claimed
 	more   bool                // whether there are more of them
 
@@ -217,55 +215,25 @@ func (l *nsjTerm) round(ctx context.Context, woken bool) (wait time.Duration, er
 		}
 		l.kept = time.Now()
 	}
-	var ended []string
-	var work errgroup.Group
-	if len(l.hand) > 0 {
-		work.Go(func() (err error) {
-			ended, err = l.reports(ctx, busyInterval)
-			return err
-		})
+	if err := l.send(ctx); err != nil {
+		return 0, err
 	}
 	claimed, err := l.claim(ctx, woken)
-	if err := errors.Join(work.Wait(), err, l.drop(ctx, l.tasks(ended)...)); err != nil {
+	if err != nil {
 		return 0, err
 	}
-	if err := l.putBack(ctx); err != nil {
+	if err := l.send(ctx); err != nil {
 		return 0, err
 	}
-	if claimed == 0 && len(l.hand) == 0 {
+	switch {
+	case claimed > 0:
+		wait = time.Millisecond
+	case len(l.hand) > 0:
+		wait = busyInterval
+	default:
 		return nsjInterval, nil
 	}
-	return 0, nil
-}
-
-// putBack ends claims of rows whose task was not enqueued.
-func (l *nsjTerm) putBack(ctx context.Context) error {
-	if err := l.giveBack(ctx, l.back); err != nil {
-		return err
-	}
-	l.back = nil
-	if len(l.bad) == 0 {
-		return nil
-	}
-	if err := l.write(ctx, l.bad); err != nil {
-		return err
-	}
-	var ids []string
-	for _, end := range l.bad {
-		ids = append(ids, end.task)
-	}
-	l.bad = nil
-	return l.drop(ctx, l.tasks(ids)...)
-}
-
-// tasks returns those of hand with these IDs.
-func (l *nsjTerm) tasks(ids []string) (tasks []*nsjTask) {
-	for _, id := range ids {
-		if task := l.hand[id]; task != nil {
-			tasks = append(tasks, task)
-		}
-	}
-	return tasks
+	return 0, l.reports(ctx, wait)
 }
 
 // keep does what is done each nsjInterval.
@@ -292,7 +260,7 @@ func (l *nsjTerm) keep(ctx context.Context) error {
 		l.take(task)
 	}
 	if len(l.hand) == 0 { // ends of tasks that an earlier leader has enqueued
-		if _, err := l.reports(ctx, -1); err != nil {
+		if err := l.reports(ctx, -1); err != nil {
 			return err
 		}
 	}
@@ -350,11 +318,8 @@ func (l *nsjTerm) room(name string) int {
 	return max(room, 0)
 }
 
-// claim claims rows that are due and enqueues their tasks, publishes publications, and returns how many rows they were.
+// claim claims rows that are due, publishes publications, and returns how many rows they were.
 func (l *nsjTerm) claim(ctx context.Context, woken bool) (claimed int, err error) {
-	if err := l.send(ctx); err != nil { // of the last time
-		return 0, err
-	}
 	if since := time.Since(l.looked); since >= nsjInterval || len(l.due) == 0 && (woken || l.more) {
 		if err := l.look(ctx); err != nil {
 			return 0, err
@@ -401,7 +366,7 @@ func (l *nsjTerm) claim(ctx context.Context, woken bool) (claimed int, err error
 	for _, task := range tasks {
 		l.take(task)
 	}
-	return len(tasks) + len(publications), l.send(ctx)
+	return len(tasks) + len(publications), nil
 }
 
 // look reads which rows are due.
@@ -455,8 +420,7 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
 		l.full[name] = time.Now().Add(fullPause)
 		l.fail("rows wait", err)
-		l.back = append(l.back, tasks...)
-		return nil
+		return l.giveBack(ctx, tasks)
 	case errors.Is(err, queue.ErrInvalid) && len(tasks) > 1:
 		for i := range tasks {
 			if err := l.enqueue(ctx, name, tasks[i:i+1]); err != nil {
@@ -467,8 +431,11 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 	case errors.Is(err, queue.ErrInvalid):
 		l.relay.log.Error("row refused", "id", tasks[0].id, "error", err)
 		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
-		l.bad = append(l.bad, nsjEnd{id: tasks[0].id, task: tasks[0].task, kind: nsjFailure, message: err.Error()})
-		return nil
+		end := nsjEnd{id: tasks[0].id, task: tasks[0].task, kind: nsjFailure, message: err.Error()}
+		if err := l.write(ctx, []nsjEnd{end}); err != nil {
+			return err
+		}
+		return l.drop(ctx, tasks[0])
 	case err != nil:
 		return err
 	}
@@ -479,12 +446,12 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 	return nil
 }
 
-// reports reads reports, writes the ends that they tell of, and returns the tasks.
-func (l *nsjTerm) reports(ctx context.Context, wait time.Duration) (ended []string, err error) {
+// reports reads reports, and writes the ends that they tell of.
+func (l *nsjTerm) reports(ctx context.Context, wait time.Duration) error {
 	relays := listen.NewRelay(l.client)
 	reports, err := relays.Reports(ctx, l.table.report, wait)
 	if err != nil || len(reports) == 0 {
-		return nil, err
+		return err
 	}
 	ids := make([]string, len(reports))
 	for i, report := range reports {
@@ -494,17 +461,16 @@ func (l *nsjTerm) reports(ctx context.Context, wait time.Duration) (ended []stri
 	ids = slices.Compact(ids)
 	tasks, gone, err := finished(ctx, l.client, ids)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if ended, err = l.end(ctx, tasks, gone); err != nil {
-		return nil, err
+	if err := l.end(ctx, tasks, gone); err != nil {
+		return err
 	}
-	return ended, relays.ForgetReports(ctx, l.table.report, reports)
+	return relays.ForgetReports(ctx, l.table.report, reports)
 }
 
-// end writes the ends of tasks, and returns their IDs. gone are those that do not exist any more: it is unknown how
-// they ended.
-func (l *nsjTerm) end(ctx context.Context, tasks []*queue.Task, gone []string) (ids []string, err error) {
+// end writes the ends of tasks. gone are those that do not exist any more: it is unknown how they ended.
+func (l *nsjTerm) end(ctx context.Context, tasks []*queue.Task, gone []string) error {
 	ends := make([]nsjEnd, 0, len(tasks)+len(gone))
 	var complete []*nsjEnd
 	for _, task := range tasks {
@@ -520,7 +486,7 @@ func (l *nsjTerm) end(ctx context.Context, tasks []*queue.Task, gone []string) (
 		}
 	}
 	if err := l.results(ctx, complete); err != nil {
-		return nil, err
+		return err
 	}
 	for _, task := range gone {
 		if id, ok := l.table.rowOf(task); ok {
@@ -528,19 +494,23 @@ func (l *nsjTerm) end(ctx context.Context, tasks []*queue.Task, gone []string) (
 		}
 	}
 	if len(ends) == 0 {
-		return nil, nil
+		return nil
 	}
 	if err := l.write(ctx, ends); err != nil {
-		return nil, err
+		return err
 	}
 	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "ended", len(ends))
-	for _, end := range ends {
-		ids = append(ids, end.task)
+	ids, done := make([]string, len(ends)), make([]*nsjTask, 0, len(ends))
+	for i, end := range ends {
+		ids[i] = end.task
+		if task := l.hand[end.task]; task != nil {
+			done = append(done, task)
+		}
 	}
 	if err := listen.NewRelay(l.client).ForgetOnce(ctx, ids, forgetAfter); err != nil {
 		l.relay.log.Debug("cannot shorten the memory of IDs", "error", err)
 	}
-	return ids, nil
+	return l.drop(ctx, done...)
 }
 
 // results reads the results of tasks that are complete.
@@ -602,11 +572,7 @@ func (l *nsjTerm) audit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	written, err := l.end(ctx, ended, nil)
-	if err != nil {
-		return err
-	}
-	if err := l.drop(ctx, l.tasks(written)...); err != nil {
+	if err := l.end(ctx, ended, nil); err != nil {
 		return err
 	}
 	for _, task := range lost {

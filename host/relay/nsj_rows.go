@@ -20,7 +20,8 @@ const (
 )
 
 // nsjRows reads and writes the rows of a queue table. A row belongs to whoever has the advisory lock of its number.
-// Locks of rows in hand belong to the session lock. The duties use db, because a session gets its own locks once more.
+// Locks of rows in hand belong to the session lock. Those that end with a statement are taken by db, because a session
+// gets its own locks once more.
 type nsjRows struct {
 	table    *nsjTable
 	lock, db *postgres.Conn
@@ -72,7 +73,7 @@ func (n *nsjRows) dueRows(ctx context.Context, queues []string) (due []nsjDue, o
 			}
 		}
 	}
-	err = n.query(ctx, n.lock, func(v postgres.Row) {
+	err = n.query(ctx, n.db, func(v postgres.Row) {
 		row := nsjDue{id: v.Int(0), size: v.Int(4)}
 		if !v.Bool(1) {
 			row.queue = n.table.queueOf(v.Text(2), v.Bool(3))
@@ -345,7 +346,7 @@ func (n *nsjRows) writeMarked(ctx context.Context, ids []int64, marks []*string,
 
 // copyToSubscribers makes a row for each subscriber of publications, and returns how many publications it ended.
 func (n *nsjRows) copyToSubscribers(ctx context.Context, ids []int64) (ended int, err error) {
-	err = n.query(ctx, n.lock, func(v postgres.Row) { ended = int(v.Int(0)) }, `
+	err = n.query(ctx, n.db, func(v postgres.Row) { ended = int(v.Int(0)) }, `
 		WITH locked AS MATERIALIZED (SELECT id FROM unnest($1::bigint[]) AS u (id) WHERE pg_try_advisory_xact_lock(id)),
 		publications AS MATERIALIZED (
 		  SELECT t.*, coalesce(t.payload, first.payload) AS quern_payload FROM %[1]s t JOIN locked ON locked.id = t.id
