@@ -178,9 +178,9 @@ func (l *nsjTerm) run(ctx context.Context, wake <-chan struct{}) error {
 			if len(l.full) == 0 {
 				l.works()
 			}
-		case !queue.IsUnavailable(err) || ctx.Err() != nil:
+		case errors.As(err, new(databaseError)) || ctx.Err() != nil:
 			return err
-		default:
+		default: // of Redis
 			l.pause.Failed(time.Now())
 			l.fail("rows wait", err)
 			wait = max(0, l.pause.Left(time.Now()))

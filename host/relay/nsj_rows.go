@@ -190,7 +190,7 @@ func (n *nsjRows) unlock(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := n.exec(ctx, n.lock, "SELECT pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS u (id)", ids)
+	err := n.exec(ctx, n.lock, "SELECT pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS u (id)", ids)
 	return err
 }
 
@@ -216,7 +216,7 @@ func (n *nsjRows) claimed(ctx context.Context, tasks []*nsjTask) (map[int64]bool
 // unclaim makes claimed rows pending again. Their locks stay.
 func (n *nsjRows) unclaim(ctx context.Context, tasks []*nsjTask) error {
 	ids, marks := marksOf(tasks)
-	_, err := n.exec(ctx, n.db, `
+	err := n.exec(ctx, n.db, `
 		UPDATE %[1]s t SET status = 'pendente', mensagem = NULL FROM unnest($1::bigint[], $2::text[]) AS e (id, mark)
 		WHERE t.id = e.id AND t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
 	return err
@@ -224,14 +224,14 @@ func (n *nsjRows) unclaim(ctx context.Context, tasks []*nsjTask) error {
 
 // claimAgain undoes unclaim.
 func (n *nsjRows) claimAgain(ctx context.Context, task *nsjTask) error {
-	_, err := n.exec(ctx, n.db, "UPDATE %[1]s SET status = 'processando', mensagem = $2 WHERE id = $1 AND status = 'pendente'",
+	err := n.exec(ctx, n.db, "UPDATE %[1]s SET status = 'processando', mensagem = $2 WHERE id = $1 AND status = 'pendente'",
 		task.id, mark(task.task))
 	return err
 }
 
 // notify wakes the workers of nsj-queue-lib.
 func (n *nsjRows) notify(ctx context.Context) error {
-	_, err := n.exec(ctx, n.db, "SELECT pg_notify($1, '')", n.table.bare)
+	err := n.exec(ctx, n.db, "SELECT pg_notify($1, '')", n.table.bare)
 	return err
 }
 
@@ -336,7 +336,7 @@ func (n *nsjRows) write(ctx context.Context, ends []nsjEnd) error {
 }
 
 func (n *nsjRows) writeMarked(ctx context.Context, ids []int64, marks []*string, kinds, messages []string) error {
-	_, err := n.exec(ctx, n.db, nsjWrite, ids, marks, kinds, messages, n.table.MaxRetry, interval(n.table.RetryInterval),
+	err := n.exec(ctx, n.db, nsjWrite, ids, marks, kinds, messages, n.table.MaxRetry, interval(n.table.RetryInterval),
 		n.table.message, nsjAgain, nsjLast, nsjUnknown, nsjUnknownLast)
 	if err != nil {
 		return fmt.Errorf("write ends: %w", err)
@@ -378,7 +378,7 @@ func (n *nsjRows) copyToSubscribers(ctx context.Context, ids []int64) (ended int
 // duties does what the workers of nsj-queue-lib do every few minutes: rows whose time has come become pending, and
 // those whose worker died are tried again.
 func (n *nsjRows) duties(ctx context.Context) error {
-	_, err := n.exec(ctx, n.db, `
+	err := n.exec(ctx, n.db, `
 		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($2) AS ours),
 		due AS (
 		  UPDATE %[1]s SET status = 'pendente' WHERE status = 'agendada' AND id IN (
@@ -391,7 +391,7 @@ func (n *nsjRows) duties(ctx context.Context) error {
 	}
 	var ids []int64
 	var marks []*string
-	if _, err := n.exec(ctx, n.db, "BEGIN"); err != nil {
+	if err := n.exec(ctx, n.db, "BEGIN"); err != nil {
 		return err
 	}
 	err = n.query(ctx, n.db, func(v postgres.Row) {
@@ -419,7 +419,7 @@ func (n *nsjRows) duties(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = n.exec(ctx, n.db, "COMMIT")
+	err = n.exec(ctx, n.db, "COMMIT")
 	return err
 }
 
@@ -450,9 +450,15 @@ func (n *nsjRows) query(
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	return db.Query(ctx, each, n.sql(statement), args...)
+	if err := db.Query(ctx, each, n.sql(statement), args...); err != nil {
+		return databaseError{err}
+	}
+	return nil
 }
 
-func (n *nsjRows) exec(ctx context.Context, db *postgres.Conn, statement string, args ...any) (int64, error) {
-	return exec(ctx, db, n.sql(statement), args...)
+func (n *nsjRows) exec(ctx context.Context, db *postgres.Conn, statement string, args ...any) error {
+	if _, err := exec(ctx, db, n.sql(statement), args...); err != nil {
+		return databaseError{err}
+	}
+	return nil
 }

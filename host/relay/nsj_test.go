@@ -569,3 +569,26 @@ func TestNsjWrong(t *testing.T) {
 	n.exec("ALTER TABLE fila DROP COLUMN prioridade, ALTER COLUMN payload_hash TYPE text USING ''")
 	wrong(n.url, Nsj{Table: "fila"}, "payload_hash is text and should be bytea, prioridade is missing")
 }
+
+// When the session with the locks ends, the rows in hand are locked again, and run to their end once.
+func TestNsjSessionLost(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	n.host("p")
+	n.nsjRelay(nil)
+	const sessions = "FROM pg_stat_activity WHERE application_name IN ('quern relay, locks', 'quern relay, nsj') AND datname = current_database()"
+	for range 2 { // with tasks that run longer than the next term needs to begin
+		n.exec("INSERT INTO fila (processo, payload) SELECT 'p', 'sleep 3000' FROM generate_series(1, 5)")
+		n.eventually("5", func() string { return n.count("processando") })
+		if got := n.value("SELECT count(pg_terminate_backend(pid)) " + sessions); got != "2" {
+			t.Errorf("%s sessions, want 2", got)
+		}
+		n.eventually("0", func() string { return n.value("SELECT count(*) FROM fila WHERE status NOT IN ('sucesso', 'agendada')") })
+	}
+	if got := n.depth("p", queue.Complete); got != 10 {
+		t.Errorf("%d tasks, want 10", got)
+	}
+	if got := n.value("SELECT count(*) FROM fila"); got != "10" {
+		t.Errorf("%s rows, want 10", got)
+	}
+}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -46,8 +47,8 @@ func checkRaquel(ctx context.Context, db *postgres.Conn, table string) (quoted s
 	case err != nil && postgres.State(err) != "42501":
 		return "", err
 	case quoted == "" || err != nil:
-		return "", fmt.Errorf("the database has no table %s that this role sees: make it with Raquel's create_all(), %s", table,
-			"or name it with its schema, as in app.jobs")
+		return "", fmt.Errorf("the database has no table %s that this role sees: make it with Raquel's create_all(), or "+
+			"name it with its schema, as in app.jobs", table)
 	case kind != "r" && kind != "p":
 		return "", fmt.Errorf("%s is no table: name Raquel's table", table)
 	}
@@ -72,8 +73,8 @@ func checkRaquel(ctx context.Context, db *postgres.Conn, table string) (quoted s
 		return "", fmt.Errorf("the table %s is not as Raquel 0.3 makes it: %s: change it with Raquel's migrations", table,
 			strings.Join(wrong, ", "))
 	case !readable || !writable:
-		return "", fmt.Errorf("the role has no right to SELECT and UPDATE the table %[1]s: %s `quern database init --raquel %[1]s --grant-relay ROLE`",
-			table, "give it with")
+		return "", fmt.Errorf("the role has no right to SELECT and UPDATE the table %[1]s: give it with "+
+			"`quern database init --raquel %[1]s --grant-relay ROLE`", table)
 	}
 	return quoted, nil
 }
@@ -136,8 +137,10 @@ func GrantRaquel(ctx context.Context, db *postgres.Conn, table, role string) err
 const maxQueueNames = 1000
 
 // checkRaquelTable looks at what the relay needs of a table of Raquel.
-func checkRaquelTable(ctx context.Context, db *postgres.Conn, table string, note func(bool, string, string, ...any)) error {
-	check := "raquel " + table
+func checkRaquelTable(
+	ctx context.Context, db *postgres.Conn, table string, note func(bool, string, string, ...any),
+) error {
+	check, remedy := "raquel "+table, "make it with `quern database init --raquel "+table+"`"
 	quoted, err := checkRaquel(ctx, db, table)
 	if err != nil {
 		note(false, check, "%s", err)
@@ -150,9 +153,17 @@ func checkRaquelTable(ctx context.Context, db *postgres.Conn, table string, note
 	}
 	note(valid == "t", check, "%s", map[string]string{
 		"t": "has the index for claims",
-		"f": "an interrupted attempt has left an index that is not valid: make it with `quern database init --raquel " + table + "`",
-		"":  "has no index for claims, which get slower with each row that has ended: make it with `quern database init --raquel " + table + "`",
+		"f": "an interrupted attempt has left an index that is not valid: " + remedy,
+		"":  "has no index for claims, which get slower with each row that has ended: " + remedy,
 	}[valid])
+	source, leads := raquelTable{quoted: quoted}, ""
+	err = db.Query(ctx, func(v postgres.Row) { leads = v.Text(0) + " leads " + v.Text(1) },
+		"SELECT holder, error FROM quern.relays WHERE source = $1 AND until > clock_timestamp()", source.name())
+	if err != nil {
+		return err
+	}
+	note(true, check, "%s", cmp.Or(strings.TrimSpace(leads),
+		"none leads yet: start `quern relay --raquel "+table+"`, or a host with --sources"))
 	var refused []string
 	err = db.Query(ctx, func(v postgres.Row) {
 		if queue.ValidTarget(v.Text(0)) != nil {
@@ -163,8 +174,8 @@ func checkRaquelTable(ctx context.Context, db *postgres.Conn, table string, note
 		return err
 	}
 	if len(refused) > 0 {
-		note(false, check, "queues with names that no host can serve: %s: use 1 to 128 characters from 0x21 to 0x7e; workers of Raquel still serve them",
-			strings.Join(refused, ", "))
+		note(false, check, "queues with names that no host can serve: %s: use 1 to 128 characters from 0x21 to 0x7e; "+
+			"workers of Raquel still serve them", strings.Join(refused, ", "))
 	}
 	return nil
 }

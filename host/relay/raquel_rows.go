@@ -11,11 +11,13 @@ import (
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // raquelRows has the statements on a table of Raquel. All times are those of the database. Statements have no names and
 // literal limits, so that each is planned for its arguments: a plan for any limit sorts the whole backlog.
 type raquelRows struct {
+	db    *postgres.Conn
 	table string // quoted
 	owner string // claimed_by of our rows
 }
@@ -23,8 +25,8 @@ type raquelRows struct {
 // nowMS is the database's time as Raquel writes times.
 const nowMS = "floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 
-// claimable are the rows of a queue that a worker of Raquel would claim, after it has marked expired ones, without ours.
-// Its first condition is that of the index of RaquelIndex.
+// claimable are the rows of a queue that a worker of Raquel would claim after it has marked expired ones, without ours.
+// Its first condition is that of RaquelIndex.
 func (r *raquelRows) claimable() string {
 	return `status <> 'success' AND scheduled_at <= ` + nowMS + `
 		AND (status IN ('queued', 'failed') OR status = 'claimed' AND claimed_at <= ` + nowMS +
@@ -33,12 +35,34 @@ func (r *raquelRows) claimable() string {
 			AND (scheduled_at + max_age > ` + nowMS + ` OR status = 'claimed'))`
 }
 
+// databaseError is an error of the database, and not of Redis.
+type databaseError struct{ error }
+
+func (e databaseError) Unwrap() error { return e.error }
+
+// query runs a statement with a bound.
+func (r *raquelRows) query(ctx context.Context, each func(postgres.Row), statement string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if err := r.db.Query(ctx, each, statement, args...); err != nil {
+		return databaseError{err}
+	}
+	return nil
+}
+
+// exec runs a statement that returns no rows.
+func (r *raquelRows) exec(ctx context.Context, statement string, args ...any) error {
+	return r.query(ctx, func(postgres.Row) {}, statement, args...)
+}
+
 // literal quotes a text for SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // due returns which of some queues have claimable rows, and how long the first of each has been due. Each queue maps to
 // the time from which to look: see raquelQueue.low.
-func (r *raquelRows) due(ctx context.Context, db *postgres.Conn, queues map[string]int64) (map[string]time.Duration, error) {
+func (r *raquelRows) due(
+	ctx context.Context, queues map[string]int64,
+) (map[string]time.Duration, error) {
 	due := make(map[string]time.Duration)
 	if len(queues) == 0 {
 		return due, nil
@@ -48,9 +72,7 @@ func (r *raquelRows) due(ctx context.Context, db *postgres.Conn, queues map[stri
 	for name, low := range queues {
 		names, lows = append(names, name), append(lows, low)
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	err := db.Query(ctx, func(v postgres.Row) { due[v.Text(0)] = time.Duration(v.Int(1)) * time.Millisecond }, `
+	err := r.query(ctx, func(v postgres.Row) { due[v.Text(0)] = time.Duration(v.Int(1)) * time.Millisecond }, `
 		SELECT name, `+nowMS+` - scheduled_at FROM unnest($1::text[], $2::bigint[]) AS q (name, low), LATERAL (
 			SELECT scheduled_at FROM `+r.table+` WHERE queue = name AND scheduled_at >= low AND `+r.claimable()+`
 			ORDER BY scheduled_at LIMIT 1) first`, names, lows)
@@ -58,16 +80,15 @@ func (r *raquelRows) due(ctx context.Context, db *postgres.Conn, queues map[stri
 }
 
 // waiting counts the claimable rows of some queues, up to maxCounted.
-func (r *raquelRows) waiting(ctx context.Context, db *postgres.Conn, queues []string) (n int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	err = db.Query(ctx, func(v postgres.Row) { n = v.Int(0) }, fmt.Sprintf(`SELECT count(*) FROM (
+func (r *raquelRows) waiting(ctx context.Context, queues []string) (n int64, err error) {
+	err = r.query(ctx, func(v postgres.Row) { n = v.Int(0) }, fmt.Sprintf(`SELECT count(*) FROM (
 		SELECT FROM %s WHERE queue = ANY ($1::text[]) AND %s LIMIT %d) w`, r.table, r.claimable(), maxCounted), queues)
 	return n, err
 }
 
-const jobColumns = `id, queue, attempts, CASE WHEN size <= 67108864 THEN payload END, size, scheduled_at, ` + nowMS + ` - scheduled_at,
-	CASE WHEN max_age IS NOT NULL THEN greatest(enqueued_at + max_age - ` + nowMS + `, 1) END`
+const jobColumns = `id, queue, attempts, CASE WHEN size <= 67108864 THEN payload END, size,
+	scheduled_at, ` + nowMS + ` - scheduled_at,
+	CASE WHEN max_age IS NOT NULL THEN least(greatest(enqueued_at + max_age - ` + nowMS + `, 1), 86400000) END`
 
 func readJob(v postgres.Row) *raquelJob {
 	return &raquelJob{
@@ -77,14 +98,12 @@ func readJob(v postgres.Row) *raquelJob {
 	}
 }
 
-// claim claims up to limit rows of a queue that were due at low or later, in this order, and after the first one at most
-// batchBytes.
-func (r *raquelRows) claim(ctx context.Context, db *postgres.Conn, name string, low int64,
-	limit int,
+// claim claims up to limit rows of a queue that were due at low or later, in this order, and after the first one at
+// most batchBytes.
+func (r *raquelRows) claim(
+	ctx context.Context, name string, low int64, limit int,
 ) (jobs []*raquelJob, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	err = db.Query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
+	err = r.query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
 		WITH first AS (
 			SELECT id AS first, scheduled_at AS at, coalesce(octet_length(payload), 0)::bigint AS size FROM %[1]s
 			WHERE queue = $1 AND scheduled_at >= $3 AND %[2]s ORDER BY scheduled_at LIMIT %[3]d FOR UPDATE SKIP LOCKED
@@ -97,10 +116,8 @@ func (r *raquelRows) claim(ctx context.Context, db *postgres.Conn, name string, 
 }
 
 // claimed returns the next of our rows whose ID is after another, within the bounds of a batch.
-func (r *raquelRows) claimed(ctx context.Context, db *postgres.Conn, after string) (jobs []*raquelJob, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	err = db.Query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
+func (r *raquelRows) claimed(ctx context.Context, after string) (jobs []*raquelJob, err error) {
+	err = r.query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
 		SELECT %s FROM (
 			SELECT *, sum(size) OVER (ORDER BY id) - size AS before FROM (
 				SELECT *, coalesce(octet_length(payload), 0)::bigint AS size FROM %s
@@ -112,13 +129,11 @@ func (r *raquelRows) claimed(ctx context.Context, db *postgres.Conn, after strin
 }
 
 // renew renews the claims of rows, and returns which of them are still ours.
-func (r *raquelRows) renew(ctx context.Context, db *postgres.Conn, jobs []*raquelJob) (map[string]bool, error) {
+func (r *raquelRows) renew(ctx context.Context, jobs []*raquelJob) (map[string]bool, error) {
 	ours := make(map[string]bool, len(jobs))
 	for some := range slices.Chunk(jobs, batchRows) {
-		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-		err := db.Query(ctx, func(v postgres.Row) { ours[v.Text(0)] = true }, `UPDATE `+r.table+` SET claimed_at = `+nowMS+`
+		err := r.query(ctx, func(v postgres.Row) { ours[v.Text(0)] = true }, `UPDATE `+r.table+` SET claimed_at = `+nowMS+`
 			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2 RETURNING id`, idsOf(some), r.owner)
-		cancel()
 		if err != nil {
 			return nil, err
 		}
@@ -127,20 +142,18 @@ func (r *raquelRows) renew(ctx context.Context, db *postgres.Conn, jobs []*raque
 }
 
 // unclaim leaves rows to others.
-func (r *raquelRows) unclaim(ctx context.Context, db *postgres.Conn, jobs []*raquelJob) error {
-	_, err := exec(ctx, db, `UPDATE `+r.table+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
+func (r *raquelRows) unclaim(ctx context.Context, jobs []*raquelJob) error {
+	return r.exec(ctx, `UPDATE `+r.table+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
 		WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, idsOf(jobs), r.owner)
-	return err
 }
 
 // expire marks the rows of queues whose age is over.
-func (r *raquelRows) expire(ctx context.Context, db *postgres.Conn, queues []string) error {
+func (r *raquelRows) expire(ctx context.Context, queues []string) error {
 	if len(queues) == 0 {
 		return nil
 	}
-	_, err := exec(ctx, db, `UPDATE `+r.table+` SET status = 'expired' WHERE queue = ANY ($1::text[])
+	return r.exec(ctx, `UPDATE `+r.table+` SET status = 'expired' WHERE queue = ANY ($1::text[])
 		AND status <> 'success' AND status IN ('queued', 'failed') AND scheduled_at + max_age <= `+nowMS, queues)
-	return err
 }
 
 func idsOf(jobs []*raquelJob) []string {
@@ -171,14 +184,15 @@ type jobEnd struct {
 	ago            time.Duration  // how long ago it ended
 }
 
-// newJobEnd returns the end that a task means for its row. now is Redis's time.
-func newJobEnd(j raquelJob, task *queue.Task, now time.Time) jobEnd {
-	e := jobEnd{raquelJob: j, kind: endSuccess, ago: max(0, now.Sub(task.Updated))}
-	if task.Status == queue.Complete {
+// newJobEnd returns what the end of a task means for its row. now is Redis's time.
+func newJobEnd(j raquelJob, task *listen.Ended, now time.Time) jobEnd {
+	e := jobEnd{raquelJob: j, kind: endSuccess, ago: max(0, now.Sub(task.At))}
+	failure := task.Failure
+	if failure == nil {
 		return e
 	}
-	failure := task.Failure()
-	e.failure, e.trace = valid(ownWords(failure.Message)), valid(cmp.Or(failure.Stderr, strings.Join(failure.Backtrace, "\n")))
+	e.failure = valid(ownWords(failure.Message))
+	e.trace = valid(cmp.Or(failure.Stderr, strings.Join(failure.Backtrace, "\n")))
 	if failure.RetryAfter > 0 {
 		after := time.Duration(failure.RetryAfter * float64(time.Second))
 		e.after = &after
@@ -208,7 +222,7 @@ func ownWords(message string) string { return message[len(exitStatus.FindString(
 
 // write writes ends into their rows, as Raquel's DequeueContextManager does. NULL options count as Raquel's defaults. A
 // repeat changes nothing, because the row is not claimed any more.
-func (r *raquelRows) write(ctx context.Context, db *postgres.Conn, ends []jobEnd) error {
+func (r *raquelRows) write(ctx context.Context, ends []jobEnd) error {
 	for some := range slices.Chunk(ends, batchRows) {
 		var ids, kinds, failures, traces []string
 		var attempts, ago []int64
@@ -223,8 +237,8 @@ func (r *raquelRows) write(ctx context.Context, db *postgres.Conn, ends []jobEnd
 			}
 			after = append(after, asked)
 		}
-		_, err := exec(ctx, db, fmt.Sprintf(writeRaquel, r.table, nowMS, again), r.owner, ids, kinds, attempts, failures, traces,
-			after, ago)
+		err := r.exec(ctx, fmt.Sprintf(writeRaquel, r.table, nowMS, again), r.owner, ids, kinds, attempts, failures,
+			traces, after, ago)
 		if err != nil {
 			return fmt.Errorf("write ends: %w", err)
 		}

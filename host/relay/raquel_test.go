@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
 //go:embed testdata/raquel.py
@@ -29,7 +31,12 @@ type raquel struct {
 
 func setupRaquel(t testing.TB) *raquel {
 	t.Helper()
-	r := &raquel{world: setup(t)}
+	return setupRaquelOn(t, setup(t))
+}
+
+func setupRaquelOn(t testing.TB, w *world) *raquel {
+	t.Helper()
+	r := &raquel{world: w}
 	r.python = r.process()
 	r.python.Do(nil, "create_all")
 	return r
@@ -305,4 +312,200 @@ func TestRaquelGivesBack(t *testing.T) {
 	}
 	r.python.Do(nil, "work", "q", 0.01, 60_000)
 	r.eventually("success 1 python", func() string { return r.by(id) })
+}
+
+// insert inserts a job by SQL, as Raquel's documentation shows, and returns its ID.
+func (r *raquel) insert(payload string, more ...string) string {
+	r.t.Helper()
+	names, values := "queue, status, payload", "'q', 'queued', '"+payload+"'"
+	for _, one := range more {
+		name, value, _ := strings.Cut(one, "=")
+		names, values = names+", "+name, values+", "+value
+	}
+	return r.value("INSERT INTO jobs (id, " + names + ") VALUES (gen_random_uuid(), " + values + ") RETURNING id")
+}
+
+// The table of Raquel's documentation has types and defaults of its own. Options that are NULL count as Raquel's
+// defaults; its own worker cannot retry such a row.
+func TestRaquelDocumentedTable(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.exec(`CREATE TABLE jobs (
+		id UUID PRIMARY KEY DEFAULT gen_random_uuid(), queue TEXT NOT NULL DEFAULT 'default', payload TEXT,
+		status TEXT NOT NULL DEFAULT 'queued', max_age INTEGER, max_retry_count INTEGER, min_retry_delay INTEGER,
+		max_retry_delay INTEGER, backoff_base INTEGER,
+		enqueued_at BIGINT NOT NULL DEFAULT extract(epoch FROM now()) * 1000,
+		scheduled_at BIGINT NOT NULL DEFAULT extract(epoch FROM now()) * 1000, attempts INTEGER NOT NULL DEFAULT 0,
+		error TEXT, error_trace TEXT, claimed_by TEXT, claimed_at BIGINT, finished_at BIGINT)`)
+	r := setupRaquelOn(t, w)
+	r.host("q")
+	r.relayRaquel(nil)
+	ids := map[string]string{ // by status, attempts, and milliseconds until the next attempt
+		"success 1": r.insert("0"), "failed 5 32000": r.insert("1 0 boom", "attempts=4"),
+		"failed 13 8192000":    r.insert("1 0 boom", "attempts=12"),
+		"failed 1001 43200000": r.insert("1 0 boom", "attempts=1000"), "exhausted 1": r.insert("1 0 boom", "max_retry_count=0"),
+		"expired 0": r.insert("0", "max_age=1", "scheduled_at=1"),
+	}
+	for want, id := range ids {
+		r.eventually(want, func() string {
+			return r.value(`SELECT concat_ws(' ', status, attempts, CASE WHEN status = 'failed' THEN scheduled_at - finished_at END)
+				FROM jobs WHERE id = $1`, id)
+		})
+	}
+	var job struct{ Status string }
+	if r.python.Do(&job, "get", ids["success 1"]); job.Status != "success" {
+		t.Errorf("the client reads %q", job.Status)
+	}
+}
+
+// Ends that Raquel's worker does not know.
+func TestRaquelOtherEnds(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	r.host("q")
+	r.relayRaquel(nil)
+	fatal := r.enqueue("q", "65 0 never", nil)
+	trapped := r.enqueue("q", "1000", map[string]any{"backoff_base": 90_000})
+	asked := r.enqueue("q", "1 70000 boom", nil)
+	r.eventually("exhausted 1", func() string { return r.state(fatal) })
+	r.eventually("failed 1", func() string { return r.state(trapped) })
+	r.eventually("failed 1", func() string { return r.state(asked) })
+	for id, want := range map[string]string{
+		fatal:   "exhausted attempts=1 error=never trace=f claimed=t,t finished=t due=enqueued + 0",
+		asked:   "failed attempts=1 error=boom trace=f claimed=t,t finished=t due=finished + 70000",
+		trapped: "failed attempts=1 error=trap: unreachable",
+	} {
+		if got := r.row(id); !strings.HasPrefix(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if trace := r.value("SELECT error_trace FROM jobs WHERE id = $1", trapped); trace == "" {
+		t.Error("a trap leaves no trace")
+	}
+
+	// max_age is over before a listener of the queue begins.
+	late := r.enqueue("slow", "0", map[string]any{"max_age": 3000})
+	r.listener("slow")
+	r.eventually("expired 0", func() string { return r.state(late) })
+}
+
+// A worker in Go can reject a task; then others may claim the row at once.
+func TestRaquelRejected(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	r.python.Do(nil, "enqueue", "python", "reject", map[string]any{})
+	r.python.Do(nil, "one", "python")
+	want := r.row(r.value("SELECT id FROM jobs"))
+	listener := r.listener("q")
+	stop := r.relayRaquel(nil)
+	id := r.enqueue("q", "0", nil)
+	task, err := listener.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.client.Queue("q").Pause(t.Context()); err != nil { // so that the row is not claimed again
+		t.Fatal(err)
+	}
+	if err := worker.NewProcessor(r.client, task).Reject(t.Context(), "not here"); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("queued 1", func() string { return r.state(id) })
+	stop()
+	if got := r.row(id); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// listener registers a worker in Go for a queue, which runs nothing by itself.
+func (r *raquel) listener(name string) *worker.Listener {
+	r.t.Helper()
+	listener, err := worker.NewListener(r.t.Context(), r.client, name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = listener.Run(ctx)
+	}()
+	r.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return listener
+}
+
+// While the database or Redis is away, rows wait; no end is lost. A task that Redis has lost runs again.
+func TestRaquelOutage(t *testing.T) {
+	t.Parallel()
+	w := &world{t: t, server: postgrestest.Start(t), redis: queuetest.Start(t)}
+	w.url = w.server.Database(t)
+	w.db = w.server.Connect(t, w.url)
+	if err := Init(t.Context(), w.db); err != nil {
+		t.Fatal(err)
+	}
+	w.client = w.tenant(queuetest.Tenant())
+	r := setupRaquelOn(t, w)
+	r.host("q")
+	r.relayRaquel(nil)
+	before := r.enqueue("q", "0 2000", nil)
+	r.eventually("true", func() string { return fmt.Sprint(r.running("raquel-" + before + "-0")) })
+	r.server.Restart(t)
+	r.reconnect()
+	r.python = r.process() // its own connections are broken
+	r.eventually("success 1", func() string { return r.state(before) })
+	lost := r.enqueue("q", "0 10000", nil)
+	r.eventually("true", func() string { return fmt.Sprint(r.running("raquel-" + lost + "-0")) })
+	r.redis.Kill() // and all that it had
+	during := r.enqueue("q", "0", nil)
+	r.redis.Restart(t)
+	r.eventually("success 1", func() string { return r.state(during) })
+	r.eventually("success 1", func() string { return r.state(lost) })
+}
+
+// The relay works through a pooler.
+func TestRaquelPooler(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	r.host("q")
+	r.url = r.server.Pooler(t)(r.url)
+	r.relayRaquel(nil)
+	id := r.enqueue("q", "0", nil)
+	r.eventually("success 1", func() string { return r.state(id) })
+}
+
+// The relay works on a newer PostgreSQL.
+func TestRaquelNewer(t *testing.T) {
+	t.Parallel()
+	r := setupRaquelOn(t, setupOn(t, postgrestest.StartNewer(t)))
+	if err := InitRaquel(t.Context(), r.db, "jobs"); err != nil {
+		t.Fatal(err)
+	}
+	r.host("q")
+	r.relayRaquel(nil)
+	id := r.enqueue("q", "1 0 boom;0", map[string]any{"min_retry_delay": 1, "max_retry_delay": 1})
+	r.eventually("success 2", func() string { return r.state(id) })
+}
+
+// A queue that takes no more leaves the rest of its rows to workers of Raquel, and a row that can be no task ends.
+func TestRaquelRefused(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	r.listener("q")
+	if err := r.client.Queue("q").SetLimit(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		r.enqueue("q", "0", nil)
+	}
+	r.relayRaquel(nil)
+	r.eventually("3", func() string { return r.value("SELECT count(*) FROM jobs WHERE status = 'claimed'") })
+	large := r.value(`INSERT INTO jobs (id, queue, payload, status, enqueued_at, scheduled_at, attempts)
+		VALUES (gen_random_uuid(), 'other', repeat('x', 64 * 1024 * 1024 + 1), 'queued', 0, 0, 0) RETURNING id`)
+	r.listener("other")
+	r.eventually("exhausted 1", func() string { return r.state(large) })
+	if got := r.value("SELECT error FROM jobs WHERE id = $1", large); got != "the payload has 67108865 bytes: a task may have 64MiB" {
+		t.Error(got)
+	}
 }

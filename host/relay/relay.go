@@ -140,8 +140,9 @@ func New(config Config) (*Relay, error) {
 		table = newNsjTable(*config.Nsj)
 	}
 	return &Relay{
-		config: config, source: table, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
-		err: errors.New("has not reached the database yet"),
+		config: config, source: table, log: config.Logger,
+		holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]),
+		err:    errors.New("has not reached the database yet"),
 	}, nil
 }
 
@@ -182,7 +183,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("%w: %d tenants for the table %s of %s: its rows name no tenant, so give one", queue.ErrInvalid,
 			len(c.Tenants), table, library)
 	case c.Hold != 0 || !c.NotBefore.IsZero():
-		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of %s: leave them out", queue.ErrInvalid, library)
+		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of %s: leave them out",
+			queue.ErrInvalid, library)
 	case c.Nsj != nil:
 		return c.Nsj.validate()
 	}
