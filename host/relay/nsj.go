@@ -459,7 +459,7 @@ func (l *nsjTerm) reports(ctx context.Context, wait time.Duration) error {
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	tasks, gone, err := finished(ctx, l.client, ids)
+	tasks, gone, err := relays.Ends(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -470,7 +470,7 @@ func (l *nsjTerm) reports(ctx context.Context, wait time.Duration) error {
 }
 
 // end writes the ends of tasks. gone are those that do not exist any more: it is unknown how they ended.
-func (l *nsjTerm) end(ctx context.Context, tasks []*queue.Task, gone []string) error {
+func (l *nsjTerm) end(ctx context.Context, tasks []listen.Ended, gone []string) error {
 	ends := make([]nsjEnd, 0, len(tasks)+len(gone))
 	var complete []*nsjEnd
 	for _, task := range tasks {
@@ -479,10 +479,10 @@ func (l *nsjTerm) end(ctx context.Context, tasks []*queue.Task, gone []string) e
 			continue
 		}
 		ends = append(ends, nsjEnd{id: id, task: task.ID})
-		if e := &ends[len(ends)-1]; task.Status == queue.Complete {
+		if e := &ends[len(ends)-1]; task.Failure == nil {
 			complete = append(complete, e)
 		} else {
-			e.failed(task.Failure())
+			e.failed(task.Failure)
 		}
 	}
 	if err := l.results(ctx, complete); err != nil {
@@ -568,7 +568,7 @@ func (l *nsjTerm) audit(ctx context.Context) error {
 			lost = append(lost, task)
 		}
 	}
-	ended, gone, err := finished(ctx, l.client, ids)
+	ended, gone, err := listen.NewRelay(l.client).Ends(ctx, ids)
 	if err != nil {
 		return err
 	}

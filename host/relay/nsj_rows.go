@@ -264,7 +264,7 @@ const (
 const maxNsjResult = 64 << 10
 
 // failed sets the end of a task that failed.
-func (e *nsjEnd) failed(failure queue.Failure) {
+func (e *nsjEnd) failed(failure *queue.Failure) {
 	e.kind, e.message = nsjFailure, valid(ownWords(failure.Message))
 	switch {
 	case failure.Reason == queue.ReasonCrashed:

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	_ "embed"
 	"fmt"
 	"maps"
