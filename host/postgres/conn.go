@@ -15,6 +15,7 @@ import (
 // Conn is a connection. It is used by one goroutine at a time. A call whose context ends closes the connection.
 type Conn struct {
 	conn     *pgconn.PgConn
+	address  *Address
 	notified bool // a notification came that Wait has not reported
 }
 
@@ -103,6 +104,35 @@ func (c *Conn) Wait(ctx context.Context) (bool, error) {
 	came := c.notified
 	c.notified = false
 	return came, nil
+}
+
+// OwnSession reports whether the connection has a session of the server for itself. Behind a pooler that gives each
+// transaction another session, notifications do not arrive, and locks of the session belong to anybody.
+func (c *Conn) OwnSession(ctx context.Context) (bool, error) {
+	session, err := c.session(ctx)
+	if err != nil || session == int64(c.conn.PID()) { // a pooler makes numbers of its own
+		return err == nil, err
+	}
+	other, err := c.address.Connect(ctx, "quern")
+	if err != nil {
+		return false, err
+	}
+	defer other.Close()
+	if _, err := other.Exec(ctx, "BEGIN"); err != nil {
+		return false, err
+	}
+	its, err := other.session(ctx)
+	if err != nil || its == session {
+		return false, err
+	}
+	now, err := c.session(ctx)
+	return now == session, err
+}
+
+// session returns the number of the session that runs this statement.
+func (c *Conn) session(ctx context.Context) (number int64, err error) {
+	err = c.Query(ctx, func(v Row) { number = v.Int(0) }, "SELECT pg_backend_pid()")
+	return number, err
 }
 
 // ServerVersion returns the server's version, as in 15.18.

@@ -71,8 +71,9 @@ func grant(ctx context.Context, db *postgres.Conn, schema string, rights []right
 // minVersion is the oldest server that is supported, as server_version_num.
 const minVersion = 140000
 
-// Check looks at what a relay needs of a database, and at what slows one down; also of tables of Raquel.
-func Check(ctx context.Context, db *postgres.Conn, raquel ...string) ([]Finding, error) {
+// Check looks at what a relay needs of a database, and at what slows one down; also of tables of Raquel
+// and of nsj-queue-lib.
+func Check(ctx context.Context, db *postgres.Conn, raquel, nsj []string) ([]Finding, error) {
 	var all []Finding
 	note := func(ok bool, check, format string, args ...any) {
 		all = append(all, Finding{ok, check, fmt.Sprintf(format, args...)})
@@ -117,6 +118,11 @@ func Check(ctx context.Context, db *postgres.Conn, raquel ...string) ([]Finding,
 	}
 	for _, table := range raquel {
 		if err := checkRaquelTable(ctx, db, table, note); err != nil {
+			return nil, err
+		}
+	}
+	for _, table := range nsj {
+		if err := checkNsjTable(ctx, db, table, note); err != nil {
 			return nil, err
 		}
 	}

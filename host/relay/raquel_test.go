@@ -10,15 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/go-hclog"
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/postgres/postgrestest"
-	"github.com/quern-project/quern/metrics"
-	"github.com/quern-project/quern/plugins"
-	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -76,48 +69,7 @@ func (r *raquel) relayRaquel(change func(*Config)) (stop func()) {
 }
 
 // host runs a host that serves queues with the guest of these tests, until stop or the end of the test.
-func (r *raquel) host(queues ...string) (stop func()) {
-	r.t.Helper()
-	dir, log := r.t.TempDir(), hclog.New(&hclog.LoggerOptions{Output: testWriter{r.t}, Level: hclog.Warn})
-	guest := runtimetest.BuildCHandler(r.t, raquelGuest)
-	for _, name := range queues {
-		if err := os.WriteFile(filepath.Join(dir, name+".wasm"), guest, 0o600); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	engine, err := runtime.New(context.Background(), runtime.Config{CacheDir: r.t.TempDir()})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	m, err := metrics.New(prometheus.NewRegistry(), metrics.Config{Version: "test"})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	directory, err := plugins.New(engine, plugins.Config{Dir: dir, Tenants: []string{r.client.Tenant()}, Logger: log, Observer: m})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	client := r.tenant(r.client.Tenant())
-	h, err := host.New([]*queue.Client{client}, directory, m, host.Config{Logger: log, Cache: engine})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := h.Run(ctx, context.Background()); err != nil {
-			r.t.Errorf("the host ended: %v", err)
-		}
-		_ = engine.Close(context.Background())
-	}()
-	stop = func() {
-		cancel()
-		<-done
-	}
-	r.t.Cleanup(stop)
-	return stop
-}
+func (r *raquel) host(queues ...string) (stop func()) { return r.world.host(raquelGuest, queues...) }
 
 func (r *raquel) enqueue(name, payload string, options map[string]any) (id string) {
 	r.t.Helper()

@@ -103,6 +103,11 @@ func raquelFlag(cmd *cobra.Command, tables *[]string) {
 	option.List(cmd.Flags(), tables, "raquel", nil, "tables of Raquel, such as jobs or app.jobs")
 }
 
+// nsjFlag adds the flag of queue tables of nsj-queue-lib.
+func nsjFlag(cmd *cobra.Command, tables *[]string) {
+	option.List(cmd.Flags(), tables, "nsj", nil, "queue tables of nsj-queue-lib, such as fila or app.fila")
+}
+
 func newInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make Quern's tables in a database; what exists stays",
@@ -110,16 +115,18 @@ func newInit() *cobra.Command {
 			"--grant gives a role of an application the right to enqueue, and --grant-relay the role of the relay its rights.\n" +
 			"If tenants share the database, --for-tenant bounds the roles of --grant to one of them.\n" +
 			"--raquel makes the index with which claims of a table of Raquel stay fast, also those of its own workers. This\n" +
-			"waits until transactions have ended that use the table now, but blocks nobody.",
+			"waits until transactions have ended that use the table now, but blocks nobody. With --nsj, --grant-relay also gives the rights\n" +
+			"on queue tables of nsj-queue-lib.",
 		Example: "  quern database init --postgres postgres://owner@db/shop --grant shop --grant-relay quern\n" +
 			"  quern database init --postgres postgres://owner@db/shop --raquel jobs --grant-relay quern",
 		Args: cli.Arguments(0, 0),
 	}
-	var applications, relays, raquel []string
+	var applications, relays, raquel, nsj []string
 	tenant := cmd.Flags().String("for-tenant", "", "the `TENANT` to which the roles of --grant belong: they insert and read its rows alone (default every tenant's)")
 	option.List(cmd.Flags(), &applications, "grant", nil, "roles that may enqueue and read ends")
 	option.List(cmd.Flags(), &relays, "grant-relay", nil, "roles with which a relay connects")
 	raquelFlag(cmd, &raquel)
+	nsjFlag(cmd, &nsj)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		switch {
 		case *tenant != "" && len(applications) == 0:
@@ -158,6 +165,11 @@ func newInit() *cobra.Command {
 					return err
 				}
 			}
+			for _, table := range nsj {
+				if err := relay.GrantNsj(cmd.Context(), db, table, role); err != nil {
+					return err
+				}
+			}
 		}
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "the tables are there")
 		return err
@@ -169,10 +181,11 @@ func newCheck() *cobra.Command {
 		Use: "check", Short: "Check whether a relay can work on a database, and what holds it up", Args: cli.Arguments(0, 0),
 	}
 	format := option.Output(cmd)
-	var raquel []string
+	var raquel, nsj []string
 	raquelFlag(cmd, &raquel)
+	nsjFlag(cmd, &nsj)
 	return with(cmd, func(cmd *cobra.Command, db *postgres.Conn, _ []string) error {
-		findings, err := relay.Check(cmd.Context(), db, raquel...)
+		findings, err := relay.Check(cmd.Context(), db, raquel, nsj)
 		if err != nil {
 			return err
 		}

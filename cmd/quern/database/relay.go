@@ -29,9 +29,11 @@ func newRelay(env cli.Environment) *cobra.Command {
 			"number may run for a database: one leads, and another takes over when it is gone. `quern database init` makes\n" +
 			"the tables. The database and Redis may be away: rows wait.\n\n" +
 			"With --raquel it runs the rows of tables of Raquel instead, and writes their ends back as workers of Raquel do,\n" +
-			"which may share the tables: see `quern help from-raquel`.",
+			"which may share the tables: see `quern help from-raquel`. --nsj does the same for queue tables of nsj-queue-lib: see\n" +
+			"`quern help from-nsj`.",
 		Example: "  quern relay --postgres-file /run/secrets/database --redis redis://redis.internal:6379/0\n" +
-			"  quern relay --postgres-file /run/secrets/database --raquel jobs",
+			"  quern relay --postgres-file /run/secrets/database --raquel jobs\n" +
+			"  quern relay --postgres-file /run/secrets/database --nsj fila --nsj-max-retry 10",
 		Args: cli.Arguments(0, 0),
 	}
 	p := placeFlags(cmd)
@@ -44,8 +46,12 @@ func newRelay(env cli.Environment) *cobra.Command {
 	option.Duration(cmd.Flags(), &config.Hold, "hold", 0, "how long relayed rows are kept, for quern outbox again")
 	option.Duration(cmd.Flags(), &config.KeepEnded, "keep-ended", config.KeepEnded, "how long rows of quern.ended are kept")
 	option.Time(cmd.Flags(), &config.NotBefore, "not-before", "refuse rows that were inserted before this `TIME`, as a restored dump has them")
-	var raquel []string
+	var raquel, nsj []string
 	raquelFlag(cmd, &raquel)
+	nsjFlag(cmd, &nsj)
+	retry := relay.Nsj{MaxRetry: 100, RetryInterval: 5 * time.Minute}
+	option.Number(cmd.Flags(), &retry.MaxRetry, "nsj-max-retry", "attempts of a task of --nsj, as QUEUE_MAX_RETRY", 1, 1_000_000, "use 1 to 1000000")
+	option.Duration(cmd.Flags(), &retry.RetryInterval, "nsj-retry-interval", retry.RetryInterval, "delay of the first retry of a task of --nsj, as QUEUE_BASE_INTERVAL_RETRY, which counts in minutes")
 	replicas := 0
 	option.Count(cmd.Flags(), &replicas, "replicas", "how many of Redis's replicas must have a task before its row is deleted (default none)")
 	logs := hostlog.Flags(cmd.Flags())
@@ -80,7 +86,7 @@ func newRelay(env cli.Environment) *cobra.Command {
 		if config.Metrics, err = metrics.NewRelays(registry); err != nil {
 			return err
 		}
-		relays, err := newRelays(config, raquel)
+		relays, err := newRelays(config, raquel, nsj, retry)
 		if err != nil {
 			return cli.WrongUsage(err)
 		}
@@ -109,15 +115,25 @@ func newRelay(env cli.Environment) *cobra.Command {
 // relays are the relays of a process.
 type relays []*relay.Relay
 
-// newRelays makes a relay of the outbox, or one for each table of Raquel.
-func newRelays(config relay.Config, raquel []string) (relays, error) {
-	if len(raquel) == 0 {
-		r, err := relay.New(config)
-		return relays{r}, err
-	}
-	var all relays
+// newRelays makes a relay of the outbox, or one for each table of another library. retry has what tables of
+// nsj-queue-lib share.
+func newRelays(config relay.Config, raquel, nsj []string, retry relay.Nsj) (all relays, err error) {
+	var configs []relay.Config
 	for _, table := range raquel {
 		config.Raquel = &relay.Raquel{Table: table}
+		configs = append(configs, config)
+	}
+	config.Raquel = nil
+	for _, table := range nsj {
+		retry.Table = table
+		one := retry
+		config.Nsj = &one
+		configs = append(configs, config)
+	}
+	if len(configs) == 0 {
+		configs = append(configs, config)
+	}
+	for _, config := range configs {
 		r, err := relay.New(config)
 		if err != nil {
 			return nil, err
