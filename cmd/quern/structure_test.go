@@ -62,7 +62,7 @@ var directions = map[string][]string{
 	"host/guest":               {"host/kv", "sdk/queue", "sdk/queue/listen", "sdk/queue/periodic", "plugins", "runtime"},
 	"host/kv":                  {"sdk/queue", "runtime"},
 	"host/postgres":            {},
-	"host/relay":               {"host/admin", "host/postgres", "sdk/queue", "sdk/queue/taskjson", "sdk/queue/listen", "sdk/queue/periodic", "plugins", "runtime"},
+	"host/relay":               {"host/admin", "host/postgres", "sdk/queue", "sdk/queue/taskjson", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "plugins", "runtime"},
 	"host/schedule":            {"host/account", "sdk/queue/periodic"},
 	"host/upkeep":              {"host/account", "sdk/queue", "sdk/queue/listen", "sdk/queue/periodic", "plugins"},
 	"host/trace":               {"sdk/queue", "runtime"},

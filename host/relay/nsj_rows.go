@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // The duties of nsj-queue-lib take these locks. They are also the locks of the rows 1 and 3.
@@ -269,7 +270,7 @@ func (e *nsjEnd) failed(failure *queue.Failure) {
 	switch {
 	case failure.Reason == queue.ReasonCrashed:
 		e.kind = nsjLost
-	case failure.Reason == queue.ReasonCancelled, failure.ExitCode != nil && *failure.ExitCode == queue.ExitFatal,
+	case failure.Reason == queue.ReasonCancelled, failure.ExitCode != nil && *failure.ExitCode == listen.ExitFatal,
 		strings.HasPrefix(failure.Limit, "input="):
 		e.kind = nsjFinal
 	}

@@ -204,9 +204,9 @@ func newJobEnd(j raquelJob, task *listen.Ended, now time.Time) jobEnd {
 		e.kind = endCancelled
 	case failure.Reason == queue.ReasonRejected:
 		e.kind = endReject
-	case code != nil && *code == queue.ExitLater:
+	case code != nil && *code == listen.ExitLater:
 		e.kind = endLater
-	case code != nil && *code == queue.ExitFatal, strings.HasPrefix(failure.Limit, "input="):
+	case code != nil && *code == listen.ExitFatal, strings.HasPrefix(failure.Limit, "input="):
 		e.kind = endFatal // another attempt would end the same way
 	default:
 		e.kind = endFailed

@@ -172,7 +172,7 @@ func parseJob(task, name string) (raquelJob, bool) {
 func (j *raquelJob) spec(report string) queue.Spec {
 	return queue.Spec{Parameters: j.payload, Options: queue.Options{
 		ID: j.task(), Once: forgetAfter, Report: report,
-		Retry:   queue.Retry{MaxAttempts: 1, MaxReschedules: queue.NoReschedules, MaxAge: j.left},
+		Retry:   queue.Retry{MaxAttempts: 1, MaxReschedules: -1, MaxAge: j.left},
 		Headers: map[string]string{headerRaquelID: j.id, headerRaquelAttempt: fmt.Sprint(j.attempts + 1)},
 	}}
 }

@@ -29,12 +29,6 @@ const (
 	ReasonDependency Reason = "dependency"
 )
 
-// The exit codes of a handler that asks to run later, and of one that failed for good.
-const (
-	ExitLater = 75
-	ExitFatal = 65
-)
-
 // maxFailureText is the maximum size of each text in an encoded Failure, in bytes. The message can be maxFailureHead
 // bytes longer, because hosts and queues put text in front of the handler's error.
 const (

@@ -14,10 +14,6 @@ import (
 // Unlimited is the Retry.MaxAttempts without a bound: the task is tried until it is complete, expires or is cancelled.
 const Unlimited = -1
 
-// NoReschedules is the Retry.MaxReschedules of a task whose producer puts it off itself: a task that its handler
-// reschedules, or its listener rejects, has failed, and Failure.RetryAfter has the delay.
-const NoReschedules = -1
-
 // Backoff chooses how the delay grows from one retry to the next.
 type Backoff string
 
@@ -58,7 +54,8 @@ type Retry struct {
 	// MaxAge is the time within which the attempts of a task must begin, counted from its eta, or from its creation if it
 	// has none. A task that waits longer fails with ReasonExpired, even if its queue is paused or has no listener.
 	MaxAge time.Duration
-	// MaxReschedules is how often a handler can reschedule its task (default 1,000), or NoReschedules.
+	// MaxReschedules is how often a handler can reschedule its task (default 1,000). -1 is for a task whose producer puts
+	// it off itself: it fails with exit code 75 and Failure.RetryAfter instead.
 	MaxReschedules int
 }
 
@@ -153,7 +150,7 @@ func (r Retry) validate() error {
 		return fmt.Errorf("%w: backoff %q: use %s or %s", ErrInvalid, r.Backoff, Exponential, Linear)
 	case r.Max > 0 && r.Min > r.Max:
 		return fmt.Errorf("%w: min %s of the retry policy is above its max %s: swap them", ErrInvalid, r.Min, r.Max)
-	case r.MaxReschedules < NoReschedules:
+	case r.MaxReschedules < -1:
 		return fmt.Errorf("%w: max reschedules %d: use 1 or more", ErrInvalid, r.MaxReschedules)
 	}
 	return nil

@@ -242,7 +242,7 @@ func TestReschedule(t *testing.T) {
 func TestNoReschedules(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for _, reject := range []bool{false, true} {
-			id := w.enqueue(t, "q", "", queue.Options{Retry: queue.Retry{MaxReschedules: queue.NoReschedules}})
+			id := w.enqueue(t, "q", "", queue.Options{Retry: queue.Retry{MaxReschedules: -1}})
 			task := must[*queue.Task](t)(w.listener(t, "q").TryListen(w.ctx))
 			processor, err := worker.NewProcessor(w.Client, task), error(nil)
 			if reject {
@@ -260,7 +260,7 @@ func TestNoReschedules(t *testing.T) {
 				t.Errorf("%+v", read)
 			case reject && failure.Reason != queue.ReasonRejected:
 				t.Errorf("rejected: %+v", failure)
-			case !reject && (failure.ExitCode == nil || *failure.ExitCode != queue.ExitLater || failure.RetryAfter != 60):
+			case !reject && (failure.ExitCode == nil || *failure.ExitCode != listen.ExitLater || failure.RetryAfter != 60):
 				t.Errorf("rescheduled: %+v", failure)
 			}
 		}

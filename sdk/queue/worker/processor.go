@@ -83,10 +83,10 @@ const (
 
 // Reject gives the task to another listener of the queue that has not rejected it yet. The task waits for 1 s after its
 // first reject, then 2 s, and so on up to a minute. No attempt is counted. After 100 rejects the task fails. A task
-// with queue.NoReschedules fails at once.
+// whose Retry.MaxReschedules is -1 fails at once.
 func (p *Processor) Reject(ctx context.Context, why string) error {
 	failure := queue.Failure{Reason: queue.ReasonRejected, Message: why}
-	if p.task.Rejects >= maxRejects || p.task.Retry.MaxReschedules == queue.NoReschedules {
+	if p.task.Rejects >= maxRejects || p.task.Retry.MaxReschedules < 0 {
 		return p.Fail(ctx, failure)
 	}
 	delay := min(maxRejectDelay, rejectDelay<<min(p.task.Rejects, 6))
