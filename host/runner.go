@@ -127,6 +127,8 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 			Message: "its deadline is over",
 		}
 	}
+	services := r.servicesOf(t)
+	defer t.databases.Close()
 	lines := &guestLog{logger: r.access.logger, task: t}
 	defer lines.flush()
 	return t.version.Run(ctx, runtime.Call{
@@ -139,7 +141,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Headers[queue.HeaderTraceparent],
 		Headers:  t.Headers,
 		Ending:   r.draining,
-		Services: r.servicesOf(t),
+		Services: services,
 		Secrets:  &t.secrets,
 		Denied: func(function, reason string) {
 			r.access.logger.Warn("a host function was refused", t.logged("function", function, "error", reason)...)

@@ -144,6 +144,10 @@ func (c *Capabilities) keys() []key {
 			read:   func(d *decoder, n node) { c.Secrets = d.secrets(n) },
 			schema: listProperty(maxGrants, textProperty(secretPattern, "api_key")).names(0),
 		}},
+		{
+			"sql", "The PostgreSQL databases on which a handler may run statements.",
+			entriesValue(&c.SQL, (*decoder).databases, maxGrants, new(SQLGrant).keys()),
+		},
 		{"enqueue", "Lets a handler enqueue tasks.", value{
 			read: func(d *decoder, n node) { c.Enqueue = d.enqueue(n) }, schema: objectProperty(new(EnqueueGrant).keys()),
 		}},
@@ -525,6 +529,9 @@ func (d *decoder) secrets(n node) []string {
 		case !d.text(at, "write a name such as api_key"), d.ceiling && !d.pattern(at):
 		case !isSecret(at.Value) && !(d.ceiling && isSecret(strings.Replace(at.Value, wildcard, "_", 1))):
 			d.bad(at, "is not a secret name", secretRule)
+		case strings.HasPrefix(at.Value, DatabaseSecret):
+			d.bad(at, "is the URL of a database, which no handler may read",
+				"write sql: [{database: "+Shorten(strings.TrimPrefix(at.Value, DatabaseSecret))+"}] instead")
 		default:
 			return true
 		}
