@@ -22,6 +22,9 @@ import (
 // errNoSlot is the cause for which a task that was reserved ahead goes back to its queue without a run.
 var errNoSlot = errors.New("no slot was free in time")
 
+// errNotCommitted is the cause for which a task goes back to its queue whose transaction turned out not to be committed.
+var errNotCommitted = errors.New("the database did not commit the task's transaction")
+
 // task is a task that this host reserved.
 type task struct {
 	listen.Task
@@ -86,6 +89,8 @@ type ended struct {
 	took    time.Duration
 	// settlement is decided once, because a repeated write must be the same.
 	settlement listen.Settlement
+	// unknown is true while it is not known whether the task's database has committed.
+	unknown bool
 }
 
 // size returns about how many bytes of memory the settlement keeps.

@@ -36,6 +36,8 @@ type Config struct {
 	Application string
 	// MaxConnections bounds the connections to all databases. Default DefaultConnections.
 	MaxConnections int
+	// Undo makes every commit a savepoint of one transaction, which is undone at the end: for tests of handlers.
+	Undo bool
 	// Logger gets what operators should know. Default none.
 	Logger hclog.Logger
 }

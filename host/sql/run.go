@@ -30,6 +30,8 @@ type Grant struct {
 	Rows                 int
 	Bytes                int64
 	Timeout, Transaction time.Duration
+	// Prepare is a script that runs first in the transaction of Config.Undo.
+	Prepare string
 	// Raise says how to raise a bound: rows, bytes, timeout or transaction.
 	Raise func(key string) string
 }
@@ -60,12 +62,14 @@ type Run struct {
 	grants       map[string]Grant
 	away         error // why a database did not serve a call
 	borrowed     int64
+	steps        map[string][]byte // of Config.Undo, by database and name
 }
 
 // For returns a run of a task. Close ends it.
 func (d *Databases) For(task Task) *Run {
 	return &Run{
 		databases: d, task: task, transactions: make(map[string]*transaction), grants: make(map[string]Grant),
+		steps: make(map[string][]byte),
 	}
 }
 
@@ -168,6 +172,11 @@ func refuse(word string, g *Grant) error {
 // Rollback implements service.SQL.
 func (r *Run) Rollback(ctx context.Context, database string) error {
 	if t := r.transactions[database]; t != nil {
+		if r.databases.config.Undo && t.lost == nil {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			return t.back(ctx)
+		}
 		t.rollback()
 		delete(r.transactions, database)
 		return nil

@@ -176,17 +176,29 @@ func (t *transaction) query(ctx context.Context, statement string, values [][]by
 	if t.lost != nil {
 		return nil, t.lost
 	}
-	if t.conn == nil {
-		data, err := t.begin(ctx, statement, values, formats)
-		if err != nil && t.lost == nil {
-			t.lose(err)
+	if undo := t.run.databases.config.Undo; t.conn == nil && !undo {
+		return t.first(ctx, statement, values, formats)
+	} else if t.conn == nil {
+		if _, err := t.first(ctx, "SELECT", nil, nil); err != nil {
+			return nil, err
 		}
-		return t.check(data, err)
+		if err := t.prepare(ctx); err != nil {
+			return nil, err
+		}
 	}
 	ctx, stop := t.deadline(ctx)
 	defer stop()
 	r := t.conn.Raw().ExecParams(ctx, statement, values, nil, formats, nil)
 	return t.check(t.read(ctx, r, nil))
+}
+
+// first begins the transaction with its first statement.
+func (t *transaction) first(ctx context.Context, statement string, values [][]byte, formats []int16) ([]byte, error) {
+	data, err := t.begin(ctx, statement, values, formats)
+	if err != nil && t.lost == nil {
+		t.lose(err)
+	}
+	return t.check(data, err)
 }
 
 // check looks at the state of the transaction after a statement.

@@ -95,13 +95,15 @@ func newInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make Quern's tables in a database; what exists stays",
 		Long: "Makes the schema quern with its tables. What exists stays, so the command can be repeated.\n" +
-			"--grant gives a role of an application the right to enqueue, and --grant-relay the role of the relay its rights.",
+			"--grant gives a role of an application the right to enqueue, --grant-relay the role of the relay its rights, and\n" +
+			"--grant-handler the role of a tenant's handlers the right to commit with their task.",
 		Example: "  quern database init --postgres postgres://owner@db/shop --grant shop --grant-relay quern",
 		Args:    cli.Arguments(0, 0),
 	}
-	var applications, relays []string
+	var applications, relays, handlers []string
 	option.List(cmd.Flags(), &applications, "grant", nil, "roles that may enqueue and read ends")
 	option.List(cmd.Flags(), &relays, "grant-relay", nil, "roles with which a relay connects")
+	option.List(cmd.Flags(), &handlers, "grant-handler", nil, "roles with which handlers connect: one for each tenant")
 	return with(cmd, func(cmd *cobra.Command, db *postgres.Conn, _ []string) error {
 		if err := relay.Init(cmd.Context(), db); err != nil {
 			return err
@@ -113,6 +115,11 @@ func newInit() *cobra.Command {
 		}
 		for _, role := range relays {
 			if err := relay.GrantRelay(cmd.Context(), db, role); err != nil {
+				return err
+			}
+		}
+		for _, role := range handlers {
+			if err := relay.GrantHandler(cmd.Context(), db, role); err != nil {
 				return err
 			}
 		}
