@@ -114,6 +114,16 @@ func (t *task) Borrow(ctx context.Context, bytes int64) error {
 	return err
 }
 
+// Failure implements guest.Host.
+func (t *task) Failure(ctx context.Context, id string) (*queue.Failure, error) {
+	other, err := t.tenant.client.Summary(ctx, id)
+	if err != nil || other.Status != queue.Failed {
+		return nil, err
+	}
+	failure := other.Failure()
+	return &failure, nil
+}
+
 // loan is the memory that a task has borrowed. A call that outlives its task can borrow nothing more.
 type loan struct {
 	mu    sync.Mutex // guards the fields below

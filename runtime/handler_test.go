@@ -57,7 +57,7 @@ func TestHandler(t *testing.T) {
 		"exit":        {"", `(call $proc_exit (i32.const 65)) (i32.const 0)`, Outcome{Kind: Fatal, Code: 65, Message: "exit status 65 (failed for good)"}, ""},
 		"exit 0":      {"", `(call $proc_exit (i32.const 0)) (i32.const 1)`, Outcome{Kind: Complete}, ""},
 		"log":         {words, say + `(i32.const 1)`, Outcome{Kind: Failed, Code: 1, Message: "exit status 1: line 1", Stderr: "line 1"}, ""},
-		"trap":        {words, `(call $say) unreachable`, Outcome{Kind: Trap, Trap: "unreachable", Message: "trap: unreachable (the program aborted or panicked): no such user\n\\x1b[31mred"}, ""},
+		"trap":        {words, `(call $say) unreachable`, Outcome{Kind: Trap, Trap: "unreachable", Message: "unreachable (the program aborted or panicked): no such user\n\\x1b[31mred"}, ""},
 		"output": {"", `(drop (call $output_write (i32.const 0) (i32.const 600))) (drop (call $output_write (i32.const 0) (i32.const 600)))
 			(drop (call $output_write (i32.const 0) (i32.const 5))) (i32.const 1)`, Outcome{Kind: LimitExceeded, Limit: Limit{"output", "1kB"}, Message: "output limit of 1kB reached: raise limits.output in the plugin's manifest"}, ""},
 		"output, and coped with": {"", `(if (i32.ne (call $output_write (i32.const 0) (i32.const 1001)) (i32.const -5)) (then unreachable))
@@ -92,9 +92,9 @@ func TestHandlerStart(t *testing.T) {
 		start string
 		want  string
 	}{
-		"trap": {`unreachable`, "trap: before its first task: trap: unreachable (the program aborted or panicked)"},
+		"trap": {`unreachable`, "trap: before its first task: unreachable (the program aborted or panicked)"},
 		"log": {`(i32.store (i32.const 100) (i32.const 0x6b6e69)) (i32.store (i32.const 200) (i32.const 100)) (i32.store (i32.const 204) (i32.const 3))
-			(drop (call $fd_write (i32.const 2) (i32.const 200) (i32.const 1) (i32.const 300))) unreachable`, "trap: before its first task: trap: unreachable (the program aborted or panicked): ink"},
+			(drop (call $fd_write (i32.const 2) (i32.const 200) (i32.const 1) (i32.const 300))) unreachable`, "trap: before its first task: unreachable (the program aborted or panicked): ink"},
 		"error":    {`(if (i32.ne (call $error_set (i32.const 0) (i32.const 1)) (i32.const -10)) (then unreachable))`, "complete: "},
 		"exit":     {`(call $proc_exit (i32.const 0))`, "failed: before its first task: the handler exited with status 0: let it return"},
 		"exit 75":  {`(call $proc_exit (i32.const 75))`, "failed: before its first task: the handler exited with status 75: let it return"},
@@ -174,7 +174,7 @@ func TestHandlerStartSection(t *testing.T) {
 func TestCommandStartSection(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
-		`unreachable`:   "trap: trap: unreachable (the program aborted or panicked)",
+		`unreachable`:   "trap: unreachable (the program aborted or panicked)",
 		`(loop (br 0))`: "limit: cpu limit of 1ms exceeded: raise limits.cpu in the plugin's manifest",
 	} {
 		module := load(t, runtimetest.BuildWAT(t, `(module (memory (export "memory") 1) (func $begin `+body+`) (start $begin) (func (export "_start")))`))

@@ -200,7 +200,7 @@ func TestHostileRecursion(t *testing.T) {
 			t.Parallel()
 			module := load(t, a.build(t))
 			got := call(t, module, "", Limits{})
-			if got.Kind != Trap || got.Message != "trap: stack overflow (endless or too deep recursion)" {
+			if got.Kind != Trap || got.Message != "stack overflow (endless or too deep recursion)" {
 				t.Errorf("outcome = %+v, want a stack overflow", got)
 			}
 			if again := call(t, module, "", Limits{}); again.Fuel != got.Fuel {

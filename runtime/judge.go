@@ -132,7 +132,7 @@ func (r *run) trapped(err error, place string) Outcome {
 	case r.refused() != nil:
 		return limitOutcome(r.refused(), place, "")
 	default:
-		what := r.describe("trap: "+name+" ("+hint+")", r.logs.end())
+		what := r.describe(name+" ("+hint+")", r.logs.end())
 		return Outcome{Kind: Trap, Trap: name, Message: located(what, place)}
 	}
 }

@@ -75,16 +75,16 @@ var (
 		{name: "sleep", check: checkSleep, cannot: noSleep},
 		{name: "memory", want: strconv.Itoa(8192 / 256 * (255 * 256 / 2))},
 		{name: "panic", check: checkEnds("went wrong", map[string]string{
-			"C":              "trap: unreachable (the program aborted or panicked): went wrong",
+			"C":              "unreachable (the program aborted or panicked): went wrong",
 			"Go":             "exit status 2: panic: went wrong",
-			"Rust":           "trap: unreachable (the program aborted or panicked): ",
+			"Rust":           "unreachable (the program aborted or panicked): ",
 			"AssemblyScript": "exit status 255: abort: went wrong",
 		})},
 		{name: "trap", check: checkEnds("", map[string]string{
-			"C":              "trap: unreachable",
+			"C":              "unreachable",
 			"Go":             "exit status 2: panic: runtime error: invalid memory address",
-			"Rust":           "trap: unreachable",
-			"AssemblyScript": "trap: unreachable",
+			"Rust":           "unreachable",
+			"AssemblyScript": "unreachable",
 		})},
 	}, exits()...), fileBehaviours()...)
 )

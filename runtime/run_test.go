@@ -58,16 +58,16 @@ func TestRunTraps(t *testing.T) {
 	t.Parallel()
 	module := load(t, runtimetest.Trap(t))
 	for how, want := range map[string]struct{ trap, message string }{
-		"unreachable": {"unreachable", "trap: unreachable (the program aborted or panicked): about to try unreachable"},
-		"divide":      {"integer divide by zero", "trap: integer divide by zero (a division by zero): about to try divide"},
-		"overflow":    {"integer overflow", "trap: integer overflow (a result that its type cannot hold): about to try overflow"},
-		"conversion":  {"invalid conversion to integer", "trap: invalid conversion to integer (a float that no integer can hold): about to try conversion"},
-		"memory":      {"out of bounds memory access", "trap: out of bounds memory access (a bad pointer or index, or a full stack): about to try memory"},
-		"null":        {"invalid table access", "trap: invalid table access (a call through a null or wild function pointer): about to try null"},
-		"table":       {"invalid table access", "trap: invalid table access (a call through a null or wild function pointer): about to try table"},
-		"mismatch":    {"indirect call type mismatch", "trap: indirect call type mismatch (a call through a function pointer of another type): about to try mismatch"},
-		"recursion":   {"stack overflow", "trap: stack overflow (endless or too deep recursion): about to try recursion"},
-		"descent":     {"out of bounds memory access", "trap: out of bounds memory access (a bad pointer or index, or a full stack): about to try descent"},
+		"unreachable": {"unreachable", "unreachable (the program aborted or panicked): about to try unreachable"},
+		"divide":      {"integer divide by zero", "integer divide by zero (a division by zero): about to try divide"},
+		"overflow":    {"integer overflow", "integer overflow (a result that its type cannot hold): about to try overflow"},
+		"conversion":  {"invalid conversion to integer", "invalid conversion to integer (a float that no integer can hold): about to try conversion"},
+		"memory":      {"out of bounds memory access", "out of bounds memory access (a bad pointer or index, or a full stack): about to try memory"},
+		"null":        {"invalid table access", "invalid table access (a call through a null or wild function pointer): about to try null"},
+		"table":       {"invalid table access", "invalid table access (a call through a null or wild function pointer): about to try table"},
+		"mismatch":    {"indirect call type mismatch", "indirect call type mismatch (a call through a function pointer of another type): about to try mismatch"},
+		"recursion":   {"stack overflow", "stack overflow (endless or too deep recursion): about to try recursion"},
+		"descent":     {"out of bounds memory access", "out of bounds memory access (a bad pointer or index, or a full stack): about to try descent"},
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()

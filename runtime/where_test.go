@@ -61,7 +61,7 @@ func TestWhere(t *testing.T) {
 	}{
 		"limit":                {`a.py:7 in f\0ab.py:1 in g\0a`, spin, "(i32.const 16)", limit + " at a.py:7 in f < b.py:1 in g: let it compute less there, or " + raise, []string{"a.py:7 in f", "b.py:1 in g"}},
 		"earlier":              {`or after f (a.js:1:2)\0ag (a.js:3:4)\0a`, spin, "(i32.const 16)", limit + " at or after f (a.js:1:2) < g (a.js:3:4): let it compute less there, or " + raise, []string{"f (a.js:1:2)", "g (a.js:3:4)"}},
-		"trap":                 {`a.py:7 in f\0a`, trap, "(i32.const 16)", "trap: unreachable (the program aborted or panicked) [a.py:7 in f]", []string{"a.py:7 in f"}},
+		"trap":                 {`a.py:7 in f\0a`, trap, "(i32.const 16)", "unreachable (the program aborted or panicked) [a.py:7 in f]", []string{"a.py:7 in f"}},
 		"controls":             {`a\1b[31m: b\0a`, spin, "(i32.const 16)", limit + ` at a\x1b[31m: b: let it compute less there, or ` + raise, []string{`a\x1b[31m: b`}},
 		"none":                 {"", spin, "(i32.const 0)", limit + ": " + raise, nil},
 		"empty":                {"", spin, "(i32.const 16)", limit + ": " + raise, nil},
@@ -69,9 +69,9 @@ func TestWhere(t *testing.T) {
 		"endless":              {"", spin, spin, limit + ": " + raise, nil},
 		"trapping":             {"", spin, trap, limit + ": " + raise, nil},
 		"exiting":              {"", spin, "(call $exit (i32.const 0)) (i32.const 16)", limit + ": " + raise, nil},
-		"waiting":              {`a.py:7 in f\0a`, trap, "(drop (call $sleep (i64.const 3600000))) (i32.const 16)", "trap: unreachable (the program aborted or panicked)", nil},
-		"growing":              {`a.py:7 in f\0a`, trap, "(drop (memory.grow (i32.const 60000))) (i32.const 16)", "trap: unreachable (the program aborted or panicked) [a.py:7 in f]", []string{"a.py:7 in f"}},
-		"endless after a trap": {"", trap, spin, "trap: unreachable (the program aborted or panicked)", nil},
+		"waiting":              {`a.py:7 in f\0a`, trap, "(drop (call $sleep (i64.const 3600000))) (i32.const 16)", "unreachable (the program aborted or panicked)", nil},
+		"growing":              {`a.py:7 in f\0a`, trap, "(drop (memory.grow (i32.const 60000))) (i32.const 16)", "unreachable (the program aborted or panicked) [a.py:7 in f]", []string{"a.py:7 in f"}},
+		"endless after a trap": {"", trap, spin, "unreachable (the program aborted or panicked)", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -216,6 +216,9 @@ func (t *Task) Dependencies() (all []Dependency, err error) {
 // if the result is larger than 16 MiB; [ErrUnavailable] if Redis does not answer.
 func (t *Task) ResultOf(id string) ([]byte, error) {
 	result, err := services().DependencyResult(id)
+	if errors.Is(err, ErrNotFound) {
+		err = guest.Because(err, refusal())
+	}
 	return result, asking(err, "result of ", "", id)
 }
 

@@ -52,6 +52,9 @@ func TestDev(t *testing.T) {
 	if want := "quern: using `quern dev` at " + connect.WithoutPassword(said.Redis) + "\n"; r != (result{exitDone, "hello", want}) {
 		t.Errorf("a client without flags: %+v", r)
 	}
+	if r := u.run("enqueue", "echo", "again", "--wait"); r != (result{exitDone, "again", ""}) {
+		t.Errorf("the next client, when one has told: %+v", r)
+	}
 	u.must("enqueue", "unread.dead") // a dead-letter queue that nobody reads is no error
 	if found, _ := examined(t, u, exitDone); !slices.Contains(found, "dead-letters blueque") || slices.Contains(found, "redis-access") || slices.Contains(found, "redis-settings") {
 		t.Errorf("the doctor finds %q", found)
@@ -77,6 +80,9 @@ func TestDev(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("dev.json stays: %v", err)
+	}
+	if _, err := os.Stat(path + ".told"); !os.IsNotExist(err) {
+		t.Errorf("dev.json.told stays: %v", err)
 	}
 }
 

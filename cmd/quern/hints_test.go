@@ -124,3 +124,19 @@ func testEnqueueWarnsOfUnservedQueue(t *testing.T, by over) {
 	host.wait()
 	warns("mail", "")
 }
+
+// A queue with a misspelled name leads to the one that was meant.
+func TestMisspelledQueue(t *testing.T) { overBoth(t, testMisspelledQueue) }
+
+func testMisspelledQueue(t *testing.T, by over) {
+	u := by.tenant(t)
+	u.must("enqueue", "orders")
+	for _, args := range [][]string{{"task", "ls", "ordrs"}, {"queue", "show", "ordrs"}, {"queue", "pause", "ordrs"}} {
+		if r := u.run(args...); !strings.Contains(r.stderr, `has no queue "ordrs"`) || !strings.HasSuffix(r.stderr, "did you mean orders?\n") {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	if r := u.run("task", "ls", "orders", "--status", "failed"); strings.Contains(r.stderr, "did you mean") {
+		t.Errorf("a queue without failed tasks: %+v", r)
+	}
+}

@@ -40,7 +40,7 @@ func TestErrorLines(t *testing.T) {
 		},
 		"javascript": {
 			os.DirFS("../../sdk/javascript/testdata/mapped"), `{"name":"Ada"}`, "TypeError: Ada has no ink",
-			[]string{"    at check (ink.ts:8:26)", "    at greet (handler.ts:10:9)", "    at handle (handler.ts:16:16)"},
+			[]string{"    at check (ink.ts:8:9)", "    at greet (handler.ts:10:3)", "    at handle (handler.ts:16:10)"},
 		},
 	} {
 		t.Run(language, func(t *testing.T) {

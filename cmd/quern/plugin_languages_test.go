@@ -169,7 +169,7 @@ func TestPluginBuildInterpretedErrors(t *testing.T) {
 		"Latin1":        {"javascript", map[string]string{"handler.js": "import './a.js'\nexport default () => 1\n", "a.js": "// \ufffd\nlet a = 'caf\xe9'"}, exitFailed, `^a.js:2:13: error: byte 0xe9 is not UTF-8: save the file as UTF-8\n`},
 		"NoLoader":      {"javascript", map[string]string{"handler.js": "import a from './a.svg'\nexport default () => a\n", "a.svg": "<svg>"}, exitFailed, `^handler.js:1:15: error: No loader is configured for "\.svg" files: a\.svg: import a text by adding with { type: "text" }`},
 		"Attributes":    {"javascript", map[string]string{"handler.js": "import a from './a.svg' with { type: 'text' }\nimport b from './b.txt' with { type: 'bytes' }\nif (a + b.length != '<svg>1') throw a + b.length\nexport default () => a\n", "a.svg": "<svg>", "b.txt": "\xe9"}, exitDone, ``},
-		"Raises":        {"javascript", map[string]string{"handler.ts": "import './ink';\nexport default () => {};\n", "ink.ts": "type A = string;\n\nthrow new TypeError('no ink');\n"}, exitFailed, `(?s)^TypeError: no ink\n.*ink.ts:3:11.*quern: small does not start`},
+		"Raises":        {"javascript", map[string]string{"handler.ts": "import './ink';\nexport default () => {};\n", "ink.ts": "type A = string;\n\nthrow new TypeError('no ink');\n"}, exitFailed, `(?s)^TypeError: no ink\n.*ink.ts:3:7.*quern: small does not start`},
 		"TSNoDefault":   {"javascript", map[string]string{"handler.ts": "export const a: number = 1;\n"}, exitFailed, `TypeError: handler.ts exports no default: write export default function`},
 		"NoDefault":     {"javascript", map[string]string{"handler.js": "export const a = 1;\n"}, exitFailed, `handler.js exports no default`},
 		"Node":          {"javascript", map[string]string{"handler.js": "import a from 'node:fs';\nimport b from 'http';\nimport c from 'child_process';\nexport default () => [a, b, c];\n"}, exitFailed, `(?s)handler.js:1:15: error: import of "node:fs": a plugin has no modules of Node: to read, import the file itself.*; to write, return the data, or keep it in kv.*handler.js:2:15: error: import of "http": .* use fetch, with capabilities.http.*handler.js:3:15: error: import of "child_process": .*enqueue`},
@@ -250,7 +250,7 @@ func TestPluginTracebacks(t *testing.T) {
 		},
 		"javascript": {
 			map[string]string{"handler.ts": "import { paint } from './lib';\nexport default (task: unknown) => paint(task);\n", "lib.ts": "interface A { a: string }\nexport function paint(a: unknown): A {\n  throw new TypeError('no ink');\n}\n"},
-			[]string{"at paint (lib.ts:3:13)", "(handler.ts:2:41)", "TypeError: no ink"},
+			[]string{"at paint (lib.ts:3:9)", "(handler.ts:2:35)", "TypeError: no ink"},
 		},
 	} {
 		t.Run(engine, func(t *testing.T) {

@@ -83,7 +83,7 @@ func TestPluginRunWarm(t *testing.T) {
 		got := run("bad")
 		if got.status != exitDone || got.stdout != "1" || strings.Count(got.stderr, "\n") != warnings ||
 			strings.Count(got.stderr, "no warm snapshot: the warm call failed: ") != warnings ||
-			strings.Count(got.stderr, " plugin=bad ") != warnings || strings.Count(got.stderr, "trap: unreachable") != warnings {
+			strings.Count(got.stderr, " plugin=bad ") != warnings || strings.Count(got.stderr, "unreachable") != warnings {
 			t.Errorf("%s: of a warm call that traps: %+v, want %d lines of why", mode, got, warnings)
 		}
 		for _, output := range []string{"text", "json"} {

@@ -223,3 +223,32 @@ func TestPluginCheckOfAPipe(t *testing.T) {
 		}
 	}
 }
+
+// A task that fails because of others names the error of the one that failed first, and its tree what it waited for.
+func TestFailedDependency(t *testing.T) { overBoth(t, testFailedDependency) }
+
+func testFailedDependency(t *testing.T, by over) {
+	u := by.tenant(t)
+	u.must("enqueue", "mail", "--id", "good")
+	u.must("enqueue", "mail", "--id", "bad", "--delay", "1h")
+	u.must("task", "cancel", "bad")
+	u.must("enqueue", "mail", "--id", "next", "--after", "good,bad")
+	u.must("enqueue", "mail", "--id", "last", "--after", "next")
+	u.must("enqueue", "mail", "--id", "blocked", "--after", "good")
+	for id, want := range map[string]string{
+		"next":    "waited for good, bad (failed)\nnext  mail  failed (dependency)",
+		"blocked": "waits for good\nblocked  mail  scheduled (waits for tasks)",
+		"good":    "good  mail  pending\n",
+	} {
+		if r := u.run("task", "show", id, "--tree"); !strings.HasPrefix(r.stdout, want) {
+			t.Errorf("a tree: %+v", r)
+		}
+	}
+	cause := "task bad of mail: (cancelled) "
+	if r := u.run("task", "wait", "last"); r.status != exitFailed || !strings.HasPrefix(r.stderr, "task last failed (dependency): task next, which it waited for, failed\ncaused by "+cause) {
+		t.Errorf("a wait: %+v", r)
+	}
+	if r := u.run("task", "show", "last"); !regexp.MustCompile(`(?m)^caused by +` + regexp.QuoteMeta(cause)).MatchString(r.stdout) {
+		t.Errorf("a task: %+v", r)
+	}
+}

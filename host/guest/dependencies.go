@@ -41,12 +41,34 @@ func (d *dependencies) Result(ctx context.Context, id string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(list, func(one service.Dependency) bool { return one.ID == id }) {
+	i := slices.IndexFunc(list, func(one service.Dependency) bool { return one.ID == id })
+	if i < 0 {
 		return nil, fmt.Errorf("%w: this task did not wait for %q: name it in `after` when this one is enqueued",
 			service.ErrInvalid, id)
 	}
 	result, err := service.Await(ctx, func() ([]byte, error) { return d.host.Result(ctx, id, service.MaxBody) })
+	if errors.Is(err, queue.ErrNoTask) {
+		return nil, fmt.Errorf("%w: %s", service.ErrNotFound, d.withoutResult(ctx, list[i]))
+	}
 	return result, unread(err)
+}
+
+// withoutResult says why a dependency has no result, in one line. The test hosts of the SDKs say the same.
+func (d *dependencies) withoutResult(ctx context.Context, one service.Dependency) string {
+	switch one.End {
+	case "failed":
+		text := "task " + one.ID + " failed and has no result"
+		failure, err := service.Await(ctx, func() (*queue.Failure, error) { return d.host.Failure(ctx, one.ID) })
+		if err == nil && failure != nil {
+			text += ": (" + string(failure.Reason) + ") " + failure.Headline()
+		}
+		return text
+	case "complete":
+		return "task " + one.ID + " has no result any more"
+	case "gone":
+		return "task " + one.ID + " is deleted, and so is its result"
+	}
+	return "task " + one.ID + " has no result yet"
 }
 
 // unread explains the error of a call that reads another task. The error wraps service.ErrNotFound if that task is

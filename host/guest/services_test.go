@@ -85,6 +85,8 @@ func (accepting) Dependencies(context.Context) ([]listen.Dependency, error) { re
 
 func (accepting) Result(context.Context, string, int64) ([]byte, error) { return nil, nil }
 
+func (accepting) Failure(context.Context, string) (*queue.Failure, error) { return nil, nil }
+
 func (accepting) SaveCheckpoint(context.Context, []byte) error { return nil }
 func (accepting) AdmitQueue(context.Context, string) error     { return nil }
 func (accepting) Borrow(context.Context, int64) error          { return nil }

@@ -44,6 +44,8 @@ type Host interface {
 	// Borrow reserves memory for the answer of a database, until the next call for a result or an answer, or the end of
 	// the task. The error wraps service.ErrUnavailable.
 	Borrow(ctx context.Context, bytes int64) error
+	// Failure returns why a task failed; nil if that is not known.
+	Failure(ctx context.Context, id string) (*queue.Failure, error)
 	// Publish makes a publication at once.
 	Publish(ctx context.Context, publication *queue.Publication) error
 	// Warn logs a message about the task for the host's operators; fields are pairs of a name and a value.

@@ -66,6 +66,11 @@ func (p *parcel) request(now time.Time, secret func(name string) ([]byte, error)
 			"Content-Type": {p.contentType()}, "User-Agent": {"Quern"},
 		},
 	}
+	for _, name := range []string{queue.HeaderTopic, queue.HeaderPublication} {
+		if value := p.headers[name]; value != "" {
+			r.Headers[http.CanonicalHeaderKey(name)] = []string{value}
+		}
+	}
 	if w.Body == queue.WebhookCloudEvent {
 		r.Body = p.cloudEvent()
 		r.Headers["Content-Type"] = []string{"application/cloudevents+json"}

@@ -230,6 +230,11 @@ func TestDelivery(t *testing.T) {
 	}
 	header("Webhook-Id", task.ID)
 	header("X-Own", "1")
+	header("Quern-Topic", "orders")
+	header("Quern-Publication", task.Headers["quern-publication"])
+	if task.Headers["quern-publication"] == "" {
+		t.Error("the task has no publication")
+	}
 	header("Authorization", "Bearer s3cret")
 	header("Content-Type", "application/json")
 	header("Ce-Type", "made")

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -110,13 +111,23 @@ func (s *System) dependencies(in *reader) errno {
 	})
 }
 
-// dependencyResult implements dependency_result(id, length), which fills the slot.
+// dependencyResult implements dependency_result(id, length), which fills the slot. Where there is no result, the field
+// with the last refusal says why.
 func (s *System) dependencyResult(mem api.Memory, a []uint64) errno {
 	in := s.reader(mem, a)
 	id := in.name()
-	return fetch(in, "dependency_result", s.Services.Dependencies != nil, func(ctx context.Context) ([]byte, error) {
-		return s.Services.Dependencies.Result(ctx, id)
+	var err error
+	answer := fetch(in, "dependency_result", s.Services.Dependencies != nil, func(ctx context.Context) ([]byte, error) {
+		var result []byte
+		result, err = s.Services.Dependencies.Result(ctx, id)
+		return result, err
 	})
+	if answer == errnoNotFound { // it is no refusal, so the task's log does not have it
+		why := err.Error()
+		s.spend(len(why))
+		s.refusal = strings.TrimPrefix(why, service.ErrNotFound.Error()+": ")
+	}
+	return answer
 }
 
 // configGet implements config_get(name, length), which fills the slot.

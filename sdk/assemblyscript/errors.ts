@@ -51,9 +51,11 @@ function nameOf(code: i32): string {
 
 const REFUSAL: i32 = 10; // the field of task_text with why the host last refused a call
 
-/** Why the host refused the call that has just failed with this code; "" if it does not tell, as an older host. */
-function refusal(code: i32): string {
-  if (code != Errno.EINVAL && code != Errno.EDENIED && code != Errno.EAGAIN && code != Errno.ELIMIT) return "";
+/** Why the host refused the call that has just failed with this code, or a dependency has no result; "" if it does not tell, as an
+ * older host. */
+function refusal(call: string, code: i32): string {
+  const told = code == Errno.EINVAL || code == Errno.EDENIED || code == Errno.EAGAIN || code == Errno.ELIMIT;
+  if (!told && !(code == Errno.ENOTFOUND && call == "dependency_result")) return "";
   const size = sys.task_text(REFUSAL);
   return size > 0 ? textOf(slot(size)) : "";
 }
@@ -100,9 +102,9 @@ export function setError(message: string): bool {
 export function check(call: string, answer: i32, failure: Failure | null, name: string = "", place: string = ""): i32 {
   if (failure) {
     failure.code = min(answer, 0);
-    failure.reason = refusal(answer);
+    failure.reason = refusal(call, answer);
   } else if (answer < 0) {
-    const reason = refusal(answer);
+    const reason = refusal(call, answer);
     if (name.length > 0) call += " ";
     if (place.length > 0) call += place + "/";
     call += name + ": ";

@@ -140,7 +140,7 @@ func testOutcomes(t *testing.T, handler *runtime.Module) {
 		failed = "exit status 1: "
 		paper  = "the printer is out of paper"
 		panics = "exit status 2: panic: "
-		traps  = "trap: unreachable (the program aborted or panicked): "
+		traps  = "unreachable (the program aborted or panicked): "
 	)
 	tests := map[string]struct {
 		kind    runtime.OutcomeKind

@@ -26,11 +26,11 @@ func TestErrors(t *testing.T) {
 	}{
 		{
 			"Error", "export default function run(task) {\n  throw new TypeError('no ink');\n}", runtime.Failed, 1,
-			"TypeError: no ink\n    at run (handler.js:2:13)",
+			"TypeError: no ink\n    at run (handler.js:2:9)",
 		},
 		{
 			"Async", "export default async (task) => {\n  await null;\n  throw new Error('no ink');\n}", runtime.Failed, 1,
-			"Error: no ink\n    at default (handler.js:3:13)",
+			"Error: no ink\n    at default (handler.js:3:9)",
 		},
 		{
 			"Async callers", "async function inner() {\n  await null;\n  return new Response('ok').json();\n}\nconst middle = async () => await inner();\n" +
@@ -44,24 +44,32 @@ func TestErrors(t *testing.T) {
 		{"JSON", "export default () => JSON.parse('ok')", runtime.Failed, 1, "SyntaxError: unexpected token: 'ok'\n    at default (handler.js:1:…"},
 		{
 			"Stack", "export default function run() {\n  return new TypeError('no\\n    at ink').stack;\n}", runtime.Complete, 0,
-			"TypeError: no\n    at ink\n    at run (handler.js:2:14)",
+			"TypeError: no\n    at ink\n    at run (handler.js:2:10)",
 		},
 		{"Text", "export default () => { throw 'no ink' }", runtime.Failed, 1, "no ink"},
 		{"Object", "export default () => { throw { ink: 0 } }", runtime.Failed, 1, `thrown: {"ink":0}`},
 		{"Undefined", "export default () => { throw undefined }", runtime.Failed, 1, "thrown: undefined"},
 		{
+			"Call over several lines", "const ink = (a, b) => { throw new Error('no ink') };\nexport default function run(task) {\n  return ink(\n    task.id,\n    String(1),\n    ...[task.queue],\n  ).a;\n}", runtime.Failed, 1,
+			"Error: no ink\n    at ink (handler.js:1:31)\n    at run (handler.js:3:10)",
+		},
+		{
+			"Method", "const kit = { ink(a) { throw new Error(a) } };\nexport default function run(task) {\n  return kit\n    .ink(\n    'test').a;\n}", runtime.Failed, 1,
+			"Error: test\n    at ink (handler.js:1:30)\n    at run (handler.js:4:6)",
+		},
+		{
 			"Cause", "export default function run() {\n  throw new Error('a', { cause: new RangeError('b') });\n}", runtime.Failed, 1,
-			"Error: a\n    at run (handler.js:2:37)\ncaused by: RangeError: b\n    at run (handler.js:2:37)",
+			"Error: a\n    at run (handler.js:2:9)\ncaused by: RangeError: b\n    at run (handler.js:2:33)",
 		},
 		{"Retry", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Retry('no paper', { delay: 1500.5 }) }", runtime.Retry, 75, "no paper"},
-		{"Retry as cause", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Error('a', { cause: new Retry('b') }) }", runtime.Retry, 75, "Error: a\n    at default (handler.js:2:58)\ncaused by: b"},
+		{"Retry as cause", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Error('a', { cause: new Retry('b') }) }", runtime.Retry, 75, "Error: a\n    at default (handler.js:2:30)\ncaused by: b"},
 		{"Fatal", "import { Fatal } from '@quern/sdk';\nexport default async () => { throw new Fatal('no picture') }", runtime.Fatal, 65, "no picture"},
 		{"Subclass", "import { Fatal } from '@quern/sdk';\nclass Mine extends Fatal {}\nexport default () => { throw new Mine('mine') }", runtime.Fatal, 65, "mine"},
 		{
 			"Retry with a bad delay", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Retry('a', { delay: -1 }) }", runtime.Failed, 1,
 			"RangeError: delay of Retry: -1: write milliseconds, 0 or more…",
 		},
-		{"Rejection", "export default async () => {\n  Promise.reject(new Error('lost'));\n  await null;\n  return 'done';\n}", runtime.Failed, 1, "unhandled rejection: Error: lost\n    at default (handler.js:2:22)"},
+		{"Rejection", "export default async () => {\n  Promise.reject(new Error('lost'));\n  await null;\n  return 'done';\n}", runtime.Failed, 1, "unhandled rejection: Error: lost\n    at default (handler.js:2:18)"},
 		{"Rejection of a plain function", "export default () => {\n  (async () => { throw new Error('lost') })();\n  return 'done';\n}", runtime.Failed, 1, "unhandled rejection: Error: lost…"},
 		{"Rejection with a text", "export default async () => {\n  Promise.reject('lost');\n}", runtime.Failed, 1, "unhandled rejection: lost\n    at default (handler.js:2:11)"},
 		{"Buffer", "export default () => Buffer.from('a')", runtime.Failed, 1, "ReferenceError: Buffer is not defined: use Uint8Array and TextEncoder…"},
@@ -76,21 +84,21 @@ func TestErrors(t *testing.T) {
 		{"Deep expression", "export default () => eval('('.repeat(1e5))", runtime.Failed, 1, "…"},
 		{"Pattern", "export default () => /(a+)+b/.test('a'.repeat(20)) ? 'yes' : 'no'", runtime.Complete, 0, "no"},
 		{"No process", "export default () => typeof process + typeof require", runtime.Complete, 0, "undefinedundefined"},
-		{"Function as result", "export default () => () => 1", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:15) is a function, which JSON does not express: call it"},
-		{"BigInt as result", "export default async () => 1n", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:15) is a bigint, which JSON does not express: use String"},
+		{"Function as result", "export default () => () => 1", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:16) is a function, which JSON does not express: call it"},
+		{"BigInt as result", "export default async () => 1n", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:16) is a bigint, which JSON does not express: use String"},
 		{"Map as result", "\nexport default function run() { return new Map([[1, 2]]) }", runtime.Failed, 1, "TypeError: the result of run (handler.js:2:16) is a Map, which JSON does not express: use Object.fromEntries"},
-		{"BigInt in a result", "export default () => ({ a: [0, { 'b c': 1n }] })", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:15).a[1][\"b c\"] is a bigint, which JSON does not express: use String"},
+		{"BigInt in a result", "export default () => ({ a: [0, { 'b c': 1n }] })", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:16).a[1][\"b c\"] is a bigint, which JSON does not express: use String"},
 		{"BigInt in a body", "import { enqueue } from '@quern/sdk';\nexport default () => enqueue('a', { n: 1n })", runtime.Failed, 1, "TypeError: the body.n is a bigint, which JSON does not express: use String\n    at default (handler.js:2:…"},
-		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:15).a contains itself, which JSON does not express: leave it out"},
+		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:16).a contains itself, which JSON does not express: leave it out"},
 		{"toJSON that throws", "export default () => ({ toJSON() { throw new TypeError('mine') } })", runtime.Failed, 1, "TypeError: mine\n    at toJSON (handler.js:1:…"},
 		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error [default (handler.js:1:…"},
 		{"AggregateError", "export default () => Promise.any([Promise.reject(new Error('a'))])", runtime.Failed, 1, "AggregateError\n  * Error: a"},
-		{"AggregateError without errors", "export default () => { const e = new AggregateError([], 'm'); e.errors = 5; throw e }", runtime.Failed, 1, "AggregateError: m\n    at default (handler.js:1:38)"},
+		{"AggregateError without errors", "export default () => { const e = new AggregateError([], 'm'); e.errors = 5; throw e }", runtime.Failed, 1, "AggregateError: m\n    at default (handler.js:1:34)"},
 		{
 			"AggregateError of itself", "export default () => { const e = new AggregateError([], 'm'); e.errors = [e, e]; throw e }", runtime.Failed, 1,
-			"AggregateError: m\n  * AggregateError: m\n  * AggregateError: m\n    at default (handler.js:1:38)",
+			"AggregateError: m\n  * AggregateError: m\n  * AggregateError: m\n    at default (handler.js:1:34)",
 		},
-		{"Symbol as name", "export default () => { throw Object.assign(new Error('m'), { name: Symbol('n') }) }", runtime.Failed, 1, "Symbol(n): m\n    at default (handler.js:1:48)"},
+		{"Symbol as name", "export default () => { throw Object.assign(new Error('m'), { name: Symbol('n') }) }", runtime.Failed, 1, "Symbol(n): m\n    at default (handler.js:1:44)"},
 		{
 			"Getters that throw", odd + "export default () => { throw odd(new Error('m'), 'message', 'stack', 'cause', 'name') }", runtime.Failed, 1,
 			"Error: (its text cannot be read)",
@@ -98,7 +106,7 @@ func TestErrors(t *testing.T) {
 		{"Stack that throws", odd + "export default () => { throw odd(new Error('m'), 'stack') }", runtime.Failed, 1, "Error: m"},
 		{
 			"Cause that throws", odd + "export default () => { throw odd(new Error('m', { cause: 0 }), 'cause') }", runtime.Failed, 1,
-			"Error: m\n    at default (handler.js:2:38)",
+			"Error: m\n    at default (handler.js:2:34)",
 		},
 		{"Proxy", "export default () => { throw new Proxy(new Error('m'), { get() { throw 7 }, getPrototypeOf() { throw 7 } }) }", runtime.Failed, 1, "(its text cannot be read)"},
 		{"Object without text", "export default () => { throw { toJSON() { throw 7 }, get [Symbol.toStringTag]() { throw 7 } } }", runtime.Failed, 1, "(its text cannot be read)"},
@@ -123,7 +131,7 @@ func TestErrors(t *testing.T) {
 		{"Start: import", "import a from 'left-pad';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: ReferenceError: there is no module \"left-pad\": bundle it into handler.js…"},
 		{"Start: unknown name", "import { nothing } from '@quern/sdk';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: SyntaxError: @quern/sdk has no nothing: it has Failure, Fatal, QuernError, Retry, checkpoint, config, enqueue, http, kv, log, progress, publish, secrets…"},
 		{"Start: never settled", "await new Promise(() => {});\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: Error: an await at the top level of the module is never settled…"},
-		{"Start: rejection", "Promise.reject(new Error('lost'));\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: unhandled rejection: Error: lost\n    at <anonymous> (handler.js:1:20)"},
+		{"Start: rejection", "Promise.reject(new Error('lost'));\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: unhandled rejection: Error: lost\n    at <anonymous> (handler.js:1:16)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -352,7 +360,7 @@ func TestSourceMap(t *testing.T) {
 	t.Parallel()
 	p := esbuild(t, "mapped/handler.ts")
 	o := p.run(runtime.Call{Input: []byte(`{"name":"Ada"}`)})
-	if want := "TypeError: Ada has no ink\n    at check (mapped/ink.ts:8:26)\n    at greet (mapped/handler.ts:10:9)\n    at handle (mapped/handler.ts:16:16)"; message(o) != want {
+	if want := "TypeError: Ada has no ink\n    at check (mapped/ink.ts:8:9)\n    at greet (mapped/handler.ts:10:3)\n    at handle (mapped/handler.ts:16:10)"; message(o) != want {
 		t.Errorf("%q, want %q", message(o), want)
 	}
 	p.files["/app/handler.js.map"] = []byte("{broken")

@@ -82,7 +82,7 @@ func TestFetch(t *testing.T) {
 			await rejects(TypeError, fetch(url + "/around"));`,
 		"Denied": `
 			try { await fetch("https://example.org/secret?token=1"); } catch (e) {
-				check([e.name, e.code, e.message], ["TypeError", "EDENIED", "fetch: http GET https://example.org/secret: GET https://example.org: denied: the manifest does not allow it: add {host: \"https://example.org\", methods: [GET]} to capabilities.http (EDENIED)"]);
+				check([e.name, e.code, e.message], ["TypeError", "EDENIED", "fetch: GET https://example.org/secret: denied: the manifest does not allow it: add {host: \"https://example.org\", methods: [GET]} to capabilities.http (EDENIED)"]);
 				return;
 			}
 			throw new Error("granted");`,

@@ -302,3 +302,9 @@ declare module "*.txt" {
   const text: string;
   export default text;
 }
+
+// What tests import from Node, without its types: with those, handlers would seem to have Buffer and process as well. See @types/node.
+
+declare module "node:assert";
+declare module "node:assert/strict";
+declare module "node:test";

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -105,5 +106,19 @@ func TestPack(t *testing.T) {
 	}
 	if packed[0].Name != "@quern/sdk" || !slices.Equal(files, want) {
 		t.Errorf("%s has %q, want %q", packed[0].Name, files, want)
+	}
+}
+
+// An editor knows what the tests of a new plugin import from Node, without Node's types.
+func TestTypesOfNode(t *testing.T) {
+	t.Parallel()
+	imports := regexp.MustCompile(`from "(node:[^"]+)"`).FindAllStringSubmatch(readAll(t, "../../cmd/quern/plugin/templates/javascript/handler.test.js.tmpl"), -1)
+	if len(imports) == 0 {
+		t.Fatal("the template's test imports nothing from Node")
+	}
+	for _, found := range imports {
+		if !strings.Contains(readAll(t, "globals.d.ts"), "\ndeclare module \""+found[1]+"\";\n") {
+			t.Errorf("globals.d.ts does not declare %s", found[1])
+		}
 	}
 }

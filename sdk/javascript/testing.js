@@ -41,7 +41,8 @@ class TestHost {
     if (typeof handler !== "function") throw new TypeError(`run: the handler is ${typeof handler}: import the default export of its module`);
     known("run", given, fields);
     const run = new Run(this, input, given);
-    const code = await runs.run(run, () => call(handler, run));
+    const release = watchRejections();
+    const code = await runs.run(run, () => call(handler, run)).finally(release);
     const complete = code === COMPLETE;
     if (complete) {
       this.enqueued.push(...run.enqueued);
@@ -82,15 +83,63 @@ class Run {
   }
 }
 
+// A promise that is rejected without a handler fails the run that it comes from, as in the sandbox. Nobody else learns of it: test
+// runners would fail as well.
+const others = []; // the listeners that were there before
+let watched = 0; // how many runs go on
+
+function rejected(reason, promise) {
+  const run = runs.getStore();
+  if (run?.reject) return run.reject(reason);
+  if (others.length === 0) throw reason;
+  for (const listener of others) Reflect.apply(listener, process, [reason, promise]);
+}
+
+// Returns the function that ends the watch of one run.
+function watchRejections() {
+  if (watched++ === 0) {
+    others.push(...process.rawListeners("unhandledRejection"));
+    process.removeAllListeners("unhandledRejection").on("unhandledRejection", rejected);
+  }
+  return () => {
+    if (--watched > 0) return;
+    process.removeListener("unhandledRejection", rejected);
+    for (const listener of others.splice(0)) process.on("unhandledRejection", listener);
+  };
+}
+
+const immediate = globalThis.setImmediate; // that of tests may be a fake
+
+// Returns what the handler returns, when its pending jobs are done. Throws the reason of a rejected promise without a handler.
+async function settled(handler, run) {
+  const unhandled = new Promise((_, reject) => {
+    run.reject = (reason) => {
+      run.unhandled = true;
+      reject(reason);
+    };
+  });
+  const jobs = async () => {
+    const result = await handler(task);
+    await new Promise((done) => immediate(done));
+    return result;
+  };
+  try {
+    return await Promise.race([jobs(), unhandled]);
+  } finally {
+    run.reject = undefined; // what comes later is not the task's any more
+  }
+}
+
 // Calls the handler as the engine's main.js does, and returns the status.
 async function call(handler, run) {
   try {
-    const result = await handler(task);
+    const result = await settled(handler, run);
     if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, "the result"));
     return COMPLETE;
   } catch (error) {
     run.thrown = error;
     run.error = error instanceof Failure ? error.message : error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+    if (run.unhandled) run.error = `unhandled rejection: ${run.error}`;
     return statusOf(error);
   }
 }
@@ -139,7 +188,7 @@ if (!made) globalThis.fetch = async (input, init) => {
     answer = await answerTo(run.host, sent);
   } catch (error) {
     if (!(error instanceof QuernError)) throw error;
-    throw Object.assign(new TypeError(`fetch: ${error.message.replace("http:", `http ${sent.method} ${shown(sent.url)}:`)}`), { code: error.code });
+    throw Object.assign(new TypeError(`fetch: ${error.message.replace("http:", `${sent.method} ${shown(sent.url)}:`)}`), { code: error.code });
   }
   const { status = 200, headers = {}, body } = answer;
   const response = new Response([204, 205, 304].includes(status) ? null : bytes(body), { status });

@@ -28,7 +28,7 @@ test("tasks", async () => {
     const [one, two] = task.dependencies();
     assert.deepEqual([one.text(), one.json(), one.bytes().length], ['{"n":1}', { n: 1 }, 7]);
     assert.throws(() => two.json(), { code: "ENOTFOUND" });
-    assert.throws(() => task.resultOf("two"), { code: "ENOTFOUND" });
+    assert.throws(() => task.resultOf("two"), { code: "ENOTFOUND", message: "dependency_result two: task two failed and has no result (ENOTFOUND)" });
     assert.throws(() => task.resultOf("three"), { code: "EINVAL" });
     return [task.id, task.queue, task.tenant, task.attempt, task.key, task.cancelled, task.headers];
   }, { n: "ü" }, given);
@@ -47,6 +47,26 @@ test("failures", async () => {
   assert.deepEqual(await run(new Retry("later", { delay: 1500 })).then((r) => [r.status, r.error, r.delay]), ["retry", "later", 1500]);
   assert.equal((await host.run((task) => task.json(), "{")).status, "fatal");
   assert.deepEqual(host.enqueued, []);
+});
+
+test("a rejected promise without a handler", async () => {
+  const others = process.rawListeners("unhandledRejection");
+  const host = testHost();
+  const lost = (error, after) => async () => {
+    enqueue("q", 1);
+    Promise.reject(error);
+    await after?.();
+    return "done";
+  };
+  const bad = new TypeError("bad");
+  assert.deepEqual(await host.run(lost(bad)).then((r) => [r.status, r.error, r.thrown]), ["failed", "unhandled rejection: TypeError: bad", bad]);
+  const never = () => new Promise(() => {});
+  assert.deepEqual(await host.run(lost(new Fatal("never"), never)).then((r) => [r.status, r.error]), ["fatal", "unhandled rejection: never"]);
+  assert.deepEqual(host.enqueued, []);
+  const handled = async () => { Promise.reject(bad).catch(() => {}); return "done"; };
+  const both = await Promise.all([host.run(handled), host.run(lost(bad)), host.run(async () => "other")]);
+  assert.deepEqual(both.map((r) => r.status), ["complete", "failed", "complete"]);
+  assert.deepEqual(process.rawListeners("unhandledRejection"), others);
 });
 
 test("the result of a failed task tells why it failed", async () => {
@@ -168,5 +188,5 @@ test("outside of a task", async () => {
   assert.equal(config.get("n"), undefined);
   assert.throws(() => kv("a").get("b"), (e) => e instanceof QuernError && e.code === "ESTATE");
   const denied = await testHost().run(() => fetch("https://a.example/"));
-  assert.match(denied.error, /^TypeError: fetch: http GET https:\/\/a.example\/: answer the requests of the test: testHost\(\{ http: .* \(EDENIED\)$/);
+  assert.match(denied.error, /^TypeError: fetch: GET https:\/\/a.example\/: answer the requests of the test: testHost\(\{ http: .* \(EDENIED\)$/);
 });

@@ -118,11 +118,11 @@ func TestSeveralPlugins(t *testing.T) {
 	}
 	for _, name := range []string{"invoice", "shop"} {
 		for file, text := range map[string]string{
-			"conftest.py": string(conftest), name + ".yaml": "name: " + name + "\nconfig:\n  url: https://" + name + ".example\ncapabilities: {env: {MODE: " + name + "}}\n",
+			"conftest.py": string(conftest), name + ".yaml": "name: " + name + "\nconfig:\n  url: https://" + name + ".example\ncapabilities: {env: {MODE: " + name + "}, kv: [{bucket: " + name + ", access: rw, quota: 1MiB}]}\n",
 			"handler.py": "import os, quern, prices\nURL, MODE = quern.config('url'), os.environ['MODE']\ndef handle(task):\n" +
 				"    import rates\n    return [URL, MODE, quern.config('url'), os.environ['MODE'], prices.OF, rates.OF]\n",
 			"prices.py": "OF = '" + name + "'\n", "rates.py": "OF = '" + name + "'\n",
-			"test_handler.py": "import handler, os\nfrom quern import testing\ndef test(quern_host):\n    url = 'https://" + name + ".example'\n" +
+			"test_handler.py": "import handler, os\nfrom quern import testing\ndef test(quern_host):\n    url = 'https://" + name + ".example'\n    assert quern_host.kv == {'" + name + "': {}}\n" +
 				"    assert testing.run(handler.handle).json() == [url, '" + name + "'] * 2 + ['" + name + "'] * 2\n" +
 				"    assert testing.run(handler.handle, config={'url': 'other'}).json()[2] == 'other'\n",
 		} {
@@ -172,7 +172,7 @@ func TestREADMETests(t *testing.T) {
 	_, section, _ := strings.Cut(string(readme), "\n## Tests of a plugin\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	folder := t.TempDir()
-	for _, block := range regexp.MustCompile("(?s)`(\\w+\\.py)`:\n\n```python\n(.*?)```").FindAllStringSubmatch(section, -1) {
+	for _, block := range regexp.MustCompile("(?s)`(\\w+\\.(?:py|yaml))`:\n\n```(?:python|yaml)\n(.*?)```").FindAllStringSubmatch(section, -1) {
 		if err := os.WriteFile(filepath.Join(folder, block[1]), []byte(block[2]), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,7 @@ func TestHello(t *testing.T) {
 			"\xff":     "fatal: exit status 65 (failed for good): the input is not UTF-8: invalid utf-8 sequence of 1 bytes from index 0: ",
 			"progress": "failed: exit status 1: progress: invalid: a fraction that is no number (EINVAL): ",
 			"number":   "failed: exit status 1: invalid digit found in string: ",
-			"panic":    "trap: trap: unreachable (the program aborted or panicked): panicked at src/lib.rs:11:20: no ink for Good morning: ",
+			"panic":    "trap: unreachable (the program aborted or panicked): panicked at src/lib.rs:11:20: no ink for Good morning: ",
 		} {
 			got := pool.Run(t.Context(), runtime.Call{TaskID: "task", Input: []byte(input)})
 			if text := string(got.Kind) + ": " + got.Message + ": " + string(got.Output); text != want {

@@ -108,7 +108,9 @@ func (r *run) DependencyResult(id string) ([]byte, error) {
 		case i < 0:
 			return nil, sdk.ErrInvalid
 		case cmp.Or(r.task.Dependencies[i].End, "complete") != "complete":
-			return nil, sdk.ErrNotFound
+			why := map[string]string{"failed": "failed and has no result", "gone": "is deleted, and so is its result"}
+			return nil, fmt.Errorf("%w: task %s %s", sdk.ErrNotFound, id,
+				cmp.Or(why[r.task.Dependencies[i].End], "has no result yet"))
 		}
 		return clone(r.task.Dependencies[i].Result), nil
 	})

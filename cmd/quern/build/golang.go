@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"go/ast"
-	gobuild "go/build"
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -41,21 +41,53 @@ func goOutside(ctx context.Context, s *Source) (files []string) {
 {{end}}{{range .EmbedFiles}}{{$dir}}/{{.}}
 {{end}}{{with .Module}}{{.GoMod}}
 {{end}}{{end}}`
-	cmd := command(ctx, program, "list", "-deps", "-f", format, ".")
-	cmd.Dir, cmd.Env = s.Dir, append(cmd.Env, "GOOS=wasip1", "GOARCH=wasm")
-	text, err := cmd.Output()
 	dir, failed := filepath.Abs(s.Dir)
-	if err != nil || failed != nil {
+	if failed != nil {
 		return nil
 	}
-	for file := range strings.Lines(string(text)) {
-		file = filepath.FromSlash(strings.TrimSpace(file))
-		if below, err := filepath.Rel(dir, file); file != "" && (err != nil || strings.HasPrefix(below, "..")) {
+	for _, file := range goList(ctx, program, s, "-f", format) {
+		if below, err := filepath.Rel(dir, file); err != nil || strings.HasPrefix(below, "..") {
 			files = append(files, file)
 		}
 	}
 	slices.Sort(files)
 	return slices.Compact(files)
+}
+
+// goList returns the paths that `go list` prints for the packages of the source, including those that it imports; none
+// if go list fails.
+func goList(ctx context.Context, program string, s *Source, flags ...string) (paths []string) {
+	cmd := command(ctx, program, append(append([]string{"list", "-deps"}, flags...), ".")...)
+	cmd.Dir, cmd.Env = s.Dir, append(cmd.Env, "GOOS=wasip1", "GOARCH=wasm")
+	text, err := cmd.Output()
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		if file := strings.TrimSpace(line); file != "" {
+			paths = append(paths, filepath.FromSlash(file))
+		}
+	}
+	return paths
+}
+
+// goOwn returns the source files that a build compiles of the author's own modules, relative to the source's folder.
+func goOwn(ctx context.Context, program string, s *Source) (names []string) {
+	const format = `{{$dir := .Dir}}{{if and .Module .Module.Main}}{{range .GoFiles}}{{$dir}}/{{.}}
+{{end}}{{end}}`
+	dir, err := filepath.Abs(s.Dir)
+	if err != nil {
+		return nil
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real // as go names it
+	}
+	for _, file := range goList(ctx, program, s, "-e", "-f", format) { // -e: the compiler tells of errors
+		if name, err := filepath.Rel(dir, file); err == nil {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // goEntry matches source of a handler. Source that does not match is a command's.
@@ -75,13 +107,12 @@ func buildGo(ctx context.Context, b *Builder, s *Source, out string) error {
 		return because(Refused, "cannot build %s without Go: install it from https://go.dev/dl/, with `go` in PATH, "+
 			"or make it in another folder with `quern plugin new NAME --lang python`", s.Name)
 	}
-	target := gobuild.Default
-	target.GOOS, target.GOARCH = "wasip1", "wasm"
-	for i, text := range texts {
-		if ours, err := target.MatchFile(s.Dir, s.Files[i]); err != nil || !ours {
-			continue
+	for _, name := range goOwn(ctx, program, s) {
+		text, err := os.ReadFile(filepath.Join(s.Dir, name))
+		if err != nil {
+			continue // the compiler tells of it
 		}
-		for _, line := range goObstacles(s.Files[i], text) {
+		for _, line := range goObstacles(name, text) {
 			fmt.Fprintln(b.config.Stderr, line)
 		}
 	}

@@ -1,6 +1,9 @@
 package build
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -43,5 +46,36 @@ func handle() {
 	}
 	if got := goObstacles("main.go", []byte("package main\nfunc (")); got != nil {
 		t.Errorf("%q of what does not parse", got)
+	}
+}
+
+// TestGoOwn: the files of all packages of the author's module count, also where another import is missing.
+func TestGoOwn(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":           "module example.com/a\n\ngo 1.24\n",
+		"main.go":          "package main\n\nimport (\n\t_ \"example.com/a/rates\"\n\t_ \"example.com/missing\"\n\t_ \"net/http\"\n)\n\nfunc main() {}\n",
+		"main_test.go":     "package main\n",
+		"native.go":        "//go:build !wasip1\n\npackage main\n",
+		"rates/rates.go":   "package rates\n",
+		"unused/unused.go": "package unused\n",
+	} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := goOwn(t.Context(), program, &Source{Dir: dir})
+	slices.Sort(got)
+	if want := []string{"main.go", filepath.Join("rates", "rates.go")}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

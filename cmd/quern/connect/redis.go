@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -112,9 +113,29 @@ func FindURL(cmd *cobra.Command, env cli.Environment) (string, error) {
 	if !ok || err != nil {
 		return DefaultURL, err
 	}
-	cli.Note(cmd, "using `quern dev` at %s", WithoutPassword(dev.Redis))
+	if !told(env, dev) {
+		cli.Note(cmd, "using `quern dev` at %s", WithoutPassword(dev.Redis))
+	}
 	return dev.Redis, nil
 }
+
+// told reports whether an earlier command has said that it uses this `quern dev`. If not, it remembers that this one
+// says so.
+func told(env cli.Environment, dev Dev) bool {
+	path, err := devPath(env)
+	if err != nil {
+		return false
+	}
+	is := strconv.Itoa(dev.PID) + "\n"
+	if content, err := os.ReadFile(path + toldSuffix); err == nil && string(content) == is {
+		return true
+	}
+	_ = atomicfile.Write(path+toldSuffix, []byte(is), 0o600) // otherwise the next command says it again
+	return false
+}
+
+// toldSuffix is the end of the name of the file that has the PID of the `quern dev` of which clients have told.
+const toldSuffix = ".told"
 
 const (
 	// OutageTimeout is how long commands wait for Redis while it is unavailable. It is long enough for a restart.
@@ -223,6 +244,7 @@ func WriteDev(env cli.Environment, dev Dev) (path string, remove func(), err err
 		var now Dev
 		content, err := os.ReadFile(path)
 		if err == nil && json.Unmarshal(content, &now) == nil && now == dev {
+			_ = os.Remove(path + toldSuffix)
 			_ = os.Remove(path) // otherwise a later `quern dev` has replaced it
 		}
 	}, nil

@@ -532,6 +532,9 @@ func (t *localTask) Publish(_ context.Context, p *queue.Publication) error {
 	return nil
 }
 
+// Failure implements guest.Host. Local dependencies failed without an error.
+func (t *localTask) Failure(context.Context, string) (*queue.Failure, error) { return nil, nil }
+
 // Dependencies implements guest.Host.
 func (t *localTask) Dependencies(context.Context) (all []listen.Dependency, err error) {
 	for _, one := range t.awaited {

@@ -111,7 +111,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(o.task.Priority, "priority", queue.DefaultPriority,
 		"0 to 100; higher ones of the queue run first. Python listeners see only tasks of 50")
 	retryFlags(f, &o.task.Retry, &o.noJitter)
-	option.Lasting(f, &o.task.Timeout, "timeout", "longest time of one attempt")
+	option.Lasting(f, &o.task.Timeout, "timeout", "longest time of one attempt; that of the wait is --wait-timeout")
 	option.Time(f, &o.task.Deadline, "deadline", "`TIME` by which it must be done: then it fails as expired, or is stopped")
 	option.Text(f, &o.unique, "bool", "unique", "if the queue has a task with the same `[=KEY]`, or without a key the same parameters, enqueue nothing and print its ID")
 	f.Lookup("unique").NoOptDefVal = sameParameters // like a switch, for which the help shows no default value

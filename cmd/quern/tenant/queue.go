@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
@@ -196,7 +198,7 @@ func newQueuePurge(env cli.Environment) *cobra.Command {
 func warnUnknown(cmd *cobra.Command, client admin.Tenant, name string) error {
 	known, err := client.Queues(cmd.Context())
 	if _, ok := known[name]; err == nil && !ok {
-		cli.Note(cmd, "tenant %s has no queue %q yet", client.Tenant(), name)
+		cli.Note(cmd, "tenant %s has no queue %q yet%s", client.Tenant(), name, alike(name, known))
 	}
 	return err
 }
@@ -208,9 +210,20 @@ func needKnown(ctx context.Context, client admin.Tenant, name string) error {
 	}
 	known, err := client.Queues(ctx)
 	if _, ok := known[name]; err == nil && !ok {
-		return cli.Refusedf("tenant %s has no queue %q: nothing was ever enqueued in it, and it has no listener; see `quern queue ls`", client.Tenant(), name)
+		remedy := cmp.Or(strings.TrimPrefix(alike(name, known), ": "), "see `quern queue ls`")
+		return cli.Refusedf("tenant %s has no queue %q: nothing was ever enqueued in it, and it has no listener; %s",
+			client.Tenant(), name, remedy)
 	}
 	return err
+}
+
+// alike asks whether a queue with a similar name was meant; "" if there is none.
+func alike(name string, known map[string]int64) string {
+	near := spelling.Nearest(name, slices.Sorted(maps.Keys(known)))
+	if len(near) == 0 {
+		return ""
+	}
+	return ": did you mean " + firstOf(near) + "?"
 }
 
 // noLimit is the word for a queue without a limit.

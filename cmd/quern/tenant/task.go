@@ -32,7 +32,8 @@ func newTaskShow(env cli.Environment) *cobra.Command {
 			"failed task; dependencies are up to 1000 of the tasks that it waits for, or waited for. Without -o json\n" +
 			"ten are shown, first those that have not ended.\n\n" +
 			"--tree shows it as a tree: below each task those that it enqueued, and those that wait for it, marked\n" +
-			"with an arrow; at most 100 below each, 8 levels and 1000 in all. It counts what it leaves out.",
+			"with an arrow; at most 100 below each, 8 levels and 1000 in all. It counts what it leaves out. Above it are the\n" +
+			"tasks that it waits for, or waited for.",
 		Args: cli.Arguments(1, 1),
 	}
 	tree := cmd.Flags().Bool("tree", false, "show it with the tasks that it enqueued and those that wait for it, and so on")
@@ -46,7 +47,19 @@ func newTaskShow(env cli.Environment) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return show.Line(cmd, json, tree, strings.TrimSuffix(treeText(tree, "", ""), "\n"))
+			text := strings.TrimSuffix(treeText(tree, "", ""), "\n")
+			if task.After != nil && !json {
+				above, err := client.Dependencies(cmd.Context(), task.ID, 0, maxDependencies)
+				if err != nil {
+					return err
+				}
+				verb := "waited for "
+				if task.Status == queue.Scheduled && task.After.Blocked {
+					verb = "waits for "
+				}
+				text = show.Escape(verb+dependenciesText(task.After.Of, above)) + "\n" + text
+			}
+			return show.Line(cmd, json, tree, text)
 		}
 		shown := struct {
 			*admin.Task
@@ -58,6 +71,9 @@ func newTaskShow(env cli.Environment) *cobra.Command {
 				return err
 			}
 			v = append(v, dependenciesView(task.After.Of, slices.Clone(shown.Dependencies))...)
+			if task.Error != nil {
+				v = append(v, show.Field{"", "caused by", show.Given(causeOf(cmd.Context(), client, task.Error))})
+			}
 		}
 		err = show.Print(cmd, json, shown, v)
 		if task.Status.Finished() {
@@ -122,7 +138,13 @@ func newTaskLs(env cli.Environment) *cobra.Command {
 				rows[i] = slices.Insert(rows[i], 1, show.Row(t.Queue)...)
 			}
 		}
-		return cmp.Or(list(cmd, client, json, append([]admin.Task{}, tasks...), heading, rows), damaged)
+		if err := list(cmd, client, json, append([]admin.Task{}, tasks...), heading, rows); err != nil || damaged != nil {
+			return cmp.Or(err, damaged)
+		}
+		if across || json || len(tasks) > 0 {
+			return nil
+		}
+		return warnUnknown(cmd, client, args[0])
 	})
 }
 

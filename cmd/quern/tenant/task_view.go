@@ -33,6 +33,7 @@ func taskView(t *admin.Task) show.View {
 	}
 	return slices.Concat(
 		show.Lines("id", t.ID, "tenant", t.Tenant, "queue", t.Queue, "status", statusText(t)),
+		runningView(t),
 		bytesView("parameters", t.Parameters, t.ParametersBase64),
 		bytesView("result", t.Result, t.ResultBase64),
 		failureView(t),
@@ -61,6 +62,20 @@ func taskView(t *admin.Task) show.View {
 		),
 		historyView(t.History),
 	)
+}
+
+// longRun is how long a task runs before people are told how to find out where it is.
+const longRun = 10 * time.Second
+
+// runningView says how to find the place in the source at which a task runs for long. Only the end of a run tells it.
+func runningView(t *admin.Task) show.View {
+	since := time.Since(admin.Moment(t.StartedAt))
+	if t.Status != queue.Started || t.StartedAt == 0 || since < longRun {
+		return nil
+	}
+	id := cli.ShellWord(t.ID)
+	return show.View{{"", "running", fmt.Sprintf("for %s: see its log with `quern task logs %s`; `quern task cancel %s` "+
+		"ends it, and its error then names the line at which it was", show.Age(since), id, id)}}
 }
 
 // statusText returns the task's status for people.
@@ -131,9 +146,14 @@ func afterText(a *queue.After) any {
 // maxDependencies is the maximum number of a task's dependencies that are read.
 const maxDependencies = 1000
 
-// dependenciesView names at most ten of a task's dependencies, first those that have not ended. total is the number of
-// all its dependencies.
+// dependenciesView has the dependencies of a task as dependenciesText names them.
 func dependenciesView(total int, some []listen.Dependency) show.View {
+	return show.Lines("dependencies", dependenciesText(total, some))
+}
+
+// dependenciesText names at most ten of a task's dependencies, first those that have not ended. total is the number of
+// all its dependencies. It sorts some.
+func dependenciesText(total int, some []listen.Dependency) string {
 	slices.SortStableFunc(some, func(a, b listen.Dependency) int {
 		return cmp.Compare(min(len(a.End), 1),
 			min(len(b.End), 1))
@@ -148,7 +168,7 @@ func dependenciesView(total int, some []listen.Dependency) show.View {
 	if left := total - len(names); left > 0 {
 		names = append(names, fmt.Sprintf("%d more", left))
 	}
-	return show.Lines("dependencies", strings.Join(names, ", "))
+	return strings.Join(names, ", ")
 }
 
 // foldedRuns is the minimum number of runs in a row with the same end that share a line of the history.

@@ -54,3 +54,25 @@ func TestFoldedHistory(t *testing.T) {
 		t.Errorf("%d lines of history, want 4", n)
 	}
 }
+
+// A task that has run for long shows how to find out where it is.
+func TestRunningForLong(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		task admin.Task
+		want bool
+	}{
+		"long":     {admin.Task{Status: queue.Started, StartedAt: admin.Seconds(time.Now().Add(-time.Hour))}, true},
+		"not long": {admin.Task{Status: queue.Started, StartedAt: admin.Seconds(time.Now())}, false},
+		"over":     {admin.Task{Status: queue.Complete, StartedAt: 1}, false},
+	} {
+		tt.task.ID = "a b"
+		var shown strings.Builder
+		if err := taskView(&tt.task).Lines(&shown, show.Screen{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(shown.String(), "`quern task cancel 'a b'` ends it"); got != tt.want {
+			t.Errorf("%s: %s", name, shown.String())
+		}
+	}
+}

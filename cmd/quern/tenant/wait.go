@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
@@ -29,10 +31,16 @@ const outageInterval = 3 * time.Second
 func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Duration) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	var watching sync.WaitGroup
-	watching.Go(func() { showWait(ctx, cmd, client, id) })
+	told := 0
+	watching.Go(func() { told = showWait(ctx, cmd, client, id, timeout > 0) })
 	task, err := waitTask(cmd.Context(), client, id, timeout, connect.OutageTimeout)
 	stop()
 	watching.Wait()
+	if err == nil && task.Attempts > told+1 {
+		if ended, err := client.Summary(cmd.Context(), id); err == nil { // Wait returns no history
+			noteFailures(cmd, ended, told)
+		}
+	}
 	switch {
 	case errors.Is(err, queue.ErrNoTask):
 		return cli.Refusedf("task %s does not exist, or was deleted during the wait: see `quern task ls`", id)
@@ -40,16 +48,44 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 		return err
 	case task.Status == queue.Failed:
 		failure := task.Failure()
+		if cause := causeOf(cmd.Context(), client, &failure); cause != "" {
+			failure.Message += "\ncaused by " + cause
+		}
 		return cli.TaskFailed(id, &failure)
 	}
 	return cli.WriteResult(cmd, admin.Bytes(task.Result, task.ResultBase64),
 		fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
 }
 
+// culprit matches the message of a task that failed because a dependency did: see function culprit in prelude.lua.
+var culprit = regexp.MustCompile(`^task (\S+), which it waited for, failed$`)
+
+// maxCauses is the maximum number of tasks that causeOf reads.
+const maxCauses = 20
+
+// causeOf follows the dependencies that made a task fail to the one that failed by itself. It returns that one's ID,
+// queue and error in one line; "" if there is none, or it cannot be read.
+func causeOf(ctx context.Context, client admin.Tenant, failure *queue.Failure) (cause string) {
+	for range maxCauses {
+		found := culprit.FindStringSubmatch(failure.Message)
+		if failure.Reason != queue.ReasonDependency || found == nil {
+			break
+		}
+		task, err := client.Summary(ctx, found[1])
+		if err != nil || task.Error == nil {
+			break
+		}
+		failure = task.Error
+		cause = fmt.Sprintf("task %s of %s: (%s) %s", task.ID, task.Queue, failure.Reason, failure.Headline())
+	}
+	return cause
+}
+
 // showWait tells why a task takes long, until ctx ends: on a terminal its progress, and everywhere that an attempt
-// failed, or that it puts itself off.
-func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id string) {
-	line, interval, told, attempts := show.NewProgress(cmd.ErrOrStderr()), unseenInterval, 0, 0
+// failed, or that it puts itself off. If the wait is not bounded, it tells once that the task's timeout does not bound
+// it. It returns the number of failed attempts that it told.
+func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id string, bounded bool) (attempts int) {
+	line, interval, told := show.NewProgress(cmd.ErrOrStderr()), unseenInterval, 0
 	if line.Shows() {
 		interval = show.ProgressInterval
 	}
@@ -64,11 +100,15 @@ func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id s
 			cli.Note(cmd, "%s", text)
 			told = task.Reschedules
 		}
-		if text := failedAttempt(task, attempts); text != "" {
+		if task.Attempts > attempts {
 			line.Clear()
-			cli.Note(cmd, "%s", text)
 		}
-		attempts = task.Attempts
+		attempts = noteFailures(cmd, task, attempts)
+		if limit := admin.Period(task.TimeoutSeconds); !bounded && 0 < limit && limit < time.Since(begun) {
+			line.Clear()
+			cli.Note(cmd, "the timeout of %s is that of each attempt, and the wait has none: bound it with --wait-timeout", limit)
+			bounded = true
+		}
 		if !line.Shows() {
 			continue
 		}
@@ -84,20 +124,37 @@ func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id s
 		}
 		line.Show("%s", text)
 	}
+	return attempts
 }
 
-// failedAttempt tells that the last attempt of a task failed. told is the number of attempts that were told. It returns
-// "" if there is nothing new.
-func failedAttempt(task *admin.Task, told int) string {
-	if task.Attempts <= told || task.Status.Finished() || task.LastError == nil {
-		return ""
+// noteFailures tells each failed attempt of a task that was tried again, on a line of its own. told is the number of
+// attempts that were told before; noteFailures returns the new number.
+func noteFailures(cmd *cobra.Command, task *admin.Task, told int) int {
+	var failed []admin.Attempt
+	for _, run := range task.History {
+		if run.Outcome == string(listen.RequeueRetry) {
+			failed = append(failed, run)
+		}
 	}
-	text := fmt.Sprintf("attempt %d of task %s failed: (%s) %s", task.Attempts, task.ID, task.LastError.Reason,
-		task.LastError.Headline())
-	if task.Status == queue.Scheduled && task.ETA > 0 {
-		text += fmt.Sprintf("; the next one is at %v", moment(task.ETA))
+	last := task.Attempts // the number of the last one that failed and was tried again
+	if task.Status.Finished() && (len(failed) == 0 || failed[len(failed)-1].Run != task.Run) {
+		last-- // another attempt finished the task
 	}
-	return text
+	for i, run := range failed {
+		number := last - len(failed) + 1 + i
+		if number <= told {
+			continue
+		}
+		text := fmt.Sprintf("attempt %d of task %s failed", number, task.ID)
+		if run.Error != nil {
+			text += fmt.Sprintf(": (%s) %s", run.Error.Reason, run.Error.Headline())
+		}
+		if number == last && task.Status == queue.Scheduled && task.ETA > 0 {
+			text += fmt.Sprintf("; the next one is at %v", moment(task.ETA))
+		}
+		cli.Note(cmd, "%s", text)
+	}
+	return last
 }
 
 // putOff tells that a task has put itself off. told is the number of reschedules that were told. It returns "" if there

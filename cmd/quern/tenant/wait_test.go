@@ -1,11 +1,13 @@
 package tenant
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
@@ -58,5 +60,50 @@ func TestWaitOutage(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// Each failed attempt that was tried again has one line, however late the command looks.
+func TestNoteFailures(t *testing.T) {
+	t.Parallel()
+	again := func(run int64) admin.Attempt {
+		return admin.Attempt{Run: run, Outcome: "retry", Error: &queue.Failure{Reason: "error", Message: fmt.Sprintf("no ink %d\nmore", run)}}
+	}
+	ended := admin.Attempt{Run: 4, Outcome: "failed"}
+	lines := func(from, to int, next string) (text string) {
+		for n := from; n <= to; n++ {
+			text += fmt.Sprintf("quern: attempt %d of task a failed: (error) no ink %d…", n, n)
+			if n == to {
+				text += next
+			}
+			text += "\n"
+		}
+		return text
+	}
+	for name, tt := range map[string]struct {
+		task admin.Task
+		told int
+		want string
+		now  int
+	}{
+		"none": {task: admin.Task{Status: queue.Complete, Run: 1, Attempts: 1, History: []admin.Attempt{{Run: 1, Outcome: "complete"}}}},
+		"two at once, the next one is due": {
+			admin.Task{Status: queue.Scheduled, Run: 2, Attempts: 2, ETA: 1, History: []admin.Attempt{again(1), again(2)}}, 0,
+			lines(1, 2, "; the next one is at 1970-01-01 00:00:01.000 UTC"), 2,
+		},
+		"one was told": {admin.Task{Status: queue.Started, Run: 3, Attempts: 2, History: []admin.Attempt{again(1), again(2)}}, 1, lines(2, 2, ""), 2},
+		"failed":       {admin.Task{Status: queue.Failed, Run: 4, Attempts: 4, History: []admin.Attempt{again(1), again(2), again(3), ended}}, 1, lines(2, 3, ""), 3},
+		"cancelled while it waited": {
+			admin.Task{Status: queue.Failed, Run: 1, Attempts: 1, History: []admin.Attempt{again(1), {Run: 1, Outcome: "failed"}}}, 0, lines(1, 1, ""), 1,
+		},
+		"retried by hand since": {admin.Task{Status: queue.Pending, Run: 3, History: []admin.Attempt{again(1), again(2), {Run: 3, Outcome: "failed"}}}, 0, "", 0},
+	} {
+		var said strings.Builder
+		cmd := &cobra.Command{}
+		cmd.SetErr(&said)
+		tt.task.ID = "a"
+		if now := noteFailures(cmd, &tt.task, tt.told); now != tt.now || said.String() != tt.want {
+			t.Errorf("%s: told %d, want %d:\n%s\nwant\n%s", name, now, tt.now, said.String(), tt.want)
+		}
 	}
 }

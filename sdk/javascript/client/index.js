@@ -329,6 +329,20 @@ export class Queue {
   }
 }
 
+// What the methods of BullMQ are here.
+for (const [type, names] of [
+  [Handle, {
+    waitUntilFinished: "wait({ timeout }), and json() or text of the task that it returns", finished: "wait({ timeout })", getState: "(await task()).status",
+    isCompleted: "(await task()).status", isFailed: "(await task()).status", remove: "cancel()", discard: "cancel()",
+    json: "(await wait()).json()",
+  }],
+  [Queue, { enqueue: "add(parameters, options)", enqueueMany: "addBulk(items)", getJob: "client.task(id)", upsertJobScheduler: "quern schedule create" }],
+]) {
+  for (const [name, instead] of Object.entries(names)) {
+    Object.defineProperty(type.prototype, name, { value() { throw new TypeError(`there is no ${name}: use ${instead}`); }, configurable: true, writable: true });
+  }
+}
+
 /** A client of the API of a host (--admin) or of `quern admin`. */
 export class Client {
   #url;

@@ -159,6 +159,8 @@ test("why a task has not ended, or failed", async () => {
   const { task } = await failing.wait(wait).catch((error) => error);
   const error = await next.wait(wait).catch((error) => error);
   assert.ok(error instanceof TaskFailed && error.message.endsWith(`: echo: ${task.error.message.split("\n")[0]}`), error.message);
+  assert.throws(() => failing.waitUntilFinished(), /^TypeError: there is no waitUntilFinished: use wait\(\{ timeout \}\), /);
+  assert.throws(() => queue.getJob(failing.id), /^TypeError: there is no getJob: use client.task\(id\)$/);
 });
 
 test("what is refused here", async () => {

@@ -191,7 +191,7 @@ function send(method, url, headers, body, signal) {
   } catch (error) {
     signal?.throwIfAborted();
     if (!(error instanceof QuernError)) throw error;
-    throw Object.assign(new TypeError(`fetch: ${error.message}`), { code: error.code });
+    throw Object.assign(new TypeError(`fetch: ${error.message.replace(/^http /, "")}`), { code: error.code });
   }
 }
 

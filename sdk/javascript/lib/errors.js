@@ -19,9 +19,11 @@ const meanings = {
 const REFUSAL = 10; // the field of task_text with why the host last refused a call
 let asking = false;
 
-// Returns why the host refused the call that has just failed with this code, "" if it does not tell: an older host answers EINVAL.
-function refusal(code) {
-  if (asking || !["EINVAL", "EDENIED", "EAGAIN", "ELIMIT"].includes(code)) return "";
+// Returns why the host refused the call that has just failed with this code, or why a dependency has no result; "" if it does not
+// tell: an older host answers EINVAL.
+function refusal(code, call) {
+  const told = ["EINVAL", "EDENIED", "EAGAIN", "ELIMIT"].includes(code) || (code === "ENOTFOUND" && call === "dependency_result");
+  if (asking || !told) return "";
   asking = true;
   try {
     return native.taskText(REFUSAL) ?? "";
@@ -34,7 +36,7 @@ function refusal(code) {
 
 // An error of the host. code is the error's name in sdk/ABI.md, call the function that failed.
 export class QuernError extends Error {
-  constructor(code, call, message = `${call}: ${refusal(code) || (meanings[code] ?? "the host gave an unknown answer")} (${code})`) {
+  constructor(code, call, message = `${call}: ${refusal(code, call) || (meanings[code] ?? "the host gave an unknown answer")} (${code})`) {
     super(message);
     this.code = code;
     this.call = call;
@@ -43,7 +45,10 @@ export class QuernError extends Error {
 
 // Adds to an error of the host what was asked for.
 export function named(error, name) {
-  if (error instanceof QuernError) error.message = `${error.call} ${name}${error.message.slice(error.call.length)}`;
+  if (!(error instanceof QuernError)) return error;
+  let rest = error.message.slice(error.call.length);
+  if (error.call === "http") rest = rest.replace(/^: [A-Z]+ https?:\S+: /, ": "); // name has the request, with its path
+  error.message = `${error.call} ${name}${rest}`;
   return error;
 }
 

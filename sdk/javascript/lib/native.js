@@ -238,7 +238,7 @@ export const native = {
   dependencyResult(id) {
     const { results } = running("dependency_result");
     if (!results.has(id)) refuse("EINVAL", "dependency_result", `give the test its result: run(handler, input, { after: { ${shown(id)}: ... } })`);
-    return results.get(id)?.slice() ?? refuse("ENOTFOUND", "dependency_result", "it has no result");
+    return results.get(id)?.slice() ?? refuse("ENOTFOUND", "dependency_result", `task ${id} failed and has no result`);
   },
 
   encode: bytes,

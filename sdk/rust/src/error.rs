@@ -70,7 +70,7 @@ pub struct HostError {
 /// The field of task_text with why the host last refused a call.
 const REFUSAL: i32 = 10;
 
-/// Why the host has refused the call before this one; empty if it does not tell, as an older host.
+/// Why the host has refused the call before this one, or a dependency has no result; empty if it does not tell, as an older host.
 fn refusal() -> String {
     let size = unsafe { sys::task_text(REFUSAL) };
     if size > 0 { slot_text(Ok(size as u32)).unwrap_or_default() } else { String::new() }
@@ -83,7 +83,8 @@ impl HostError {
             Ok(()) => return Ok(answer as u32),
             Err(kind) => kind,
         };
-        let told = matches!(kind, ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Unavailable | ErrorKind::Limit);
+        let told = matches!(kind, ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Unavailable | ErrorKind::Limit)
+            || kind == ErrorKind::NotFound && function == "dependency_result";
         let reason = if told { refusal() } else { String::new() };
         Err(HostError { function, name: String::new(), kind, reason })
     }

@@ -77,7 +77,14 @@ impl Request {
         let head = head.end();
         // Safety: the ranges are those of slices.
         let answer = call!(unsafe { http(head.as_ptr(), head.len(), self.body.as_ptr(), self.body.len()) });
-        let answer = answer.map_err(|err| err.about("", &shown(&self.method, &self.url)));
+        let answer = answer.map_err(|mut err| {
+            // The name has the request, with its path.
+            let begins = err.reason.starts_with(&format!("{} http", self.method));
+            if let Some((_, rest)) = err.reason.split_once(": ").filter(|_| begins) {
+                err.reason = rest.into();
+            }
+            err.about("", &shown(&self.method, &self.url))
+        });
         // Hosts write their own answers rightly.
         Answer::read(slot(answer)?).ok_or(HostError { function: "http", name: String::new(), kind: ErrorKind::Other(0), reason: String::new() })
     }

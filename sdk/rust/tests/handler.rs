@@ -89,6 +89,7 @@ fn services() {
     let flow = Task::new("").queues(&["*"]).topics(&["orders"]).dependency("a", Some(b"one")).dependency("b", None).run(|task| {
         let all: Vec<_> = task.dependencies()?.into_iter().map(|d| d.id + " " + &d.end).collect();
         assert_eq!((all.join(","), task.result_of("a")?), ("a complete,b failed".into(), b"one".to_vec()));
+        assert!(task.result_of("b").unwrap_err().to_string().contains("task b failed and has no result"));
         assert_eq!((kind(task.result_of("b")), kind(task.result_of("c"))), (Err(ErrorKind::NotFound), Err(ErrorKind::Invalid)));
         Enqueue::new("mail", "").after(&["a", "\""]).when("any").send()?;
         assert_eq!(Publish::new("orders", "hi").attribute("type", "made").send()?, "publication-1");

@@ -144,6 +144,8 @@ func (idle) Dependencies(context.Context) ([]listen.Dependency, error) {
 	return []listen.Dependency{{ID: "empty", End: "complete"}, {ID: "full", End: "complete"}, {ID: "late"}, {ID: "bad", End: "failed"}}, nil
 }
 
+func (idle) Failure(context.Context, string) (*queue.Failure, error) { return nil, nil }
+
 func (idle) Result(_ context.Context, id string, _ int64) ([]byte, error) {
 	switch id {
 	case "empty":

@@ -62,7 +62,7 @@ def test_options(client):
 
 EVERY_OPTION = {
     "key": "k", "labels": {"team": "core"}, "headers": {"x-request": "7"}, "priority": 70, "delay": 3600, "timeout": 90,
-    "deadline": datetime(2100, 1, 1), "max_attempts": 3, "backoff": "exponential", "backoff_base": 0.5, "backoff_min": 0.1,
+    "deadline": datetime(2100, 1, 1, tzinfo=timezone.utc), "max_attempts": 3, "backoff": "exponential", "backoff_base": 0.5, "backoff_min": 0.1,
     "backoff_max": 60, "jitter": False, "max_age": 7200, "max_reschedules": 5, "unique": Unique("every", 60), "when": "ended",
     "open": True, "dead_queue": "letters", "parent": "py-parent", "traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
 }
@@ -73,7 +73,7 @@ def test_every_option(client):
     assert set(EVERY_OPTION) | {"id", "at", "after"} == set(quern.client.Options.__annotations__)
     first = client.enqueue("unserved", "first").id
     for size in (3, 3 << 20):  # a task of 3 MiB has a request of its own
-        for time in ({"delay": 3600}, {"at": datetime(2099, 1, 1), "delay": None}):
+        for time in ({"delay": 3600}, {"at": datetime(2099, 1, 1, tzinfo=timezone.utc), "delay": None}):
             unique = Unique(f"every {size} {sorted(time)}", 60)
             options = {**EVERY_OPTION, **time, "unique": unique, "after": [first], "id": f"py-every-{size}-{len(time)}"}
             task = client.enqueue("unserved", "\x00" * size, **options).task()
@@ -165,6 +165,13 @@ def test_many(client):
 def test_failures(client):
     with pytest.raises(TaskFailed, match="failed"):
         client.enqueue("echo", "", max_attempts=1).wait(60)
+    failing = client.enqueue("echo", "", max_attempts=1, delay=0.1)
+    next = client.enqueue("echo", "x", after=[failing.id])
+    with pytest.raises(TaskFailed) as failed:
+        failing.wait(60)
+    with pytest.raises(TaskFailed, match=f"task {failing.id}, which it waited for, failed: echo: ") as caused:
+        next.wait(60)
+    assert str(caused.value).endswith(failed.value.task.error_message.splitlines()[0])
     with pytest.raises(NoTaskError, match="no such task"):
         client.task("py-none")
     with pytest.raises(APIError, match="priority") as refused:
@@ -175,6 +182,17 @@ def test_failures(client):
     assert stranger.value.status == 401
     with pytest.raises(TypeError, match=r"enqueue has no option 'dely': did you mean delay\?"):
         client.enqueue("echo", "x", dely=1)
+    for local in ({"at": datetime(2099, 1, 1)}, {"deadline": datetime(2099, 1, 1)}):
+        with pytest.raises(ValueError, match=r"^(at|deadline) datetime.datetime\(2099, 1, 1, 0, 0\) has no time zone: use "):
+            client.enqueue("echo", "x", **local)
+    for thing, name, text in (
+        (next, "get", "a handle has no 'get': use wait(timeout=seconds), and .json(), .text or .result of the task that it returns"),
+        (next, "weit", "a handle has no 'weit': did you mean wait?"),
+        (client.queue("echo"), "apply_async", "a queue has no 'apply_async': use enqueue(parameters, delay=seconds, at=datetime)"),
+        (client, "AsyncResult", "a client has no 'AsyncResult': use task(id), or wait(id, timeout=seconds)"),
+    ):
+        with pytest.raises(AttributeError, match=f"^{re.escape(text)}$"):
+            getattr(thing, name)
     started = time.monotonic()
     with pytest.raises(TimeoutError, match="no answer from http://127.0.0.1:9: .*refused") as ended:
         Client("http://127.0.0.1:9", retries=100).wait("x", timeout=0.3)

@@ -230,6 +230,7 @@ def test_names_of_other_libraries():
         (lambda task: quern.enqueue("q", max_atempts=3), "TypeError: quern.enqueue has no option 'max_atempts': did you mean max_attempts?"),
         (lambda task: quern.Retry("x", countdown=5), "TypeError: quern.Retry has no option 'countdown': did you mean delay? (seconds, or a timedelta)"),
         (lambda task: quern.Fatal("x", delay=5), "TypeError: quern.Fatal has no option 'delay': another attempt is made by quern.Failure or quern.Retry"),
+        (lambda task: quern.enqueue("q", at=datetime(2030, 1, 1)), "ValueError: at datetime.datetime(2030, 1, 1, 0, 0) has no time zone: use datetime.now(timezone.utc) or .astimezone(), or a delay"),
         (lambda task: task.retry(), "AttributeError: a task has no 'retry': raise quern.Retry(why, delay=seconds), or quern.Failure if the attempt counts"),
         (lambda task: task.request, "AttributeError: a task has no 'request': use task.id, task.attempt, task.headers"),
         (lambda task: task.atempt, "AttributeError: a task has no 'atempt': did you mean attempt?"),
@@ -260,6 +261,18 @@ def quern_plugin_of(tmp_path):
     return plugin
 
 
+@pytest.mark.parametrize("kv", [
+    "{kv: [{bucket: a, access: rw}, {access: r, bucket: 'b c'}]}", "\n  kv: [{bucket: a}, {bucket: b c}]\n  env: {bucket: x}",
+    "\n  kv:\n  - bucket: a  # x\n    access: rw\n  # - bucket: d\n  - {bucket: \"b c\"}\n  http: [{host: x}]",
+    "\n  kv:\n    - access: r\n      bucket: a\n    - bucket: b c",
+])
+def test_buckets_of_the_manifest(tmp_path, kv):
+    from quern import _manifest
+
+    (tmp_path / "a.yaml").write_text(f"capabilities: {kv}\n")
+    assert _manifest.read(tmp_path / "a.yaml").buckets == ["a", "b c"]
+
+
 @pytest.mark.parametrize(("text", "config", "env"), [
     ("config:\n  greeting: Hello # x\n  url: \"https://a/#b\"\n  'q': 'it''s'\n\n# c\ncapabilities:\n  kv: [{bucket: a}]\n  env:\n    MODE: prod\n", {"greeting": "Hello", "url": "https://a/#b", "q": "it's"}, {"MODE": "prod"}),
     ("config: {a: b, c: \"d,}\", e: 3}\ncapabilities: {kv: [{bucket: x, access: rw}], env: {A: b, C: d}}\n", {"a": "b", "c": "d,}", "e": "3"}, {"A": "b", "C": "d"}),
@@ -269,7 +282,8 @@ def test_manifest(tmp_path, text, config, env):
     from quern import _manifest
 
     (tmp_path / "a.yaml").write_text(text)
-    assert _manifest.read(_manifest.path_of(tmp_path)) == (config, env)
+    manifest = _manifest.read(_manifest.path_of(tmp_path))
+    assert (manifest.config, manifest.env) == (config, env)
     (tmp_path / "a.yaml").write_text("config:\n  a: |\n    x\n")
     with pytest.raises(ValueError, match=r"a\.yaml: '\|' is not read in tests"):
         _manifest.read(tmp_path / "a.yaml")

@@ -232,8 +232,14 @@ impl Host {
         self.answer(id)
     }
     pub(crate) unsafe fn dependency_result(&mut self, id: Ptr, size: usize) -> Returned {
-        let result = self.task.results.get(text(id, size)?).cloned().ok_or(ErrorKind::Invalid)?;
-        self.answer(result.ok_or(ErrorKind::NotFound)?)
+        let id = text(id, size)?;
+        match self.task.results.get(id).cloned().ok_or(ErrorKind::Invalid)? {
+            Some(result) => self.answer(result),
+            None => {
+                self.refusal = format!("task {id} failed and has no result");
+                Err(ErrorKind::NotFound)
+            }
+        }
     }
     pub(crate) unsafe fn kv_get(&mut self, b: Ptr, b_size: usize, key: Ptr, key_size: usize) -> Returned {
         let key = name(key, key_size)?;

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, Iterable, Mapping, NoReturn
 
 _OPTIONS = {
     "countdown": "delay", "defer": "delay", "delay_seconds": "delay", "eta": "at", "schedule": "at", "run_at": "at",
@@ -33,6 +34,13 @@ def option(function: str, name: str, known: Iterable[str]) -> TypeError:
     return TypeError(f"{function} has no option {name!r}: use {', '.join(known) or 'none'}")
 
 
+def timestamp(name: str, time: datetime) -> float:
+    """A datetime as seconds since the epoch. Without a time zone it could mean UTC or local time, so it is an error."""
+    if time.tzinfo is None:
+        raise ValueError(f"{name} {time!r} has no time zone: use datetime.now(timezone.utc) or .astimezone(), or a delay")
+    return time.timestamp()
+
+
 def attribute(what: str, name: str, known: Iterable[str], others: Mapping[str, str]) -> AttributeError:
     """The error about an attribute that a thing does not have. others has the remedies for names of other libraries."""
     if name in others:
@@ -40,3 +48,38 @@ def attribute(what: str, name: str, known: Iterable[str], others: Mapping[str, s
     known = [one for one in known if not one.startswith("_")]
     near = nearest(name, known)
     return AttributeError(f"{what} has no {name!r}: " + (f"did you mean {near}?" if near else f"it has {', '.join(sorted(known))}"))
+
+
+class Hinted:
+    """A class whose missing attributes are errors that tell what is meant."""
+
+    _what: ClassVar[str] = ""
+    _others: ClassVar[Mapping[str, str]] = {}  # what to do instead, by the names of other libraries
+
+    if not TYPE_CHECKING:  # checkers still find misspelled names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise attribute(self._what, name, dir(type(self)), self._others)
+
+
+HANDLE = {
+    "get": "use wait(timeout=seconds), and .json(), .text or .result of the task that it returns", "result": "use wait().result",
+    "json": "use wait().json()", "text": "use wait().text", "ready": "use task().finished", "finished": "use task().finished",
+    "successful": "use task().status == 'complete'", "failed": "use task().status == 'failed'", "state": "use task().status",
+    "status": "use task().status", "info": "use task().message", "traceback": "use task().error_message", "revoke": "use cancel()",
+    "task_id": "use id", "then": "enqueue another task with after=[handle]", "forget": "leave it out: hosts delete tasks by --keep",
+}
+QUEUE = {
+    "apply_async": "use enqueue(parameters, delay=seconds, at=datetime)", "apply": "use enqueue(parameters).wait()",
+    "send_task": "use enqueue(parameters)", "add": "use enqueue(parameters)", "put": "use enqueue(parameters)",
+    "add_bulk": "use enqueue_many(items)", "s": "use enqueue(parameters, after=[handle])",
+    "signature": "use enqueue(parameters, after=[handle])", "map": "use enqueue_many(items)",
+}
+CLIENT = {
+    "send_task": "use enqueue(queue, parameters)", "apply_async": "use enqueue(queue, parameters, delay=seconds, at=datetime)",
+    "delay": "use queue(name).delay(name=value)", "AsyncResult": "use task(id), or wait(id, timeout=seconds)",
+    "get": "use task(id), or wait(id, timeout=seconds)", "get_job": "use task(id)", "revoke": "use cancel(id)", "control": "use cancel(id)",
+    "add": "use enqueue(queue, parameters)", "send": "use publish(topic, payload), or enqueue(queue, parameters)",
+}

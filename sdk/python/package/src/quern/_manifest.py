@@ -1,5 +1,5 @@
-"""Reads from a plugin's manifest what its handler has in tests: config, and the variables of capabilities.env. `quern` itself checks
-manifests; this reads mappings of texts, as they are written there."""
+"""Reads from a plugin's manifest what its handler has in tests: config, the variables of capabilities.env, and the buckets of
+capabilities.kv. `quern` itself checks manifests; this reads mappings of texts, as they are written there."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Iterator, NamedTuple
 
 _KEY = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'\[\]{},#:]+)\s*:(?=\s|$)""")
+_BUCKET = re.compile(r"""(?:^|[\s{,-])bucket:\s+("[^"]*"|'[^']*'|[^,}\]#\n]+)""")
 _QUOTED = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')\s*(?=$|[,}]|#)""")
 
 
 class Manifest(NamedTuple):
     config: dict[str, str]
     env: dict[str, str]
+    buckets: list[str]
 
 
 def path_of(folder: Path) -> Path:
@@ -29,7 +31,9 @@ def path_of(folder: Path) -> Path:
 def read(path: Path) -> Manifest:
     lines = path.read_text(encoding="utf-8").splitlines()
     try:
-        return Manifest(_texts(_section(lines, "config")), _texts(_section(_section(lines, "capabilities"), "env")))
+        capabilities = _section(lines, "capabilities")
+        buckets = [_text(found) for found in _BUCKET.findall("\n".join(_section(capabilities, "kv")))]
+        return Manifest(_texts(_section(lines, "config")), _texts(_section(capabilities, "env")), buckets)
     except ValueError as error:
         raise ValueError(f"{path}: {error}: write config and capabilities.env as lines NAME: VALUE, for tests to read them") from None
 
@@ -46,10 +50,10 @@ def _section(lines: list[str], key: str) -> list[str]:
             rest = line[found.end():].strip()
             below = []
             for after in lines[number + 1:]:
-                if _depth(after) <= depth:
+                if _depth(after) < depth + (not after.lstrip().startswith("- ")):
                     break
                 below.append(after)
-            if rest.startswith("{"):
+            if rest.startswith(("{", "[")):
                 return [" ".join([rest, *(line.strip() for line in below)])]
             return below
     return []

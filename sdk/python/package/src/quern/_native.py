@@ -405,7 +405,8 @@ def dependency_result(id: str) -> bytes:
         raise _errors.InvalidError(f"task {id!r}: give the test one, after={{{id!r}: ...}}")
     result = results[id]
     if result is None:
-        raise _errors.NotFoundError(f"result of {id}")
+        _run().texts[10] = f"task {id} failed and has no result"
+        raise _errors.NotFoundError()
     return result
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Iterator, Mapping, NamedTuple, NoReturn, Optional, Sequence, Union
 
 from . import _host
@@ -71,8 +71,8 @@ def enqueue(
 ) -> str:
     """Enqueues a task and returns its ID. It is created when this one completes, or with after: call in the manifest at once.
 
-    The body may be bytes, str, None or what JSON can express. Durations are seconds or timedeltas, at is a datetime (without
-    a time zone: UTC) or Unix time. Headers have names in lower case; without a traceparent the task inherits that of this one.
+    The body may be bytes, str, None or what JSON can express. Durations are seconds or timedeltas, at is a datetime with a
+    time zone, or Unix time. Headers have names in lower case; without a traceparent the task inherits that of this one.
     after has IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others; when is what must become of
     them: complete (all, the default), ended (all, however), any (one is complete) or failed (one has failed).
     """
@@ -99,7 +99,9 @@ def enqueue(
         options["delay_ms"] = _host.milliseconds(delay)
     if at is not None:
         if isinstance(at, datetime):
-            at = (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+            from ._hints import timestamp
+
+            at = timestamp("at", at)
         options["at_ms"] = _host.milliseconds(at)
     if max_attempts:
         options["max_attempts"] = max_attempts

@@ -7,6 +7,9 @@ from . import _host
 from .errors import HostError, NotFoundError
 
 
+_REFUSAL = 10  # the field of task_text with why the host last refused a call, or a dependency has no result
+
+
 class Dependency(NamedTuple):
     """A task that another one waited for."""
 
@@ -93,9 +96,7 @@ class Task:
         try:
             return _host.functions.dependency_result(id)
         except NotFoundError as error:
-            end = next((one.end for one in self.dependencies() if one.id == id), "gone")
-            why = {"failed": "failed and has no result", "complete": "has no result any more", "gone": "is deleted, and so is its result"}
-            error.args, error.about = (), f"task {id} {why.get(end, 'has no result yet')}"
+            error.args, error.about = (), _host.functions.task_text(_REFUSAL) or f"task {id} has no result"
             raise
         except HostError as error:
             error.args = error.args or (f"result of {id}",)

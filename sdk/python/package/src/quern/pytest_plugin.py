@@ -23,9 +23,15 @@ _KEPT = frozenset(("pytest", "_pytest", "pluggy", "iniconfig", "quern"))  # what
 
 
 @pytest.fixture
-def quern_host() -> Host:
-    """A host for one test: its services are in memory and empty, and stay from task to task. See quern.testing.Host."""
-    return Host()
+def quern_host(request: pytest.FixtureRequest) -> Host:
+    """A host for one test: its services are in memory and empty, and stay from task to task. It has the buckets that the manifest
+    beside the test grants. See quern.testing.Host."""
+    folder = _plugin_of(request.path)
+    try:
+        buckets = _manifest.read(_manifest.path_of(folder)).buckets if folder else []
+    except (FileNotFoundError, ValueError):
+        buckets = []  # _enter has warned of it
+    return Host(kv={bucket: {} for bucket in buckets})
 
 
 @pytest.fixture
@@ -87,7 +93,7 @@ def _enter(folder: Optional[Path]) -> None:
     _use_packages(folder)
     sys.modules.update(_left.pop(folder, {}))
     try:
-        config, env = _manifest.read(_manifest.path_of(folder))
+        config, env, _ = _manifest.read(_manifest.path_of(folder))
     except (FileNotFoundError, ValueError) as error:
         if not isinstance(error, FileNotFoundError):
             warnings.warn(pytest.PytestWarning(str(error)), stacklevel=2)

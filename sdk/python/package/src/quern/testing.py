@@ -89,7 +89,7 @@ class Host:
             host=self, id=id, input=bytes(_host.encoded(input)),
             texts=[id, queue, tenant, plugin, previous_error, parent, key, traceparent,
                    "".join(f"{name}: {given[name]}\n" for name in sorted(given)),
-                   "".join(f"{id} {'failed' if result is None else 'complete'}\n" for id, result in (after or {}).items())],
+                   "".join(f"{id} {'failed' if result is None else 'complete'}\n" for id, result in (after or {}).items()), ""],
             results={id: None if result is None else bytes(_host.encoded(result)) for id, result in (after or {}).items()},
             numbers=[attempt, max_attempts, round(deadline.timestamp() * 1000) if deadline else 0, (1 << 63) - 1, reschedules],
             encode=_host.encoded, cancelled=cancelled,

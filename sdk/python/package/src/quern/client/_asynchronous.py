@@ -5,8 +5,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional
 
+from .._hints import CLIENT, HANDLE, QUEUE, Hinted
 from . import _calls as calls
-from ._errors import APIError, TaskFailed
+from ._errors import APIError, TaskFailed, headline
 from ._models import Publication, Task
 from ._options import Options, defaults, keywords
 from ._server import find
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
 
 
-class AsyncHandle:
+class AsyncHandle(Hinted):
     """An enqueued task. existed: it was there before, or, with an ID of your own, a repeated request had enqueued it.
     taken: what existed is something else, a task of another queue or with other parameters. unserved: no host serves the queue, and
     none is known to have done so."""
+
+    _what, _others = "a handle", HANDLE
 
     def __init__(self, client: AsyncClient, enqueued: calls.Enqueued) -> None:
         self._client = client
@@ -40,8 +43,10 @@ class AsyncHandle:
         return f"<task {self.id} of {self.queue}>"
 
 
-class AsyncQueue:
+class AsyncQueue(Hinted):
     """A queue of a client, with the options of its tasks. Options of a call go before these."""
+
+    _what, _others = "a queue", QUEUE
 
     def __init__(self, client: AsyncClient, name: str, **options: Unpack[Options]) -> None:
         self._client, self.name, self._options = client, name, defaults(options)
@@ -57,7 +62,7 @@ class AsyncQueue:
         return await self._client.enqueue_many(self.name, calls.with_defaults(items, self._options))
 
 
-class AsyncClient:
+class AsyncClient(Hinted):
     """A client of the API at a URL such as http://127.0.0.1:9465, with the base path if there is one. Without a
     URL it is the server of QUERN_SERVER, or a running `quern dev`.
 
@@ -65,6 +70,8 @@ class AsyncClient:
     retries times; a repeated request enqueues nothing twice. timeout bounds each answer, in seconds. http is an httpx.AsyncClient
     of your own, for instance with a private CA or a client certificate. Errors are APIError.
     """
+
+    _what, _others = "a client", CLIENT
 
     def __init__(
         self, url: Optional[str] = None, *, token: str = "", tenant: str = "", timeout: float = 30.0, retries: int = 5,
@@ -110,11 +117,21 @@ class AsyncClient:
             left = calls.LONG_POLL if end is None else min(calls.LONG_POLL, end - time.monotonic())
             task = await self._task(calls.task(id, max(left, 0.0)), end)
             if task.status == "failed":
-                raise TaskFailed(task)
+                raise TaskFailed(task, await self._cause_of(task))
             if task.finished:
                 return await self._with_result(task)
             if end is not None and time.monotonic() >= end:
                 raise calls.late(task, timeout)
+
+    async def _cause_of(self, task: Task) -> str:
+        """Describes the task whose failure made this one fail; "" if none did, or it cannot be read."""
+        if not (id := calls.culprit(task)):
+            return ""
+        try:
+            failed = await self._task(calls.task(id))
+        except APIError:
+            return ""
+        return f"{failed.queue}: {headline(failed)}"
 
     async def cancel(self, id: str) -> bool:
         """Cancels a task. True: it has ended. False: a host runs it and stops it now."""

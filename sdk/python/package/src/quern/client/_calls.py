@@ -7,12 +7,13 @@ import contextlib
 import json
 import logging
 import random
+import re
 import time
 import uuid
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, cast
 from urllib.parse import quote, urlencode
 
-from ._errors import APIError, Unreachable, error_of
+from ._errors import APIError, Unreachable, error_of, headline
 from ._models import Publication, Task
 from ._options import Options, encoded, translated
 
@@ -29,6 +30,15 @@ BUSY = (429, 502, 503, 504)
 
 # How long a server can make a client wait before it asks again, in seconds.
 LONGEST_PAUSE = 60.0
+
+
+_CULPRIT = re.compile(r"task (\S+), which it waited for, failed")
+
+
+def culprit(task: Task) -> str:
+    """The ID of the task whose failure made this one fail; "" if none did."""
+    found = _CULPRIT.fullmatch(headline(task)) if task.reason == "dependency" else None
+    return found[1] if found else ""
 
 
 class Call(NamedTuple):

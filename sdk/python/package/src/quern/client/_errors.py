@@ -19,12 +19,17 @@ class NoTaskError(APIError):
     """There is no task with this ID: it never existed, or was deleted."""
 
 
+def headline(task: Task) -> str:
+    """The first line of a failed task's error."""
+    return (task.error_message or "no message").splitlines()[0]
+
+
 class TaskFailed(Exception):
     """A task has failed. task has all that the server says about it."""
 
-    def __init__(self, task: Task) -> None:
-        reason, message = task.reason or "error", task.error_message or "no message"
-        super().__init__(f"task {task.id} failed ({reason}): {message.splitlines()[0]}")
+    def __init__(self, task: Task, cause: str = "") -> None:
+        text = f"task {task.id} failed ({task.reason or 'error'}): {headline(task)}"
+        super().__init__(f"{text}: {cause}" if cause else text)
         self.task = task
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence, TypedDict, Union
 
-from .._hints import option
+from .._hints import option, timestamp
 from .._json import culprit, plain
 
 Duration = Union[int, float, timedelta]
@@ -27,8 +27,8 @@ class HasID(Protocol):
 
 
 class Options(TypedDict, total=False):
-    """What a producer may say about a task. Durations are seconds or timedeltas. Times are datetimes (without a time zone:
-    UTC) or seconds since the epoch."""
+    """What a producer may say about a task. Durations are seconds or timedeltas. Times are datetimes with a time
+    zone, or seconds since the epoch."""
 
     id: str  # the task's ID; if it exists, nothing is enqueued. Default: a new UUID
     key: str  # the producer's own name for what the task is about
@@ -80,7 +80,7 @@ def seconds(name: str, duration: Duration) -> float:
 
 def moment(name: str, time: Time) -> float:
     """The time as seconds since the epoch."""
-    value = (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() if isinstance(time, datetime) else time
+    value = timestamp(name, time) if isinstance(time, datetime) else time
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} {time!r}: use a datetime, or seconds since the epoch")
     if not 0 <= value <= _LATEST:
