@@ -23,6 +23,7 @@ import (
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
@@ -63,6 +64,7 @@ func run(m *testing.M) int {
 	shared.compiled, shared.url, shared.closed = dir, server.URL, "http://"+listener.Addr().String()
 	listener.Close()
 	code := queuetest.Main(m)
+	postgrestest.End()
 	server.Close()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -164,8 +166,8 @@ func (n *node) bounded(t *testing.T) *node {
 	return &one
 }
 
-// start starts a host that serves a folder of plugins until the test ends, for a tenant of its own.
-func start(t *testing.T, dir string) *node {
+// start starts a host that serves a folder of plugins until the test ends, for a tenant of its own. The functions change its services.
+func start(t *testing.T, dir string, change ...func(*guest.Config, string)) *node {
 	t.Helper()
 	server := queuetest.Shared(t)
 	n := &node{tenant: queuetest.Tenant()}
@@ -199,11 +201,14 @@ func start(t *testing.T, dir string) *node {
 	}
 	web := egress.New(egress.Config{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	t.Cleanup(web.Close)
+	services := guest.Config{
+		KV: map[string]*kv.Store{n.tenant: kv.New(server.Client(t), n.tenant)}, HTTP: web, Secrets: secrets(t, n.tenant),
+	}
+	for _, one := range change {
+		one(&services, n.tenant)
+	}
 	served, err := host.New([]*queue.Client{client}, directory, m, host.Config{
-		Services: guest.Config{
-			KV: map[string]*kv.Store{n.tenant: kv.New(server.Client(t), n.tenant)}, HTTP: web, Secrets: secrets(t, n.tenant),
-		},
-		Cache: engine, Poll: 50 * time.Millisecond, Logger: logger,
+		Services: services, Cache: engine, Poll: 50 * time.Millisecond, Logger: logger,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -52,6 +52,22 @@ export function named(error, name) {
   return error;
 }
 
+// An error of PostgreSQL. fields are those of its protocol, by their letters.
+export class SQLError extends Error {
+  constructor(fields) {
+    super(`${fields.M}${fields.D ? `: ${fields.D}` : ""} (SQLSTATE ${fields.C})`);
+    this.sqlstate = fields.C;
+    this.detail = fields.D;
+    this.hint = fields.H;
+    this.position = fields.P === undefined ? undefined : Number(fields.P);
+    this.schema = fields.s;
+    this.table = fields.t;
+    this.column = fields.c;
+    this.dataType = fields.d;
+    this.constraint = fields.n;
+  }
+}
+
 // What handlers throw to fail the attempt with this message alone. If there is another attempt, it comes after options.delay
 // milliseconds if that is set.
 export class Failure extends Error {
@@ -71,7 +87,7 @@ export class Retry extends Failure {}
 // What handlers throw if another attempt would fail as well.
 export class Fatal extends Failure {}
 
-for (const [type, name] of [[QuernError, "QuernError"], [Failure, "Failure"], [Retry, "Retry"], [Fatal, "Fatal"]]) {
+for (const [type, name] of [[QuernError, "QuernError"], [SQLError, "SQLError"], [Failure, "Failure"], [Retry, "Retry"], [Fatal, "Fatal"]]) {
   Object.defineProperty(type.prototype, "name", { value: name, configurable: true, writable: true });
 }
 
