@@ -1,6 +1,8 @@
 package conformance_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -20,33 +22,44 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 )
 
-// shop is a host of a handler in testdata/sql, with a database that has the table t (id int PRIMARY KEY).
+// shop runs a handler of testdata/sql that has a database with the table t (id int PRIMARY KEY).
 type shop struct {
-	*node
-	owner *postgres.Conn
+	// run runs a task with this input, of the plugin complete or call: the handler with each commit of the manifest.
+	run func(t *testing.T, plugin string, input []any) did
 }
 
-// newShop starts a host with the plugins complete and call: the handler with each commit of the manifest.
-func newShop(t *testing.T, language, file string) *shop {
+// did is what became of a task.
+type did struct {
+	Complete      bool
+	Result, Error string
+	Attempts      int
+}
+
+// newDatabase makes the database of a shop, and returns the URL of a role for handlers.
+func newDatabase(t *testing.T) (url string) {
 	t.Helper()
 	server := postgrestest.Shared(t)
-	s := &shop{owner: server.Connect(t, server.Database(t))}
-	name := s.text(t, "SELECT current_database()")
+	owner, name := server.Connect(t, server.Database(t)), ""
+	if err := owner.Query(t.Context(), func(r postgres.Row) { name = r.Text(0) }, "SELECT current_database()"); err != nil {
+		t.Fatal(err)
+	}
 	for _, script := range []string{"CREATE TABLE t (id int PRIMARY KEY)", "CREATE ROLE " + name + "_h LOGIN", "GRANT ALL ON t TO " + name + "_h"} {
-		if err := s.owner.Script(t.Context(), script); err != nil {
+		if err := owner.Script(t.Context(), script); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(relay.Init(t.Context(), s.owner), relay.GrantHandler(t.Context(), s.owner, name+"_h")); err != nil {
+	if err := errors.Join(relay.Init(t.Context(), owner), relay.GrantHandler(t.Context(), owner, name+"_h")); err != nil {
 		t.Fatal(err)
 	}
-	files, dir := t.TempDir(), t.TempDir()
-	handler, err := os.ReadFile(filepath.Join("testdata", "sql", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	return server.UserURL(name+"_h", name)
+}
+
+// served is a shop whose handler a host serves.
+func served(t *testing.T, language, file string) shop {
+	t.Helper()
+	url, files, dir := newDatabase(t), t.TempDir(), t.TempDir()
 	engine := runtimetest.Engine(t, language)
-	if err := errors.Join(os.Mkdir(filepath.Join(files, "app"), 0o700), os.WriteFile(filepath.Join(files, "app", file), handler, 0o600)); err != nil {
+	if err := os.CopyFS(filepath.Join(files, "app"), os.DirFS("testdata/sql")); err != nil {
 		t.Fatal(err)
 	}
 	if language == "python" {
@@ -58,56 +71,93 @@ func newShop(t *testing.T, language, file string) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for plugin, commit := range map[string]string{"complete": "complete", "call": "call"} {
+	for _, commit := range []string{"complete", "call"} {
 		manifest := "capabilities: {sql: [{database: shop, access: rw, commit: " + commit + "}]}\n"
-		if err := errors.Join(os.WriteFile(filepath.Join(dir, plugin+".wasm"), module, 0o600),
-			os.WriteFile(filepath.Join(dir, plugin+".yaml"), []byte(manifest), 0o600)); err != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, commit+".wasm"), module, 0o600),
+			os.WriteFile(filepath.Join(dir, commit+".yaml"), []byte(manifest), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	databases := sql.New(sql.Config{})
 	t.Cleanup(databases.Close)
-	s.node = start(t, dir, func(services *guest.Config, tenant string) {
+	node := start(t, dir, func(services *guest.Config, tenant string) {
 		services.Databases = databases
-		if err := os.WriteFile(filepath.Join(services.Secrets, tenant, "database.shop"), []byte(server.UserURL(name+"_h", name)), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(services.Secrets, tenant, "database.shop"), []byte(url), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
-	return s
-}
-
-// text returns the values of an answer, separated by blanks.
-func (s *shop) text(t *testing.T, statement string) string {
-	t.Helper()
-	var all []string
-	err := s.owner.Query(t.Context(), func(r postgres.Row) {
-		for i := range r {
-			all = append(all, r.Text(i))
+	return shop{func(t *testing.T, plugin string, input []any) did {
+		t.Helper()
+		body, err := json.Marshal(input)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}, statement)
-	if err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-	return strings.Join(all, " ")
+		n := node.bounded(t)
+		id, err := n.client.Queue(plugin).Enqueue(n.ctx, body, queue.Options{Retry: queue.Retry{MaxAttempts: 2, Base: 10 * time.Millisecond, Min: 10 * time.Millisecond}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		task, err := n.client.Wait(n.ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := did{Complete: task.Status == queue.Complete, Result: string(task.Result), Attempts: task.Attempts}
+		if !d.Complete {
+			d.Error = task.Failure().Message
+		}
+		return d
+	}}
 }
 
-// do has the handler do one of its works.
-func (s *shop) do(t *testing.T, plugin, work string, argument any) *queue.Task {
+// native is a shop whose handler a program of testdata/sql runs, as tests of plugins do.
+func native(t *testing.T, dir, environment string, program ...string) shop {
 	t.Helper()
-	input, err := json.Marshal([]any{work, argument})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, program[0], append(program[1:], newDatabase(t))...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", environment)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := s.bounded(t)
-	_, err = n.client.Queue(plugin).Enqueue(n.ctx, input, queue.Options{ID: work, Retry: queue.Retry{MaxAttempts: 2, Base: 10 * time.Millisecond, Min: 10 * time.Millisecond}})
+	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	task, err := n.client.Wait(n.ctx, work)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v\n%s", cmd, err, &said)
+		}
+	})
+	answers := json.NewDecoder(stdout)
+	return shop{func(t *testing.T, plugin string, input []any) (d did) {
+		t.Helper()
+		if err := errors.Join(json.NewEncoder(stdin).Encode([]any{plugin, input}), answers.Decode(&d)); err != nil {
+			t.Fatalf("%s: %v\n%s", input[0], err, &said)
+		}
+		return d
+	}}
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return task
+	return path
+}
+
+// ids returns the IDs in the table from low to high.
+func (s shop) ids(t *testing.T, low, high int) string {
+	t.Helper()
+	return s.run(t, "complete", []any{"ids", []int{low, high}}).Result
 }
 
 // value is a value of a type, and what the handlers make of it.
@@ -170,120 +220,144 @@ var values = []value{
 	{kind: "int4", text: "\x00", python: `null`}, // stands for NULL
 }
 
-// TestSQL runs handlers with statements in a host with a real database.
+// TestSQL runs handlers with statements in a host with a real database, and as tests of plugins do.
 func TestSQL(t *testing.T) {
 	t.Parallel()
-	for language, file := range map[string]string{"python": "handler.py", "javascript": "handler.js"} {
-		t.Run(language, func(t *testing.T) {
+	for name, setup := range map[string]func(t *testing.T) shop{
+		"python":     func(t *testing.T) shop { return served(t, "python", "handler.py") },
+		"javascript": func(t *testing.T) shop { return served(t, "javascript", "handler.js") },
+		"python natively": func(t *testing.T) shop {
+			python, source := absolute(t, "../../build/venv/bin/python"), absolute(t, "../python/package/src")
+			if err := exec.CommandContext(t.Context(), python, "-c", "import psycopg").Run(); err != nil {
+				runtimetest.Missing(t, "no psycopg in build/venv: run make deps")
+			}
+			return native(t, "testdata/sql", "PYTHONPATH="+source, python, "native.py")
+		},
+		"javascript natively": func(t *testing.T) shop {
+			dir, sdk, packages := t.TempDir(), absolute(t, "../javascript"), absolute(t, "../../build/npm/node_modules")
+			if _, err := os.Stat(filepath.Join(packages, "pg")); err != nil {
+				runtimetest.Missing(t, "no package pg in build/npm: run make deps")
+			}
+			scope := filepath.Join(dir, "node_modules", "@quern")
+			if err := errors.Join(os.CopyFS(dir, os.DirFS("testdata/sql")), os.MkdirAll(scope, 0o700), os.Symlink(sdk, filepath.Join(scope, "sdk")),
+				os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			return native(t, dir, "NODE_PATH="+packages, "node", "native.mjs")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newShop(t, language, file)
-			for name, test := range map[string]func(*testing.T, *shop, string){
+			s := setup(t)
+			for about, test := range map[string]func(*testing.T, shop, string){
 				"Values": testValues, "Arguments": testArguments, "Rows": testRows, "Refused": testRefused, "Nothing": testNothing,
 				"Denied": testDenied, "Steps": testSteps,
 			} {
-				t.Run(name, func(t *testing.T) { test(t, s, language) })
+				t.Run(about, func(t *testing.T) { test(t, s, name) })
 			}
 		})
 	}
 }
 
-func testValues(t *testing.T, s *shop, language string) {
+func testValues(t *testing.T, s shop, name string) {
+	javascript := strings.HasPrefix(name, "javascript")
 	var given [][2]any
 	for _, v := range values {
 		if given = append(given, [2]any{v.kind, v.text}); v.text == "\x00" {
 			given[len(given)-1][1] = nil
 		}
 	}
-	task := s.do(t, "complete", "values", given)
+	task := s.run(t, "complete", []any{"values", given})
 	var got [][2]json.RawMessage
-	if err := json.Unmarshal(task.Result, &got); err != nil || len(got) != len(values) {
-		t.Fatalf("%v of %q: %+v", err, task.Result, task.Failure())
+	if err := json.Unmarshal([]byte(task.Result), &got); err != nil || len(got) != len(values) {
+		t.Fatalf("%v of %+v", err, task)
 	}
 	for i, v := range values {
 		want := v.python
-		if language == "javascript" && v.javascript != "" {
+		if javascript && v.javascript != "" {
 			want = v.javascript
 		}
 		if string(got[i][0]) != want {
 			t.Errorf("%s %q: %s, want %s", v.kind, v.text, got[i][0], want)
 		}
-		if same := string(got[i][1]) == "true"; !same && !(v.loses && language == "javascript") && v.kind != "jsonb[]" {
+		if same := string(got[i][1]) == "true"; !same && !(v.loses && javascript) && v.kind != "jsonb[]" {
 			t.Errorf("%s %q: it comes back as another value", v.kind, v.text)
 		}
 	}
 }
 
-func testArguments(t *testing.T, s *shop, _ string) {
-	task := s.do(t, "complete", "arguments", nil)
+func testArguments(t *testing.T, s shop, _ string) {
+	task := s.run(t, "complete", []any{"arguments", nil})
 	want := `["9223372036854775807","10000000000000000000000000000000000000000","NaN","true","2026-01-02 01:04:05.006+00","{\"a\": [1, null, \"ü\"]}",` +
 		`"{\"a\\\"b\",\"c\\\\d\",NULL,\"NULL\",\"\",\"{,}\"}","\\x00ff",null,"{{1,2},{3,4}}","{\"\\\\x00ff\"}","[]"]`
-	if string(task.Result) != want {
-		t.Errorf("result\n%s, want\n%s\n%+v", task.Result, want, task.Failure())
+	if task.Result != want {
+		t.Errorf("result\n%s, want\n%s\n%s", task.Result, want, task.Error)
 	}
 }
 
-func testRows(t *testing.T, s *shop, _ string) {
-	task := s.do(t, "complete", "rows", nil)
+func testRows(t *testing.T, s shop, _ string) {
+	task := s.run(t, "complete", []any{"rows", nil})
 	want := `[[{"n":1,"name":"x1"},{"n":2,"name":"x2"},{"n":3,"name":"x3"}],3,[["n",23],["name",25]],null,4]`
-	if string(task.Result) != want {
-		t.Errorf("result %s, want %s; %+v", task.Result, want, task.Failure())
+	if task.Result != want {
+		t.Errorf("result %s, want %s; %s", task.Result, want, task.Error)
 	}
-	if got := s.text(t, "SELECT count(*) FROM t WHERE id >= 100"); got != "4" {
-		t.Errorf("%s rows are committed, want 4", got)
+	if got := s.ids(t, 100, 200); got != "[100,101,102,103]" {
+		t.Errorf("the rows %s are committed, want 100 to 103", got)
 	}
 }
 
-func testRefused(t *testing.T, s *shop, _ string) {
-	task := s.do(t, "complete", "refused", nil)
+func testRefused(t *testing.T, s shop, _ string) {
+	task := s.run(t, "complete", []any{"refused", nil})
 	want := `[["23505","duplicate key value violates unique constraint \"t_pkey\"","Key (id)=(1) already exists.","public","t","t_pkey",0,` +
 		`"duplicate key value violates unique constraint \"t_pkey\": Key (id)=(1) already exists. (SQLSTATE 23505)"],` +
 		`["25P02","current transaction is aborted, commands ignored until end of transaction block","","","","",0,` +
 		`"current transaction is aborted, commands ignored until end of transaction block (SQLSTATE 25P02)"],` +
 		`["42703",8,"column \"nothing\" does not exist (SQLSTATE 42703)"]]`
-	if string(task.Result) != want {
-		t.Errorf("result\n%s, want\n%s\n%+v", task.Result, want, task.Failure())
+	if task.Result != want {
+		t.Errorf("result\n%s, want\n%s\n%s", task.Result, want, task.Error)
 	}
-	if got := s.text(t, "SELECT id FROM t WHERE id < 10"); got != "2" {
-		t.Errorf("the rows %q are committed, want 2", got)
+	if got := s.ids(t, 0, 9); got != "[2]" {
+		t.Errorf("the rows %s are committed, want 2", got)
 	}
 }
 
 // testNothing: a task that fails leaves nothing.
-func testNothing(t *testing.T, s *shop, _ string) {
+func testNothing(t *testing.T, s shop, _ string) {
 	for work, want := range map[string]string{
 		"uncaught": `SQLError: duplicate key value violates unique constraint "t_pkey": Key \(id\)=\(10\) already exists\. \(SQLSTATE 23505\)`,
-		"fail":     `: out of ink$`,
+		"fail":     `out of ink$`,
 		"twice":    `two columns are called a: give them names by AS`,
 	} {
-		task := s.do(t, "complete", work, nil)
-		if got := task.Failure().Message; task.Status != queue.Failed || !regexp.MustCompile(want).MatchString(got) {
-			t.Errorf("%s: %s with %q, want %q", work, task.Status, got, want)
-		}
+		s.fails(t, work, want)
 	}
-	if got := s.text(t, "SELECT count(*) FROM t WHERE id IN (10, 20)"); got != "0" {
-		t.Errorf("%s rows are left", got)
+	if got := s.ids(t, 10, 20); got != "[]" {
+		t.Errorf("the rows %s are left", got)
 	}
 }
 
-func testDenied(t *testing.T, s *shop, _ string) {
-	for work, want := range map[string]string{
-		"denied": `sql other: .*database "other" is not granted: add \{database: "other"\} to capabilities\.sql`,
-		"word":   `sql shop: .*a statement that begins with "CREATE": statements begin with SELECT, `,
-		"commit": `sql.commit shop: .*database "shop" is not granted with access: rw and commit: call: add commit: call to database "shop" in capabilities\.sql`,
-	} {
-		task := s.do(t, "complete", work, nil)
-		if got := task.Failure().Message; task.Status != queue.Failed || !regexp.MustCompile(want).MatchString(got) {
-			t.Errorf("%s: %s with %q, want %q", work, task.Status, got, want)
-		}
+func (s shop) fails(t *testing.T, work, want string) {
+	t.Helper()
+	if task := s.run(t, "complete", []any{work, nil}); task.Complete || !regexp.MustCompile(want).MatchString(task.Error) {
+		t.Errorf("%s: %+v, want the error %s", work, task, want)
 	}
 }
 
-func testSteps(t *testing.T, s *shop, _ string) {
-	task := s.do(t, "call", "steps", nil)
-	if want := `[{"attempt":1,"amount":"1.10"},null]`; string(task.Result) != want || task.Attempts != 2 {
-		t.Errorf("result %s in %d attempts, want %s in 2; %+v", task.Result, task.Attempts, want, task.Failure())
+func testDenied(t *testing.T, s shop, name string) {
+	s.fails(t, "word", `sql.*: .*a statement that begins with ["']CREATE["']: statements begin with SELECT, `)
+	if strings.HasSuffix(name, "natively") {
+		s.fails(t, "denied", `sql.*: (the test gives no database 'other': quern_host\.sql\['other'\] = 'postgres://|give the database to the test: testHost\({ sql: { "other": "postgres://).* quern plugin test --database other=postgres://`)
+		return
 	}
-	if got := s.text(t, "SELECT id FROM t WHERE id BETWEEN 30 AND 39 ORDER BY id"); got != "30 32 33" {
-		t.Errorf("the rows %q are committed, want 30 32 33", got)
+	s.fails(t, "denied", `sql other: .*database "other" is not granted: add \{database: "other"\} to capabilities\.sql`)
+	s.fails(t, "commit", `sql.commit shop: .*database "shop" is not granted with access: rw and commit: call: add commit: call to database "shop" in capabilities\.sql`)
+}
+
+func testSteps(t *testing.T, s shop, _ string) {
+	task := s.run(t, "call", []any{"steps", nil})
+	if want := `[{"attempt":1,"amount":"1.10"},null]`; task.Result != want || task.Attempts != 2 {
+		t.Errorf("%+v, want the result %s in 2 attempts", task, want)
+	}
+	if got := s.ids(t, 30, 39); got != "[30,32,33]" {
+		t.Errorf("the rows %s are committed, want 30, 32, 33", got)
 	}
 }

@@ -52,19 +52,12 @@ export function named(error, name) {
   return error;
 }
 
-// An error of PostgreSQL. fields are those of its protocol, by their letters.
+// An error of PostgreSQL. What it does not have is "". fields are those of PostgreSQL's protocol, by their letters.
 export class SQLError extends Error {
-  constructor(fields) {
-    super(`${fields.M}${fields.D ? `: ${fields.D}` : ""} (SQLSTATE ${fields.C})`);
-    this.sqlstate = fields.C;
-    this.detail = fields.D;
-    this.hint = fields.H;
-    this.position = fields.P === undefined ? undefined : Number(fields.P);
-    this.schema = fields.s;
-    this.table = fields.t;
-    this.column = fields.c;
-    this.dataType = fields.d;
-    this.constraint = fields.n;
+  constructor({ C: sqlstate = "", M: message = "", D: detail = "", H: hint = "", P: position = 0, ...more }) {
+    super(`${message}${detail && `: ${detail}`} (SQLSTATE ${sqlstate})`);
+    const { s: schema = "", t: table = "", c: column = "", d: dataType = "", n: constraint = "" } = more;
+    Object.assign(this, { sqlstate, detail, hint, position: Number(position), schema, table, column, dataType, constraint });
   }
 }
 

@@ -81,6 +81,8 @@ const work = {
   commit() { shop.commit(); },
   twice() { shop.query("SELECT 1 AS a, 2 AS a"); },
 
+  ids(between) { return shop.query("SELECT id FROM t WHERE id BETWEEN $1 AND $2 ORDER BY id", between).map(({ id }) => id); },
+
   // The first attempt fails after its step, and the second one finds it done.
   async steps(_, task) {
     const value = await shop.once("charge", async () => {

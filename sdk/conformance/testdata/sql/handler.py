@@ -92,6 +92,10 @@ def twice(_):
     shop.query("SELECT 1 AS a, 2 AS a")
 
 
+def ids(between):
+    return [row["id"] for row in shop.query("SELECT id FROM t WHERE id BETWEEN $1 AND $2 ORDER BY id", *between)]
+
+
 def steps(_):
     """The first attempt fails after its step, and the second one finds it done."""
 

@@ -352,6 +352,43 @@ def http(head: bytes, body: Any) -> tuple[bytes, bytes]:
     return json.dumps({"status": status, "headers": answer}).encode(), _bytes(content)
 
 
+def sql(database: Any, statement: str, values: bytes) -> Any:
+    with _database(database) as found:
+        return found.query(statement, values)
+
+
+def sql_commit(database: Any, step: str, value: Any) -> Any:
+    id = _run().id
+    with _database(database) as found:
+        return found.commit_step(id, step, bytes(value)) if step else found.commit()
+
+
+def sql_rollback(database: Any) -> None:
+    with _database(database) as found:
+        found.rollback()
+
+
+def sql_step(database: Any, step: str) -> bytes:
+    id = _run().id
+    with _database(database) as found:
+        return found.step(id, step)
+
+
+@contextlib.contextmanager
+def _database(name: Any) -> Iterator[Any]:
+    """A database that the test gives, for one call."""
+    host, name = _run().host, _name(name)
+    if name not in host.sql:
+        error = _errors.DeniedError()
+        error.about = (
+            f"the test gives no database {name!r}: quern_host.sql[{name!r}] = 'postgres://USER@HOST/DATABASE', or test in the engine: "
+            f"quern plugin test --database {name}=postgres://USER@HOST/DATABASE"
+        )
+        raise error
+    with _of_the_test():
+        yield host._database(name)
+
+
 def enqueue(queue: Any, body: Any, options: bytes) -> str:
     run, queue, chosen = _run(), _name(queue), json.loads(options) if options else {}
     if "topic" in chosen and queue == "":
