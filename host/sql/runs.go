@@ -164,6 +164,7 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	p.SendQueryParams("DISCARD ALL", nil, nil, nil, nil)
 	sent := p.Sync()
 	committed := false
+	defer t.run.databases.noteRows(t.pool, row)
 	for i := 0; i < statements && sent == nil && refused == nil; i++ {
 		r, err := next(p)
 		var tag pgconn.CommandTag
