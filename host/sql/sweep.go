@@ -68,14 +68,14 @@ func (d *Databases) Sweep(ctx context.Context, p *pool) error {
 	defer func() { d.release(c, true) }()
 	ctx, stop := context.WithTimeout(ctx, sweepTime)
 	defer stop()
-	for after := "-infinity"; ; {
+	for after, last := "-infinity", ""; ; {
 		var tasks []string
 		err := c.Query(ctx, func(r postgres.Row) {
 			tasks = append(tasks, r.Text(0))
-			after = r.Text(1)
-		}, `SELECT task, max(committed) FROM (SELECT task, committed FROM quern.runs WHERE role = session_user AND tenant = $1
-			AND committed < now() - make_interval(secs => $2) AND committed > $3 ORDER BY committed LIMIT $4) AS old
-			GROUP BY task ORDER BY 2`, p.key.tenant, int(d.config.Keep.Seconds()), after, sweepBlock)
+			after, last = r.Text(1), r.Text(0)
+		}, `SELECT task, committed FROM quern.runs WHERE role = session_user AND tenant = $1
+			AND committed < now() - make_interval(secs => $2) AND (committed, task) > ($3, $4) ORDER BY committed, task LIMIT $5`,
+			p.key.tenant, int(d.config.Keep.Seconds()), after, last, sweepBlock)
 		if err != nil || len(tasks) == 0 {
 			return err
 		}
