@@ -53,7 +53,11 @@ func TestConformance(t *testing.T) {
 						if why := all.lacks(language, b); why != "" {
 							t.Skipf("not in %s: %s", language, why)
 						}
-						n.bounded(t).behave(t, b)
+						n := n.bounded(t)
+						if slices.Contains(b.Needs, "sql") {
+							n.withDatabase(t)
+						}
+						n.behave(t, b)
 					})
 				}
 			})
