@@ -54,7 +54,7 @@ func TestConformance(t *testing.T) {
 							t.Skipf("not in %s: %s", language, why)
 						}
 						n := n.bounded(t)
-						if slices.Contains(b.Needs, "sql") {
+						if b.Plugin == "databases" {
 							n.withDatabase(t)
 						}
 						n.behave(t, b)
@@ -91,7 +91,7 @@ func (n *node) run(t *testing.T, b behavior, id string) *queue.Task {
 	var after []string
 	for _, one := range b.Task.After {
 		after = append(after, one[0])
-		if _, err := n.client.Queue("kit").Enqueue(n.ctx, []byte(one[1]), queue.Options{ID: one[0]}); err != nil {
+		if _, err := n.client.Queue(cmp.Or(b.Plugin, "kit")).Enqueue(n.ctx, []byte(one[1]), queue.Options{ID: one[0]}); err != nil {
 			t.Fatal(err)
 		}
 	}

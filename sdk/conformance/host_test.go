@@ -121,6 +121,10 @@ var variants = map[string]func(manifest string) string{
 	"warm":     warmed("warm"),
 	"warm-raw": warmed("warm-raw"),
 	"cold":     warmed("cold"),
+	"databases": func(manifest string) string {
+		return strings.Replace(manifest, "capabilities:\n", "capabilities:\n  sql: [{database: shop, access: rw, rows: 100}, "+
+			"{database: ledger, access: rw, commit: call}, {database: archive}]\n", 1)
+	},
 }
 
 // warmth are the inputs of the calls that warm the variants of these names. The one of cold needs a task.
@@ -244,7 +248,7 @@ func (n *node) serve(t *testing.T, served *host.Host, log *bytes.Buffer) {
 	})
 }
 
-// database is the one that has all the names of the manifest.
+// database is the one that the plugin databases knows by three names.
 type database struct {
 	sync.Once
 	err error // of making it
