@@ -13,11 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/postgres/postgrestest"
 	"github.com/quern-project/quern/host/relay"
-	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 )
@@ -78,14 +76,10 @@ func served(t *testing.T, language, file string) shop {
 			t.Fatal(err)
 		}
 	}
-	databases := sql.New(sql.Config{})
-	t.Cleanup(databases.Close)
-	node := start(t, dir, func(services *guest.Config, tenant string) {
-		services.Databases = databases
-		if err := os.WriteFile(filepath.Join(services.Secrets, tenant, "database.shop"), []byte(url), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	})
+	node := start(t, dir)
+	if err := os.WriteFile(filepath.Join(node.secrets, node.tenant, "database.shop"), []byte(url), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return shop{func(t *testing.T, plugin string, input []any) did {
 		t.Helper()
 		body, err := json.Marshal(input)
@@ -345,7 +339,7 @@ func (s shop) fails(t *testing.T, work, want string) {
 func testDenied(t *testing.T, s shop, name string) {
 	s.fails(t, "word", `sql.*: .*a statement that begins with ["']CREATE["']: statements begin with SELECT, `)
 	if strings.HasSuffix(name, "natively") {
-		s.fails(t, "denied", `sql.*: (the test gives no database 'other': quern_host\.sql\['other'\] = 'postgres://|give the database to the test: testHost\({ sql: { "other": "postgres://).* quern plugin test --database other=postgres://`)
+		s.fails(t, "denied", `sql.*: (the test gives no database 'other': quern_host\.databases\['other'\] = 'postgres://|give the database to the test: testHost\({ databases: { "other": "postgres://).* quern plugin test --database other=postgres://`)
 		return
 	}
 	s.fails(t, "denied", `sql other: .*database "other" is not granted: add \{database: "other"\} to capabilities\.sql`)

@@ -12,7 +12,7 @@ import { shared } from "./lib/shared.js";
 const { Failure, QuernError, SQLError, statusOf, answerTo, native, runs, task } = shared;
 
 const STATUSES = { 1: "failed", 65: "fatal", 75: "retry" };
-const services = ["config", "secrets", "kv", "http", "sql", "queues", "topics", "checkpoints"];
+const services = ["config", "secrets", "kv", "http", "databases", "queues", "topics", "checkpoints"];
 const fields = ["id", "queue", "tenant", "plugin", "attempt", "maxAttempts", "reschedules", "deadline", "key", "parent", "previousError", "traceparent", "headers", "after", "cancelled"];
 
 function known(what, given, names) {
@@ -26,14 +26,14 @@ class TestHost {
   secrets = {};
   kv = {};
   http = undefined;
-  sql = {};
+  databases = {};
   queues = undefined;
   topics = undefined;
   checkpoints = {};
   enqueued = [];
   published = [];
 
-  #databases = new Map();
+  #open = new Map();
 
   constructor(given) {
     known("testHost", given, services);
@@ -48,7 +48,7 @@ class TestHost {
     const release = watchRejections();
     const code = await runs.run(run, () => call(handler, run)).finally(release);
     let complete = code === COMPLETE;
-    for (const database of this.#databases.values()) {
+    for (const database of this.#open.values()) {
       const answer = complete ? database.commit(run) : database.rollback(run);
       if (!complete || Array.isArray(answer)) continue;
       complete = false;
@@ -63,14 +63,14 @@ class TestHost {
   }
 
   // Returns a database, and connects to it if need be.
-  database(name) {
-    if (!this.#databases.has(name)) this.#databases.set(name, new Database(this.sql[name]));
-    return this.#databases.get(name);
+  connected(name) {
+    if (!this.#open.has(name)) this.#open.set(name, new Database(this.databases[name]));
+    return this.#open.get(name);
   }
 
   async close() {
-    const all = [...this.#databases.values()];
-    this.#databases.clear();
+    const all = [...this.#open.values()];
+    this.#open.clear();
     await Promise.all(all.map((database) => database.close()));
   }
 }

@@ -132,11 +132,11 @@ function publish(run, { topic, id, attributes = {} }, body) {
 // Calls use with a database that the test gives, and the run.
 function database(call, name, use) {
   const run = running(call);
-  if (!Object.hasOwn(run.host.sql, name)) {
+  if (!Object.hasOwn(run.host.databases, name)) {
     const url = "postgres://USER@HOST/DATABASE";
-    refuse("EDENIED", call, `give the database to the test: testHost({ sql: { ${shown(name)}: "${url}" } }), or test in the engine: quern plugin test --database ${name}=${url}`);
+    refuse("EDENIED", call, `give the database to the test: testHost({ databases: { ${shown(name)}: "${url}" } }), or test in the engine: quern plugin test --database ${name}=${url}`);
   }
-  return use(run.host.database(name), run);
+  return use(run.host.connected(name), run);
 }
 
 export const native = {

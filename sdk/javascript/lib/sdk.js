@@ -123,7 +123,7 @@ class Database {
   }
 }
 
-const sql = (database) => new Database(database);
+const database = (name) => new Database(name);
 
 // An answer to an HTTP request.
 class HTTPAnswer {
@@ -214,4 +214,4 @@ const secrets = {
 
 const config = { get(name) { return native.configGet(String(name)); } };
 
-export const sdk = { Failure, Retry, Fatal, QuernError, SQLError, log, progress, checkpoint, kv, sql, http, enqueue, publish, secrets, config };
+export const sdk = { Failure, Retry, Fatal, QuernError, SQLError, log, progress, checkpoint, kv, database, http, enqueue, publish, secrets, config };

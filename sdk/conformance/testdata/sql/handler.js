@@ -1,6 +1,6 @@
-import { Failure, sql, SQLError } from "@quern/sdk";
+import { database, Failure, SQLError } from "@quern/sdk";
 
-const shop = sql("shop");
+const shop = database("shop");
 
 function told(value) {
   if (Array.isArray(value)) return value.map(told);
@@ -76,7 +76,7 @@ const work = {
     throw new Failure("out of ink");
   },
 
-  denied() { sql("other").query("SELECT 1"); },
+  denied() { database("other").query("SELECT 1"); },
   word() { shop.query("CREATE TABLE u ()"); },
   commit() { shop.commit(); },
   twice() { shop.query("SELECT 1 AS a, 2 AS a"); },

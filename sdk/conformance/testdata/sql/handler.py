@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import quern
 
-shop = quern.sql("shop")
+shop = quern.database("shop")
 
 
 def told(value):
@@ -77,7 +77,7 @@ def fail(_):
 
 
 def denied(_):
-    quern.sql("other").query("SELECT 1")
+    quern.database("other").query("SELECT 1")
 
 
 def word(_):

@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { testHost } from "@quern/sdk/testing";
 import handler from "./handler.js";
 
-const host = testHost({ sql: { shop: process.argv[2] } });
+const host = testHost({ databases: { shop: process.argv[2] } });
 for await (const line of createInterface({ input: process.stdin })) {
   const [, input] = JSON.parse(line);
   for (const attempt of [1, 2]) {

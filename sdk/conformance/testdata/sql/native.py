@@ -6,7 +6,7 @@ import sys
 import handler
 from quern import testing
 
-host = testing.Host(sql={"shop": sys.argv[1]})
+host = testing.Host(databases={"shop": sys.argv[1]})
 for line in sys.stdin:
     plugin, input = json.loads(line)
     for attempt in (1, 2):

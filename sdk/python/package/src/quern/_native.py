@@ -378,15 +378,15 @@ def sql_step(database: Any, step: str) -> bytes:
 def _database(name: Any) -> Iterator[Any]:
     """A database that the test gives, for one call."""
     host, name = _run().host, _name(name)
-    if name not in host.sql:
+    if name not in host.databases:
         error = _errors.DeniedError()
         error.about = (
-            f"the test gives no database {name!r}: quern_host.sql[{name!r}] = 'postgres://USER@HOST/DATABASE', or test in the engine: "
+            f"the test gives no database {name!r}: quern_host.databases[{name!r}] = 'postgres://USER@HOST/DATABASE', or test in the engine: "
             f"quern plugin test --database {name}=postgres://USER@HOST/DATABASE"
         )
         raise error
     with _of_the_test():
-        yield host._database(name)
+        yield host._connected(name)
 
 
 def enqueue(queue: Any, body: Any, options: bytes) -> str:

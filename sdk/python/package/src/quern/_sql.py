@@ -99,7 +99,7 @@ class Database:
         return json.loads(_ask(f"sql step {self.name}/{step}", "sql_step", self.name, step))
 
     def __repr__(self) -> str:
-        return f"quern.sql({self.name!r})"
+        return f"quern.database({self.name!r})"
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -115,9 +115,9 @@ class Database:
         })
 
 
-def sql(database: str) -> Database:
+def database(name: str) -> Database:
     """The database of that name."""
-    return Database(database)
+    return Database(name)
 
 
 def _rows(answer: Any) -> Rows:

@@ -52,7 +52,7 @@ class Host:
     """The buckets that are granted, with their values. What a task has written is bytes."""
     http: Optional[Callable[..., tuple[int, Mapping[str, Any], Any]]] = None
     """Answers requests: http(method, url, headers, body) returns status, headers and body."""
-    sql: dict[str, str] = field(default_factory=dict)
+    databases: dict[str, str] = field(default_factory=dict)
     """The URLs of the databases that are granted: real ones, by psycopg. What tasks change is undone by close()."""
     queues: Optional[Sequence[str]] = None
     """The queues to which tasks may enqueue, as patterns such as "mail.*"; None for all."""
@@ -64,21 +64,21 @@ class Host:
     """Queue, body and options of what completed tasks have enqueued."""
     published: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
     """Topic, body and options of what completed tasks have published."""
-    _databases: dict[str, Database] = field(default_factory=dict, init=False, repr=False)
+    _open: dict[str, Database] = field(default_factory=dict, init=False, repr=False)
 
     def close(self) -> None:
         """Undoes what tasks have changed in databases."""
-        while self._databases:
-            self._databases.popitem()[1].close()
+        while self._open:
+            self._open.popitem()[1].close()
 
-    def _database(self, name: str) -> Database:
-        if name not in self._databases:
-            self._databases[name] = Database(name, self.sql[name])
-        return self._databases[name]
+    def _connected(self, name: str) -> Database:
+        if name not in self._open:
+            self._open[name] = Database(name, self.databases[name])
+        return self._open[name]
 
     def _end(self, complete: bool) -> None:
         """Commits or undoes what a task has left in databases. SQLError if a commit is refused."""
-        for database in self._databases.values():
+        for database in self._open.values():
             if complete:
                 _rows(database.commit())
             else:
@@ -240,7 +240,7 @@ def run(
     secrets: Optional[Mapping[str, Any]] = None,
     kv: Optional[Mapping[str, Mapping[str, Any]]] = None,
     http: Optional[Callable[..., tuple[int, Mapping[str, Any], Any]]] = None,
-    sql: Optional[Mapping[str, str]] = None,
+    databases: Optional[Mapping[str, str]] = None,
     queues: Optional[Sequence[str]] = None,
     topics: Optional[Sequence[str]] = None,
     checkpoint: Optional[bytes] = None,
@@ -249,7 +249,7 @@ def run(
     """Runs the handler on a task of a host of its own: see Host, and Host.run for what a task has."""
     host = Host(
         config=dict(config or {}), secrets=dict(secrets or {}), kv={name: dict(values) for name, values in (kv or {}).items()},
-        http=http, sql=dict(sql or {}), queues=queues, topics=topics,
+        http=http, databases=dict(databases or {}), queues=queues, topics=topics,
     )
     if checkpoint is not None:
         host.checkpoints[task.get("id", "test")] = checkpoint
