@@ -33,15 +33,15 @@ type did struct {
 	Attempts      int
 }
 
-// newDatabase makes the database of a shop, and returns the URL of a role for handlers.
-func newDatabase(t *testing.T) (url string) {
+// newDatabase makes a database with tables, and returns the URL of a role for handlers.
+func newDatabase(t *testing.T, tables ...string) (url string) {
 	t.Helper()
 	server := postgrestest.Shared(t)
 	owner, name := server.Connect(t, server.Database(t)), ""
 	if err := owner.Query(t.Context(), func(r postgres.Row) { name = r.Text(0) }, "SELECT current_database()"); err != nil {
 		t.Fatal(err)
 	}
-	for _, script := range []string{"CREATE TABLE t (id int PRIMARY KEY)", "CREATE ROLE " + name + "_h LOGIN", "GRANT ALL ON t TO " + name + "_h"} {
+	for _, script := range append(tables, "CREATE ROLE "+name+"_h LOGIN", "GRANT ALL ON ALL TABLES IN SCHEMA public TO "+name+"_h") {
 		if err := owner.Script(t.Context(), script); err != nil {
 			t.Fatal(err)
 		}
@@ -52,10 +52,13 @@ func newDatabase(t *testing.T) (url string) {
 	return server.UserURL(name+"_h", name)
 }
 
+// shopTable is the table of a shop.
+const shopTable = "CREATE TABLE t (id int PRIMARY KEY)"
+
 // served is a shop whose handler a host serves.
 func served(t *testing.T, language, file string) shop {
 	t.Helper()
-	url, files, dir := newDatabase(t), t.TempDir(), t.TempDir()
+	url, files, dir := newDatabase(t, shopTable), t.TempDir(), t.TempDir()
 	engine := runtimetest.Engine(t, language)
 	if err := os.CopyFS(filepath.Join(files, "app"), os.DirFS("testdata/sql")); err != nil {
 		t.Fatal(err)
@@ -108,7 +111,7 @@ func native(t *testing.T, dir, environment string, program ...string) shop {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, program[0], append(program[1:], newDatabase(t))...)
+	cmd := exec.CommandContext(ctx, program[0], append(program[1:], newDatabase(t, shopTable))...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", environment)
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -152,6 +155,91 @@ func absolute(t *testing.T, path string) string {
 func (s shop) ids(t *testing.T, low, high int) string {
 	t.Helper()
 	return s.run(t, "complete", []any{"ids", []int{low, high}}).Result
+}
+
+// TestSQLReadmes runs the tests with a database that the READMEs show, of the handlers that they show.
+func TestSQLReadmes(t *testing.T) {
+	t.Parallel()
+	// blocks returns the handler, and its tests.
+	blocks := func(language string, codes ...string) (found []string) {
+		text, err := os.ReadFile(filepath.Join("..", language, "README.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, begin := range []string{"\n## Databases\n", "\nTests with a database need "} {
+			_, rest, _ := strings.Cut(string(text), begin)
+			_, rest, _ = strings.Cut(rest, "```"+codes[i]+"\n")
+			rest, _, _ = strings.Cut(rest, "```")
+			found = append(found, rest)
+		}
+		return found
+	}
+	for language, test := range map[string]func(t *testing.T, dir string) (*exec.Cmd, string){
+		"python": func(t *testing.T, dir string) (*exec.Cmd, string) {
+			found := blocks("python", "python", "python")
+			write(t, dir, "handler.py", found[0])
+			write(t, dir, "test_handler.py", "import os\nimport pytest\nimport handler\nimport quern\n"+found[1])
+			needs(t, "psycopg")
+			return exec.CommandContext(t.Context(), absolute(t, "../../build/venv/bin/python"), "-m", "pytest", "-p", "quern.pytest_plugin", "-q", "."), "1 passed"
+		},
+		"javascript": func(t *testing.T, dir string) (*exec.Cmd, string) {
+			found := blocks("javascript", "ts", "js")
+			write(t, dir, "handler.ts", found[0])
+			write(t, dir, "handler.test.mjs", "import assert from 'node:assert/strict';\nimport { test } from 'node:test';\nimport { database } from '@quern/sdk';\n"+
+				"import { testHost } from '@quern/sdk/testing';\nimport handler from './handler.js';\n"+found[1])
+			links(t, dir)
+			esbuild := absolute(t, "../../build/engines/downloads/npm-javascript/node_modules/.bin/esbuild")
+			if said, err := exec.CommandContext(t.Context(), esbuild, "--outfile="+filepath.Join(dir, "handler.js"), filepath.Join(dir, "handler.ts")).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, said)
+			}
+			return exec.CommandContext(t.Context(), "node", "--test", "handler.test.mjs"), "pass 1"
+		},
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			cmd, want := test(t, dir)
+			url := newDatabase(t, "CREATE TABLE orders (id int PRIMARY KEY, total numeric CHECK (total >= 0))", "CREATE TABLE items (id int, name text, price numeric)")
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "TEST_DATABASE="+url, "NODE_PATH="+absolute(t, packages), "PYTHONPATH="+absolute(t, "../python/package/src"), "PYTHONDONTWRITEBYTECODE=1")
+			if said, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(said), want) {
+				t.Errorf("%v, want %q\n%s", err, want, said)
+			}
+		})
+	}
+}
+
+// packages are those of npm that tests use.
+const packages = "../../build/npm/node_modules"
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if text == "" {
+		t.Fatalf("the README has no block for %s", name)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// needs ends the test unless there is a module of Python.
+func needs(t *testing.T, module string) {
+	t.Helper()
+	if err := exec.CommandContext(t.Context(), absolute(t, "../../build/venv/bin/python"), "-c", "import "+module).Run(); err != nil {
+		runtimetest.Missing(t, "no "+module+" in build/venv: run make deps")
+	}
+}
+
+// links makes a folder in which modules of Node import the SDK, and in which pg is.
+func links(t *testing.T, dir string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(absolute(t, packages), "pg")); err != nil {
+		runtimetest.Missing(t, "no package pg in build/npm: run make deps")
+	}
+	scope := filepath.Join(dir, "node_modules", "@quern")
+	if err := errors.Join(os.MkdirAll(scope, 0o700), os.Symlink(absolute(t, "../javascript"), filepath.Join(scope, "sdk"))); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "package.json", `{"type": "module"}`)
 }
 
 // value is a value of a type, and what the handlers make of it.
@@ -221,23 +309,16 @@ func TestSQL(t *testing.T) {
 		"python":     func(t *testing.T) shop { return served(t, "python", "handler.py") },
 		"javascript": func(t *testing.T) shop { return served(t, "javascript", "handler.js") },
 		"python natively": func(t *testing.T) shop {
-			python, source := absolute(t, "../../build/venv/bin/python"), absolute(t, "../python/package/src")
-			if err := exec.CommandContext(t.Context(), python, "-c", "import psycopg").Run(); err != nil {
-				runtimetest.Missing(t, "no psycopg in build/venv: run make deps")
-			}
-			return native(t, "testdata/sql", "PYTHONPATH="+source, python, "native.py")
+			needs(t, "psycopg")
+			return native(t, "testdata/sql", "PYTHONPATH="+absolute(t, "../python/package/src"), absolute(t, "../../build/venv/bin/python"), "native.py")
 		},
 		"javascript natively": func(t *testing.T) shop {
-			dir, sdk, packages := t.TempDir(), absolute(t, "../javascript"), absolute(t, "../../build/npm/node_modules")
-			if _, err := os.Stat(filepath.Join(packages, "pg")); err != nil {
-				runtimetest.Missing(t, "no package pg in build/npm: run make deps")
-			}
-			scope := filepath.Join(dir, "node_modules", "@quern")
-			if err := errors.Join(os.CopyFS(dir, os.DirFS("testdata/sql")), os.MkdirAll(scope, 0o700), os.Symlink(sdk, filepath.Join(scope, "sdk")),
-				os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600)); err != nil {
+			dir := t.TempDir()
+			links(t, dir)
+			if err := os.CopyFS(dir, os.DirFS("testdata/sql")); err != nil {
 				t.Fatal(err)
 			}
-			return native(t, dir, "NODE_PATH="+packages, "node", "native.mjs")
+			return native(t, dir, "NODE_PATH="+absolute(t, packages), "node", "native.mjs")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,19 +20,25 @@ _WORDS = (
 _BYTEA = 17
 
 
+def refusal(kind: type[_errors.HostError], why: str) -> _errors.HostError:
+    """An error of the host with its reason."""
+    error = kind()
+    error.about = why
+    return error
+
+
 class Database:
     """A database of a quern.testing.Host."""
 
-    def __init__(self, name: str, url: str) -> None:
+    def __init__(self, url: str) -> None:
         try:
             from psycopg import pq
         except ImportError:
             raise ImportError("tests with a database need psycopg: pip install 'quern[sql]'") from None
         self._pq: Any = pq
-        self._name = name
         self._connection = pq.PGconn.connect(url.encode())
         if self._connection.status != pq.ConnStatus.OK:
-            raise _errors.UnavailableError(f"database {name}: {self._connection.error_message.decode(errors='replace').strip()}")
+            raise refusal(_errors.UnavailableError, self._connection.error_message.decode(errors="replace").strip())
         self._do(_BEGIN)
         self._steps: dict[tuple[str, str], bytes] = {}  # by task and step
         self._open = False  # whether a task has begun a transaction
@@ -46,9 +52,9 @@ class Database:
         """The answer in the form of the engine's module."""
         word, to = _WORD.match(statement).groups()  # type: ignore[union-attr]
         if word.upper() not in _WORDS and not (word.upper() == "ROLLBACK" and to):
-            error = _errors.DeniedError()
-            error.about = f"a statement that begins with {word!r}: statements begin with {', '.join(_WORDS)} or ROLLBACK TO"
-            raise error
+            raise refusal(
+                _errors.DeniedError, f"a statement that begins with {word!r}: statements begin with {', '.join(_WORDS)} or ROLLBACK TO"
+            )
         if not self._open:
             self._do(b"SAVEPOINT " + _SAVEPOINT)
             self._open = True
@@ -104,9 +110,7 @@ class Database:
         if result.status == status.FATAL_ERROR:
             fields = {letter: result.error_field(ord(letter)) for letter in "CMDHPstcdn"}
             if fields["C"] is None:  # the connection is gone
-                error = _errors.UnavailableError()
-                error.about = f"database {self._name}: {result.error_message.decode(errors='replace').strip()}"
-                raise error
+                raise refusal(_errors.UnavailableError, result.error_message.decode(errors="replace").strip())
             return {letter: text.decode(errors="replace") for letter, text in fields.items() if text is not None}
         names = [result.fname(n).decode() for n in range(result.nfields)]
         oids = [result.ftype(n) for n in range(result.nfields)]

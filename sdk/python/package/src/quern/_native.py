@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from . import _missing
 from . import errors as _errors
+from ._database import refusal
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _YEAR = 365 * 86_400_000  # in milliseconds
@@ -379,12 +380,11 @@ def _database(name: Any) -> Iterator[Any]:
     """A database that the test gives, for one call."""
     host, name = _run().host, _name(name)
     if name not in host.databases:
-        error = _errors.DeniedError()
-        error.about = (
-            f"the test gives no database {name!r}: quern_host.databases[{name!r}] = 'postgres://USER@HOST/DATABASE', or test in the engine: "
-            f"quern plugin test --database {name}=postgres://USER@HOST/DATABASE"
+        url = "postgres://USER@HOST/DATABASE"
+        raise refusal(
+            _errors.DeniedError, f"the test gives no database {name!r}: quern_host.databases[{name!r}] = {url!r}, or test in the engine: "
+            f"quern plugin test --database {name}={url}"
         )
-        raise error
     with _of_the_test():
         yield host._connected(name)
 

@@ -73,7 +73,7 @@ class Host:
 
     def _connected(self, name: str) -> Database:
         if name not in self._open:
-            self._open[name] = Database(name, self.databases[name])
+            self._open[name] = Database(self.databases[name])
         return self._open[name]
 
     def _end(self, complete: bool) -> None:
