@@ -173,7 +173,7 @@ export function kv(bucket: string): Bucket;
  * What a parameter of a statement may be: null for NULL, a string (of any type, in PostgreSQL's text format), bytes for bytea, an array
  * for an array, any other object for json. An array for json is JSON.stringify(value).
  */
-export type Parameter = string | number | bigint | boolean | Date | ArrayBuffer | ArrayBufferView | null | object | readonly Parameter[];
+export type Parameter = string | number | bigint | boolean | null | object;
 
 export interface Column {
   readonly name: string;
