@@ -30,7 +30,7 @@ func TestNative(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `["Failure,Fatal,QuernError,Retry,checkpoint,config,enqueue,http,kv,log,progress,publish,secrets",5,true,"ESTATE",` +
+	want := `["Failure,Fatal,QuernError,Retry,SQLError,checkpoint,config,database,enqueue,http,kv,log,progress,publish,secrets",5,true,"ESTATE",` +
 		`"kv_get a/b: there is no task: run the handler by testHost().run(handler, input) of @quern/sdk/testing (ESTATE)"]`
 	if string(out) != want {
 		t.Errorf("%s\nwant\n%s", out, want)
