@@ -57,7 +57,7 @@ func (d *databases) grant(ctx context.Context, name string) (sql.Grant, error) {
 	}
 	return sql.Grant{
 		Source: source, Database: name, Write: g.Write, AtCall: g.AtCall, Rows: g.Rows, Bytes: g.Bytes,
-		Timeout: g.Timeout, Transaction: g.Transaction,
+		Timeout: g.Timeout, Transaction: g.Transaction, Prepare: d.services.config.DatabaseScripts[name],
 		Raise: func(key string) string { return p.RaiseSQL(name, key) },
 	}, nil
 }

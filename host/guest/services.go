@@ -34,6 +34,8 @@ type Config struct {
 	Databases *sql.Databases
 	// DatabaseURLs are the URLs of databases by name. If it is nil, they are in secrets.
 	DatabaseURLs map[string]string
+	// DatabaseScripts run first in the transactions of databases that undo them, by name.
+	DatabaseScripts map[string]string
 }
 
 // Services makes the services of tasks. Its methods are safe for concurrent use.

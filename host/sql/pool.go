@@ -38,6 +38,10 @@ type Config struct {
 	MaxConnections int
 	// Undo makes every commit a savepoint of one transaction, which is undone at the end: for tests of handlers.
 	Undo bool
+	// Open returns which of these tasks of a tenant have not ended. Without it, rows of quern.runs are kept for ever.
+	Open func(ctx context.Context, tenant string, tasks []string) (map[string]bool, error)
+	// Keep is how long rows of tasks that have ended are kept. Default DefaultKeep.
+	Keep time.Duration
 	// Logger gets what operators should know. Default none.
 	Logger hclog.Logger
 }
@@ -64,6 +68,7 @@ type pool struct {
 	address *postgres.Address
 	idle    []*connection // the last one was used last
 	used    int           // connections in use or being opened
+	commits bool          // tasks have left rows in quern.runs
 	opening int           // those of used that are being opened
 	// away is the pause after a failure to connect, whose error is why. told is the text that was logged; "" while the
 	// database serves.
@@ -85,6 +90,7 @@ type connection struct {
 func New(config Config) *Databases {
 	config.Application = cmp.Or(config.Application, "quern")
 	config.MaxConnections = cmp.Or(config.MaxConnections, DefaultConnections)
+	config.Keep = cmp.Or(config.Keep, DefaultKeep)
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
@@ -99,13 +105,6 @@ func (d *Databases) Close() {
 	d.mu.Unlock()
 	d.resets.Wait()
 	d.CloseIdle(time.Time{})
-}
-
-// Run closes idle connections until ctx ends.
-func (d *Databases) Run(ctx context.Context) {
-	for periodic.Sleep(ctx, idleTime/4) {
-		d.CloseIdle(time.Now().Add(-idleTime))
-	}
 }
 
 // CloseIdle closes the connections that no task has used since a time, zero for all, and forgets pools without any.
@@ -195,7 +194,7 @@ func (d *Databases) acquire(ctx context.Context, p *pool) (*connection, error) {
 		select {
 		case <-changed:
 		case <-patient.Done():
-			return nil, fmt.Errorf("%w: no connection to %s is free after %s: raise pool of this database in the grants, or --max-connections",
+			return nil, fmt.Errorf("%w: no connection to %s is free after %s: raise pool of this database in the grants, or --database-connections",
 				service.ErrUnavailable, p.key.source, poolPatience)
 		}
 	}

@@ -137,7 +137,7 @@ func (r *Run) Query(ctx context.Context, database, statement string, parameters 
 	if err != nil {
 		return nil, err
 	}
-	if word := refusedWord(statement); word != "" {
+	if word, ok := mayRun(statement); !ok {
 		return nil, refuse(word, &t.grant)
 	}
 	values, formats := make([][]byte, len(parameters)), make([]int16, len(parameters))

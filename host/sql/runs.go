@@ -156,7 +156,7 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	if row {
 		statements++
 		p.SendQueryParams(insertInside, [][]byte{
-			[]byte(task.Tenant), []byte(task.ID), []byte(task.Created), []byte(step), []byte(t.xid), value,
+			[]byte(task.Tenant), []byte(task.ID), []byte(task.Created), []byte(step), []byte(t.xid), append([]byte{}, value...), // not nil, which would be NULL
 		}, nil, []int16{0, 0, 0, 0, 0, 1}, nil)
 	}
 	p.SendQueryParams("COMMIT", nil, nil, nil, nil)
@@ -164,6 +164,7 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	p.SendQueryParams("DISCARD ALL", nil, nil, nil, nil)
 	sent := p.Sync()
 	committed := false
+	defer t.run.databases.noteRows(t.pool, row)
 	for i := 0; i < statements && sent == nil && refused == nil; i++ {
 		r, err := next(p)
 		var tag pgconn.CommandTag

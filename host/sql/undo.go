@@ -18,7 +18,10 @@ const savepoint = "quern"
 // prepare runs the script of the grant in a transaction that has just begun.
 func (t *transaction) prepare(ctx context.Context) error {
 	conn := t.conn.Raw()
-	_, err := conn.Exec(ctx, t.grant.Prepare+"\n;SAVEPOINT "+savepoint).ReadAll()
+	_, err := conn.Exec(ctx, t.grant.Prepare).ReadAll()
+	if err == nil && conn.TxStatus() == 'T' {
+		_, err = conn.Exec(ctx, "SAVEPOINT "+savepoint).ReadAll()
+	}
 	switch {
 	case err != nil:
 		err = fmt.Errorf("%w: the schema of database %s: %w", service.ErrInvalid, t.grant.Database, postgres.Readable(err))

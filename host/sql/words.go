@@ -2,30 +2,24 @@ package sql
 
 import "strings"
 
-// allowed are the words with which a statement may begin. ROLLBACK must go on with TO.
+// allowed are the words with which a statement may begin, besides ROLLBACK TO.
 var allowed = map[string]bool{
 	"SELECT": true, "VALUES": true, "TABLE": true, "WITH": true, "INSERT": true, "UPDATE": true, "DELETE": true,
 	"MERGE": true, "EXPLAIN": true, "DECLARE": true, "FETCH": true, "MOVE": true, "CLOSE": true, "SAVEPOINT": true,
-	"RELEASE": true, "ROLLBACK": true,
+	"RELEASE": true,
 }
 
-// refusedWord returns the word with which a statement begins although it may not; "" if the statement may run.
-func refusedWord(statement string) string {
+// mayRun reports whether a statement begins with a word of the list, and returns the word.
+func mayRun(statement string) (word string, ok bool) {
 	word, rest := firstWord(statement)
-	switch {
-	case !allowed[word]:
-		return word
-	case word != "ROLLBACK":
-		return ""
+	if word != "ROLLBACK" {
+		return word, allowed[word]
 	}
 	second, rest := firstWord(rest)
 	if second == "WORK" || second == "TRANSACTION" {
 		second, _ = firstWord(rest)
 	}
-	if second != "TO" {
-		return word
-	}
-	return ""
+	return word, second == "TO"
 }
 
 // firstWord returns the first word of a statement in capitals, and what follows it. It skips spaces, comments and

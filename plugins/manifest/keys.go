@@ -290,6 +290,17 @@ func (t *Test) keys() []key {
 			},
 			schema: &property{Type: "object", Additional: mapValue(nil).schema},
 		}},
+		{"database", "The files with SQL that runs first in a database's transaction, by the database's name. The transaction is undone at the end.", value{
+			schema: &property{Type: "object", Additional: textProperty(fromPattern, "tests/schema.sql")},
+			read: func(d *decoder, n node) {
+				t.Database = map[string]string{}
+				d.entries(n, func(name string, _, at node) {
+					var file string
+					pathValue(&file, nil, "schema.sql or tests/schema.sql", "tests/schema.sql").read(d, at)
+					t.Database[name] = file
+				})
+			},
+		}},
 	}
 }
 
@@ -625,10 +636,23 @@ func (d *decoder) filledBuckets(m *Manifest) {
 	}
 }
 
+// preparedDatabases reports databases that a test prepares although the plugin may not use them.
+func (d *decoder) preparedDatabases(m *Manifest) {
+	for i, test := range m.Tests {
+		for _, name := range slices.Sorted(maps.Keys(test.Database)) {
+			if m.Capabilities.database(name) == nil {
+				d.wrong(d.values[fmt.Sprintf("tests[%d].database", i)], "database "+Quote(name)+" is not granted",
+					fmt.Sprintf("add capabilities: {sql: [{database: %s, access: rw}]}", Quote(name)))
+			}
+		}
+	}
+}
+
 // together checks keys against each other, as far as each of them is valid by itself.
 func (d *decoder) together(m *Manifest) {
 	d.reserved(m)
 	d.filledBuckets(m)
+	d.preparedDatabases(m)
 	d.ownSubscriptions(m)
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself",

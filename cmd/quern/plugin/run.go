@@ -125,6 +125,9 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 	if l.module.Info().Kind != runtime.Command && len(p.Manifest.Capabilities.KV) > 0 {
 		cli.Note(cmd, "the buckets are in memory: empty at the start, forgotten at the end")
 	}
+	if len(local.databases) > 0 {
+		cli.Note(cmd, "what it changes in databases is undone at the end")
+	}
 	begun := time.Now()
 	outcome, children := l.run(cmd.Context(), runtime.Call{
 		Input: parameters,
@@ -198,7 +201,7 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 		l.limits.Remedies["timeout"] = "raise --timeout of this command"
 	}
 	l.services = guest.Config{
-		HTTP: local.http, Secrets: local.services.Secrets, Databases: sql.New(sql.Config{Application: "quern plugin run"}),
+		HTTP: local.http, Secrets: local.services.Secrets, Databases: sql.New(sql.Config{Application: "quern plugin", Undo: true}),
 		DatabaseURLs: local.databases,
 	}
 	l.closers = append(l.closers, l.services.Databases.Close)
@@ -241,8 +244,9 @@ func (l *loaded) close() {
 
 // surroundings is what a task on this machine finds around it.
 type surroundings struct {
-	awaited []dependency // tasks that it waited for
-	answers *answers     // answers to its HTTP requests; nil if servers answer
+	awaited []dependency      // tasks that it waited for
+	answers *answers          // answers to its HTTP requests; nil if servers answer
+	scripts map[string]string // SQL that runs first in the transactions of databases, by name
 
 	queue, key           string // queue is "" for the first one of the plugin
 	headers              map[string]string
@@ -258,6 +262,7 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 ) (outcome runtime.Outcome, sent []sentLine) {
 	task := &localTask{awaited: around.awaited}
 	services := l.services
+	services.DatabaseScripts = around.scripts
 	if around.answers != nil {
 		services.HTTP = egress.New(egress.Config{Answer: around.answers.answer})
 		defer services.HTTP.Close()
@@ -289,6 +294,11 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 		}
 	}
 	outcome = l.pool.Run(ctx, call)
+	if outcome.Kind == runtime.Complete {
+		if _, err := databases.Complete(ctx, nil); err != nil {
+			outcome.Kind, outcome.Code, outcome.Message = runtime.Failed, 1, secrets.Text([]byte(err.Error()))
+		}
+	}
 	if around.answers != nil {
 		for i, line := range around.answers.missing {
 			around.answers.missing[i] = secrets.Text([]byte(line))
