@@ -116,10 +116,10 @@ func (r *runner) fail(e *ended, err error) {
 func (r *runner) putOff(e *ended, why error) {
 	t := e.task
 	r.fail(e, why)
+	e.away = true
 	delay := min(shortestAway<<min(t.Reschedules, 16), longestAway)
 	s := listen.Settlement{Claim: t.Claim(), Failure: Failure(e.outcome)}
 	e.settlement = s.PutOff(t.policy(r.config.Retry), t.Reschedules, delay).NoLaterThan(t.expires(), t.Clock(time.Now()))
-	r.access.logger.Debug("task put off: its database does not serve", t.logged("error", why)...)
 }
 
 // commit commits the transaction of a task that has ended, or undoes it, and changes the settlement accordingly. again

@@ -91,6 +91,8 @@ type ended struct {
 	settlement listen.Settlement
 	// unknown is true while it is not known whether the task's database has committed.
 	unknown bool
+	// away is true if the task was put off because its database does not serve.
+	away bool
 }
 
 // size returns about how many bytes of memory the settlement keeps.
