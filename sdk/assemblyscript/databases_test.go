@@ -2,12 +2,16 @@ package assemblyscript_test
 
 import (
 	"context"
+	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/postgres/postgrestest"
+	"github.com/quern-project/quern/host/relay"
 	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/runtime"
 )
@@ -27,9 +31,8 @@ func TestDatabaseValues(t *testing.T) {
 	if err := owner.Script(t.Context(), "CREATE TABLE notes (id int PRIMARY KEY, body text NOT NULL)"); err != nil {
 		t.Fatal(err)
 	}
-	databases := sql.New(sql.Config{})
+	databases, pool := sql.New(sql.Config{}), bind(t, "databases.ts")
 	t.Cleanup(databases.Close)
-	pool := bind(t, "databases.ts")
 	for input, want := range map[string]string{
 		"i8\nSELECT -128 AS v":                                                    "-128",
 		"i8\nSELECT 128 AS v":                                                     `column v: "128" is no i8`,
@@ -97,12 +100,7 @@ func TestDatabaseValues(t *testing.T) {
 		"params": "-128;18446744073709551615;0.5;NaN;-Infinity;1e+300;t;ü\n;\\x00ff;\\x00ff;\\x6e6f6e65;nil;{t,f};{\"a\\\"\\\\\",\"NULL\",\"\"};{\"\\\\x00ff\",NULL};" +
 			"1970-01-01 00:00:00+00;1969-12-31 23:59:59.999999+00;2026-11-28 13:05:59.123456+00",
 	} {
-		run := databases.For(sql.Task{Tenant: "tenant", ID: "task", Grant: func(_ context.Context, database string) (sql.Grant, error) {
-			return sql.Grant{
-				Source: sql.Source{Name: "database.shop", URL: url}, Database: database, Write: true, Rows: 10, Bytes: 1 << 20,
-				Timeout: time.Minute, Transaction: time.Minute, Raise: func(key string) string { return "raise " + key },
-			}, nil
-		}})
+		run := databases.For(taskOn(url))
 		call := runtime.Call{TaskID: "task", Input: []byte(input)}
 		call.Services.SQL = run
 		got := pool.Run(t.Context(), call)
@@ -110,5 +108,56 @@ func TestDatabaseValues(t *testing.T) {
 		if text := string(got.Output) + strings.TrimPrefix(got.Message, "exit status 1: "); text != want {
 			t.Errorf("%q: %q, want %q", input, text, want)
 		}
+	}
+}
+
+// taskOn returns a task that may do everything on a database, with commit: call.
+func taskOn(url string) sql.Task {
+	return sql.Task{
+		Tenant: "tenant", ID: "task",
+		Grant: func(_ context.Context, database string) (sql.Grant, error) {
+			return sql.Grant{
+				Source: sql.Source{Name: "database.shop", URL: url}, Database: database, Write: true, AtCall: true, Rows: 10, Bytes: 1 << 20,
+				Timeout: time.Minute, Transaction: time.Minute, Raise: func(key string) string { return "raise " + key },
+			}, nil
+		},
+		DenyCommit: func(string) error { return nil },
+	}
+}
+
+// A step that another run of the task commits first has the value of that run, and the statements of this run are undone.
+func TestDatabaseStepOfOtherRun(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	url := server.Database(t)
+	owner := server.Connect(t, url)
+	if err := errors.Join(relay.Init(t.Context(), owner), owner.Script(t.Context(), "CREATE TABLE bills (id int)")); err != nil {
+		t.Fatal(err)
+	}
+	databases, pool := sql.New(sql.Config{}), bind(t, "databases.ts")
+	t.Cleanup(databases.Close)
+	run, other := databases.For(taskOn(url)), databases.For(taskOn(url))
+	defer run.Close()
+	defer other.Close()
+	call := runtime.Call{TaskID: "task", Input: []byte("step\nINSERT INTO bills VALUES (1)")}
+	call.Services.SQL = run
+	call.Progress = func(float64, string) {
+		_, err := other.Query(t.Context(), "shop", "INSERT INTO bills VALUES (2)", nil)
+		if err == nil {
+			_, err = other.Commit(t.Context(), "shop", "bill", []byte("second"))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if got := pool.Run(t.Context(), call); string(got.Output) != "second" {
+		t.Errorf("%q %s", got.Output, got.Message)
+	}
+	var ids []string
+	if err := owner.Query(t.Context(), func(r postgres.Row) { ids = append(ids, r.Text(0)) }, "SELECT id::text FROM bills"); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(ids, []string{"2"}) {
+		t.Errorf("bills %v, want 2 alone", ids)
 	}
 }

@@ -1,5 +1,5 @@
 // Values of a database: the first line of the input says how to read the column v, the second line is the statement.
-import { Database, Errno, Failure, Params, run, Task } from "@quern/assemblyscript";
+import { Database, Errno, Failure, Params, progress, run, Task, textOf } from "@quern/assemblyscript";
 
 export function quern_handle(): i32 {
   return run(read);
@@ -11,6 +11,7 @@ function read(task: Task): string {
   const lines = task.text.split("\n"), type = lines[0];
   if (type == "params") return given();
   if (type == "failure") return failed(lines[1]);
+  if (type == "step") return step(lines[1]);
   const rows = shop.query(lines[1]);
   if (type == "early") return rows.get<string>("v");
   rows.next();
@@ -53,6 +54,17 @@ function given(): string {
   );
   rows.next();
   return rows.get<string>("v");
+}
+
+// Does a step, and reports progress before it is committed.
+function step(statement: string): string {
+  let value = shop.step("bill");
+  if (!value) {
+    shop.exec(statement);
+    progress(0.5, "");
+    value = shop.commitStep("bill", "first");
+  }
+  return textOf(value);
 }
 
 // All that a failure tells.
