@@ -345,9 +345,8 @@ function convert<T>(text: string, place: string): T {
   } else if (isInteger<T>()) {
     return integer<T>(text, place);
   } else if (isFloat<T>()) {
-    const number = parseFloat(text);
-    if (isNaN(number) && text != "NaN") fail(place + ': "' + text + '" is no number');
-    return <T>number;
+    if (!isNumber(text)) fail(place + ': "' + text + '" is no ' + nameof<T>());
+    return <T>parseFloat(text);
   } else if (isArray<T>()) {
     return changetype<T>(new Elements(text, place).all<valueof<T>>());
   } else if (idof<T>() == idof<ArrayBuffer>()) {
@@ -357,8 +356,16 @@ function convert<T>(text: string, place: string): T {
   }
 }
 
+function isNumber(text: string): bool {
+  for (let i = 0; i < text.length; i++) {
+    if (!"0123456789+-.e".includes(text.charAt(i))) return text == "NaN" || text == "Infinity" || text == "-Infinity";
+  }
+  return text.length > 0;
+}
+
 function integer<T>(text: string, place: string): T {
-  const negative = text.charCodeAt(0) == 0x2d;
+  const negative = text.startsWith("-");
+  if (text.length <= i32(negative)) fail(place + ': "' + text + '" is no ' + nameof<T>());
   let value: T = 0;
   for (let i = negative ? 1 : 0; i < text.length; i++) {
     const digit = text.charCodeAt(i) - 0x30, next: T = value * 10 + <T>(negative ? -digit : digit);

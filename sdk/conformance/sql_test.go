@@ -52,13 +52,13 @@ func newDatabase(t *testing.T, tables ...string) (url string) {
 	return server.UserURL(name+"_h", name)
 }
 
-// shopTable is the table of a shop.
-const shopTable = "CREATE TABLE t (id int PRIMARY KEY)"
+// shopTables are the tables of a shop. What is in the second one is checked when a transaction is committed.
+const shopTables = "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE later (id int REFERENCES t DEFERRABLE INITIALLY DEFERRED)"
 
 // served is a shop whose handler a host serves.
 func served(t *testing.T, language, file string) shop {
 	t.Helper()
-	url, files, dir := newDatabase(t, shopTable), t.TempDir(), t.TempDir()
+	url, files, dir := newDatabase(t, shopTables), t.TempDir(), t.TempDir()
 	engine := runtimetest.Engine(t, language)
 	if err := os.CopyFS(filepath.Join(files, "app"), os.DirFS("testdata/sql")); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func native(t *testing.T, dir, environment string, program ...string) shop {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, program[0], append(program[1:], newDatabase(t, shopTable))...)
+	cmd := exec.CommandContext(ctx, program[0], append(program[1:], newDatabase(t, shopTables))...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", environment)
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -401,7 +401,10 @@ func testNothing(t *testing.T, s shop, _ string) {
 	for work, want := range map[string]string{
 		"uncaught": `SQLError: duplicate key value violates unique constraint "t_pkey": Key \(id\)=\(10\) already exists\. \(SQLSTATE 23505\)`,
 		"fail":     `out of ink$`,
-		"twice":    `two columns are called a: give them names by AS`,
+		// The handler returns, but its transaction cannot be committed.
+		"swallowed": `duplicate key value violates unique constraint "t_pkey"`,
+		"deferred":  `violates foreign key constraint "later_id_fkey"`,
+		"twice":     `two columns are called a: give them names by AS`,
 	} {
 		s.fails(t, work, want)
 	}

@@ -13,6 +13,21 @@
 //! # }
 //! ```
 //!
+//! An error of PostgreSQL has its SQLSTATE. After it the transaction refuses all statements until [`Database::rollback`], or ROLLBACK TO a
+//! savepoint:
+//!
+//! ```
+//! # fn main() -> Result<(), quern::Error> {
+//! # if !cfg!(target_arch = "wasm32") { return Ok(()); }
+//! # let shop = quern::database("shop");
+//! match shop.execute("INSERT INTO orders (id) VALUES ($1)", &[&7]) {
+//!     Err(err) if err.state() == "23505" => shop.rollback()?, // err.database() has message, detail and constraint
+//!     done => drop(done?),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The first statement begins a transaction. With `commit: complete`, the default, the host commits it together with the completion of
 //! the task, and undoes it if the handler returns an error. With `commit: call`, [`Database::commit`] and [`Database::once`] commit it.
 //!

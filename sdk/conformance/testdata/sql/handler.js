@@ -76,6 +76,17 @@ const work = {
     throw new Failure("out of ink");
   },
 
+  swallowed() {
+    try {
+      work.uncaught();
+    } catch {}
+  },
+
+  deferred() {
+    shop.execute("INSERT INTO t VALUES (20)");
+    shop.execute("INSERT INTO later VALUES (999)");
+  },
+
   denied() { database("other").query("SELECT 1"); },
   word() { shop.query("CREATE TABLE u ()"); },
   commit() { shop.commit(); },

@@ -76,6 +76,18 @@ def fail(_):
     raise quern.Failure("out of ink")
 
 
+def swallowed(_):
+    try:
+        uncaught(_)
+    except quern.SQLError:
+        pass
+
+
+def deferred(_):
+    shop.execute("INSERT INTO t VALUES (20)")
+    shop.execute("INSERT INTO later VALUES (999)")
+
+
 def denied(_):
     quern.database("other").query("SELECT 1")
 
