@@ -19,6 +19,9 @@ type Conn struct {
 	notified bool // a notification came that Wait has not reported
 }
 
+// Raw returns the connection of the driver, for package host/sql.
+func (c *Conn) Raw() *pgconn.PgConn { return c.conn }
+
 // closeTimeout is how long Close waits for the server.
 const closeTimeout = 2 * time.Second
 
@@ -75,7 +78,7 @@ func (c *Conn) Query(ctx context.Context, each func(Row), statement string, args
 		each(answer.Values())
 	}
 	_, err = answer.Close()
-	return readable(err)
+	return Readable(err)
 }
 
 // Exec runs one statement, and returns how many rows it changed.
@@ -85,20 +88,20 @@ func (c *Conn) Exec(ctx context.Context, statement string, args ...any) (int64, 
 		return 0, err
 	}
 	tag, err := c.conn.ExecParams(ctx, statement, values, nil, formats, nil).Close()
-	return tag.RowsAffected(), readable(err)
+	return tag.RowsAffected(), Readable(err)
 }
 
 // Script runs several statements in one transaction.
 func (c *Conn) Script(ctx context.Context, statements string) error {
 	_, err := c.conn.Exec(ctx, statements).ReadAll()
-	return readable(err)
+	return Readable(err)
 }
 
 // Wait waits for a notification, until ctx ends. It reports whether one came since the last call.
 func (c *Conn) Wait(ctx context.Context) (bool, error) {
 	if !c.notified {
 		if err := c.conn.WaitForNotification(ctx); err != nil && (ctx.Err() == nil || c.conn.IsClosed()) {
-			return false, readable(err)
+			return false, Readable(err)
 		}
 	}
 	came := c.notified
@@ -214,8 +217,8 @@ func (e serverError) Error() string {
 	return text
 }
 
-// readable gives an error of the server words for people.
-func readable(err error) error {
+// Readable gives an error of the server words for people.
+func Readable(err error) error {
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return serverError{refused}
 	}

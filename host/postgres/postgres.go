@@ -141,7 +141,7 @@ func (a *Address) Connect(ctx context.Context, application string) (*Conn, error
 	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { c.notified = true }
 	var err error
 	if c.conn, err = pgconn.ConnectConfig(ctx, config); err != nil {
-		return nil, &connectError{a.text, readable(err)}
+		return nil, &connectError{a.text, Readable(err)}
 	}
 	return c, nil
 }

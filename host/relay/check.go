@@ -37,6 +37,15 @@ var applicationRights = []right{
 	{"SELECT", "quern.ended"},
 }
 
+// handlerRights are what the role needs with which the handlers of a tenant connect. Policies let it see and make only
+// rows of its own.
+var handlerRights = []right{{"SELECT, INSERT (tenant, task, created, step, settlement), DELETE", "quern.runs"}}
+
+// GrantHandler gives a role what the transactions of handlers need.
+func GrantHandler(ctx context.Context, db *postgres.Conn, role string) error {
+	return grant(ctx, db, "quern", handlerRights, role)
+}
+
 // GrantApplication gives a role the right to enqueue and to read how its tasks ended.
 func GrantApplication(ctx context.Context, db *postgres.Conn, role string) error {
 	return grant(ctx, db, "quern", applicationRights, role)

@@ -112,7 +112,8 @@ func newInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make Quern's tables in a database; what exists stays",
 		Long: "Makes the schema quern with its tables. What exists stays, so the command can be repeated.\n" +
-			"--grant gives a role of an application the right to enqueue, and --grant-relay the role of the relay its rights.\n" +
+			"--grant gives a role of an application the right to enqueue, --grant-relay the role of the relay its rights, and\n" +
+			"--grant-handler the role of a tenant's handlers the right to commit with their task.\n" +
 			"If tenants share the database, --for-tenant bounds the roles of --grant to one of them.\n" +
 			"--raquel makes the index with which claims of a table of Raquel stay fast, also those of its own workers. This\n" +
 			"waits until transactions have ended that use the table now, but blocks nobody. With --nsj, --grant-relay also gives the rights\n" +
@@ -121,10 +122,11 @@ func newInit() *cobra.Command {
 			"  quern database init --postgres postgres://owner@db/shop --raquel jobs --grant-relay quern",
 		Args: cli.Arguments(0, 0),
 	}
-	var applications, relays, raquel, nsj []string
+	var applications, relays, handlers, raquel, nsj []string
 	tenant := cmd.Flags().String("for-tenant", "", "the `TENANT` to which the roles of --grant belong: they insert and read its rows alone (default every tenant's)")
 	option.List(cmd.Flags(), &applications, "grant", nil, "roles that may enqueue and read ends")
 	option.List(cmd.Flags(), &relays, "grant-relay", nil, "roles with which a relay connects")
+	option.List(cmd.Flags(), &handlers, "grant-handler", nil, "roles with which handlers connect: one for each tenant")
 	raquelFlag(cmd, &raquel)
 	nsjFlag(cmd, &nsj)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -169,6 +171,11 @@ func newInit() *cobra.Command {
 				if err := relay.GrantNsj(cmd.Context(), db, table, role); err != nil {
 					return err
 				}
+			}
+		}
+		for _, role := range handlers {
+			if err := relay.GrantHandler(cmd.Context(), db, role); err != nil {
+				return err
 			}
 		}
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "the tables are there")
