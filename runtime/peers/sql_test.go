@@ -20,7 +20,7 @@ import (
 // BenchmarkQueuesSQL compares what an INSERT in each task costs: in a handler in Go, whose transaction ends with its task, and in
 // River's workers, which insert by themselves, or in a transaction that also completes the job. The rates are medians of three.
 func BenchmarkQueuesSQL(b *testing.B) {
-	const tasks = 5000
+	const tasks = 3000
 	database := startPostgres(b)
 	if database == "" {
 		b.Skip("there is no PostgreSQL")

@@ -71,13 +71,14 @@ func copyKinds(d sdk.Database) error {
 		bytes                                 []byte
 		at                                    time.Time
 	)
-	err := d.QueryRow("SELECT * FROM kinds WHERE id = 'a'", nil, new(string), &flag, &small, &large, &exact, &real, &word, &missing, &document,
-		&bytes, &numbers, &words, &at, &ever, &key, &day)
+	err := d.QueryRow("SELECT * FROM kinds WHERE id = 'a'", nil, new(string), &flag, &small, &large, &exact, &real,
+		&word, &missing, &document, &bytes, &numbers, &words, &at, &ever, &key, &day)
 	if err != nil {
 		return err
 	}
-	_, err = d.Exec("INSERT INTO kinds VALUES ('b', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
-		flag, small, large, exact, real, word, missing, document, bytes, numbers, words, at, ever, key, day)
+	const insert = "INSERT INTO kinds VALUES ('b', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+	_, err = d.Exec(insert, flag, small, large, exact, real, word, missing, document, bytes, numbers, words,
+		at, ever, key, day)
 	return err
 }
 

@@ -1,7 +1,7 @@
 //! Calls of databases.
 
 use crate::words::Words;
-use crate::{name, tell};
+use crate::tell;
 use quern::sql::{Database, Error, ToSql};
 use std::cell::RefCell;
 use std::time::SystemTime;
