@@ -242,7 +242,7 @@ func TestParseHostGrantsWrong(t *testing.T) {
 			`write a text, in quotes if it begins with other than a letter`,
 		"acme: {secrets: {a: {value: " + strings.Repeat("x", MaxSecret+1) + "}}}": `g.yaml:1: acme.secrets.a.value: has 65537 bytes: write at most 65536`,
 		"acme: {databases: {a: {by: X}}}":                                         `g.yaml:1: acme.databases.a.by: "X" is not a header of a task: write the name of a header in lower case, such as nsj-tenant`,
-		"acme: {databases: {a: {pool: 0}}}":                                       `g.yaml:1: acme.databases.a.pool: "0" is not allowed: write a whole number from 1 to 1000, or leave the key out for 4`,
+		"acme: {databases: {a: {pool: 0}}}":                                       `g.yaml:1: acme.databases.a.pool: "0" is not allowed: write a whole number from 1 to 1000, or leave the key out for 8`,
 		"acme: {databases: {a: {settings: {'a b': c}}}}":                          `g.yaml:1: acme.databases.a.settings: "a b" is not a setting of PostgreSQL: write one such as app.tenant or search_path`,
 		"acme: {capabilities: {sql: [{database: a, commit: call}]}}":              `g.yaml:1: acme.capabilities.sql[0].commit: has no ceiling: remove it`,
 		"acme: {secret: {}}\nzebra: {secret: {}}": `g.yaml:1: acme: unknown key "secret": did you mean "secrets"?; ` +

@@ -96,8 +96,12 @@ func (h hosts) book(b *testing.B, database string, tasks int) func(b *testing.B)
 		os.WriteFile(filepath.Join(h.plugins, "booker", "booker.yaml"), []byte("capabilities: {sql: [{database: shop, access: rw}]}\n"), 0o600)); err != nil {
 		b.Fatal(err)
 	}
+	grants := filepath.Join(h.plugins, "grants.yaml") // as many connections as River has
+	if err := os.WriteFile(grants, []byte(`"*": {databases: {shop: {pool: 16}}}`), 0o600); err != nil {
+		b.Fatal(err)
+	}
 	return func(b *testing.B) []float64 {
-		client, begin, end := h.serve(b, "booker", "--secrets", filepath.Dir(secrets))
+		client, begin, end := h.serve(b, "booker", "--secrets", filepath.Dir(secrets), "--grants", grants)
 		defer end()
 		q := client.Queue("booker")
 		var ids []string
