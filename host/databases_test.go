@@ -17,6 +17,7 @@ import (
 	"github.com/quern-project/quern/host/postgres/postgrestest"
 	"github.com/quern-project/quern/host/relay"
 	"github.com/quern-project/quern/host/sql"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
@@ -369,5 +370,61 @@ func TestADatabaseThatIsNotSetUp(t *testing.T) {
 		if task := n.wait(id); task.Status != queue.Complete || task.Attempts != 1 {
 			t.Errorf("%s: %s after %d: %+v", tt.name, task.Status, task.Attempts, task.Failure())
 		}
+	}
+}
+
+// A header of the task chooses the database, if the grants say so.
+func TestAHeaderChoosesTheDatabase(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	s, other := newShop(t, tenant), newShop(t, tenant)
+	for value, url := range map[string]string{"47": s.url, "48": other.url} {
+		if err := os.WriteFile(filepath.Join(s.dir, tenant, "database.shop."+value), []byte(url), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grants, err := manifest.ParseGrants("grants.yaml", []byte(`"*": {databases: {shop: {by: nsj-tenant, pool: 2, settings: {app.tenant: acme}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := s.start(t, tenant, buying, func(set *settings) { set.grants = grants })
+	statement := "INSERT INTO t SELECT 1, current_setting('app.tenant');ok"
+	for _, value := range []string{"47", "48"} {
+		task := n.wait(n.enqueueAs("buy", statement, queue.Options{Headers: map[string]string{"nsj-tenant": value}}))
+		if task.Status != queue.Complete {
+			t.Errorf("%s: %+v", value, task.Failure())
+		}
+	}
+	for _, value := range []string{"", "../47", "a b"} {
+		task := n.wait(n.enqueueAs("buy", statement, queue.Options{Headers: map[string]string{"nsj-tenant": value}}))
+		if task.Status != queue.Failed || !n.log.has("the task's header nsj-tenant chooses the database shop") {
+			t.Errorf("%q: %s", value, task.Status)
+		}
+	}
+	for _, shop := range []*shop{s, other} {
+		if got := shop.text("SELECT task FROM t"); got != "acme" {
+			t.Errorf("rows %q", got)
+		}
+	}
+}
+
+// A row of quern.runs that a handler's role has forged gives a task no more than its plugin may.
+func TestAForgedRow(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	s := newShop(t, tenant)
+	n := s.start(t, tenant, buying+"\nretry: {max_attempts: 2}\n")
+	id := n.enqueue("buy", "fail")
+	n.eventually("the second attempt waits", func() bool { return n.task(id).Status == queue.Scheduled })
+	task := n.task(id)
+	if _, err := s.server.Connect(t, s.url).Exec(t.Context(), "INSERT INTO quern.runs (tenant, task, created, settlement) VALUES ($1, $2, $3, $4)",
+		tenant, id, fmt.Sprint(task.Created.UnixMicro()), []byte(`{"children":[{"Queue":"admin","ID":"forged"}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if task := n.wait(id); task.Status != queue.Failed || !strings.Contains(task.Failure().Message, `queue "admin" is not granted`) {
+		t.Errorf("%s, %+v", task.Status, task.Failure())
+	}
+	if _, err := n.client.Task(t.Context(), "forged"); err == nil {
+		t.Error("the forged child is there")
 	}
 }

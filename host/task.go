@@ -22,7 +22,7 @@ import (
 // errNoSlot is the cause for which a task that was reserved ahead goes back to its queue without a run.
 var errNoSlot = errors.New("no slot was free in time")
 
-// errNotCommitted is the cause for which a task goes back to its queue whose transaction turned out not to be committed.
+// errNotCommitted is the cause for which a task goes back to its queue: its transaction turned out not to be committed.
 var errNotCommitted = errors.New("the database did not commit the task's transaction")
 
 // task is a task that this host reserved.

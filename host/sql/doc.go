@@ -6,9 +6,9 @@
 // # Exactly once
 //
 // With `commit: complete`, the row of the run in quern.runs is committed in the same transaction as the handler's
-// changes, before Redis is told of the completion. It has the settlement: result, children and publications. A task that
-// runs again, because its host died in between, finds the row before its guest starts, and is settled with it. The
-// primary key lets only one run of a task commit.
+// changes, before Redis is told of the completion. It has the settlement: result, children and publications. A task
+// that runs again, because its host died in between, finds the row before its guest starts, and is settled with it.
+// The primary key lets only one run of a task commit.
 //
 // # Failure
 //

@@ -17,7 +17,7 @@ import (
 
 const (
 	// DefaultPool is how many connections a tenant's tasks on one host have to a database.
-	DefaultPool = 4
+	DefaultPool = 8
 	// DefaultConnections is how many connections a host has to all databases together.
 	DefaultConnections = 100
 

@@ -156,7 +156,8 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	if row {
 		statements++
 		p.SendQueryParams(insertInside, [][]byte{
-			[]byte(task.Tenant), []byte(task.ID), []byte(task.Created), []byte(step), []byte(t.xid), append([]byte{}, value...), // not nil, which would be NULL
+			[]byte(task.Tenant), []byte(task.ID), []byte(task.Created), []byte(step), []byte(t.xid),
+			append([]byte{}, value...), // not nil, which would be NULL
 		}, nil, []int16{0, 0, 0, 0, 0, 1}, nil)
 	}
 	p.SendQueryParams("COMMIT", nil, nil, nil, nil)

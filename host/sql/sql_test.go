@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -641,4 +642,33 @@ func TestUndo(t *testing.T) {
 	}
 	w.refused(w.task("1", func(g *sql.Grant) { g.Prepare = "COMMIT" }), service.ErrInvalid, "remove COMMIT", "SELECT 1")
 	w.refused(w.task("1", func(g *sql.Grant) { g.Prepare = "CREATE nonsense" }), service.ErrInvalid, "the schema of database shop", "SELECT 1")
+}
+
+// TestCheck: a host warns at its start of what is wrong with a database.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	var log strings.Builder
+	check := func(url string) string {
+		log.Reset()
+		d := sql.New(sql.Config{Logger: hclog.New(&hclog.LoggerOptions{Output: &log})})
+		d.Check(t.Context(), "acme", sql.Source{Name: "database.shop", URL: url})
+		d.Close()
+		return log.String()
+	}
+	for url, want := range map[string]string{
+		w.url:                             "quern database init --grant-handler " + w.name() + "a",
+		"shop":                            "write postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+		w.server.URL("nowhere"):           "make it with CREATE DATABASE",
+		w.server.URL(w.name()):            "connect as a superuser",
+		"postgres://u:pass@127.0.0.1:1/d": "start the database, or correct the secret database.shop",
+	} {
+		if got := check(url); !strings.Contains(got, want) || strings.Contains(got, "pass@") {
+			t.Errorf("%s: %q, want %q", url, got, want)
+		}
+	}
+	w.init("a")
+	if got := check(w.url); got != "" {
+		t.Errorf("warned: %s", got)
+	}
 }

@@ -36,6 +36,8 @@ type SQLGrant struct {
 // AtCompletion reports whether the handler's changes are committed together with the completion of its task.
 func (g *SQLGrant) AtCompletion() bool { return g.Write && !g.AtCall }
 
+func atCompletion(g SQLGrant) bool { return g.AtCompletion() }
+
 // The words of capabilities.sql.commit, and the bounds of its numbers.
 const (
 	commitComplete = afterComplete
@@ -105,7 +107,7 @@ func (d *decoder) databases(n node) (grants []SQLGrant) {
 			d.wrong(commit, "has no ceiling", "remove it")
 		case slices.ContainsFunc(grants, func(g SQLGrant) bool { return g.Database == grant.Database }):
 			d.twice(at, grant.Database)
-		case !d.ceiling && grant.AtCompletion() && slices.ContainsFunc(grants, func(g SQLGrant) bool { return g.AtCompletion() }):
+		case !d.ceiling && grant.AtCompletion() && slices.ContainsFunc(grants, atCompletion):
 			d.wrong(at, "is the second database whose changes are committed with the completion of the task, and only one can be",
 				"write access: r or commit: call for the others")
 		default:
@@ -223,7 +225,7 @@ type Database struct {
 	// By is the header of a task that chooses the database: its value VALUE chooses the secret database.NAME.VALUE.
 	// Default: all tasks have the database of the secret database.NAME.
 	By string
-	// Pool is the most connections of the tenant's tasks on one host. Default 4.
+	// Pool is the most connections of the tenant's tasks on one host. Default 8.
 	Pool int
 	// Settings are set in each transaction, such as app.tenant for policies of the database. Handlers can change them.
 	Settings map[string]string
@@ -243,7 +245,7 @@ func (b *Database) keys() []key {
 				b.By = n.Value
 			}
 		}}},
-		{name: "pool", value: countValue(&b.Pool, maxPool, "4")},
+		{name: "pool", value: countValue(&b.Pool, maxPool, "8")},
 		{name: "settings", value: value{read: func(d *decoder, n node) {
 			b.Settings = d.texts(n)
 			for _, name := range slices.Sorted(maps.Keys(b.Settings)) {

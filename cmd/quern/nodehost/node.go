@@ -11,9 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -143,7 +145,7 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 		Logger: n.Logger.Named("sql"),
 	})
 	n.closers = append(n.closers, databases.Close)
-	n.Background = append(n.Background, databases.Run)
+	n.Background = append(n.Background, databases.Run, func(ctx context.Context) { n.checkDatabases(ctx, databases) })
 	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.services.Secrets, Databases: databases}
 	config.Memory, config.Account, config.Cache, config.Logger = o.Plugins.MaxMemory, n.account, engine, n.Logger
 	config.Version, _ = cli.BuildVersion()
@@ -154,6 +156,32 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	}
 	n.deliver(outside, config)
 	return n, nil
+}
+
+// checkDatabases warns at the start of what is wrong with the databases of handlers.
+func (n *Node) checkDatabases(ctx context.Context, databases *sql.Databases) {
+	for _, tenant := range n.options.Plugins.Tenants {
+		granted := n.options.Plugins.Grants.Of(tenant).Secrets
+		names := slices.Collect(maps.Keys(granted))
+		if n.options.services.Secrets != "" {
+			files, _ := os.ReadDir(filepath.Join(n.options.services.Secrets, tenant)) // a tenant may have none
+			for _, file := range files {
+				names = append(names, file.Name())
+			}
+		}
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			if !strings.HasPrefix(name, manifest.DatabaseSecret) || ctx.Err() != nil {
+				continue
+			}
+			url, err := guest.ReadSecret(n.options.services.Secrets, tenant, name, granted)
+			if err != nil {
+				n.Logger.Warn("the URL of a database cannot be read", "tenant", tenant, "secret", name, "error", err)
+				continue
+			}
+			databases.Check(ctx, tenant, sql.Source{Name: name, URL: string(url)})
+		}
+	}
 }
 
 // open returns which of these tasks of a tenant have not ended.

@@ -55,7 +55,10 @@ type Options struct {
 
 // NewOptions adds the settings of a node host to a command. http is the default of --http.
 func NewOptions(cmd *cobra.Command, http string) *Options {
-	o := &Options{memory: memorySetting{percent: 75}, webhooks: 400, databaseConnections: sql.DefaultConnections, engine: sandbox.EngineFlags(cmd.Flags())}
+	o := &Options{
+		memory: memorySetting{percent: 75}, webhooks: 400, databaseConnections: sql.DefaultConnections,
+		engine: sandbox.EngineFlags(cmd.Flags()),
+	}
 	f, standard := cmd.Flags(), host.Defaults()
 	option.List(f, &o.Plugins.Tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
 	f.StringVar(&o.Plugins.Dir, "plugins", plugins.DefaultDir,

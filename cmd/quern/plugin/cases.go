@@ -212,7 +212,8 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 		scripts[name] = string(script)
 	}
 	around := surroundings{
-		scripts: scripts, awaited: awaited, attempt: max(test.Attempt, 1), queue: test.Queue, key: test.Key, headers: test.Headers,
+		scripts: scripts,
+		awaited: awaited, attempt: max(test.Attempt, 1), queue: test.Queue, key: test.Key, headers: test.Headers,
 	}
 	if test.HTTP != nil {
 		around.answers = &answers{given: test.HTTP, used: map[int]bool{}}
