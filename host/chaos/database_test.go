@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,9 @@ import (
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/postgres/postgrestest"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // database is a PostgreSQL whose outbox the hosts relay.
@@ -184,4 +188,89 @@ func (l *ledger) rows() {
 			l.blame("the database has %q as the end of task %s (%s), want %s", ends[id], id, o.manner, want)
 		}
 	}
+}
+
+//go:embed testdata/book.c
+var bookSource string
+
+// bookManifest lets a task fail as often as the coin falls.
+const bookManifest = `name: book
+queues: [books]
+limits: {memory: 1MiB, input: 4KiB, output: 4KiB}
+retry: {max_attempts: 1000, base: 50ms, min: 50ms, max: 500ms}
+capabilities: {sql: [{database: shop, access: rw}], enqueue: {queues: [alpha]}}
+`
+
+// A handler that changes a database and fails half of the time afterwards changes it exactly once for each task, and enqueues one child,
+// whatever dies: hosts, the database, Redis.
+func TestBooks(t *testing.T) {
+	beside(t)
+	rows, length, rest := 100, 5*time.Second, 2*time.Second
+	s := settings{hosts: 3, concurrency: 16, lease: 2 * time.Second, grace: time.Second, patience: 4 * time.Minute}
+	if full {
+		rows, length, rest = 5_000, time.Minute, 8*time.Second
+		s.concurrency, s.patience = 48, 10*time.Minute
+	}
+	seed := newSeed(t)
+	s.database = newDatabase(t)
+	db := s.database.server.Connect(t, s.database.url)
+	defer db.Close()
+	secrets := t.TempDir()
+	_, made := db.Exec(t.Context(), "CREATE TABLE bookings (task text NOT NULL)")
+	if err := errors.Join(made, os.Mkdir(filepath.Join(secrets, tenant), 0o700),
+		os.WriteFile(filepath.Join(secrets, tenant, "database.shop"), []byte(s.database.url), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s.arguments = []string{"--secrets", secrets}
+	plan := newPlan(seed, s, []string{hostVictims, redisVictim, databaseVictim}, length, rest/2, rest)
+	t.Logf("QUERN_CHAOS_SEED=%d:", seed)
+	for _, one := range plan {
+		t.Log(one)
+		length = max(length, one.at+one.length)
+	}
+	f := newFleet(t, s)
+	f.put("book", bookManifest, runtimetest.BuildCHandler(t, bookSource))
+	f.serve("books")
+
+	orders := make([]order, rows)
+	for i := range orders {
+		orders[i] = order{id: fmt.Sprintf("book-%05d", i), queue: "books", manner: "ok"}
+	}
+	through := newProxy(t, f.redis.Addr())
+	p := newProducers(f, through)
+	enqueued := make(chan error, 1)
+	go func() {
+		enqueued <- func() error {
+			for i, o := range orders {
+				sleep(f.ctx, length/time.Duration(rows))
+				spec := queue.Spec{Parameters: []byte(o.id), Options: queue.Options{ID: o.id}}
+				if err := p.insist(f.ctx, func() error {
+					_, err := p.client.Queue("books").EnqueueMany(f.ctx, []queue.Spec{spec})
+					return err
+				}); err != nil {
+					return fmt.Errorf("enqueue order %d: %w", i, err)
+				}
+			}
+			return nil
+		}()
+	}()
+	f.suffer(plan, through)
+	if err := <-enqueued; err != nil {
+		t.Fatal(err)
+	}
+	f.settled(2*rows, "books")
+
+	db = s.database.server.Connect(t, s.database.url)
+	var all, different int64
+	if err := db.Query(f.ctx, func(v postgres.Row) { all, different = v.Int(0), v.Int(1) },
+		"SELECT count(*), count(DISTINCT task) FROM bookings"); err != nil || all != int64(rows) || different != all {
+		t.Errorf("%d bookings of %d tasks, want %d: %v", all, different, rows, err)
+	}
+	for _, name := range []string{"books", "alpha"} { // the tasks, and a child of each
+		stats, err := manage.New(f.client).Stats(f.ctx, name)
+		if err != nil || stats[0].Depth[queue.Complete] != int64(rows) {
+			t.Errorf("%s: %v, want %d complete: %v", name, stats[0].Depth, rows, err)
+		}
+	}
+	f.leave()
 }
