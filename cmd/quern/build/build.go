@@ -74,7 +74,8 @@ type Builder struct {
 	config Config
 
 	mu    sync.Mutex
-	clang string // path of the clang to use, "" until findClang has found one; guarded by mu
+	clang string            // path of the clang to use, "" until findClang has found one; guarded by mu
+	told  map[string]string // the data files of each folder that were told last; guarded by mu
 }
 
 // New makes a builder. Nothing has to be closed after use.

@@ -165,7 +165,12 @@ func testAll(p *pluginfile.File, cmd *cobra.Command, local *local, update bool) 
 	defer l.close()
 	var views []CaseView
 	for _, test := range p.Manifest.Tests {
+		slow := time.AfterFunc(slowAfter, func() {
+			cli.Note(cmd, "the test %q of %s has run for %s, of %s at most (--timeout)", test.Name, p.Name, slowAfter,
+				l.limits.Timeout)
+		})
 		view, err := l.test(cmd.Context(), test, update)
+		slow.Stop()
 		if err != nil {
 			return nil, err
 		}
@@ -239,6 +244,9 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 		}
 	}
 	if view.Passed = len(view.Wrong) == 0; !view.Passed {
+		log = slices.DeleteFunc(log, func(line string) bool { // the error has it already
+			return strings.Contains(outcome.Message, strings.TrimSpace(strings.TrimPrefix(line, "error: ")))
+		})
 		for _, line := range log[max(0, len(log)-shownLines):] {
 			view.Wrong = append(view.Wrong, "log: "+line)
 		}
