@@ -126,7 +126,7 @@ func isPython(name string) bool {
 		return true
 	default: // in the same folder as the handler
 		return !slices.Contains([]string{
-			"pyproject.toml", "setup.cfg", "tox.ini", "uv.lock", "poetry.lock", "Pipfile",
+			"pyproject.toml", "mypy.ini", "pyrightconfig.json", "setup.cfg", "tox.ini", "uv.lock", "poetry.lock", "Pipfile",
 			"Pipfile.lock", "quern.schema.json", "Makefile", "Dockerfile",
 		}, base) &&
 			!strings.HasPrefix(base, "requirements") && !strings.HasPrefix(base, "README") && !strings.HasPrefix(base, "LICENSE")

@@ -23,6 +23,7 @@ import (
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/abi"
 )
 
 // CaseView is the result of one test.
@@ -245,7 +246,11 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 	}
 	if view.Passed = len(view.Wrong) == 0; !view.Passed {
 		log = slices.DeleteFunc(log, func(line string) bool { // the error has it already
-			return strings.Contains(outcome.Message, strings.TrimSpace(strings.TrimPrefix(line, "error: ")))
+			text := strings.TrimPrefix(line, "error: ")
+			if strings.HasPrefix(text, abi.ModuleName+".") { // a denial: the function, and the reason
+				_, text, _ = strings.Cut(text, ": ")
+			}
+			return strings.Contains(outcome.Message, strings.TrimSpace(text))
 		})
 		for _, line := range log[max(0, len(log)-shownLines):] {
 			view.Wrong = append(view.Wrong, "log: "+line)
