@@ -98,7 +98,7 @@ func sourceFolder(t *testing.T, files map[string]string) string {
 // A task that puts itself off has not failed.
 func TestEndedLine(t *testing.T) {
 	t.Parallel()
-	failure := &queue.Failure{Reason: queue.ReasonError, Message: "no answer\ntrace"}
+	failure := &queue.Failure{Reason: queue.ReasonError, Message: "no answer"}
 	for want, ended := range map[string]host.Ended{
 		"✓ mail 1.0 ms":                                                {},
 		"✗ mail 1.0 ms one: (error) no answer":                         {Failure: failure},
