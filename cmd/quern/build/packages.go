@@ -94,7 +94,8 @@ func normalized(name string) string { return strings.ToLower(separators.ReplaceA
 func checkRequired(lines []requirement) error {
 	for _, line := range lines {
 		if found := unversioned.FindStringSubmatch(line.text); found != nil {
-			return because(Failed, "%s: %q names no version: write %s, or %s==VERSION", line.where, line.text, found[1], found[1])
+			return because(Failed, "%s: %q names no version: write %s, or %s==VERSION", line.where, line.text, found[1],
+				found[1])
 		}
 		if found := assigned.FindStringSubmatch(line.text); found != nil {
 			return because(Failed, "%s: %q has one =: write %s==%s", line.where, line.text, found[1], found[2])

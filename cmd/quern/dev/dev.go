@@ -177,8 +177,8 @@ func endedLine(s show.Screen, e host.Ended) string {
 	case e.Failure == nil:
 		return s.Code("32", "✓") + " " + line
 	case e.PutOff:
-		return fmt.Sprintf("%s %s %s: (put off) %s: it runs again later, without counting an attempt", s.Code("33", "↻"), line,
-			show.OneLine(e.ID), show.OneLine(e.Failure.Headline()))
+		return fmt.Sprintf("%s %s %s: (put off) %s: it runs again later, without counting an attempt",
+			s.Code("33", "↻"), line, show.OneLine(e.ID), show.OneLine(e.Failure.Headline()))
 	case e.Again:
 		return fmt.Sprintf("%s %s %s: (%s) %s: it will be tried again", s.Code("33", "↻"), line, show.OneLine(e.ID),
 			e.Failure.Reason, show.OneLine(e.Failure.Headline()))
