@@ -81,6 +81,7 @@ type Ended struct {
 	Took              time.Duration
 	Failure           *queue.Failure // nil if the task is complete
 	Again             bool           // the task will be tried again
+	PutOff            bool           // the task has put itself off, which counts no attempt
 	Quiet             bool           // one of many put-offs of the task, for which the log has no line either
 }
 

@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/quern-project/quern/host/schedule"
@@ -139,6 +141,7 @@ func (r *runner) call(ctx context.Context, t *task, services service.Services) r
 	}
 	lines := &guestLog{logger: r.access.logger, task: t}
 	defer lines.flush()
+	var refused atomic.Pointer[string] // the function of the last denial, whose line in the task's log comes next
 	return t.version.Run(ctx, runtime.Call{
 		TaskID: t.ID, Queue: t.Queue.Name, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.config.Retry).Attempts(), Reschedules: t.Reschedules,
@@ -153,9 +156,12 @@ func (r *runner) call(ctx context.Context, t *task, services service.Services) r
 		Secrets:  &t.secrets,
 		Denied: func(function, reason string) {
 			r.access.logger.Warn("a host function was refused", t.logged("function", function, "error", reason)...)
+			refused.Store(&function)
 		},
 		Log: func(line string) {
-			lines.add(line)
+			if function := refused.Swap(nil); function == nil || !strings.Contains(line, "."+*function+": ") {
+				lines.add(line)
+			}
 			if dropped := t.log.add(line); dropped > 0 {
 				r.metrics.LogLinesDropped(t.Queue.Tenant, t.Queue.Name, dropped)
 			}

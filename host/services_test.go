@@ -100,6 +100,9 @@ func TestServicesOfATask(t *testing.T) {
 	if !n.log.has("[WARN]", "a host function was refused", "plugin=serving", "function=kv_get", "others") {
 		t.Error("the host's log does not have the refusal")
 	}
+	if n.log.has("plugin says", "quern_v1.kv_get") || !n.log.has("plugin says", "mind the gap") {
+		t.Error("the host's log has the refusal twice, or not what the plugin says")
+	}
 }
 
 // TestVariablesOfExtism: a variable lasts as long as its bucket, without it as long as its task.

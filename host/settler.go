@@ -400,8 +400,11 @@ func (s *settler) report(e *ended, outcome listen.Outcome, err error) {
 		s.log(e, outcome, reason, err)
 	}
 	if s.ended != nil && err == nil && outcome != listen.OutcomeReleased {
-		quiet := e.settlement.Requeue == listen.RequeueReschedule && !worthALine(t.Reschedules+1)
-		s.ended(Ended{t.Queue.Tenant, t.Queue.Name, t.ID, e.took, e.settlement.Failure, e.settlement.Requeue != "", quiet})
+		putOff := e.settlement.Requeue == listen.RequeueReschedule
+		s.ended(Ended{
+			t.Queue.Tenant, t.Queue.Name, t.ID, e.took, e.settlement.Failure, e.settlement.Requeue != "",
+			putOff, putOff && !worthALine(t.Reschedules+1),
+		})
 	}
 }
 
@@ -427,6 +430,10 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 		level := hclog.Warn
 		if reason == string(queue.ReasonCancelled) {
 			level = hclog.Info // not a fault: somebody asked for it
+		}
+		failure := e.settlement.Failure
+		if s.ended != nil && failure.Message == failure.Headline() && len(failure.Backtrace) == 0 {
+			level = hclog.Debug // Config.Ended tells the same
 		}
 		s.access.logger.Log(level, "task failed", append(fields, failureFields(e.settlement.Failure)...)...)
 	case e.away && e.settlement.Requeue != "":

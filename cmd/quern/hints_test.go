@@ -101,6 +101,20 @@ func TestListsNameSomeOfManyTenants(t *testing.T) {
 }
 
 // A misspelled queue is told when a task gets lost in it, and not when it has, or had, somebody who serves it.
+// Parameters that are the path of a file are enqueued as they are, and the remark says how the file's content would be.
+func TestEnqueueOfAPath(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	file := write(t, filepath.Join(t.TempDir(), "order.json"), "{}")
+	for parameters, noted := range map[string]bool{"@" + file: true, file: true, file + ".old": false, "order": false} {
+		r := u.run("enqueue", "mail", parameters)
+		want := "quern: the parameters are the text \"" + parameters + "\", not what the file has: for that write - < " + file + "\n"
+		if r.status != exitDone || strings.Contains(r.stderr, want) != noted {
+			t.Errorf("%s: %+v", parameters, r)
+		}
+	}
+}
+
 func TestEnqueueWarnsOfUnservedQueue(t *testing.T) { overBoth(t, testEnqueueWarnsOfUnservedQueue) }
 
 func testEnqueueWarnsOfUnservedQueue(t *testing.T, by over) {

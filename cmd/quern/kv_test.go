@@ -31,7 +31,9 @@ func TestKV(t *testing.T) {
 		"ls thumbs":  {exitDone, "KEY\na.jpg\nb.jpg\nc.png\n", ""},
 		"ls thumbs --after a.jpg --limit 1 -o json": {exitDone, `["b.jpg"]` + "\n", ""},
 		"ls thumbs --prefix c":                      {exitDone, "KEY\nc.png\n", ""},
-		"ls none -o json":                           {exitDone, "[]\n", ""},
+		"ls none -o json":                           {exitDone, "[]\n", "quern: tenant acme has no bucket \"none\": see `quern kv ls --tenant acme`\n"},
+		"ls sen -o json":                            {exitDone, "[]\n", "quern: tenant acme has no bucket \"sen\": did you mean seen?\n"},
+		"ls seen --prefix y -o json":                {exitDone, "[]\n", ""},
 		"get thumbs a.jpg":                          {exitDone, "bytes of a.jpg", ""},
 		"get seen x":                                {exitDone, "\x00\xff", ""},
 	} {

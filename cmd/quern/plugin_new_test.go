@@ -51,8 +51,9 @@ func TestPluginNew(t *testing.T) {
 	for language, files := range map[string][]string{
 		"go": {".gitignore", "README.md", "go.mod", "greet.yaml", "main.go", "main_test.go", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
 		"c":  {".gitignore", "README.md", "greet.c", "greet.yaml", "quern.h", "quern.schema.json", "tests/ada.out", "tests/ada.txt"},
-		"python": {
-			".gitignore", "README.md", "conftest.py", "greet.yaml", "handler.py", "pyproject.toml", "quern.schema.json", "requirements.txt", "test_handler.py",
+		"python": { // no pyproject.toml: if several plugins are tested together, pytest would take the folder of one for the root of all
+			".gitignore", "README.md", "conftest.py", "greet.yaml", "handler.py", "mypy.ini", "pyrightconfig.json", "quern.schema.json", "requirements.txt",
+			"test_handler.py",
 			"tests/ada.out", "tests/ada.txt",
 		},
 		"javascript": {

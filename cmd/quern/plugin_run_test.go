@@ -28,6 +28,18 @@ const warmed = `(module
 		(if (i32.eq (call $input_size) (i32.const 5)) (then unreachable))
 		(call $output_write (i32.const 0) (i32.const 1))))`
 
+// A task that runs for long may be an endless loop, so the command says what to do.
+func TestPluginRunTellsOfLongTasks(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	dir := folder(t, map[string][]byte{"wait": runtimetest.BuildWAT(t, `(module (memory (export "memory") 1)
+		(func (export "quern_handle") (result i32) (loop (br 0)) (unreachable)))`)})
+	c := u.spawn("plugin", "run", filepath.Join(dir, "wait.wasm"), "--timeout", "1m")
+	c.stderr.await(t, regexp.MustCompile(`quern: it has run for 10s, of 1m0s at most \(limits\.timeout, --timeout\): Ctrl-C ends it and says where it is\n`))
+	_ = c.Process.Signal(os.Interrupt)
+	c.wait(t)
+}
+
 // A run finds the handler as a task on a host does: warmed, where its reset mode keeps an image. That it is not is told.
 // A Ctrl-C names the place where the handler waits, and the shell sees that it was one.
 func TestPluginRunInterrupted(t *testing.T) {

@@ -54,7 +54,7 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+		return nil, unreadable(name, err)
 	}
 	defer func() { _ = root.Close() }()
 	own, err := root.OpenRoot(tenant) // no link leads out of this folder, not even to another tenant

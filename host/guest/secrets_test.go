@@ -63,8 +63,18 @@ func TestSecrets(t *testing.T) {
 	if _, err := secretsOf("", granting("key")).Secret(t.Context(), "key"); !errors.Is(err, service.ErrNotFound) {
 		t.Errorf("without a folder: %v", err)
 	}
-	if _, err := secretsOf(filepath.Join(dir, "gone"), granting("key")).Secret(t.Context(), "key"); !errors.Is(err, service.ErrUnavailable) {
-		t.Errorf("without the folder: %v", err)
+	if err := os.Rename(filepath.Join(dir, "acme"), filepath.Join(dir, "gone.acme")); err != nil {
+		t.Fatal(err)
+	}
+	later := secretsOf(filepath.Join(dir, "later"), granting("key"))
+	if _, err := later.Secret(t.Context(), "key"); !errors.Is(err, service.ErrNotFound) {
+		t.Errorf("before the folder is made: %v", err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "later"), 0o700), os.Rename(filepath.Join(dir, "gone.acme"), filepath.Join(dir, "later", "acme"))); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := later.Secret(t.Context(), "key"); err != nil || string(value) != "value" {
+		t.Errorf("after the folder is made: %q, %v", value, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -87,6 +88,14 @@ func (d *decoder) full() bool { return len(d.problems) > maxProblems }
 
 func (d *decoder) wrong(n node, what, remedy string) { d.report(n.Line, n.path, what, remedy) }
 
+// troubled reports whether there is a problem at the key of a path, or below it.
+func (d *decoder) troubled(path string) bool {
+	return slices.ContainsFunc(d.problems, func(p Problem) bool {
+		rest, ok := strings.CutPrefix(p.Field, strings.TrimPrefix(d.prefix+"."+path, "."))
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
 func (d *decoder) err() error { return NewError(d.file, d.problems) }
 
 // root returns the root value of the one document in data. remedy says what to do if there is no document.
@@ -144,10 +153,28 @@ func (d *decoder) mapping(n node, keys []key, unknown func(name string, keyNode 
 	}
 }
 
+var index = regexp.MustCompile(`\[\d+\]`)
+
+// forms has an example for each key whose value is a mapping, or a list of mappings, by its path.
+var forms = map[string]string{
+	"capabilities": "{secrets: [api_key]}", "capabilities.enqueue": "{queues: [mail]}", "capabilities.env": "{MODE: prod}",
+	"capabilities.files": "[{from: model.bin, to: /data/model.bin}]",
+	"capabilities.http":  `[{host: "https://api.example.com", methods: [GET]}]`,
+	"capabilities.kv":    "[{bucket: seen, access: rw}]", "capabilities.publish": "{topics: [orders]}",
+	"config": "{greeting: Hello}", "limits": "{memory: 64MiB, timeout: 30s}", "retry": "{max_attempts: 5}",
+	"schedule": `[{cron: "30 6 * * MON-FRI"}]`, "subscribe": "[{topic: orders}]",
+	"tests": "[{input: tests/a.json, output: tests/a.out}]", "warm": "{input: sample.json}",
+}
+
 // entries calls each for every key of a mapping, once.
 func (d *decoder) entries(n node, each func(name string, keyNode, value node)) {
 	if n.Kind != yaml.MappingNode {
 		remedy := "write its keys, or leave it out"
+		path := index.ReplaceAllString(n.path, "")
+		if form := forms[path]; form != "" {
+			_, leaf := splitPath(path)
+			remedy = fmt.Sprintf("write its keys, such as %s: %s, or leave it out", leaf, form)
+		}
 		if n.path == "" {
 			remedy = strictyaml.WriteKeys
 		}
@@ -195,12 +222,37 @@ func (d *decoder) list(n node, limit int, example, verb string, each func(at nod
 	}
 }
 
+// synonyms has the paths of keys by the names that other systems have for them.
+var synonyms = map[string]string{
+	"attempts": "retry.max_attempts", "max_retries": "retry.max_attempts", "max_retry": "retry.max_attempts",
+	"retries": "retry.max_attempts", "backoff_delay": "retry.base", "default_retry_delay": "retry.base",
+	"delay": "retry.base", "initial_delay": "retry.base", "max_backoff": "retry.max", "max_delay": "retry.max",
+	"retry_backoff_max": "retry.max", "retry_backoff": "retry.backoff", "retry_jitter": "retry.jitter",
+	"expires": "retry.max_age", "ttl": "retry.max_age", "hard_time_limit": "limits.timeout",
+	"job_timeout": "limits.timeout", "soft_time_limit": "limits.timeout", "time_limit": "limits.timeout",
+	"memory_limit": "limits.memory", "rate_limit": "concurrency", "limiter": "concurrency",
+	"worker_concurrency": "concurrency", "dead_letter": "dead", "dead_letter_queue": "dead", "dead_queue": "dead",
+	"beat_schedule": "schedule", "cron": "schedule", "crontab": "schedule", "topics": "subscribe",
+	"buckets": "capabilities.kv", "hosts": "capabilities.http",
+}
+
+// synonymNotes says how the key differs from the synonym.
+var synonymNotes = map[string]string{
+	"max_retries": " (the first run counts, too)", "max_retry": " (the first run counts, too)",
+	"retries": " (the first run counts, too)", "rate_limit": " (it bounds how many tasks run at a time, not their rate)",
+	"limiter": " (it bounds how many tasks run at a time, not their rate)",
+}
+
 // unknown reports an unknown key of a section. The remedy names the nearest known key, or the section to which the key
 // belongs.
 func (d *decoder) unknown(n node, section, name string) {
 	var allowed []string
 	nearest, best := "", 0
+	word := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+	meant := synonyms[word]
+	isMeant := false // d.keys has the key that the synonym means
 	walk(d.keys, "", func(path string, k key) {
+		isMeant = isMeant || path == meant
 		parent, leaf := splitPath(path)
 		if parent == section {
 			allowed = append(allowed, leaf)
@@ -220,6 +272,11 @@ func (d *decoder) unknown(n node, section, name string) {
 	what := fmt.Sprintf("unknown key %s", Quote(name))
 	parent, leaf := splitPath(nearest)
 	switch {
+	case isMeant && (nearest == "" || best > 0):
+		if parent, leaf := splitPath(meant); parent == section {
+			meant = leaf
+		}
+		d.wrong(n, what, fmt.Sprintf("did you mean %q%s?", meant, synonymNotes[word]))
 	case parent != section && parent != "":
 		d.wrong(n, what, fmt.Sprintf("it belongs to %s, as %s", parent, nearest))
 	case parent != section:

@@ -19,7 +19,7 @@ func TestParseFiles(t *testing.T) {
 	name := strings.Repeat("n", maxName+1)
 	for list, want := range map[string]string{
 		"x":                                `: is a text: write a list, such as [{from: model.bin, to: /data/model.bin}]`,
-		"[a]":                              `[0]: expected a mapping, but it is a text: write its keys, or leave it out`,
+		"[a]":                              `[0]: expected a mapping, but it is a text: write its keys, such as files: [{from: model.bin, to: /data/model.bin}], or leave it out`,
 		"[{}]":                             `[0]: has no from: write the file's path in the folder of the manifest, such as from: model.bin; x.yaml:1: capabilities.files[0]: has no to: write where the plugin finds it, such as to: /data/model.bin`,
 		"[{from: a, to: /a, mode: r}]":     `[0]: unknown key "mode": an entry has from and to`,
 		"[{from: a, to: /a, to: /b}]":      `[0].to: is here a second time, after line 1: keep one of them`,

@@ -626,6 +626,9 @@ func (d *decoder) answers(n node) []Answer {
 
 // filledBuckets reports buckets that a test fills although the plugin may not use them.
 func (d *decoder) filledBuckets(m *Manifest) {
+	if d.troubled("capabilities") { // the grant may be there, misspelled
+		return
+	}
 	for i, test := range m.Tests {
 		for _, bucket := range slices.Sorted(maps.Keys(test.KV)) {
 			if !slices.ContainsFunc(m.Capabilities.KV, func(g KVGrant) bool { return g.Bucket == bucket }) {
@@ -667,7 +670,7 @@ func (d *decoder) together(m *Manifest) {
 		}
 	}
 	n, ok := d.values["retry"]
-	if !ok || n.Kind != yaml.MappingNode {
+	if !ok || n.Kind != yaml.MappingNode || d.troubled("retry") {
 		return
 	}
 	if _, limited := d.values["retry.max_attempts"]; !limited {

@@ -39,8 +39,8 @@ func TestParsePolicyErrors(t *testing.T) {
 	)
 	retry := func(keys string) string { return "retry: {max_attempts: 2, " + keys + "}" }
 	for data, want := range map[string]string{
-		"retry:":                                "x.yaml:1: retry: expected a mapping, but it is empty: write its keys, or leave it out",
-		"retry: 5":                              "x.yaml:1: retry: expected a mapping, but it is a number: write its keys, or leave it out",
+		"retry:":                                "x.yaml:1: retry: expected a mapping, but it is empty: write its keys, such as retry: {max_attempts: 5}, or leave it out",
+		"retry: 5":                              "x.yaml:1: retry: expected a mapping, but it is a number: write its keys, such as retry: {max_attempts: 5}, or leave it out",
 		"retry: {}":                             "x.yaml:1: retry: " + endless,
 		"retry:\n  base: 2s\n":                  "x.yaml:2: retry: " + endless,
 		"retry: {max_attempts: 0}":              `x.yaml:1: retry.max_attempts: "0" is not allowed: ` + attempts,

@@ -11,8 +11,8 @@ func TestParseWarm(t *testing.T) {
 	t.Parallel()
 	const remedy = "write one without . and .. between its slashes, such as sample.json or samples/sample.json"
 	for data, want := range map[string]string{
-		"warm:":                        "x.yaml:1: warm: expected a mapping, but it is empty: write its keys, or leave it out",
-		"warm: sample.json":            "x.yaml:1: warm: expected a mapping, but it is a text: write its keys, or leave it out",
+		"warm:":                        "x.yaml:1: warm: expected a mapping, but it is empty: write its keys, such as warm: {input: sample.json}, or leave it out",
+		"warm: sample.json":            "x.yaml:1: warm: expected a mapping, but it is a text: write its keys, such as warm: {input: sample.json}, or leave it out",
 		"name: x\nwarm: {}":            "x.yaml:2: warm: has no input: write the path of a file with an input to warm the handler with, such as input: sample.json",
 		"warm: {input: }":              "x.yaml:1: warm.input: is empty: " + remedy,
 		"warm:\n  input: [a]":          "x.yaml:2: warm.input: is a list: " + remedy,

@@ -169,6 +169,13 @@ func syntax(err error, text []byte) error {
 		}
 	}
 	line = min(line, 1+bytes.Count(text, []byte("\n"))) // the reader may count the end of the file as a line
+	lines := bytes.Split(text, []byte("\n"))
+	for at := max(line-1, 1); at <= min(line+1, len(lines)); at++ { // the reader may name the line before or after
+		body := bytes.TrimLeft(lines[at-1], " \t")
+		if bytes.IndexByte(lines[at-1][:len(lines[at-1])-len(body)], '\t') >= 0 {
+			return &Error{at, "has a tab at its beginning", "indent it with spaces"}
+		}
+	}
 	return &Error{line, "is not YAML: " + what, WriteKeys}
 }
 

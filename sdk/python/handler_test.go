@@ -136,7 +136,7 @@ def handle(given):
 		"cause":       {runtime.Fatal, `exit status 65 \(failed for good\): no luck`, 0, "error: quern.errors.Fatal: no luck"},
 		"long":        {runtime.Failed, `exit status 1: ValueError \[handler.py:\d+ in long < .*\]: x+`, 0, "…"},
 		"frames":      {runtime.Failed, `exit status 1: KeyError: 'bottom' \[handler.py:\d+ in loop < n{40}1.py:1 in f1 < .*`, 0, "error: KeyError: 'bottom'"},
-		"notjson":     {runtime.Fatal, `exit status 65 \(failed for good\): the input is not JSON: Expecting value: line 1 column 1 \(char 0\)`, 0, ""},
+		"notjson":     {runtime.Fatal, `exit status 65 \(failed for good\): the input is not JSON: it begins with 'notjson': Expecting value: line 1 column 1 \(char 0\)`, 0, ""},
 		"memory":      {runtime.LimitExceeded, `memory limit of 64MiB reached: MemoryError \[handler.py:.*\nMemoryError`, 0, ""},
 		"syntax":      {runtime.Failed, `exit status 1: SyntaxError: invalid syntax .*\nSyntaxError: invalid syntax`, 0, ""},
 		"odd fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): \(its text cannot be read\)`, 0, ""},
@@ -179,14 +179,16 @@ func TestStart(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"raises":     {map[string]string{"handler.py": "import lib\n", "lib.py": "\nraise ValueError('bad table')\n"}, "ValueError: bad table [lib.py:2 in <module> < handler.py:1 in <module>]"},
-		"syntax":     {map[string]string{"handler.py": "def handle(task):\n    return (\n"}, "SyntaxError: '(' was never closed [handler.py:2 in <module>]"},
-		"none":       {map[string]string{"other.py": ""}, "there is no /app/handler.py: a plugin in Python is a file handler.py with a function handle(task)"},
-		"no handle":  {map[string]string{"handler.py": "def run(task): pass\n"}, "handler.py has no function handle: add def handle(task)"},
-		"a constant": {map[string]string{"handler.py": "handle = 7\n"}, "handle in handler.py is a int: expected a function, def handle(task)"},
-		"missing":    {map[string]string{"handler.py": "import ssl\ndef handle(task): pass\n"}, "ModuleNotFoundError: No module named 'ssl' in a handler of Quern: the host speaks TLS: use quern.http, or urllib.request with an https URL [handler.py:1 in <module>]"},
-		"closed":     {map[string]string{"handler.py": "import sys\nsys.stdout.close()\nraise ValueError('bad table')\n"}, "ValueError: bad table [handler.py:3 in <module>]"},
-		"service":    {map[string]string{"handler.py": "import quern\nquern.secret('a')\n"}, "quern.errors.NoHostError: secret 'a': this works only in a task"},
+		"raises":      {map[string]string{"handler.py": "import lib\n", "lib.py": "\nraise ValueError('bad table')\n"}, "ValueError: bad table [lib.py:2 in <module> < handler.py:1 in <module>]"},
+		"syntax":      {map[string]string{"handler.py": "def handle(task):\n    return (\n"}, "SyntaxError: '(' was never closed [handler.py:2 in <module>]"},
+		"none":        {map[string]string{"other.py": ""}, "there is no /app/handler.py: a plugin in Python is a file handler.py with a function handle(task)"},
+		"no handle":   {map[string]string{"handler.py": "def run(task): pass\n"}, "handler.py has no function handle: add def handle(task)"},
+		"a constant":  {map[string]string{"handler.py": "handle = 7\n"}, "handle in handler.py is a int: expected a function, def handle(task)"},
+		"arguments":   {map[string]string{"handler.py": "import quern\n\ndef handle(job, token):\n    return 1\n"}, "handler.py:3: handle takes 2 arguments: a handler takes one, the task: def handle(task)"},
+		"no argument": {map[string]string{"handler.py": "async def handle(): return 1\n"}, "handler.py:1: handle takes no arguments: a handler takes one, the task: def handle(task)"},
+		"missing":     {map[string]string{"handler.py": "import ssl\ndef handle(task): pass\n"}, "ModuleNotFoundError: No module named 'ssl' in a handler of Quern: the host speaks TLS: use quern.http, or urllib.request with an https URL [handler.py:1 in <module>]"},
+		"closed":      {map[string]string{"handler.py": "import sys\nsys.stdout.close()\nraise ValueError('bad table')\n"}, "ValueError: bad table [handler.py:3 in <module>]"},
+		"service":     {map[string]string{"handler.py": "import quern\nquern.secret('a')\n"}, "quern.errors.NoHostError: secret 'a': this works only in a task: call it in handle, not while the module is imported"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := setup(t, test.files, runtime.Profile{})

@@ -74,7 +74,8 @@ type Builder struct {
 	config Config
 
 	mu    sync.Mutex
-	clang string // path of the clang to use, "" until findClang has found one; guarded by mu
+	clang string            // path of the clang to use, "" until findClang has found one; guarded by mu
+	told  map[string]string // the data files of each folder that were told last; guarded by mu
 }
 
 // New makes a builder. Nothing has to be closed after use.
@@ -171,7 +172,8 @@ func grantedFiles(m manifest.Manifest) (names []string) {
 }
 
 // foreign reports whether a folder contains nothing that the plugin's author writes: installed packages, a cache,
-// secrets, a folder whose name begins with a dot, or outDir, the folder that the plugin is built into.
+// secrets, a folder whose name begins with a dot, a plugin directory, or outDir, the folder that the plugin is built
+// into.
 func foreign(path, outDir string) bool {
 	name := filepath.Base(path)
 	if strings.HasPrefix(name, ".") || slices.Contains([]string{"node_modules", "site-packages", "__pycache__"}, name) {
@@ -180,6 +182,9 @@ func foreign(path, outDir string) bool {
 	if name == "secrets" && onlyFolders(path) {
 		return true // the secrets of `quern dev`, TENANT/NAME
 	}
+	if isPluginDir(path) {
+		return true
+	}
 	// These files mark a virtual environment of Python, and a cache such as cargo's target.
 	for _, mark := range []string{"pyvenv.cfg", "CACHEDIR.TAG"} {
 		if _, err := os.Stat(filepath.Join(path, mark)); err == nil {
@@ -187,6 +192,17 @@ func foreign(path, outDir string) bool {
 		}
 	}
 	return sameFolder(path, outDir)
+}
+
+// isPluginDir reports whether a folder has built plugins in it, NAME.wasm beside NAME.yaml, as that of `quern dev`.
+func isPluginDir(path string) bool {
+	entries, err := os.ReadDir(path)
+	return err == nil && slices.ContainsFunc(entries, func(entry os.DirEntry) bool {
+		name, is := strings.CutSuffix(entry.Name(), manifest.ModuleSuffix)
+		return is && slices.ContainsFunc(entries, func(other os.DirEntry) bool {
+			return other.Name() == name+manifest.Suffix
+		})
+	})
 }
 
 // onlyFolders reports whether a folder has folders in it and nothing else.

@@ -42,10 +42,16 @@ func (b *Builder) start(ctx context.Context, s *Source, module string) error {
 	if err != nil || len(wrong) == 0 {
 		return err
 	}
-	for _, line := range wrong {
+	last := wrong[len(wrong)-1]
+	found := notFound.FindStringSubmatch(last)
+	for i, line := range wrong {
+		said := found != nil && found[2] != "" && strings.Contains(line, found[2]) // by the error below
+		if said || i < len(wrong)-1 && strings.HasPrefix(line, last) {
+			continue
+		}
 		fmt.Fprintln(b.config.Stderr, inFolder(line, s))
 	}
-	if found := notFound.FindStringSubmatch(wrong[len(wrong)-1]); found != nil {
+	if found != nil {
 		if file := s.leftOut(found[1]); file != "" {
 			return because(Failed, "%s does not start: %s is left out of plugins, as are tests (test_*.py, *_test.py, conftest.py, folders tests and test) "+
 				"and folders site-packages: rename it, or list it in %s if it is a package", s.Name, file, requirements)

@@ -25,12 +25,28 @@ func put(t *testing.T, files map[string]string) (dir string) {
 	return dir
 }
 
+// A build names the data files of a plugin, once until they change.
+func TestTellData(t *testing.T) {
+	t.Parallel()
+	var said strings.Builder
+	b, s := New(Config{Stderr: &said}), &Source{Dir: "orders", Name: "orders"}
+	files := map[string][]byte{"/app/handler.py": nil, "/app/credentials.json": nil}
+	b.tellData(s, files)
+	b.tellData(s, files)
+	files["/app/data/a.txt"] = nil
+	b.tellData(s, files)
+	b.tellData(&Source{Dir: "plain", Name: "plain"}, map[string][]byte{"/app/handler.py": nil})
+	if want := "note: data files in orders.wasm: credentials.json\nnote: data files in orders.wasm: credentials.json, data/a.txt\n"; said.String() != want {
+		t.Errorf("%q, want %q", said.String(), want)
+	}
+}
+
 // A handler gets what its author wrote: neither installed packages nor what was built before.
 func TestAppFiles(t *testing.T) {
 	t.Parallel()
 	dir := put(t, map[string]string{
 		"handler.py": "", "vendor/words.py": "", "handlers/other.yaml": "", "handlers/model.bin": "", "handlers/lib/x.py": "",
-		"env/pyvenv.cfg": "", "env/x.py": "", "node_modules/x.js": "", "secret/x.py": "",
+		"served/orders.wasm": "", "served/orders.yaml": "", "served/data/model.bin": "", "env/pyvenv.cfg": "", "env/x.py": "", "node_modules/x.js": "", "secret/x.py": "",
 	})
 	elsewhere := put(t, map[string]string{"words.py": "", "pyvenv.cfg": ""})
 	link := func(name, to string) string {

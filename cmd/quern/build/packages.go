@@ -82,6 +82,9 @@ var (
 	separators = regexp.MustCompile(`[-_.]+`)
 	// required matches a line of requirements.txt that names a package.
 	required = regexp.MustCompile(`^([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)\s*(?:[\[<>=!~;@(]|$)`)
+	// unversioned matches a requirement with an operator and nothing behind it, assigned one with a single =.
+	unversioned = regexp.MustCompile(`^([A-Za-z0-9][\w.-]*(?:\[[^\]]*\])?)\s*(?:[=<>!~]=?=?)\s*(?:;.*)?$`)
+	assigned    = regexp.MustCompile(`^([A-Za-z0-9][\w.-]*(?:\[[^\]]*\])?)\s*=\s*([\w.*+!-]+)\s*(?:;.*)?$`)
 )
 
 // normalized returns the name of a package as package indexes compare it.
@@ -90,6 +93,13 @@ func normalized(name string) string { return strings.ToLower(separators.ReplaceA
 // checkRequired refuses packages that cannot work in a plugin, before pip tries to build them.
 func checkRequired(lines []requirement) error {
 	for _, line := range lines {
+		if found := unversioned.FindStringSubmatch(line.text); found != nil {
+			return because(Failed, "%s: %q names no version: write %s, or %s==VERSION", line.where, line.text, found[1],
+				found[1])
+		}
+		if found := assigned.FindStringSubmatch(line.text); found != nil {
+			return because(Failed, "%s: %q has one =: write %s==%s", line.where, line.text, found[1], found[2])
+		}
 		if found := required.FindStringSubmatch(line.text); found != nil {
 			if known, ok := obstacleOf(normalized(found[1]), pythonPackages); ok && !known.imports {
 				return because(Failed, "%s: %w", line.where, known.refuse(found[1]))

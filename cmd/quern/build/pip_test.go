@@ -165,12 +165,15 @@ func TestCheckPure(t *testing.T) {
 func TestObstacles(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"numpy":                             "numpy has native code, which a plugin cannot load, and no version without: use the module statistics, or a plugin in Go or C",
-		"Pillow>=10 ; python_version > '3'": "Pillow has native code, which a plugin cannot load, and no version without: resize and convert images in a plugin in Go",
-		"psycopg[binary]==3.2.1":            "psycopg has native code, which a plugin cannot load, and no version without: use quern.database, and grant capabilities.sql in the manifest",
-		"redis == 5.0":                      "redis needs sockets, which a plugin does not have: use quern.kv, and grant capabilities.kv in the manifest",
-		"Scikit_Learn":                      "Scikit_Learn has native code, which a plugin cannot load, and no version without: use a plugin in Go or C",
-		"requests==2.32":                    "", "numpy-financial": "", "pydantic==1.10.19": "", "--index-url https://example.com/numpy": "", "./numpy": "",
+		"numpy":                               "numpy has native code, which a plugin cannot load, and no version without: use the module statistics, or a plugin in Go or C",
+		"Pillow>=10 ; python_version > '3'":   "Pillow has native code, which a plugin cannot load, and no version without: resize and convert images in a plugin in Go",
+		"psycopg[binary]==3.2.1":              "psycopg has native code, which a plugin cannot load, and no version without: use quern.database, and grant capabilities.sql in the manifest",
+		"redis == 5.0":                        "redis needs sockets, which a plugin does not have: use quern.kv, and grant capabilities.kv in the manifest",
+		"Scikit_Learn":                        "Scikit_Learn has native code, which a plugin cannot load, and no version without: use a plugin in Go or C",
+		"jinja2 ==":                           `"jinja2 ==" names no version: write jinja2, or jinja2==VERSION`,
+		"jinja2[i18n]>= ; python_version>'3'": `"jinja2[i18n]>= ; python_version>'3'" names no version: write jinja2[i18n], or jinja2[i18n]==VERSION`,
+		"jinja2=3.1":                          `"jinja2=3.1" has one =: write jinja2==3.1`,
+		"requests==2.32":                      "", "words~=1.0": "", "words===1": "", "words>=1,<2": "", "numpy-financial": "", "pydantic==1.10.19": "", "--index-url https://example.com/numpy": "", "./numpy": "",
 	} {
 		if want != "" {
 			want = "requirements.txt:2: " + want

@@ -50,6 +50,7 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 			return because(Failed, "%s has NUL bytes, as files in UTF-16 have: save it as UTF-8", inFolder(name, s))
 		}
 	}
+	b.tellData(s, files)
 	packages, err := b.packages(ctx, s)
 	if err != nil {
 		return err
@@ -69,6 +70,32 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 		return fmt.Errorf("copy packages for tests: %w", err)
 	}
 	return publish(s, engine, files, out)
+}
+
+// tellData names the files of the plugin that are no modules, once until they change. One may be there by mistake,
+// such as a file with credentials.
+func (b *Builder) tellData(s *Source, files map[string][]byte) {
+	const most = 10
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if path.Ext(name) != ".py" {
+			names = append(names, strings.TrimPrefix(name, "/app/"))
+		}
+	}
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("and %d more", more))
+	}
+	list := strings.Join(names, ", ")
+	b.mu.Lock()
+	known := b.told[s.Dir] == list
+	if b.told == nil {
+		b.told = map[string]string{}
+	}
+	b.told[s.Dir] = list
+	b.mu.Unlock()
+	if !known {
+		fmt.Fprintf(b.config.Stderr, "note: data files in %s: %s\n", s.Name+manifest.ModuleSuffix, list)
+	}
 }
 
 // isPythonTest reports whether a file, by its path in the folder of the source, belongs to the tests.
@@ -99,7 +126,7 @@ func isPython(name string) bool {
 		return true
 	default: // in the same folder as the handler
 		return !slices.Contains([]string{
-			"pyproject.toml", "setup.cfg", "tox.ini", "uv.lock", "poetry.lock", "Pipfile",
+			"pyproject.toml", "mypy.ini", "pyrightconfig.json", "setup.cfg", "tox.ini", "uv.lock", "poetry.lock", "Pipfile",
 			"Pipfile.lock", "quern.schema.json", "Makefile", "Dockerfile",
 		}, base) &&
 			!strings.HasPrefix(base, "requirements") && !strings.HasPrefix(base, "README") && !strings.HasPrefix(base, "LICENSE")

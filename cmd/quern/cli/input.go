@@ -3,7 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +22,10 @@ func ReadParameters(args []string, cmd *cobra.Command, limit int64) ([]byte, err
 	case len(args) == 0:
 		return nil, nil
 	case args[0] != "-":
+		file := strings.TrimPrefix(args[0], "@")
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && strings.ContainsAny(args[0], "@/.") {
+			Note(cmd, "the parameters are the text %q, not what the file has: for that write - < %s", args[0], ShellWord(file))
+		}
 		return []byte(args[0]), nil
 	}
 	if show.IsTerminal(cmd.InOrStdin()) {

@@ -6,11 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/cmd/quern/build"
 	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 func TestDevSources(t *testing.T) {
@@ -89,4 +93,21 @@ func sourceFolder(t *testing.T, files map[string]string) string {
 		}
 	}
 	return dir
+}
+
+// A task that puts itself off has not failed.
+func TestEndedLine(t *testing.T) {
+	t.Parallel()
+	failure := &queue.Failure{Reason: queue.ReasonError, Message: "no answer"}
+	for want, ended := range map[string]host.Ended{
+		"✓ mail 1.0 ms":                                                {},
+		"✗ mail 1.0 ms one: (error) no answer":                         {Failure: failure},
+		"↻ mail 1.0 ms one: (error) no answer: it will be tried again": {Failure: failure, Again: true},
+		"↻ mail 1.0 ms one: (put off) no answer: it runs again later, without counting an attempt": {Failure: failure, Again: true, PutOff: true},
+	} {
+		ended.Queue, ended.ID, ended.Took = "mail", "one", time.Millisecond
+		if got := endedLine(show.Screen{}, ended); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 }

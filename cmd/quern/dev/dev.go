@@ -46,7 +46,7 @@ func Command(env cli.Environment) *cobra.Command {
 			"as `quern plugin build --to` does, and again whenever a file in the folder is saved; it does not watch\n" +
 			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
 			"did keeps running. A folder named secrets, with TENANT/NAME in it, is that of --secrets if there is none\n" +
-			"other. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
+			"other; it may be made later. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
 			"Its log names the address of its page, which is also the URL for programs that enqueue: port 9465 of\n" +
 			"this machine, or a free port if that one is in use and --admin is not given.",
 		Args: cli.Arguments(0, 0),
@@ -91,7 +91,7 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	if err := os.MkdirAll(o.Plugins.Dir, 0o755); err != nil { // so that a first plugin can be copied there
 		return cmp.Or(o.CheckPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
 	}
-	secrets := o.SecretsIfThere(secretsFolder)
+	secrets := o.SecretsOf(secretsFolder)
 	password := devPassword(env)
 	embedded, err := startRedis(port, password)
 	if err != nil {
@@ -176,6 +176,9 @@ func endedLine(s show.Screen, e host.Ended) string {
 	switch {
 	case e.Failure == nil:
 		return s.Code("32", "✓") + " " + line
+	case e.PutOff:
+		return fmt.Sprintf("%s %s %s: (put off) %s: it runs again later, without counting an attempt",
+			s.Code("33", "↻"), line, show.OneLine(e.ID), show.OneLine(e.Failure.Headline()))
 	case e.Again:
 		return fmt.Sprintf("%s %s %s: (%s) %s: it will be tried again", s.Code("33", "↻"), line, show.OneLine(e.ID),
 			e.Failure.Reason, show.OneLine(e.Failure.Headline()))

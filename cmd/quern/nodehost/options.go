@@ -164,15 +164,15 @@ func (o *Options) CheckPlugins(flags *pflag.FlagSet) error {
 		fmt.Errorf("%w: name a folder that this user may read", cli.Bare(err)))
 }
 
-// SecretsIfThere makes dir the folder of secrets if it exists and no setting names another one. It reports whether it
-// did.
-func (o *Options) SecretsIfThere(dir string) bool {
-	info, err := os.Stat(dir)
-	if o.services.Secrets != "" || err != nil || !info.IsDir() {
+// SecretsOf makes dir the folder of secrets if no setting names another one. The folder may be made later. It reports
+// whether dir is the folder and exists.
+func (o *Options) SecretsOf(dir string) bool {
+	if o.services.Secrets != "" {
 		return false
 	}
-	o.services.Secrets = dir
-	return true
+	o.services.Secrets, o.services.SecretsLater = dir, true
+	info, err := os.Stat(dir)
+	return err == nil && info.IsDir()
 }
 
 // config returns the settings as a host.Config, in which 0 means the default.

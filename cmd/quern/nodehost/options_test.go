@@ -2,11 +2,14 @@ package nodehost
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/sdk/queue"
@@ -32,5 +35,32 @@ func TestServeKeeps(t *testing.T) {
 		if got := o.config(); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			t.Errorf("%q: %+v, want %+v", args, got, want)
 		}
+	}
+}
+
+// The folder of secrets of `quern dev` may be made while it runs, and that of a setting goes before it.
+func TestSecretsOf(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "secrets")
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	var o Options
+	o.services.Flags(flags)
+	if o.SecretsOf(dir) || o.services.Secrets != dir {
+		t.Errorf("a folder that may be made later: %q", o.services.Secrets)
+	}
+	if _, err := o.services.Egress(flags); err != nil {
+		t.Error(err)
+	}
+	o = Options{}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if !o.SecretsOf(dir) || o.services.Secrets != dir {
+		t.Errorf("a folder that is there: %q", o.services.Secrets)
+	}
+	o = Options{}
+	o.services.Secrets = "other"
+	if o.SecretsOf(dir) || o.services.Secrets != "other" {
+		t.Errorf("beside a setting: %q", o.services.Secrets)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/abi"
 )
 
 // CaseView is the result of one test.
@@ -167,7 +168,12 @@ func testAll(p *pluginfile.File, cmd *cobra.Command, local *local, update bool) 
 	defer l.close()
 	var views []CaseView
 	for _, test := range p.Manifest.Tests {
+		slow := time.AfterFunc(slowAfter, func() {
+			cli.Note(cmd, "the test %q of %s has run for %s, of %s at most (--timeout)", test.Name, p.Name, slowAfter,
+				l.limits.Timeout)
+		})
 		view, err := l.test(cmd.Context(), test, update)
+		slow.Stop()
 		if err != nil {
 			return nil, err
 		}
@@ -251,6 +257,13 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 		}
 	}
 	if view.Passed = len(view.Wrong) == 0; !view.Passed {
+		log = slices.DeleteFunc(log, func(line string) bool { // the error has it already
+			text := strings.TrimPrefix(line, "error: ")
+			if strings.HasPrefix(text, abi.ModuleName+".") { // a denial: the function, and the reason
+				_, text, _ = strings.Cut(text, ": ")
+			}
+			return strings.Contains(outcome.Message, strings.TrimSpace(text))
+		})
 		for _, line := range log[max(0, len(log)-shownLines):] {
 			view.Wrong = append(view.Wrong, "log: "+line)
 		}

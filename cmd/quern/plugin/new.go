@@ -106,8 +106,11 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 			fmt.Fprintln(&own, file)
 		}
 	}
-	_, err = io.WriteString(cmd.OutOrStdout(), own.String())
-	return err
+	if _, err = io.WriteString(cmd.OutOrStdout(), own.String()); err != nil {
+		return err
+	}
+	cli.Note(cmd, "next: cd %s && quern dev", cli.ShellWord(dir))
+	return nil
 }
 
 // blanks holds the values that are filled into templates.

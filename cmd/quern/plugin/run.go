@@ -129,6 +129,11 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 		cli.Note(cmd, "what it changes in databases is undone at the end")
 	}
 	begun := time.Now()
+	slow := time.AfterFunc(slowAfter, func() {
+		cli.Note(cmd, "it has run for %s, of %s at most (limits.timeout, --timeout): Ctrl-C ends it and says where it is",
+			slowAfter, cmp.Or(around.timeout, l.limits.Timeout))
+	})
+	defer slow.Stop()
 	outcome, children := l.run(cmd.Context(), runtime.Call{
 		Input: parameters,
 		Log:   func(line string) { fmt.Fprintln(stderr, line) },
@@ -158,6 +163,9 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 	}
 	return cli.WriteResult(cmd, outcome.Output, "run it again with > FILE")
 }
+
+// slowAfter is the time after which a command says that a task still runs: it may be an endless loop.
+const slowAfter = 10 * time.Second
 
 // computed explains the end of a task at a limit of time, which took so long: that limits.cpu counts no seconds of a
 // clock, and that what computed until its timeout may never end.

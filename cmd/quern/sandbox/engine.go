@@ -183,6 +183,7 @@ func ownCommand(name string) ([]string, error) {
 type Services struct {
 	networks       []string
 	proxy, Secrets string
+	SecretsLater   bool // the folder Secrets may be made later
 }
 
 // Flags adds the settings to a command.
@@ -237,7 +238,7 @@ func LoadTenantGrants(flags *pflag.FlagSet, path, tenant string) (*manifest.Gran
 // Egress returns the bounds on the HTTP requests of handlers. It also refuses a value of --secrets that is not a
 // readable folder.
 func (o *Services) Egress(flags *pflag.FlagSet) (config egress.Config, err error) {
-	if info, err := os.Stat(o.Secrets); o.Secrets != "" && (err != nil || !info.IsDir()) {
+	if info, err := os.Stat(o.Secrets); o.Secrets != "" && !o.SecretsLater && (err != nil || !info.IsDir()) {
 		return config, cli.WrongValue(flags.Lookup("secrets"), o.Secrets,
 			errors.New("not a readable folder: name the one with TENANT/NAME"))
 	}

@@ -2,6 +2,8 @@ package tenant
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/runtime/service"
 )
 
@@ -42,6 +45,9 @@ func newKVLs(env cli.Environment) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(keys) == 0 {
+				noteNoBucket(cmd, client, args[0])
+			}
 			return list(cmd, client, json, append([]string{}, keys...), "KEY",
 				show.Rows(keys, func(key *string) show.View { return show.Row(*key) }))
 		}
@@ -54,6 +60,23 @@ func newKVLs(env cli.Environment) *cobra.Command {
 				return show.Row(b.Tenant, b.Bucket, b.Keys, b.Bytes, show.Given(b.Quota))
 			})), err)
 	}))
+}
+
+// noteNoBucket says that there is no bucket of that name, and which one may be meant.
+func noteNoBucket(cmd *cobra.Command, client admin.Tenant, name string) {
+	buckets, err := client.Buckets(cmd.Context())
+	if err != nil || slices.ContainsFunc(buckets, func(b admin.Bucket) bool { return b.Bucket == name }) {
+		return
+	}
+	names := make([]string, len(buckets))
+	for i, b := range buckets {
+		names[i] = b.Bucket
+	}
+	remedy := "see `quern kv ls`"
+	if near := spelling.Nearest(name, names); len(near) > 0 {
+		remedy = fmt.Sprintf("did you mean %s?", near[0])
+	}
+	cli.Note(cmd, "tenant %s has no bucket %q: %s", client.Tenant(), name, remedy)
 }
 
 func newKVGet(env cli.Environment) *cobra.Command {

@@ -268,9 +268,12 @@ func noteSecrets(cmd *cobra.Command, client admin.Tenant, w *queue.Webhook) {
 		return
 	}
 	names := append(slices.Clone(w.Secrets), slices.Sorted(maps.Values(w.SecretHeaders))...)
-	switch len(names) {
-	case 0:
-	case 1:
+	switch {
+	case len(names) == 0:
+	case len(w.Secrets) == 1 && len(names) == 1:
+		cli.Note(cmd, "every host needs the secret %s: start it with --secrets DIR (`quern dev` has the DIR secrets), and make it there: mkdir -p DIR/%s && echo whsec_$(openssl rand -base64 32) > DIR/%s/%s",
+			names[0], client.Tenant(), client.Tenant(), names[0])
+	case len(names) == 1:
 		cli.Note(cmd, "every host needs the secret %s: start it with --secrets DIR, and put the secret into the file DIR/%s/%s",
 			names[0], client.Tenant(), names[0])
 	default:

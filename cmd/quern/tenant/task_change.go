@@ -121,14 +121,21 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 			}
 			if err == nil && !done {
 				running = append(running, task.ID)
+			} else if err == nil {
+				cli.Note(cmd, "cancelled %s", task.ID)
 			}
 			return err
 		})
-		if *noWait {
-			return errs.last
-		}
 		for _, id := range running {
-			errs.add(awaitCancelled(ctx, client, id, timeout))
+			if *noWait {
+				cli.Note(cmd, "%s runs, and its host stops it now", id)
+				continue
+			}
+			err := awaitCancelled(ctx, client, id, timeout)
+			if err == nil {
+				cli.Note(cmd, "stopped %s", id)
+			}
+			errs.add(err)
 		}
 		return errs.last
 	})

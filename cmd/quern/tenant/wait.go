@@ -169,7 +169,8 @@ func putOff(task *admin.Task, told int) string {
 		return fmt.Sprintf("task %s has put itself off %d times, which counts no attempt, so max_attempts does not end it%s: "+
 			"let the handler fail instead of asking for a retry, or see `quern help retries`", task.ID, times, why)
 	case times > 0 && told == 0:
-		return fmt.Sprintf("task %s has put itself off and runs again later, without counting an attempt%s", task.ID, why)
+		return fmt.Sprintf("task %s has put itself off and runs again later, without counting an attempt%s: "+
+			"to count one, the handler raises Failure instead of Retry", task.ID, why)
 	}
 	return ""
 }

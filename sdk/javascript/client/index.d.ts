@@ -78,6 +78,10 @@ export interface Publication {
   topic: string;
   /** It was published before, and nothing is published now. */
   existed: boolean;
+  /** How many subscriptions matched: each gets a task. */
+  subscribers: number;
+  /** No subscription matched: there is no task. */
+  dropped: boolean;
 }
 
 /** The server refused a request. `type` names the kind of problem, such as "queue-full"; `status` is the HTTP status. */

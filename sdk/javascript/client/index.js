@@ -147,6 +147,7 @@ function translated(options) {
   for (const name of [...durations, "priority", "maxAttempts", "maxReschedules"]) {
     if (options[name] !== undefined && !Number.isFinite(options[name])) throw new TypeError(`${name} ${options[name]}: use a number`);
   }
+  if (options.priority < 0 || options.priority > 100) throw new TypeError(`priority ${options.priority}: use 0 to 100, higher ones first`);
   for (const name of ["at", "deadline"]) {
     const time = options[name];
     if (time !== undefined && (time === null || !Number.isFinite(Number(time)))) throw new TypeError(`${name} ${time}: use a Date, or milliseconds since the epoch`);
@@ -274,6 +275,14 @@ function warnUnserved(queue) {
   console.warn(`quern: no host serves the queue ${JSON.stringify(queue)}, and none is known to have done so: its tasks wait. Check the name, or deploy a plugin`);
 }
 
+// warnDropped warns, once for each topic, that nobody gets what is published to it.
+function warnDropped(topic) {
+  const key = `topic ${topic}`;
+  if (warned.has(key) || warned.size >= 1000) return;
+  warned.add(key);
+  console.warn(`quern: topic ${topic}: no subscription matches, so the publication is dropped: add subscribe: [{topic: ${topic}}] to a plugin's manifest, or run quern subscription create`);
+}
+
 /** An enqueued task. */
 export class Handle {
   #client;
@@ -352,6 +361,7 @@ export class Client {
   #fetch;
 
   constructor(url, { token = "", tenant = "blueque", timeout = 30_000, retries = 5, fetch = globalThis.fetch } = {}) {
+    if (/^rediss?:/.test(url)) throw new TypeError("the URL is that of Redis, and Client speaks HTTP: give the URL of `quern dev`, or of a host with --admin");
     if (!/^https?:\/\//.test(url) || !URL.canParse(url)) throw new TypeError("the URL of the server: use one like http://127.0.0.1:9465");
     if (new URL(url).search || new URL(url).hash) throw new TypeError("the URL of the server has a query or a fragment: leave that out");
     if (new URL(url).username) throw new TypeError("the URL of the server has a user: leave that out, and give a token");
@@ -480,7 +490,9 @@ export class Client {
     for (const [name, value] of Object.entries(attributes)) search.append("attribute", `${name}=${value}`);
     const check = (answer) => isText(answer, "id", "topic");
     const answer = await this.#json("POST", ["topics", topic, "publications"], { search, body: encoded(payload), check });
-    return { id: answer.id, topic: answer.topic, existed: answer.existed && Boolean(id) };
+    const subscribers = answer.subscribers ?? 0, dropped = subscribers === 0 && !answer.existed;
+    if (dropped) warnDropped(answer.topic);
+    return { id: answer.id, topic: answer.topic, existed: answer.existed && Boolean(id), subscribers, dropped };
   }
 
   async #task(id, how) {
@@ -567,7 +579,7 @@ function problem(status, answer) {
   }
   if (!body?.status) return notOurs(answer, status);
   const type = String(body.type ?? "").split(":").pop();
-  const details = (Array.isArray(body.errors) ? body.errors : []).map((e) => `${e?.location ?? ""}: ${e?.message ?? ""}`);
+  const details = (Array.isArray(body.errors) ? body.errors : []).map((e) => `${String(e?.location ?? "").replace(/^(body|query)\./, "")}: ${e?.message ?? ""}`);
   const text = [body.detail || body.title, ...details].join("; ");
   return new (type === "no-task" ? NoTaskError : APIError)(status, type, text);
 }

@@ -125,7 +125,9 @@ test("many", async () => {
 test("failures", async () => {
   await assert.rejects((await client.enqueue("echo", "", { maxAttempts: 1 })).wait(wait), TaskFailed);
   await assert.rejects(client.task("js-none"), NoTaskError);
-  await assert.rejects(client.enqueue("echo", "x", { priority: 700 }), (e) => e instanceof APIError && e.status === 422 && /priority/.test(e.message));
+  await assert.rejects(client.enqueue("echo", "x", { priority: 700 }), /^TypeError: priority 700: use 0 to 100, higher ones first$/);
+  await assert.rejects(client.enqueue("echo", "x", { maxAttempts: -7 }), (e) => e instanceof APIError && e.status === 422 && /; tasks\[0\]\.max_attempts: /.test(e.message));
+  assert.throws(() => new Client("redis://127.0.0.1:6379"), /^TypeError: the URL is that of Redis, and Client speaks HTTP: /);
   await assert.rejects(new Client(url, { token: "wrong", tenant }).enqueue("echo", "x"), (e) => e.status === 401);
   await assert.rejects(client.enqueue("echo", "x", { dely: 1 }), /unknown option "dely": use delay$/);
   await assert.rejects(new Client("http://127.0.0.1:9", { retries: 1 }).enqueue("echo", "x"), /no answer from http:\/\/127.0.0.1:9/);
@@ -239,6 +241,18 @@ test("publish", async () => {
   const publish = () => client.publish("js.orders", { total: 1 }, { id: "js-p", attributes: { type: "new" } });
   assert.equal((await publish()).existed, false);
   assert.equal((await publish()).existed, true);
+  const warnings = [], warn = console.warn;
+  console.warn = (text) => warnings.push(text);
+  try {
+    for (let i = 0; i < 2; i++) {
+      const { subscribers, dropped } = await client.publish("js.nobody", "x");
+      assert.deepEqual([subscribers, dropped], [0, true]);
+    }
+  } finally {
+    console.warn = warn;
+  }
+  assert.equal(warnings.length, 1);
+  assert.match(warnings[0], /^quern: topic js\.nobody: no subscription matches, so the publication is dropped: add subscribe: /);
   const origin = { parent: "js-parent", traceparent: `00-${"1".repeat(32)}-${"2".repeat(16)}-01`, tracestate: "a=b" };
   assert.equal((await client.publish("js.orders", "x", origin)).existed, false);
 });

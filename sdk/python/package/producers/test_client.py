@@ -174,12 +174,16 @@ def test_failures(client):
     assert str(caused.value).endswith(failed.value.task.error_message.splitlines()[0])
     with pytest.raises(NoTaskError, match="no such task"):
         client.task("py-none")
-    with pytest.raises(APIError, match="priority") as refused:
+    with pytest.raises(ValueError, match="^priority 700: use 0 to 100, higher ones first$"):
         client.enqueue("echo", "x", priority=700)
+    with pytest.raises(APIError, match=r"; tasks\[0\]\.max_attempts: ") as refused:
+        client.enqueue("echo", "x", max_attempts=-7)
     assert refused.value.status == 422
     with pytest.raises(APIError) as stranger:
         Client(URL, token="wrong", tenant=TENANT).enqueue("echo", "x")
     assert stranger.value.status == 401
+    with pytest.raises(ValueError, match=r": for Redis use RedisClient\(url\), or "):
+        Client("redis://127.0.0.1:6379")
     with pytest.raises(TypeError, match=r"enqueue has no option 'dely': did you mean delay\?"):
         client.enqueue("echo", "x", dely=1)
     for local in ({"at": datetime(2099, 1, 1)}, {"deadline": datetime(2099, 1, 1)}):
@@ -202,7 +206,14 @@ def test_failures(client):
         Client("http://127.0.0.1:9", retries=1).enqueue("echo", "x")
 
 
-def test_publish(client):
+def test_publish(client, caplog):
+    for _ in range(2):  # warns once
+        nobody = client.publish("py.nobody", "x")
+        assert (nobody.subscribers, nobody.dropped) == (0, True)
+    assert [record.getMessage() for record in caplog.records] == [
+        "topic py.nobody: no subscription matches, so the publication is dropped: add subscribe: [{topic: py.nobody}] to a plugin's "
+        "manifest, or run quern subscription create"
+    ]
     assert not client.publish("py.orders", {"total": 1}, id="py-p", attributes={"type": "new"}).existed
     origin = {"parent": "py-parent", "traceparent": EVERY_OPTION["traceparent"], "tracestate": "a=b"}
     assert not client.publish("py.orders", "x", **origin).existed

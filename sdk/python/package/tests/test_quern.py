@@ -315,3 +315,50 @@ def test_a_database_that_is_not_there():
 def test_names_of_other_libraries_on_a_database():
     with pytest.raises(AttributeError, match=r"a database has no 'fetchrow': use query_row\(statement, …\)"):
         quern.database("shop").fetchrow("SELECT 1")
+
+
+def test_handle_takes_the_task():
+    def none(): ...
+    def two(job, token): ...
+    def named(task, *, token): ...
+    def fits(task, token=None, *, other=1): return "ok"
+    def any_number(*args): return "ok"
+
+    assert testing.run(fits).text == testing.run(any_number).text == "ok"
+    for handle, takes in ((none, "no arguments"), (two, "2 arguments"), (named, "2 arguments")):
+        line, name = handle.__code__.co_firstlineno, handle.__name__
+        assert testing.run(handle).error.endswith(f"test_quern.py:{line}: {name} takes {takes}: a handler takes one, the task: def {name}(task)")
+
+
+def test_endless_loop_ends(monkeypatch):
+    def handle(task):
+        while True:
+            try:
+                pass
+            except Exception:
+                pass
+
+    monkeypatch.setattr(testing, "LONGEST", 0.05)
+    with pytest.raises(testing.Overtime, match="the task has run for 0.05 s: is that an endless loop?") as ended:
+        testing.run(handle)
+    assert any(frame.name == "handle" for frame in ended.traceback)
+    assert testing.run(lambda task: "ok").text == "ok"
+
+
+def test_bucket_is_named():
+    with pytest.raises(AttributeError, match=r"^quern\.kv has no 'set': name the bucket: quern\.kv\('BUCKET'\)\.set\(…\)$"):
+        quern.kv.set("a", "b")
+    with pytest.raises(AttributeError, match="^quern.kv has no 'sett': it takes the name of a bucket"):
+        quern.kv.sett
+
+
+def test_denial_names_the_manifest_and_the_fixture():
+    result = testing.run(lambda task: quern.kv("seen").get("a"))
+    assert ("bucket 'seen': add capabilities: {kv: [{bucket: seen, access: rw}]} to the manifest, whose buckets quern_host has, "
+            "or give the test kv={'seen': {}}") in result.error
+    assert "test_quern.py" in result.traceback and "_services.py" not in result.traceback and "_native.py" not in result.traceback
+
+
+def test_input_is_shown():
+    assert testing.run(lambda task: task.json(), "@orders.json").error.startswith("the input is not JSON: it begins with '@orders.json': ")
+    assert testing.run(lambda task: task.json(), "").error.startswith("the input is not JSON: it is empty: ")

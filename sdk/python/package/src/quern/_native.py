@@ -218,7 +218,7 @@ def config_get(name: str) -> str:
 def secret_get(name: str) -> bytes:
     secrets = _run().host.secrets
     if name not in secrets:
-        raise _errors.DeniedError(f"secret {name!r}: give the test one, secrets={{{name!r}: ...}}")
+        raise _errors.DeniedError(f"secret {name!r}: add it to capabilities.secrets in the manifest, and give the test one: secrets={{{name!r}: ...}}, or quern_host.secrets[{name!r}] = ...")
     return _bytes(secrets[name])
 
 
@@ -239,7 +239,10 @@ def _bucket(name: Any, *keys: Any) -> dict[str, Any]:
     if not name or not _is_text(name):
         raise _errors.InvalidError(f"bucket {name!r}: expected 1 to 256 bytes without control characters")
     if name not in buckets:
-        raise _errors.DeniedError(f"bucket {name!r}: grant it to the test, kv={{{name!r}: {{}}}}")
+        raise _errors.DeniedError(
+            f"bucket {name!r}: add capabilities: {{kv: [{{bucket: {name}, access: rw}}]}} to the manifest, whose buckets quern_host has, "
+            f"or give the test kv={{{name!r}: {{}}}}"
+        )
     return buckets[name]
 
 
@@ -346,7 +349,7 @@ def http(head: bytes, body: Any) -> tuple[bytes, bytes]:
         raise _errors.InvalidError(f"method {method!r}: expected one in capital letters, and not CONNECT or TRACE")
     answers = _run().host.http
     if answers is None:
-        raise _errors.DeniedError("give the test a function, http=lambda method, url, headers, body: (status, headers, body)")
+        raise _errors.DeniedError("give the test a function, http=lambda method, url, headers, body: (status, headers, body), or set quern_host.http to it")
     with _of_the_test():
         status, headers, content = answers(method, request["url"], request.get("headers", {}), bytes(body))
     answer = {name.lower(): [value] if isinstance(value, str) else list(value) for name, value in headers.items()}
@@ -396,7 +399,7 @@ def enqueue(queue: Any, body: Any, options: bytes) -> str:
     if not _PRINTABLE.fullmatch(queue):
         raise _errors.InvalidError(f"queue {queue!r}: expected 1 to 128 printable ASCII characters without spaces")
     if run.host.queues is not None and not any(fnmatch.fnmatchcase(queue, pattern) for pattern in run.host.queues):
-        raise _errors.DeniedError(f"queue {queue!r}: grant it to the test, queues=[{queue!r}]")
+        raise _errors.DeniedError(f"queue {queue!r}: grant it to the test, queues=[{queue!r}], or in quern_host.queues")
     _check_options(chosen)
     id = chosen.pop("id", "") or str(uuid.uuid4())
     run.enqueued.append((queue, bytes(body), {"id": id, **chosen}))
@@ -408,7 +411,7 @@ def _publish(run: Run, chosen: dict[str, Any], body: bytes) -> str:
     if not _PRINTABLE.fullmatch(topic) or "*" in topic:
         raise _errors.InvalidError(f"topic {topic!r}: expected 1 to 128 printable ASCII characters without spaces and *")
     if run.host.topics is not None and not any(fnmatch.fnmatchcase(topic, pattern) for pattern in run.host.topics):
-        raise _errors.DeniedError(f"topic {topic!r}: grant it to the test, topics=[{topic!r}]")
+        raise _errors.DeniedError(f"topic {topic!r}: grant it to the test, topics=[{topic!r}], or in quern_host.topics")
     id, attributes = chosen.pop("id", "") or str(uuid.uuid4()), chosen.get("attributes", {})
     if not _PRINTABLE.fullmatch(id):
         raise _errors.InvalidError(f"id {id!r}: expected 1 to 128 printable ASCII characters without spaces")

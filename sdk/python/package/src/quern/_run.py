@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio  # before _loop, which this imports itself
 import gc
+import inspect
 import sys
 import traceback
 from types import CoroutineType
@@ -139,7 +140,25 @@ def _find() -> Callable[[Task], Any]:
         raise Failure("handler.py has no function handle: " + (f"did you mean {near}? rename it to handle" if near else "add def handle(task)"))
     if not callable(handle):
         raise Failure(f"handle in handler.py is a {type(handle).__name__}: expected a function, def handle(task)")
+    if wrong := wrong_arguments(handle):
+        raise Failure(wrong)
     return handle
+
+
+def wrong_arguments(handle: Callable[..., Any]) -> str:
+    """What is wrong with the arguments of a handler, with its file and line; "" if it can be called with a task."""
+    code = getattr(handle, "__code__", None)
+    if code is None or inspect.ismethod(handle):  # an object that is called
+        return ""
+    required = code.co_argcount - len(handle.__defaults__ or ())  # type: ignore[attr-defined]
+    named = code.co_kwonlyargcount - len(handle.__kwdefaults__ or ())  # type: ignore[attr-defined]
+    if required <= 1 and named == 0 and (code.co_argcount >= 1 or code.co_flags & inspect.CO_VARARGS):
+        return ""
+    many = code.co_argcount + code.co_kwonlyargcount
+    return (
+        f"{_short(code.co_filename)}:{code.co_firstlineno}: {handle.__name__} takes {many or 'no'} argument{'s' * (many != 1)}: "
+        f"a handler takes one, the task: def {handle.__name__}(task)"
+    )
 
 
 def run() -> int:

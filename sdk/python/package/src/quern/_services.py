@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Iterator, Mapping, NamedTuple, NoReturn, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, NoReturn, Optional, Sequence, Union
 
 from . import _host
 from .errors import ConflictError, Duration, HostError, NotFoundError
@@ -214,3 +214,21 @@ class Bucket:
 def kv(bucket: Name) -> Bucket:
     """The bucket of that name."""
     return Bucket(bucket)
+
+
+if not TYPE_CHECKING:
+
+    class _KV:
+        """The function kv, whose missing attributes tell that a bucket has them."""
+
+        __doc__, __slots__ = kv.__doc__, ()
+
+        def __call__(self, bucket):
+            return Bucket(bucket)
+
+        def __getattr__(self, name):
+            if name in vars(Bucket) and not name.startswith("_"):
+                raise AttributeError(f"quern.kv has no {name!r}: name the bucket: quern.kv('BUCKET').{name}(…)")
+            raise AttributeError(f"quern.kv has no {name!r}: it takes the name of a bucket: quern.kv('BUCKET')")
+
+    kv = _KV()

@@ -41,7 +41,9 @@ class Task:
         try:
             return _host.from_json(_host.functions.input())
         except ValueError as error:
-            raise _invalid(f"the input is not JSON: {error}") from None
+            start = _host.functions.input()[:60]
+            begins = f"it begins with {start.decode(errors='replace')!r}: " if start else "it is empty: "
+            raise _invalid(f"the input is not JSON: {begins}{error}") from None
 
     @property
     def id(self) -> str:

@@ -107,7 +107,7 @@ class UnavailableError(HostError):
 
 class NoHostError(HostError):
     code = "ESTATE"
-    about = "this works only in a task"
+    about = "this works only in a task: call it in handle, not while the module is imported"
 
 
 class LimitError(HostError):

@@ -15,26 +15,29 @@ engine alone: a Plugin, in pytest the fixture quern_plugin, runs tasks in it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import json
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, NoReturn, Optional, Sequence
 
 from . import _host, _manifest, _native
 from ._logging import TaskLog
 from ._database import Database
 from ._loop import LOST
-from ._run import _message
+from ._run import _message, _users, wrong_arguments
 from ._task import Task
 from ._sql import _rows
 from .errors import Failure, SQLError
@@ -276,9 +279,13 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
     _native.current = run
     cause = ""
     try:
-        result = handle(Task())
+        if wrong := wrong_arguments(handle):
+            raise TypeError(wrong)
+        with _bounded():
+            result = handle(Task())
         if inspect.iscoroutine(result):
-            result, lost = _await(result)
+            with _bounded():
+                result, lost = _await(result)
             if lost:
                 cause = LOST
                 raise lost[0]
@@ -305,10 +312,37 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
     return "complete", ""
 
 
+LONGEST = 60.0
+"""How long a task may run here, in seconds. The manifest's limits.timeout is that of the engine."""
+
+
+class Overtime(BaseException):
+    """A task that has run for LONGEST. No except clause of a handler catches it."""
+
+
+@contextlib.contextmanager
+def _bounded() -> Iterator[None]:
+    """Ends an endless loop with its traceback. Only a main thread without an alarm of its own can do so."""
+    alarm = getattr(signal, "SIGALRM", None)
+    if not alarm or threading.current_thread() is not threading.main_thread() or signal.getsignal(alarm) != signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise Overtime(f"the task has run for {LONGEST:g} s: is that an endless loop? quern.testing.LONGEST = SECONDS allows more")
+
+    signal.signal(alarm, end)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(alarm, signal.SIG_DFL)
+
+
 def _trace(error: BaseException) -> str:
-    """The traceback from the handler on."""
-    trace = error.__traceback__
-    return "".join(traceback.format_exception(type(error), error, trace and (trace.tb_next or trace)))
+    """The traceback from the handler on, without the frames of this package."""
+    return "".join(traceback.format_exception(type(error), error, _users(error.__traceback__)))
 
 
 def _await(coroutine: Any) -> tuple[Any, list[BaseException]]:

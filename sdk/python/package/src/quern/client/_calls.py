@@ -192,8 +192,19 @@ def publish(topic: str, payload: Any, id: str, attributes: Mapping[str, str], **
     return Call("POST", ("topics", topic, "publications"), query, body=encoded(payload), headers=content, made=made)
 
 
+_dropped: set[str] = set()  # the topics of which a warning is logged
+
+
 def publication(call: Call, answer: Mapping[str, Any]) -> Publication:
-    return Publication(text(answer, "id"), text(answer, "topic"), answer["existed"] and answer["id"] not in call.made)
+    topic, subscribers = text(answer, "topic"), int(answer.get("subscribers", 0))
+    dropped = subscribers == 0 and not answer["existed"]
+    if dropped and topic not in _dropped and len(_dropped) < 1000:
+        _dropped.add(topic)
+        logging.getLogger("quern.client").warning(
+            "topic %s: no subscription matches, so the publication is dropped: add subscribe: [{topic: %s}] to a plugin's manifest, "
+            "or run quern subscription create", topic, topic,
+        )
+    return Publication(text(answer, "id"), topic, answer["existed"] and answer["id"] not in call.made, subscribers, dropped)
 
 
 class Patience:

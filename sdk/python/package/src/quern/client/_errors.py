@@ -47,8 +47,9 @@ def error_of(status: int, problem: dict) -> APIError:
     """The error for an answer that is a problem of RFC 9457."""
     name = str(problem.get("type") or "").rpartition(":")[2]
     errors = problem.get("errors")
-    details = [
-        f"{e.get('location', '')}: {e.get('message', '')}" for e in (errors if isinstance(errors, list) else ()) if isinstance(e, dict)
+    details = [  # body. and query. say where the client has put an option
+        f"{re.sub('^(body|query)[.]', '', str(e.get('location', '')))}: {e.get('message', '')}"
+        for e in (errors if isinstance(errors, list) else ()) if isinstance(e, dict)
     ]
     text = "; ".join([str(problem.get("detail") or problem.get("title") or f"HTTP status {status}"), *details])
     text = _REQUEST.sub("", text)

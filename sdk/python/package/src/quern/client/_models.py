@@ -9,11 +9,14 @@ FINAL = ("complete", "failed")
 
 
 class Publication(NamedTuple):
-    """What became of a publication. existed: it was published before, and nothing is published now."""
+    """What became of a publication. existed: it was published before, and nothing is published now. subscribers: how many subscriptions
+    matched, each of which gets a task. dropped: none did, and there is no task."""
 
     id: str
     topic: str
     existed: bool
+    subscribers: int = 0
+    dropped: bool = False
 
 
 class Task:

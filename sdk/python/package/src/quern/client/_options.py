@@ -112,6 +112,9 @@ def translated(options: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError("both delay and at: give one of them")
     if options.get("max_attempts") == 0:
         raise ValueError("max_attempts 0: use 1 for one attempt, -1 for no bound, or leave it out for the manifest's")
+    priority = options.get("priority")
+    if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 100):
+        raise ValueError(f"priority {priority!r}: use 0 to 100, higher ones first")
     out: dict[str, Any] = {"id": options.get("id") or str(uuid.uuid4())}
     out.update({name: options[name] for name in _PLAIN if options.get(name) is not None})
     out.update({name: dict(options[name]) for name in ("labels", "headers") if options.get(name)})

@@ -23,6 +23,8 @@ def find(url: Optional[str], token: str, tenant: str) -> Server:
         token, tenant = token or os.environ.get("QUERN_TOKEN", ""), tenant or os.environ.get("QUERN_TENANT", "")
     url = url if url is not None and url != "" else _dev()
     parsed = httpx.URL(url)
+    if parsed.scheme in ("redis", "rediss"):
+        raise ValueError("the URL is that of Redis, and Client speaks HTTP: for Redis use RedisClient(url), or give the URL of the API")
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
         raise ValueError(f"the URL of the server {url!r}: use one like http://127.0.0.1:9465")
     if parsed.userinfo:
