@@ -72,7 +72,7 @@ func TestREADME(t *testing.T) {
 
 	plugins := plugin.Install(t)
 	serve := func() *exampletest.Node {
-		return quern.Start(t, redis, plugins, "--grants", "grants.yaml", "--secrets", state+"/secrets", "--sources",
+		return quern.Start(t, redis, plugins, "--grants", "host/grants.yaml", "--secrets", state+"/secrets", "--sources",
 			state+"/sources.yaml", "--allow-networks", "127.0.0.0/8", "--lease", "2s")
 	}
 	first := serve()
