@@ -26,6 +26,7 @@ var golang = &Language{
 	},
 	several: true,
 	above:   []string{"go.mod", "go.work"},
+	test:    func(name string) bool { return strings.HasSuffix(name, "_test.go") },
 	outside: goOutside,
 	build:   buildGo,
 }

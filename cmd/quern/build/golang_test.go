@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 )
 
 // TestGoObstacles: what compiles and cannot work is told once for each package, with its place; what has another use is not.
@@ -77,5 +78,28 @@ func TestGoOwn(t *testing.T) {
 	slices.Sort(got)
 	if want := []string{"main.go", filepath.Join("rates", "rates.go")}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestNewerGo: a changed test of Go needs no new module.
+func TestNewerGo(t *testing.T) {
+	t.Parallel()
+	dir := put(t, map[string]string{"go.mod": "module example.com/a\n", "main.go": "package main\n", "main_test.go": "package main\n"})
+	s, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := time.Now()
+	for _, tt := range []struct {
+		changed string
+		newer   bool
+	}{{"main_test.go", false}, {"main.go", true}} {
+		file := filepath.Join(dir, tt.changed)
+		if err := os.Chtimes(file, built, built.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if newer := NewerFile(t.Context(), s, built); (newer == file) != tt.newer {
+			t.Errorf("%s changed: %q is newer", tt.changed, newer)
+		}
 	}
 }
