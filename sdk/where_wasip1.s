@@ -1,5 +1,12 @@
 #include "textflag.h"
 
+// func keepStack()
+//
+// It sets g.stackguard0, which follows the two words of g.stack.
+TEXT ·keepStack(SB), NOSPLIT, $0-0
+	MOVD $0, 16(g)
+	RET
+
 // func callFrom(sp, pc uintptr)
 //
 // It calls collectFrames as if the code at pc had called it, whose stack pointer is sp. The frames of the callers of
