@@ -35,7 +35,8 @@ func (n *Node) WarnUnserved(ctx context.Context, apart func(queue string) bool) 
 				continue
 			}
 			for _, name := range unserved {
-				tasks, err := t.Queue(name).List(ctx, manage.ListOptions{Status: queue.Pending, Limit: 1, Bytes: 1})
+				tasks, err := manage.New(client).Queue(name).List(ctx,
+					manage.ListOptions{Status: queue.Pending, Limit: 1, Bytes: 1})
 				if err != nil || len(tasks) == 0 || queue.IsLetter(tasks[0].ID) {
 					continue
 				}
