@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/quern-project/quern/host/postgres/postgrestest"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -51,6 +52,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(compiled)
 	code := queuetest.Main(m)
+	postgrestest.End()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -68,6 +68,7 @@ func TestPolicyUnderACeiling(t *testing.T) {
 		"Manifest":              {"max_attempts: 2", "1", queue.Options{}, 2, 0, queue.ReasonExhausted},
 		"Task":                  {"max_attempts: 2", "1", queue.Options{Retry: queue.Retry{MaxAttempts: 9}}, 2, 0, queue.ReasonExhausted},
 		"Reschedules":           {"max_reschedules: 3", "75", queue.Options{Retry: queue.Retry{MaxReschedules: 9}}, 1, 3, queue.ReasonExhausted},
+		"NoReschedules":         {"max_reschedules: 3", "75", queue.Options{Retry: queue.Retry{MaxReschedules: -1}}, 1, 0, queue.ReasonError},
 		"Pause":                 {"min: 1h, max_age: 1m", "1", queue.Options{}, 1, 0, queue.ReasonExpired},
 		"PauseOfOne":            {"min: 1h, max_age: 1m", "75", queue.Options{}, 1, 0, queue.ReasonExpired},
 		"AgeOfTask":             {"min: 2m, max_age: 1m", "1", queue.Options{Retry: queue.Retry{MaxAttempts: 5, MaxAge: time.Hour}}, 1, 0, queue.ReasonExpired},

@@ -8,6 +8,7 @@ import (
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
@@ -32,7 +33,6 @@ func (r *runner) run(ctx context.Context, t *task) {
 // guest can make it panic.
 func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	tasks := &r.access.listener.Tasks
 	tasks.Begin(&t.Task, stop)
 	begun := time.Now()
@@ -46,12 +46,11 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	if logger := r.access.logger; logger.IsDebug() {
 		logger.Debug("task started", t.logged("digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run)...)
 	}
-	e := &ended{task: t, outcome: r.call(ctx, t)}
+	e := r.attempt(ctx, t)
 	// Count the task now: it may be settled much later, or never.
 	t.counts.Ran(e.outcome.CPU, e.outcome.Fuel)
 	now := time.Now()
 	e.took = now.Sub(begun)
-	e.settlement = settlement(e, r.config.Retry)
 	t.span.Ran(reasonOf(e), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
 	t.result.end()
@@ -65,8 +64,19 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	}
 	next = taskOf(r.scheduler.Ended(&t.Slot, e.size(), took, took-e.outcome.GuestTime, now))
 	t.version.Release()
-	r.settler.put(e)
-	tasks.Ran(&t.Task)
+	settle := func() {
+		defer stop(nil)
+		r.settler.put(e)
+		tasks.Ran(&t.Task)
+	}
+	if e.unknown { // tasks.Ran, for which the session waits, ends this goroutine
+		go func() {
+			r.resolve(ctx, e)
+			settle()
+		}()
+		return next
+	}
+	settle()
 	return next
 }
 
@@ -107,7 +117,7 @@ func (r *runner) giveBack(waiting []schedule.Task) {
 }
 
 // call fetches the parameters and the checkpoint that did not come with the reserve, and runs the guest.
-func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
+func (r *runner) call(ctx context.Context, t *task, services service.Services) runtime.Outcome {
 	if allowed := t.version.Permissions; t.Large && t.Size > allowed.Limits.Input {
 		return runtime.InputExceeded(allowed.Limits, t.Size) // not fetched only to be refused
 	}
@@ -139,7 +149,7 @@ func (r *runner) call(ctx context.Context, t *task) runtime.Outcome {
 		PreviousError: t.Last.Message, Parent: t.Parent, Key: t.Key, Traceparent: t.Headers[queue.HeaderTraceparent],
 		Headers:  t.Headers,
 		Ending:   r.draining,
-		Services: r.servicesOf(t),
+		Services: services,
 		Secrets:  &t.secrets,
 		Denied: func(function, reason string) {
 			r.access.logger.Warn("a host function was refused", t.logged("function", function, "error", reason)...)

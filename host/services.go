@@ -19,8 +19,8 @@ func (r *runner) servicesOf(t *task) (services service.Services) {
 	if t.version.Info().Kind == runtime.Command {
 		return service.Services{}
 	}
-	services, t.children = r.services.For(guest.Task{
-		ID: t.ID, Tenant: t.Queue.Tenant, Plugin: t.version.Name, Headers: t.Headers, Depth: t.Depth,
+	services, t.children, t.databases = r.services.For(guest.Task{
+		ID: t.ID, Tenant: t.Queue.Tenant, Plugin: t.version.Name, Created: t.created(), Headers: t.Headers, Depth: t.Depth,
 		Asked: &t.version.Manifest.Capabilities, Permissions: t.version.Permissions, Host: t,
 	})
 	return t.span.Services(services)
@@ -102,6 +102,16 @@ func (t *task) Result(ctx context.Context, id string, most int64) ([]byte, error
 	result, err := t.tenant.client.Result(ctx, id, size)
 	t.result.shrink(int64(len(result)))
 	return result, err
+}
+
+// Borrow keeps the memory as Result does: the guest reads one of both.
+func (t *task) Borrow(ctx context.Context, bytes int64) error {
+	t.result.replace(nil)
+	memory, err := t.tenant.borrow(ctx, t.tenant.results, bytes)
+	if err == nil && !t.result.replace(memory) {
+		err = fmt.Errorf("%w: the task has ended", service.ErrUnavailable)
+	}
+	return err
 }
 
 // Failure implements guest.Host.

@@ -127,7 +127,10 @@ func Failure(o runtime.Outcome) *queue.Failure {
 	if o.Kind == runtime.Complete {
 		return nil
 	}
-	f := &queue.Failure{Reason: queue.ReasonError, Message: o.Message, Stderr: o.Stderr, Backtrace: o.Backtrace}
+	f := &queue.Failure{
+		Reason: queue.ReasonError, Message: o.Message, Stderr: o.Stderr, Backtrace: o.Backtrace,
+		RetryAfter: o.RetryAfter.Seconds(),
+	}
 	switch o.Kind {
 	case runtime.Retry, runtime.Fatal, runtime.Failed:
 		code := o.Code // a copy, so that the failure does not keep the whole outcome in memory

@@ -141,7 +141,7 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 	var results, late []*ended
 	for _, e := range s.due(all) {
 		switch {
-		case errors.Is(e.outcome.Err, errNoSlot):
+		case errors.Is(e.outcome.Err, errNoSlot), errors.Is(e.outcome.Err, errNotCommitted):
 			late = append(late, e)
 		case !s.handleStopped(e):
 			results = append(results, e)
@@ -429,6 +429,8 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 			level = hclog.Info // not a fault: somebody asked for it
 		}
 		s.access.logger.Log(level, "task failed", append(fields, failureFields(e.settlement.Failure)...)...)
+	case e.away && e.settlement.Requeue != "":
+		s.access.logger.Debug("task put off: its database does not serve", append(fields, "delay", e.settlement.Delay)...)
 	case e.settlement.Requeue == listen.RequeueReschedule && !worthALine(t.Reschedules+1):
 		s.access.logger.Debug("task has put itself off", append(fields, failureFields(e.settlement.Failure)...)...)
 	case e.settlement.Requeue == listen.RequeueReschedule:

@@ -3,11 +3,13 @@ package host
 import (
 	"cmp"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
@@ -20,6 +22,9 @@ import (
 // errNoSlot is the cause for which a task that was reserved ahead goes back to its queue without a run.
 var errNoSlot = errors.New("no slot was free in time")
 
+// errNotCommitted is the cause for which a task goes back to its queue: its transaction turned out not to be committed.
+var errNotCommitted = errors.New("the database did not commit the task's transaction")
+
 // task is a task that this host reserved.
 type task struct {
 	listen.Task
@@ -28,11 +33,12 @@ type task struct {
 	counts  *metrics.Tasks
 	tenant  *tenantAccess
 
-	log      taskLog
-	progress atomic.Pointer[listen.ProgressReport] // the last report; nil once it is sent
-	children *guest.Children                       // nil before the task runs, and for commands
-	result   loan                                  // memory for the result of a dependency that the guest has read
-	secrets  redact.Secrets                        // the secrets that the guest was given
+	log       taskLog
+	progress  atomic.Pointer[listen.ProgressReport] // the last report; nil once it is sent
+	children  *guest.Children                       // nil before the task runs, and for commands
+	databases *sql.Run                              // nil if the manifest asks for none
+	result    loan                                  // memory for the result of a dependency that the guest has read
+	secrets   redact.Secrets                        // the secrets that the guest was given
 	// span is the span of the run. It is nil without a tracer, or if the task did not run.
 	span *trace.Span
 }
@@ -41,6 +47,16 @@ type task struct {
 func taskOf(t any) *task {
 	own, _ := t.(*task)
 	return own
+}
+
+// created returns what distinguishes the task from others that had the same ID: when it was created, and when it was
+// retried by hand, which makes it a task anew.
+func (t *task) created() string {
+	text := strconv.FormatInt(t.Created.UnixMicro(), 10)
+	if !t.RetriedAt.IsZero() {
+		text += "+" + strconv.FormatInt(t.RetriedAt.UnixMicro(), 10)
+	}
+	return text
 }
 
 // logged returns the fields of a log line about the task, with its trace ID if it has one.
@@ -73,6 +89,10 @@ type ended struct {
 	took    time.Duration
 	// settlement is decided once, because a repeated write must be the same.
 	settlement listen.Settlement
+	// unknown is true while it is not known whether the task's database has committed.
+	unknown bool
+	// away is true if the task was put off because its database does not serve.
+	away bool
 }
 
 // size returns about how many bytes of memory the settlement keeps.

@@ -44,6 +44,10 @@ func (noHost) Delete(string, string) (bool, error)                        { retu
 func (noHost) Increment(string, string, int64) (int64, error)             { return 0, ErrNoHost }
 func (noHost) Swap(string, string, []byte, []byte, int64) ([]byte, error) { return nil, ErrNoHost }
 func (noHost) List(string, string, string, int) ([]string, error)         { return nil, ErrNoHost }
+func (noHost) SQL(string, string, []byte) ([]byte, error)                 { return nil, ErrNoHost }
+func (noHost) CommitSQL(string, string, []byte) ([]byte, error)           { return nil, ErrNoHost }
+func (noHost) RollbackSQL(string) error                                   { return ErrNoHost }
+func (noHost) StepSQL(string, string) ([]byte, error)                     { return nil, ErrNoHost }
 func (noHost) Enqueue(string, []byte, any) (string, error)                { return "", ErrNoHost }
 func (noHost) Dependencies() (string, error)                              { return "", ErrNoHost }
 func (noHost) DependencyResult(string) ([]byte, error)                    { return nil, ErrNoHost }

@@ -67,6 +67,22 @@ func enqueue(queue, parameters, options string) int32
 //go:noescape
 func dependencyResult(id string) int32
 
+//go:wasmimport quern_v1 sql
+//go:noescape
+func runSQL(database, statement, parameters string) int32
+
+//go:wasmimport quern_v1 sql_commit
+//go:noescape
+func commitSQL(database, step, value string) int32
+
+//go:wasmimport quern_v1 sql_rollback
+//go:noescape
+func rollbackSQL(database string) int32
+
+//go:wasmimport quern_v1 sql_step
+//go:noescape
+func stepSQL(database, step string) int32
+
 //go:wasmimport quern_v1 progress
 //go:noescape
 func progress(fraction float64, message string) int32
@@ -199,6 +215,20 @@ func (guestServices) Dependencies() (string, error) {
 }
 
 func (guestServices) DependencyResult(id string) ([]byte, error) { return slot(dependencyResult(id)) }
+
+func (guestServices) SQL(database, statement string, parameters []byte) ([]byte, error) {
+	return slot(runSQL(database, statement, guest.View(parameters)))
+}
+
+func (guestServices) CommitSQL(database, step string, value []byte) ([]byte, error) {
+	return slot(commitSQL(database, step, guest.View(value)))
+}
+
+func (guestServices) RollbackSQL(database string) error { return answered(rollbackSQL(database)) }
+
+func (guestServices) StepSQL(database, step string) ([]byte, error) {
+	return slot(stepSQL(database, step))
+}
 
 func (guestServices) TaskText(field uint32) string {
 	value, _ := text(field)

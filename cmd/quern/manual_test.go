@@ -63,6 +63,12 @@ func TestManual(t *testing.T) {
 				}
 			}
 			withClients(t, r)
+			if strings.Contains(text, "from raquel import") {
+				r.env["PYTHONPATH"] += string(os.PathListSeparator) + raquelPackages(t)
+			}
+			if strings.Contains(text, "from nsj_queue_lib") {
+				r.env["PYTHONPATH"] += string(os.PathListSeparator) + nsjPackages(t)
+			}
 			r.addresses = strings.NewReplacer("9465", freePort(t))
 			if !strings.Contains(text, "$ quern dev") {
 				redis := queuetest.Start(t)

@@ -23,6 +23,7 @@ type answering struct {
 }
 
 func (a *answering) AdmitQueue(context.Context, string) error { return a.admit }
+func (a *answering) Borrow(context.Context, int64) error      { return nil }
 func (a *answering) Warn(string, ...any)                      {}
 
 func (a *answering) Enqueue(ctx context.Context, child listen.Child) (string, error) {
@@ -41,7 +42,7 @@ func enqueuing(t *testing.T, grant string, task Task) *Children {
 		t.Fatal(err)
 	}
 	task.Asked, task.Permissions = &m.Capabilities, manifest.NewPermissions(&m, nil, "acme", nil)
-	_, children := New(Config{}).For(task)
+	_, children, _ := New(Config{}).For(task)
 	return children
 }
 

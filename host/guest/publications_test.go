@@ -27,7 +27,7 @@ func TestPublicationsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := &publishing{err: queue.ErrQueueFull}
-	_, c := New(Config{}).For(Task{ID: "parent", Asked: &m.Capabilities, Permissions: manifest.NewPermissions(&m, nil, "acme", nil), Host: host})
+	_, c, _ := New(Config{}).For(Task{ID: "parent", Asked: &m.Capabilities, Permissions: manifest.NewPermissions(&m, nil, "acme", nil), Host: host})
 	publish := func(want error, times int) {
 		t.Helper()
 		for range times {

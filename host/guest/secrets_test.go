@@ -120,6 +120,6 @@ func TestSecretsOfTheGrants(t *testing.T) {
 
 // secretsOf are those of a task of acme, with a folder of secrets.
 func secretsOf(dir string, permissions *manifest.Permissions) service.Secrets {
-	services, _ := New(Config{Secrets: dir}).For(Task{Tenant: "acme", Asked: &permissions.Capabilities, Permissions: permissions, Host: accepting{}})
+	services, _, _ := New(Config{Secrets: dir}).For(Task{Tenant: "acme", Asked: &permissions.Capabilities, Permissions: permissions, Host: accepting{}})
 	return services.Secrets
 }

@@ -4,6 +4,7 @@
 //
 //	guest ──quern_v1──▶ runtime/abi ──▶ service.Services = Services.For(Task) ─┬─▶ host/kv, runtime/egress
 //	                                     │ not granted: service.ErrDenied      ├─▶ the secrets of the grants, or their folder
+//	                                                                           ├─▶ host/sql: databases
 //	                                                                           └─▶ Host: checkpoints, tasks and results
 package guest
 
@@ -13,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/egress"
 	"github.com/quern-project/quern/runtime/service"
@@ -28,6 +30,12 @@ type Config struct {
 	// Secrets is the path of a folder. Its file TENANT/NAME holds a secret that the host's grants do not define. A secret
 	// is read each time that a task asks for it.
 	Secrets string
+	// Databases has the connections to the databases of handlers.
+	Databases *sql.Databases
+	// DatabaseURLs are the URLs of databases by name. If it is nil, they are in secrets.
+	DatabaseURLs map[string]string
+	// DatabaseScripts run first in the transactions of databases that undo them, by name.
+	DatabaseScripts map[string]string
 }
 
 // Services makes the services of tasks. Its methods are safe for concurrent use.
@@ -40,8 +48,8 @@ type Services struct {
 func New(config Config) *Services { return &Services{config: config} }
 
 // For makes the services of one run of a task. The calls of a service that is not granted are denied; the error names
-// the line to add.
-func (s *Services) For(t Task) (services service.Services, children *Children) {
+// the line to add. The caller ends run, which is nil if the manifest asks for no database.
+func (s *Services) For(t Task) (services service.Services, children *Children, run *sql.Run) {
 	services = service.Services{
 		Checkpoint: &checkpoint{host: t.Host}, Dependencies: &dependencies{host: t.Host},
 		Config: t.Permissions.Config,
@@ -64,11 +72,15 @@ func (s *Services) For(t Task) (services service.Services, children *Children) {
 		services.HTTP = s.config.HTTP.For(t.Tenant, t.Asked.HTTP, ceiling)
 	}
 	services.Secrets = &secrets{&t, s}
+	services.SQL = noDatabases{t.Permissions}
+	if run = s.databases(&t); run != nil {
+		services.SQL = run
+	}
 	grant := cmp.Or(t.Permissions.Capabilities.Enqueue, &noQueues)
 	children = &Children{task: &t, grant: grant, tasks: grant.Tasks, bytes: grant.Bytes}
 	services.Enqueue, services.EnqueueAtOnce = children, grant.AfterCall()
 	services.Publish, services.PublishAtOnce = children, t.Permissions.Capabilities.Publish.AfterCall()
-	return services, children
+	return services, children, run
 }
 
 // noQueues is the grant of a task that is not allowed to enqueue.

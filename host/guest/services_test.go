@@ -37,7 +37,7 @@ func TestCeiling(t *testing.T) {
 	}
 	permissions := manifest.NewPermissions(&m, hosts, "acme", nil)
 	stores := map[string]*kv.Store{"acme": kv.New(queuetest.Shared(t).Client(t), queuetest.Tenant())}
-	services, children := New(Config{KV: stores}).For(Task{Tenant: "acme", Asked: &m.Capabilities, Permissions: permissions, Host: accepting{}})
+	services, children, _ := New(Config{KV: stores}).For(Task{Tenant: "acme", Asked: &m.Capabilities, Permissions: permissions, Host: accepting{}})
 	ctx, b := t.Context(), services.KV
 	for _, bucket := range []string{"open", "read", "shut", "never"} {
 		_, get := b.Get(ctx, bucket, "key")
@@ -89,6 +89,7 @@ func (accepting) Failure(context.Context, string) (*queue.Failure, error) { retu
 
 func (accepting) SaveCheckpoint(context.Context, []byte) error { return nil }
 func (accepting) AdmitQueue(context.Context, string) error     { return nil }
+func (accepting) Borrow(context.Context, int64) error          { return nil }
 func (accepting) Enqueue(_ context.Context, child listen.Child) (string, error) {
 	return child.ID, nil
 }

@@ -14,6 +14,8 @@ import (
 // Task describes one run of a task.
 type Task struct {
 	ID, Tenant, Plugin string
+	// Created distinguishes the task from others that had the same ID.
+	Created string
 	// Headers are the task's headers; children inherit traceparent and tracestate.
 	Headers map[string]string
 	// Depth is how many ancestors the task has.
@@ -39,6 +41,9 @@ type Host interface {
 	// result has more than most bytes.
 	Dependencies(ctx context.Context) ([]listen.Dependency, error)
 	Result(ctx context.Context, id string, most int64) ([]byte, error)
+	// Borrow reserves memory for the answer of a database, until the next call for a result or an answer, or the end of
+	// the task. The error wraps service.ErrUnavailable.
+	Borrow(ctx context.Context, bytes int64) error
 	// Failure returns why a task failed; nil if that is not known.
 	Failure(ctx context.Context, id string) (*queue.Failure, error)
 	// Publish makes a publication at once.

@@ -15,8 +15,12 @@ import (
 // Conn is a connection. It is used by one goroutine at a time. A call whose context ends closes the connection.
 type Conn struct {
 	conn     *pgconn.PgConn
+	address  *Address
 	notified bool // a notification came that Wait has not reported
 }
+
+// Raw returns the connection of the driver, for package host/sql.
+func (c *Conn) Raw() *pgconn.PgConn { return c.conn }
 
 // closeTimeout is how long Close waits for the server.
 const closeTimeout = 2 * time.Second
@@ -74,7 +78,7 @@ func (c *Conn) Query(ctx context.Context, each func(Row), statement string, args
 		each(answer.Values())
 	}
 	_, err = answer.Close()
-	return readable(err)
+	return Readable(err)
 }
 
 // Exec runs one statement, and returns how many rows it changed.
@@ -84,25 +88,54 @@ func (c *Conn) Exec(ctx context.Context, statement string, args ...any) (int64, 
 		return 0, err
 	}
 	tag, err := c.conn.ExecParams(ctx, statement, values, nil, formats, nil).Close()
-	return tag.RowsAffected(), readable(err)
+	return tag.RowsAffected(), Readable(err)
 }
 
 // Script runs several statements in one transaction.
 func (c *Conn) Script(ctx context.Context, statements string) error {
 	_, err := c.conn.Exec(ctx, statements).ReadAll()
-	return readable(err)
+	return Readable(err)
 }
 
 // Wait waits for a notification, until ctx ends. It reports whether one came since the last call.
 func (c *Conn) Wait(ctx context.Context) (bool, error) {
 	if !c.notified {
 		if err := c.conn.WaitForNotification(ctx); err != nil && (ctx.Err() == nil || c.conn.IsClosed()) {
-			return false, readable(err)
+			return false, Readable(err)
 		}
 	}
 	came := c.notified
 	c.notified = false
 	return came, nil
+}
+
+// OwnSession reports whether the connection has a session of the server for itself. Behind a pooler that gives each
+// transaction another session, notifications do not arrive, and locks of the session belong to anybody.
+func (c *Conn) OwnSession(ctx context.Context) (bool, error) {
+	session, err := c.session(ctx)
+	if err != nil || session == int64(c.conn.PID()) { // a pooler makes numbers of its own
+		return err == nil, err
+	}
+	other, err := c.address.Connect(ctx, "quern")
+	if err != nil {
+		return false, err
+	}
+	defer other.Close()
+	if _, err := other.Exec(ctx, "BEGIN"); err != nil {
+		return false, err
+	}
+	its, err := other.session(ctx)
+	if err != nil || its == session {
+		return false, err
+	}
+	now, err := c.session(ctx)
+	return now == session, err
+}
+
+// session returns the number of the session that runs this statement.
+func (c *Conn) session(ctx context.Context) (number int64, err error) {
+	err = c.Query(ctx, func(v Row) { number = v.Int(0) }, "SELECT pg_backend_pid()")
+	return number, err
 }
 
 // ServerVersion returns the server's version, as in 15.18.
@@ -184,8 +217,8 @@ func (e serverError) Error() string {
 	return text
 }
 
-// readable gives an error of the server words for people.
-func readable(err error) error {
+// Readable gives an error of the server words for people.
+func Readable(err error) error {
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return serverError{refused}
 	}

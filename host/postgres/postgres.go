@@ -137,11 +137,11 @@ func (e *connectError) Error() string {
 func (a *Address) Connect(ctx context.Context, application string) (*Conn, error) {
 	config := a.config.Copy()
 	config.RuntimeParams["application_name"] = application
-	c := new(Conn)
+	c := &Conn{address: a}
 	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { c.notified = true }
 	var err error
 	if c.conn, err = pgconn.ConnectConfig(ctx, config); err != nil {
-		return nil, &connectError{a.text, readable(err)}
+		return nil, &connectError{a.text, Readable(err)}
 	}
 	return c, nil
 }

@@ -67,6 +67,23 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// A connection knows whether a pooler gives each of its transactions another session.
+func TestOwnSession(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	url := server.Database(t)
+	for name, c := range map[string]struct {
+		url  string
+		want bool
+	}{"direct": {url, true}, "pooler": {server.Pooler(t)(url), false}} {
+		for range 3 {
+			if own, err := server.Connect(t, c.url).OwnSession(t.Context()); err != nil || own != c.want {
+				t.Errorf("%s: %t, %v, want %t", name, own, err, c.want)
+			}
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	conn := postgrestest.Shared(t).Connect(t, postgrestest.Shared(t).URL("postgres"))
 	if _, err := conn.Exec(t.Context(), "SELECT 1; SELECT 2"); postgres.State(err) != "42601" {

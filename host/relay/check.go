@@ -37,9 +37,18 @@ var applicationRights = []right{
 	{"SELECT", "quern.ended"},
 }
 
+// handlerRights are what the role needs with which the handlers of a tenant connect. Policies let it see and make only
+// rows of its own.
+var handlerRights = []right{{"SELECT, INSERT (tenant, task, created, step, settlement), DELETE", "quern.runs"}}
+
+// GrantHandler gives a role what the transactions of handlers need.
+func GrantHandler(ctx context.Context, db *postgres.Conn, role string) error {
+	return grant(ctx, db, "quern", handlerRights, role)
+}
+
 // GrantApplication gives a role the right to enqueue and to read how its tasks ended.
 func GrantApplication(ctx context.Context, db *postgres.Conn, role string) error {
-	return grant(ctx, db, applicationRights, role)
+	return grant(ctx, db, "quern", applicationRights, role)
 }
 
 // GrantTenant makes a role belong to a tenant: it inserts and reads rows of that tenant alone.
@@ -51,12 +60,13 @@ func GrantTenant(ctx context.Context, db *postgres.Conn, role, tenant string) er
 
 // GrantRelay gives a role what a relay needs.
 func GrantRelay(ctx context.Context, db *postgres.Conn, role string) error {
-	return grant(ctx, db, relayRights, role)
+	return grant(ctx, db, "quern", relayRights, role)
 }
 
-func grant(ctx context.Context, db *postgres.Conn, rights []right, role string) error {
+// grant gives a role rights on objects of a schema.
+func grant(ctx context.Context, db *postgres.Conn, schema string, rights []right, role string) error {
 	role = `"` + strings.ReplaceAll(role, `"`, `""`) + `"`
-	script := "GRANT USAGE ON SCHEMA quern TO " + role
+	script := "GRANT USAGE ON SCHEMA " + schema + " TO " + role
 	for _, r := range rights {
 		script += fmt.Sprintf("; GRANT %s ON %s TO %s", r.privileges, r.object, role)
 	}
@@ -70,8 +80,9 @@ func grant(ctx context.Context, db *postgres.Conn, rights []right, role string) 
 // minVersion is the oldest server that is supported, as server_version_num.
 const minVersion = 140000
 
-// Check looks at what a relay needs of a database, and at what slows one down.
-func Check(ctx context.Context, db *postgres.Conn) ([]Finding, error) {
+// Check looks at what a relay needs of a database, and at what slows one down; also of tables of Raquel
+// and of nsj-queue-lib.
+func Check(ctx context.Context, db *postgres.Conn, raquel, nsj []string) ([]Finding, error) {
 	var all []Finding
 	note := func(ok bool, check, format string, args ...any) {
 		all = append(all, Finding{ok, check, fmt.Sprintf(format, args...)})
@@ -113,6 +124,16 @@ func Check(ctx context.Context, db *postgres.Conn) ([]Finding, error) {
 		note(true, "relay", "none leads yet: start `quern relay`, or a host with --sources")
 	} else {
 		note(state.Error == "", "relay", "%s", cmp.Or(state.Error, state.Holder+" leads"))
+	}
+	for _, table := range raquel {
+		if err := checkRaquelTable(ctx, db, table, note); err != nil {
+			return nil, err
+		}
+	}
+	for _, table := range nsj {
+		if err := checkNsjTable(ctx, db, table, note); err != nil {
+			return nil, err
+		}
 	}
 	note(true, "rows", "%d wait, the oldest for %.0f s; %d are refused", state.Waiting, state.OldestAge, state.Refused)
 	return all, nil

@@ -7,6 +7,8 @@
 //	                        quern.ended ◀── write ──────┘                    ▼
 //	                                                                        hosts
 //
+// A relay may have a table of Raquel instead of the outbox: see Raquel.
+//
 // # Failure
 //
 // One relay leads: it holds a lease in quern.relays, by the clock of the database. Two leaders at a time may change the

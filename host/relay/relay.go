@@ -49,6 +49,9 @@ type Config struct {
 	// Tenants are the clients of the tenants that rows may name. Tenant is the tenant of rows that name none.
 	Tenants map[string]*queue.Client
 	Tenant  string
+	// Raquel or Nsj is the table to relay (default: the outbox). Its rows are for Tenant.
+	Raquel *Raquel
+	Nsj    *Nsj
 	// Hold is how long relayed rows are kept in quern.outbox_held (default: not at all).
 	Hold time.Duration
 	// KeepEnded is how long rows of quern.ended are kept (default: a week).
@@ -114,12 +117,12 @@ func New(config Config) (*Relay, error) {
 	if config.Database == nil || config.Tenants[config.Tenant] == nil {
 		return nil, fmt.Errorf("%w: a relay needs a database, and a client for the tenant %q", queue.ErrInvalid, config.Tenant)
 	}
-	if config.Hold < 0 || config.KeepEnded < 0 {
-		return nil, fmt.Errorf("%w: hold %s, keep ended %s: use 0s or more; 0s keeps ended rows for a week", queue.ErrInvalid, config.Hold, config.KeepEnded)
+	if err := config.validate(); err != nil {
+		return nil, err
 	}
 	config.Direct = cmp.Or(config.Direct, config.Database)
 	config.KeepEnded = cmp.Or(config.KeepEnded, 7*24*time.Hour)
-	config.Name = cmp.Or(config.Name, config.Database.Host()+"/"+config.Database.Database())
+	config.Name = config.name()
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
@@ -129,10 +132,68 @@ func New(config Config) (*Relay, error) {
 	}
 	config.Metrics.Relay(config.Name)
 	name, _ := os.Hostname()
+	table := source(outboxTable{})
+	switch {
+	case config.Raquel != nil:
+		table = &raquelTable{Raquel: *config.Raquel}
+	case config.Nsj != nil:
+		table = newNsjTable(*config.Nsj)
+	}
 	return &Relay{
-		config: config, source: outboxTable{}, holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]), log: config.Logger,
-		err: errors.New("has not reached the database yet"),
+		config: config, source: table, log: config.Logger,
+		holder: fmt.Sprintf("%s %d %s", name, os.Getpid(), uuid.NewString()[:8]),
+		err:    errors.New("has not reached the database yet"),
 	}, nil
+}
+
+// name returns the name of the source.
+func (c *Config) name() string {
+	name := c.Database.Host() + "/" + c.Database.Database()
+	if table, _ := c.table(); table != "" {
+		name += "/" + table
+	}
+	return cmp.Or(c.Name, name)
+}
+
+// table returns the table of another library that is relayed, and the name of the library; "" for the outbox.
+func (c *Config) table() (table, library string) {
+	switch {
+	case c.Raquel != nil:
+		return c.Raquel.Table, "Raquel"
+	case c.Nsj != nil:
+		return c.Nsj.Table, "nsj-queue-lib"
+	}
+	return "", ""
+}
+
+func (c *Config) validate() error {
+	table, library := c.table()
+	switch {
+	case c.Hold < 0 || c.KeepEnded < 0:
+		return fmt.Errorf("%w: hold %s, keep ended %s: use 0s or more; 0s keeps ended rows for a week", queue.ErrInvalid, c.Hold, c.KeepEnded)
+	case library == "":
+		return nil
+	case c.Raquel != nil && c.Nsj != nil:
+		return fmt.Errorf("%w: raquel and nsj in one source: write a source for each", queue.ErrInvalid)
+	case table == "" && c.Raquel != nil:
+		return fmt.Errorf("%w: raquel has no table: write raquel: {table: jobs}", queue.ErrInvalid)
+	case table == "":
+		return fmt.Errorf("%w: nsj has no table: write nsj: {table: fila}", queue.ErrInvalid)
+	case len(c.Tenants) != 1:
+		return fmt.Errorf("%w: %d tenants for the table %s of %s: its rows name no tenant, so give one", queue.ErrInvalid,
+			len(c.Tenants), table, library)
+	case c.Hold != 0 || !c.NotBefore.IsZero():
+		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of %s: leave them out",
+			queue.ErrInvalid, library)
+	case c.Nsj != nil:
+		return c.Nsj.validate()
+	}
+	for _, name := range c.Raquel.Queues {
+		if err := queue.ValidTarget(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // client returns the client of a tenant; "" is the tenant of rows that name none.

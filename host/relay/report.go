@@ -160,7 +160,7 @@ func readEnd(ctx context.Context, client *queue.Client, id string, results bool)
 	ended.result, err = client.Result(ctx, id, maxResult)
 	switch {
 	case errors.Is(err, queue.ErrTooLarge):
-		ended.failure = fmt.Sprintf("the result has more than %s: read it with `quern task result %s`",
+		ended.failure = fmt.Sprintf("the result has more than %s: read it with `quern task wait %s`",
 			units.FormatSize(maxResult), id)
 		return ended, nil
 	case errors.Is(err, queue.ErrNoTask): // deleted meanwhile
@@ -194,4 +194,16 @@ func writeEnded(ctx context.Context, db *postgres.Conn, tenant string, ends []en
 		return fmt.Errorf("write ends: %w", err)
 	}
 	return nil
+}
+
+// reportName returns a name for the reports of a table's tasks that no other table has, also if several databases
+// relay to one tenant.
+func reportName(ctx context.Context, db *postgres.Conn, kind, table string) (name string, err error) {
+	const of = `SELECT md5(concat_ws(' ', %s, current_database(), $1::regclass::oid))`
+	set := func(v postgres.Row) { name = kind + "-" + v.Text(0)[:16] }
+	err = db.Query(ctx, set, fmt.Sprintf(of, "(SELECT system_identifier FROM pg_control_system())"), table)
+	if postgres.State(err) == "42501" { // some providers keep it from users
+		err = db.Query(ctx, set, fmt.Sprintf(of, "NULL"), table)
+	}
+	return name, err
 }

@@ -99,6 +99,30 @@ CREATE TABLE IF NOT EXISTS quern.relays (
   error      text
 ) WITH (fillfactor = 50);
 
+-- What runs of handlers have committed: a row is part of the transaction of a task, and has what the host then writes
+-- to Redis. A step is a part of a task that is done once. A role sees and makes only its own rows.
+CREATE TABLE IF NOT EXISTS quern.runs (
+  role       name NOT NULL DEFAULT session_user,
+  tenant     text NOT NULL,
+  task       text NOT NULL,
+  created    text NOT NULL,
+  step       text NOT NULL DEFAULT '',
+  settlement bytea NOT NULL,
+  committed  timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (role, tenant, task, created, step)
+);
+CREATE INDEX IF NOT EXISTS runs_committed ON quern.runs USING brin (committed) WITH (pages_per_range = 16);
+DO $$
+BEGIN
+  IF NOT (SELECT relrowsecurity FROM pg_class WHERE oid = 'quern.runs'::regclass) THEN
+    ALTER TABLE quern.runs ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY look ON quern.runs FOR SELECT USING (role = session_user);
+    CREATE POLICY make ON quern.runs FOR INSERT WITH CHECK (role = session_user);
+    -- The host deletes rows of tasks that have long ended.
+    CREATE POLICY forget ON quern.runs FOR DELETE USING (role = session_user AND committed < now() - interval '1 minute');
+  END IF;
+END $$;
+
 -- wake() tells a sleeping relay of new rows. While the relay is awake it holds the lock of the trigger's condition, and
 -- nothing is sent: a notification makes the commits of all writers wait for each other.
 CREATE OR REPLACE FUNCTION quern.wake() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,8 @@ type Source struct {
 	Hold      time.Duration `yaml:"hold"`
 	KeepEnded time.Duration `yaml:"keep_ended"`
 	NotBefore time.Time     `yaml:"not_before"`
+	Raquel    *Raquel       `yaml:"raquel"`
+	Nsj       *Nsj          `yaml:"nsj"`
 }
 
 // URLFile names a file with the URL of a database. A relative path is relative to the folder of the file of --sources.
@@ -47,6 +50,9 @@ func (u *URLFile) UnmarshalYAML(n *yaml.Node) error {
 // maxSources bounds the file of --sources, in bytes.
 const maxSources = 1 << 20
 
+// noDuration matches what the decoder says of a duration.
+var noDuration = regexp.MustCompile("cannot unmarshal !!\\w+ `([^`]*)` into time.Duration")
+
 const sourcesRule = "write a list such as [{name: shop, postgres: {file: /run/secrets/shop}, tenants: [acme]}]"
 
 // ReadSources reads the file of --sources. served are the tenants that this process serves; a source without tenants is
@@ -58,7 +64,7 @@ func ReadSources(path string, served []string) ([]Config, error) {
 	}
 	configs, err := parseSources(text, filepath.Dir(path), served)
 	if wrong, ok := errors.AsType[*yaml.TypeError](err); ok {
-		err = errors.New(strings.Join(wrong.Errors, "; "))
+		err = errors.New(noDuration.ReplaceAllString(strings.Join(wrong.Errors, "; "), "$1 is no duration: write it with its unit, such as 5m"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -104,7 +110,9 @@ func (s *Source) config(folder string, served []string) (Config, error) {
 	if s.Hold < 0 || s.KeepEnded < 0 {
 		return Config{}, fmt.Errorf("hold %s, keep_ended %s: use 0s or more", s.Hold, s.KeepEnded)
 	}
-	config := Config{Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore}
+	config := Config{
+		Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore, Raquel: s.Raquel, Nsj: s.Nsj,
+	}
 	if s.Postgres.File == "" {
 		return config, errors.New("it has no postgres: write postgres: {file: PATH}, a file with the URL of the database")
 	}
@@ -135,8 +143,6 @@ func (s *Source) config(folder string, served []string) (Config, error) {
 		}
 		config.Tenants[tenant] = nil
 	}
-	if s.Name == "" {
-		config.Name = config.Database.Host() + "/" + config.Database.Database()
-	}
-	return config, nil
+	config.Name = config.name()
+	return config, config.validate()
 }

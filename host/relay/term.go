@@ -250,14 +250,14 @@ func beat(ctx context.Context, conn *postgres.Conn) error {
 	return err
 }
 
-// hears listens, and reports whether a notification arrives.
+// hears listens, and reports whether notifications arrive.
 func hears(ctx context.Context, conn *postgres.Conn, channel string) (bool, error) {
-	if err := conn.Script(ctx, "LISTEN "+channel+"; NOTIFY "+channel); err != nil {
+	if _, err := exec(ctx, conn, "LISTEN "+channel); err != nil {
 		return false, err
 	}
-	waiting, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	return conn.Wait(waiting)
+	return conn.OwnSession(ctx)
 }
 
 // exec runs a statement with a bound.

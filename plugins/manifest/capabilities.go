@@ -18,6 +18,8 @@ type Capabilities struct {
 	KV []KVGrant
 	// Secrets are the names of the secrets that a handler is allowed to ask for.
 	Secrets []string
+	// SQL are the databases on which a handler is allowed to run statements.
+	SQL []SQLGrant
 	// Enqueue lets a handler enqueue tasks; nil for none.
 	Enqueue *EnqueueGrant
 	// Publish lets a handler publish to topics; nil for none.
@@ -133,6 +135,7 @@ func (c Capabilities) LimitTo(ceiling *Capabilities) Capabilities {
 	c.Secrets = slices.DeleteFunc(slices.Clone(c.Secrets), func(name string) bool {
 		return !slices.ContainsFunc(ceiling.Secrets, func(pattern string) bool { return matches(pattern, name) })
 	})
+	c.SQL = limitDatabases(c.SQL, ceiling.SQL)
 	c.Enqueue = c.Enqueue.limitTo(ceiling.Enqueue)
 	c.Publish = c.Publish.limitTo(ceiling.Publish)
 	return c

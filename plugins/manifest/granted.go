@@ -15,6 +15,7 @@ type Granted struct {
 	HTTP    []GrantedHost   `json:"http,omitempty"`
 	KV      []GrantedBucket `json:"kv,omitempty"`
 	Secrets []string        `json:"secrets,omitempty"`
+	SQL     []SQLGrant      `json:"sql,omitempty"`
 	Enqueue *EnqueueGrant   `json:"enqueue,omitempty"`
 	Publish *PublishGrant   `json:"publish,omitempty"`
 	// Env and Config are the names of variables and of configuration values. Files are the paths at which tasks find the
@@ -48,7 +49,7 @@ func (c Capabilities) Granted(config map[string]string) *Granted {
 
 func (c Capabilities) granted(config map[string]string) *Granted {
 	g := &Granted{
-		Secrets: c.Secrets, Enqueue: c.Enqueue, Publish: c.Publish, Env: slices.Sorted(maps.Keys(c.Env)),
+		Secrets: c.Secrets, SQL: c.SQL, Enqueue: c.Enqueue, Publish: c.Publish, Env: slices.Sorted(maps.Keys(c.Env)),
 		Config: slices.Sorted(maps.Keys(config)),
 	}
 	for _, grant := range c.HTTP {
@@ -83,6 +84,9 @@ func (g *Granted) Lines() (lines []string) {
 			line += ", quota " + units.FormatSize(b.Quota)
 		}
 		lines = append(lines, line)
+	}
+	for i := range g.SQL {
+		lines = append(lines, g.SQL[i].describe())
 	}
 	if q := g.Enqueue; q != nil {
 		lines = append(lines, fmt.Sprintf("enqueue %s, after %s, depth %d, tasks %d of %s",

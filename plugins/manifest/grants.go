@@ -33,6 +33,8 @@ type TenantGrants struct {
 	Config map[string]string
 	// Secrets says where to find each secret, by name.
 	Secrets map[string]Secret
+	// Databases says how the tenant's handlers reach their databases, by name.
+	Databases map[string]Database
 	// Where names the entry, for messages: the tenant's name or "*", and the file.
 	Where string
 
@@ -124,6 +126,7 @@ func (t *TenantGrants) keys(m *Manifest) []key {
 		m.ceilingKeys(),
 		[]key{
 			{name: "max_queues", value: countValue(&t.MaxQueues, maxTries, "the host's bound")},
+			{name: "databases", value: value{read: func(d *decoder, n node) { t.Databases = d.hostDatabases(n) }}},
 			{name: "secrets", value: value{read: func(d *decoder, n node) { t.Secrets = d.sources(n) }}},
 		},
 	)

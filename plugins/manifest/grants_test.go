@@ -204,7 +204,7 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {capability: }": `g.yaml:1: acme: unknown key "capability": did you mean "capabilities"?`,
 		"acme: {kv: []}":       `g.yaml:1: acme: unknown key "kv": it belongs to capabilities, as capabilities.kv`,
 		"acme: {concurrency: 5}": `g.yaml:1: acme: unknown key "concurrency": the nearest is "config"; ` +
-			`allowed are config, capabilities, limits, retry, max_crashes, schedule, subscribe, max_queues, secrets`,
+			`allowed are config, capabilities, limits, retry, max_crashes, schedule, subscribe, max_queues, databases, secrets`,
 		"acme: {limits: {memory: 1KiB}}": `g.yaml:1: acme.limits.memory: "1KiB" is too small: write a size from 64KiB to ` +
 			units.FormatSize(runtime.MaxMemory) + `, such as 16MiB`,
 		"acme: {limits: {memroy: 1MiB}}": `g.yaml:1: acme.limits: unknown key "memroy": did you mean "memory"?`,
@@ -241,6 +241,10 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {secrets: {a: {value: [hunter2]}}}": `g.yaml:1: acme.secrets.a.value: is not a text, or an empty one: ` +
 			`write a text, in quotes if it begins with other than a letter`,
 		"acme: {secrets: {a: {value: " + strings.Repeat("x", MaxSecret+1) + "}}}": `g.yaml:1: acme.secrets.a.value: has 65537 bytes: write at most 65536`,
+		"acme: {databases: {a: {by: X}}}":                                         `g.yaml:1: acme.databases.a.by: "X" is not a header of a task: write the name of a header in lower case, such as nsj-tenant`,
+		"acme: {databases: {a: {pool: 0}}}":                                       `g.yaml:1: acme.databases.a.pool: "0" is not allowed: write a whole number from 1 to 1000, or leave the key out for 8`,
+		"acme: {databases: {a: {settings: {'a b': c}}}}":                          `g.yaml:1: acme.databases.a.settings: "a b" is not a setting of PostgreSQL: write one such as app.tenant or search_path`,
+		"acme: {capabilities: {sql: [{database: a, commit: call}]}}":              `g.yaml:1: acme.capabilities.sql[0].commit: has no ceiling: remove it`,
 		"acme: {secret: {}}\nzebra: {secret: {}}": `g.yaml:1: acme: unknown key "secret": did you mean "secrets"?; ` +
 			`g.yaml:2: zebra: unknown key "secret": did you mean "secrets"?`,
 	} {

@@ -33,6 +33,18 @@ var importGrants = []struct {
 	},
 	{[]string{"secret_get"}, "secrets: [NAME]", func(c *Capabilities) bool { return len(c.Secrets) > 0 }},
 	{
+		[]string{"sql", "sql_rollback"},
+		"sql: [{database: NAME}]",
+		func(c *Capabilities) bool { return len(c.SQL) > 0 },
+	},
+	{
+		[]string{"sql_commit", "sql_step"},
+		"sql: [{database: NAME, access: rw, commit: call}]",
+		func(c *Capabilities) bool {
+			return slices.ContainsFunc(c.SQL, func(g SQLGrant) bool { return g.Write && g.AtCall })
+		},
+	},
+	{
 		[]string{"enqueue"},
 		"enqueue: {queues: [NAME]}",
 		func(c *Capabilities) bool { return c.Enqueue != nil || c.Publish != nil },
@@ -73,6 +85,13 @@ func (m *Manifest) CheckModule(path string, info runtime.Info) error {
 		problems = append(problems, Problem{
 			Field: "entry", What: what + strings.Join(info.Entries, ", "),
 			Remedy: "write entry: " + info.Entries[0],
+		})
+	}
+	if len(m.Capabilities.SQL) > 0 && info.Kind != runtime.Handler {
+		problems = append(problems, Problem{
+			Line: m.Capabilities.SQL[0].line, Field: "capabilities.sql",
+			What:   fmt.Sprintf("is for handlers, and the module is %s", info.Kind.Noun()),
+			Remedy: "remove it, or build the module as a handler, which exports quern_handle",
 		})
 	}
 	if m.Warm.Input != "" && (info.Kind == runtime.Command || entry == "_start") {

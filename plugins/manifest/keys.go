@@ -144,6 +144,10 @@ func (c *Capabilities) keys() []key {
 			read:   func(d *decoder, n node) { c.Secrets = d.secrets(n) },
 			schema: listProperty(maxGrants, textProperty(secretPattern, "api_key")).names(0),
 		}},
+		{
+			"sql", "The PostgreSQL databases on which a handler may run statements.",
+			entriesValue(&c.SQL, (*decoder).databases, maxGrants, new(SQLGrant).keys()),
+		},
 		{"enqueue", "Lets a handler enqueue tasks.", value{
 			read: func(d *decoder, n node) { c.Enqueue = d.enqueue(n) }, schema: objectProperty(new(EnqueueGrant).keys()),
 		}},
@@ -285,6 +289,17 @@ func (t *Test) keys() []key {
 				d.entries(n, func(bucket string, _, values node) { t.KV[bucket] = d.texts(values) })
 			},
 			schema: &property{Type: "object", Additional: mapValue(nil).schema},
+		}},
+		{"database", "The files with SQL that runs first in a database's transaction, by the database's name. The transaction is undone at the end.", value{
+			schema: &property{Type: "object", Additional: textProperty(fromPattern, "tests/schema.sql")},
+			read: func(d *decoder, n node) {
+				t.Database = map[string]string{}
+				d.entries(n, func(name string, _, at node) {
+					var file string
+					pathValue(&file, nil, "schema.sql or tests/schema.sql", "tests/schema.sql").read(d, at)
+					t.Database[name] = file
+				})
+			},
 		}},
 	}
 }
@@ -525,6 +540,9 @@ func (d *decoder) secrets(n node) []string {
 		case !d.text(at, "write a name such as api_key"), d.ceiling && !d.pattern(at):
 		case !isSecret(at.Value) && !(d.ceiling && isSecret(strings.Replace(at.Value, wildcard, "_", 1))):
 			d.bad(at, "is not a secret name", secretRule)
+		case strings.HasPrefix(at.Value, DatabaseSecret):
+			d.bad(at, "is the URL of a database, which no handler may read",
+				"write sql: [{database: "+Shorten(strings.TrimPrefix(at.Value, DatabaseSecret))+"}] instead")
 		default:
 			return true
 		}
@@ -618,10 +636,23 @@ func (d *decoder) filledBuckets(m *Manifest) {
 	}
 }
 
+// preparedDatabases reports databases that a test prepares although the plugin may not use them.
+func (d *decoder) preparedDatabases(m *Manifest) {
+	for i, test := range m.Tests {
+		for _, name := range slices.Sorted(maps.Keys(test.Database)) {
+			if m.Capabilities.database(name) == nil {
+				d.wrong(d.values[fmt.Sprintf("tests[%d].database", i)], "database "+Quote(name)+" is not granted",
+					fmt.Sprintf("add capabilities: {sql: [{database: %s, access: rw}]}", Quote(name)))
+			}
+		}
+	}
+}
+
 // together checks keys against each other, as far as each of them is valid by itself.
 func (d *decoder) together(m *Manifest) {
 	d.reserved(m)
 	d.filledBuckets(m)
+	d.preparedDatabases(m)
 	d.ownSubscriptions(m)
 	if n, ok := d.values["dead"]; ok && m.Dead != "" && slices.Contains(m.Queues, m.Dead) {
 		d.wrong(n, Quote(m.Dead)+" is a queue that the plugin serves itself",

@@ -207,6 +207,7 @@ func TestGrantedLines(t *testing.T) {
 	check(t, err)
 	const want = `http https://*.example.com:8443 GET, POST
 kv a rw, quota 1MiB
+sql a rw, commit call, 10 rows of 1MiB, timeout 1s, transaction 1m0s
 enqueue mail.*, after call, depth 3, tasks 1000 of 1MiB
 publish orders, bills.*, after call
 secrets a_b-c.d

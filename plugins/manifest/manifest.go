@@ -123,6 +123,8 @@ type Test struct {
 	HTTP []Answer
 	// KV has the values of buckets at the start, by bucket and key. Default: the buckets are empty.
 	KV map[string]map[string]string
+	// Database has the files with the SQL that runs first in a database's transaction, by the database's name.
+	Database map[string]string
 }
 
 // Answer is what a test answers to requests with this method and URL. Several answers to the same request are given in

@@ -24,6 +24,8 @@ type Permissions struct {
 	Config map[string]string
 	// Secrets are all secrets of the tenant in the host's grants, including those that Capabilities does not have.
 	Secrets map[string]Secret
+	// Databases are the tenant's databases in the host's grants, by name.
+	Databases map[string]Database
 	// Ceiling is the host's bound on the capabilities; nil means no bound.
 	Ceiling *Capabilities
 	// Limits are the limits of a task, with defaults.
@@ -52,8 +54,9 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	own := grants.Of(tenant)
 	p := &Permissions{
 		Capabilities: m.Capabilities.LimitTo(own.Ceiling), Config: maps.Clone(m.Config), Secrets: own.Secrets,
-		Ceiling: own.Ceiling,
-		asked:   m.Capabilities, Where: own.Where,
+		Databases: own.Databases,
+		Ceiling:   own.Ceiling,
+		asked:     m.Capabilities, Where: own.Where,
 	}
 	for name, value := range own.Config {
 		if _, asked := m.Config[name]; asked {
@@ -100,6 +103,7 @@ func (p *Permissions) Reduced() (keys []string) {
 		{"http", asked.HTTP, got.HTTP},
 		{"kv", asked.KV, got.KV},
 		{"secrets", asked.Secrets, got.Secrets},
+		{"sql", asked.SQL, got.SQL},
 		{"enqueue", asked.Enqueue, got.Enqueue},
 		{"publish", asked.Publish, got.Publish},
 	} {

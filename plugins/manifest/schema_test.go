@@ -36,7 +36,7 @@ func TestSchemaHasTheDecodersKeys(t *testing.T) {
 		all, _ := value.(map[string]any)
 		for key, value := range all {
 			own := strings.TrimPrefix(path+"."+key, ".")
-			if !slices.Contains([]string{"config", "tests.headers", "tests.http.headers", "tests.kv"}, path) && !strings.HasPrefix(path, "tests.kv.") && path != "capabilities.env" && !strings.HasPrefix(path, "subscribe.filter.") && !slices.Contains(want, own) {
+			if !slices.Contains([]string{"config", "tests.headers", "tests.http.headers", "tests.kv", "tests.database"}, path) && !strings.HasPrefix(path, "tests.kv.") && path != "capabilities.env" && !strings.HasPrefix(path, "subscribe.filter.") && !slices.Contains(want, own) {
 				want = append(want, own)
 			}
 			collect(own, value)
@@ -117,13 +117,14 @@ capabilities:
   http: [{host: "https://*.example.com:8443", methods: [GET, POST]}]
   kv: [{bucket: a, access: rw, quota: 1MiB}]
   secrets: [a_b-c.d]
+  sql: [{database: a, access: rw, commit: call, rows: 10, bytes: 1MiB, timeout: 1s, transaction: 1m}]
   enqueue: {queues: ["mail.*"], after: call, depth: 3, tasks: 1000, bytes: 1MiB}
   publish: {topics: [orders, "bills.*"], after: call}
   env: {A: 1}
   files: [{from: a, to: /a/b}]
 subscribe: [{topic: "orders.*", queue: x, filter: {attributes: {type: "made.*"}, data: {/total: 12}}}]
 schedule: [{name: a, cron: "@daily", timezone: Europe/Berlin, queue: x, parameters: text, missed: all, max_missed: 3, window: 1h, overlap: queue, priority: 0, timeout: 1m, max_attempts: 2, max_age: 1h}]
-tests: [{name: a b, input: a, output: b/c, exit: 0}, {error: no, exit: -1, queue: x, attempt: 2, key: k, headers: {x-id: a}, dependencies: [{id: a, result: b/c}, {id: b}], http: [{method: GET, url: "https://a/b", status: 404, headers: {A: b}, body: text}], kv: {a: {one: "1"}}}]
+tests: [{name: a b, input: a, output: b/c, exit: 0}, {error: no, exit: -1, queue: x, attempt: 2, key: k, headers: {x-id: a}, dependencies: [{id: a, result: b/c}, {id: b}], http: [{method: GET, url: "https://a/b", status: 404, headers: {A: b}, body: text}], kv: {a: {one: "1"}}, database: {a: tests/a.sql}}]
 `
 
 // What is wrong by itself is wrong by the schema.

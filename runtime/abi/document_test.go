@@ -106,6 +106,22 @@ func (exampleEnqueuer) Enqueue(_ context.Context, child service.Child) (string, 
 	return cmp.Or(child.ID, examplesID+"-1"), nil
 }
 
+// exampleSQL answers as the page's example says.
+type exampleSQL struct{ service.SQL }
+
+func (exampleSQL) Query(_ context.Context, database, statement string, parameters []service.SQLValue) ([]byte, error) {
+	switch {
+	case database != "shop" || statement != "SELECT $1::int4 AS n, $2 AS t":
+		return nil, service.ErrDenied
+	case len(parameters) == 0:
+		return []byte("\xff\xff\xff\xff\x02\x00\x00\x00C\x05\x00\x00\x0042P02M\x18\x00\x00\x00there is no parameter $1"), nil
+	case len(parameters) == 2 && string(parameters[0].Data) == "42" && parameters[1].Kind == service.SQLNull:
+		return []byte("\x01\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00" +
+			"\x17\x00\x00\x00\x01\x00\x00\x00n\x19\x00\x00\x00\x01\x00\x00\x00t\x01\x02\x00\x00\x0042\x00\x00\x00\x00\x00"), nil
+	}
+	return nil, service.ErrInvalid
+}
+
 // TestExamples does what the page's examples in bytes do.
 func TestExamples(t *testing.T) {
 	t.Parallel()
@@ -125,7 +141,7 @@ func TestExamples(t *testing.T) {
 	store := kv.New(rdb, "acme")
 	g := setup(t, 1, Config{Task: Task{ID: examplesID, Attempt: 2}, Services: service.Services{
 		KV: store.For([]kv.Grant{{Bucket: "thumbs", Write: true, Quota: 1 << 20}}, nil), HTTP: exampleHTTP{},
-		Enqueue: exampleEnqueuer{},
+		Enqueue: exampleEnqueuer{}, SQL: exampleSQL{},
 	}})
 	called := map[string]bool{}
 	for _, block := range regexp.MustCompile("(?s)```text\n(.*?)```").FindAllStringSubmatch(section, -1) {
@@ -133,7 +149,7 @@ func TestExamples(t *testing.T) {
 			called[g.example(strings.TrimSpace(line))] = true
 		}
 	}
-	for _, name := range []string{"kv_get", "kv_set", "kv_swap", "kv_list", "kv_increment", "task_number", "enqueue", "http", "result_read"} {
+	for _, name := range []string{"kv_get", "kv_set", "kv_swap", "kv_list", "kv_increment", "task_number", "enqueue", "http", "sql", "result_read"} {
 		if !called[name] {
 			t.Errorf("no example of %s", name)
 		}

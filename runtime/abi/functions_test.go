@@ -37,6 +37,10 @@ var signatures = map[string]string{
 	"kv_swap":           "i32 i32 i32 i32 i32 i32 i32 i32 i64 -> i32",
 	"kv_list":           "i32 i32 i32 i32 i32 i32 i32 -> i32",
 	"http":              "i32 i32 i32 i32 -> i32",
+	"sql":               "i32 i32 i32 i32 i32 i32 -> i32",
+	"sql_commit":        "i32 i32 i32 i32 i32 i32 -> i32",
+	"sql_rollback":      "i32 i32 -> i32",
+	"sql_step":          "i32 i32 i32 i32 -> i32",
 	"config_get":        "i32 i32 -> i32",
 	"secret_get":        "i32 i32 -> i32",
 	"sleep":             "i64 -> i32",
@@ -101,7 +105,13 @@ func arguments(name string) []uint64 {
 		return []uint64{2, 100, 8, 0, 0}
 	case "progress":
 		return []uint64{api.EncodeF64(0.5), 100, 8}
-	case "checkpoint_save", "config_get", "secret_get", "dependency_result":
+	case "sql":
+		return []uint64{200, 2, 200, 2, 0, 0}
+	case "sql_commit":
+		return []uint64{200, 2, 200, 2, 100, 8}
+	case "sql_step":
+		return []uint64{200, 2, 200, 2}
+	case "sql_rollback", "checkpoint_save", "config_get", "secret_get", "dependency_result":
 		return []uint64{200, 2}
 	case "kv_get", "kv_delete":
 		return []uint64{200, 2, 200, 1}
@@ -149,6 +159,10 @@ func TestStages(t *testing.T) {
 		"kv_swap":           {Initializing: refused, Warming: noted},
 		"kv_list":           {Initializing: refused, Warming: noted},
 		"http":              {Initializing: refused, Warming: noted},
+		"sql":               {Initializing: refused, Warming: noted},
+		"sql_commit":        {Initializing: refused, Warming: noted},
+		"sql_rollback":      {Initializing: refused, Warming: noted},
+		"sql_step":          {Initializing: refused, Warming: noted},
 		"config_get":        {},
 		"secret_get":        {Initializing: refused, Warming: noted},
 		"sleep":             {Initializing: refused},

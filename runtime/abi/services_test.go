@@ -35,7 +35,7 @@ type fakeServices struct {
 }
 
 func (f *fakeServices) set() service.Services {
-	return service.Services{Checkpoint: f, KV: f, HTTP: f, Secrets: f, Enqueue: f, Dependencies: fakeDependencies{f}, Config: map[string]string{"bb": "configured", "empty": ""}}
+	return service.Services{Checkpoint: f, KV: f, HTTP: f, Secrets: f, SQL: f, Enqueue: f, Dependencies: fakeDependencies{f}, Config: map[string]string{"bb": "configured", "empty": ""}}
 }
 
 // fakeDependencies are the dependencies of fakeServices.
@@ -74,6 +74,26 @@ func (f *fakeServices) Enqueue(_ context.Context, c service.Child) (string, erro
 
 func (f *fakeServices) Secret(_ context.Context, name string) ([]byte, error) {
 	f.called("secret %q", name)
+	return f.bytes, f.err
+}
+
+func (f *fakeServices) Query(_ context.Context, database, statement string, parameters []service.SQLValue) ([]byte, error) {
+	f.called("query %q %q %q", database, statement, parameters)
+	return f.bytes, f.err
+}
+
+func (f *fakeServices) Commit(_ context.Context, database, step string, value []byte) ([]byte, error) {
+	f.called("commit %q %q %q", database, step, value)
+	return f.bytes, f.err
+}
+
+func (f *fakeServices) Rollback(_ context.Context, database string) error {
+	f.called("rollback %q", database)
+	return f.err
+}
+
+func (f *fakeServices) Step(_ context.Context, database, step string) ([]byte, error) {
+	f.called("step %q %q", database, step)
 	return f.bytes, f.err
 }
 
@@ -157,6 +177,17 @@ func TestServices(t *testing.T) {
 			`http POST https://example.com/ map[Accept:[a] X-Two:[1 2]] "a val" 1.5s`,
 			string(binary.LittleEndian.AppendUint32(nil, uint32(len(head)))) + head + "the body",
 		},
+		"SQL":             {"sql", []uint64{0, 6, 20, 5, 1200, 18}, 5, `query "bucket" "a val" [{'\x01' "ab"} {'\x00' ""} {'\x02' "\xff"}]`, "value"},
+		"SQLNothing":      {"sql", []uint64{0, 6, 20, 5, 0, 0}, 5, `query "bucket" "a val" []`, "value"},
+		"SQLCommit":       {"sql_commit", []uint64{0, 6, 10, 3, 20, 5}, 5, `commit "bucket" "key" "a val"`, "value"},
+		"SQLRollback":     {"sql_rollback", []uint64{0, 6}, 0, `rollback "bucket"`, ""},
+		"SQLStep":         {"sql_step", []uint64{0, 6, 10, 3}, 5, `step "bucket" "key"`, "value"},
+		"ErrInvalCut":     {"sql", []uint64{0, 6, 20, 5, 1200, 6}, errnoInval, "", ""},
+		"ErrInvalCutHead": {"sql", []uint64{0, 6, 20, 5, 1200, 9}, errnoInval, "", ""},
+		"ErrInvalKind":    {"sql", []uint64{0, 6, 20, 5, 0, 6}, errnoInval, "", ""},
+		"ErrInvalNul":     {"sql", []uint64{0, 6, 1199, 2, 0, 0}, errnoInval, "", ""},
+		"ErrFaultSQL":     {"sql", []uint64{0, 6, 65535, 5, 0, 0}, errnoFault, "", ""},
+		"ErrTooBigSQL":    {"sql", []uint64{0, 6, 0, 1<<20 + 1, 0, 0}, errnoFault, "", ""},
 		"ErrFaultName":    {"kv_get", []uint64{65535, 6, 10, 3}, errnoFault, "", ""},
 		"ErrFaultKey":     {"kv_set", []uint64{0, 6, 65535, 2, 20, 5, 0}, errnoFault, "", ""},
 		"ErrFaultValue":   {"kv_set", []uint64{0, 6, 10, 3, 65530, 50, 0}, errnoFault, "", ""},
@@ -196,6 +227,7 @@ func TestServices(t *testing.T) {
 			g.put(600, testOptions)
 			g.put(800, testFarOptions)
 			g.put(1000, testBeyondOptions)
+			g.put(1200, "\x01\x02\x00\x00\x00ab\x00\x00\x00\x00\x00\x02\x01\x00\x00\x00\xff")
 			if name == "Config" {
 				g.put(0, "bb")
 			}
@@ -242,7 +274,7 @@ func TestServiceErrors(t *testing.T) {
 			t.Parallel()
 			services := &fakeServices{err: fmt.Errorf("the words: %w", tt.err), bytes: []byte("present")}
 			for _, f := range Functions() {
-				if !strings.HasPrefix(f.Name, "kv_") && f.Name != "http" && f.Name != "enqueue" && f.Name != "dependency_result" && f.Name != "secret_get" && f.Name != "checkpoint_save" {
+				if !strings.HasPrefix(f.Name, "kv_") && !strings.HasPrefix(f.Name, "sql") && f.Name != "http" && f.Name != "enqueue" && f.Name != "dependency_result" && f.Name != "secret_get" && f.Name != "checkpoint_save" {
 					continue
 				}
 				g := setup(t, 1, Config{Services: services.set()})
@@ -299,7 +331,7 @@ func TestEnqueueTakesOutput(t *testing.T) {
 
 func TestNotGranted(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"kv_get", "kv_set", "kv_delete", "kv_increment", "kv_swap", "kv_list", "http", "secret_get", "checkpoint_save"} {
+	for _, name := range []string{"kv_get", "kv_set", "kv_delete", "kv_increment", "kv_swap", "kv_list", "http", "sql", "sql_commit", "sql_rollback", "sql_step", "secret_get", "checkpoint_save"} {
 		g := setup(t, 1, Config{})
 		g.put(200, "bb")
 		g.put(300, testHead)

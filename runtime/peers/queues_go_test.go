@@ -345,13 +345,19 @@ func riverSystem(database string) system {
 // with runs measure with a client and an empty table.
 func (r riverPeer) with(b *testing.B, handle func(parameters []byte) error, measure func(*river.Client[pgx.Tx]) []float64) []float64 {
 	b.Helper()
+	return r.working(b, func(_ context.Context, job *river.Job[riverArgs]) error { return handle([]byte(job.Args.Text)) }, measure)
+}
+
+// working is with for workers that need the job.
+func (r riverPeer) working(b *testing.B, work func(ctx context.Context, job *river.Job[riverArgs]) error, measure func(*river.Client[pgx.Tx]) []float64) []float64 {
+	b.Helper()
 	pool := connectPostgres(b, r.database)
 	defer pool.Close()
 	if _, err := pool.Exec(b.Context(), "TRUNCATE river_job"); err != nil {
 		b.Fatal(err)
 	}
 	workers := river.NewWorkers()
-	river.AddWorker(workers, river.WorkFunc(func(_ context.Context, job *river.Job[riverArgs]) error { return handle([]byte(job.Args.Text)) }))
+	river.AddWorker(workers, river.WorkFunc(work))
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Logger:        slog.New(slog.NewTextHandler(io.Discard, nil)),
 		FetchCooldown: river.FetchCooldownMin,

@@ -101,7 +101,7 @@ func (h hosts) install(b *testing.B, name string, module, warm []byte) {
 func (l language) queue(w workload) string { return strings.ToLower(l.name) + "-" + w.name }
 
 // serve starts a server, and with begin a host for a queue of it; end ends both.
-func (h hosts) serve(b *testing.B, name string) (client *queue.Client, begin func() *worker, end func()) {
+func (h hosts) serve(b *testing.B, name string, more ...string) (client *queue.Client, begin func() *worker, end func()) {
 	b.Helper()
 	server := queuetest.Start(b)
 	client, err := queue.New(server.URL(), queue.Config{})
@@ -110,8 +110,8 @@ func (h hosts) serve(b *testing.B, name string) (client *queue.Client, begin fun
 	}
 	var serving *worker
 	begin = func() *worker {
-		serving = startWorker(b, exec.Command(h.program, "serve", "--redis", server.URL(), "--plugins", filepath.Join(h.plugins, name), "--queues", name,
-			"--cache", h.cache, "--concurrency", strconv.Itoa(slots), "--http", "127.0.0.1:0"))
+		serving = startWorker(b, exec.Command(h.program, append([]string{"serve", "--redis", server.URL(), "--plugins", filepath.Join(h.plugins, name), "--queues", name,
+			"--cache", h.cache, "--concurrency", strconv.Itoa(slots), "--http", "127.0.0.1:0"}, more...)...))
 		return serving
 	}
 	return client, begin, func() {

@@ -194,6 +194,40 @@ type Dependencies interface {
 // VarsBucket is the bucket that keeps the variables of Extism plugins, if their manifest asks for it.
 const VarsBucket = "vars"
 
+// SQL runs statements on the databases of one task. Its methods return ErrDenied if the database is not granted.
+type SQL interface {
+	// Query runs one statement in the task's transaction on the database, which it begins if there is none. It returns
+	// what the database answers, also if that is an error, in the layout that the section SQL of sdk/ABI.md describes. It
+	// returns ErrLimit if the answer has more rows or bytes than granted, or the statement or the transaction takes
+	// longer than granted, and ErrUnavailable if the database does not serve. After both the transaction is lost: Query
+	// returns the same error until Rollback.
+	Query(ctx context.Context, database, statement string, parameters []SQLValue) (answer []byte, err error)
+	// Commit commits the transaction. If step is not "", the transaction stores value as the step's value. It returns
+	// what the database answers, as Query does, ErrConflict if another run has stored the step, and ErrUnavailable if it
+	// is not known whether the transaction is committed.
+	Commit(ctx context.Context, database, step string, value []byte) (answer []byte, err error)
+	// Rollback undoes the transaction; without one it does nothing.
+	Rollback(ctx context.Context, database string) error
+	// Step returns the value that a run of this task stored for a step. It returns ErrNotFound if there is none.
+	Step(ctx context.Context, database, step string) ([]byte, error)
+}
+
+// SQLValue is a parameter of a statement, or a value of a row.
+type SQLValue struct {
+	Kind SQLKind
+	Data []byte // nil for SQLNull
+}
+
+// SQLKind says what the data of a value are.
+type SQLKind byte
+
+// The kinds of values. Guests see the numbers.
+const (
+	SQLNull  SQLKind = iota
+	SQLText          // PostgreSQL's text format of any type
+	SQLBytes         // the bytes of a bytea; as a parameter, the binary format of any type
+)
+
 // Services are the services of one task. If a service is nil, its use is denied.
 type Services struct {
 	Checkpoint Checkpoint
@@ -202,6 +236,7 @@ type Services struct {
 	Vars    bool
 	HTTP    HTTP
 	Secrets Secrets
+	SQL     SQL
 	Enqueue Enqueuer
 	// EnqueueAtOnce is true if children are enqueued before the task completes. Then they do not count as part of the
 	// task's output.

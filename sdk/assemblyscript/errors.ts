@@ -3,8 +3,9 @@
 import * as sys from "./sys";
 import { slot, textOf, utf8 } from "./bytes";
 
-/** The host's errors. */
+/** The host's errors, and ESQL for one of a database. */
 export enum Errno {
+  ESQL = 1, // PostgreSQL refused a statement: the failure's field sql has the details
   OK = 0,
   EINVAL = -1, // an argument is invalid; the task's log has the details
   EFAULT = -2, // a range outside memory
@@ -23,6 +24,26 @@ const names: StaticArray<string> = [
   "OK", "EINVAL", "EFAULT", "EDENIED", "ENOTFOUND", "ETOOBIG", "EQUOTA", "ECONFLICT", "ECANCELED", "EAGAIN", "ESTATE", "ELIMIT",
 ];
 
+/** An error of PostgreSQL. What it does not tell is "". */
+export class SQLError {
+  /** The SQLSTATE, such as "23505". */
+  state: string = "";
+  message: string = "";
+  detail: string = "";
+  hint: string = "";
+  /** The place in the statement, in characters from 1; 0 if there is none. */
+  position: i32 = 0;
+  schema: string = "";
+  table: string = "";
+  column: string = "";
+  dataType: string = "";
+  constraint: string = "";
+
+  toString(): string {
+    return this.message + (this.detail.length > 0 ? ": " + this.detail : "") + " (SQLSTATE " + this.state + ")";
+  }
+}
+
 /**
  * What a call that was given one has failed with. A call without one ends the task if it fails.
  *
@@ -34,6 +55,8 @@ export class Failure {
   code: Errno = Errno.OK;
   /** Why the host refused the call, such as the line to add to the manifest; "" if it does not tell. */
   reason: string = "";
+  /** The error of PostgreSQL; null if it is no ESQL. */
+  sql: SQLError | null = null;
 
   get failed(): bool {
     return this.code != Errno.OK;
@@ -46,6 +69,7 @@ export class Failure {
 }
 
 function nameOf(code: i32): string {
+  if (code == Errno.ESQL) return "ESQL";
   return -code < names.length ? names[-code] : code.toString();
 }
 
@@ -103,6 +127,7 @@ export function check(call: string, answer: i32, failure: Failure | null, name: 
   if (failure) {
     failure.code = min(answer, 0);
     failure.reason = refusal(call, answer);
+    failure.sql = null;
   } else if (answer < 0) {
     const reason = refusal(call, answer);
     if (name.length > 0) call += " ";

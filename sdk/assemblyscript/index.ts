@@ -24,11 +24,12 @@ import { found } from "./task";
 export { sys };
 export { textOf, utf8 } from "./bytes";
 export { Enqueue, Publish } from "./enqueue";
-export { Errno, Failure, exit, fail, fatal, retry } from "./errors";
+export { Errno, Failure, SQLError, exit, fail, fatal, retry } from "./errors";
 export { Answer, Request } from "./http";
 export { Fields } from "./json";
 export { Bucket, Swap } from "./kv";
 export { Level, debug, error, info, log, progress, trace, warning } from "./log";
+export { Column, Database, Params, Rows } from "./sql";
 export { Dependency, Task, checkpoint, run, write } from "./task";
 
 /** A value of the manifest's section config, also at the start of the module; null if there is none. */

@@ -24,6 +24,10 @@
 @external("quern_v1", "kv_swap") export declare function kv_swap(bucket: usize, bucketSize: usize, key: usize, keySize: usize, old: usize, oldSize: usize, value: usize, valueSize: usize, ttl: i64): i32;
 @external("quern_v1", "kv_list") export declare function kv_list(bucket: usize, bucketSize: usize, prefix: usize, prefixSize: usize, after: usize, afterSize: usize, limit: i32): i32;
 @external("quern_v1", "http") export declare function http(head: usize, headSize: usize, body: usize, bodySize: usize): i32;
+@external("quern_v1", "sql") export declare function sql(database: usize, databaseSize: usize, statement: usize, statementSize: usize, parameters: usize, parametersSize: usize): i32;
+@external("quern_v1", "sql_commit") export declare function sql_commit(database: usize, databaseSize: usize, step: usize, stepSize: usize, value: usize, valueSize: usize): i32;
+@external("quern_v1", "sql_rollback") export declare function sql_rollback(database: usize, databaseSize: usize): i32;
+@external("quern_v1", "sql_step") export declare function sql_step(database: usize, databaseSize: usize, step: usize, stepSize: usize): i32;
 @external("quern_v1", "config_get") export declare function config_get(name: usize, size: usize): i32;
 @external("quern_v1", "secret_get") export declare function secret_get(name: usize, size: usize): i32;
 @external("quern_v1", "clock") export declare function clock(id: i32, nanoseconds: usize): i32;

@@ -106,6 +106,7 @@ enum {
 	QUERN_MAX_VALUE = 512 << 10,
 	QUERN_MAX_HEAD = 128 << 10, // of an HTTP request
 	QUERN_MAX_BODY = 16 << 20,
+	QUERN_MAX_STATEMENT = 1 << 20,
 	QUERN_MAX_OPTIONS = 64 << 10, // of quern_enqueue
 	QUERN_MAX_RANDOM = 64 << 10,
 	QUERN_MAX_HEADERS = 9 << 10 // the text QUERN_TASK_HEADERS
@@ -213,6 +214,32 @@ int32_t quern_kv_list(const void *bucket, uint32_t bucket_size, const void *pref
 // bodies have at most QUERN_MAX_BODY. Redirects are answers like any other status. Needs capabilities.http in the
 // manifest. QUERN_EDENIED, QUERN_ETOOBIG, QUERN_EINVAL (the head), QUERN_EAGAIN (no answer).
 QUERN_IMPORT(http) int32_t quern_http(const void *head, uint32_t head_size, const void *body, uint32_t body_size);
+
+// Statements on a PostgreSQL database of the manifest's capabilities.sql. The first one begins a transaction.
+//
+// Slot: the answer of the database (see quern_split_rows), also if that is an error. Parameters are values, one after the
+// other, for $1, $2 and so on (see quern_add_null, quern_add_value, quern_add_bytes). QUERN_EINVAL, QUERN_EDENIED (the
+// database, or the statement's first word), QUERN_ETOOBIG (a statement over QUERN_MAX_STATEMENT, parameters over
+// QUERN_MAX_BODY), QUERN_ELIMIT (over rows, bytes, timeout or transaction of the manifest), QUERN_EAGAIN (the database does
+// not serve). After the last two the transaction is lost.
+QUERN_IMPORT(sql)
+int32_t quern_sql(const void *database, uint32_t database_size, const void *statement, uint32_t statement_size,
+	const void *parameters, uint32_t parameters_size);
+
+// Slot: the answer to a commit, one without rows, or an error of the database. Needs `commit: call` in the manifest. With a
+// step, of 1 to 128 bytes from 0x21 to 0x7e, the transaction also stores the step's value, of at most 1 MiB.
+// QUERN_ECONFLICT if another run of the task has stored it; QUERN_EAGAIN: it is not known whether it is committed.
+QUERN_IMPORT(sql_commit)
+int32_t quern_sql_commit(const void *database, uint32_t database_size, const void *step, uint32_t step_size,
+	const void *value, uint32_t value_size);
+
+// Undoes the transaction, if there is one.
+QUERN_IMPORT(sql_rollback) int32_t quern_sql_rollback(const void *database, uint32_t database_size);
+
+// Slot: the value that a run of this task stored for a step. QUERN_ENOTFOUND: do the step's statements now, and commit them
+// with the step. Needs `commit: call`.
+QUERN_IMPORT(sql_step)
+int32_t quern_sql_step(const void *database, uint32_t database_size, const void *step, uint32_t step_size);
 
 // Slot: a value of the manifest's section config. QUERN_ENOTFOUND. Also works at the start.
 QUERN_IMPORT(config_get) int32_t quern_config_get(const void *name, uint32_t size);
@@ -483,6 +510,122 @@ static inline void quern_add_string(quern_builder *b, const void *text, uint32_t
 	}
 	quern_add(b, "\"", 1);
 }
+
+// ---- SQL ----
+
+// Values as parameters of quern_sql:
+//
+//	char room[200];
+//	quern_builder values = quern_build(room, sizeof room);
+//	quern_add_value(&values, name, quern_length(name));
+//	quern_add_null(&values);
+//	if (quern_built(&values) < 0) return quern_fail(QUERN_FATAL, "the parameters are too long");
+//	int32_t size = quern_slot(quern_sql(QUERN_TEXT("shop"), QUERN_TEXT("INSERT INTO t VALUES ($1, $2)"), QUERN_VIEW(values)),
+//		answer, sizeof answer);
+
+// Kinds of values.
+enum { QUERN_SQL_NULL, QUERN_SQL_TEXT, QUERN_SQL_BYTES };
+
+// Appends a value of any kind.
+static inline void quern_add_kind(quern_builder *b, int32_t kind, const void *data, uint32_t size) {
+	char head[5];
+	head[0] = (char)kind;
+	for (uint32_t i = 0; i < 4; i++) head[1 + i] = (char)(unsigned char)(size >> 8 * i);
+	quern_add(b, head, sizeof head);
+	quern_add(b, data, size);
+}
+
+// Appends NULL.
+static inline void quern_add_null(quern_builder *b) { quern_add_kind(b, QUERN_SQL_NULL, NULL, 0); }
+
+// Appends a value of any type in PostgreSQL's text format.
+static inline void quern_add_value(quern_builder *b, const void *text, uint32_t size) {
+	quern_add_kind(b, QUERN_SQL_TEXT, text, size);
+}
+
+// Appends the bytes of a bytea.
+static inline void quern_add_bytes(quern_builder *b, const void *data, uint32_t size) {
+	quern_add_kind(b, QUERN_SQL_BYTES, data, size);
+}
+
+// An answer of quern_sql or quern_sql_commit.
+typedef struct quern_rows {
+	int32_t rows;       // -1 for an error of the database
+	int64_t affected;   // rows inserted, changed, deleted, selected or fetched
+	uint32_t columns;
+	quern_view names;   // see quern_next_column
+	quern_view values;  // see quern_next_value; for an error its fields
+	quern_view state;   // of an error: its SQLSTATE
+	quern_view message; // of an error
+} quern_rows;
+
+// Takes a number of 4 bytes.
+static inline uint32_t quern_next_number(quern_view *from) {
+	uint32_t number = 0;
+	if (from->size < 4) {
+		from->size = 0;
+		return 0;
+	}
+	for (uint32_t i = 0; i < 4; i++) number |= (uint32_t)(unsigned char)from->data[i] << 8 * i;
+	*from = quern_view_of(from->data + 4, from->size - 4);
+	return number;
+}
+
+// Takes the next column from the names, and returns 1; 0 if none is left. The OID is that of its type in PostgreSQL.
+static inline int quern_next_column(quern_view *names, uint32_t *oid, quern_view *name) {
+	if (names->size < 8) return 0;
+	*oid = quern_next_number(names);
+	return quern_next_key(names, name);
+}
+
+// Takes the next value from the values, row by row, and returns 1; 0 if none is left. The kind is QUERN_SQL_TEXT,
+// QUERN_SQL_BYTES for a bytea, or QUERN_SQL_NULL.
+static inline int quern_next_value(quern_view *values, int32_t *kind, quern_view *value) {
+	if (values->size < 5) return 0;
+	*kind = values->data[0];
+	*values = quern_view_of(values->data + 1, values->size - 1);
+	return quern_next_key(values, value);
+}
+
+// Finds a field of an error by its letter, such as 'n' for the constraint, and returns 1; 0 if the error has none.
+static inline int quern_error_field(const quern_rows *error, char code, quern_view *text) {
+	quern_view fields = error->values;
+	int32_t letter;
+	while (error->rows < 0 && quern_next_value(&fields, &letter, text)) {
+		if (letter == code) return 1;
+	}
+	return 0;
+}
+
+// Splits an answer into its parts, which point into its bytes. Returns the number of rows, or -1 for an error of the
+// database.
+static inline int32_t quern_split_rows(const void *answer, uint32_t size, quern_rows *to) {
+	quern_view rest = quern_view_of(answer, size), name;
+	uint32_t oid;
+	to->rows = (int32_t)quern_next_number(&rest);
+	to->affected = 0;
+	to->columns = 0;
+	to->names = to->values = to->state = to->message = quern_view_of(answer, 0);
+	if (to->rows < 0) {
+		(void)quern_next_number(&rest);
+		to->values = rest;
+		(void)quern_error_field(to, 'C', &to->state);
+		(void)quern_error_field(to, 'M', &to->message);
+		return to->rows;
+	}
+	to->affected = quern_next_number(&rest);
+	to->affected |= (int64_t)quern_next_number(&rest) << 32;
+	to->columns = quern_next_number(&rest);
+	to->names = rest;
+	for (uint32_t i = 0; i < to->columns; i++) {
+		if (!quern_next_column(&rest, &oid, &name)) break;
+	}
+	to->names.size -= rest.size;
+	to->values = rest;
+	return to->rows;
+}
+
+// ---- JSON ----
 
 // JSON objects, for the fields of quern_log, the head of quern_http and the options of quern_enqueue:
 //

@@ -53,7 +53,11 @@ func TestConformance(t *testing.T) {
 						if why := all.lacks(language, b); why != "" {
 							t.Skipf("not in %s: %s", language, why)
 						}
-						n.bounded(t).behave(t, b)
+						n := n.bounded(t)
+						if b.Plugin == "databases" {
+							n.withDatabase(t)
+						}
+						n.behave(t, b)
 					})
 				}
 			})
@@ -87,7 +91,7 @@ func (n *node) run(t *testing.T, b behavior, id string) *queue.Task {
 	var after []string
 	for _, one := range b.Task.After {
 		after = append(after, one[0])
-		if _, err := n.client.Queue("kit").Enqueue(n.ctx, []byte(one[1]), queue.Options{ID: one[0]}); err != nil {
+		if _, err := n.client.Queue(cmp.Or(b.Plugin, "kit")).Enqueue(n.ctx, []byte(one[1]), queue.Options{ID: one[0]}); err != nil {
 			t.Fatal(err)
 		}
 	}

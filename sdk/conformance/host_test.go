@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -10,9 +11,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +26,9 @@ import (
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
+	"github.com/quern-project/quern/host/relay"
+	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
@@ -63,6 +69,7 @@ func run(m *testing.M) int {
 	shared.compiled, shared.url, shared.closed = dir, server.URL, "http://"+listener.Addr().String()
 	listener.Close()
 	code := queuetest.Main(m)
+	postgrestest.End()
 	server.Close()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -101,6 +108,8 @@ type node struct {
 	client    *queue.Client
 	tenant    string
 	terminate context.CancelFunc
+	secrets   string // the folder
+	database  *database
 }
 
 // variants are the plugins that a language's guest is: by the name of each what it has of its own in the manifest.
@@ -112,6 +121,10 @@ var variants = map[string]func(manifest string) string{
 	"warm":     warmed("warm"),
 	"warm-raw": warmed("warm-raw"),
 	"cold":     warmed("cold"),
+	"databases": func(manifest string) string {
+		return strings.Replace(manifest, "capabilities:\n", "capabilities:\n  sql: [{database: shop, access: rw, rows: 100}, "+
+			"{database: ledger, access: rw, commit: call}, {database: archive}]\n", 1)
+	},
 }
 
 // warmth are the inputs of the calls that warm the variants of these names. The one of cold needs a task.
@@ -168,7 +181,7 @@ func (n *node) bounded(t *testing.T) *node {
 func start(t *testing.T, dir string) *node {
 	t.Helper()
 	server := queuetest.Shared(t)
-	n := &node{tenant: queuetest.Tenant()}
+	n := &node{tenant: queuetest.Tenant(), database: new(database)}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	var log bytes.Buffer
@@ -199,9 +212,12 @@ func start(t *testing.T, dir string) *node {
 	}
 	web := egress.New(egress.Config{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	t.Cleanup(web.Close)
+	databases := sql.New(sql.Config{Logger: logger})
+	t.Cleanup(databases.Close)
+	n.secrets = secrets(t, n.tenant)
 	served, err := host.New([]*queue.Client{client}, directory, m, host.Config{
 		Services: guest.Config{
-			KV: map[string]*kv.Store{n.tenant: kv.New(server.Client(t), n.tenant)}, HTTP: web, Secrets: secrets(t, n.tenant),
+			KV: map[string]*kv.Store{n.tenant: kv.New(server.Client(t), n.tenant)}, HTTP: web, Secrets: n.secrets, Databases: databases,
 		},
 		Cache: engine, Poll: 50 * time.Millisecond, Logger: logger,
 	})
@@ -230,6 +246,51 @@ func (n *node) serve(t *testing.T, served *host.Host, log *bytes.Buffer) {
 			t.Logf("log of the host:\n%s", log)
 		}
 	})
+}
+
+// database is the one that the plugin databases knows by three names.
+type database struct {
+	sync.Once
+	err error // of making it
+}
+
+// withDatabase makes the database unless it is there.
+func (n *node) withDatabase(t *testing.T) {
+	t.Helper()
+	server := postgrestest.Shared(t)
+	n.database.Do(func() { n.database.err = n.makeDatabase(t, server) })
+	if n.database.err != nil {
+		t.Fatal(n.database.err)
+	}
+}
+
+func (n *node) makeDatabase(t *testing.T, server *postgrestest.Server) error {
+	t.Helper()
+	database := server.Database(t)
+	address, err := url.Parse(database)
+	if err != nil {
+		return err
+	}
+	owner, role := server.Connect(t, database), n.tenant+"_guest"
+	err = owner.Script(n.ctx, `CREATE ROLE "`+role+`" LOGIN;
+		CREATE TABLE notes (id text PRIMARY KEY, body text NOT NULL DEFAULT '');
+		CREATE TABLE kinds (id text PRIMARY KEY, flag bool, small int2, large int8, exact numeric, real float8, word text, missing text,
+			document jsonb, bytes bytea, numbers int8[], words text[], at timestamptz, ever timestamptz, key uuid, day date);
+		INSERT INTO kinds VALUES ('a', true, -7, 9007199254740993, 1234567890123456789012345678901234567890.5, 'NaN', E'ü\n"', NULL,
+			'null', '\x0061ff', '{1,NULL,9007199254740993}', '{NULL,"NULL","a \"b\\",""}', '2026-11-28 13:05:59.123456+00',
+			'infinity', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '0044-03-15 BC');
+		GRANT ALL ON notes, kinds TO "`+role+`"`)
+	if err == nil {
+		err = relay.Init(n.ctx, owner)
+	}
+	if err == nil {
+		err = relay.GrantHandler(n.ctx, owner, role)
+	}
+	database = server.UserURL(role, strings.TrimPrefix(address.Path, "/"))
+	for _, name := range []string{"shop", "ledger", "archive"} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(n.secrets, n.tenant, "database."+name), []byte(database), 0o600))
+	}
+	return err
 }
 
 // secrets is a folder with those of a tenant.

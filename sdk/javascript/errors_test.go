@@ -120,7 +120,7 @@ func TestErrors(t *testing.T) {
 		{"Timer of the start", "setTimeout(() => { throw new Error('never') }, 1e6);\nexport default () => new Promise((done) => setTimeout(done, 1, 'ok'))", runtime.Complete, 0, "ok"},
 		{
 			"SDK's names", "import * as sdk from '@quern/sdk';\nexport default () => Object.keys(sdk).sort()", runtime.Complete, 0,
-			`["Failure","Fatal","QuernError","Retry","checkpoint","config","enqueue","http","kv","log","progress","publish","secrets"]`,
+			`["Failure","Fatal","QuernError","Retry","SQLError","checkpoint","config","database","enqueue","http","kv","log","progress","publish","secrets"]`,
 		},
 
 		{"Start: throws", "\nconst a = {};\na.b.c = 1;\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: TypeError: cannot set property 'c' of undefined\n    at <anonymous> (handler.js:3:1)"},
@@ -129,7 +129,7 @@ func TestErrors(t *testing.T) {
 		{"Start: no function", "export default 5", runtime.Failed, 1, "the plugin did not start: TypeError: handler.js exports a default of type number: …"},
 		{"Start: import of Node", "import fs from 'node:fs';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: ReferenceError: there is no module \"node:fs\": Node's own modules do not exist here…"},
 		{"Start: import", "import a from 'left-pad';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: ReferenceError: there is no module \"left-pad\": bundle it into handler.js…"},
-		{"Start: unknown name", "import { nothing } from '@quern/sdk';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: SyntaxError: @quern/sdk has no nothing: it has Failure, Fatal, QuernError, Retry, checkpoint, config, enqueue, http, kv, log, progress, publish, secrets…"},
+		{"Start: unknown name", "import { nothing } from '@quern/sdk';\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: SyntaxError: @quern/sdk has no nothing: it has Failure, Fatal, QuernError, Retry, SQLError, checkpoint, config, database, enqueue, http, kv, log, progress, publish, secrets…"},
 		{"Start: never settled", "await new Promise(() => {});\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: Error: an await at the top level of the module is never settled…"},
 		{"Start: rejection", "Promise.reject(new Error('lost'));\nexport default () => {}", runtime.Failed, 1, "the plugin did not start: unhandled rejection: Error: lost\n    at <anonymous> (handler.js:1:16)"},
 	} {

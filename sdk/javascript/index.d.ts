@@ -169,6 +169,79 @@ export interface Bucket {
 
 export function kv(bucket: string): Bucket;
 
+/**
+ * What a parameter of a statement may be: null for NULL, a string (of any type, in PostgreSQL's text format), bytes for bytea, an array
+ * for an array, any other object for json. An array for json is JSON.stringify(value).
+ */
+export type Parameter = string | number | bigint | boolean | null | object;
+
+export interface Column {
+  readonly name: string;
+  /** Of its type, as in PostgreSQL's table pg_type. */
+  readonly oid: number;
+}
+
+/** The rows of an answer, all in memory: objects by the names of the columns. */
+export interface Rows<Row = Record<string, any>> extends Array<Row> {
+  /** How many rows were inserted, changed, deleted, selected or fetched. */
+  readonly affected: number;
+  readonly columns: Column[];
+}
+
+/**
+ * A PostgreSQL database, which the manifest has to grant in capabilities.sql. The first statement begins a transaction. With `commit:
+ * complete`, the default, it is committed together with the completion of the task, and undone if the handler throws. With `commit: call`,
+ * commit and once commit it.
+ *
+ * Statements have parameters $1, $2 and so on. In rows, int2, int4, float4 and float8 are numbers, int8 is a number or from 2 ** 53 on a
+ * bigint, bool a boolean, timestamptz a Date without microseconds, bytea a Uint8Array, json and jsonb what JSON.parse makes of them, and
+ * arrays of these are arrays. NULL is null. All others are strings in PostgreSQL's text format: numeric, uuid, date, time, timestamp,
+ * interval and so on, and what a Date does not express, such as infinity.
+ */
+export interface Database {
+  readonly name: string;
+  /**
+   * Runs a statement. An error of PostgreSQL is an {@link SQLError}. ELIMIT: the answer or the time is over what the manifest allows.
+   * EAGAIN: the database does not serve. Let it end the handler: the task runs again later, without counting an attempt.
+   */
+  query<Row = Record<string, any>>(statement: string, parameters?: readonly Parameter[]): Rows<Row>;
+  /** Runs a statement, and returns the first of its rows; undefined if there is none. */
+  queryRow<Row = Record<string, any>>(statement: string, parameters?: readonly Parameter[]): Row | undefined;
+  /** Runs a statement, and returns how many rows it affected. */
+  execute(statement: string, parameters?: readonly Parameter[]): number;
+  /** Commits the transaction. The manifest must say `commit: call`. EAGAIN: it is not known whether it is committed. */
+  commit(): void;
+  /** Undoes the transaction. The next statement begins a new one. */
+  rollback(): void;
+  /**
+   * Does a step of the task that must not be done twice, however often the task runs. If a run of the task has done the step, this returns
+   * its value. Otherwise it calls run, and commits its statements together with what it returns, as JSON. If run throws, its statements are
+   * undone. The manifest must say `commit: call`.
+   */
+  once<Value>(step: string, run: () => Value | Promise<Value>): Promise<Value>;
+}
+
+export function database(name: string): Database;
+
+/**
+ * An error of PostgreSQL; its message has the detail and the SQLSTATE as well. After it, the database refuses all statements of the
+ * transaction, until ROLLBACK TO a savepoint, or {@link Database.rollback}. What an error does not have is "".
+ */
+export class SQLError extends Error {
+  private constructor();
+  /** Such as 23505: see PostgreSQL's table of error codes. */
+  readonly sqlstate: string;
+  readonly detail: string;
+  readonly hint: string;
+  /** The place in the statement, in characters from 1; 0 if unknown. */
+  readonly position: number;
+  readonly schema: string;
+  readonly table: string;
+  readonly column: string;
+  readonly dataType: string;
+  readonly constraint: string;
+}
+
 export interface HTTPRequest {
   /** Default GET. */
   method?: string;

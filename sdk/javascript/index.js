@@ -2,4 +2,4 @@
 
 import { shared } from "./lib/shared.js";
 
-export const { Failure, Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, publish, secrets, config } = shared.sdk;
+export const { Failure, Retry, Fatal, QuernError, SQLError, log, progress, checkpoint, kv, database, http, enqueue, publish, secrets, config } = shared.sdk;

@@ -30,7 +30,7 @@ func TestNative(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `["Failure,Fatal,QuernError,Retry,checkpoint,config,enqueue,http,kv,log,progress,publish,secrets",5,true,"ESTATE",` +
+	want := `["Failure,Fatal,QuernError,Retry,SQLError,checkpoint,config,database,enqueue,http,kv,log,progress,publish,secrets",5,true,"ESTATE",` +
 		`"kv_get a/b: there is no task: run the handler by testHost().run(handler, input) of @quern/sdk/testing (ESTATE)"]`
 	if string(out) != want {
 		t.Errorf("%s\nwant\n%s", out, want)
@@ -101,8 +101,8 @@ func TestPack(t *testing.T) {
 	}
 	slices.Sort(files)
 	want := []string{
-		"README.md", "globals.d.ts", "index.d.ts", "index.js", "lib/bytes.js", "lib/errors.js", "lib/native.js", "lib/sdk.js", "lib/shared.js",
-		"lib/sourcemap.js", "lib/task.js", "package.json", "testing.d.ts", "testing.js",
+		"README.md", "globals.d.ts", "index.d.ts", "index.js", "lib/bytes.js", "lib/database-worker.js", "lib/database.js",
+		"lib/errors.js", "lib/native.js", "lib/sdk.js", "lib/shared.js", "lib/sourcemap.js", "lib/sql.js", "lib/task.js", "package.json", "testing.d.ts", "testing.js",
 	}
 	if packed[0].Name != "@quern/sdk" || !slices.Equal(files, want) {
 		t.Errorf("%s has %q, want %q", packed[0].Name, files, want)

@@ -1,5 +1,5 @@
 /**
- * A host for tests of handlers in Node, with services in memory. It needs no Quern:
+ * A host for tests of handlers in Node, with services in memory, and databases that are real. It needs no Quern:
  *
  *     import assert from "node:assert/strict";
  *     import { test } from "node:test";
@@ -51,6 +51,8 @@ export interface Services {
   kv?: Record<string, Record<string, Value>>;
   /** Answers requests. It may return a promise if the handler uses fetch alone. */
   http?: (request: TestRequest) => TestAnswer | Promise<TestAnswer>;
+  /** The URLs of the databases that are granted: real ones, by the package pg. */
+  databases?: Record<string, string>;
   /** The queues to which tasks may enqueue, as patterns such as "mail.*"; all by default. */
   queues?: string[];
   /** The topics to which tasks may publish, as patterns; all by default. */
@@ -122,7 +124,9 @@ export interface TestHost extends Required<Omit<Services, "http" | "queues" | "t
   /** What completed tasks have enqueued. */
   enqueued: Enqueued[];
   published: Published[];
-  /** Runs the handler on a task. */
+  /** Undoes what tasks have changed in databases. */
+  close(): Promise<void>;
+  /** Runs the handler on a task. Tasks that use databases run one after the other. */
   run(handler: Handler, input?: Value, task?: TestTask): Promise<TestResult>;
 }
 

@@ -3,15 +3,16 @@
 import { format } from "node:util";
 
 import { bytesOf, isBytes, jsonOf, parseJSON } from "./lib/bytes.js";
+import { Database } from "./lib/database.js";
 import { COMPLETE } from "./lib/errors.js";
 import { bytes, plain, text } from "./lib/native.js";
 import { shown } from "./lib/sdk.js";
 import { shared } from "./lib/shared.js";
 
-const { Failure, QuernError, statusOf, answerTo, native, runs, task } = shared;
+const { Failure, QuernError, SQLError, statusOf, answerTo, native, runs, task } = shared;
 
 const STATUSES = { 1: "failed", 65: "fatal", 75: "retry" };
-const services = ["config", "secrets", "kv", "http", "queues", "topics", "checkpoints"];
+const services = ["config", "secrets", "kv", "http", "databases", "queues", "topics", "checkpoints"];
 const fields = ["id", "queue", "tenant", "plugin", "attempt", "maxAttempts", "reschedules", "deadline", "key", "parent", "previousError", "traceparent", "headers", "after", "cancelled"];
 
 function known(what, given, names) {
@@ -25,11 +26,14 @@ class TestHost {
   secrets = {};
   kv = {};
   http = undefined;
+  databases = {};
   queues = undefined;
   topics = undefined;
   checkpoints = {};
   enqueued = [];
   published = [];
+
+  #open = new Map();
 
   constructor(given) {
     known("testHost", given, services);
@@ -43,12 +47,31 @@ class TestHost {
     const run = new Run(this, input, given);
     const release = watchRejections();
     const code = await runs.run(run, () => call(handler, run)).finally(release);
-    const complete = code === COMPLETE;
+    let complete = code === COMPLETE;
+    for (const database of this.#open.values()) {
+      const answer = complete ? database.commit(run) : database.rollback(run);
+      if (!complete || Array.isArray(answer)) continue;
+      complete = false;
+      run.thrown = new SQLError(answer);
+      run.error = `commit: ${run.thrown.message}`;
+    }
     if (complete) {
       this.enqueued.push(...run.enqueued);
       this.published.push(...run.published);
     }
-    return new Result(run, complete ? "complete" : STATUSES[code], complete);
+    return new Result(run, complete ? "complete" : STATUSES[code] ?? "failed", complete);
+  }
+
+  // Returns a database, and connects to it if need be.
+  connected(name) {
+    if (!this.#open.has(name)) this.#open.set(name, new Database(this.databases[name]));
+    return this.#open.get(name);
+  }
+
+  async close() {
+    const all = [...this.#open.values()];
+    this.#open.clear();
+    await Promise.all(all.map((database) => database.close()));
   }
 }
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 
-import { checkpoint, config, enqueue, Fatal, http, kv, log, progress, publish, QuernError, Retry, secrets } from "@quern/sdk";
+import { checkpoint, config, database, enqueue, Fatal, http, kv, log, progress, publish, QuernError, Retry, secrets } from "@quern/sdk";
 import { testHost } from "@quern/sdk/testing";
 
 test("results", async () => {
@@ -189,4 +189,29 @@ test("outside of a task", async () => {
   assert.throws(() => kv("a").get("b"), (e) => e instanceof QuernError && e.code === "ESTATE");
   const denied = await testHost().run(() => fetch("https://a.example/"));
   assert.match(denied.error, /^TypeError: fetch: GET https:\/\/a.example\/: answer the requests of the test: testHost\(\{ http: .* \(EDENIED\)$/);
+});
+
+test("databases", async () => {
+  const host = testHost();
+  const denied = await host.run(() => database("shop").execute("SELECT 1"));
+  const remedy = 'give the database to the test: testHost({ databases: { "shop": "postgres://USER@HOST/DATABASE" } }), or test in the engine: quern plugin test --database shop=postgres://USER@HOST/DATABASE';
+  assert.equal(denied.error, `QuernError: sql shop: ${remedy} (EDENIED)`);
+  for (const [parameters, error] of [
+    [42, "parameters are an array, not number: write query(statement, [42])"],
+    [["a", undefined], "parameter 2 is undefined: write null for NULL"],
+    [[() => 1], "parameter 1 is a function: write String(...)"],
+    [[new Date(NaN)], "parameter 1 is an invalid Date"],
+    [[[{ a: 1 }]], "parameter 1 is an array with an object: write JSON.stringify(...) of the array for json, or of each object for json[]"],
+    [[{ a: 1n }], "parameter 1.a is a bigint, which JSON does not express: use String"],
+  ]) {
+    const result = await host.run(() => database("shop").query("SELECT $1", parameters));
+    assert.equal(result.error, `TypeError: ${error}`);
+  }
+});
+
+test("a database that is not there", async () => {
+  const host = testHost({ databases: { shop: "postgres://nobody@127.0.0.1:1/shop" } });
+  const result = await host.run(() => database("shop").execute("SELECT 1"));
+  await host.close();
+  assert.match(result.error, /^QuernError: sql shop: (connect ECONNREFUSED 127\.0\.0\.1:1|tests with a database need the package pg: npm install --save-dev pg) \(EAGAIN\)$/);
 });

@@ -109,7 +109,7 @@ def handle(task):
 func TestUnknown(t *testing.T) {
 	for source, want := range map[string]string{
 		"from quern import Retri":                       "ImportError: quern has no 'Retri': did you mean 'Retry'?",
-		"from quern import nothing":                     "ImportError: quern has no 'nothing': it has Bucket, Dependency, Failure, Fatal, Retry, ",
+		"from quern import nothing":                     "ImportError: quern has no 'nothing': it has Bucket, Column, Database, Dependency, Failure, Fatal, Retry, ",
 		"import quern; quern.fatal":                     "AttributeError: quern has no 'fatal': did you mean 'Fatal'?",
 		"import numpi":                                  "ModuleNotFoundError: No module named 'numpi': list its package in requirements.txt, and build the plugin again",
 		"import numpy.linalg":                           "ModuleNotFoundError: No module named 'numpy': numpy has native code, which a plugin cannot load, and no version without: use the module statistics, or a plugin in Go or C",

@@ -48,12 +48,14 @@ const (
 
 // Failure describes why a task failed. It is stored as JSON in the task's hash.
 type Failure struct {
-	Reason    Reason   `json:"reason"`
-	Message   string   `json:"message"`             // for people; its first line says what happened
-	ExitCode  *int     `json:"exit_code,omitempty"` // the handler's exit code
-	Limit     string   `json:"limit,omitempty"`     // the limit that was exceeded: its name and value
-	Stderr    string   `json:"stderr,omitempty"`    // the end of the handler's output on stderr
-	Backtrace []string `json:"backtrace,omitempty"` // the call stack of a trap, innermost function first
+	Reason   Reason `json:"reason"`
+	Message  string `json:"message"`             // for people; its first line says what happened
+	ExitCode *int   `json:"exit_code,omitempty"` // the handler's exit code
+	Limit    string `json:"limit,omitempty"`     // the limit that was exceeded: its name and value
+	// RetryAfter is the delay in seconds that the handler asked for (default: none).
+	RetryAfter float64  `json:"retry_after,omitempty"`
+	Stderr     string   `json:"stderr,omitempty"`    // the end of the handler's output on stderr
+	Backtrace  []string `json:"backtrace,omitempty"` // the call stack of a trap, innermost function first
 }
 
 // Headline returns the first line of the message, cut to maxHeadline bytes. It ends in … if it is not the whole

@@ -54,7 +54,8 @@ type Retry struct {
 	// MaxAge is the time within which the attempts of a task must begin, counted from its eta, or from its creation if it
 	// has none. A task that waits longer fails with ReasonExpired, even if its queue is paused or has no listener.
 	MaxAge time.Duration
-	// MaxReschedules is how often a handler can reschedule its task (default 1,000).
+	// MaxReschedules is how often a handler can reschedule its task (default 1,000). -1 is for a task whose producer puts
+	// it off itself: it fails with exit code 75 and Failure.RetryAfter instead.
 	MaxReschedules int
 }
 
@@ -149,7 +150,7 @@ func (r Retry) validate() error {
 		return fmt.Errorf("%w: backoff %q: use %s or %s", ErrInvalid, r.Backoff, Exponential, Linear)
 	case r.Max > 0 && r.Min > r.Max:
 		return fmt.Errorf("%w: min %s of the retry policy is above its max %s: swap them", ErrInvalid, r.Min, r.Max)
-	case r.MaxReschedules < 0:
+	case r.MaxReschedules < -1:
 		return fmt.Errorf("%w: max reschedules %d: use 1 or more", ErrInvalid, r.MaxReschedules)
 	}
 	return nil

@@ -102,7 +102,7 @@ func TestRetryIsValidated(t *testing.T) {
 		{Min: -1},
 		{Max: -1},
 		{MaxAge: -1},
-		{MaxReschedules: -1},
+		{MaxReschedules: -2},
 		{Min: 2 * time.Second, Max: time.Second},
 		{MaxAge: 200 * 365 * 24 * time.Hour},
 	} {
@@ -234,6 +234,35 @@ func TestReschedule(t *testing.T) {
 			}
 			w.at(float64(60 * n))
 			must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
+		}
+	})
+}
+
+// A task whose producer puts it off itself fails instead, with the delay.
+func TestNoReschedules(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for _, reject := range []bool{false, true} {
+			id := w.enqueue(t, "q", "", queue.Options{Retry: queue.Retry{MaxReschedules: -1}})
+			task := must[*queue.Task](t)(w.listener(t, "q").TryListen(w.ctx))
+			processor, err := worker.NewProcessor(w.Client, task), error(nil)
+			if reject {
+				err = processor.Reject(w.ctx, "not here")
+			} else {
+				err = processor.Reschedule(w.ctx, time.Minute, "not yet")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := w.task(t, id)
+			failure := read.Failure()
+			switch {
+			case read.Status != queue.Failed:
+				t.Errorf("%+v", read)
+			case reject && failure.Reason != queue.ReasonRejected:
+				t.Errorf("rejected: %+v", failure)
+			case !reject && (failure.ExitCode == nil || *failure.ExitCode != listen.ExitLater || failure.RetryAfter != 60):
+				t.Errorf("rescheduled: %+v", failure)
+			}
 		}
 	})
 }

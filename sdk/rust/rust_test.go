@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/quern-project/quern/host/postgres/postgrestest"
+	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
@@ -145,6 +147,18 @@ func TestSerde(t *testing.T) {
 	if want := `added {"order":"a","lines":[2]}`; len(log) != 1 || !strings.HasSuffix(log[0], want) {
 		t.Errorf("log %q, want %q", log, want)
 	}
+	t.Run("Database", func(t *testing.T) {
+		url := postgrestest.Shared(t).Database(t)
+		databases := sql.New(sql.Config{})
+		t.Cleanup(databases.Close)
+		run := databases.For(taskOn(url))
+		defer run.Close()
+		call := runtime.Call{TaskID: "task", Input: []byte(`{"id":"stored","lines":[{"quantity":2,"price":9.5}]}`)}
+		call.Services.SQL = run
+		if got := pool.Run(t.Context(), call); string(got.Output) != `{"id":"stored Some(Json(None)) None","total":19.0}` {
+			t.Errorf("%s %s: %s", got.Kind, got.Message, got.Output)
+		}
+	})
 	got := pool.Run(t.Context(), runtime.Call{TaskID: "task", Input: []byte(`{"id":`)})
 	if got.Kind != runtime.Fatal || !strings.Contains(got.Message, "the input is not the expected JSON: EOF while parsing") {
 		t.Errorf("%s: %s", got.Kind, got.Message)

@@ -202,6 +202,28 @@ func (r *run) Secret(name string) ([]byte, error) {
 	})
 }
 
+// errNoDatabase is returned for databases, which only the host's tests have.
+func (r *run) errNoDatabase(name string) error {
+	return denied("a test has no database %q: test the plugin by `quern plugin test --database %[1]s=URL`", name)
+}
+
+func (r *run) SQL(database, _ string, _ []byte) ([]byte, error) {
+	return call(r, "sql", func() ([]byte, error) { return nil, r.errNoDatabase(database) })
+}
+
+func (r *run) CommitSQL(database, _ string, _ []byte) ([]byte, error) {
+	return call(r, "sql_commit", func() ([]byte, error) { return nil, r.errNoDatabase(database) })
+}
+
+func (r *run) RollbackSQL(database string) error {
+	_, err := call(r, "sql_rollback", func() (struct{}, error) { return struct{}{}, r.errNoDatabase(database) })
+	return err
+}
+
+func (r *run) StepSQL(database, _ string) ([]byte, error) {
+	return call(r, "sql_step", func() ([]byte, error) { return nil, r.errNoDatabase(database) })
+}
+
 func (r *run) Enqueue(queue string, parameters []byte, options any) (string, error) {
 	return call(r, "enqueue", func() (string, error) {
 		switch {

@@ -33,7 +33,7 @@ func handle() {
 `
 	const socketless = ": a plugin has no sockets: "
 	want := []string{
-		"main.go:8:2: warning: github.com/jackc/pgx/v5" + socketless + "reach the database by an HTTP API, with github.com/quern-project/quern/sdk/fetch",
+		"main.go:8:2: warning: github.com/jackc/pgx/v5" + socketless + postgresInstead,
 		"main.go:12:9: warning: net/http.Get" + socketless + "use github.com/quern-project/quern/sdk/fetch, with capabilities.http in the manifest",
 	}
 	if got := goObstacles("main.go", []byte(source)); !slices.Equal(got, want) {
@@ -44,6 +44,14 @@ func handle() {
 		"grant them in the manifest, or use kv or checkpoints of github.com/quern-project/quern/sdk"}
 	if got := goObstacles("main.go", []byte(files)); !slices.Equal(got, want) {
 		t.Errorf("files: %q", got)
+	}
+	database := "package main\n\nimport (\n\t\"database/sql\"\n\n\t_ \"github.com/jackc/pgx/v5/stdlib\"\n)\n\nvar db, _ = sql.Open(\"pgx\", \"\")\n"
+	want = []string{
+		"main.go:6:4: warning: github.com/jackc/pgx/v5/stdlib" + socketless + postgresInstead,
+		"main.go:9:13: warning: database/sql.Open" + socketless + postgresInstead,
+	}
+	if got := goObstacles("main.go", []byte(database)); !slices.Equal(got, want) {
+		t.Errorf("a database: %q", got)
 	}
 	if got := goObstacles("main.go", []byte("package main\nfunc (")); got != nil {
 		t.Errorf("%q of what does not parse", got)

@@ -79,8 +79,9 @@ const (
 // nodePackages has packages that cannot run in a plugin.
 var nodePackages = []obstacle{
 	{names: "ioredis redis @redis/client bullmq bull bee-queue", why: noSockets, instead: "use kv, enqueue and publish of @quern/sdk"},
+	{names: "pg pg-pool pg-promise postgres", why: noSockets, instead: "use database of @quern/sdk, with capabilities.sql in the manifest"},
 	{
-		names: "pg pg-pool pg-promise postgres mysql mysql2 mariadb mssql tedious oracledb mongodb mongoose cassandra-driver neo4j-driver " +
+		names: "mysql mysql2 mariadb mssql tedious oracledb mongodb mongoose cassandra-driver neo4j-driver " +
 			"knex sequelize typeorm", why: noSockets, instead: "reach the database by an HTTP API, with fetch",
 	},
 	{names: "kafkajs amqplib mqtt nats ws socket.io socket.io-client @grpc/grpc-js", why: noSockets, instead: "use publish of @quern/sdk, or an HTTP API with fetch"},

@@ -167,7 +167,7 @@ func TestObstacles(t *testing.T) {
 	for line, want := range map[string]string{
 		"numpy":                             "numpy has native code, which a plugin cannot load, and no version without: use the module statistics, or a plugin in Go or C",
 		"Pillow>=10 ; python_version > '3'": "Pillow has native code, which a plugin cannot load, and no version without: resize and convert images in a plugin in Go",
-		"psycopg[binary]==3.2.1":            "psycopg has native code, which a plugin cannot load, and no version without: reach the database by an HTTP API with quern.http, or enqueue the query for a worker outside of plugins",
+		"psycopg[binary]==3.2.1":            "psycopg has native code, which a plugin cannot load, and no version without: use quern.database, and grant capabilities.sql in the manifest",
 		"redis == 5.0":                      "redis needs sockets, which a plugin does not have: use quern.kv, and grant capabilities.kv in the manifest",
 		"Scikit_Learn":                      "Scikit_Learn has native code, which a plugin cannot load, and no version without: use a plugin in Go or C",
 		"requests==2.32":                    "", "numpy-financial": "", "pydantic==1.10.19": "", "--index-url https://example.com/numpy": "", "./numpy": "",

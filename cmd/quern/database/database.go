@@ -85,26 +85,50 @@ func newSchema() *cobra.Command {
 		Use: "schema", Short: "Print the SQL that makes Quern's tables, for a database that you change by other means",
 		Args: cli.Arguments(0, 0), PersistentPreRunE: cli.WithoutSettings,
 	}
+	var raquel []string
+	raquelFlag(cmd, &raquel)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), relay.Schema)
+		text := relay.Schema
+		for _, table := range raquel {
+			text += "\n-- The index with which claims of " + table + " stay fast.\n" + relay.RaquelIndex(table) + ";\n"
+		}
+		_, err := fmt.Fprint(cmd.OutOrStdout(), text)
 		return err
 	}
 	return cmd
+}
+
+// raquelFlag adds the flag of Raquel's tables.
+func raquelFlag(cmd *cobra.Command, tables *[]string) {
+	option.List(cmd.Flags(), tables, "raquel", nil, "tables of Raquel, such as jobs or app.jobs")
+}
+
+// nsjFlag adds the flag of queue tables of nsj-queue-lib.
+func nsjFlag(cmd *cobra.Command, tables *[]string) {
+	option.List(cmd.Flags(), tables, "nsj", nil, "queue tables of nsj-queue-lib, such as fila or app.fila")
 }
 
 func newInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make Quern's tables in a database; what exists stays",
 		Long: "Makes the schema quern with its tables. What exists stays, so the command can be repeated.\n" +
-			"--grant gives a role of an application the right to enqueue, and --grant-relay the role of the relay its rights.\n" +
-			"If tenants share the database, --for-tenant bounds the roles of --grant to one of them.",
-		Example: "  quern database init --postgres postgres://owner@db/shop --grant shop --grant-relay quern",
-		Args:    cli.Arguments(0, 0),
+			"--grant gives a role of an application the right to enqueue, --grant-relay the role of the relay its rights, and\n" +
+			"--grant-handler the role of a tenant's handlers the right to commit with their task.\n" +
+			"If tenants share the database, --for-tenant bounds the roles of --grant to one of them.\n" +
+			"--raquel makes the index with which claims of a table of Raquel stay fast, also those of its own workers. This\n" +
+			"waits until transactions have ended that use the table now, but blocks nobody. With --nsj, --grant-relay also gives the rights\n" +
+			"on queue tables of nsj-queue-lib.",
+		Example: "  quern database init --postgres postgres://owner@db/shop --grant shop --grant-relay quern\n" +
+			"  quern database init --postgres postgres://owner@db/shop --raquel jobs --grant-relay quern",
+		Args: cli.Arguments(0, 0),
 	}
-	var applications, relays []string
+	var applications, relays, handlers, raquel, nsj []string
 	tenant := cmd.Flags().String("for-tenant", "", "the `TENANT` to which the roles of --grant belong: they insert and read its rows alone (default every tenant's)")
 	option.List(cmd.Flags(), &applications, "grant", nil, "roles that may enqueue and read ends")
 	option.List(cmd.Flags(), &relays, "grant-relay", nil, "roles with which a relay connects")
+	option.List(cmd.Flags(), &handlers, "grant-handler", nil, "roles with which handlers connect: one for each tenant")
+	raquelFlag(cmd, &raquel)
+	nsjFlag(cmd, &nsj)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		switch {
 		case *tenant != "" && len(applications) == 0:
@@ -117,6 +141,11 @@ func newInit() *cobra.Command {
 	return with(cmd, func(cmd *cobra.Command, db *postgres.Conn, _ []string) error {
 		if err := relay.Init(cmd.Context(), db); err != nil {
 			return err
+		}
+		for _, table := range raquel {
+			if err := relay.InitRaquel(cmd.Context(), db, table); err != nil {
+				return err
+			}
 		}
 		for _, role := range applications {
 			if err := relay.GrantApplication(cmd.Context(), db, role); err != nil {
@@ -133,6 +162,21 @@ func newInit() *cobra.Command {
 			if err := relay.GrantRelay(cmd.Context(), db, role); err != nil {
 				return err
 			}
+			for _, table := range raquel {
+				if err := relay.GrantRaquel(cmd.Context(), db, table, role); err != nil {
+					return err
+				}
+			}
+			for _, table := range nsj {
+				if err := relay.GrantNsj(cmd.Context(), db, table, role); err != nil {
+					return err
+				}
+			}
+		}
+		for _, role := range handlers {
+			if err := relay.GrantHandler(cmd.Context(), db, role); err != nil {
+				return err
+			}
 		}
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "the tables are there")
 		return err
@@ -144,8 +188,11 @@ func newCheck() *cobra.Command {
 		Use: "check", Short: "Check whether a relay can work on a database, and what holds it up", Args: cli.Arguments(0, 0),
 	}
 	format := option.Output(cmd)
+	var raquel, nsj []string
+	raquelFlag(cmd, &raquel)
+	nsjFlag(cmd, &nsj)
 	return with(cmd, func(cmd *cobra.Command, db *postgres.Conn, _ []string) error {
-		findings, err := relay.Check(cmd.Context(), db)
+		findings, err := relay.Check(cmd.Context(), db, raquel, nsj)
 		if err != nil {
 			return err
 		}

@@ -11,10 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,6 +39,7 @@ import (
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/host/relay"
+	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/web"
 	"github.com/quern-project/quern/host/webhook"
@@ -136,7 +140,13 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 		return nil, err
 	}
 	n.closers, n.tracer, config.Tracer = append(n.closers, end), tracer, tracer
-	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.services.Secrets}
+	databases := sql.New(sql.Config{
+		Application: strings.TrimSpace("quern " + o.Host.Name), MaxConnections: o.databaseConnections, Open: n.open,
+		Logger: n.Logger.Named("sql"),
+	})
+	n.closers = append(n.closers, databases.Close)
+	n.Background = append(n.Background, databases.Run, func(ctx context.Context) { n.checkDatabases(ctx, databases) })
+	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.services.Secrets, Databases: databases}
 	config.Memory, config.Account, config.Cache, config.Logger = o.Plugins.MaxMemory, n.account, engine, n.Logger
 	config.Version, _ = cli.BuildVersion()
 	sandbox.BoundHeap(config.Concurrency, config.Memory)
@@ -146,6 +156,50 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	}
 	n.deliver(outside, config)
 	return n, nil
+}
+
+// checkDatabases warns at the start of what is wrong with the databases of handlers.
+func (n *Node) checkDatabases(ctx context.Context, databases *sql.Databases) {
+	for _, tenant := range n.options.Plugins.Tenants {
+		granted := n.options.Plugins.Grants.Of(tenant).Secrets
+		names := slices.Collect(maps.Keys(granted))
+		if n.options.services.Secrets != "" {
+			files, _ := os.ReadDir(filepath.Join(n.options.services.Secrets, tenant)) // a tenant may have none
+			for _, file := range files {
+				names = append(names, file.Name())
+			}
+		}
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			if !strings.HasPrefix(name, manifest.DatabaseSecret) || ctx.Err() != nil {
+				continue
+			}
+			url, err := guest.ReadSecret(n.options.services.Secrets, tenant, name, granted)
+			if err != nil {
+				n.Logger.Warn("the URL of a database cannot be read", "tenant", tenant, "secret", name, "error", err)
+				continue
+			}
+			databases.Check(ctx, tenant, sql.Source{Name: name, URL: string(url)})
+		}
+	}
+}
+
+// open returns which of these tasks of a tenant have not ended.
+func (n *Node) open(ctx context.Context, tenant string, ids []string) (map[string]bool, error) {
+	open := make(map[string]bool)
+	for _, client := range n.clients {
+		if client.Tenant() != tenant {
+			continue
+		}
+		tasks, _, _, err := client.Summaries(ctx, "", "", ids, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, task := range tasks {
+			open[task.ID] = !task.Status.Finished()
+		}
+	}
+	return open, nil
 }
 
 // holdPlugins returns a function that reserves memory for loaded plugins. A quarter of the account is for plugins of

@@ -23,6 +23,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/sandbox"
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
@@ -46,14 +47,18 @@ type Options struct {
 	Loopback bool // handlers and webhooks may reach loopback addresses that their URLs name
 	Admin    *API // nil if the command has no flags of the API
 
-	tenantRedis      tenantURLs
-	sources          string
-	tenantRedisFiles []string
+	tenantRedis         tenantURLs
+	sources             string
+	databaseConnections int
+	tenantRedisFiles    []string
 }
 
 // NewOptions adds the settings of a node host to a command. http is the default of --http.
 func NewOptions(cmd *cobra.Command, http string) *Options {
-	o := &Options{memory: memorySetting{percent: 75}, webhooks: 400, engine: sandbox.EngineFlags(cmd.Flags())}
+	o := &Options{
+		memory: memorySetting{percent: 75}, webhooks: 400, databaseConnections: sql.DefaultConnections,
+		engine: sandbox.EngineFlags(cmd.Flags()),
+	}
 	f, standard := cmd.Flags(), host.Defaults()
 	option.List(f, &o.Plugins.Tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
 	f.StringVar(&o.Plugins.Dir, "plugins", plugins.DefaultDir,
@@ -93,6 +98,8 @@ func NewOptions(cmd *cobra.Command, http string) *Options {
 	f.StringVar(&o.engine.CacheDir, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
 	o.services.Flags(f)
 	sandbox.GrantsFlag(f, &o.grants)
+	option.Number(f, &o.databaseConnections, "database-connections", "most connections to the databases of handlers, of all tenants together", 1, 10_000,
+		"use 1 to 10000")
 	option.Duration(f, &o.engine.IdleUnload, "idle-unload", runtime.DefaultIdleUnload,
 		"unload the code and instances of a plugin that is idle for this long; 0s never")
 	o.Log = hostlog.Flags(f)

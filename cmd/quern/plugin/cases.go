@@ -53,6 +53,8 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 			"    attempt: 2 # also queue, key and headers of the task\n" +
 			"    http: [{method: GET, url: \"https://api.example.com/ada\", status: 200, body: \"{}\"}]\n\n" +
 			"With http, HTTP requests of the task get these answers and go to no server; kv fills buckets before it runs.\n" +
+			"With --database statements run on a PostgreSQL, in a transaction that is undone after the test; the test's\n" +
+			"database: {NAME: FILE} names SQL that runs first in it, such as CREATE TABLE.\n" +
 			"A plugin in the current folder, or in one that is named, is built first if its source there is newer.\n" +
 			"With --grants a plugin has what a host with that file would give it in tasks of --tenant.\n" +
 			"Exit status: 0 all passed, 1 some failed, 2 there is no such file or no test, 3 a plugin is refused.",
@@ -200,7 +202,17 @@ func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (Cas
 		view.Wrong = []string{"kv of this test: " + err.Error()}
 		return view, nil
 	}
+	scripts := make(map[string]string)
+	for name, file := range test.Database {
+		script, err := read(file)
+		if err != nil {
+			view.Wrong = []string{fmt.Sprintf("the SQL %q for database %s cannot be read: %v", file, name, cli.Bare(err))}
+			return view, nil
+		}
+		scripts[name] = string(script)
+	}
 	around := surroundings{
+		scripts: scripts,
 		awaited: awaited, attempt: max(test.Attempt, 1), queue: test.Queue, key: test.Key, headers: test.Headers,
 	}
 	if test.HTTP != nil {

@@ -27,6 +27,8 @@ import (
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/abi"
@@ -123,6 +125,9 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 	if l.module.Info().Kind != runtime.Command && len(p.Manifest.Capabilities.KV) > 0 {
 		cli.Note(cmd, "the buckets are in memory: empty at the start, forgotten at the end")
 	}
+	if len(local.databases) > 0 {
+		cli.Note(cmd, "what it changes in databases is undone at the end")
+	}
 	begun := time.Now()
 	outcome, children := l.run(cmd.Context(), runtime.Call{
 		Input: parameters,
@@ -195,7 +200,11 @@ func openPlugin(p *pluginfile.File, cmd *cobra.Command, local *local) (_ *loaded
 		l.limits.Timeout = local.timeout
 		l.limits.Remedies["timeout"] = "raise --timeout of this command"
 	}
-	l.services = guest.Config{HTTP: local.http, Secrets: local.services.Secrets}
+	l.services = guest.Config{
+		HTTP: local.http, Secrets: local.services.Secrets, Databases: sql.New(sql.Config{Application: "quern plugin", Undo: true}),
+		DatabaseURLs: local.databases,
+	}
+	l.closers = append(l.closers, l.services.Databases.Close)
 	l.services.KV = map[string]*kv.Store{local.tenant: l.openBuckets()}
 	logger := hclog.New(&hclog.LoggerOptions{
 		Name: "quern", Level: hclog.Off, Output: cmd.ErrOrStderr(),
@@ -235,8 +244,9 @@ func (l *loaded) close() {
 
 // surroundings is what a task on this machine finds around it.
 type surroundings struct {
-	awaited []dependency // tasks that it waited for
-	answers *answers     // answers to its HTTP requests; nil if servers answer
+	awaited []dependency      // tasks that it waited for
+	answers *answers          // answers to its HTTP requests; nil if servers answer
+	scripts map[string]string // SQL that runs first in the transactions of databases, by name
 
 	queue, key           string // queue is "" for the first one of the plugin
 	headers              map[string]string
@@ -252,14 +262,17 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 ) (outcome runtime.Outcome, sent []sentLine) {
 	task := &localTask{awaited: around.awaited}
 	services := l.services
+	services.DatabaseScripts = around.scripts
 	if around.answers != nil {
 		services.HTTP = egress.New(egress.Config{Answer: around.answers.answer})
 		defer services.HTTP.Close()
 	}
-	call.Services, task.children = guest.New(services).For(guest.Task{
+	var databases *sql.Run
+	call.Services, task.children, databases = guest.New(services).For(guest.Task{
 		ID: pluginfile.LocalID, Tenant: l.local.tenant, Asked: &l.Manifest.Capabilities, Permissions: l.permissions,
-		Host: task,
+		Headers: around.headers, Host: task,
 	})
+	defer databases.Close()
 	call.Services.Enqueue, call.Services.Publish = numberedChildren{task}, numberedChildren{task}
 	var secrets redact.Secrets
 	call.TaskID, call.Queue, call.Plugin = pluginfile.LocalID, cmp.Or(around.queue, l.Manifest.Queues[0]), l.Name
@@ -281,6 +294,11 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 		}
 	}
 	outcome = l.pool.Run(ctx, call)
+	if outcome.Kind == runtime.Complete {
+		if _, err := databases.Complete(ctx, nil); err != nil {
+			outcome.Kind, outcome.Code, outcome.Message = runtime.Failed, 1, secrets.Text([]byte(err.Error()))
+		}
+	}
 	if around.answers != nil {
 		for i, line := range around.answers.missing {
 			around.answers.missing[i] = secrets.Text([]byte(line))
@@ -378,6 +396,8 @@ type local struct {
 	noBuild    bool
 	http       *egress.Client
 	grants     *manifest.Grants
+	databases  map[string]string // URLs by name
+	urls       []string          // --database
 }
 
 func newLocal(f *pflag.FlagSet, env cli.Environment) *local {
@@ -385,6 +405,7 @@ func newLocal(f *pflag.FlagSet, env cli.Environment) *local {
 	l.services.Flags(f)
 	sandbox.TenantGrantsFlags(f, &l.grantsFile, &l.tenant)
 	pluginfile.EnginesFlag(f, &l.engines)
+	f.StringArrayVar(&l.urls, "database", nil, "a database of the handler, `NAME=URL`; what it changes is undone at the end; for several give it again")
 	f.BoolVar(&l.noBuild, "no-build", false, "use the module as it is, even if its source is newer")
 	return l
 }
@@ -399,6 +420,17 @@ func (l *local) open(cmd *cobra.Command) error {
 	}
 	if l.grants, err = sandbox.LoadTenantGrants(cmd.Flags(), l.grantsFile, l.tenant); err != nil {
 		return err
+	}
+	l.databases = make(map[string]string)
+	for _, text := range l.urls {
+		name, url, found := strings.Cut(text, "=")
+		if _, err := postgres.Parse(url); !found || err != nil || manifest.CheckWord(name) != nil {
+			if found && err != nil {
+				return cli.Usagef("--database %s: %w", name, err)
+			}
+			return cli.Usagef("--database: use NAME=URL, such as shop=postgres://USER:PASSWORD@HOST/DATABASE")
+		}
+		l.databases[name] = url
 	}
 	l.http = egress.New(config)
 	return nil
@@ -497,6 +529,9 @@ func (t *localTask) Enqueue(_ context.Context, child listen.Child) (string, erro
 	t.atOnce = append(t.atOnce, child)
 	return child.ID, nil
 }
+
+// Borrow implements guest.Host.
+func (*localTask) Borrow(context.Context, int64) error { return nil }
 
 // Warn implements guest.Host. It does nothing, because the handler's error says the same.
 func (*localTask) Warn(string, ...any) {}

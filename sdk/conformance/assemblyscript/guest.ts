@@ -1,7 +1,7 @@
 // The guest of the conformance kit in AssemblyScript: it makes the calls that its input lists, one a line, and writes what each was
 // answered. README.md, one folder up, describes them.
 import {
-  Bucket, Enqueue, Errno, Failure, Fields, Publish, Request, Task,
+  Bucket, Database, Enqueue, Errno, Failure, Fields, Params, Publish, Request, Task,
   checkpoint, config, exit, log, monotonic, now, progress, random, run, secret, sleep, sys, textOf, utf8, write,
 } from "@quern/assemblyscript";
 import * as raw from "./raw";
@@ -198,6 +198,65 @@ function swap(bucket: Bucket, key: string): void {
   else told();
 }
 
+// Calls of databases, whose first word is a name.
+function ofDatabase(verb: string): bool {
+  const database = new Database(text(1));
+  if (verb == "sql") toldSQL(statement(database));
+  else if (verb == "kinds") {
+    kinds(database);
+    toldSQL();
+  } else if (verb == "commit") {
+    database.commit(failure);
+    toldSQL();
+  } else if (verb == "rollback") {
+    database.rollback(failure);
+    toldSQL();
+  } else if (verb == "step") toldSQL(step(database));
+  else return false;
+  return true;
+}
+
+// Writes the answer of the call under way, or its failure: an error of the database as its SQLSTATE and constraint.
+function toldSQL(pieces: ArrayBuffer[] = []): void {
+  const error = failure.sql;
+  if (!error) told(pieces);
+  else tell(words[0], error.state, error.constraint.length > 0 ? [utf8(error.constraint)] : []);
+}
+
+function statement(database: Database): ArrayBuffer[] {
+  const params = new Params(), end = 3 + <i32>n(2), pieces: ArrayBuffer[] = [];
+  for (let i = 3; i < end; i++) params.add<string | null>(word(i) == "!" ? null : text(i));
+  const rows = database.query(words.slice(end).join(" "), params, failure);
+  pieces.push(utf8(rows.affected.toString()));
+  while (rows.next()) {
+    for (let i = 0; i < rows.columns.length; i++) {
+      const value = rows.get<string | null>(rows.columns[i].name);
+      pieces.push(utf8(value ? value : "!"));
+    }
+  }
+  return pieces;
+}
+
+function kinds(database: Database): void {
+  const row = database.query("SELECT * FROM kinds WHERE id = 'a'", null, failure);
+  if (!row.next()) return;
+  const params = new Params().add(row.get<bool>("flag")).add(row.get<i16>("small")).add(row.get<i64>("large")).add(row.get<string>("exact"))
+    .add(row.get<f64>("real")).add(row.get<string>("word")).add(row.get<string | null>("missing")).add(row.get<string>("document"))
+    .add(row.get<ArrayBuffer>("bytes")).add(row.get<(string | null)[]>("numbers")).add(row.get<(string | null)[]>("words"))
+    .time(row.time("at")).add(row.get<string>("ever")).add(row.get<string>("key")).add(row.get<string>("day"));
+  database.exec("INSERT INTO kinds VALUES ('b', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)", params, failure);
+}
+
+function step(database: Database): ArrayBuffer[] {
+  let value = database.step(word(2), failure);
+  if (!value && !failure.failed) {
+    database.exec(words.slice(4).join(" "), null, failure);
+    if (failure.failed) database.rollback(); // keeps the failure of the statement
+    else value = database.commitStep(word(2), bytes(word(3)), failure);
+  }
+  return value ? [value] : [];
+}
+
 // Calls of the rest of the host.
 function ofHost(verb: string): bool {
   if (verb == "http") request();
@@ -261,7 +320,7 @@ function line(text: string): void {
   const verb = word(0);
   if (verb.length == 0 || verb.startsWith("#")) return;
   failure = new Failure();
-  if (!ofTask(verb) && !ofStore(verb) && !ofHost(verb)) tell(verb, "is no call of this guest");
+  if (!ofTask(verb) && !ofStore(verb) && !ofDatabase(verb) && !ofHost(verb)) tell(verb, "is no call of this guest");
 }
 
 function handle(given: Task): void {

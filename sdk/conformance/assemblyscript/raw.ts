@@ -53,6 +53,10 @@ export function call(words: string[]): i32 {
   if (name == "kv_swap") return sys.kv_swap(p(0), p(1), p(2), p(3), p(4), p(5), p(6), p(7), a[8]);
   if (name == "kv_list") return sys.kv_list(p(0), p(1), p(2), p(3), p(4), p(5), <i32>a[6]);
   if (name == "http") return sys.http(p(0), p(1), p(2), p(3));
+  if (name == "sql") return sys.sql(p(0), p(1), p(2), p(3), p(4), p(5));
+  if (name == "sql_commit") return sys.sql_commit(p(0), p(1), p(2), p(3), p(4), p(5));
+  if (name == "sql_rollback") return sys.sql_rollback(p(0), p(1));
+  if (name == "sql_step") return sys.sql_step(p(0), p(1), p(2), p(3));
   if (name == "config_get") return sys.config_get(p(0), p(1));
   if (name == "secret_get") return sys.secret_get(p(0), p(1));
   if (name == "clock") return sys.clock(<i32>a[0], p(1));

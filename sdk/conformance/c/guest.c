@@ -6,6 +6,7 @@ enum { WORDS = 20, SHOWN = 64 };
 
 static char input[4 << 20], decoded[20 << 20], room[2 << 20];
 static uint32_t used;           // of decoded
+static quern_view current;      // the line
 static int32_t ending;          // what the handler returns
 static int ended;               // the last call was one that ends
 static char remembered[SHOWN];  // by a task
@@ -394,6 +395,96 @@ static void call_result(const quern_view *w) {
 	tell_slot(w[0], quern_dependency_result(QUERN_VIEW(id)));
 }
 
+// ---- Databases ----
+
+// The rest of the line from a word on.
+static quern_view from(quern_view word) {
+	return quern_view_of(word.data, (uint32_t)(current.data + current.size - word.data));
+}
+
+// Writes the answer of a database: the SQLSTATE and the constraint of an error, or rows with a value each.
+static void tell_rows(quern_view verb, int32_t answer, int counts) {
+	quern_rows rows;
+	quern_view value;
+	int32_t kind, size = quern_slot(answer, room, sizeof room);
+	if (size >= 0 && quern_split_rows(room, (uint32_t)size, &rows) < 0) {
+		put(QUERN_VIEW(verb));
+		show(QUERN_VIEW(rows.state));
+		if (quern_error_field(&rows, 'n', &value)) show(QUERN_VIEW(value));
+	} else {
+		begin(verb, size);
+		if (size >= 0 && counts) show_number(rows.affected);
+		while (size >= 0 && quern_next_value(&rows.values, &kind, &value)) {
+			if (kind == QUERN_SQL_NULL) value = quern_view_of("!", 1);
+			show(QUERN_VIEW(value));
+		}
+	}
+	say("\n");
+}
+
+static char parameters[2 << 20];
+
+static void call_sql(const quern_view *w) {
+	quern_view database = text(w[1]);
+	quern_builder values = quern_build(parameters, sizeof parameters);
+	int end = 3 + (int)number(w[2]);
+	for (int i = 3; i < end; i++) {
+		quern_view value = text(w[i]);
+		if (is(w[i], "!")) quern_add_null(&values);
+		else quern_add_value(&values, QUERN_VIEW(value));
+	}
+	quern_view statement = from(w[end]);
+	tell_rows(w[0], quern_sql(QUERN_VIEW(database), QUERN_VIEW(statement), QUERN_VIEW(values)), 1);
+}
+
+static void call_kinds(const quern_view *w) {
+	quern_view database = text(w[1]), value;
+	quern_rows rows;
+	quern_builder values = quern_build(parameters, sizeof parameters);
+	int32_t kind = 0, first = 1;
+	int32_t size = quern_slot(quern_sql(QUERN_VIEW(database), QUERN_TEXT("SELECT * FROM kinds WHERE id = 'a'"), NULL, 0), room, sizeof room);
+	if (size < 0 || quern_split_rows(room, (uint32_t)size, &rows) != 1) {
+		tell_rows(w[0], size, 0);
+		return;
+	}
+	for (; quern_next_value(&rows.values, &kind, &value); first = 0) {
+		if (!first) quern_add_kind(&values, kind, QUERN_VIEW(value));
+	}
+	tell_rows(w[0], quern_sql(QUERN_VIEW(database),
+		QUERN_TEXT("INSERT INTO kinds VALUES ('b', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"), QUERN_VIEW(values)), 0);
+}
+
+static void call_commit(const quern_view *w) {
+	quern_view database = text(w[1]);
+	tell_rows(w[0], quern_sql_commit(QUERN_VIEW(database), NULL, 0, NULL, 0), 0);
+}
+
+static void call_rollback(const quern_view *w) {
+	quern_view database = text(w[1]);
+	tell(w[0], quern_sql_rollback(QUERN_VIEW(database)));
+}
+
+static void call_step(const quern_view *w) {
+	quern_view database = text(w[1]), value = text(w[3]), statement = from(w[4]);
+	quern_rows rows;
+	int32_t answer = quern_sql_step(QUERN_VIEW(database), QUERN_VIEW(w[2]));
+	if (answer != QUERN_ENOTFOUND) {
+		tell_slot(w[0], answer);
+		return;
+	}
+	answer = quern_sql(QUERN_VIEW(database), QUERN_VIEW(statement), NULL, 0);
+	int32_t size = quern_slot(answer, room, sizeof room);
+	if (size < 0 || quern_split_rows(room, (uint32_t)size, &rows) < 0) {
+		tell_rows(w[0], answer, 0);
+		quern_sql_rollback(QUERN_VIEW(database));
+		return;
+	}
+	answer = quern_sql_commit(QUERN_VIEW(database), QUERN_VIEW(w[2]), QUERN_VIEW(value));
+	begin(w[0], answer);
+	if (answer >= 0) show(QUERN_VIEW(value));
+	say("\n");
+}
+
 // ---- The start, and raw calls ----
 
 static struct {
@@ -459,6 +550,10 @@ static int32_t raw(quern_view name, const quern_view *words, const int64_t *a) {
 	if (is(name, "kv_swap")) return quern_kv_swap(P(0), U(1), P(2), U(3), P(4), U(5), P(6), U(7), a[8]);
 	if (is(name, "kv_list")) return quern_kv_list(P(0), U(1), P(2), U(3), P(4), U(5), I(6));
 	if (is(name, "http")) return quern_http(P(0), U(1), P(2), U(3));
+	if (is(name, "sql")) return quern_sql(P(0), U(1), P(2), U(3), P(4), U(5));
+	if (is(name, "sql_commit")) return quern_sql_commit(P(0), U(1), P(2), U(3), P(4), U(5));
+	if (is(name, "sql_rollback")) return quern_sql_rollback(P(0), U(1));
+	if (is(name, "sql_step")) return quern_sql_step(P(0), U(1), P(2), U(3));
 	if (is(name, "config_get")) return quern_config_get(P(0), U(1));
 	if (is(name, "secret_get")) return quern_secret_get(P(0), U(1));
 	if (is(name, "clock")) return quern_clock(I(0), (int64_t *)P(1));
@@ -509,7 +604,8 @@ static const struct {
 	{"delete", call_delete}, {"increment", call_increment}, {"swap", call_swap}, {"list", call_list}, {"http", call_http},
 	{"config", call_config}, {"secret", call_secret}, {"clock", call_clock}, {"sleep", call_sleep}, {"random", call_random},
 	{"remember", call_remember}, {"enqueue", call_enqueue}, {"publish", call_enqueue}, {"dependencies", call_dependencies},
-	{"result", call_result}, {"start", call_start}, {"raw", call_raw}, {"peek", call_peek},
+	{"result", call_result}, {"sql", call_sql}, {"kinds", call_kinds}, {"commit", call_commit}, {"rollback", call_rollback},
+	{"step", call_step}, {"start", call_start}, {"raw", call_raw}, {"peek", call_peek},
 };
 
 static void run(const quern_view *words) {
@@ -528,6 +624,7 @@ static void run(const quern_view *words) {
 static void line(quern_view rest) {
 	quern_view words[WORDS + 2] = {{NULL, 0}};
 	used = 0;
+	current = rest;
 	for (int count = 0; rest.size > 0 && count < WORDS; count++) {
 		uint32_t size = 0;
 		while (size < rest.size && rest.data[size] != ' ') size++;

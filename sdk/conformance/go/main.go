@@ -32,8 +32,10 @@ type guest struct {
 	ended  bool  // a call has ended the task
 }
 
-// calls has a function for each call, by verb. The first word of a call is the verb. Each function gets all 32 words;
-// missing words are "".
+const maxWords = 64
+
+// calls has a function for each call, by verb. The first word of a call is the verb. Each function gets as many as
+// maxWords; missing words are "".
 var calls = map[string]func(g *guest, words []string){
 	"write": func(g *guest, w []string) { g.output.WriteString(text(w[1])) },
 	"end":   (*guest).end,
@@ -97,6 +99,11 @@ var calls = map[string]func(g *guest, words []string){
 	"remember": (*guest).remember,
 	"enqueue":  (*guest).enqueue,
 	"publish":  (*guest).publish,
+	"sql":      (*guest).sql,
+	"kinds":    func(g *guest, w []string) { g.tellSQL(w[0], copyKinds(sdk.Database(text(w[1])))) },
+	"commit":   func(g *guest, w []string) { g.tellSQL(w[0], sdk.Database(text(w[1])).Commit()) },
+	"rollback": func(g *guest, w []string) { g.tellSQL(w[0], sdk.Database(text(w[1])).Rollback()) },
+	"step":     (*guest).step,
 	"dependencies": func(g *guest, w []string) {
 		var all []string
 		list, err := g.task.Dependencies()
@@ -405,7 +412,7 @@ func text(word string) string {
 func handle(ctx context.Context, task *sdk.Task) ([]byte, error) {
 	g := &guest{ctx: ctx, task: task}
 	for line := range strings.Lines(string(task.Input)) {
-		words := make([]string, 32)
+		words := make([]string, maxWords)
 		copy(words, strings.Split(strings.TrimSuffix(line, "\n"), " "))
 		switch words[0] {
 		case "on": // the call is made only in this attempt

@@ -1,6 +1,6 @@
 // The guest of the conformance kit in JavaScript: it makes the calls that its input lists, one a line, and writes what each was
 // answered. README.md, one folder up, describes them.
-import { Fatal, Retry, QuernError, checkpoint, config, enqueue, http, kv, log, progress, publish, secrets } from "@quern/sdk";
+import { Fatal, Retry, QuernError, SQLError, checkpoint, config, database, enqueue, http, kv, log, progress, publish, secrets } from "@quern/sdk";
 
 const encoder = new TextEncoder();
 const SHOWN = 64;
@@ -137,6 +137,34 @@ const calls = {
     const answer = http({ method: text(method), url: text(url), headers: { "X-Ask": text(value) }, body: bytes(body), timeout: number(ms) });
     tell(verb, "ok", answer.status, answer.headers["x-answer"]?.[0] ?? "", answer.body);
   },
+  sql([verb, name, count, ...words]) {
+    const values = words.splice(0, number(count)).map((word) => (word === "!" ? null : text(word)));
+    const rows = database(name).query(words.join(" "), values);
+    const shown = (value) => (typeof value === "boolean" ? (value ? "t" : "f") : value ?? "!");
+    tell(verb, "ok", rows.affected, ...rows.flatMap((row) => Object.values(row).map(shown)));
+  },
+  kinds([verb, name]) {
+    const row = database(name).queryRow("SELECT * FROM kinds WHERE id = 'a'");
+    const { at } = database(name).queryRow("SELECT at::text FROM kinds WHERE id = 'a'"); // a Date has milliseconds
+    const values = Object.values({ ...row, id: "b", at, document: JSON.stringify(row.document) }); // null would be NULL
+    database(name).execute(`INSERT INTO kinds VALUES (${values.map((_, n) => `$${n + 1}`).join(", ")})`, values);
+    tell(verb, "ok");
+  },
+  commit([verb, name]) {
+    database(name).commit();
+    tell(verb, "ok");
+  },
+  rollback([verb, name]) {
+    database(name).rollback();
+    tell(verb, "ok");
+  },
+  async step([verb, name, step, value, ...words]) {
+    const done = await database(name).once(step, () => {
+      database(name).execute(words.join(" "));
+      return text(value);
+    });
+    tell(verb, "ok", done);
+  },
   config: ([verb, name]) => told(verb, config.get(text(name))),
   secret: ([verb, name]) => tell(verb, "ok", secrets.bytes(text(name))),
   async clock([verb, id]) {
@@ -191,8 +219,9 @@ async function line(words) {
   try {
     await calls[verb](words);
   } catch (error) {
-    if (!(error instanceof QuernError)) throw error;
-    tell(verb, error.code);
+    if (error instanceof SQLError) tell(verb, error.sqlstate, ...(error.constraint ? [error.constraint] : []));
+    else if (error instanceof QuernError) tell(verb, error.code);
+    else throw error;
   }
 }
 

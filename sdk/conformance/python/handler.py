@@ -1,6 +1,7 @@
 """The guest of the conformance kit in Python: it makes the calls that its input lists, one a line, and writes what each was
 answered. README.md, one folder up, says how they are written."""
 
+import json
 import os
 import time
 
@@ -46,6 +47,13 @@ def outcome(call, *arguments):
     except quern.HostError as error:
         return error.code
     return "ok"
+
+
+def shown(value):
+    """A value of a row as text."""
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    return "!" if value is None else value
 
 
 def config():
@@ -97,6 +105,8 @@ class Guest:
             return
         try:
             result = call(*words[1:])
+        except quern.SQLError as error:
+            self.tell(words[0], error.sqlstate, *([error.constraint] if error.constraint else []))
         except quern.HostError as error:
             present = getattr(error, "present", None)
             self.tell(words[0], error.code, *([] if present is None else [present]))
@@ -193,6 +203,30 @@ class Guest:
     def call_http(self, method, url, value, body, ms):
         answer = quern.http.request(method, text(url), headers={"X-Ask": text(value)}, data=data(body), timeout=number(ms) / 1000)
         return answer.status, answer.headers.get("X-Answer", ""), answer.content
+
+    def call_sql(self, name, count, *words):
+        values, statement = words[:number(count)], " ".join(words[number(count):])
+        rows = quern.database(name).query(statement, *(None if value == "!" else text(value) for value in values))
+        return [rows.affected, *(shown(value) for row in rows for value in row.values())]
+
+    def call_kinds(self, name):
+        row = quern.database(name).query_row("SELECT * FROM kinds WHERE id = 'a'")
+        row |= {"id": "b", "document": json.dumps(row["document"])}  # None would be NULL
+        places = ", ".join(f"${n}" for n in range(1, len(row) + 1))
+        quern.database(name).execute(f"INSERT INTO kinds VALUES ({places})", *row.values())
+
+    def call_commit(self, name):
+        quern.database(name).commit()
+
+    def call_rollback(self, name):
+        quern.database(name).rollback()
+
+    def call_step(self, name, step, value, *words):
+        def do():
+            quern.database(name).execute(" ".join(words))
+            return text(value)
+
+        return quern.database(name).once(step, do)
 
     def call_config(self, name):
         value = quern.config(text(name))

@@ -34,6 +34,12 @@ type Host interface {
 	Swap(bucket, key string, old, value []byte, ttl int64) ([]byte, error)
 	List(bucket, prefix, after string, limit int) ([]string, error)
 
+	// SQL, CommitSQL and StepSQL take and return bytes as the functions sql, sql_commit and sql_step of quern_v1 do.
+	SQL(database, statement string, parameters []byte) ([]byte, error)
+	CommitSQL(database, step string, value []byte) ([]byte, error)
+	RollbackSQL(database string) error
+	StepSQL(database, step string) ([]byte, error)
+
 	// Enqueue and Publish take options of type *sdk.EnqueueOptions and *sdk.PublishOptions, which can be nil. This
 	// package cannot name these types, since package sdk imports it.
 	Enqueue(queue string, parameters []byte, options any) (string, error)

@@ -380,6 +380,83 @@ METHOD(http) {
 	return slot_bytes("http", answer);
 }
 
+// Reads the answer of a database: how many rows are affected, names and OIDs of the columns, and the rows, objects by these names
+// whose values are null, strings, or a Uint8Array for a bytea. Of an error its fields, an object by their letters.
+static JSValue answer_of(const char *function, int32_t size) {
+	if (size < 0) return refused(function, size);
+	char *data = read_all(quern_result_read, (size_t)size);
+	if (!data) return JS_EXCEPTION;
+	quern_rows answer;
+	quern_view text;
+	if (quern_split_rows(data, (uint32_t)size, &answer) < 0) {
+		JSValue fields = JS_NewObject(ctx);
+		int32_t letter;
+		while (quern_next_value(&answer.values, &letter, &text)) {
+			char name[] = {(char)letter, 0};
+			if (JS_SetPropertyStr(ctx, fields, name, text_of(text.data, text.size)) < 0) return JS_EXCEPTION;
+		}
+		js_free(ctx, data);
+		return fields;
+	}
+	JSAtom *atoms = js_malloc(ctx, answer.columns * sizeof *atoms + 1);
+	JSValue names = JS_NewArray(ctx), oids = JS_NewArray(ctx), rows = JS_NewArray(ctx);
+	if (!atoms || JS_IsException(names) || JS_IsException(oids) || JS_IsException(rows)) return JS_EXCEPTION;
+	uint32_t oid;
+	for (uint32_t i = 0; quern_next_column(&answer.names, &oid, &text); i++) {
+		atoms[i] = JS_NewAtomLen(ctx, text.data, text.size);
+		if (atoms[i] == JS_ATOM_NULL || JS_SetPropertyUint32(ctx, names, i, JS_AtomToString(ctx, atoms[i])) < 0 ||
+			JS_SetPropertyUint32(ctx, oids, i, JS_NewUint32(ctx, oid)) < 0) return JS_EXCEPTION;
+	}
+	for (int32_t n = 0; n < answer.rows; n++) {
+		JSValue row = JS_NewObject(ctx);
+		int32_t kind;
+		for (uint32_t i = 0; i < answer.columns && quern_next_value(&answer.values, &kind, &text); i++) {
+			JSValue value = kind == QUERN_SQL_NULL ? JS_NULL
+				: kind == QUERN_SQL_TEXT ? text_of(text.data, text.size) : JS_NewUint8ArrayCopy(ctx, (const uint8_t *)text.data, text.size);
+			if (JS_DefinePropertyValue(ctx, row, atoms[i], value, JS_PROP_C_W_E) < 0) return JS_EXCEPTION;
+		}
+		if (JS_SetPropertyUint32(ctx, rows, (uint32_t)n, row) < 0) return JS_EXCEPTION;
+	}
+	js_free(ctx, atoms);
+	js_free(ctx, data);
+	JSValueConst parts[] = {JS_NewInt64(ctx, answer.affected), names, oids, rows};
+	return JS_NewArrayFrom(ctx, 4, parts);
+}
+
+// The parameters are values of sdk/ABI.md.
+METHOD(sql) {
+	UNUSED;
+	TAKE(database, a[0]);
+	TAKE(statement, a[1]);
+	TAKE(parameters, a[2]);
+	const char *before = wait_for(a[3]);
+	int32_t answer = quern_sql(B(database), B(statement), B(parameters));
+	waited(before);
+	return answer_of("sql", answer);
+}
+
+METHOD(sqlCommit) {
+	UNUSED;
+	TAKE(database, a[0]);
+	TAKE(step, a[1]);
+	TAKE(value, a[2]);
+	return answer_of("sql_commit", quern_sql_commit(B(database), B(step), B(value)));
+}
+
+METHOD(sqlRollback) {
+	UNUSED;
+	TAKE(database, a[0]);
+	return answered("sql_rollback", quern_sql_rollback(B(database)));
+}
+
+METHOD(sqlStep) {
+	UNUSED;
+	TAKE(database, a[0]);
+	TAKE(step, a[1]);
+	int32_t size = quern_sql_step(B(database), B(step));
+	return size == QUERN_ENOTFOUND ? JS_UNDEFINED : slot_bytes("sql_step", size);
+}
+
 METHOD(configGet) {
 	UNUSED;
 	TAKE(name, a[0]);
@@ -686,7 +763,8 @@ static const JSCFunctionListEntry methods[] = {
 	ENTRY(input, 0), ENTRY(inputText, 0), ENTRY(inputJSON, 0), ENTRY(output, 1), ENTRY(setError, 1), ENTRY(retryAfter, 1),
 	ENTRY(taskText, 1), ENTRY(taskNumber, 1), ENTRY(cancelled, 0), ENTRY(log, 3), ENTRY(progress, 2),
 	ENTRY(checkpointSave, 1), ENTRY(checkpointLoad, 0), ENTRY(enqueue, 3), ENTRY(dependencyResult, 1), ENTRY(kvGet, 2), ENTRY(kvSet, 4),
-	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 3), ENTRY(configGet, 1),
+	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 3), ENTRY(sql, 4), ENTRY(sqlCommit, 3),
+	ENTRY(sqlRollback, 1), ENTRY(sqlStep, 2), ENTRY(configGet, 1),
 	ENTRY(secretGet, 1), ENTRY(call, 0), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 2), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
 	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0),
 	ENTRY(provide, 2), ENTRY(serve, 2), ENTRY(begin, 4),

@@ -52,6 +52,15 @@ export function named(error, name) {
   return error;
 }
 
+// An error of PostgreSQL. What it does not have is "". fields are those of PostgreSQL's protocol, by their letters.
+export class SQLError extends Error {
+  constructor({ C: sqlstate = "", M: message = "", D: detail = "", H: hint = "", P: position = 0, ...more }) {
+    super(`${message}${detail && `: ${detail}`} (SQLSTATE ${sqlstate})`);
+    const { s: schema = "", t: table = "", c: column = "", d: dataType = "", n: constraint = "" } = more;
+    Object.assign(this, { sqlstate, detail, hint, position: Number(position), schema, table, column, dataType, constraint });
+  }
+}
+
 // What handlers throw to fail the attempt with this message alone. If there is another attempt, it comes after options.delay
 // milliseconds if that is set.
 export class Failure extends Error {
@@ -71,7 +80,7 @@ export class Retry extends Failure {}
 // What handlers throw if another attempt would fail as well.
 export class Fatal extends Failure {}
 
-for (const [type, name] of [[QuernError, "QuernError"], [Failure, "Failure"], [Retry, "Retry"], [Fatal, "Fatal"]]) {
+for (const [type, name] of [[QuernError, "QuernError"], [SQLError, "SQLError"], [Failure, "Failure"], [Retry, "Retry"], [Fatal, "Fatal"]]) {
   Object.defineProperty(type.prototype, "name", { value: name, configurable: true, writable: true });
 }
 

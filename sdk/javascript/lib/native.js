@@ -129,6 +129,16 @@ function publish(run, { topic, id, attributes = {} }, body) {
   return id;
 }
 
+// Calls use with a database that the test gives, and the run.
+function database(call, name, use) {
+  const run = running(call);
+  if (!Object.hasOwn(run.host.databases, name)) {
+    const url = "postgres://USER@HOST/DATABASE";
+    refuse("EDENIED", call, `give the database to the test: testHost({ databases: { ${shown(name)}: "${url}" } }), or test in the engine: quern plugin test --database ${name}=${url}`);
+  }
+  return use(run.host.connected(name), run);
+}
+
 export const native = {
   input: () => running("input_read").input.slice(),
   inputText: () => text(running("input_read").input),
@@ -223,6 +233,12 @@ export const native = {
     all.writeUInt32LE(described.length);
     return new Uint8Array(all);
   },
+
+  sql: (name, statement, parameters) => database("sql", name, (there, run) => there.query(run, statement, parameters)),
+  sqlCommit: (name, step, value) =>
+    database("sql_commit", name, (there, run) => (step === "" ? there.commit(run) : there.commitStep(run, step, bytes(value)))),
+  sqlRollback(name) { database("sql_rollback", name, (there, run) => there.rollback(run)); },
+  sqlStep: (name, step) => database("sql_step", name, (there, run) => there.step(run, step)?.slice()),
 
   enqueue(queue, body, encoded) {
     const run = running("enqueue");

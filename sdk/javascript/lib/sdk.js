@@ -2,7 +2,8 @@
 
 import { native } from "#native";
 import { bytesOf, isBytes, jsonOf, parseJSON } from "./bytes.js";
-import { Failure, Fatal, named, QuernError, Retry } from "./errors.js";
+import { Failure, Fatal, named, QuernError, Retry, SQLError } from "./errors.js";
+import { parametersOf, rowsOf } from "./sql.js";
 
 const levels = ["trace", "debug", "info", "warn", "error"];
 
@@ -84,6 +85,45 @@ class Bucket {
 }
 
 const kv = (bucket) => new Bucket(bucket);
+
+class Database {
+  #name;
+  constructor(name) { this.#name = String(name); }
+  get name() { return this.#name; }
+
+  query(statement, parameters = []) {
+    const values = parametersOf(parameters);
+    return rowsOf(asking(this.#name, () => native.sql(this.#name, String(statement), values, `sql ${this.#name}`)));
+  }
+  queryRow(statement, parameters) { return this.query(statement, parameters)[0]; }
+  execute(statement, parameters) { return this.query(statement, parameters).affected; }
+
+  commit() { this.#commit("", ""); }
+  #commit(step, value) { rowsOf(asking(this.#name, () => native.sqlCommit(this.#name, step, value))); }
+  rollback() { asking(this.#name, () => native.sqlRollback(this.#name)); }
+
+  async once(step, run) {
+    step = String(step);
+    const stored = () => asking(`${this.#name}/${step}`, () => native.sqlStep(this.#name, step));
+    let value = stored();
+    if (value !== undefined) return jsonIn(value.length > 0 ? value : undefined);
+    try {
+      value = jsonOf(await run(), `the value of step ${step}`) ?? "";
+    } catch (error) {
+      this.rollback();
+      throw error;
+    }
+    try {
+      this.#commit(step, value);
+    } catch (error) {
+      if (!(error instanceof QuernError && error.code === "ECONFLICT")) throw error;
+      value = native.decode(stored()); // another run was faster
+    }
+    return value === "" ? undefined : JSON.parse(value);
+  }
+}
+
+const database = (name) => new Database(name);
 
 // An answer to an HTTP request.
 class HTTPAnswer {
@@ -174,4 +214,4 @@ const secrets = {
 
 const config = { get(name) { return native.configGet(String(name)); } };
 
-export const sdk = { Failure, Retry, Fatal, QuernError, log, progress, checkpoint, kv, http, enqueue, publish, secrets, config };
+export const sdk = { Failure, Retry, Fatal, QuernError, SQLError, log, progress, checkpoint, kv, database, http, enqueue, publish, secrets, config };

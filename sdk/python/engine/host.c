@@ -245,6 +245,111 @@ static PyObject *http(PyObject *self, PyObject *args) {
 	return NULL;
 }
 
+static PyObject *text_of(quern_view view) { return PyUnicode_DecodeUTF8(view.data, view.size, "replace"); }
+
+// put sets a key of a dictionary, and takes over the value; 0, or -1 with an exception.
+static int put(PyObject *dictionary, PyObject *key, PyObject *value) {
+	int failed = !key || !value || PyDict_SetItem(dictionary, key, value) < 0;
+	Py_XDECREF(value);
+	return failed ? -1 : 0;
+}
+
+// refusal is the fields of an error of the database, by their letters.
+static PyObject *refusal(quern_view fields) {
+	PyObject *all = PyDict_New();
+	int32_t letter;
+	quern_view text;
+	while (all && quern_next_value(&fields, &letter, &text)) {
+		PyObject *key = PyUnicode_FromFormat("%c", (int)letter);
+		if (put(all, key, text_of(text)) < 0) Py_CLEAR(all);
+		Py_XDECREF(key);
+	}
+	return all;
+}
+
+// next_row takes the next row of an answer, by the names of its columns: each value is None, a str, or bytes.
+static PyObject *next_row(PyObject *names, quern_view *values) {
+	PyObject *row = PyDict_New();
+	for (Py_ssize_t i = 0; row && i < PyList_GET_SIZE(names); i++) {
+		int32_t kind = QUERN_SQL_NULL;
+		quern_view value = {0};
+		quern_next_value(values, &kind, &value);
+		PyObject *made = kind == QUERN_SQL_NULL ? Py_NewRef(Py_None)
+			: kind == QUERN_SQL_TEXT ? text_of(value) : PyBytes_FromStringAndSize(value.data, value.size);
+		if (put(row, PyList_GET_ITEM(names, i), made) < 0) Py_CLEAR(row);
+	}
+	return row;
+}
+
+// answer_of reads the answer of a database: how many rows are affected, names and OIDs of the columns, and rows; or the fields of
+// an error.
+static PyObject *answer_of(int32_t size) {
+	PyObject *bytes = slot_bytes(size);
+	if (!bytes) return NULL;
+	quern_rows answer;
+	if (quern_split_rows(PyBytes_AS_STRING(bytes), (uint32_t)size, &answer) < 0) {
+		PyObject *fields = refusal(answer.values);
+		Py_DECREF(bytes);
+		return fields;
+	}
+	PyObject *names = PyList_New(0), *oids = PyList_New(0), *rows = PyList_New(0);
+	uint32_t oid;
+	quern_view name;
+	int failed = !names || !oids || !rows;
+	while (!failed && quern_next_column(&answer.names, &oid, &name)) {
+		PyObject *text = text_of(name), *number = PyLong_FromUnsignedLong(oid);
+		failed = !text || !number || PyList_Append(names, text) < 0 || PyList_Append(oids, number) < 0;
+		Py_XDECREF(text);
+		Py_XDECREF(number);
+	}
+	for (int32_t i = 0; !failed && i < answer.rows; i++) {
+		PyObject *row = next_row(names, &answer.values);
+		failed = !row || PyList_Append(rows, row) < 0;
+		Py_XDECREF(row);
+	}
+	Py_DECREF(bytes);
+	if (!failed) return Py_BuildValue("LNNN", (long long)answer.affected, names, oids, rows);
+	Py_XDECREF(names);
+	Py_XDECREF(oids);
+	Py_XDECREF(rows);
+	return NULL;
+}
+
+static PyObject *sql(PyObject *self, PyObject *args) {
+	const char *database, *statement;
+	Py_ssize_t database_size, statement_size;
+	Py_buffer values;
+	if (!PyArg_ParseTuple(args, "s#s#y*", &database, &database_size, &statement, &statement_size, &values)) return NULL;
+	int32_t size = quern_sql(
+		database, (uint32_t)database_size, statement, (uint32_t)statement_size, values.buf, (uint32_t)values.len);
+	PyBuffer_Release(&values);
+	return answer_of(size);
+}
+
+static PyObject *sql_commit(PyObject *self, PyObject *args) {
+	const char *database, *step;
+	Py_ssize_t database_size, step_size;
+	Py_buffer value;
+	if (!PyArg_ParseTuple(args, "s#s#y*", &database, &database_size, &step, &step_size, &value)) return NULL;
+	int32_t size = quern_sql_commit(
+		database, (uint32_t)database_size, step, (uint32_t)step_size, value.buf, (uint32_t)value.len);
+	PyBuffer_Release(&value);
+	return answer_of(size);
+}
+
+static PyObject *sql_rollback(PyObject *self, PyObject *args) {
+	const char *database;
+	Py_ssize_t size;
+	return PyArg_ParseTuple(args, "s#", &database, &size) ? none(quern_sql_rollback(database, (uint32_t)size)) : NULL;
+}
+
+static PyObject *sql_step(PyObject *self, PyObject *args) {
+	const char *database, *step;
+	Py_ssize_t database_size, step_size;
+	if (!PyArg_ParseTuple(args, "s#s#", &database, &database_size, &step, &step_size)) return NULL;
+	return slot_bytes(quern_sql_step(database, (uint32_t)database_size, step, (uint32_t)step_size));
+}
+
 static PyObject *enqueue(PyObject *self, PyObject *args) {
 	const char *queue, *options;
 	Py_ssize_t queue_size, options_size;
@@ -301,6 +406,10 @@ static PyMethodDef methods[] = {
 	{"kv_swap", kv_swap, METH_VARARGS},
 	{"kv_list", kv_list, METH_VARARGS},
 	{"http", http, METH_VARARGS},
+	{"sql", sql, METH_VARARGS},
+	{"sql_commit", sql_commit, METH_VARARGS},
+	{"sql_rollback", sql_rollback, METH_VARARGS},
+	{"sql_step", sql_step, METH_VARARGS},
 	{"enqueue", enqueue, METH_VARARGS},
 	{"dependency_result", dependency_result, METH_VARARGS},
 	{"output_write", output_write, METH_O},

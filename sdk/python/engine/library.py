@@ -17,7 +17,7 @@ LEFT_OUT = {
     "msilib", "pty.py", "pydoc_data", "site-packages", "ssl.py", "test", "tests", "tkinter", "tty.py", "turtle.py",
     "turtledemo", "venv", "windows_events.py", "windows_utils.py",
 }
-NATIVE_ONLY = {"_manifest.py", "_native.py", "pytest_plugin.py", "testing.py"}  # of the SDK
+NATIVE_ONLY = {"_database.py", "_manifest.py", "_native.py", "pytest_plugin.py", "testing.py"}  # of the SDK
 FOLDER = "/lib/python311.zip/"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 

@@ -41,6 +41,11 @@ func (f *Fleet) ResultSize(ctx context.Context, id string) (int64, error) {
 	if err := queue.ValidID(id); err != nil {
 		return 0, err
 	}
-	sizes, err := f.client.Store().SizesOf(ctx, []string{id}, "result")
+	sizes, err := f.ResultSizes(ctx, []string{id})
 	return sizes[0], err
+}
+
+// ResultSizes returns the sizes in bytes of the results of tasks, in the order of ids: 0 for a task without a result.
+func (f *Fleet) ResultSizes(ctx context.Context, ids []string) ([]int64, error) {
+	return f.client.Store().SizesOf(ctx, ids, "result")
 }

@@ -53,6 +53,46 @@ func (r *Relay) Reports(ctx context.Context, name string, wait time.Duration) ([
 	return reports, nil
 }
 
+// Ended says how a task ended.
+type Ended struct {
+	ID, Queue string
+	Status    queue.Status
+	Failure   *queue.Failure // nil if the task is complete
+	At        time.Time      // by Redis's clock
+}
+
+// endedFields are the fields of a task's hash that Ended needs. Reading all fields would cost several times as much.
+var endedFields = []string{"queue", "status", "updated", "reason", "error"}
+
+// Ends reads how tasks ended. It leaves out those that have not, and returns the IDs of those that do not exist.
+func (r *Relay) Ends(ctx context.Context, ids []string) (ends []Ended, gone []string, err error) {
+	s := r.client.Store()
+	cmds, err := store.Pipelined(ctx, s, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
+		return p.HMGet(ctx, s.Keys.Task(id), endedFields...)
+	})
+	if err != nil {
+		return nil, nil, store.Wrap("read ends of tasks", err)
+	}
+	for i, cmd := range cmds {
+		hash := store.HashOf(endedFields, cmd.Val())
+		end := Ended{
+			ID: ids[i], Queue: hash["queue"], Status: queue.Status(hash["status"]), At: store.ParseSeconds(hash["updated"]),
+		}
+		switch {
+		case len(hash) == 0:
+			gone = append(gone, ids[i])
+		case end.Status == queue.Failed:
+			task := queue.Task{Error: hash["error"], Reason: queue.Reason(hash["reason"])}
+			failure := task.Failure()
+			end.Failure = &failure
+			ends = append(ends, end)
+		case end.Status == queue.Complete:
+			ends = append(ends, end)
+		}
+	}
+	return ends, gone, nil
+}
+
 // ForgetReports removes reports from a list.
 func (r *Relay) ForgetReports(ctx context.Context, name string, reports []Report) error {
 	if len(reports) == 0 {

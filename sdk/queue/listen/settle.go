@@ -15,6 +15,12 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
+// The exit codes of a handler that asks to run later, and of one that failed for good.
+const (
+	ExitLater = 75
+	ExitFatal = 65
+)
+
 // Requeue is the reason why a task waits for another run after a failed run.
 type Requeue string
 
@@ -116,6 +122,12 @@ func (s Settlement) TryAgain(policy queue.Retry, attempts int) Settlement {
 // PutOff returns a settlement that lets the task wait for delay without counting an attempt. reschedules is how often
 // the task was put off before. If the policy allows no further reschedule, the failure is final.
 func (s Settlement) PutOff(policy queue.Retry, reschedules int, delay time.Duration) Settlement {
+	if policy.MaxReschedules < 0 {
+		last, later := *s.Failure, ExitLater
+		last.ExitCode = &later
+		s.Failure = &last
+		return s
+	}
 	if reschedules >= policy.Reschedules() {
 		return s.exhausted(fmt.Sprintf("put off %d times", reschedules))
 	}

@@ -43,8 +43,8 @@ type link struct {
 // seenBytes is the maximum length of a text that is found even if it is split between two reads.
 const seenBytes = 256
 
-// NewProxy forwards connections from a free loopback port to the server until the test ends.
-func NewProxy(t testing.TB, server *Server) *Proxy {
+// NewProxy forwards connections from a free loopback port to the server, a Redis or another one, until the test ends.
+func NewProxy(t testing.TB, server interface{ Addr() string }) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

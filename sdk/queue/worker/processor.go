@@ -67,7 +67,8 @@ func (p *Processor) Retry(ctx context.Context, failure queue.Failure, policy que
 // Reschedule puts the task off without counting an attempt. It fails the task if it was put off MaxReschedules times
 // before.
 func (p *Processor) Reschedule(ctx context.Context, delay time.Duration, why string) error {
-	s := listen.Settlement{Claim: p.claim(), Failure: &queue.Failure{Reason: queue.ReasonError, Message: why}}
+	failure := queue.Failure{Reason: queue.ReasonError, Message: why, RetryAfter: delay.Seconds()}
+	s := listen.Settlement{Claim: p.claim(), Failure: &failure}
 	return p.settle(ctx, s.PutOff(p.task.Retry, p.task.Reschedules, delay))
 }
 
@@ -81,10 +82,11 @@ const (
 )
 
 // Reject gives the task to another listener of the queue that has not rejected it yet. The task waits for 1 s after its
-// first reject, then 2 s, and so on up to a minute. No attempt is counted. After 100 rejects the task fails.
+// first reject, then 2 s, and so on up to a minute. No attempt is counted. After 100 rejects the task fails. A task
+// whose Retry.MaxReschedules is -1 fails at once.
 func (p *Processor) Reject(ctx context.Context, why string) error {
 	failure := queue.Failure{Reason: queue.ReasonRejected, Message: why}
-	if p.task.Rejects >= maxRejects {
+	if p.task.Rejects >= maxRejects || p.task.Retry.MaxReschedules < 0 {
 		return p.Fail(ctx, failure)
 	}
 	delay := min(maxRejectDelay, rejectDelay<<min(p.task.Rejects, 6))

@@ -36,6 +36,7 @@ pub mod http;
 mod json;
 mod kv;
 mod log;
+pub mod sql;
 pub mod sys;
 mod task;
 #[cfg(not(target_arch = "wasm32"))]
@@ -49,6 +50,7 @@ pub use json::Json;
 pub use kv::{bucket, Bucket, Swap};
 pub use log::{log, Field, Level};
 pub use quern_macros::handler;
+pub use sql::{database, Database};
 pub use task::{Dependency, Output, Task};
 pub use time::{monotonic, now, sleep};
 

@@ -47,6 +47,10 @@ functions! {
     kv_swap(bucket: *const u8, bucket_size: usize, key: *const u8, key_size: usize, old: *const u8, old_size: usize, value: *const u8, value_size: usize, ttl: i64);
     kv_list(bucket: *const u8, bucket_size: usize, prefix: *const u8, prefix_size: usize, after: *const u8, after_size: usize, limit: i32);
     http(head: *const u8, head_size: usize, body: *const u8, body_size: usize);
+    sql(database: *const u8, database_size: usize, statement: *const u8, statement_size: usize, parameters: *const u8, parameters_size: usize);
+    sql_commit(database: *const u8, database_size: usize, step: *const u8, step_size: usize, value: *const u8, value_size: usize);
+    sql_rollback(database: *const u8, size: usize);
+    sql_step(database: *const u8, database_size: usize, step: *const u8, step_size: usize);
     config_get(name: *const u8, size: usize);
     secret_get(name: *const u8, size: usize);
     clock(id: i32, nanoseconds: *mut i64);

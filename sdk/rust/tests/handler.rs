@@ -198,3 +198,13 @@ fn short_times() {
         assert_eq!(later.delay, Some(Duration::from_millis(1)));
     }
 }
+
+#[test]
+fn databases() {
+    let result = Task::new("").run(|_| Ok(quern::database("shop").execute("SELECT $1", &[&1]).map(drop)?));
+    let why = "a test has no database \"shop\": test the plugin by `quern plugin test --database shop=URL`";
+    assert_eq!((result.status, result.error), (Status::Failed, format!("sql shop: {why} (EDENIED)")));
+    assert_eq!(result.log, [format!("warning: {why}")]);
+    let away = Task::new("").fault("sql_step", ErrorKind::Unavailable).run(|_| quern::database("shop").once("bill", || Ok("")));
+    assert_eq!(away.error, "sql_step shop/bill: EAGAIN: the service is unavailable; see the task's log");
+}

@@ -99,7 +99,7 @@ capabilities:
 		t.Fatal(err)
 	}
 	g := &sandbox{pool: module.Bind(runtime.Profile{Tenant: "acme", Config: map[string]string{"size": "200x200"}}), url: server.URL}
-	services, _ := guest.New(guest.Config{KV: map[string]*kv.Store{tenant: store}, HTTP: client, Secrets: secrets}).For(guest.Task{
+	services, _, _ := guest.New(guest.Config{KV: map[string]*kv.Store{tenant: store}, HTTP: client, Secrets: secrets}).For(guest.Task{
 		ID: "6e", Tenant: tenant, Asked: &m.Capabilities, Permissions: manifest.NewPermissions(&m, nil, tenant, nil), Host: idle{},
 	})
 	g.call = runtime.Call{
@@ -137,6 +137,7 @@ func (idle) Publish(context.Context, *queue.Publication) error { return nil }
 func (idle) SaveCheckpoint(context.Context, []byte) error                 { return nil }
 func (idle) Warn(string, ...any)                                          {}
 func (idle) AdmitQueue(context.Context, string) error                     { return nil }
+func (idle) Borrow(context.Context, int64) error                          { return nil }
 func (idle) Enqueue(context.Context, listen.Child) (id string, err error) { return "", nil }
 
 func (idle) Dependencies(context.Context) ([]listen.Dependency, error) {

@@ -1,6 +1,7 @@
 //! The guest of the conformance kit in Rust: it makes the calls that its input lists, one a line, and writes what each was
 //! answered. README.md, one folder up, describes them.
 
+mod databases;
 mod raw;
 mod words;
 
@@ -113,6 +114,7 @@ fn call(task: &Task, w: Words) -> Result<bool, Error> {
             Ok(Swap::Absent) => refused(-7),
             other => nothing(other.map(drop)),
         },
+        "sql" | "kinds" | "commit" | "rollback" | "step" => return databases::call(w).map(|()| false),
         "peek" => Ok(vec![raw::peek(w.number(1) as usize)]),
         "remember" => Ok(vec![std::mem::replace(&mut *REMEMBERED.lock().unwrap(), w.bytes(1))]),
         "start" => STARTED.lock().unwrap().iter().find(|(name, _)| *name == w.word(1)).map_or_else(|| refused(-1), |(_, a)| a.clone()),

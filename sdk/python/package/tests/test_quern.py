@@ -287,3 +287,31 @@ def test_manifest(tmp_path, text, config, env):
     (tmp_path / "a.yaml").write_text("config:\n  a: |\n    x\n")
     with pytest.raises(ValueError, match=r"a\.yaml: '\|' is not read in tests"):
         _manifest.read(tmp_path / "a.yaml")
+
+
+def test_databases():
+    denied = testing.run(lambda task: quern.database("shop").execute("SELECT 1"))
+    assert denied.error == (
+        "quern.errors.DeniedError: sql shop: the test gives no database 'shop': quern_host.databases['shop'] = "
+        "'postgres://USER@HOST/DATABASE', or test in the engine: quern plugin test --database shop=postgres://USER@HOST/DATABASE"
+    )
+
+
+@pytest.mark.parametrize(("arguments", "error"), [
+    ((("a", 1),), "TypeError: argument 1 is a tuple: pass its parts one by one, as in query(statement, 1, 'a'), or a list for an array"),
+    ((1, {1}), "TypeError: argument 2 is of the type set: pass str(…), or json.dumps(…) for json"),
+    (([{"a": 1}],), "TypeError: argument 1 is a list with a dict: pass json.dumps(…) of the list for json, or of each dict for json[]"),
+    (({"a": b""},), "TypeError: argument 1.a is a bytes, which JSON does not express: use ….decode()"),
+])
+def test_arguments_that_a_database_does_not_take(arguments, error):
+    assert testing.run(lambda task: quern.database("shop").query("SELECT $1", *arguments)).error == error
+
+
+def test_a_database_that_is_not_there():
+    result = testing.run(lambda task: quern.database("shop").query("SELECT 1"), databases={"shop": "postgres://nobody@127.0.0.1:1/shop"})
+    assert "need psycopg: pip install 'quern[sql]'" in result.error or "UnavailableError: sql shop: connection to server at " in result.error
+
+
+def test_names_of_other_libraries_on_a_database():
+    with pytest.raises(AttributeError, match=r"a database has no 'fetchrow': use query_row\(statement, …\)"):
+        quern.database("shop").fetchrow("SELECT 1")

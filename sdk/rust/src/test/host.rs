@@ -85,7 +85,16 @@ impl Host {
     }
 
     fn denied<T>(&mut self, what: &str, grant: &str) -> Result<T, ErrorKind> {
-        self.refusal = format!("the test grants no {what}: add {grant} to its Task");
+        self.refuse(format!("the test grants no {what}: add {grant} to its Task"))
+    }
+
+    /// There is no client of PostgreSQL here.
+    fn no_database<T>(&mut self, name: &str) -> Result<T, ErrorKind> {
+        self.refuse(format!("a test has no database {name:?}: test the plugin by `quern plugin test --database {name}=URL`"))
+    }
+
+    fn refuse<T>(&mut self, why: String) -> Result<T, ErrorKind> {
+        self.refusal = why;
         self.left.log.push(format!("warning: {}", self.refusal));
         Err(ErrorKind::Denied)
     }
@@ -308,6 +317,18 @@ impl Host {
         head.object("headers", write_headers(&answer.headers));
         let head = head.end();
         self.answer([&(head.len() as u32).to_le_bytes(), head.as_bytes(), &answer.body].concat())
+    }
+    pub(crate) unsafe fn sql(&mut self, database: Ptr, size: usize, _: Ptr, _: usize, _: Ptr, _: usize) -> Returned {
+        self.no_database(text(database, size)?)
+    }
+    pub(crate) unsafe fn sql_commit(&mut self, database: Ptr, size: usize, _: Ptr, _: usize, _: Ptr, _: usize) -> Returned {
+        self.no_database(text(database, size)?)
+    }
+    pub(crate) unsafe fn sql_rollback(&mut self, database: Ptr, size: usize) -> Returned {
+        self.no_database(text(database, size)?)
+    }
+    pub(crate) unsafe fn sql_step(&mut self, database: Ptr, size: usize, _: Ptr, _: usize) -> Returned {
+        self.no_database(text(database, size)?)
     }
     pub(crate) unsafe fn config_get(&mut self, name: Ptr, size: usize) -> Returned {
         let value = self.task.config.get(text(name, size)?).cloned().ok_or(ErrorKind::NotFound)?;

@@ -12,6 +12,7 @@ def. An exception fails the task, with its traceback in the task's error.
 
 from . import checkpoint, http
 from ._services import DEBUG, ERROR, INFO, TRACE, WARNING, Bucket, Unique, config, enqueue, kv, log, progress, publish, secret
+from ._sql import Column, Database, Rows, database
 from ._task import Dependency, Task
 from .errors import (
     ConflictError,
@@ -26,14 +27,16 @@ from .errors import (
     NotFoundError,
     QuotaError,
     Retry,
+    SQLError,
     TooBigError,
     UnavailableError,
 )
 
 __all__ = [
-    "Bucket", "ConflictError", "DEBUG", "DeniedError", "Dependency", "ERROR", "Failure", "Fatal", "HostError", "INFO", "InvalidError",
-    "LimitError", "LostError", "NoHostError", "NotFoundError", "QuotaError", "Retry", "TRACE", "Task", "TooBigError",
-    "UnavailableError", "Unique", "WARNING", "checkpoint", "config", "enqueue", "http", "kv", "log", "progress", "publish", "secret",
+    "Bucket", "Column", "ConflictError", "DEBUG", "Database", "DeniedError", "Dependency", "ERROR", "Failure", "Fatal", "HostError",
+    "INFO", "InvalidError", "LimitError", "LostError", "NoHostError", "NotFoundError", "QuotaError", "Retry", "Rows", "SQLError", "TRACE",
+    "Task", "TooBigError", "UnavailableError", "Unique", "WARNING", "checkpoint", "config", "database", "enqueue", "http", "kv", "log",
+    "progress", "publish", "secret",
 ]
 
 

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from . import _missing
 from . import errors as _errors
+from ._database import refusal
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _YEAR = 365 * 86_400_000  # in milliseconds
@@ -350,6 +351,42 @@ def http(head: bytes, body: Any) -> tuple[bytes, bytes]:
         status, headers, content = answers(method, request["url"], request.get("headers", {}), bytes(body))
     answer = {name.lower(): [value] if isinstance(value, str) else list(value) for name, value in headers.items()}
     return json.dumps({"status": status, "headers": answer}).encode(), _bytes(content)
+
+
+def sql(database: Any, statement: str, values: bytes) -> Any:
+    with _database(database) as found:
+        return found.query(statement, values)
+
+
+def sql_commit(database: Any, step: str, value: Any) -> Any:
+    id = _run().id
+    with _database(database) as found:
+        return found.commit_step(id, step, bytes(value)) if step else found.commit()
+
+
+def sql_rollback(database: Any) -> None:
+    with _database(database) as found:
+        found.rollback()
+
+
+def sql_step(database: Any, step: str) -> bytes:
+    id = _run().id
+    with _database(database) as found:
+        return found.step(id, step)
+
+
+@contextlib.contextmanager
+def _database(name: Any) -> Iterator[Any]:
+    """A database that the test gives, for one call."""
+    host, name = _run().host, _name(name)
+    if name not in host.databases:
+        url = "postgres://USER@HOST/DATABASE"
+        raise refusal(
+            _errors.DeniedError, f"the test gives no database {name!r}: quern_host.databases[{name!r}] = {url!r}, or test in the engine: "
+            f"quern plugin test --database {name}={url}"
+        )
+    with _of_the_test():
+        yield host._connected(name)
 
 
 def enqueue(queue: Any, body: Any, options: bytes) -> str:

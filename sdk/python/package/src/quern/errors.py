@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import NoReturn, Optional, Union
+from typing import Mapping, NoReturn, Optional, Union
 
 Duration = Union[int, float, timedelta]
 """Seconds, or a timedelta."""
@@ -113,6 +113,28 @@ class NoHostError(HostError):
 class LimitError(HostError):
     code = "ELIMIT"
     about = "too many, or too deep"
+
+
+class SQLError(Exception):
+    """An error of PostgreSQL. After it, the database refuses all statements of the transaction, until ROLLBACK TO a savepoint, or
+    rollback() of the database. What an error does not have is ""."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        """The fields are those of PostgreSQL's protocol, by their letters."""
+        self.sqlstate = fields.get("C", "")
+        """Such as 23505: see PostgreSQL's table of error codes."""
+        self.message = fields.get("M", "")
+        self.detail = fields.get("D", "")
+        self.hint = fields.get("H", "")
+        self.position = int(fields.get("P", 0))
+        """The place in the statement, in characters from 1; 0 if unknown."""
+        self.schema = fields.get("s", "")
+        self.table = fields.get("t", "")
+        self.column = fields.get("c", "")
+        self.data_type = fields.get("d", "")
+        self.constraint = fields.get("n", "")
+        detail = f": {self.detail}" if self.detail else ""
+        super().__init__(f"{self.message}{detail} (SQLSTATE {self.sqlstate})")
 
 
 BY_RESULT = (

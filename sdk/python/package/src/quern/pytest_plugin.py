@@ -23,15 +23,17 @@ _KEPT = frozenset(("pytest", "_pytest", "pluggy", "iniconfig", "quern"))  # what
 
 
 @pytest.fixture
-def quern_host(request: pytest.FixtureRequest) -> Host:
+def quern_host(request: pytest.FixtureRequest) -> Iterator[Host]:
     """A host for one test: its services are in memory and empty, and stay from task to task. It has the buckets that the manifest
-    beside the test grants. See quern.testing.Host."""
+    beside the test grants. What tasks change in databases is undone after the test. See quern.testing.Host."""
     folder = _plugin_of(request.path)
     try:
         buckets = _manifest.read(_manifest.path_of(folder)).buckets if folder else []
     except (FileNotFoundError, ValueError):
         buckets = []  # _enter has warned of it
-    return Host(kv={bucket: {} for bucket in buckets})
+    host = Host(kv={bucket: {} for bucket in buckets})
+    yield host
+    host.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Runs a handler natively, with services in memory:
+"""Runs a handler natively, with services in memory, and databases that are real:
 
     from quern import testing
     import handler
@@ -32,10 +32,12 @@ from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from . import _host, _manifest, _native
 from ._logging import TaskLog
+from ._database import Database
 from ._loop import LOST
 from ._run import _message
 from ._task import Task
-from .errors import Failure
+from ._sql import _rows
+from .errors import Failure, SQLError
 
 
 @dataclass
@@ -50,6 +52,8 @@ class Host:
     """The buckets that are granted, with their values. What a task has written is bytes."""
     http: Optional[Callable[..., tuple[int, Mapping[str, Any], Any]]] = None
     """Answers requests: http(method, url, headers, body) returns status, headers and body."""
+    databases: dict[str, str] = field(default_factory=dict)
+    """The URLs of the databases that are granted: real ones, by psycopg. What tasks change is undone by close()."""
     queues: Optional[Sequence[str]] = None
     """The queues to which tasks may enqueue, as patterns such as "mail.*"; None for all."""
     topics: Optional[Sequence[str]] = None
@@ -60,6 +64,25 @@ class Host:
     """Queue, body and options of what completed tasks have enqueued."""
     published: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
     """Topic, body and options of what completed tasks have published."""
+    _open: dict[str, Database] = field(default_factory=dict, init=False, repr=False)
+
+    def close(self) -> None:
+        """Undoes what tasks have changed in databases."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _connected(self, name: str) -> Database:
+        if name not in self._open:
+            self._open[name] = Database(self.databases[name])
+        return self._open[name]
+
+    def _end(self, complete: bool) -> None:
+        """Commits or undoes what a task has left in databases. SQLError if a commit is refused."""
+        for database in self._open.values():
+            if complete:
+                _rows(database.commit())
+            else:
+                database.rollback()
 
     def run(
         self,
@@ -95,6 +118,11 @@ class Host:
             encode=_host.encoded, cancelled=cancelled,
         )
         status, trace = _call(handle, run)
+        try:
+            self._end(status == "complete")
+        except SQLError as error:
+            status, run.error = "failed", f"commit: {error}"
+            self._end(False)
         complete = status == "complete"
         if complete:
             self.enqueued += run.enqueued
@@ -212,6 +240,7 @@ def run(
     secrets: Optional[Mapping[str, Any]] = None,
     kv: Optional[Mapping[str, Mapping[str, Any]]] = None,
     http: Optional[Callable[..., tuple[int, Mapping[str, Any], Any]]] = None,
+    databases: Optional[Mapping[str, str]] = None,
     queues: Optional[Sequence[str]] = None,
     topics: Optional[Sequence[str]] = None,
     checkpoint: Optional[bytes] = None,
@@ -220,11 +249,14 @@ def run(
     """Runs the handler on a task of a host of its own: see Host, and Host.run for what a task has."""
     host = Host(
         config=dict(config or {}), secrets=dict(secrets or {}), kv={name: dict(values) for name, values in (kv or {}).items()},
-        http=http, queues=queues, topics=topics,
+        http=http, databases=dict(databases or {}), queues=queues, topics=topics,
     )
     if checkpoint is not None:
         host.checkpoints[task.get("id", "test")] = checkpoint
-    return host.run(handle, input, **task)
+    try:
+        return host.run(handle, input, **task)
+    finally:
+        host.close()
 
 
 _watched = False

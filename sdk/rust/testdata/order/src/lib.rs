@@ -15,7 +15,7 @@ struct Line {
     price: f64,
 }
 
-#[derive(Serialize)]
+#[derive(Deserialize, Serialize)]
 struct Total {
     id: String,
     total: f64,
@@ -26,5 +26,19 @@ fn total(task: Task) -> Result<Json<Total>, Error> {
     let order: Order = task.json()?;
     let total = order.lines.iter().map(|line| f64::from(line.quantity) * line.price).sum();
     quern::info!("added"; order = order.id, lines = Json([order.lines.len()]));
-    Ok(Json(Total { id: order.id.into(), total }))
+    let total = Total { id: order.id.into(), total };
+    if total.id == "stored" {
+        return stored(total);
+    }
+    Ok(Json(total))
+}
+
+/// The total as PostgreSQL gives it back, and what null and NULL are.
+fn stored(total: Total) -> Result<Json<Total>, Error> {
+    let statement = "SELECT $1::jsonb AS total, 'null'::jsonb AS nothing, NULL::jsonb AS none";
+    let row = quern::database("shop").query_one(statement, &[&Json(total)])?;
+    let Json(mut total) = row.get::<Json<Total>>("total")?;
+    let [nothing, none] = ["nothing", "none"].map(|name| row.get::<Option<Json<Option<i32>>>>(name));
+    total.id += &format!(" {:?} {:?}", nothing?, none?);
+    Ok(Json(total))
 }

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// raquelPackages returns the folder with the real package and what it needs.
+func raquelPackages(t *testing.T) string {
+	t.Helper()
+	packages := absolute(t, "../../build/raquel")
+	if _, err := os.Stat(packages); err != nil {
+		runtimetest.Missing(t, "left out: there is no Raquel; `make deps-all` brings it")
+	}
+	return packages
+}
+
+// raquelTable makes a database with a table of Raquel. It returns the database's URL, and a function that starts a
+// Python process with the real package.
+func raquelTable(t *testing.T, server *postgrestest.Server) (url string, python func() *queuetest.Driver) {
+	t.Helper()
+	packages := raquelPackages(t)
+	url = server.Database(t)
+	python = func() *queuetest.Driver {
+		return queuetest.StartDriver(t, "Raquel", string(content(t, "../../host/relay/testdata/raquel.py")), packages,
+			strings.Replace(url, "postgres://", "postgresql+psycopg2://", 1))
+	}
+	python().Do(nil, "create_all")
+	return url, python
+}
+
+func count(t *testing.T, db *postgres.Conn, where string) (n int64) {
+	t.Helper()
+	if err := db.Query(t.Context(), func(v postgres.Row) { n = v.Int(0) }, "SELECT count(*) FROM jobs WHERE "+where); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A table of Raquel keeps what it has when a relay, a host and a worker of Raquel are killed: each row ends once.
+func TestRaquelKilled(t *testing.T) {
+	t.Parallel()
+	ofProcesses(t)
+	server := postgrestest.Shared(t)
+	url, python := raquelTable(t, server)
+	db := server.Connect(t, url)
+	u := newUser(t, queuetest.Start(t).URL()).asBuilt()
+	u.must("database", "init", "--postgres", url, "--raquel", "jobs")
+	guest := runtimetest.BuildCHandler(t, string(content(t, "../../host/relay/testdata/raquel.c")))
+	plugins := folder(t, map[string][]byte{"q": guest})
+	const rows = 2000
+	if _, err := db.Exec(t.Context(), `INSERT INTO jobs (id, queue, payload, status, enqueued_at, scheduled_at, attempts)
+		SELECT gen_random_uuid(), 'q', '0 10', 'queued', 0, n, 0 FROM generate_series(1, $1) n`, rows); err != nil {
+		t.Fatal(err)
+	}
+	var hosts, relays []*child
+	var workers []*queuetest.Driver
+	for range 2 {
+		hosts = append(hosts, u.spawn("serve", "--plugins", plugins, "--http", "127.0.0.1:0"))
+		relays = append(relays, u.spawn("relay", "--postgres", url, "--raquel", "jobs"))
+		worker := python()
+		worker.Do(nil, "work", "q", 0.01, 60_000)
+		workers = append(workers, worker)
+	}
+	done := func(n int64) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d rows that have ended", n), func() bool { return count(t, db, "status = 'success'") >= n })
+	}
+	leads := regexp.MustCompile("leads raquel:jobs")
+	done(rows / 10)
+	victim, other := relays[0], relays[1]
+	if strings.Contains(other.stderr.String(), "leads raquel:jobs") {
+		victim, other = other, victim
+	}
+	_ = victim.Process.Signal(syscall.SIGKILL)
+	other.stderr.await(t, leads)
+	_ = hosts[0].Process.Signal(syscall.SIGKILL)
+	done(rows / 2)
+	workers[0].Kill()
+	eventually(t, "the end of all rows", func() bool {
+		// The worker's claim is given up after a minute.
+		if _, err := db.Exec(t.Context(), `UPDATE jobs SET claimed_at = claimed_at - 60000
+			WHERE id IN (SELECT id FROM jobs WHERE status = 'claimed' AND claimed_by = 'python' FOR UPDATE SKIP LOCKED)`); err != nil {
+			t.Fatal(err)
+		}
+		return count(t, db, "status = 'success'") == rows
+	})
+	if n := count(t, db, "attempts <> 1"); n > 0 {
+		t.Errorf("%d rows have more than one attempt", n)
+	}
+	for _, by := range []string{"python", "quern:blueque"} {
+		if n := count(t, db, "claimed_by = '"+by+"'"); n == 0 {
+			t.Errorf("%s has run nothing", by)
+		}
+	}
+}
+
+// Operators learn at once what is wrong with a table of Raquel, and how to mend it.
+func TestRaquelCommands(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	url, python := raquelTable(t, server)
+	db := server.Connect(t, url)
+	exec := func(statements ...string) {
+		t.Helper()
+		for _, statement := range statements {
+			if _, err := db.Exec(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	u := newUser(t, queuetest.Shared(t).URL())
+	role := "relay_" + queuetest.Tenant()
+	exec("CREATE ROLE "+role+" LOGIN", "CREATE TABLE wrong (id text, queue text)", "CREATE VIEW seen AS SELECT * FROM jobs",
+		`CREATE SCHEMA app`, `CREATE TABLE app."Jobs" (LIKE jobs INCLUDING ALL)`)
+	of := strings.Replace(url, "postgres@", role+"@", 1)
+	check := func(tables, want string) {
+		t.Helper()
+		if r := u.run("database", "check", "--postgres", of, "--raquel", tables); !strings.Contains(r.stdout, want) {
+			t.Errorf("check of %s:\n%s\nwant %q", tables, r.stdout, want)
+		}
+	}
+	u.must("database", "init", "--postgres", url, "--grant-relay", role)
+	check("jobs", "the role has no right to SELECT and UPDATE the table jobs: give it with `quern database init --raquel jobs --grant-relay ROLE`")
+	exec("GRANT SELECT, UPDATE ON jobs TO " + role)
+	check("jobs", "has no index for claims, which get slower with each row that has ended: make it with `quern database init --raquel jobs`")
+	check("nosuch", "no table nosuch that this role sees: make it with Raquel's create_all()")
+	check("wrong", "the table wrong is not as Raquel 0.3 makes it: id is text and should be uuid, payload is missing")
+	check("seen", "seen is no table")
+	check("a.b.c.d", "is no name of a table")
+	u.must("database", "init", "--postgres", url, "--raquel", `jobs,app."Jobs"`, "--grant-relay", role)
+	python().Do(nil, "enqueue", "no such queue", "0", map[string]any{})
+	check("jobs", `queues with names that no host can serve: "no such queue"`)
+	exec("DELETE FROM jobs")
+	if r := u.run("database", "check", "--postgres", of, "--raquel", `jobs,app."Jobs"`); r.status != exitDone {
+		t.Errorf("%+v", r)
+	}
+	if got := u.must("database", "schema", "--raquel", "jobs"); !strings.Contains(got, "CREATE INDEX CONCURRENTLY IF NOT EXISTS") {
+		t.Error(got)
+	}
+	exec("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'jobs_due'::regclass")
+	check("jobs", "an interrupted attempt has left an index that is not valid")
+	u.must("database", "init", "--postgres", url, "--raquel", "jobs")
+	if r := u.run("database", "init", "--postgres", of, "--raquel", "wrong"); r.status != exitRefused {
+		t.Errorf("%+v", r)
+	}
+
+	for args, want := range map[string]string{
+		"--raquel jobs --tenants a,b":                       "its rows name no tenant, so give one",
+		"--raquel jobs --hold 1h":                           "hold and not_before are for the outbox",
+		"--raquel jobs --not-before 2026-01-01T00:00:00Z":   "hold and not_before are for the outbox",
+		"--raquel jobs --tenants blueque --postgres mysql:": "postgres://USER",
+	} {
+		r := u.run(append([]string{"relay", "--postgres", url}, strings.Fields(args)...)...)
+		if r.status != exitUsage || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v, want %q", args, r, want)
+		}
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "shop.url"), url)
+	for entry, want := range map[string]string{
+		"raquel: {}":                               "raquel has no table: write raquel: {table: jobs}",
+		"raquel: {table: jobs, queue: q}":          "queue",
+		"raquel: {table: jobs, queues: [a b]}":     "a b",
+		"raquel: {table: jobs}, hold: 1h":          "hold and not_before are for the outbox",
+		"raquel: jobs":                             "line 1",
+		"raquel: {table: jobs}, tenants: [nobody]": `tenant "nobody" is not served here`,
+	} {
+		sources := write(t, filepath.Join(dir, "sources.yaml"), "- {postgres: {file: shop.url}, "+entry+"}\n")
+		if r := u.run("serve", "--plugins", dir, "--sources", sources); r.status != exitUsage || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v, want %q", entry, r, want)
+		}
+	}
+}
+
+// A host runs the rows of the tables of --sources, of the queues that these name.
+func TestRaquelSources(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	url, python := raquelTable(t, server)
+	db := server.Connect(t, url)
+	u := newUser(t, queuetest.Start(t).URL())
+	u.must("database", "init", "--postgres", url, "--raquel", "jobs")
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "shop.url"), url)
+	sources := write(t, filepath.Join(dir, "sources.yaml"), "- {name: shop, postgres: {file: shop.url}, raquel: {table: jobs, queues: [q]}}\n")
+	guest := runtimetest.BuildCHandler(t, string(content(t, "../../host/relay/testdata/raquel.c")))
+	_, address := u.host(folder(t, map[string][]byte{"q": guest, "other": guest}), "--sources", sources)
+	client := python()
+	var other string
+	client.Do(&other, "enqueue", "other", "0", map[string]any{})
+	client.Do(nil, "enqueue", "q", "0", map[string]any{})
+	eventually(t, "the end of a row", func() bool { return count(t, db, "queue = 'q' AND status = 'success'") == 1 })
+	if count(t, db, "queue = 'other' AND status = 'queued'") != 1 {
+		t.Error("a row of another queue was claimed")
+	}
+	eventually(t, "the metrics", func() bool {
+		_, body := get(t, "http://"+address+"/metrics")
+		return strings.Contains(body, `quern_relay_rows_total{result="ended",source="shop"} 1`)
+	})
+}

@@ -1,0 +1,189 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quern-project/quern/host/sql"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
+)
+
+const (
+	// maxRaces is how often a task runs again at once because its transaction lost against another one.
+	maxRaces = 5
+	// A task whose database does not serve is put off for shortestAway, and longer each time, up to longestAway.
+	shortestAway, longestAway = time.Second, time.Minute
+)
+
+// settled is a settlement as a row of quern.runs stores it.
+type settled struct {
+	Failure      *queue.Failure       `json:"failure,omitempty"` // nil if the task is complete
+	Result       []byte               `json:"result,omitempty"`
+	Children     []listen.Child       `json:"children,omitempty"`
+	Publications []*queue.Publication `json:"publications,omitempty"`
+}
+
+func encode(s *listen.Settlement) []byte {
+	text, _ := json.Marshal(settled{s.Failure, s.Result, s.Children, s.Publications}) // no value of these types fails
+	return text
+}
+
+// decode returns the settlement that an earlier run of the task has stored. The role of the tenant's handlers can write
+// such rows, so children and publications need the same permissions as those of a handler.
+func decode(t *task, stored []byte) (listen.Settlement, error) {
+	s := listen.Settlement{Claim: t.Claim()}
+	var d settled
+	if err := json.Unmarshal(stored, &d); err != nil {
+		return s, fmt.Errorf("the task's row in quern.runs: %w", err)
+	}
+	allowed := t.version.Permissions
+	if len(d.Children) > listen.MaxChildren {
+		return s, fmt.Errorf("the task's row in quern.runs has %d children", len(d.Children))
+	}
+	for i := range d.Children {
+		c := &d.Children[i]
+		c.Parent, c.Depth = t.ID, t.Depth+1
+		if err := errors.Join(c.Validate(), allowed.DenyQueue(c.Queue), allowed.DenyDepth(t.Depth)); err != nil {
+			return s, fmt.Errorf("a child in the task's row in quern.runs: %w", err)
+		}
+	}
+	for _, p := range d.Publications {
+		if p == nil {
+			return s, errors.New("an empty publication in the task's row in quern.runs")
+		}
+		p.Parent, p.Depth = t.ID, t.Depth+1
+		if err := errors.Join(p.Validate(), allowed.DenyTopic(p.Topic)); err != nil {
+			return s, fmt.Errorf("a publication in the task's row in quern.runs: %w", err)
+		}
+	}
+	s.Failure, s.Result, s.Children, s.Publications = d.Failure, d.Result, d.Children, d.Publications
+	return s, nil
+}
+
+// attempt runs the guest of a task, and commits what it did in its database. If the task has run before, attempt first
+// looks whether an earlier run has committed.
+func (r *runner) attempt(ctx context.Context, t *task) *ended {
+	for races := 0; ; races++ {
+		e := &ended{task: t}
+		services := r.servicesOf(t)
+		if t.Run > 1 && races == 0 {
+			if stored, err := t.databases.Stored(ctx); stored != nil || err != nil {
+				r.adopt(e, stored, err)
+				return e
+			}
+		}
+		e.outcome = r.call(ctx, t, services)
+		e.settlement = settlement(e, r.config.Retry)
+		again := t.databases != nil && r.commit(ctx, e, races < maxRaces)
+		t.databases.Close()
+		if !again {
+			return e
+		}
+		r.access.logger.Debug("task runs again: its transaction lost against another one", t.logged("times", races+1)...)
+	}
+}
+
+// adopt settles a task with what an earlier run has stored. If the database does not serve, the task is put off.
+func (r *runner) adopt(e *ended, stored []byte, err error) {
+	if err == nil {
+		if e.settlement, err = decode(e.task, stored); err == nil {
+			e.outcome = runtime.Outcome{Kind: runtime.Complete, Output: e.settlement.Result}
+			return
+		}
+		r.fail(e, err)
+		return
+	}
+	r.putOff(e, err)
+}
+
+// fail makes a failure of what a database said.
+func (r *runner) fail(e *ended, err error) {
+	e.outcome = runtime.Outcome{
+		Kind: runtime.Failed, Code: 1, Message: e.task.secrets.Text([]byte(service.Told(err))), CPU: e.outcome.CPU,
+		Fuel: e.outcome.Fuel, GuestTime: e.outcome.GuestTime, WaitTime: e.outcome.WaitTime, Stderr: e.outcome.Stderr,
+	}
+	e.settlement = settlement(e, r.config.Retry)
+}
+
+// putOff lets a task run again later, without an attempt being counted, because its database does not serve.
+func (r *runner) putOff(e *ended, why error) {
+	t := e.task
+	r.fail(e, why)
+	e.away = true
+	delay := min(shortestAway<<min(t.Reschedules, 16), longestAway)
+	s := listen.Settlement{Claim: t.Claim(), Failure: Failure(e.outcome)}
+	e.settlement = s.PutOff(t.policy(r.config.Retry), t.Reschedules, delay).NoLaterThan(t.expires(), t.Clock(time.Now()))
+}
+
+// commit commits the transaction of a task that has ended, or undoes it, and changes the settlement accordingly. again
+// is true if the task has to run again at once.
+func (r *runner) commit(ctx context.Context, e *ended, mayRace bool) (again bool) {
+	databases := e.task.databases
+	switch failure := e.settlement.Failure; {
+	case e.outcome.Kind == runtime.Cancelled:
+		return false
+	case failure == nil && ctx.Err() != nil:
+		e.outcome = runtime.Outcome{Kind: runtime.Cancelled, Err: context.Cause(ctx)}
+		e.settlement = settlement(e, r.config.Retry)
+		return false
+	case failure == nil:
+		stored, err := databases.Complete(ctx, encode(&e.settlement))
+		switch {
+		case errors.Is(err, sql.ErrUnknown):
+			e.unknown = true
+		case errors.Is(err, sql.ErrRaced) && mayRace:
+			return true
+		case errors.Is(err, service.ErrUnavailable):
+			r.putOff(e, err)
+		case err != nil:
+			r.fail(e, err)
+		case stored != nil:
+			r.adopt(e, stored, nil)
+		}
+		return false
+	case databases.Raced() && mayRace && e.outcome.Kind != runtime.Fatal:
+		return true
+	case databases.Away() != nil && mayBePutOff(e.outcome.Kind):
+		r.putOff(e, databases.Away())
+		return false
+	}
+	if e.settlement.Requeue == "" && e.task.Run > 1 {
+		databases.Close() // the row below must not wait for the task's own transaction
+		if stored, err := databases.Fail(ctx, encode(&e.settlement)); stored != nil || err != nil {
+			r.adopt(e, stored, err)
+		}
+	}
+	return false
+}
+
+// mayBePutOff reports whether a run of that kind may have failed because its database did not serve.
+func mayBePutOff(kind runtime.OutcomeKind) bool {
+	return kind == runtime.Failed || kind == runtime.Trap || kind == runtime.Retry
+}
+
+// resolve finds out whether the transaction of a task was committed, for as long as it takes. If it was not, the task
+// goes back to its queue.
+func (r *runner) resolve(ctx context.Context, e *ended) {
+	r.access.logger.Warn("the answer to a commit was lost: asking the database whether the task is complete", e.task.logged()...)
+	pause := periodic.Pause{Shortest: 100 * time.Millisecond, Longest: 10 * time.Second}
+	for {
+		committed, err := e.task.databases.Resolve(ctx)
+		if err == nil {
+			if !committed {
+				e.outcome = runtime.Outcome{Kind: runtime.Cancelled, Err: errNotCommitted}
+			}
+			return
+		}
+		if !pause.Sleep(ctx) {
+			e.outcome = runtime.Outcome{Kind: runtime.Cancelled, Err: context.Cause(ctx)}
+			return
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/quern-project/quern/host/sql"
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// databases finds the databases of one task.
+type databases struct {
+	task     *Task
+	services *Services
+}
+
+// databases returns the run of a task on databases; nil if the manifest asks for none.
+func (s *Services) databases(t *Task) *sql.Run {
+	if s.config.Databases == nil || len(t.Asked.SQL) == 0 {
+		return nil
+	}
+	d := &databases{t, s}
+	task := sql.Task{
+		Tenant: t.Tenant, ID: t.ID, Created: t.Created, Grant: d.grant, DenyCommit: t.Permissions.DenyCommit,
+		Borrow: t.Host.Borrow, Warn: d.warn,
+	}
+	for _, g := range t.Permissions.Capabilities.SQL {
+		if g.AtCompletion() {
+			task.Complete = g.Database
+		}
+	}
+	return s.config.Databases.For(task)
+}
+
+// grant returns what the task may do on a database.
+func (d *databases) grant(ctx context.Context, name string) (sql.Grant, error) {
+	p := d.task.Permissions
+	g, err := p.Database(name)
+	if err != nil {
+		return sql.Grant{}, err
+	}
+	settings := p.Databases[name]
+	source := sql.Source{Name: manifest.DatabaseSecret + name, Pool: settings.Pool, Settings: settings.Settings}
+	if settings.By != "" {
+		value := d.task.Headers[settings.By]
+		if !choice.MatchString(value) {
+			return sql.Grant{}, fmt.Errorf("%w: the task's header %s chooses the database %s, and is %q: enqueue the task with 1 to 64 of A-Z, a-z, 0-9, - and _ in it",
+				service.ErrInvalid, settings.By, name, value)
+		}
+		source.Name += "." + value
+	}
+	if source.URL, err = d.url(ctx, name, source.Name); err != nil {
+		return sql.Grant{}, err
+	}
+	return sql.Grant{
+		Source: source, Database: name, Write: g.Write, AtCall: g.AtCall, Rows: g.Rows, Bytes: g.Bytes,
+		Timeout: g.Timeout, Transaction: g.Transaction, Prepare: d.services.config.DatabaseScripts[name],
+		Raise: func(key string) string { return p.RaiseSQL(name, key) },
+	}, nil
+}
+
+// choice matches the values of a header that can choose a database.
+var choice = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// url returns the URL of a database, which is in a secret.
+func (d *databases) url(ctx context.Context, name, secret string) (string, error) {
+	if urls := d.services.config.DatabaseURLs; urls != nil {
+		if urls[name] == "" {
+			return "", fmt.Errorf("%w: there is no database %q here: give --database %s=postgres://USER@HOST/DATABASE",
+				service.ErrDenied, name, name)
+		}
+		return urls[name], nil
+	}
+	value, err := service.Await(ctx, func() ([]byte, error) { // the folder may be on another machine
+		return ReadSecret(d.services.config.Secrets, d.task.Tenant, secret, d.task.Permissions.Secrets)
+	})
+	if err == nil {
+		d.services.missing.Delete(d.task.Tenant + "/" + secret)
+		return string(value), nil
+	}
+	if errors.Is(err, service.ErrNotFound) || errors.Is(err, service.ErrTooBig) || errors.Is(err, service.ErrInvalid) {
+		err = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	}
+	if _, known := d.services.missing.LoadOrStore(d.task.Tenant+"/"+secret, true); !known && ctx.Err() == nil {
+		d.task.Host.Warn("a secret with the URL of a database cannot be read: tasks that use it are put off", "secret", secret,
+			"error", err, "remedy", fmt.Sprintf("write the URL into %s/%s in the folder of --secrets, or into secrets of the grants",
+				d.task.Tenant, secret))
+	}
+	return "", err
+}
+
+// warn tells the operators something once.
+func (d *databases) warn(message string, fields ...any) {
+	if _, known := d.services.missing.LoadOrStore(d.task.Tenant+"/"+message+fmt.Sprint(fields...), true); !known {
+		d.task.Host.Warn(message, fields...)
+	}
+}
+
+// noDatabases denies all databases, for plugins whose manifest asks for none.
+type noDatabases struct{ permissions *manifest.Permissions }
+
+func (n noDatabases) deny(name string) error {
+	if _, err := n.permissions.Database(name); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: this host has no databases", service.ErrDenied)
+}
+
+// Query implements service.SQL, as do the methods below.
+func (n noDatabases) Query(_ context.Context, database, _ string, _ []service.SQLValue) ([]byte, error) {
+	return nil, n.deny(database)
+}
+
+func (n noDatabases) Commit(_ context.Context, database, _ string, _ []byte) ([]byte, error) {
+	return nil, n.deny(database)
+}
+
+func (n noDatabases) Rollback(_ context.Context, database string) error { return n.deny(database) }
+
+func (n noDatabases) Step(_ context.Context, database, _ string) ([]byte, error) {
+	return nil, n.deny(database)
+}

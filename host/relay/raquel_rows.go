@@ -1,0 +1,276 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+)
+
+// raquelRows has the statements on a table of Raquel. All times are those of the database. Statements have no names and
+// literal limits, so that each is planned for its arguments: a plan for any limit sorts the whole backlog.
+type raquelRows struct {
+	db    *postgres.Conn
+	table string // quoted
+	owner string // claimed_by of our rows
+}
+
+// nowMS is the database's time as Raquel writes times.
+const nowMS = "floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
+
+// claimable are the rows of a queue that a worker of Raquel would claim after it has marked expired ones, without ours.
+// Its first condition is that of RaquelIndex.
+func (r *raquelRows) claimable() string {
+	return `status <> 'success' AND scheduled_at <= ` + nowMS + `
+		AND (status IN ('queued', 'failed') OR status = 'claimed' AND claimed_at <= ` + nowMS +
+		fmt.Sprintf(" - %d", raquelReclaim.Milliseconds()) + ` AND claimed_by IS DISTINCT FROM ` + literal(r.owner) + `)
+		AND (max_age IS NULL OR enqueued_at + max_age >= ` + nowMS + `
+			AND (scheduled_at + max_age > ` + nowMS + ` OR status = 'claimed'))`
+}
+
+// databaseError is an error of the database, and not of Redis.
+type databaseError struct{ error }
+
+func (e databaseError) Unwrap() error { return e.error }
+
+// query runs a statement with a bound.
+func (r *raquelRows) query(ctx context.Context, each func(postgres.Row), statement string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if err := r.db.Query(ctx, each, statement, args...); err != nil {
+		return databaseError{err}
+	}
+	return nil
+}
+
+// exec runs a statement that returns no rows.
+func (r *raquelRows) exec(ctx context.Context, statement string, args ...any) error {
+	return r.query(ctx, func(postgres.Row) {}, statement, args...)
+}
+
+// literal quotes a text for SQL.
+func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+
+// due returns which of some queues have claimable rows, and how long the first of each has been due. Each queue maps to
+// the time from which to look: see raquelQueue.low.
+func (r *raquelRows) due(
+	ctx context.Context, queues map[string]int64,
+) (map[string]time.Duration, error) {
+	due := make(map[string]time.Duration)
+	if len(queues) == 0 {
+		return due, nil
+	}
+	var names []string
+	var lows []int64
+	for name, low := range queues {
+		names, lows = append(names, name), append(lows, low)
+	}
+	err := r.query(ctx, func(v postgres.Row) { due[v.Text(0)] = time.Duration(v.Int(1)) * time.Millisecond }, `
+		SELECT name, `+nowMS+` - scheduled_at FROM unnest($1::text[], $2::bigint[]) AS q (name, low), LATERAL (
+			SELECT scheduled_at FROM `+r.table+` WHERE queue = name AND scheduled_at >= low AND `+r.claimable()+`
+			ORDER BY scheduled_at LIMIT 1) first`, names, lows)
+	return due, err
+}
+
+// waiting counts the claimable rows of some queues, up to maxCounted.
+func (r *raquelRows) waiting(ctx context.Context, queues []string) (n int64, err error) {
+	err = r.query(ctx, func(v postgres.Row) { n = v.Int(0) }, fmt.Sprintf(`SELECT count(*) FROM (
+		SELECT FROM %s WHERE queue = ANY ($1::text[]) AND %s LIMIT %d) w`, r.table, r.claimable(), maxCounted), queues)
+	return n, err
+}
+
+const jobColumns = `id, queue, attempts, CASE WHEN size <= 67108864 THEN payload END, size,
+	scheduled_at, ` + nowMS + ` - scheduled_at,
+	CASE WHEN max_age IS NOT NULL THEN least(greatest(enqueued_at + max_age - ` + nowMS + `, 1), 86400000) END`
+
+func readJob(v postgres.Row) *raquelJob {
+	return &raquelJob{
+		id: v.Text(0), queue: v.Text(1), attempts: v.Int(2), payload: []byte(v.Text(3)), size: v.Int(4),
+		due: v.Int(5), age: time.Duration(v.Int(6)) * time.Millisecond,
+		left: time.Duration(v.Int(7)) * time.Millisecond,
+	}
+}
+
+// claim claims up to limit rows of a queue that were due at low or later, in this order, and after the first one at
+// most batchBytes.
+func (r *raquelRows) claim(
+	ctx context.Context, name string, low int64, limit int,
+) (jobs []*raquelJob, err error) {
+	err = r.query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
+		WITH first AS (
+			SELECT id AS first, scheduled_at AS at, coalesce(octet_length(payload), 0)::bigint AS size FROM %[1]s
+			WHERE queue = $1 AND scheduled_at >= $3 AND %[2]s ORDER BY scheduled_at LIMIT %[3]d FOR UPDATE SKIP LOCKED
+		), sized AS (SELECT first, size, sum(size) OVER (ORDER BY at, first) - size AS before FROM first)
+		UPDATE %[1]s SET status = 'claimed', claimed_at = %[4]s, claimed_by = $2
+		FROM sized WHERE id = first AND before < %[5]d
+		RETURNING %[6]s`, r.table, r.claimable(), limit, nowMS, batchBytes, jobColumns), name, r.owner, low)
+	slices.SortStableFunc(jobs, func(a, b *raquelJob) int { return cmp.Compare(a.due, b.due) })
+	return jobs, err
+}
+
+// claimed returns the next of our rows whose ID is after another, within the bounds of a batch.
+func (r *raquelRows) claimed(ctx context.Context, after string) (jobs []*raquelJob, err error) {
+	err = r.query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
+		SELECT %s FROM (
+			SELECT *, sum(size) OVER (ORDER BY id) - size AS before FROM (
+				SELECT *, coalesce(octet_length(payload), 0)::bigint AS size FROM %s
+				WHERE status = 'claimed' AND claimed_by = $1 AND id > $2::uuid ORDER BY id LIMIT %d
+			) first
+		) sized WHERE before < %d ORDER BY id`, jobColumns, r.table, batchRows, batchBytes),
+		r.owner, cmp.Or(after, "00000000-0000-0000-0000-000000000000"))
+	return jobs, err
+}
+
+// renew renews the claims of rows, and returns which of them are still ours.
+func (r *raquelRows) renew(ctx context.Context, jobs []*raquelJob) (map[string]bool, error) {
+	ours := make(map[string]bool, len(jobs))
+	for some := range slices.Chunk(jobs, batchRows) {
+		err := r.query(ctx, func(v postgres.Row) { ours[v.Text(0)] = true }, `UPDATE `+r.table+` SET claimed_at = `+nowMS+`
+			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2 RETURNING id`, idsOf(some), r.owner)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ours, nil
+}
+
+// unclaim leaves rows to others.
+func (r *raquelRows) unclaim(ctx context.Context, jobs []*raquelJob) error {
+	return r.exec(ctx, `UPDATE `+r.table+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
+		WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, idsOf(jobs), r.owner)
+}
+
+// expire marks the rows of queues whose age is over.
+func (r *raquelRows) expire(ctx context.Context, queues []string) error {
+	if len(queues) == 0 {
+		return nil
+	}
+	return r.exec(ctx, `UPDATE `+r.table+` SET status = 'expired' WHERE queue = ANY ($1::text[])
+		AND status <> 'success' AND status IN ('queued', 'failed') AND scheduled_at + max_age <= `+nowMS, queues)
+}
+
+func idsOf(jobs []*raquelJob) []string {
+	ids := make([]string, len(jobs))
+	for i, job := range jobs {
+		ids[i] = job.id
+	}
+	return ids
+}
+
+// The ways in which an attempt of a row ends.
+const (
+	endSuccess   = "success"
+	endFailed    = "failed"    // failed or exhausted, as the row allows
+	endFatal     = "exhausted" // whatever the row allows
+	endLater     = "later"     // Raquel's reschedule
+	endReject    = "reject"    // Raquel's reject
+	endExpired   = "expired"
+	endCancelled = "cancelled"
+)
+
+// jobEnd is the end of an attempt of a row.
+type jobEnd struct {
+	raquelJob
+	kind           string
+	failure, trace string
+	after          *time.Duration // the delay that the handler asked for
+	ago            time.Duration  // how long ago it ended
+}
+
+// newJobEnd returns what the end of a task means for its row. now is Redis's time.
+func newJobEnd(j raquelJob, task *listen.Ended, now time.Time) jobEnd {
+	e := jobEnd{raquelJob: j, kind: endSuccess, ago: max(0, now.Sub(task.At))}
+	failure := task.Failure
+	if failure == nil {
+		return e
+	}
+	e.failure = valid(ownWords(failure.Message))
+	e.trace = valid(cmp.Or(failure.Stderr, strings.Join(failure.Backtrace, "\n")))
+	if failure.RetryAfter > 0 {
+		after := time.Duration(failure.RetryAfter * float64(time.Second))
+		e.after = &after
+	}
+	switch code := failure.ExitCode; {
+	case failure.Reason == queue.ReasonExpired:
+		e.kind = endExpired
+	case failure.Reason == queue.ReasonCancelled:
+		e.kind = endCancelled
+	case failure.Reason == queue.ReasonRejected:
+		e.kind = endReject
+	case code != nil && *code == listen.ExitLater:
+		e.kind = endLater
+	case code != nil && *code == listen.ExitFatal, strings.HasPrefix(failure.Limit, "input="):
+		e.kind = endFatal // another attempt would end the same way
+	default:
+		e.kind = endFailed
+	}
+	return e
+}
+
+// exitStatus is what a host puts before the words of a handler.
+var exitStatus = regexp.MustCompile(`^exit status \d+(?: \([a-z ]*\))?: `)
+
+// ownWords returns the message of a failure in the words of the handler alone, if it has said any.
+func ownWords(message string) string { return message[len(exitStatus.FindString(message)):] }
+
+// write writes ends into their rows, as Raquel's DequeueContextManager does. NULL options count as Raquel's defaults. A
+// repeat changes nothing, because the row is not claimed any more.
+func (r *raquelRows) write(ctx context.Context, ends []jobEnd) error {
+	for some := range slices.Chunk(ends, batchRows) {
+		var ids, kinds, failures, traces []string
+		var attempts, ago []int64
+		var after []*string
+		for _, e := range some {
+			ids, kinds, attempts = append(ids, e.id), append(kinds, e.kind), append(attempts, e.attempts)
+			failures, traces, ago = append(failures, e.failure), append(traces, e.trace), append(ago, e.ago.Milliseconds())
+			var asked *string
+			if e.after != nil {
+				text := fmt.Sprint(e.after.Milliseconds())
+				asked = &text
+			}
+			after = append(after, asked)
+		}
+		err := r.exec(ctx, fmt.Sprintf(writeRaquel, r.table, nowMS, again), r.owner, ids, kinds, attempts, failures,
+			traces, after, ago)
+		if err != nil {
+			return fmt.Errorf("write ends: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeRaquel writes ends. As in Raquel, max_retry_count is the number of attempts, the first delay is twice the base,
+// an exhausted row keeps the error of the attempt before, and a reschedule counts from scheduled_at.
+const (
+	again       = "(kind = 'failed' AND (j.attempts + 2 > max_retry_count) IS NOT TRUE)"
+	writeRaquel = `
+UPDATE %[1]s j SET
+  status = CASE WHEN %[3]s THEN 'failed' WHEN kind = 'failed' THEN 'exhausted'
+    WHEN kind IN ('later', 'reject') THEN 'queued' ELSE kind END,
+  attempts = j.attempts + CASE WHEN kind IN ('expired', 'cancelled') THEN 0 ELSE 1 END,
+  finished_at = CASE WHEN kind IN ('success', 'failed', 'exhausted') THEN at
+    WHEN kind = 'later' THEN NULL ELSE finished_at END,
+  error = CASE WHEN %[3]s OR kind = 'exhausted' THEN failure ELSE error END,
+  error_trace = CASE WHEN %[3]s OR kind = 'exhausted' THEN nullif(trace, '') ELSE error_trace END,
+  scheduled_at = CASE
+    WHEN %[3]s THEN at + least(greatest(coalesce(min_retry_delay, 1000),
+      coalesce(asked, coalesce(backoff_base, 1000) * power(2, least(j.attempts + 1, 62)))),
+      coalesce(max_retry_delay, 43200000))::bigint
+    WHEN kind = 'later' THEN scheduled_at + coalesce(asked, min_retry_delay, 1000)
+    ELSE scheduled_at END,
+  claimed_at = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_at END,
+  claimed_by = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_by END
+FROM (
+  SELECT *, %[2]s - ago AS at
+  FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
+    AS u (ended, kind, attempt, failure, trace, asked, ago)
+) e
+WHERE j.id = ended AND status = 'claimed' AND claimed_by = $1 AND j.attempts = attempt`
+)

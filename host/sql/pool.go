@@ -1,0 +1,345 @@
+package sql
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue/periodic"
+)
+
+const (
+	// DefaultPool is how many connections a tenant's tasks on one host have to a database.
+	DefaultPool = 8
+	// DefaultConnections is how many connections a host has to all databases together.
+	DefaultConnections = 100
+
+	connectPatience = 5 * time.Second // how long connecting may take
+	poolPatience    = 5 * time.Second // how long a task waits for a connection
+	idleTime        = time.Minute     // how long a connection is kept that no task uses
+	lifetime        = 30 * time.Minute
+
+	// After a failure to connect, nobody tries for shortestAway, and longer after each further failure.
+	shortestAway, longestAway = time.Second, 30 * time.Second
+)
+
+// Config configures Databases.
+type Config struct {
+	// Application names the connections in pg_stat_activity. Default "quern".
+	Application string
+	// MaxConnections bounds the connections to all databases. Default DefaultConnections.
+	MaxConnections int
+	// Undo makes every commit a savepoint of one transaction, which is undone at the end: for tests of handlers.
+	Undo bool
+	// Open returns which of these tasks of a tenant have not ended. Without it, rows of quern.runs are kept for ever.
+	Open func(ctx context.Context, tenant string, tasks []string) (map[string]bool, error)
+	// Keep is how long rows of tasks that have ended are kept. Default DefaultKeep.
+	Keep time.Duration
+	// Logger gets what operators should know. Default none.
+	Logger hclog.Logger
+}
+
+// Databases has the connections of a host to the databases of its tenants. Its methods are safe for concurrent use.
+type Databases struct {
+	config Config
+
+	mu      sync.Mutex // guards the fields below, and those of pools
+	pools   map[poolKey]*pool
+	open    int           // connections, idle ones included
+	changed chan struct{} // closed, and replaced, when a connection is given back or closed
+	closed  bool
+	resets  sync.WaitGroup // connections that are being made pristine
+}
+
+// poolKey identifies a pool. A secret that changes its URL gets a new pool.
+type poolKey struct{ tenant, source, url string }
+
+// pool has the connections of one tenant to one database.
+type pool struct {
+	key     poolKey
+	size    int
+	address *postgres.Address
+	idle    []*connection // the last one was used last
+	used    int           // connections in use or being opened
+	commits bool          // tasks have left rows in quern.runs
+	opening int           // those of used that are being opened
+	// away is the pause after a failure to connect, whose error is why. told is the text that was logged; "" while the
+	// database serves.
+	away periodic.Pause
+	why  error
+	told string
+}
+
+// connection is a connection of a pool. Its owner is one transaction at a time.
+type connection struct {
+	*postgres.Conn
+	pool   *pool
+	reused bool // a transaction used it before
+	since  time.Time
+	until  time.Time // the end of its lifetime
+}
+
+// New returns Databases. Close closes their connections.
+func New(config Config) *Databases {
+	config.Application = cmp.Or(config.Application, "quern")
+	config.MaxConnections = cmp.Or(config.MaxConnections, DefaultConnections)
+	config.Keep = cmp.Or(config.Keep, DefaultKeep)
+	if config.Logger == nil {
+		config.Logger = hclog.NewNullLogger()
+	}
+	return &Databases{config: config, pools: make(map[poolKey]*pool), changed: make(chan struct{})}
+}
+
+// Close closes all connections that no task uses, waits for those that are being made pristine, and lets others close
+// when they are given back.
+func (d *Databases) Close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.resets.Wait()
+	d.CloseIdle(time.Time{})
+}
+
+// CloseIdle closes the connections that no task has used since a time, zero for all, and forgets pools without any.
+func (d *Databases) CloseIdle(since time.Time) {
+	d.mu.Lock()
+	var old []*connection
+	for key, p := range d.pools {
+		for len(p.idle) > 0 && (since.IsZero() || p.idle[0].since.Before(since)) {
+			old = append(old, p.idle[0])
+			p.idle = p.idle[1:]
+		}
+		if len(p.idle) == 0 && p.used == 0 && p.away.Over(time.Now()) && p.told == "" {
+			delete(d.pools, key)
+		}
+	}
+	d.gone(len(old))
+	d.mu.Unlock()
+	for _, c := range old {
+		c.Close()
+	}
+}
+
+// gone records that connections were closed. The caller holds mu.
+func (d *Databases) gone(n int) {
+	d.open -= n
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// pool returns the pool of a source.
+func (d *Databases) pool(tenant string, source Source) (*pool, error) {
+	key := poolKey{tenant, source.Name, source.URL}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.pools[key]; p != nil {
+		return p, nil
+	}
+	address, err := postgres.Parse(source.URL)
+	if err != nil {
+		return nil, fmt.Errorf("the secret %s: %w", source.Name, err)
+	}
+	p := &pool{
+		key: key, size: cmp.Or(source.Pool, DefaultPool), address: address,
+		away: periodic.Pause{Shortest: shortestAway, Longest: longestAway},
+	}
+	d.pools[key] = p
+	return p, nil
+}
+
+// acquire takes a connection from a pool, and opens one if none is idle. The error wraps service.ErrUnavailable.
+func (d *Databases) acquire(ctx context.Context, p *pool) (*connection, error) {
+	patient, stop := context.WithTimeout(ctx, poolPatience)
+	defer stop()
+	for {
+		now := time.Now()
+		d.mu.Lock()
+		switch {
+		case d.closed:
+			d.mu.Unlock()
+			return nil, fmt.Errorf("%w: the host ends", service.ErrUnavailable)
+		case len(p.idle) > 0:
+			c := p.idle[len(p.idle)-1]
+			p.idle = p.idle[:len(p.idle)-1]
+			if now.After(c.until) {
+				d.gone(1)
+				d.mu.Unlock()
+				c.Close()
+				continue
+			}
+			p.used++
+			d.mu.Unlock()
+			c.reused = true
+			return c, nil
+		case p.why != nil && (!p.away.Over(now) || p.opening > 0):
+			err := p.why
+			d.mu.Unlock()
+			return nil, err
+		case p.used < p.size && (d.open < d.config.MaxConnections || d.evict()):
+			d.open++
+			p.used++
+			p.opening++
+			d.mu.Unlock()
+			return d.connect(ctx, p)
+		}
+		changed := d.changed
+		d.mu.Unlock()
+		select {
+		case <-changed:
+		case <-patient.Done():
+			return nil, fmt.Errorf("%w: no connection to %s is free after %s: raise pool of this database in the grants, or --database-connections",
+				service.ErrUnavailable, p.key.source, poolPatience)
+		}
+	}
+}
+
+// evict closes the idle connection that was used least recently, and reports whether there was one. The caller holds
+// mu.
+func (d *Databases) evict() bool {
+	var least *pool
+	for _, p := range d.pools {
+		if len(p.idle) > 0 && (least == nil || p.idle[0].since.Before(least.idle[0].since)) {
+			least = p
+		}
+	}
+	if least == nil {
+		return false
+	}
+	c := least.idle[0]
+	least.idle = least.idle[1:]
+	d.open--
+	d.resets.Go(c.Close)
+	return true
+}
+
+// connect opens a connection, for which acquire has made room.
+func (d *Databases) connect(ctx context.Context, p *pool) (*connection, error) {
+	ctx, stop := context.WithTimeout(ctx, connectPatience)
+	conn, err := p.address.Connect(ctx, d.config.Application)
+	stop()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.opening--
+	if err == nil {
+		d.serves(p)
+		now := time.Now()
+		return &connection{
+			Conn: conn, pool: p, since: now, until: now.Add(lifetime - rand.N(lifetime/10)), //nolint:gosec // no secret
+		}, nil
+	}
+	p.used--
+	d.gone(1)
+	err = fmt.Errorf("%w: %w", service.ErrUnavailable, d.isAway(p, err))
+	return nil, err
+}
+
+// serves records that a database serves. The caller holds mu.
+func (d *Databases) serves(p *pool) {
+	p.away.Succeeded()
+	p.why = nil
+	if p.told != "" {
+		p.told = ""
+		d.config.Logger.Info("database serves again", "tenant", p.key.tenant, "database", p.key.source, "address", p.address.Host())
+	}
+}
+
+// isAway records why a database does not serve, and logs it once. The caller holds mu.
+func (d *Databases) isAway(p *pool, err error) error {
+	p.away.Failed(time.Now())
+	p.why = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	if text := err.Error(); p.told != text {
+		p.told = text
+		d.config.Logger.Warn("database does not serve: tasks that use it are put off", "tenant", p.key.tenant,
+			"database", p.key.source, "error", text, "remedy", remedy(p.key.source, err))
+	}
+	return err
+}
+
+// failed records that a database refuses what the host itself needs, such as its table.
+func (d *Databases) failed(p *pool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_ = d.isAway(p, err)
+}
+
+// remedy says what an operator can do about a database that does not serve.
+func remedy(source string, err error) string {
+	switch postgres.State(err) {
+	case "28P01", "28000":
+		return "correct user and password in the secret " + source
+	case "3D000":
+		return "correct the database in the secret " + source + ", or make it with CREATE DATABASE"
+	case "42P01", "3F000":
+		return "run `quern database init --grant-handler ROLE` on it"
+	case "42501":
+		return "run `quern database init --grant-handler ROLE` on it, with the role of the secret " + source
+	case "53300":
+		return "raise max_connections of the server, or lower pool in the grants"
+	}
+	return "start the database, or correct the secret " + source
+}
+
+// release gives a connection back. Unless pristine is true, its session is reset first, in the background.
+func (d *Databases) release(c *connection, pristine bool) {
+	if pristine || c.Raw().IsClosed() {
+		d.put(c)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.resets.Go(func() {
+		ctx, stop := context.WithTimeout(context.Background(), connectPatience)
+		defer stop()
+		if err := reset(ctx, c.Raw()); err != nil {
+			c.Close()
+		}
+		d.put(c)
+	})
+}
+
+// put makes a pristine connection idle, or forgets a closed one.
+func (d *Databases) put(c *connection) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := c.pool
+	p.used--
+	if keep := !c.Raw().IsClosed() && c.Raw().TxStatus() == 'I' && !d.closed && d.pools[p.key] == p; keep {
+		c.since = time.Now()
+		p.idle = append(p.idle, c)
+		d.gone(0)
+		return
+	}
+	d.gone(1)
+	if !c.Raw().IsClosed() {
+		d.resets.Go(c.Close)
+	}
+}
+
+// dropIdle closes the idle connections of a pool, after one of them was found closed by the server.
+func (d *Databases) dropIdle(p *pool) {
+	d.mu.Lock()
+	idle := p.idle
+	p.idle = nil
+	d.gone(len(idle))
+	d.mu.Unlock()
+	for _, c := range idle {
+		c.Close()
+	}
+}
+
+// Connections returns how many connections are open, and how many of them are idle.
+func (d *Databases) Connections() (open, idle int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.pools {
+		idle += len(p.idle)
+	}
+	return d.open, idle
+}

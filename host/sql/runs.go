@@ -1,0 +1,380 @@
+package sql
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/runtime/service"
+)
+
+var (
+	// ErrUnknown means that it is not known whether a transaction was committed. Resolve finds out.
+	ErrUnknown = errors.New("it is not known whether the transaction was committed")
+	// ErrRaced means that a transaction lost against another one: the task can run again at once.
+	ErrRaced = errors.New("the transaction lost against another one")
+)
+
+// finishPatience bounds what the host itself does on a database: commits and rows of quern.runs.
+const finishPatience = 15 * time.Second
+
+// The statements on quern.runs. Names are qualified, because a guest may have changed the search path.
+const (
+	// insertInside fails, because settlement is NULL, if the transaction is not the one that the host began.
+	insertInside = `INSERT INTO quern.runs (tenant, task, created, step, settlement) VALUES ($1, $2, $3, $4, CASE WHEN ` +
+		`pg_catalog.pg_current_xact_id()::pg_catalog.text OPERATOR(pg_catalog.=) $5 THEN $6::pg_catalog.bytea END)`
+	insertAlone = `INSERT INTO quern.runs (tenant, task, created, step, settlement) VALUES ($1, $2, $3, '', $4) ` +
+		`ON CONFLICT DO NOTHING`
+	selectStep = `SELECT settlement FROM quern.runs WHERE role OPERATOR(pg_catalog.=) session_user ` +
+		`AND tenant OPERATOR(pg_catalog.=) $1 AND task OPERATOR(pg_catalog.=) $2 AND created OPERATOR(pg_catalog.=) $3 ` +
+		`AND step OPERATOR(pg_catalog.=) $4`
+)
+
+// Complete commits the transaction that ends with the task, together with the settlement of the task. If another run
+// of the task has committed, Complete undoes the transaction and returns what that run stored. An error that wraps
+// service.ErrUnavailable is no fault of the task. ErrUnknown and ErrRaced are described above; any other error is one
+// of the task.
+func (r *Run) Complete(ctx context.Context, settlement []byte) (stored []byte, err error) {
+	if r == nil {
+		return nil, nil
+	}
+	for name, t := range r.transactions {
+		if err := t.unfinished(name); err != nil {
+			return nil, err
+		}
+	}
+	t := r.transactions[r.task.Complete]
+	if t == nil {
+		return nil, nil
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), finishPatience)
+	defer stop()
+	refused, err := t.end(ctx, "", settlement, true)
+	switch {
+	case err == nil && refused == nil:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case raced(refused):
+		return nil, ErrRaced
+	case refused.Code == uniqueViolation && refused.TableName == "runs":
+		stored, err := r.Stored(ctx)
+		if err == nil && stored == nil {
+			err = fmt.Errorf("the transaction on %s has a row of this task in quern.runs already", r.task.Complete)
+		}
+		return stored, err
+	case refused.Code == "23502" && refused.TableName == "runs":
+		return nil, fmt.Errorf("%w: the task has ended the transaction on %s itself", service.ErrDenied, r.task.Complete)
+	case needed(refused):
+		return nil, r.unusable(t.pool, refused)
+	default:
+		return nil, fmt.Errorf("commit on %s: %w", r.task.Complete, postgres.Readable(refused))
+	}
+}
+
+const uniqueViolation = "23505"
+
+// raced reports whether a transaction lost against another one.
+func raced(err *pgconn.PgError) bool {
+	return err != nil && (err.Code == "40001" || err.Code == "40P01")
+}
+
+// needed reports whether the table quern.runs, or the right to use it, is missing.
+func needed(err error) bool {
+	switch postgres.State(err) {
+	case "42501", "42P01", "3F000":
+		return true
+	}
+	return false
+}
+
+// unusable records that a database lacks what the host needs.
+func (r *Run) unusable(p *pool, err error) error {
+	err = fmt.Errorf("%w: quern.runs: %w", service.ErrUnavailable, postgres.Readable(err))
+	r.databases.failed(p, err)
+	return err
+}
+
+// Raced reports whether the failure of the task is due to a transaction that lost against another one.
+func (r *Run) Raced() bool {
+	if r == nil {
+		return false
+	}
+	t := r.transactions[r.task.Complete]
+	return t != nil && raced(t.refused)
+}
+
+// unfinished returns why a task with this transaction cannot complete.
+func (t *transaction) unfinished(name string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.lost != nil:
+		return fmt.Errorf("the transaction on %s is lost: %w", name, t.lost)
+	case t.refused != nil && raced(t.refused) && !t.grant.AtCall:
+		return ErrRaced
+	case t.refused != nil:
+		return fmt.Errorf("the transaction on %s is aborted: %w: use ON CONFLICT or a savepoint, or undo it by sql_rollback", name,
+			postgres.Readable(t.refused))
+	case t.grant.AtCall && t.changed:
+		return fmt.Errorf("the changes on %s are not committed: commit them by sql_commit, or write commit: complete in the manifest", name)
+	}
+	return nil
+}
+
+// end commits the transaction, or with Config.Undo what there is of it.
+func (t *transaction) end(ctx context.Context, step string, value []byte, row bool) (*pgconn.PgError, error) {
+	if t.run.databases.config.Undo {
+		return t.try(ctx)
+	}
+	delete(t.run.transactions, t.grant.Database)
+	return t.finish(ctx, step, value, row)
+}
+
+// finish commits the transaction, with a row in quern.runs if row is true, and gives its connection back. refused is an
+// error of the database.
+func (t *transaction) finish(ctx context.Context, step string, value []byte,
+	row bool,
+) (refused *pgconn.PgError, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.conn
+	if c == nil {
+		return nil, t.lost
+	}
+	t.stopClock()
+	t.conn = nil
+	conn, task := c.Raw(), &t.run.task
+	p := conn.StartPipeline(ctx)
+	statements := 1
+	if row {
+		statements++
+		p.SendQueryParams(insertInside, [][]byte{
+			[]byte(task.Tenant), []byte(task.ID), []byte(task.Created), []byte(step), []byte(t.xid),
+			append([]byte{}, value...), // not nil, which would be NULL
+		}, nil, []int16{0, 0, 0, 0, 0, 1}, nil)
+	}
+	p.SendQueryParams("COMMIT", nil, nil, nil, nil)
+	p.SendPipelineSync()
+	p.SendQueryParams("DISCARD ALL", nil, nil, nil, nil)
+	sent := p.Sync()
+	committed := false
+	defer t.run.databases.noteRows(t.pool, row)
+	for i := 0; i < statements && sent == nil && refused == nil; i++ {
+		r, err := next(p)
+		var tag pgconn.CommandTag
+		if err == nil {
+			tag, err = r.Close()
+		}
+		var ok bool
+		if refused, ok = errors.AsType[*pgconn.PgError](err); err != nil && (!ok || conn.IsClosed()) {
+			refused, sent = nil, err
+		}
+		committed = err == nil && tag.String() == "COMMIT"
+	}
+	discarded := p.Close()
+	t.run.databases.release(c, committed && discarded == nil)
+	switch {
+	case committed || refused != nil:
+		return refused, nil
+	case sent == nil: // COMMIT has answered ROLLBACK
+		return &pgconn.PgError{Code: "25P02", Message: "the transaction was aborted before its commit"}, nil
+	}
+	return nil, fmt.Errorf("%w: %w", ErrUnknown, postgres.Readable(sent))
+}
+
+// with runs f on a connection to the database whose changes are committed with the completion. f does not leave a
+// trace in the session.
+func (r *Run) with(ctx context.Context, f func(ctx context.Context, c *postgres.Conn) error) error {
+	grant, err := r.task.Grant(ctx, r.task.Complete)
+	if err != nil {
+		return err
+	}
+	p, err := r.databases.pool(r.task.Tenant, grant.Source)
+	if err != nil {
+		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	}
+	ctx, stop := context.WithTimeout(ctx, finishPatience)
+	defer stop()
+	for {
+		c, err := r.databases.acquire(ctx, p)
+		if err != nil {
+			return err
+		}
+		err = f(ctx, c.Conn)
+		closed := c.Raw().IsClosed()
+		r.databases.release(c, c.Raw().TxStatus() == 'I')
+		switch {
+		case err == nil:
+			return nil
+		case closed && c.reused && ctx.Err() == nil:
+			r.databases.dropIdle(p)
+			continue
+		case needed(err):
+			return r.unusable(p, err)
+		}
+		return fmt.Errorf("%w: quern.runs: %w", service.ErrUnavailable, err)
+	}
+}
+
+// Stored returns what an earlier run of the task has stored by Complete or Fail; nil if there is nothing. The error
+// wraps service.ErrUnavailable.
+func (r *Run) Stored(ctx context.Context) (settlement []byte, err error) {
+	if r == nil || r.task.Complete == "" || r.databases.config.Undo {
+		return nil, nil
+	}
+	err = r.with(ctx, func(ctx context.Context, c *postgres.Conn) error {
+		return c.Query(ctx, func(row postgres.Row) { settlement = row.Hex(0) }, encoded, r.task.Tenant, r.task.ID, r.task.Created, "")
+	})
+	if err != nil && !errors.Is(err, service.ErrUnavailable) {
+		return nil, nil // a task that cannot use the database has stored nothing
+	}
+	return settlement, err
+}
+
+// encoded is selectStep with the value in hexadecimal, whatever the session's settings are.
+var encoded = regexp.MustCompile(`^SELECT settlement`).ReplaceAllString(selectStep, "SELECT pg_catalog.encode(settlement, 'hex')")
+
+// Fail stores the settlement of a task that has failed for good, so that an earlier run, on a host that has lost the
+// task, cannot commit any more. If such a run has committed, Fail returns what it stored.
+func (r *Run) Fail(ctx context.Context, settlement []byte) (stored []byte, err error) {
+	if r == nil || r.task.Complete == "" || r.databases.config.Undo {
+		return nil, nil
+	}
+	inserted := int64(0)
+	err = r.with(ctx, func(ctx context.Context, c *postgres.Conn) error {
+		inserted, err = c.Exec(ctx, insertAlone, r.task.Tenant, r.task.ID, r.task.Created, settlement)
+		return err
+	})
+	switch {
+	case err != nil && !errors.Is(err, service.ErrUnavailable):
+		return nil, nil
+	case err != nil || inserted == 1:
+		return nil, err
+	}
+	return r.Stored(ctx)
+}
+
+// Resolve finds out whether the transaction of Complete was committed, after ErrUnknown. It waits for a commit that is
+// still under way. The error wraps service.ErrUnavailable.
+func (r *Run) Resolve(ctx context.Context) (committed bool, err error) {
+	err = r.with(ctx, func(ctx context.Context, c *postgres.Conn) error {
+		if _, err := c.Exec(ctx, "BEGIN"); err != nil {
+			return err
+		}
+		inserted, err := c.Exec(ctx, insertAlone, r.task.Tenant, r.task.ID, r.task.Created, []byte{})
+		if err != nil {
+			return err
+		}
+		committed = inserted == 0
+		_, err = c.Exec(ctx, "ROLLBACK")
+		return err
+	})
+	return committed, err
+}
+
+// stepName matches the names of steps.
+var stepName = regexp.MustCompile(`^[\x21-\x7e]{1,128}$`)
+
+// Commit implements service.SQL.
+func (r *Run) Commit(ctx context.Context, database, step string, value []byte) ([]byte, error) {
+	if err := r.task.DenyCommit(database); err != nil {
+		return nil, err
+	}
+	if step != "" && !stepName.MatchString(step) {
+		return nil, fmt.Errorf("%w: step %q: use 1 to 128 bytes from 0x21 to 0x7e", service.ErrInvalid, step)
+	}
+	t, err := r.transaction(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	if t.conn == nil && t.lost == nil {
+		if step == "" {
+			return done(), nil
+		}
+		if _, err := t.query(ctx, "SELECT", nil, nil); err != nil {
+			return nil, err
+		}
+	}
+	if t.lost != nil {
+		return nil, t.lost
+	}
+	if t.refused != nil { // COMMIT would undo it without an error
+		defer func() { _ = r.Rollback(ctx, database) }()
+		return refusal(&pgconn.PgError{Code: "25P02", Message: "the transaction was aborted: " + t.refused.Message}), nil
+	}
+	ctx, stop := context.WithTimeout(ctx, finishPatience)
+	defer stop()
+	refused, err := t.end(ctx, step, value, step != "")
+	switch {
+	case errors.Is(err, ErrUnknown):
+		r.away = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+		return nil, r.away
+	case err != nil:
+		return nil, err
+	case refused == nil:
+		if r.databases.config.Undo && step != "" {
+			r.steps[database+" "+step] = value
+		}
+		return done(), nil
+	case step != "" && refused.Code == uniqueViolation && refused.TableName == "runs":
+		return nil, fmt.Errorf("%w: another run of the task has done the step %s", service.ErrConflict, step)
+	case step != "" && needed(refused):
+		r.away = r.unusable(t.pool, refused)
+		return nil, r.away
+	}
+	return refusal(refused), nil
+}
+
+// Step implements service.SQL.
+func (r *Run) Step(ctx context.Context, database, step string) ([]byte, error) {
+	if err := r.task.DenyCommit(database); err != nil {
+		return nil, err
+	}
+	if !stepName.MatchString(step) {
+		return nil, fmt.Errorf("%w: step %q: use 1 to 128 bytes from 0x21 to 0x7e", service.ErrInvalid, step)
+	}
+	t, err := r.transaction(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	began := t.conn == nil
+	if r.databases.config.Undo {
+		value, ok := r.steps[database+" "+step]
+		if !ok {
+			return nil, fmt.Errorf("%w: step %q", service.ErrNotFound, step)
+		}
+		return value, nil
+	}
+	data, err := t.query(ctx, selectStep, [][]byte{
+		[]byte(r.task.Tenant), []byte(r.task.ID), []byte(r.task.Created), []byte(step),
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if t.refused != nil && needed(t.refused) {
+		err := r.unusable(t.pool, t.refused)
+		t.mu.Lock()
+		t.lose(err)
+		t.mu.Unlock()
+		return nil, err
+	}
+	switch rows := int32(binary.LittleEndian.Uint32(data)); {
+	case rows < 0:
+		return nil, fmt.Errorf("%w: the transaction is aborted", service.ErrUnavailable)
+	case rows == 0:
+		return nil, fmt.Errorf("%w: step %q", service.ErrNotFound, step)
+	}
+	if began {
+		if err := r.Rollback(ctx, database); err != nil {
+			return nil, err
+		}
+	}
+	return data[answerHead+4+4+len("settlement")+5:], nil
+}

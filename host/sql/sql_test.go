@@ -1,0 +1,674 @@
+package sql_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/host/postgres/postgrestest"
+	"github.com/quern-project/quern/host/relay"
+	"github.com/quern-project/quern/host/sql"
+	"github.com/quern-project/quern/runtime/service"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	postgrestest.End()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// world has a database with a role that handlers connect with.
+type world struct {
+	t         *testing.T
+	server    *postgrestest.Server
+	owner     *postgres.Conn
+	url       string // for the role
+	databases *sql.Databases
+}
+
+// setup makes a database with a table t that the role of w.url may change.
+func setup(t *testing.T) *world {
+	t.Helper()
+	server := postgrestest.Shared(t)
+	owner := server.Connect(t, server.Database(t))
+	w := &world{t: t, server: server, owner: owner, databases: sql.New(sql.Config{})}
+	t.Cleanup(w.databases.Close)
+	w.exec("CREATE TABLE t (id int PRIMARY KEY, name text)")
+	w.url = w.role("a")
+	w.exec("GRANT ALL ON t TO " + w.name() + "a")
+	return w
+}
+
+// name returns the database's name.
+func (w *world) name() (name string) {
+	w.t.Helper()
+	w.query(func(r postgres.Row) { name = r.Text(0) }, "SELECT current_database()")
+	return name
+}
+
+// role makes a role and returns its URL.
+func (w *world) role(suffix string) string {
+	w.t.Helper()
+	w.exec("CREATE ROLE " + w.name() + suffix + " LOGIN")
+	return w.server.UserURL(w.name()+suffix, w.name())
+}
+
+func (w *world) query(each func(postgres.Row), statement string, args ...any) {
+	w.t.Helper()
+	if err := w.owner.Query(w.t.Context(), each, statement, args...); err != nil {
+		w.t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func (w *world) exec(statement string) {
+	w.t.Helper()
+	if err := w.owner.Script(w.t.Context(), statement); err != nil {
+		w.t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// task returns a run of a task on the database shop.
+func (w *world) task(id string, change ...func(*sql.Grant)) *sql.Run {
+	w.t.Helper()
+	grant := sql.Grant{
+		Source: sql.Source{Name: "database.shop", URL: w.url}, Write: true, Rows: 1000, Bytes: 1 << 20,
+		Timeout: 10 * time.Second, Transaction: 20 * time.Second, Raise: func(key string) string { return "raise " + key },
+	}
+	for _, f := range change {
+		f(&grant)
+	}
+	task := sql.Task{
+		Tenant: "acme", ID: id, Created: "1", Complete: "shop",
+		Grant: func(_ context.Context, database string) (sql.Grant, error) {
+			if database != "shop" {
+				return sql.Grant{}, service.ErrDenied
+			}
+			grant.Database = database
+			return grant, nil
+		},
+		DenyCommit: func(string) error {
+			if grant.AtCall {
+				return nil
+			}
+			return service.ErrDenied
+		},
+		Warn: func(message string, fields ...any) { w.t.Log(message, fields) },
+	}
+	if grant.AtCall {
+		task.Complete = ""
+	}
+	run := w.databases.For(task)
+	w.t.Cleanup(run.Close)
+	return run
+}
+
+func readOnly(g *sql.Grant) { g.Write = false }
+func atCall(g *sql.Grant)   { g.AtCall = true }
+
+// ask runs a statement, and returns its rows as text, or E and the SQLSTATE.
+func (w *world) ask(run *sql.Run, statement string, args ...string) (string, error) {
+	w.t.Helper()
+	var parameters []service.SQLValue
+	for _, arg := range args {
+		parameters = append(parameters, service.SQLValue{Kind: service.SQLText, Data: []byte(arg)})
+	}
+	data, err := run.Query(w.t.Context(), "shop", statement, parameters)
+	if err != nil {
+		return "", err
+	}
+	return text(data), nil
+}
+
+// text returns an answer in words: rows by ; and values by ,.
+func text(data []byte) string {
+	number := func() int {
+		n := int(binary.LittleEndian.Uint32(data))
+		data = data[4:]
+		return n
+	}
+	rows := int32(number())
+	if rows < 0 {
+		number()
+		data = data[5:]
+		return "E" + string(data[:5])
+	}
+	data = data[8:]
+	columns := number()
+	for range columns {
+		number()
+		n := number()
+		data = data[n:]
+	}
+	var all []string
+	for range rows {
+		var values []string
+		for range columns {
+			kind := data[0]
+			data = data[1:]
+			n := number()
+			value := string(data[:n])
+			if kind == byte(service.SQLNull) {
+				value = "NULL"
+			}
+			values, data = append(values, value), data[n:]
+		}
+		all = append(all, strings.Join(values, ","))
+	}
+	return strings.Join(all, ";")
+}
+
+// want runs a statement and compares its answer.
+func (w *world) want(run *sql.Run, want, statement string, args ...string) {
+	w.t.Helper()
+	if got, err := w.ask(run, statement, args...); err != nil || got != want {
+		w.t.Errorf("%s: %q, %v, want %q", statement, got, err, want)
+	}
+}
+
+// refused runs a statement that fails with an error of package service whose text has these words.
+func (w *world) refused(run *sql.Run, err error, words, statement string) {
+	w.t.Helper()
+	if got, failed := w.ask(run, statement); !errors.Is(failed, err) || !strings.Contains(failed.Error(), words) {
+		w.t.Errorf("%s: %q, %v, want %v with %q", statement, got, failed, err, words)
+	}
+}
+
+// value returns the first value of the owner's answer.
+func (w *world) value(statement string, args ...any) (value string) {
+	w.t.Helper()
+	w.query(func(r postgres.Row) { value = r.Text(0) }, statement, args...)
+	return value
+}
+
+// init makes quern.runs and gives the role its rights.
+func (w *world) init(roles ...string) {
+	w.t.Helper()
+	if err := relay.Init(w.t.Context(), w.owner); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, role := range roles {
+		if err := relay.GrantHandler(w.t.Context(), w.owner, w.name()+role); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, time.Minute, 5*time.Millisecond, what)
+}
+
+// TestValues: each value arrives as PostgreSQL writes it, whatever the settings of the role and the database are.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.exec("ALTER ROLE " + w.name() + "a SET timezone = 'Asia/Tokyo'; ALTER ROLE " + w.name() + "a SET bytea_output = 'escape'; ALTER ROLE " + w.name() + "a SET datestyle = 'German'; ALTER ROLE " + w.name() + "a SET intervalstyle = 'iso_8601'")
+	run := w.task("1")
+	for expression, want := range map[string]string{
+		"9223372036854775807::int8": "9223372036854775807", "'1234567890123456789012345678901234567890.5'::numeric": "1234567890123456789012345678901234567890.5",
+		"'NaN'::float8": "NaN", "'-infinity'::timestamptz": "-infinity", "'2026-11-28 22:05:59.25+09'::timestamptz": "2026-11-28 13:05:59.25+00",
+		"'24:00'::time": "24:00:00", "'1 year 2 mons 3 days 04:05:06'::interval": "1 year 2 mons 3 days 04:05:06", "ARRAY[1,NULL]": "{1,NULL}",
+		"int4range(1,5)": "[1,5)", "'null'::jsonb": "null", "NULL::jsonb": "NULL", "'\\x00ff'::bytea": "\x00\xff", "''::bytea": "", "true": "t",
+		"0.1::float8": "0.1", "''::text": "", "1.5::float4": "1.5", "'0001-01-01 BC'::date": "0001-01-01 BC",
+	} {
+		w.want(run, want, "SELECT "+expression)
+	}
+	w.want(run, "7,x", "SELECT $1::int + 1, $2", "6", "x")
+	data, err := run.Query(t.Context(), "shop", "SELECT octet_length($1::bytea), $2::text", []service.SQLValue{{Kind: service.SQLBytes, Data: []byte{0, 255}}, {}})
+	if err != nil || text(data) != "2,NULL" {
+		t.Errorf("%q, %v", data, err)
+	}
+	w.want(run, "", "SELECT FROM t WHERE false")
+	w.want(run, ";", "SELECT FROM generate_series(1, 2)")
+	w.want(run, "E42703", "SELECT nonsense")
+	w.want(run, "E25P02", "SELECT 1")
+}
+
+// TestWords: statements that would end the transaction, or leave it, are refused.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	run := w.task("1")
+	for _, statement := range []string{
+		"COMMIT", "commit and chain", " /* a /* nested */ comment */ CoMMiT", "-- a\nEND", "--\rABORT", "BEGIN", "ROLLBACK", "ROLLBACK AND CHAIN", "ROLLBACK WORK",
+		"SET ROLE postgres", "RESET ROLE", "DISCARD ALL", "PREPARE TRANSACTION 'x'", "PREPARE a AS SELECT 1", "EXECUTE a", "LISTEN a", "COPY t TO PROGRAM 'true'",
+		"COPY t FROM STDIN", "DO $$ BEGIN COMMIT; END $$", "CALL p()", "LOCK t", "CREATE TABLE x ()", "DROP TABLE t", "GRANT ALL ON t TO public", "VACUUM", "", ";", "/* open", "\"SELECT\" 1", "é", "(((COMMIT",
+	} {
+		w.refused(run, service.ErrDenied, "begins with", statement)
+	}
+	for _, statement := range []string{"SELECT 1", "(SELECT 1)", "/* a */ values (1)", "-- a\n table t", "with a as (select 1) select 1 from a", "explain (costs off) select 1", "SAVEPOINT a", "ROLLBACK TO a", "ROLLBACK TRANSACTION TO SAVEPOINT a", "RELEASE a", "DECLARE c CURSOR FOR SELECT 1", "FETCH c", "MOVE c", "CLOSE c"} {
+		if got, err := w.ask(run, statement); err != nil || strings.HasPrefix(got, "E") {
+			t.Errorf("%s: %q, %v", statement, got, err)
+		}
+	}
+	w.want(run, "E42601", "SELECT 1; COMMIT")
+}
+
+// TestTenants: a guest of one role reads and changes nothing of another one's, not even its rows in quern.runs.
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	other := w.role("b")
+	w.init("a", "b")
+	w.exec("CREATE TABLE secret AS SELECT 'of b' AS text; GRANT ALL ON secret TO " + w.name() + "b")
+	theirs := w.task("theirs", func(g *sql.Grant) { g.URL = other })
+	w.want(theirs, "of b", "SELECT * FROM secret")
+	if stored, err := theirs.Complete(t.Context(), []byte("settled")); stored != nil || err != nil {
+		t.Fatalf("%q, %v", stored, err)
+	}
+	for _, statement := range []string{
+		"SELECT * FROM secret", "UPDATE secret SET text = 'of a'", "SELECT query_to_xml('SELECT * FROM secret', true, true, '')",
+		"SELECT set_config('role', '" + w.name() + "b', true)", "SELECT set_config('session_authorization', '" + w.name() + "b', true)",
+		"SELECT pg_read_file('/etc/passwd')", "SELECT lo_import('/etc/passwd')", "UPDATE quern.runs SET settlement = ''",
+		"INSERT INTO quern.runs (role, tenant, task, created, settlement) VALUES ('" + w.name() + "b', 'acme', 'next', '1', '')",
+	} {
+		run := w.task("1")
+		if got, err := w.ask(run, statement); err != nil || got != "E42501" {
+			t.Errorf("%s: %q, %v", statement, got, err)
+		}
+		run.Close()
+	}
+	run := w.task("1")
+	w.want(run, "0", "SELECT count(*) FROM quern.runs")
+	w.want(run, "", "DELETE FROM quern.runs")
+	w.want(run, "", "INSERT INTO quern.runs (tenant, task, created, settlement) VALUES ('acme', 'theirs', '1', 'forged')")
+	if _, err := run.Complete(t.Context(), []byte("of a")); err != nil {
+		t.Error(err)
+	}
+	if stored, err := w.task("theirs", func(g *sql.Grant) { g.URL = other }).Stored(t.Context()); string(stored) != "settled" || err != nil {
+		t.Errorf("%q, %v", stored, err)
+	}
+}
+
+// TestReadOnly: a database for reading cannot be changed, and the guest cannot open the door.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for _, statement := range []string{"INSERT INTO t VALUES (1)", "UPDATE t SET id = 2", "DELETE FROM t", "WITH a AS (INSERT INTO t VALUES (1) RETURNING 1) SELECT 1"} {
+		run := w.task("1", readOnly)
+		w.want(run, "E25006", statement)
+		run.Close()
+	}
+	run := w.task("1", readOnly)
+	w.want(run, "E25001", "SELECT set_config('transaction_read_only', 'off', true)")
+	run.Close()
+	run = w.task("1", readOnly)
+	w.want(run, "off", "SELECT set_config('default_transaction_read_only', 'off', true)")
+	w.want(run, "E25006", "INSERT INTO t VALUES (1)")
+	if _, err := run.Complete(t.Context(), nil); err == nil {
+		t.Error("a task completes with an aborted transaction")
+	}
+}
+
+// TestSession: what a guest leaves in its session is gone before the next one.
+func TestSession(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	for _, complete := range []bool{true, false} {
+		run := w.task(fmt.Sprint("leaves", complete))
+		w.want(run, "left", "SELECT set_config('app.left', 'left', false)")
+		w.want(run, "", "SELECT pg_advisory_lock(9)")
+		w.want(run, "", "SELECT set_config('search_path', 'pg_temp', false) WHERE false")
+		w.want(run, "", "DECLARE c CURSOR WITH HOLD FOR SELECT 1")
+		if complete {
+			if _, err := run.Complete(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run.Close()
+		eventually(t, "an idle connection", func() bool { open, idle := w.databases.Connections(); return open == 1 && idle == 1 })
+		next := w.task("next")
+		w.want(next, "NULL,0,0,t", "SELECT nullif(current_setting('app.left', true), ''), (SELECT count(*) FROM pg_cursors WHERE name <> ''), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()), pg_try_advisory_xact_lock(9)")
+		next.Close()
+		eventually(t, "an idle connection", func() bool { _, idle := w.databases.Connections(); return idle == 1 })
+	}
+}
+
+// TestLargeAnswers: an answer over its bounds ends the connection without being read, and the server stops.
+func TestLargeAnswers(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for statement, words := range map[string]string{
+		"SELECT generate_series(1, 1001)":                            "more than 1000 rows: add a LIMIT, read it in pieces with DECLARE and FETCH, or raise rows",
+		"SELECT repeat('x', 2 << 20)":                                "raise bytes",
+		"SELECT repeat('x', 300000000)":                              "raise bytes",
+		"SELECT repeat('x', 100000) FROM generate_series(1, 100000)": "raise bytes",
+		"SELECT generate_series(1, 1000000000)":                      "raise rows",
+	} {
+		for first := range 2 {
+			run := w.task("1", func(g *sql.Grant) { g.Timeout, g.Transaction = time.Minute, 2*time.Minute })
+			if first == 1 {
+				w.want(run, "1", "SELECT 1")
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			w.refused(run, service.ErrLimit, words, statement)
+			if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 64<<20 {
+				t.Errorf("%s: %d MiB allocated", statement, (after.TotalAlloc-before.TotalAlloc)>>20)
+			}
+			w.refused(run, service.ErrLimit, words, "SELECT 1") // until it is rolled back
+			if err := run.Rollback(t.Context(), "shop"); err != nil {
+				t.Error(err)
+			}
+			w.want(run, "1", "SELECT 1")
+			run.Close()
+		}
+	}
+	eventually(t, "no statement", func() bool {
+		return w.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'") == "0"
+	})
+}
+
+// TestClock: no guest keeps a connection or a statement longer than it may, even if it lifts the limits of the server.
+func TestClock(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	busy := func() string {
+		return w.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'")
+	}
+	lift := "SELECT set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true), set_config('lock_timeout', '0', true)"
+	short := func(g *sql.Grant) { g.Timeout = 200 * time.Millisecond }
+	run := w.task("1", short)
+	w.refused(run, service.ErrLimit, "the statement takes longer than 200ms: raise timeout", "SELECT pg_sleep(60)")
+	run.Close()
+	run = w.task("1", short)
+	w.want(run, "0,0,0", lift)
+	w.refused(run, service.ErrLimit, "the statement takes longer than 200ms", "SELECT pg_sleep(60)")
+	run.Close()
+	run = w.task("1", func(g *sql.Grant) { g.Transaction = 300 * time.Millisecond })
+	w.want(run, "0,0,0", lift)
+	eventually(t, "the end of the transaction", func() bool { return busy() == "0" })
+	w.refused(run, service.ErrLimit, "the transaction takes longer than 300ms: raise transaction", "SELECT 1")
+	if _, err := run.Complete(t.Context(), nil); err == nil {
+		t.Error("a task completes whose transaction is lost")
+	}
+	eventually(t, "no connection", func() bool { open, _ := w.databases.Connections(); return open == 0 && busy() == "0" })
+	ctx, cancel := context.WithCancel(t.Context())
+	run = w.task("1")
+	w.want(run, "1", "SELECT 1")
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err := run.Query(ctx, "shop", "SELECT pg_sleep(60)", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	eventually(t, "no statement", func() bool { return busy() == "0" })
+}
+
+// TestPool: connections are bounded, those of an idle pool make room, and a task that gets none is told so.
+func TestPool(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.databases = sql.New(sql.Config{MaxConnections: 3})
+	t.Cleanup(w.databases.Close)
+	two := func(g *sql.Grant) { g.Pool = 2 }
+	first, second := w.task("1", two), w.task("2", two)
+	w.want(first, "1", "SELECT 1")
+	w.want(second, "1", "SELECT 1")
+	begun := time.Now()
+	third := w.task("3", two)
+	w.refused(third, service.ErrUnavailable, "raise pool", "SELECT 1")
+	if took := time.Since(begun); took < 4*time.Second || third.Away() == nil {
+		t.Errorf("after %s, %v", took, third.Away())
+	}
+	released := make(chan struct{})
+	go func() { defer close(released); first.Close() }()
+	w.want(w.task("4", two), "1", "SELECT 1")
+	<-released
+	second.Close()
+	other := func(g *sql.Grant) { g.Name, g.URL = "database.other", w.server.UserURL(w.name()+"a", w.name()) }
+	for i := range 2 {
+		w.want(w.task(fmt.Sprint("other", i), other), "1", "SELECT 1")
+	}
+	if open, _ := w.databases.Connections(); open > 3 {
+		t.Errorf("%d connections", open)
+	}
+}
+
+// TestStale: a connection that the server closed while it was idle is replaced.
+func TestStale(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	run := w.task("1")
+	w.want(run, "1", "SELECT 1")
+	run.Close()
+	eventually(t, "an idle connection", func() bool { _, idle := w.databases.Connections(); return idle == 1 })
+	w.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + w.name() + "a'")
+	run = w.task("2")
+	w.want(run, "", "INSERT INTO t VALUES (1)")
+	if _, err := run.Complete(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	w.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + w.name() + "a'")
+	if stored, err := run.Stored(t.Context()); stored == nil || err != nil {
+		t.Errorf("%q, %v", stored, err)
+	}
+}
+
+// TestOneCommits: of two runs of a task only one commits, and the other gets what it stored. A task that has failed
+// for good cannot be committed by an earlier run.
+func TestOneCommits(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	first, second := w.task("1"), w.task("1")
+	w.want(first, "", "INSERT INTO t VALUES (1)")
+	w.want(second, "", "INSERT INTO t VALUES (2)")
+	if stored, err := first.Complete(t.Context(), []byte("first")); stored != nil || err != nil {
+		t.Errorf("first: %q, %v", stored, err)
+	}
+	if stored, err := second.Complete(t.Context(), []byte("second")); string(stored) != "first" || err != nil {
+		t.Errorf("second: %q, %v", stored, err)
+	}
+	if got := w.value("SELECT string_agg(id::text, ',') FROM t"); got != "1" {
+		t.Errorf("rows %s", got)
+	}
+	if stored, err := second.Fail(t.Context(), []byte("failed")); string(stored) != "first" || err != nil {
+		t.Errorf("fail after a commit: %q, %v", stored, err)
+	}
+	late := w.task("2")
+	w.want(late, "", "INSERT INTO t VALUES (3)")
+	if stored, err := w.task("2").Fail(t.Context(), []byte("failed")); stored != nil || err != nil {
+		t.Errorf("fail: %q, %v", stored, err)
+	}
+	if stored, err := late.Complete(t.Context(), []byte("late")); string(stored) != "failed" || err != nil {
+		t.Errorf("late: %q, %v", stored, err)
+	}
+	for id, want := range map[string]bool{"1": true, "3": false} {
+		if committed, err := w.task(id).Resolve(t.Context()); committed != want || err != nil {
+			t.Errorf("resolve %s: %v, %v", id, committed, err)
+		}
+	}
+	if got := w.value("SELECT count(*) FROM quern.runs"); got != "2" {
+		t.Errorf("%s runs", got)
+	}
+}
+
+// TestForgedRow: a guest that inserts the row of its own task fails.
+func TestForgedRow(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	run := w.task("1")
+	w.want(run, "", "INSERT INTO quern.runs (tenant, task, created, settlement) VALUES ('acme', '1', '1', 'forged')")
+	if stored, err := run.Complete(t.Context(), []byte("own")); stored != nil || err == nil || errors.Is(err, service.ErrUnavailable) {
+		t.Errorf("%q, %v", stored, err)
+	}
+}
+
+// TestSteps: a step is done once, by one run.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	run := w.task("1", atCall)
+	if _, err := run.Step(t.Context(), "shop", "charge"); !errors.Is(err, service.ErrNotFound) {
+		t.Errorf("a step that is not done: %v", err)
+	}
+	w.want(run, "", "INSERT INTO t VALUES (1)")
+	zombie := w.task("1", atCall)
+	w.want(zombie, "", "INSERT INTO t VALUES (2)")
+	if data, err := run.Commit(t.Context(), "shop", "charge", []byte("receipt")); err != nil || text(data) != "" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if _, err := zombie.Commit(t.Context(), "shop", "charge", []byte("other")); !errors.Is(err, service.ErrConflict) {
+		t.Errorf("a second commit of the step: %v", err)
+	}
+	for _, r := range []*sql.Run{run, zombie, w.task("1", atCall)} {
+		if value, err := r.Step(t.Context(), "shop", "charge"); string(value) != "receipt" || err != nil {
+			t.Errorf("%q, %v", value, err)
+		}
+	}
+	if data, err := run.Commit(t.Context(), "shop", "empty", nil); err != nil || text(data) != "" {
+		t.Errorf("a step without statements: %q, %v", data, err)
+	}
+	if value, err := run.Step(t.Context(), "shop", "empty"); len(value) != 0 || err != nil {
+		t.Errorf("%q, %v", value, err)
+	}
+	w.want(run, "", "INSERT INTO t VALUES (3)")
+	if _, err := run.Complete(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "are not committed") {
+		t.Errorf("changes that are not committed: %v", err)
+	}
+	if got := w.value("SELECT string_agg(id::text, ',') FROM t"); got != "1" {
+		t.Errorf("rows %s", got)
+	}
+	if _, err := w.task("1").Commit(t.Context(), "shop", "", nil); !errors.Is(err, service.ErrDenied) {
+		t.Errorf("a commit of a database with commit: complete: %v", err)
+	}
+	w.want(run, "E42703", "SELECT nonsense")
+	if data, err := run.Commit(t.Context(), "shop", "", nil); err != nil || text(data) != "E25P02" {
+		t.Errorf("a commit of an aborted transaction: %q, %v", data, err)
+	}
+}
+
+// TestSweep: rows of tasks that have ended go, those of others stay.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	w.databases = sql.New(sql.Config{Keep: time.Hour, Open: func(_ context.Context, tenant string, tasks []string) (map[string]bool, error) {
+		return map[string]bool{"open": tenant == "acme"}, nil
+	}})
+	t.Cleanup(w.databases.Close)
+	for _, id := range []string{"open", "old", "new"} {
+		run := w.task(id)
+		w.want(run, "1", "SELECT 1")
+		if _, err := run.Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.exec("UPDATE quern.runs SET committed = now() - interval '2 hours' WHERE task <> 'new'; INSERT INTO quern.runs (role, tenant, task, created, settlement, committed) SELECT role, tenant, 'old' || g, '1', '', committed FROM quern.runs, generate_series(1, 999) g WHERE task = 'old'")
+	if err := w.databases.SweepAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := w.value("SELECT string_agg(task, ',' ORDER BY task) FROM quern.runs"); got != "new,open" {
+		t.Errorf("rows of %s", got)
+	}
+}
+
+// TestPooler: all of it works through PgBouncer in transaction mode.
+func TestPooler(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	through := w.server.Pooler(t)
+	w.exec("ALTER ROLE " + w.name() + "a SUPERUSER") // the pooler knows only the superuser
+	w.url = through(w.server.URL(w.name()))
+	for id := range 3 {
+		run := w.task(fmt.Sprint(id))
+		w.want(run, "", "INSERT INTO t VALUES ($1)", fmt.Sprint(id))
+		if stored, err := run.Complete(t.Context(), []byte("settled")); stored != nil || err != nil {
+			t.Errorf("%q, %v", stored, err)
+		}
+		if stored, err := run.Stored(t.Context()); string(stored) != "settled" || err != nil {
+			t.Errorf("%q, %v", stored, err)
+		}
+	}
+	run := w.task("late", func(g *sql.Grant) { g.Transaction = 300 * time.Millisecond })
+	w.refused(run, service.ErrLimit, "takes longer", "SELECT pg_sleep(60)")
+	eventually(t, "no statement", func() bool {
+		return w.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_sleep%' AND state = 'active' AND pid <> pg_backend_pid()") == "0"
+	})
+}
+
+// TestUndo: with Undo nothing remains, and commits, steps and rollbacks work as they would.
+func TestUndo(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.databases = sql.New(sql.Config{Undo: true})
+	t.Cleanup(w.databases.Close)
+	w.exec("ALTER TABLE t ADD CONSTRAINT name UNIQUE (name) DEFERRABLE INITIALLY DEFERRED")
+	run := w.task("1", func(g *sql.Grant) { g.Prepare = "INSERT INTO t VALUES (7, 'given'); SELECT 1" })
+	w.want(run, "7", "SELECT id FROM t")
+	w.want(run, "", "INSERT INTO t VALUES (8, 'given')")
+	if _, err := run.Complete(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "23505") {
+		t.Errorf("a deferred constraint: %v", err)
+	}
+	run = w.task("1", atCall)
+	w.want(run, "", "INSERT INTO t VALUES (1)")
+	if _, err := run.Commit(t.Context(), "shop", "a", []byte("value")); err != nil {
+		t.Error(err)
+	}
+	w.want(run, "", "INSERT INTO t VALUES (2)")
+	if err := run.Rollback(t.Context(), "shop"); err != nil {
+		t.Error(err)
+	}
+	w.want(run, "1", "SELECT id FROM t")
+	if value, err := run.Step(t.Context(), "shop", "a"); string(value) != "value" || err != nil {
+		t.Errorf("%q, %v", value, err)
+	}
+	if _, err := run.Complete(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	run.Close()
+	if got := w.value("SELECT count(*) FROM t"); got != "0" {
+		t.Errorf("%s rows remain", got)
+	}
+	w.refused(w.task("1", func(g *sql.Grant) { g.Prepare = "COMMIT" }), service.ErrInvalid, "remove COMMIT", "SELECT 1")
+	w.refused(w.task("1", func(g *sql.Grant) { g.Prepare = "CREATE nonsense" }), service.ErrInvalid, "the schema of database shop", "SELECT 1")
+}
+
+// TestCheck: a host warns at its start of what is wrong with a database.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	var log strings.Builder
+	check := func(url string) string {
+		log.Reset()
+		d := sql.New(sql.Config{Logger: hclog.New(&hclog.LoggerOptions{Output: &log})})
+		d.Check(t.Context(), "acme", sql.Source{Name: "database.shop", URL: url})
+		d.Close()
+		return log.String()
+	}
+	for url, want := range map[string]string{
+		w.url:                             "quern database init --grant-handler " + w.name() + "a",
+		"shop":                            "write postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+		w.server.URL("nowhere"):           "make it with CREATE DATABASE",
+		w.server.URL(w.name()):            "connect as a superuser",
+		"postgres://u:pass@127.0.0.1:1/d": "start the database, or correct the secret database.shop",
+	} {
+		if got := check(url); !strings.Contains(got, want) || strings.Contains(got, "pass@") {
+			t.Errorf("%s: %q, want %q", url, got, want)
+		}
+	}
+	w.init("a")
+	if got := check(w.url); got != "" {
+		t.Errorf("warned: %s", got)
+	}
+}

@@ -1,0 +1,367 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// grace is how much longer the host waits for a statement than the server may work on it.
+const grace = time.Second
+
+// transaction is a transaction of a task. The calls of its guest use it one after the other; only its clock ends it at
+// any time.
+type transaction struct {
+	run   *Run
+	grant Grant
+	pool  *pool
+	clock *time.Timer // closes the connection at the end
+	until time.Time   // when the clock ends it
+
+	mu   sync.Mutex
+	conn *connection // nil after the end
+	xid  string      // its ID, if it can write
+	// lost is why the transaction is gone; nil while it is there.
+	lost error
+	// refused is the error after which PostgreSQL refuses all statements; nil if there is none.
+	refused *pgconn.PgError
+	changed bool      // a statement has changed rows
+	started time.Time // when the statement under way was sent
+}
+
+// settings are the session settings in a transaction: name and value in turn.
+func (g *Grant) settings(left time.Duration) []string {
+	ms := func(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
+	all := []string{
+		"TimeZone", "UTC", "DateStyle", "ISO, MDY", "IntervalStyle", "postgres", "bytea_output", "hex",
+		"extra_float_digits", "1", "statement_timeout", ms(g.Timeout), "lock_timeout", ms(g.Timeout),
+		"idle_in_transaction_session_timeout", ms(left + grace), "tcp_keepalives_idle", "30",
+	}
+	for name, value := range g.Settings {
+		all = append(all, name, value)
+	}
+	return all
+}
+
+// begin begins a transaction and runs its first statement in the same round trip.
+func (t *transaction) begin(ctx context.Context, statement string, values [][]byte, formats []int16) ([]byte, error) {
+	d := t.run.databases
+	for {
+		c, err := d.acquire(ctx, t.pool)
+		if err != nil {
+			return nil, err
+		}
+		t.conn, t.until = c, time.Now().Add(t.grant.Transaction)
+		data, err := t.open(ctx, statement, values, formats)
+		if errors.Is(err, errStale) {
+			t.conn = nil
+			d.put(c)
+			d.dropIdle(t.pool)
+			continue
+		}
+		if t.conn != nil {
+			t.clock = time.AfterFunc(time.Until(t.until), t.expire)
+		}
+		return data, err
+	}
+}
+
+// errStale means that the server has closed a connection while it was idle, so that nothing has begun.
+var errStale = errors.New("the connection was closed while it was idle")
+
+// open sends BEGIN, the settings and the first statement.
+func (t *transaction) open(ctx context.Context, statement string, values [][]byte,
+	formats []int16,
+) (data []byte, err error) {
+	ctx, stop := t.deadline(ctx)
+	defer stop()
+	conn := t.conn.Raw()
+	conn.Frontend().SetMaxBodyLen(int(2*t.grant.Bytes) + maxOverhead)
+	begin, id := "BEGIN READ ONLY", "''"
+	if t.grant.Write {
+		begin, id = "BEGIN", "pg_current_xact_id()::text"
+	}
+	set := "SELECT " + id
+	var settings [][]byte
+	for i, text := range t.grant.settings(time.Until(t.until)) {
+		if settings = append(settings, []byte(text)); i%2 == 1 {
+			set += fmt.Sprintf(", set_config($%d, $%d, true)", i, i+1)
+		}
+	}
+	p := conn.StartPipeline(ctx)
+	defer func() {
+		if t.conn != nil { // else the connection is being closed, with what it would still answer
+			if closed := p.Close(); conn.IsClosed() && !errors.Is(err, errStale) {
+				data, err = nil, t.gone(ctx, closed)
+			}
+		}
+	}()
+	p.SendQueryParams(begin, nil, nil, nil, nil)
+	p.SendQueryParams(set, settings, nil, nil, nil)
+	p.SendQueryParams(statement, values, nil, formats, nil)
+	if err = p.Sync(); err != nil {
+		return nil, t.notBegun(ctx, err)
+	}
+	for i := range 2 {
+		r, err := next(p)
+		if err == nil {
+			for r.NextRow() {
+				t.xid = string(r.Values()[0])
+			}
+			_, err = r.Close()
+		}
+		if err != nil {
+			if refused, ok := errors.AsType[*pgconn.PgError](err); ok && i > 0 {
+				// The operator's settings are wrong, or the server is too old.
+				err = fmt.Errorf("%w: begin a transaction: %s (SQLSTATE %s): correct settings of this database in the grants",
+					service.ErrUnavailable, refused.Message, refused.Code)
+				t.run.databases.failed(t.pool, err)
+				t.lose(err)
+				return nil, err
+			}
+			return nil, t.notBegun(ctx, err)
+		}
+	}
+	r, err := next(p)
+	return t.read(ctx, r, err)
+}
+
+// notBegun handles a failure before the first statement.
+func (t *transaction) notBegun(ctx context.Context, err error) error {
+	if t.conn.reused && t.conn.Raw().IsClosed() && ctx.Err() == nil {
+		return errStale
+	}
+	return t.gone(ctx, err)
+}
+
+// maxOverhead is how much larger than the bytes of an answer a message may be.
+const maxOverhead = 1 << 20
+
+// next returns the reader of the next statement's answer.
+func next(p *pgconn.Pipeline) (*pgconn.ResultReader, error) {
+	results, err := p.GetResults()
+	if err != nil {
+		return nil, err
+	}
+	r, ok := results.(*pgconn.ResultReader)
+	if !ok {
+		return nil, errors.New("the database has answered something else")
+	}
+	return r, nil
+}
+
+// deadline returns a context that ends with the statement's or the transaction's time.
+func (t *transaction) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	t.started = time.Now()
+	end := t.started.Add(t.grant.Timeout + grace)
+	if t.until.Before(end) {
+		end = t.until
+	}
+	return context.WithDeadline(ctx, end)
+}
+
+// query runs a statement.
+func (t *transaction) query(ctx context.Context, statement string, values [][]byte, formats []int16) ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lost != nil {
+		return nil, t.lost
+	}
+	if undo := t.run.databases.config.Undo; t.conn == nil && !undo {
+		return t.first(ctx, statement, values, formats)
+	} else if t.conn == nil {
+		if _, err := t.first(ctx, "SELECT", nil, nil); err != nil {
+			return nil, err
+		}
+		if err := t.prepare(ctx); err != nil {
+			return nil, err
+		}
+	}
+	ctx, stop := t.deadline(ctx)
+	defer stop()
+	r := t.conn.Raw().ExecParams(ctx, statement, values, nil, formats, nil)
+	return t.check(t.read(ctx, r, nil))
+}
+
+// first begins the transaction with its first statement.
+func (t *transaction) first(ctx context.Context, statement string, values [][]byte, formats []int16) ([]byte, error) {
+	data, err := t.begin(ctx, statement, values, formats)
+	if err != nil && t.lost == nil {
+		t.lose(err)
+	}
+	return t.check(data, err)
+}
+
+// check looks at the state of the transaction after a statement.
+func (t *transaction) check(data []byte, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	switch t.conn.Raw().TxStatus() {
+	case 'T':
+		t.refused = nil // perhaps after ROLLBACK TO
+	case 'I':
+		err := fmt.Errorf("%w: the statement has ended the transaction", service.ErrDenied)
+		t.lose(err)
+		return nil, err
+	}
+	return data, nil
+}
+
+// read reads an answer row by row. If it exceeds its bounds, the connection is closed at once.
+func (t *transaction) read(ctx context.Context, r *pgconn.ResultReader, err error) ([]byte, error) {
+	if err != nil {
+		return t.answered(ctx, err)
+	}
+	var a answer
+	columns := r.FieldDescriptions()
+	a.begin(columns)
+	for r.NextRow() {
+		row := r.Values()
+		switch {
+		case a.rows == t.grant.Rows:
+			return nil, t.exceeded("rows", fmt.Sprintf("%d rows", t.grant.Rows))
+		case int64(len(a.data)+size(row)) > t.grant.Bytes:
+			return nil, t.exceeded("bytes", fmt.Sprintf("%d bytes", t.grant.Bytes))
+		}
+		if err := t.run.borrow(ctx, len(a.data)+size(row), t.grant.Bytes); err != nil {
+			t.lose(err)
+			return nil, err
+		}
+		a.add(columns, row)
+	}
+	tag, err := r.Close()
+	if err != nil {
+		return t.answered(ctx, err)
+	}
+	t.changed = t.changed || tag.Insert() || tag.Update() || tag.Delete() || !tag.Select() && tag.RowsAffected() > 0
+	return a.finish(tag.RowsAffected()), nil
+}
+
+// answered returns the answer for an error of the database. Other errors lose the transaction.
+func (t *transaction) answered(ctx context.Context, err error) ([]byte, error) {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || t.conn.Raw().IsClosed() {
+		return nil, t.gone(ctx, err)
+	}
+	if refused.Code == "57014" && time.Since(t.started) >= t.grant.Timeout { // statement_timeout
+		return nil, t.gone(ctx, context.DeadlineExceeded)
+	}
+	if t.refused == nil || refused.Code != "25P02" {
+		t.refused = refused
+	}
+	return refusal(refused), nil
+}
+
+// exceeded loses the transaction because an answer is too large.
+func (t *transaction) exceeded(key, bound string) error {
+	err := fmt.Errorf("%w: the answer has more than %s: add a LIMIT, read it in pieces with DECLARE and FETCH, or %s",
+		service.ErrLimit, bound, t.grant.Raise(key))
+	t.lose(err)
+	return err
+}
+
+// gone loses the transaction because its connection failed, and returns why.
+func (t *transaction) gone(ctx context.Context, err error) error {
+	var large *pgproto3.ExceededMaxBodyLenErr
+	now := time.Now()
+	switch {
+	case errors.As(err, &large):
+		return t.exceeded("bytes", fmt.Sprintf("%d bytes", t.grant.Bytes))
+	case !now.Before(t.until):
+		err = t.overTime()
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w: the statement takes longer than %s: %s", service.ErrLimit, t.grant.Timeout, t.grant.Raise("timeout"))
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	default:
+		err = fmt.Errorf("%w: %w", service.ErrUnavailable, postgres.Readable(err))
+	}
+	t.lose(err)
+	return err
+}
+
+func (t *transaction) overTime() error {
+	return fmt.Errorf("%w: the transaction takes longer than %s: %s", service.ErrLimit, t.grant.Transaction, t.grant.Raise("transaction"))
+}
+
+// expire ends the transaction at the end of its time, whatever the guest does.
+func (t *transaction) expire() {
+	t.mu.Lock() // a statement under way ends by itself at this time
+	defer t.mu.Unlock()
+	if t.conn != nil {
+		t.lose(t.overTime())
+	}
+}
+
+// lose gives the connection up, which undoes the transaction. The caller holds mu.
+func (t *transaction) lose(why error) {
+	t.lost = why
+	if errors.Is(why, service.ErrUnavailable) {
+		t.run.away = why
+	}
+	t.drop()
+}
+
+// drop closes the connection. The caller holds mu.
+func (t *transaction) drop() {
+	c := t.conn
+	if t.conn = nil; c == nil {
+		return
+	}
+	t.stopClock()
+	d := t.run.databases
+	d.mu.Lock()
+	d.resets.Go(func() {
+		if c.Raw().IsBusy() {
+			ctx, stop := context.WithTimeout(context.Background(), connectPatience)
+			defer stop()
+			_ = c.Raw().CancelRequest(ctx) // the server would notice a closed connection only when it writes
+		}
+		c.Close()
+		d.put(c)
+	})
+	d.mu.Unlock()
+}
+
+func (t *transaction) stopClock() {
+	if t.clock != nil {
+		t.clock.Stop()
+	}
+}
+
+// rollback undoes the transaction and gives its connection back.
+func (t *transaction) rollback() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.conn
+	if t.conn = nil; c == nil {
+		return
+	}
+	t.stopClock()
+	t.run.databases.release(c, false)
+}
+
+// reset makes a connection pristine: no transaction, and nothing in its session that a guest has left, such as locks,
+// cursors, settings and temporary tables.
+func reset(ctx context.Context, conn *pgconn.PgConn) error {
+	p := conn.StartPipeline(ctx)
+	if conn.TxStatus() != 'I' {
+		p.SendQueryParams("ROLLBACK", nil, nil, nil, nil)
+		p.SendPipelineSync()
+	}
+	p.SendQueryParams("DISCARD ALL", nil, nil, nil, nil)
+	if err := p.Sync(); err != nil {
+		return err
+	}
+	return p.Close()
+}
