@@ -47,7 +47,7 @@ func handle() {
 	}
 	database := "package main\n\nimport (\n\t\"database/sql\"\n\n\t_ \"github.com/jackc/pgx/v5/stdlib\"\n)\n\nvar db, _ = sql.Open(\"pgx\", \"\")\n"
 	want = []string{
-		"main.go:6:4: warning: github.com/jackc/pgx/v5/stdlib" + socketless + postgresInstead,
+		"main.go:6:2: warning: github.com/jackc/pgx/v5/stdlib" + socketless + postgresInstead,
 		"main.go:9:13: warning: database/sql.Open" + socketless + postgresInstead,
 	}
 	if got := goObstacles("main.go", []byte(database)); !slices.Equal(got, want) {
