@@ -72,7 +72,9 @@ func hostFunction(f func(r *run, mem api.Memory, stack []uint64)) api.GoModuleFu
 func tick(ctx context.Context, _ api.Module, stack []uint64) {
 	r := runOf(ctx)
 	defer func() { r.guard(recover()) }()
+	r.ticking = true
 	stack[0] = uint64(uint32(r.tick(int32(uint32(stack[0])))))
+	r.ticking = false
 }
 
 // Exit implements wasi.Host.

@@ -183,7 +183,10 @@ func checkEntry(kind Kind, o *wasm.Outline) []Refusal {
 	check(handlerExport, "() -> (i32)", "return 0 for complete, 75 to try again later, 65 for failed for good")
 	check(initialize, "() -> ()", "export what a WASI reactor begins with under this name")
 	if kind == Handler {
-		check(whereExport, "() -> (i32)", "return the address of a text that ends with a NUL byte")
+		if where, ok := o.Export(wasm.WhereExport); !ok || where.Kind != wasm.Function ||
+			where.Signature.String() != "(i32) -> (i32)" {
+			check(wasm.WhereExport, "() -> (i32)", "return the address of a text that ends with a NUL byte")
+		}
 	}
 	return found
 }

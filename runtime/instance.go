@@ -28,6 +28,7 @@ type instance struct {
 	kernel   api.Module          // the module that an Extism plugin imports from; nil for other kinds
 	blocks   *abi.Blocks         // the memory blocks of the kernel; nil without a kernel
 	counter  api.MutableGlobal   // counts down the guest's fuel
+	place    api.Global          // see wasm.PlaceExport; nil if the module notes no places
 	crash    *crash.Entry        // shows a monitor which task the instance runs
 	globals  []api.MutableGlobal // the globals that the guest can change
 	entry    api.Function        // the function named export; nil if it has to be looked up
@@ -89,6 +90,7 @@ func (m *Module) instantiate(limit int64) (i *instance, err error) {
 	if i.counter, err = i.global(wasm.FuelExport); err != nil {
 		return i, err
 	}
+	i.place = i.guest.ExportedGlobal(wasm.PlaceExport)
 	for n, kind := range m.mutable {
 		if kind.Number() {
 			global, err := i.global(wasm.GlobalExport(n))

@@ -132,7 +132,12 @@ func (r *run) trapped(err error, place string) Outcome {
 	case r.refused() != nil:
 		return limitOutcome(r.refused(), place, "")
 	default:
-		what := r.describe(name+" ("+hint+")", r.logs.end())
+		what := name + " (" + hint + ")"
+		if r.logs.trace.crashed && r.said() == "" {
+			what = headline(r.logs.end()) // Go's runtime says why it traps
+		} else {
+			what = r.describe(what, r.logs.end())
+		}
 		return Outcome{Kind: Trap, Trap: name, Message: located(what, place)}
 	}
 }

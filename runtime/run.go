@@ -46,6 +46,7 @@ type run struct {
 	asking  bool      // askWhere runs: host functions end the guest
 	where   []string  // the frames of the user's code where the guest was stopped: see askWhere
 	orAfter bool      // where is of some time before the guest was stopped
+	ticking bool      // the guest calls tick, which may end it
 }
 
 // runs holds zeroed runs of ended calls for reuse. Allocating a run takes longer than a short call, and costs much of

@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/redact"
+	"github.com/quern-project/quern/runtime/wasm"
 )
 
 const (
-	// whereExport is an optional export of handlers: an interpreter says with it where the user's code is. See
-	// sdk/ABI.md.
-	whereExport = "quern_where" // () -> (i32)
-	// whereFuel is the fuel for a call of that export. It counts towards no limit.
+	// whereFuel is the fuel for a call of wasm.WhereExport, an optional export of handlers: an interpreter and the SDK
+	// for Go say with it where the user's code is. See sdk/ABI.md. The fuel counts towards no limit.
 	whereFuel = 1_000_000
 	// maxWhere is the maximum length of its answer in bytes, and maxPlace that of the place in a message.
 	maxWhere = 4 << 10
@@ -32,9 +31,15 @@ func (r *run) askWhere(i *instance, err error) {
 	if err == nil || r.exited || fault || r.module.info.Kind != Handler {
 		return
 	}
-	f := i.guest.ExportedFunction(whereExport)
+	f := i.guest.ExportedFunction(wasm.WhereExport)
 	if f == nil {
 		return
+	}
+	var result [1]uint64
+	if i.place != nil {
+		if result[0] = i.place.Get(); !r.ticking || result[0] == 0 {
+			return // the guest was not stopped where it notes its place
+		}
 	}
 	cause, code, done, deadline, limit := r.cause, r.code, r.done, r.deadline, r.meter.limit
 	r.meter.burned = r.meter.spent()
@@ -48,7 +53,6 @@ func (r *run) askWhere(i *instance, err error) {
 		refused[n] = memory.refused
 	}
 	r.asking = true
-	var result [1]uint64
 	if f.CallWithStack(i.ctx, result[:]) == nil {
 		if text, ok := readText(i.memories[0].contents(), uint32(result[0])); ok {
 			r.where = r.frames(bytes.TrimPrefix(text, []byte(orAfter)))

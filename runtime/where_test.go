@@ -90,3 +90,38 @@ func TestWhere(t *testing.T) {
 		})
 	}
 }
+
+// TestWhereOfPlace: a handler whose quern_where takes an argument is told the function that was stopped, and its first
+// parameter; it is not asked where it is unknown.
+func TestWhereOfPlace(t *testing.T) {
+	t.Parallel()
+	const handler = `(module
+	(import "quern_v1" "sleep" (func $sleep (param i64) (result i32)))
+	(memory (export "memory") 1) (data (i32.const 16) "a.go:0\0a\00")
+	(func $unused)
+	(func $spin (param $block i32) (result i32) (loop (local.set $block (i32.const 7)) (br 0)) (i32.const 0))
+	(func $other (param i64) (result i32) (loop (br 0)) (i32.const 0))
+	(func (export "quern_handle") (result i32) %s)
+	(func (export "quern_where") (param $at i32) (result i32)
+		(i32.store8 (i32.const 21) (i32.add (i32.const 48) (i32.and (local.get $at) (i32.const 15))))
+		(i32.store8 (i32.const 16) (i32.add (i32.const 97) (i32.shr_u (local.get $at) (i32.const 16))))
+		(i32.const 16)))`
+	for code, want := range map[string]string{
+		"(call $spin (i32.const 0))":                                    "b.go:7",
+		"(call $other (i64.const 7))":                                   "",
+		"(call $sleep (i64.const 3600000000000))":                       "",
+		"(drop (call $sleep (i64.const 1))) (call $spin (i32.const 0))": "b.go:7",
+	} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			m := load(t, runtimetest.BuildWAT(t, fmt.Sprintf(handler, code)))
+			p := m.Bind(Profile{Tenant: "acme"})
+			defer p.Close()
+			for range 2 { // the second time in an instance that was reset
+				if got := p.Run(t.Context(), Call{Timeout: 50 * time.Millisecond}); got.Kind != LimitExceeded || got.Place != want {
+					t.Errorf("%+v, want %q", got, want)
+				}
+			}
+		})
+	}
+}

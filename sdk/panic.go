@@ -25,8 +25,9 @@ func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (r
 		if p := recover(); p != nil {
 			stack := make([]byte, maxStack)
 			stack = stack[:runtime.Stack(stack, false)]
-			text, frames := textOf(p), framesOf(string(stack))
-			_, _ = io.WriteString(log, "panic: "+text+"\n\n"+string(stack))
+			own := handlerStack(string(stack))
+			text, frames := textOf(p), framesOf(own)
+			_, _ = io.WriteString(log, "panic: "+text+"\n\n"+own)
 			if len(frames) > 0 {
 				text += " [" + strings.Join(frames, " < ") + "]"
 			}
@@ -39,22 +40,36 @@ func attempt(ctx context.Context, handler Handler, task *Task, log io.Writer) (r
 // maxFrames is the maximum number of frames in the error of a panic.
 const maxFrames = 5
 
-// framesOf returns the first frames of the handler in the stack that runtime.Stack writes in a recovering function of
-// attempt, innermost first, such as "main.draw (main.go:12)". The frames between are those of Go's runtime.
-func framesOf(stack string) (frames []string) {
-	_, stack, _ = strings.Cut(stack, "\npanic(")
-	lines := strings.Split(stack, "\n")
-	for i := 2; i+1 < len(lines) && len(frames) < maxFrames; i += 2 {
-		name, place := lines[i], lines[i+1]
-		if end := strings.LastIndexByte(name, '('); end > 0 {
-			name = name[:end]
-		}
-		if strings.HasSuffix(name, "/sdk.attempt") {
+// handlerStack returns the handler's part of the stack that runtime.Stack writes in a recovering function of attempt:
+// its first line and, innermost first, the frames between panic and attempt, without those of Go's runtime.
+func handlerStack(stack string) string {
+	head, frames, _ := strings.Cut(stack, "\npanic(")
+	title, _, _ := strings.Cut(head, "\n")
+	own := title + "\n"
+	lines := strings.Split(frames, "\n")
+	for i := 2; i+1 < len(lines); i += 2 {
+		if name := functionOf(lines[i]); strings.HasSuffix(name, "/sdk.attempt") {
 			break
+		} else if !strings.HasPrefix(name, "runtime.") {
+			own += lines[i] + "\n" + lines[i+1] + "\n"
 		}
-		if strings.HasPrefix(name, "runtime.") {
-			continue
-		}
+	}
+	return own
+}
+
+// functionOf returns the name of the function in a line of a stack, which its arguments follow.
+func functionOf(line string) string {
+	if end := strings.LastIndexByte(line, '('); end > 0 {
+		return line[:end]
+	}
+	return line
+}
+
+// framesOf returns the first frames of a stack of handlerStack, such as "main.draw (main.go:12)".
+func framesOf(stack string) (frames []string) {
+	lines := strings.Split(stack, "\n")
+	for i := 1; i+1 < len(lines) && len(frames) < maxFrames; i += 2 {
+		name, place := functionOf(lines[i]), lines[i+1]
 		place, _, _ = strings.Cut(place[strings.LastIndexByte(place, '/')+1:], " ")
 		frames = append(frames, name[strings.LastIndexByte(name, '/')+1:]+" ("+strings.TrimSpace(place)+")")
 	}

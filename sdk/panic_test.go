@@ -76,7 +76,8 @@ func TestAttempt(t *testing.T) {
 			if status, delay := judge(err); status != 2 || delay != 0 {
 				t.Errorf("exit status %d after %v", status, delay)
 			}
-			if !strings.HasPrefix(log.String(), "panic: "+tt.want+"\n\ngoroutine ") || !strings.Contains(log.String(), "panic_test.go:") {
+			if !strings.HasPrefix(log.String(), "panic: "+tt.want+"\n\ngoroutine ") || !strings.Contains(log.String(), "panic_test.go:") ||
+				strings.Contains(log.String(), "sdk.attempt") || strings.Contains(log.String(), "testing.") {
 				t.Errorf("log %q", log.String())
 			}
 			if log.Len() > maxStack+len(tt.want)+20 {

@@ -1,6 +1,10 @@
 package sdk
 
-import "github.com/quern-project/quern/sdk/internal/guest"
+import (
+	"strings"
+
+	"github.com/quern-project/quern/sdk/internal/guest"
+)
 
 // exportName is the name of the export that Quern calls.
 const exportName = "quern_handle"
@@ -49,6 +53,27 @@ func describedTask(id string, input []byte) Task {
 	}
 }
 
+// impossible says what errors of Go's packages for WASI mean. Other systems write them in lower case.
+var impossible = [...]struct{ text, why string }{
+	{": Connection refused", noSockets},
+	{": Connection reset by peer", noSockets}, // of a name server
+	{": Bad file number", "a plugin has no files but those of capabilities.files, for reading"},
+	{": executable file not found in $PATH", "a plugin starts no programs"},
+}
+
+const noSockets = "a plugin has no sockets: use github.com/quern-project/quern/sdk/fetch, with capabilities.http in " +
+	"the manifest"
+
+// hinted appends to an error what it means in a plugin, if Go's text of it misleads.
+func hinted(text string) string {
+	for _, one := range impossible {
+		if strings.Contains(text, one.text) {
+			return text + ": " + one.why
+		}
+	}
+	return text
+}
+
 // settler reports the outcome of a task to the host.
 type settler interface {
 	Output(result []byte) error
@@ -69,7 +94,7 @@ func settle(to settler, result []byte, err error) int32 {
 
 // fail reports an error to the host, with doing before its text, and returns its exit status.
 func fail(to settler, doing string, err error) int32 {
-	to.Fail(doing + err.Error())
+	to.Fail(hinted(doing + err.Error()))
 	status, delay := judge(err)
 	if delay > 0 {
 		to.RetryAfter(guest.Milliseconds(delay))

@@ -188,4 +188,10 @@ func TestDevTellsOfTasks(t *testing.T) {
 	u.run("enqueue", "exit", "7 too bad", "--id", "again", "--redis", url, "--max-attempts", "2", "--backoff-max", "10ms")
 	c.stdout.await(t, regexp.MustCompile(`(?m)^↻ exit \d+(\.\d)? m?s again: \(error\) .*: it will be tried again$`))
 	c.stdout.await(t, regexp.MustCompile(`(?m)^✗ exit \d+(\.\d)? m?s again: `))
+	u.must("enqueue", "exti.dead", "0", "--redis", url)
+	u.must("enqueue", "exti", "0", "--redis", url)
+	c.stderr.await(t, regexp.MustCompile(`\[WARN\] .*: a task waits in a queue that nobody serves: tenant=blueque queue=exti remedy="did you mean exit\?"`))
+	if strings.Contains(c.stderr.String(), "queue=exti.dead remedy") {
+		t.Error("it warns of dead letters")
+	}
 }

@@ -94,7 +94,7 @@ func TestPluginTestFails(t *testing.T) {
 		"Status":     {"{input: in/failed, exit: 75}", "it ended with exit status 65, expected 75\n"},
 		"Completes":  {"{input: in/ok, exit: 65}", "it ended with exit status 0, expected 65\n"},
 		"NoFailure":  {"{input: in/ok, error: month}", "it ended with exit status 0, expected it to fail\n"},
-		"Error":      {"{input: in/failed, exit: 65, error: day}", "the error does not hold \"day\"\n     error: exit status 65"},
+		"Error":      {"{input: in/failed, exit: 65, error: day}", "the error does not contain \"day\"\n     error: exit status 65"},
 		"NoInput":    {"{input: in/none}", "input \"in/none\" cannot be read: no such file or directory\n"},
 		"NoOutput":   {"{input: in/ok, output: out/none}", "output \"out/none\" cannot be read: no such file or directory: --update writes it\n"},
 		"InputLimit": {"{input: in/ok}\nlimits: {input: 4B}", "it was ended (error), expected 0\n     error: "},

@@ -58,6 +58,9 @@ func Parse(expression, zone string) (*Rule, error) {
 	case words[0] == "@every":
 		return parseEvery(expression, strings.Join(words[1:], ""))
 	}
+	if n := len(words); n < 5 && words[0][0] != '@' || n > 6 {
+		return nil, fmt.Errorf("cron expression %q: expected 5 or 6 fields, found %d: %s", expression, n, example)
+	}
 	calendar, err := library.MustNewParser(fields).Parse(strings.Join(words, " "))
 	if err != nil {
 		if wrong := wrongField(words); wrong != "" {

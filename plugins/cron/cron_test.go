@@ -100,7 +100,7 @@ func TestErrParse(t *testing.T) {
 	t.Parallel()
 	for expression, want := range map[string]string{
 		"":                             "is empty",
-		"* * * *":                      "expected 5 to 6 fields",
+		"* * * *":                      "expected 5 or 6 fields, found 4: use minute",
 		"61 * * * *":                   "the minute: end of range (61) above maximum (59): use 0 to 59",
 		"@weekl":                       "unrecognized descriptor",
 		"@reboot":                      "unrecognized descriptor",
@@ -114,7 +114,7 @@ func TestErrParse(t *testing.T) {
 		"@every 9000h":                 "whole seconds",
 		strings.Repeat("1,", 200):      "at most 256",
 		"*/0 * * * *":                  "positive number",
-		"0 0 * * * * *":                "expected 5 to 6 fields",
+		"0 0 * * * * *":                "expected 5 or 6 fields, found 7: use minute",
 		"99999999999999999999 * * * *": "99999999999999999999",
 	} {
 		if _, err := cron.Parse(expression, ""); err == nil || !strings.Contains(err.Error(), want) {

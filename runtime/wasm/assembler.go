@@ -39,7 +39,7 @@ func (a *assembler) charge(local byte, shift int64) {
 	a.get(local)
 	a.i32(shift)
 	a.op(opI32ShrU, opI32Sub)
-	a.code = appendCheck(a.code, a.counter, a.refuel)
+	a.code = appendCheck(a.code, a.counter, appendUnsigned([]byte{opCall}, a.refuel))
 }
 
 // bulk writes the whole helper: see helpers.bulk.

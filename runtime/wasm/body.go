@@ -121,18 +121,29 @@ func (b *body) declarations() {
 	r.bound("locals of all functions", uint64(b.d.out.Locals), caps.AllLocals)
 }
 
+// refill returns the code of this function that gets fuel.
+func (b *body) refill() []byte {
+	d := b.d
+	defined := d.function - d.imported
+	if !d.places || !d.types[d.functions[d.function]].noted() || defined >= 1<<16 {
+		return appendUnsigned([]byte{opCall}, d.helpers.refuel(d))
+	}
+	code := appendSigned([]byte{opLocalGet, 0, opI32Const}, int64(int32(uint32(defined)<<16))) //nolint:gosec // the bits count
+	return appendUnsigned(append(code, opI32Or, opCall), d.helpers.refuelAt(d))
+}
+
 // emit appends the function with its charges to the code section.
 func (b *body) emit(out *vector) {
 	if b.every > 1 {
 		b.points[0].amount = max(b.points[0].amount, 1) // a call is never free
 	}
 	b.points = slices.DeleteFunc(b.points, func(p point) bool { return p.amount == 0 })
-	counter, refuel := b.d.counter(), uint32(0)
+	counter, refill := b.d.counter(), []byte(nil)
 	if len(b.points) > 0 {
-		refuel = b.d.helpers.refuel(b.d)
+		refill = b.refill()
 	}
 	b.d.out.Charges += len(b.points)
-	var charge [32]byte
+	var charge [48]byte
 	for _, t := range b.temporaries {
 		b.declared = append(b.declared, 1, byte(t.of()))
 	}
@@ -140,7 +151,7 @@ func (b *body) emit(out *vector) {
 	groups := appendUnsigned(first[:0], uint32(b.groups+len(b.temporaries)))
 	size := len(groups) + len(b.declared) + len(b.code)
 	for _, p := range b.points {
-		size += len(appendCharge(charge[:0], counter, refuel, p.amount))
+		size += len(appendCharge(charge[:0], counter, refill, p.amount))
 	}
 	out.u32(uint32(size))
 	out.raw(groups)
@@ -148,7 +159,7 @@ func (b *body) emit(out *vector) {
 	from := 0
 	for _, p := range b.points {
 		out.raw(b.code[from:p.at])
-		out.bytes = appendCharge(out.bytes, counter, refuel, p.amount)
+		out.bytes = appendCharge(out.bytes, counter, refill, p.amount)
 		from = int(p.at)
 	}
 	out.raw(b.code[from:])

@@ -257,9 +257,15 @@ func (m *boundModule) chargeAt(code []boundInstr, at int) (amount int64, next in
 	default:
 		return 0, 0, false
 	}
-	ok = match(rest, opGlobalSet, opGlobalGet, opI32Const, opI32LtS, opIf, opCall, opEnd) && rest[0].value == m.fuel && rest[1].value == m.fuel &&
-		rest[2].value == 0 && m.refuels(int(rest[5].value))
-	return amount, len(code) - len(rest) + 7, ok
+	if !match(rest, opGlobalSet, opGlobalGet, opI32Const, opI32LtS, opIf) || rest[0].value != m.fuel || rest[1].value != m.fuel || rest[2].value != 0 {
+		return 0, 0, false
+	}
+	rest = rest[5:]
+	if match(rest, opLocalGet, opI32Const, opI32Or, opCall) { // it notes its place
+		rest = rest[3:]
+	}
+	ok = match(rest, opCall, opEnd) && m.refuels(int(rest[0].value))
+	return amount, len(code) - len(rest) + 2, ok
 }
 
 func match(code []boundInstr, ops ...byte) bool {
@@ -274,12 +280,15 @@ func match(code []boundInstr, ops ...byte) bool {
 	return true
 }
 
-// refuels tells whether a function is counter = tick(counter).
+// refuels tells whether a function is counter = tick(counter), maybe after it has noted a place.
 func (m *boundModule) refuels(function int) bool {
 	if function < m.imports {
 		return false
 	}
 	code := m.functions[function-m.imports]
+	if match(code, opLocalGet, opGlobalSet) || match(code, opI32Const, opGlobalSet) {
+		code = code[2:]
+	}
 	return len(code) == 4 && match(code, opGlobalGet, opCall, opGlobalSet, opEnd) &&
 		code[0].value == m.fuel && code[1].value == int64(m.tick) && code[2].value == m.fuel
 }

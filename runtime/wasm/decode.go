@@ -61,6 +61,7 @@ type decoder struct {
 	types           []Signature
 	functions       []uint32 // indices of the types of all functions, imported functions first
 	imported        int      // number of imported functions
+	places          bool     // functions note their places: see WhereExport
 	tables          []Type   // the type of the elements of each table
 	memories        int
 	globals         []global
@@ -430,6 +431,7 @@ func (d *decoder) exportOne(r *reader) {
 		e.Signature = &d.types[d.functions[index]]
 		d.declare(index)
 		index = d.moved(index)
+		d.places = d.places || e.Name == WhereExport && e.Signature.noted()
 	}
 	d.out.Exports = append(d.out.Exports, e)
 	d.parts[sectionExport].export(e.Name, e.Kind, index)

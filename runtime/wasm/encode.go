@@ -1,6 +1,9 @@
 package wasm
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // These methods append parts of the binary format to a vector.
 
@@ -113,6 +116,12 @@ func (d *decoder) addOurs() {
 	globals.global(global{of: I32, mutable: true})
 	globals.raw([]byte{opI32Const, 0, opEnd})
 	d.parts[sectionExport].export(FuelExport, Global, d.counter())
+	if d.places {
+		globals.count++
+		globals.global(global{of: I32, mutable: true})
+		globals.raw([]byte{opI32Const, 0, opEnd})
+		d.parts[sectionExport].export(PlaceExport, Global, d.place())
+	}
 
 	for _, h := range d.helpers.list {
 		functions, code := &d.parts[sectionFunction], &d.parts[sectionCode]
@@ -141,3 +150,11 @@ func (d *decoder) addOurs() {
 
 // counter returns the index of the fuel counter, a global.
 func (d *decoder) counter() uint32 { return uint32(len(d.globals)) }
+
+// place returns the index of the global for the place, which follows the counter.
+func (d *decoder) place() uint32 { return d.counter() + 1 }
+
+// noted reports whether functions of this type note their places.
+func (s *Signature) noted() bool {
+	return slices.Equal(s.Params, []Type{I32}) && slices.Equal(s.Results, []Type{I32})
+}

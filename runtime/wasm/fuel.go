@@ -165,21 +165,20 @@ const many = 2
 // appendCharge appends a charge:
 //
 //	counter -= amount
-//	if counter < 0 { refuel() }
-func appendCharge(code []byte, counter, refuel uint32, amount int32) []byte {
+//	if counter < 0 { refill }
+func appendCharge(code []byte, counter uint32, refill []byte, amount int32) []byte {
 	code = appendUnsigned(append(code, opGlobalGet), counter)
 	code = appendSigned(append(code, opI32Const), int64(amount))
 	code = append(code, opI32Sub)
-	return appendCheck(code, counter, refuel)
+	return appendCheck(code, counter, refill)
 }
 
-// appendCheck appends code that pops the counter into its global, and calls refuel if the counter is below zero.
-func appendCheck(code []byte, counter, refuel uint32) []byte {
+// appendCheck appends code that pops the counter into its global, and the code refill for a counter below zero.
+func appendCheck(code []byte, counter uint32, refill []byte) []byte {
 	code = appendUnsigned(append(code, opGlobalSet), counter)
 	code = appendUnsigned(append(code, opGlobalGet), counter)
 	code = append(code, opI32Const, 0, opI32LtS, opIf, noResult)
-	code = appendUnsigned(append(code, opCall), refuel)
-	return append(code, opEnd)
+	return append(append(code, refill...), opEnd)
 }
 
 // noResult is the type of a block without parameters and results.

@@ -67,9 +67,25 @@ func (h *helpers) get(d *decoder, key helperKey, build func() helper) uint32 {
 // refuel returns the function index of the helper that executes counter = tick(counter).
 func (h *helpers) refuel(d *decoder) uint32 {
 	return h.get(d, helperKey{op: -1}, func() helper {
-		code := appendUnsigned([]byte{0, opGlobalGet}, d.counter()) // no locals
-		code = appendUnsigned(append(code, opCall), uint32(d.imported))
-		code = appendUnsigned(append(code, opGlobalSet), d.counter())
-		return helper{name: Prefix + "refuel", code: append(code, opEnd)}
+		code := []byte{0} // no locals
+		if d.places {
+			code = appendUnsigned(append(code, opI32Const, 0, opGlobalSet), d.place())
+		}
+		return helper{name: Prefix + "refuel", code: appendTick(code, d)}
 	})
+}
+
+// refuelAt returns the function index of the helper that does so too, and first notes its parameter as the place.
+func (h *helpers) refuelAt(d *decoder) uint32 {
+	return h.get(d, helperKey{op: -2}, func() helper {
+		code := appendUnsigned([]byte{0, opLocalGet, 0, opGlobalSet}, d.place())
+		return helper{name: Prefix + "refuel at", signature: Signature{Params: []Type{I32}}, code: appendTick(code, d)}
+	})
+}
+
+func appendTick(code []byte, d *decoder) []byte {
+	code = appendUnsigned(append(code, opGlobalGet), d.counter())
+	code = appendUnsigned(append(code, opCall), uint32(d.imported))
+	code = appendUnsigned(append(code, opGlobalSet), d.counter())
+	return append(code, opEnd)
 }

@@ -18,6 +18,12 @@ const (
 	// FuelExport is the export name of the counter, a mutable i32 global. The counter starts at 0, so that the first
 	// charge calls tick.
 	FuelExport = Prefix + "fuel"
+	// WhereExport is the name of a guest's export that tells where the guest was stopped. If it is (i32) -> (i32), then
+	// each function (i32) -> (i32) notes its place when its counter is below zero, in the global PlaceExport: the
+	// function's index without imports, times 1<<16, plus its first parameter. That is 0 at other charge points. Go's
+	// compiler keeps the number of the block that runs in this parameter.
+	WhereExport = "quern_where"
+	PlaceExport = Prefix + "place"
 	// StartExport is the export name of the module's start function, which does not run at instantiation.
 	StartExport = Prefix + "start"
 )

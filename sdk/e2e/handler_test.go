@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,6 +123,7 @@ func TestHandler(t *testing.T) {
 	t.Parallel()
 	handler := load(t, setup(t), build(t, "behaviors", asHandler))
 	t.Run("Outcomes", func(t *testing.T) { t.Parallel(); testOutcomes(t, handler) })
+	t.Run("Stopped", func(t *testing.T) { testStopped(t, handler) })
 	t.Run("Sizes", func(t *testing.T) { t.Parallel(); testSizes(t, handler) })
 	t.Run("Task", func(t *testing.T) { t.Parallel(); testTask(t, handler) })
 	t.Run("Log", func(t *testing.T) { t.Parallel(); testLog(t, handler) })
@@ -140,7 +142,6 @@ func testOutcomes(t *testing.T, handler *runtime.Module) {
 		failed = "exit status 1: "
 		paper  = "the printer is out of paper"
 		panics = "exit status 2: panic: "
-		traps  = "unreachable (the program aborted or panicked): "
 	)
 	tests := map[string]struct {
 		kind    runtime.OutcomeKind
@@ -157,9 +158,9 @@ func testOutcomes(t *testing.T, handler *runtime.Module) {
 		"panic error":     {runtime.Failed, panics + paper, 0},
 		"panic runtime":   {runtime.Failed, panics + "runtime error: invalid memory address or nil pointer dereference", 0},
 		"panic exit":      {runtime.Retry, strings.TrimSuffix(again, ": "), 0},
-		"panic goroutine": {runtime.Trap, traps + "panic: in a goroutine [main.panics.func1 (main.go:127)]", 0},
-		"panic goexit":    {runtime.Trap, traps + "fatal error: all goroutines are asleep - deadlock! [main.init.0.func1 (main.go:58)]", 0},
-		"panic deadlock":  {runtime.Trap, traps + "fatal error: all goroutines are asleep - deadlock! [main.panics (main.go:132) < main.behave (main.go:93)]", 0},
+		"panic goroutine": {runtime.Trap, "panic: in a goroutine [main.panics.func1 (main.go:127)]", 0},
+		"panic goexit":    {runtime.Trap, "fatal error: all goroutines are asleep - deadlock! [main.init.0.func1 (main.go:58)]", 0},
+		"panic deadlock":  {runtime.Trap, "fatal error: all goroutines are asleep - deadlock! [main.panics (main.go:132) < main.behave (main.go:93)]", 0},
 	}
 	for input, want := range tests {
 		t.Run(input, func(t *testing.T) {
@@ -178,6 +179,33 @@ func testOutcomes(t *testing.T, handler *runtime.Module) {
 			}
 			if panicked := strings.Contains(want.message, "panic: "); panicked && !strings.Contains(got.Stderr, "testdata/behaviors/main.go:") {
 				t.Errorf("no stack in the log: %q", got.Stderr)
+			}
+		})
+	}
+}
+
+// testStopped: a handler that a limit stops tells where, with lines and inlined functions, and the next task finds nothing
+// of that. A loop of one block has no line.
+func testStopped(t *testing.T, handler *runtime.Module) {
+	t.Parallel()
+	for input, want := range map[string]string{
+		"panic spin":           `^main\.spin < main\.panics \(main\.go:136\) < main\.behave \(main\.go:93\)$`,
+		"panic turn":           `^main\.turn \(main\.go:(238|239|240|242)\) < main\.panics \(main\.go:138\) < main\.behave \(main\.go:93\)$`,
+		"panic spin elsewhere": `^main\.spin < main\.recurse \(main\.go:250\) < (main\.recurse \(main\.go:252\) < ){3}main\.panics\.func2 \(main\.go:140\)$`,
+	} {
+		t.Run(input, func(t *testing.T) {
+			t.Parallel()
+			c := call(input)
+			c.pool, c.Limits = input, runtime.Limits{CPU: 100 * time.Millisecond}
+			for range 2 {
+				if got := run(t, handler, c); got.Kind != runtime.LimitExceeded || !regexp.MustCompile(want).MatchString(got.Place) {
+					t.Errorf("%s, %s, want %s", got.Message, got.Place, want)
+				}
+				next := c
+				next.Input = []byte("shout quern")
+				if output := complete(t, handler, next); output != "QUERN" {
+					t.Errorf("the next task: %q", output)
+				}
 			}
 		})
 	}

@@ -68,8 +68,14 @@ func (f *Failure) Headline() string {
 	return first
 }
 
-// String returns the reason and the whole message, such as "(error) exit status 65: no items".
-func (f Failure) String() string { return fmt.Sprintf("(%s) %s", f.Reason, f.Message) }
+// String returns the reason and the whole message, such as "(error) exit status 65: no items". It returns
+// "no failure" if there is no reason.
+func (f Failure) String() string {
+	if f.Reason == "" {
+		return "no failure"
+	}
+	return fmt.Sprintf("(%s) %s", f.Reason, f.Message)
+}
 
 // reasons lists the reasons that this package defines. Counters and metrics have one value for each.
 var reasons = []Reason{

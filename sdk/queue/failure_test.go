@@ -17,3 +17,19 @@ func TestFailureText(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A task that has not failed has no failure to print; one that has failed without a text has the reason of its kind.
+func TestNoFailure(t *testing.T) {
+	t.Parallel()
+	for want, task := range map[string]queue.Task{
+		"no failure":    {Status: queue.Complete},
+		"(error) ":      {Status: queue.Failed},
+		"(timeout) ":    {Status: queue.Failed, Reason: queue.ReasonTimeout},
+		"(error) no":    {Status: queue.Scheduled, Error: "no"},
+		"(cpu) 1s over": {Status: queue.Failed, Error: `{"reason": "cpu", "message": "1s over"}`},
+	} {
+		if got := task.Failure().String(); got != want {
+			t.Errorf("%+v: %q, want %q", task, got, want)
+		}
+	}
+}

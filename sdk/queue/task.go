@@ -171,8 +171,11 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 }
 
 // Failure decodes Error. The plain text of a Python processor becomes the message of a failure with ReasonError, or
-// with the task's Reason if it has one.
+// with the task's Reason if it has one. A task without an error that has not failed has the zero Failure.
 func (t *Task) Failure() Failure {
+	if t.Error == "" && t.Status != Failed {
+		return Failure{}
+	}
 	f := ParseFailure(t.Error)
 	if f.Message == t.Error && t.Reason != "" {
 		f.Reason = t.Reason

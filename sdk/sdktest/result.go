@@ -1,8 +1,10 @@
 package sdktest
 
 import (
+	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/quern-project/quern/sdk"
 )
@@ -70,9 +72,22 @@ type Progress struct {
 	Message  string
 }
 
-// String returns the outcome, with its error and log, for a test's message.
+// maxShown is the maximum number of bytes of a result in a test's message.
+const maxShown = 1 << 10
+
+// String returns the outcome, with its result, error and log, for a test's message.
 func (r *Result) String() string {
 	text := string(r.Outcome)
+	switch shown := r.Result[:min(len(r.Result), maxShown)]; {
+	case len(r.Result) == 0:
+	case !utf8.Valid(r.Result):
+		text += fmt.Sprintf(": %q", shown)
+	default:
+		text += ": " + strings.ToValidUTF8(string(shown), "")
+	}
+	if more := len(r.Result) - maxShown; more > 0 {
+		text += fmt.Sprintf("… (%d more bytes)", more)
+	}
 	if r.Err != nil {
 		text += ": " + r.Err.Error()
 	}

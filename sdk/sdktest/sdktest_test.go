@@ -83,6 +83,21 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// A failed test shows the result that it got.
+func TestResultString(t *testing.T) {
+	t.Parallel()
+	for result, want := range map[string]string{
+		"":                             "complete",
+		`{"a":"é"}`:                    `complete: {"a":"é"}`,
+		"\xff":                         `complete: "\xff"`,
+		strings.Repeat("é", 513) + "x": "complete: " + strings.Repeat("é", 512) + "… (3 more bytes)",
+	} {
+		if got := (&sdktest.Result{Outcome: sdktest.Complete, Result: []byte(result)}).String(); got != want {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
 // A denial names what to add to the test.
 func TestDenied(t *testing.T) {
 	t.Parallel()

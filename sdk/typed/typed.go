@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/quern-project/quern/sdk"
@@ -15,17 +14,16 @@ import (
 // Decoding and encoding follow encoding/json, except that <, > and & are not escaped in the result.
 //
 // The handler returns an [sdk.Fatal] error if the input cannot be decoded into an In, because another attempt would
-// find the same input. An empty input, of a task that was enqueued without parameters, cannot be decoded either:
-// enqueue null or {} if the In needs nothing. An Out that cannot be encoded is an [sdk.Fatal] error too. The handler
-// returns errors of f unchanged.
+// find the same input. An empty input is the zero In: a task has one that was enqueued without parameters, such as a
+// join of other tasks. An Out that cannot be encoded is an [sdk.Fatal] error too. The handler returns errors of f
+// unchanged.
 func JSON[In, Out any](f func(ctx context.Context, task *sdk.Task, in In) (Out, error)) sdk.Handler {
 	return func(ctx context.Context, task *sdk.Task) ([]byte, error) {
-		if len(task.Input) == 0 {
-			return nil, sdk.Fatal(errors.New("read the task's input as JSON: there are no parameters"))
-		}
 		var in In
-		if err := json.Unmarshal(task.Input, &in); err != nil {
-			return nil, sdk.Fatal(fmt.Errorf("read the task's input as JSON: %w", err))
+		if len(task.Input) > 0 {
+			if err := json.Unmarshal(task.Input, &in); err != nil {
+				return nil, sdk.Fatal(fmt.Errorf("read the task's input as JSON: %w", err))
+			}
 		}
 		out, err := f(ctx, task, in)
 		if err != nil {

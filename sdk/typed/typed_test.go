@@ -52,6 +52,7 @@ func TestJSON(t *testing.T) {
 		`{"name": "<b>&", "count": 1}`:            `{"name":"<b>&","count":2,"tags":["7f"]}`,
 		` {"other": true, "tags": ["x"]} ` + "\n": `{"name":"","count":1,"tags":["x","7f"]}`,
 		`null`: `{"name":"","count":1,"tags":["7f"]}`,
+		``:     `{"name":"","count":1,"tags":["7f"]}`,
 	} {
 		result, err := typed.JSON(more)(t.Context(), &sdk.Task{ID: "7f", Input: []byte(input)})
 		if err != nil || string(result) != want {
@@ -70,7 +71,7 @@ func TestJSONErrInput(t *testing.T) {
 		t.Error("it was called")
 		return order{}, nil
 	})
-	for _, input := range []string{"", "{", "x", `{"count": "1"}`, `{} {}`, "[]", "\xff"} {
+	for _, input := range []string{" ", "{", "x", `{"count": "1"}`, `{} {}`, "[]", "\xff"} {
 		result, err := handler(t.Context(), &sdk.Task{Input: []byte(input)})
 		if _, fatal := errors.AsType[*sdk.FatalError](err); !fatal || result != nil || !strings.HasPrefix(err.Error(), "read the task's input as JSON: ") {
 			t.Errorf("%q: %q, %v", input, result, err)
@@ -78,16 +79,17 @@ func TestJSONErrInput(t *testing.T) {
 	}
 }
 
-func TestJSONErrNoInput(t *testing.T) {
+// A task without parameters, such as a join, has the zero value.
+func TestJSONNoInput(t *testing.T) {
 	t.Parallel()
-	handler := typed.JSON(func(context.Context, *sdk.Task, *order) (int, error) { return 1, nil })
-	for _, input := range [][]byte{nil, {}} {
-		_, err := handler(t.Context(), &sdk.Task{Input: input})
-		if _, fatal := errors.AsType[*sdk.FatalError](err); !fatal || err.Error() != "read the task's input as JSON: there are no parameters" {
-			t.Errorf("%v", err)
+	handler := typed.JSON(func(_ context.Context, _ *sdk.Task, in *order) (bool, error) { return in == nil, nil })
+	for _, input := range [][]byte{nil, {}, []byte("null")} {
+		if result, err := handler(t.Context(), &sdk.Task{Input: input}); err != nil || string(result) != "true" {
+			t.Errorf("%q: %s, %v", input, result, err)
 		}
 	}
-	if result, err := handler(t.Context(), &sdk.Task{Input: []byte("null")}); err != nil || string(result) != "1" {
+	join := typed.JSON(func(context.Context, *sdk.Task, struct{}) (int, error) { return 1, nil })
+	if result, err := join(t.Context(), &sdk.Task{}); err != nil || string(result) != "1" {
 		t.Errorf("%s, %v", result, err)
 	}
 }

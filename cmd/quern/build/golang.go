@@ -26,6 +26,7 @@ var golang = &Language{
 	},
 	several: true,
 	above:   []string{"go.mod", "go.work"},
+	test:    func(name string) bool { return strings.HasSuffix(name, "_test.go") },
 	outside: goOutside,
 	build:   buildGo,
 }
@@ -173,10 +174,16 @@ var goNames = []obstacle{
 		instead: "grant them in the manifest, or use kv or checkpoints of github.com/quern-project/quern/sdk",
 	},
 	{
+		names: "database/sql.Open database/sql.OpenDB",
+		why:   noSockets, instead: postgresInstead,
+	},
+	{
 		names: "os/exec.Command os/exec.CommandContext os.StartProcess",
 		why:   "a plugin starts no programs", instead: "leave it out",
 	},
 }
+
+const postgresInstead = "use Database of github.com/quern-project/quern/sdk, with capabilities.sql in the manifest"
 
 // goPackages lists packages that do not work in a plugin, without the version at the end of their paths.
 var goPackages = []obstacle{
@@ -185,13 +192,21 @@ var goPackages = []obstacle{
 		why:   noSockets, instead: "use kv, Enqueue and Publish of github.com/quern-project/quern/sdk",
 	},
 	{
-		names: "github.com/jackc/pgx github.com/lib/pq github.com/go-sql-driver/mysql go.mongodb.org/mongo-driver/mongo",
+		names: "github.com/jackc/pgx github.com/jackc/pgx/stdlib github.com/jackc/pgx/pgxpool github.com/lib/pq",
+		why:   noSockets, instead: postgresInstead,
+	},
+	{
+		names: "github.com/go-sql-driver/mysql go.mongodb.org/mongo-driver/mongo",
 		why:   noSockets, instead: "reach the database by an HTTP API, with github.com/quern-project/quern/sdk/fetch",
 	},
 	{names: "google.golang.org/grpc", why: noSockets, instead: "use an HTTP API with github.com/quern-project/quern/sdk/fetch"},
 }
 
-var goVersion = regexp.MustCompile(`/v[0-9]+$`)
+// The version in the path of a module, at its end and before a package.
+var (
+	goVersion   = regexp.MustCompile(`/v[0-9]+$`)
+	goVersionIn = regexp.MustCompile(`/v[0-9]+/`)
+)
 
 // goObstacles returns a warning for each package that a file of the author uses and that does not work in a plugin. It
 // is no error, because the file may use a part of the package that works.
@@ -208,7 +223,7 @@ func goObstacles(name string, text []byte) (lines []string) {
 	for _, spec := range file.Imports {
 		full := strings.Trim(spec.Path.Value, `"`)
 		bare := goVersion.ReplaceAllString(full, "")
-		if why := told(bare, goPackages); why != "" {
+		if why := told(goVersionIn.ReplaceAllString(bare, "/"), goPackages); why != "" {
 			warn(spec.Pos(), full, why)
 		}
 		if imported[path.Base(bare)] = full; spec.Name != nil {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 )
 
 // TestGoObstacles: what compiles and cannot work is told once for each package, with its place; what has another use is not.
@@ -32,7 +33,7 @@ func handle() {
 `
 	const socketless = ": a plugin has no sockets: "
 	want := []string{
-		"main.go:8:2: warning: github.com/jackc/pgx/v5" + socketless + "reach the database by an HTTP API, with github.com/quern-project/quern/sdk/fetch",
+		"main.go:8:2: warning: github.com/jackc/pgx/v5" + socketless + postgresInstead,
 		"main.go:12:9: warning: net/http.Get" + socketless + "use github.com/quern-project/quern/sdk/fetch, with capabilities.http in the manifest",
 	}
 	if got := goObstacles("main.go", []byte(source)); !slices.Equal(got, want) {
@@ -43,6 +44,14 @@ func handle() {
 		"grant them in the manifest, or use kv or checkpoints of github.com/quern-project/quern/sdk"}
 	if got := goObstacles("main.go", []byte(files)); !slices.Equal(got, want) {
 		t.Errorf("files: %q", got)
+	}
+	database := "package main\n\nimport (\n\t\"database/sql\"\n\n\t_ \"github.com/jackc/pgx/v5/stdlib\"\n)\n\nvar db, _ = sql.Open(\"pgx\", \"\")\n"
+	want = []string{
+		"main.go:6:2: warning: github.com/jackc/pgx/v5/stdlib" + socketless + postgresInstead,
+		"main.go:9:13: warning: database/sql.Open" + socketless + postgresInstead,
+	}
+	if got := goObstacles("main.go", []byte(database)); !slices.Equal(got, want) {
+		t.Errorf("a database: %q", got)
 	}
 	if got := goObstacles("main.go", []byte("package main\nfunc (")); got != nil {
 		t.Errorf("%q of what does not parse", got)
@@ -77,5 +86,28 @@ func TestGoOwn(t *testing.T) {
 	slices.Sort(got)
 	if want := []string{"main.go", filepath.Join("rates", "rates.go")}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestNewerGo: a changed test of Go needs no new module.
+func TestNewerGo(t *testing.T) {
+	t.Parallel()
+	dir := put(t, map[string]string{"go.mod": "module example.com/a\n", "main.go": "package main\n", "main_test.go": "package main\n"})
+	s, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := time.Now()
+	for _, tt := range []struct {
+		changed string
+		newer   bool
+	}{{"main_test.go", false}, {"main.go", true}} {
+		file := filepath.Join(dir, tt.changed)
+		if err := os.Chtimes(file, built, built.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if newer := NewerFile(t.Context(), s, built); (newer == file) != tt.newer {
+			t.Errorf("%s changed: %q is newer", tt.changed, newer)
+		}
 	}
 }

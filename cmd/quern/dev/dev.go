@@ -131,6 +131,11 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 		}
 		n.Background = append(n.Background, r.run)
 	}
+	n.Background = append(n.Background, func(ctx context.Context) {
+		n.WarnUnserved(ctx, func(queue string) bool { // a build logs how it ends
+			return slices.ContainsFunc(sources, func(s *build.Source) bool { return s.Name == queue })
+		})
+	})
 	if secrets {
 		n.Logger.Info("taking secrets from the folder " + secretsFolder + ", as no --secrets is given")
 	}

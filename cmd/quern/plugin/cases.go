@@ -288,7 +288,7 @@ func (v *CaseView) judge(test manifest.Test, outcome runtime.Outcome) {
 	case !anyFailure && (v.Exit == nil || *v.Exit != test.Exit):
 		v.Wrong = []string{fmt.Sprintf("%s, expected %d", ended, test.Exit)}
 	case !strings.Contains(outcome.Message, test.Error):
-		v.Wrong = []string{fmt.Sprintf("the error does not hold %q", test.Error)}
+		v.Wrong = []string{fmt.Sprintf("the error does not contain %q", test.Error)}
 	}
 	if len(v.Wrong) > 0 && outcome.Message != "" {
 		v.Wrong = append(v.Wrong, strings.Split("error: "+outcome.Message, "\n")...)

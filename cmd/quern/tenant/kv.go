@@ -83,9 +83,9 @@ func newKVGet(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "get BUCKET KEY", Short: "Print the bytes of a value", Args: cli.Arguments(2, 2)}
 	return connecting(env, cmd, inStore(func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		value, err := client.Value(cmd.Context(), args[0], args[1])
-		if err == nil {
-			_, err = cmd.OutOrStdout().Write(value)
+		if err != nil {
+			return err
 		}
-		return err
+		return cli.WriteResult(cmd, value, "get them with > FILE")
 	}))
 }

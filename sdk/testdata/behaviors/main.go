@@ -132,6 +132,13 @@ func panics(how string) error {
 		select {}
 	case "exit":
 		os.Exit(75)
+	case "spin":
+		spin()
+	case "turn":
+		turn(1, 1<<20)
+	case "spin elsewhere":
+		go func() { recurse(3) }()
+		select {}
 	}
 	panic("out of ink")
 }
@@ -216,4 +223,31 @@ func waits(ctx context.Context, task *sdk.Task, how string) ([]byte, error) {
 	<-child.Done()
 	<-called
 	return fmt.Append(nil, ctx.Err(), ", ", context.Cause(ctx), ", ", child.Err(), ", ", task.Cancelled()), nil
+}
+
+var turns int
+
+func spin() {
+	for {
+		turns++
+	}
+}
+
+//go:noinline
+func turn(from, to int) int {
+	for from < to {
+		if turns += from; turns > to {
+			turns = 0
+		}
+		from ^= turns & 1
+	}
+	return from
+}
+
+//go:noinline
+func recurse(n int) int {
+	if n == 0 {
+		spin()
+	}
+	return recurse(n-1) + 1
 }
