@@ -134,6 +134,7 @@ func newModule(h *host, d *Decoded, owner string) *Module {
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
 		m.declared = uint64(info.MemoryMax)
 	}
+	_, m.answers = rewritten.Export(whereExport)
 	if m.start {
 		m.startup = append(m.startup, wasm.StartExport)
 	}

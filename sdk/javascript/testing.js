@@ -134,7 +134,7 @@ async function settled(handler, run) {
 async function call(handler, run) {
   try {
     const result = await settled(handler, run);
-    if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, "the result"));
+    if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, "result"));
     return COMPLETE;
   } catch (error) {
     run.thrown = error;
