@@ -146,7 +146,7 @@ func TestErrors(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			o := write(t, test.source).run(runtime.Call{})
-			got := message(o)
+			got := o.Message
 			if o.Kind == runtime.Complete {
 				got = string(o.Output)
 			}
@@ -163,15 +163,6 @@ func TestErrors(t *testing.T) {
 // odd defines a function that gives an error getters that throw.
 const odd = "const odd = (e, ...names) => (names.forEach((name) => Object.defineProperty(e, name, { get() { throw 7 } })), e);\n"
 
-// message is an outcome's error as the handler has set it, without what the host puts before it.
-func message(o outcome) string {
-	text := o.Message
-	if _, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(text, "exit status ") {
-		text = rest
-	}
-	return text
-}
-
 // like compares with a text that may end in …, which stands for any.
 func like(got, want string) bool {
 	if prefix, ok := strings.CutSuffix(want, "…"); ok && strings.HasPrefix(got, prefix) {
@@ -185,8 +176,8 @@ func TestNoHandler(t *testing.T) {
 	p := write(t, "")
 	delete(p.files, "/app/handler.js")
 	o := p.run(runtime.Call{})
-	if want := "the plugin did not start: Error: there is no /app/handler.js: build the plugin with quern plugin build"; o.Kind != runtime.Failed || message(o) != want {
-		t.Errorf("%s %q", o.Kind, message(o))
+	if want := "the plugin did not start: Error: there is no /app/handler.js: build the plugin with quern plugin build"; o.Kind != runtime.Failed || o.Message != want {
+		t.Errorf("%s %q", o.Kind, o.Message)
 	}
 }
 
@@ -372,12 +363,12 @@ func TestSourceMap(t *testing.T) {
 	t.Parallel()
 	p := esbuild(t, "mapped/handler.ts")
 	o := p.run(runtime.Call{Input: []byte(`{"name":"Ada"}`)})
-	if want := "TypeError: Ada has no ink\n    at check (mapped/ink.ts:8:9)\n    at greet (mapped/handler.ts:10:3)\n    at handle (mapped/handler.ts:16:10)"; message(o) != want {
-		t.Errorf("%q, want %q", message(o), want)
+	if want := "TypeError: Ada has no ink\n    at check (mapped/ink.ts:8:9)\n    at greet (mapped/handler.ts:10:3)\n    at handle (mapped/handler.ts:16:10)"; o.Message != want {
+		t.Errorf("%q, want %q", o.Message, want)
 	}
 	p.files[javascript.PositionsFile] = []byte("quernpos\xff\xff\xff\xff")
-	if o := p.run(runtime.Call{Input: []byte(`{"name":"Ada"}`)}); !strings.HasPrefix(message(o), "TypeError: Ada has no ink\n    at ") || !strings.Contains(message(o), "(handler.js:1:") {
-		t.Errorf("%q", message(o))
+	if o := p.run(runtime.Call{Input: []byte(`{"name":"Ada"}`)}); !strings.HasPrefix(o.Message, "TypeError: Ada has no ink\n    at ") || !strings.Contains(o.Message, "(handler.js:1:") {
+		t.Errorf("%q", o.Message)
 	}
 }
 
@@ -387,7 +378,7 @@ func TestErrorFuel(t *testing.T) {
 	p := esbuild(t, "mapped/bundled.ts")
 	for input, most := range map[string]int64{"throw": 2e6, "1": 2e6, "11": 4e6} {
 		o := p.run(runtime.Call{Input: []byte(input)})
-		if text := message(o) + string(o.Output); !strings.Contains(text, "at run (mapped/bundled.ts:6:17)") || o.Fuel > most {
+		if text := o.Message + string(o.Output); !strings.Contains(text, "at run (mapped/bundled.ts:6:17)") || o.Fuel > most {
 			t.Errorf("%s: %d fuel, want at most %d: %s", input, o.Fuel, most, text)
 		}
 	}
@@ -413,7 +404,7 @@ export default (task) => {
 	pool, tested := p.bind(), 0
 	for _, secret := range []string{"QZKWJVQZ", "QZKWJVXGQYZKWJVQ"} {
 		for _, way := range strings.Fields("error fatal retry thrown object cause many rejected log console progress name") {
-			for _, place := range []int{100, 400 - len("exit status 1: Error: "), 1024, 1300, 2000 - len("Error: "), 2000, 4096 - len("Error: "), 4096, 8192, 65536} {
+			for _, place := range []int{100, 400 - len("Error: "), 1024, 1300, 2000 - len("Error: "), 2000, 4096 - len("Error: "), 4096, 8192, 65536} {
 				for _, inside := range []int{1, 7, len(secret) - 1} {
 					said := ""
 					o := p.runIn(pool, runtime.Call{
