@@ -376,9 +376,12 @@ func TestSourceMap(t *testing.T) {
 func TestErrorFuel(t *testing.T) {
 	t.Parallel()
 	p := esbuild(t, "mapped/bundled.ts")
+	if o := p.run(runtime.Call{Input: []byte("number")}); o.Kind != runtime.Complete || o.Fuel > 1e6 {
+		t.Errorf("a number as result: %d fuel: %s", o.Fuel, o.Message)
+	}
 	for input, most := range map[string]int64{"throw": 2e6, "1": 2e6, "11": 4e6} {
 		o := p.run(runtime.Call{Input: []byte(input)})
-		if text := o.Message + string(o.Output); !strings.Contains(text, "at run (mapped/bundled.ts:6:17)") || o.Fuel > most {
+		if text := o.Message + string(o.Output); !strings.Contains(text, "at run (mapped/bundled.ts:7:17)") || o.Fuel > most {
 			t.Errorf("%s: %d fuel, want at most %d: %s", input, o.Fuel, most, text)
 		}
 	}
