@@ -160,7 +160,7 @@ func computed(outcome runtime.Outcome, took time.Duration) []string {
 	switch limit := outcome.Limit.Name; {
 	case outcome.Kind != runtime.LimitExceeded:
 	case limit == "cpu":
-		return []string{fmt.Sprintf("limits.cpu counts work, 1s is 10⁹ fuel on every machine: this run burned %.1f × 10⁹ and took %.1f s",
+		return []string{fmt.Sprintf("limits.cpu counts work, 1s is 10⁹ fuel on every machine: this run burned %.3g × 10⁹ and took %.1f s",
 			float64(outcome.Fuel)/1e9, took.Seconds())}
 	case limit == "timeout" && outcome.CPU > took/2:
 		return []string{fmt.Sprintf("it computed for %.1f of %.1f s: is that an endless loop?", outcome.CPU.Seconds(),
