@@ -136,7 +136,7 @@ func TestPluginNew(t *testing.T) {
 				t.Errorf("%s: %q", commands[4], got)
 			}
 			r := u.run("enqueue", "greet", "--wait")
-			if r.status != exitFailed || !strings.Contains(r.stderr, "failed (error): no parameters: give a name") {
+			if r.status != exitFailed || !strings.Contains(r.stderr, "failed (fatal): no parameters: give a name") {
 				t.Errorf("without parameters: exit %d: %s", r.status, r.stderr)
 			}
 		})

@@ -207,7 +207,7 @@ func historyView(attempts []admin.Attempt) (v show.View) {
 			line += ", on " + first.Node
 		}
 		if first.Error != nil {
-			line += fmt.Sprintf(": (%s) %s", first.Error.Reason, first.Error.Headline())
+			line += fmt.Sprintf(": (%s) %s", first.Error.Word(), first.Error.Headline())
 		}
 		v = append(v, show.Field{"", name, line})
 		attempts = attempts[n:]
