@@ -33,8 +33,8 @@ var javascript = &Language{
 // javaScriptTest matches files that node --test and vitest run, and files in folders of tests.
 var javaScriptTest = regexp.MustCompile(`\.(test|spec)\.[cm]?[jt]sx?$|(^|/)(test|tests|__tests__)/`)
 
-// buildJavaScript bundles the handler's module with everything that it imports, and adds the bundle and the positions of
-// its source map to the engine.
+// buildJavaScript bundles the handler's module with everything that it imports, and adds the bundle and the positions
+// of its source map to the engine.
 func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) error {
 	engine, err := b.engine("javascript")
 	if err != nil {
