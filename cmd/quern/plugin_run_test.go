@@ -310,7 +310,7 @@ func TestPluginRunServices(t *testing.T) {
 			"10.0.0.5 is private (RFC 1918): the operator can allow the address with --allow-networks 10.0.0.5/32\n"}},
 		{"HTTPHost", "hhttps://example.com/", nil, result{exitDone, "-3\n", "*"}},
 		{"Enqueue", "e", nil, result{exitDone, "local-1local-2-3\n-1\n", reason + wrong + enqueued}},
-		{"EnqueueFails", "f", nil, result{exitFailed, "", reason + wrong + "task local failed (error): " + wrong}},
+		{"EnqueueFails", "f", nil, result{exitFailed, "", reason + wrong + "task local failed (error): exit status 1: " + wrong}},
 	} {
 		got := u.feed(test.input, append([]string{"plugin", "run", filepath.Join(dir, "small.wasm")}, test.flags...)...)
 		noted := strings.Contains(got.stderr, note)

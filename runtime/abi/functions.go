@@ -83,7 +83,7 @@ func Functions() []Function {
 			if s.reason != nil {
 				report := s.Reporter.Refused(f.Name, s.reason)
 				s.refusal = strings.TrimPrefix(report, ModuleName+"."+f.Name+": ")
-				if errors.Is(s.reason, service.ErrDenied) {
+				if s.denial = ""; errors.Is(s.reason, service.ErrDenied) {
 					s.denial = f.Name + ": " + s.refusal
 				}
 			}

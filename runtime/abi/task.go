@@ -65,7 +65,7 @@ func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 // maxError bytes.
 func (s *System) Error() (text string, said bool) { return string(s.failure), s.failed }
 
-// Denial returns the function that last answered EDENIED, and why; "" if none did.
+// Denial returns the function that was last refused, and why, if it answered EDENIED; else "".
 func (s *System) Denial() string { return s.denial }
 
 // setRetryAfter implements retry_after(ms). The last call counts.
