@@ -142,7 +142,7 @@ QUERN_HANDLER int32_t handle(void) {
 	}})
 	n.wait(n.enqueueAs("failing", "", queue.Options{ID: "bad"}))
 	task := n.wait(n.enqueueAs("reading", "", queue.Options{After: []string{"bad"}, When: queue.WhenEnded}))
-	if want := "task bad failed and has no result: (error) exit status 65 (failed for good): no ink"; string(task.Result) != want {
+	if want := "task bad failed and has no result: (fatal) no ink"; string(task.Result) != want {
 		t.Errorf("result %q, want %q: %s", task.Result, want, task.Error)
 	}
 	if log := n.taskLog(task.ID); len(log) != 0 { // it is no refusal

@@ -54,7 +54,7 @@ func TestGuestAsksForItsTask(t *testing.T) {
 		yaml:   map[string]string{"telling": "retry: {max_attempts: 2, base: 10ms, min: 10ms}"},
 	})
 	task := n.wait(n.enqueueAs("telling", "", queue.Options{Parent: "p1", Key: "the key"}))
-	if want := "exit status 1: no luck|p1|the key|"; string(task.Result) != want {
+	if want := "no luck|p1|the key|"; string(task.Result) != want {
 		t.Errorf("result %q, want %q: %+v", task.Result, want, task.Failure())
 	}
 }

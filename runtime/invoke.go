@@ -76,7 +76,7 @@ func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time,
 	}
 	i.run, r.instance = r, i
 	for _, memory := range i.memories {
-		memory.refused = false
+		memory.refused = 0
 	}
 	i.crash.Begin(c.Plugin, p.profile.Tenant, c.TaskID)
 	r.meter.counter, r.meter.crash = i.counter, i.crash
@@ -87,7 +87,7 @@ func (p *Pool) invoke(r *run, c *Call, i *instance, now time.Time,
 		if fits, err = r.abi.SetBlocks(i.blocks); err != nil {
 			err = &faultError{err}
 		} else if !fits {
-			r.blame(r.limits.Remedies.memoryExceeded(r.limits.Memory))
+			r.blame(r.limits.Remedies.memoryExceeded(r.limits.Memory, 0))
 		}
 	}
 	if fits && err == nil {

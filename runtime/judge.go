@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +50,7 @@ func startOutcome(outcome Outcome) Outcome {
 // code, if there is one; otherwise the trap.
 func (r *run) judge(err error) (outcome Outcome) {
 	where, traced := r.where, []string(nil)
-	if err != nil && len(where) == 0 {
+	if err != nil && len(where) == 0 && !r.module.answers { // frames of an interpreter say nothing to its users
 		traced = backtrace(err, r.module.name)
 		if where = r.logs.trace.frames; len(where) == 0 {
 			where = handlerFrames(traced)
@@ -99,16 +98,16 @@ func (r *run) ended(code int) Outcome {
 		stderr, after := r.retryAfter()
 		return Outcome{
 			Kind: Retry, Code: code, RetryAfter: after,
-			Message: r.describe("exit status 75 (try again later)", stderr),
+			Message: r.failure("exit status 75 (try again later)", stderr),
 		}
 	case code == exitFatal:
-		return Outcome{Kind: Fatal, Code: code, Message: r.describe("exit status 65 (failed for good)", r.logs.end())}
+		return Outcome{Kind: Fatal, Code: code, Message: r.failure("exit status 65 (failed for good)", r.logs.end())}
 	case r.refused() != nil:
 		return limitOutcome(r.refused(), "", r.said())
 	default:
 		stderr, after := r.retryAfter()
 		return Outcome{
-			Kind: Failed, Code: code, RetryAfter: after, Message: r.describe(fmt.Sprintf("exit status %d", code), stderr),
+			Kind: Failed, Code: code, RetryAfter: after, Message: r.failure(fmt.Sprintf("exit status %d", code), stderr),
 		}
 	}
 }
@@ -145,9 +144,15 @@ func (r *run) trapped(err error, place string) Outcome {
 // refused returns the limit at which the host denied the guest memory or output but let it go on. It returns nil if
 // nothing was denied.
 func (r *run) refused() *limitError {
+	asked := uint64(0)
+	if r.instance != nil {
+		for _, memory := range r.instance.memories {
+			asked = max(asked, memory.refused)
+		}
+	}
 	switch {
-	case r.instance != nil && slices.ContainsFunc(r.instance.memories, func(m *memory) bool { return m.refused }):
-		return r.limits.Remedies.memoryExceeded(r.limits.Memory)
+	case asked > 0:
+		return r.limits.Remedies.memoryExceeded(r.limits.Memory, int64(asked))
 	case r.output.refused:
 		return r.outputExceeded()
 	default:
@@ -157,6 +162,25 @@ func (r *run) refused() *limitError {
 
 func (r *run) outputExceeded() *limitError {
 	return r.limits.Remedies.sizeExceeded("output", r.limits.Output, "output limit of %s reached")
+}
+
+// failure returns the message of a call that failed with an exit status: the text of error_set, else the status and the
+// headline of stderr. If the text's first line, which is all that lists show, does not say what was denied, it is added.
+func (r *run) failure(status, stderr string) string {
+	text := r.said()
+	if text == "" {
+		text = r.describe(status, stderr)
+	}
+	denial := r.abi.Denial()
+	first, more, found := strings.Cut(text, "\n")
+	_, why, _ := strings.Cut(denial, "denied: ")
+	if denial != "" && !strings.Contains(first, why) {
+		first += "; " + redact.Shorten(denial, maxHeadline)
+	}
+	if found {
+		first += "\n" + more
+	}
+	return first
 }
 
 // describe appends the guest's own error message to the text what. The message is the text of error_set, which can have

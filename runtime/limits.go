@@ -88,10 +88,14 @@ func (e *limitError) message(place, said string) string {
 	switch {
 	case said != "" && e.limit.Name == "memory":
 		what += ": " + redact.Shorten(said, maxHeadline)
-		remedy = "let it keep less at a time, or " + remedy
+		if remedy != keepLess {
+			remedy = "let it keep less at a time, or " + remedy
+		}
 	case place != "":
 		what += " at " + place
-		remedy = spend[e.limit.Name] + ", or " + remedy
+		if remedy != keepLess {
+			remedy = spend[e.limit.Name] + ", or " + remedy
+		}
 	}
 	if more != "" {
 		remedy += "\n" + more
@@ -119,14 +123,32 @@ func (r Remedies) of(name string) string {
 	return cmp.Or(r[name], "raise limits."+name+" in the plugin's manifest")
 }
 
-// ofMemory returns the remedy for a memory limit. bytes is the size that was not enough: it proposes twice as much, in
-// whole pages.
-func (r Remedies) ofMemory(bytes int64) string {
-	if r["memory"] != "" || bytes >= MaxMemory {
+// ofMemory returns the remedy for a memory limit. bytes is the size that was not enough, and asked the size that the
+// guest asked for; 0 if it is not known. It proposes twice as much, or four times and so on if asked is more, in whole
+// pages.
+func (r Remedies) ofMemory(bytes, asked int64) string {
+	switch {
+	case asked > MaxMemory:
+		return keepLess
+	case r["memory"] != "" || bytes <= 0 || bytes >= MaxMemory:
 		return r.of("memory")
 	}
-	return r.of("memory") + " to " + units.FormatSize(min((2*bytes+wasm.PageSize-1)/wasm.PageSize*wasm.PageSize, MaxMemory))
+	enough := 2 * bytes
+	for enough < asked {
+		enough *= 2
+	}
+	remedy := r.of("memory") + " to " + units.FormatSize(min((enough+wasm.PageSize-1)/wasm.PageSize*wasm.PageSize, MaxMemory))
+	if enough > 2*bytes {
+		remedy += ", because it asked for " + wholeMiB(asked)
+	}
+	return remedy
 }
+
+// wholeMiB returns a size in MiB, rounded up.
+func wholeMiB(bytes int64) string { return fmt.Sprintf("%dMiB", (bytes+1<<20-1)>>20) }
+
+// keepLess is the remedy for memory that no limit allows.
+var keepLess = "let it keep less at a time, because limits.memory is at most " + units.FormatSize(MaxMemory)
 
 // exceeded returns the error of a call that exceeded a limit. format says so, with %s for the value.
 func (r Remedies) exceeded(name, value, format string) *limitError {
@@ -137,9 +159,13 @@ func (r Remedies) sizeExceeded(name string, limit int64, format string) *limitEr
 	return r.exceeded(name, units.FormatSize(limit), format)
 }
 
-func (r Remedies) memoryExceeded(limit int64) *limitError {
+// memoryExceeded returns the error of a call that reached limits.memory. asked is as for ofMemory.
+func (r Remedies) memoryExceeded(limit, asked int64) *limitError {
 	e := r.sizeExceeded("memory", limit, "memory limit of %s reached")
-	e.remedy = r.ofMemory(limit)
+	e.remedy = r.ofMemory(limit, asked)
+	if asked > MaxMemory {
+		e.what = fmt.Sprintf("memory limit of %s reached by asking for %s", e.limit.Value, wholeMiB(asked))
+	}
 	return e
 }
 

@@ -124,9 +124,17 @@ func TestLimitMessage(t *testing.T) {
 	}{
 		{Remedies(nil).exceeded("cpu", "1s", "cpu limit of %s exceeded"), "", "", "cpu limit of 1s exceeded: raise limits.cpu in the plugin's manifest"},
 		{hosts.exceeded("cpu", "1s", "cpu limit of %s exceeded"), "a: b", "ignored", "cpu limit of 1s exceeded at a: b: let it compute less there, or see --max-cpu"},
-		{Remedies(nil).memoryExceeded(16 << 20), "", "", "memory limit of 16MiB reached: raise limits.memory in the plugin's manifest to 32MiB"},
-		{Remedies(nil).memoryExceeded(MaxMemory), "", "", most},
-		{hosts.memoryExceeded(1 << 20), "", "MemoryError: x\nat: y", "memory limit of 1MiB reached: MemoryError: x: let it keep less at a time, or see: acme\nat: y"},
+		{Remedies(nil).memoryExceeded(16<<20, 17<<20), "", "", "memory limit of 16MiB reached: raise limits.memory in the plugin's manifest to 32MiB"},
+		{
+			Remedies(nil).memoryExceeded(64<<20, 203<<20-1), "", "Error: x",
+			"memory limit of 64MiB reached: Error: x: let it keep less at a time, or raise limits.memory in the plugin's manifest to 256MiB, because it asked for 203MiB",
+		},
+		{
+			Remedies(nil).memoryExceeded(64<<20, MaxMemory+1), "run", "",
+			"memory limit of 64MiB reached by asking for 2049MiB at run: let it keep less at a time, because limits.memory is at most 2GiB",
+		},
+		{Remedies(nil).memoryExceeded(MaxMemory, 0), "", "", most},
+		{hosts.memoryExceeded(1<<20, 2<<20), "", "MemoryError: x\nat: y", "memory limit of 1MiB reached: MemoryError: x: let it keep less at a time, or see: acme\nat: y"},
 		{hosts.timeoutExceeded(time.Second, 0), "", "", "timeout of 1s exceeded: raise limits.timeout in the plugin's manifest"},
 		{hosts.timeoutExceeded(time.Second, time.Second), "", "", "timeout of 1s exceeded: give the task a longer timeout, if the host's ceiling allows it"},
 		{hosts.timeoutExceeded(time.Second, time.Minute), "f", "", "timeout of 1s exceeded at f: let it end sooner there, or see --max-timeout"},

@@ -134,6 +134,9 @@ func newModule(h *host, d *Decoded, owner string) *Module {
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
 		m.declared = uint64(info.MemoryMax)
 	}
+	if where, ok := rewritten.Export(wasm.WhereExport); ok && where.Signature != nil {
+		m.answers = len(where.Signature.Params) == 0 // with a parameter it belongs to Go, whose frames are its user's
+	}
 	if m.start {
 		m.startup = append(m.startup, wasm.StartExport)
 	}

@@ -25,7 +25,7 @@ type memory struct {
 	size     uint64          // size as the guest sees it, in bytes
 	used     uint64          // the largest size since the last reset, in bytes
 	shrunk   bool            // true while shrink runs
-	refused  bool            // in this call, the guest asked for more than the limit and got -1
+	refused  uint64          // the largest size over the limit that the guest asked for in this call, all its memories together
 	err      error           // error of the reservation: wazero panics then, and instantiate returns this error
 }
 
@@ -43,7 +43,9 @@ func (m *memory) Reallocate(size uint64) []byte {
 	case m.shrunk:
 		return m.contents()
 	case size > uint64(len(m.space.Bytes())), size > m.room():
-		m.refused = m.refused || size > m.room()
+		if room := m.room(); size > room {
+			m.refused = max(m.refused, size+m.limit-room)
+		}
 		return nil
 	}
 	m.size, m.used = size, max(m.used, size)
@@ -70,7 +72,7 @@ func (m *memory) adopt(image *snapshot.Image) error {
 			return fmt.Errorf("memory does not grow to the %d bytes of the snapshot", image.Size())
 		}
 	}
-	m.used, m.refused = m.size, false
+	m.used, m.refused = m.size, 0
 	return m.space.Map(image)
 }
 
@@ -79,7 +81,7 @@ func (m *memory) reset(mode snapshot.Mode, image *snapshot.Image) error {
 	if err := m.space.Reset(mode, m.used); err != nil {
 		return err
 	}
-	m.used, m.refused = image.Size(), false
+	m.used, m.refused = image.Size(), 0
 	return m.shrink(image.Size())
 }
 

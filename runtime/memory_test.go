@@ -24,8 +24,8 @@ func TestMemory(t *testing.T) {
 	if len(grown) != 3*page || &grown[0] != &first[0] {
 		t.Fatalf("%d bytes, want three pages at the same place", len(grown))
 	}
-	if m.refused || linear.Reallocate(3*page+1) != nil || !m.refused {
-		t.Errorf("refused = %v, want a refusal over the limit and none below", m.refused)
+	if m.refused != 0 || linear.Reallocate(3*page+1) != nil || m.refused != 3*page+1 {
+		t.Errorf("refused = %d, want a refusal over the limit and none below", m.refused)
 	}
 	linear.Free()
 	if grown[0] != 1 {
@@ -46,8 +46,8 @@ func TestMemoryDeclaredMaximum(t *testing.T) {
 	if len(m.space.Bytes()) != 2*page {
 		t.Errorf("%d bytes are reserved, want the declared maximum", len(m.space.Bytes()))
 	}
-	if linear.Reallocate(3*page) != nil || m.refused {
-		t.Errorf("refused = %v, want a growth above the maximum refused, and not for the limit", m.refused)
+	if linear.Reallocate(3*page) != nil || m.refused != 0 {
+		t.Errorf("refused = %d, want a growth above the maximum refused, and not for the limit", m.refused)
 	}
 	if err := m.release(); err != nil {
 		t.Error(err)
@@ -57,7 +57,7 @@ func TestMemoryDeclaredMaximum(t *testing.T) {
 func TestMemoryNone(t *testing.T) {
 	t.Parallel()
 	m := &memory{limit: page, declared: page}
-	if got := m.Allocate(0, 0).Reallocate(0); len(got) != 0 || m.refused || m.err != nil {
+	if got := m.Allocate(0, 0).Reallocate(0); len(got) != 0 || m.refused != 0 || m.err != nil {
 		t.Errorf("%d bytes, %+v, want none", len(got), m)
 	}
 	if err := m.release(); err != nil {
@@ -122,7 +122,7 @@ func TestMemoryCannotBeMapped(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 62 // no system has as many addresses
 	m := &memory{limit: most, declared: most}
-	if got := m.Allocate(0, most).Reallocate(page); got != nil || m.err == nil || m.refused {
+	if got := m.Allocate(0, most).Reallocate(page); got != nil || m.err == nil || m.refused != 0 {
 		t.Fatalf("%d bytes, %+v, want an error and no refusal", len(got), m)
 	}
 }

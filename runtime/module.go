@@ -108,6 +108,7 @@ type Module struct {
 	declared uint64      // the maximum memory that the module declares, in bytes; MaxMemory if it declares none
 	start    bool        // the module has a start section
 	startup  []string    // the exports that the host calls before the first task, except in a command
+	answers  bool        // it is an interpreter that exports quern_where
 	perTask  bool        // each task needs a new instance, and pays for it, since a reset does not restore all changes
 	price    int64       // fuel for making an instance
 	tables   int64       // maximum size of an instance's tables, in bytes
@@ -148,7 +149,7 @@ func (m *Module) Admits(l Limits) error {
 		fmt.Sprintf("the module needs %s of memory from its start, over the memory limit of %s",
 			units.FormatSize(m.info.MemoryMin), units.FormatSize(limit)),
 		"memory section",
-		cmp.Or(l.Remedies["memory"], l.Remedies.ofMemory(m.info.MemoryMin)+" or build it with a smaller initial memory"),
+		cmp.Or(l.Remedies["memory"], l.Remedies.ofMemory(m.info.MemoryMin, 0)+" or build it with a smaller initial memory"),
 	)
 }
 

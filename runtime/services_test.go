@@ -171,6 +171,21 @@ func TestDenied(t *testing.T) {
 	}
 }
 
+// TestDeniedInTheFirstLine: lists show the first line of a failure, which says what was denied even if the handler does not.
+func TestDeniedInTheFirstLine(t *testing.T) {
+	t.Parallel()
+	const denial = "secret_get: denied: the manifest grants no secret_get, or there is none here"
+	module := load(t, asking(t, `(drop `+askSecret+`) (i32.const 1)`))
+	got := bound(module, "", Profile{}).Run(t.Context(), Call{})
+	if first, _, _ := strings.Cut(got.Message, "\n"); got.Kind != Failed || strings.Count(first, denial) != 1 {
+		t.Errorf("%+v, want %q once", got, denial)
+	}
+	module = load(t, asking(t, `(i32.const 1)`))
+	if got := bound(module, "", Profile{}).Run(t.Context(), Call{}); got.Message != "exit status 1" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestRefusalsAreTold: each reason once, and ten at most.
 func TestRefusalsAreTold(t *testing.T) {
 	t.Parallel()

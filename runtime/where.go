@@ -48,7 +48,7 @@ func (r *run) askWhere(i *instance, err error) {
 	r.meter.set = 0
 	i.counter.Set(uint64(uint32(r.meter.refill())))
 	i.running = f
-	refused := make([]bool, len(i.memories))
+	refused := make([]uint64, len(i.memories))
 	for n, memory := range i.memories {
 		refused[n] = memory.refused
 	}

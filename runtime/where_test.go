@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -41,7 +40,8 @@ func TestWhereOfWait(t *testing.T) {
 	}
 }
 
-// TestWhere: a handler tells where it was stopped, and whatever that function does changes nothing but the place.
+// TestWhere: a handler tells where it was stopped, and whatever that function does changes nothing but the place. If it
+// does not tell, there are no frames: those of an interpreter mean nothing to its users.
 func TestWhere(t *testing.T) {
 	t.Parallel()
 	const handler = `(module
@@ -80,11 +80,8 @@ func TestWhere(t *testing.T) {
 			defer p.Close()
 			for range 2 { // the second time in an instance that was reset
 				got := p.Run(t.Context(), Call{TaskID: "id", Queue: "queue", Plugin: "plugin"})
-				if got.Message != test.message || test.frames != nil && !slices.Equal(got.Backtrace, test.frames) || got.Fuel > 20_000_000 {
+				if got.Message != test.message || !slices.Equal(got.Backtrace, test.frames) || got.Fuel > 20_000_000 {
 					t.Errorf("%+v\nwant %s %q", got, test.message, test.frames)
-				}
-				if test.frames == nil && slices.ContainsFunc(got.Backtrace, func(frame string) bool { return strings.Contains(frame, ".py") }) {
-					t.Errorf("%q", got.Backtrace)
 				}
 			}
 		})

@@ -100,7 +100,7 @@ func TestBluequePage(t *testing.T) {
 
 	u := newUser(t, url).asBuilt()
 	host, _ := u.host(plugins, "--poll", "1s")
-	if got := page.runs(t, url); got != page.withQuern+"exit status 65 (failed for good): no lines\n" {
+	if got := page.runs(t, url); got != page.withQuern+"no lines\n" {
 		t.Errorf("with a host the client prints\n%s\nwant\n%s", got, page.withQuern)
 	}
 

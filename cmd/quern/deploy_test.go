@@ -321,6 +321,9 @@ func TestPackages(t *testing.T) {
 			if said, status := quern("", "plugin", "new", "hello", "--lang", language); status != 0 {
 				t.Fatalf("new: exit %d: %s", status, said)
 			}
+			if about, err := os.ReadFile(filepath.Join(home, "hello", "package.json")); err == nil && !strings.Contains(string(about), `"quern": "^`) {
+				t.Errorf("npm has brought the program, and a clone of the plugin has none:\n%s", about)
+			}
 			if said, status := quern("", "plugin", "build", "hello"); status != 0 {
 				t.Fatalf("build: exit %d: %s", status, said)
 			}

@@ -54,7 +54,7 @@ func TestErrorLines(t *testing.T) {
 			u := newUser(t, queuetest.Shared(t).URL()).asBuilt().with(map[string]string{"QUERN_TENANT": tenant, "QUERN_TENANTS": tenant})
 			u.must("plugin", "build", source, "--to", plugins)
 			c, _ := u.host(plugins)
-			first := "exit status 1: " + test.first
+			first := test.first
 			waited := u.feed(test.input, "enqueue", "order", "-", "--id", "one", "--wait")
 			if want := "task one failed (error): " + first + "\n"; waited.status != exitFailed || !strings.HasPrefix(waited.stderr, want) {
 				t.Errorf("exit %d, %q, want %q", waited.status, waited.stderr, want)

@@ -63,10 +63,10 @@ func TestPluginBuildInterpreted(t *testing.T) {
 				"lib/words.ts": "export const shout = (text: string): string => text.toUpperCase();\n", "a.txt": "!", "other.ts": "broken (",
 			},
 			"ada", "ADA!",
-			[]string{"handler.js", "handler.js.map"},
+			[]string{"handler.js", "handler.js.positions"},
 		},
-		"JavaScript": {"javascript", map[string]string{"handler.js": "export default (task) => task.json().a\n"}, `{"a":[1]}`, "[1]", []string{"handler.js", "handler.js.map"}},
-		"Module":     {"javascript", map[string]string{"handler.mjs": "export default () => 'ok'\n"}, "", "ok", []string{"handler.js", "handler.js.map"}},
+		"JavaScript": {"javascript", map[string]string{"handler.js": "export default (task) => task.json().a\n"}, `{"a":[1]}`, "[1]", []string{"handler.js", "handler.js.positions"}},
+		"Module":     {"javascript", map[string]string{"handler.mjs": "export default () => 'ok'\n"}, "", "ok", []string{"handler.js", "handler.js.positions"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

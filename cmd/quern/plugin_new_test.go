@@ -137,7 +137,7 @@ func TestPluginNew(t *testing.T) {
 				t.Errorf("%s: %q", commands[4], got)
 			}
 			r := u.run("enqueue", "greet", "--wait")
-			if r.status != exitFailed || !strings.Contains(r.stderr, "failed (error): exit status 65 (failed for good): no parameters: give a name") {
+			if r.status != exitFailed || !strings.Contains(r.stderr, "failed (fatal): no parameters: give a name") {
 				t.Errorf("without parameters: exit %d: %s", r.status, r.stderr)
 			}
 		})

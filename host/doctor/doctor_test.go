@@ -275,6 +275,15 @@ func TestDamagedSubscriptions(t *testing.T) {
 	finds(t, client, "redis-access") // this is no lack of rights
 }
 
+func TestDroppedPublications(t *testing.T) {
+	client, _ := tenant(t)
+	for _, want := range []string{"1 publication", "2 publications"} {
+		_, err := client.Publish(t.Context(), "t", nil, queue.PublishOptions{})
+		check(t, err)
+		finds(t, client, "topic-dropped", "topic-dropped warning  [publication ls t] "+want+" to topic t had no subscriber, and nobody subscribes to it")
+	}
+}
+
 // A tenant with more queues than it may have is told who may have made them.
 func TestManyQueues(t *testing.T) {
 	client, _ := tenant(t)

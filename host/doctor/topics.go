@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -25,7 +26,7 @@ var topicChecks = []check{
 		for _, t := range p.topics {
 			if t.Subscriptions == 0 && t.Dropped > 0 {
 				p.found(Warning, "subscribe to it, or publish to another",
-					"%d publications to topic %s had no subscriber, and nobody subscribes to it", t.Dropped, t.Name).
+					"%s to topic %s had no subscriber, and nobody subscribes to it", publications(int(t.Dropped)), t.Name).
 					by("publication", "ls", t.Name)
 			}
 		}
@@ -49,10 +50,17 @@ var topicChecks = []check{
 	{"publication-unfinished", func(p *patient) {
 		if len(p.unpublished) > 0 {
 			p.found(Error, "start a host: it goes on with them; if one runs, its log tells why it cannot",
-				"%d publications have subscribers without a task, such as %s", len(p.unpublished), p.unpublished[0]).
+				"subscribers of %s have no task, such as those of %s", publications(len(p.unpublished)), p.unpublished[0]).
 				by("publication", "show", p.unpublished[0])
 		}
 	}},
+}
+
+func publications(n int) string {
+	if n == 1 {
+		return "1 publication"
+	}
+	return fmt.Sprintf("%d publications", n)
 }
 
 // subscription returns the first subscription for which the function is returns true, or nil if there is none.

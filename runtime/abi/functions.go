@@ -1,9 +1,12 @@
 package abi
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/tetratelabs/wazero/api"
+
+	"github.com/quern-project/quern/runtime/service"
 )
 
 // ModuleName is the name of the module from which guests import the functions of quern_v1.
@@ -84,6 +87,9 @@ func Functions() []Function {
 			if s.reason != nil {
 				report := s.Reporter.Refused(f.Name, s.reason)
 				s.refusal = strings.TrimPrefix(report, ModuleName+"."+f.Name+": ")
+				if s.denial = ""; errors.Is(s.reason, service.ErrDenied) {
+					s.denial = f.Name + ": " + s.refusal
+				}
 			}
 			s.Counters.count(number, errno(int32(uint32(stack[0]))), s.moved)
 		}

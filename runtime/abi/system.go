@@ -101,6 +101,7 @@ type System struct {
 	reason error // why the current function fails; nil if there is nothing to report
 
 	refusal    string // the last report, without the function's name
+	denial     string // the last report with the function's name, if it was of EDENIED
 	slot       string
 	filled     bool   // the slot was filled, perhaps by an empty text
 	failure    []byte // text of the last error_set

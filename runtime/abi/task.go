@@ -65,6 +65,9 @@ func (s *System) errorSet(mem api.Memory, a []uint64) errno {
 // maxError bytes.
 func (s *System) Error() (text string, said bool) { return string(s.failure), s.failed }
 
+// Denial returns the function that was last refused, and why, if it answered EDENIED; else "".
+func (s *System) Denial() string { return s.denial }
+
 // setRetryAfter implements retry_after(ms). The last call counts.
 func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 	ms := int64(a[0])

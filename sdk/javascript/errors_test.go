@@ -13,6 +13,7 @@ import (
 
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/javascript"
 )
 
 // TestErrors: what becomes of a task that fails, and its error. An error that ends in … is a prefix.
@@ -39,8 +40,17 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"Not a function", "const kv = () => ({});\nexport default function run() {\n  return kv('a').incr('x');\n}", runtime.Failed, 1,
-			"TypeError: not a function: near kv('a').incr(\n    at run (handler.js:3:18)",
+			"TypeError: kv(...).incr is not a function\n    at run (handler.js:3:18)",
 		},
+		{"Not a function of a task", "export default (job) => job.jsn().id", runtime.Failed, 1, "TypeError: job.jsn is not a function: did you mean json?\n    at default (handler.js:1:29)"},
+		{"Not a function of a bucket", "import { kv } from '@quern/sdk';\nexport default () => kv('a').gett('b')", runtime.Failed, 1, "TypeError: kv(...).gett is not a function: did you mean get?…"},
+		{"Not a function of the user's", "const kit = { list: [{}] };\nexport default () => kit.list[0]?.jsn(1).a", runtime.Failed, 1, "TypeError: kit.list[0]?.jsn is not a function\n…"},
+		{"Not a function by a name", "const ink = 5;\nexport default () => [ink(1)]", runtime.Failed, 1, "TypeError: ink is not a function\n…"},
+		{"Not a function in a native one", "export default () => [1].map(5).length", runtime.Failed, 1, "TypeError: not a function: near [1].map(\n…"},
+		{"Not a function of the user's message", "export default () => { throw new TypeError('not a function') }", runtime.Failed, 1, "TypeError: not a function\n…"},
+		{"Not a constructor", "const Ink = () => 1;\nexport default () => new Ink(1).a", runtime.Failed, 1, "TypeError: Ink is not a constructor\n…"},
+		{"Job of BullMQ", "export default (job) => job.updateProgress(50)", runtime.Failed, 1, "TypeError: a task has no updateProgress: use progress(0.5) of @quern/sdk\n…"},
+		{"Data of BullMQ", "export default (job) => job.data.id", runtime.Failed, 1, "TypeError: a task has no data: use task.json()\n…"},
 		{"JSON", "export default () => JSON.parse('ok')", runtime.Failed, 1, "SyntaxError: unexpected token: 'ok'\n    at default (handler.js:1:…"},
 		{
 			"Stack", "export default function run() {\n  return new TypeError('no\\n    at ink').stack;\n}", runtime.Complete, 0,
@@ -87,16 +97,16 @@ func TestErrors(t *testing.T) {
 		{"Function as result", "export default () => () => 1", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:16) is a function, which JSON does not express: call it"},
 		{"BigInt as result", "export default async () => 1n", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:16) is a bigint, which JSON does not express: use String"},
 		{"Map as result", "\nexport default function run() { return new Map([[1, 2]]) }", runtime.Failed, 1, "TypeError: the result of run (handler.js:2:16) is a Map, which JSON does not express: use Object.fromEntries"},
-		{"BigInt in a result", "export default () => ({ a: [0, { 'b c': 1n }] })", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:16).a[1][\"b c\"] is a bigint, which JSON does not express: use String"},
-		{"BigInt in a body", "import { enqueue } from '@quern/sdk';\nexport default () => enqueue('a', { n: 1n })", runtime.Failed, 1, "TypeError: the body.n is a bigint, which JSON does not express: use String\n    at default (handler.js:2:…"},
-		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:16).a contains itself, which JSON does not express: leave it out"},
+		{"BigInt in a result", "export default () => ({ a: [0, { 'b c': 1n }] })", runtime.Failed, 1, "TypeError: result.a[1][\"b c\"] of the handler (handler.js:1:16) is a bigint, which JSON does not express: use String"},
+		{"BigInt in a body", "import { enqueue } from '@quern/sdk';\nexport default () => enqueue('a', { n: 1n })", runtime.Failed, 1, "TypeError: body.n is a bigint, which JSON does not express: use String\n    at default (handler.js:2:…"},
+		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: result.a of the handler (handler.js:1:16) contains itself, which JSON does not express: leave it out"},
 		{"toJSON that throws", "export default () => ({ toJSON() { throw new TypeError('mine') } })", runtime.Failed, 1, "TypeError: mine\n    at toJSON (handler.js:1:…"},
 		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error [default (handler.js:1:…"},
 		{"AggregateError", "export default () => Promise.any([Promise.reject(new Error('a'))])", runtime.Failed, 1, "AggregateError\n  * Error: a"},
 		{"AggregateError without errors", "export default () => { const e = new AggregateError([], 'm'); e.errors = 5; throw e }", runtime.Failed, 1, "AggregateError: m\n    at default (handler.js:1:34)"},
 		{
 			"AggregateError of itself", "export default () => { const e = new AggregateError([], 'm'); e.errors = [e, e]; throw e }", runtime.Failed, 1,
-			"AggregateError: m\n  * AggregateError: m\n  * AggregateError: m\n    at default (handler.js:1:34)",
+			"AggregateError: m\n    at default (handler.js:1:34)\n  * AggregateError: m\n  * AggregateError: m",
 		},
 		{"Symbol as name", "export default () => { throw Object.assign(new Error('m'), { name: Symbol('n') }) }", runtime.Failed, 1, "Symbol(n): m\n    at default (handler.js:1:44)"},
 		{
@@ -136,7 +146,7 @@ func TestErrors(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			o := write(t, test.source).run(runtime.Call{})
-			got := message(o)
+			got := o.Message
 			if o.Kind == runtime.Complete {
 				got = string(o.Output)
 			}
@@ -153,15 +163,6 @@ func TestErrors(t *testing.T) {
 // odd defines a function that gives an error getters that throw.
 const odd = "const odd = (e, ...names) => (names.forEach((name) => Object.defineProperty(e, name, { get() { throw 7 } })), e);\n"
 
-// message is an outcome's error as the handler has set it, without what the host puts before it.
-func message(o outcome) string {
-	text := o.Message
-	if _, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(text, "exit status ") {
-		text = rest
-	}
-	return text
-}
-
 // like compares with a text that may end in …, which stands for any.
 func like(got, want string) bool {
 	if prefix, ok := strings.CutSuffix(want, "…"); ok && strings.HasPrefix(got, prefix) {
@@ -175,8 +176,8 @@ func TestNoHandler(t *testing.T) {
 	p := write(t, "")
 	delete(p.files, "/app/handler.js")
 	o := p.run(runtime.Call{})
-	if want := "the plugin did not start: Error: there is no /app/handler.js: build the plugin with quern plugin build"; o.Kind != runtime.Failed || message(o) != want {
-		t.Errorf("%s %q", o.Kind, message(o))
+	if want := "the plugin did not start: Error: there is no /app/handler.js: build the plugin with quern plugin build"; o.Kind != runtime.Failed || o.Message != want {
+		t.Errorf("%s %q", o.Kind, o.Message)
 	}
 }
 
@@ -352,7 +353,9 @@ func esbuild(t testing.TB, entry string) *plugin {
 		t.Fatalf("esbuild %s: %v\n%s", entry, err, said)
 	}
 	p := write(t, readAll(t, filepath.Join(dir, "handler.js")))
-	p.files["/app/handler.js.map"] = []byte(readAll(t, filepath.Join(dir, "handler.js.map")))
+	if p.files[javascript.PositionsFile], err = javascript.Positions([]byte(readAll(t, filepath.Join(dir, "handler.js.map")))); err != nil {
+		t.Fatal(err)
+	}
 	return p
 }
 
@@ -360,12 +363,27 @@ func TestSourceMap(t *testing.T) {
 	t.Parallel()
 	p := esbuild(t, "mapped/handler.ts")
 	o := p.run(runtime.Call{Input: []byte(`{"name":"Ada"}`)})
-	if want := "TypeError: Ada has no ink\n    at check (mapped/ink.ts:8:9)\n    at greet (mapped/handler.ts:10:3)\n    at handle (mapped/handler.ts:16:10)"; message(o) != want {
-		t.Errorf("%q, want %q", message(o), want)
+	if want := "TypeError: Ada has no ink\n    at check (mapped/ink.ts:8:9)\n    at greet (mapped/handler.ts:10:3)\n    at handle (mapped/handler.ts:16:10)"; o.Message != want {
+		t.Errorf("%q, want %q", o.Message, want)
 	}
-	p.files["/app/handler.js.map"] = []byte("{broken")
-	if o := p.run(runtime.Call{Input: []byte(`{"name":"Ada"}`)}); !strings.HasPrefix(message(o), "TypeError: Ada has no ink\n    at ") || !strings.Contains(message(o), "(handler.js:1:") {
-		t.Errorf("%q", message(o))
+	p.files[javascript.PositionsFile] = []byte("quernpos\xff\xff\xff\xff")
+	if o := p.run(runtime.Call{Input: []byte(`{"name":"Ada"}`)}); !strings.HasPrefix(o.Message, "TypeError: Ada has no ink\n    at ") || !strings.Contains(o.Message, "(handler.js:1:") {
+		t.Errorf("%q", o.Message)
+	}
+}
+
+// TestErrorFuel: an error of a handler with npm packages costs little, however often its stack is read.
+func TestErrorFuel(t *testing.T) {
+	t.Parallel()
+	p := esbuild(t, "mapped/bundled.ts")
+	if o := p.run(runtime.Call{Input: []byte("number")}); o.Kind != runtime.Complete || o.Fuel > 1e6 {
+		t.Errorf("a number as result: %d fuel: %s", o.Fuel, o.Message)
+	}
+	for input, most := range map[string]int64{"throw": 2e6, "1": 2e6, "11": 4e6} {
+		o := p.run(runtime.Call{Input: []byte(input)})
+		if text := o.Message + string(o.Output); !strings.Contains(text, "at run (mapped/bundled.ts:7:17)") || o.Fuel > most {
+			t.Errorf("%s: %d fuel, want at most %d: %s", input, o.Fuel, most, text)
+		}
 	}
 }
 
@@ -389,7 +407,7 @@ export default (task) => {
 	pool, tested := p.bind(), 0
 	for _, secret := range []string{"QZKWJVQZ", "QZKWJVXGQYZKWJVQ"} {
 		for _, way := range strings.Fields("error fatal retry thrown object cause many rejected log console progress name") {
-			for _, place := range []int{100, 400 - len("exit status 1: Error: "), 1024, 1300, 2000 - len("Error: "), 2000, 4096 - len("Error: "), 4096, 8192, 65536} {
+			for _, place := range []int{100, 400 - len("Error: "), 1024, 1300, 2000 - len("Error: "), 2000, 4096 - len("Error: "), 4096, 8192, 65536} {
 				for _, inside := range []int{1, 7, len(secret) - 1} {
 					said := ""
 					o := p.runIn(pool, runtime.Call{

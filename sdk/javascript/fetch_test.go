@@ -134,7 +134,7 @@ func TestQuernError(t *testing.T) {
 	} {
 		o := write(t, `import * as quern from "@quern/sdk"; const { kv, enqueue, secrets, http } = quern;
 			export default () => `+call).run(runtime.Call{})
-		if o.Kind != runtime.Failed || !strings.HasPrefix(message(o), "QuernError: "+want) {
+		if o.Kind != runtime.Failed || !strings.HasPrefix(o.Message, "QuernError: "+want) {
 			t.Errorf("%s: %s %s", call, o.Kind, o.Message)
 		}
 	}

@@ -104,7 +104,7 @@ export interface TestResult {
   output: Uint8Array;
   text(): string;
   json<T = any>(): T;
-  /** Why it failed: name and message, of Failure, Retry and Fatal the message. A rejected promise without a handler does not fail the task here, but the test in Node. */
+  /** Why it failed: name and message, of Failure, Retry and Fatal the message. It is also what a timer has thrown, and, after "unhandled rejection: ", why a promise without a handler was rejected. */
   error: string;
   /** What the handler threw. */
   thrown: unknown;

@@ -45,7 +45,7 @@ class TestHost {
     if (typeof handler !== "function") throw new TypeError(`run: the handler is ${typeof handler}: import the default export of its module`);
     known("run", given, fields);
     const run = new Run(this, input, given);
-    const release = watchRejections();
+    const release = watch();
     const code = await runs.run(run, () => call(handler, run)).finally(release);
     let complete = code === COMPLETE;
     for (const database of this.#open.values()) {
@@ -106,38 +106,43 @@ class Run {
   }
 }
 
-// A promise that is rejected without a handler fails the run that it comes from, as in the sandbox. Nobody else learns of it: test
-// runners would fail as well.
-const others = []; // the listeners that were there before
+// A promise that is rejected without a handler fails the run that it comes from, as in the sandbox, and so does a timer that throws.
+// Nobody else learns of it: test runners would fail as well.
+const others = { unhandledRejection: [], uncaughtException: [] }; // the listeners that were there before
 let watched = 0; // how many runs go on
 
-function rejected(reason, promise) {
+const caught = Object.keys(others).map((event) => [event, (reason, about) => {
   const run = runs.getStore();
-  if (run?.reject) return run.reject(reason);
-  if (others.length === 0) throw reason;
-  for (const listener of others) Reflect.apply(listener, process, [reason, promise]);
-}
+  if (run?.reject) return run.reject(reason, event === "unhandledRejection");
+  if (others[event].length === 0) throw reason;
+  for (const listener of others[event]) Reflect.apply(listener, process, [reason, about]);
+}]);
 
 // Returns the function that ends the watch of one run.
-function watchRejections() {
+function watch() {
   if (watched++ === 0) {
-    others.push(...process.rawListeners("unhandledRejection"));
-    process.removeAllListeners("unhandledRejection").on("unhandledRejection", rejected);
+    for (const [event, listener] of caught) {
+      others[event].push(...process.rawListeners(event));
+      process.removeAllListeners(event).on(event, listener);
+    }
   }
   return () => {
     if (--watched > 0) return;
-    process.removeListener("unhandledRejection", rejected);
-    for (const listener of others.splice(0)) process.on("unhandledRejection", listener);
+    for (const [event, listener] of caught) {
+      process.removeListener(event, listener);
+      for (const other of others[event].splice(0)) process.on(event, other);
+    }
   };
 }
 
 const immediate = globalThis.setImmediate; // that of tests may be a fake
 
-// Returns what the handler returns, when its pending jobs are done. Throws the reason of a rejected promise without a handler.
+// Returns what the handler returns, when its pending jobs are done. Throws the reason of a rejected promise without a handler, and what
+// a timer throws.
 async function settled(handler, run) {
   const unhandled = new Promise((_, reject) => {
-    run.reject = (reason) => {
-      run.unhandled = true;
+    run.reject = (reason, rejected) => {
+      run.unhandled = rejected;
       reject(reason);
     };
   });
@@ -157,7 +162,7 @@ async function settled(handler, run) {
 async function call(handler, run) {
   try {
     const result = await settled(handler, run);
-    if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, "the result"));
+    if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, "result"));
     return COMPLETE;
   } catch (error) {
     run.thrown = error;

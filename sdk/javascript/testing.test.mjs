@@ -69,6 +69,24 @@ test("a rejected promise without a handler", async () => {
   assert.deepEqual(process.rawListeners("unhandledRejection"), others);
 });
 
+test("a timer that throws, and parts that JSON does not express", async () => {
+  const others = process.rawListeners("uncaughtException");
+  const late = new RangeError("late");
+  const handler = () => new Promise((done) => {
+    setTimeout(() => { throw late; });
+    setTimeout(done, 1000, "done");
+  });
+  const [thrown, other] = await Promise.all([testHost().run(handler), testHost().run(() => "other")]);
+  assert.deepEqual([thrown.status, thrown.error, thrown.thrown, other.status], ["failed", "RangeError: late", late, "complete"]);
+  assert.deepEqual(process.rawListeners("uncaughtException"), others);
+  const error = async (value) => (await testHost().run(() => value)).error;
+  assert.match(await error({ a: 1n }), /^TypeError: result\.a is a bigint, /);
+  assert.match(await error(1n), /^TypeError: the result is a bigint, /);
+  assert.match(await error((job) => job), /^TypeError: the result is a function, /);
+  const job = async (read) => (await testHost().run(read)).error;
+  assert.match(await job((task) => task.data.id), /^TypeError: a task has no data: use task\.json\(\)$/);
+});
+
 test("the result of a failed task tells why it failed", async () => {
   const thrown = new TypeError("bad");
   const result = await testHost().run(() => { throw thrown; });

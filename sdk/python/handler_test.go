@@ -116,50 +116,50 @@ def handle(given):
 		delay   time.Duration
 		log     string // the last line; "…" for any
 	}{
-		"error":   {runtime.Failed, `exit status 1: KeyError: 'name' \[lib/work.py:2 in fail < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]\n.*\nKeyError: 'name'`, 0, ""},
-		"retry":   {runtime.Retry, `exit status 75 \(try again later\): later`, 1500 * time.Millisecond, ""},
-		"plain":   {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
-		"fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): never`, 0, ""},
-		"failure": {runtime.Failed, `exit status 1: as it is`, 0, ""},
-		"exit":    {runtime.Failed, `exit status 7: sys\.exit\(7\)`, 0, ""},
+		"error":   {runtime.Failed, `KeyError: 'name' \[lib/work.py:2 in fail < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]\n.*\nKeyError: 'name'`, 0, ""},
+		"retry":   {runtime.Retry, `later`, 1500 * time.Millisecond, ""},
+		"plain":   {runtime.Retry, `later`, 0, ""},
+		"fatal":   {runtime.Fatal, `never`, 0, ""},
+		"failure": {runtime.Failed, `as it is`, 0, ""},
+		"exit":    {runtime.Failed, `sys\.exit\(7\)`, 0, ""},
 		"exit0":   {runtime.Complete, ``, 0, ""},
-		"said":    {runtime.Failed, `exit status 1: said`, 0, ""},
+		"said":    {runtime.Failed, `said`, 0, ""},
 		"deep": {
-			runtime.Failed, `exit status 1: RecursionError: maximum recursion depth exceeded.* \[handler.py:3 in deep < \(\d+ more\) < .* in handle\]\n.*\nRecursionError: maximum recursion depth exceeded`, 0,
+			runtime.Failed, `RecursionError: maximum recursion depth exceeded.* \[handler.py:3 in deep < \(\d+ more\) < .* in handle\]\n.*\nRecursionError: maximum recursion depth exceeded`, 0,
 			"",
 		},
-		"repr":        {runtime.Failed, `exit status 1: RecursionError: .*\nRecursionError: maximum recursion depth exceeded while getting the repr of an object`, 0, ""},
-		"nested":      {runtime.Failed, `exit status 1: RecursionError: .*`, 0, "…"},
-		"compile":     {runtime.Failed, `exit status 1: (RecursionError|MemoryError|SyntaxError).*`, 0, "…"},
-		"unprintable": {runtime.Failed, `exit status 1: TypeError: the result of handle \(handler.py:\d+\).a is an object, which JSON does not express: use str\(…\).*`, 0, "…"},
-		"odd":         {runtime.Failed, `exit status 1: handler.Odd: \(its text cannot be read\) .*\nhandler.Odd: <exception str\(\) failed>`, 0, ""},
-		"cause":       {runtime.Fatal, `exit status 65 \(failed for good\): no luck`, 0, "error: quern.errors.Fatal: no luck"},
-		"long":        {runtime.Failed, `exit status 1: ValueError \[handler.py:\d+ in long < .*\]: x+`, 0, "…"},
-		"frames":      {runtime.Failed, `exit status 1: KeyError: 'bottom' \[handler.py:\d+ in loop < n{40}1.py:1 in f1 < .*`, 0, "error: KeyError: 'bottom'"},
-		"notjson":     {runtime.Fatal, `exit status 65 \(failed for good\): the input is not JSON: it begins with 'notjson': Expecting value: line 1 column 1 \(char 0\)`, 0, ""},
+		"repr":        {runtime.Failed, `RecursionError: .*\nRecursionError: maximum recursion depth exceeded while getting the repr of an object`, 0, ""},
+		"nested":      {runtime.Failed, `RecursionError: .*`, 0, "…"},
+		"compile":     {runtime.Failed, `(RecursionError|MemoryError|SyntaxError).*`, 0, "…"},
+		"unprintable": {runtime.Failed, `TypeError: the result of handle \(handler.py:\d+\).a is an object, which JSON does not express: use str\(…\).*`, 0, "…"},
+		"odd":         {runtime.Failed, `handler.Odd: \(its text cannot be read\) .*\nhandler.Odd: <exception str\(\) failed>`, 0, ""},
+		"cause":       {runtime.Fatal, `no luck`, 0, "error: quern.errors.Fatal: no luck"},
+		"long":        {runtime.Failed, `ValueError \[handler.py:\d+ in long < .*\]: x+`, 0, "…"},
+		"frames":      {runtime.Failed, `KeyError: 'bottom' \[handler.py:\d+ in loop < n{40}1.py:1 in f1 < .*`, 0, "error: KeyError: 'bottom'"},
+		"notjson":     {runtime.Fatal, `the input is not JSON: it begins with 'notjson': Expecting value: line 1 column 1 \(char 0\)`, 0, ""},
 		"memory":      {runtime.LimitExceeded, `memory limit of 64MiB reached: MemoryError \[handler.py:.*\nMemoryError`, 0, ""},
-		"syntax":      {runtime.Failed, `exit status 1: SyntaxError: invalid syntax .*\nSyntaxError: invalid syntax`, 0, ""},
-		"odd fatal":   {runtime.Fatal, `exit status 65 \(failed for good\): \(its text cannot be read\)`, 0, ""},
-		"odd exit":    {runtime.Failed, `exit status 1: \(its text cannot be read\)`, 0, ""},
-		"long delay":  {runtime.Retry, `exit status 75 \(try again later\): later`, 365 * 24 * time.Hour, ""},
-		"text delay":  {runtime.Failed, `exit status 1: ValueError: delay of Retry: '30': expected seconds or a timedelta, 0 or more .*`, 0, "…"},
-		"nan delay":   {runtime.Failed, `exit status 1: ValueError: delay of Retry: nan: .*`, 0, "…"},
-		"causes":      {runtime.Failed, `exit status 1: ValueError: 19999 \[handler.py:\d+ in chain < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]\n.*`, 0, "…"},
-		"contexts":    {runtime.Failed, `exit status 1: ValueError: 19999 \[handler.py:\d+ in chain < .*`, 0, "…"},
-		"odd status":  {runtime.Failed, `exit status 1: m`, 0, "…"},
-		"odd name":    {runtime.Failed, `exit status 1: OddName: m \[.*`, 0, "…"},
-		"damaged":     {runtime.Failed, `exit status 1: KeyError: 'bottom' \[.*`, 0, "…"},
-		"text status": {runtime.Failed, `exit status 1: m`, 0, "…"},
+		"syntax":      {runtime.Failed, `SyntaxError: invalid syntax .*\nSyntaxError: invalid syntax`, 0, ""},
+		"odd fatal":   {runtime.Fatal, `\(its text cannot be read\)`, 0, ""},
+		"odd exit":    {runtime.Failed, `\(its text cannot be read\)`, 0, ""},
+		"long delay":  {runtime.Retry, `later`, 365 * 24 * time.Hour, ""},
+		"text delay":  {runtime.Failed, `ValueError: delay of Retry: '30': expected seconds or a timedelta, 0 or more .*`, 0, "…"},
+		"nan delay":   {runtime.Failed, `ValueError: delay of Retry: nan: .*`, 0, "…"},
+		"causes":      {runtime.Failed, `ValueError: 19999 \[handler.py:\d+ in chain < handler.py:\d+ in <lambda> < handler.py:\d+ in handle\]\n.*`, 0, "…"},
+		"contexts":    {runtime.Failed, `ValueError: 19999 \[handler.py:\d+ in chain < .*`, 0, "…"},
+		"odd status":  {runtime.Failed, `m`, 0, "…"},
+		"odd name":    {runtime.Failed, `OddName: m \[.*`, 0, "…"},
+		"damaged":     {runtime.Failed, `KeyError: 'bottom' \[.*`, 0, "…"},
+		"text status": {runtime.Failed, `m`, 0, "…"},
 
-		"syntax of numbers": {runtime.Failed, `exit status 1: SyntaxError: x \[.*handler.py:\d+ in handle\].*`, 0, "…"},
+		"syntax of numbers": {runtime.Failed, `SyntaxError: x \[.*handler.py:\d+ in handle\].*`, 0, "…"},
 
 		"closed":   {runtime.Complete, ``, 0, "end"},
 		"deleted":  {runtime.Complete, ``, 0, "end"},
 		"replaced": {runtime.Complete, ``, 0, "end"},
 		"none":     {runtime.Complete, ``, 0, "end"},
 
-		"past delay": {runtime.Failed, `exit status 1: ValueError: delay of Retry: datetime.timedelta\(days=-1\): .*`, 0, "…"},
-		"set delay":  {runtime.Retry, `exit status 75 \(try again later\): later`, 0, ""},
+		"past delay": {runtime.Failed, `ValueError: delay of Retry: datetime.timedelta\(days=-1\): .*`, 0, "…"},
+		"set delay":  {runtime.Retry, `later`, 0, ""},
 	} {
 		r := p.run(t, input)
 		last := ""
@@ -193,7 +193,7 @@ func TestStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := setup(t, test.files, runtime.Profile{})
 			for range 2 {
-				if r := p.run(t, ""); r.Kind != runtime.Failed || !strings.HasPrefix(r.Message, "exit status 1: the plugin did not start: "+test.want) {
+				if r := p.run(t, ""); r.Kind != runtime.Failed || !strings.HasPrefix(r.Message, "the plugin did not start: "+test.want) {
 					t.Errorf("%s %q\nwant %q\n%s", r.Kind, r.Message, test.want, r.logged())
 				}
 			}
@@ -334,7 +334,7 @@ func TestHashSeed(t *testing.T) {
 		t.Errorf("unset %s, 0 %s, 7 %s %s", unset.Output, zero.Output, seven.Output, seven.Message)
 	}
 	for _, seed := range []string{"random", "7x", "-1", "4294967296", ""} {
-		want := `exit status 1: the plugin did not start: PYTHONHASHSEED is "` + seed + `": expected a number from 0 to 4294967295`
+		want := `the plugin did not start: PYTHONHASHSEED is "` + seed + `": expected a number from 0 to 4294967295`
 		if r := run(map[string]string{"PYTHONHASHSEED": seed}); r.Kind != runtime.Failed || r.Message != want {
 			t.Errorf("%s: %s %s %s", seed, r.Kind, r.Message, r.Output)
 		}
@@ -475,7 +475,7 @@ def handle(task):
 	tested := 0
 	for _, secret := range []string{"QZKWJVQZ", "QZKWJVXGQYZKWJVQ"} {
 		for _, way := range []string{"error", "lines", "fatal", "cause", "log", "fields", "print", "progress", "name"} {
-			for _, place := range []int{100, 240 - len("ValueError: "), 400 - len("exit status 1: ValueError: "), 1000, 1024, 4000, 4093, 4096, 8192, 65536} {
+			for _, place := range []int{100, 240 - len("ValueError: "), 400 - len("ValueError: "), 1000, 1024, 4000, 4093, 4096, 8192, 65536} {
 				for _, inside := range []int{1, 7, len(secret) - 1} {
 					said := ""
 					r := p.call(t, runtime.Call{
@@ -510,8 +510,8 @@ def handle(task):
     raise error
 `}, runtime.Profile{Limits: runtime.Limits{CPU: time.Second, Memory: 256 << 20}})
 	for input, want := range map[string]string{
-		"error": "exit status 1: ValueError [handler.py:7 in handle]: line\nline\n", "fatal": "exit status 65 (failed for good): line\nline\n",
-		"cause": "exit status 1: ValueError: short [handler.py:6 in handle]\n", "group": "exit status 1: ExceptionGroup: many (2 sub-exceptions) [handler.py:7 in handle]\n",
+		"error": "ValueError [handler.py:7 in handle]: line\nline\n", "fatal": "line\nline\n",
+		"cause": "ValueError: short [handler.py:6 in handle]\n", "group": "ExceptionGroup: many (2 sub-exceptions) [handler.py:7 in handle]\n",
 	} {
 		if r := p.run(t, input); !strings.HasPrefix(r.Message, want) {
 			t.Errorf("%s: %s %.200q, %d lines of the log; want %q", input, r.Kind, r.Message, len(r.log), want)

@@ -61,11 +61,11 @@ def handle(task):
 		"get":           {runtime.Complete, `[200,"1, 2","GET /a?q=b+c  x "]`},
 		"json":          {runtime.Complete, `POST /a application/json  {"é":1}`},
 		"form":          {runtime.Complete, `POST /a application/x-www-form-urlencoded  a=b+c`},
-		"busy":          {runtime.Retry, "exit status 75 (try again later): GET " + server.URL + "/busy: the answer has status 503"},
-		"put":           {runtime.Failed, "exit status 1: quern.errors.DeniedError: PUT " + server.URL + "/a: denied: the manifest does not allow it: add PUT to methods of " + server.URL + " in capabilities.http [handler.py:"},
+		"busy":          {runtime.Retry, "GET " + server.URL + "/busy: the answer has status 503"},
+		"put":           {runtime.Failed, "quern.errors.DeniedError: PUT " + server.URL + "/a: denied: the manifest does not allow it: add PUT to methods of " + server.URL + " in capabilities.http [handler.py:"},
 		"urllib":        {runtime.Complete, `[200,["1","2"],"GET /a   "]`},
 		"urllib post":   {runtime.Complete, `[200,["1","2"],"POST /a text/plain x body"]`},
-		"urllib busy":   {runtime.Failed, "exit status 1: urllib.error.HTTPError: HTTP Error 503: Service Unavailable"},
+		"urllib busy":   {runtime.Failed, "urllib.error.HTTPError: HTTP Error 503: Service Unavailable"},
 		"urllib denied": {runtime.Complete, "<urlopen error GET https://example.com/: denied: the manifest does not allow it: add {host: \"https://example.com\", methods: [GET]} to capabilities.http>"},
 	} {
 		r := p.call(t, runtime.Call{Input: []byte(name + " " + server.URL), Services: service.Services{HTTP: client.For("acme", []egress.Grant{grant}, nil)}})

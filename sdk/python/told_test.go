@@ -43,16 +43,16 @@ WORK = {
 }
 def handle(task): return WORK[task.text]()
 `)
-	const lost = "exit status 1: a task of asyncio that nothing has awaited failed: KeyError: 'lost' [handler.py:4 in bad]\nTraceback (most recent call last):\n"
+	const lost = "a task of asyncio that nothing has awaited failed: KeyError: 'lost' [handler.py:4 in bad]\nTraceback (most recent call last):\n"
 	for input, want := range map[string]struct {
 		kind runtime.OutcomeKind
 		says string
 	}{
 		"dropped": {runtime.Failed, lost}, "kept": {runtime.Failed, lost}, "sync": {runtime.Failed, lost}, "sync kept": {runtime.Failed, lost},
-		"fatal":   {runtime.Fatal, "exit status 65 (failed for good): a task of asyncio that nothing has awaited failed: never"},
+		"fatal":   {runtime.Fatal, "a task of asyncio that nothing has awaited failed: never"},
 		"awaited": {runtime.Complete, "caught"}, "gathered": {runtime.Complete, "[KeyError('lost'), KeyError('lost')]"},
 		"cancelled": {runtime.Complete, "cancelled"}, "own": {runtime.Complete, "done"},
-		"both": {runtime.Failed, "exit status 1: ValueError: first [handler.py:"},
+		"both": {runtime.Failed, "ValueError: first [handler.py:"},
 	} {
 		for range 2 { // each task starts without what the last one has lost
 			r := p.run(t, input)
@@ -99,7 +99,7 @@ def handle(task):
 		"coroutine": of + ".a is a coroutine, which JSON does not express: use await …",
 	} {
 		r := p.run(t, input)
-		if got := strings.TrimPrefix(string(r.Output)+r.Message, "exit status 1: "); !strings.HasPrefix(got, want) {
+		if got := strings.TrimPrefix(string(r.Output)+r.Message, ""); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s\nwant %s", input, got, want)
 		}
 	}
@@ -123,7 +123,7 @@ func TestUnknown(t *testing.T) {
 			"top": handler(t, source+"\ndef handle(task): pass\n"), "handler": handler(t, "def handle(task):\n    "+source+"\n"),
 		} {
 			r := p.run(t, "")
-			message := strings.TrimPrefix(strings.TrimPrefix(r.Message, "exit status 1: "), "the plugin did not start: ")
+			message := strings.TrimPrefix(strings.TrimPrefix(r.Message, ""), "the plugin did not start: ")
 			if !strings.HasPrefix(message, want) || !strings.Contains(message, "\n"+want) {
 				t.Errorf("%s at %s: %s\nwant %s", source, place, r.Message, want)
 			}
@@ -140,7 +140,7 @@ func TestMisspelled(t *testing.T) {
 		"def run(task): pass\n":                             "handler.py has no function handle: add def handle(task)",
 	} {
 		p := setup(t, map[string]string{"handler.py": source, "pricing.py": "", "tools/__init__.py": ""}, runtime.Profile{})
-		if r := p.run(t, ""); !strings.HasPrefix(r.Message, "exit status 1: the plugin did not start: "+want) {
+		if r := p.run(t, ""); !strings.HasPrefix(r.Message, "the plugin did not start: "+want) {
 			t.Errorf("%q: %s\nwant %s", source, r.Message, want)
 		}
 	}

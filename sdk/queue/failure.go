@@ -68,13 +68,27 @@ func (f *Failure) Headline() string {
 	return first
 }
 
-// String returns the reason and the whole message, such as "(error) exit status 65: no items". It returns
-// "no failure" if there is no reason.
+// String returns the reason and the whole message, such as "(fatal) no items". It returns "no failure" if there is no
+// reason.
 func (f Failure) String() string {
 	if f.Reason == "" {
 		return "no failure"
 	}
-	return fmt.Sprintf("(%s) %s", f.Reason, f.Message)
+	return fmt.Sprintf("(%s) %s", f.Word(), f.Message)
+}
+
+// Word returns the reason as people read it: an error after which the handler wants no other attempt is "fatal", and one
+// after which it wants to run again "retry". These are exit codes of sysexits.h.
+func (f *Failure) Word() string {
+	if f.Reason == ReasonError && f.ExitCode != nil {
+		switch *f.ExitCode {
+		case 65:
+			return "fatal"
+		case 75:
+			return "retry"
+		}
+	}
+	return string(f.Reason)
 }
 
 // reasons lists the reasons that this package defines. Counters and metrics have one value for each.

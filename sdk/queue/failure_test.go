@@ -11,8 +11,8 @@ import (
 func TestFailureText(t *testing.T) {
 	t.Parallel()
 	code := 65
-	f := queue.Failure{Reason: queue.ReasonError, Message: "exit status 65: no items", ExitCode: &code}
-	const want = "(error) exit status 65: no items"
+	f := queue.Failure{Reason: queue.ReasonError, Message: "no items", ExitCode: &code}
+	const want = "(fatal) no items"
 	if got := fmt.Sprintf("%v, %v, %s", f, &f, f); got != want+", "+want+", "+want {
 		t.Error(got)
 	}

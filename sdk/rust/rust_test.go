@@ -100,10 +100,10 @@ func TestHello(t *testing.T) {
 		pool := bind(t, binary)
 		for input, want := range map[string]string{
 			"Ada":      "complete: : Good morning, Ada!",
-			"":         "fatal: exit status 65 (failed for good): no name: ",
-			"\xff":     "fatal: exit status 65 (failed for good): the input is not UTF-8: invalid utf-8 sequence of 1 bytes from index 0: ",
-			"progress": "failed: exit status 1: progress: invalid: a fraction that is no number (EINVAL): ",
-			"number":   "failed: exit status 1: invalid digit found in string: ",
+			"":         "fatal: no name: ",
+			"\xff":     "fatal: the input is not UTF-8: invalid utf-8 sequence of 1 bytes from index 0: ",
+			"progress": "failed: progress: invalid: a fraction that is no number (EINVAL): ",
+			"number":   "failed: invalid digit found in string: ",
 			"panic":    "trap: unreachable (the program aborted or panicked): panicked at src/lib.rs:11:20: no ink for Good morning: ",
 		} {
 			got := pool.Run(t.Context(), runtime.Call{TaskID: "task", Input: []byte(input)})

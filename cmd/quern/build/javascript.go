@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/evanw/esbuild/pkg/api"
+
+	jssdk "github.com/quern-project/quern/sdk/javascript"
 )
 
 // javascript builds handlers in JavaScript and TypeScript.
@@ -31,8 +33,8 @@ var javascript = &Language{
 // javaScriptTest matches files that node --test and vitest run, and files in folders of tests.
 var javaScriptTest = regexp.MustCompile(`\.(test|spec)\.[cm]?[jt]sx?$|(^|/)(test|tests|__tests__)/`)
 
-// buildJavaScript bundles the handler's module with everything that it imports, and adds the bundle and its source map
-// to the engine.
+// buildJavaScript bundles the handler's module with everything that it imports, and adds the bundle and the positions
+// of its source map to the engine.
 func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) error {
 	engine, err := b.engine("javascript")
 	if err != nil {
@@ -69,11 +71,14 @@ func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) err
 	}
 	files := map[string][]byte{}
 	for _, file := range result.OutputFiles {
-		name, err := filepath.Rel(dir, file.Path)
-		if err != nil {
-			return err
+		name, contents := "/app/handler.js", file.Contents
+		if strings.HasSuffix(file.Path, ".map") {
+			name = jssdk.PositionsFile
+			if contents, err = jssdk.Positions(contents); err != nil {
+				return fmt.Errorf("build %s: %w", s.Name, err)
+			}
 		}
-		files["/app/"+filepath.ToSlash(name)] = file.Contents
+		files[name] = contents
 	}
 	return publish(s, engine, files, out)
 }

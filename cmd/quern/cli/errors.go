@@ -56,7 +56,7 @@ func Refusedf(format string, args ...any) error {
 func TaskFailed(id string, failure *queue.Failure) error {
 	return &ExitError{
 		Status: ExitFailed, bare: true,
-		Err: fmt.Errorf("task %s failed (%s): %s", id, failure.Reason, failure.Message),
+		Err: fmt.Errorf("task %s failed (%s): %s", id, failure.Word(), failure.Message),
 	}
 }
 

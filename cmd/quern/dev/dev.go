@@ -186,9 +186,9 @@ func endedLine(s show.Screen, e host.Ended) string {
 			s.Code("33", "↻"), line, show.OneLine(e.ID), show.OneLine(e.Failure.Headline()))
 	case e.Again:
 		return fmt.Sprintf("%s %s %s: (%s) %s: it will be tried again", s.Code("33", "↻"), line, show.OneLine(e.ID),
-			e.Failure.Reason, show.OneLine(e.Failure.Headline()))
+			e.Failure.Word(), show.OneLine(e.Failure.Headline()))
 	}
-	return fmt.Sprintf("%s %s %s: (%s) %s", s.Code("31", "✗"), line, show.OneLine(e.ID), e.Failure.Reason,
+	return fmt.Sprintf("%s %s %s: (%s) %s", s.Code("31", "✗"), line, show.OneLine(e.ID), e.Failure.Word(),
 		show.OneLine(e.Failure.Headline()))
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -118,6 +119,7 @@ type blanks struct {
 	Name, Language             string
 	Title, File, Needs, Tests  string // used in the README
 	Module, Version, GoVersion string // used in go.mod
+	NPM                        string // used in package.json: see npmVersion
 }
 
 const needsEngine = ", with the engine that `pip install quern`, `npm install quern` and the release archives bring (in a checkout of Quern " +
@@ -167,7 +169,26 @@ func (b blanks) fill(name string) blanks {
 	}
 	b.Name, b.File, b.Module, b.Version, b.GoVersion = name, strings.ReplaceAll(b.File, "NAME",
 		name), SDKModule, version, SDKGoVersion
+	if program, err := os.Executable(); err == nil {
+		b.NPM = npmVersion(program)
+	}
 	return b
+}
+
+// npmVersion returns the version of the npm package that has brought this program; "" if npm has not. Then package.json
+// names no package quern: the registry may not have one of this version.
+func npmVersion(program string) string {
+	program, err := filepath.EvalSymlinks(program)
+	folder := filepath.Dir(program) // node_modules/@quern/PLATFORM
+	if err != nil || filepath.Base(filepath.Dir(folder)) != "@quern" {
+		return ""
+	}
+	var about struct{ Version string }
+	text, err := os.ReadFile(filepath.Join(folder, "package.json"))
+	if err != nil || json.Unmarshal(text, &about) != nil {
+		return ""
+	}
+	return about.Version
 }
 
 // pluginFiles returns the files of a new plugin. The keys are paths in its folder, with slashes. Actions in the
@@ -205,14 +226,8 @@ func pluginFiles(name, language string) (map[string][]byte, error) {
 			if err != nil || entry.IsDir() {
 				return err
 			}
-			parsed, err := template.New(path.Base(file)).Delims("[[", "]]").ParseFS(templates, file)
-			if err != nil {
-				return err
-			}
-			var text bytes.Buffer
-			err = parsed.Execute(&text, filled)
 			to := strings.TrimSuffix(strings.TrimPrefix(file, folder+"/"), templateSuffix)
-			files[strings.ReplaceAll(to, "NAME", name)] = text.Bytes()
+			files[strings.ReplaceAll(to, "NAME", name)], err = filledTemplate(file, filled)
 			return err
 		})
 		if err != nil {
@@ -220,6 +235,17 @@ func pluginFiles(name, language string) (map[string][]byte, error) {
 		}
 	}
 	return files, nil
+}
+
+// filledTemplate returns the text of a template's file.
+func filledTemplate(file string, b blanks) ([]byte, error) {
+	parsed, err := template.New(path.Base(file)).Delims("[[", "]]").ParseFS(templates, file)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	err = parsed.Execute(&text, b)
+	return text.Bytes(), err
 }
 
 // addFiles adds the files below folder in tree to files, except tests. A file's key is prefix and its path within

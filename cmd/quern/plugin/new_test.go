@@ -2,6 +2,8 @@ package plugin
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -42,6 +44,40 @@ func TestPluginNewManifest(t *testing.T) {
 		for below := range of.Properties {
 			if key != "config" && !regexp.MustCompile(`[ {]`+below+`: `).MatchString(section) {
 				t.Errorf("it does not show %s of %s", below, key)
+			}
+		}
+	}
+}
+
+// A plugin names the npm package that has brought the program, so that a clone of it can build; and no other.
+func TestPluginNewNPM(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "node_modules", "@quern", "linux-x64")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(folder, "quern")
+	for file, text := range map[string]string{program: "", filepath.Join(folder, "package.json"): `{"version": "1.2.3"}`} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(t.TempDir(), "quern")
+	if err := os.Symlink(program, link); err != nil {
+		t.Fatal(err)
+	}
+	if got := npmVersion(link); got != "1.2.3" {
+		t.Errorf("version %q of the package", got)
+	}
+	if got := npmVersion(filepath.Join(t.TempDir(), "quern")); got != "" {
+		t.Errorf("version %q without a package", got)
+	}
+	for _, language := range []string{"javascript", "typescript", "assemblyscript"} {
+		for _, version := range []string{"", "1.2.3"} {
+			text, err := filledTemplate("templates/"+language+"/package.json.tmpl", blanks{NPM: version})
+			var about struct{ DevDependencies map[string]string }
+			if err != nil || json.Unmarshal(text, &about) != nil || about.DevDependencies["quern"] != map[bool]string{true: "^1.2.3"}[version != ""] {
+				t.Errorf("%s %s: %v\n%s", language, version, err, text)
 			}
 		}
 	}

@@ -173,7 +173,7 @@ func computed(outcome runtime.Outcome, took time.Duration) []string {
 	switch limit := outcome.Limit.Name; {
 	case outcome.Kind != runtime.LimitExceeded:
 	case limit == "cpu":
-		return []string{fmt.Sprintf("limits.cpu counts fuel, not time: 1s is 10⁹ on every machine; this run burned %.2f × 10⁹ (the %.1f s that it took do not count)",
+		return []string{fmt.Sprintf("limits.cpu counts fuel, not time: 1s is 10⁹ on every machine; this run burned %.3g × 10⁹ (the %.1f s that it took do not count)",
 			float64(outcome.Fuel)/1e9, took.Seconds())}
 	case limit == "timeout" && outcome.CPU > took/2:
 		return []string{fmt.Sprintf("it computed for %.1f of %.1f s: is that an endless loop?", outcome.CPU.Seconds(),

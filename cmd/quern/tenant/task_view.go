@@ -46,7 +46,7 @@ func taskView(t *admin.Task) show.View {
 			"finished", moment(t.FinishedAt), "retried", moment(t.RetriedAt),
 			"updated", moment(t.Updated), "expires", moment(t.Expires),
 			"deadline", moment(t.Deadline), "timeout", show.Given(show.Span(admin.Period(t.TimeoutSeconds))),
-			"", retryView(t.Retry.Policy()), "waits for", afterText(t.After), "plugin", show.Given(t.Plugin),
+			"", retryView(t.Retry.Policy()), waitsFor(t.After), afterText(t.After), "plugin", show.Given(t.Plugin),
 			"digest", show.Given(t.Digest), "version", show.Given(t.Version), "priority", t.Priority,
 			"progress", progress, "message", show.Given(t.Message), "key", show.Given(t.Key),
 		),
@@ -129,9 +129,19 @@ func retryView(r queue.Retry) any {
 	)
 }
 
+func waitsFor(a *queue.After) string {
+	if a != nil && !a.Blocked {
+		return "waited for"
+	}
+	return "waits for"
+}
+
 func afterText(a *queue.After) any {
 	if a == nil {
 		return nil
+	}
+	if !a.Blocked {
+		return fmt.Sprintf("%d of %d ended, %d failed", a.Ended, a.Of, a.Failed)
 	}
 	text := fmt.Sprintf("%d of %d ended, %d failed; runs when %s", a.Ended, a.Of, a.Failed, map[queue.When]string{
 		queue.WhenComplete: "all are complete", queue.WhenEnded: "all have ended", queue.WhenAny: "one is complete",
@@ -197,7 +207,7 @@ func historyView(attempts []admin.Attempt) (v show.View) {
 			line += ", on " + first.Node
 		}
 		if first.Error != nil {
-			line += fmt.Sprintf(": (%s) %s", first.Error.Reason, first.Error.Headline())
+			line += fmt.Sprintf(": (%s) %s", first.Error.Word(), first.Error.Headline())
 		}
 		v = append(v, show.Field{"", name, line})
 		attempts = attempts[n:]

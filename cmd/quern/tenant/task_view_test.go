@@ -25,6 +25,21 @@ func TestTaskDepth(t *testing.T) {
 	}
 }
 
+// A task that has been released no longer says when it runs.
+func TestWaitedFor(t *testing.T) {
+	t.Parallel()
+	for blocked, want := range map[bool]string{true: "waits for  2 of 2 ended, 1 failed; runs when all have ended\n", false: "waited for  2 of 2 ended, 1 failed\n"} {
+		var shown strings.Builder
+		after := &queue.After{When: queue.WhenEnded, Blocked: blocked, Of: 2, Ended: 2, Failed: 1}
+		if err := taskView(&admin.Task{ID: "a", After: after}).Lines(&shown, show.Screen{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := regexp.MustCompile(` {2,}`).ReplaceAllString(shown.String(), "  "); !strings.Contains(got, "\n"+want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // Runs in a row that ended alike share a line of the history; fewer than three have their own.
 func TestFoldedHistory(t *testing.T) {
 	t.Parallel()

@@ -76,7 +76,7 @@ func causeOf(ctx context.Context, client admin.Tenant, failure *queue.Failure) (
 			break
 		}
 		failure = task.Error
-		cause = fmt.Sprintf("task %s of %s: (%s) %s", task.ID, task.Queue, failure.Reason, failure.Headline())
+		cause = fmt.Sprintf("task %s of %s: (%s) %s", task.ID, task.Queue, failure.Word(), failure.Headline())
 	}
 	return cause
 }
@@ -147,7 +147,7 @@ func noteFailures(cmd *cobra.Command, task *admin.Task, told int) int {
 		}
 		text := fmt.Sprintf("attempt %d of task %s failed", number, task.ID)
 		if run.Error != nil {
-			text += fmt.Sprintf(": (%s) %s", run.Error.Reason, run.Error.Headline())
+			text += fmt.Sprintf(": (%s) %s", run.Error.Word(), run.Error.Headline())
 		}
 		if number == last && task.Status == queue.Scheduled && task.ETA > 0 {
 			text += fmt.Sprintf("; the next one is at %v", moment(task.ETA))

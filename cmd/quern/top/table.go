@@ -140,7 +140,7 @@ func tasksTable(l *Look) table {
 		message := task.Message
 		if task.Status == queue.Failed {
 			failure := task.Failure()
-			message = fmt.Sprintf("(%s) %s", failure.Reason, failure.Headline())
+			message = fmt.Sprintf("(%s) %s", failure.Word(), failure.Headline())
 		}
 		t.rows = append(t.rows, row{key: task.ID, queue: task.Queue, cells: []cell{
 			text(task.ID), colored(string(task.Status), show.Color(string(task.Status))), since(l.Clock, task.Created),
@@ -207,7 +207,7 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 		failure := t.Failure()
 		for i, line := range strings.Split(strings.TrimRight(failure.Message, "\n"), "\n") {
 			if i == 0 {
-				line = fmt.Sprintf("(%s) %s", failure.Reason, line)
+				line = fmt.Sprintf("(%s) %s", failure.Word(), line)
 			}
 			add([]string{"error", ""}[min(i, 1)], line, red)
 		}
@@ -235,7 +235,7 @@ func taskLines(t *Task, now time.Time) (lines []cell) {
 	for _, a := range t.History {
 		why := ""
 		if a.Error != nil {
-			why = fmt.Sprintf(": (%s) %s", a.Error.Reason, a.Error.Headline())
+			why = fmt.Sprintf(": (%s) %s", a.Error.Word(), a.Error.Headline())
 		}
 		add(fmt.Sprintf("run %d", a.Run), a.Outcome+why, "")
 	}

@@ -45,6 +45,10 @@ const longPoll = 20;
 const plain = ["key", "priority", "maxAttempts", "backoff", "maxReschedules", "when", "open", "deadQueue", "parent", "traceparent"];
 const durations = ["delay", "timeout", "backoffBase", "backoffMin", "backoffMax", "maxAge"];
 const others = ["id", "labels", "headers", "at", "deadline", "jitter", "unique", "after"];
+const taskOptions = [...plain, ...durations, ...others];
+
+// The property of an answer that has the server's warning.
+const warningOf = Symbol("warning");
 
 // How long a server can make a client wait before it asks again, in milliseconds.
 const longestPause = 60_000;
@@ -52,7 +56,10 @@ const longestPause = 60_000;
 // What the options of BullMQ are here.
 const bullmq = {
   attempts: "use maxAttempts", jobId: "use id", deduplication: "use unique: { key, duration }", parentId: "use after", repeat: "use quern schedule",
-  removeOnComplete: "leave it out: hosts delete tasks by --keep", removeOnFail: "leave it out: hosts delete tasks by --keep",
+  removeOnComplete: "leave it out: hosts delete tasks by --keep", removeOnFail: "leave it out: hosts delete tasks by --keep", lifo: "use a higher priority",
+  debounce: "use unique: { key, duration }", failParentOnFailure: 'use when: "complete" for the task that waits', group: "use key",
+  ignoreDependencyOnFailure: 'use when: "ended" for the task that waits', keepLogs: "leave it out: limits.log of the manifest bounds it", timestamp: "leave it out",
+  data: "use parameters: { parameters, ...options }", name: "leave it out: a task has no name, but a queue", opts: "write the options beside parameters: { parameters, delay: 1000 }",
 };
 
 const busy = [429, 502, 503, 504];
@@ -87,11 +94,32 @@ function distance(a, b) {
   return row[b.length];
 }
 
-// unknown is the error for an option that does not exist, with the name that was meant if there is one like it.
-function unknown(name, known) {
+// meant returns what to do about an option that does not exist: the remedy, or the name that is like it, or "".
+function meant(name, known) {
   const near = known.map((one) => [distance(name.toLowerCase(), one.toLowerCase()), one]).sort(([a], [b]) => a - b)[0];
-  const remedy = Object.hasOwn(bullmq, name) ? bullmq[name] : near[0] <= Math.max(1, name.length / 3) ? `use ${near[1]}` : `use ${known.sort().join(", ")}`;
-  return new TypeError(`unknown option ${JSON.stringify(name)}: ${remedy}`);
+  return Object.hasOwn(bullmq, name) ? bullmq[name] : near[0] <= Math.max(1, name.length / 3) ? `use ${near[1]}` : "";
+}
+
+const unknown = (name, known) => new TypeError(`unknown option ${JSON.stringify(name)}: ${meant(name, known) || `use ${[...known].sort().join(", ")}`}`);
+
+// refuseName throws the error for the parameters of a job of BullMQ in the place of the options, after a name.
+function refuseName(name, options) {
+  if (typeof name !== "string") return;
+  for (const odd of Object.keys(options ?? {})) {
+    if (taskOptions.includes(odd) || meant(odd, taskOptions)) continue;
+    throw new TypeError(`add(${shown(name)}, { ${odd} }): ${odd} is no option, and a task has no name: use add({ ${odd} }, options), with a queue in the place of the name`);
+  }
+}
+
+// checkWait refuses what wait does not take.
+function checkWait(options) {
+  if (typeof options !== "object" || options === null) throw new TypeError(`wait(${shown(options)}): wait takes { timeout: ${Number.isFinite(options) ? options : 1000} }`);
+  for (const name of Object.keys(options)) {
+    if (!["timeout", "signal"].includes(name)) throw new TypeError(`wait: unknown option ${shown(name)}: wait takes { timeout: 1000 }, in milliseconds, and signal`);
+  }
+  const { timeout, signal } = options;
+  if (timeout !== undefined && !(typeof timeout === "number" && timeout >= 0)) throw new TypeError(`wait: timeout ${shown(timeout)}: use milliseconds, 0 or more`);
+  if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError(`wait: signal ${shown(signal)}: use that of an AbortController`);
 }
 
 const isPairs = (value) => typeof value === "object" && value !== null && !Array.isArray(value) && Object.values(value).every((one) => typeof one === "string");
@@ -133,8 +161,7 @@ function uniqueOf(unique) {
 // translated returns the options by the names and in the units of the API, with an ID, so that the request may be repeated.
 function translated(options) {
   for (const name of Object.keys(options)) {
-    const known = [...plain, ...durations, ...others];
-    if (!known.includes(name)) throw unknown(name, known);
+    if (!taskOptions.includes(name)) throw unknown(name, taskOptions);
     if (name === "backoff" && typeof options.backoff?.type === "string") {
       const { type, delay = 1000 } = options.backoff;
       const remedy = type === "fixed" ? `"linear", backoffBase: ${shown(delay)}, backoffMax: ${shown(delay)}, jitter: false` : `"exponential", backoffBase: ${shown(delay)}`;
@@ -148,6 +175,8 @@ function translated(options) {
     if (options[name] !== undefined && !Number.isFinite(options[name])) throw new TypeError(`${name} ${options[name]}: use a number`);
   }
   if (options.priority < 0 || options.priority > 100) throw new TypeError(`priority ${options.priority}: use 0 to 100, higher ones first`);
+  for (const name of durations) if (options[name] < 0) throw new TypeError(`${name} ${options[name]}: use 0 or more milliseconds`);
+  if (options.maxAttempts === 0) throw new TypeError("maxAttempts 0: use 1 or more, or -1 for no limit");
   for (const name of ["at", "deadline"]) {
     const time = options[name];
     if (time !== undefined && (time === null || !Number.isFinite(Number(time)))) throw new TypeError(`${name} ${time}: use a Date, or milliseconds since the epoch`);
@@ -268,11 +297,11 @@ function payload(fields, name) {
 
 const warned = new Set();
 
-// warnUnserved warns, once for each queue, that its name may be misspelled.
-function warnUnserved(queue) {
+// warnUnserved warns, once for each queue, that its name may be misspelled. warning is the server's, if it has sent one.
+function warnUnserved(queue, warning) {
   if (warned.has(queue) || warned.size >= 1000) return;
   warned.add(queue);
-  console.warn(`quern: no host serves the queue ${JSON.stringify(queue)}, and none is known to have done so: its tasks wait. Check the name, or deploy a plugin`);
+  console.warn(warning ? `quern: ${warning}` : `quern: no host serves the queue ${JSON.stringify(queue)}, and none is known to have done so: its tasks wait. Check the name, or deploy a plugin`);
 }
 
 // warnDropped warns, once for each topic, that nobody gets what is published to it.
@@ -287,7 +316,7 @@ function warnDropped(topic) {
 export class Handle {
   #client;
 
-  constructor(client, receipt, made) {
+  constructor(client, receipt, made, warning) {
     this.#client = client;
     this.id = receipt.id;
     this.queue = receipt.queue;
@@ -296,7 +325,7 @@ export class Handle {
     this.existed = receipt.existed && !made.has(receipt.id);
     this.taken = receipt.taken ?? false;
     this.unserved = receipt.unserved ?? false;
-    if (this.unserved) warnUnserved(this.queue);
+    if (this.unserved) warnUnserved(this.queue, warning);
   }
 
   wait(options) {
@@ -318,6 +347,7 @@ export class Queue {
   #options;
 
   constructor(client, name, options = {}) {
+    if (typeof client === "string") throw new TypeError(`new Queue(${shown(client)}): use new Client(url, { token }).queue(${shown(client)})`);
     if (options.id !== undefined) throw new TypeError("id as an option of all tasks: give it to add, because each task has its own");
     translated(options);
     this.#client = client;
@@ -327,6 +357,7 @@ export class Queue {
 
   async add(parameters, options, ...more) {
     if (more.length > 0) throw new TypeError("add takes parameters and options, and no name of a job: use client.queue(name).add(parameters, options)");
+    refuseName(parameters, options);
     return this.#client.enqueue(this.name, parameters, { ...this.#options, ...options });
   }
 
@@ -345,7 +376,12 @@ for (const [type, names] of [
     isCompleted: "(await task()).status", isFailed: "(await task()).status", remove: "cancel()", discard: "cancel()",
     json: "(await wait()).json()",
   }],
-  [Queue, { enqueue: "add(parameters, options)", enqueueMany: "addBulk(items)", getJob: "client.task(id)", upsertJobScheduler: "quern schedule create" }],
+  [Queue, {
+    enqueue: "add(parameters, options)", enqueueMany: "addBulk(items)", getJob: "client.task(id)", upsertJobScheduler: "quern schedule create",
+    process: "a plugin, whose handler runs the tasks: quern plugin new NAME --lang javascript", on: "wait of the handle that add returns",
+    pause: "quern queue pause", resume: "quern queue resume", drain: "quern task cancel", clean: "quern queue purge", obliterate: "quern queue purge",
+    getJobs: "quern task ls", getJobCounts: "quern queue show", getWaiting: "quern task ls", getFailed: "quern task ls", close: "no call: there is nothing to close",
+  }],
 ]) {
   for (const [name, instead] of Object.entries(names)) {
     Object.defineProperty(type.prototype, name, { value() { throw new TypeError(`there is no ${name}: use ${instead}`); }, configurable: true, writable: true });
@@ -387,11 +423,11 @@ export class Client {
     const handles = [];
     let tasks = [], made = new Set(), size = 0;
     const send = async () => {
-      const { items } = await this.#json("POST", ["queues", queue, "tasks", "batch"], {
+      const { items, [warningOf]: warning } = await this.#json("POST", ["queues", queue, "tasks", "batch"], {
         json: { tasks },
         check: ({ items }) => Array.isArray(items) && items.length === tasks.length && items.every((one) => one && isText(one, "id", "queue")),
       });
-      for (const receipt of items) handles.push(new Handle(this, receipt, made));
+      for (const receipt of items) handles.push(new Handle(this, receipt, made, warning));
       tasks = [];
       made = new Set();
       size = 0;
@@ -404,7 +440,8 @@ export class Client {
       if (tasks.length > 0 && (tasks.length === batchTasks || size + length > batchBytes)) await send();
       if (!options.id) made.add(task.id);
       if (length > batchBytes) {
-        handles.push(new Handle(this, await this.#enqueueAlone(queue, task, bytes), made));
+        const receipt = await this.#enqueueAlone(queue, task, bytes);
+        handles.push(new Handle(this, receipt, made, receipt[warningOf]));
         continue;
       }
       tasks.push(task);
@@ -434,7 +471,9 @@ export class Client {
     return this.#withResult(await this.#task(id));
   }
 
-  async wait(id, { timeout = Infinity, signal } = {}) {
+  async wait(id, options = {}) {
+    checkWait(options);
+    const { timeout = Infinity, signal } = options;
     const end = performance.now() + timeout;
     for (;;) {
       const left = Math.max(0, Math.min(longPoll, (end - performance.now()) / 1000));
@@ -514,7 +553,7 @@ export class Client {
       throw notOurs(answer);
     }
     if (typeof fields !== "object" || fields === null || Array.isArray(fields) || !check(fields)) throw notOurs(answer);
-    return fields;
+    return Object.assign(fields, { [warningOf]: answer.warning });
   }
 
   // #send sends a request, which may be repeated, until it is answered: what it makes has an ID of the client's. end is when the
@@ -546,7 +585,7 @@ export class Client {
         if (performance.now() + pause > end) throw new WaitTimeout(why, { cause: error });
       }
       if (bytes) {
-        if (answer.ok) return { asked, bytes };
+        if (answer.ok) return { asked, bytes, warning: answer.headers.get("Quern-Warning") };
         if (!busy.includes(answer.status) || left <= 0) throw problem(answer.status, { asked, bytes });
         after = Math.min(Number(answer.headers.get("Retry-After")) * 1000 || 0, longestPause);
         if (performance.now() + Math.max(after, pause) > end) throw problem(answer.status, { asked, bytes });

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 
-import { APIError, Client, NoTaskError, Task, TaskFailed, WaitTimeout } from "./index.js";
+import { APIError, Client, NoTaskError, Queue, Task, TaskFailed, WaitTimeout } from "./index.js";
 
 const { PRODUCER_URL: url, PRODUCER_TOKEN: token, PRODUCER_TENANT: tenant } = process.env;
 const client = new Client(url, { token, tenant });
@@ -100,6 +100,16 @@ test("once", async () => {
   const first = await client.enqueue("unserved", "once", { id: "js-once" });
   assert.deepEqual([first.id, first.existed], ["js-once", false]);
   assert.equal((await client.enqueue("js-nobody", "x")).unserved, true);
+  const { warn } = console, warnings = [];
+  console.warn = (text) => warnings.push(text);
+  try {
+    await client.enqueue("ecko", "x");
+    await client.enqueue("ecko", "x");
+  } finally {
+    console.warn = warn;
+  }
+  assert.match(warnings.join("\n"), /^quern: no host serves the queue "ecko" .*\becho\b/);
+  assert.equal(warnings.length, 1);
   assert.equal((await client.enqueue("unserved", "once", { id: "js-once" })).existed, true);
   const unique = await client.enqueue("unserved", "u", { unique: { key: "js", duration: 60_000 } });
   const again = await client.enqueue("unserved", "v", { unique: "js" });
@@ -171,8 +181,22 @@ test("what is refused here", async () => {
     [{ Delay: 5 }, 'unknown option "Delay": use delay'], [{ zzz: 1 }, 'unknown option "zzz": use after, at, '], [{ after: "a" }, 'after "a": use a list of IDs'],
     [{ labels: { a: 1 } }, 'labels {"a":1}: use an object whose values are strings'], [{ key: 5 }, "key 5: use a string"], [{ jitter: "no" }, 'jitter "no": use true or false'],
     [{ unique: { ttl: 5000 } }, "unique.ttl: unique has key and duration"], [{ unique: { duration: 5 } }, "unique.duration 5: use milliseconds, 1000 or more"],
+    [{ lifo: true }, 'unknown option "lifo": use a higher priority'], [{ delay: -1 }, "delay -1: use 0 or more milliseconds"],
+    [{ maxAttempts: 0 }, "maxAttempts 0: use 1 or more"], [{ data: 1 }, 'unknown option "data": use parameters: { parameters, ...options }'],
+    [{ opts: {} }, 'unknown option "opts": write the options beside parameters'],
     [{ when: "all" }, 'when "all": use "complete" or "ended" or "any" or "failed"'],
   ]) await assert.rejects(client.enqueue("unserved", "x", options), (e) => e instanceof TypeError && e.message.includes(error), error);
+  const echo = client.queue("echo");
+  await assert.rejects(echo.add("total", { items: [1] }), /^TypeError: add\("total", \{ items \}\): items is no option, .* use add\(\{ items \}, options\), /);
+  await assert.rejects(echo.add("total", { dely: 1 }), /^TypeError: unknown option "dely": use delay$/);
+  await assert.rejects(echo.addBulk([{ name: "total", data: {} }]), /^TypeError: unknown option "name": leave it out/);
+  assert.throws(() => echo.process(() => 1), /^TypeError: there is no process: use a plugin, whose handler runs the tasks: quern plugin new NAME/);
+  assert.throws(() => new Queue("mail", { connection: {} }), /^TypeError: new Queue\("mail"\): use new Client\(url, \{ token \}\)\.queue\("mail"\)$/);
+  for (const [options, error] of [
+    [5000, /^TypeError: wait\(5000\): wait takes \{ timeout: 5000 \}$/], [{ timout: 1000 }, /^TypeError: wait: unknown option "timout": wait takes \{ timeout: 1000 \}/],
+    [{ timeout: "1" }, /^TypeError: wait: timeout "1": use milliseconds/], [null, /^TypeError: wait\(null\): wait takes \{ timeout: 1000 \}$/],
+    [{ signal: 1 }, /^TypeError: wait: signal 1: use that of an AbortController$/],
+  ]) await assert.rejects(client.wait("x", options), error);
   for (const options of [{ delay: NaN }, { at: new Date(NaN) }, { timeout: null }, { priority: Infinity }, { unique: "" }]) {
     await assert.rejects(client.enqueue("unserved", "x", options), new RegExp("^TypeError: " + Object.keys(options)[0]));
   }

@@ -17,6 +17,7 @@
 #include "quern.h"
 #include "quickjs.h"
 #include "scripts.h"
+#include "sources.h"
 #include "utf8.h"
 
 // Deep recursion must become a RangeError before it leaves the stack, which the linker puts below all else. The reserve is
@@ -589,6 +590,34 @@ METHOD(readFile) {
 	return JS_HasException(ctx) ? JS_EXCEPTION : JS_UNDEFINED;
 }
 
+#define BUNDLE "/app/handler.js"
+
+// source(row, column): the position of the bundle in the user's sources, as "name:row:column"; undefined if it is unknown. Rows and
+// columns are counted from 1.
+METHOD(source) {
+	UNUSED;
+	TAKE_NUMBER(uint32_t, row, a[0], JS_ToUint32);
+	TAKE_NUMBER(uint32_t, column, a[1], JS_ToUint32);
+	SourcePosition found;
+	if (row < 1 || column < 1 || !sources_find(BUNDLE ".positions", row - 1, column - 1, &found)) return JS_UNDEFINED;
+	char text[sizeof found.name + 2 * sizeof ":4294967295"];
+	int size = snprintf(text, sizeof text, "%s:%u:%u", found.name, (unsigned)found.row + 1, (unsigned)found.column + 1);
+	return text_of(text, (size_t)size);
+}
+
+// around(row, column): the text of the bundle's row in front of the position, and behind it, as two strings; undefined if it is unknown.
+METHOD(around) {
+	UNUSED;
+	enum { BEFORE = 120, AFTER = 60 };
+	TAKE_NUMBER(uint32_t, row, a[0], JS_ToUint32);
+	TAKE_NUMBER(uint32_t, column, a[1], JS_ToUint32);
+	char text[BEFORE + AFTER];
+	int size, in_front = row < 1 || column < 1 ? -1 : sources_around(BUNDLE, row - 1, column - 1, BEFORE, AFTER, text, &size);
+	if (in_front < 0) return JS_UNDEFINED;
+	JSValueConst parts[] = {text_of(text, (size_t)in_front), text_of(text + in_front, (size_t)(size - in_front))};
+	return JS_NewArrayFrom(ctx, 2, parts);
+}
+
 // The variables that the manifest grants. quern plugin build makes import.meta.env of process.env.
 static JSValue environment(void) {
 	extern char **environ;
@@ -741,7 +770,8 @@ static int interrupted(JSRuntime *rt, void *opaque) {
 	const char *text = JS_IsException(frames) ? NULL : JS_ToCString(ctx, frames);
 	if (!text) JS_GetException(ctx);
 	due = !text || *text == '\0'; // between two jobs no function runs
-	place = due ? "or after callbacks that queue others, as await and queueMicrotask do" : text;
+	if (!due) place = text;
+	else if (!place) place = "or after callbacks that queue others, as await and queueMicrotask do";
 	looking = false;
 	return 0;
 }
@@ -766,7 +796,7 @@ static const JSCFunctionListEntry methods[] = {
 	ENTRY(kvDelete, 2), ENTRY(kvIncrement, 3), ENTRY(kvSwap, 5), ENTRY(kvList, 4), ENTRY(http, 3), ENTRY(sql, 4), ENTRY(sqlCommit, 3),
 	ENTRY(sqlRollback, 1), ENTRY(sqlStep, 2), ENTRY(configGet, 1),
 	ENTRY(secretGet, 1), ENTRY(call, 0), ENTRY(now, 0), ENTRY(elapsed, 0), ENTRY(sleep, 2), ENTRY(random, 1), ENTRY(draw, 0), ENTRY(encode, 1),
-	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0),
+	ENTRY(decode, 2), ENTRY(digest, 2), ENTRY(readFile, 1), ENTRY(source, 2), ENTRY(around, 2), ENTRY(evaluate, 2), ENTRY(evaluateURL, 0), ENTRY(runJobs, 0),
 	ENTRY(provide, 2), ENTRY(serve, 2), ENTRY(begin, 4),
 };
 

@@ -29,7 +29,7 @@ function endTask(threw, value) {
     } else {
       runJobs();
     }
-    if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, resultOf(exported)));
+    if (result !== undefined) native.output(typeof result === "string" ? result : isBytes(result) ? bytesOf(result) : jsonOf(result, "result", () => ofHandler(exported)));
     return COMPLETE;
   } catch (error) {
     spare = undefined;
@@ -46,9 +46,9 @@ function whereabouts() {
   return places && "or after " + places;
 }
 
-// What errors call the result of a function: with its place in the user's sources.
-function resultOf({ name, fileName, lineNumber, columnNumber }) {
-  return `the result of ${handlerName(name)} (${mapped([`${fileName}:${lineNumber}:${columnNumber}`])[0]})`;
+// What follows a part of a function's result in errors: the function, with its place in the user's sources.
+function ofHandler({ name, fileName, lineNumber, columnNumber }) {
+  return ` of ${handlerName(name)} (${mapped([`${fileName}:${lineNumber}:${columnNumber}`])[0]})`;
 }
 
 // esbuild gives a default export without a name that of its file.

@@ -14,26 +14,27 @@ const remedies = { bigint: "use String", function: "call it", symbol: "use Strin
 const kindOf = (value) => (typeof value === "object" ? Object.prototype.toString.call(value).slice(8, -1) : typeof value);
 const MOST_DEPTH = 500; // of values in each other that are searched
 
-// Returns the JSON of a value; undefined for undefined. Errors name the part that JSON does not express, by its path from what on.
-export function jsonOf(value, what) {
+// Returns the JSON of a value; undefined for undefined. Errors name the part that JSON does not express by its path: what is a noun such
+// as "result". whose returns what follows the path, such as " of run".
+export function jsonOf(value, what, whose = () => "") {
   if (value === undefined) return undefined;
   const kind = kindOf(value);
-  if (Object.hasOwn(remedies, kind) && typeof value.toJSON !== "function") throw inexpressible(what, kind);
+  const refused = ([path, is, remedy]) => new TypeError(`${path === what ? `the ${what}` : path}${whose()} ${is}, which JSON does not express: ${remedy}`);
+  if (Object.hasOwn(remedies, kind) && typeof value.toJSON !== "function") throw refused([what, `is a ${kind}`, remedies[kind]]);
   try {
     return JSON.stringify(value);
   } catch (error) {
-    throw (error instanceof TypeError && culprit(what, value, [])) || error;
+    const found = error instanceof TypeError && culprit(what, value, []);
+    throw found ? refused(found) : error;
   }
 }
 
-const inexpressible = (path, kind) => new TypeError(`${path} is a ${kind}, which JSON does not express: ${remedies[kind]}`);
-
-// Returns the error of the first BigInt, or value within itself.
+// Returns the path of the first BigInt, or value within itself, with what is wrong and the remedy.
 function culprit(path, value, open) {
   if (typeof value?.toJSON === "function") return undefined;
-  if (typeof value === "bigint") return inexpressible(path, "bigint");
+  if (typeof value === "bigint") return [path, "is a bigint", remedies.bigint];
   if (typeof value !== "object" || value === null || open.length > MOST_DEPTH) return undefined;
-  if (open.includes(value)) return new TypeError(`${path} contains itself, which JSON does not express: leave it out`);
+  if (open.includes(value)) return [path, "contains itself", "leave it out"];
   for (const name of Object.keys(value)) {
     const way = Array.isArray(value) ? `[${name}]` : /^[\w$]+$/.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`;
     const found = culprit(path + way, value[name], [...open, value]);

@@ -1,7 +1,7 @@
 // Errors of handlers and of the host, and the text that a failed task gets.
 
 import { native } from "#native";
-import { excerpt, mapped } from "./sourcemap.js";
+import { around, mapped } from "./sourcemap.js";
 
 const meanings = {
   EINVAL: "an argument is invalid; the task's log has the details",
@@ -144,7 +144,7 @@ function oneText(error) {
     return `${cut(name)} [${places(frames, SHOWN_FRAMES)}]: ${head.startsWith(name + ": ") ? head.slice(name.length + 2) : head}`;
   }
   const errors = error instanceof AggregateError ? attempt(() => error.errors.slice(0, MOST_CAUSES).map((e) => `\n  * ${headOf(e).split("\n")[0]}`).join(""), "") : "";
-  return head + errors + (frames === "" ? "" : "\n" + frames);
+  return head + (frames === "" ? "" : "\n" + frames) + errors;
 }
 
 const places = (frames, most) => frames.split("\n", most).map((line) => line.trim().replace(/^at /, "")).join(" < ");
@@ -168,12 +168,59 @@ const missing = {
 };
 
 function remedyOf(error, message) {
-  if (error instanceof TypeError && message === "not a function") {
-    const near = attempt(() => excerpt(linesOf(error)[0]), "");
-    return near ? `${message}: near ${near}` : message;
-  }
+  if (error instanceof TypeError && /^not a (function|constructor)$/.test(message)) return attempt(() => notCallable(error, message)) ?? message;
   const name = error instanceof ReferenceError ? /^'?(\w+)'? is not defined$/.exec(message)?.[1] : undefined;
   return name !== undefined && Object.hasOwn(missing, name) ? `${message}: ${missing[name]}` : message;
+}
+
+// The names of what objects of the SDK have, by the text of what comes before the last dot of a call.
+export const members = new Map();
+
+// Says what is called and is no function, as V8 does; undefined if it is not known. Of a function that a native one calls, such as that
+// of map, only the place is known.
+function notCallable(error, message) {
+  const [before, after] = around(linesOf(error)[0]) ?? [""];
+  const called = /^new ([\w$.]+)/.exec(after)?.[1] ?? calleeOf(before, after);
+  const constructs = message === "not a constructor";
+  if (!called || constructs !== /^new /.test(after)) return undefined;
+  if (!/\/app\/handler\.js:/.test(rawLines(error)[0])) return `${message}: near ${called}(`;
+  if (constructs) return `${called} is not a constructor`;
+  const [, owner, name] = /^(.+?)\??\.([\w$]+)$/.exec(called) ?? [];
+  const meant = owner && nearest(name, members.get(owner) ?? []);
+  return `${called} is not a function${meant ? `: did you mean ${meant}?` : ""}`;
+}
+
+// Returns the expression that is called at a place of the source, such as kv(...).incr, of the text in front of its last name and from
+// there on; undefined if it is not one of names.
+function calleeOf(before, after) {
+  let [called] = /^#?[\w$]+/.exec(after) ?? [];
+  for (let dot; called && (dot = /\??\.$/.exec(before)); ) {
+    called = dot[0] + called;
+    before = before.slice(0, dot.index);
+    for (let group; (group = /(\([^()]*\)|\[[^[\]]*\])$/.exec(before)); before = before.slice(0, group.index)) {
+      called = (group[0].length > 2 && group[0][0] === "(" ? "(...)" : group[0]) + called;
+    }
+    const [name] = /[\w$]+$/.exec(before) ?? [];
+    if (name === undefined) return (/^[[(]/.test(called) ? "" : "(intermediate value)") + called;
+    called = name + called;
+    before = before.slice(0, -name.length);
+  }
+  return called;
+}
+
+// Returns the name that is most like one, undefined if none is.
+function nearest(name, names) {
+  const [[far, meant] = []] = names.map((one) => [distance(name.toLowerCase(), one.toLowerCase()), one]).sort(([a], [b]) => a - b);
+  return far <= Math.max(1, name.length / 3) ? meant : undefined;
+}
+
+// The number of letters to insert, remove or replace between two texts.
+function distance(a, b) {
+  let row = Array.from({ length: b.length + 1 }, (_, n) => n);
+  for (let i = 1; i <= a.length; i++) {
+    row = row.reduce((next, up, j) => [...next, j === 0 ? i : Math.min(up + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1))], []);
+  }
+  return row[b.length];
 }
 
 function headOf(error) {
@@ -189,10 +236,11 @@ export function framesOf(error) {
   return mapped(linesOf(error).map((line) => line.replace("at handler_default (", "at handler ("))).join("\n"); // esbuild's name of a default export
 }
 
-function linesOf(error) {
+const linesOf = (error) => rawLines(error).filter((line) => !/\(quern:|\(native\)$|^ {4}at <input>/.test(line));
+
+function rawLines(error) {
   const stack = Object.hasOwn(error, "stack") ? error.stack : Reflect.apply(engineStack, error, []);
-  if (typeof stack !== "string") return [];
-  return stack.split("\n").filter((line) => line.startsWith("    at ") && !/\(quern:|\(native\)$|^ {4}at <input>/.test(line));
+  return typeof stack === "string" ? stack.split("\n").filter((line) => line.startsWith("    at ")) : [];
 }
 
 const engineStack = Object.getOwnPropertyDescriptor(Error.prototype, "stack")?.get; // undefined in Node

@@ -259,7 +259,8 @@ export const native = {
 
   encode: bytes,
   decode: text,
-  readFile: () => undefined,
+  source: () => undefined,
+  around: () => undefined,
 };
 
 const lowered = (headers) => Object.fromEntries(Object.entries(headers ?? {}).map(([name, value]) => [name.toLowerCase(), [value].flat().join(", ")]));

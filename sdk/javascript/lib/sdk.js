@@ -2,7 +2,7 @@
 
 import { native } from "#native";
 import { bytesOf, isBytes, jsonOf, parseJSON } from "./bytes.js";
-import { Failure, Fatal, named, QuernError, Retry, SQLError } from "./errors.js";
+import { Failure, Fatal, members, named, QuernError, Retry, SQLError } from "./errors.js";
 import { parametersOf, rowsOf } from "./sql.js";
 
 const levels = ["trace", "debug", "info", "warn", "error"];
@@ -22,7 +22,7 @@ function progress(fraction, message = "") {
 }
 
 const checkpoint = {
-  save(value) { native.checkpointSave(encoded(value, "the checkpoint")); },
+  save(value) { native.checkpointSave(encoded(value, "checkpoint")); },
   load() { return native.checkpointLoad(); },
   text() { return textIn(native.checkpointLoad()); },
   json() { return jsonIn(native.checkpointLoad()); },
@@ -62,7 +62,7 @@ class Bucket {
   get(key) { return this.#ask("kvGet", key); }
   text(key) { return textIn(this.get(key)); }
   json(key) { return jsonIn(this.get(key)); }
-  set(key, value, options) { this.#ask("kvSet", key, encoded(value, "the value"), ttlOf(options)); }
+  set(key, value, options) { this.#ask("kvSet", key, encoded(value, "value"), ttlOf(options)); }
   delete(key) { return this.#ask("kvDelete", key); }
 
   increment(key, delta = 1) {
@@ -74,7 +74,7 @@ class Bucket {
   }
 
   swap(key, old, value, options) {
-    const answer = this.#ask("kvSwap", key, old === undefined || old === null ? undefined : encoded(old, "the old value"), encoded(value, "the value"), ttlOf(options));
+    const answer = this.#ask("kvSwap", key, old === undefined || old === null ? undefined : encoded(old, "old value"), encoded(value, "value"), ttlOf(options));
     if (answer === true) return;
     const error = named(new QuernError("ECONFLICT", "kv_swap"), `${this.#name}/${key}`);
     error.present = answer;
@@ -197,14 +197,14 @@ function enqueue(queue, body, options) {
     }
     encodedOptions = JSON.stringify(object);
   }
-  return asking(queue, () => native.enqueue(String(queue), encoded(body, "the body"), encodedOptions));
+  return asking(queue, () => native.enqueue(String(queue), encoded(body, "body"), encodedOptions));
 }
 
 function publish(topic, body, options = {}) {
   const { id, attributes, ...others } = options;
   for (const name of Object.keys(others)) throw new TypeError(`publish: ${name}: options are id, attributes`);
   const encodedOptions = JSON.stringify({ topic: String(topic), id, attributes });
-  return asking(topic, () => native.enqueue("", encoded(body, "the body"), encodedOptions));
+  return asking(topic, () => native.enqueue("", encoded(body, "body"), encodedOptions));
 }
 
 const secrets = {
@@ -213,5 +213,8 @@ const secrets = {
 };
 
 const config = { get(name) { return native.configGet(String(name)); } };
+
+members.set("kv(...)", Object.getOwnPropertyNames(Bucket.prototype));
+for (const [name, object] of Object.entries({ log, checkpoint, secrets, config })) members.set(name, Object.keys(object));
 
 export const sdk = { Failure, Retry, Fatal, QuernError, SQLError, log, progress, checkpoint, kv, database, http, enqueue, publish, secrets, config };

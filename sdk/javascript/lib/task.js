@@ -2,7 +2,7 @@
 
 import { native } from "#native";
 import { notJSON, parseJSON } from "./bytes.js";
-import { Fatal } from "./errors.js";
+import { Fatal, members } from "./errors.js";
 import { asking } from "./sdk.js";
 
 const ID = 0, QUEUE = 1, TENANT = 2, PLUGIN = 3, PREVIOUS_ERROR = 4, PARENT = 5, KEY = 6, TRACEPARENT = 7, HEADERS = 8, DEPENDENCIES = 9;
@@ -60,6 +60,22 @@ class Task {
     const { id, queue, tenant, plugin, attempt, maxAttempts, reschedules, deadline, key, parent, previousError, traceparent, headers } = this;
     return { id, queue, tenant, plugin, attempt, maxAttempts, reschedules, deadline, key, parent, previousError, traceparent, headers };
   }
+}
+
+members.set("task", Object.getOwnPropertyNames(Task.prototype)).set("job", members.get("task"));
+
+// What BullMQ's jobs have and a task does not, with the remedies.
+const bullmq = {
+  data: "use task.json()", name: "use task.queue", queueName: "use task.queue", opts: "use task.maxAttempts and task.deadline",
+  attemptsMade: "use task.attempt, which is 1 for the first", attemptsStarted: "use task.attempt",
+  progress: "use progress(0.5) of @quern/sdk", updateProgress: "use progress(0.5) of @quern/sdk", log: "use log of @quern/sdk, or console.log",
+  update: "use checkpoint.save of @quern/sdk", updateData: "use checkpoint.save of @quern/sdk",
+  moveToDelayed: "throw new Retry(message, { delay })", moveToFailed: "throw an error", moveToCompleted: "return the result", returnvalue: "return the result",
+  discard: "throw new Fatal(message)", extendLock: "leave it out: the host renews its hold", getChildrenValues: "use task.dependencies()",
+  getDependencies: "use task.dependencies()", moveToWaitingChildren: "enqueue a task with after: [ids]",
+};
+for (const [name, remedy] of Object.entries(bullmq)) {
+  Object.defineProperty(Task.prototype, name, { get() { throw new TypeError(`a task has no ${name}: ${remedy}`); } });
 }
 
 // Made before the snapshot, so that no task has to.

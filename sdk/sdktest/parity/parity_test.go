@@ -104,7 +104,7 @@ capabilities:
 	})
 	g.call = runtime.Call{
 		TaskID: "7f", Queue: "print", Plugin: "printer", Attempt: 2, MaxAttempts: 5, Reschedules: 7,
-		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
+		PreviousError: "oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
 		Headers: map[string]string{"x-b": "2: ü", "x-a": "", "traceparent": "00-1-2-01"},
 		Input:   []byte("ask " + server.URL), Services: services,
 		Log: func(line string) { g.lines = append(g.lines, line) },
@@ -211,7 +211,7 @@ func TestParity(t *testing.T) {
 	}
 	r := harness(t).Run(parity.Ask, sdktest.Task{
 		ID: "7f", Queue: "print", Tenant: "acme", Plugin: "printer", Attempt: 2, MaxAttempts: 5, Reschedules: 7,
-		PreviousError: "exit status 1: oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
+		PreviousError: "oh", Parent: "6e", Key: "k", Traceparent: "00-1-2-01", Timeout: time.Minute,
 		Headers:      map[string]string{"x-b": "2: ü", "x-a": ""},
 		Input:        g.call.Input,
 		Dependencies: []sdktest.Dependency{{ID: "empty"}, {ID: "full", Result: []byte("full\x00")}, {ID: "late", End: "waiting"}, {ID: "bad", End: "failed"}},

@@ -26,7 +26,7 @@ def http(method, url, headers, body):
 
 result = testing.run(
     handler.handle, sys.argv[1], id="7f", queue="print", tenant="acme", plugin="printer", attempt=2, max_attempts=5,
-    previous_error="exit status 1: oh", parent="6e", key="k", traceparent="00-1-2-01", headers={"x-b": "2: ü", "x-a": ""}, config={"size": "200x200"},
+    previous_error="oh", parent="6e", key="k", traceparent="00-1-2-01", headers={"x-b": "2: ü", "x-a": ""}, config={"size": "200x200"},
     secrets={"api_key": "xyz"}, queues=["done", "mail.*"], topics=["orders", "bills.*"],
     after={"empty": b"", "full": b"full\0", "bad": None}, kv={"rw": {}, "list": {}}, http=http,
 )

@@ -21,7 +21,6 @@ import inspect
 import json
 import logging
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -217,10 +216,9 @@ class Plugin:
         if done.returncode not in (0, 1) or done.returncode == 1 and not failed:
             raise RuntimeError(f"{' '.join(command)}: exit status {done.returncode}: {said.strip()}")
         log = [_line(line) for line in (before if failed else said).splitlines() if not line.startswith("quern: ")]
-        error, _, trace = text.partition("): ")[2].partition("\n")
-        status = "complete" if done.returncode == 0 else "failed"
-        if ended := re.match(r"exit status (\d+)(?: \([^)]*\))?(?:: )?", error):
-            status, error = {"65": "fatal", "75": "retry"}.get(ended[1], status), error[ended.end():]
+        reason, _, text = text.partition("): ")
+        error, _, trace = text.partition("\n")
+        status = "complete" if done.returncode == 0 else reason if reason in ("fatal", "retry") else "failed"
         return Result(
             status=status, output=done.stdout if status == "complete" else b"", error=error, traceback=trace, delay=None, log=log,
             progress=[], enqueued=[], published=[], checkpoint=None, kv={},
