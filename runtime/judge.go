@@ -165,7 +165,8 @@ func (r *run) outputExceeded() *limitError {
 }
 
 // failure returns the message of a call that failed with an exit status: the text of error_set, else the status and the
-// headline of stderr. If the text's first line, which is all that lists show, does not say what was denied, it is added.
+// headline of stderr. If the text's first line, which is all that lists show, does not say what was denied, failure adds
+// it.
 func (r *run) failure(status, stderr string) string {
 	text := r.said()
 	if text == "" {

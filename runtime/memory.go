@@ -25,7 +25,7 @@ type memory struct {
 	size     uint64          // size as the guest sees it, in bytes
 	used     uint64          // the largest size since the last reset, in bytes
 	shrunk   bool            // true while shrink runs
-	refused  uint64          // the largest size over the limit that the guest asked for in this call, all its memories together
+	refused  uint64          // the largest size over the limit that the guest asked for in this call
 	err      error           // error of the reservation: wazero panics then, and instantiate returns this error
 }
 

@@ -18,8 +18,8 @@ var stopped struct {
 }
 
 // where returns the address of a text of the handler's frames, innermost first, such as "main.draw (main.go:12)". at is
-// where the host has stopped the handler: the number of a function, times 1<<16, plus the number of the function's block
-// that ran, from which its line follows. See "The place of a limit" in ABI.md.
+// where the host has stopped the handler: the number of a function, times 1<<16, plus the number of its block that ran,
+// from which its line follows. See "The place of a limit" in ABI.md.
 //
 // Where Go keeps these is no public interface: Go's linker numbers functions from firstFunction, and a program counter
 // is such a number, times 1<<16, plus that of a block. An answer that does not end at the SDK is not given.

@@ -257,14 +257,14 @@ func TestCancelRunning(t *testing.T) {
 		host.stderr.await(t, regexp.MustCompile(`plugin says.*task_id=`+id+` .*line=ready|plugin says.*line=ready.*task_id=`+id+`\b`))
 	}
 	run("waited")
-	if r := u.run("task", "cancel", "waited"); r != (result{status: exitDone}) {
+	if r := u.run("task", "cancel", "waited"); r != (result{exitDone, "", "quern: stopped waited\n"}) {
 		t.Errorf("%+v", r)
 	}
 	if got := u.run("task", "wait", "waited"); got.status != exitFailed || !strings.HasPrefix(got.stderr, "task waited failed (cancelled): ") {
 		t.Errorf("%+v", got)
 	}
 	run("asked")
-	if r := u.run("task", "cancel", "--no-wait", "asked"); r != (result{status: exitDone}) {
+	if r := u.run("task", "cancel", "--no-wait", "asked"); r != (result{exitDone, "", "quern: asked runs, and its host stops it now\n"}) {
 		t.Errorf("%+v", r)
 	}
 	eventually(t, "the task is stopped", func() bool {
@@ -294,7 +294,7 @@ func TestCancelTimeout(t *testing.T) {
 	}
 	u.must("enqueue", "mail", "--id", "waiting")
 	r := u.run("task", "cancel", "held", "waiting", "--wait-timeout", "50ms")
-	want := "quern: task held is not finished after 50ms: continue with `quern task wait held`\n"
+	want := "quern: cancelled waiting\nquern: task held is not finished after 50ms: continue with `quern task wait held`\n"
 	if r != (result{exitRefused, "", want}) {
 		t.Errorf("%+v", r)
 	}

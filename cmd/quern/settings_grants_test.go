@@ -113,7 +113,7 @@ func TestServeGrantsRefused(t *testing.T) {
 		"acme: {}": `quern: ` + path + `: names neither the tenant "blueque" nor "*" for all others: ` +
 			`add "blueque": {}, with which manifests alone decide, or a ceiling in it`,
 		"blueque: {capabilitis: {}}\nacme: {config: [a]}": `quern: ` + path + `:1: blueque: unknown key "capabilitis": did you mean "capabilities"?; ` +
-			path + `:2: acme.config: expected a mapping, but it is a list: write its keys, or leave it out`,
+			path + `:2: acme.config: expected a mapping, but it is a list: write its keys, such as config: {greeting: Hello}, or leave it out`,
 		"blueque: {secrets: {a: {env: QUERN_TEST_NOWHERE}}}": `quern: ` + path + `:1: blueque.secrets.a: the variable QUERN_TEST_NOWHERE is not set: ` +
 			`set it, or remove the secret`,
 	} {

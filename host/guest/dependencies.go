@@ -60,7 +60,7 @@ func (d *dependencies) withoutResult(ctx context.Context, one service.Dependency
 		text := "task " + one.ID + " failed and has no result"
 		failure, err := service.Await(ctx, func() (*queue.Failure, error) { return d.host.Failure(ctx, one.ID) })
 		if err == nil && failure != nil {
-			text += ": (" + string(failure.Reason) + ") " + failure.Headline()
+			text += ": (" + failure.Word() + ") " + failure.Headline()
 		}
 		return text
 	case "complete":

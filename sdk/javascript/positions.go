@@ -29,9 +29,9 @@ type position struct {
 	source, sourceRow, sourceColumn int // source is an index into the map's sources
 }
 
-// Positions returns the table in which the engine looks up positions of a bundle: each task that has an error would have
-// to decode the source map from its begin. engine/sources.c reads the table. Numbers of fixed size are little-endian
-// uint32, others are varints: unsigned, or zigzag for a difference to the position before.
+// Positions returns the table in which the engine looks up positions of a bundle. Without it each task with an error
+// would decode the source map from its beginning. engine/sources.c reads the table. Numbers of fixed size are
+// little-endian uint32, others are varints: unsigned, or zigzag for a difference to the position before.
 //
 //	magic, number of blocks
 //	for each block the row and column of its first position, and its offset; at last two zeros and the end of the blocks

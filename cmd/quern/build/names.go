@@ -47,7 +47,7 @@ typeof var void while with implements interface let package private protected pu
 async of get set as from type arguments module exports require global`
 
 // sdkNames lists the exports of @quern/sdk.
-const sdkNames = "Failure Retry Fatal QuernError log progress checkpoint kv http enqueue publish secrets config"
+const sdkNames = "Failure Retry Fatal QuernError SQLError log progress checkpoint kv database http enqueue publish secrets config"
 
 var (
 	identifiers = regexp.MustCompile(`[A-Za-z_$][\w$]*`)

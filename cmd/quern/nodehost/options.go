@@ -236,7 +236,7 @@ type flagGroup struct {
 // flags.
 var hostGroups = []flagGroup{
 	{"What it serves", []string{"plugins", "tenants", "queues", "name", "source", "engines"}},
-	{"How much it runs at a time", []string{"concurrency", "webhooks", "memory", "idle-unload"}},
+	{"How much it runs at a time", []string{"concurrency", "webhooks", "memory", "database-connections", "idle-unload"}},
 	{"What tasks may use, whatever a manifest says", []string{
 		"max-timeout", "max-cpu", "ceiling", "max-queues",
 		"grants",
