@@ -165,8 +165,7 @@ func (r *run) outputExceeded() *limitError {
 }
 
 // failure returns the message of a call that failed with an exit status: the text of error_set, else the status and the
-// headline of stderr. If the text's first line, which is all that lists show, does not say what was denied, failure adds
-// it.
+// headline of stderr. Lists show the first line alone. So if that does not say what was denied, failure adds it there.
 func (r *run) failure(status, stderr string) string {
 	text := r.said()
 	if text == "" {
