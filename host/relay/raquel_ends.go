@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -76,33 +77,61 @@ func (l *raquelTerm) keepUp(ctx context.Context) error {
 	if len(idle) == 0 {
 		return nil
 	}
-	tasks, _, _, err := l.client.Summaries(ctx, "", "", slices.Collect(maps.Keys(idle)), 0)
-	if err != nil {
-		return err
-	}
-	for _, task := range tasks {
-		if task.Status != queue.Pending && task.Status != queue.Scheduled {
-			delete(idle, task.ID) // it runs, or its end is about to be read
-		}
-	}
 	return l.giveBack(ctx, idle)
 }
 
-// giveBack leaves rows to others, as if they had never been claimed, and cancels their tasks.
+// giveBack leaves rows to others, as if they had never been claimed, and cancels their tasks. A row whose task runs or
+// has ended stays in hand.
 func (l *raquelTerm) giveBack(ctx context.Context, jobs map[string]*raquelJob) error {
 	if len(jobs) == 0 {
 		return nil
 	}
+	jobs = maps.Clone(jobs)
+	tasks, _, _, err := l.client.Summaries(ctx, "", "", slices.Collect(maps.Keys(jobs)), 0)
+	if err != nil {
+		return err
+	}
+	var waiting []*queue.Task
+	for _, task := range tasks {
+		switch job := jobs[task.ID]; {
+		case task.Status == queue.Pending || task.Status == queue.Scheduled:
+			waiting = append(waiting, task)
+		case task.Reason == queue.ReasonCancelled && !job.sent && !job.adopted:
+			// The relay cancelled it when it gave the row back before: see resume.
+		default: // its end is about to be read
+			job.sent = true
+			delete(jobs, task.ID)
+		}
+	}
+	// The row first: a leader that adopts a row of a cancelled task ends the row.
 	if err := l.rows.unclaim(ctx, slices.Collect(maps.Values(jobs))); err != nil {
 		return err
 	}
-	for id, job := range jobs {
-		l.drop(job)
-		if job.sent {
-			_ = l.client.Change(ctx, queue.ChangeCancel, id) // if this fails, the row's next claim finds the task
+	for _, change := range l.client.ChangeAll(ctx, queue.ChangeCancel, waiting) {
+		if !isChanged(change.Err) {
+			continue // if Redis is away, the row's next claim finds the task
+		}
+		id := change.Task.ID
+		again, err := l.rows.claimAgain(ctx, jobs[id])
+		switch {
+		case err != nil:
+			return err
+		case again:
+			jobs[id].sent = true
+			delete(jobs, id)
+		default: // a worker was faster
+			_ = l.client.Change(ctx, queue.ChangeCancel, id)
 		}
 	}
+	for _, job := range jobs {
+		l.drop(job)
+	}
 	return nil
+}
+
+// isChanged reports whether a task was not cancelled because it has started or ended meanwhile.
+func isChanged(err error) bool {
+	return errors.Is(err, queue.ErrChanged) || errors.Is(err, queue.ErrStatus)
 }
 
 // reports reads reports, and writes the ends that they tell of.

@@ -147,6 +147,13 @@ func (r *raquelRows) unclaim(ctx context.Context, jobs []*raquelJob) error {
 		WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, idsOf(jobs), r.owner)
 }
 
+// claimAgain undoes unclaim, and reports whether the row was still there to claim.
+func (r *raquelRows) claimAgain(ctx context.Context, job *raquelJob) (again bool, err error) {
+	err = r.query(ctx, func(postgres.Row) { again = true }, `UPDATE `+r.table+` SET status = 'claimed', claimed_at = `+nowMS+`,
+		claimed_by = $3 WHERE id = $1 AND attempts = $2 AND status = 'queued' RETURNING id`, job.id, job.attempts, r.owner)
+	return again, err
+}
+
 // expire marks the rows of queues whose age is over.
 func (r *raquelRows) expire(ctx context.Context, queues []string) error {
 	if len(queues) == 0 {

@@ -63,10 +63,7 @@ func (l *raquelTerm) enqueue(ctx context.Context, name string, jobs []*raquelJob
 	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
 		l.queues[name].full = time.Now().Add(fullPause)
 		l.fail("rows wait", err)
-		for _, job := range jobs {
-			job.sent = true // some may be
-		}
-		return l.giveBack(ctx, byTask(jobs))
+		return l.giveBack(ctx, byTask(jobs)) // some may be enqueued, and even run
 	case errors.Is(err, queue.ErrInvalid) && len(jobs) > 1:
 		for i := range jobs {
 			if err := l.enqueue(ctx, name, jobs[i:i+1], first); err != nil {

@@ -315,6 +315,35 @@ func TestRaquelGivesBack(t *testing.T) {
 	r.eventually("success 1 python", func() string { return r.by(id) })
 }
 
+// When a queue takes no more, rows are given back, but not one whose task runs already.
+func TestRaquelFullKeepsRunning(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	r.host("q")
+	stop := r.relayRaquel(nil)
+	id := r.enqueue("q", "0 3000", nil)
+	task := "raquel-" + id + "-0"
+	r.eventually("true", func() string { return fmt.Sprint(r.running(task)) })
+	before, err := r.client.Summary(t.Context(), task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if err := r.client.Queue("q").SetLimit(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 { // an earlier leader has claimed them, and the next one enqueues them with the running one
+		r.enqueue("q", "0", nil)
+	}
+	r.exec("UPDATE jobs SET status = 'claimed', claimed_by = $1, claimed_at = 1 WHERE status = 'queued'", "quern:"+r.client.Tenant())
+	r.relayRaquel(nil)
+	r.eventually("success 1", func() string { return r.state(id) })
+	r.eventually("11", func() string { return r.value("SELECT count(*) FROM jobs WHERE status = 'success'") })
+	if after, err := r.client.Summary(t.Context(), task); err != nil || !after.Created.Equal(before.Created) {
+		t.Errorf("the task was cancelled and made anew: %+v, %v", after, err)
+	}
+}
+
 // insert inserts a job by SQL, as Raquel's documentation shows, and returns its ID.
 func (r *raquel) insert(payload string, more ...string) string {
 	r.t.Helper()
