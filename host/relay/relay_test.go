@@ -548,3 +548,48 @@ func (w *world) reconnect() *postgres.Conn {
 	}
 	return w.db
 }
+
+// A role that inherits the rights of a tenant's role belongs to the tenant too. Owners and relays belong to none.
+func TestTenantOfInheritedRole(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	roles := make(map[string]string)
+	for _, name := range []string{"a", "b", "user_a", "user_ab", "relay", "plain"} {
+		roles[name] = name + "_" + strings.ReplaceAll(queuetest.Tenant(), "-", "_")
+		w.exec("CREATE ROLE " + roles[name])
+	}
+	for _, name := range []string{"a", "b", "plain"} {
+		if err := GrantApplication(t.Context(), w.db, roles[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		if err := GrantTenant(t.Context(), w.db, roles[name], name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := GrantRelay(t.Context(), w.db, roles["relay"]); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("INSERT INTO quern.tenants VALUES ('a role that was dropped', 'c')")
+	w.exec("GRANT " + roles["a"] + " TO " + roles["user_a"] + ", " + roles["user_ab"] + ", " + roles["relay"])
+	w.exec("GRANT " + roles["b"] + " TO " + roles["user_ab"])
+	w.exec("INSERT INTO quern.outbox (queue, tenant) VALUES ('q', 'a'), ('q', 'b'), ('q', NULL)")
+	for name, want := range map[string]string{"a": "a 1", "user_a": "a 1", "relay": "- 3", "plain": "- 3", "user_ab": "42501", "": "- 3"} {
+		db := w.server.Connect(t, w.url)
+		if name != "" {
+			if _, err := db.Exec(t.Context(), "SET SESSION AUTHORIZATION "+roles[name]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := ""
+		err := db.Query(t.Context(), func(v postgres.Row) { got = v.Text(0) },
+			"SELECT concat(coalesce(quern.my_tenant(), '-'), ' ', count(id)) FROM quern.outbox")
+		if err != nil {
+			got = postgres.State(err)
+		}
+		if got != want {
+			t.Errorf("the role %q: %s, want %s: %v", name, got, want, err)
+		}
+	}
+}
