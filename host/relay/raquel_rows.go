@@ -35,11 +35,6 @@ func (r *raquelRows) claimable() string {
 			AND (scheduled_at + max_age > ` + nowMS + ` OR status = 'claimed'))`
 }
 
-// databaseError is an error of the database, and not of Redis.
-type databaseError struct{ error }
-
-func (e databaseError) Unwrap() error { return e.error }
-
 // query runs a statement with a bound.
 func (r *raquelRows) query(ctx context.Context, each func(postgres.Row), statement string, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)

@@ -58,6 +58,7 @@ func (r *Relay) lead(ctx context.Context) error {
 func (t *term) take(ctx context.Context, db *postgres.Conn) error {
 	name := t.relay.source.name()
 	for {
+		began := time.Now()
 		taken, err := exec(ctx, db, `
 			INSERT INTO quern.relays AS r VALUES ($1, $2, clock_timestamp(), clock_timestamp() + $3, false)
 			ON CONFLICT (source) DO UPDATE SET holder = excluded.holder, since = excluded.since,
@@ -68,7 +69,7 @@ func (t *term) take(ctx context.Context, db *postgres.Conn) error {
 			return err
 		}
 		if taken == 1 {
-			t.renewed = time.Now()
+			t.renewed = began
 			t.relay.log.Info("leads " + name)
 			t.relay.become("leads "+name, nil)
 			t.hears(false)
@@ -191,15 +192,22 @@ func (t *term) works() {
 // listen calls came for the notifications of a channel, until ctx ends. While the database cannot be reached by the
 // direct URL, the source looks for rows by itself.
 func (t *term) listen(ctx context.Context, channel string, came func()) error {
+	logged := "" // the last error since notifications arrived
 	for {
 		err := t.listenOnce(ctx, channel, came)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if t.notified.Load() {
+			logged = ""
+		}
 		t.hears(false)
 		if err != nil {
 			t.relay.config.Metrics.RelayFailed(t.relay.config.Name)
-			t.relay.log.Warn("cannot listen for new rows, so they wait for up to a second; trying again", "error", err)
+			if text := err.Error(); text != logged {
+				logged = text
+				t.relay.log.Warn("cannot listen for new rows, so they wait for up to a second; trying again", "error", err)
+			}
 		}
 		if !periodic.Sleep(ctx, tryInterval) {
 			return ctx.Err()
@@ -259,6 +267,11 @@ func hears(ctx context.Context, conn *postgres.Conn, channel string) (bool, erro
 	defer cancel()
 	return conn.OwnSession(ctx)
 }
+
+// databaseError is an error of the database, and not of Redis.
+type databaseError struct{ error }
+
+func (e databaseError) Unwrap() error { return e.error }
 
 // exec runs a statement with a bound.
 func exec(ctx context.Context, db *postgres.Conn, statement string, args ...any) (int64, error) {
