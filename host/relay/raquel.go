@@ -36,10 +36,10 @@ const (
 	// raquelUpkeep is how often expired rows are marked, and rows given back that no host runs. It is longer if that takes
 	// longer than a tenth of it.
 	raquelUpkeep = 5 * time.Second
-	// raquelIdle is how long the source waits before it looks again when nothing is to be done, or raquelShare times as
+	// raquelIdle is how long the source waits before it looks again when nothing is to be done, or lookShare times as
 	// long as the look took, as without an index, but at most a second.
-	raquelIdle  = 100 * time.Millisecond
-	raquelShare = 10
+	raquelIdle = 100 * time.Millisecond
+	lookShare  = 10
 	// servedInterval is how often the source asks which queues hosts serve.
 	servedInterval = time.Second
 	// A queue may have as many claimed rows that have not started as hosts have ended within aheadFor, within these
@@ -176,7 +176,7 @@ func (l *raquelTerm) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wait := min(time.Second, max(l.idle, raquelShare*time.Since(began)))
+	wait := min(time.Second, max(l.idle, lookShare*time.Since(began)))
 	switch {
 	case claimed > 0:
 		if err := l.send(ctx); err != nil {
@@ -306,14 +306,19 @@ func (l *raquelTerm) due(ctx context.Context, now time.Time) (due []string, lag 
 	return slices.Sorted(maps.Keys(names)), lag, err
 }
 
-// take notes a claimed row.
+// take notes a claimed row whose task may not exist yet.
 func (l *raquelTerm) take(job *raquelJob) {
+	l.hold(job)
+	l.unsent = append(l.unsent, job)
+}
+
+// hold notes a claimed row.
+func (l *raquelTerm) hold(job *raquelJob) {
 	if l.queues[job.queue] == nil {
 		l.queues[job.queue] = &raquelQueue{ahead: minAhead}
 	}
 	l.queues[job.queue].hand++
 	l.hand[job.task()] = job
-	l.unsent = append(l.unsent, job)
 }
 
 // drop forgets a row.

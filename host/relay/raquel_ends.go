@@ -59,7 +59,7 @@ func (l *raquelTerm) keepUp(ctx context.Context) error {
 		return err
 	}
 	l.counts(waiting, 0)
-	l.keepAt = time.Now().Add(max(raquelUpkeep, raquelShare*time.Since(began)))
+	l.keepAt = time.Now().Add(max(raquelUpkeep, lookShare*time.Since(began)))
 	stats, err := manage.New(l.client).Stats(ctx, busy...)
 	if err != nil {
 		return err
@@ -107,29 +107,47 @@ func (l *raquelTerm) giveBack(ctx context.Context, jobs map[string]*raquelJob) e
 	if err := l.rows.unclaim(ctx, slices.Collect(maps.Values(jobs))); err != nil {
 		return err
 	}
+	var changed []string
 	for _, change := range l.client.ChangeAll(ctx, queue.ChangeCancel, waiting) {
-		if !isChanged(change.Err) {
-			continue // if Redis is away, the row's next claim finds the task
-		}
-		id := change.Task.ID
-		again, err := l.rows.claimAgain(ctx, jobs[id])
-		switch {
-		case err != nil:
-			return err
-		case again:
-			jobs[id].sent = true
-			delete(jobs, id)
-		default: // a worker was faster
-			_ = l.client.Change(ctx, queue.ChangeCancel, id)
-		}
+		if isChanged(change.Err) {
+			changed = append(changed, change.Task.ID)
+		} // if Redis is away, the row's next claim finds the task
 	}
 	for _, job := range jobs {
 		l.drop(job)
 	}
+	return l.claimStarted(ctx, jobs, changed)
+}
+
+// claimStarted claims rows again that were given back, but whose task has started meanwhile.
+func (l *raquelTerm) claimStarted(ctx context.Context, jobs map[string]*raquelJob, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	tasks, _, _, err := l.client.Summaries(ctx, "", "", ids, 0)
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		if task.Reason == queue.ReasonCancelled || task.Status == queue.Pending || task.Status == queue.Scheduled {
+			continue // a repeated cancel is refused; the row's next claim finds a pending task
+		}
+		again, err := l.rows.claimAgain(ctx, jobs[task.ID])
+		switch {
+		case err != nil:
+			return err
+		case again:
+			jobs[task.ID].sent = true
+			l.hold(jobs[task.ID])
+		default: // a worker was faster
+			_ = l.client.Change(ctx, queue.ChangeCancel, task.ID)
+		}
+	}
 	return nil
 }
 
-// isChanged reports whether a task was not cancelled because it has started or ended meanwhile.
+// isChanged reports whether a task was not cancelled because it has started or ended meanwhile, as after the repeat of a
+// cancel whose answer was lost.
 func isChanged(err error) bool {
 	return errors.Is(err, queue.ErrChanged) || errors.Is(err, queue.ErrStatus)
 }

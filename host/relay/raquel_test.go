@@ -426,7 +426,7 @@ func TestRaquelRejected(t *testing.T) {
 	r.python.Do(nil, "enqueue", "python", "reject", map[string]any{})
 	r.python.Do(nil, "one", "python")
 	want := r.row(r.value("SELECT id FROM jobs"))
-	listener := r.listener("q")
+	listener, _ := r.listener("q")
 	stop := r.relayRaquel(nil)
 	id := r.enqueue("q", "0", nil)
 	task, err := listener.Listen(t.Context())
@@ -446,12 +446,12 @@ func TestRaquelRejected(t *testing.T) {
 	}
 }
 
-// listener registers a worker in Go for a queue, which runs nothing by itself.
-func (r *raquel) listener(name string) *worker.Listener {
-	r.t.Helper()
-	listener, err := worker.NewListener(r.t.Context(), r.client, name)
+// listener registers a worker in Go for a queue, which runs nothing by itself, until stop or the end of the test.
+func (w *world) listener(name string) (listener *worker.Listener, stop func()) {
+	w.t.Helper()
+	listener, err := worker.NewListener(w.t.Context(), w.client, name)
 	if err != nil {
-		r.t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -459,11 +459,48 @@ func (r *raquel) listener(name string) *worker.Listener {
 		defer close(done)
 		_ = listener.Run(ctx)
 	}()
-	r.t.Cleanup(func() {
+	stop = func() {
 		cancel()
 		<-done
-	})
-	return listener
+		_ = listener.Close(context.Background())
+	}
+	w.t.Cleanup(stop)
+	return listener, stop
+}
+
+// cutCancel makes the answer of the next cancel of a task lost.
+func cutCancel(proxy *queuetest.Proxy, name, task string) {
+	proxy.CutReplies(1, fmt.Sprintf("$%d\r\n%s\r\n$%d\r\n%s\r\n", len(name), name, len(task), task))
+}
+
+// A row whose task was cancelled, but without an answer, is given back like others.
+func TestRaquelCancelUnanswered(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	proxy := queuetest.NewProxy(t, r.redis)
+	_, stop := r.listener("q")
+	r.relayRaquel(func(c *Config) { c.Tenants = map[string]*queue.Client{c.Tenant: r.through(proxy)} })
+	id := r.enqueue("q", "0", nil)
+	r.eventually("1", func() string { return fmt.Sprint(r.depth("q", queue.Pending)) })
+	cutCancel(proxy, "q", "raquel-"+id+"-0")
+	stop()
+	r.eventually("queued 0 0", func() string { return r.state(id) + fmt.Sprint(" ", r.depth("q", queue.Pending)) })
+	if proxy.Cuts() != 1 {
+		t.Errorf("%d answers were lost, want 1", proxy.Cuts())
+	}
+	r.host("q")
+	r.eventually("success 1", func() string { return r.state(id) })
+}
+
+// through returns a client of the tenant through a proxy.
+func (w *world) through(proxy *queuetest.Proxy) *queue.Client {
+	w.t.Helper()
+	client, err := queue.New(proxy.URL(), queue.Config{Tenant: w.client.Tenant()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // While the database or Redis is away, rows wait; no end is lost. A task that Redis has lost runs again.
