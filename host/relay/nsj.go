@@ -428,17 +428,62 @@ func (l *nsjTerm) send(ctx context.Context) error {
 	}
 	groups := make(map[string][]*nsjTask)
 	for _, task := range l.unsent {
-		if l.hand[task.task] == task {
+		if l.hand[task.task] == task && !task.sent {
 			groups[task.queue] = append(groups[task.queue], task)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		if err := l.enqueue(ctx, name, groups[name]); err != nil {
-			return err
+		for _, tasks := range blocks(groups[name], func(task *nsjTask) int64 { return task.size }) {
+			tasks, err := l.readPayloads(ctx, tasks)
+			if err != nil {
+				return err
+			}
+			if err := l.enqueue(ctx, name, tasks); err != nil {
+				return err
+			}
 		}
 	}
 	l.unsent = nil
 	return nil
+}
+
+// readPayloads reads the payloads of adopted rows. It drops rows that somebody has changed, refuses those whose payload
+// is too large, and returns the others.
+func (l *nsjTerm) readPayloads(ctx context.Context, tasks []*nsjTask) (ours []*nsjTask, err error) {
+	var unread, changed []*nsjTask
+	for _, task := range tasks {
+		if task.unread {
+			unread = append(unread, task)
+		}
+	}
+	if len(unread) > 0 {
+		if err := l.payloads(ctx, unread); err != nil {
+			return nil, err
+		}
+	}
+	for _, task := range tasks {
+		switch {
+		case task.unread:
+			changed = append(changed, task)
+		case task.size > maxPayload:
+			if err := l.refuse(ctx, task, tooLarge(task.size)); err != nil {
+				return nil, err
+			}
+		default:
+			ours = append(ours, task)
+		}
+	}
+	return ours, l.drop(ctx, changed...)
+}
+
+// refuse ends a row that can be no task.
+func (l *nsjTerm) refuse(ctx context.Context, task *nsjTask, why error) error {
+	l.relay.log.Error("row refused", "id", task.id, "error", why)
+	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
+	if err := l.write(ctx, []nsjEnd{{id: task.id, task: task.task, kind: nsjFinal, message: why.Error()}}); err != nil {
+		return err
+	}
+	return l.drop(ctx, task)
 }
 
 // enqueue enqueues the tasks of claimed rows of a queue. A task that exists was enqueued by an earlier leader, or by a
@@ -462,13 +507,7 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 		}
 		return nil
 	case errors.Is(err, queue.ErrInvalid):
-		l.relay.log.Error("row refused", "id", tasks[0].id, "error", err)
-		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
-		end := nsjEnd{id: tasks[0].id, task: tasks[0].task, kind: nsjFinal, message: err.Error()}
-		if err := l.write(ctx, []nsjEnd{end}); err != nil {
-			return err
-		}
-		return l.drop(ctx, tasks[0])
+		return l.refuse(ctx, tasks[0], err)
 	case err != nil:
 		return err
 	}
@@ -720,7 +759,9 @@ type nsjTask struct {
 	task     string // the ID of its task
 	queue    string
 	priority int
-	payload  []byte // nil once it is sent
+	payload  []byte // nil if it is larger than maxPayload, unread or sent
+	size     int64  // of the payload
+	unread   bool   // its payload was not read yet
 	headers  map[string]string
 	since    time.Time
 	sent     bool // its task was enqueued

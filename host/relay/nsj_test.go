@@ -390,6 +390,26 @@ func TestNsjHandover(t *testing.T) {
 	stopHost()
 }
 
+// A row whose payload no task can have ends for good, also one that an earlier leader has claimed.
+func TestNsjTooLarge(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	n.host("p")
+	n.exec(`INSERT INTO fila (processo, payload, status, mensagem, id) VALUES
+		('p', repeat('x', 64 * 1024 * 1024 + 1), 'pendente', NULL, 100),
+		('p', repeat('x', 64 * 1024 * 1024 + 1), 'processando', 'Quern: nsj-fila-101-abc', 101),
+		('p', 'return adopted', 'processando', 'Quern: nsj-fila-102-abc', 102)`)
+	n.nsjRelay(nil)
+	n.eventually("adopted", func() string { return n.value("SELECT mensagem FROM fila WHERE id = 102") })
+	const want = "falha the payload has 67108865 bytes: a task may have 64MiB. Máximo de tentativas atingido."
+	for _, id := range []int{100, 101} {
+		n.eventually(want, func() string { return n.value("SELECT concat(status, ' ', mensagem) FROM fila WHERE id = $1", id) })
+	}
+	if retries := n.value("SELECT count(*) FROM fila WHERE status = 'agendada'"); retries != "0" {
+		t.Errorf("%s retries", retries)
+	}
+}
+
 // Rows wait that no host serves. When the hosts of a queue are gone, its rows are left to others.
 func TestNsjServed(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,6 @@ const (
 	// bounds. The rest is for the workers of Raquel.
 	aheadFor            = 500 * time.Millisecond
 	minAhead, maxAhead  = 8, 2000
-	maxPayload          = 64 << 20 // bytes
 	aheadInterval       = 100 * time.Millisecond
 	raquelOwner         = "quern:" // and the tenant: claimed_by
 	raquelTask          = "raquel-"
@@ -232,7 +231,7 @@ func (l *raquelTerm) adopt(ctx context.Context) error {
 			return err
 		}
 		for _, job := range jobs {
-			job.adopted = true
+			job.adopted, job.unread = true, true
 			l.take(job)
 		}
 		after = jobs[len(jobs)-1].id
