@@ -181,13 +181,13 @@ func (l *nsjTerm) run(ctx context.Context, wake <-chan struct{}) error {
 		case err == nil:
 			l.pause.Succeeded()
 			if len(l.full) == 0 {
-				l.works()
+				l.forgetFailure()
 			}
 		case errors.As(err, new(databaseError)) || errors.Is(err, errNotLeader) || ctx.Err() != nil:
 			return err
 		default: // of Redis
 			l.pause.Failed(time.Now())
-			l.fail("rows wait", err)
+			l.noteFailure("rows wait", err)
 			wait = max(0, l.pause.Left(time.Now()))
 		}
 		waking := wake
@@ -417,7 +417,7 @@ func (l *nsjTerm) look(ctx context.Context) error {
 	}
 	l.looked, l.due, l.more = time.Now(), due, len(due) == lookRows
 	l.took = l.looked.Sub(began)
-	l.lags(oldest)
+	l.setLag(oldest)
 	return nil
 }
 
@@ -497,7 +497,7 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 	switch {
 	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
 		l.full[name] = time.Now().Add(fullPause)
-		l.fail("rows wait", err)
+		l.noteFailure("rows wait", err)
 		return l.giveBack(ctx, tasks)
 	case errors.Is(err, queue.ErrInvalid) && len(tasks) > 1:
 		for i := range tasks {
@@ -686,7 +686,7 @@ func (l *nsjTerm) giveBackUnserved(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.counts(waiting, 0)
+	l.setCounts(waiting, 0)
 	var waits []string
 	for _, row := range names {
 		if to := l.table.queueOf(row.name, row.dead); !l.served[to] {

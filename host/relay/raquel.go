@@ -84,7 +84,7 @@ func (r *raquelTable) relay(ctx context.Context, t *term) error {
 		rows: raquelRows{db: db, table: r.quoted, owner: raquelOwner + client.Tenant()},
 		idle: busyInterval, hand: make(map[string]*raquelJob), queues: make(map[string]*raquelQueue),
 	}
-	t.hears(true) // it looks by itself, so that nothing is needed in a table of others
+	t.setNotified(true) // it looks by itself, so that nothing is needed in a table of others
 	if err := l.adopt(ctx); err != nil {
 		return err
 	}
@@ -146,11 +146,11 @@ func (l *raquelTerm) run(ctx context.Context) error {
 			return err
 		case err != nil && ctx.Err() == nil: // of Redis
 			l.pause.Failed(time.Now())
-			l.fail("rows wait", err)
+			l.noteFailure("rows wait", err)
 		case err == nil:
 			l.pause.Succeeded()
 			if !slices.ContainsFunc(slices.Collect(maps.Values(l.queues)), (*raquelQueue).isFull) {
-				l.works()
+				l.forgetFailure()
 			}
 		}
 	}
@@ -252,7 +252,7 @@ func (l *raquelTerm) claim(ctx context.Context) (claimed int, err error) {
 	if err != nil || len(names) == 0 {
 		return 0, err
 	}
-	defer func() { l.lags(lag) }()
+	defer func() { l.setLag(lag) }()
 	stats, err := manage.New(l.client).Stats(ctx, names...)
 	if err != nil {
 		return 0, err
@@ -300,7 +300,7 @@ func (l *raquelTerm) due(ctx context.Context, now time.Time) (due []string, lag 
 		names[name], lag = true, max(lag, age)
 	}
 	if len(names) == 0 {
-		l.lags(0)
+		l.setLag(0)
 	}
 	return slices.Sorted(maps.Keys(names)), lag, err
 }

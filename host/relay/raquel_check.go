@@ -51,7 +51,7 @@ func checkRaquel(ctx context.Context, db *postgres.Conn, table string) (quoted s
 			"name it with its schema, as in app.jobs", table)
 	case kind == "p":
 		return "", fmt.Errorf("%s is partitioned, which Raquel does not make and PostgreSQL makes no index for without a "+
-			"lock: name an ordinary table", table)
+			"lock: name one without partitions", table)
 	case kind != "r":
 		return "", fmt.Errorf("%s is no table: name Raquel's table", table)
 	}

@@ -58,7 +58,7 @@ func (l *raquelTerm) keepUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.counts(waiting, 0)
+	l.setCounts(waiting, 0)
 	l.keepAt = time.Now().Add(max(raquelUpkeep, lookShare*time.Since(began)))
 	stats, err := manage.New(l.client).Stats(ctx, busy...)
 	if err != nil {

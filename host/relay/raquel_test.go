@@ -576,3 +576,13 @@ func TestRaquelRefused(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A partitioned table is refused, because no index can be made on it beside writers.
+func TestRaquelPartitioned(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.exec("CREATE TABLE jobs (id uuid, queue text) PARTITION BY LIST (queue)")
+	if err := InitRaquel(t.Context(), w.db, "jobs"); err == nil || !strings.Contains(err.Error(), "jobs is partitioned") {
+		t.Error(err)
+	}
+}
