@@ -107,7 +107,8 @@ func (r *raquelRows) claim(
 		), sized AS (SELECT first, size, sum(size) OVER (ORDER BY at, first) - size AS before FROM first)
 		UPDATE %[1]s SET status = 'claimed', claimed_at = %[4]s, claimed_by = $2
 		FROM sized WHERE id = first AND before < %[5]d
-		RETURNING %[6]s`, r.table, r.claimable(), limit, nowMS, batchBytes, fmt.Sprintf(jobColumns, maxPayload)), name, r.owner, low)
+		RETURNING %[6]s`, r.table, r.claimable(), limit, nowMS, batchBytes, fmt.Sprintf(jobColumns, maxPayload)),
+		name, r.owner, low)
 	slices.SortStableFunc(jobs, func(a, b *raquelJob) int { return cmp.Compare(a.due, b.due) })
 	return jobs, err
 }

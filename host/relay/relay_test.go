@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -591,5 +592,27 @@ func TestTenantOfInheritedRole(t *testing.T) {
 		if got != want {
 			t.Errorf("the role %q: %s, want %s: %v", name, got, want, err)
 		}
+	}
+}
+
+// The state of a source that has been silent for a week is removed, and no other.
+func TestSilentSourceForgotten(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	rdb, key := w.redis.Client(t), w.client.Tenant()+"_relays"
+	day := float64(24 * 60 * 60)
+	for name, days := range map[string]float64{"gone": 8, "silent": 6} {
+		told := float64(time.Now().Unix()) - days*day
+		if err := rdb.HSet(t.Context(), key, name, fmt.Sprintf(`{"name": %q, "told": %f}`, name, told)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := listen.NewRelay(w.client).Publish(t.Context(), listen.RelayState{Name: "shop"}); err != nil {
+		t.Fatal(err)
+	}
+	names, err := rdb.HKeys(t.Context(), key).Result()
+	slices.Sort(names)
+	if err != nil || fmt.Sprint(names) != "[shop silent]" {
+		t.Errorf("%v, %v", names, err)
 	}
 }
