@@ -166,6 +166,8 @@ func TestNsjCommands(t *testing.T) {
 	for args, want := range map[string]string{
 		"--nsj fila --tenants a,b":                     "its rows name no tenant, so give one",
 		"--nsj fila --hold 1h":                         "hold and not_before are for the outbox",
+		"--nsj fila --keep-ended 1h":                   "--keep-ended is for the outbox",
+		"--nsj-max-retry 5":                            "--nsj-max-retry without --nsj",
 		"--nsj fila --nsj-max-retry 0":                 "use 1 to 1000000",
 		"--nsj fila --nsj-retry-interval 10000h":       "retry_interval",
 		"--nsj fila --tenants blueque --postgres mysq": "postgres://USER",

@@ -105,7 +105,7 @@ func Check(ctx context.Context, db *postgres.Conn, raquel, nsj []string) ([]Find
 	if err := checkRights(ctx, db, note); err != nil {
 		return nil, err
 	}
-	heard, err := hears(ctx, db, channel)
+	heard, err := canListen(ctx, db, channel)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@
 //	                        quern.ended ◀── write ──────┘                    ▼
 //	                                                                        hosts
 //
-// A relay may have a table of Raquel instead of the outbox: see Raquel.
+// A relay may have a table of Raquel or of nsj-queue-lib instead of the outbox: see Raquel and Nsj.
 //
 // # Failure
 //

@@ -18,6 +18,7 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
@@ -157,14 +158,18 @@ type nsjTerm struct {
 	unsent []*nsjTask          // those of hand whose task may not exist yet
 	due    []nsjDue            // rows that can be claimed
 	more   bool                // whether there are more of them
+	// unsure are rows that are pending again, but whose task may run: the cancel was refused, which a repeated one is too,
+	// or Redis did not answer.
+	unsure []*nsjTask
 
-	served   map[string]bool      // the queues that hosts serve
-	unserved map[string]time.Time // since when no host serves the queue of rows in hand
+	served   map[string]bool      // the queues that hosts serve and nobody has paused
+	unserved map[string]time.Time // since when the queue of rows in hand is not served
 	full     map[string]time.Time // until when nothing is claimed for a queue, because it took no task
 	pause    periodic.Pause       // after failures of Redis
 	warned   string               // the names of rows that nobody serves, as last logged
 
 	looked, kept, audited time.Time
+	took                  time.Duration // of the last look
 }
 
 // run relays until ctx ends. wake tells of new rows.
@@ -176,14 +181,18 @@ func (l *nsjTerm) run(ctx context.Context, wake <-chan struct{}) error {
 		case err == nil:
 			l.pause.Succeeded()
 			if len(l.full) == 0 {
-				l.works()
+				l.forgetFailure()
 			}
-		case errors.As(err, new(databaseError)) || ctx.Err() != nil:
+		case errors.As(err, new(databaseError)) || errors.Is(err, errNotLeader) || ctx.Err() != nil:
 			return err
 		default: // of Redis
 			l.pause.Failed(time.Now())
-			l.fail("rows wait", err)
+			l.noteFailure("rows wait", err)
 			wait = max(0, l.pause.Left(time.Now()))
+		}
+		waking := wake
+		if err != nil {
+			waking = nil // a new row does not end the pause
 		}
 		woken = false
 		if wait == 0 {
@@ -196,7 +205,7 @@ func (l *nsjTerm) run(ctx context.Context, wake <-chan struct{}) error {
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case <-wake:
+		case <-waking:
 			woken = true
 		case <-timer.C:
 		case <-ctx.Done():
@@ -209,6 +218,9 @@ func (l *nsjTerm) run(ctx context.Context, wake <-chan struct{}) error {
 // round takes one look at everything, and returns how long the next may wait. Its errors are those of the database, and
 // of Redis.
 func (l *nsjTerm) round(ctx context.Context, woken bool) (wait time.Duration, err error) {
+	if err := l.giveBack(ctx, l.unsure); err != nil {
+		return 0, err
+	}
 	if time.Since(l.kept) >= nsjInterval {
 		if err := l.keep(ctx); err != nil {
 			return 0, err
@@ -231,7 +243,7 @@ func (l *nsjTerm) round(ctx context.Context, woken bool) (wait time.Duration, er
 	case len(l.hand) > 0:
 		wait = busyInterval
 	default:
-		return nsjInterval, nil
+		return max(time.Millisecond, min(nsjInterval, l.lookIn())), nil
 	}
 	return 0, l.reports(ctx, wait)
 }
@@ -242,9 +254,14 @@ func (l *nsjTerm) keep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	names := slices.Sorted(maps.Keys(listeners))
+	stats, err := manage.New(l.client).Stats(ctx, names...)
+	if err != nil {
+		return err
+	}
 	l.served = make(map[string]bool)
-	for name, n := range listeners {
-		if n > 0 {
+	for i, name := range names {
+		if listeners[name] > 0 && !stats[i].Paused {
 			l.served[name] = true
 			delete(l.unserved, name)
 		}
@@ -320,7 +337,8 @@ func (l *nsjTerm) room(name string) int {
 
 // claim claims rows that are due, publishes publications, and returns how many rows they were.
 func (l *nsjTerm) claim(ctx context.Context, woken bool) (claimed int, err error) {
-	if since := time.Since(l.looked); since >= nsjInterval || len(l.due) == 0 && (woken || l.more) {
+	l.more = l.more || woken
+	if l.lookIn() <= 0 {
 		if err := l.look(ctx); err != nil {
 			return 0, err
 		}
@@ -369,8 +387,19 @@ func (l *nsjTerm) claim(ctx context.Context, woken bool) (claimed int, err error
 	return len(tasks) + len(publications), nil
 }
 
+// lookIn returns how long the next look waits. When there may be more rows it waits lookShare times as long as the
+// last look took, which sorts all rows that are due.
+func (l *nsjTerm) lookIn() time.Duration {
+	wait := nsjInterval
+	if l.more && len(l.due) == 0 {
+		wait = min(nsjInterval, lookShare*l.took)
+	}
+	return wait - time.Since(l.looked)
+}
+
 // look reads which rows are due.
 func (l *nsjTerm) look(ctx context.Context) error {
+	began := time.Now()
 	for name, until := range l.full {
 		if time.Now().After(until) {
 			delete(l.full, name)
@@ -387,25 +416,74 @@ func (l *nsjTerm) look(ctx context.Context) error {
 		return err
 	}
 	l.looked, l.due, l.more = time.Now(), due, len(due) == lookRows
-	l.lags(oldest)
+	l.took = l.looked.Sub(began)
+	l.setLag(oldest)
 	return nil
 }
 
 // send enqueues the tasks of claimed rows.
 func (l *nsjTerm) send(ctx context.Context) error {
+	if l.since() > forgetAfter/2 { // it was stopped, and what another leader has sent may be forgotten
+		return errNotLeader
+	}
 	groups := make(map[string][]*nsjTask)
 	for _, task := range l.unsent {
-		if l.hand[task.task] == task {
+		if l.hand[task.task] == task && !task.sent {
 			groups[task.queue] = append(groups[task.queue], task)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		if err := l.enqueue(ctx, name, groups[name]); err != nil {
-			return err
+		for _, tasks := range blocks(groups[name], func(task *nsjTask) int64 { return task.size }) {
+			tasks, err := l.readPayloads(ctx, tasks)
+			if err != nil {
+				return err
+			}
+			if err := l.enqueue(ctx, name, tasks); err != nil {
+				return err
+			}
 		}
 	}
 	l.unsent = nil
 	return nil
+}
+
+// readPayloads reads the payloads of adopted rows. It drops rows that somebody has changed, refuses those whose payload
+// is too large, and returns the others.
+func (l *nsjTerm) readPayloads(ctx context.Context, tasks []*nsjTask) (ours []*nsjTask, err error) {
+	var unread, changed []*nsjTask
+	for _, task := range tasks {
+		if task.unread {
+			unread = append(unread, task)
+		}
+	}
+	if len(unread) > 0 {
+		if err := l.payloads(ctx, unread); err != nil {
+			return nil, err
+		}
+	}
+	for _, task := range tasks {
+		switch {
+		case task.unread:
+			changed = append(changed, task)
+		case task.size > maxPayload:
+			if err := l.refuse(ctx, task, tooLarge(task.size)); err != nil {
+				return nil, err
+			}
+		default:
+			ours = append(ours, task)
+		}
+	}
+	return ours, l.drop(ctx, changed...)
+}
+
+// refuse ends a row that can be no task.
+func (l *nsjTerm) refuse(ctx context.Context, task *nsjTask, why error) error {
+	l.relay.log.Error("row refused", "id", task.id, "error", why)
+	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
+	if err := l.write(ctx, []nsjEnd{{id: task.id, task: task.task, kind: nsjFinal, message: why.Error()}}); err != nil {
+		return err
+	}
+	return l.drop(ctx, task)
 }
 
 // enqueue enqueues the tasks of claimed rows of a queue. A task that exists was enqueued by an earlier leader, or by a
@@ -419,7 +497,7 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 	switch {
 	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
 		l.full[name] = time.Now().Add(fullPause)
-		l.fail("rows wait", err)
+		l.noteFailure("rows wait", err)
 		return l.giveBack(ctx, tasks)
 	case errors.Is(err, queue.ErrInvalid) && len(tasks) > 1:
 		for i := range tasks {
@@ -429,13 +507,7 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 		}
 		return nil
 	case errors.Is(err, queue.ErrInvalid):
-		l.relay.log.Error("row refused", "id", tasks[0].id, "error", err)
-		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
-		end := nsjEnd{id: tasks[0].id, task: tasks[0].task, kind: nsjFailure, message: err.Error()}
-		if err := l.write(ctx, []nsjEnd{end}); err != nil {
-			return err
-		}
-		return l.drop(ctx, tasks[0])
+		return l.refuse(ctx, tasks[0], err)
 	case err != nil:
 		return err
 	}
@@ -614,7 +686,7 @@ func (l *nsjTerm) giveBackUnserved(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.counts(waiting, 0)
+	l.setCounts(waiting, 0)
 	var waits []string
 	for _, row := range names {
 		if to := l.table.queueOf(row.name, row.dead); !l.served[to] {
@@ -635,7 +707,7 @@ func (l *nsjTerm) giveBack(ctx context.Context, rows []*nsjTask) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	byID := make(map[string]*nsjTask, len(rows))
+	byID, asked := make(map[string]*nsjTask, len(rows)), rows
 	for _, row := range rows {
 		byID[row.task] = row
 	}
@@ -643,28 +715,42 @@ func (l *nsjTerm) giveBack(ctx context.Context, rows []*nsjTask) error {
 	if err != nil {
 		return err
 	}
-	waiting := tasks[:0]
+	var waiting []*queue.Task
 	for _, task := range tasks {
-		if task.Status == queue.Pending || task.Status == queue.Scheduled {
+		unsure := slices.Contains(l.unsure, byID[task.ID])
+		switch {
+		case task.Status == queue.Pending || task.Status == queue.Scheduled:
 			waiting = append(waiting, task)
-		} else {
+		case unsure && task.Reason == queue.ReasonCancelled: // by the earlier attempt to give the row back
+		case unsure:
+			if err := l.claimAgain(ctx, byID[task.ID]); err != nil {
+				return err
+			}
+			delete(byID, task.ID)
+		default:
 			delete(byID, task.ID)
 		}
 	}
 	rows = slices.Collect(maps.Values(byID))
+	l.unsure = slices.DeleteFunc(slices.Clone(l.unsure), func(row *nsjTask) bool { return slices.Contains(asked, row) })
 	// The locks are still held. If this process ends here, the task may run although its row runs again.
 	if err := l.unclaim(ctx, rows); err != nil {
 		return err
 	}
+	var away error
 	for _, change := range l.client.ChangeAll(ctx, queue.ChangeCancel, waiting) {
-		if change.Err != nil && !errors.Is(change.Err, queue.ErrNoTask) { // it has started meanwhile
-			if err := l.claimAgain(ctx, byID[change.Task.ID]); err != nil {
-				return err
+		if id := change.Task.ID; change.Err != nil && !errors.Is(change.Err, queue.ErrNoTask) {
+			l.unsure = append(l.unsure, byID[id])
+			delete(byID, id)
+			if !isChanged(change.Err) {
+				away = change.Err
 			}
-			delete(byID, change.Task.ID)
 		}
 	}
-	return l.drop(ctx, slices.Collect(maps.Values(byID))...)
+	if err := errors.Join(l.drop(ctx, slices.Collect(maps.Values(byID))...), l.notify(ctx), away); err != nil {
+		return err
+	}
+	return l.giveBack(ctx, l.unsure)
 }
 
 // nsjTask is a claimed row.
@@ -673,7 +759,9 @@ type nsjTask struct {
 	task     string // the ID of its task
 	queue    string
 	priority int
-	payload  []byte // nil once it is sent
+	payload  []byte // nil if it is larger than maxPayload, unread or sent
+	size     int64  // of the payload
+	unread   bool   // its payload was not read yet
 	headers  map[string]string
 	since    time.Time
 	sent     bool // its task was enqueued

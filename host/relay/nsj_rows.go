@@ -108,12 +108,13 @@ var nsjHeaders = []string{
 	"nsj-publication", "nsj-subscriber", "nsj-live",
 }
 
-// task makes a task of a row: its number, whether it is in hand, what it names, its payload and nsjColumns.
+// task makes a task of a row: its number, whether it is in hand, what it names, its payload, nsjColumns and the size of
+// its payload.
 func (n *nsjRows) task(v postgres.Row) *nsjTask {
 	t := &nsjTask{
 		id: v.Int(0), queue: n.table.queueOf(v.Text(2), v.Bool(5)), payload: slices.Clone(v[3]),
 		priority: queue.DefaultPriority, headers: map[string]string{"nsj-id": v.Text(0)},
-		task: strings.TrimPrefix(v.Text(16), markPrefix),
+		task: strings.TrimPrefix(v.Text(16), markPrefix), size: v.Int(17),
 	}
 	if v[4] != nil {
 		t.priority = int(min(max(v.Int(4), 0), 100))
@@ -156,26 +157,52 @@ func (n *nsjRows) claim(ctx context.Context, ids []int64) ([]*nsjTask, error) {
 		  UPDATE %[1]s t SET status = 'processando', mensagem = $3::text || t.id || '-' || $4::text FROM locked
 		  WHERE t.id = locked.id AND t.status = 'pendente' RETURNING t.*
 		)
-		SELECT locked.id, c.id IS NOT NULL, `+fmt.Sprintf(nsjName, "c")+`, coalesce(c.payload, first.payload),
-		  `+columnsOf("c")+`
+		SELECT locked.id, c.id IS NOT NULL, `+fmt.Sprintf(nsjName, "c")+`, `+payloadOf("c")+`,
+		  `+columnsOf("c")+`, octet_length(coalesce(c.payload, first.payload))
 		FROM locked LEFT JOIN claimed c ON c.id = locked.id
 		LEFT JOIN %[1]s first ON first.id = c.id_inicial AND c.payload IS NULL
 		ORDER BY c.prioridade DESC, c.data_hora, c.id`,
 		ids, n.table.bare, mark(n.table.taskPrefix()), claimWord())
 }
 
-// adopt locks the rows that an earlier leader has claimed, except for those in hand.
+// adopt locks the rows that an earlier leader has claimed, except for those in hand. Their payloads are not read.
 func (n *nsjRows) adopt(ctx context.Context, inHand []int64) ([]*nsjTask, error) {
-	return n.takeRows(ctx, `
+	tasks, err := n.takeRows(ctx, `
 		WITH claimed AS MATERIALIZED (
 		  SELECT id FROM %[1]s WHERE status = 'processando' AND starts_with(mensagem, $3::text || id || '-')
 		    AND id <> ALL ($1::bigint[])
 		), locked AS MATERIALIZED (SELECT id FROM claimed WHERE pg_try_advisory_lock(id))
-		SELECT locked.id, c.id IS NOT NULL, `+fmt.Sprintf(nsjName, "c")+`, coalesce(c.payload, first.payload),
-		  `+columnsOf("c")+`
+		SELECT locked.id, c.id IS NOT NULL, `+fmt.Sprintf(nsjName, "c")+`, NULL,
+		  `+columnsOf("c")+`, octet_length(coalesce(c.payload, first.payload))
 		FROM locked LEFT JOIN %[1]s c ON c.id = locked.id
 		LEFT JOIN %[1]s first ON first.id = c.id_inicial AND c.payload IS NULL`,
 		inHand, n.table.bare, mark(n.table.taskPrefix()))
+	for _, task := range tasks {
+		task.unread = true
+	}
+	return tasks, err
+}
+
+// payloads reads the payloads of adopted rows that are still claimed for their tasks.
+func (n *nsjRows) payloads(ctx context.Context, tasks []*nsjTask) error {
+	byRow := make(map[int64]*nsjTask, len(tasks))
+	for _, task := range tasks {
+		byRow[task.id] = task
+	}
+	ids, marks := marksOf(tasks)
+	return n.query(ctx, n.db, func(v postgres.Row) {
+		task := byRow[v.Int(0)]
+		task.payload, task.unread = slices.Clone(v[1]), false
+	}, `
+		SELECT t.id, `+payloadOf("t")+` FROM %[1]s t JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = t.id
+		LEFT JOIN %[1]s first ON first.id = t.id_inicial AND t.payload IS NULL
+		WHERE t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
+}
+
+// payloadOf returns the SQL of a row's payload, which is NULL if it is larger than maxPayload.
+func payloadOf(table string) string {
+	payload := "coalesce(" + table + ".payload, first.payload)"
+	return fmt.Sprintf("CASE WHEN octet_length(%[1]s) <= %[2]d THEN %[1]s END", payload, maxPayload)
 }
 
 func columnsOf(table string) string {

@@ -390,6 +390,26 @@ func TestNsjHandover(t *testing.T) {
 	stopHost()
 }
 
+// A row whose payload no task can have ends for good, also one that an earlier leader has claimed.
+func TestNsjTooLarge(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	n.host("p")
+	n.exec(`INSERT INTO fila (processo, payload, status, mensagem, id) VALUES
+		('p', repeat('x', 64 * 1024 * 1024 + 1), 'pendente', NULL, 100),
+		('p', repeat('x', 64 * 1024 * 1024 + 1), 'processando', 'Quern: nsj-fila-101-abc', 101),
+		('p', 'return adopted', 'processando', 'Quern: nsj-fila-102-abc', 102)`)
+	n.nsjRelay(nil)
+	n.eventually("adopted", func() string { return n.value("SELECT mensagem FROM fila WHERE id = 102") })
+	const want = "falha the payload has 67108865 bytes: a task may have 64MiB. Máximo de tentativas atingido."
+	for _, id := range []int{100, 101} {
+		n.eventually(want, func() string { return n.value("SELECT concat(status, ' ', mensagem) FROM fila WHERE id = $1", id) })
+	}
+	if retries := n.value("SELECT count(*) FROM fila WHERE status = 'agendada'"); retries != "0" {
+		t.Errorf("%s retries", retries)
+	}
+}
+
 // Rows wait that no host serves. When the hosts of a queue are gone, its rows are left to others.
 func TestNsjServed(t *testing.T) {
 	t.Parallel()
@@ -403,9 +423,8 @@ func TestNsjServed(t *testing.T) {
 	if got := n.value("SELECT status FROM fila WHERE processo = 'Pedido Novo'"); got != "pendente" {
 		t.Errorf("the row that no host serves is %s", got)
 	}
-	if err := manage.QueueOf(n.client.Queue("slow")).Pause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stop()
+	_, stop = n.listener("slow")
 	n.exec("INSERT INTO fila (processo, payload) VALUES ('later', 'x')")
 	n.eventually("1", func() string { return n.count("processando") })
 	stop()
@@ -418,6 +437,38 @@ func TestNsjServed(t *testing.T) {
 	}
 }
 
+// The rows of a paused queue are left to others: those in hand too, and also if the answer of the cancel is lost.
+func TestNsjPaused(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	proxy := queuetest.NewProxy(t, n.redis)
+	_, stop := n.listener("q")
+	n.nsjRelay(func(c *Config) { c.Tenants = map[string]*queue.Client{c.Tenant: n.through(proxy)} })
+	n.exec("INSERT INTO fila (processo, payload) VALUES ('q', 'x')")
+	n.eventually("1", func() string { return fmt.Sprint(n.depth("q", queue.Pending)) })
+	task := strings.TrimPrefix(n.value("SELECT mensagem FROM fila"), markPrefix)
+	cutCancel(proxy, "q", task)
+	if err := manage.QueueOf(n.client.Queue("q")).Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("1", func() string { return n.count("pendente") })
+	n.exec("INSERT INTO fila (processo, payload) VALUES ('q', 'x')")
+	stop()
+	n.host("q", "other")
+	n.exec("INSERT INTO fila (processo, payload) VALUES ('other', 'x')")
+	n.eventually("1 2", func() string { return n.count("sucesso") + " " + n.count("pendente") })
+	if proxy.Cuts() != 1 {
+		t.Errorf("%d answers were lost, want 1", proxy.Cuts())
+	}
+	if err := manage.QueueOf(n.client.Queue("q")).Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("3", func() string { return n.count("sucesso") })
+	if all := n.value("SELECT count(*) FROM fila"); all != "3" {
+		t.Errorf("%s rows, want 3", all)
+	}
+}
+
 // A full queue holds up no other queue.
 func TestNsjFull(t *testing.T) {
 	t.Parallel()
@@ -425,10 +476,8 @@ func TestNsjFull(t *testing.T) {
 	if err := n.client.Queue("full").SetLimit(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := manage.QueueOf(n.client.Queue("full")).Pause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	n.host("full", "other")
+	n.listener("full")
+	n.host("other")
 	n.exec("INSERT INTO fila (processo, payload) SELECT 'full', 'x' FROM generate_series(1, 5)")
 	n.nsjRelay(nil)
 	n.eventually("queue is full", func() string {
@@ -439,9 +488,7 @@ func TestNsjFull(t *testing.T) {
 	if err := n.client.Queue("full").SetLimit(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := manage.QueueOf(n.client.Queue("full")).Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	n.host("full")
 	n.eventually("10", func() string { return n.count("sucesso") })
 }
 
@@ -450,12 +497,8 @@ func TestNsjFull(t *testing.T) {
 func TestNsjAudit(t *testing.T) {
 	t.Parallel()
 	n := setupNsj(t, setup(t))
-	n.host("p", "q")
-	for _, name := range []string{"p", "q"} {
-		if err := manage.QueueOf(n.client.Queue(name)).Pause(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	n.listener("p")
+	n.listener("q")
 	n.nsjRelay(nil)
 	n.exec("INSERT INTO fila (processo, payload) VALUES ('p', 'x'), ('q', 'return again')")
 	n.eventually("1 1", func() string { return fmt.Sprint(n.depth("p", queue.Pending), n.depth("q", queue.Pending)) })
@@ -466,9 +509,7 @@ func TestNsjAudit(t *testing.T) {
 	if err := rdb.Del(t.Context(), tenant+"_task_"+task, tenant+"_once_"+task, tenant+"_pending_q").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := manage.QueueOf(n.client.Queue("q")).Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	n.host("q")
 	n.eventually("again", func() string { return n.value("SELECT mensagem FROM fila WHERE processo = 'q'") })
 	if got := n.value("SELECT status FROM fila WHERE processo = 'p'"); got != "cancelada" {
 		t.Errorf("the changed row is %s", got)

@@ -129,13 +129,13 @@ func (o *outboxTerm) round(ctx context.Context) (found bool, err error) {
 		return false, ctx.Err()
 	case failed != nil:
 		o.pause.Failed(time.Now())
-		o.fail("rows wait", failed)
+		o.noteFailure("rows wait", failed)
 		o.horizon.high = 0
 		return false, nil
 	case out.why != nil:
-		o.fail("rows wait", out.why)
+		o.noteFailure("rows wait", out.why)
 	case len(o.full) == 0:
-		o.works()
+		o.forgetFailure()
 	}
 	o.pause.Succeeded()
 	return !whole || len(out.sent)+len(out.refused) > 0, nil
@@ -176,9 +176,9 @@ func (o *outboxTerm) next(ctx context.Context) (rows []row, whole bool, err erro
 	}
 	o.horizon.read(rows, len(without) > 0)
 	if len(rows) > 0 {
-		o.lags(rows[0].age)
+		o.setLag(rows[0].age)
 	} else if len(without) == 0 {
-		o.lags(0)
+		o.setLag(0)
 	}
 	return rows, len(rows) < batchRows, nil
 }
@@ -228,7 +228,7 @@ func (o *outboxTerm) count(ctx context.Context) error {
 		return nil
 	}
 	o.counted = time.Now()
-	return o.db.Query(ctx, func(v postgres.Row) { o.counts(v.Int(0), v.Int(1)) }, `
+	return o.db.Query(ctx, func(v postgres.Row) { o.setCounts(v.Int(0), v.Int(1)) }, `
 		SELECT (SELECT count(*) FROM (SELECT FROM quern.outbox LIMIT $1) w),
 		(SELECT count(*) FROM (SELECT FROM quern.outbox_refused LIMIT $1) f)`, maxCounted)
 }

@@ -36,17 +36,16 @@ const (
 	// raquelUpkeep is how often expired rows are marked, and rows given back that no host runs. It is longer if that takes
 	// longer than a tenth of it.
 	raquelUpkeep = 5 * time.Second
-	// raquelIdle is how long the source waits before it looks again when nothing is to be done, or raquelShare times as
+	// raquelIdle is how long the source waits before it looks again when nothing is to be done, or lookShare times as
 	// long as the look took, as without an index, but at most a second.
-	raquelIdle  = 100 * time.Millisecond
-	raquelShare = 10
+	raquelIdle = 100 * time.Millisecond
+	lookShare  = 10
 	// servedInterval is how often the source asks which queues hosts serve.
 	servedInterval = time.Second
 	// A queue may have as many claimed rows that have not started as hosts have ended within aheadFor, within these
 	// bounds. The rest is for the workers of Raquel.
 	aheadFor            = 500 * time.Millisecond
 	minAhead, maxAhead  = 8, 2000
-	maxPayload          = 64 << 20 // bytes
 	aheadInterval       = 100 * time.Millisecond
 	raquelOwner         = "quern:" // and the tenant: claimed_by
 	raquelTask          = "raquel-"
@@ -85,7 +84,7 @@ func (r *raquelTable) relay(ctx context.Context, t *term) error {
 		rows: raquelRows{db: db, table: r.quoted, owner: raquelOwner + client.Tenant()},
 		idle: busyInterval, hand: make(map[string]*raquelJob), queues: make(map[string]*raquelQueue),
 	}
-	t.hears(true) // it looks by itself, so that nothing is needed in a table of others
+	t.setNotified(true) // it looks by itself, so that nothing is needed in a table of others
 	if err := l.adopt(ctx); err != nil {
 		return err
 	}
@@ -147,11 +146,11 @@ func (l *raquelTerm) run(ctx context.Context) error {
 			return err
 		case err != nil && ctx.Err() == nil: // of Redis
 			l.pause.Failed(time.Now())
-			l.fail("rows wait", err)
+			l.noteFailure("rows wait", err)
 		case err == nil:
 			l.pause.Succeeded()
 			if !slices.ContainsFunc(slices.Collect(maps.Values(l.queues)), (*raquelQueue).isFull) {
-				l.works()
+				l.forgetFailure()
 			}
 		}
 	}
@@ -176,7 +175,7 @@ func (l *raquelTerm) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wait := min(time.Second, max(l.idle, raquelShare*time.Since(began)))
+	wait := min(time.Second, max(l.idle, lookShare*time.Since(began)))
 	switch {
 	case claimed > 0:
 		if err := l.send(ctx); err != nil {
@@ -232,7 +231,7 @@ func (l *raquelTerm) adopt(ctx context.Context) error {
 			return err
 		}
 		for _, job := range jobs {
-			job.adopted = true
+			job.adopted, job.unread = true, true
 			l.take(job)
 		}
 		after = jobs[len(jobs)-1].id
@@ -253,7 +252,7 @@ func (l *raquelTerm) claim(ctx context.Context) (claimed int, err error) {
 	if err != nil || len(names) == 0 {
 		return 0, err
 	}
-	defer func() { l.lags(lag) }()
+	defer func() { l.setLag(lag) }()
 	stats, err := manage.New(l.client).Stats(ctx, names...)
 	if err != nil {
 		return 0, err
@@ -301,19 +300,24 @@ func (l *raquelTerm) due(ctx context.Context, now time.Time) (due []string, lag 
 		names[name], lag = true, max(lag, age)
 	}
 	if len(names) == 0 {
-		l.lags(0)
+		l.setLag(0)
 	}
 	return slices.Sorted(maps.Keys(names)), lag, err
 }
 
-// take notes a claimed row.
+// take notes a claimed row whose task may not exist yet.
 func (l *raquelTerm) take(job *raquelJob) {
+	l.hold(job)
+	l.unsent = append(l.unsent, job)
+}
+
+// hold notes a claimed row.
+func (l *raquelTerm) hold(job *raquelJob) {
 	if l.queues[job.queue] == nil {
 		l.queues[job.queue] = &raquelQueue{ahead: minAhead}
 	}
 	l.queues[job.queue].hand++
 	l.hand[job.task()] = job
-	l.unsent = append(l.unsent, job)
 }
 
 // drop forgets a row.

@@ -49,7 +49,10 @@ func checkRaquel(ctx context.Context, db *postgres.Conn, table string) (quoted s
 	case quoted == "" || err != nil:
 		return "", fmt.Errorf("the database has no table %s that this role sees: make it with Raquel's create_all(), or "+
 			"name it with its schema, as in app.jobs", table)
-	case kind != "r" && kind != "p":
+	case kind == "p":
+		return "", fmt.Errorf("%s is partitioned, which Raquel does not make and PostgreSQL makes no index for without a "+
+			"lock: name one without partitions", table)
+	case kind != "r":
 		return "", fmt.Errorf("%s is no table: name Raquel's table", table)
 	}
 	types := make(map[string]string)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -57,8 +58,8 @@ func (l *raquelTerm) keepUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.counts(waiting, 0)
-	l.keepAt = time.Now().Add(max(raquelUpkeep, raquelShare*time.Since(began)))
+	l.setCounts(waiting, 0)
+	l.keepAt = time.Now().Add(max(raquelUpkeep, lookShare*time.Since(began)))
 	stats, err := manage.New(l.client).Stats(ctx, busy...)
 	if err != nil {
 		return err
@@ -76,33 +77,79 @@ func (l *raquelTerm) keepUp(ctx context.Context) error {
 	if len(idle) == 0 {
 		return nil
 	}
-	tasks, _, _, err := l.client.Summaries(ctx, "", "", slices.Collect(maps.Keys(idle)), 0)
-	if err != nil {
-		return err
-	}
-	for _, task := range tasks {
-		if task.Status != queue.Pending && task.Status != queue.Scheduled {
-			delete(idle, task.ID) // it runs, or its end is about to be read
-		}
-	}
 	return l.giveBack(ctx, idle)
 }
 
-// giveBack leaves rows to others, as if they had never been claimed, and cancels their tasks.
+// giveBack leaves rows to others, as if they had never been claimed, and cancels their tasks. A row whose task runs or
+// has ended stays in hand.
 func (l *raquelTerm) giveBack(ctx context.Context, jobs map[string]*raquelJob) error {
 	if len(jobs) == 0 {
 		return nil
 	}
+	jobs = maps.Clone(jobs)
+	tasks, _, _, err := l.client.Summaries(ctx, "", "", slices.Collect(maps.Keys(jobs)), 0)
+	if err != nil {
+		return err
+	}
+	var waiting []*queue.Task
+	for _, task := range tasks {
+		switch job := jobs[task.ID]; {
+		case task.Status == queue.Pending || task.Status == queue.Scheduled:
+			waiting = append(waiting, task)
+		case task.Reason == queue.ReasonCancelled && !job.sent && !job.adopted:
+			// The relay cancelled it when it gave the row back before: see resume.
+		default: // its end is about to be read
+			job.sent = true
+			delete(jobs, task.ID)
+		}
+	}
+	// The row first: a leader that adopts a row of a cancelled task ends the row.
 	if err := l.rows.unclaim(ctx, slices.Collect(maps.Values(jobs))); err != nil {
 		return err
 	}
-	for id, job := range jobs {
+	var changed []string
+	for _, change := range l.client.ChangeAll(ctx, queue.ChangeCancel, waiting) {
+		if isChanged(change.Err) {
+			changed = append(changed, change.Task.ID)
+		} // if Redis is away, the row's next claim finds the task
+	}
+	for _, job := range jobs {
 		l.drop(job)
-		if job.sent {
-			_ = l.client.Change(ctx, queue.ChangeCancel, id) // if this fails, the row's next claim finds the task
+	}
+	return l.claimStarted(ctx, jobs, changed)
+}
+
+// claimStarted claims rows again that were given back, but whose task has started meanwhile.
+func (l *raquelTerm) claimStarted(ctx context.Context, jobs map[string]*raquelJob, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	tasks, _, _, err := l.client.Summaries(ctx, "", "", ids, 0)
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		if task.Reason == queue.ReasonCancelled || task.Status == queue.Pending || task.Status == queue.Scheduled {
+			continue // a repeated cancel is refused; the row's next claim finds a pending task
+		}
+		again, err := l.rows.claimAgain(ctx, jobs[task.ID])
+		switch {
+		case err != nil:
+			return err
+		case again:
+			jobs[task.ID].sent = true
+			l.hold(jobs[task.ID])
+		default: // a worker was faster
+			_ = l.client.Change(ctx, queue.ChangeCancel, task.ID)
 		}
 	}
 	return nil
+}
+
+// isChanged reports whether a task was not cancelled because it has started or ended meanwhile, as after the repeat of a
+// cancel whose answer was lost.
+func isChanged(err error) bool {
+	return errors.Is(err, queue.ErrChanged) || errors.Is(err, queue.ErrStatus)
 }
 
 // reports reads reports, and writes the ends that they tell of.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,11 +35,6 @@ func (r *raquelRows) claimable() string {
 		AND (max_age IS NULL OR enqueued_at + max_age >= ` + nowMS + `
 			AND (scheduled_at + max_age > ` + nowMS + ` OR status = 'claimed'))`
 }
-
-// databaseError is an error of the database, and not of Redis.
-type databaseError struct{ error }
-
-func (e databaseError) Unwrap() error { return e.error }
 
 // query runs a statement with a bound.
 func (r *raquelRows) query(ctx context.Context, each func(postgres.Row), statement string, args ...any) error {
@@ -86,7 +82,8 @@ func (r *raquelRows) waiting(ctx context.Context, queues []string) (n int64, err
 	return n, err
 }
 
-const jobColumns = `id, queue, attempts, CASE WHEN size <= 67108864 THEN payload END, size,
+// jobColumns are what readJob reads. %d is the largest payload that is read.
+const jobColumns = `id, queue, attempts, CASE WHEN size <= %d THEN payload END, size,
 	scheduled_at, ` + nowMS + ` - scheduled_at,
 	CASE WHEN max_age IS NOT NULL THEN least(greatest(enqueued_at + max_age - ` + nowMS + `, 1), 86400000) END`
 
@@ -110,22 +107,31 @@ func (r *raquelRows) claim(
 		), sized AS (SELECT first, size, sum(size) OVER (ORDER BY at, first) - size AS before FROM first)
 		UPDATE %[1]s SET status = 'claimed', claimed_at = %[4]s, claimed_by = $2
 		FROM sized WHERE id = first AND before < %[5]d
-		RETURNING %[6]s`, r.table, r.claimable(), limit, nowMS, batchBytes, jobColumns), name, r.owner, low)
+		RETURNING %[6]s`, r.table, r.claimable(), limit, nowMS, batchBytes, fmt.Sprintf(jobColumns, maxPayload)),
+		name, r.owner, low)
 	slices.SortStableFunc(jobs, func(a, b *raquelJob) int { return cmp.Compare(a.due, b.due) })
 	return jobs, err
 }
 
-// claimed returns the next of our rows whose ID is after another, within the bounds of a batch.
+// claimed returns the next of our rows whose ID is after another, without their payloads.
 func (r *raquelRows) claimed(ctx context.Context, after string) (jobs []*raquelJob, err error) {
 	err = r.query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
 		SELECT %s FROM (
-			SELECT *, sum(size) OVER (ORDER BY id) - size AS before FROM (
-				SELECT *, coalesce(octet_length(payload), 0)::bigint AS size FROM %s
-				WHERE status = 'claimed' AND claimed_by = $1 AND id > $2::uuid ORDER BY id LIMIT %d
-			) first
-		) sized WHERE before < %d ORDER BY id`, jobColumns, r.table, batchRows, batchBytes),
+			SELECT *, coalesce(octet_length(payload), 0)::bigint AS size FROM %s
+			WHERE status = 'claimed' AND claimed_by = $1 AND id > $2::uuid ORDER BY id LIMIT %d
+		) sized ORDER BY id`, fmt.Sprintf(jobColumns, -1), r.table, batchRows),
 		r.owner, cmp.Or(after, "00000000-0000-0000-0000-000000000000"))
 	return jobs, err
+}
+
+// payloads reads the payloads of rows that are still ours.
+func (r *raquelRows) payloads(ctx context.Context, jobs map[string]*raquelJob) error {
+	return r.query(ctx, func(v postgres.Row) {
+		job := jobs[v.Text(0)]
+		job.payload, job.unread = []byte(v.Text(1)), false
+	}, fmt.Sprintf(`SELECT id, CASE WHEN octet_length(payload) <= %d THEN payload END FROM %s
+		WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, maxPayload, r.table),
+		slices.Collect(maps.Keys(jobs)), r.owner)
 }
 
 // renew renews the claims of rows, and returns which of them are still ours.
@@ -145,6 +151,13 @@ func (r *raquelRows) renew(ctx context.Context, jobs []*raquelJob) (map[string]b
 func (r *raquelRows) unclaim(ctx context.Context, jobs []*raquelJob) error {
 	return r.exec(ctx, `UPDATE `+r.table+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
 		WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, idsOf(jobs), r.owner)
+}
+
+// claimAgain undoes unclaim, and reports whether the row was still there to claim.
+func (r *raquelRows) claimAgain(ctx context.Context, job *raquelJob) (again bool, err error) {
+	err = r.query(ctx, func(postgres.Row) { again = true }, `UPDATE `+r.table+` SET status = 'claimed', claimed_at = `+nowMS+`,
+		claimed_by = $3 WHERE id = $1 AND attempts = $2 AND status = 'queued' RETURNING id`, job.id, job.attempts, r.owner)
+	return again, err
 }
 
 // expire marks the rows of queues whose age is over.

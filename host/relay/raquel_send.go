@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
@@ -24,20 +23,50 @@ func (l *raquelTerm) send(ctx context.Context) error {
 	}
 	groups := make(map[string][]*raquelJob)
 	for _, job := range l.unsent {
-		if l.hand[job.task()] == job {
+		if l.hand[job.task()] == job && !job.sent {
 			groups[job.queue] = append(groups[job.queue], job)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		if err := l.enqueue(ctx, name, groups[name], true); err != nil {
-			return err
+		for _, jobs := range blocks(groups[name], func(job *raquelJob) int64 { return job.size }) {
+			jobs, err := l.readPayloads(ctx, jobs)
+			if err != nil {
+				return err
+			}
+			if err := l.enqueue(ctx, name, jobs, true); err != nil {
+				return err
+			}
+			for _, job := range jobs {
+				job.payload = nil
+			}
 		}
-	}
-	for _, job := range l.unsent {
-		job.payload = nil
 	}
 	l.unsent = nil
 	return nil
+}
+
+// readPayloads reads the payloads of adopted rows. It drops rows that are not ours any more, and returns the others.
+func (l *raquelTerm) readPayloads(ctx context.Context, jobs []*raquelJob) (ours []*raquelJob, err error) {
+	unread := make(map[string]*raquelJob)
+	for _, job := range jobs {
+		if job.unread {
+			unread[job.id] = job
+		}
+	}
+	if len(unread) == 0 {
+		return jobs, nil
+	}
+	if err := l.rows.payloads(ctx, unread); err != nil {
+		return nil, err
+	}
+	for _, job := range jobs {
+		if job.unread {
+			l.drop(job)
+		} else {
+			ours = append(ours, job)
+		}
+	}
+	return ours, nil
 }
 
 // enqueue enqueues the tasks of claimed rows of a queue. first is false for those whose earlier task is removed.
@@ -52,8 +81,7 @@ func (l *raquelTerm) enqueue(ctx context.Context, name string, jobs []*raquelJob
 		}
 	}
 	for _, job := range large {
-		err := fmt.Errorf("the payload has %d bytes: a task may have %s", job.size, units.FormatSize(maxPayload))
-		if err := l.refuse(ctx, job, err); err != nil {
+		if err := l.refuse(ctx, job, tooLarge(job.size)); err != nil {
 			return err
 		}
 		jobs = slices.DeleteFunc(slices.Clone(jobs), func(other *raquelJob) bool { return other == job })
@@ -62,11 +90,8 @@ func (l *raquelTerm) enqueue(ctx context.Context, name string, jobs []*raquelJob
 	switch {
 	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
 		l.queues[name].full = time.Now().Add(fullPause)
-		l.fail("rows wait", err)
-		for _, job := range jobs {
-			job.sent = true // some may be
-		}
-		return l.giveBack(ctx, byTask(jobs))
+		l.noteFailure("rows wait", err)
+		return l.giveBack(ctx, byTask(jobs)) // some may be enqueued, and even run
 	case errors.Is(err, queue.ErrInvalid) && len(jobs) > 1:
 		for i := range jobs {
 			if err := l.enqueue(ctx, name, jobs[i:i+1], first); err != nil {
@@ -144,10 +169,11 @@ type raquelJob struct {
 	attempts  int64
 	due       int64         // scheduled_at
 	age       time.Duration // how long it had been due when it was claimed
-	payload   []byte        // nil if it is larger than maxPayload
+	payload   []byte        // nil if it is larger than maxPayload, unread or sent
 	size      int64         // of the payload
 	left      time.Duration // how long it may wait, at most a day; 0 for no bound
 	adopted   bool          // an earlier leader has claimed it
+	unread    bool          // its payload was not read yet
 	sent      bool          // its task was enqueued
 }
 

@@ -315,6 +315,35 @@ func TestRaquelGivesBack(t *testing.T) {
 	r.eventually("success 1 python", func() string { return r.by(id) })
 }
 
+// When a queue takes no more, rows are given back, but not one whose task runs already.
+func TestRaquelFullKeepsRunning(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	r.host("q")
+	stop := r.relayRaquel(nil)
+	id := r.enqueue("q", "0 3000", nil)
+	task := "raquel-" + id + "-0"
+	r.eventually("true", func() string { return fmt.Sprint(r.running(task)) })
+	before, err := r.client.Summary(t.Context(), task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if err := r.client.Queue("q").SetLimit(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 { // an earlier leader has claimed them, and the next one enqueues them with the running one
+		r.enqueue("q", "0", nil)
+	}
+	r.exec("UPDATE jobs SET status = 'claimed', claimed_by = $1, claimed_at = 1 WHERE status = 'queued'", "quern:"+r.client.Tenant())
+	r.relayRaquel(nil)
+	r.eventually("success 1", func() string { return r.state(id) })
+	r.eventually("11", func() string { return r.value("SELECT count(*) FROM jobs WHERE status = 'success'") })
+	if after, err := r.client.Summary(t.Context(), task); err != nil || !after.Created.Equal(before.Created) {
+		t.Errorf("the task was cancelled and made anew: %+v, %v", after, err)
+	}
+}
+
 // insert inserts a job by SQL, as Raquel's documentation shows, and returns its ID.
 func (r *raquel) insert(payload string, more ...string) string {
 	r.t.Helper()
@@ -397,7 +426,7 @@ func TestRaquelRejected(t *testing.T) {
 	r.python.Do(nil, "enqueue", "python", "reject", map[string]any{})
 	r.python.Do(nil, "one", "python")
 	want := r.row(r.value("SELECT id FROM jobs"))
-	listener := r.listener("q")
+	listener, _ := r.listener("q")
 	stop := r.relayRaquel(nil)
 	id := r.enqueue("q", "0", nil)
 	task, err := listener.Listen(t.Context())
@@ -417,12 +446,12 @@ func TestRaquelRejected(t *testing.T) {
 	}
 }
 
-// listener registers a worker in Go for a queue, which runs nothing by itself.
-func (r *raquel) listener(name string) *worker.Listener {
-	r.t.Helper()
-	listener, err := worker.NewListener(r.t.Context(), r.client, name)
+// listener registers a worker in Go for a queue, which runs nothing by itself, until stop or the end of the test.
+func (w *world) listener(name string) (listener *worker.Listener, stop func()) {
+	w.t.Helper()
+	listener, err := worker.NewListener(w.t.Context(), w.client, name)
 	if err != nil {
-		r.t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -430,11 +459,48 @@ func (r *raquel) listener(name string) *worker.Listener {
 		defer close(done)
 		_ = listener.Run(ctx)
 	}()
-	r.t.Cleanup(func() {
+	stop = func() {
 		cancel()
 		<-done
-	})
-	return listener
+		_ = listener.Close(context.Background())
+	}
+	w.t.Cleanup(stop)
+	return listener, stop
+}
+
+// cutCancel makes the answer of the next cancel of a task lost.
+func cutCancel(proxy *queuetest.Proxy, name, task string) {
+	proxy.CutReplies(1, fmt.Sprintf("$%d\r\n%s\r\n$%d\r\n%s\r\n", len(name), name, len(task), task))
+}
+
+// A row whose task was cancelled, but without an answer, is given back like others.
+func TestRaquelCancelUnanswered(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	proxy := queuetest.NewProxy(t, r.redis)
+	_, stop := r.listener("q")
+	r.relayRaquel(func(c *Config) { c.Tenants = map[string]*queue.Client{c.Tenant: r.through(proxy)} })
+	id := r.enqueue("q", "0", nil)
+	r.eventually("1", func() string { return fmt.Sprint(r.depth("q", queue.Pending)) })
+	cutCancel(proxy, "q", "raquel-"+id+"-0")
+	stop()
+	r.eventually("queued 0 0", func() string { return r.state(id) + fmt.Sprint(" ", r.depth("q", queue.Pending)) })
+	if proxy.Cuts() != 1 {
+		t.Errorf("%d answers were lost, want 1", proxy.Cuts())
+	}
+	r.host("q")
+	r.eventually("success 1", func() string { return r.state(id) })
+}
+
+// through returns a client of the tenant through a proxy.
+func (w *world) through(proxy *queuetest.Proxy) *queue.Client {
+	w.t.Helper()
+	client, err := queue.New(proxy.URL(), queue.Config{Tenant: w.client.Tenant()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // While the database or Redis is away, rows wait; no end is lost. A task that Redis has lost runs again.
@@ -508,5 +574,15 @@ func TestRaquelRefused(t *testing.T) {
 	r.eventually("exhausted 1", func() string { return r.state(large) })
 	if got := r.value("SELECT error FROM jobs WHERE id = $1", large); got != "the payload has 67108865 bytes: a task may have 64MiB" {
 		t.Error(got)
+	}
+}
+
+// A partitioned table is refused, because no index can be made on it beside writers.
+func TestRaquelPartitioned(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.exec("CREATE TABLE jobs (id uuid, queue text) PARTITION BY LIST (queue)")
+	if err := InitRaquel(t.Context(), w.db, "jobs"); err == nil || !strings.Contains(err.Error(), "jobs is partitioned") {
+		t.Error(err)
 	}
 }

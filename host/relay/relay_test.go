@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -547,4 +548,71 @@ func (w *world) reconnect() *postgres.Conn {
 		w.db = w.server.Connect(w.t, w.url)
 	}
 	return w.db
+}
+
+// A role that inherits the rights of a tenant's role belongs to the tenant too. Owners and relays belong to none.
+func TestTenantOfInheritedRole(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	roles := make(map[string]string)
+	for _, name := range []string{"a", "b", "user_a", "user_ab", "relay", "plain"} {
+		roles[name] = name + "_" + strings.ReplaceAll(queuetest.Tenant(), "-", "_")
+		w.exec("CREATE ROLE " + roles[name])
+	}
+	for _, name := range []string{"a", "b", "plain"} {
+		if err := GrantApplication(t.Context(), w.db, roles[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		if err := GrantTenant(t.Context(), w.db, roles[name], name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := GrantRelay(t.Context(), w.db, roles["relay"]); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("INSERT INTO quern.tenants VALUES ('a role that was dropped', 'c')")
+	w.exec("GRANT " + roles["a"] + " TO " + roles["user_a"] + ", " + roles["user_ab"] + ", " + roles["relay"])
+	w.exec("GRANT " + roles["b"] + " TO " + roles["user_ab"])
+	w.exec("INSERT INTO quern.outbox (queue, tenant) VALUES ('q', 'a'), ('q', 'b'), ('q', NULL)")
+	for name, want := range map[string]string{"a": "a 1", "user_a": "a 1", "relay": "- 3", "plain": "- 3", "user_ab": "42501", "": "- 3"} {
+		db := w.server.Connect(t, w.url)
+		if name != "" {
+			if _, err := db.Exec(t.Context(), "SET SESSION AUTHORIZATION "+roles[name]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := ""
+		err := db.Query(t.Context(), func(v postgres.Row) { got = v.Text(0) },
+			"SELECT concat(coalesce(quern.my_tenant(), '-'), ' ', count(id)) FROM quern.outbox")
+		if err != nil {
+			got = postgres.State(err)
+		}
+		if got != want {
+			t.Errorf("the role %q: %s, want %s: %v", name, got, want, err)
+		}
+	}
+}
+
+// The state of a source that has been silent for a week is removed, and no other.
+func TestSilentSourceForgotten(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	rdb, key := w.redis.Client(t), w.client.Tenant()+"_relays"
+	day := float64(24 * 60 * 60)
+	for name, days := range map[string]float64{"gone": 8, "silent": 6} {
+		told := float64(time.Now().Unix()) - days*day
+		if err := rdb.HSet(t.Context(), key, name, fmt.Sprintf(`{"name": %q, "told": %f}`, name, told)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := listen.NewRelay(w.client).Publish(t.Context(), listen.RelayState{Name: "shop"}); err != nil {
+		t.Fatal(err)
+	}
+	names, err := rdb.HKeys(t.Context(), key).Result()
+	slices.Sort(names)
+	if err != nil || fmt.Sprint(names) != "[shop silent]" {
+		t.Errorf("%v, %v", names, err)
+	}
 }

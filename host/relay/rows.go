@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/taskjson"
@@ -19,6 +20,8 @@ import (
 const (
 	batchRows  = 1000
 	batchBytes = 16 << 20
+	// maxPayload is how many bytes of parameters a row of another library's table may have. The outbox has it as a CHECK.
+	maxPayload = 64 << 20
 	// onceLife is how long Redis remembers the ID of a row that is not deleted yet. forgetAfter is how long it remembers
 	// the ID after that: a database that fails over may have lost the deletion.
 	onceLife    = 30 * 24 * time.Hour
@@ -77,6 +80,27 @@ func read(ctx context.Context, db *postgres.Conn, after int64, without []string)
 		rows = append(rows, r)
 	}, readRows, after, without, batchRows, batchBytes)
 	return rows, err
+}
+
+// blocks cuts rows into blocks that have at most batchBytes after their first row.
+func blocks[T any](rows []T, size func(T) int64) (all [][]T) {
+	begin, sum := 0, int64(0)
+	for i, row := range rows {
+		if i > begin && sum > batchBytes {
+			all = append(all, rows[begin:i])
+			begin, sum = i, 0
+		}
+		sum += min(size(row), maxPayload)
+	}
+	if begin < len(rows) {
+		all = append(all, rows[begin:])
+	}
+	return all
+}
+
+// tooLarge is why a row whose payload is larger than maxPayload can be no task.
+func tooLarge(size int64) error {
+	return fmt.Errorf("the payload has %d bytes: a task may have %s", size, units.FormatSize(maxPayload))
 }
 
 // outcome says what became of rows.

@@ -11,8 +11,24 @@ INSERT INTO quern.version SELECT 1 WHERE NOT EXISTS (SELECT FROM quern.version);
 -- see the end of this script.
 CREATE TABLE IF NOT EXISTS quern.tenants (role name PRIMARY KEY, tenant text NOT NULL);
 GRANT SELECT ON quern.tenants TO PUBLIC;
-CREATE OR REPLACE FUNCTION quern.my_tenant() RETURNS text LANGUAGE sql STABLE AS
-$$ SELECT tenant FROM quern.tenants WHERE role = current_user $$;
+CREATE OR REPLACE FUNCTION quern.my_tenant() RETURNS text LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE mine text[];
+BEGIN
+  SELECT array_agg(tenant) INTO mine FROM quern.tenants WHERE role = current_user;
+  -- A role also belongs to the tenant of a role whose rights it inherits. Not so a role that may delete rows: a relay's,
+  -- an owner or a superuser.
+  IF mine IS NULL AND NOT has_table_privilege('quern.outbox', 'DELETE') THEN
+    SELECT array_agg(DISTINCT tenant) INTO mine FROM quern.tenants t JOIN pg_roles r ON r.rolname = t.role
+    WHERE pg_has_role(r.oid, 'USAGE');
+  END IF;
+  IF cardinality(mine) > 1 THEN
+    RAISE insufficient_privilege USING
+      MESSAGE = format('the role %I belongs to several tenants: %s', current_user, array_to_string(mine, ', ')),
+      HINT = 'Revoke its membership in the roles of all but one, or SET ROLE to one of them.';
+  END IF;
+  RETURN mine[1];
+END $$;
 
 -- A row is a task to enqueue or a publication. An application inserts it in its own transaction, and the relay deletes
 -- it when the task is in Redis. Give parameters (bytes) or json, or neither.

@@ -58,6 +58,7 @@ func (r *Relay) lead(ctx context.Context) error {
 func (t *term) take(ctx context.Context, db *postgres.Conn) error {
 	name := t.relay.source.name()
 	for {
+		began := time.Now()
 		taken, err := exec(ctx, db, `
 			INSERT INTO quern.relays AS r VALUES ($1, $2, clock_timestamp(), clock_timestamp() + $3, false)
 			ON CONFLICT (source) DO UPDATE SET holder = excluded.holder, since = excluded.since,
@@ -68,10 +69,10 @@ func (t *term) take(ctx context.Context, db *postgres.Conn) error {
 			return err
 		}
 		if taken == 1 {
-			t.renewed = time.Now()
+			t.renewed = began
 			t.relay.log.Info("leads " + name)
 			t.relay.become("leads "+name, nil)
-			t.hears(false)
+			t.setNotified(false)
 			return nil
 		}
 		t.relay.become("another relay leads", nil)
@@ -87,7 +88,7 @@ func (t *term) keep(ctx context.Context, db *postgres.Conn) error {
 		began := time.Now()
 		n, err := exec(ctx, db, `UPDATE quern.relays SET until = clock_timestamp() + $3, notified = $4, error = $5
 			WHERE source = $1 AND holder = $2`,
-			t.relay.source.name(), t.relay.holder, interval(lease), t.notified.Load(), optional(t.failed()))
+			t.relay.source.name(), t.relay.holder, interval(lease), t.notified.Load(), optional(t.lastFailure()))
 		if err != nil {
 			return err
 		}
@@ -135,16 +136,16 @@ func (t *term) publish(ctx context.Context) error {
 	}
 }
 
-// lags records the age of the oldest row that waits; 0 if none waits.
-func (t *term) lags(age time.Duration) {
+// setLag records the age of the oldest row that waits; 0 if none waits.
+func (t *term) setLag(age time.Duration) {
 	t.relay.config.Metrics.RelayLag(t.relay.config.Name, age)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state.Lag = age.Seconds()
 }
 
-// counts records how many rows wait, and how many could be no task. maxCounted bounds both.
-func (t *term) counts(waiting, refused int64) {
+// setCounts records how many rows wait, and how many could be no task. maxCounted bounds both.
+func (t *term) setCounts(waiting, refused int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state.Waiting, t.state.Refused = waiting, refused
@@ -157,21 +158,21 @@ func (t *term) since() time.Duration {
 	return time.Since(t.renewed)
 }
 
-// hears records whether notifications arrive.
-func (t *term) hears(notified bool) {
+// setNotified records whether notifications arrive.
+func (t *term) setNotified(notified bool) {
 	t.notified.Store(notified)
 	t.relay.config.Metrics.RelayLeads(t.relay.config.Name, true, notified)
 }
 
-// failed returns the last failure, as it stands in quern.relays; "" for none.
-func (t *term) failed() string {
+// lastFailure returns the last failure, as it stands in quern.relays; "" for none.
+func (t *term) lastFailure() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.failure
 }
 
-// fail counts a failure. It logs one that differs from the last.
-func (t *term) fail(what string, err error) {
+// noteFailure counts a failure. It logs one that differs from the last.
+func (t *term) noteFailure(what string, err error) {
 	t.relay.config.Metrics.RelayFailed(t.relay.config.Name)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,8 +182,8 @@ func (t *term) fail(what string, err error) {
 	}
 }
 
-// works forgets the last failure.
-func (t *term) works() {
+// forgetFailure forgets the last failure.
+func (t *term) forgetFailure() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failure = ""
@@ -191,15 +192,22 @@ func (t *term) works() {
 // listen calls came for the notifications of a channel, until ctx ends. While the database cannot be reached by the
 // direct URL, the source looks for rows by itself.
 func (t *term) listen(ctx context.Context, channel string, came func()) error {
+	logged := "" // the last error since notifications arrived
 	for {
 		err := t.listenOnce(ctx, channel, came)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		t.hears(false)
+		if t.notified.Load() {
+			logged = ""
+		}
+		t.setNotified(false)
 		if err != nil {
 			t.relay.config.Metrics.RelayFailed(t.relay.config.Name)
-			t.relay.log.Warn("cannot listen for new rows, so they wait for up to a second; trying again", "error", err)
+			if text := err.Error(); text != logged {
+				logged = text
+				t.relay.log.Warn("cannot listen for new rows, so they wait for up to a second; trying again", "error", err)
+			}
 		}
 		if !periodic.Sleep(ctx, tryInterval) {
 			return ctx.Err()
@@ -214,7 +222,7 @@ func (t *term) listenOnce(ctx context.Context, channel string, came func()) erro
 		return err
 	}
 	defer conn.Close()
-	notified, err := hears(ctx, conn, channel)
+	notified, err := canListen(ctx, conn, channel)
 	if err != nil {
 		return err
 	}
@@ -224,7 +232,7 @@ func (t *term) listenOnce(ctx context.Context, channel string, came func()) erro
 		<-ctx.Done()
 		return nil
 	}
-	t.hears(true)
+	t.setNotified(true)
 	for ctx.Err() == nil {
 		if err := beat(ctx, conn); err != nil {
 			return err
@@ -250,8 +258,8 @@ func beat(ctx context.Context, conn *postgres.Conn) error {
 	return err
 }
 
-// hears listens, and reports whether notifications arrive.
-func hears(ctx context.Context, conn *postgres.Conn, channel string) (bool, error) {
+// canListen listens, and reports whether notifications arrive.
+func canListen(ctx context.Context, conn *postgres.Conn, channel string) (bool, error) {
 	if _, err := exec(ctx, conn, "LISTEN "+channel); err != nil {
 		return false, err
 	}
@@ -259,6 +267,11 @@ func hears(ctx context.Context, conn *postgres.Conn, channel string) (bool, erro
 	defer cancel()
 	return conn.OwnSession(ctx)
 }
+
+// databaseError is an error of the database, and not of Redis.
+type databaseError struct{ error }
+
+func (e databaseError) Unwrap() error { return e.error }
 
 // exec runs a statement with a bound.
 func exec(ctx context.Context, db *postgres.Conn, statement string, args ...any) (int64, error) {

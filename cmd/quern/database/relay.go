@@ -55,6 +55,17 @@ func newRelay(env cli.Environment) *cobra.Command {
 	replicas := 0
 	option.Count(cmd.Flags(), &replicas, "replicas", "how many of Redis's replicas must have a task before its row is deleted (default none)")
 	logs := hostlog.Flags(cmd.Flags())
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if len(raquel)+len(nsj) > 0 && cmd.Flags().Changed("keep-ended") {
+			return cli.Usagef("--keep-ended is for the outbox, and not for tables of --raquel and --nsj: leave it out")
+		}
+		for _, name := range []string{"nsj-max-retry", "nsj-retry-interval"} {
+			if len(nsj) == 0 && cmd.Flags().Changed(name) {
+				return cli.Usagef("--%s without --nsj: name the queue table, as in --nsj fila", name)
+			}
+		}
+		return nil
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if config.Database, err = p.address(cmd); err != nil {
 			return err

@@ -129,7 +129,8 @@ const (
 	relayShown = 7 * 24 * time.Hour
 )
 
-// Publish publishes the state of a source. Told and Alive need not be set.
+// Publish publishes the state of a source, and removes those of sources that have been silent for a week. Told and Alive
+// need not be set.
 func (r *Relay) Publish(ctx context.Context, state RelayState) error {
 	s := r.client.Store()
 	now, err := s.Now(ctx)
@@ -141,7 +142,28 @@ func (r *Relay) Publish(ctx context.Context, state RelayState) error {
 	if err != nil {
 		return err
 	}
-	return store.Wrap("publish the state of a relay", s.RDB.HSet(ctx, s.Keys.Relays(), state.Name, text).Err())
+	key := s.Keys.Relays()
+	states, err := s.RDB.HGetAll(ctx, key).Result()
+	if err != nil {
+		return store.Wrap("read relays of "+key, err)
+	}
+	delete(states, state.Name)
+	_, err = s.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, key, state.Name, text)
+		for name, text := range states {
+			var r RelayState
+			if json.Unmarshal([]byte(text), &r) == nil && r.silent(now) >= relayShown {
+				p.HDel(ctx, key, name)
+			}
+		}
+		return nil
+	})
+	return store.Wrap("publish the state of a relay", err)
+}
+
+// silent returns how long ago the relay published its state.
+func (r *RelayState) silent(now time.Time) time.Duration {
+	return now.Sub(time.UnixMilli(int64(r.Told * 1000)))
 }
 
 // Relays lists the sources whose relays enqueue tasks of the tenant, by name. A source whose relay has been silent for
@@ -162,7 +184,7 @@ func (f *Fleet) Relays(ctx context.Context) ([]RelayState, error) {
 		if json.Unmarshal([]byte(text), &r) != nil {
 			continue // of another version
 		}
-		silent := now.Sub(time.UnixMilli(int64(r.Told * 1000)))
+		silent := r.silent(now)
 		if r.Alive = silent < relayLife; silent < relayShown {
 			relays = append(relays, r)
 		}
