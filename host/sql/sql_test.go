@@ -376,6 +376,18 @@ func TestLargeAnswers(t *testing.T) {
 	})
 }
 
+// TestLargeBytes: of a bytea the bytes count, and not its hexadecimal text.
+func TestLargeBytes(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	value := func(size int) string {
+		return fmt.Sprintf("SELECT decode(repeat('ff', %d), 'hex'), NULL::bytea", size)
+	}
+	run := w.task("1")
+	w.want(run, strings.Repeat("\xff", 1<<20-100)+",NULL", value(1<<20-100))
+	w.refused(run, service.ErrLimit, "raise bytes", value(1<<20))
+}
+
 // TestClock: no guest keeps a connection or a statement longer than it may, even if it lifts the limits of the server.
 func TestClock(t *testing.T) {
 	t.Parallel()

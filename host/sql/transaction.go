@@ -227,13 +227,14 @@ func (t *transaction) read(ctx context.Context, r *pgconn.ResultReader, err erro
 	a.begin(columns)
 	for r.NextRow() {
 		row := r.Values()
+		need := len(a.data) + size(columns, row)
 		switch {
 		case a.rows == t.grant.Rows:
 			return nil, t.exceeded("rows", fmt.Sprintf("%d rows", t.grant.Rows))
-		case int64(len(a.data)+size(row)) > t.grant.Bytes:
+		case int64(need) > t.grant.Bytes:
 			return nil, t.exceeded("bytes", fmt.Sprintf("%d bytes", t.grant.Bytes))
 		}
-		if err := t.run.borrow(ctx, len(a.data)+size(row), t.grant.Bytes); err != nil {
+		if err := t.run.borrow(ctx, need, t.grant.Bytes); err != nil {
 			t.lose(err)
 			return nil, err
 		}
