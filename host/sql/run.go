@@ -161,10 +161,10 @@ func refuse(word string, g *Grant) error {
 		remedy = "the first statement begins a transaction"
 	case "COMMIT", "END":
 		if remedy = "the host commits when the task completes"; g.AtCall {
-			remedy = "commit by sql_commit"
+			remedy = "use the function that commits"
 		}
 	case "ROLLBACK", "ABORT":
-		remedy = "undo the transaction by sql_rollback"
+		remedy = "use the function that rolls back, or ROLLBACK TO a savepoint"
 	}
 	return fmt.Errorf("%w: a statement that begins with %q: %s", service.ErrDenied, word, remedy)
 }
@@ -172,7 +172,7 @@ func refuse(word string, g *Grant) error {
 // Rollback implements service.SQL.
 func (r *Run) Rollback(ctx context.Context, database string) error {
 	if t := r.transactions[database]; t != nil {
-		if r.databases.config.Undo && t.lost == nil {
+		if _, lost := t.state(); r.databases.config.Undo && lost == nil {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			return t.back(ctx)

@@ -24,6 +24,9 @@ var (
 // finishPatience bounds what the host itself does on a database: commits and rows of quern.runs.
 const finishPatience = 15 * time.Second
 
+// maxStep bounds the answer with the value of a step. The value itself has at most 1 MiB.
+const maxStep = 1<<20 + 1<<10
+
 // The statements on quern.runs. Names are qualified, because a guest may have changed the search path.
 const (
 	// insertInside fails, because settlement is NULL, if the transaction is not the one that the host began.
@@ -120,10 +123,10 @@ func (t *transaction) unfinished(name string) error {
 	case t.refused != nil && raced(t.refused) && !t.grant.AtCall:
 		return ErrRaced
 	case t.refused != nil:
-		return fmt.Errorf("the transaction on %s is aborted: %w: use ON CONFLICT or a savepoint, or undo it by sql_rollback", name,
+		return fmt.Errorf("the transaction on %s is aborted: %w: use ON CONFLICT or a savepoint, or roll the transaction back", name,
 			postgres.Readable(t.refused))
 	case t.grant.AtCall && t.changed:
-		return fmt.Errorf("the changes on %s are not committed: commit them by sql_commit, or write commit: complete in the manifest", name)
+		return fmt.Errorf("the changes on %s are not committed: commit them, or write commit: complete in the manifest", name)
 	}
 	return nil
 }
@@ -294,16 +297,16 @@ func (r *Run) Commit(ctx context.Context, database, step string, value []byte) (
 	if err != nil {
 		return nil, err
 	}
-	if t.conn == nil && t.lost == nil {
-		if step == "" {
-			return done(), nil
-		}
+	begun, lost := t.state()
+	switch {
+	case lost != nil:
+		return nil, lost
+	case !begun && step == "":
+		return done(), nil
+	case !begun:
 		if _, err := t.query(ctx, "SELECT", nil, nil); err != nil {
 			return nil, err
 		}
-	}
-	if t.lost != nil {
-		return nil, t.lost
 	}
 	if t.refused != nil { // COMMIT would undo it without an error
 		defer func() { _ = r.Rollback(ctx, database) }()
@@ -344,7 +347,7 @@ func (r *Run) Step(ctx context.Context, database, step string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	began := t.conn == nil
+	begun, _ := t.state()
 	if r.databases.config.Undo {
 		value, ok := r.steps[database+" "+step]
 		if !ok {
@@ -352,7 +355,8 @@ func (r *Run) Step(ctx context.Context, database, step string) ([]byte, error) {
 		}
 		return value, nil
 	}
-	data, err := t.query(ctx, selectStep, [][]byte{
+	r.borrowed = 0
+	data, err := t.ask(ctx, maxStep, selectStep, [][]byte{
 		[]byte(r.task.Tenant), []byte(r.task.ID), []byte(r.task.Created), []byte(step),
 	}, nil)
 	if err != nil {
@@ -371,7 +375,7 @@ func (r *Run) Step(ctx context.Context, database, step string) ([]byte, error) {
 	case rows == 0:
 		return nil, fmt.Errorf("%w: step %q", service.ErrNotFound, step)
 	}
-	if began {
+	if !begun {
 		if err := r.Rollback(ctx, database); err != nil {
 			return nil, err
 		}

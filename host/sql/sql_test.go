@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -566,6 +567,50 @@ func TestSteps(t *testing.T) {
 	w.want(run, "E42703", "SELECT nonsense")
 	if data, err := run.Commit(t.Context(), "shop", "", nil); err != nil || text(data) != "E25P02" {
 		t.Errorf("a commit of an aborted transaction: %q, %v", data, err)
+	}
+}
+
+// TestLargeSteps: a step returns its value, whatever bound the answers of statements have.
+func TestLargeSteps(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	value := bytes.Repeat([]byte{0xff}, 1<<20)
+	for range 2 {
+		run := w.task("1", atCall, func(g *sql.Grant) { g.Bytes = 1 << 10 })
+		if _, err := run.Step(t.Context(), "shop", "large"); errors.Is(err, service.ErrNotFound) {
+			if _, err := run.Commit(t.Context(), "shop", "large", value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := run.Step(t.Context(), "shop", "large"); !bytes.Equal(got, value) || err != nil {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+		w.refused(run, service.ErrLimit, "more than 1024 bytes", "SELECT repeat('x', 1024)")
+		run.Close()
+	}
+}
+
+// TestCommitAtTheEndOfItsTime: a guest commits or looks for a step while the clock ends its transaction.
+func TestCommitAtTheEndOfItsTime(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	for i := range 20 {
+		run := w.task(fmt.Sprint(i), atCall, func(g *sql.Grant) { g.Transaction = 20 * time.Millisecond })
+		for {
+			_, err := run.Step(t.Context(), "shop", "none")
+			if errors.Is(err, service.ErrLimit) {
+				break
+			}
+			if !errors.Is(err, service.ErrNotFound) {
+				t.Fatal(err)
+			}
+		}
+		if _, err := run.Commit(t.Context(), "shop", "none", nil); !errors.Is(err, service.ErrLimit) {
+			t.Errorf("a commit of a lost transaction: %v", err)
+		}
+		run.Close()
 	}
 }
 
