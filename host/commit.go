@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host/sql"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -44,6 +45,13 @@ func decode(t *task, stored []byte) (listen.Settlement, error) {
 		return s, fmt.Errorf("the task's row in quern.runs: %w", err)
 	}
 	allowed := t.version.Permissions
+	if int64(len(d.Result)) > allowed.Limits.Output {
+		return s, fmt.Errorf("the result in the task's row in quern.runs has %d bytes: return less, or raise limits.output",
+			len(d.Result))
+	}
+	if len(d.Publications) > manifest.MaxPublications {
+		return s, fmt.Errorf("the task's row in quern.runs has %d publications", len(d.Publications))
+	}
 	if len(d.Children) > listen.MaxChildren {
 		return s, fmt.Errorf("the task's row in quern.runs has %d children", len(d.Children))
 	}

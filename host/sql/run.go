@@ -47,6 +47,8 @@ type Task struct {
 	DenyCommit func(database string) error
 	// Complete is the name of the database whose changes are committed with the task's completion; "" for none.
 	Complete string
+	// MaxSettlement is the most bytes of a settlement. Default and maximum MaxSettlement.
+	MaxSettlement int64
 	// Borrow reserves memory for an answer until the next call; nil if nothing is to be reserved.
 	Borrow func(ctx context.Context, bytes int64) error
 	// Warn tells the operators something about the task.
@@ -67,6 +69,9 @@ type Run struct {
 
 // For returns a run of a task. Close ends it.
 func (d *Databases) For(task Task) *Run {
+	if task.MaxSettlement <= 0 || task.MaxSettlement > MaxSettlement {
+		task.MaxSettlement = MaxSettlement
+	}
 	return &Run{
 		databases: d, task: task, transactions: make(map[string]*transaction), grants: make(map[string]Grant),
 		steps: make(map[string][]byte),

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -525,6 +526,42 @@ func TestForgedRow(t *testing.T) {
 	}
 }
 
+// TestLargeSettlements: a row over the bound of the task is neither written nor read.
+func TestLargeSettlements(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	bounded := func(most int64) *sql.Run {
+		run := w.databases.For(sql.Task{
+			Tenant: "acme", ID: "1", Created: "1", Complete: "shop", MaxSettlement: most, Warn: func(string, ...any) {},
+			Grant: func(context.Context, string) (sql.Grant, error) {
+				return sql.Grant{
+					Source: sql.Source{Name: "database.shop", URL: w.url}, Database: "shop", Write: true, Rows: 10, Bytes: 1 << 20,
+					Timeout: 10 * time.Second, Transaction: 20 * time.Second,
+				}, nil
+			},
+		})
+		t.Cleanup(run.Close)
+		return run
+	}
+	run := bounded(8)
+	w.want(run, "1", "SELECT 1")
+	if stored, err := run.Complete(t.Context(), []byte("nine byte")); stored != nil || err == nil || !strings.Contains(err.Error(), "raise limits.output") {
+		t.Errorf("%q, %v", stored, err)
+	}
+	run.Close()
+	w.exec("INSERT INTO quern.runs (role, tenant, task, created, settlement) VALUES ('" + w.name() + "a', 'acme', '1', '1', 'nine byte')")
+	stored, err := bounded(8).Stored(t.Context())
+	if stored != nil || err == nil || errors.Is(err, service.ErrUnavailable) || !strings.Contains(err.Error(), "has 9 bytes, and may have 8") {
+		t.Errorf("%q, %v", stored, err)
+	}
+	if stored, err := bounded(9).Stored(t.Context()); string(stored) != "nine byte" || err != nil {
+		t.Errorf("%q, %v", stored, err)
+	}
+	run = w.task("2")
+	w.want(run, "E23514", "INSERT INTO quern.runs (tenant, task, created, step, settlement) VALUES ('acme', '2', '1', 'step', convert_to(repeat('x', 1048577), 'UTF8'))")
+}
+
 // TestSteps: a step is done once, by one run.
 func TestSteps(t *testing.T) {
 	t.Parallel()
@@ -637,6 +674,60 @@ func TestSweep(t *testing.T) {
 	if got := w.value("SELECT string_agg(task, ',' ORDER BY task) FROM quern.runs"); got != "new,open" {
 		t.Errorf("rows of %s", got)
 	}
+}
+
+// TestRun: rows are deleted in the background, also while all connections are in use.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	w.databases = sql.New(sql.Config{Sweep: 10 * time.Millisecond, Open: func(context.Context, string, []string) (map[string]bool, error) {
+		return map[string]bool{}, nil
+	}})
+	t.Cleanup(w.databases.Close)
+	two := func(g *sql.Grant) { g.Pool = 2 }
+	run := w.task("old", two)
+	w.want(run, "1", "SELECT 1")
+	if _, err := run.Complete(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.task("busy", two), "1", "SELECT 1")
+	w.exec("UPDATE quern.runs SET committed = now() - interval '2 hours'")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.databases.Run(ctx) }()
+	eventually(t, "no rows", func() bool { return w.value("SELECT count(*) FROM quern.runs") == "0" })
+	stop()
+	<-ended
+}
+
+// TestCancelledWhileConnecting: a task that is cancelled while it connects says nothing about the database.
+func TestCancelledWhileConnecting(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	var log strings.Builder
+	w.databases = sql.New(sql.Config{Logger: hclog.New(&hclog.LoggerOptions{Output: &log})})
+	w.url = fmt.Sprintf("postgres://u@%s/d?sslmode=disable", listener.Addr())
+	ctx, cancel := context.WithCancel(t.Context())
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		conn, _ := listener.Accept()
+		cancel()
+		accepted <- conn
+	}()
+	run := w.task("1")
+	if _, err := run.Query(ctx, "shop", "SELECT 1", nil); !errors.Is(err, context.Canceled) || run.Away() != nil || log.String() != "" {
+		t.Errorf("%v, %v, %s", err, run.Away(), log.String())
+	}
+	if conn := <-accepted; conn != nil {
+		_ = conn.Close()
+	}
+	w.databases.Close()
 }
 
 // TestPooler: all of it works through PgBouncer in transaction mode.
