@@ -761,7 +761,7 @@ func TestUndo(t *testing.T) {
 	w := setup(t)
 	w.databases = sql.New(sql.Config{Undo: true})
 	t.Cleanup(w.databases.Close)
-	w.exec("ALTER TABLE t ADD CONSTRAINT name UNIQUE (name) DEFERRABLE INITIALLY DEFERRED")
+	w.exec("ALTER TABLE t ADD CONSTRAINT name UNIQUE (name) DEFERRABLE INITIALLY DEFERRED, ADD other int UNIQUE DEFERRABLE INITIALLY IMMEDIATE")
 	run := w.task("1", func(g *sql.Grant) { g.Prepare = "INSERT INTO t VALUES (7, 'given'); SELECT 1" })
 	w.want(run, "7", "SELECT id FROM t")
 	w.want(run, "", "INSERT INTO t VALUES (8, 'given')")
@@ -778,6 +778,10 @@ func TestUndo(t *testing.T) {
 		t.Error(err)
 	}
 	w.want(run, "1", "SELECT id FROM t")
+	w.want(run, "E23505", "INSERT INTO t (id, other) VALUES (3, 1), (4, 1)") // not deferred by the commit
+	if err := run.Rollback(t.Context(), "shop"); err != nil {
+		t.Error(err)
+	}
 	if value, err := run.Step(t.Context(), "shop", "a"); string(value) != "value" || err != nil {
 		t.Errorf("%q, %v", value, err)
 	}
