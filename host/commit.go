@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/host/sql"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
@@ -44,6 +45,13 @@ func decode(t *task, stored []byte) (listen.Settlement, error) {
 		return s, fmt.Errorf("the task's row in quern.runs: %w", err)
 	}
 	allowed := t.version.Permissions
+	if int64(len(d.Result)) > allowed.Limits.Output {
+		return s, fmt.Errorf("the result in the task's row in quern.runs has %d bytes: return less, or raise limits.output",
+			len(d.Result))
+	}
+	if len(d.Publications) > manifest.MaxPublications {
+		return s, fmt.Errorf("the task's row in quern.runs has %d publications", len(d.Publications))
+	}
 	if len(d.Children) > listen.MaxChildren {
 		return s, fmt.Errorf("the task's row in quern.runs has %d children", len(d.Children))
 	}
@@ -70,6 +78,7 @@ func decode(t *task, stored []byte) (listen.Settlement, error) {
 // attempt runs the guest of a task, and commits what it did in its database. If the task has run before, attempt first
 // looks whether an earlier run has committed.
 func (r *runner) attempt(ctx context.Context, t *task) *ended {
+	var spent runtime.Outcome // by runs that raced
 	for races := 0; ; races++ {
 		e := &ended{task: t}
 		services := r.servicesOf(t)
@@ -80,12 +89,16 @@ func (r *runner) attempt(ctx context.Context, t *task) *ended {
 			}
 		}
 		e.outcome = r.call(ctx, t, services)
+		ran := e.outcome // commit may replace it
 		e.settlement = settlement(e, r.config.Retry)
 		again := t.databases != nil && r.commit(ctx, e, races < maxRaces)
 		t.databases.Close()
+		e.outcome.CPU, e.outcome.Fuel = spent.CPU+ran.CPU, spent.Fuel+ran.Fuel
+		e.outcome.GuestTime, e.outcome.WaitTime = spent.GuestTime+ran.GuestTime, spent.WaitTime+ran.WaitTime
 		if !again {
 			return e
 		}
+		spent = e.outcome
 		r.access.logger.Debug("task runs again: its transaction lost against another one", t.logged("times", races+1)...)
 	}
 }

@@ -411,20 +411,30 @@ func TestAHeaderChoosesTheDatabase(t *testing.T) {
 // A row of quern.runs that a handler's role has forged gives a task no more than its plugin may.
 func TestAForgedRow(t *testing.T) {
 	t.Parallel()
-	tenant := queuetest.Tenant()
-	s := newShop(t, tenant)
-	n := s.start(t, tenant, buying+"\nretry: {max_attempts: 2}\n")
-	id := n.enqueue("buy", "fail")
-	n.eventually("the second attempt waits", func() bool { return n.task(id).Status == queue.Scheduled })
-	task := n.task(id)
-	if _, err := s.server.Connect(t, s.url).Exec(t.Context(), "INSERT INTO quern.runs (tenant, task, created, settlement) VALUES ($1, $2, $3, $4)",
-		tenant, id, fmt.Sprint(task.Created.UnixMicro()), []byte(`{"children":[{"Queue":"admin","ID":"forged"}]}`)); err != nil {
-		t.Fatal(err)
-	}
-	if task := n.wait(id); task.Status != queue.Failed || !strings.Contains(task.Failure().Message, `queue "admin" is not granted`) {
-		t.Errorf("%s, %+v", task.Status, task.Failure())
-	}
-	if _, err := n.client.Task(t.Context(), "forged"); err == nil {
-		t.Error("the forged child is there")
+	for row, want := range map[string]string{
+		`{"children":[{"Queue":"admin","ID":"forged"}]}`:          `queue "admin" is not granted`,
+		`{"result":"` + strings.Repeat("AAAA", 512) + `"}`:        "the result in the task's row in quern.runs has 1536 bytes",
+		`{"publications":[` + strings.Repeat("{},", 300) + `{}]}`: "has 301 publications",
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			tenant := queuetest.Tenant()
+			s := newShop(t, tenant)
+			n := s.start(t, tenant, buying+"\nretry: {max_attempts: 2, base: 2s, min: 2s}\nlimits: {output: 1KiB}\n")
+			id := n.enqueue("buy", "fail")
+			n.eventually("the second attempt waits", func() bool { return n.task(id).Status == queue.Scheduled })
+			task := n.task(id)
+			if _, err := s.server.Connect(t, s.url).Exec(t.Context(),
+				"INSERT INTO quern.runs (tenant, task, created, settlement) VALUES ($1, $2, $3, $4)",
+				tenant, id, fmt.Sprint(task.Created.UnixMicro()), []byte(row)); err != nil {
+				t.Fatal(err)
+			}
+			if task := n.wait(id); task.Status != queue.Failed || !strings.Contains(task.Failure().Message, want) {
+				t.Errorf("%s, %+v, want %q", task.Status, task.Failure(), want)
+			}
+			if _, err := n.client.Task(t.Context(), "forged"); err == nil {
+				t.Error("the forged child is there")
+			}
+		})
 	}
 }

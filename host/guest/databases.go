@@ -25,7 +25,7 @@ func (s *Services) databases(t *Task) *sql.Run {
 	d := &databases{t, s}
 	task := sql.Task{
 		Tenant: t.Tenant, ID: t.ID, Created: t.Created, Grant: d.grant, DenyCommit: t.Permissions.DenyCommit,
-		Borrow: t.Host.Borrow, Warn: d.warn,
+		Borrow: t.Host.Borrow, Warn: d.warn, MaxSettlement: maxSettlement(t.Permissions),
 	}
 	for _, g := range t.Permissions.Capabilities.SQL {
 		if g.AtCompletion() {
@@ -33,6 +33,18 @@ func (s *Services) databases(t *Task) *sql.Run {
 		}
 	}
 	return s.config.Databases.For(task)
+}
+
+// maxSettlement returns the most bytes of a task's settlement. Base64 needs a third more than the bytes.
+func maxSettlement(p *manifest.Permissions) int64 {
+	most := p.Limits.Output
+	if g := p.Capabilities.Enqueue; g != nil {
+		most += g.Bytes
+	}
+	if p.Capabilities.Publish != nil {
+		most += manifest.MaxPublicationBytes
+	}
+	return 2*most + 4<<20
 }
 
 // grant returns what the task may do on a database.

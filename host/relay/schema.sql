@@ -123,7 +123,9 @@ CREATE TABLE IF NOT EXISTS quern.runs (
   task       text NOT NULL,
   created    text NOT NULL,
   step       text NOT NULL DEFAULT '',
-  settlement bytea NOT NULL,
+  settlement bytea NOT NULL
+             CONSTRAINT "settlement: at most 256 MiB, or 1 MiB of a step"
+             CHECK (octet_length(settlement) <= CASE step WHEN '' THEN 268435456 ELSE 1048576 END),
   committed  timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (role, tenant, task, created, step)
 );

@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"strconv"
@@ -35,24 +36,36 @@ func (a *answer) begin(columns []pgconn.FieldDescription) {
 	}
 }
 
-// size returns how many bytes a row needs.
-func size(row [][]byte) (n int) {
-	for _, value := range row {
-		n += 5 + len(value)
+// size returns how many bytes a row needs in an answer.
+func size(columns []pgconn.FieldDescription, row [][]byte) (n int) {
+	for i, value := range row {
+		n += 5
+		if digits, ok := hexadecimal(columns[i], value); ok {
+			n += hex.DecodedLen(len(digits))
+		} else {
+			n += len(value)
+		}
 	}
 	return n
+}
+
+// hexadecimal returns the digits of a bytea; ok is false for values of other types.
+func hexadecimal(column pgconn.FieldDescription, value []byte) (digits []byte, ok bool) {
+	digits, ok = bytes.CutPrefix(value, []byte(`\x`))
+	return digits, ok && column.DataTypeOID == byteaOID
 }
 
 // add writes a row.
 func (a *answer) add(columns []pgconn.FieldDescription, row [][]byte) {
 	a.rows++
 	for i, value := range row {
+		digits, isBytes := hexadecimal(columns[i], value)
 		switch {
 		case value == nil:
 			a.data = appendInt(append(a.data, byte(service.SQLNull)), 0)
-		case columns[i].DataTypeOID == byteaOID && len(value) >= 2 && value[0] == '\\' && value[1] == 'x':
-			a.data = appendInt(append(a.data, byte(service.SQLBytes)), hex.DecodedLen(len(value)-2))
-			a.data, _ = hex.AppendDecode(a.data, value[2:]) // the server has written it
+		case isBytes:
+			a.data = appendInt(append(a.data, byte(service.SQLBytes)), hex.DecodedLen(len(digits)))
+			a.data, _ = hex.AppendDecode(a.data, digits) // the server has written it
 		default:
 			a.data = appendText(append(a.data, byte(service.SQLText)), string(value))
 		}

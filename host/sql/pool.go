@@ -21,9 +21,10 @@ const (
 	// DefaultConnections is how many connections a host has to all databases together.
 	DefaultConnections = 100
 
-	connectPatience = 5 * time.Second // how long connecting may take
-	poolPatience    = 5 * time.Second // how long a task waits for a connection
-	idleTime        = time.Minute     // how long a connection is kept that no task uses
+	connectPatience = 5 * time.Second  // how long connecting may take
+	poolPatience    = 5 * time.Second  // how long a task waits for a connection
+	forgetTime      = 10 * time.Minute // how long a pool is kept that no task asks for and whose database does not serve
+	idleTime        = time.Minute      // how long a connection is kept that no task uses
 	lifetime        = 30 * time.Minute
 
 	// After a failure to connect, nobody tries for shortestAway, and longer after each further failure.
@@ -42,6 +43,8 @@ type Config struct {
 	Open func(ctx context.Context, tenant string, tasks []string) (map[string]bool, error)
 	// Keep is how long rows of tasks that have ended are kept. Default DefaultKeep.
 	Keep time.Duration
+	// Sweep is the time between two deletions of such rows. Default 1m.
+	Sweep time.Duration
 	// Logger gets what operators should know. Default none.
 	Logger hclog.Logger
 }
@@ -64,7 +67,8 @@ type poolKey struct{ tenant, source, url string }
 // pool has the connections of one tenant to one database.
 type pool struct {
 	key     poolKey
-	size    int
+	size    int       // as the task that asked last has it
+	asked   time.Time // when a task asked for it last
 	address *postgres.Address
 	idle    []*connection // the last one was used last
 	used    int           // connections in use or being opened
@@ -90,7 +94,7 @@ type connection struct {
 func New(config Config) *Databases {
 	config.Application = cmp.Or(config.Application, "quern")
 	config.MaxConnections = cmp.Or(config.MaxConnections, DefaultConnections)
-	config.Keep = cmp.Or(config.Keep, DefaultKeep)
+	config.Keep, config.Sweep = cmp.Or(config.Keep, DefaultKeep), cmp.Or(config.Sweep, sweepPause)
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
@@ -111,12 +115,13 @@ func (d *Databases) Close() {
 func (d *Databases) CloseIdle(since time.Time) {
 	d.mu.Lock()
 	var old []*connection
+	forget := time.Now().Add(-forgetTime)
 	for key, p := range d.pools {
 		for len(p.idle) > 0 && (since.IsZero() || p.idle[0].since.Before(since)) {
 			old = append(old, p.idle[0])
 			p.idle = p.idle[1:]
 		}
-		if len(p.idle) == 0 && p.used == 0 && p.away.Over(time.Now()) && p.told == "" {
+		if len(p.idle) == 0 && p.used == 0 && p.away.Over(time.Now()) && (p.told == "" || p.asked.Before(forget)) {
 			delete(d.pools, key)
 		}
 	}
@@ -139,7 +144,9 @@ func (d *Databases) pool(tenant string, source Source) (*pool, error) {
 	key := poolKey{tenant, source.Name, source.URL}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	size := cmp.Or(source.Pool, DefaultPool)
 	if p := d.pools[key]; p != nil {
+		p.size, p.asked = size, time.Now()
 		return p, nil
 	}
 	address, err := postgres.Parse(source.URL)
@@ -147,14 +154,15 @@ func (d *Databases) pool(tenant string, source Source) (*pool, error) {
 		return nil, fmt.Errorf("the secret %s: %w", source.Name, err)
 	}
 	p := &pool{
-		key: key, size: cmp.Or(source.Pool, DefaultPool), address: address,
+		key: key, size: size, asked: time.Now(), address: address,
 		away: periodic.Pause{Shortest: shortestAway, Longest: longestAway},
 	}
 	d.pools[key] = p
 	return p, nil
 }
 
-// acquire takes a connection from a pool, and opens one if none is idle. The error wraps service.ErrUnavailable.
+// acquire takes a connection from a pool, and opens one if none is idle. The error wraps service.ErrUnavailable, or is
+// that of ctx.
 func (d *Databases) acquire(ctx context.Context, p *pool) (*connection, error) {
 	patient, stop := context.WithTimeout(ctx, poolPatience)
 	defer stop()
@@ -186,14 +194,24 @@ func (d *Databases) acquire(ctx context.Context, p *pool) (*connection, error) {
 			d.open++
 			p.used++
 			p.opening++
+			opened := make(chan opening)
+			d.resets.Go(func() { d.connect(ctx, p, opened) })
 			d.mu.Unlock()
-			return d.connect(ctx, p)
+			select {
+			case o := <-opened:
+				return o.connection, o.err
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
 		}
 		changed := d.changed
 		d.mu.Unlock()
 		select {
 		case <-changed:
 		case <-patient.Done():
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
 			return nil, fmt.Errorf("%w: no connection to %s is free after %s: raise pool of this database in the grants, or --database-connections",
 				service.ErrUnavailable, p.key.source, poolPatience)
 		}
@@ -219,9 +237,27 @@ func (d *Databases) evict() bool {
 	return true
 }
 
-// connect opens a connection, for which acquire has made room.
-func (d *Databases) connect(ctx context.Context, p *pool) (*connection, error) {
-	ctx, stop := context.WithTimeout(ctx, connectPatience)
+// opening is a connection that was opened, or why it was not.
+type opening struct {
+	connection *connection
+	err        error
+}
+
+// connect opens a connection, for which acquire has made room. If its task ends meanwhile, that says nothing about the
+// database, and the connection is for the next task.
+func (d *Databases) connect(task context.Context, p *pool, opened chan<- opening) {
+	c, err := d.dial(p)
+	select {
+	case opened <- opening{c, err}:
+	case <-task.Done():
+		if err == nil {
+			d.put(c)
+		}
+	}
+}
+
+func (d *Databases) dial(p *pool) (*connection, error) {
+	ctx, stop := context.WithTimeout(context.Background(), connectPatience)
 	conn, err := p.address.Connect(ctx, d.config.Application)
 	stop()
 	d.mu.Lock()

@@ -47,6 +47,8 @@ type Task struct {
 	DenyCommit func(database string) error
 	// Complete is the name of the database whose changes are committed with the task's completion; "" for none.
 	Complete string
+	// MaxSettlement is the most bytes of a settlement. Default and maximum MaxSettlement.
+	MaxSettlement int64
 	// Borrow reserves memory for an answer until the next call; nil if nothing is to be reserved.
 	Borrow func(ctx context.Context, bytes int64) error
 	// Warn tells the operators something about the task.
@@ -67,6 +69,9 @@ type Run struct {
 
 // For returns a run of a task. Close ends it.
 func (d *Databases) For(task Task) *Run {
+	if task.MaxSettlement <= 0 || task.MaxSettlement > MaxSettlement {
+		task.MaxSettlement = MaxSettlement
+	}
 	return &Run{
 		databases: d, task: task, transactions: make(map[string]*transaction), grants: make(map[string]Grant),
 		steps: make(map[string][]byte),
@@ -161,10 +166,10 @@ func refuse(word string, g *Grant) error {
 		remedy = "the first statement begins a transaction"
 	case "COMMIT", "END":
 		if remedy = "the host commits when the task completes"; g.AtCall {
-			remedy = "commit by sql_commit"
+			remedy = "use the function that commits"
 		}
 	case "ROLLBACK", "ABORT":
-		remedy = "undo the transaction by sql_rollback"
+		remedy = "use the function that rolls back, or ROLLBACK TO a savepoint"
 	}
 	return fmt.Errorf("%w: a statement that begins with %q: %s", service.ErrDenied, word, remedy)
 }
@@ -172,7 +177,7 @@ func refuse(word string, g *Grant) error {
 // Rollback implements service.SQL.
 func (r *Run) Rollback(ctx context.Context, database string) error {
 	if t := r.transactions[database]; t != nil {
-		if r.databases.config.Undo && t.lost == nil {
+		if _, lost := t.state(); r.databases.config.Undo && lost == nil {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			return t.back(ctx)

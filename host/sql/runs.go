@@ -24,6 +24,12 @@ var (
 // finishPatience bounds what the host itself does on a database: commits and rows of quern.runs.
 const finishPatience = 15 * time.Second
 
+// MaxSettlement is the most bytes of a settlement in quern.runs, as in schema.sql of package relay.
+const MaxSettlement = 256 << 20
+
+// maxStep bounds the answer with the value of a step. The value itself has at most 1 MiB.
+const maxStep = 1<<20 + 1<<10
+
 // The statements on quern.runs. Names are qualified, because a guest may have changed the search path.
 const (
 	// insertInside fails, because settlement is NULL, if the transaction is not the one that the host began.
@@ -31,9 +37,12 @@ const (
 		`pg_catalog.pg_current_xact_id()::pg_catalog.text OPERATOR(pg_catalog.=) $5 THEN $6::pg_catalog.bytea END)`
 	insertAlone = `INSERT INTO quern.runs (tenant, task, created, step, settlement) VALUES ($1, $2, $3, '', $4) ` +
 		`ON CONFLICT DO NOTHING`
-	selectStep = `SELECT settlement FROM quern.runs WHERE role OPERATOR(pg_catalog.=) session_user ` +
-		`AND tenant OPERATOR(pg_catalog.=) $1 AND task OPERATOR(pg_catalog.=) $2 AND created OPERATOR(pg_catalog.=) $3 ` +
-		`AND step OPERATOR(pg_catalog.=) $4`
+	selectStep = `SELECT settlement` + ofStep
+	// selectSettlement reads no row over the bound $5. Hexadecimal does not depend on the session's settings.
+	selectSettlement = `SELECT CASE WHEN pg_catalog.octet_length(settlement) OPERATOR(pg_catalog.<=) $5 ` +
+		`THEN pg_catalog.encode(settlement, 'hex') END, pg_catalog.octet_length(settlement)` + ofStep
+	ofStep = ` FROM quern.runs WHERE role OPERATOR(pg_catalog.=) session_user AND tenant OPERATOR(pg_catalog.=) $1 ` +
+		`AND task OPERATOR(pg_catalog.=) $2 AND created OPERATOR(pg_catalog.=) $3 AND step OPERATOR(pg_catalog.=) $4`
 )
 
 // Complete commits the transaction that ends with the task, together with the settlement of the task. If another run
@@ -52,6 +61,10 @@ func (r *Run) Complete(ctx context.Context, settlement []byte) (stored []byte, e
 	t := r.transactions[r.task.Complete]
 	if t == nil {
 		return nil, nil
+	}
+	if size := int64(len(settlement)); size > r.task.MaxSettlement {
+		return nil, fmt.Errorf("result, children and publications need %d bytes in quern.runs, where the task may have %d: return less, or raise limits.output",
+			size, r.task.MaxSettlement)
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), finishPatience)
 	defer stop()
@@ -120,10 +133,10 @@ func (t *transaction) unfinished(name string) error {
 	case t.refused != nil && raced(t.refused) && !t.grant.AtCall:
 		return ErrRaced
 	case t.refused != nil:
-		return fmt.Errorf("the transaction on %s is aborted: %w: use ON CONFLICT or a savepoint, or undo it by sql_rollback", name,
+		return fmt.Errorf("the transaction on %s is aborted: %w: use ON CONFLICT or a savepoint, or roll the transaction back", name,
 			postgres.Readable(t.refused))
 	case t.grant.AtCall && t.changed:
-		return fmt.Errorf("the changes on %s are not committed: commit them by sql_commit, or write commit: complete in the manifest", name)
+		return fmt.Errorf("the changes on %s are not committed: commit them, or write commit: complete in the manifest", name)
 	}
 	return nil
 }
@@ -205,7 +218,7 @@ func (r *Run) with(ctx context.Context, f func(ctx context.Context, c *postgres.
 	for {
 		c, err := r.databases.acquire(ctx, p)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", service.ErrUnavailable, err) // the end of ctx as well
 		}
 		err = f(ctx, c.Conn)
 		closed := c.Raw().IsClosed()
@@ -223,23 +236,28 @@ func (r *Run) with(ctx context.Context, f func(ctx context.Context, c *postgres.
 	}
 }
 
-// Stored returns what an earlier run of the task has stored by Complete or Fail; nil if there is nothing. The error
-// wraps service.ErrUnavailable.
+// Stored returns what an earlier run of the task has stored by Complete or Fail; nil if there is nothing. An error that
+// does not wrap service.ErrUnavailable is one of the task: its row is larger than MaxSettlement, and is not read.
 func (r *Run) Stored(ctx context.Context) (settlement []byte, err error) {
 	if r == nil || r.task.Complete == "" || r.databases.config.Undo {
 		return nil, nil
 	}
+	size := int64(0)
 	err = r.with(ctx, func(ctx context.Context, c *postgres.Conn) error {
-		return c.Query(ctx, func(row postgres.Row) { settlement = row.Hex(0) }, encoded, r.task.Tenant, r.task.ID, r.task.Created, "")
+		return c.Query(ctx, func(row postgres.Row) { settlement, size = row.Hex(0), row.Int(1) }, selectSettlement,
+			r.task.Tenant, r.task.ID, r.task.Created, "", r.task.MaxSettlement)
 	})
-	if err != nil && !errors.Is(err, service.ErrUnavailable) {
+	switch {
+	case errors.Is(err, service.ErrUnavailable):
+		return nil, err
+	case err != nil:
 		return nil, nil // a task that cannot use the database has stored nothing
+	case size > r.task.MaxSettlement:
+		return nil, fmt.Errorf("the task's row in quern.runs has %d bytes, and may have %d: raise limits.output, unless the row is forged",
+			size, r.task.MaxSettlement)
 	}
-	return settlement, err
+	return settlement, nil
 }
-
-// encoded is selectStep with the value in hexadecimal, whatever the session's settings are.
-var encoded = regexp.MustCompile(`^SELECT settlement`).ReplaceAllString(selectStep, "SELECT pg_catalog.encode(settlement, 'hex')")
 
 // Fail stores the settlement of a task that has failed for good, so that an earlier run, on a host that has lost the
 // task, cannot commit any more. If such a run has committed, Fail returns what it stored.
@@ -294,16 +312,16 @@ func (r *Run) Commit(ctx context.Context, database, step string, value []byte) (
 	if err != nil {
 		return nil, err
 	}
-	if t.conn == nil && t.lost == nil {
-		if step == "" {
-			return done(), nil
-		}
+	begun, lost := t.state()
+	switch {
+	case lost != nil:
+		return nil, lost
+	case !begun && step == "":
+		return done(), nil
+	case !begun:
 		if _, err := t.query(ctx, "SELECT", nil, nil); err != nil {
 			return nil, err
 		}
-	}
-	if t.lost != nil {
-		return nil, t.lost
 	}
 	if t.refused != nil { // COMMIT would undo it without an error
 		defer func() { _ = r.Rollback(ctx, database) }()
@@ -344,7 +362,7 @@ func (r *Run) Step(ctx context.Context, database, step string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	began := t.conn == nil
+	begun, _ := t.state()
 	if r.databases.config.Undo {
 		value, ok := r.steps[database+" "+step]
 		if !ok {
@@ -352,7 +370,8 @@ func (r *Run) Step(ctx context.Context, database, step string) ([]byte, error) {
 		}
 		return value, nil
 	}
-	data, err := t.query(ctx, selectStep, [][]byte{
+	r.borrowed = 0
+	data, err := t.ask(ctx, maxStep, selectStep, [][]byte{
 		[]byte(r.task.Tenant), []byte(r.task.ID), []byte(r.task.Created), []byte(step),
 	}, nil)
 	if err != nil {
@@ -371,7 +390,7 @@ func (r *Run) Step(ctx context.Context, database, step string) ([]byte, error) {
 	case rows == 0:
 		return nil, fmt.Errorf("%w: step %q", service.ErrNotFound, step)
 	}
-	if began {
+	if !begun {
 		if err := r.Rollback(ctx, database); err != nil {
 			return nil, err
 		}

@@ -1,10 +1,12 @@
 package sql_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -376,6 +378,18 @@ func TestLargeAnswers(t *testing.T) {
 	})
 }
 
+// TestLargeBytes: of a bytea the bytes count, and not its hexadecimal text.
+func TestLargeBytes(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	value := func(size int) string {
+		return fmt.Sprintf("SELECT decode(repeat('ff', %d), 'hex'), NULL::bytea", size)
+	}
+	run := w.task("1")
+	w.want(run, strings.Repeat("\xff", 1<<20-100)+",NULL", value(1<<20-100))
+	w.refused(run, service.ErrLimit, "raise bytes", value(1<<20))
+}
+
 // TestClock: no guest keeps a connection or a statement longer than it may, even if it lifts the limits of the server.
 func TestClock(t *testing.T) {
 	t.Parallel()
@@ -512,6 +526,42 @@ func TestForgedRow(t *testing.T) {
 	}
 }
 
+// TestLargeSettlements: a row over the bound of the task is neither written nor read.
+func TestLargeSettlements(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	bounded := func(most int64) *sql.Run {
+		run := w.databases.For(sql.Task{
+			Tenant: "acme", ID: "1", Created: "1", Complete: "shop", MaxSettlement: most, Warn: func(string, ...any) {},
+			Grant: func(context.Context, string) (sql.Grant, error) {
+				return sql.Grant{
+					Source: sql.Source{Name: "database.shop", URL: w.url}, Database: "shop", Write: true, Rows: 10, Bytes: 1 << 20,
+					Timeout: 10 * time.Second, Transaction: 20 * time.Second,
+				}, nil
+			},
+		})
+		t.Cleanup(run.Close)
+		return run
+	}
+	run := bounded(8)
+	w.want(run, "1", "SELECT 1")
+	if stored, err := run.Complete(t.Context(), []byte("nine byte")); stored != nil || err == nil || !strings.Contains(err.Error(), "raise limits.output") {
+		t.Errorf("%q, %v", stored, err)
+	}
+	run.Close()
+	w.exec("INSERT INTO quern.runs (role, tenant, task, created, settlement) VALUES ('" + w.name() + "a', 'acme', '1', '1', 'nine byte')")
+	stored, err := bounded(8).Stored(t.Context())
+	if stored != nil || err == nil || errors.Is(err, service.ErrUnavailable) || !strings.Contains(err.Error(), "has 9 bytes, and may have 8") {
+		t.Errorf("%q, %v", stored, err)
+	}
+	if stored, err := bounded(9).Stored(t.Context()); string(stored) != "nine byte" || err != nil {
+		t.Errorf("%q, %v", stored, err)
+	}
+	run = w.task("2")
+	w.want(run, "E23514", "INSERT INTO quern.runs (tenant, task, created, step, settlement) VALUES ('acme', '2', '1', 'step', convert_to(repeat('x', 1048577), 'UTF8'))")
+}
+
 // TestSteps: a step is done once, by one run.
 func TestSteps(t *testing.T) {
 	t.Parallel()
@@ -557,6 +607,50 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// TestLargeSteps: a step returns its value, whatever bound the answers of statements have.
+func TestLargeSteps(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	value := bytes.Repeat([]byte{0xff}, 1<<20)
+	for range 2 {
+		run := w.task("1", atCall, func(g *sql.Grant) { g.Bytes = 1 << 10 })
+		if _, err := run.Step(t.Context(), "shop", "large"); errors.Is(err, service.ErrNotFound) {
+			if _, err := run.Commit(t.Context(), "shop", "large", value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := run.Step(t.Context(), "shop", "large"); !bytes.Equal(got, value) || err != nil {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+		w.refused(run, service.ErrLimit, "more than 1024 bytes", "SELECT repeat('x', 1024)")
+		run.Close()
+	}
+}
+
+// TestCommitAtTheEndOfItsTime: a guest commits or looks for a step while the clock ends its transaction.
+func TestCommitAtTheEndOfItsTime(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	for i := range 20 {
+		run := w.task(fmt.Sprint(i), atCall, func(g *sql.Grant) { g.Transaction = 20 * time.Millisecond })
+		for {
+			_, err := run.Step(t.Context(), "shop", "none")
+			if errors.Is(err, service.ErrLimit) {
+				break
+			}
+			if !errors.Is(err, service.ErrNotFound) {
+				t.Fatal(err)
+			}
+		}
+		if _, err := run.Commit(t.Context(), "shop", "none", nil); !errors.Is(err, service.ErrLimit) {
+			t.Errorf("a commit of a lost transaction: %v", err)
+		}
+		run.Close()
+	}
+}
+
 // TestSweep: rows of tasks that have ended go, those of others stay.
 func TestSweep(t *testing.T) {
 	t.Parallel()
@@ -580,6 +674,60 @@ func TestSweep(t *testing.T) {
 	if got := w.value("SELECT string_agg(task, ',' ORDER BY task) FROM quern.runs"); got != "new,open" {
 		t.Errorf("rows of %s", got)
 	}
+}
+
+// TestRun: rows are deleted in the background, also while all connections are in use.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	w.databases = sql.New(sql.Config{Sweep: 10 * time.Millisecond, Open: func(context.Context, string, []string) (map[string]bool, error) {
+		return map[string]bool{}, nil
+	}})
+	t.Cleanup(w.databases.Close)
+	two := func(g *sql.Grant) { g.Pool = 2 }
+	run := w.task("old", two)
+	w.want(run, "1", "SELECT 1")
+	if _, err := run.Complete(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.task("busy", two), "1", "SELECT 1")
+	w.exec("UPDATE quern.runs SET committed = now() - interval '2 hours'")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.databases.Run(ctx) }()
+	eventually(t, "no rows", func() bool { return w.value("SELECT count(*) FROM quern.runs") == "0" })
+	stop()
+	<-ended
+}
+
+// TestCancelledWhileConnecting: a task that is cancelled while it connects says nothing about the database.
+func TestCancelledWhileConnecting(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	var log strings.Builder
+	w.databases = sql.New(sql.Config{Logger: hclog.New(&hclog.LoggerOptions{Output: &log})})
+	w.url = fmt.Sprintf("postgres://u@%s/d?sslmode=disable", listener.Addr())
+	ctx, cancel := context.WithCancel(t.Context())
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		conn, _ := listener.Accept()
+		cancel()
+		accepted <- conn
+	}()
+	run := w.task("1")
+	if _, err := run.Query(ctx, "shop", "SELECT 1", nil); !errors.Is(err, context.Canceled) || run.Away() != nil || log.String() != "" {
+		t.Errorf("%v, %v, %s", err, run.Away(), log.String())
+	}
+	if conn := <-accepted; conn != nil {
+		_ = conn.Close()
+	}
+	w.databases.Close()
 }
 
 // TestPooler: all of it works through PgBouncer in transaction mode.
@@ -613,7 +761,7 @@ func TestUndo(t *testing.T) {
 	w := setup(t)
 	w.databases = sql.New(sql.Config{Undo: true})
 	t.Cleanup(w.databases.Close)
-	w.exec("ALTER TABLE t ADD CONSTRAINT name UNIQUE (name) DEFERRABLE INITIALLY DEFERRED")
+	w.exec("ALTER TABLE t ADD CONSTRAINT name UNIQUE (name) DEFERRABLE INITIALLY DEFERRED, ADD other int UNIQUE DEFERRABLE INITIALLY IMMEDIATE")
 	run := w.task("1", func(g *sql.Grant) { g.Prepare = "INSERT INTO t VALUES (7, 'given'); SELECT 1" })
 	w.want(run, "7", "SELECT id FROM t")
 	w.want(run, "", "INSERT INTO t VALUES (8, 'given')")
@@ -630,6 +778,10 @@ func TestUndo(t *testing.T) {
 		t.Error(err)
 	}
 	w.want(run, "1", "SELECT id FROM t")
+	w.want(run, "E23505", "INSERT INTO t (id, other) VALUES (3, 1), (4, 1)") // not deferred by the commit
+	if err := run.Rollback(t.Context(), "shop"); err != nil {
+		t.Error(err)
+	}
 	if value, err := run.Step(t.Context(), "shop", "a"); string(value) != "value" || err != nil {
 		t.Errorf("%q, %v", value, err)
 	}

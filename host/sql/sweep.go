@@ -2,6 +2,7 @@ package sql
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/quern-project/quern/host/postgres"
@@ -19,13 +20,14 @@ const (
 
 // Run closes idle connections, and deletes old rows of quern.runs, until ctx ends.
 func (d *Databases) Run(ctx context.Context) {
-	swept := time.Now()
-	for periodic.Sleep(ctx, idleTime/4) {
-		d.CloseIdle(time.Now().Add(-idleTime))
-		if time.Since(swept) < sweepPause {
-			continue
+	var closer sync.WaitGroup
+	defer closer.Wait()
+	closer.Go(func() { // deleting rows can take long
+		for periodic.Sleep(ctx, idleTime/4) {
+			d.CloseIdle(time.Now().Add(-idleTime))
 		}
-		swept = time.Now()
+	})
+	for periodic.Sleep(ctx, d.config.Sweep) {
 		for _, p := range d.inUse() {
 			if err := d.Sweep(ctx, p); err != nil && ctx.Err() == nil {
 				d.config.Logger.Debug("delete old rows of quern.runs", "tenant", p.key.tenant, "database", p.key.source, "error", err)
@@ -34,12 +36,12 @@ func (d *Databases) Run(ctx context.Context) {
 	}
 }
 
-// inUse returns the pools with idle connections whose tasks leave rows.
+// inUse returns the pools with connections whose tasks leave rows. If all are in use, a sweep waits for one as tasks do.
 func (d *Databases) inUse() (pools []*pool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range d.pools {
-		if len(p.idle) > 0 && p.commits {
+		if len(p.idle)+p.used > 0 && p.commits {
 			pools = append(pools, p)
 		}
 	}

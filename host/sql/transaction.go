@@ -26,6 +26,7 @@ type transaction struct {
 	pool  *pool
 	clock *time.Timer // closes the connection at the end
 	until time.Time   // when the clock ends it
+	most  int64       // bytes of the answer to the statement under way
 
 	mu   sync.Mutex
 	conn *connection // nil after the end
@@ -85,7 +86,7 @@ func (t *transaction) open(ctx context.Context, statement string, values [][]byt
 	ctx, stop := t.deadline(ctx)
 	defer stop()
 	conn := t.conn.Raw()
-	conn.Frontend().SetMaxBodyLen(int(2*t.grant.Bytes) + maxOverhead)
+	conn.Frontend().SetMaxBodyLen(int(2*max(t.grant.Bytes, maxStep)) + maxOverhead)
 	begin, id := "BEGIN READ ONLY", "''"
 	if t.grant.Write {
 		begin, id = "BEGIN", "pg_current_xact_id()::text"
@@ -171,8 +172,16 @@ func (t *transaction) deadline(ctx context.Context) (context.Context, context.Ca
 
 // query runs a statement.
 func (t *transaction) query(ctx context.Context, statement string, values [][]byte, formats []int16) ([]byte, error) {
+	return t.ask(ctx, t.grant.Bytes, statement, values, formats)
+}
+
+// ask runs a statement whose answer has at most most bytes.
+func (t *transaction) ask(ctx context.Context, most int64, statement string, values [][]byte,
+	formats []int16,
+) ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.most = most
 	if t.lost != nil {
 		return nil, t.lost
 	}
@@ -227,13 +236,14 @@ func (t *transaction) read(ctx context.Context, r *pgconn.ResultReader, err erro
 	a.begin(columns)
 	for r.NextRow() {
 		row := r.Values()
+		need := len(a.data) + size(columns, row)
 		switch {
 		case a.rows == t.grant.Rows:
 			return nil, t.exceeded("rows", fmt.Sprintf("%d rows", t.grant.Rows))
-		case int64(len(a.data)+size(row)) > t.grant.Bytes:
-			return nil, t.exceeded("bytes", fmt.Sprintf("%d bytes", t.grant.Bytes))
+		case int64(need) > t.most:
+			return nil, t.exceeded("bytes", fmt.Sprintf("%d bytes", t.most))
 		}
-		if err := t.run.borrow(ctx, len(a.data)+size(row), t.grant.Bytes); err != nil {
+		if err := t.run.borrow(ctx, need, t.most); err != nil {
 			t.lose(err)
 			return nil, err
 		}
@@ -276,7 +286,7 @@ func (t *transaction) gone(ctx context.Context, err error) error {
 	now := time.Now()
 	switch {
 	case errors.As(err, &large):
-		return t.exceeded("bytes", fmt.Sprintf("%d bytes", t.grant.Bytes))
+		return t.exceeded("bytes", fmt.Sprintf("%d bytes", t.most))
 	case !now.Before(t.until):
 		err = t.overTime()
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
@@ -288,6 +298,13 @@ func (t *transaction) gone(ctx context.Context, err error) error {
 	}
 	t.lose(err)
 	return err
+}
+
+// state returns whether the transaction has begun, and why it is lost. The clock can change both at any time.
+func (t *transaction) state() (begun bool, lost error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.conn != nil, t.lost
 }
 
 func (t *transaction) overTime() error {

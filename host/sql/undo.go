@@ -13,7 +13,7 @@ import (
 
 // With Config.Undo a task has one transaction on each database, which is undone at its end. What would be a commit
 // keeps the changes since the savepoint, and a rollback goes back to it.
-const savepoint = "quern"
+const savepoint, checkpoint = "quern", "quern_check"
 
 // prepare runs the script of the grant in a transaction that has just begun.
 func (t *transaction) prepare(ctx context.Context) error {
@@ -42,7 +42,9 @@ func (t *transaction) try(ctx context.Context) (refused *pgconn.PgError, err err
 		return nil, t.lost
 	}
 	for _, statement := range []string{
-		"SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED", "RELEASE " + savepoint, "SAVEPOINT " + savepoint,
+		"SAVEPOINT " + checkpoint, "SET CONSTRAINTS ALL IMMEDIATE",
+		"ROLLBACK TO " + checkpoint, // which constraints are deferred is as before
+		"RELEASE " + savepoint, "SAVEPOINT " + savepoint,
 	} {
 		_, err := t.conn.Raw().ExecParams(ctx, statement, nil, nil, nil, nil).Close()
 		if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
