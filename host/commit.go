@@ -196,6 +196,7 @@ func (r *runner) resolve(ctx context.Context, e *ended) {
 		}
 		if !pause.Sleep(ctx) {
 			e.outcome = runtime.Outcome{Kind: runtime.Cancelled, Err: context.Cause(ctx)}
+			e.settlement = settlement(e, r.config.Retry) // what it had done may be lost: it is not complete
 			return
 		}
 	}

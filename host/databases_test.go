@@ -251,6 +251,33 @@ func TestALostCommit(t *testing.T) {
 	}
 }
 
+// A task that is cancelled while nobody knows whether its commit was done is cancelled, and not complete.
+func TestACancelDuringALostCommit(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	s := newShop(t, tenant)
+	proxy := s.through(tenant)
+	s.atCommit("PERFORM pg_advisory_xact_lock(7);")
+	n := s.start(t, tenant, buying)
+	s.exec("SELECT pg_advisory_lock(7)")
+	id := n.enqueue("buy", "INSERT INTO t VALUES (1);child")
+	n.eventually("a commit under way", func() bool {
+		return s.text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'") == "1"
+	})
+	proxy.Refuse()
+	n.eventually("the host knows", func() bool { return n.log.has("the answer to a commit was lost") })
+	if s.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'") != "t" {
+		t.Error("the commit was done")
+	}
+	if changed := n.client.Change(t.Context(), queue.ChangeCancel, id); changed.Err != nil {
+		t.Fatal(changed.Err)
+	}
+	task := n.wait(id)
+	if task.Status != queue.Failed || task.Reason != queue.ReasonCancelled || s.text("SELECT count(*) FROM t") != "0" || n.depth("other")[queue.Pending] != 0 {
+		t.Errorf("%s, %+v, %s rows", task.Status, task.Failure(), s.text("SELECT count(*) FROM t"))
+	}
+}
+
 // atCommit makes each commit of changes to t run statements of PL/pgSQL, which can use the sequence commits.
 func (s *shop) atCommit(statements string) {
 	s.t.Helper()
