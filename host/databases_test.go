@@ -352,7 +352,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 			t.Errorf("%s after %d attempts: %+v", task.Status, task.Attempts, task.Failure())
 		}
 	}
-	s.owner = server.Connect(t, strings.Replace(s.url, "_h@", "_h@", 1))
+	s.owner = server.Connect(t, s.url)
 	if got := s.text("SELECT count(*) FROM t"); got != "5" {
 		t.Errorf("%s rows", got)
 	}

@@ -262,7 +262,7 @@ func appendValue(to []byte, kind byte, data string) []byte {
 
 // appendArgument appends an argument as a value.
 func appendArgument(to []byte, arg any) (_ []byte, ok bool) {
-	text := ""
+	var text string
 	switch v := arg.(type) {
 	case nil:
 		return appendValue(to, kindNull, ""), true

@@ -187,7 +187,7 @@ func (l *nsjTerm) run(ctx context.Context, wake <-chan struct{}) error {
 			return err
 		default: // of Redis
 			l.pause.Failed(time.Now())
-			l.noteFailure("rows wait", err)
+			l.noteFailure(err)
 			wait = max(0, l.pause.Left(time.Now()))
 		}
 		waking := wake
@@ -497,7 +497,7 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 	switch {
 	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
 		l.full[name] = time.Now().Add(fullPause)
-		l.noteFailure("rows wait", err)
+		l.noteFailure(err)
 		return l.giveBack(ctx, tasks)
 	case errors.Is(err, queue.ErrInvalid) && len(tasks) > 1:
 		for i := range tasks {

@@ -56,8 +56,8 @@ func (n *nsjRows) dueRows(ctx context.Context, queues []string) (due []nsjDue, o
 		served[name] = true
 	}
 	names := map[bool][]string{false: {}, true: {}} // by whether they are dead
-	any := n.table.Queues[anyName]
-	if any == "" {
+	rest := n.table.Queues[anyName]
+	if rest == "" {
 		for _, name := range queues {
 			names[false] = append(names[false], name)
 			if base, ok := strings.CutSuffix(name, deadSuffix); ok {
@@ -93,8 +93,8 @@ func (n *nsjRows) dueRows(ctx context.Context, queues []string) (due []nsjDue, o
 		  ORDER BY prioridade DESC, data_hora, id LIMIT $9
 		) d LEFT JOIN %[1]s first ON first.id = d.id_inicial AND d.payload IS NULL
 		ORDER BY d.prioridade DESC, d.data_hora, d.id`,
-		n.table.MaxRetry, n.table.bare, n.table.subscribers != "", names[false], any != "" && served[any],
-		names[true], any != "" && served[any+deadSuffix], mapped, lookRows)
+		n.table.MaxRetry, n.table.bare, n.table.subscribers != "", names[false], rest != "" && served[rest],
+		names[true], rest != "" && served[rest+deadSuffix], mapped, lookRows)
 	return due, oldest, err
 }
 

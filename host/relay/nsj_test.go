@@ -136,12 +136,11 @@ func (n *nsjWorld) nsjRelay(change func(*Config)) (stop func()) {
 // host runs a host that does what testdata/nsj.py does, until stop or the end of the test.
 func (n *nsjWorld) host(queues ...string) (stop func()) { return n.world.host(nsjGuest, queues...) }
 
-// nsjCase is a task, or rows that stand in the table, and how many rows come of it.
+// nsjCase is a task, or rows that stand in the table, and what becomes of them.
 type nsjCase struct {
 	name string
 	task map[string]any // for the QueueClient; its key is the name of the case
 	sql  string         // inserts with the columns of nsjInserted; $key stands for the name of the case
-	rows int            // how many there are when all is done
 	done string         // what the states of the rows are then, in their order
 }
 

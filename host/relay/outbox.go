@@ -129,11 +129,11 @@ func (o *outboxTerm) round(ctx context.Context) (found bool, err error) {
 		return false, ctx.Err()
 	case failed != nil:
 		o.pause.Failed(time.Now())
-		o.noteFailure("rows wait", failed)
+		o.noteFailure(failed)
 		o.horizon.high = 0
 		return false, nil
 	case out.why != nil:
-		o.noteFailure("rows wait", out.why)
+		o.noteFailure(out.why)
 	case len(o.full) == 0:
 		o.forgetFailure()
 	}

@@ -146,7 +146,7 @@ func (l *raquelTerm) run(ctx context.Context) error {
 			return err
 		case err != nil && ctx.Err() == nil: // of Redis
 			l.pause.Failed(time.Now())
-			l.noteFailure("rows wait", err)
+			l.noteFailure(err)
 		case err == nil:
 			l.pause.Succeeded()
 			if !slices.ContainsFunc(slices.Collect(maps.Values(l.queues)), (*raquelQueue).isFull) {

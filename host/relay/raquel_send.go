@@ -90,7 +90,7 @@ func (l *raquelTerm) enqueue(ctx context.Context, name string, jobs []*raquelJob
 	switch {
 	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
 		l.queues[name].full = time.Now().Add(fullPause)
-		l.noteFailure("rows wait", err)
+		l.noteFailure(err)
 		return l.giveBack(ctx, byTask(jobs)) // some may be enqueued, and even run
 	case errors.Is(err, queue.ErrInvalid) && len(jobs) > 1:
 		for i := range jobs {

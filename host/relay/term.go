@@ -172,13 +172,13 @@ func (t *term) lastFailure() string {
 }
 
 // noteFailure counts a failure. It logs one that differs from the last.
-func (t *term) noteFailure(what string, err error) {
+func (t *term) noteFailure(err error) {
 	t.relay.config.Metrics.RelayFailed(t.relay.config.Name)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if text := err.Error(); text != t.failure {
 		t.failure = text
-		t.relay.log.Warn(what, "error", err)
+		t.relay.log.Warn("rows wait", "error", err)
 	}
 }
 

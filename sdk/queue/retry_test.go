@@ -244,7 +244,8 @@ func TestNoReschedules(t *testing.T) {
 		for _, reject := range []bool{false, true} {
 			id := w.enqueue(t, "q", "", queue.Options{Retry: queue.Retry{MaxReschedules: -1}})
 			task := must[*queue.Task](t)(w.listener(t, "q").TryListen(w.ctx))
-			processor, err := worker.NewProcessor(w.Client, task), error(nil)
+			processor := worker.NewProcessor(w.Client, task)
+			var err error
 			if reject {
 				err = processor.Reject(w.ctx, "not here")
 			} else {

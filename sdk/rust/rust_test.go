@@ -148,6 +148,7 @@ func TestSerde(t *testing.T) {
 		t.Errorf("log %q, want %q", log, want)
 	}
 	t.Run("Database", func(t *testing.T) {
+		t.Parallel()
 		url := postgrestest.Shared(t).Database(t)
 		databases := sql.New(sql.Config{})
 		t.Cleanup(databases.Close)

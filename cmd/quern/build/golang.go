@@ -80,8 +80,8 @@ func goOwn(ctx context.Context, program string, s *Source) (names []string) {
 	if err != nil {
 		return nil
 	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real // as go names it
+	if target, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = target // as go names it
 	}
 	for _, file := range goList(ctx, program, s, "-e", "-f", format) { // -e: the compiler tells of errors
 		if name, err := filepath.Rel(dir, file); err == nil {

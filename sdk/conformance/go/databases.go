@@ -64,20 +64,20 @@ func copyKinds(d sdk.Database) error {
 		flag                                  bool
 		small                                 int32
 		large                                 int64
-		real                                  float64
+		double                                float64
 		exact, word, document, ever, key, day string
 		numbers, words                        string
 		missing                               *string
 		bytes                                 []byte
 		at                                    time.Time
 	)
-	err := d.QueryRow("SELECT * FROM kinds WHERE id = 'a'", nil, new(string), &flag, &small, &large, &exact, &real,
+	err := d.QueryRow("SELECT * FROM kinds WHERE id = 'a'", nil, new(string), &flag, &small, &large, &exact, &double,
 		&word, &missing, &document, &bytes, &numbers, &words, &at, &ever, &key, &day)
 	if err != nil {
 		return err
 	}
 	const insert = "INSERT INTO kinds VALUES ('b', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
-	_, err = d.Exec(insert, flag, small, large, exact, real, word, missing, document, bytes, numbers, words,
+	_, err = d.Exec(insert, flag, small, large, exact, double, word, missing, document, bytes, numbers, words,
 		at, ever, key, day)
 	return err
 }
