@@ -134,9 +134,9 @@ func newModule(h *host, d *Decoded, owner string) *Module {
 	if info.MemoryMax > 0 || len(rewritten.Memories) > 0 && rewritten.Memories[0].HasMax {
 		m.declared = uint64(info.MemoryMax)
 	}
-	if where, ok := rewritten.Export(wasm.WhereExport); ok && where.Signature != nil {
-		m.answers = len(where.Signature.Params) == 0 // with a parameter it belongs to Go, whose frames are its user's
-	}
+	// With a parameter the export belongs to Go, whose frames are its user's.
+	where, ok := rewritten.Export(wasm.WhereExport)
+	m.answers = ok && where.Signature.String() == "() -> (i32)"
 	if m.start {
 		m.startup = append(m.startup, wasm.StartExport)
 	}

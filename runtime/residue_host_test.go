@@ -371,7 +371,7 @@ func (h *hostRun) wrong(c *placedCall, ending byte, loud bool, name string, got 
 		if !loud && !strings.HasSuffix(got.Message, ": looked") {
 			return "want a message with the last line"
 		}
-		if loud && h.module.Info().Kind == Handler && !strings.HasSuffix(got.Message, ": "+canary) {
+		if loud && h.module.Info().Kind == Handler && !strings.HasSuffix(got.Message, canary) {
 			return "want a message with its error"
 		}
 	}

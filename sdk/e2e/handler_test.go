@@ -155,7 +155,7 @@ func testOutcomes(t *testing.T, handler *runtime.Module) {
 		"panic error":     {runtime.Failed, panics + paper, 0},
 		"panic runtime":   {runtime.Failed, panics + "runtime error: invalid memory address or nil pointer dereference", 0},
 		"panic exit":      {runtime.Retry, "exit status 75 (try again later)", 0},
-		"panic goroutine": {runtime.Trap, "panic: in a goroutine [main.panics.func1 (main.go:127)]", 0},
+		"panic goroutine": {runtime.Trap, panics + "in a goroutine", 0},
 		"panic goexit":    {runtime.Trap, "fatal error: all goroutines are asleep - deadlock! [main.init.0.func1 (main.go:58)]", 0},
 		"panic deadlock":  {runtime.Trap, "fatal error: all goroutines are asleep - deadlock! [main.panics (main.go:132) < main.behave (main.go:93)]", 0},
 	}
