@@ -146,8 +146,8 @@ func (l *raquelTerm) claimStarted(ctx context.Context, jobs map[string]*raquelJo
 	return nil
 }
 
-// isChanged reports whether a task was not cancelled because it has started or ended meanwhile, as after the repeat of a
-// cancel whose answer was lost.
+// isChanged reports whether a task was not cancelled because it has started or ended meanwhile, as after the repeat of
+// a cancel whose answer was lost.
 func isChanged(err error) bool {
 	return errors.Is(err, queue.ErrChanged) || errors.Is(err, queue.ErrStatus)
 }

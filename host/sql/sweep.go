@@ -36,7 +36,8 @@ func (d *Databases) Run(ctx context.Context) {
 	}
 }
 
-// inUse returns the pools with connections whose tasks leave rows. If all are in use, a sweep waits for one as tasks do.
+// inUse returns the pools with connections whose tasks leave rows. If all connections are in use, a sweep waits for one
+// as tasks do.
 func (d *Databases) inUse() (pools []*pool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

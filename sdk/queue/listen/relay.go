@@ -129,8 +129,8 @@ const (
 	relayShown = 7 * 24 * time.Hour
 )
 
-// Publish publishes the state of a source, and removes those of sources that have been silent for a week. Told and Alive
-// need not be set.
+// Publish publishes the state of a source, and removes those of sources that have been silent for a week. Told and
+// Alive need not be set.
 func (r *Relay) Publish(ctx context.Context, state RelayState) error {
 	s := r.client.Store()
 	now, err := s.Now(ctx)
