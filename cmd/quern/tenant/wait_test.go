@@ -88,7 +88,8 @@ func TestNoteFailures(t *testing.T) {
 	}{
 		"none": {task: admin.Task{Status: queue.Complete, Run: 1, Attempts: 1, History: []admin.Attempt{{Run: 1, Outcome: "complete"}}}},
 		"two at once, the next one is due": {
-			admin.Task{Status: queue.Scheduled, Run: 2, Attempts: 2, ETA: 1, History: []admin.Attempt{again(1), again(2)}}, 0,
+			admin.Task{Status: queue.Scheduled, Run: 2, Attempts: 2, ETA: 1, History: []admin.Attempt{again(1), again(2)}},
+			0,
 			lines(1, 2, "; the next one is at 1970-01-01 00:00:01.000 UTC"), 2,
 		},
 		"one was told": {admin.Task{Status: queue.Started, Run: 3, Attempts: 2, History: []admin.Attempt{again(1), again(2)}}, 1, lines(2, 2, ""), 2},
