@@ -110,8 +110,10 @@ func (h hosts) serve(b *testing.B, name string, more ...string) (client *queue.C
 	}
 	var serving *worker
 	begin = func() *worker {
-		serving = startWorker(b, exec.Command(h.program, append([]string{"serve", "--redis", server.URL(), "--plugins", filepath.Join(h.plugins, name), "--queues", name,
-			"--cache", h.cache, "--concurrency", strconv.Itoa(slots), "--http", "127.0.0.1:0"}, more...)...))
+		serving = startWorker(b, exec.Command(h.program, append([]string{
+			"serve", "--redis", server.URL(), "--plugins", filepath.Join(h.plugins, name), "--queues", name,
+			"--cache", h.cache, "--concurrency", strconv.Itoa(slots), "--http", "127.0.0.1:0",
+		}, more...)...))
 		return serving
 	}
 	return client, begin, func() {
