@@ -63,7 +63,7 @@ func value(t *testing.T, db *postgres.Conn, query string) (text string) {
 	return text
 }
 
-// A queue table of nsj-queue-lib keeps what it has when a relay, a host and a worker are killed: each task succeeds.
+// No row of a queue table of nsj-queue-lib is lost when a relay, a host and a worker are killed: each task succeeds.
 func TestNsjKilled(t *testing.T) {
 	t.Parallel()
 	ofProcesses(t)

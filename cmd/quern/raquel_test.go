@@ -47,7 +47,7 @@ func count(t *testing.T, db *postgres.Conn, where string) (n int64) {
 	return n
 }
 
-// A table of Raquel keeps what it has when a relay, a host and a worker of Raquel are killed: each row ends once.
+// No row of a table of Raquel is lost when a relay, a host and a worker of Raquel are killed: each ends once.
 func TestRaquelKilled(t *testing.T) {
 	t.Parallel()
 	ofProcesses(t)

@@ -98,8 +98,8 @@ func (a *application) try(ctx context.Context, statement string, args ...any) (e
 	return err
 }
 
-// Orders that an application inserts are run to one final state, and the database learns their ends, whatever dies: hosts, of which one leads
-// the relay, the database, Redis.
+// Each order that an application inserts becomes one task with one final state, and the database learns the state. Meanwhile hosts, of which
+// one leads the relay, the database and Redis are killed.
 func TestRows(t *testing.T) {
 	beside(t)
 	rows, length, rest := 150, 5*time.Second, 2*time.Second

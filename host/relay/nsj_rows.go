@@ -20,7 +20,8 @@ const (
 	notifyDuty = 3
 )
 
-// nsjRows reads and writes the rows of a queue table. A row belongs to whoever has the advisory lock of its number.
+// nsjRows reads and writes the rows of a queue table. The session that holds the advisory lock of a row's ID owns the
+// row.
 // Locks of rows in hand belong to the session lock. Those that end with a statement are taken by db, because a session
 // gets its own locks once more.
 type nsjRows struct {

@@ -134,7 +134,7 @@ func told(env cli.Environment, dev Dev) bool {
 	return false
 }
 
-// toldSuffix is the end of the name of the file that has the PID of the `quern dev` of which clients have told.
+// toldSuffix ends the name of a file. The file has the PID of the last `quern dev` whose use a command has announced.
 const toldSuffix = ".told"
 
 const (

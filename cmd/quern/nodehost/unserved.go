@@ -16,8 +16,8 @@ import (
 // unservedLook is how often WarnUnserved looks.
 const unservedLook = time.Second
 
-// WarnUnserved logs each queue in which tasks wait and that nobody serves, once, until ctx ends. It says nothing of a
-// tenant of which no queue is served yet, of queues that apart selects, and of those of dead letters.
+// WarnUnserved logs each queue in which tasks wait and that nobody serves, once, until ctx ends. It leaves out
+// tenants without any served queue, queues that apart selects, and queues of dead letters.
 func (n *Node) WarnUnserved(ctx context.Context, apart func(queue string) bool) {
 	told := make([]map[string]bool, len(n.clients)) // by queue, for each tenant
 	for i := range told {
