@@ -134,7 +134,7 @@ func told(env cli.Environment, dev Dev) bool {
 	return false
 }
 
-// toldSuffix ends the name of a file. The file has the PID of the last `quern dev` whose use a command has announced.
+// toldSuffix ends the name of a file with a PID: that of the last `quern dev` whose use a command has announced.
 const toldSuffix = ".told"
 
 const (
