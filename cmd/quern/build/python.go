@@ -36,8 +36,18 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 	if err != nil {
 		return err
 	}
+	lists := map[string]bool{} // requirements.txt and the files that it includes
+	required, local, err := readRequirements(filepath.Join(s.Dir, requirements), lists)
+	if err == nil {
+		err = checkRequired(required)
+	}
+	if err != nil {
+		return err
+	}
 	files, err := appFiles(s.Dir, filepath.Dir(out), func(name string) bool {
-		return isPython(name) && name != s.Name+manifest.Suffix && !slices.Contains(granted, filepath.FromSlash(name))
+		file := filepath.FromSlash(name)
+		return isPython(name) && name != s.Name+manifest.Suffix && !slices.Contains(granted, file) &&
+			!lists[filepath.Join(s.Dir, file)]
 	})
 	if err != nil {
 		return err
@@ -51,7 +61,7 @@ func buildPython(ctx context.Context, b *Builder, s *Source, out string) error {
 		}
 	}
 	b.tellData(s, files)
-	packages, err := b.packages(ctx, s)
+	packages, err := b.packages(ctx, s, required, local)
 	if err != nil {
 		return err
 	}
@@ -150,17 +160,14 @@ var pipArguments = []string{
 var withoutNative = []string{"CC=false", "CXX=false", "CARGO=false", "PIP_USER=0"}
 
 // packages returns the files of the packages that requirements.txt lists. The keys are paths below /app/site-packages.
-// The files are cached under a hash of the requirements, so that the next build needs neither pip nor a network.
-func (b *Builder) packages(ctx context.Context, s *Source) (map[string][]byte, error) {
-	lines, local, err := readRequirements(filepath.Join(s.Dir, requirements), map[string]bool{})
-	if err == nil {
-		err = checkRequired(lines)
-	}
-	if err != nil || len(lines) == 0 {
-		return nil, err
+// Unless a requirement is local, the files are cached under a hash of the requirements, so that the next build needs
+// neither pip nor a network.
+func (b *Builder) packages(ctx context.Context, s *Source, required []requirement, local bool) (map[string][]byte, error) {
+	if len(required) == 0 {
+		return nil, nil
 	}
 	var texts []string
-	for _, line := range lines {
+	for _, line := range required {
 		texts = append(texts, line.text)
 	}
 	folder := ""
