@@ -162,7 +162,9 @@ var withoutNative = []string{"CC=false", "CXX=false", "CARGO=false", "PIP_USER=0
 // packages returns the files of the packages that requirements.txt lists. The keys are paths below /app/site-packages.
 // Unless a requirement is local, the files are cached under a hash of the requirements, so that the next build needs
 // neither pip nor a network.
-func (b *Builder) packages(ctx context.Context, s *Source, required []requirement, local bool) (map[string][]byte, error) {
+func (b *Builder) packages(ctx context.Context, s *Source, required []requirement,
+	local bool,
+) (map[string][]byte, error) {
 	if len(required) == 0 {
 		return nil, nil
 	}
