@@ -64,10 +64,8 @@ const (
 // nsjTable is a queue table of nsj-queue-lib as a source. check sets what is not exported.
 type nsjTable struct {
 	Nsj
-	quoted      string // the table's name in SQL, with its schema
-	bare        string // without schema and quotes; the channel of notifications has this name too
+	tableName          // the channel of notifications has the bare name too
 	subscribers string // the quoted name of the table of subscribers; "" for none
-	schema      string // quoted
 	sequence    string // of the table's numbers, in SQL; "" for none
 	report      string // the name of its reports
 	message     int    // how many characters the column mensagem takes
@@ -170,6 +168,7 @@ type nsjTerm struct {
 
 	looked, kept, audited time.Time
 	took                  time.Duration // of the last look
+	damaged
 }
 
 // run relays until ctx ends. wake tells of new rows.
@@ -180,7 +179,7 @@ func (l *nsjTerm) run(ctx context.Context, wake <-chan struct{}) error {
 		switch {
 		case err == nil:
 			l.pause.Succeeded()
-			if len(l.full) == 0 {
+			if len(l.full) == 0 && len(l.parked) == 0 {
 				l.forgetFailure()
 			}
 		case errors.As(err, new(databaseError)) || errors.Is(err, errNotLeader) || ctx.Err() != nil:
@@ -266,7 +265,7 @@ func (l *nsjTerm) keep(ctx context.Context) error {
 			delete(l.unserved, name)
 		}
 	}
-	if err := l.duties(ctx); err != nil {
+	if err := l.duties(ctx, l.alone(), l.parkRow); err != nil {
 		return err
 	}
 	adopted, err := l.adopt(ctx, l.inHand())
@@ -313,13 +312,37 @@ func (l *nsjTerm) drop(ctx context.Context, tasks ...*nsjTask) error {
 	for _, task := range tasks {
 		if l.hand[task.task] == task {
 			delete(l.hand, task.task)
-			if l.count[task.queue]--; l.count[task.queue] == 0 {
-				delete(l.count, task.queue)
+			l.damaged.forget(strconv.FormatInt(task.id, 10))
+			if !task.parked {
+				l.uncount(task)
 			}
 			ids = append(ids, task.id)
 		}
 	}
 	return l.unlock(ctx, ids)
+}
+
+// uncount takes a row out of what its queue has in hand.
+func (l *nsjTerm) uncount(task *nsjTask) {
+	if l.count[task.queue]--; l.count[task.queue] == 0 {
+		delete(l.count, task.queue)
+	}
+}
+
+// parkRow leaves a row alone for a while that no statement can change.
+func (l *nsjTerm) parkRow(id int64, why error) error {
+	l.term.park(&l.damaged, strconv.FormatInt(id, 10), why)
+	return nil
+}
+
+// parkEnd keeps a row in hand whose end cannot be written. It is tried again with each audit, and has no part in what
+// may be claimed.
+func (l *nsjTerm) parkEnd(e nsjEnd, why error) error {
+	if task := l.hand[e.task]; task != nil && !task.parked {
+		task.parked = true
+		l.uncount(task)
+	}
+	return l.parkRow(e.id, fmt.Errorf("its end %s cannot be written: %w", e.kind, why))
 }
 
 // room returns how many rows of a queue can be claimed. A queue gets at most as many as it leaves free, so that there
@@ -367,7 +390,9 @@ func (l *nsjTerm) claim(ctx context.Context, woken bool) (claimed int, err error
 	}
 	l.due = left
 	if len(publications) > 0 {
-		n, err := l.copyToSubscribers(ctx, publications)
+		n, err := l.copyToSubscribers(ctx, publications, func(id int64, why error) error {
+			return l.failPublication(ctx, id, why)
+		})
 		if err != nil {
 			return 0, err
 		}
@@ -377,7 +402,7 @@ func (l *nsjTerm) claim(ctx context.Context, woken bool) (claimed int, err error
 	if len(rows) == 0 {
 		return len(publications), nil
 	}
-	tasks, err := l.nsjRows.claim(ctx, rows)
+	tasks, err := l.nsjRows.claim(ctx, rows, l.parkRow)
 	if err != nil {
 		return 0, err
 	}
@@ -385,6 +410,21 @@ func (l *nsjTerm) claim(ctx context.Context, woken bool) (claimed int, err error
 		l.take(task)
 	}
 	return len(tasks) + len(publications), nil
+}
+
+// failPublication ends a publication that cannot be copied to its subscribers, as a worker would.
+func (l *nsjTerm) failPublication(ctx context.Context, id int64, why error) error {
+	tasks, err := l.claimRows(ctx, []int64{id}, "")
+	if ofRow(err) {
+		return l.parkRow(id, err)
+	}
+	for _, task := range tasks {
+		l.take(task)
+		if err := l.refuse(ctx, task, nsjFailure, fmt.Errorf("cannot be copied to its subscribers: %w", why)); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // lookIn returns how long the next look waits. When there may be more rows it waits lookShare times as long as the
@@ -411,7 +451,7 @@ func (l *nsjTerm) look(ctx context.Context) error {
 			queues = append(queues, name)
 		}
 	}
-	due, oldest, err := l.dueRows(ctx, queues)
+	due, oldest, err := l.dueRows(ctx, queues, l.alone())
 	if err != nil {
 		return err
 	}
@@ -457,16 +497,20 @@ func (l *nsjTerm) readPayloads(ctx context.Context, tasks []*nsjTask) (ours []*n
 		}
 	}
 	if len(unread) > 0 {
-		if err := l.payloads(ctx, unread); err != nil {
+		err := l.payloads(ctx, unread, func(task *nsjTask, why error) error {
+			return l.refuse(ctx, task, nsjFinal, fmt.Errorf("cannot be read: %w", why))
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
 	for _, task := range tasks {
 		switch {
+		case task.refused:
 		case task.unread:
 			changed = append(changed, task)
 		case task.size > maxPayload:
-			if err := l.refuse(ctx, task, tooLarge(task.size)); err != nil {
+			if err := l.refuse(ctx, task, nsjFinal, tooLarge(task.size)); err != nil {
 				return nil, err
 			}
 		default:
@@ -477,10 +521,19 @@ func (l *nsjTerm) readPayloads(ctx context.Context, tasks []*nsjTask) (ours []*n
 }
 
 // refuse ends a row that can be no task.
-func (l *nsjTerm) refuse(ctx context.Context, task *nsjTask, why error) error {
-	l.relay.log.Error("row refused", "id", task.id, "error", why)
-	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
-	if err := l.write(ctx, []nsjEnd{{id: task.id, task: task.task, kind: nsjFinal, message: why.Error()}}); err != nil {
+func (l *nsjTerm) refuse(ctx context.Context, task *nsjTask, kind string, why error) error {
+	if !task.refused {
+		task.refused = true
+		l.relay.log.Error("row refused", "id", task.id, "error", why)
+		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
+		l.damaged.refuse()
+	}
+	parked := false
+	err := l.write(ctx, []nsjEnd{{id: task.id, task: task.task, kind: kind, message: why.Error()}}, func(e nsjEnd, why error) error {
+		parked = true
+		return l.parkEnd(e, why)
+	})
+	if err != nil || parked {
 		return err
 	}
 	return l.drop(ctx, task)
@@ -507,7 +560,7 @@ func (l *nsjTerm) enqueue(ctx context.Context, name string, tasks []*nsjTask) er
 		}
 		return nil
 	case errors.Is(err, queue.ErrInvalid):
-		return l.refuse(ctx, tasks[0], err)
+		return l.refuse(ctx, tasks[0], nsjFinal, err)
 	case err != nil:
 		return err
 	}
@@ -568,9 +621,15 @@ func (l *nsjTerm) end(ctx context.Context, tasks []listen.Ended, gone []string) 
 	if len(ends) == 0 {
 		return nil
 	}
-	if err := l.write(ctx, ends); err != nil {
+	parked := make(map[string]bool)
+	err := l.write(ctx, ends, func(e nsjEnd, why error) error {
+		parked[e.task] = true
+		return l.parkEnd(e, why)
+	})
+	if err != nil {
 		return err
 	}
+	ends = slices.DeleteFunc(ends, func(e nsjEnd) bool { return parked[e.task] })
 	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "ended", len(ends))
 	ids, done := make([]string, len(ends)), make([]*nsjTask, 0, len(ends))
 	for i, end := range ends {
@@ -620,6 +679,9 @@ func (l *nsjTerm) results(ctx context.Context, complete []*nsjEnd) error {
 func (l *nsjTerm) audit(ctx context.Context) error {
 	var known []*nsjTask
 	for _, task := range l.hand {
+		if task.parked && !task.sent { // its refusal could not be written
+			l.unsent = append(l.unsent, task)
+		}
 		if task.sent && time.Since(task.since) > auditInterval {
 			known = append(known, task)
 		}
@@ -686,7 +748,7 @@ func (l *nsjTerm) giveBackUnserved(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.setCounts(waiting, 0)
+	l.setCounts(waiting, l.damaged.count())
 	var waits []string
 	for _, row := range names {
 		if to := l.table.queueOf(row.name, row.dead); !l.served[to] {
@@ -765,6 +827,8 @@ type nsjTask struct {
 	headers  map[string]string
 	since    time.Time
 	sent     bool // its task was enqueued
+	refused  bool // it can be no task
+	parked   bool // its end cannot be written
 }
 
 // spec returns the task of a row. It has one attempt: a retry is another row.
@@ -794,7 +858,7 @@ func claimWord() string { return uuid.NewString()[:8] }
 // rowOf returns the row of a task.
 func (n *nsjTable) rowOf(task string) (id int64, ok bool) {
 	rest, ours := strings.CutPrefix(task, n.taskPrefix())
-	number, _, found := strings.Cut(rest, "-")
-	id, err := strconv.ParseInt(number, 10, 64)
-	return id, ours && found && err == nil
+	at := strings.LastIndexByte(rest, '-') // the number may be negative
+	id, err := strconv.ParseInt(rest[:max(at, 0)], 10, 64)
+	return id, ours && err == nil
 }

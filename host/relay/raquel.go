@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +49,8 @@ const (
 	aheadFor            = 500 * time.Millisecond
 	minAhead, maxAhead  = 8, 2000
 	aheadInterval       = 100 * time.Millisecond
-	raquelOwner         = "quern:" // and the tenant: claimed_by
+	anyDue              = math.MinInt64 // before every scheduled_at
+	raquelOwner         = "quern:"      // and the tenant: claimed_by
 	raquelTask          = "raquel-"
 	headerRaquelID      = "raquel-id"
 	headerRaquelAttempt = "raquel-attempt"
@@ -56,8 +59,9 @@ const (
 // raquelTable is a table of Raquel as a source.
 type raquelTable struct {
 	Raquel
-	quoted string // the table's name in SQL, with its schema; set by check
-	report string // the name of its reports; set by check
+	tableName
+	report               string // the name of its reports; set by check
+	errorType, traceType string // of the columns error and error_trace, in SQL; set by check
 }
 
 func (r *raquelTable) name() string {
@@ -65,7 +69,7 @@ func (r *raquelTable) name() string {
 }
 
 func (r *raquelTable) check(ctx context.Context, db *postgres.Conn) (err error) {
-	if r.quoted, err = checkRaquel(ctx, db, r.Table); err != nil {
+	if err := r.find(ctx, db); err != nil {
 		return err
 	}
 	r.report, err = reportName(ctx, db, "raquel", r.quoted)
@@ -81,7 +85,7 @@ func (r *raquelTable) relay(ctx context.Context, t *term) error {
 	client := t.relay.client("")
 	l := &raquelTerm{
 		term: t, client: client, table: r,
-		rows: raquelRows{db: db, table: r.quoted, owner: raquelOwner + client.Tenant()},
+		rows: raquelRows{raquelTable: r, db: db, owner: raquelOwner + client.Tenant()},
 		idle: busyInterval, hand: make(map[string]*raquelJob), queues: make(map[string]*raquelQueue),
 	}
 	t.setNotified(true) // it looks by itself, so that nothing is needed in a table of others
@@ -106,6 +110,7 @@ type raquelTerm struct {
 	pause  periodic.Pause // after failures of Redis
 
 	asked, renewed, counted, keepAt time.Time
+	damaged
 }
 
 // raquelQueue is what the term knows of a queue.
@@ -122,6 +127,8 @@ type raquelQueue struct {
 	looked time.Time
 	more   bool // the last claim was as large as it could be
 }
+
+func newRaquelQueue() *raquelQueue { return &raquelQueue{ahead: minAhead, low: anyDue} }
 
 func (q *raquelQueue) isFull() bool { return time.Now().Before(q.full) }
 
@@ -149,7 +156,7 @@ func (l *raquelTerm) run(ctx context.Context) error {
 			l.noteFailure(err)
 		case err == nil:
 			l.pause.Succeeded()
-			if !slices.ContainsFunc(slices.Collect(maps.Values(l.queues)), (*raquelQueue).isFull) {
+			if len(l.parked) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(l.queues)), (*raquelQueue).isFull) {
 				l.forgetFailure()
 			}
 		}
@@ -206,7 +213,7 @@ func (l *raquelTerm) serve(ctx context.Context) error {
 	}
 	for name := range listeners {
 		if l.queues[name] == nil && ours(name) {
-			l.queues[name] = &raquelQueue{ahead: minAhead}
+			l.queues[name] = newRaquelQueue()
 		}
 	}
 	for name, q := range l.queues {
@@ -266,7 +273,7 @@ func (l *raquelTerm) claim(ctx context.Context) (claimed int, err error) {
 		if s.Err != nil || s.Paused || room <= 0 {
 			continue
 		}
-		jobs, err := l.rows.claim(ctx, name, q.low, min(room, batchRows))
+		jobs, err := l.rows.claim(ctx, name, q.low, min(room, batchRows), l.alone(), l.parkRow)
 		if err != nil {
 			return claimed, err
 		}
@@ -285,7 +292,7 @@ func (l *raquelTerm) due(ctx context.Context, now time.Time) (due []string, lag 
 	names, look := make(map[string]bool), make(map[string]int64)
 	for name, q := range l.queues {
 		if again := now.Sub(q.looked) >= lookAgain; again {
-			q.low, q.looked, q.more = 0, now, false
+			q.low, q.looked, q.more = anyDue, now, false
 		}
 		switch {
 		case !q.served || q.isFull():
@@ -314,7 +321,7 @@ func (l *raquelTerm) take(job *raquelJob) {
 // hold notes a claimed row.
 func (l *raquelTerm) hold(job *raquelJob) {
 	if l.queues[job.queue] == nil {
-		l.queues[job.queue] = &raquelQueue{ahead: minAhead}
+		l.queues[job.queue] = newRaquelQueue()
 	}
 	l.queues[job.queue].hand++
 	l.hand[job.task()] = job
@@ -323,7 +330,24 @@ func (l *raquelTerm) hold(job *raquelJob) {
 // drop forgets a row.
 func (l *raquelTerm) drop(job *raquelJob) {
 	delete(l.hand, job.task())
-	if q := l.queues[job.queue]; q != nil {
+	l.damaged.forget(job.id)
+	if q := l.queues[job.queue]; q != nil && !job.parked {
 		q.hand--
 	}
+}
+
+// parkRow leaves a row alone for a while that no statement can change.
+func (l *raquelTerm) parkRow(id string, why error) error {
+	l.term.park(&l.damaged, id, why)
+	return nil
+}
+
+// parkEnd keeps a row in hand whose end cannot be written. It is tried again with each renewal, and has no part in what
+// may be claimed.
+func (l *raquelTerm) parkEnd(e jobEnd, why error) error {
+	if job := l.hand[e.task()]; job != nil && !job.parked {
+		job.parked = true
+		l.queues[job.queue].hand--
+	}
+	return l.parkRow(e.id, fmt.Errorf("its end %s cannot be written: %w", e.kind, why))
 }

@@ -27,6 +27,8 @@ func (l *raquelTerm) renew(ctx context.Context) error {
 			l.relay.log.Warn("a row was taken from the relay; cancelling its task", "task_id", id)
 			l.drop(job)
 			_ = l.client.Change(ctx, queue.ChangeCancel, id) // otherwise it runs to its end, which nobody reads
+		case job.parked && !job.sent: // its refusal could not be written
+			l.unsent = append(l.unsent, job)
 		case job.sent:
 			ids = append(ids, id)
 		}
@@ -51,14 +53,14 @@ func (l *raquelTerm) keepUp(ctx context.Context) error {
 			busy = append(busy, name)
 		}
 	}
-	if err := l.rows.expire(ctx, served); err != nil {
+	if err := l.rows.expire(ctx, served, l.alone(), l.parkRow); err != nil {
 		return err
 	}
 	waiting, err := l.rows.waiting(ctx, served)
 	if err != nil {
 		return err
 	}
-	l.setCounts(waiting, 0)
+	l.setCounts(waiting, l.damaged.count())
 	l.keepAt = time.Now().Add(max(raquelUpkeep, lookShare*time.Since(began)))
 	stats, err := manage.New(l.client).Stats(ctx, busy...)
 	if err != nil {
@@ -196,9 +198,15 @@ func (l *raquelTerm) end(ctx context.Context, ids []string) error {
 		ends = append(ends, newJobEnd(job, &task, now))
 		written = append(written, task.ID)
 	}
-	if err := l.rows.write(ctx, ends); err != nil {
+	parked := make(map[string]bool)
+	err = l.rows.write(ctx, ends, func(e jobEnd, why error) error {
+		parked[e.task()] = true
+		return l.parkEnd(e, why)
+	})
+	if err != nil {
 		return err
 	}
+	written = slices.DeleteFunc(written, func(id string) bool { return parked[id] })
 	for _, id := range written {
 		if job := l.hand[id]; job != nil {
 			l.drop(job)

@@ -56,13 +56,18 @@ func (l *raquelTerm) readPayloads(ctx context.Context, jobs []*raquelJob) (ours 
 	if len(unread) == 0 {
 		return jobs, nil
 	}
-	if err := l.rows.payloads(ctx, unread); err != nil {
+	err = l.rows.payloads(ctx, unread, func(id string, why error) error {
+		return l.refuse(ctx, unread[id], fmt.Errorf("the payload cannot be read: %w", why))
+	})
+	if err != nil {
 		return nil, err
 	}
 	for _, job := range jobs {
-		if job.unread {
+		switch {
+		case job.refused:
+		case job.unread:
 			l.drop(job)
-		} else {
+		default:
 			ours = append(ours, job)
 		}
 	}
@@ -119,12 +124,23 @@ func (l *raquelTerm) enqueue(ctx context.Context, name string, jobs []*raquelJob
 
 // refuse ends a row that can be no task.
 func (l *raquelTerm) refuse(ctx context.Context, job *raquelJob, why error) error {
-	l.relay.log.Error("row refused", "id", job.id, "error", why)
-	if err := l.rows.write(ctx, []jobEnd{{raquelJob: *job, kind: endFatal, failure: why.Error()}}); err != nil {
+	if !job.refused {
+		job.refused = true
+		l.relay.log.Error("row refused", "id", job.id, "error", why)
+		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
+		l.damaged.refuse()
+	}
+	parked := false
+	err := l.rows.write(ctx, []jobEnd{{raquelJob: *job, kind: endFatal, failure: why.Error()}}, func(e jobEnd, why error) error {
+		parked = true
+		return l.parkEnd(e, why)
+	})
+	if err != nil {
 		return err
 	}
-	l.drop(job)
-	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
+	if !parked {
+		l.drop(job)
+	}
 	return nil
 }
 
@@ -175,6 +191,8 @@ type raquelJob struct {
 	adopted   bool          // an earlier leader has claimed it
 	unread    bool          // its payload was not read yet
 	sent      bool          // its task was enqueued
+	refused   bool          // it can be no task
+	parked    bool          // its end cannot be written
 }
 
 // task returns the ID of the row's task. There is one for each attempt.
@@ -184,14 +202,14 @@ func (j *raquelJob) task() string { return fmt.Sprintf("%s%s-%d", raquelTask, j.
 func parseJob(task, name string) (raquelJob, bool) {
 	j := raquelJob{queue: name}
 	rest, ours := strings.CutPrefix(task, raquelTask)
-	at := strings.LastIndexByte(rest, '-')
-	if !ours || at < 0 {
+	const id = 36 // the length of a UUID
+	if !ours || len(rest) <= id || rest[id] != '-' || uuid.Validate(rest[:id]) != nil {
 		return j, false
 	}
-	j.id = rest[:at]
 	var err error
-	j.attempts, err = strconv.ParseInt(rest[at+1:], 10, 64)
-	return j, err == nil && len(j.id) == 36 && uuid.Validate(j.id) == nil
+	j.id = rest[:id]
+	j.attempts, err = strconv.ParseInt(rest[id+1:], 10, 64)
+	return j, err == nil
 }
 
 // spec returns the task of a row. It has one attempt: the row has the others.

@@ -90,7 +90,11 @@ func newSchema() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		text := relay.Schema
 		for _, table := range raquel {
-			text += "\n-- The index with which claims of " + table + " stay fast.\n" + relay.RaquelIndex(table) + ";\n"
+			index, err := relay.RaquelIndex(table)
+			if err != nil {
+				return cli.WrongUsage(err)
+			}
+			text += "\n-- The index with which claims of " + table + " stay fast.\n" + index + ";\n"
 		}
 		_, err := fmt.Fprint(cmd.OutOrStdout(), text)
 		return err
