@@ -102,6 +102,9 @@ func safeText(column string) string {
 	return "regexp_replace(" + column + `, '[^\x20-\x7e]', '?', 'g')`
 }
 
+// isName is the SQL of whether a text can be the name of a queue.
+func isName(column string) string { return column + ` ~ '^[\x21-\x7e]{1,128}$'` }
+
 // asciiText returns text that every encoding of PostgreSQL has.
 func asciiText(text string) string {
 	return strings.Map(func(r rune) rune {

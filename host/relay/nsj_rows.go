@@ -43,7 +43,7 @@ const nsjName = "coalesce(nullif(%[1]s.subscriber_id, ''), nullif(%[1]s.processo
 // known is the SQL of a name that leads to a queue: one of $3, or the name of a queue. Others are NULL, because they
 // need not be readable.
 func known(name string) string {
-	return "CASE WHEN " + name + " = ANY ($3::text[]) OR " + name + ` ~ '^[\x21-\x7e]{1,128}$' THEN ` + name + " END"
+	return "CASE WHEN " + name + " = ANY ($3::text[]) OR " + isName(name) + " THEN " + name + " END"
 }
 
 // mapped returns the names that Nsj.Queues maps to queues.

@@ -127,10 +127,10 @@ func checkRaquelTable(
 		"none leads yet: start `quern relay --raquel "+table+"`, or a host with --sources"))
 	var refused []string
 	err = db.Query(ctx, func(v postgres.Row) {
-		if queue.ValidTarget(v.Text(0)) != nil {
+		if !v.Bool(1) || queue.ValidTarget(v.Text(0)) != nil {
 			refused = append(refused, fmt.Sprintf("%q", v.Text(0)))
 		}
-	}, fmt.Sprintf("SELECT DISTINCT "+safeText("queue")+" FROM %s WHERE status <> 'success' LIMIT %d", source.quoted, maxQueueNames))
+	}, fmt.Sprintf("SELECT DISTINCT "+safeText("queue")+", "+isName("queue")+" FROM %s WHERE status <> 'success' LIMIT %d", source.quoted, maxQueueNames))
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ const dueFor = "least(" + nowMS + " - scheduled_at::numeric, 3155760000000)"
 
 // jobColumns are what readJob reads. %d is the largest payload that is read. A damaged row may have a queue that is no
 // text for this client.
-const jobColumns = `id, CASE WHEN queue ~ '^[\x21-\x7e]{1,128}$' THEN queue END, coalesce(attempts, 0),
+var jobColumns = `id, CASE WHEN ` + isName("queue") + ` THEN queue END, coalesce(attempts, 0),
 	CASE WHEN size <= %d THEN payload END, size, scheduled_at, ` + dueFor + `,
 	CASE WHEN max_age IS NOT NULL THEN least(greatest(enqueued_at + max_age::numeric - ` + nowMS + `, 1), 86400000) END`
 

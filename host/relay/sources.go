@@ -50,8 +50,19 @@ func (u *URLFile) UnmarshalYAML(n *yaml.Node) error {
 // maxSources bounds the file of --sources, in bytes.
 const maxSources = 1 << 20
 
-// noDuration matches what the decoder says of a duration.
-var noDuration = regexp.MustCompile("cannot unmarshal !!\\w+ `([^`]*)` into time.Duration")
+// unreadable matches what the decoder says of a duration or a time.
+var unreadable = regexp.MustCompile("cannot unmarshal !!\\w+ `([^`]*)` into time.(Duration|Time)")
+
+// readable says it with the remedy.
+func readable(text string) string {
+	return unreadable.ReplaceAllStringFunc(text, func(text string) string {
+		said := unreadable.FindStringSubmatch(text)
+		if said[2] == "Time" {
+			return said[1] + " is no time: write it like 2026-01-31T12:00:00Z"
+		}
+		return said[1] + " is no duration: write it with its unit, such as 5m"
+	})
+}
 
 const sourcesRule = "write a list such as [{name: shop, postgres: {file: /run/secrets/shop}, tenants: [acme]}]"
 
@@ -64,7 +75,7 @@ func ReadSources(path string, served []string) ([]Config, error) {
 	}
 	configs, err := parseSources(text, filepath.Dir(path), served)
 	if wrong, ok := errors.AsType[*yaml.TypeError](err); ok {
-		err = errors.New(noDuration.ReplaceAllString(strings.Join(wrong.Errors, "; "), "$1 is no duration: write it with its unit, such as 5m"))
+		err = errors.New(readable(strings.Join(wrong.Errors, "; ")))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -117,7 +117,7 @@ type RelayState struct {
 	Notified bool    `json:"notified" doc:"Whether notifications of new rows arrive."`
 	Lag      float64 `json:"lag_seconds" doc:"The age of the oldest row that waits."`
 	Waiting  int64   `json:"waiting" doc:"Rows; at most 10,000 are counted."`
-	Refused  int64   `json:"refused" doc:"Rows that could be no task; at most 10,000 are counted."`
+	Refused  int64   `json:"refused" doc:"Rows that could be no task, or that cannot be changed; at most 10,000 are counted, and of another library's table those of the last hour."`
 	Error    string  `json:"error,omitempty" doc:"Why rows wait."`
 }
 
