@@ -131,13 +131,15 @@ func TestRaquelCommands(t *testing.T) {
 		}
 	}
 	u.must("database", "init", "--postgres", url, "--grant-relay", role)
-	check("jobs", "the role has no right to SELECT and UPDATE the table jobs: give it with `quern database init --raquel jobs --grant-relay ROLE`")
+	check("jobs", "the role "+role+" lacks rights on jobs: GRANT SELECT, UPDATE ON public.jobs TO "+role)
 	exec("GRANT SELECT, UPDATE ON jobs TO " + role)
 	check("jobs", "has no index for claims, which get slower with each row that has ended: make it with `quern database init --raquel jobs`")
-	check("nosuch", "no table nosuch that this role sees: make it with Raquel's create_all()")
+	check("nosuch", "no table nosuch that the role "+role+" sees: name it with its schema, as in app.jobs, or make it with Raquel's create_all()")
 	check("wrong", "the table wrong is not as Raquel 0.3 makes it: id is text and should be uuid, payload is missing")
 	check("seen", "seen is no table")
-	check("a.b.c.d", "is no name of a table")
+	if r := u.run("database", "check", "--postgres", of, "--raquel", "a.b.c.d"); !strings.Contains(r.stderr, "is no name of a table") {
+		t.Errorf("%+v", r)
+	}
 	u.must("database", "init", "--postgres", url, "--raquel", `jobs,app."Jobs"`, "--grant-relay", role)
 	python().Do(nil, "enqueue", "no such queue", "0", map[string]any{})
 	check("jobs", `queues with names that no host can serve: "no such queue"`)
@@ -156,8 +158,11 @@ func TestRaquelCommands(t *testing.T) {
 	}
 
 	for args, want := range map[string]string{
-		"--raquel jobs --tenants a,b":                       "its rows name no tenant, so give one",
-		"--raquel jobs --hold 1h":                           "hold and not_before are for the outbox",
+		"--raquel=":                   "it names no table: write one, such as jobs",
+		"--raquel jobs,,":             "it names no table: write one, such as jobs",
+		"--raquel a:b":                "is no name of a table",
+		"--raquel jobs --tenants a,b": "its rows name no tenant, so give one",
+		"--raquel jobs --hold 1h":     "hold and not_before are for the outbox",
 		"--raquel jobs --not-before 2026-01-01T00:00:00Z":   "hold and not_before are for the outbox",
 		"--raquel jobs --tenants blueque --postgres mysql:": "postgres://USER",
 	} {
@@ -173,7 +178,12 @@ func TestRaquelCommands(t *testing.T) {
 		"raquel: {table: jobs, queue: q}":          "queue",
 		"raquel: {table: jobs, queues: [a b]}":     "a b",
 		"raquel: {table: jobs}, hold: 1h":          "hold and not_before are for the outbox",
-		"raquel: jobs":                             "line 1",
+		"raquel: jobs":                             `line 1: "jobs" is not a table: write raquel: {table: jobs}`,
+		"raquel: ":                                 "line 1: raquel: an empty value is not a table: write raquel: {table: jobs}",
+		"raquel: {table: [a]}":                     "line 1: a list is not a text",
+		"raquel: {table: a b}":                     "is no name of a table",
+		"not_before: yesterday":                    `line 1: "yesterday" is not a time: write it like 2026-01-31T12:00:00Z`,
+		"not_before: [a]":                          "is not a time: write it like",
 		"raquel: {table: jobs}, tenants: [nobody]": `tenant "nobody" is not served here`,
 	} {
 		sources := write(t, filepath.Join(dir, "sources.yaml"), "- {postgres: {file: shop.url}, "+entry+"}\n")

@@ -281,7 +281,7 @@ func TestNames(t *testing.T) {
 		long + "more":      "PostgreSQL keeps 63",
 		"s." + long + "ab": "PostgreSQL keeps 63",
 	} {
-		if _, err := RaquelIndex(table); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if err := ValidTable(table); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", table, err, want)
 		}
 	}

@@ -33,9 +33,9 @@ var raquelLibrary = library{version: "Raquel 0.3", make: "Raquel's create_all()"
 
 // RaquelIndex returns the SQL that makes the index with which claims stay fast, also those of Raquel's own workers: its
 // own indexes lead past all rows that have ended.
-func RaquelIndex(table string) (string, error) {
-	_, bare, err := parseTable(table)
-	return createIndex(bare, table), err
+func RaquelIndex(table string) string {
+	_, bare, _ := parseTable(table)
+	return createIndex(bare, table)
 }
 
 func createIndex(bare, table string) string {

@@ -186,7 +186,7 @@ func (c *Config) validate() error {
 		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of %s: leave them out",
 			queue.ErrInvalid, library)
 	}
-	if _, _, err := parseTable(table); err != nil {
+	if err := ValidTable(table); err != nil {
 		return err
 	}
 	if c.Nsj != nil {

@@ -59,6 +59,12 @@ func parseTable(table string) (schema, bare string, err error) {
 	return parts[1], parts[2], nil
 }
 
+// ValidTable returns an error if a text is no name of a table.
+func ValidTable(table string) error {
+	_, _, err := parseTable(table)
+	return err
+}
+
 // quoteName returns a name as SQL has it.
 func quoteName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
