@@ -131,7 +131,7 @@ func TestRaquelUnreadable(t *testing.T) {
 	for id, want := range map[string]string{good: "success 1", bad: "exhausted 1", other: "queued 0", adopted: "exhausted 1"} {
 		r.eventually(want, func() string { return r.state(id) })
 	}
-	if got := r.value("SELECT error FROM jobs WHERE id = $1", bad); !strings.HasPrefix(got, "the payload cannot be read: invalid byte sequence") {
+	if got := r.value("SELECT error FROM jobs WHERE id = $1", bad); !strings.HasPrefix(got, "the row cannot be read: invalid byte sequence") {
 		t.Error(got)
 	}
 	r.told(2, "")
@@ -237,7 +237,7 @@ func TestNsjUnreadable(t *testing.T) {
 	} {
 		n.eventually(key+" "+want, func() string { return key + " " + n.states(key) })
 	}
-	if got := n.value("SELECT mensagem FROM fila WHERE chave_externa = 'header' ORDER BY id LIMIT 1"); !strings.HasPrefix(got, "cannot be read: invalid byte sequence") {
+	if got := n.value("SELECT mensagem FROM fila WHERE chave_externa = 'header' ORDER BY id LIMIT 1"); !strings.HasPrefix(got, "the row cannot be read: invalid byte sequence") {
 		t.Error(got)
 	}
 	findings, err := Check(t.Context(), n.db, nil, []string{"fila"})

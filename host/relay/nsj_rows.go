@@ -6,30 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
-
-// The duties of nsj-queue-lib take these locks. They are also the locks of the rows 1 and 3.
-const (
-	retryDuty  = 1
-	notifyDuty = 3
-)
-
-// nsjRows reads and writes the rows of a queue table. The session that holds the advisory lock of a row's ID owns the
-// row.
-// Locks of rows in hand belong to the session lock. Those that end with a statement are taken by db, because a session
-// gets its own locks once more.
-type nsjRows struct {
-	table    *nsjTable
-	lock, db *postgres.Conn
-}
 
 // markPrefix is what stands in the column mensagem of a row in hand, before the ID of its task. It tells a row whose
 // relay has died from one whose worker has died.
@@ -140,29 +123,33 @@ func nsjText() string {
 	return text
 }
 
-// task makes a task of the number of a row and of what nsjRow and nsjText read; without nsjText, this is still to be
+// row makes a claim of the number of a row and of what nsjRow and nsjText read; without nsjText, this is still to be
 // read.
-func (n *nsjRows) task(v postgres.Row) *nsjTask {
-	t := &nsjTask{
-		id: v.Int(0), queue: n.table.queueOf(v.Text(2), v.Bool(4)), priority: queue.DefaultPriority,
-		task: strings.TrimPrefix(v.Text(5), markPrefix), size: v.Int(6), unread: true,
-	}
+func (n *nsjRows) row(v postgres.Row) *claim {
+	priority := queue.DefaultPriority
 	if v[3] != nil {
-		t.priority = int(min(max(v.Int(3), 0), 100))
+		priority = int(min(max(v.Int(3), 0), 100))
+	}
+	c := &claim{
+		row: v.Text(0), queue: n.table.queueOf(v.Text(2), v.Bool(4)), size: v.Int(6), unread: true,
+		spec: queue.Spec{Options: queue.Options{
+			ID: strings.TrimPrefix(v.Text(5), markPrefix), Once: forgetAfter, Report: n.table.report, Priority: &priority,
+			Retry: queue.Retry{MaxAttempts: 1}, // a retry is another row
+		}},
 	}
 	if len(v) > 7 {
-		t.read(v[7:])
+		c.readNsj(v[7:])
 	}
-	return t
+	return c
 }
 
-// read reads what nsjText has.
-func (t *nsjTask) read(v postgres.Row) {
-	t.payload, t.unread = slices.Clone(v[0]), false
-	t.headers = map[string]string{"nsj-id": strconv.FormatInt(t.id, 10)}
+// readNsj reads what nsjText has.
+func (c *claim) readNsj(v postgres.Row) {
+	c.spec.Parameters, c.unread = slices.Clone(v[0]), false
+	c.spec.Headers = map[string]string{"nsj-id": c.row}
 	for i, header := range nsjHeaders {
 		if text := v.Text(1 + i); text != "" {
-			t.headers[header.name] = strings.Map(func(r rune) rune {
+			c.spec.Headers[header.name] = strings.Map(func(r rune) rune {
 				if !unicode.IsPrint(r) {
 					return unicode.ReplacementChar
 				}
@@ -172,40 +159,45 @@ func (t *nsjTask) read(v postgres.Row) {
 	}
 }
 
-// takeRows runs a statement that locks rows and returns them as task reads them. It unlocks those that are not in hand.
-func (n *nsjRows) takeRows(ctx context.Context, statement string, args ...any) (tasks []*nsjTask, err error) {
-	var others []int64
+// takeRows runs a statement that locks rows and returns them as row reads them. It unlocks those that are not claimed.
+func (n *nsjRows) takeRows(ctx context.Context, statement string, args ...any) (claimed []*claim, err error) {
+	var others []string
 	err = n.query(ctx, n.lock, func(v postgres.Row) {
 		if v.Bool(1) {
-			tasks = append(tasks, n.task(v))
+			claimed = append(claimed, n.row(v))
 		} else {
-			others = append(others, v.Int(0))
+			others = append(others, v.Text(0))
 		}
 	}, statement, args...)
 	if err != nil {
 		return nil, err
 	}
-	return tasks, n.unlock(ctx, others)
+	return claimed, n.unlock(ctx, others)
 }
 
-// claim locks rows, and claims those that are still pending. It calls wrong for those that cannot be claimed.
-func (n *nsjRows) claim(ctx context.Context, ids []int64, wrong func(id int64, why error) error) ([]*nsjTask, error) {
-	tasks, err := n.claimRows(ctx, ids, nsjText())
-	if !ofRow(err) {
-		return tasks, err
+// claimRows locks rows, and claims those that are still pending. Those that cannot be claimed are parked.
+func (n *nsjRows) claimRows(ctx context.Context, ids []int64) ([]*claim, error) {
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	// One of the rows cannot be claimed, or its text cannot be read: the reader of payloads finds out.
+	claimed, err := n.claimThese(ctx, ids, nsjText())
+	if !ofRow(err) {
+		return claimed, err
+	}
+	// One of the rows cannot be claimed, or its text cannot be read: read finds out.
 	err = each(ids, func(ids []int64) error {
-		some, err := n.claimRows(ctx, ids, "")
-		tasks = append(tasks, some...)
+		some, err := n.claimThese(ctx, ids, "")
+		claimed = append(claimed, some...)
 		return err
-	}, wrong)
-	return tasks, err
+	}, n.park)
+	return claimed, err
 }
 
-// claimRows claims rows, and reads their text or nothing of it.
-func (n *nsjRows) claimRows(ctx context.Context, ids []int64, text string) ([]*nsjTask, error) {
-	tasks, err := n.takeRows(ctx, `
+func (n *nsjRows) park(id int64, why error) error { return n.claims.parkRow(fmt.Sprint(id), why) }
+
+// claimThese claims rows, and reads their text or nothing of it.
+func (n *nsjRows) claimThese(ctx context.Context, ids []int64, text string) ([]*claim, error) {
+	claimed, err := n.takeRows(ctx, `
 		WITH locked AS MATERIALIZED (SELECT id FROM unnest($1::bigint[]) AS u (id) WHERE pg_try_advisory_lock(id)),
 		claimed AS (
 		  UPDATE %[1]s t SET status = 'processando', mensagem = $4::text || t.id || '-' || $5::text FROM locked
@@ -217,14 +209,14 @@ func (n *nsjRows) claimRows(ctx context.Context, ids []int64, text string) ([]*n
 		ORDER BY c.prioridade DESC, c.data_hora, c.id`,
 		ids, n.table.bare, n.mapped(), mark(n.table.taskPrefix()), claimWord())
 	if ofRow(err) { // the statement is undone, but not its locks
-		return nil, cmp.Or(n.unlock(ctx, ids), err)
+		return nil, cmp.Or(n.unlock(ctx, strings.Split(joined(ids), ",")), err)
 	}
-	return tasks, err
+	return claimed, err
 }
 
 // adopt locks the rows that an earlier leader has claimed, except for those in hand. Their text is not read.
-func (n *nsjRows) adopt(ctx context.Context, inHand []int64) ([]*nsjTask, error) {
-	return n.takeRows(ctx, `
+func (n *nsjRows) adopt(ctx context.Context, inHand []string) ([]*claim, error) {
+	adopted, err := n.takeRows(ctx, `
 		WITH claimed AS MATERIALIZED (
 		  SELECT id FROM %[1]s WHERE status = 'processando' AND starts_with(mensagem, $4::text || id || '-')
 		    AND id <> ALL ($1::bigint[])
@@ -233,17 +225,20 @@ func (n *nsjRows) adopt(ctx context.Context, inHand []int64) ([]*nsjTask, error)
 		FROM locked LEFT JOIN %[1]s c ON c.id = locked.id
 		LEFT JOIN %[1]s first ON first.id = c.id_inicial AND c.payload IS NULL`,
 		inHand, n.table.bare, n.mapped(), mark(n.table.taskPrefix()))
+	for _, c := range adopted {
+		c.adopted = true
+	}
+	return adopted, err
 }
 
-// payloads reads the text of rows that are still claimed for their tasks. It calls wrong for those that cannot be read.
-func (n *nsjRows) payloads(ctx context.Context, tasks []*nsjTask, wrong func(t *nsjTask, why error) error) error {
-	byRow := make(map[int64]*nsjTask, len(tasks))
-	for _, task := range tasks {
-		byRow[task.id] = task
+func (n *nsjRows) read(ctx context.Context, unread []*claim, wrong func(c *claim, why error) error) error {
+	byRow := make(map[string]*claim, len(unread))
+	for _, c := range unread {
+		byRow[c.row] = c
 	}
-	return each(tasks, func(tasks []*nsjTask) error {
-		ids, marks := marksOf(tasks)
-		return n.query(ctx, n.db, func(v postgres.Row) { byRow[v.Int(0)].read(v[1:]) }, `
+	return each(unread, func(some []*claim) error {
+		ids, marks := marksOf(some)
+		return n.query(ctx, n.db, func(v postgres.Row) { byRow[v.Text(0)].readNsj(v[1:]) }, `
 			SELECT c.id`+nsjText()+` FROM %[1]s c JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = c.id
 			LEFT JOIN %[1]s first ON first.id = c.id_inicial AND c.payload IS NULL
 			WHERE c.status = 'processando' AND c.mensagem = e.mark`, ids, marks)
@@ -251,298 +246,59 @@ func (n *nsjRows) payloads(ctx context.Context, tasks []*nsjTask, wrong func(t *
 }
 
 // unlock gives locks back.
-func (n *nsjRows) unlock(ctx context.Context, ids []int64) error {
+func (n *nsjRows) unlock(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	err := n.exec(ctx, n.lock, "SELECT pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS u (id)", ids)
-	return err
+	return n.exec(ctx, n.lock, "SELECT pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS u (id)", ids)
 }
 
 // marksOf returns the numbers and the marks of rows, as arguments.
-func marksOf(tasks []*nsjTask) (ids []int64, marks []string) {
-	ids, marks = make([]int64, len(tasks)), make([]string, len(tasks))
-	for i, task := range tasks {
-		ids[i], marks[i] = task.id, mark(task.task)
+func marksOf(some []*claim) (ids, marks []string) {
+	ids, marks = idsOf(some), make([]string, len(some))
+	for i, c := range some {
+		marks[i] = mark(c.spec.ID)
 	}
 	return ids, marks
 }
 
-// claimed returns which rows are still claimed for these tasks.
-func (n *nsjRows) claimed(ctx context.Context, tasks []*nsjTask) (map[int64]bool, error) {
-	ours := make(map[int64]bool)
-	ids, marks := marksOf(tasks)
-	err := n.query(ctx, n.db, func(v postgres.Row) { ours[v.Int(0)] = true }, `
+// hold returns which rows are still claimed for these tasks. The locks keep them.
+func (n *nsjRows) hold(ctx context.Context, inHand []*claim) (map[string]bool, error) {
+	ours := make(map[string]bool)
+	ids, marks := marksOf(inHand)
+	err := n.query(ctx, n.db, func(v postgres.Row) { ours[v.Text(0)] = true }, `
 		SELECT t.id FROM %[1]s t JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = t.id
 		WHERE t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
 	return ours, err
 }
 
-// unclaim makes claimed rows pending again. Their locks stay.
-func (n *nsjRows) unclaim(ctx context.Context, tasks []*nsjTask) error {
-	return each(tasks, func(tasks []*nsjTask) error {
-		ids, marks := marksOf(tasks)
+// unclaim makes claimed rows pending again. Their locks stay until release: if this process ends between, the task may
+// run although its row runs again.
+func (n *nsjRows) unclaim(ctx context.Context, given []*claim) error {
+	n.given = n.given || len(given) > 0
+	return each(given, func(some []*claim) error {
+		ids, marks := marksOf(some)
 		return n.exec(ctx, n.db, `
 			UPDATE %[1]s t SET status = 'pendente', mensagem = NULL FROM unnest($1::bigint[], $2::text[]) AS e (id, mark)
 			WHERE t.id = e.id AND t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
-	}, func(*nsjTask, error) error { return nil }) // the next leader adopts it
+	}, func(*claim, error) error { return nil }) // it is adopted again
 }
 
-// claimAgain undoes unclaim.
-func (n *nsjRows) claimAgain(ctx context.Context, task *nsjTask) error {
-	err := n.exec(ctx, n.db, "UPDATE %[1]s SET status = 'processando', mensagem = $2 WHERE id = $1 AND status = 'pendente'",
-		task.id, mark(task.task))
+func (n *nsjRows) claimAgain(ctx context.Context, given *claim) (again bool, err error) {
+	err = n.query(ctx, n.db, func(postgres.Row) { again = true },
+		"UPDATE %[1]s SET status = 'processando', mensagem = $2 WHERE id = $1 AND status = 'pendente' RETURNING id",
+		given.row, mark(given.spec.ID))
+	return again, err
+}
+
+// release gives locks back, and wakes the workers of nsj-queue-lib if rows were given back.
+func (n *nsjRows) release(ctx context.Context, dropped []*claim) error {
+	err := n.unlock(ctx, idsOf(dropped))
+	if err == nil && n.given {
+		n.given = false
+		err = n.exec(ctx, n.db, "SELECT pg_notify($1, '')", n.table.bare)
+	}
 	return err
-}
-
-// notify wakes the workers of nsj-queue-lib.
-func (n *nsjRows) notify(ctx context.Context) error {
-	err := n.exec(ctx, n.db, "SELECT pg_notify($1, '')", n.table.bare)
-	return err
-}
-
-// How an attempt ends.
-const (
-	nsjSuccess = "success"
-	nsjFailure = "failure" // a retry follows, if attempts are left
-	nsjFinal   = "final"   // a failure after which no attempt is of use
-	nsjLost    = "lost"    // nobody knows how: the process died
-)
-
-// nsjEnd is the end of an attempt.
-type nsjEnd struct {
-	id                  int64
-	task, kind, message string
-}
-
-// The messages of nsj-queue-lib.
-const (
-	nsjDone        = "Concluído com sucesso"
-	nsjAgain       = ". Tarefa reenfileirada."
-	nsjLast        = ". Máximo de tentativas atingido."
-	nsjUnknown     = "Falha desconhecida de processamento (processamento abortado repentinamente)"
-	nsjUnknownLast = ", e máximo de tentativas atingido."
-	nsjPublished   = "Publicado para os assinantes, com sucesso!"
-	nsjNobody      = "Não haviam assinantes configurados! Tarefa descartada sem nenhuma ação."
-)
-
-// maxNsjResult is the maximum size of a result that is read for the column mensagem.
-const maxNsjResult = 64 << 10
-
-// failed sets the end of a task that failed.
-func (e *nsjEnd) failed(failure *queue.Failure) {
-	e.kind, e.message = nsjFailure, valid(ownWords(failure.Message))
-	switch {
-	case failure.Reason == queue.ReasonCrashed:
-		e.kind = nsjLost
-	case failure.Reason == queue.ReasonCancelled, failure.ExitCode != nil && *failure.ExitCode == listen.ExitFatal,
-		strings.HasPrefix(failure.Limit, "input="):
-		e.kind = nsjFinal
-	}
-}
-
-// nsjWrite writes ends into rows that are claimed with a mark, or with any if the mark is NULL. A retry is a new row,
-// and so is a dead one, after the last attempt. A repeat changes nothing. Times of damaged rows stay within the type:
-// a delay counts from at most a century from now, and is at most a century.
-const nsjWrite = `
-WITH attempts AS MATERIALIZED (
-  SELECT t.*, e.kind AS quern_kind, e.message AS quern_message,
-    e.kind IN ('failure', 'lost') AND coalesce(t.tentativa, 1) < $5 AS quern_again,
-    least(coalesce(t.data_hora, clock_timestamp()), clock_timestamp() + interval '100 years')
-      + make_interval(secs => least(greatest(coalesce(t.tentativa, 1), 0) * $6::float8, 3155760000)) AS quern_next,
-    coalesce(t.payload, first.payload) AS quern_payload
-  FROM %[1]s t
-  JOIN unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS e (id, mark, kind, message) ON e.id = t.id
-  LEFT JOIN %[1]s first ON first.id = t.id_inicial AND t.payload IS NULL
-  WHERE t.status = 'processando' AND (e.mark IS NULL OR t.mensagem = e.mark)
-  FOR UPDATE OF t
-), ended AS (
-  UPDATE %[1]s t SET
-    status = CASE quern_kind WHEN 'success' THEN 'sucesso' WHEN 'lost' THEN 'falha_processando' ELSE 'falha' END,
-    mensagem = CASE
-      WHEN quern_kind = 'success' THEN left(quern_message, $7::int)
-      WHEN quern_kind = 'lost' AND quern_again THEN left($10::text || $8::text, $7)
-      WHEN quern_kind = 'lost' THEN left($10::text || $11::text, $7)
-      WHEN quern_again THEN left(quern_message, $7 - length($8::text)) || $8::text
-      ELSE left(quern_message, $7 - length($9::text)) || $9::text END,
-    reenfileirado = t.reenfileirado OR quern_kind <> 'success' AND quern_again,
-    estouro_tentativas = t.estouro_tentativas OR quern_kind <> 'success' AND NOT quern_again,
-    proxima_tentativa = CASE WHEN quern_again THEN quern_next ELSE t.proxima_tentativa END
-  FROM attempts a WHERE a.id = t.id
-)
-INSERT INTO %[1]s (id_inicial, data_hora, data_hora_inicial, origem, destino, processo, chave_externa, tentativa,
-  status, id_anterior, data_hora_anterior, status_anterior, tenant, grupo_empresarial, payload, payload_hash, pub_sub,
-  publication_id, subscriber_id, dead, live_id, prioridade)
-SELECT CASE WHEN quern_again THEN coalesce(id_inicial, id) END,
-  CASE WHEN quern_again THEN quern_next WHEN dead THEN clock_timestamp() + make_interval(secs => $6) ELSE clock_timestamp() END,
-  CASE WHEN quern_again THEN data_hora_inicial ELSE clock_timestamp() END,
-  origem, destino, processo, chave_externa,
-  CASE WHEN quern_again THEN coalesce(tentativa, 1) + 1 ELSE 1 END,
-  CASE WHEN quern_again THEN 'agendada' ELSE 'pendente' END,
-  CASE WHEN quern_again THEN id END,
-  CASE WHEN quern_again THEN data_hora END,
-  CASE WHEN quern_again THEN CASE quern_kind WHEN 'lost' THEN 'processando' ELSE 'pendente' END END,
-  tenant, grupo_empresarial,
-  CASE WHEN NOT quern_again THEN quern_payload END,
-  CASE WHEN quern_again THEN payload_hash WHEN NOT $12::boolean THEN ` + nsjHash + ` END,
-  pub_sub, publication_id, subscriber_id, dead OR NOT quern_again,
-  CASE WHEN quern_again THEN live_id ELSE coalesce(id_inicial, id) END,
-  prioridade
-FROM attempts WHERE quern_kind <> 'success'`
-
-// nsjHash is the hash of quern_payload: hexadecimal digits, as nsj-queue-lib writes it.
-const nsjHash = `convert_to(encode(sha256(convert_to(nullif(quern_payload, ''),
-	CASE getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END)), 'hex'), 'UTF8')`
-
-// write writes ends. It calls wrong for those that cannot be written.
-func (n *nsjRows) write(ctx context.Context, ends []nsjEnd, wrong func(e nsjEnd, why error) error) error {
-	err := each(ends, func(ends []nsjEnd) error { return n.writeBlock(ctx, ends, false) }, func(e nsjEnd, _ error) error {
-		err := n.writePlain(ctx, e)
-		if ofRow(err) {
-			return wrong(e, err)
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("write ends: %w", err)
-	}
-	return nil
-}
-
-// writePlain writes an end without what may have failed: characters that the database's encoding lacks, and the hash
-// of the payload.
-func (n *nsjRows) writePlain(ctx context.Context, e nsjEnd) error {
-	e.message = asciiText(e.message)
-	return n.writeBlock(ctx, []nsjEnd{e}, true)
-}
-
-func (n *nsjRows) writeBlock(ctx context.Context, ends []nsjEnd, plain bool) error {
-	ids, marks := make([]int64, len(ends)), make([]*string, len(ends))
-	kinds, messages := make([]string, len(ends)), make([]string, len(ends))
-	for i, end := range ends {
-		if ids[i], kinds[i], messages[i] = end.id, end.kind, end.message; end.task != "" {
-			text := mark(end.task)
-			marks[i] = &text
-		}
-	}
-	return n.exec(ctx, n.db, nsjWrite, ids, marks, kinds, messages, n.table.MaxRetry,
-		fmt.Sprint(n.table.RetryInterval.Seconds()), n.table.message, nsjAgain, nsjLast, nsjUnknown, nsjUnknownLast, plain)
-}
-
-// copyToSubscribers makes a row for each subscriber of publications, and returns how many publications it ended. It
-// calls wrong for those that cannot be copied.
-func (n *nsjRows) copyToSubscribers(
-	ctx context.Context, ids []int64, wrong func(id int64, why error) error,
-) (ended int, err error) {
-	err = each(ids, func(ids []int64) error {
-		return n.query(ctx, n.db, func(v postgres.Row) { ended += int(v.Int(0)) }, nsjCopy,
-			ids, nsjPublished, nsjNobody, n.table.message)
-	}, wrong)
-	return ended, err
-}
-
-// nsjCopy makes a row for each subscriber of publications, and ends them.
-const nsjCopy = `
-WITH locked AS MATERIALIZED (SELECT id FROM unnest($1::bigint[]) AS u (id) WHERE pg_try_advisory_xact_lock(id)),
-publications AS MATERIALIZED (
-  SELECT t.*, coalesce(t.payload, first.payload) AS quern_payload FROM %[1]s t JOIN locked ON locked.id = t.id
-  LEFT JOIN %[1]s first ON first.id = t.id_inicial AND t.payload IS NULL
-  WHERE t.status = 'pendente' FOR UPDATE OF t
-), copies AS MATERIALIZED (
-  SELECT id, origem, destino, processo, chave_externa, tenant, grupo_empresarial, prioridade,
-    quern_subscriber, quern_copy AS quern_payload
-  FROM (
-    SELECT p.*, s.id AS quern_subscriber, json_build_object('publication', p.quern_payload, 'subscription',
-      json_build_object(
-      'id', s.id, 'tenant', s.tenant, 'grupo_empresarial', s.grupo_empresarial, 'processo', s.processo, 'url', s.url,
-      'http_method', s.http_method, 'headers', s.headers, 'ativo', s.ativo,
-      'created_at', to_char(s.created_at, 'YYYY-MM-DD"T"HH24:MI:SS')))::text AS quern_copy
-    FROM publications p JOIN %[2]s s ON s.processo = p.processo AND s.ativo
-      AND (s.tenant IS NULL OR s.tenant = p.tenant)
-      AND (s.grupo_empresarial IS NULL OR s.grupo_empresarial = p.grupo_empresarial)
-  ) c
-), inserted AS (
-  INSERT INTO %[1]s (origem, destino, processo, chave_externa, tentativa, status, tenant, grupo_empresarial,
-    publication_id, subscriber_id, prioridade, payload, payload_hash)
-  SELECT origem, destino, processo, chave_externa, 1, 'pendente', tenant, grupo_empresarial, id, quern_subscriber,
-    prioridade, quern_payload, ` + nsjHash + ` FROM copies
-), ended AS (
-  UPDATE %[1]s t SET status = 'sucesso', mensagem = left(CASE
-    WHEN EXISTS (SELECT FROM copies WHERE copies.id = t.id) THEN $2::text ELSE $3::text END, $4)
-  FROM publications p WHERE p.id = t.id RETURNING t.id
-)
-SELECT count(*) FROM ended`
-
-// duties does what the workers of nsj-queue-lib do every few minutes: rows whose time has come become pending, and
-// those whose worker died are tried again. It leaves some rows alone, and calls wrong for those that cannot be changed.
-func (n *nsjRows) duties(ctx context.Context, alone []string, wrong func(id int64, why error) error) error {
-	others := " AND id <> ALL (" + literal("{"+strings.Join(alone, ",")+"}") + "::bigint[])"
-	err := n.duty(ctx, "status = 'agendada' AND data_hora <= clock_timestamp()"+others, n.makePending, wrong)
-	if err != nil {
-		return err
-	}
-	inHand := strings.ReplaceAll(literal(mark(n.table.taskPrefix())), "%", "%%")
-	return n.duty(ctx, "status = 'processando' AND starts_with(mensagem, "+inHand+" || id || '-') IS NOT TRUE"+others,
-		n.retryLost, wrong)
-}
-
-// duty does a duty on the rows that a condition finds. If one of them makes that fail, it is done on the others.
-func (n *nsjRows) duty(
-	ctx context.Context, where string, do func(ctx context.Context, where string, plain bool) error,
-	wrong func(id int64, why error) error,
-) error {
-	err := do(ctx, where, false)
-	if !ofRow(err) {
-		return err
-	}
-	var ids []int64
-	err = n.query(ctx, n.db, func(v postgres.Row) { ids = append(ids, v.Int(0)) },
-		"SELECT id FROM %[1]s WHERE "+where+" ORDER BY id LIMIT $1", batchRows)
-	if err != nil {
-		return err
-	}
-	of := func(ids []int64) string { return where + " AND id = ANY ('{" + joined(ids) + "}'::bigint[])" }
-	return each(ids, func(ids []int64) error { return do(ctx, of(ids), false) }, func(id int64, _ error) error {
-		err := do(ctx, of([]int64{id}), true)
-		if ofRow(err) {
-			return wrong(id, err)
-		}
-		return err
-	})
-}
-
-func joined(ids []int64) string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(ids), " ", ","), "[]")
-}
-
-// makePending makes rows pending whose time has come.
-func (n *nsjRows) makePending(ctx context.Context, where string, _ bool) error {
-	return n.exec(ctx, n.db, `
-		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($2) AS ours),
-		due AS (
-		  UPDATE %[1]s SET status = 'pendente' WHERE status = 'agendada'
-		    AND id IN (SELECT id FROM %[1]s, duty WHERE ours AND `+where+`) RETURNING id
-		)
-		SELECT pg_notify($1, '') FROM (SELECT FROM due LIMIT 1) any_row`, n.table.bare, notifyDuty)
-}
-
-// retryLost ends attempts whose worker has died.
-func (n *nsjRows) retryLost(ctx context.Context, where string, plain bool) (err error) {
-	if err := n.exec(ctx, n.db, "BEGIN"); err != nil {
-		return err
-	}
-	var ends []nsjEnd
-	err = n.query(ctx, n.db, func(v postgres.Row) { ends = append(ends, nsjEnd{id: v.Int(0), kind: nsjLost}) }, `
-		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($1) AS ours),
-		busy AS MATERIALIZED (SELECT id FROM %[1]s, duty WHERE ours AND `+where+` LIMIT $2)
-		SELECT id FROM busy WHERE pg_try_advisory_xact_lock(id)`, retryDuty, batchRows)
-	if err == nil && len(ends) > 0 {
-		err = n.writeBlock(ctx, ends, plain)
-	}
-	if err != nil {
-		return cmp.Or(n.exec(ctx, n.db, "ROLLBACK"), err)
-	}
-	return n.exec(ctx, n.db, "COMMIT")
 }
 
 // nsjNamed is what pending rows name.

@@ -182,13 +182,6 @@ func (t *term) noteFailure(err error) {
 	}
 }
 
-// park leaves a row alone for a while that no statement can change, and tells so.
-func (t *term) park(of *damaged, id string, why error) {
-	if of.park(id, why) {
-		t.noteFailure(fmt.Errorf("row %s cannot be changed, and is tried again each minute: %w", id, why))
-	}
-}
-
 // forgetFailure forgets the last failure.
 func (t *term) forgetFailure() {
 	t.mu.Lock()
