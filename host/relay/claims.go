@@ -70,7 +70,7 @@ type claims struct {
 	*term
 	rows   rows
 	client *queue.Client
-	back   *listen.Relay
+	back   *listen.RelayClient
 	report string        // the name of reports
 	only   []string      // the queues to claim for; all if there are none
 	every  time.Duration // how often rows are held
@@ -99,9 +99,8 @@ type claimQueue struct {
 func (q *claimQueue) isFull() bool { return time.Now().Before(q.full) }
 
 func newClaims(t *term, report string, every time.Duration, only []string) *claims {
-	client := t.relay.client("")
 	return &claims{
-		term: t, client: client, back: listen.NewRelay(client), report: report, every: every, only: only,
+		term: t, client: t.relay.client(""), back: t.tenant(""), report: report, every: every, only: only,
 		hand: make(map[string]*claim), queues: make(map[string]*claimQueue),
 	}
 }

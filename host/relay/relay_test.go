@@ -609,7 +609,7 @@ func TestSilentSourceForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := listen.NewRelay(w.client).Publish(t.Context(), listen.RelayState{Name: "shop"}); err != nil {
+	if err := listen.NewRelayClient(w.client).Publish(t.Context(), listen.RelayState{Name: "shop"}); err != nil {
 		t.Fatal(err)
 	}
 	names, err := rdb.HKeys(t.Context(), key).Result()

@@ -81,8 +81,7 @@ func nameWith(name, suffix string) string {
 // find finds a table. The error says what it lacks of columns and rights.
 func (l *library) find(ctx context.Context, db *postgres.Conn, table string) (found tableName, err error) {
 	none := tableName{}
-	schema, _, err := parseTable(table)
-	if err != nil {
+	if err := ValidTable(table); err != nil {
 		return none, err
 	}
 	var kind string
@@ -97,7 +96,7 @@ func (l *library) find(ctx context.Context, db *postgres.Conn, table string) (fo
 		FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = to_regclass($1)`, table)
 	switch {
 	case postgres.State(err) == "42501":
-		return none, fmt.Errorf("%w: GRANT USAGE ON SCHEMA %s TO %s", err, quoteName(schema), role(ctx, db))
+		return none, fmt.Errorf("%w: GRANT USAGE ON SCHEMA %s TO %s", err, namePattern.FindStringSubmatch(table)[1], role(ctx, db))
 	case err != nil:
 		return none, err
 	case found == none:
