@@ -1,14 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/quern-project/quern/host/postgres"
@@ -61,61 +58,6 @@ func value(t *testing.T, db *postgres.Conn, query string) (text string) {
 		t.Fatal(err)
 	}
 	return text
-}
-
-// No row of a queue table of nsj-queue-lib is lost when a relay, a host and a worker are killed: each task succeeds.
-func TestNsjKilled(t *testing.T) {
-	t.Parallel()
-	ofProcesses(t)
-	server := postgrestest.Shared(t)
-	at, python := nsjTable(t, server)
-	db := server.Connect(t, at)
-	u := newUser(t, queuetest.Start(t).URL()).asBuilt()
-	u.must("database", "init", "--postgres", at)
-	plugins := folder(t, map[string][]byte{"p": runtimetest.BuildCHandler(t, string(content(t, "../../host/relay/testdata/nsj.c")))})
-	const rows = 2000
-	if _, err := db.Exec(t.Context(), "INSERT INTO fila (processo, payload, chave_externa) SELECT 'p', 'sleep 10', n FROM generate_series(1, $1) n", rows); err != nil {
-		t.Fatal(err)
-	}
-	var hosts, relays []*child
-	var workers []*exec.Cmd
-	for range 2 {
-		hosts = append(hosts, u.spawn("serve", "--plugins", plugins, "--http", "127.0.0.1:0"))
-		relays = append(relays, u.spawn("relay", "--postgres", at, "--nsj", "fila", "--nsj-retry-interval", "1s"))
-		worker := python(absolute(t, "../../host/relay/testdata/nsj.py"), "worker")
-		if err := worker.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = worker.Process.Kill()
-			_ = worker.Wait()
-		})
-		workers = append(workers, worker)
-	}
-	done := func(n int) {
-		t.Helper()
-		eventually(t, fmt.Sprintf("%d tasks that have ended", n), func() bool {
-			return value(t, db, fmt.Sprintf("SELECT count(DISTINCT chave_externa) >= %d FROM fila WHERE status = 'sucesso'", n)) == "t"
-		})
-	}
-	leads := regexp.MustCompile("leads nsj:fila")
-	done(rows / 10)
-	victim, other := relays[0], relays[1]
-	if leads.MatchString(other.stderr.String()) {
-		victim, other = other, victim
-	}
-	_ = victim.Process.Signal(syscall.SIGKILL)
-	other.stderr.await(t, leads)
-	_ = hosts[0].Process.Signal(syscall.SIGKILL)
-	done(rows / 2)
-	_ = workers[0].Process.Kill()
-	done(rows)
-	eventually(t, "the end of all rows", func() bool {
-		return value(t, db, "SELECT count(*) FROM fila WHERE status NOT IN ('sucesso', 'falha_processando')") == "0"
-	})
-	if got := value(t, db, "SELECT count(*) FROM fila WHERE dead"); got != "0" {
-		t.Errorf("%s rows are dead", got)
-	}
 }
 
 // Operators learn at once what is wrong with a queue table of nsj-queue-lib, and how to mend it.

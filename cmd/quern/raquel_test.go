@@ -1,12 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/quern-project/quern/host/postgres"
@@ -45,64 +42,6 @@ func count(t *testing.T, db *postgres.Conn, where string) (n int64) {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// No row of a table of Raquel is lost when a relay, a host and a worker of Raquel are killed: each ends once.
-func TestRaquelKilled(t *testing.T) {
-	t.Parallel()
-	ofProcesses(t)
-	server := postgrestest.Shared(t)
-	url, python := raquelTable(t, server)
-	db := server.Connect(t, url)
-	u := newUser(t, queuetest.Start(t).URL()).asBuilt()
-	u.must("database", "init", "--postgres", url, "--raquel", "jobs")
-	guest := runtimetest.BuildCHandler(t, string(content(t, "../../host/relay/testdata/raquel.c")))
-	plugins := folder(t, map[string][]byte{"q": guest})
-	const rows = 2000
-	if _, err := db.Exec(t.Context(), `INSERT INTO jobs (id, queue, payload, status, enqueued_at, scheduled_at, attempts)
-		SELECT gen_random_uuid(), 'q', '0 10', 'queued', 0, n, 0 FROM generate_series(1, $1) n`, rows); err != nil {
-		t.Fatal(err)
-	}
-	var hosts, relays []*child
-	var workers []*queuetest.Driver
-	for range 2 {
-		hosts = append(hosts, u.spawn("serve", "--plugins", plugins, "--http", "127.0.0.1:0"))
-		relays = append(relays, u.spawn("relay", "--postgres", url, "--raquel", "jobs"))
-		worker := python()
-		worker.Do(nil, "work", "q", 0.01, 60_000)
-		workers = append(workers, worker)
-	}
-	done := func(n int64) {
-		t.Helper()
-		eventually(t, fmt.Sprintf("%d rows that have ended", n), func() bool { return count(t, db, "status = 'success'") >= n })
-	}
-	leads := regexp.MustCompile("leads raquel:jobs")
-	done(rows / 10)
-	victim, other := relays[0], relays[1]
-	if strings.Contains(other.stderr.String(), "leads raquel:jobs") {
-		victim, other = other, victim
-	}
-	_ = victim.Process.Signal(syscall.SIGKILL)
-	other.stderr.await(t, leads)
-	_ = hosts[0].Process.Signal(syscall.SIGKILL)
-	done(rows / 2)
-	workers[0].Kill()
-	eventually(t, "the end of all rows", func() bool {
-		// The worker's claim is given up after a minute.
-		if _, err := db.Exec(t.Context(), `UPDATE jobs SET claimed_at = claimed_at - 60000
-			WHERE id IN (SELECT id FROM jobs WHERE status = 'claimed' AND claimed_by = 'python' FOR UPDATE SKIP LOCKED)`); err != nil {
-			t.Fatal(err)
-		}
-		return count(t, db, "status = 'success'") == rows
-	})
-	if n := count(t, db, "attempts <> 1"); n > 0 {
-		t.Errorf("%d rows have more than one attempt", n)
-	}
-	for _, by := range []string{"python", "quern:blueque"} {
-		if n := count(t, db, "claimed_by = '"+by+"'"); n == 0 {
-			t.Errorf("%s has run nothing", by)
-		}
-	}
 }
 
 // Operators learn at once what is wrong with a table of Raquel, and how to mend it.

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// servedInterval is how often a source asks which queues hosts serve. Rows whose queue is not served, or is paused, are
-	// given back after unservedFor.
+	// servedInterval is how often a source asks which queues hosts serve. Rows whose queue is not served, or is paused,
+	// are given back after unservedFor.
 	servedInterval = time.Second
 	unservedFor    = 5 * time.Second
 	// lookShare bounds how often a source looks for rows: it waits for as many times as long as the last look took, as
@@ -60,8 +60,8 @@ type claim struct {
 	parked  bool       // its end cannot be written
 }
 
-// claims are the rows in hand in one term as leader of a table of another library. All of it belongs to the goroutine of
-// run, so no two steps of a row meet.
+// claims are the rows in hand in one term as leader of a table of another library. All of it belongs to the goroutine
+// of run, so no two steps of a row meet.
 //
 //	claim ──▶ unsent ── send ──▶ sent ── the end is reported ──▶ finished
 //	              │                │

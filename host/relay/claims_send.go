@@ -112,8 +112,8 @@ func (l *claims) enqueue(ctx context.Context, name string, block []*claim, first
 	return l.resume(ctx, name, known, first)
 }
 
-// resume continues rows whose task was enqueued before: by an earlier leader, by a call whose answer was lost, or before
-// the row was given back or lost.
+// resume continues rows whose task was enqueued before: by an earlier leader, by a call whose answer was lost, or
+// before the row was given back or lost.
 func (l *claims) resume(ctx context.Context, name string, known []*claim, first bool) error {
 	if len(known) == 0 {
 		return nil

@@ -46,7 +46,7 @@ func TestRaquelDamaged(t *testing.T) {
 		{"success 1 latest enqueued_at", "0", "max_age=60000 enqueued_at=" + most8},
 		{"expired 0 earliest enqueued_at", "0", "max_age=1 enqueued_at=" + least8},
 		{"success 1 earliest scheduled_at", "0", "scheduled_at=" + least8},
-		{"queued 1 later than the earliest", "75 0 later", "min_retry_delay=" + least4 + " scheduled_at=" + least8},
+		{"success 2 later than the earliest", "75 0 later;0", "min_retry_delay=" + least4 + " scheduled_at=" + least8},
 		{"queued 0 latest scheduled_at", "0", "scheduled_at=" + most8},
 		{"success " + most4 + " most attempts", "0", "attempts=" + most4},
 		{"exhausted " + most4 + " exhausted attempts", "1 0 boom", "max_retry_count=3 attempts=" + most4},

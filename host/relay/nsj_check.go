@@ -10,7 +10,7 @@ import (
 )
 
 // nsjLibrary has the columns of a queue table of nsj-queue-lib, with the types that it gives them.
-var nsjLibrary = library{version: "nsj-queue-lib 1.2", make: nsjMake, rights: "SELECT, INSERT, UPDATE", partitions: true, columns: [][2]string{
+var nsjLibrary = library{"nsj-queue-lib 1.2", nsjMake, "SELECT, INSERT, UPDATE", true, [][2]string{
 	{"id", "int8 int4"},
 	{"id_inicial", "int8 int4"},
 	{"data_hora_inicial", "timestamptz"},
@@ -42,7 +42,7 @@ var nsjLibrary = library{version: "nsj-queue-lib 1.2", make: nsjMake, rights: "S
 }}
 
 // subscriberLibrary has those of a table of subscribers.
-var subscriberLibrary = library{version: "nsj-queue-lib 1.2", make: nsjMake, rights: "SELECT", columns: [][2]string{
+var subscriberLibrary = library{"nsj-queue-lib 1.2", nsjMake, "SELECT", false, [][2]string{
 	{"id", "varchar text"},
 	{"tenant", "int8 int4"},
 	{"grupo_empresarial", "varchar text"},

@@ -87,7 +87,8 @@ INSERT INTO %[1]s (id_inicial, data_hora, data_hora_inicial, origem, destino, pr
   status, id_anterior, data_hora_anterior, status_anterior, tenant, grupo_empresarial, payload, payload_hash, pub_sub,
   publication_id, subscriber_id, dead, live_id, prioridade)
 SELECT CASE WHEN quern_again THEN coalesce(id_inicial, id) END,
-  CASE WHEN quern_again THEN quern_next WHEN dead THEN clock_timestamp() + make_interval(secs => $6) ELSE clock_timestamp() END,
+  CASE WHEN quern_again THEN quern_next WHEN dead THEN clock_timestamp() + make_interval(secs => $6)
+    ELSE clock_timestamp() END,
   CASE WHEN quern_again THEN data_hora_inicial ELSE clock_timestamp() END,
   origem, destino, processo, chave_externa,
   CASE WHEN quern_again THEN coalesce(tentativa, 1) + 1 ELSE 1 END,

@@ -116,7 +116,8 @@ func nsjRow() string {
 // nsjText is the SQL of what nsjTask.read reads of a row c: its payload, unless it is larger than maxPayload, and what
 // becomes its headers. Of a damaged row, this may be no text for this client.
 func nsjText() string {
-	text := fmt.Sprintf(", CASE WHEN octet_length(%[1]s) <= %[2]d THEN %[1]s END", "coalesce(c.payload, first.payload)", maxPayload)
+	const payload = "coalesce(c.payload, first.payload)"
+	text := fmt.Sprintf(", CASE WHEN octet_length(%[1]s) <= %[2]d THEN %[1]s END", payload, maxPayload)
 	for _, header := range nsjHeaders {
 		text += ", c." + header.column
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // raquelLibrary has the columns of Raquel's table, with the types that it gives them, or its documentation.
-var raquelLibrary = library{version: "Raquel 0.3", make: "Raquel's create_all()", rights: "SELECT, UPDATE", columns: [][2]string{
+var raquelLibrary = library{"Raquel 0.3", "Raquel's create_all()", "SELECT, UPDATE", false, [][2]string{
 	{"id", "uuid"},
 	{"queue", "varchar text"},
 	{"payload", "varchar text"},
@@ -82,7 +82,8 @@ func (r *raquelTable) find(ctx context.Context, db *postgres.Conn) (err error) {
 	}
 	return db.Query(ctx, func(v postgres.Row) { r.errorType, r.traceType = v.Text(0), v.Text(1) }, `
 		SELECT max(type) FILTER (WHERE attname = 'error'), max(type) FILTER (WHERE attname = 'error_trace')
-		FROM (SELECT attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute WHERE attrelid = $1::regclass) c`, r.quoted)
+		FROM (SELECT attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute WHERE attrelid = $1::regclass) c`,
+		r.quoted)
 }
 
 // GrantRaquel gives a role what a relay needs of a table of Raquel.
@@ -130,7 +131,8 @@ func checkRaquelTable(
 		if !v.Bool(1) || queue.ValidTarget(v.Text(0)) != nil {
 			refused = append(refused, fmt.Sprintf("%q", v.Text(0)))
 		}
-	}, fmt.Sprintf("SELECT DISTINCT "+safeText("queue")+", "+isName("queue")+" FROM %s WHERE status <> 'success' LIMIT %d", source.quoted, maxQueueNames))
+	}, fmt.Sprintf("SELECT DISTINCT %s, %s FROM %s WHERE status <> 'success' LIMIT %d", safeText("queue"), isName("queue"),
+		source.quoted, maxQueueNames))
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,9 @@ func (r *raquelRows) due(ctx context.Context, now time.Time) (due []string, lag 
 }
 
 // claimDue claims rows of queues.
-func (r *raquelRows) claimDue(ctx context.Context, names []string, age time.Duration) (claimed int, lag time.Duration, err error) {
+func (r *raquelRows) claimDue(
+	ctx context.Context, names []string, age time.Duration,
+) (claimed int, lag time.Duration, err error) {
 	stats, err := manage.New(r.claims.client).Stats(ctx, names...)
 	if err != nil {
 		return 0, age, err

@@ -139,8 +139,8 @@ UPDATE %[1]s j SET
     WHEN %[3]s THEN at + least(greatest(coalesce(min_retry_delay, 1000),
       coalesce(asked, coalesce(backoff_base, 1000) * power(2, least(greatest(attempt, -62), 61) + 1))),
       coalesce(max_retry_delay, 43200000), 3155760000000)::bigint
-    WHEN kind = 'later' THEN greatest(scheduled_at + least(coalesce(asked, min_retry_delay, 1000)::numeric, 3155760000000),
-      -9223372036854775808)
+    WHEN kind = 'later' THEN greatest(-9223372036854775808,
+      scheduled_at + least(coalesce(asked, min_retry_delay, 1000)::numeric, 3155760000000))
     ELSE scheduled_at END,
   claimed_at = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_at END,
   claimed_by = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_by END

@@ -51,8 +51,8 @@ func (r *raquelRows) exec(ctx context.Context, statement string, args ...any) er
 // literal quotes a text for SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// firstDue returns which of some queues have claimable rows, and how long the first of each has been due. Each queue maps to
-// the time from which to look: see raquelAhead.low.
+// firstDue returns which of some queues have claimable rows, and how long the first of each has been due. Each queue
+// maps to the time from which to look: see raquelAhead.low.
 func (r *raquelRows) firstDue(
 	ctx context.Context, queues map[string]int64,
 ) (map[string]time.Duration, error) {
@@ -171,7 +171,8 @@ func (r *raquelRows) claimFound(
 		sized AS (SELECT first, size, sum(size) OVER (ORDER BY at, first) - size AS before FROM first)
 		UPDATE %[2]s SET status = 'claimed', claimed_at = %[3]s, claimed_by = %[4]s
 		FROM sized WHERE id = first AND before < %[5]d
-		RETURNING %[6]s`, found, r.quoted, nowMS, literal(r.owner), batchBytes, fmt.Sprintf(rowColumns, largest)), name, low, ids)
+		RETURNING %[6]s`, found, r.quoted, nowMS, literal(r.owner), batchBytes, fmt.Sprintf(rowColumns, largest)),
+		name, low, ids)
 	slices.SortStableFunc(rows, func(a, b raquelRow) int { return cmp.Compare(a.due, b.due) })
 	return rows, err
 }
@@ -227,8 +228,9 @@ func (r *raquelRows) unclaim(ctx context.Context, given []*claim) error {
 
 func (r *raquelRows) claimAgain(ctx context.Context, given *claim) (again bool, err error) {
 	_, attempts, _ := parseRaquelTask(given.spec.ID)
-	err = r.query(ctx, func(postgres.Row) { again = true }, `UPDATE `+r.quoted+` SET status = 'claimed', claimed_at = `+nowMS+`,
-		claimed_by = $3 WHERE id = $1 AND coalesce(attempts, 0) = $2 AND status = 'queued' RETURNING id`,
+	err = r.query(ctx, func(postgres.Row) { again = true }, `
+		UPDATE `+r.quoted+` SET status = 'claimed', claimed_at = `+nowMS+`, claimed_by = $3
+		WHERE id = $1 AND coalesce(attempts, 0) = $2 AND status = 'queued' RETURNING id`,
 		given.row, attempts, r.owner)
 	return again, err
 }
@@ -240,7 +242,8 @@ func (*raquelRows) release(context.Context, []*claim) error { return nil }
 func (r *raquelRows) expire(
 	ctx context.Context, queues, alone []string, wrong func(id string, why error) error,
 ) error {
-	const expired = `status <> 'success' AND status IN ('queued', 'failed') AND scheduled_at + max_age::numeric <= ` + nowMS
+	const expired = `status <> 'success' AND status IN ('queued', 'failed')
+		AND scheduled_at + max_age::numeric <= ` + nowMS
 	for more := len(queues) > 0; more; {
 		var ids []string
 		err := r.query(ctx, func(v postgres.Row) { ids = append(ids, v.Text(0)) }, fmt.Sprintf(`

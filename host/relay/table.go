@@ -15,12 +15,11 @@ import (
 
 // library says how another library makes its tables, and what a relay needs of one.
 type library struct {
-	version string      // as in Raquel 0.3
-	make    string      // how to make the table
-	columns [][2]string // names, and the types that a column may have
-	rights  string      // privileges, separated by commas
-	// partitions reports whether the table may have partitions.
-	partitions bool
+	version    string      // such as Raquel 0.3
+	make       string      // how to make the table
+	rights     string      // privileges, separated by commas
+	partitions bool        // whether the table may have partitions
+	columns    [][2]string // names, and the types that a column may have
 }
 
 // tableName is the name of a table in a database.
@@ -68,8 +67,8 @@ func ValidTable(table string) error {
 // quoteName returns a name as SQL has it.
 func quoteName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// nameWith returns a name with a suffix, and cuts the name so that PostgreSQL keeps all of it. What is cut is told apart
-// by a hash.
+// nameWith returns a name with a suffix, and cuts the name so that PostgreSQL keeps all of it. What is cut is told
+// apart by a hash.
 func nameWith(name, suffix string) string {
 	if len(name)+len(suffix) <= maxName {
 		return name + suffix
@@ -122,7 +121,9 @@ func (l *library) find(ctx context.Context, db *postgres.Conn, table string) (fo
 }
 
 // wrong returns what differs from the table that the library makes.
-func (l *library) wrong(ctx context.Context, db *postgres.Conn, quoted string, unique bool) (wrong []string, err error) {
+func (l *library) wrong(
+	ctx context.Context, db *postgres.Conn, quoted string, unique bool,
+) (wrong []string, err error) {
 	types := make(map[string]string)
 	err = db.Query(ctx, func(v postgres.Row) { types[v.Text(0)] = v.Text(1) }, `
 		SELECT attname, typname FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
@@ -130,7 +131,8 @@ func (l *library) wrong(ctx context.Context, db *postgres.Conn, quoted string, u
 	key := false
 	err = errors.Join(err, db.Query(ctx, func(v postgres.Row) { key = v.Bool(0) }, `
 		SELECT EXISTS (SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
-		WHERE indrelid = $1::regclass AND indisunique AND indpred IS NULL AND indnkeyatts = 1 AND attname = 'id' AND attnotnull)`, quoted))
+		WHERE indrelid = $1::regclass AND indisunique AND indpred IS NULL AND indnkeyatts = 1 AND attname = 'id'
+		  AND attnotnull)`, quoted))
 	for _, column := range l.columns {
 		want := strings.Fields(column[1])
 		switch is, ok := types[column[0]]; {
