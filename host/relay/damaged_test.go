@@ -55,7 +55,7 @@ func TestRaquelDamaged(t *testing.T) {
 		{"failed -2147483647 fewest attempts", "1 0 boom", "attempts=" + least4},
 		{"success 1 no attempts", "0", "attempts=NULL"},
 		{"failed 1 most delays", "1 0 boom", "min_retry_delay=" + most4 + " max_retry_delay=" + most4 + " backoff_base=" + most4},
-		{"failed 1 least delays", "1 0 boom", "min_retry_delay=" + least4 + " max_retry_delay=" + least4 + " backoff_base=" + least4},
+		{"success 2 least delays", "1 0 boom;0", "min_retry_delay=" + least4 + " max_retry_delay=" + least4 + " backoff_base=" + least4},
 		{"failed 1 long error", "1 0 an error that is longer than its column", "min_retry_delay=3600000"},
 		{"queued 0 cannot be claimed", "0", "error_trace='bad'"},
 		{"claimed 0 cannot end", "0", "error_trace='never'"},

@@ -87,7 +87,7 @@ func (r *raquel) row(id string) (text string) {
 		text = fmt.Sprintf("%s attempts=%s error=%s trace=%s claimed=%s,%s finished=%s due=%s", v.Text(0), v.Text(1), v.Text(2), v.Text(3), v.Text(4), v.Text(5), v.Text(6), v.Text(7))
 	}, `SELECT status, attempts, error, error_trace IS NOT NULL, claimed_by IS NOT NULL, claimed_at IS NOT NULL,
 		finished_at IS NOT NULL, CASE WHEN status = 'failed' THEN 'finished + ' || round((scheduled_at - finished_at) / 10.0) * 10
-		ELSE 'enqueued + ' || round((scheduled_at - enqueued_at) / 10000.0) * 10000 END FROM jobs WHERE id = $1`, id)
+		WHEN attempts > 1 THEN 'after retries' ELSE 'enqueued + ' || round((scheduled_at - enqueued_at) / 10000.0) * 10000 END FROM jobs WHERE id = $1`, id)
 	if err != nil {
 		r.t.Fatal(err)
 	}
