@@ -132,7 +132,9 @@ func (r *runner) putOff(e *ended, why error) {
 	e.away = true
 	delay := min(shortestAway<<min(t.Reschedules, 16), longestAway)
 	s := listen.Settlement{Claim: t.Claim(), Failure: Failure(e.outcome)}
-	e.settlement = s.PutOff(t.policy(r.config.Retry), t.Reschedules, delay).NoLaterThan(t.expires(), t.Clock(time.Now()))
+	policy := t.policy(r.config.Retry)
+	policy.MaxReschedules = max(policy.MaxReschedules, 0) // -1 is for what the handler asks for: see queue.Retry
+	e.settlement = s.PutOff(policy, t.Reschedules, delay).NoLaterThan(t.expires(), t.Clock(time.Now()))
 }
 
 // commit commits the transaction of a task that has ended, or undoes it, and changes the settlement accordingly. again

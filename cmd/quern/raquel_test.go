@@ -1,12 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/quern-project/quern/host/postgres"
@@ -47,64 +44,6 @@ func count(t *testing.T, db *postgres.Conn, where string) (n int64) {
 	return n
 }
 
-// No row of a table of Raquel is lost when a relay, a host and a worker of Raquel are killed: each ends once.
-func TestRaquelKilled(t *testing.T) {
-	t.Parallel()
-	ofProcesses(t)
-	server := postgrestest.Shared(t)
-	url, python := raquelTable(t, server)
-	db := server.Connect(t, url)
-	u := newUser(t, queuetest.Start(t).URL()).asBuilt()
-	u.must("database", "init", "--postgres", url, "--raquel", "jobs")
-	guest := runtimetest.BuildCHandler(t, string(content(t, "../../host/relay/testdata/raquel.c")))
-	plugins := folder(t, map[string][]byte{"q": guest})
-	const rows = 2000
-	if _, err := db.Exec(t.Context(), `INSERT INTO jobs (id, queue, payload, status, enqueued_at, scheduled_at, attempts)
-		SELECT gen_random_uuid(), 'q', '0 10', 'queued', 0, n, 0 FROM generate_series(1, $1) n`, rows); err != nil {
-		t.Fatal(err)
-	}
-	var hosts, relays []*child
-	var workers []*queuetest.Driver
-	for range 2 {
-		hosts = append(hosts, u.spawn("serve", "--plugins", plugins, "--http", "127.0.0.1:0"))
-		relays = append(relays, u.spawn("relay", "--postgres", url, "--raquel", "jobs"))
-		worker := python()
-		worker.Do(nil, "work", "q", 0.01, 60_000)
-		workers = append(workers, worker)
-	}
-	done := func(n int64) {
-		t.Helper()
-		eventually(t, fmt.Sprintf("%d rows that have ended", n), func() bool { return count(t, db, "status = 'success'") >= n })
-	}
-	leads := regexp.MustCompile("leads raquel:jobs")
-	done(rows / 10)
-	victim, other := relays[0], relays[1]
-	if strings.Contains(other.stderr.String(), "leads raquel:jobs") {
-		victim, other = other, victim
-	}
-	_ = victim.Process.Signal(syscall.SIGKILL)
-	other.stderr.await(t, leads)
-	_ = hosts[0].Process.Signal(syscall.SIGKILL)
-	done(rows / 2)
-	workers[0].Kill()
-	eventually(t, "the end of all rows", func() bool {
-		// The worker's claim is given up after a minute.
-		if _, err := db.Exec(t.Context(), `UPDATE jobs SET claimed_at = claimed_at - 60000
-			WHERE id IN (SELECT id FROM jobs WHERE status = 'claimed' AND claimed_by = 'python' FOR UPDATE SKIP LOCKED)`); err != nil {
-			t.Fatal(err)
-		}
-		return count(t, db, "status = 'success'") == rows
-	})
-	if n := count(t, db, "attempts <> 1"); n > 0 {
-		t.Errorf("%d rows have more than one attempt", n)
-	}
-	for _, by := range []string{"python", "quern:blueque"} {
-		if n := count(t, db, "claimed_by = '"+by+"'"); n == 0 {
-			t.Errorf("%s has run nothing", by)
-		}
-	}
-}
-
 // Operators learn at once what is wrong with a table of Raquel, and how to mend it.
 func TestRaquelCommands(t *testing.T) {
 	t.Parallel()
@@ -131,13 +70,15 @@ func TestRaquelCommands(t *testing.T) {
 		}
 	}
 	u.must("database", "init", "--postgres", url, "--grant-relay", role)
-	check("jobs", "the role has no right to SELECT and UPDATE the table jobs: give it with `quern database init --raquel jobs --grant-relay ROLE`")
+	check("jobs", "the role "+role+" lacks rights on jobs: GRANT SELECT, UPDATE ON public.jobs TO "+role)
 	exec("GRANT SELECT, UPDATE ON jobs TO " + role)
 	check("jobs", "has no index for claims, which get slower with each row that has ended: make it with `quern database init --raquel jobs`")
-	check("nosuch", "no table nosuch that this role sees: make it with Raquel's create_all()")
+	check("nosuch", "no table nosuch that the role "+role+" sees: name it with its schema, as in app.jobs, or make it with Raquel's create_all()")
 	check("wrong", "the table wrong is not as Raquel 0.3 makes it: id is text and should be uuid, payload is missing")
 	check("seen", "seen is no table")
-	check("a.b.c.d", "is no name of a table")
+	if r := u.run("database", "check", "--postgres", of, "--raquel", "a.b.c.d"); !strings.Contains(r.stderr, "is no name of a table") {
+		t.Errorf("%+v", r)
+	}
 	u.must("database", "init", "--postgres", url, "--raquel", `jobs,app."Jobs"`, "--grant-relay", role)
 	python().Do(nil, "enqueue", "no such queue", "0", map[string]any{})
 	check("jobs", `queues with names that no host can serve: "no such queue"`)
@@ -156,8 +97,11 @@ func TestRaquelCommands(t *testing.T) {
 	}
 
 	for args, want := range map[string]string{
-		"--raquel jobs --tenants a,b":                       "its rows name no tenant, so give one",
-		"--raquel jobs --hold 1h":                           "hold and not_before are for the outbox",
+		"--raquel=":                   "it names no table: write one, such as jobs",
+		"--raquel jobs,,":             "it names no table: write one, such as jobs",
+		"--raquel a:b":                "is no name of a table",
+		"--raquel jobs --tenants a,b": "its rows name no tenant, so give one",
+		"--raquel jobs --hold 1h":     "hold and not_before are for the outbox",
 		"--raquel jobs --not-before 2026-01-01T00:00:00Z":   "hold and not_before are for the outbox",
 		"--raquel jobs --tenants blueque --postgres mysql:": "postgres://USER",
 	} {
@@ -173,7 +117,12 @@ func TestRaquelCommands(t *testing.T) {
 		"raquel: {table: jobs, queue: q}":          "queue",
 		"raquel: {table: jobs, queues: [a b]}":     "a b",
 		"raquel: {table: jobs}, hold: 1h":          "hold and not_before are for the outbox",
-		"raquel: jobs":                             "line 1",
+		"raquel: jobs":                             `line 1: "jobs" is not a table: write raquel: {table: jobs}`,
+		"raquel: ":                                 "line 1: raquel: an empty value is not a table: write raquel: {table: jobs}",
+		"raquel: {table: [a]}":                     "line 1: a list is not a text",
+		"raquel: {table: a b}":                     "is no name of a table",
+		"not_before: yesterday":                    `line 1: "yesterday" is not a time: write it like 2026-01-31T12:00:00Z`,
+		"not_before: [a]":                          "is not a time: write it like",
 		"raquel: {table: jobs}, tenants: [nobody]": `tenant "nobody" is not served here`,
 	} {
 		sources := write(t, filepath.Join(dir, "sources.yaml"), "- {postgres: {file: shop.url}, "+entry+"}\n")

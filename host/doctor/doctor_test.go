@@ -146,7 +146,7 @@ func TestWebhooks(t *testing.T) {
 // A database whose relay is gone, is behind, refuses rows or is not notified is found.
 func TestRelays(t *testing.T) {
 	client, rdb := tenant(t)
-	relay, ctx := listen.NewRelay(client), t.Context()
+	relay, ctx := listen.NewRelayClient(client), t.Context()
 	check(t, rdb.HSet(ctx, client.Tenant()+"_relays", "gone", `{"name":"gone","table":"outbox","told":1,"lag_seconds":90}`, "garbled", "{").Err(),
 		relay.Publish(ctx, listen.RelayState{Name: "fine", Table: "outbox", Notified: true, Lag: 0.5, Waiting: 3}))
 	finds(t, client, "relay-")

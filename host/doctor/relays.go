@@ -32,7 +32,11 @@ var relayChecks = []check{
 	{"relay-refused", func(p *patient) {
 		for _, r := range p.relays {
 			if r.Refused > 0 {
-				p.found(Warning, "see why with `quern outbox ls --postgres URL`, and retry or delete them",
+				remedy := "see why with `quern outbox ls --postgres URL`, and retry or delete them"
+				if r.Table != "outbox" {
+					remedy = "the relay's log names them, and why: mend the rows, or the rule of the table that refuses them"
+				}
+				p.found(Warning, remedy,
 					"%d rows of the database %s could be no tasks", r.Refused, r.Name).
 					by("database", "ls").named(r.Name).hurts(r.Refused)
 			}

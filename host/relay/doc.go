@@ -7,7 +7,21 @@
 //	                        quern.ended ◀── write ──────┘                    ▼
 //	                                                                        hosts
 //
-// A relay may have a table of Raquel or of nsj-queue-lib instead of the outbox: see Raquel and Nsj.
+// A relay may have a table of Raquel or of nsj-queue-lib instead of the outbox: see Raquel and Nsj. Both share claims,
+// which have their statements behind the interface rows.
+//
+//	due     a row of another library that a worker could take now
+//	claim   to take a due row, as a worker of the library does; also the row that was taken
+//	in hand claimed by this relay, and not ended yet
+//	hold    to keep rows in hand claimed, and to find those that somebody has changed
+//	give back, unclaim   to leave rows to others, as if they had never been claimed
+//	refuse  to end a row that can be no task
+//	park    to leave a row alone for a while that no statement can change
+//	ahead   how many rows of a queue may be in hand beyond those that run
+//	adopt   to take over the rows that an earlier leader has claimed
+//
+// A row whose task is gone before its end was read is given back: it is unknown how the task ended, so it runs again,
+// and no attempt is counted.
 //
 // # Failure
 //
@@ -18,4 +32,10 @@
 // remembers the ID, by the write that made the task, until some time after the row is deleted. While Redis or the
 // database is away, rows wait. A row that can be no task is moved to quern.outbox_refused, and a row for a full
 // queue waits without holding up others.
+//
+// A damaged row of another library holds up no other. A statement on a block of rows that one of them makes fail is
+// done on the others: see each. Sums of a row's numbers cannot exceed their types, and text that the relay cannot read
+// or the database's encoding lacks ends, or is replaced in, its row alone. What no statement can change, because a
+// constraint or a trigger refuses it, is parked, is tried again each minute, and is told as a refused row with the
+// error.
 package relay

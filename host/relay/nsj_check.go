@@ -9,8 +9,8 @@ import (
 	"github.com/quern-project/quern/host/postgres"
 )
 
-// nsjTypes are the columns of a queue table of nsj-queue-lib 1.2, with the types that it gives them.
-var nsjTypes = [][2]string{
+// nsjLibrary has the columns of a queue table of nsj-queue-lib, with the types that it gives them.
+var nsjLibrary = library{"nsj-queue-lib 1.2", nsjMake, "SELECT, INSERT, UPDATE", true, [][2]string{
 	{"id", "int8 int4"},
 	{"id_inicial", "int8 int4"},
 	{"data_hora_inicial", "timestamptz"},
@@ -39,10 +39,10 @@ var nsjTypes = [][2]string{
 	{"dead", "bool"},
 	{"live_id", "int8 int4"},
 	{"prioridade", "int4 int8"},
-}
+}}
 
-// nsjSubscriberTypes are those of a table of subscribers.
-var nsjSubscriberTypes = [][2]string{
+// subscriberLibrary has those of a table of subscribers.
+var subscriberLibrary = library{"nsj-queue-lib 1.2", nsjMake, "SELECT", false, [][2]string{
 	{"id", "varchar text"},
 	{"tenant", "int8 int4"},
 	{"grupo_empresarial", "varchar text"},
@@ -52,13 +52,9 @@ var nsjSubscriberTypes = [][2]string{
 	{"headers", "json jsonb"},
 	{"ativo", "bool"},
 	{"created_at", "timestamptz"},
-}
+}}
 
-// What a relay needs of these tables.
-const (
-	nsjRights           = "SELECT, INSERT, UPDATE"
-	nsjSubscriberRights = "SELECT"
-)
+const nsjMake = "the SQL of `python -m nsj_queue_lib.db_gen SCHEMA NAME`"
 
 // defaultMessage is how many characters the column mensagem has, as nsj-queue-lib makes it.
 const defaultMessage = 500
@@ -67,104 +63,50 @@ const defaultMessage = 500
 func (n *nsjTable) check(ctx context.Context, db *postgres.Conn) (err error) {
 	var mod int64
 	var usable string
-	if n.quoted, n.bare, err = findNsj(ctx, db, n.Table, nsjTypes, nsjRights); err != nil {
+	if n.tableName, err = nsjLibrary.find(ctx, db, n.Table); err != nil {
 		return err
 	}
-	err = db.Query(ctx, func(v postgres.Row) { mod, n.sequence, usable, n.schema = v.Int(0), v.Text(1), v.Text(2), v.Text(3) }, `
-		SELECT atttypmod, pg_get_serial_sequence($1, 'id'), has_sequence_privilege(pg_get_serial_sequence($1, 'id'), 'USAGE'),
-		  (SELECT quote_ident(nspname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = attrelid)
+	err = db.Query(ctx, func(v postgres.Row) { mod, n.sequence, usable = v.Int(0), v.Text(1), v.Text(2) }, `
+		SELECT atttypmod, pg_get_serial_sequence($1, 'id'), has_sequence_privilege(pg_get_serial_sequence($1, 'id'), 'USAGE')
 		FROM pg_attribute WHERE attrelid = $1::regclass AND attname = 'mensagem'`, n.quoted)
 	if err != nil {
 		return err
-	}
-	if usable == "f" {
-		return fmt.Errorf("the role %s may not use the sequence of %s: GRANT USAGE ON SEQUENCE %s TO %[1]s", role(ctx, db), n.Table, n.sequence)
 	}
 	n.message = defaultMessage
 	if mod > 4 { // the length that a varchar is declared with, and 4
 		n.message = min(n.message, int(mod)-4)
 	}
-	if n.Subscribers != "" {
-		n.subscribers, _, err = findNsj(ctx, db, n.Subscribers, nsjSubscriberTypes, nsjSubscriberRights)
-	} else if name := n.schema + "." + quoteName(n.bare+"_subscriber"); exists(ctx, db, name) {
-		n.subscribers, _, err = findNsj(ctx, db, name, nsjSubscriberTypes, nsjSubscriberRights)
+	switch least := len(mark(n.taskPrefix())) + len("-9223372036854775808-") + len(claimWord()); {
+	case usable == "f":
+		return fmt.Errorf("the role %s may not use the sequence of %s: GRANT USAGE ON SEQUENCE %s TO %[1]s", role(ctx, db), n.Table, n.sequence)
+	case n.message < least:
+		return fmt.Errorf("the column mensagem of %s takes %d characters, and the relay needs %d: ALTER TABLE %s ALTER mensagem TYPE varchar(%d)",
+			n.Table, n.message, least, n.quoted, defaultMessage)
+	}
+	subscribers := tableName{}
+	name := n.schema + "." + quoteName(nameCut(n.bare+"_subscriber"))
+	switch {
+	case n.Subscribers != "":
+		subscribers, err = subscriberLibrary.find(ctx, db, n.Subscribers)
+	case name != n.schema+"."+quoteName(n.bare) && exists(ctx, db, name):
+		subscribers, err = subscriberLibrary.find(ctx, db, name)
 	}
 	if err != nil {
 		return err
 	}
+	n.subscribers = subscribers.quoted
 	n.report, err = reportName(ctx, db, "nsj", n.quoted)
 	return err
 }
 
-// role returns the role of a connection.
-func role(ctx context.Context, db *postgres.Conn) (name string) {
-	_ = db.Query(ctx, func(v postgres.Row) { name = v.Text(0) }, "SELECT quote_ident(current_user)")
-	return name
-}
+// nameCut cuts a name as PostgreSQL does.
+func nameCut(name string) string { return strings.ToValidUTF8(name[:min(len(name), maxName)], "") }
 
 // exists reports whether this role sees a table.
 func exists(ctx context.Context, db *postgres.Conn, table string) (is bool) {
 	err := db.Query(ctx, func(v postgres.Row) { is = v.Bool(0) }, "SELECT to_regclass($1) IS NOT NULL", table)
-	return is || err != nil // findNsj tells what is wrong
+	return is || err != nil // find tells what is wrong
 }
-
-// findNsj returns the quoted and the bare name of a table. The error says what it lacks of columns and rights.
-func findNsj(
-	ctx context.Context, db *postgres.Conn, table string, types [][2]string, rights string,
-) (quoted, bare string, err error) {
-	var kind string
-	var allowed bool
-	err = db.Query(ctx, func(v postgres.Row) {
-		quoted, bare, kind, allowed = v.Text(0), v.Text(1), v.Text(2), true
-		for i := range strings.Split(rights, ", ") {
-			allowed = allowed && v.Bool(3+i)
-		}
-	}, `SELECT format('%I.%I', nspname, relname), relname, relkind, has_table_privilege(c.oid, 'SELECT'),
-		has_table_privilege(c.oid, 'INSERT'), has_table_privilege(c.oid, 'UPDATE')
-		FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = to_regclass($1)`, table)
-	switch state := postgres.State(err); {
-	case state == "42602" || state == "42601":
-		return "", "", fmt.Errorf("%q is no name of a table: write TABLE or SCHEMA.TABLE, with \"…\" around capitals", table)
-	case state == "42501":
-		schema, _, _ := strings.Cut(table, ".")
-		return "", "", fmt.Errorf("%w: GRANT USAGE ON SCHEMA %s TO %s", err, schema, role(ctx, db))
-	case err != nil:
-		return "", "", err
-	case quoted == "":
-		return "", "", fmt.Errorf("the database has no table %s that the role %s sees: name it with its schema, as in app.fila, or make it "+
-			"with the SQL of `python -m nsj_queue_lib.db_gen SCHEMA NAME`", table, role(ctx, db))
-	case kind != "r" && kind != "p":
-		return "", "", fmt.Errorf("%s is no table: name a table of nsj-queue-lib", table)
-	}
-	has := make(map[string]string)
-	err = db.Query(ctx, func(v postgres.Row) { has[v.Text(0)] = v.Text(1) }, `
-		SELECT attname, typname FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
-		WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped`, quoted)
-	if err != nil {
-		return "", "", err
-	}
-	var wrong []string
-	for _, column := range types {
-		want := strings.Fields(column[1])
-		switch is, ok := has[column[0]]; {
-		case !ok:
-			wrong = append(wrong, column[0]+" is missing")
-		case !slices.Contains(want, is):
-			wrong = append(wrong, fmt.Sprintf("%s is %s and should be %s", column[0], is, want[0]))
-		}
-	}
-	switch {
-	case len(wrong) > 0:
-		return "", "", fmt.Errorf("the table %s is not as nsj-queue-lib 1.2 makes it: %s: change it to what `python -m nsj_queue_lib.db_gen` prints",
-			table, strings.Join(wrong, ", "))
-	case !allowed:
-		return "", "", fmt.Errorf("the role %s lacks rights on %s: GRANT %s ON %s TO %[1]s", role(ctx, db), table, rights, quoted)
-	}
-	return quoted, bare, nil
-}
-
-// quoteName returns a name as SQL has it.
-func quoteName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 // GrantNsj gives a role what a relay needs of a queue table of nsj-queue-lib, and of its table of subscribers.
 func GrantNsj(ctx context.Context, db *postgres.Conn, table, name string) error {
@@ -172,12 +114,12 @@ func GrantNsj(ctx context.Context, db *postgres.Conn, table, name string) error 
 	if err := n.check(ctx, db); err != nil {
 		return err
 	}
-	rights := []right{{nsjRights, n.quoted}}
+	rights := []right{{nsjLibrary.rights, n.quoted}}
 	if n.sequence != "" {
 		rights = append(rights, right{"USAGE", "SEQUENCE " + n.sequence})
 	}
 	if n.subscribers != "" {
-		rights = append(rights, right{nsjSubscriberRights, n.subscribers})
+		rights = append(rights, right{subscriberLibrary.rights, n.subscribers})
 	}
 	return grant(ctx, db, n.schema, rights, name)
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,23 +12,7 @@ import (
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
-
-// The duties of nsj-queue-lib take these locks. They are also the locks of the rows 1 and 3.
-const (
-	retryDuty  = 1
-	notifyDuty = 3
-)
-
-// nsjRows reads and writes the rows of a queue table. The session that holds the advisory lock of a row's ID owns the
-// row.
-// Locks of rows in hand belong to the session lock. Those that end with a statement are taken by db, because a session
-// gets its own locks once more.
-type nsjRows struct {
-	table    *nsjTable
-	lock, db *postgres.Conn
-}
 
 // markPrefix is what stands in the column mensagem of a row in hand, before the ID of its task. It tells a row whose
 // relay has died from one whose worker has died.
@@ -37,6 +22,15 @@ func mark(task string) string { return markPrefix + task }
 
 // nsjName is the SQL of what a row names. $2 is what it names if it names nothing.
 const nsjName = "coalesce(nullif(%[1]s.subscriber_id, ''), nullif(%[1]s.processo, ''), $2)"
+
+// known is the SQL of a name that leads to a queue: one of $3, or the name of a queue. Others are NULL, because they
+// need not be readable.
+func known(name string) string {
+	return "CASE WHEN " + name + " = ANY ($3::text[]) OR " + isName(name) + " THEN " + name + " END"
+}
+
+// mapped returns the names that Nsj.Queues maps to queues.
+func (n *nsjRows) mapped() []string { return slices.Sorted(maps.Keys(n.table.Queues)) }
 
 // sql returns a statement: %[1]s is the table, %[2]s the table of subscribers.
 func (n *nsjRows) sql(statement string) string {
@@ -49,9 +43,11 @@ type nsjDue struct {
 	queue    string
 }
 
-// dueRows reads the first rows that are due, as workers sort them: publications, and rows for some queues. oldest is
-// how long the oldest of them has waited.
-func (n *nsjRows) dueRows(ctx context.Context, queues []string) (due []nsjDue, oldest time.Duration, err error) {
+// dueRows reads the first rows that are due, as workers sort them: publications, and rows for some queues, without
+// those that are to be left alone. oldest is how long the oldest of them has waited.
+func (n *nsjRows) dueRows(
+	ctx context.Context, queues, alone []string,
+) (due []nsjDue, oldest time.Duration, err error) {
 	served := make(map[string]bool)
 	for _, name := range queues {
 		served[name] = true
@@ -66,7 +62,7 @@ func (n *nsjRows) dueRows(ctx context.Context, queues []string) (due []nsjDue, o
 			}
 		}
 	}
-	mapped := slices.Sorted(maps.Keys(n.table.Queues))
+	mapped := n.mapped()
 	for _, dead := range []bool{false, true} {
 		names[dead] = slices.DeleteFunc(names[dead], func(name string) bool { return slices.Contains(mapped, name) })
 		for _, name := range mapped {
@@ -82,47 +78,79 @@ func (n *nsjRows) dueRows(ctx context.Context, queues []string) (due []nsjDue, o
 		}
 		due, oldest = append(due, row), max(oldest, v.Seconds(5))
 	}, `
-		SELECT d.id, d.publication, d.name, d.dead, octet_length(coalesce(d.payload, first.payload)), d.age FROM (
+		SELECT d.id, d.publication, `+known("d.name")+`, d.dead, octet_length(coalesce(d.payload, first.payload)),
+		  CASE WHEN isfinite(d.data_hora) THEN least(extract(epoch FROM clock_timestamp() - d.data_hora), 3155760000) END
+		FROM (
 		  SELECT * FROM (
-		    SELECT t.id, prioridade, data_hora, dead, payload, id_inicial, pub_sub AND NOT dead AS publication,
-		      `+fmt.Sprintf(nsjName, "t")+` AS name, extract(epoch FROM clock_timestamp() - data_hora) AS age
+		    SELECT t.id, prioridade, data_hora, dead, payload, id_inicial, pub_sub AND dead IS NOT TRUE AS publication,
+		      `+fmt.Sprintf(nsjName, "t")+` AS name
 		    FROM %[1]s t WHERE status = 'pendente' AND tentativa <= $1 AND data_hora <= clock_timestamp()
+		      AND id <> ALL ($10::bigint[])
 		  ) pending
-		  WHERE CASE WHEN publication THEN $3::boolean
-		    WHEN dead THEN name = ANY ($6::text[]) OR $7::boolean AND name <> ALL ($8::text[])
-		    ELSE name = ANY ($4::text[]) OR $5::boolean AND name <> ALL ($8::text[]) END
+		  WHERE CASE WHEN publication THEN $4::boolean
+		    WHEN dead THEN name = ANY ($7::text[]) OR $8::boolean AND name <> ALL ($3)
+		    ELSE name = ANY ($5::text[]) OR $6::boolean AND name <> ALL ($3) END
 		  ORDER BY prioridade DESC, data_hora, id LIMIT $9
 		) d LEFT JOIN %[1]s first ON first.id = d.id_inicial AND d.payload IS NULL
 		ORDER BY d.prioridade DESC, d.data_hora, d.id`,
-		n.table.MaxRetry, n.table.bare, n.table.subscribers != "", names[false], rest != "" && served[rest],
-		names[true], rest != "" && served[rest+deadSuffix], mapped, lookRows)
+		n.table.MaxRetry, n.table.bare, mapped, n.table.subscribers != "", names[false], rest != "" && served[rest],
+		names[true], rest != "" && served[rest+deadSuffix], lookRows, alone)
 	return due, oldest, err
 }
 
-// nsjColumns are the columns that become a task, in the order in which nsjRows.task reads them.
-const nsjColumns = `prioridade, dead, tenant, grupo_empresarial, processo, chave_externa, origem, destino, tentativa,
-	publication_id, subscriber_id, live_id, mensagem`
-
-// nsjHeaders are the headers with the columns from tenant to live_id.
-var nsjHeaders = []string{
-	"nsj-tenant", "nsj-grupo-empresarial", "nsj-processo", "nsj-chave-externa", "nsj-origem", "nsj-destino", "nsj-tentativa",
-	"nsj-publication", "nsj-subscriber", "nsj-live",
+// nsjHeaders are the columns that become headers.
+var nsjHeaders = []struct{ column, name string }{
+	{"tenant", "nsj-tenant"}, {"grupo_empresarial", "nsj-grupo-empresarial"}, {"processo", "nsj-processo"},
+	{"chave_externa", "nsj-chave-externa"}, {"origem", "nsj-origem"}, {"destino", "nsj-destino"},
+	{"tentativa", "nsj-tentativa"}, {"publication_id", "nsj-publication"}, {"subscriber_id", "nsj-subscriber"},
+	{"live_id", "nsj-live"},
 }
 
-// task makes a task of a row: its number, whether it is in hand, what it names, its payload, nsjColumns and the size of
-// its payload.
-func (n *nsjRows) task(v postgres.Row) *nsjTask {
-	t := &nsjTask{
-		id: v.Int(0), queue: n.table.queueOf(v.Text(2), v.Bool(5)), payload: slices.Clone(v[3]),
-		priority: queue.DefaultPriority, headers: map[string]string{"nsj-id": v.Text(0)},
-		task: strings.TrimPrefix(v.Text(16), markPrefix), size: v.Int(17),
+// nsjRow is the SQL of what nsjRows.task reads of a row c, beside nsjText: whether it is in hand, what it names, its
+// mark, and the size of its payload.
+func nsjRow() string {
+	return "c.id IS NOT NULL, " + known(fmt.Sprintf(nsjName, "c")) + ", c.prioridade, c.dead, " + safeText("c.mensagem") +
+		", octet_length(coalesce(c.payload, first.payload))"
+}
+
+// nsjText is the SQL of what nsjTask.read reads of a row c: its payload, unless it is larger than maxPayload, and what
+// becomes its headers. Of a damaged row, this may be no text for this client.
+func nsjText() string {
+	const payload = "coalesce(c.payload, first.payload)"
+	text := fmt.Sprintf(", CASE WHEN octet_length(%[1]s) <= %[2]d THEN %[1]s END", payload, maxPayload)
+	for _, header := range nsjHeaders {
+		text += ", c." + header.column
 	}
-	if v[4] != nil {
-		t.priority = int(min(max(v.Int(4), 0), 100))
+	return text
+}
+
+// row makes a claim of the number of a row and of what nsjRow and nsjText read; without nsjText, this is still to be
+// read.
+func (n *nsjRows) row(v postgres.Row) *claim {
+	priority := queue.DefaultPriority
+	if v[3] != nil {
+		priority = int(min(max(v.Int(3), 0), 100))
 	}
-	for i, name := range nsjHeaders {
-		if text := v.Text(6 + i); text != "" {
-			t.headers[name] = strings.Map(func(r rune) rune {
+	c := &claim{
+		row: v.Text(0), queue: n.table.queueOf(v.Text(2), v.Bool(4)), size: v.Int(6), unread: true,
+		spec: queue.Spec{Options: queue.Options{
+			ID: strings.TrimPrefix(v.Text(5), markPrefix), Once: forgetAfter, Report: n.table.report, Priority: &priority,
+			Retry: queue.Retry{MaxAttempts: 1}, // a retry is another row
+		}},
+	}
+	if len(v) > 7 {
+		c.readNsj(v[7:])
+	}
+	return c
+}
+
+// readNsj reads what nsjText has.
+func (c *claim) readNsj(v postgres.Row) {
+	c.spec.Parameters, c.unread = slices.Clone(v[0]), false
+	c.spec.Headers = map[string]string{"nsj-id": c.row}
+	for i, header := range nsjHeaders {
+		if text := v.Text(1 + i); text != "" {
+			c.spec.Headers[header.name] = strings.Map(func(r rune) rune {
 				if !unicode.IsPrint(r) {
 					return unicode.ReplacementChar
 				}
@@ -130,325 +158,147 @@ func (n *nsjRows) task(v postgres.Row) *nsjTask {
 			}, text)
 		}
 	}
-	return t
 }
 
-// takeRows runs a statement that locks rows and returns them as task reads them. It
-// unlocks those that are not in hand.
-func (n *nsjRows) takeRows(ctx context.Context, statement string, args ...any) (tasks []*nsjTask, err error) {
-	var others []int64
+// takeRows runs a statement that locks rows and returns them as row reads them. It unlocks those that are not claimed.
+func (n *nsjRows) takeRows(ctx context.Context, statement string, args ...any) (claimed []*claim, err error) {
+	var others []string
 	err = n.query(ctx, n.lock, func(v postgres.Row) {
 		if v.Bool(1) {
-			tasks = append(tasks, n.task(v))
+			claimed = append(claimed, n.row(v))
 		} else {
-			others = append(others, v.Int(0))
+			others = append(others, v.Text(0))
 		}
 	}, statement, args...)
 	if err != nil {
 		return nil, err
 	}
-	return tasks, n.unlock(ctx, others)
+	return claimed, n.unlock(ctx, others)
 }
 
-// claim locks rows, and claims those that are still pending.
-func (n *nsjRows) claim(ctx context.Context, ids []int64) ([]*nsjTask, error) {
-	return n.takeRows(ctx, `
+// claimRows locks rows, and claims those that are still pending. Those that cannot be claimed are parked.
+func (n *nsjRows) claimRows(ctx context.Context, ids []int64) ([]*claim, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	claimed, err := n.claimThese(ctx, ids, nsjText())
+	if !ofRow(err) {
+		return claimed, err
+	}
+	// One of the rows cannot be claimed, or its text cannot be read: read finds out.
+	err = each(ids, func(ids []int64) error {
+		some, err := n.claimThese(ctx, ids, "")
+		claimed = append(claimed, some...)
+		return err
+	}, n.park)
+	return claimed, err
+}
+
+func (n *nsjRows) park(id int64, why error) error { return n.claims.parkRow(fmt.Sprint(id), why) }
+
+// claimThese claims rows, and reads their text or nothing of it.
+func (n *nsjRows) claimThese(ctx context.Context, ids []int64, text string) ([]*claim, error) {
+	claimed, err := n.takeRows(ctx, `
 		WITH locked AS MATERIALIZED (SELECT id FROM unnest($1::bigint[]) AS u (id) WHERE pg_try_advisory_lock(id)),
 		claimed AS (
-		  UPDATE %[1]s t SET status = 'processando', mensagem = $3::text || t.id || '-' || $4::text FROM locked
+		  UPDATE %[1]s t SET status = 'processando', mensagem = $4::text || t.id || '-' || $5::text FROM locked
 		  WHERE t.id = locked.id AND t.status = 'pendente' RETURNING t.*
 		)
-		SELECT locked.id, c.id IS NOT NULL, `+fmt.Sprintf(nsjName, "c")+`, `+payloadOf("c")+`,
-		  `+columnsOf("c")+`, octet_length(coalesce(c.payload, first.payload))
+		SELECT locked.id, `+nsjRow()+text+`
 		FROM locked LEFT JOIN claimed c ON c.id = locked.id
 		LEFT JOIN %[1]s first ON first.id = c.id_inicial AND c.payload IS NULL
 		ORDER BY c.prioridade DESC, c.data_hora, c.id`,
-		ids, n.table.bare, mark(n.table.taskPrefix()), claimWord())
+		ids, n.table.bare, n.mapped(), mark(n.table.taskPrefix()), claimWord())
+	if ofRow(err) { // the statement is undone, but not its locks
+		return nil, cmp.Or(n.unlock(ctx, strings.Split(joined(ids), ",")), err)
+	}
+	return claimed, err
 }
 
-// adopt locks the rows that an earlier leader has claimed, except for those in hand. Their payloads are not read.
-func (n *nsjRows) adopt(ctx context.Context, inHand []int64) ([]*nsjTask, error) {
-	tasks, err := n.takeRows(ctx, `
+// adopt locks the rows that an earlier leader has claimed, except for those in hand. Their text is not read.
+func (n *nsjRows) adopt(ctx context.Context, inHand []string) ([]*claim, error) {
+	adopted, err := n.takeRows(ctx, `
 		WITH claimed AS MATERIALIZED (
-		  SELECT id FROM %[1]s WHERE status = 'processando' AND starts_with(mensagem, $3::text || id || '-')
+		  SELECT id FROM %[1]s WHERE status = 'processando' AND starts_with(mensagem, $4::text || id || '-')
 		    AND id <> ALL ($1::bigint[])
 		), locked AS MATERIALIZED (SELECT id FROM claimed WHERE pg_try_advisory_lock(id))
-		SELECT locked.id, c.id IS NOT NULL, `+fmt.Sprintf(nsjName, "c")+`, NULL,
-		  `+columnsOf("c")+`, octet_length(coalesce(c.payload, first.payload))
+		SELECT locked.id, `+nsjRow()+`
 		FROM locked LEFT JOIN %[1]s c ON c.id = locked.id
 		LEFT JOIN %[1]s first ON first.id = c.id_inicial AND c.payload IS NULL`,
-		inHand, n.table.bare, mark(n.table.taskPrefix()))
-	for _, task := range tasks {
-		task.unread = true
+		inHand, n.table.bare, n.mapped(), mark(n.table.taskPrefix()))
+	for _, c := range adopted {
+		c.adopted = true
 	}
-	return tasks, err
+	return adopted, err
 }
 
-// payloads reads the payloads of adopted rows that are still claimed for their tasks.
-func (n *nsjRows) payloads(ctx context.Context, tasks []*nsjTask) error {
-	byRow := make(map[int64]*nsjTask, len(tasks))
-	for _, task := range tasks {
-		byRow[task.id] = task
+func (n *nsjRows) read(ctx context.Context, unread []*claim, wrong func(c *claim, why error) error) error {
+	byRow := make(map[string]*claim, len(unread))
+	for _, c := range unread {
+		byRow[c.row] = c
 	}
-	ids, marks := marksOf(tasks)
-	return n.query(ctx, n.db, func(v postgres.Row) {
-		task := byRow[v.Int(0)]
-		task.payload, task.unread = slices.Clone(v[1]), false
-	}, `
-		SELECT t.id, `+payloadOf("t")+` FROM %[1]s t JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = t.id
-		LEFT JOIN %[1]s first ON first.id = t.id_inicial AND t.payload IS NULL
-		WHERE t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
-}
-
-// payloadOf returns the SQL of a row's payload, which is NULL if it is larger than maxPayload.
-func payloadOf(table string) string {
-	payload := "coalesce(" + table + ".payload, first.payload)"
-	return fmt.Sprintf("CASE WHEN octet_length(%[1]s) <= %[2]d THEN %[1]s END", payload, maxPayload)
-}
-
-func columnsOf(table string) string {
-	names := strings.Split(nsjColumns, ",")
-	for i, name := range names {
-		names[i] = table + "." + strings.TrimSpace(name)
-	}
-	return strings.Join(names, ", ")
+	return each(unread, func(some []*claim) error {
+		ids, marks := marksOf(some)
+		return n.query(ctx, n.db, func(v postgres.Row) { byRow[v.Text(0)].readNsj(v[1:]) }, `
+			SELECT c.id`+nsjText()+` FROM %[1]s c JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = c.id
+			LEFT JOIN %[1]s first ON first.id = c.id_inicial AND c.payload IS NULL
+			WHERE c.status = 'processando' AND c.mensagem = e.mark`, ids, marks)
+	}, wrong)
 }
 
 // unlock gives locks back.
-func (n *nsjRows) unlock(ctx context.Context, ids []int64) error {
+func (n *nsjRows) unlock(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	err := n.exec(ctx, n.lock, "SELECT pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS u (id)", ids)
-	return err
+	return n.exec(ctx, n.lock, "SELECT pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS u (id)", ids)
 }
 
 // marksOf returns the numbers and the marks of rows, as arguments.
-func marksOf(tasks []*nsjTask) (ids []int64, marks []string) {
-	ids, marks = make([]int64, len(tasks)), make([]string, len(tasks))
-	for i, task := range tasks {
-		ids[i], marks[i] = task.id, mark(task.task)
+func marksOf(some []*claim) (ids, marks []string) {
+	ids, marks = idsOf(some), make([]string, len(some))
+	for i, c := range some {
+		marks[i] = mark(c.spec.ID)
 	}
 	return ids, marks
 }
 
-// claimed returns which rows are still claimed for these tasks.
-func (n *nsjRows) claimed(ctx context.Context, tasks []*nsjTask) (map[int64]bool, error) {
-	ours := make(map[int64]bool)
-	ids, marks := marksOf(tasks)
-	err := n.query(ctx, n.db, func(v postgres.Row) { ours[v.Int(0)] = true }, `
+// hold returns which rows are still claimed for these tasks. The locks keep them.
+func (n *nsjRows) hold(ctx context.Context, inHand []*claim) (map[string]bool, error) {
+	ours := make(map[string]bool)
+	ids, marks := marksOf(inHand)
+	err := n.query(ctx, n.db, func(v postgres.Row) { ours[v.Text(0)] = true }, `
 		SELECT t.id FROM %[1]s t JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = t.id
 		WHERE t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
 	return ours, err
 }
 
-// unclaim makes claimed rows pending again. Their locks stay.
-func (n *nsjRows) unclaim(ctx context.Context, tasks []*nsjTask) error {
-	ids, marks := marksOf(tasks)
-	err := n.exec(ctx, n.db, `
-		UPDATE %[1]s t SET status = 'pendente', mensagem = NULL FROM unnest($1::bigint[], $2::text[]) AS e (id, mark)
-		WHERE t.id = e.id AND t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
-	return err
+// unclaim makes claimed rows pending again. Their locks stay until release: if this process ends between, the task may
+// run although its row runs again.
+func (n *nsjRows) unclaim(ctx context.Context, given []*claim) error {
+	n.given = n.given || len(given) > 0
+	return each(given, func(some []*claim) error {
+		ids, marks := marksOf(some)
+		return n.exec(ctx, n.db, `
+			UPDATE %[1]s t SET status = 'pendente', mensagem = NULL FROM unnest($1::bigint[], $2::text[]) AS e (id, mark)
+			WHERE t.id = e.id AND t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
+	}, func(*claim, error) error { return nil }) // it is adopted again
 }
 
-// claimAgain undoes unclaim.
-func (n *nsjRows) claimAgain(ctx context.Context, task *nsjTask) error {
-	err := n.exec(ctx, n.db, "UPDATE %[1]s SET status = 'processando', mensagem = $2 WHERE id = $1 AND status = 'pendente'",
-		task.id, mark(task.task))
-	return err
+func (n *nsjRows) claimAgain(ctx context.Context, given *claim) (again bool, err error) {
+	err = n.query(ctx, n.db, func(postgres.Row) { again = true },
+		"UPDATE %[1]s SET status = 'processando', mensagem = $2 WHERE id = $1 AND status = 'pendente' RETURNING id",
+		given.row, mark(given.spec.ID))
+	return again, err
 }
 
-// notify wakes the workers of nsj-queue-lib.
-func (n *nsjRows) notify(ctx context.Context) error {
-	err := n.exec(ctx, n.db, "SELECT pg_notify($1, '')", n.table.bare)
-	return err
-}
-
-// How an attempt ends.
-const (
-	nsjSuccess = "success"
-	nsjFailure = "failure" // a retry follows, if attempts are left
-	nsjFinal   = "final"   // a failure after which no attempt is of use
-	nsjLost    = "lost"    // nobody knows how: the process died
-)
-
-// nsjEnd is the end of an attempt.
-type nsjEnd struct {
-	id                  int64
-	task, kind, message string
-}
-
-// The messages of nsj-queue-lib.
-const (
-	nsjDone        = "Concluído com sucesso"
-	nsjAgain       = ". Tarefa reenfileirada."
-	nsjLast        = ". Máximo de tentativas atingido."
-	nsjUnknown     = "Falha desconhecida de processamento (processamento abortado repentinamente)"
-	nsjUnknownLast = ", e máximo de tentativas atingido."
-	nsjPublished   = "Publicado para os assinantes, com sucesso!"
-	nsjNobody      = "Não haviam assinantes configurados! Tarefa descartada sem nenhuma ação."
-)
-
-// maxNsjResult is the maximum size of a result that is read for the column mensagem.
-const maxNsjResult = 64 << 10
-
-// failed sets the end of a task that failed.
-func (e *nsjEnd) failed(failure *queue.Failure) {
-	e.kind, e.message = nsjFailure, valid(ownWords(failure.Message))
-	switch {
-	case failure.Reason == queue.ReasonCrashed:
-		e.kind = nsjLost
-	case failure.Reason == queue.ReasonCancelled, failure.ExitCode != nil && *failure.ExitCode == listen.ExitFatal,
-		strings.HasPrefix(failure.Limit, "input="):
-		e.kind = nsjFinal
+// release gives locks back, and wakes the workers of nsj-queue-lib if rows were given back.
+func (n *nsjRows) release(ctx context.Context, dropped []*claim) error {
+	err := n.unlock(ctx, idsOf(dropped))
+	if err == nil && n.given {
+		n.given = false
+		err = n.exec(ctx, n.db, "SELECT pg_notify($1, '')", n.table.bare)
 	}
-}
-
-// nsjWrite writes ends into rows that are claimed with a mark. A retry is a new row, and so is a dead one, after the
-// last attempt. A repeat changes nothing.
-const nsjWrite = `
-WITH attempts AS MATERIALIZED (
-  SELECT t.*, e.kind AS quern_kind, e.message AS quern_message,
-    e.kind IN ('failure', 'lost') AND t.tentativa < $5 AS quern_again,
-    t.data_hora + t.tentativa * $6::interval AS quern_next, coalesce(t.payload, first.payload) AS quern_payload
-  FROM %[1]s t
-  JOIN unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS e (id, mark, kind, message) ON e.id = t.id
-  LEFT JOIN %[1]s first ON first.id = t.id_inicial AND t.payload IS NULL
-  WHERE t.status = 'processando' AND t.mensagem IS NOT DISTINCT FROM e.mark
-  FOR UPDATE OF t
-), ended AS (
-  UPDATE %[1]s t SET
-    status = CASE quern_kind WHEN 'success' THEN 'sucesso' WHEN 'lost' THEN 'falha_processando' ELSE 'falha' END,
-    mensagem = CASE
-      WHEN quern_kind = 'success' THEN left(quern_message, $7::int)
-      WHEN quern_kind = 'lost' AND quern_again THEN left($10::text || $8::text, $7)
-      WHEN quern_kind = 'lost' THEN left($10::text || $11::text, $7)
-      WHEN quern_again THEN left(quern_message, $7 - length($8::text)) || $8::text
-      ELSE left(quern_message, $7 - length($9::text)) || $9::text END,
-    reenfileirado = t.reenfileirado OR quern_kind <> 'success' AND quern_again,
-    estouro_tentativas = t.estouro_tentativas OR quern_kind <> 'success' AND NOT quern_again,
-    proxima_tentativa = CASE WHEN quern_again THEN quern_next ELSE t.proxima_tentativa END
-  FROM attempts a WHERE a.id = t.id
-)
-INSERT INTO %[1]s (id_inicial, data_hora, data_hora_inicial, origem, destino, processo, chave_externa, tentativa,
-  status, id_anterior, data_hora_anterior, status_anterior, tenant, grupo_empresarial, payload, payload_hash, pub_sub,
-  publication_id, subscriber_id, dead, live_id, prioridade)
-SELECT CASE WHEN quern_again THEN coalesce(id_inicial, id) END,
-  CASE WHEN quern_again THEN quern_next WHEN dead THEN clock_timestamp() + $6::interval ELSE clock_timestamp() END,
-  CASE WHEN quern_again THEN data_hora_inicial ELSE clock_timestamp() END,
-  origem, destino, processo, chave_externa,
-  CASE WHEN quern_again THEN tentativa + 1 ELSE 1 END,
-  CASE WHEN quern_again THEN 'agendada' ELSE 'pendente' END,
-  CASE WHEN quern_again THEN id END,
-  CASE WHEN quern_again THEN data_hora END,
-  CASE WHEN quern_again THEN CASE quern_kind WHEN 'lost' THEN 'processando' ELSE 'pendente' END END,
-  tenant, grupo_empresarial,
-  CASE WHEN NOT quern_again THEN quern_payload END,
-  CASE WHEN quern_again THEN payload_hash ELSE ` + nsjHash + ` END,
-  pub_sub, publication_id, subscriber_id, dead OR NOT quern_again,
-  CASE WHEN quern_again THEN live_id ELSE coalesce(id_inicial, id) END,
-  prioridade
-FROM attempts WHERE quern_kind <> 'success'`
-
-// nsjHash is the hash of quern_payload: hexadecimal digits, as nsj-queue-lib writes it.
-const nsjHash = "convert_to(encode(sha256(convert_to(nullif(quern_payload, ''), 'UTF8')), 'hex'), 'UTF8')"
-
-// write writes ends.
-func (n *nsjRows) write(ctx context.Context, ends []nsjEnd) error {
-	ids, marks := make([]int64, len(ends)), make([]*string, len(ends))
-	kinds, messages := make([]string, len(ends)), make([]string, len(ends))
-	for i, end := range ends {
-		text := mark(end.task)
-		ids[i], marks[i], kinds[i], messages[i] = end.id, &text, end.kind, end.message
-	}
-	return n.writeMarked(ctx, ids, marks, kinds, messages)
-}
-
-func (n *nsjRows) writeMarked(ctx context.Context, ids []int64, marks []*string, kinds, messages []string) error {
-	err := n.exec(ctx, n.db, nsjWrite, ids, marks, kinds, messages, n.table.MaxRetry, interval(n.table.RetryInterval),
-		n.table.message, nsjAgain, nsjLast, nsjUnknown, nsjUnknownLast)
-	if err != nil {
-		return fmt.Errorf("write ends: %w", err)
-	}
-	return nil
-}
-
-// copyToSubscribers makes a row for each subscriber of publications, and returns how many publications it ended.
-func (n *nsjRows) copyToSubscribers(ctx context.Context, ids []int64) (ended int, err error) {
-	err = n.query(ctx, n.db, func(v postgres.Row) { ended = int(v.Int(0)) }, `
-		WITH locked AS MATERIALIZED (SELECT id FROM unnest($1::bigint[]) AS u (id) WHERE pg_try_advisory_xact_lock(id)),
-		publications AS MATERIALIZED (
-		  SELECT t.*, coalesce(t.payload, first.payload) AS quern_payload FROM %[1]s t JOIN locked ON locked.id = t.id
-		  LEFT JOIN %[1]s first ON first.id = t.id_inicial AND t.payload IS NULL
-		  WHERE t.status = 'pendente' FOR UPDATE OF t
-		), copies AS MATERIALIZED (
-		  SELECT p.*, s.id AS quern_subscriber, json_build_object('publication', p.quern_payload, 'subscription',
-		    json_build_object(
-		    'id', s.id, 'tenant', s.tenant, 'grupo_empresarial', s.grupo_empresarial, 'processo', s.processo, 'url', s.url,
-		    'http_method', s.http_method, 'headers', s.headers, 'ativo', s.ativo,
-		    'created_at', to_char(s.created_at, 'YYYY-MM-DD"T"HH24:MI:SS')))::text AS quern_copy
-		  FROM publications p JOIN %[2]s s ON s.processo = p.processo AND s.ativo
-		    AND (s.tenant IS NULL OR s.tenant = p.tenant)
-		    AND (s.grupo_empresarial IS NULL OR s.grupo_empresarial = p.grupo_empresarial)
-		), inserted AS (
-		  INSERT INTO %[1]s (origem, destino, processo, chave_externa, tentativa, status, tenant, grupo_empresarial,
-		    publication_id, subscriber_id, prioridade, payload, payload_hash)
-		  SELECT origem, destino, processo, chave_externa, 1, 'pendente', tenant, grupo_empresarial, id, quern_subscriber,
-		    prioridade, quern_copy, `+strings.ReplaceAll(nsjHash, "quern_payload", "quern_copy")+` FROM copies
-		), ended AS (
-		  UPDATE %[1]s t SET status = 'sucesso', mensagem = left(CASE
-		    WHEN EXISTS (SELECT FROM copies WHERE copies.id = t.id) THEN $2::text ELSE $3::text END, $4)
-		  FROM publications p WHERE p.id = t.id RETURNING t.id
-		)
-		SELECT count(*) FROM ended`, ids, nsjPublished, nsjNobody, n.table.message)
-	return ended, err
-}
-
-// duties does what the workers of nsj-queue-lib do every few minutes: rows whose time has come become pending, and
-// those whose worker died are tried again.
-func (n *nsjRows) duties(ctx context.Context) error {
-	err := n.exec(ctx, n.db, `
-		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($2) AS ours),
-		due AS (
-		  UPDATE %[1]s SET status = 'pendente' WHERE status = 'agendada' AND id IN (
-		    SELECT id FROM %[1]s, duty WHERE ours AND status = 'agendada' AND data_hora <= clock_timestamp())
-		  RETURNING id
-		)
-		SELECT pg_notify($1, '') FROM (SELECT FROM due LIMIT 1) any_row`, n.table.bare, notifyDuty)
-	if err != nil {
-		return err
-	}
-	var ids []int64
-	var marks []*string
-	if err := n.exec(ctx, n.db, "BEGIN"); err != nil {
-		return err
-	}
-	err = n.query(ctx, n.db, func(v postgres.Row) {
-		ids, marks = append(ids, v.Int(0)), append(marks, nil)
-		if v[1] != nil {
-			text := v.Text(1)
-			marks[len(marks)-1] = &text
-		}
-	}, `
-		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($2) AS ours),
-		busy AS MATERIALIZED (
-		  SELECT id, mensagem FROM %[1]s, duty
-		  WHERE ours AND status = 'processando' AND starts_with(mensagem, $1::text || id || '-') IS NOT TRUE LIMIT $3
-		)
-		SELECT id, mensagem FROM busy WHERE pg_try_advisory_xact_lock(id)`, mark(n.table.taskPrefix()), retryDuty, batchRows)
-	if err != nil {
-		return err
-	}
-	if len(ids) > 0 {
-		kinds := make([]string, len(ids))
-		for i := range kinds {
-			kinds[i] = nsjLost
-		}
-		if err := n.writeMarked(ctx, ids, marks, kinds, make([]string, len(ids))); err != nil {
-			return err
-		}
-	}
-	err = n.exec(ctx, n.db, "COMMIT")
 	return err
 }
 
@@ -466,10 +316,10 @@ func (n *nsjRows) names(ctx context.Context) (names []nsjNamed, waiting int64, e
 			names = append(names, nsjNamed{v.Text(0), v.Bool(1)})
 		}
 	}, `
-		SELECT name, dead, count(*), publication FROM (
-		  SELECT `+fmt.Sprintf(nsjName, "t")+` AS name, dead, pub_sub AND NOT dead AS publication FROM %[1]s t
-		  WHERE status = 'pendente' AND tentativa <= $1 AND data_hora <= clock_timestamp() LIMIT $3
-		) pending GROUP BY name, dead, publication`, n.table.MaxRetry, n.table.bare, maxCounted)
+		SELECT CASE WHEN name = ANY ($3::text[]) THEN name ELSE `+safeText("name")+` END, dead, count(*), publication FROM (
+		  SELECT `+fmt.Sprintf(nsjName, "t")+` AS name, dead, pub_sub AND dead IS NOT TRUE AS publication FROM %[1]s t
+		  WHERE status = 'pendente' AND tentativa <= $1 AND data_hora <= clock_timestamp() LIMIT $4
+		) pending GROUP BY name, dead, publication`, n.table.MaxRetry, n.table.bare, n.mapped(), maxCounted)
 	return names, waiting, err
 }
 

@@ -29,13 +29,17 @@ func (outboxTable) relay(ctx context.Context, t *term) error {
 		return err
 	}
 	defer db.Close()
-	o := &outboxTerm{term: t, db: db, full: make(map[string]time.Time)}
+	report, err := reportName(ctx, db, "outbox", "quern.outbox")
+	if err != nil {
+		return err
+	}
+	o := &outboxTerm{term: t, db: db, reports: report, full: make(map[string]time.Time)}
 	work, ctx := errgroup.WithContext(ctx)
 	wake := make(chan struct{}, 1)
 	work.Go(func() error { return t.listen(ctx, channel, func() { periodic.Notify(wake) }) })
 	work.Go(func() error { return o.relayAll(ctx, wake) })
 	for _, client := range t.relay.config.Tenants {
-		work.Go(func() error { return t.report(ctx, client, reports{ReportName, true, writeEnded}) })
+		work.Go(func() error { return o.report(ctx, client) })
 	}
 	return work.Wait()
 }
@@ -43,7 +47,8 @@ func (outboxTable) relay(ctx context.Context, t *term) error {
 // outboxTerm is one term as leader of the outbox. Its connection belongs to the goroutine of relayAll.
 type outboxTerm struct {
 	*term
-	db *postgres.Conn
+	db      *postgres.Conn
+	reports string // the name for reports of ends
 
 	horizon horizon
 	full    map[string]time.Time // until when the rows of a target are left out
@@ -117,7 +122,7 @@ func (o *outboxTerm) round(ctx context.Context) (found bool, err error) {
 	if o.since() > forgetAfter/2 { // it was stopped, and another leader may have sent and deleted these rows
 		return false, errNotLeader
 	}
-	out, failed := o.relay.send(ctx, rows)
+	out, failed := o.relay.send(ctx, rows, o.reports)
 	if err := o.settle(ctx, out); err != nil {
 		return false, err
 	}
@@ -203,9 +208,8 @@ func (o *outboxTerm) settle(ctx context.Context, out outcome) error {
 		}
 		o.relay.config.Metrics.RelayRows(o.relay.config.Name, "relayed", len(seqs))
 		for tenant, ids := range ids {
-			back := listen.NewRelay(o.relay.client(tenant))
 			// If this fails, Redis remembers the IDs for longer.
-			if err := back.ForgetOnce(ctx, ids, forgetAfter+o.relay.config.Hold); err != nil {
+			if err := o.tenant(tenant).ForgetOnce(ctx, ids, forgetAfter+o.relay.config.Hold); err != nil {
 				o.relay.log.Debug("cannot shorten the memory of IDs", "error", err)
 			}
 		}

@@ -1,223 +1,153 @@
 package relay
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"maps"
+	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// renew renews the claims of all rows in hand, and finds those that are lost, and ends that were not reported.
-func (l *raquelTerm) renew(ctx context.Context) error {
-	began := time.Now()
-	claimed, err := l.rows.renew(ctx, slices.Collect(maps.Values(l.hand)))
-	if err != nil {
-		return err
-	}
-	l.renewed = began
-	var ids []string
-	for id, job := range l.hand {
-		switch {
-		case !claimed[job.id]: // a worker has it, or somebody changed it
-			l.relay.log.Warn("a row was taken from the relay; cancelling its task", "task_id", id)
-			l.drop(job)
-			_ = l.client.Change(ctx, queue.ChangeCancel, id) // otherwise it runs to its end, which nobody reads
-		case job.sent:
-			ids = append(ids, id)
-		}
-	}
-	for some := range slices.Chunk(ids, batchRows) {
-		if err := l.end(ctx, some); err != nil {
-			return err
-		}
-	}
-	return nil
+// The ways in which an attempt of a row ends.
+const (
+	endSuccess   = "success"
+	endFailed    = "failed"    // failed or exhausted, as the row allows
+	endFatal     = "exhausted" // whatever the row allows
+	endLater     = "later"     // Raquel's reschedule
+	endReject    = "reject"    // Raquel's reject
+	endExpired   = "expired"
+	endCancelled = "cancelled"
+)
+
+// raquelEnd is the end of an attempt of a row.
+type raquelEnd struct {
+	id, task       string
+	attempts       int64 // before this one
+	kind           string
+	failure, trace string
+	after          *time.Duration // the delay that the handler asked for
+	ago            time.Duration  // how long ago it ended
 }
 
-// keepUp marks expired rows, counts those that wait, and gives back those in hand that no host runs.
-func (l *raquelTerm) keepUp(ctx context.Context) error {
-	began := time.Now()
-	var served, busy []string
-	for name, q := range l.queues {
-		if q.served {
-			served = append(served, name)
-		}
-		if q.hand > 0 {
-			busy = append(busy, name)
-		}
+// newRaquelEnd returns what the end of a task means for its row. now is Redis's time.
+func newRaquelEnd(task *listen.Ended, now time.Time) (e raquelEnd, ok bool) {
+	e.id, e.attempts, ok = parseRaquelTask(task.ID)
+	if e.task, e.kind = task.ID, endSuccess; !task.At.IsZero() {
+		e.ago = max(0, now.Sub(task.At))
 	}
-	if err := l.rows.expire(ctx, served); err != nil {
-		return err
+	failure := task.Failure
+	if failure == nil {
+		return e, ok
 	}
-	waiting, err := l.rows.waiting(ctx, served)
+	e.failure = valid(ownWords(failure.Message))
+	e.trace = valid(cmp.Or(failure.Stderr, strings.Join(failure.Backtrace, "\n")))
+	if failure.RetryAfter > 0 {
+		after := time.Duration(min(failure.RetryAfter, century.Seconds()) * float64(time.Second))
+		e.after = &after
+	}
+	switch code := failure.ExitCode; {
+	case failure.Reason == queue.ReasonExpired:
+		e.kind = endExpired
+	case failure.Reason == queue.ReasonCancelled:
+		e.kind = endCancelled
+	case failure.Reason == queue.ReasonRejected:
+		e.kind = endReject
+	case code != nil && *code == listen.ExitLater:
+		e.kind = endLater
+	case code != nil && *code == listen.ExitFatal, strings.HasPrefix(failure.Limit, "input="):
+		e.kind = endFatal // another attempt would end the same way
+	default:
+		e.kind = endFailed
+	}
+	return e, ok
+}
+
+// exitStatus is what a host puts before the words of a handler.
+var exitStatus = regexp.MustCompile(`^exit status \d+(?: \([a-z ]*\))?: `)
+
+// ownWords returns the message of a failure in the words of the handler alone, if it has said any.
+func ownWords(message string) string { return message[len(exitStatus.FindString(message)):] }
+
+// finish writes ends as Raquel's DequeueContextManager does. NULL options count as Raquel's defaults. A repeat changes
+// nothing, because the row is not claimed any more.
+func (r *raquelRows) finish(ctx context.Context, ended []listen.Ended, wrong func(task string, why error) error) error {
+	now, err := r.claims.client.Clock(ctx)
 	if err != nil {
 		return err
 	}
-	l.setCounts(waiting, 0)
-	l.keepAt = time.Now().Add(max(raquelUpkeep, lookShare*time.Since(began)))
-	stats, err := manage.New(l.client).Stats(ctx, busy...)
-	if err != nil {
-		return err
+	ends := make([]raquelEnd, 0, len(ended))
+	for _, task := range ended {
+		if e, ok := newRaquelEnd(&task, now); ok {
+			ends = append(ends, e)
+		}
 	}
-	idle := make(map[string]*raquelJob)
-	for i, name := range busy {
-		if q := l.queues[name]; stats[i].Paused || !q.served && time.Since(q.unserved) > raquelUpkeep {
-			for id, job := range l.hand {
-				if job.queue == name {
-					idle[id] = job
-				}
+	for some := range slices.Chunk(ends, batchRows) {
+		err := each(some, func(ends []raquelEnd) error { return r.writeBlock(ctx, ends) }, func(e raquelEnd, _ error) error {
+			e.failure, e.trace = asciiText(e.failure), asciiText(e.trace) // the database's encoding may lack a character
+			err := r.writeBlock(ctx, []raquelEnd{e})
+			if ofRow(err) {
+				return wrong(e.task, err)
 			}
-		}
-	}
-	if len(idle) == 0 {
-		return nil
-	}
-	return l.giveBack(ctx, idle)
-}
-
-// giveBack leaves rows to others, as if they had never been claimed, and cancels their tasks. A row whose task runs or
-// has ended stays in hand.
-func (l *raquelTerm) giveBack(ctx context.Context, jobs map[string]*raquelJob) error {
-	if len(jobs) == 0 {
-		return nil
-	}
-	jobs = maps.Clone(jobs)
-	tasks, _, _, err := l.client.Summaries(ctx, "", "", slices.Collect(maps.Keys(jobs)), 0)
-	if err != nil {
-		return err
-	}
-	var waiting []*queue.Task
-	for _, task := range tasks {
-		switch job := jobs[task.ID]; {
-		case task.Status == queue.Pending || task.Status == queue.Scheduled:
-			waiting = append(waiting, task)
-		case task.Reason == queue.ReasonCancelled && !job.sent && !job.adopted:
-			// The relay cancelled it when it gave the row back before: see resume.
-		default: // its end is about to be read
-			job.sent = true
-			delete(jobs, task.ID)
-		}
-	}
-	// The row first: a leader that adopts a row of a cancelled task ends the row.
-	if err := l.rows.unclaim(ctx, slices.Collect(maps.Values(jobs))); err != nil {
-		return err
-	}
-	var changed []string
-	for _, change := range l.client.ChangeAll(ctx, queue.ChangeCancel, waiting) {
-		if isChanged(change.Err) {
-			changed = append(changed, change.Task.ID)
-		} // if Redis is away, the row's next claim finds the task
-	}
-	for _, job := range jobs {
-		l.drop(job)
-	}
-	return l.claimStarted(ctx, jobs, changed)
-}
-
-// claimStarted claims rows again that were given back, but whose task has started meanwhile.
-func (l *raquelTerm) claimStarted(ctx context.Context, jobs map[string]*raquelJob, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	tasks, _, _, err := l.client.Summaries(ctx, "", "", ids, 0)
-	if err != nil {
-		return err
-	}
-	for _, task := range tasks {
-		if task.Reason == queue.ReasonCancelled || task.Status == queue.Pending || task.Status == queue.Scheduled {
-			continue // a repeated cancel is refused; the row's next claim finds a pending task
-		}
-		again, err := l.rows.claimAgain(ctx, jobs[task.ID])
-		switch {
-		case err != nil:
 			return err
-		case again:
-			jobs[task.ID].sent = true
-			l.hold(jobs[task.ID])
-		default: // a worker was faster
-			_ = l.client.Change(ctx, queue.ChangeCancel, task.ID)
+		})
+		if err != nil {
+			return fmt.Errorf("write ends: %w", err)
 		}
 	}
 	return nil
 }
 
-// isChanged reports whether a task was not cancelled because it has started or ended meanwhile, as after the repeat of
-// a cancel whose answer was lost.
-func isChanged(err error) bool {
-	return errors.Is(err, queue.ErrChanged) || errors.Is(err, queue.ErrStatus)
+func (r *raquelRows) writeBlock(ctx context.Context, ends []raquelEnd) error {
+	var ids, kinds, failures, traces []string
+	var attempts, ago []int64
+	var after []*string
+	for _, e := range ends {
+		ids, kinds, attempts = append(ids, e.id), append(kinds, e.kind), append(attempts, e.attempts)
+		failures, traces, ago = append(failures, e.failure), append(traces, e.trace), append(ago, e.ago.Milliseconds())
+		var asked *string
+		if e.after != nil {
+			text := fmt.Sprint(e.after.Milliseconds())
+			asked = &text
+		}
+		after = append(after, asked)
+	}
+	return r.exec(ctx, fmt.Sprintf(writeRaquel, r.quoted, nowMS, again, r.errorType, r.traceType), r.owner, ids, kinds,
+		attempts, failures, traces, after, ago)
 }
 
-// reports reads reports, and writes the ends that they tell of.
-func (l *raquelTerm) reports(ctx context.Context, wait time.Duration) error {
-	back := listen.NewRelay(l.client)
-	reports, err := back.Reports(ctx, l.table.report, wait)
-	if err != nil || len(reports) == 0 {
-		return err
-	}
-	ids := make([]string, 0, len(reports))
-	for _, report := range reports {
-		if job := l.hand[report.Task]; job == nil || job.sent {
-			ids = append(ids, report.Task)
-		}
-	}
-	slices.Sort(ids)
-	if err := l.end(ctx, slices.Compact(ids)); err != nil {
-		return err
-	}
-	return back.ForgetReports(ctx, l.table.report, reports)
-}
-
-// end writes the ends of tasks that have ended. Rows in hand whose task does not exist any more are given back: it is
-// unknown how it ended.
-func (l *raquelTerm) end(ctx context.Context, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	back := listen.NewRelay(l.client)
-	tasks, gone, err := back.Ends(ctx, ids)
-	if err != nil {
-		return err
-	}
-	now, err := l.client.Clock(ctx)
-	if err != nil {
-		return err
-	}
-	ends, written := make([]jobEnd, 0, len(tasks)), make([]string, 0, len(tasks))
-	for _, task := range tasks {
-		job, ok := parseJob(task.ID, task.Queue)
-		if !ok {
-			continue
-		}
-		ends = append(ends, newJobEnd(job, &task, now))
-		written = append(written, task.ID)
-	}
-	if err := l.rows.write(ctx, ends); err != nil {
-		return err
-	}
-	for _, id := range written {
-		if job := l.hand[id]; job != nil {
-			l.drop(job)
-			l.queues[job.queue].ended++
-		}
-	}
-	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "ended", len(written))
-	lost := make(map[string]*raquelJob)
-	for _, id := range gone {
-		if job := l.hand[id]; job != nil {
-			job.sent = false // there is nothing to cancel
-			lost[id] = job
-		}
-	}
-	if len(lost) > 0 {
-		l.relay.log.Warn("tasks are gone before their end was read; their rows run again", "tasks", len(lost))
-		if err := back.ForgetOnce(ctx, slices.Collect(maps.Keys(lost)), 0); err != nil {
-			return err
-		}
-	}
-	return l.giveBack(ctx, lost)
-}
+// writeRaquel writes ends. As in Raquel, max_retry_count is the number of attempts, the first delay is twice the base,
+// an exhausted row keeps the error of the attempt before, and a reschedule counts from scheduled_at. Numbers stay
+// within the types of their columns, and delays within a century.
+const (
+	again       = "(kind = 'failed' AND (attempt::numeric + 2 > max_retry_count) IS NOT TRUE)"
+	writeRaquel = `
+UPDATE %[1]s j SET
+  status = CASE WHEN %[3]s THEN 'failed' WHEN kind = 'failed' THEN 'exhausted'
+    WHEN kind IN ('later', 'reject') THEN 'queued' ELSE kind END,
+  attempts = CASE WHEN kind IN ('expired', 'cancelled') THEN j.attempts
+    ELSE greatest(attempt, least(attempt::numeric + 1, 2147483647)) END,
+  finished_at = CASE WHEN kind IN ('success', 'failed', 'exhausted') THEN at
+    WHEN kind = 'later' THEN NULL ELSE finished_at END,
+  error = CASE WHEN %[3]s OR kind = 'exhausted' THEN failure::%[4]s ELSE error END,
+  error_trace = CASE WHEN %[3]s OR kind = 'exhausted' THEN nullif(trace, '')::%[5]s ELSE error_trace END,
+  scheduled_at = CASE
+    WHEN %[3]s THEN at + least(greatest(coalesce(min_retry_delay, 1000),
+      coalesce(asked, coalesce(backoff_base, 1000) * power(2, least(greatest(attempt, -62), 61) + 1))),
+      coalesce(max_retry_delay, 43200000), 3155760000000)::bigint
+    WHEN kind = 'later' THEN greatest(-9223372036854775808,
+      scheduled_at + least(coalesce(asked, min_retry_delay, 1000)::numeric, 3155760000000))
+    ELSE scheduled_at END,
+  claimed_at = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_at END,
+  claimed_by = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_by END
+FROM (
+  SELECT *, %[2]s - ago AS at
+  FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
+    AS u (ended, kind, attempt, failure, trace, asked, ago)
+) e
+WHERE j.id = ended AND status = 'claimed' AND claimed_by = $1 AND coalesce(j.attempts, 0) = attempt`
+)

@@ -4,24 +4,21 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// raquelRows has the statements on a table of Raquel. All times are those of the database. Statements have no names and
-// literal limits, so that each is planned for its arguments: a plan for any limit sorts the whole backlog.
-type raquelRows struct {
-	db    *postgres.Conn
-	table string // quoted
-	owner string // claimed_by of our rows
-}
+// This file has the statements on a table of Raquel. All times are those of the database. Statements have no names and
+// literal limits, so that each is planned for its arguments: a plan for any limit sorts the whole backlog. Sums of a
+// row's numbers are numeric, because those of a damaged row can exceed bigint, which would fail the statement for all
+// rows.
 
 // nowMS is the database's time as Raquel writes times.
 const nowMS = "floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
@@ -32,8 +29,8 @@ func (r *raquelRows) claimable() string {
 	return `status <> 'success' AND scheduled_at <= ` + nowMS + `
 		AND (status IN ('queued', 'failed') OR status = 'claimed' AND claimed_at <= ` + nowMS +
 		fmt.Sprintf(" - %d", raquelReclaim.Milliseconds()) + ` AND claimed_by IS DISTINCT FROM ` + literal(r.owner) + `)
-		AND (max_age IS NULL OR enqueued_at + max_age >= ` + nowMS + `
-			AND (scheduled_at + max_age > ` + nowMS + ` OR status = 'claimed'))`
+		AND (max_age IS NULL OR enqueued_at + max_age::numeric >= ` + nowMS + `
+			AND (scheduled_at + max_age::numeric > ` + nowMS + ` OR status = 'claimed'))`
 }
 
 // query runs a statement with a bound.
@@ -54,9 +51,9 @@ func (r *raquelRows) exec(ctx context.Context, statement string, args ...any) er
 // literal quotes a text for SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// due returns which of some queues have claimable rows, and how long the first of each has been due. Each queue maps to
-// the time from which to look: see raquelQueue.low.
-func (r *raquelRows) due(
+// firstDue returns which of some queues have claimable rows, and how long the first of each has been due. Each queue
+// maps to the time from which to look: see raquelAhead.low.
+func (r *raquelRows) firstDue(
 	ctx context.Context, queues map[string]int64,
 ) (map[string]time.Duration, error) {
 	due := make(map[string]time.Duration)
@@ -69,8 +66,8 @@ func (r *raquelRows) due(
 		names, lows = append(names, name), append(lows, low)
 	}
 	err := r.query(ctx, func(v postgres.Row) { due[v.Text(0)] = time.Duration(v.Int(1)) * time.Millisecond }, `
-		SELECT name, `+nowMS+` - scheduled_at FROM unnest($1::text[], $2::bigint[]) AS q (name, low), LATERAL (
-			SELECT scheduled_at FROM `+r.table+` WHERE queue = name AND scheduled_at >= low AND `+r.claimable()+`
+		SELECT name, `+dueFor+` FROM unnest($1::text[], $2::bigint[]) AS q (name, low), LATERAL (
+			SELECT scheduled_at FROM `+r.quoted+` WHERE queue = name AND scheduled_at >= low AND `+r.claimable()+`
 			ORDER BY scheduled_at LIMIT 1) first`, names, lows)
 	return due, err
 }
@@ -78,68 +75,143 @@ func (r *raquelRows) due(
 // waiting counts the claimable rows of some queues, up to maxCounted.
 func (r *raquelRows) waiting(ctx context.Context, queues []string) (n int64, err error) {
 	err = r.query(ctx, func(v postgres.Row) { n = v.Int(0) }, fmt.Sprintf(`SELECT count(*) FROM (
-		SELECT FROM %s WHERE queue = ANY ($1::text[]) AND %s LIMIT %d) w`, r.table, r.claimable(), maxCounted), queues)
+		SELECT FROM %s WHERE queue = ANY ($1::text[]) AND %s LIMIT %d) w`, r.quoted, r.claimable(), maxCounted), queues)
 	return n, err
 }
 
-// jobColumns are what readJob reads. %d is the largest payload that is read.
-const jobColumns = `id, queue, attempts, CASE WHEN size <= %d THEN payload END, size,
-	scheduled_at, ` + nowMS + ` - scheduled_at,
-	CASE WHEN max_age IS NOT NULL THEN least(greatest(enqueued_at + max_age - ` + nowMS + `, 1), 86400000) END`
+// dueFor is the SQL of how long a row has been due, in milliseconds, up to a century.
+const dueFor = "least(" + nowMS + " - scheduled_at::numeric, 3155760000000)"
 
-func readJob(v postgres.Row) *raquelJob {
-	return &raquelJob{
-		id: v.Text(0), queue: v.Text(1), attempts: v.Int(2), payload: []byte(v.Text(3)), size: v.Int(4),
+// rowColumns are what readRow reads. %d is the largest payload that is read. A damaged row may have a queue that is no
+// text for this client.
+var rowColumns = `id, CASE WHEN ` + isName("queue") + ` THEN queue END, coalesce(attempts, 0),
+	CASE WHEN size <= %d THEN payload END, size, scheduled_at, ` + dueFor + `,
+	CASE WHEN max_age IS NOT NULL THEN least(greatest(enqueued_at + max_age::numeric - ` + nowMS + `, 1), 86400000) END`
+
+// raquelRow is a claimed row.
+type raquelRow struct {
+	*claim
+	due int64         // scheduled_at
+	age time.Duration // how long it had been due when it was claimed
+}
+
+func (r *raquelTable) readRow(v postgres.Row) raquelRow {
+	attempts := v.Int(2)
+	return raquelRow{
 		due: v.Int(5), age: time.Duration(v.Int(6)) * time.Millisecond,
-		left: time.Duration(v.Int(7)) * time.Millisecond,
+		claim: &claim{
+			row: v.Text(0), queue: v.Text(1), size: v.Int(4),
+			// It has one attempt: the row has the others.
+			spec: queue.Spec{Parameters: []byte(v.Text(3)), Options: queue.Options{
+				ID: raquelTask(v.Text(0), attempts), Once: forgetAfter, Report: r.report,
+				Retry: queue.Retry{
+					MaxAttempts: 1, MaxReschedules: -1, MaxAge: time.Duration(v.Int(7)) * time.Millisecond,
+				},
+				Headers: map[string]string{"raquel-id": v.Text(0), "raquel-attempt": fmt.Sprint(attempts + 1)},
+			}},
+		},
 	}
 }
 
-// claim claims up to limit rows of a queue that were due at low or later, in this order, and after the first one at
-// most batchBytes.
-func (r *raquelRows) claim(
-	ctx context.Context, name string, low int64, limit int,
-) (jobs []*raquelJob, err error) {
-	err = r.query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
-		WITH first AS (
-			SELECT id AS first, scheduled_at AS at, coalesce(octet_length(payload), 0)::bigint AS size FROM %[1]s
-			WHERE queue = $1 AND scheduled_at >= $3 AND %[2]s ORDER BY scheduled_at LIMIT %[3]d FOR UPDATE SKIP LOCKED
-		), sized AS (SELECT first, size, sum(size) OVER (ORDER BY at, first) - size AS before FROM first)
-		UPDATE %[1]s SET status = 'claimed', claimed_at = %[4]s, claimed_by = $2
+const raquelPrefix = "raquel-"
+
+// raquelTask returns the ID of a row's task. There is one for each attempt.
+func raquelTask(id string, attempts int64) string {
+	return fmt.Sprintf("%s%s-%d", raquelPrefix, id, attempts)
+}
+
+// parseRaquelTask reads it.
+func parseRaquelTask(task string) (id string, attempts int64, ok bool) {
+	const length = 36 // of a UUID
+	rest, ours := strings.CutPrefix(task, raquelPrefix)
+	if !ours || len(rest) <= length || rest[length] != '-' || uuid.Validate(rest[:length]) != nil {
+		return "", 0, false
+	}
+	attempts, err := strconv.ParseInt(rest[length+1:], 10, 64)
+	return rest[:length], attempts, err == nil
+}
+
+// claimUpTo claims up to limit rows of a queue that were due at low or later, in this order, and after the first one at
+// most batchBytes. Those that cannot be claimed are parked.
+func (r *raquelRows) claimUpTo(ctx context.Context, limit int, name string, low int64) (rows []raquelRow, err error) {
+	of := func(ids, lock string) string {
+		return fmt.Sprintf(`SELECT id AS first, scheduled_at AS at, coalesce(octet_length(payload), 0)::bigint AS size FROM %s
+			WHERE queue = $1 AND scheduled_at >= $2 AND id %s AND %s ORDER BY scheduled_at LIMIT %d %s`,
+			r.quoted, ids, r.claimable(), limit, lock)
+	}
+	const others, these, lock = "<> ALL ($3::uuid[])", "= ANY ($3::uuid[])", "FOR UPDATE SKIP LOCKED"
+	alone := r.claims.alone()
+	rows, err = r.claimFound(ctx, of(others, lock), maxPayload, name, low, alone)
+	if !ofRow(err) {
+		return rows, err
+	}
+	// One of the rows cannot be claimed, or its payload cannot be read: read finds out.
+	var ids []string
+	err = r.query(ctx, func(v postgres.Row) { ids = append(ids, v.Text(0)) }, of(others, ""), name, low, alone)
+	if err != nil {
+		return nil, err
+	}
+	err = each(ids, func(ids []string) error {
+		some, err := r.claimFound(ctx, of(these, lock), -1, name, low, ids)
+		for _, row := range some {
+			row.unread = true
+		}
+		rows = append(rows, some...)
+		return err
+	}, r.claims.parkRow)
+	return rows, err
+}
+
+// claimFound claims the rows that a statement finds. Payloads that are larger than largest are not read.
+func (r *raquelRows) claimFound(
+	ctx context.Context, found string, largest int, name string, low int64, ids []string,
+) (rows []raquelRow, err error) {
+	err = r.query(ctx, func(v postgres.Row) { rows = append(rows, r.readRow(v)) }, fmt.Sprintf(`
+		WITH first AS (%[1]s),
+		sized AS (SELECT first, size, sum(size) OVER (ORDER BY at, first) - size AS before FROM first)
+		UPDATE %[2]s SET status = 'claimed', claimed_at = %[3]s, claimed_by = %[4]s
 		FROM sized WHERE id = first AND before < %[5]d
-		RETURNING %[6]s`, r.table, r.claimable(), limit, nowMS, batchBytes, fmt.Sprintf(jobColumns, maxPayload)),
-		name, r.owner, low)
-	slices.SortStableFunc(jobs, func(a, b *raquelJob) int { return cmp.Compare(a.due, b.due) })
-	return jobs, err
+		RETURNING %[6]s`, found, r.quoted, nowMS, literal(r.owner), batchBytes, fmt.Sprintf(rowColumns, largest)),
+		name, low, ids)
+	slices.SortStableFunc(rows, func(a, b raquelRow) int { return cmp.Compare(a.due, b.due) })
+	return rows, err
 }
 
 // claimed returns the next of our rows whose ID is after another, without their payloads.
-func (r *raquelRows) claimed(ctx context.Context, after string) (jobs []*raquelJob, err error) {
-	err = r.query(ctx, func(v postgres.Row) { jobs = append(jobs, readJob(v)) }, fmt.Sprintf(`
+func (r *raquelRows) claimed(ctx context.Context, after string) (rows []*claim, err error) {
+	err = r.query(ctx, func(v postgres.Row) { rows = append(rows, r.readRow(v).claim) }, fmt.Sprintf(`
 		SELECT %s FROM (
 			SELECT *, coalesce(octet_length(payload), 0)::bigint AS size FROM %s
 			WHERE status = 'claimed' AND claimed_by = $1 AND id > $2::uuid ORDER BY id LIMIT %d
-		) sized ORDER BY id`, fmt.Sprintf(jobColumns, -1), r.table, batchRows),
+		) sized ORDER BY id`, fmt.Sprintf(rowColumns, -1), r.quoted, batchRows),
 		r.owner, cmp.Or(after, "00000000-0000-0000-0000-000000000000"))
-	return jobs, err
+	return rows, err
 }
 
-// payloads reads the payloads of rows that are still ours.
-func (r *raquelRows) payloads(ctx context.Context, jobs map[string]*raquelJob) error {
-	return r.query(ctx, func(v postgres.Row) {
-		job := jobs[v.Text(0)]
-		job.payload, job.unread = []byte(v.Text(1)), false
-	}, fmt.Sprintf(`SELECT id, CASE WHEN octet_length(payload) <= %d THEN payload END FROM %s
-		WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, maxPayload, r.table),
-		slices.Collect(maps.Keys(jobs)), r.owner)
+func (r *raquelRows) read(ctx context.Context, unread []*claim, wrong func(c *claim, why error) error) error {
+	byRow := make(map[string]*claim)
+	for _, c := range unread {
+		byRow[c.row] = c
+	}
+	return each(unread, func(some []*claim) error {
+		return r.query(ctx, func(v postgres.Row) {
+			c := byRow[v.Text(0)]
+			c.spec.Parameters, c.unread = []byte(v.Text(1)), false
+		}, fmt.Sprintf(`SELECT id, CASE WHEN octet_length(payload) <= %d THEN payload END FROM %s
+			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, maxPayload, r.quoted), idsOf(some), r.owner)
+	}, wrong)
 }
 
-// renew renews the claims of rows, and returns which of them are still ours.
-func (r *raquelRows) renew(ctx context.Context, jobs []*raquelJob) (map[string]bool, error) {
-	ours := make(map[string]bool, len(jobs))
-	for some := range slices.Chunk(jobs, batchRows) {
-		err := r.query(ctx, func(v postgres.Row) { ours[v.Text(0)] = true }, `UPDATE `+r.table+` SET claimed_at = `+nowMS+`
-			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2 RETURNING id`, idsOf(some), r.owner)
+func (r *raquelRows) hold(ctx context.Context, inHand []*claim) (map[string]bool, error) {
+	ours := make(map[string]bool, len(inHand))
+	for some := range slices.Chunk(inHand, batchRows) {
+		err := each(idsOf(some), func(ids []string) error {
+			return r.query(ctx, func(v postgres.Row) { ours[v.Text(0)] = true }, `UPDATE `+r.quoted+` SET claimed_at = `+nowMS+`
+				WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2 RETURNING id`, ids, r.owner)
+		}, func(id string, _ error) error {
+			ours[id] = true // until a worker takes it
+			return nil
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -147,143 +219,57 @@ func (r *raquelRows) renew(ctx context.Context, jobs []*raquelJob) (map[string]b
 	return ours, nil
 }
 
-// unclaim leaves rows to others.
-func (r *raquelRows) unclaim(ctx context.Context, jobs []*raquelJob) error {
-	return r.exec(ctx, `UPDATE `+r.table+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
-		WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, idsOf(jobs), r.owner)
+func (r *raquelRows) unclaim(ctx context.Context, given []*claim) error {
+	return each(idsOf(given), func(ids []string) error {
+		return r.exec(ctx, `UPDATE `+r.quoted+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
+			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, ids, r.owner)
+	}, func(string, error) error { return nil }) // the claim gets old
 }
 
-// claimAgain undoes unclaim, and reports whether the row was still there to claim.
-func (r *raquelRows) claimAgain(ctx context.Context, job *raquelJob) (again bool, err error) {
-	err = r.query(ctx, func(postgres.Row) { again = true }, `UPDATE `+r.table+` SET status = 'claimed', claimed_at = `+nowMS+`,
-		claimed_by = $3 WHERE id = $1 AND attempts = $2 AND status = 'queued' RETURNING id`, job.id, job.attempts, r.owner)
+func (r *raquelRows) claimAgain(ctx context.Context, given *claim) (again bool, err error) {
+	_, attempts, _ := parseRaquelTask(given.spec.ID)
+	err = r.query(ctx, func(postgres.Row) { again = true }, `
+		UPDATE `+r.quoted+` SET status = 'claimed', claimed_at = `+nowMS+`, claimed_by = $3
+		WHERE id = $1 AND coalesce(attempts, 0) = $2 AND status = 'queued' RETURNING id`,
+		given.row, attempts, r.owner)
 	return again, err
 }
 
-// expire marks the rows of queues whose age is over.
-func (r *raquelRows) expire(ctx context.Context, queues []string) error {
-	if len(queues) == 0 {
-		return nil
-	}
-	return r.exec(ctx, `UPDATE `+r.table+` SET status = 'expired' WHERE queue = ANY ($1::text[])
-		AND status <> 'success' AND status IN ('queued', 'failed') AND scheduled_at + max_age <= `+nowMS, queues)
-}
+// release does nothing: what is not renewed gets old.
+func (*raquelRows) release(context.Context, []*claim) error { return nil }
 
-func idsOf(jobs []*raquelJob) []string {
-	ids := make([]string, len(jobs))
-	for i, job := range jobs {
-		ids[i] = job.id
-	}
-	return ids
-}
-
-// The ways in which an attempt of a row ends.
-const (
-	endSuccess   = "success"
-	endFailed    = "failed"    // failed or exhausted, as the row allows
-	endFatal     = "exhausted" // whatever the row allows
-	endLater     = "later"     // Raquel's reschedule
-	endReject    = "reject"    // Raquel's reject
-	endExpired   = "expired"
-	endCancelled = "cancelled"
-)
-
-// jobEnd is the end of an attempt of a row.
-type jobEnd struct {
-	raquelJob
-	kind           string
-	failure, trace string
-	after          *time.Duration // the delay that the handler asked for
-	ago            time.Duration  // how long ago it ended
-}
-
-// newJobEnd returns what the end of a task means for its row. now is Redis's time.
-func newJobEnd(j raquelJob, task *listen.Ended, now time.Time) jobEnd {
-	e := jobEnd{raquelJob: j, kind: endSuccess, ago: max(0, now.Sub(task.At))}
-	failure := task.Failure
-	if failure == nil {
-		return e
-	}
-	e.failure = valid(ownWords(failure.Message))
-	e.trace = valid(cmp.Or(failure.Stderr, strings.Join(failure.Backtrace, "\n")))
-	if failure.RetryAfter > 0 {
-		after := time.Duration(failure.RetryAfter * float64(time.Second))
-		e.after = &after
-	}
-	switch code := failure.ExitCode; {
-	case failure.Reason == queue.ReasonExpired:
-		e.kind = endExpired
-	case failure.Reason == queue.ReasonCancelled:
-		e.kind = endCancelled
-	case failure.Reason == queue.ReasonRejected:
-		e.kind = endReject
-	case code != nil && *code == listen.ExitLater:
-		e.kind = endLater
-	case code != nil && *code == listen.ExitFatal, strings.HasPrefix(failure.Limit, "input="):
-		e.kind = endFatal // another attempt would end the same way
-	default:
-		e.kind = endFailed
-	}
-	return e
-}
-
-// exitStatus is what a host puts before the words of a handler.
-var exitStatus = regexp.MustCompile(`^exit status \d+(?: \([a-z ]*\))?: `)
-
-// ownWords returns the message of a failure in the words of the handler alone, if it has said any.
-func ownWords(message string) string { return message[len(exitStatus.FindString(message)):] }
-
-// write writes ends into their rows, as Raquel's DequeueContextManager does. NULL options count as Raquel's defaults. A
-// repeat changes nothing, because the row is not claimed any more.
-func (r *raquelRows) write(ctx context.Context, ends []jobEnd) error {
-	for some := range slices.Chunk(ends, batchRows) {
-		var ids, kinds, failures, traces []string
-		var attempts, ago []int64
-		var after []*string
-		for _, e := range some {
-			ids, kinds, attempts = append(ids, e.id), append(kinds, e.kind), append(attempts, e.attempts)
-			failures, traces, ago = append(failures, e.failure), append(traces, e.trace), append(ago, e.ago.Milliseconds())
-			var asked *string
-			if e.after != nil {
-				text := fmt.Sprint(e.after.Milliseconds())
-				asked = &text
-			}
-			after = append(after, asked)
-		}
-		err := r.exec(ctx, fmt.Sprintf(writeRaquel, r.table, nowMS, again), r.owner, ids, kinds, attempts, failures,
-			traces, after, ago)
+// expire marks the rows of queues whose age is over. It calls wrong for those that cannot be marked.
+func (r *raquelRows) expire(
+	ctx context.Context, queues, alone []string, wrong func(id string, why error) error,
+) error {
+	const expired = `status <> 'success' AND status IN ('queued', 'failed')
+		AND scheduled_at + max_age::numeric <= ` + nowMS
+	for more := len(queues) > 0; more; {
+		var ids []string
+		err := r.query(ctx, func(v postgres.Row) { ids = append(ids, v.Text(0)) }, fmt.Sprintf(`
+			SELECT id FROM %s WHERE queue = ANY ($1::text[]) AND id <> ALL ($2::uuid[]) AND %s LIMIT %d FOR UPDATE SKIP LOCKED`,
+			r.quoted, expired, batchRows), queues, alone)
 		if err != nil {
-			return fmt.Errorf("write ends: %w", err)
+			return err
+		}
+		more = len(ids) == batchRows
+		err = each(ids, func(ids []string) error {
+			return r.exec(ctx, "UPDATE "+r.quoted+" SET status = 'expired' WHERE id = ANY ($1::uuid[]) AND "+expired, ids)
+		}, func(id string, why error) error {
+			more = false
+			return wrong(id, why)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// writeRaquel writes ends. As in Raquel, max_retry_count is the number of attempts, the first delay is twice the base,
-// an exhausted row keeps the error of the attempt before, and a reschedule counts from scheduled_at.
-const (
-	again       = "(kind = 'failed' AND (j.attempts + 2 > max_retry_count) IS NOT TRUE)"
-	writeRaquel = `
-UPDATE %[1]s j SET
-  status = CASE WHEN %[3]s THEN 'failed' WHEN kind = 'failed' THEN 'exhausted'
-    WHEN kind IN ('later', 'reject') THEN 'queued' ELSE kind END,
-  attempts = j.attempts + CASE WHEN kind IN ('expired', 'cancelled') THEN 0 ELSE 1 END,
-  finished_at = CASE WHEN kind IN ('success', 'failed', 'exhausted') THEN at
-    WHEN kind = 'later' THEN NULL ELSE finished_at END,
-  error = CASE WHEN %[3]s OR kind = 'exhausted' THEN failure ELSE error END,
-  error_trace = CASE WHEN %[3]s OR kind = 'exhausted' THEN nullif(trace, '') ELSE error_trace END,
-  scheduled_at = CASE
-    WHEN %[3]s THEN at + least(greatest(coalesce(min_retry_delay, 1000),
-      coalesce(asked, coalesce(backoff_base, 1000) * power(2, least(j.attempts + 1, 62)))),
-      coalesce(max_retry_delay, 43200000))::bigint
-    WHEN kind = 'later' THEN scheduled_at + coalesce(asked, min_retry_delay, 1000)
-    ELSE scheduled_at END,
-  claimed_at = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_at END,
-  claimed_by = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_by END
-FROM (
-  SELECT *, %[2]s - ago AS at
-  FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
-    AS u (ended, kind, attempt, failure, trace, asked, ago)
-) e
-WHERE j.id = ended AND status = 'claimed' AND claimed_by = $1 AND j.attempts = attempt`
-)
+func idsOf(some []*claim) []string {
+	ids := make([]string, len(some))
+	for i, c := range some {
+		ids[i] = c.row
+	}
+	return ids
+}

@@ -185,7 +185,11 @@ func (c *Config) validate() error {
 	case c.Hold != 0 || !c.NotBefore.IsZero():
 		return fmt.Errorf("%w: hold and not_before are for the outbox, and not for a table of %s: leave them out",
 			queue.ErrInvalid, library)
-	case c.Nsj != nil:
+	}
+	if err := ValidTable(table); err != nil {
+		return err
+	}
+	if c.Nsj != nil {
 		return c.Nsj.validate()
 	}
 	for _, name := range c.Raquel.Queues {

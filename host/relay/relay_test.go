@@ -279,6 +279,8 @@ func TestRefused(t *testing.T) {
 		"after":     {"queue, options", `'q', '{"after": ["nosuch"]}'`, "does not exist"},
 		"tenant":    {"queue, tenant", "'q', 'nosuch'", "--tenants"},
 		"option":    {"queue, options", `'q', '{"max_attemps": 3}'`, "max_attempts"},
+		"time":      {"queue, options", `'q', '{"at": "yesterday"}'`, "at is of the JSON type string: write a number"},
+		"notbefore": {"queue, options", `'q', '{"not_before": "yesterday"}'`, `unknown field "not_before"`},
 		"type":      {"queue, options", `'q', '{"max_attempts": "3"}'`, "a whole number"},
 		"report":    {"queue, options", `'q', '{"report": "yes"}'`, "true or false"},
 		"noend":     {"topic, options", `'t', '{"report": true}'`, "a publication has no end"},
@@ -299,7 +301,7 @@ func TestRefused(t *testing.T) {
 	if _, err := w.client.Task(t.Context(), "good"); err != nil {
 		t.Error(err)
 	}
-	w.eventually("outbox alive true notified true refused 10 waiting 0 error", func() string { // as operators see it
+	w.eventually("outbox alive true notified true refused 12 waiting 0 error", func() string { // as operators see it
 		relays, err := listen.NewFleet(w.client).Relays(t.Context())
 		if err != nil || len(relays) != 1 {
 			return fmt.Sprint(relays, err)
@@ -607,7 +609,7 @@ func TestSilentSourceForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := listen.NewRelay(w.client).Publish(t.Context(), listen.RelayState{Name: "shop"}); err != nil {
+	if err := listen.NewRelayClient(w.client).Publish(t.Context(), listen.RelayState{Name: "shop"}); err != nil {
 		t.Fatal(err)
 	}
 	names, err := rdb.HKeys(t.Context(), key).Result()

@@ -36,24 +36,16 @@ ON CONFLICT (tenant, id) DO UPDATE SET status = excluded.status, reason = exclud
   error = excluded.error, attempts = excluded.attempts, ended = excluded.ended
 WHERE excluded.status <> 'deleted' AND excluded.ended >= e.ended`
 
-// reports says how a source writes the ends of its tasks.
-type reports struct {
-	name    string // that its tasks have as queue.Options.Report
-	results bool   // whether write needs results
-	// write writes ends of tasks of a tenant. A repeat must change nothing.
-	write func(ctx context.Context, db *postgres.Conn, tenant string, ends []end) error
-}
-
 // report writes the ends of a tenant's tasks, until ctx ends.
-func (t *term) report(ctx context.Context, client *queue.Client, to reports) error {
-	db, err := t.relay.connect(ctx, ", reports")
+func (o *outboxTerm) report(ctx context.Context, client *queue.Client) error {
+	db, err := o.relay.connect(ctx, ", reports")
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	var pause periodic.Pause
 	for {
-		err := t.reportBlock(ctx, db, client, to)
+		err := o.reportBlock(ctx, db, client)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -68,16 +60,16 @@ func (t *term) report(ctx context.Context, client *queue.Client, to reports) err
 }
 
 // reportBlock writes one block of ends.
-func (t *term) reportBlock(ctx context.Context, db *postgres.Conn, client *queue.Client, to reports) error {
-	back := listen.NewRelay(client)
-	reports, err := back.Reports(ctx, to.name, reportWait)
+func (o *outboxTerm) reportBlock(ctx context.Context, db *postgres.Conn, client *queue.Client) error {
+	back := o.tenant(client.Tenant())
+	reports, err := back.Reports(ctx, o.reports, reportWait)
 	if err != nil || len(reports) == 0 {
 		return err
 	}
 	var block []end
 	size := 0
 	for some := range slices.Chunk(reports, resultReaders) {
-		ends, err := t.readEnds(ctx, client, some, to.results)
+		ends, err := o.readEnds(ctx, client, some)
 		if err != nil {
 			return err
 		}
@@ -87,20 +79,20 @@ func (t *term) reportBlock(ctx context.Context, db *postgres.Conn, client *queue
 		if size < batchBytes {
 			continue
 		}
-		if err := to.write(ctx, db, client.Tenant(), block); err != nil {
+		if err := writeEnded(ctx, db, client.Tenant(), block); err != nil {
 			return err
 		}
 		block, size = nil, 0
 	}
 	if len(block) > 0 {
-		if err := to.write(ctx, db, client.Tenant(), block); err != nil {
+		if err := writeEnded(ctx, db, client.Tenant(), block); err != nil {
 			return err
 		}
 	}
-	if err := back.ForgetReports(ctx, to.name, reports); err != nil {
+	if err := back.ForgetReports(ctx, o.reports, reports); err != nil {
 		return err
 	}
-	t.relay.config.Metrics.RelayRows(t.relay.config.Name, "ended", len(reports))
+	o.relay.config.Metrics.RelayRows(o.relay.config.Name, "ended", len(reports))
 	return nil
 }
 
@@ -113,16 +105,14 @@ type end struct {
 }
 
 // readEnds reads how tasks ended. Those that wait or run again are left out: their next end is reported too.
-func (t *term) readEnds(
-	ctx context.Context, client *queue.Client, reports []listen.Report, results bool,
-) ([]end, error) {
+func (o *outboxTerm) readEnds(ctx context.Context, client *queue.Client, reports []listen.Report) ([]end, error) {
 	ends := make([]end, len(reports))
 	readers, ctx := errgroup.WithContext(ctx)
 	for i, report := range reports {
 		readers.Go(func() (err error) {
-			ends[i], err = readEnd(ctx, client, report.Task, results)
+			ends[i], err = readEnd(ctx, client, report.Task)
 			if err != nil && !queue.IsUnavailable(err) && ctx.Err() == nil { // it would be the same again
-				t.relay.log.Error("cannot read how a task ended", "task_id", report.Task, "error", err)
+				o.relay.log.Error("cannot read how a task ended", "task_id", report.Task, "error", err)
 				ends[i], err = end{}, nil
 			}
 			return err
@@ -140,7 +130,7 @@ func (t *term) readEnds(
 	return ended, nil
 }
 
-func readEnd(ctx context.Context, client *queue.Client, id string, results bool) (end, error) {
+func readEnd(ctx context.Context, client *queue.Client, id string) (end, error) {
 	task, err := client.Summary(ctx, id)
 	if errors.Is(err, queue.ErrNoTask) {
 		return end{id: id, status: "deleted", at: time.Now()}, nil
@@ -152,9 +142,6 @@ func readEnd(ctx context.Context, client *queue.Client, id string, results bool)
 	if task.Status == queue.Failed {
 		failure := task.Failure()
 		ended.reason, ended.failure, ended.attempts = string(failure.Reason), valid(failure.Message), int64(task.Attempts)
-		return ended, nil
-	}
-	if !results {
 		return ended, nil
 	}
 	ended.result, err = client.Result(ctx, id, maxResult)

@@ -28,8 +28,6 @@ const (
 	forgetAfter = time.Minute
 	// fullPause is how long the rows of a target are left out after it has refused one for want of room.
 	fullPause = time.Second
-	// ReportName is the name under which hosts report the ends of an outbox's tasks: see queue.Options.Report.
-	ReportName = "outbox"
 )
 
 // row is a row of the outbox.
@@ -112,8 +110,8 @@ type outcome struct {
 }
 
 // send makes tasks and publications of rows, in their order. After an error of Redis, the remaining rows are neither
-// sent nor refused.
-func (r *Relay) send(ctx context.Context, rows []row) (out outcome, err error) {
+// sent nor refused. report is the name for reports of ends.
+func (r *Relay) send(ctx context.Context, rows []row, report string) (out outcome, err error) {
 	groups := make(map[string]*group)
 	var order []*group
 	flush := func() {
@@ -143,7 +141,7 @@ func (r *Relay) send(ctx context.Context, rows []row) (out outcome, err error) {
 			}
 			continue
 		}
-		spec, wrong := row.spec()
+		spec, wrong := row.spec(report)
 		if wrong != nil {
 			out.refused = append(out.refused, refusal{row.seq, wrong})
 			continue
@@ -170,7 +168,7 @@ type group struct {
 }
 
 // spec returns the task of a row.
-func (r *row) spec() (queue.Spec, error) {
+func (r *row) spec(report string) (queue.Spec, error) {
 	spec, err := queue.Spec{Options: queue.Options{ID: r.id}}, error(nil)
 	if r.options != "{}" {
 		spec, err = admin.ParseTaskLine([]byte(r.options), spec.Options)
@@ -189,7 +187,7 @@ func (r *row) spec() (queue.Spec, error) {
 	}
 	spec.Parameters, spec.Once = r.parameters, onceLife
 	if r.report == "true" {
-		spec.Report = ReportName
+		spec.Report = report
 	}
 	return spec, (&listen.Child{Queue: r.queue, Spec: spec}).Validate()
 }

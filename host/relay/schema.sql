@@ -60,33 +60,17 @@ CREATE TABLE IF NOT EXISTS quern.outbox (
 
 -- Rows that the relay could not make a task of. They block nothing, and stay until somebody retries or deletes them.
 CREATE TABLE IF NOT EXISTS quern.outbox_refused (
-  seq        bigint NOT NULL,
-  id         text NOT NULL,
-  queue      text,
-  topic      text,
-  parameters bytea,
-  json       json,
-  options    jsonb NOT NULL,
-  tenant     text,
-  created    timestamptz NOT NULL,
-  error      text NOT NULL,
-  refused    timestamptz NOT NULL DEFAULT clock_timestamp()
+  LIKE quern.outbox,
+  error   text NOT NULL,
+  refused timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
 CREATE INDEX IF NOT EXISTS outbox_refused_seq ON quern.outbox_refused (seq);
 
 -- Rows that were relayed, for as long as the relay holds them, so that they can be sent once more.
 CREATE TABLE IF NOT EXISTS quern.outbox_held (
-  seq        bigint NOT NULL,
-  id         text NOT NULL,
-  queue      text,
-  topic      text,
-  parameters bytea,
-  json       json,
-  options    jsonb NOT NULL,
-  tenant     text,
-  created    timestamptz NOT NULL,
-  relayed    timestamptz NOT NULL DEFAULT clock_timestamp()
+  LIKE quern.outbox,
+  relayed timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX IF NOT EXISTS outbox_held_seq ON quern.outbox_held (seq);
 CREATE INDEX IF NOT EXISTS outbox_held_relayed ON quern.outbox_held (relayed);

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -26,9 +27,20 @@ type Source struct {
 	Tenants   []string      `yaml:"tenants"`
 	Hold      time.Duration `yaml:"hold"`
 	KeepEnded time.Duration `yaml:"keep_ended"`
-	NotBefore time.Time     `yaml:"not_before"`
+	NotBefore moment        `yaml:"not_before"`
 	Raquel    *Raquel       `yaml:"raquel"`
 	Nsj       *Nsj          `yaml:"nsj"`
+}
+
+// moment is a time. Unlike the decoder, its error names the line.
+type moment struct{ time.Time }
+
+// UnmarshalYAML reads a time, or a date.
+func (m *moment) UnmarshalYAML(n *yaml.Node) error {
+	if err := n.Decode(&m.Time); err != nil {
+		return fmt.Errorf("line %d: %q is not %s", n.Line, n.Value, remedies["time.Time"])
+	}
+	return nil
 }
 
 // URLFile names a file with the URL of a database. A relative path is relative to the folder of the file of --sources.
@@ -50,8 +62,25 @@ func (u *URLFile) UnmarshalYAML(n *yaml.Node) error {
 // maxSources bounds the file of --sources, in bytes.
 const maxSources = 1 << 20
 
-// noDuration matches what the decoder says of a duration.
-var noDuration = regexp.MustCompile("cannot unmarshal !!\\w+ `([^`]*)` into time.Duration")
+// unreadable matches what the decoder says of a value of another type.
+var unreadable = regexp.MustCompile("cannot unmarshal !!(\\w+)(?: `([^`]*)`)? into ([\\w.\\[\\]]+)")
+
+// remedies say what a value of a type is.
+var remedies = map[string]string{
+	"time.Duration": "a duration: write it with its unit, such as 5m", "time.Time": "a time: write it like 2026-01-31T12:00:00Z",
+	"relay.Raquel": "a table: write raquel: {table: jobs}", "relay.Nsj": "a table: write nsj: {table: fila}",
+	"string": "a text", "int": "a whole number", "[]string": "a list: write it like [a, b]",
+	"map[string]string": "a mapping: write it like {a: b}",
+}
+
+// readable says with the remedy what the decoder says.
+func readable(text string) string {
+	return unreadable.ReplaceAllStringFunc(text, func(text string) string {
+		said := unreadable.FindStringSubmatch(text)
+		what := map[string]string{"seq": "a list", "map": "a mapping", "null": "an empty value"}[said[1]]
+		return cmp.Or(what, fmt.Sprintf("%q", said[2])) + " is not " + cmp.Or(remedies[said[3]], said[3])
+	})
+}
 
 const sourcesRule = "write a list such as [{name: shop, postgres: {file: /run/secrets/shop}, tenants: [acme]}]"
 
@@ -64,7 +93,7 @@ func ReadSources(path string, served []string) ([]Config, error) {
 	}
 	configs, err := parseSources(text, filepath.Dir(path), served)
 	if wrong, ok := errors.AsType[*yaml.TypeError](err); ok {
-		err = errors.New(noDuration.ReplaceAllString(strings.Join(wrong.Errors, "; "), "$1 is no duration: write it with its unit, such as 5m"))
+		err = errors.New(readable(strings.Join(wrong.Errors, "; ")))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -92,6 +121,12 @@ func parseSources(text []byte, folder string, served []string) ([]Config, error)
 		if root.Content[i].Kind != yaml.MappingNode {
 			return nil, fmt.Errorf("line %d: expected a mapping: %s", root.Content[i].Line, sourcesRule)
 		}
+		for at := 0; at+1 < len(root.Content[i].Content); at += 2 { // an empty one would relay the outbox
+			key, value := root.Content[i].Content[at], root.Content[i].Content[at+1]
+			if what := map[string]string{"raquel": "relay.Raquel", "nsj": "relay.Nsj"}[key.Value]; what != "" && value.Tag == "!!null" {
+				return nil, fmt.Errorf("line %d: %s: an empty value is not %s", key.Line, key.Value, remedies[what])
+			}
+		}
 		config, err := s.config(folder, served)
 		if err == nil && names[config.Name] {
 			err = errors.New("another source has this name: give each its own")
@@ -111,7 +146,7 @@ func (s *Source) config(folder string, served []string) (Config, error) {
 		return Config{}, fmt.Errorf("hold %s, keep_ended %s: use 0s or more", s.Hold, s.KeepEnded)
 	}
 	config := Config{
-		Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore, Raquel: s.Raquel, Nsj: s.Nsj,
+		Name: s.Name, Hold: s.Hold, KeepEnded: s.KeepEnded, NotBefore: s.NotBefore.Time, Raquel: s.Raquel, Nsj: s.Nsj,
 	}
 	if s.Postgres.File == "" {
 		return config, errors.New("it has no postgres: write postgres: {file: PATH}, a file with the URL of the database")

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 // term is one term of a relay as the leader of its source. It holds a lease in quern.relays, by the database's clock.
 type term struct {
 	relay    *Relay
+	tenants  map[string]*listen.RelayClient
 	notified atomic.Bool // notifications arrive
 
 	mu      sync.Mutex
@@ -42,7 +44,10 @@ func (r *Relay) lead(ctx context.Context) error {
 	if err := r.source.check(ctx, db); err != nil {
 		return err
 	}
-	t := &term{relay: r}
+	t := &term{relay: r, tenants: make(map[string]*listen.RelayClient)}
+	for tenant, client := range r.config.Tenants {
+		t.tenants[tenant] = listen.NewRelayClient(client)
+	}
 	if err := t.take(ctx, db); err != nil {
 		return err
 	}
@@ -125,8 +130,8 @@ func (t *term) publish(ctx context.Context) error {
 		t.mu.Unlock()
 		state.Name, state.Table, state.Leader = t.relay.config.Name, t.relay.source.name(), t.relay.holder
 		state.Since, state.Notified = began, t.notified.Load()
-		for _, client := range t.relay.config.Tenants {
-			if err := listen.NewRelay(client).Publish(ctx, state); err != nil {
+		for _, tenant := range t.tenants {
+			if err := tenant.Publish(ctx, state); err != nil {
 				t.relay.log.Debug("cannot publish the state of the relay", "error", err)
 			}
 		}
@@ -134,6 +139,11 @@ func (t *term) publish(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// tenant returns the client of a tenant; "" is the tenant of rows that name none.
+func (t *term) tenant(name string) *listen.RelayClient {
+	return t.tenants[cmp.Or(name, t.relay.config.Tenant)]
 }
 
 // setLag records the age of the oldest row that waits; 0 if none waits.

@@ -291,7 +291,7 @@ func produce(t *testing.T, w *world) {
 // relay does what `quern relay` does.
 func relay(t *testing.T, w *world) {
 	t.Helper()
-	back := listen.NewRelay(w.Client)
+	back := listen.NewRelayClient(w.Client)
 	spec := queue.Spec{Options: queue.Options{ID: "row", Once: time.Hour, Report: "outbox"}}
 	must[[]queue.Receipt](t)(w.Queue("work").EnqueueMany(w.ctx, []queue.Spec{spec}))
 	must[queue.Published](t)(w.Publish(w.ctx, "orders", nil, queue.PublishOptions{ID: "p"}))

@@ -39,7 +39,7 @@ func TestOnce(t *testing.T) {
 		if life := w.rdb.TTL(w.ctx, w.Store().Keys.Once(a.ID)).Val(); life <= 0 || life > queue.OnceLife {
 			t.Errorf("it is remembered for %s", life)
 		}
-		if err := listen.NewRelay(w.Client).ForgetOnce(w.ctx, []string{a.ID, "none"}, time.Minute); err != nil {
+		if err := listen.NewRelayClient(w.Client).ForgetOnce(w.ctx, []string{a.ID, "none"}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		if life := w.rdb.TTL(w.ctx, w.Store().Keys.Once(a.ID)).Val(); life <= 0 || life > time.Minute {

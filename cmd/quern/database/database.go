@@ -3,10 +3,12 @@ package database
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/connect"
@@ -100,12 +102,42 @@ func newSchema() *cobra.Command {
 
 // raquelFlag adds the flag of Raquel's tables.
 func raquelFlag(cmd *cobra.Command, tables *[]string) {
-	option.List(cmd.Flags(), tables, "raquel", nil, "tables of Raquel, such as jobs or app.jobs")
+	tableFlag(cmd, tables, "raquel", "jobs", "tables of Raquel, such as jobs or app.jobs")
 }
 
 // nsjFlag adds the flag of queue tables of nsj-queue-lib.
 func nsjFlag(cmd *cobra.Command, tables *[]string) {
-	option.List(cmd.Flags(), tables, "nsj", nil, "queue tables of nsj-queue-lib, such as fila or app.fila")
+	tableFlag(cmd, tables, "nsj", "fila", "queue tables of nsj-queue-lib, such as fila or app.fila")
+}
+
+// tableFlag adds a flag that lists tables.
+func tableFlag(cmd *cobra.Command, tables *[]string, name, example, usage string) {
+	option.List(cmd.Flags(), tables, name, nil, usage)
+	flag := cmd.Flags().Lookup(name)
+	flag.Value = tableList{flag.Value, tables, example}
+}
+
+// tableList is the value of a flag that lists tables. It refuses what is no name of a table.
+type tableList struct {
+	pflag.Value
+	tables  *[]string
+	example string
+}
+
+// Set is part of pflag.Value.
+func (l tableList) Set(text string) error {
+	if err := l.Value.Set(text); err != nil {
+		return err
+	}
+	if len(*l.tables) == 0 || slices.Contains(*l.tables, "") {
+		return fmt.Errorf("it names no table: write one, such as %s", l.example)
+	}
+	for _, table := range *l.tables {
+		if err := relay.ValidTable(table); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newInit() *cobra.Command {

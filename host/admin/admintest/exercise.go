@@ -345,7 +345,7 @@ func (b *bench) fleet() {
 	quarantines, err := b.Quarantines(b.ctx)
 	b.must(err)
 	b.is("plugins and quarantines", len(plugins)+len(quarantines), 0)
-	b.must(listen.NewRelay(b.client).Publish(b.ctx, listen.RelayState{Name: "shop", Table: "outbox", Leader: "host 1", Waiting: 3}))
+	b.must(listen.NewRelayClient(b.client).Publish(b.ctx, listen.RelayState{Name: "shop", Table: "outbox", Leader: "host 1", Waiting: 3}))
 	relays, err := b.Relays(b.ctx)
 	b.must(err)
 	b.is("relays", fmt.Sprintf("%d %s %t %d %t", len(relays), relays[0].Name, relays[0].Alive, relays[0].Waiting, relays[0].Told > 0), "1 shop true 3 true")

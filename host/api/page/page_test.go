@@ -69,7 +69,7 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 	_, err = w.Publish(w.ctx, "orders.made", []byte(`{"total": 12}`), queue.PublishOptions{ID: "order-7", Attributes: map[string]string{"tenant": "acme"}})
 	must(t, err)
 	must(t, manage.New(w.Client).Audit(w.ctx, manage.AuditEntry{Who: "ada", Action: "pause-queue", On: "queue paused", From: "127.0.0.1", Status: 200}))
-	must(t, listen.NewRelay(w.Client).Publish(w.ctx, listen.RelayState{
+	must(t, listen.NewRelayClient(w.Client).Publish(w.ctx, listen.RelayState{
 		Name: "db.internal:5432/shop", Table: "outbox", Leader: "db-1 4711 8f0c3d21", Since: float64(time.Now().Unix() - 7200), Notified: true, Lag: 0.2, Waiting: 3,
 	}))
 	return bad, running

@@ -13,15 +13,15 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Relay does what a relay needs of a tenant beside enqueueing: it makes Redis forget IDs, reads which tasks have ended,
-// and publishes its state.
-type Relay struct{ client *queue.Client }
+// RelayClient does what a relay needs of a tenant beside enqueueing: it makes Redis forget IDs, reads which tasks have
+// ended, and publishes the state of the relay.
+type RelayClient struct{ client *queue.Client }
 
-// NewRelay returns the relay's side of a tenant.
-func NewRelay(client *queue.Client) *Relay { return &Relay{client} }
+// NewRelayClient returns a relay's client of a tenant.
+func NewRelayClient(client *queue.Client) *RelayClient { return &RelayClient{client} }
 
 // ForgetOnce sets how much longer Redis remembers IDs that were enqueued with Options.Once.
-func (r *Relay) ForgetOnce(ctx context.Context, ids []string, after time.Duration) error {
+func (r *RelayClient) ForgetOnce(ctx context.Context, ids []string, after time.Duration) error {
 	s := r.client.Store()
 	_, err := store.Pipelined(ctx, s, ids, func(p redis.Pipeliner, id string) *redis.BoolCmd {
 		return p.Expire(ctx, s.Keys.Once(id), after)
@@ -35,7 +35,7 @@ type Report struct{ Entry, Task string }
 // Reports reads up to 1,000 reports of a list, the oldest first. If there is none, it waits for one, up to the time
 // given. A task that ends again, after a retry by hand, is reported again. A report stays until ForgetReports. The end
 // of a task that a Python listener ran is reported when the task is purged.
-func (r *Relay) Reports(ctx context.Context, name string, wait time.Duration) ([]Report, error) {
+func (r *RelayClient) Reports(ctx context.Context, name string, wait time.Duration) ([]Report, error) {
 	s := r.client.Store()
 	answer, err := s.RDB.XRead(ctx, &redis.XReadArgs{
 		Streams: []string{s.Keys.Reports(name), "0"}, Count: store.PageTasks, Block: wait,
@@ -65,7 +65,7 @@ type Ended struct {
 var endedFields = []string{"queue", "status", "updated", "reason", "error"}
 
 // Ends reads how tasks ended. It leaves out those that have not, and returns the IDs of those that do not exist.
-func (r *Relay) Ends(ctx context.Context, ids []string) (ends []Ended, gone []string, err error) {
+func (r *RelayClient) Ends(ctx context.Context, ids []string) (ends []Ended, gone []string, err error) {
 	s := r.client.Store()
 	cmds, err := store.Pipelined(ctx, s, ids, func(p redis.Pipeliner, id string) *redis.SliceCmd {
 		return p.HMGet(ctx, s.Keys.Task(id), endedFields...)
@@ -94,7 +94,7 @@ func (r *Relay) Ends(ctx context.Context, ids []string) (ends []Ended, gone []st
 }
 
 // ForgetReports removes reports from a list.
-func (r *Relay) ForgetReports(ctx context.Context, name string, reports []Report) error {
+func (r *RelayClient) ForgetReports(ctx context.Context, name string, reports []Report) error {
 	if len(reports) == 0 {
 		return nil
 	}
@@ -117,7 +117,7 @@ type RelayState struct {
 	Notified bool    `json:"notified" doc:"Whether notifications of new rows arrive."`
 	Lag      float64 `json:"lag_seconds" doc:"The age of the oldest row that waits."`
 	Waiting  int64   `json:"waiting" doc:"Rows; at most 10,000 are counted."`
-	Refused  int64   `json:"refused" doc:"Rows that could be no task; at most 10,000 are counted."`
+	Refused  int64   `json:"refused" doc:"Rows that could be no task, or that cannot be changed; at most 10,000 are counted, and of another library's table those of the last hour."`
 	Error    string  `json:"error,omitempty" doc:"Why rows wait."`
 }
 
@@ -131,7 +131,7 @@ const (
 
 // Publish publishes the state of a source, and removes those of sources that have been silent for a week. Told and
 // Alive need not be set.
-func (r *Relay) Publish(ctx context.Context, state RelayState) error {
+func (r *RelayClient) Publish(ctx context.Context, state RelayState) error {
 	s := r.client.Store()
 	now, err := s.Now(ctx)
 	if err != nil {

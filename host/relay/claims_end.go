@@ -1,0 +1,178 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+)
+
+// holdAll keeps all rows in hand claimed, and finds those that somebody has changed, and ends that were not reported.
+func (l *claims) holdAll(ctx context.Context) error {
+	began := time.Now()
+	ours, err := l.rows.hold(ctx, slices.Collect(maps.Values(l.hand)))
+	if err != nil {
+		return err
+	}
+	l.held = began
+	var ids []string
+	for id, c := range l.hand {
+		switch {
+		case !ours[c.row]:
+			l.relay.log.Warn("a row was taken from the relay, or changed; cancelling its task", "task_id", id)
+			_ = l.client.Change(ctx, queue.ChangeCancel, id) // otherwise it runs to its end, which nobody reads
+			if err := l.drop(ctx, c); err != nil {
+				return err
+			}
+		case c.sent:
+			ids = append(ids, id)
+		case c.parked: // its refusal could not be written
+			l.unsent = append(l.unsent, c)
+		}
+	}
+	for some := range slices.Chunk(ids, batchRows) {
+		if err := l.end(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reports reads reports, and writes the ends that they tell of.
+func (l *claims) reports(ctx context.Context, wait time.Duration) error {
+	reports, err := l.back.Reports(ctx, l.report, wait)
+	if err != nil || len(reports) == 0 {
+		return err
+	}
+	ids := make([]string, 0, len(reports))
+	for _, report := range reports {
+		if c := l.hand[report.Task]; c == nil || c.sent {
+			ids = append(ids, report.Task)
+		}
+	}
+	slices.Sort(ids)
+	if err := l.end(ctx, slices.Compact(ids)); err != nil {
+		return err
+	}
+	return l.back.ForgetReports(ctx, l.report, reports)
+}
+
+// end writes the ends of tasks that have ended. Rows in hand whose task does not exist any more are given back: it is
+// unknown how it ended.
+func (l *claims) end(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	tasks, gone, err := l.back.Ends(ctx, ids)
+	if err != nil {
+		return err
+	}
+	written, err := l.finish(ctx, tasks)
+	if err != nil {
+		return err
+	}
+	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "ended", written)
+	var lost []*claim
+	for _, id := range gone {
+		if c := l.hand[id]; c != nil {
+			c.sent = false // there is nothing to cancel
+			lost = append(lost, c)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	l.relay.log.Warn("tasks are gone before their end was read; their rows run again", "tasks", len(lost))
+	if err := l.back.ForgetOnce(ctx, slices.Collect(maps.Keys(byTask(lost))), 0); err != nil {
+		return err
+	}
+	return l.giveBack(ctx, lost)
+}
+
+// finish writes how tasks ended, and returns how many ends it wrote.
+func (l *claims) finish(ctx context.Context, tasks []listen.Ended) (written int, err error) {
+	if len(tasks) == 0 {
+		return 0, nil
+	}
+	parked := make(map[string]bool)
+	err = l.rows.finish(ctx, tasks, func(task string, why error) error {
+		parked[task] = true
+		return l.parkEnd(task, why)
+	})
+	if err != nil {
+		return 0, err
+	}
+	var done []*claim
+	for _, task := range tasks {
+		if c := l.hand[task.ID]; c != nil && !parked[task.ID] {
+			done = append(done, c)
+			l.queue(c.queue).ended++
+		}
+	}
+	return len(tasks) - len(parked), l.drop(ctx, done...)
+}
+
+// giveBack leaves rows to others, as if they had never been claimed, and cancels their tasks. A row whose task runs or
+// has ended stays in hand.
+func (l *claims) giveBack(ctx context.Context, given []*claim) error {
+	if len(given) == 0 {
+		return nil
+	}
+	byTask, asked := byTask(given), given
+	tasks, _, _, err := l.client.Summaries(ctx, "", "", slices.Collect(maps.Keys(byTask)), 0)
+	if err != nil {
+		return err
+	}
+	var waiting []*queue.Task
+	for _, task := range tasks {
+		c := byTask[task.ID]
+		unsure := slices.Contains(l.unsure, c)
+		switch {
+		case task.Status == queue.Pending || task.Status == queue.Scheduled:
+			waiting = append(waiting, task)
+			continue
+		case task.Reason == queue.ReasonCancelled && (unsure || !c.sent && !c.adopted):
+			continue // the relay cancelled it when it gave the row back before
+		case unsure:
+			again, err := l.rows.claimAgain(ctx, c)
+			if err != nil {
+				return err
+			}
+			if !again { // somebody was faster
+				_ = l.client.Change(ctx, queue.ChangeCancel, task.ID)
+				continue
+			}
+		}
+		c.sent = true // its end is about to be read
+		delete(byTask, task.ID)
+	}
+	l.unsure = slices.DeleteFunc(slices.Clone(l.unsure), func(c *claim) bool { return slices.Contains(asked, c) })
+	// The row first: a leader that adopts a row of a cancelled task ends the row.
+	if err := l.rows.unclaim(ctx, slices.Collect(maps.Values(byTask))); err != nil {
+		return err
+	}
+	var away error
+	for _, change := range l.client.ChangeAll(ctx, queue.ChangeCancel, waiting) {
+		if id := change.Task.ID; change.Err != nil && !errors.Is(change.Err, queue.ErrNoTask) {
+			l.unsure = append(l.unsure, byTask[id])
+			delete(byTask, id)
+			if !isChanged(change.Err) {
+				away = change.Err
+			}
+		}
+	}
+	if err := errors.Join(l.drop(ctx, slices.Collect(maps.Values(byTask))...), away); err != nil {
+		return err
+	}
+	return l.giveBack(ctx, l.unsure)
+}
+
+// isChanged reports whether a task was not cancelled because it has started or ended meanwhile, as after the repeat of
+// a cancel whose answer was lost.
+func isChanged(err error) bool {
+	return errors.Is(err, queue.ErrChanged) || errors.Is(err, queue.ErrStatus)
+}

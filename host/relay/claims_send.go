@@ -1,0 +1,179 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+)
+
+// send enqueues the tasks of claimed rows.
+func (l *claims) send(ctx context.Context) error {
+	if l.since() > forgetAfter/2 { // it was stopped, and what another leader has sent may be forgotten
+		return errNotLeader
+	}
+	groups := make(map[string][]*claim)
+	for _, c := range l.unsent {
+		if l.hand[c.spec.ID] == c && !c.sent {
+			groups[c.queue] = append(groups[c.queue], c)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		for _, block := range blocks(groups[name], func(c *claim) int64 { return c.size }) {
+			block, err := l.readUnread(ctx, block)
+			if err != nil {
+				return err
+			}
+			if err := l.enqueue(ctx, name, block, true); err != nil {
+				return err
+			}
+		}
+	}
+	l.unsent = nil
+	return nil
+}
+
+// readUnread reads what is unread of rows. It drops those that are not ours any more, refuses those that cannot be read
+// or are too large, and returns the others.
+func (l *claims) readUnread(ctx context.Context, block []*claim) (ours []*claim, err error) {
+	var unread []*claim
+	refused := make(map[*claim]bool)
+	for _, c := range block {
+		if c.unread {
+			unread = append(unread, c)
+		}
+	}
+	if len(unread) > 0 {
+		err := l.rows.read(ctx, unread, func(c *claim, why error) error {
+			refused[c] = true
+			return l.refuse(ctx, c, fmt.Errorf("the row cannot be read: %w", why))
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range block {
+		switch {
+		case refused[c]:
+		case c.unread:
+			err = l.drop(ctx, c)
+		case c.size > maxPayload:
+			err = l.refuse(ctx, c, tooLarge(c.size))
+		default:
+			ours = append(ours, c)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ours, nil
+}
+
+// enqueue enqueues the tasks of claimed rows of a queue. first is false for those whose earlier task is removed.
+func (l *claims) enqueue(ctx context.Context, name string, block []*claim, first bool) error {
+	specs := make([]queue.Spec, len(block))
+	for i, c := range block {
+		specs[i] = c.spec
+	}
+	receipts, err := l.client.Queue(name).EnqueueMany(ctx, specs)
+	switch {
+	case errors.Is(err, queue.ErrQueueFull), errors.Is(err, queue.ErrManyQueues), errors.Is(err, queue.ErrDamaged):
+		l.queue(name).full = time.Now().Add(fullPause)
+		l.noteFailure(err)
+		return l.giveBack(ctx, block) // some may be enqueued, and even run
+	case errors.Is(err, queue.ErrInvalid) && len(block) > 1:
+		for i := range block {
+			if err := l.enqueue(ctx, name, block[i:i+1], first); err != nil {
+				return err
+			}
+		}
+		return nil
+	case errors.Is(err, queue.ErrInvalid) && len(block) == 1:
+		return l.refuse(ctx, block[0], err)
+	case err != nil:
+		return err
+	}
+	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "relayed", len(block))
+	var known []*claim
+	for i, receipt := range receipts {
+		c := block[i]
+		c.sent = true
+		if receipt.Existed {
+			known = append(known, c)
+		} else {
+			c.spec.Parameters = nil
+		}
+	}
+	return l.resume(ctx, name, known, first)
+}
+
+// resume continues rows whose task was enqueued before: by an earlier leader, by a call whose answer was lost, or
+// before the row was given back or lost.
+func (l *claims) resume(ctx context.Context, name string, known []*claim, first bool) error {
+	if len(known) == 0 {
+		return nil
+	}
+	byTask := byTask(known)
+	ended, again, err := l.back.Ends(ctx, slices.Collect(maps.Keys(byTask)))
+	if err != nil {
+		return err
+	}
+	var ends []string
+	for _, task := range ended {
+		if task.Failure == nil || task.Failure.Reason != queue.ReasonCancelled || byTask[task.ID].adopted {
+			ends = append(ends, task.ID)
+		} else { // the relay cancelled it when the row was lost or given back
+			if err := l.client.Queue(task.Queue).Delete(ctx, task.ID); err != nil && !errors.Is(err, queue.ErrNoTask) {
+				return err
+			}
+			again = append(again, task.ID)
+		}
+	}
+	if len(again) > 0 && first {
+		if err := l.back.ForgetOnce(ctx, again, 0); err != nil {
+			return err
+		}
+		anew := make([]*claim, len(again))
+		for i, id := range again {
+			anew[i] = byTask[id]
+			anew[i].sent = false
+		}
+		if err := l.enqueue(ctx, name, anew, false); err != nil {
+			return err
+		}
+	}
+	for _, c := range known {
+		c.spec.Parameters = nil
+	}
+	return l.end(ctx, ends)
+}
+
+// refuse ends a row that can be no task.
+func (l *claims) refuse(ctx context.Context, c *claim, why error) error {
+	code := listen.ExitFatal
+	return l.refuseWith(ctx, c, queue.Failure{Reason: queue.ReasonError, Message: why.Error(), ExitCode: &code})
+}
+
+func (l *claims) refuseWith(ctx context.Context, c *claim, failure queue.Failure) error {
+	if !c.refused {
+		c.refused = true
+		l.relay.log.Error("row refused", "id", c.row, "error", failure.Message)
+		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
+		l.damaged.refuse()
+	}
+	_, err := l.finish(ctx, []listen.Ended{{ID: c.spec.ID, Queue: c.queue, Status: queue.Failed, Failure: &failure}})
+	return err
+}
+
+func byTask(some []*claim) map[string]*claim {
+	all := make(map[string]*claim, len(some))
+	for _, c := range some {
+		all[c.spec.ID] = c
+	}
+	return all
+}

@@ -1,0 +1,116 @@
+package relay
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/quern-project/quern/host/postgres"
+)
+
+const (
+	// century bounds ages and delays of damaged rows.
+	century = 100 * 365 * 24 * time.Hour
+	// parkedFor is how long a row that no statement can change is left alone before it is tried again.
+	parkedFor = time.Minute
+	// refusedFor is how long a row that could be no task counts as refused, in a table where it ends like others.
+	refusedFor = time.Hour
+)
+
+// ofRow reports whether a statement failed because of what a row has, or because a rule of the table refuses the row:
+// data that the statement cannot use or the database cannot read, a constraint, or a trigger.
+func ofRow(err error) bool {
+	state := postgres.State(err)
+	return len(state) == 5 && slices.Contains([]string{"22", "23", "44", "54", "P0", "XX"}, state[:2])
+}
+
+// each runs a statement on a block of rows. It calls wrong for each row that makes the statement fail, and runs the
+// statement on the others.
+func each[T any](rows []T, run func([]T) error, wrong func(T, error) error) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	err := run(rows)
+	switch {
+	case !ofRow(err):
+		return err
+	case len(rows) == 1:
+		return wrong(rows[0], err)
+	}
+	half := len(rows) / 2
+	if err := each(rows[:half], run, wrong); err != nil {
+		return err
+	}
+	return each(rows[half:], run, wrong)
+}
+
+// damaged are the rows of a table of another library with which something is wrong.
+type damaged struct {
+	refused []time.Time          // when rows ended that could be no task
+	parked  map[string]parkedRow // rows that no statement can change, by their ID
+}
+
+type parkedRow struct {
+	why   string
+	until time.Time
+}
+
+// park leaves a row alone for parkedFor. It reports whether this is new.
+func (d *damaged) park(id string, why error) (added bool) {
+	if d.parked == nil {
+		d.parked = make(map[string]parkedRow)
+	}
+	before := d.parked[id].why
+	d.parked[id] = parkedRow{why.Error(), time.Now().Add(parkedFor)}
+	return before != why.Error()
+}
+
+// forget forgets a parked row: it was changed.
+func (d *damaged) forget(id string) { delete(d.parked, id) }
+
+// alone returns the IDs of rows to leave alone.
+func (d *damaged) alone() []string {
+	ids := make([]string, 0, len(d.parked))
+	for id, row := range d.parked {
+		switch left := time.Until(row.until); {
+		case left > 0:
+			ids = append(ids, id)
+		case left < -parkedFor: // it was changed since
+			delete(d.parked, id)
+		}
+	}
+	return ids
+}
+
+// refuse counts a row that could be no task.
+func (d *damaged) refuse() { d.refused = append(d.refused, time.Now()) }
+
+// count returns how many rows are refused or parked.
+func (d *damaged) count() int64 {
+	old := func(at time.Time) bool { return time.Since(at) > refusedFor }
+	d.refused = slices.DeleteFunc(d.refused, old)
+	if more := len(d.refused) - maxCounted; more > 0 {
+		d.refused = slices.Delete(d.refused, 0, more)
+	}
+	return int64(len(d.refused) + len(d.parked))
+}
+
+// safeText is the SQL of a text in which every client can read every character. Values of a database with the encoding
+// SQL_ASCII may be no UTF-8, and an answer with one of them is an error.
+func safeText(column string) string {
+	return "regexp_replace(" + column + `, '[^\x20-\x7e]', '?', 'g')`
+}
+
+// isName is the SQL of whether a text can be the name of a queue.
+func isName(column string) string { return column + ` ~ '^[\x21-\x7e]{1,128}$'` }
+
+// asciiText returns text that every encoding of PostgreSQL has.
+func asciiText(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r > unicode.MaxASCII {
+			return '?'
+		}
+		return r
+	}, text)
+}

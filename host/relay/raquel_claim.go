@@ -1,0 +1,177 @@
+package relay
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
+)
+
+const (
+	// raquelUpkeep is how often expired rows are marked. It is longer if that takes longer than a tenth of it.
+	raquelUpkeep = 5 * time.Second
+	// raquelIdle is how long the source waits before it looks again when nothing is to be done.
+	raquelIdle = 100 * time.Millisecond
+	// A queue may have as many rows in hand that have not started as hosts have ended within aheadFor, within these
+	// bounds. The rest is for the workers of Raquel.
+	aheadFor           = 500 * time.Millisecond
+	minAhead, maxAhead = 8, 2000
+	aheadInterval      = 100 * time.Millisecond
+	anyDue             = math.MinInt64 // before every scheduled_at
+)
+
+// raquelRows are the rows of a table of Raquel.
+type raquelRows struct {
+	*raquelTable
+	db     *postgres.Conn
+	owner  string // claimed_by of our rows
+	claims *claims
+
+	ahead           map[string]*raquelAhead // of the queues that are served
+	idle            time.Duration           // how long the next look waits
+	counted, keepAt time.Time
+}
+
+// raquelAhead says how many rows of a queue may be claimed, and from where.
+type raquelAhead struct {
+	ahead int // how many rows may be claimed and not started
+	ended int // claimQueue.ended when ahead was last set
+	// Rows that were due before low are not looked for until looked is lookAgain ago: they were claimed, and the index
+	// leads past them until PostgreSQL has removed their entries.
+	low    int64
+	looked time.Time
+	more   bool // the last claim was as large as it could be
+}
+
+// adopt takes over the rows that an earlier leader has claimed.
+func (r *raquelRows) adopt(ctx context.Context) error {
+	for after := ""; ; {
+		adopted, err := r.claimed(ctx, after)
+		if err != nil || len(adopted) == 0 {
+			return err
+		}
+		for _, c := range adopted {
+			c.adopted, c.unread = true, true
+		}
+		r.claims.take(adopted...)
+		after = adopted[len(adopted)-1].row
+	}
+}
+
+// upkeep marks expired rows, and counts those that wait.
+func (r *raquelRows) upkeep(ctx context.Context) error {
+	began := time.Now()
+	if began.Before(r.keepAt) {
+		return nil
+	}
+	served := r.claims.served()
+	if err := r.expire(ctx, served, r.claims.alone(), r.claims.parkRow); err != nil {
+		return err
+	}
+	waiting, err := r.waiting(ctx, served)
+	if err != nil {
+		return err
+	}
+	r.claims.setCounts(waiting, r.claims.damaged.count())
+	r.keepAt = time.Now().Add(max(raquelUpkeep, lookShare*time.Since(began)))
+	return nil
+}
+
+func (r *raquelRows) claim(ctx context.Context, _ bool) (claimed int, wait time.Duration, err error) {
+	began := time.Now()
+	r.setAhead(began)
+	names, lag, err := r.due(ctx, began)
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(names) > 0 {
+		claimed, lag, err = r.claimDue(ctx, names, lag)
+	}
+	r.claims.setLag(lag)
+	if r.idle = min(raquelIdle, r.idle+busyInterval); claimed > 0 || len(r.claims.hand) > 0 {
+		r.idle = busyInterval
+	}
+	return claimed, max(r.idle, lookShare*time.Since(began)), err
+}
+
+// setAhead sets how many rows of each queue may be claimed and not started.
+func (r *raquelRows) setAhead(now time.Time) {
+	for name := range r.ahead {
+		if q := r.claims.queues[name]; q == nil || !q.served {
+			delete(r.ahead, name)
+		}
+	}
+	for name, q := range r.claims.queues {
+		if q.served && r.ahead[name] == nil {
+			r.ahead[name] = &raquelAhead{ahead: minAhead, low: anyDue, ended: q.ended}
+		}
+	}
+	elapsed := now.Sub(r.counted)
+	if elapsed < aheadInterval {
+		return
+	}
+	r.counted = now
+	for name, a := range r.ahead {
+		q := r.claims.queues[name]
+		rate := float64(q.ended-a.ended) / elapsed.Seconds()
+		a.ended, a.ahead = q.ended, min(maxAhead, max(minAhead, int(rate*aheadFor.Seconds())))
+	}
+}
+
+// due returns the queues that may have rows to claim, and for how long the first of them is known to wait.
+func (r *raquelRows) due(ctx context.Context, now time.Time) (due []string, lag time.Duration, err error) {
+	names, look := make(map[string]bool), make(map[string]int64)
+	for name, a := range r.ahead {
+		if now.Sub(a.looked) >= lookAgain {
+			a.low, a.looked, a.more = anyDue, now, false
+		}
+		switch {
+		case r.claims.queues[name].isFull():
+		case a.more:
+			names[name] = true
+		default:
+			look[name] = a.low
+		}
+	}
+	ages, err := r.firstDue(ctx, look)
+	for name, age := range ages {
+		names[name], lag = true, max(lag, age)
+	}
+	return slices.Sorted(maps.Keys(names)), lag, err
+}
+
+// claimDue claims rows of queues.
+func (r *raquelRows) claimDue(
+	ctx context.Context, names []string, age time.Duration,
+) (claimed int, lag time.Duration, err error) {
+	stats, err := manage.New(r.claims.client).Stats(ctx, names...)
+	if err != nil {
+		return 0, age, err
+	}
+	for i, name := range names {
+		a, s := r.ahead[name], &stats[i]
+		room := a.ahead + int(s.Depth[queue.Started]) - r.claims.queues[name].hand
+		if s.Limit > 0 {
+			room = min(room, int(s.Limit-s.Depth[queue.Pending]))
+		}
+		if room = min(room, batchRows); s.Err != nil || s.Paused || room <= 0 {
+			continue
+		}
+		some, err := r.claimUpTo(ctx, room, name, a.low)
+		if err != nil {
+			return claimed, age, err
+		}
+		for _, row := range some {
+			r.claims.take(row.claim)
+			a.low, age = max(a.low, row.due), max(age, row.age)
+		}
+		a.more = len(some) == room
+		claimed += len(some)
+	}
+	return claimed, age, nil
+}
