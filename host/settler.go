@@ -141,7 +141,7 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 	var results, late []*ended
 	for _, e := range s.due(all) {
 		switch {
-		case errors.Is(e.outcome.Err, errNoSlot), errors.Is(e.outcome.Err, errNotCommitted):
+		case errors.Is(e.outcome.Err, errNoSlot):
 			late = append(late, e)
 		case !s.handleStopped(e):
 			results = append(results, e)

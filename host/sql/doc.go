@@ -13,7 +13,7 @@
 // # Failure
 //
 // A database that does not serve costs no attempt: see Run.Away. If the answer to a COMMIT is lost, Complete returns
-// ErrUnknown, and Resolve finds out. A transaction that takes too long, or whose answer is too large, loses its
+// UnknownError, and Resolve finds out. A transaction that takes too long, or whose answer is too large, loses its
 // connection, which undoes it.
 //
 // # Hostile guests

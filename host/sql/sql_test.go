@@ -504,9 +504,9 @@ func TestOneCommits(t *testing.T) {
 	if stored, err := late.Complete(t.Context(), []byte("late")); string(stored) != "failed" || err != nil {
 		t.Errorf("late: %q, %v", stored, err)
 	}
-	for id, want := range map[string]bool{"1": true, "3": false} {
-		if committed, err := w.task(id).Resolve(t.Context()); committed != want || err != nil {
-			t.Errorf("resolve %s: %v, %v", id, committed, err)
+	for id, want := range map[string]string{"1": "first", "2": "failed", "3": ""} {
+		if stored, err := w.task(id).Resolve(t.Context()); string(stored) != want || err != nil {
+			t.Errorf("resolve %s: %q, %v", id, stored, err)
 		}
 	}
 	if got := w.value("SELECT count(*) FROM quern.runs"); got != "2" {
