@@ -87,6 +87,11 @@ func (w *world) exec(statement string) {
 // task returns a run of a task on the database shop.
 func (w *world) task(id string, change ...func(*sql.Grant)) *sql.Run {
 	w.t.Helper()
+	return w.taskOf("acme", id, change...)
+}
+
+func (w *world) taskOf(tenant, id string, change ...func(*sql.Grant)) *sql.Run {
+	w.t.Helper()
 	grant := sql.Grant{
 		Source: sql.Source{Name: "database.shop", URL: w.url}, Write: true, Rows: 1000, Bytes: 1 << 20,
 		Timeout: 10 * time.Second, Transaction: 20 * time.Second, Raise: func(key string) string { return "raise " + key },
@@ -95,7 +100,7 @@ func (w *world) task(id string, change ...func(*sql.Grant)) *sql.Run {
 		f(&grant)
 	}
 	task := sql.Task{
-		Tenant: "acme", ID: id, Created: "1", Complete: "shop",
+		Tenant: tenant, ID: id, Created: "1", Complete: "shop",
 		Grant: func(_ context.Context, database string) (sql.Grant, error) {
 			if database != "shop" {
 				return sql.Grant{}, service.ErrDenied
@@ -454,6 +459,44 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// TestTenantsShareConnections: a tenant leaves half of a host's connections to others, and the next free one goes to the
+// tenant with the fewest.
+func TestTenantsShareConnections(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.databases = sql.New(sql.Config{MaxConnections: 4, Tenants: 3})
+	t.Cleanup(w.databases.Close)
+	of := func(tenant string) *sql.Run { return w.taskOf(tenant, "1", func(g *sql.Grant) { g.Pool = 100 }) }
+	one, another := of("acme"), of("acme")
+	w.want(one, "1", "SELECT 1")
+	w.want(another, "1", "SELECT 1")
+	w.refused(of("acme"), service.ErrUnavailable, "the tenant uses all 2 that one tenant may have: raise --database-connections", "SELECT 1")
+	for range 2 {
+		w.want(of("other"), "1", "SELECT 1")
+	}
+	w.refused(of("third"), service.ErrUnavailable, "all 4 of the host are in use: raise --database-connections", "SELECT 1")
+	acme, third := make(chan error, 1), make(chan error, 1)
+	wait := func(tenant string, waiting int, got chan<- error) *sql.Run {
+		run := of(tenant)
+		go func() { _, err := run.Query(t.Context(), "shop", "SELECT 1", nil); got <- err }()
+		eventually(t, tenant+" waits", func() bool { return w.databases.Waiting() == waiting })
+		return run
+	}
+	wait("acme", 1, acme)
+	last := wait("third", 2, third)
+	one.Close()
+	if err := <-third; err != nil || len(acme) > 0 {
+		t.Errorf("the tenant with the fewest connections: %v", err)
+	}
+	last.Close()
+	if err := <-acme; err != nil {
+		t.Error(err)
+	}
+	if open, _ := w.databases.Connections(); open > 4 {
+		t.Errorf("%d connections", open)
+	}
+}
+
 // TestStale: a connection that the server closed while it was idle is replaced.
 func TestStale(t *testing.T) {
 	t.Parallel()
@@ -604,6 +647,50 @@ func TestSteps(t *testing.T) {
 	w.want(run, "E42703", "SELECT nonsense")
 	if data, err := run.Commit(t.Context(), "shop", "", nil); err != nil || text(data) != "E25P02" {
 		t.Errorf("a commit of an aborted transaction: %q, %v", data, err)
+	}
+}
+
+// TestChangesThatAreNotCommitted: a task with commit: call that leaves changes uncommitted fails, whatever made them.
+func TestChangesThatAreNotCommitted(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	w.exec("CREATE FUNCTION add(int) RETURNS int LANGUAGE sql AS 'INSERT INTO t VALUES ($1) RETURNING id'")
+	plain := w.databases
+	undo := sql.New(sql.Config{Undo: true})
+	t.Cleanup(undo.Close)
+	for statement, changes := range map[string]bool{
+		"INSERT INTO t VALUES (1)":                                         true,
+		"WITH a AS (INSERT INTO t VALUES (1) RETURNING id) SELECT 1":       true,
+		"WITH a AS (UPDATE t SET name = 'b' RETURNING id) SELECT * FROM a": true,
+		"SELECT add(1)":                        true,
+		"SELECT * FROM t":                      false,
+		"UPDATE t SET id = 1 WHERE id = 1":     false,
+		"WITH a AS (SELECT 1) SELECT * FROM a": false,
+	} {
+		for _, w.databases = range []*sql.Databases{plain, undo} {
+			run := w.task("1", atCall)
+			for range 2 { // before a commit, and after one
+				if _, err := w.ask(run, statement); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := run.Complete(t.Context(), nil); changes != (err != nil) || err != nil && !strings.Contains(err.Error(), "the changes on shop are not committed") {
+					t.Errorf("%s: %v", statement, err)
+				}
+				if err := run.Rollback(t.Context(), "shop"); err != nil {
+					t.Error(err)
+				}
+				if _, err := run.Complete(t.Context(), nil); err != nil {
+					t.Errorf("%s, rolled back: %v", statement, err)
+				}
+				w.want(run, "", "INSERT INTO t VALUES (2) ON CONFLICT DO NOTHING")
+				if _, err := run.Commit(t.Context(), "shop", "", nil); err != nil {
+					t.Error(err)
+				}
+			}
+			run.Close()
+		}
+		w.exec("TRUNCATE t; INSERT INTO t VALUES (2)")
 	}
 }
 

@@ -68,5 +68,7 @@ func (t *transaction) back(ctx context.Context) error {
 		return t.gone(ctx, err)
 	}
 	t.refused = nil
-	return nil
+	var err error
+	t.before, err = t.ids(ctx) // the transaction keeps the ID that a savepoint's change gave it
+	return err
 }
