@@ -419,10 +419,15 @@ func TestAHeaderChoosesTheDatabase(t *testing.T) {
 			t.Errorf("%s: %+v", value, task.Failure())
 		}
 	}
-	for _, value := range []string{"", "../47", "a b"} {
+	for value, want := range map[string]string{
+		"":      `the task's header nsj-tenant chooses the database shop, and is "": enqueue the task with 1 to 64 of`,
+		"../47": `the task's header nsj-tenant chooses the database shop, and is "../47"`,
+		"49": `the task's header nsj-tenant is "49", and there is no secret database.shop.49: enqueue the task with another value, or write the URL into ` +
+			tenant + "/database.shop.49 in the folder of --secrets",
+	} {
 		task := n.wait(n.enqueueAs("buy", statement, queue.Options{Headers: map[string]string{"nsj-tenant": value}}))
-		if task.Status != queue.Failed || !n.log.has("the task's header nsj-tenant chooses the database shop") {
-			t.Errorf("%q: %s", value, task.Status)
+		if task.Status != queue.Failed || task.Reschedules != 0 || !strings.Contains(task.Failure().Message, want) {
+			t.Errorf("%q: %s, %+v, want %q", value, task.Status, task.Failure(), want)
 		}
 	}
 	for _, shop := range []*shop{s, other} {
