@@ -139,7 +139,7 @@ func (r *runner) failOrPutOff(e *ended, why error) {
 		strings.Contains(t.Last.Message, lost.Error()) {
 		return
 	}
-	e.away = true
+	e.away = why
 	delay := min(shortestAway<<min(t.Reschedules, 16), longestAway)
 	s := listen.Settlement{Claim: t.Claim(), Failure: Failure(e.outcome)}
 	e.settlement = s.PutOff(t.policy(r.config.Retry), t.Reschedules, delay).NoLaterThan(t.expires(), t.Clock(time.Now()))

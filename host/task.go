@@ -88,8 +88,8 @@ type ended struct {
 	settlement listen.Settlement
 	// unknown is why it is not known whether the task's database has committed; nil if it is known.
 	unknown *sql.UnknownError
-	// away is true if the task was put off because its database does not serve.
-	away bool
+	// away is why the task was put off because its database does not serve; nil if it was not.
+	away error
 }
 
 // size returns about how many bytes of memory the settlement keeps.

@@ -56,6 +56,7 @@ type Config struct {
 // Databases has the connections of a host to the databases of its tenants. Its methods are safe for concurrent use.
 type Databases struct {
 	config Config
+	counts counts
 
 	mu      sync.Mutex // guards the fields below, and those of pools
 	pools   map[poolKey]*pool
@@ -183,6 +184,12 @@ func (d *Databases) acquire(ctx context.Context, p *pool) (*connection, error) {
 	d.waiters = append(d.waiters, w)
 	d.serve()
 	d.mu.Unlock()
+	select {
+	case got := <-w.got:
+		return got.connection, got.err
+	default:
+	}
+	defer func(begun time.Time) { d.counts.waited.Add(int64(time.Since(begun))) }(time.Now())
 	patient, stop := context.WithTimeout(ctx, poolPatience)
 	defer stop()
 	for done := patient.Done(); ; done = ctx.Done() {
@@ -472,21 +479,4 @@ func (d *Databases) dropIdle(p *pool) {
 	for _, c := range idle {
 		c.Close()
 	}
-}
-
-// Connections returns how many connections are open, and how many of them are idle.
-func (d *Databases) Connections() (open, idle int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range d.pools {
-		idle += len(p.idle)
-	}
-	return d.open, idle
-}
-
-// Waiting returns how many tasks wait for a connection.
-func (d *Databases) Waiting() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.waiters)
 }

@@ -214,8 +214,18 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	}
 	discarded := p.Close()
 	t.run.databases.release(c, committed && discarded == nil)
+	count := &t.run.databases.counts
 	switch {
-	case committed || refused != nil:
+	case committed:
+		count.committed.Add(1)
+		return nil, nil
+	case sent == nil:
+		count.commitRefused.Add(1)
+	default:
+		count.commitLost.Add(1)
+	}
+	switch {
+	case refused != nil:
 		return refused, nil
 	case sent == nil: // COMMIT has answered ROLLBACK
 		return &pgconn.PgError{Code: "25P02", Message: "the transaction was aborted before its commit"}, nil

@@ -340,11 +340,11 @@ func TestSession(t *testing.T) {
 			}
 		}
 		run.Close()
-		eventually(t, "an idle connection", func() bool { open, idle := w.databases.Connections(); return open == 1 && idle == 1 })
+		eventually(t, "an idle connection", func() bool { s := w.databases.Sample(); return s.Used == 0 && s.Idle == 1 })
 		next := w.task("next")
 		w.want(next, "NULL,0,0,t", "SELECT nullif(current_setting('app.left', true), ''), (SELECT count(*) FROM pg_cursors WHERE name <> ''), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()), pg_try_advisory_xact_lock(9)")
 		next.Close()
-		eventually(t, "an idle connection", func() bool { _, idle := w.databases.Connections(); return idle == 1 })
+		eventually(t, "an idle connection", func() bool { return w.databases.Sample().Idle == 1 })
 	}
 }
 
@@ -418,7 +418,7 @@ func TestClock(t *testing.T) {
 	if _, err := run.Complete(t.Context(), nil); err == nil {
 		t.Error("a task completes whose transaction is lost")
 	}
-	eventually(t, "no connection", func() bool { open, _ := w.databases.Connections(); return open == 0 && busy() == "0" })
+	eventually(t, "no connection", func() bool { s := w.databases.Sample(); return s.Used+s.Idle == 0 && busy() == "0" })
 	ctx, cancel := context.WithCancel(t.Context())
 	run = w.task("1")
 	w.want(run, "1", "SELECT 1")
@@ -454,8 +454,8 @@ func TestPool(t *testing.T) {
 	for i := range 2 {
 		w.want(w.task(fmt.Sprint("other", i), other), "1", "SELECT 1")
 	}
-	if open, _ := w.databases.Connections(); open > 3 {
-		t.Errorf("%d connections", open)
+	if s := w.databases.Sample(); s.Used+s.Idle > 3 {
+		t.Errorf("%d connections", s.Used+s.Idle)
 	}
 }
 
@@ -492,8 +492,34 @@ func TestTenantsShareConnections(t *testing.T) {
 	if err := <-acme; err != nil {
 		t.Error(err)
 	}
-	if open, _ := w.databases.Connections(); open > 4 {
-		t.Errorf("%d connections", open)
+	if s := w.databases.Sample(); s.Used+s.Idle > 4 {
+		t.Errorf("%d connections", s.Used+s.Idle)
+	}
+}
+
+// TestSample: what tasks do is counted by its result.
+func TestSample(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	run := w.task("1", atCall, func(g *sql.Grant) { g.Rows, g.Pool = 1, 2 })
+	w.want(run, "1", "SELECT 1")
+	w.want(run, "E42703", "SELECT nonsense")
+	run.Close()
+	w.refused(run, service.ErrLimit, "rows", "SELECT generate_series(1, 2)")
+	run.Close()
+	away := w.task("2", func(g *sql.Grant) { g.Name, g.URL = "database.other", "postgres://u@127.0.0.1:1/d" })
+	w.refused(away, service.ErrUnavailable, "connect", "SELECT 1")
+	for _, want := range []error{nil, service.ErrConflict} {
+		w.want(run, "1", "SELECT 1")
+		if _, err := run.Commit(t.Context(), "shop", "step", nil); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	s := w.databases.Sample()
+	if s.OK != 3 || s.Refused != 1 || s.OverLimit != 1 || s.Unavailable != 1 || s.Committed != 1 || s.CommitRefused != 1 ||
+		s.Max != sql.DefaultConnections || s.Away != 1 || s.Waited <= 0 {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -505,7 +531,7 @@ func TestStale(t *testing.T) {
 	run := w.task("1")
 	w.want(run, "1", "SELECT 1")
 	run.Close()
-	eventually(t, "an idle connection", func() bool { _, idle := w.databases.Connections(); return idle == 1 })
+	eventually(t, "an idle connection", func() bool { return w.databases.Sample().Idle == 1 })
 	w.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + w.name() + "a'")
 	run = w.task("2")
 	w.want(run, "", "INSERT INTO t VALUES (1)")
