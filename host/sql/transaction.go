@@ -303,8 +303,9 @@ func (t *transaction) gone(ctx context.Context, err error) error {
 // The IDs of a transaction. It gets one when it changes something, also in a WITH or a function; a savepoint gets one of
 // its own.
 const (
-	ownID      = `SELECT pg_catalog.pg_current_xact_id_if_assigned()`
-	numberOfID = `SELECT count(*) FROM pg_catalog.pg_locks WHERE locktype = 'transactionid' AND pid = pg_backend_pid() AND mode = 'ExclusiveLock'`
+	ownID       = `SELECT pg_catalog.pg_current_xact_id_if_assigned()`
+	numberOfIDs = `SELECT count(*) FROM pg_catalog.pg_locks WHERE locktype = 'transactionid' ` +
+		`AND pid = pg_catalog.pg_backend_pid() AND mode = 'ExclusiveLock'`
 )
 
 // ids returns a text that changes when the transaction changes something; "" before the first change, unless
@@ -312,7 +313,7 @@ const (
 func (t *transaction) ids(ctx context.Context) (ids string, err error) {
 	statement := ownID
 	if t.run.databases.config.Undo {
-		statement = numberOfID
+		statement = numberOfIDs
 	}
 	ctx, stop := t.deadline(ctx)
 	defer stop()
