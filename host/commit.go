@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/host/sql"
@@ -19,6 +20,9 @@ import (
 const (
 	// maxRaces is how often a task runs again at once because its transaction lost against another one.
 	maxRaces = 5
+	// maxLosses is how often a task is put off before a run that loses its connection, after one that lost it too, counts
+	// as an attempt.
+	maxLosses = 3
 	// A task whose database does not serve is put off for shortestAway, and longer each time, up to longestAway.
 	shortestAway, longestAway = time.Second, time.Minute
 )
@@ -103,17 +107,16 @@ func (r *runner) attempt(ctx context.Context, t *task) *ended {
 	}
 }
 
-// adopt settles a task with what an earlier run has stored. If the database does not serve, the task is put off.
+// adopt settles a task with what an earlier run has stored, where err is why that cannot be read.
 func (r *runner) adopt(e *ended, stored []byte, err error) {
 	if err == nil {
-		if e.settlement, err = decode(e.task, stored); err == nil {
-			e.outcome = runtime.Outcome{Kind: runtime.Complete, Output: e.settlement.Result}
-			return
-		}
-		r.fail(e, err)
+		e.settlement, err = decode(e.task, stored)
+	}
+	if err != nil {
+		r.failOrPutOff(e, err)
 		return
 	}
-	r.putOff(e, err)
+	e.outcome = runtime.Outcome{Kind: runtime.Complete, Output: e.settlement.Result}
 }
 
 // fail makes a failure of what a database said.
@@ -125,11 +128,18 @@ func (r *runner) fail(e *ended, err error) {
 	e.settlement = settlement(e, r.config.Retry)
 }
 
-// putOff lets a task run again later, without an attempt being counted, because its database does not serve.
-func (r *runner) putOff(e *ended, why error) {
+// failOrPutOff makes a failure of what a database said. If the database does not serve, the task runs again later
+// without an attempt being counted. A task whose runs lose their connection again and again may end it itself, so the
+// next loss counts.
+func (r *runner) failOrPutOff(e *ended, why error) {
 	t := e.task
 	r.fail(e, why)
-	e.away = true
+	lost := sql.ErrConnectionLost
+	if !errors.Is(why, service.ErrUnavailable) || errors.Is(why, lost) && t.Reschedules >= maxLosses &&
+		strings.Contains(t.Last.Message, lost.Error()) {
+		return
+	}
+	e.away = why
 	delay := min(shortestAway<<min(t.Reschedules, 16), longestAway)
 	s := listen.Settlement{Claim: t.Claim(), Failure: Failure(e.outcome)}
 	policy := t.policy(r.config.Retry)
@@ -151,31 +161,36 @@ func (r *runner) commit(ctx context.Context, e *ended, mayRace bool) (again bool
 	case failure == nil:
 		stored, err := databases.Complete(ctx, encode(&e.settlement))
 		switch {
-		case errors.Is(err, sql.ErrUnknown):
-			e.unknown = true
+		case errors.As(err, &e.unknown):
+			return false
 		case errors.Is(err, sql.ErrRaced) && mayRace:
 			return true
-		case errors.Is(err, service.ErrUnavailable):
-			r.putOff(e, err)
-		case err != nil:
-			r.fail(e, err)
 		case stored != nil:
 			r.adopt(e, stored, nil)
+			return false
+		case err == nil:
+			return false
 		}
-		return false
+		r.failOrPutOff(e, err)
 	case databases.Raced() && mayRace && e.outcome.Kind != runtime.Fatal:
 		return true
 	case databases.Away() != nil && mayBePutOff(e.outcome.Kind):
-		r.putOff(e, databases.Away())
-		return false
+		r.failOrPutOff(e, databases.Away())
 	}
-	if e.settlement.Requeue == "" && e.task.Run > 1 {
-		databases.Close() // the row below must not wait for the task's own transaction
-		if stored, err := databases.Fail(ctx, encode(&e.settlement)); stored != nil || err != nil {
-			r.adopt(e, stored, err)
-		}
-	}
+	r.bury(ctx, e)
 	return false
+}
+
+// bury keeps an earlier run of a task that has failed for good, on a host that has lost the task, from committing. If
+// that run has committed already, the task is settled with what it stored.
+func (r *runner) bury(ctx context.Context, e *ended) {
+	if e.settlement.Requeue != "" || e.task.Run == 1 {
+		return
+	}
+	e.task.databases.Close() // the row must not wait for the task's own transaction
+	if stored, err := e.task.databases.Fail(ctx, encode(&e.settlement)); stored != nil || err != nil {
+		r.adopt(e, stored, err)
+	}
 }
 
 // mayBePutOff reports whether a run of that kind may have failed because its database did not serve.
@@ -184,16 +199,23 @@ func mayBePutOff(kind runtime.OutcomeKind) bool {
 }
 
 // resolve finds out whether the transaction of a task was committed, for as long as it takes. If it was not, the task
-// goes back to its queue.
+// fails or is put off, depending on why the answer is missing.
 func (r *runner) resolve(ctx context.Context, e *ended) {
-	r.access.logger.Warn("the answer to a commit was lost: asking the database whether the task is complete", e.task.logged()...)
+	r.access.logger.Warn("the answer to a commit was lost: asking the database whether the task is complete",
+		e.task.logged("error", e.unknown)...)
 	pause := periodic.Pause{Shortest: 100 * time.Millisecond, Longest: 10 * time.Second}
 	for {
-		committed, err := e.task.databases.Resolve(ctx)
-		if err == nil {
-			if !committed {
-				e.outcome = runtime.Outcome{Kind: runtime.Cancelled, Err: errNotCommitted}
-			}
+		stored, err := e.task.databases.Resolve(ctx)
+		switch {
+		case stored != nil:
+			r.adopt(e, stored, nil)
+			return
+		case err == nil:
+			r.failOrPutOff(e, e.unknown.Why)
+			r.bury(ctx, e)
+			return
+		case !errors.Is(err, service.ErrUnavailable):
+			r.fail(e, err)
 			return
 		}
 		if !pause.Sleep(ctx) {

@@ -196,8 +196,7 @@ func TestTheRowSettlesTheTask(t *testing.T) {
 	first.serving("buy")
 	s.exec("SELECT pg_advisory_lock(7)")
 	id := first.enqueue("buy", "SELECT pg_advisory_xact_lock(7);INSERT INTO t VALUES (1);child")
-	waiting := "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
-	first.eventually("waiting", func() bool { return s.text(waiting) == "1" })
+	first.eventually("waiting", func() bool { return s.waiting() == "1" })
 	proxy.Block()
 	s.exec("SELECT pg_advisory_unlock(7)")
 	first.eventually("a commit", func() bool { return s.text("SELECT task FROM quern.runs") == id })
@@ -261,9 +260,7 @@ func TestACancelDuringALostCommit(t *testing.T) {
 	n := s.start(t, tenant, buying)
 	s.exec("SELECT pg_advisory_lock(7)")
 	id := n.enqueue("buy", "INSERT INTO t VALUES (1);child")
-	n.eventually("a commit under way", func() bool {
-		return s.text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'") == "1"
-	})
+	n.eventually("a commit under way", func() bool { return s.waiting() == "1" })
 	proxy.Refuse()
 	n.eventually("the host knows", func() bool { return n.log.has("the answer to a commit was lost") })
 	if s.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'") != "t" {
@@ -423,10 +420,15 @@ func TestAHeaderChoosesTheDatabase(t *testing.T) {
 			t.Errorf("%s: %+v", value, task.Failure())
 		}
 	}
-	for _, value := range []string{"", "../47", "a b"} {
+	for value, want := range map[string]string{
+		"":      `the task's header nsj-tenant chooses the database shop, and is "": enqueue the task with 1 to 64 of`,
+		"../47": `the task's header nsj-tenant chooses the database shop, and is "../47"`,
+		"49": `the task's header nsj-tenant is "49", and there is no secret database.shop.49: enqueue the task with another value, or write the URL into ` +
+			tenant + "/database.shop.49 in the folder of --secrets",
+	} {
 		task := n.wait(n.enqueueAs("buy", statement, queue.Options{Headers: map[string]string{"nsj-tenant": value}}))
-		if task.Status != queue.Failed || !n.log.has("the task's header nsj-tenant chooses the database shop") {
-			t.Errorf("%q: %s", value, task.Status)
+		if task.Status != queue.Failed || task.Reschedules != 0 || !strings.Contains(task.Failure().Message, want) {
+			t.Errorf("%q: %s, %+v, want %q", value, task.Status, task.Failure(), want)
 		}
 	}
 	for _, shop := range []*shop{s, other} {
@@ -436,33 +438,78 @@ func TestAHeaderChoosesTheDatabase(t *testing.T) {
 	}
 }
 
-// A row of quern.runs that a handler's role has forged gives a task no more than its plugin may.
+// A row of quern.runs that a handler's role has forged gives a task no more than its plugin may. The tasks of one host
+// do not hinder each other.
 func TestAForgedRow(t *testing.T) {
 	t.Parallel()
-	for row, want := range map[string]string{
-		`{"children":[{"Queue":"admin","ID":"forged"}]}`:          `queue "admin" is not granted`,
-		`{"result":"` + strings.Repeat("AAAA", 512) + `"}`:        "the result in the task's row in quern.runs has 1536 bytes",
-		`{"publications":[` + strings.Repeat("{},", 300) + `{}]}`: "has 301 publications",
+	tenant := queuetest.Tenant()
+	s := newShop(t, tenant)
+	n := s.start(t, tenant, "capabilities: {sql: [{database: shop, access: rw}], enqueue: {queues: [other], bytes: 1KiB}}\n"+
+		"retry: {max_attempts: 2, base: 10ms, min: 10ms}\nlimits: {output: 1KiB}\n")
+	for _, tt := range []struct{ row, want string }{
+		{`{"children":[{"Queue":"admin","ID":"forged"}]}`, `queue "admin" is not granted`},
+		{`{"result":"` + strings.Repeat("AAAA", 512) + `"}`, "the result in the task's row in quern.runs has 1536 bytes"},
+		{`{"result":"` + strings.Repeat("AAAA", 1<<18) + `"}`, "the result in the task's row in quern.runs has 786432 bytes"},
+		{`{"result":"` + strings.Repeat("AAAA", 5<<18) + `"}`, "the task's row in quern.runs has 5242893 bytes, and may have"},
+		{`{"publications":[` + strings.Repeat("{},", 300) + `{}]}`, "has 301 publications"},
+		{"forged", "the task's row in quern.runs: invalid character"},
 	} {
-		t.Run(want, func(t *testing.T) {
-			t.Parallel()
-			tenant := queuetest.Tenant()
-			s := newShop(t, tenant)
-			n := s.start(t, tenant, buying+"\nretry: {max_attempts: 2, base: 2s, min: 2s}\nlimits: {output: 1KiB}\n")
-			id := n.enqueue("buy", "fail")
-			n.eventually("the second attempt waits", func() bool { return n.task(id).Status == queue.Scheduled })
-			task := n.task(id)
-			if _, err := s.server.Connect(t, s.url).Exec(t.Context(),
-				"INSERT INTO quern.runs (tenant, task, created, settlement) VALUES ($1, $2, $3, $4)",
-				tenant, id, fmt.Sprint(task.Created.UnixMicro()), []byte(row)); err != nil {
-				t.Fatal(err)
-			}
-			if task := n.wait(id); task.Status != queue.Failed || !strings.Contains(task.Failure().Message, want) {
-				t.Errorf("%s, %+v, want %q", task.Status, task.Failure(), want)
-			}
-			if _, err := n.client.Task(t.Context(), "forged"); err == nil {
-				t.Error("the forged child is there")
-			}
-		})
+		s.exec("SELECT pg_advisory_lock(7)")
+		id := n.enqueue("buy", "SELECT pg_advisory_xact_lock(7);fail")
+		n.eventually("the first attempt waits", func() bool { return s.waiting() == "1" })
+		created := fmt.Sprint(n.task(id).Created.UnixMicro())
+		if _, err := s.server.Connect(t, s.url).Exec(t.Context(),
+			"INSERT INTO quern.runs (tenant, task, created, settlement) VALUES ($1, $2, $3, $4)", tenant, id, created, []byte(tt.row)); err != nil {
+			t.Fatal(err)
+		}
+		s.exec("SELECT pg_advisory_unlock(7)")
+		if task := n.wait(id); task.Status != queue.Failed || !strings.Contains(task.Failure().Message, tt.want) || task.Reschedules != 0 {
+			t.Errorf("%s, %+v, put off %d times, want %q", task.Status, task.Failure(), task.Reschedules, tt.want)
+		}
+	}
+	if _, err := n.client.Task(t.Context(), "forged"); err == nil {
+		t.Error("the forged child is there")
+	}
+}
+
+// waiting returns how many statements wait for an advisory lock.
+func (s *shop) waiting() string {
+	s.t.Helper()
+	return s.text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'")
+}
+
+// A commit that takes longer than it may ends in a known state, and costs an attempt: nothing is committed.
+func TestALongCommit(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	s := newShop(t, tenant)
+	s.atCommit("PERFORM nextval('commits'), pg_sleep(600);")
+	n := s.start(t, tenant, "capabilities: {sql: [{database: shop, access: rw}]}\nretry: {max_attempts: 1}\n")
+	task := n.wait(n.enqueue("buy", "INSERT INTO t VALUES (1);ok"))
+	if f := task.Failure(); task.Status != queue.Failed || !strings.Contains(f.Message, "the commit on shop takes longer than 15s: raise timeout of database \"shop\"") {
+		t.Errorf("%s, %+v", task.Status, f)
+	}
+	if got := s.text("SELECT count(*), (SELECT last_value FROM commits), (SELECT count(*) FROM quern.runs) FROM t"); got != "0 1 0" {
+		t.Errorf("rows, commits and runs: %s", got)
+	}
+}
+
+// A statement, or a commit, that ends its own connection costs attempts in the end, so the task does not run for ever.
+func TestAPoisonStatement(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	s := newShop(t, tenant)
+	s.exec("CREATE FUNCTION die() RETURNS void LANGUAGE sql SECURITY DEFINER AS 'SELECT pg_terminate_backend(pg_backend_pid())'")
+	s.atCommit("PERFORM die();")
+	n := s.start(t, tenant, "capabilities: {sql: [{database: shop, access: rw}]}\nretry: {max_attempts: 2, base: 10ms, min: 10ms}\n")
+	ids := []string{n.enqueue("buy", "SELECT die();fail"), n.enqueue("buy", "INSERT INTO t VALUES (1);ok")}
+	for _, id := range ids {
+		task := n.wait(id)
+		if f := task.Failure(); task.Status != queue.Failed || task.Attempts != 2 || task.Reschedules != maxLosses || !strings.Contains(f.Message, sql.ErrConnectionLost.Error()) {
+			t.Errorf("%s after %d attempts and %d put-offs: %+v", task.Status, task.Attempts, task.Reschedules, f)
+		}
+	}
+	if got := s.text("SELECT count(*) FROM t"); got != "0" {
+		t.Errorf("%s rows", got)
 	}
 }

@@ -71,7 +71,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 		r.settler.put(e)
 		tasks.Ran(&t.Task)
 	}
-	if e.unknown { // tasks.Ran, for which the session waits, ends this goroutine
+	if e.unknown != nil { // tasks.Ran, for which the session waits, ends this goroutine
 		go func() {
 			r.resolve(ctx, e)
 			settle()

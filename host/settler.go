@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/runtime"
@@ -141,7 +142,7 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 	var results, late []*ended
 	for _, e := range s.due(all) {
 		switch {
-		case errors.Is(e.outcome.Err, errNoSlot), errors.Is(e.outcome.Err, errNotCommitted):
+		case errors.Is(e.outcome.Err, errNoSlot):
 			late = append(late, e)
 		case !s.handleStopped(e):
 			results = append(results, e)
@@ -436,8 +437,13 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 			level = hclog.Debug // Config.Ended tells the same
 		}
 		s.access.logger.Log(level, "task failed", append(fields, failureFields(e.settlement.Failure)...)...)
-	case e.away && e.settlement.Requeue != "":
-		s.access.logger.Debug("task put off: its database does not serve", append(fields, "delay", e.settlement.Delay)...)
+	case e.away != nil && e.settlement.Requeue != "":
+		level := hclog.Debug // package sql has told why
+		if errors.Is(e.away, sql.ErrConnectionLost) {
+			level = hclog.Warn
+		}
+		s.access.logger.Log(level, "task put off: its database does not serve",
+			append(fields, "delay", e.settlement.Delay, "error", t.secrets.Text([]byte(e.away.Error())))...)
 	case e.settlement.Requeue == listen.RequeueReschedule && !worthALine(t.Reschedules+1):
 		s.access.logger.Debug("task has put itself off", append(fields, failureFields(e.settlement.Failure)...)...)
 	case e.settlement.Requeue == listen.RequeueReschedule:

@@ -22,9 +22,6 @@ import (
 // errNoSlot is the cause for which a task that was reserved ahead goes back to its queue without a run.
 var errNoSlot = errors.New("no slot was free in time")
 
-// errNotCommitted is the cause for which a task goes back to its queue: its transaction turned out not to be committed.
-var errNotCommitted = errors.New("the database did not commit the task's transaction")
-
 // task is a task that this host reserved.
 type task struct {
 	listen.Task
@@ -89,10 +86,10 @@ type ended struct {
 	took    time.Duration
 	// settlement is decided once, because a repeated write must be the same.
 	settlement listen.Settlement
-	// unknown is true while it is not known whether the task's database has committed.
-	unknown bool
-	// away is true if the task was put off because its database does not serve.
-	away bool
+	// unknown is why it is not known whether the task's database has committed; nil if it is known.
+	unknown *sql.UnknownError
+	// away is why the task was put off because its database does not serve; nil if it was not.
+	away error
 }
 
 // size returns about how many bytes of memory the settlement keeps.

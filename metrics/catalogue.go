@@ -107,6 +107,18 @@ var (
 		"Calls of host functions by plugins on this host, those of Extism as extism_NAME, by result: ok, or the error, such as EDENIED.")
 	hostCallBytes = define(counter, "quern_host_call_bytes_total", "function",
 		"Bytes moved by these calls, in and out.")
+	sqlConnections = define(gauge, "quern_sql_connections", "state",
+		"Connections of this host to the databases of handlers: used by a task, or idle.")
+	sqlConnectionsMax = define(gauge, "quern_sql_connections_max", "",
+		"The setting --database-connections of this host.")
+	sqlDatabasesAway = define(gauge, "quern_sql_databases_away", "",
+		"Databases of handlers that do not serve this host; those with another value of a header, or of another tenant, count on their own.")
+	sqlWait = define(counter, "quern_sql_wait_seconds_total", "",
+		"Time for which tasks on this host waited for a connection to their database, opening included.")
+	sqlStatements = define(counter, "quern_sql_statements_total", "result",
+		"Statements of handlers on this host, by result: ok, error (the database refused it), limit, or unavailable.")
+	sqlCommits = define(counter, "quern_sql_commits_total", "result",
+		"Commits of handlers' transactions on this host, by result: committed, refused, or unknown (the host asks the database).")
 	topicPublications = define(counter, "quern_topic_publications_total", "tenant topic result",
 		"Publications to the topic in Redis, by result: published, or dropped without a subscriber; the 100 topics of a tenant that were last published to. Every host shows the same value: use max, not sum.")
 	topicTasks = define(counter, "quern_topic_tasks_total", "tenant topic",

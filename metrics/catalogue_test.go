@@ -23,6 +23,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 var catalogue = append(slices.Concat(counted, ofRelays),
 	queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined, queuePaused, queueDeadLetters, tenantUp,
 	pluginRefused, memoryLimit, memoryReserved, memoryWait, instances, runtimeHeld, hostCalls, hostCallBytes,
+	sqlConnections, sqlConnectionsMax, sqlDatabasesAway, sqlWait, sqlStatements, sqlCommits,
 	topicPublications, topicTasks,
 )
 
@@ -78,6 +79,12 @@ func exercise(m *Metrics) {
 	m.CollectRefused(func(refused func(tenant, plugin string)) { refused("acme", "broken"); refused("acme", "broken") })
 	m.CollectMemory(func() MemorySample {
 		return MemorySample{Limit: 2 << 30, Reserved: map[string]int64{"tasks": 64 << 20, "deliveries": 16 << 20}, Waited: 1500 * time.Millisecond}
+	})
+	m.CollectSQL(func() SQLSample {
+		return SQLSample{
+			Used: 3, Idle: 2, Max: 100, Away: 1, Waited: 250 * time.Millisecond, OK: 40, Refused: 2, OverLimit: 1, Unavailable: 3,
+			Committed: 12, CommitRefused: 1, CommitsUnknown: 1,
+		}
 	})
 	m.LeaseRenewedLate("acme")
 	m.RedisSampled("127.0.0.1:6379", &RedisSample{

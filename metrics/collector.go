@@ -59,6 +59,37 @@ type RuntimeSample struct {
 	Idle, Busy int
 }
 
+// SQLSample is what a host does on the databases of handlers.
+type SQLSample struct {
+	Used, Idle, Max, Away                    int           // connections, their maximum, and databases that do not serve
+	Waited                                   time.Duration // time for which tasks have waited for a connection
+	OK, Refused, OverLimit, Unavailable      int64         // statements by result
+	Committed, CommitRefused, CommitsUnknown int64         // commits by result
+}
+
+// CollectSQL sets the source of the metrics of databases. Each scrape calls read, which must not block. Without a
+// source they are 0.
+func (m *Metrics) CollectSQL(read func() SQLSample) {
+	m.databases.use(func(emit emitter) {
+		s := read()
+		emit(sqlConnections, float64(s.Used), "used")
+		emit(sqlConnections, float64(s.Idle), "idle")
+		emit(sqlConnectionsMax, float64(s.Max))
+		emit(sqlDatabasesAway, float64(s.Away))
+		emit(sqlWait, s.Waited.Seconds())
+		for result, n := range map[string]int64{
+			"ok": s.OK, "error": s.Refused, "limit": s.OverLimit, "unavailable": s.Unavailable,
+		} {
+			emit(sqlStatements, float64(n), result)
+		}
+		for result, n := range map[string]int64{
+			"committed": s.Committed, "refused": s.CommitRefused, "unknown": s.CommitsUnknown,
+		} {
+			emit(sqlCommits, float64(n), result)
+		}
+	})
+}
+
 // CollectTenants sets the source of quern_tenant_up. read returns whether each tenant is served. Each scrape calls
 // read, which must not block.
 func (m *Metrics) CollectTenants(read func() map[string]bool) {

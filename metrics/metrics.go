@@ -39,7 +39,7 @@ type Metrics struct {
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 
-	queues, tenants, refused, memory, runtime, calls, topics *collector
+	queues, tenants, refused, memory, runtime, calls, databases, topics *collector
 
 	sampler *queueSampler // the source of the collector queues
 
@@ -77,15 +77,16 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m := &Metrics{
 		queues: newCollector(queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined, queuePaused,
 			queueDeadLetters),
-		tenants: newCollector(tenantUp),
-		refused: newCollector(pluginRefused),
-		memory:  newCollector(memoryLimit, memoryReserved, memoryWait),
-		runtime: newCollector(instances, runtimeHeld),
-		calls:   newCollector(hostCalls, hostCallBytes),
-		topics:  newCollector(topicPublications, topicTasks),
-		serving: map[[5]string]struct{}{},
-		tasks:   map[[3]string]*Tasks{},
-		vecs:    map[*family]vec{},
+		tenants:   newCollector(tenantUp),
+		refused:   newCollector(pluginRefused),
+		memory:    newCollector(memoryLimit, memoryReserved, memoryWait),
+		runtime:   newCollector(instances, runtimeHeld),
+		calls:     newCollector(hostCalls, hostCallBytes),
+		databases: newCollector(sqlConnections, sqlConnectionsMax, sqlDatabasesAway, sqlWait, sqlStatements, sqlCommits),
+		topics:    newCollector(topicPublications, topicTasks),
+		serving:   map[[5]string]struct{}{},
+		tasks:     map[[3]string]*Tasks{},
+		vecs:      map[*family]vec{},
 	}
 	relays, failed := NewRelays(reg)
 	m.Relays = relays
@@ -104,6 +105,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	register(memoryLimit.name, m.memory)
 	register(instances.name, m.runtime)
 	register(hostCalls.name, m.calls)
+	register(sqlConnections.name, m.databases)
 	register(topicPublications.name, m.topics)
 	if failed != nil {
 		return nil, failed
@@ -124,6 +126,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m.CollectRefused(func(func(tenant, plugin string)) {})
 	m.CollectMemory(func() MemorySample { return MemorySample{Reserved: map[string]int64{"tasks": 0}} })
 	m.CollectRuntime(func() RuntimeSample { return RuntimeSample{} })
+	m.CollectSQL(func() SQLSample { return SQLSample{} })
 	m.sampler = &queueSampler{failed: func() { m.RedisError(opScrape) }, served: map[pair]string{}}
 	m.queues.use(m.sampler.emit)
 	return m, nil

@@ -95,19 +95,22 @@ func sameNames[T any](t *testing.T, rows map[string]limitRow, cases map[string]T
 func TestLimitsShown(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*_test.go")
-	compiling, err2 := filepath.Glob("compile/*_test.go")
-	if err := errors.Join(err, err2); err != nil {
+	for _, others := range []string{"compile/*_test.go", "../host/*_test.go", "../host/sql/*_test.go"} {
+		more, err2 := filepath.Glob(others)
+		files, err = append(files, more...), errors.Join(err, err2)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	var code bytes.Buffer
-	for _, file := range append(files, compiling...) {
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		code.Write(text)
 	}
-	for _, heading := range []string{"Of a call", "Of a file", "Of its compilation", "Of a call to the host", "Of what is told"} {
+	for _, heading := range []string{"Of a call", "Of a file", "Of its compilation", "Of a call to the host", "Of databases", "Of what is told"} {
 		rows := limitRows(t, heading)
 		if len(rows) == 0 {
 			t.Errorf("%s: no rows", heading)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 
 	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/plugins/manifest"
@@ -58,14 +57,19 @@ func (d *databases) grant(ctx context.Context, name string) (sql.Grant, error) {
 	source := sql.Source{Name: manifest.DatabaseSecret + name, Pool: settings.Pool, Settings: settings.Settings}
 	if settings.By != "" {
 		value := d.task.Headers[settings.By]
-		if !choice.MatchString(value) {
-			return sql.Grant{}, fmt.Errorf("%w: the task's header %s chooses the database %s, and is %q: enqueue the task with 1 to 64 of A-Z, a-z, 0-9, - and _ in it",
-				service.ErrInvalid, settings.By, name, value)
+		if !manifest.IsDatabase(value) {
+			return sql.Grant{}, fmt.Errorf("%w: the task's header %s chooses the database %s, and is %q: enqueue the task with %s in it",
+				service.ErrInvalid, settings.By, name, value, manifest.DatabaseRule)
 		}
 		source.Name += "." + value
 	}
-	if source.URL, err = d.url(ctx, name, source.Name); err != nil {
-		return sql.Grant{}, err
+	source.URL, err = d.url(ctx, name, source.Name)
+	switch {
+	case errors.Is(err, service.ErrNotFound) && settings.By != "": // anybody who enqueues chooses the value
+		return sql.Grant{}, fmt.Errorf("%w: the task's header %s is %q, and there is no secret %s: enqueue the task with another value, or %s",
+			service.ErrInvalid, settings.By, d.task.Headers[settings.By], source.Name, d.place(source.Name))
+	case err != nil:
+		return sql.Grant{}, d.unreadable(ctx, source.Name, err)
 	}
 	return sql.Grant{
 		Source: source, Database: name, Write: g.Write, AtCall: g.AtCall, Rows: g.Rows, Bytes: g.Bytes,
@@ -74,10 +78,7 @@ func (d *databases) grant(ctx context.Context, name string) (sql.Grant, error) {
 	}, nil
 }
 
-// choice matches the values of a header that can choose a database.
-var choice = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
-// url returns the URL of a database, which is in a secret.
+// url returns the URL of a database, which is in a secret. The error is service.ErrNotFound if there is no such secret.
 func (d *databases) url(ctx context.Context, name, secret string) (string, error) {
 	if urls := d.services.config.DatabaseURLs; urls != nil {
 		if urls[name] == "" {
@@ -91,17 +92,26 @@ func (d *databases) url(ctx context.Context, name, secret string) (string, error
 	})
 	if err == nil {
 		d.services.missing.Delete(d.task.Tenant + "/" + secret)
-		return string(value), nil
 	}
+	return string(value), err
+}
+
+// place says where an operator writes the URL of a database.
+func (d *databases) place(secret string) string {
+	return fmt.Sprintf("write the URL into %s/%s in the folder of --secrets, or into secrets of the grants", d.task.Tenant, secret)
+}
+
+// unreadable tells the operators once that a secret with the URL of a database cannot be read. It returns an error with
+// which tasks are put off.
+func (d *databases) unreadable(ctx context.Context, secret string, err error) error {
 	if errors.Is(err, service.ErrNotFound) || errors.Is(err, service.ErrTooBig) || errors.Is(err, service.ErrInvalid) {
 		err = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
 	}
 	if _, known := d.services.missing.LoadOrStore(d.task.Tenant+"/"+secret, true); !known && ctx.Err() == nil {
 		d.task.Host.Warn("a secret with the URL of a database cannot be read: tasks that use it are put off", "secret", secret,
-			"error", err, "remedy", fmt.Sprintf("write the URL into %s/%s in the folder of --secrets, or into secrets of the grants",
-				d.task.Tenant, secret))
+			"error", err, "remedy", d.place(secret))
 	}
-	return "", err
+	return err
 }
 
 // warn tells the operators something once.

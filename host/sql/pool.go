@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ const (
 	poolPatience    = 5 * time.Second  // how long a task waits for a connection
 	forgetTime      = 10 * time.Minute // how long a pool is kept that no task asks for and whose database does not serve
 	idleTime        = time.Minute      // how long a connection is kept that no task uses
+	fullPause       = time.Minute      // the time between two log lines about a pool without a free connection
 	lifetime        = 30 * time.Minute
 
 	// After a failure to connect, nobody tries for shortestAway, and longer after each further failure.
@@ -37,6 +39,8 @@ type Config struct {
 	Application string
 	// MaxConnections bounds the connections to all databases. Default DefaultConnections.
 	MaxConnections int
+	// Tenants is how many tenants share the connections. If there are several, one uses at most half of them.
+	Tenants int
 	// Undo makes every commit a savepoint of one transaction, which is undone at the end: for tests of handlers.
 	Undo bool
 	// Open returns which of these tasks of a tenant have not ended. Without it, rows of quern.runs are kept for ever.
@@ -52,11 +56,14 @@ type Config struct {
 // Databases has the connections of a host to the databases of its tenants. Its methods are safe for concurrent use.
 type Databases struct {
 	config Config
+	counts counts
 
 	mu      sync.Mutex // guards the fields below, and those of pools
 	pools   map[poolKey]*pool
-	open    int           // connections, idle ones included
-	changed chan struct{} // closed, and replaced, when a connection is given back or closed
+	open    int            // connections, idle ones included
+	inUse   int            // those of open that are not idle
+	used    map[string]int // the same by tenant
+	waiters []*waiter      // the tasks that wait for a connection, the oldest first
 	closed  bool
 	resets  sync.WaitGroup // connections that are being made pristine
 }
@@ -74,6 +81,7 @@ type pool struct {
 	used    int           // connections in use or being opened
 	commits bool          // tasks have left rows in quern.runs
 	opening int           // those of used that are being opened
+	full    time.Time     // when a task that waited in vain was logged last
 	// away is the pause after a failure to connect, whose error is why. told is the text that was logged; "" while the
 	// database serves.
 	away periodic.Pause
@@ -90,6 +98,13 @@ type connection struct {
 	until  time.Time // the end of its lifetime
 }
 
+// waiter is a task that waits for a connection of a pool.
+type waiter struct {
+	pool      *pool
+	got       chan opening // has room for the only answer
+	abandoned bool         // the task has ended
+}
+
 // New returns Databases. Close closes their connections.
 func New(config Config) *Databases {
 	config.Application = cmp.Or(config.Application, "quern")
@@ -98,7 +113,7 @@ func New(config Config) *Databases {
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
-	return &Databases{config: config, pools: make(map[poolKey]*pool), changed: make(chan struct{})}
+	return &Databases{config: config, pools: make(map[poolKey]*pool), used: make(map[string]int)}
 }
 
 // Close closes all connections that no task uses, waits for those that are being made pristine, and lets others close
@@ -106,6 +121,7 @@ func New(config Config) *Databases {
 func (d *Databases) Close() {
 	d.mu.Lock()
 	d.closed = true
+	d.serve()
 	d.mu.Unlock()
 	d.resets.Wait()
 	d.CloseIdle(time.Time{})
@@ -135,8 +151,7 @@ func (d *Databases) CloseIdle(since time.Time) {
 // gone records that connections were closed. The caller holds mu.
 func (d *Databases) gone(n int) {
 	d.open -= n
-	close(d.changed)
-	d.changed = make(chan struct{})
+	d.serve()
 }
 
 // pool returns the pool of a source.
@@ -164,95 +179,189 @@ func (d *Databases) pool(tenant string, source Source) (*pool, error) {
 // acquire takes a connection from a pool, and opens one if none is idle. The error wraps service.ErrUnavailable, or is
 // that of ctx.
 func (d *Databases) acquire(ctx context.Context, p *pool) (*connection, error) {
+	w := &waiter{pool: p, got: make(chan opening, 1)}
+	d.mu.Lock()
+	d.waiters = append(d.waiters, w)
+	d.serve()
+	d.mu.Unlock()
+	select {
+	case got := <-w.got:
+		return got.connection, got.err
+	default:
+	}
+	defer func(begun time.Time) { d.counts.waited.Add(int64(time.Since(begun))) }(time.Now())
 	patient, stop := context.WithTimeout(ctx, poolPatience)
 	defer stop()
-	for {
-		now := time.Now()
-		d.mu.Lock()
-		switch {
-		case d.closed:
-			d.mu.Unlock()
-			return nil, fmt.Errorf("%w: the host ends", service.ErrUnavailable)
-		case len(p.idle) > 0:
-			c := p.idle[len(p.idle)-1]
-			p.idle = p.idle[:len(p.idle)-1]
-			if now.After(c.until) {
-				d.gone(1)
-				d.mu.Unlock()
-				c.Close()
-				continue
-			}
-			p.used++
-			d.mu.Unlock()
-			c.reused = true
-			return c, nil
-		case p.why != nil && (!p.away.Over(now) || p.opening > 0):
-			err := p.why
-			d.mu.Unlock()
-			return nil, err
-		case p.used < p.size && (d.open < d.config.MaxConnections || d.evict()):
-			d.open++
-			p.used++
-			p.opening++
-			opened := make(chan opening)
-			d.resets.Go(func() { d.connect(ctx, p, opened) })
-			d.mu.Unlock()
-			select {
-			case o := <-opened:
-				return o.connection, o.err
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}
-		changed := d.changed
-		d.mu.Unlock()
+	for done := patient.Done(); ; done = ctx.Done() {
 		select {
-		case <-changed:
-		case <-patient.Done():
-			if ctx.Err() != nil {
+		case got := <-w.got:
+			return got.connection, got.err
+		case <-done:
+			switch why := d.stopWaiting(w); {
+			case ctx.Err() != nil:
+				d.abandon(w)
 				return nil, ctx.Err()
+			case why != nil:
+				return nil, why
 			}
-			return nil, fmt.Errorf("%w: no connection to %s is free after %s: raise pool of this database in the grants, or --database-connections",
-				service.ErrUnavailable, p.key.source, poolPatience)
 		}
 	}
 }
 
-// evict closes the idle connection that was used least recently, and reports whether there was one. The caller holds
-// mu.
-func (d *Databases) evict() bool {
+// stopWaiting removes a task from those that wait for a free connection, and returns why none was free. It returns nil
+// if a connection was free, or is being opened.
+func (d *Databases) stopWaiting(w *waiter) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.Index(d.waiters, w)
+	if i < 0 {
+		return nil
+	}
+	d.waiters = slices.Delete(d.waiters, i, i+1)
+	p := w.pool
+	err := fmt.Errorf("no connection is free after %s: all %d of the host are in use: raise --database-connections",
+		poolPatience, d.config.MaxConnections)
+	if p.used >= p.size {
+		err = fmt.Errorf("no connection to %s is free after %s: all %d are in use: raise pool of this database in the grants",
+			p.key.source, poolPatience, p.size)
+	} else if d.used[p.key.tenant] >= d.most() {
+		err = fmt.Errorf("no connection is free after %s: the tenant uses all %d that one tenant may have: raise --database-connections",
+			poolPatience, d.most())
+	}
+	if now := time.Now(); now.Sub(p.full) > fullPause {
+		p.full = now
+		d.config.Logger.Warn("no connection to a database is free: tasks that use it are put off", "tenant", p.key.tenant,
+			"database", p.key.source, "error", err)
+	}
+	return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+}
+
+// abandon leaves the connection that a task has got, or that is being opened for it, to the next task.
+func (d *Databases) abandon(w *waiter) {
+	d.mu.Lock()
+	w.abandoned = true
+	d.mu.Unlock()
+	select {
+	case got := <-w.got:
+		if got.connection != nil {
+			d.put(got.connection)
+		}
+	default:
+	}
+}
+
+// most returns how many connections the tasks of one tenant can use: half of all, if the host serves several tenants.
+func (d *Databases) most() int {
+	if d.config.Tenants > 1 {
+		return (d.config.MaxConnections + 1) / 2
+	}
+	return d.config.MaxConnections
+}
+
+// serve answers the waiting tasks that can be served, those of the tenant with the fewest connections first, and of
+// these the oldest. The caller holds mu.
+func (d *Databases) serve() {
+	for {
+		best := -1
+		now := time.Now()
+		for i, w := range d.waiters {
+			if (best < 0 || d.used[w.pool.key.tenant] < d.used[d.waiters[best].pool.key.tenant]) && d.canServe(w.pool, now) {
+				best = i
+			}
+		}
+		if best < 0 {
+			return
+		}
+		w := d.waiters[best]
+		d.waiters = slices.Delete(d.waiters, best, best+1)
+		d.take(w, now)
+	}
+}
+
+// canServe reports whether take has an answer now. The caller holds mu.
+func (d *Databases) canServe(p *pool, now time.Time) bool {
+	return d.closed || p.isAway(now) ||
+		p.used < p.size && d.used[p.key.tenant] < d.most() && d.inUse < d.config.MaxConnections
+}
+
+// take gives a task an idle connection or an error, or opens a connection for it. The caller holds mu.
+func (d *Databases) take(w *waiter, now time.Time) {
+	if d.closed {
+		w.got <- opening{err: fmt.Errorf("%w: the host ends", service.ErrUnavailable)}
+		return
+	}
+	p := w.pool
+	for len(p.idle) > 0 {
+		c := p.idle[len(p.idle)-1]
+		p.idle = p.idle[:len(p.idle)-1]
+		if now.Before(c.until) {
+			d.use(p, 1)
+			c.reused = true
+			w.got <- opening{connection: c}
+			return
+		}
+		d.open--
+		d.resets.Go(c.Close)
+	}
+	if p.isAway(now) {
+		w.got <- opening{err: p.why}
+		return
+	}
+	if d.open >= d.config.MaxConnections {
+		d.evict()
+	}
+	d.open++
+	p.opening++
+	d.use(p, 1)
+	d.resets.Go(func() { d.connect(w) })
+}
+
+// isAway reports whether a database does not serve and must not be tried now. The caller holds mu.
+func (p *pool) isAway(now time.Time) bool {
+	return len(p.idle) == 0 && p.why != nil && (!p.away.Over(now) || p.opening > 0)
+}
+
+// use counts n more connections of a pool that are in use or being opened. The caller holds mu.
+func (d *Databases) use(p *pool, n int) {
+	p.used += n
+	d.inUse += n
+	if d.used[p.key.tenant] += n; d.used[p.key.tenant] == 0 {
+		delete(d.used, p.key.tenant)
+	}
+}
+
+// evict closes the idle connection that was used least recently. There is one. The caller holds mu.
+func (d *Databases) evict() {
 	var least *pool
 	for _, p := range d.pools {
 		if len(p.idle) > 0 && (least == nil || p.idle[0].since.Before(least.idle[0].since)) {
 			least = p
 		}
 	}
-	if least == nil {
-		return false
-	}
 	c := least.idle[0]
 	least.idle = least.idle[1:]
 	d.open--
 	d.resets.Go(c.Close)
-	return true
 }
 
-// opening is a connection that was opened, or why it was not.
+// opening is a connection, or why there is none.
 type opening struct {
 	connection *connection
 	err        error
 }
 
-// connect opens a connection, for which acquire has made room. If its task ends meanwhile, that says nothing about the
-// database, and the connection is for the next task.
-func (d *Databases) connect(task context.Context, p *pool, opened chan<- opening) {
-	c, err := d.dial(p)
-	select {
-	case opened <- opening{c, err}:
-	case <-task.Done():
-		if err == nil {
-			d.put(c)
-		}
+// connect opens a connection for a task, for which take has made room. If the task has ended meanwhile, that says
+// nothing about the database, and the connection is for the next task.
+func (d *Databases) connect(w *waiter) {
+	c, err := d.dial(w.pool)
+	d.mu.Lock()
+	abandoned := w.abandoned
+	if !abandoned {
+		w.got <- opening{c, err}
+	}
+	d.mu.Unlock()
+	if abandoned && err == nil {
+		d.put(c)
 	}
 }
 
@@ -265,14 +374,15 @@ func (d *Databases) dial(p *pool) (*connection, error) {
 	p.opening--
 	if err == nil {
 		d.serves(p)
+		d.serve()
 		now := time.Now()
 		return &connection{
 			Conn: conn, pool: p, since: now, until: now.Add(lifetime - rand.N(lifetime/10)), //nolint:gosec // no secret
 		}, nil
 	}
-	p.used--
-	d.gone(1)
+	d.use(p, -1)
 	err = fmt.Errorf("%w: %w", service.ErrUnavailable, d.isAway(p, err))
+	d.gone(1)
 	return nil, err
 }
 
@@ -303,6 +413,7 @@ func (d *Databases) failed(p *pool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.isAway(p, err)
+	d.serve()
 }
 
 // remedy says what an operator can do about a database that does not serve.
@@ -345,7 +456,7 @@ func (d *Databases) put(c *connection) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := c.pool
-	p.used--
+	d.use(p, -1)
 	if keep := !c.Raw().IsClosed() && c.Raw().TxStatus() == 'I' && !d.closed && d.pools[p.key] == p; keep {
 		c.since = time.Now()
 		p.idle = append(p.idle, c)
@@ -368,14 +479,4 @@ func (d *Databases) dropIdle(p *pool) {
 	for _, c := range idle {
 		c.Close()
 	}
-}
-
-// Connections returns how many connections are open, and how many of them are idle.
-func (d *Databases) Connections() (open, idle int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range d.pools {
-		idle += len(p.idle)
-	}
-	return d.open, idle
 }

@@ -155,7 +155,9 @@ func (r *Run) Query(ctx context.Context, database, statement string, parameters 
 		}
 	}
 	r.borrowed = 0
-	return t.query(ctx, statement, values, formats)
+	answer, err := t.query(ctx, statement, values, formats)
+	r.databases.counts.statement(answer, err)
+	return answer, err
 }
 
 // refuse returns the denial of a statement by its first word.

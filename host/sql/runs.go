@@ -15,13 +15,28 @@ import (
 )
 
 var (
-	// ErrUnknown means that it is not known whether a transaction was committed. Resolve finds out.
-	ErrUnknown = errors.New("it is not known whether the transaction was committed")
 	// ErrRaced means that a transaction lost against another one: the task can run again at once.
 	ErrRaced = errors.New("the transaction lost against another one")
+	// ErrConnectionLost means that a connection ended during a statement. The error also wraps service.ErrUnavailable.
+	ErrConnectionLost = errors.New("the connection to the database was lost during a statement")
 )
 
-// finishPatience bounds what the host itself does on a database: commits and rows of quern.runs.
+// UnknownError means that it is not known whether a transaction was committed. Resolve finds out.
+type UnknownError struct {
+	// Why is the error of the task if the transaction was not committed.
+	Why error
+}
+
+// Error returns the text for the host's log.
+func (u *UnknownError) Error() string {
+	return "it is not known whether the transaction was committed: " + u.Why.Error()
+}
+
+// Unwrap returns Why.
+func (u *UnknownError) Unwrap() error { return u.Why }
+
+// finishPatience bounds what the host itself does on a database: rows of quern.runs, and commits on databases whose
+// statements have a shorter time.
 const finishPatience = 15 * time.Second
 
 // MaxSettlement is the most bytes of a settlement in quern.runs, as in schema.sql of package relay.
@@ -34,7 +49,7 @@ const maxStep = 1<<20 + 1<<10
 const (
 	// insertInside fails, because settlement is NULL, if the transaction is not the one that the host began.
 	insertInside = `INSERT INTO quern.runs (tenant, task, created, step, settlement) VALUES ($1, $2, $3, $4, CASE WHEN ` +
-		`pg_catalog.pg_current_xact_id()::pg_catalog.text OPERATOR(pg_catalog.=) $5 THEN $6::pg_catalog.bytea END)`
+		`pg_catalog.now() OPERATOR(pg_catalog.=) $5::pg_catalog.timestamptz THEN $6::pg_catalog.bytea END)`
 	insertAlone = `INSERT INTO quern.runs (tenant, task, created, step, settlement) VALUES ($1, $2, $3, '', $4) ` +
 		`ON CONFLICT DO NOTHING`
 	selectStep = `SELECT settlement` + ofStep
@@ -47,14 +62,14 @@ const (
 
 // Complete commits the transaction that ends with the task, together with the settlement of the task. If another run
 // of the task has committed, Complete undoes the transaction and returns what that run stored. An error that wraps
-// service.ErrUnavailable is no fault of the task. ErrUnknown and ErrRaced are described above; any other error is one
-// of the task.
+// service.ErrUnavailable is no fault of the task. UnknownError and ErrRaced are described above; any other error is
+// one of the task.
 func (r *Run) Complete(ctx context.Context, settlement []byte) (stored []byte, err error) {
 	if r == nil {
 		return nil, nil
 	}
 	for name, t := range r.transactions {
-		if err := t.unfinished(name); err != nil {
+		if err := t.unfinished(ctx, name); err != nil {
 			return nil, err
 		}
 	}
@@ -66,8 +81,7 @@ func (r *Run) Complete(ctx context.Context, settlement []byte) (stored []byte, e
 		return nil, fmt.Errorf("result, children and publications need %d bytes in quern.runs, where the task may have %d: return less, or raise limits.output",
 			size, r.task.MaxSettlement)
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), finishPatience)
-	defer stop()
+	ctx = context.WithoutCancel(ctx)
 	refused, err := t.end(ctx, "", settlement, true)
 	switch {
 	case err == nil && refused == nil:
@@ -124,7 +138,7 @@ func (r *Run) Raced() bool {
 }
 
 // unfinished returns why a task with this transaction cannot complete.
-func (t *transaction) unfinished(name string) error {
+func (t *transaction) unfinished(ctx context.Context, name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -135,10 +149,14 @@ func (t *transaction) unfinished(name string) error {
 	case t.refused != nil:
 		return fmt.Errorf("the transaction on %s is aborted: %w: use ON CONFLICT or a savepoint, or roll the transaction back", name,
 			postgres.Readable(t.refused))
-	case t.grant.AtCall && t.changed:
-		return fmt.Errorf("the changes on %s are not committed: commit them, or write commit: complete in the manifest", name)
+	case t.conn == nil || !t.grant.AtCall || !t.grant.Write:
+		return nil
 	}
-	return nil
+	ids, err := t.ids(ctx)
+	if err == nil && ids != t.before {
+		err = fmt.Errorf("the changes on %s are not committed: commit them, roll them back, or write commit: complete in the manifest", name)
+	}
+	return err
 }
 
 // end commits the transaction, or with Config.Undo what there is of it.
@@ -163,13 +181,16 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	}
 	t.stopClock()
 	t.conn = nil
+	patience := max(finishPatience, t.grant.Timeout)
+	patient, stop := context.WithTimeout(ctx, patience)
+	defer stop()
 	conn, task := c.Raw(), &t.run.task
-	p := conn.StartPipeline(ctx)
+	p := conn.StartPipeline(patient)
 	statements := 1
 	if row {
 		statements++
 		p.SendQueryParams(insertInside, [][]byte{
-			[]byte(task.Tenant), []byte(task.ID), []byte(task.Created), []byte(step), []byte(t.xid),
+			[]byte(task.Tenant), []byte(task.ID), []byte(task.Created), []byte(step), []byte(t.begun),
 			append([]byte{}, value...), // not nil, which would be NULL
 		}, nil, []int16{0, 0, 0, 0, 0, 1}, nil)
 	}
@@ -193,13 +214,35 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	}
 	discarded := p.Close()
 	t.run.databases.release(c, committed && discarded == nil)
+	count := &t.run.databases.counts
 	switch {
-	case committed || refused != nil:
+	case committed:
+		count.committed.Add(1)
+		return nil, nil
+	case sent == nil:
+		count.commitRefused.Add(1)
+	default:
+		count.commitLost.Add(1)
+	}
+	switch {
+	case refused != nil:
 		return refused, nil
 	case sent == nil: // COMMIT has answered ROLLBACK
 		return &pgconn.PgError{Code: "25P02", Message: "the transaction was aborted before its commit"}, nil
 	}
-	return nil, fmt.Errorf("%w: %w", ErrUnknown, postgres.Readable(sent))
+	if patient.Err() != nil && ctx.Err() == nil { // closing the connection has cancelled the commit
+		return nil, &UnknownError{fmt.Errorf("%w: the commit on %s takes longer than %s: %s", service.ErrLimit,
+			t.grant.Database, patience, t.grant.Raise("timeout"))}
+	}
+	return nil, &UnknownError{connectionLost(sent)}
+}
+
+// connectionLost is the error of a statement whose connection ended.
+func connectionLost(err error) error {
+	return &service.Confidential{
+		Err:  fmt.Errorf("%w: %w: %w", service.ErrUnavailable, ErrConnectionLost, postgres.Readable(err)),
+		Told: fmt.Sprintf("%v: %v", service.ErrUnavailable, ErrConnectionLost),
+	}
 }
 
 // with runs f on a connection to the database whose changes are committed with the completion. f does not leave a
@@ -243,10 +286,20 @@ func (r *Run) Stored(ctx context.Context) (settlement []byte, err error) {
 		return nil, nil
 	}
 	size := int64(0)
-	err = r.with(ctx, func(ctx context.Context, c *postgres.Conn) error {
-		return c.Query(ctx, func(row postgres.Row) { settlement, size = row.Hex(0), row.Int(1) }, selectSettlement,
-			r.task.Tenant, r.task.ID, r.task.Created, "", r.task.MaxSettlement)
-	})
+	read := func(most int64) error {
+		return r.with(ctx, func(ctx context.Context, c *postgres.Conn) error {
+			return c.Query(ctx, func(row postgres.Row) { settlement, size = row.Hex(0), row.Int(1) }, selectSettlement,
+				r.task.Tenant, r.task.ID, r.task.Created, "", most)
+		})
+	}
+	err = read(min(smallAnswer, r.task.MaxSettlement))
+	if err == nil && settlement == nil && size > 0 && size <= r.task.MaxSettlement {
+		r.borrowed = 0
+		if err := r.borrow(ctx, int(size), 2*size); err != nil { // twice as an answer: its text is hexadecimal
+			return nil, err
+		}
+		err = read(size)
+	}
 	switch {
 	case errors.Is(err, service.ErrUnavailable):
 		return nil, err
@@ -279,9 +332,11 @@ func (r *Run) Fail(ctx context.Context, settlement []byte) (stored []byte, err e
 	return r.Stored(ctx)
 }
 
-// Resolve finds out whether the transaction of Complete was committed, after ErrUnknown. It waits for a commit that is
-// still under way. The error wraps service.ErrUnavailable.
-func (r *Run) Resolve(ctx context.Context) (committed bool, err error) {
+// Resolve finds out whether the transaction of Complete was committed, after UnknownError. It waits for a commit that
+// is still under way. It returns what this run, or another one, has stored; nil if none has. The error is as that of
+// Stored.
+func (r *Run) Resolve(ctx context.Context) (stored []byte, err error) {
+	committed := false
 	err = r.with(ctx, func(ctx context.Context, c *postgres.Conn) error {
 		if _, err := c.Exec(ctx, "BEGIN"); err != nil {
 			return err
@@ -294,7 +349,10 @@ func (r *Run) Resolve(ctx context.Context) (committed bool, err error) {
 		_, err = c.Exec(ctx, "ROLLBACK")
 		return err
 	})
-	return committed, err
+	if err != nil || !committed {
+		return nil, err
+	}
+	return r.Stored(ctx)
 }
 
 // stepName matches the names of steps.
@@ -327,13 +385,11 @@ func (r *Run) Commit(ctx context.Context, database, step string, value []byte) (
 		defer func() { _ = r.Rollback(ctx, database) }()
 		return refusal(&pgconn.PgError{Code: "25P02", Message: "the transaction was aborted: " + t.refused.Message}), nil
 	}
-	ctx, stop := context.WithTimeout(ctx, finishPatience)
-	defer stop()
 	refused, err := t.end(ctx, step, value, step != "")
 	switch {
-	case errors.Is(err, ErrUnknown):
-		r.away = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-		return nil, r.away
+	case errors.Is(err, service.ErrUnavailable):
+		r.away = err
+		return nil, err
 	case err != nil:
 		return nil, err
 	case refused == nil:

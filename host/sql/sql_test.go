@@ -87,6 +87,11 @@ func (w *world) exec(statement string) {
 // task returns a run of a task on the database shop.
 func (w *world) task(id string, change ...func(*sql.Grant)) *sql.Run {
 	w.t.Helper()
+	return w.taskOf("acme", id, change...)
+}
+
+func (w *world) taskOf(tenant, id string, change ...func(*sql.Grant)) *sql.Run {
+	w.t.Helper()
 	grant := sql.Grant{
 		Source: sql.Source{Name: "database.shop", URL: w.url}, Write: true, Rows: 1000, Bytes: 1 << 20,
 		Timeout: 10 * time.Second, Transaction: 20 * time.Second, Raise: func(key string) string { return "raise " + key },
@@ -95,7 +100,7 @@ func (w *world) task(id string, change ...func(*sql.Grant)) *sql.Run {
 		f(&grant)
 	}
 	task := sql.Task{
-		Tenant: "acme", ID: id, Created: "1", Complete: "shop",
+		Tenant: tenant, ID: id, Created: "1", Complete: "shop",
 		Grant: func(_ context.Context, database string) (sql.Grant, error) {
 			if database != "shop" {
 				return sql.Grant{}, service.ErrDenied
@@ -335,11 +340,11 @@ func TestSession(t *testing.T) {
 			}
 		}
 		run.Close()
-		eventually(t, "an idle connection", func() bool { open, idle := w.databases.Connections(); return open == 1 && idle == 1 })
+		eventually(t, "an idle connection", func() bool { s := w.databases.Sample(); return s.Used == 0 && s.Idle == 1 })
 		next := w.task("next")
 		w.want(next, "NULL,0,0,t", "SELECT nullif(current_setting('app.left', true), ''), (SELECT count(*) FROM pg_cursors WHERE name <> ''), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()), pg_try_advisory_xact_lock(9)")
 		next.Close()
-		eventually(t, "an idle connection", func() bool { _, idle := w.databases.Connections(); return idle == 1 })
+		eventually(t, "an idle connection", func() bool { return w.databases.Sample().Idle == 1 })
 	}
 }
 
@@ -413,7 +418,7 @@ func TestClock(t *testing.T) {
 	if _, err := run.Complete(t.Context(), nil); err == nil {
 		t.Error("a task completes whose transaction is lost")
 	}
-	eventually(t, "no connection", func() bool { open, _ := w.databases.Connections(); return open == 0 && busy() == "0" })
+	eventually(t, "no connection", func() bool { s := w.databases.Sample(); return s.Used+s.Idle == 0 && busy() == "0" })
 	ctx, cancel := context.WithCancel(t.Context())
 	run = w.task("1")
 	w.want(run, "1", "SELECT 1")
@@ -449,8 +454,72 @@ func TestPool(t *testing.T) {
 	for i := range 2 {
 		w.want(w.task(fmt.Sprint("other", i), other), "1", "SELECT 1")
 	}
-	if open, _ := w.databases.Connections(); open > 3 {
-		t.Errorf("%d connections", open)
+	if s := w.databases.Sample(); s.Used+s.Idle > 3 {
+		t.Errorf("%d connections", s.Used+s.Idle)
+	}
+}
+
+// TestTenantsShareConnections: a tenant leaves half of a host's connections to others, and the next free one goes to the
+// tenant with the fewest.
+func TestTenantsShareConnections(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.databases = sql.New(sql.Config{MaxConnections: 4, Tenants: 3})
+	t.Cleanup(w.databases.Close)
+	of := func(tenant string) *sql.Run { return w.taskOf(tenant, "1", func(g *sql.Grant) { g.Pool = 100 }) }
+	one, another := of("acme"), of("acme")
+	w.want(one, "1", "SELECT 1")
+	w.want(another, "1", "SELECT 1")
+	w.refused(of("acme"), service.ErrUnavailable, "the tenant uses all 2 that one tenant may have: raise --database-connections", "SELECT 1")
+	for range 2 {
+		w.want(of("other"), "1", "SELECT 1")
+	}
+	w.refused(of("third"), service.ErrUnavailable, "all 4 of the host are in use: raise --database-connections", "SELECT 1")
+	acme, third := make(chan error, 1), make(chan error, 1)
+	wait := func(tenant string, waiting int, got chan<- error) *sql.Run {
+		run := of(tenant)
+		go func() { _, err := run.Query(t.Context(), "shop", "SELECT 1", nil); got <- err }()
+		eventually(t, tenant+" waits", func() bool { return w.databases.Waiting() == waiting })
+		return run
+	}
+	wait("acme", 1, acme)
+	last := wait("third", 2, third)
+	one.Close()
+	if err := <-third; err != nil || len(acme) > 0 {
+		t.Errorf("the tenant with the fewest connections: %v", err)
+	}
+	last.Close()
+	if err := <-acme; err != nil {
+		t.Error(err)
+	}
+	if s := w.databases.Sample(); s.Used+s.Idle > 4 {
+		t.Errorf("%d connections", s.Used+s.Idle)
+	}
+}
+
+// TestSample: what tasks do is counted by its result.
+func TestSample(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	run := w.task("1", atCall, func(g *sql.Grant) { g.Rows, g.Pool = 1, 2 })
+	w.want(run, "1", "SELECT 1")
+	w.want(run, "E42703", "SELECT nonsense")
+	run.Close()
+	w.refused(run, service.ErrLimit, "rows", "SELECT generate_series(1, 2)")
+	run.Close()
+	away := w.task("2", func(g *sql.Grant) { g.Name, g.URL = "database.other", "postgres://u@127.0.0.1:1/d" })
+	w.refused(away, service.ErrUnavailable, "connect", "SELECT 1")
+	for _, want := range []error{nil, service.ErrConflict} {
+		w.want(run, "1", "SELECT 1")
+		if _, err := run.Commit(t.Context(), "shop", "step", nil); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	s := w.databases.Sample()
+	if s.OK != 3 || s.Refused != 1 || s.OverLimit != 1 || s.Unavailable != 1 || s.Committed != 1 || s.CommitRefused != 1 ||
+		s.Max != sql.DefaultConnections || s.Away != 1 || s.Waited <= 0 {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -462,7 +531,7 @@ func TestStale(t *testing.T) {
 	run := w.task("1")
 	w.want(run, "1", "SELECT 1")
 	run.Close()
-	eventually(t, "an idle connection", func() bool { _, idle := w.databases.Connections(); return idle == 1 })
+	eventually(t, "an idle connection", func() bool { return w.databases.Sample().Idle == 1 })
 	w.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + w.name() + "a'")
 	run = w.task("2")
 	w.want(run, "", "INSERT INTO t VALUES (1)")
@@ -504,9 +573,9 @@ func TestOneCommits(t *testing.T) {
 	if stored, err := late.Complete(t.Context(), []byte("late")); string(stored) != "failed" || err != nil {
 		t.Errorf("late: %q, %v", stored, err)
 	}
-	for id, want := range map[string]bool{"1": true, "3": false} {
-		if committed, err := w.task(id).Resolve(t.Context()); committed != want || err != nil {
-			t.Errorf("resolve %s: %v, %v", id, committed, err)
+	for id, want := range map[string]string{"1": "first", "2": "failed", "3": ""} {
+		if stored, err := w.task(id).Resolve(t.Context()); string(stored) != want || err != nil {
+			t.Errorf("resolve %s: %q, %v", id, stored, err)
 		}
 	}
 	if got := w.value("SELECT count(*) FROM quern.runs"); got != "2" {
@@ -604,6 +673,50 @@ func TestSteps(t *testing.T) {
 	w.want(run, "E42703", "SELECT nonsense")
 	if data, err := run.Commit(t.Context(), "shop", "", nil); err != nil || text(data) != "E25P02" {
 		t.Errorf("a commit of an aborted transaction: %q, %v", data, err)
+	}
+}
+
+// TestChangesThatAreNotCommitted: a task with commit: call that leaves changes uncommitted fails, whatever made them.
+func TestChangesThatAreNotCommitted(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	w.exec("CREATE FUNCTION add(int) RETURNS int LANGUAGE sql AS 'INSERT INTO t VALUES ($1) RETURNING id'")
+	plain := w.databases
+	undo := sql.New(sql.Config{Undo: true})
+	t.Cleanup(undo.Close)
+	for statement, changes := range map[string]bool{
+		"INSERT INTO t VALUES (1)":                                         true,
+		"WITH a AS (INSERT INTO t VALUES (1) RETURNING id) SELECT 1":       true,
+		"WITH a AS (UPDATE t SET name = 'b' RETURNING id) SELECT * FROM a": true,
+		"SELECT add(1)":                        true,
+		"SELECT * FROM t":                      false,
+		"UPDATE t SET id = 1 WHERE id = 1":     false,
+		"WITH a AS (SELECT 1) SELECT * FROM a": false,
+	} {
+		for _, w.databases = range []*sql.Databases{plain, undo} {
+			run := w.task("1", atCall)
+			for range 2 { // before a commit, and after one
+				if _, err := w.ask(run, statement); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := run.Complete(t.Context(), nil); changes != (err != nil) || err != nil && !strings.Contains(err.Error(), "the changes on shop are not committed") {
+					t.Errorf("%s: %v", statement, err)
+				}
+				if err := run.Rollback(t.Context(), "shop"); err != nil {
+					t.Error(err)
+				}
+				if _, err := run.Complete(t.Context(), nil); err != nil {
+					t.Errorf("%s, rolled back: %v", statement, err)
+				}
+				w.want(run, "", "INSERT INTO t VALUES (2) ON CONFLICT DO NOTHING")
+				if _, err := run.Commit(t.Context(), "shop", "", nil); err != nil {
+					t.Error(err)
+				}
+			}
+			run.Close()
+		}
+		w.exec("TRUNCATE t; INSERT INTO t VALUES (2)")
 	}
 }
 

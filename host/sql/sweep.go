@@ -28,7 +28,7 @@ func (d *Databases) Run(ctx context.Context) {
 		}
 	})
 	for periodic.Sleep(ctx, d.config.Sweep) {
-		for _, p := range d.inUse() {
+		for _, p := range d.withRows() {
 			if err := d.Sweep(ctx, p); err != nil && ctx.Err() == nil {
 				d.config.Logger.Debug("delete old rows of quern.runs", "tenant", p.key.tenant, "database", p.key.source, "error", err)
 			}
@@ -36,9 +36,9 @@ func (d *Databases) Run(ctx context.Context) {
 	}
 }
 
-// inUse returns the pools with connections whose tasks leave rows. If all connections are in use, a sweep waits for one
+// withRows returns the pools with connections whose tasks leave rows. If all connections are in use, a sweep waits for one
 // as tasks do.
-func (d *Databases) inUse() (pools []*pool) {
+func (d *Databases) withRows() (pools []*pool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range d.pools {
@@ -51,7 +51,7 @@ func (d *Databases) inUse() (pools []*pool) {
 
 // SweepAll deletes the rows of quern.runs that are not needed any more in all databases in use.
 func (d *Databases) SweepAll(ctx context.Context) (err error) {
-	for _, p := range d.inUse() {
+	for _, p := range d.withRows() {
 		if failed := d.Sweep(ctx, p); failed != nil {
 			err = failed
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/runtime/service"
 )
 
@@ -30,12 +29,14 @@ type transaction struct {
 
 	mu   sync.Mutex
 	conn *connection // nil after the end
-	xid  string      // its ID, if it can write
+	// begun is when the transaction began: no other one of its session has the same time.
+	begun string
+	// before is what ids returned at the last commit of Config.Undo; otherwise "".
+	before string
 	// lost is why the transaction is gone; nil while it is there.
 	lost error
 	// refused is the error after which PostgreSQL refuses all statements; nil if there is none.
 	refused *pgconn.PgError
-	changed bool      // a statement has changed rows
 	started time.Time // when the statement under way was sent
 }
 
@@ -87,15 +88,15 @@ func (t *transaction) open(ctx context.Context, statement string, values [][]byt
 	defer stop()
 	conn := t.conn.Raw()
 	conn.Frontend().SetMaxBodyLen(int(2*max(t.grant.Bytes, maxStep)) + maxOverhead)
-	begin, id := "BEGIN READ ONLY", "''"
+	begin := "BEGIN READ ONLY"
 	if t.grant.Write {
-		begin, id = "BEGIN", "pg_current_xact_id()::text"
+		begin = "BEGIN"
 	}
-	set := "SELECT " + id
+	set := "SELECT pg_catalog.now()"
 	var settings [][]byte
 	for i, text := range t.grant.settings(time.Until(t.until)) {
 		if settings = append(settings, []byte(text)); i%2 == 1 {
-			set += fmt.Sprintf(", set_config($%d, $%d, true)", i, i+1)
+			set += fmt.Sprintf(", pg_catalog.set_config($%d, $%d, true)", i, i+1)
 		}
 	}
 	p := conn.StartPipeline(ctx)
@@ -116,7 +117,7 @@ func (t *transaction) open(ctx context.Context, statement string, values [][]byt
 		r, err := next(p)
 		if err == nil {
 			for r.NextRow() {
-				t.xid = string(r.Values()[0])
+				t.begun = string(r.Values()[0])
 			}
 			_, err = r.Close()
 		}
@@ -253,7 +254,6 @@ func (t *transaction) read(ctx context.Context, r *pgconn.ResultReader, err erro
 	if err != nil {
 		return t.answered(ctx, err)
 	}
-	t.changed = t.changed || tag.Insert() || tag.Update() || tag.Delete() || !tag.Select() && tag.RowsAffected() > 0
 	return a.finish(tag.RowsAffected()), nil
 }
 
@@ -294,10 +294,37 @@ func (t *transaction) gone(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	default:
-		err = fmt.Errorf("%w: %w", service.ErrUnavailable, postgres.Readable(err))
+		err = connectionLost(err)
 	}
 	t.lose(err)
 	return err
+}
+
+// The IDs of a transaction. It gets one when it changes something, also in a WITH or a function; a savepoint gets one of
+// its own.
+const (
+	ownID       = `SELECT pg_catalog.pg_current_xact_id_if_assigned()`
+	numberOfIDs = `SELECT count(*) FROM pg_catalog.pg_locks WHERE locktype = 'transactionid' ` +
+		`AND pid = pg_catalog.pg_backend_pid() AND mode = 'ExclusiveLock'`
+)
+
+// ids returns a text that changes when the transaction changes something; "" before the first change, unless
+// Config.Undo is set. The caller holds mu.
+func (t *transaction) ids(ctx context.Context) (ids string, err error) {
+	statement := ownID
+	if t.run.databases.config.Undo {
+		statement = numberOfIDs
+	}
+	ctx, stop := t.deadline(ctx)
+	defer stop()
+	r := t.conn.Raw().ExecParams(ctx, statement, nil, nil, nil, nil)
+	for r.NextRow() {
+		ids = string(r.Values()[0])
+	}
+	if _, err = r.Close(); err != nil {
+		return "", t.gone(ctx, err)
+	}
+	return ids, nil
 }
 
 // state returns whether the transaction has begun, and why it is lost. The clock can change both at any time.

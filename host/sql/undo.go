@@ -30,7 +30,9 @@ func (t *transaction) prepare(ctx context.Context) error {
 	}
 	if err != nil {
 		t.lose(err)
+		return err
 	}
+	t.before, err = t.ids(ctx)
 	return err
 }
 
@@ -53,8 +55,8 @@ func (t *transaction) try(ctx context.Context) (refused *pgconn.PgError, err err
 			return nil, t.gone(ctx, err)
 		}
 	}
-	t.changed = false
-	return nil, nil
+	t.before, err = t.ids(ctx)
+	return nil, err
 }
 
 // back goes back to the savepoint. The caller holds mu.
@@ -65,6 +67,8 @@ func (t *transaction) back(ctx context.Context) error {
 	if _, err := t.conn.Raw().ExecParams(ctx, "ROLLBACK TO "+savepoint, nil, nil, nil, nil).Close(); err != nil {
 		return t.gone(ctx, err)
 	}
-	t.changed, t.refused = false, nil
-	return nil
+	t.refused = nil
+	var err error
+	t.before, err = t.ids(ctx) // the transaction keeps the ID that a savepoint's change gave it
+	return err
 }

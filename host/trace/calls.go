@@ -22,7 +22,7 @@ import (
 // would crowd out all other spans.
 const maxCalls = 128
 
-// Services returns the services of the run's guest with spans for calls of HTTP, KV, Enqueue and Publish. Calls must
+// Services returns the services of the run's guest with spans for calls of HTTP, KV, SQL, Enqueue and Publish. Calls must
 // come one at a time.
 func (s *Span) Services(services service.Services) service.Services {
 	if s == nil {
@@ -33,6 +33,9 @@ func (s *Span) Services(services service.Services) service.Services {
 	}
 	if services.KV != nil {
 		services.KV = tracedKV{s, services.KV}
+	}
+	if services.SQL != nil {
+		services.SQL = tracedSQL{s, services.SQL}
 	}
 	if services.Enqueue != nil {
 		services.Enqueue = tracedEnqueuer{s, services.Enqueue}
@@ -232,4 +235,30 @@ func (k tracedKV) Swap(ctx context.Context, bucket, key string, old, value []byt
 func (k tracedKV) List(ctx context.Context, bucket, prefix, after string, limit int) (keys []string, err error) {
 	defer k.call("list", bucket)(&err)
 	return k.KV.List(ctx, bucket, prefix, after, limit)
+}
+
+type tracedSQL struct {
+	span *Span
+	service.SQL
+}
+
+// call begins the span of a statement or a commit. The span does not have the statement, which can have values in it.
+func (q tracedSQL) call(operation, database string) (end func(*error)) {
+	database = cutTo(database, 64)
+	_, _, done := q.span.call(operation+" "+database, oteltrace.SpanKindClient,
+		attribute.String("db.system.name", "postgresql"), attribute.String("db.operation.name", operation),
+		attribute.String("db.namespace", database))
+	return func(err *error) { done(*err) }
+}
+
+func (q tracedSQL) Query(ctx context.Context, database, statement string,
+	parameters []service.SQLValue,
+) (answer []byte, err error) {
+	defer q.call("query", database)(&err)
+	return q.SQL.Query(ctx, database, statement, parameters)
+}
+
+func (q tracedSQL) Commit(ctx context.Context, database, step string, value []byte) (answer []byte, err error) {
+	defer q.call("commit", database)(&err)
+	return q.SQL.Commit(ctx, database, step, value)
 }

@@ -102,6 +102,45 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// failingSQL answers statements on the database away with an error.
+type failingSQL struct{ service.SQL }
+
+func (failingSQL) Query(_ context.Context, database, _ string, _ []service.SQLValue) ([]byte, error) {
+	if database == "away" {
+		return nil, service.ErrUnavailable
+	}
+	return nil, nil
+}
+
+func (failingSQL) Commit(context.Context, string, string, []byte) ([]byte, error) { return nil, nil }
+
+// Statements and commits have spans, which do not show the statement.
+func TestStatements(t *testing.T) {
+	collector := tracetest.Start(t)
+	tracer, err := trace.New(t.Context(), trace.Config{Endpoint: collector.HTTP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	span, _ := tracer.Begin(trace.Task{Queue: "buy", Plugin: "buy", Headers: map[string]string{"traceparent": traceparent + "1"}})
+	services := span.Services(service.Services{SQL: failingSQL{}})
+	for _, database := range []string{"shop", "away"} {
+		_, _ = services.SQL.Query(t.Context(), database, "SELECT 'secret'", nil)
+	}
+	_, _ = services.SQL.Commit(t.Context(), "shop", "", nil)
+	span.Ran("", time.Millisecond, 1)
+	span.Settled("complete", "")
+	if err := tracer.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	spans := collector.Wait(t, "query shop", "query away", "commit shop")
+	for name, failure := range map[string]any{"query shop": nil, "query away": "unavailable", "commit shop": nil} {
+		s := spans[name]
+		if s.About["db.system.name"] != "postgresql" || s.About["error.type"] != failure || strings.Contains(fmt.Sprint(s), "secret") {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
 // BenchmarkTask is what tracing adds to a task: off, of a trace that is not sampled, and of one that is.
 func BenchmarkTask(b *testing.B) {
 	on, err := trace.New(b.Context(), trace.Config{Endpoint: "http://127.0.0.1:1"}) // spans are made, and dropped

@@ -105,6 +105,9 @@ func TestParseGrantsWrong(t *testing.T) {
 		"capabilities: {sql: [{database: a}, {database: a}]}":                         `x.yaml:1: capabilities.sql[1]: "a" is in the list twice: name it once`,
 		"capabilities: {sql: [{database: a, timeout: 2h}]}":                           `x.yaml:1: capabilities.sql[0].timeout: "2h" is more than 1h: write a duration of at most 1h, such as 10s`,
 		"capabilities: {sql: [{database: a, commit: later}]}":                         `x.yaml:1: capabilities.sql[0].commit: "later" is not allowed: write complete or call`,
+		"capabilities: {sql: [{database: shop.47}]}":                                  `x.yaml:1: capabilities.sql[0].database: "shop.47" is not a database name: write 1 to 64 of A-Z, a-z, 0-9, - and _`,
+		`capabilities: {sql: [{database: "*"}]}`:                                      `x.yaml:1: capabilities.sql[0].database: "*" is not a database name: write 1 to 64 of A-Z, a-z, 0-9, - and _`,
+		"capabilities: {sql: [{database: ../shop}]}":                                  `x.yaml:1: capabilities.sql[0].database: "../shop" is not a database name: write 1 to 64 of A-Z, a-z, 0-9, - and _`,
 		"capabilities: {secrets: [database.shop]}":                                    `x.yaml:1: capabilities.secrets[0]: "database.shop" is the URL of a database, which no handler may read: write sql: [{database: shop}] instead`,
 		"tests: [{dependencies: [{result: a}]}]":                                      `x.yaml:1: tests[0].dependencies[0]: has no id: write the task's ID, such as id: part-1`,
 	} {

@@ -244,6 +244,9 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {databases: {a: {by: X}}}":                                         `g.yaml:1: acme.databases.a.by: "X" is not a header of a task: write the name of a header in lower case, such as nsj-tenant`,
 		"acme: {databases: {a: {pool: 0}}}":                                       `g.yaml:1: acme.databases.a.pool: "0" is not allowed: write a whole number from 1 to 1000, or leave the key out for 8`,
 		"acme: {databases: {a: {settings: {'a b': c}}}}":                          `g.yaml:1: acme.databases.a.settings: "a b" is not a setting of PostgreSQL: write one such as app.tenant or search_path`,
+		"acme: {capabilities: {sql: [{database: a.*}]}}":                          `g.yaml:1: acme.capabilities.sql[0].database: "a.*" is not a database name: write 1 to 64 of A-Z, a-z, 0-9, - and _`,
+		`acme: {capabilities: {sql: [{database: "*a*"}]}}`:                        `g.yaml:1: acme.capabilities.sql[0].database: "*a*" has more than one *: write a name, or one with a single * for any text, such as mail.*`,
+		"acme: {databases: {shop.47: {}}}":                                        `g.yaml:1: acme.databases.shop.47: "shop.47" is not a database name: write 1 to 64 of A-Z, a-z, 0-9, - and _`,
 		"acme: {capabilities: {sql: [{database: a, commit: call}]}}":              `g.yaml:1: acme.capabilities.sql[0].commit: has no ceiling: remove it`,
 		"acme: {secret: {}}\nzebra: {secret: {}}": `g.yaml:1: acme: unknown key "secret": did you mean "secrets"?; ` +
 			`g.yaml:2: zebra: unknown key "secret": did you mean "secrets"?`,

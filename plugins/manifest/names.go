@@ -3,6 +3,7 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"io/fs"
 	"slices"
 	"strings"
@@ -46,6 +47,17 @@ func IsTenant(name string) bool {
 	}
 	return len(name) >= 1 && len(name) <= 32 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
+
+// DatabaseRule says what IsDatabase accepts.
+const DatabaseRule = "1 to 64 of A-Z, a-z, 0-9, - and _"
+
+// IsDatabase reports whether a text is a valid name of a database, or the value of a header that chooses one. No such
+// text has a dot, so that database.NAME.VALUE is the secret of a value and of nothing else.
+func IsDatabase(name string) bool { return databaseName.MatchString(name) }
+
+const databasePattern = `^[A-Za-z0-9_-]{1,64}$`
+
+var databaseName = regexp.MustCompile(databasePattern)
 
 // isVariable reports whether every shell and libc accepts the name for an environment variable.
 func isVariable(name string) bool {

@@ -72,7 +72,7 @@ func (g *SQLGrant) keys() []key {
 		}}
 	}
 	return []key{
-		{"database", "The database's name. The operator decides which database that is.", wordValue(&g.Database, "shop").
+		{"database", "The database's name. The operator decides which database that is.", databaseValue(&g.Database).
 			require("write its name, such as database: shop")},
 		{"access", "r to read, rw to change it as well. Default r.", flagValue(&g.Write, accessRead, accessWrite)},
 		{"commit", "When changes are committed: with the completion of the task, exactly once, or when the handler says so. Default complete.", flagValue(&g.AtCall, commitComplete, commitCall)},
@@ -92,6 +92,24 @@ func (g *SQLGrant) keys() []key {
 	}
 }
 
+// databaseValue describes the name of a database; in a ceiling a * in it stands for any text.
+func databaseValue(at *string) value {
+	return checkedValue(at, textProperty(databasePattern, "shop"), func(d *decoder, n node) bool {
+		if !d.text(n, "write "+DatabaseRule) {
+			return false
+		}
+		name := n.Value
+		if d.ceiling {
+			name = strings.ReplaceAll(name, wildcard, "x") // pattern looks at their number
+		}
+		if !IsDatabase(name) {
+			d.bad(n, "is not a database name", "write "+DatabaseRule)
+			return false
+		}
+		return true
+	})
+}
+
 // databases reads capabilities.sql.
 func (d *decoder) databases(n node) (grants []SQLGrant) {
 	d.list(n, maxGrants, "[{database: NAME, access: rw}]", "grant", func(at node) {
@@ -102,7 +120,7 @@ func (d *decoder) databases(n node) (grants []SQLGrant) {
 		commit, commits := d.values[at.path+".commit"]
 		switch {
 		case !there: // reported already
-		case d.ceiling && !d.pattern(name):
+		case grant.Database == "" || d.ceiling && !d.pattern(name):
 		case d.ceiling && commits:
 			d.wrong(commit, "has no ceiling", "remove it")
 		case slices.ContainsFunc(grants, func(g SQLGrant) bool { return g.Database == grant.Database }):
@@ -263,8 +281,8 @@ var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]{0,62}$`)
 func (d *decoder) hostDatabases(n node) map[string]Database {
 	all := map[string]Database{}
 	d.entries(n, func(name string, keyNode, value node) {
-		if err := CheckWord(name); err != nil {
-			d.bad(keyNode, err.Error(), "write "+WordRule)
+		if !IsDatabase(name) {
+			d.bad(keyNode, "is not a database name", "write "+DatabaseRule)
 			return
 		}
 		var b Database

@@ -141,10 +141,11 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	}
 	n.closers, n.tracer, config.Tracer = append(n.closers, end), tracer, tracer
 	databases := sql.New(sql.Config{
-		Application: strings.TrimSpace("quern " + o.Host.Name), MaxConnections: o.databaseConnections, Open: n.open,
-		Logger: n.Logger.Named("sql"),
+		Application: strings.TrimSpace("quern " + o.Host.Name), MaxConnections: o.databaseConnections, Tenants: len(o.Plugins.Tenants),
+		Open: n.open, Logger: n.Logger.Named("sql"),
 	})
 	n.closers = append(n.closers, databases.Close)
+	n.metrics.CollectSQL(func() metrics.SQLSample { return metrics.SQLSample(databases.Sample()) })
 	n.Background = append(n.Background, databases.Run, func(ctx context.Context) { n.checkDatabases(ctx, databases) })
 	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.services.Secrets, Databases: databases}
 	config.Memory, config.Account, config.Cache, config.Logger = o.Plugins.MaxMemory, n.account, engine, n.Logger

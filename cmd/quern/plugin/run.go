@@ -432,7 +432,7 @@ func (l *local) open(cmd *cobra.Command) error {
 	l.databases = make(map[string]string)
 	for _, text := range l.urls {
 		name, url, found := strings.Cut(text, "=")
-		if _, err := postgres.Parse(url); !found || err != nil || manifest.CheckWord(name) != nil {
+		if _, err := postgres.Parse(url); !found || err != nil || !manifest.IsDatabase(name) {
 			if found && err != nil {
 				return cli.Usagef("--database %s: %w", name, err)
 			}

@@ -1,0 +1,65 @@
+package sql
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// counts count what tasks do.
+type counts struct {
+	waited                               atomic.Int64 // nanoseconds
+	ok, refused, overLimit, unavailable  atomic.Int64
+	committed, commitRefused, commitLost atomic.Int64
+}
+
+// statement counts a statement of a handler.
+func (c *counts) statement(answer []byte, err error) {
+	switch {
+	case errors.Is(err, service.ErrUnavailable):
+		c.unavailable.Add(1)
+	case errors.Is(err, service.ErrLimit):
+		c.overLimit.Add(1)
+	case err == nil && int32(binary.LittleEndian.Uint32(answer)) < 0: //nolint:gosec // -1 begins an error
+		c.refused.Add(1)
+	case err == nil:
+		c.ok.Add(1)
+	}
+}
+
+// Sample is what the metrics show.
+type Sample struct {
+	Used, Idle, Max, Away                    int           // connections, their maximum, and databases that do not serve
+	Waited                                   time.Duration // time for which tasks have waited for a connection
+	OK, Refused, OverLimit, Unavailable      int64         // statements by result
+	Committed, CommitRefused, CommitsUnknown int64         // commits by result
+}
+
+// Sample returns what the metrics show.
+func (d *Databases) Sample() Sample {
+	c := &d.counts
+	s := Sample{
+		Max: d.config.MaxConnections, Waited: time.Duration(c.waited.Load()),
+		OK: c.ok.Load(), Refused: c.refused.Load(), OverLimit: c.overLimit.Load(), Unavailable: c.unavailable.Load(),
+		Committed: c.committed.Load(), CommitRefused: c.commitRefused.Load(), CommitsUnknown: c.commitLost.Load(),
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.Used, s.Idle = d.inUse, d.open-d.inUse
+	for _, p := range d.pools {
+		if p.why != nil {
+			s.Away++
+		}
+	}
+	return s
+}
+
+// Waiting returns how many tasks wait for a free connection.
+func (d *Databases) Waiting() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.waiters)
+}
