@@ -3,6 +3,8 @@ package doctor
 import (
 	"cmp"
 	"time"
+
+	"github.com/quern-project/quern/runtime/units"
 )
 
 // maxLag is how long the oldest row of a database may wait.
@@ -23,7 +25,7 @@ var relayChecks = []check{
 			lag := time.Duration(r.Lag * float64(time.Second)).Round(time.Second)
 			if r.Alive && lag > maxLag {
 				p.found(Error, "mend what the relay's log names: a full queue, Redis, or the database; `quern database check` looks at the database",
-					"%d rows of the database %s wait, the oldest for %s: %s", r.Waiting, r.Name, lag,
+					"%s in the database %s, the oldest for %s: %s", units.Count(r.Waiting, "row waits", "rows wait"), r.Name, lag,
 					cmp.Or(r.Error, "the relay is behind")).
 					by("database", "ls").named(r.Name).hurts(r.Waiting)
 			}
@@ -33,7 +35,7 @@ var relayChecks = []check{
 		for _, r := range p.relays {
 			if r.Refused > 0 {
 				p.found(Warning, "see why with `quern outbox ls --postgres URL`, and retry or delete them",
-					"%d rows of the database %s could be no tasks", r.Refused, r.Name).
+					"%s of the database %s could not become tasks", units.Count(r.Refused, "row", "rows"), r.Name).
 					by("database", "ls").named(r.Name).hurts(r.Refused)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/runtime/units"
 )
 
 // nsjTypes are the columns of a queue table of nsj-queue-lib 1.2, with the types that it gives them.
@@ -214,7 +215,7 @@ func checkNsjTable(
 		queues = append(queues, n.queueOf(row.name, row.dead))
 	}
 	slices.Sort(queues)
-	text = fmt.Sprintf("%d rows wait", waiting)
+	text = units.Count(waiting, "row waits", "rows wait")
 	if len(queues) > 0 {
 		text += ", for the queues " + strings.Join(queues, ", ")
 	}
