@@ -36,10 +36,12 @@ func (r *run) askWhere(i *instance, err error) {
 		return
 	}
 	var result [1]uint64
-	if i.place != nil {
-		if result[0] = i.place.Get(); !r.ticking || result[0] == 0 {
-			return // the guest was not stopped where it notes its place
+	if i.place != nil && r.ticking {
+		if result[0] = i.place.Get(); result[0] == 0 {
+			return // it computed in a function that notes no place
 		}
+	} else if i.place != nil && r.cause == nil {
+		return // a trap: it was not stopped where it notes its place, nor in a function of the host
 	}
 	cause, code, done, deadline, limit := r.cause, r.code, r.done, r.deadline, r.meter.limit
 	r.meter.burned = r.meter.spent()

@@ -14,12 +14,13 @@ var stopped struct {
 	pcs    [32]uintptr
 	n      int // the number of pcs
 	text   [4 << 10]byte
-	used   int // the number of bytes of text
+	used   int  // the number of bytes of text
+	waits  bool // the host has stopped the handler in one of its own functions
 }
 
 // where returns the address of a text of the handler's frames, innermost first, such as "main.draw (main.go:12)". at is
 // where the host has stopped the handler: the number of a function, times 1<<16, plus the number of its block that ran,
-// from which its line follows. See "The place of a limit" in ABI.md.
+// from which its line follows; 0 in a function of the host. See "The place of a limit" in ABI.md.
 //
 // Where Go keeps these is no public interface: Go's linker numbers functions from firstFunction, and a program counter
 // is such a number, times 1<<16, plus that of a block. An answer that does not end at the SDK is not given.
@@ -31,11 +32,16 @@ func where(at uint32) uint32 {
 	// The wrapper of this export has put at, and room for the result, below the frame of the function that was stopped.
 	stopped.sp = uintptr(unsafe.Pointer(&at)) + wrapperFrame
 	stopped.pc = firstFunction<<16 + uintptr(at)
-	if at&0xffff != 0 {
+	stopped.waits = at == 0
+	switch {
+	case stopped.waits: // it has no frame but the caller's counter
+		stopped.pc = *(*uintptr)(unsafe.Add(unsafe.Pointer(&at), wrapperFrame))
+		stopped.sp += unsafe.Sizeof(stopped.pc)
+	case at&0xffff != 0:
 		stopped.pc++ // a caller's counter is that of the block after its call
 	}
 	callFrom(stopped.sp, stopped.pc)
-	if !writeFrames() && stopped.pc&0xffff == 0 { // the first block: not before the function has its frame, but after
+	if !writeFrames() && !stopped.waits && stopped.pc&0xffff == 0 { // the first block: not before the function has its frame, but after
 		stopped.pc++
 		callFrom(stopped.sp, stopped.pc)
 		writeFrames()
@@ -70,7 +76,9 @@ func collectFrames() { stopped.n = runtime.Callers(2, stopped.pcs[:]) }
 func writeFrames() bool {
 	stopped.used = 0
 	text := stopped.text[:0:len(stopped.text)]
-	stopped.pcs[0] = blockOf(stopped.pcs[0])
+	if !stopped.waits {
+		stopped.pcs[0] = blockOf(stopped.pcs[0])
+	}
 	frames := runtime.CallersFrames(stopped.pcs[:stopped.n])
 	for {
 		frame, more := frames.Next()
@@ -84,7 +92,8 @@ func writeFrames() bool {
 		if !more {
 			return false
 		}
-		if strings.HasPrefix(frame.Function, "runtime.") || strings.HasPrefix(frame.Function, "internal/runtime/") {
+		if strings.HasPrefix(frame.Function, "runtime.") || strings.HasPrefix(frame.Function, "internal/runtime/") ||
+			stopped.waits && len(text) == 0 && callsHost(frame.Function) {
 			continue
 		}
 		if text = append(text, name...); frame.Line > noLine {
@@ -93,6 +102,18 @@ func writeFrames() bool {
 		}
 		text = append(text, '\n')
 	}
+}
+
+// callsHost reports whether a function is of the SDK, or of a package of Go through which handlers call the host.
+func callsHost(function string) bool {
+	for _, prefix := range [...]string{
+		"bufio.", "fmt.", "internal/", "io.", "log.", "log/", "os.", "syscall.", "time.", "github.com/quern-project/quern/sdk",
+	} {
+		if strings.HasPrefix(function, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // noLine is the line of the branch that ends a loop of one block, for which Go's compiler notes no other.

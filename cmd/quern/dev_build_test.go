@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -199,4 +200,42 @@ func TestDevBesideOthers(t *testing.T) {
 	if got := u.must("task", "show", "found", "-o", "json"); !strings.Contains(got, `"unserved"`) {
 		t.Errorf("the task is\n%s", got)
 	}
+}
+
+// Beside a build of TypeScript, tsc of the plugin's node_modules tells type errors. The handler is served all the same.
+func TestDevTellsTypeErrors(t *testing.T) {
+	t.Parallel()
+	tsc := filepath.Join(filepath.Dir(interpreter(t, "javascript")), "downloads", "npm-javascript-tests", "node_modules", ".bin", "tsc")
+	if _, err := os.Stat(tsc); err != nil {
+		runtimetest.Missing(t, "no tsc: run make deps-all")
+	}
+	u := newUser(t, "")
+	dir := filepath.Join(t.TempDir(), "greet")
+	u.must("plugin", "new", dir, "--lang", "typescript")
+	for _, name := range []string{"handler.test.ts", "package.json"} { // this one needs vitest's types
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin := filepath.Join(dir, "node_modules", ".bin")
+	if err := errors.Join(os.MkdirAll(bin, 0o755), os.Symlink(tsc, filepath.Join(bin, "tsc"))); err != nil {
+		t.Fatal(err)
+	}
+	handler := func(text string) {
+		write(t, filepath.Join(dir, "handler.ts"), "import type { Task } from \"@quern/sdk\";\nexport default function (task: Task): string {\n  "+text+"\n}\n")
+	}
+	handler(`return task.texd?.() ?? "one";`)
+	dev := u.spawnIn(dir, "dev", "--log-level", "debug")
+	dev.stderr.await(t, regexp.MustCompile(`\[WARN\]  quern: greet: handler\.ts:3:15: error TS2339: Property 'texd' does not exist on type 'Task<any>'\.\n`))
+	eventually(t, "the handler is served", func() bool { return u.run("enqueue", "greet", "--wait").stdout == "one" })
+
+	write(t, filepath.Join(dir, "notes.txt"), "buy ink\n")
+	dev.stderr.await(t, regexp.MustCompile(`greet is as before`))
+	handler(`return 2 as unknown as number;`)
+	dev.stderr.await(t, regexp.MustCompile(`greet: handler\.ts:3:3: error TS2322: Type 'number' is not assignable to type 'string'\.\n`))
+	if n := strings.Count(dev.stderr.String(), "TS2339"); n != 1 {
+		t.Errorf("an error is told %d times, which would change a log in the folder", n)
+	}
+	handler(`return "three";`)
+	dev.stderr.await(t, regexp.MustCompile(`the types of greet are right again\n`))
 }

@@ -144,7 +144,7 @@ func testEnqueueFileWithBadLines(t *testing.T, by over) {
 		t.Errorf("exit %d: %q, want %q", r.status, r.stdout, want)
 	}
 	told := strings.Split(strings.TrimSuffix(r.stderr, "\n"), "\n")
-	if len(told) != len(bad)+1 || !strings.HasPrefix(told[len(bad)], fmt.Sprintf("quern: %d lines are refused: correct them in place, neither adding nor removing lines, and repeat the command with --id x", len(bad))) {
+	if len(told) != len(bad)+1 || !strings.HasPrefix(told[len(bad)], fmt.Sprintf("quern: %d lines are refused: correct what is wrong in place, neither adding nor removing lines, and repeat the command with --id x", len(bad))) {
 		t.Fatalf("%q", told)
 	}
 	for i, line := range bad {

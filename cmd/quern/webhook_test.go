@@ -90,7 +90,17 @@ func testWebhookReceiver(t *testing.T, by over) {
 	}
 	url, line := receiver(t, receiverSecret)
 	u.host(folder(t, nil), "--secrets", secrets, "--allow-networks", "127.0.0.0/8")
-	u.must("subscription", "create", "orders", "--topic", "orders.*", "--url", url+"/", "--secret", "webhook.next", "--secret", "webhook.orders")
+	create := func(id string, secrets ...string) result {
+		return u.run(append([]string{"subscription", "create", id, "--topic", id + ".*", "--url", url + "/"}, secrets...)...)
+	}
+	if r := create("orders", "--secret", "webhook.next", "--secret", "webhook.orders"); r.status != exitDone || r.stderr != "" {
+		t.Errorf("with secrets that the host has: %+v", r)
+	}
+	const missing = "quern: no host has the secret webhook.gone: start hosts with --secrets DIR (`quern dev` has the DIR secrets), and make it there: " +
+		"mkdir -p DIR/blueque && echo whsec_$(openssl rand -base64 32) > DIR/blueque/webhook.gone\n"
+	if r := create("bills", "--secret", "webhook.gone", "--secret-header", "X-Key=webhook.next"); r.status != exitDone || r.stderr != missing {
+		t.Errorf("with a secret that no host has: %+v", r)
+	}
 	u.must("topic", "publish", "orders.made", `{"id": 7}`)
 	if got := line(); got != `{"id": 7}` {
 		t.Errorf("the receiver printed %q", got)

@@ -155,8 +155,8 @@ func TestRelays(t *testing.T) {
 		rdb.HSet(ctx, client.Tenant()+"_relays", "gone", fmt.Sprintf(`{"name":"gone","table":"outbox","told":%d}`, now.Unix()-60)).Err(),
 		relay.Publish(ctx, listen.RelayState{Name: "shop", Table: "raquel:jobs", Lag: 90, Waiting: 7, Refused: 2, Error: "queue full"}))
 	finds(t, client, "relay-",
-		"relay-lag error  [database ls] 7 rows of the database shop wait, the oldest for 1m30s: queue full",
-		"relay-refused warning  [database ls] 2 rows of the database shop could be no tasks",
+		"relay-lag error  [database ls] 7 rows wait in the database shop, the oldest for 1m30s: queue full",
+		"relay-refused warning  [database ls] 2 rows of the database shop could not become tasks",
 		"relay-silent error  [database ls] no relay leads outbox of the database gone since ",
 		"relay-unnotified warning  [database ls] notifications of new rows of the database shop do not arrive")
 }
@@ -382,11 +382,11 @@ func TestBusy(t *testing.T) {
 	about(2 * time.Minute)
 	finds(t, client, "host-busy")
 	waited(90 * time.Second)
-	finds(t, client, "host-busy", "host-busy warning reports [task ls reports --status started] all 6 slots of 1 hosts are in use (4 by the queue reports, the longest for 5m")
+	finds(t, client, "host-busy", "host-busy warning reports [task ls reports --status started] all slots are in use: 6 slots on 1 host (4 by the queue reports, the longest for 5m")
 	about(time.Second)
 	finds(t, client, "host-busy")
 	waited(11 * time.Minute)
-	finds(t, client, "host-busy", "host-busy warning  [] all 6 slots of 1 hosts are in use ") // nothing hangs: there is nothing to cancel
+	finds(t, client, "host-busy", "host-busy warning  [] all slots are in use: 6 slots on 1 host ") // nothing hangs: there is nothing to cancel
 	// A host with free slots that serves other queues takes none of these tasks.
 	other := listen.New(client)
 	check(t, other.Join(ctx), other.Register(ctx, "elsewhere"))
@@ -396,7 +396,7 @@ func TestBusy(t *testing.T) {
 	}
 	_, err = other.Renew(ctx, free)
 	check(t, err)
-	finds(t, client, "host-busy", "host-busy warning  [] all 6 slots of 1 hosts are in use ")
+	finds(t, client, "host-busy", "host-busy warning  [] all slots are in use: 6 slots on 1 host ")
 	finds(t, client, "queue-stuck")
 	// One with free slots that serves this queue would, unless its plugin may run no more.
 	check(t, other.Register(ctx, "served"))

@@ -42,8 +42,8 @@ var flowChecks = []check{
 			if len(p.alive()) == 0 {
 				remedy = "start a host with `quern serve`; none runs"
 			}
-			p.found(Error, remedy, "%d tasks of the queue %s wait for others, and for %s nobody has looked whether these have ended",
-				p.stats[i].Blocked, backlog.Queue, unseen.Round(time.Second)).in(backlog.Queue)
+			p.found(Error, remedy, "%s for others in the queue %s, and for %s nobody has looked whether these have ended",
+				wait(p.stats[i].Blocked), backlog.Queue, unseen.Round(time.Second)).in(backlog.Queue)
 		}
 	}},
 }

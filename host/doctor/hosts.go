@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
@@ -38,7 +39,7 @@ var hostChecks = []check{
 			}
 			if held > 0 {
 				p.found(Error, "start a host, which takes its tasks over, or return them by hand",
-					"the listener %s is dead and holds %d tasks", node.ID, held).
+					"the listener %s is dead and holds %s", node.ID, units.Count(held, "task", "tasks")).
 					by("node", "reclaim", node.ID).hurts(int64(held)).since(node.LeaseEnd)
 			}
 		}
@@ -132,7 +133,8 @@ func busy(p *patient) {
 	if others := slots - held; others > 0 {
 		parts = append(parts, fmt.Sprintf("%d by other tenants, or just beginning", others))
 	}
-	problem := fmt.Sprintf("all %d slots of %d hosts are in use (%s), and %s, the oldest for %s", slots, len(hosts),
+	problem := fmt.Sprintf("all slots are in use: %s on %s (%s), and %s, the oldest for %s",
+		units.Count(slots, "slot", "slots"), units.Count(len(hosts), "host", "hosts"),
 		strings.Join(parts, "; "), wait(waiting), oldest.Round(time.Second))
 	const remedy = "start more hosts, or raise --concurrency and --memory where cores and memory are free"
 	if idle < stuck { // tasks begin and end: the hosts have too many tasks

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/plugins/spelling"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -105,15 +106,17 @@ var queueChecks = []check{
 			case p.told[name]:
 			case queue.ReservedQueue(name) && fails:
 				p.found(Warning, "see what the server answers, and mend it",
-					"%d deliveries of the queue %s failed in the last %d minutes, %d were complete",
-					recent.Failed, name, recentMinutes, recent.Complete).by("subscription", "deliveries",
+					"%s of the queue %s failed in the last %d minutes, %s complete",
+					units.Count(recent.Failed, "delivery", "deliveries"), name, recentMinutes,
+					units.Count(recent.Complete, "was", "were")).by("subscription", "deliveries",
 					strings.TrimPrefix(name, queue.WebhookQueues)).in(name).
 					hurts(recent.Failed).like("the deliveries of %d webhooks fail")
 			case queue.ReservedQueue(name):
 			case fails:
 				p.found(Error, "see the errors of its tasks, and the version that made them; replace the plugin, or pause the queue",
-					"%d runs of the queue %s failed in the last %d minutes, %d were complete", recent.Failed, name, recentMinutes,
-					recent.Complete).
+					"%s of the queue %s failed in the last %d minutes, %s complete",
+					units.Count(recent.Failed, "run", "runs"), name, recentMinutes,
+					units.Count(recent.Complete, "was", "were")).
 					by("task", "ls", name, "--status", "failed").in(name).hurts(recent.Failed).like("the tasks of %d queues fail")
 			case len(p.failed[name]) >= failing && !slices.Contains(reasons, string(queue.ReasonCancelled)):
 				p.found(Warning, "look at their errors", "no task of the queue %s is complete, and the last %d have failed: %s",
@@ -154,12 +157,7 @@ func (p *patient) dead(name string) bool {
 }
 
 // wait returns the part of a message that says how many tasks wait.
-func wait(tasks int64) string {
-	if tasks == 1 {
-		return "1 task waits"
-	}
-	return fmt.Sprintf("%d tasks wait", tasks)
-}
+func wait(tasks int64) string { return units.Count(tasks, "task waits", "tasks wait") }
 
 // fileName matches the name of a queue that can also be the name of a plugin's file.
 var fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)

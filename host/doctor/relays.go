@@ -3,6 +3,8 @@ package doctor
 import (
 	"cmp"
 	"time"
+
+	"github.com/quern-project/quern/runtime/units"
 )
 
 // maxLag is how long the oldest row of a database may wait.
@@ -23,7 +25,7 @@ var relayChecks = []check{
 			lag := time.Duration(r.Lag * float64(time.Second)).Round(time.Second)
 			if r.Alive && lag > maxLag {
 				p.found(Error, "mend what the relay's log names: a full queue, Redis, or the database; `quern database check` looks at the database",
-					"%d rows of the database %s wait, the oldest for %s: %s", r.Waiting, r.Name, lag,
+					"%s in the database %s, the oldest for %s: %s", units.Count(r.Waiting, "row waits", "rows wait"), r.Name, lag,
 					cmp.Or(r.Error, "the relay is behind")).
 					by("database", "ls").named(r.Name).hurts(r.Waiting)
 			}
@@ -37,7 +39,7 @@ var relayChecks = []check{
 					remedy = "the relay's log names them, and why: mend the rows, or the rule of the table that refuses them"
 				}
 				p.found(Warning, remedy,
-					"%d rows of the database %s could be no tasks", r.Refused, r.Name).
+					"%s of the database %s could not become tasks", units.Count(r.Refused, "row", "rows"), r.Name).
 					by("database", "ls").named(r.Name).hurts(r.Refused)
 			}
 		}

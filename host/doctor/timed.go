@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
@@ -39,8 +40,8 @@ var timedChecks = []check{
 			if queue.ReservedQueue(name) {
 				remedy = "see what the server answers: it asks for a pause each time"
 			}
-			f := p.found(level, remedy, "the task %s of the queue %s was put off %d times since %s", most.ID, name,
-				most.Reschedules, utc(most.Created))
+			f := p.found(level, remedy, "the task %s of the queue %s was put off %s since %s", most.ID, name,
+				units.Count(most.Reschedules, "time", "times"), utc(most.Created))
 			if often > 1 {
 				f.Problem += fmt.Sprintf("; %d more of its tasks: %d times or more", often-1, oftenPutOff)
 			}

@@ -1,9 +1,9 @@
 package doctor
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -56,12 +56,7 @@ var topicChecks = []check{
 	}},
 }
 
-func publications(n int) string {
-	if n == 1 {
-		return "1 publication"
-	}
-	return fmt.Sprintf("%d publications", n)
-}
+func publications(n int) string { return units.Count(n, "publication", "publications") }
 
 // subscription returns the first subscription for which the function is returns true, or nil if there is none.
 func (p *patient) subscription(is func(queue.Subscription) bool) *queue.Subscription {

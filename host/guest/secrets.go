@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -69,6 +72,19 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 	defer func() { _ = file.Close() }()
 	value, err := manifest.ReadSecret(file)
 	return value, unreadable(name, err)
+}
+
+// SecretNames lists the names under which ReadSecret may find a secret of a tenant, sorted.
+func SecretNames(dir, tenant string, granted map[string]manifest.Secret) []string {
+	names := slices.Collect(maps.Keys(granted))
+	if dir != "" {
+		files, _ := os.ReadDir(filepath.Join(dir, tenant)) // a tenant may have none
+		for _, file := range files {
+			names = append(names, file.Name())
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // unreadable wraps an error of reading a secret in an error of package service; nil stays nil.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/runtime/units"
 )
 
 // nsjLibrary has the columns of a queue table of nsj-queue-lib, with the types that it gives them.
@@ -156,7 +157,7 @@ func checkNsjTable(
 		queues = append(queues, n.queueOf(row.name, row.dead))
 	}
 	slices.Sort(queues)
-	text = fmt.Sprintf("%d rows wait", waiting)
+	text = units.Count(waiting, "row waits", "rows wait")
 	if len(queues) > 0 {
 		text += ", for the queues " + strings.Join(queues, ", ")
 	}

@@ -50,6 +50,8 @@ type Config struct {
 	// is none.
 	Secret  func(name string) ([]byte, error)
 	Secrets string
+	// SecretNames lists the names of the tenant's secrets. The host publishes those that webhooks can use (default: none).
+	SecretNames func() []string
 	// Small is the budget for the memory of deliveries whose payload comes with the reserve. Large is the budget for the
 	// other deliveries (default for both: no bound).
 	Small, Large *account.Budget

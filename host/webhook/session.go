@@ -7,11 +7,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
@@ -46,6 +48,7 @@ type session struct {
 	mu      sync.Mutex
 	woken   map[string]bool // queues that messages named since the last step; guarded by mu
 	refused map[call]bool   // the calls that Redis refused the last time; guarded by mu
+	secrets []string        // names of the secrets that webhooks can use; nil if unknown; guarded by mu
 	wake    chan struct{}   // has a token when there is something to do; never closed
 	work    sync.WaitGroup  // running deliveries
 }
@@ -137,6 +140,14 @@ func (s *session) run(ctx, hurry context.Context) error {
 			periodic.Sleep(living, tallyPause)
 		}
 	})
+	if s.config.SecretNames != nil {
+		loops.Go(func() {
+			for living.Err() == nil {
+				s.findSecrets(living)
+				periodic.Sleep(living, lookInterval)
+			}
+		})
+	}
 	s.logger.Info("delivering webhooks", "listener", s.listener.ID())
 	ticker := time.NewTicker(lookInterval / 2)
 	defer ticker.Stop()
@@ -160,6 +171,22 @@ func (s *session) run(ctx, hurry context.Context) error {
 		err = nil
 	}
 	return errors.Join(err, s.finish(hurry, func() { die(); <-running }))
+}
+
+// findSecrets publishes the names of the secrets that webhooks can use, if they have changed.
+func (s *session) findSecrets(ctx context.Context) {
+	names, err := service.Await(ctx, func() ([]string, error) { return s.config.SecretNames(), nil }) // may be on another machine
+	if err != nil {
+		return
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, queue.WebhookSecrets) })
+	s.mu.Lock()
+	same := s.secrets != nil && slices.Equal(names, s.secrets)
+	s.secrets = append([]string{}, names...)
+	s.mu.Unlock()
+	if !same {
+		s.listener.Publish()
+	}
 }
 
 // idle reports whether the tenant has no webhook any more, and nothing is left to do for former webhooks.
@@ -197,11 +224,14 @@ func (s *session) About() map[string]string {
 	open, _ := s.listener.Tasks.State()
 	queues, _ := json.Marshal(append([]string{}, s.queues()...))
 	off, _ := json.Marshal(s.off())
+	s.mu.Lock()
+	secrets, _ := json.Marshal(s.secrets)
+	s.mu.Unlock()
 	return map[string]string{
 		"kind": listen.KindWebhook, "name": s.config.Name, "version": s.config.Version, "queues": string(queues),
-		"destinations_off": string(off),
-		"draining":         strconv.FormatBool(!open),
-		"slots":            strconv.Itoa(s.config.Places), "slots_in_use": strconv.Itoa(s.listener.Tasks.Active()),
+		"destinations_off": string(off), "webhook_secrets": string(secrets),
+		"draining": strconv.FormatBool(!open),
+		"slots":    strconv.Itoa(s.config.Places), "slots_in_use": strconv.Itoa(s.listener.Tasks.Active()),
 	}
 }
 

@@ -187,13 +187,14 @@ func testStopped(t *testing.T, handler *runtime.Module) {
 	t.Parallel()
 	for input, want := range map[string]string{
 		"panic spin":           `^main\.spin < main\.panics \(main\.go:136\) < main\.behave \(main\.go:93\)$`,
-		"panic turn":           `^main\.turn \(main\.go:(238|239|240|242)\) < main\.panics \(main\.go:138\) < main\.behave \(main\.go:93\)$`,
-		"panic spin elsewhere": `^main\.spin < main\.recurse \(main\.go:250\) < (main\.recurse \(main\.go:252\) < ){3}main\.panics\.func2 \(main\.go:140\)$`,
+		"panic turn":           `^main\.turn \(main\.go:(240|241|242|244)\) < main\.panics \(main\.go:138\) < main\.behave \(main\.go:93\)$`,
+		"panic spin elsewhere": `^main\.spin < main\.recurse \(main\.go:252\) < (main\.recurse \(main\.go:254\) < ){3}main\.panics\.func2 \(main\.go:140\)$`,
+		"panic flood":          `^main\.flood \(main\.go:260\) < main\.panics \(main\.go:143\) < main\.behave \(main\.go:93\)$`,
 	} {
 		t.Run(input, func(t *testing.T) {
 			t.Parallel()
 			c := call(input)
-			c.pool, c.Limits = input, runtime.Limits{CPU: 100 * time.Millisecond}
+			c.pool, c.Limits = input, runtime.Limits{CPU: 100 * time.Millisecond, Log: 8 << 10}
 			for range 2 {
 				if got := run(t, handler, c); got.Kind != runtime.LimitExceeded || !regexp.MustCompile(want).MatchString(got.Place) {
 					t.Errorf("%s, %s, want %s", got.Message, got.Place, want)

@@ -220,6 +220,7 @@ func TestStillRunning(t *testing.T) {
 		"Async":      "export default async function run() {\n  await null;\n\n  for (;;) await null;\n}",
 		"RegExp":     "export default function run() {\n  const text = 'a'.repeat(40);\n\n  return /^(a|a)*$/.test(text + 'b');\n}",
 		"Microtasks": "export default function run() {\n  const again = () =>\n\n    queueMicrotask(again);\n  again();\n}",
+		"Log":        "export default function run() {\n  for (let n = 0; ; n++)\n\n    console.log(n, 'x'.repeat(100));\n}",
 		"Sort":       "export default function run() {\n  const all = [3, 1, 2];\n\n  for (;;) all.sort((a, b) => a - b);\n}",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -227,8 +228,11 @@ func TestStillRunning(t *testing.T) {
 			p := write(t, source)
 			p.Limits.Timeout = 2 * time.Second
 			limit := "timeout"
-			if name == "While" {
+			switch name {
+			case "While":
 				p.Limits, limit = runtime.Limits{CPU: 3 * time.Second}, "cpu"
+			case "Log":
+				p.Limits, limit = runtime.Limits{Log: 8 << 10}, "log"
 			}
 			o := p.run(runtime.Call{})
 			if o.Kind != runtime.LimitExceeded || o.Limit.Name != limit || !strings.Contains(o.Message, ", or raise limits.") ||

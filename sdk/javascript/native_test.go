@@ -101,7 +101,7 @@ func TestPack(t *testing.T) {
 	}
 	slices.Sort(files)
 	want := []string{
-		"README.md", "globals.d.ts", "index.d.ts", "index.js", "lib/bytes.js", "lib/database-worker.js", "lib/database.js",
+		"README.md", "globals.d.ts", "index.d.ts", "index.js", "lib/arguments.js", "lib/bytes.js", "lib/database-worker.js", "lib/database.js",
 		"lib/errors.js", "lib/native.js", "lib/sdk.js", "lib/shared.js", "lib/sourcemap.js", "lib/sql.js", "lib/task.js", "package.json", "testing.d.ts", "testing.js",
 	}
 	if packed[0].Name != "@quern/sdk" || !slices.Equal(files, want) {

@@ -233,3 +233,23 @@ test("a database that is not there", async () => {
   await host.close();
   assert.match(result.error, /^QuernError: sql shop: (connect ECONNREFUSED 127\.0\.0\.1:1|tests with a database need the package pg: npm install --save-dev pg) \(EAGAIN\)$/);
 });
+
+test("wrong arguments", async () => {
+  const host = testHost({ kv: { b: {} }, config: { a: "1" }, queues: ["q"] });
+  for (const [call, error] of [
+    [() => kv("b").set("a", 1, 60), "kv(...).set: options 60: use an object with ttl"], [() => kv("b").set("a", 1, { tll: 60 }), "kv(...).set: tll: options are ttl"],
+    [() => kv("b").set("a"), "kv(...).set: 1 argument: write kv(...).set(key, value, { ttl })"], [() => kv("b").get(undefined), 'kv("b"): key undefined: use a string'],
+    [() => kv("b").list("a"), 'kv(...).list: options "a": use an object with prefix, after, limit'], [() => kv(), "kv: 0 arguments: write kv(bucket)"],
+    [() => http("https://a.example", { method: "POST" }), "http: 2 arguments: write http({ method, url, headers, body, timeout })"],
+    [() => enqueue("q", "x", "now"), 'enqueue: options "now": use an object with id, '], [() => enqueue("q", "name", {}, {}), "enqueue: 4 arguments: write enqueue(queue, body, { delay })"],
+    [() => publish("t", "x", { key: "a" }), "publish: key: options are id, attributes"], [() => config.get("a", "b"), "config.get: 2 arguments: write config.get(name)"],
+    [() => log.info("a", "b"), 'log: fields "b": use an object, such as { id: 7 }'], [() => log.error("a", new Error("b")), "log: fields Error: b: use an object, such as { error }"],
+    [() => log.info("a", {}, {}), "log.info: 3 arguments: write log.info(text, { name: value })"], [() => new Retry("later", 60), "Retry: options 60: use an object with delay, cause"],
+    [() => new Fatal("never", { deley: 60 }), "Fatal: deley: options are delay, cause"], [() => database("d").query("SELECT $1, $2", 1, 2), "database(...).query: 3 arguments: write database(...).query(statement, [parameter, ...])"],
+  ]) {
+    const result = await host.run(() => call());
+    assert.ok(result.status === "failed" && result.error.startsWith(`TypeError: ${error}`), `${call}: ${result.error}`);
+  }
+  const result = await host.run(() => [kv("b").increment("n"), kv("b").list(), config.get("a"), new Retry("later", { delay: 1, cause: new Error("x") }).delay]);
+  assert.deepEqual(result.json(), [1, ["n"], "1", 1]);
+});

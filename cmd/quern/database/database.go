@@ -17,6 +17,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/relay"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -354,7 +355,7 @@ func newAgain() *cobra.Command {
 // counted prints how many rows a command changed.
 func counted(cmd *cobra.Command, n int64, what string, err error) error {
 	if err == nil {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d rows %s\n", n, what)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", units.Count(n, "row", "rows"), what)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -45,8 +46,9 @@ func Command(env cli.Environment) *cobra.Command {
 			"In the folder of a plugin's source, or with --source, it builds that plugin into the plugin directory,\n" +
 			"as `quern plugin build --to` does, and again whenever a file in the folder is saved; it does not watch\n" +
 			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
-			"did keeps running. A folder named secrets, with TENANT/NAME in it, is that of --secrets if there is none\n" +
-			"other; it may be made later. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
+			"did keeps running. Type errors of TypeScript are warnings in the log, if the plugin's node_modules has tsc.\n" +
+			"A folder named secrets, with TENANT/NAME in it, is that of --secrets if there is none other; it may be made\n" +
+			"later. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
 			"Its log names the address of its page, which is also the URL for programs that enqueue: port 9465 of\n" +
 			"this machine, or a free port if that one is in use and --admin is not given.",
 		Args: cli.Arguments(0, 0),
@@ -287,6 +289,10 @@ type rebuilder struct {
 	unbuilt       *unbuilt
 	built         map[string]build.Stamp // state of the source at the last build; nil before the first one
 
+	checking  sync.WaitGroup     // a check of types that runs
+	stopCheck context.CancelFunc // ends the last check of types; nil before the first one
+	mistyped  []string           // the type errors that were told last; only the check that runs may use it
+
 	notify *fsnotify.Watcher // nil if the system has no watcher left: then the source is polled
 }
 
@@ -307,6 +313,7 @@ func (r *rebuilder) run(ctx context.Context) {
 		r.notify, events, errs = notify, notify.Events, notify.Errors
 		defer func() { _ = notify.Close() }()
 	}
+	defer r.endCheck()
 	ticker := time.NewTicker(sourceLook)
 	defer ticker.Stop()
 	quiet := time.NewTimer(0) // first look at the files at once
@@ -337,6 +344,7 @@ func (r *rebuilder) run(ctx context.Context) {
 
 // build builds the plugin and logs the outcome. again is false for the first build.
 func (r *rebuilder) build(ctx context.Context, again bool) {
+	r.endCheck()
 	begun, module := time.Now(), r.module()
 	before, _ := os.ReadFile(module)
 	if !again {
@@ -352,21 +360,71 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 	if ctx.Err() == nil {
 		r.unbuilt.set(r.name, err)
 	}
+	same := false // if so nothing is told, else a log in the folder would trigger builds for ever
+	if now, _ := os.ReadFile(module); again && err == nil {
+		same = bytes.Equal(now, before)
+	}
+	if err == nil {
+		defer r.check(ctx, s, same)
+	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && again:
 		r.logger.Error("cannot rebuild "+r.name+"; the last version keeps running", "error", err)
 	case err != nil:
 		r.logger.Error("cannot build "+r.name, "error", err)
+	case same:
+		r.logger.Debug(r.name + " is as before")
 	case again:
-		if now, _ := os.ReadFile(module); bytes.Equal(now, before) {
-			r.logger.Debug(r.name + " is as before") // else a log in the folder would trigger builds for ever
-			return
-		}
 		r.logger.Info(fmt.Sprintf("rebuilt %s in %s", r.name, time.Since(begun).Round(10*time.Millisecond)))
 	default:
 		r.logger.Info(fmt.Sprintf("built %s in %s", r.name, time.Since(begun).Round(10*time.Millisecond)), "source", r.dir)
 	}
+}
+
+const (
+	// checkTime bounds a check of types.
+	checkTime = time.Minute
+	// maxTypeErrors is the maximum number of type errors that are told of one check.
+	maxTypeErrors = 10
+)
+
+// check starts a check of the types of a source in TypeScript, beside what runs, and tells the errors as warnings. If
+// the module is the same as before, it tells only other errors than last time.
+func (r *rebuilder) check(ctx context.Context, s *build.Source, same bool) {
+	ctx, r.stopCheck = context.WithTimeout(ctx, checkTime)
+	r.checking.Go(func() {
+		found, err := build.TypeErrors(ctx, s)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			r.logger.Warn(fmt.Sprintf("the types of %s are not checked: tsc took longer than %s", r.name, checkTime))
+			return
+		case ctx.Err() != nil: // the next build ended it
+			return
+		case err != nil:
+			r.logger.Warn("the types of "+r.name+" are not checked: tsc does not run", "error", err)
+			return
+		case same && slices.Equal(found, r.mistyped):
+			return
+		case len(found) == 0 && len(r.mistyped) > 0:
+			r.logger.Info("the types of " + r.name + " are right again")
+		}
+		r.mistyped = found
+		for _, text := range found[:min(len(found), maxTypeErrors)] {
+			r.logger.Warn(r.name + ": " + text)
+		}
+		if left := len(found) - maxTypeErrors; left > 0 {
+			r.logger.Warn(fmt.Sprintf("%s: %d type errors more: run npx tsc --noEmit in %s", r.name, left, s.Dir))
+		}
+	})
+}
+
+// endCheck ends the check of types that runs.
+func (r *rebuilder) endCheck() {
+	if r.stopCheck != nil {
+		r.stopCheck()
+	}
+	r.checking.Wait()
 }
 
 // look returns the states of the source's files except tests, and watches its folders.

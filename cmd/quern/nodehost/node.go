@@ -11,11 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -163,15 +161,7 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 func (n *Node) checkDatabases(ctx context.Context, databases *sql.Databases) {
 	for _, tenant := range n.options.Plugins.Tenants {
 		granted := n.options.Plugins.Grants.Of(tenant).Secrets
-		names := slices.Collect(maps.Keys(granted))
-		if n.options.services.Secrets != "" {
-			files, _ := os.ReadDir(filepath.Join(n.options.services.Secrets, tenant)) // a tenant may have none
-			for _, file := range files {
-				names = append(names, file.Name())
-			}
-		}
-		slices.Sort(names)
-		for _, name := range slices.Compact(names) {
+		for _, name := range guest.SecretNames(n.options.services.Secrets, tenant, granted) {
 			if !strings.HasPrefix(name, manifest.DatabaseSecret) || ctx.Err() != nil {
 				continue
 			}
@@ -251,6 +241,9 @@ func (n *Node) deliver(outside egress.Config, config host.Config) {
 		n.deliveries = append(n.deliveries, webhook.New(tenant, webhook.Config{
 			HTTP: client, Ceiling: ceiling, Small: small, Large: large, Places: places, Destination: destination,
 			Grace: config.Grace, Poll: config.Poll, Secrets: n.options.services.Secrets,
+			SecretNames: func() []string {
+				return guest.SecretNames(n.options.services.Secrets, tenant.Tenant(), grants.Secrets)
+			},
 			Secret: func(name string) ([]byte, error) {
 				asked := &manifest.Manifest{Capabilities: manifest.Capabilities{Secrets: []string{name}}}
 				if err := manifest.NewPermissions(asked, n.options.Plugins.Grants, tenant.Tenant(),

@@ -146,7 +146,7 @@ var languages = []blanks{
 	},
 	{
 		Language: "typescript", Title: "TypeScript", File: "handler.ts",
-		Needs: needsEngine + "; types are checked by `tsc --noEmit` alone, which `npm install` brings",
+		Needs: needsEngine + "; types are checked by `tsc --noEmit`, which `npm install` brings and `quern dev` runs",
 		Tests: " (those of `handler.test.ts`, which need no host, are run by `npm install` and `npm test`)",
 	},
 	{

@@ -116,19 +116,20 @@ func (o *enqueueOptions) enqueueFile(cmd *cobra.Command, client admin.Tenant, na
 	if f.batch != nil {
 		v = append(v, show.Field{"then", "", f.batch.id})
 	}
-	line := fmt.Sprintf("%d lines: %d enqueued, %d existed already, %d refused", done.lines, done.enqueued, done.existed,
+	line := fmt.Sprintf("%s: %d enqueued, %d existed already, %d refused", units.Count(done.lines, "line", "lines"), done.enqueued, done.existed,
 		done.refused)
 	if err := show.Line(cmd, json, v, line); err != nil {
 		return err
 	}
 	if done.lacking > 0 {
-		return cli.Refusedf("%d tasks are enqueued, but fewer than %d replicas confirmed them: see Redis's `INFO replication`, or ask for fewer with --replicas", done.lacking, o.replicas)
+		return cli.Refusedf("%s enqueued, but fewer than %s confirmed: see Redis's `INFO replication`, or ask for fewer with --replicas",
+			units.Count(done.lacking, "task is", "tasks are"), units.Count(o.replicas, "replica", "replicas"))
 	}
 	if done.refused == 0 {
 		return nil
 	}
-	return cli.Usagef("%d lines are refused: correct them in place, neither adding nor removing lines, and repeat the command with --id %s, which enqueues only what is missing",
-		done.refused, f.id)
+	return cli.Usagef("%s refused: correct what is wrong in place, neither adding nor removing lines, and repeat the command with --id %s, which enqueues only what is missing",
+		units.Count(done.refused, "line is", "lines are"), f.id)
 }
 
 // maxBadLines is the maximum number of refused lines that are reported one by one: in a file of another format, all

@@ -21,6 +21,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
@@ -263,7 +264,7 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 	}
 	failed, notes := levels[doctor.Error], ""
 	if n := levels[doctor.Note]; n > 0 {
-		notes = ", " + counted(n, "note")
+		notes = ", " + units.Count(n, "note", "notes")
 	}
 	if json {
 		err := show.JSON(w, show.Object("ok", failed == 0, "tenants", tenants, "checks", doctor.Checks(), "findings",
@@ -271,23 +272,15 @@ func showFindings(cmd *cobra.Command, json bool, tenants []string, findings []do
 		if err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprintf(w, "%s of %s: %s, %s%s\n", counted(len(doctor.Checks()), "check"),
-		counted(len(tenants), "tenant"), counted(failed, "error"), counted(levels[doctor.Warning], "warning"),
+	} else if _, err := fmt.Fprintf(w, "%s of %s: %s, %s%s\n", units.Count(len(doctor.Checks()), "check", "checks"),
+		units.Count(len(tenants), "tenant", "tenants"), units.Count(failed, "error", "errors"), units.Count(levels[doctor.Warning], "warning", "warnings"),
 		notes); err != nil {
 		return err
 	}
 	if failed > 0 {
-		return &cli.ExitError{Status: cli.ExitFailed, Err: fmt.Errorf("%s found", counted(failed, "error"))}
+		return &cli.ExitError{Status: cli.ExitFailed, Err: fmt.Errorf("%s found", units.Count(failed, "error", "errors"))}
 	}
 	return nil
-}
-
-// counted is a number of things, with a plural s if there is not exactly one.
-func counted(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func newAudit(env cli.Environment) *cobra.Command {

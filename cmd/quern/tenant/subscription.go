@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ import (
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // subscriptionView returns the main fields of a subscription, for people. In JSON, a subscription is written as in
@@ -262,23 +265,67 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 	})
 }
 
-// noteSecrets says where the hosts look for the secrets of a webhook: no host publishes which ones it has.
+// noteSecrets says which secrets of a webhook hosts lack, and where they look for them.
 func noteSecrets(cmd *cobra.Command, client admin.Tenant, w *queue.Webhook) {
-	if w == nil {
+	if w == nil || len(w.Secrets)+len(w.SecretHeaders) == 0 {
 		return
 	}
 	names := append(slices.Clone(w.Secrets), slices.Sorted(maps.Values(w.SecretHeaders))...)
+	lack := "every host needs"
+	switch missing, hosts, of := missingSecrets(cmd.Context(), client, names); {
+	case hosts != nil && len(missing) == 0:
+		return
+	case len(hosts) == of && of > 0:
+		names, lack = missing, "no host has"
+	case len(hosts) > 0:
+		names, lack = missing, strings.Join(hosts, ", ")+" lacks"
+	}
 	switch {
-	case len(names) == 0:
-	case len(w.Secrets) == 1 && len(names) == 1:
-		cli.Note(cmd, "every host needs the secret %s: start it with --secrets DIR (`quern dev` has the DIR secrets), and make it there: mkdir -p DIR/%s && echo whsec_$(openssl rand -base64 32) > DIR/%s/%s",
-			names[0], client.Tenant(), client.Tenant(), names[0])
+	case len(names) == 1 && slices.Contains(w.Secrets, names[0]):
+		cli.Note(cmd, "%s the secret %s: start hosts with --secrets DIR (`quern dev` has the DIR secrets), and make it there: mkdir -p DIR/%s && echo whsec_$(openssl rand -base64 32) > DIR/%s/%s",
+			lack, names[0], client.Tenant(), client.Tenant(), names[0])
 	case len(names) == 1:
-		cli.Note(cmd, "every host needs the secret %s: start it with --secrets DIR, and put the secret into the file DIR/%s/%s",
-			names[0], client.Tenant(), names[0])
+		cli.Note(cmd, "%s the secret %s: start hosts with --secrets DIR, and put the secret into the file DIR/%s/%s",
+			lack, names[0], client.Tenant(), names[0])
 	default:
-		cli.Note(cmd, "every host needs the secrets %s: start it with --secrets DIR, and put each into a file, such as DIR/%s/%s",
-			strings.Join(names, ", "), client.Tenant(), names[0])
+		cli.Note(cmd, "%s the secrets %s: start hosts with --secrets DIR, and put each into a file, such as DIR/%s/%s",
+			lack, strings.Join(names, ", "), client.Tenant(), names[0])
+	}
+}
+
+const (
+	// secretsWait is how long missingSecrets waits for hosts to find a new subscription or a new secret, and
+	// secretsInterval the interval at which it looks.
+	secretsWait     = 4 * time.Second
+	secretsInterval = 200 * time.Millisecond
+)
+
+// missingSecrets returns those of the names that a host lacks, the hosts that lack one, and the number of hosts that
+// publish which secrets they have. hosts is nil if that is not known of any host.
+func missingSecrets(ctx context.Context, client admin.Tenant, names []string) (missing, hosts []string, of int) {
+	for begun := time.Now(); ; {
+		missing, hosts, of = nil, nil, 0
+		nodes, err := client.Nodes(ctx)
+		serving := false
+		for _, node := range nodes {
+			serving = serving || node.Alive && node.Kind == listen.KindQuern
+			if !node.Alive || node.Secrets == nil {
+				continue
+			}
+			of++
+			lacks := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(node.Secrets, name) })
+			if len(lacks) > 0 {
+				missing, hosts = append(missing, lacks...), append(hosts, cmp.Or(node.Name, node.Listener))
+			}
+		}
+		slices.Sort(missing)
+		missing = slices.Compact(missing)
+		if of > 0 && len(missing) == 0 {
+			return nil, []string{}, of
+		}
+		if err != nil || !serving || time.Since(begun) > secretsWait || !periodic.Sleep(ctx, secretsInterval) {
+			return missing, hosts, of
+		}
 	}
 }
 

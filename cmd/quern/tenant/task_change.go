@@ -13,6 +13,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -148,11 +149,11 @@ func cancelFlow(cmd *cobra.Command, client admin.Tenant, id string, whole bool) 
 	if err != nil {
 		return nil, err
 	}
-	cli.Note(cmd, "%d tasks are cancelled, %d run and are being stopped, %d had ended", done.Cancelled, len(done.Running),
-		done.Finished)
+	cli.Note(cmd, "%s cancelled, %s being stopped, %d had ended", units.Count(done.Cancelled, "task is", "tasks are"),
+		units.Count(len(done.Running), "runs and is", "run and are"), done.Finished)
 	if len(done.Python) > 0 {
-		err = cli.Refusedf("%d tasks run on Python listeners, which cannot stop them, such as %s: end its process there, then `quern node reclaim`",
-			len(done.Python), done.Python[0])
+		err = cli.Refusedf("%s on Python listeners, which cannot stop them, such as %s: end its process there, then `quern node reclaim`",
+			units.Count(len(done.Python), "task runs", "tasks run"), done.Python[0])
 	}
 	return done.Running, err
 }

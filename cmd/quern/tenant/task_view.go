@@ -11,6 +11,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
@@ -88,7 +89,7 @@ func statusText(t *admin.Task) string {
 	case t.CancelAsked:
 		return string(t.Status) + " (to be cancelled)"
 	case t.Reschedules > 0 && (t.Status == queue.Scheduled || t.Status == queue.Pending):
-		return fmt.Sprintf("%s (put off %d times)", t.Status, t.Reschedules)
+		return fmt.Sprintf("%s (put off %s)", t.Status, units.Count(t.Reschedules, "time", "times"))
 	}
 	return string(t.Status)
 }

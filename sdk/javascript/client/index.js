@@ -22,6 +22,10 @@ export class TaskFailed extends Error {
   }
 }
 
+// culpritOf is the ID of the task whose failure made this one fail, undefined if none did. mostCauses bounds how many are followed.
+const culpritOf = (task) => (task.reason === "dependency" ? /^task (\S+), which it waited for, failed$/.exec(headline(task))?.[1] : undefined);
+const mostCauses = 20;
+
 const headline = (task) => (task.error?.message ?? "no message").split("\n", 1)[0];
 
 /** A task has not ended in time. `cause` is the error of the connection if the server was not reached. */
@@ -101,6 +105,13 @@ function meant(name, known) {
 }
 
 const unknown = (name, known) => new TypeError(`unknown option ${JSON.stringify(name)}: ${meant(name, known) || `use ${[...known].sort().join(", ")}`}`);
+
+// checkOptions refuses options that are no object, and, if known is given, names that are not in it.
+function checkOptions(call, options, known) {
+  if (options === undefined || options === null) return;
+  if (typeof options !== "object") throw new TypeError(`${call}: options ${shown(options)}: use an object, such as { ${(known ?? ["delay"])[0]}: ... }`);
+  for (const name of Object.keys(known ? options : {})) if (!known.includes(name)) throw unknown(name, known);
+}
 
 // refuseName throws the error for the parameters of a job of BullMQ in the place of the options, after a name.
 function refuseName(name, options) {
@@ -358,6 +369,7 @@ export class Queue {
   async add(parameters, options, ...more) {
     if (more.length > 0) throw new TypeError("add takes parameters and options, and no name of a job: use client.queue(name).add(parameters, options)");
     refuseName(parameters, options);
+    checkOptions("add", options);
     return this.#client.enqueue(this.name, parameters, { ...this.#options, ...options });
   }
 
@@ -396,7 +408,9 @@ export class Client {
   #retries;
   #fetch;
 
-  constructor(url, { token = "", tenant = "blueque", timeout = 30_000, retries = 5, fetch = globalThis.fetch } = {}) {
+  constructor(url, options = {}) {
+    checkOptions("new Client", options, ["token", "tenant", "timeout", "retries", "fetch"]);
+    let { token = "", tenant = "blueque", timeout = 30_000, retries = 5, fetch = globalThis.fetch } = options ?? {};
     if (/^rediss?:/.test(url)) throw new TypeError("the URL is that of Redis, and Client speaks HTTP: give the URL of `quern dev`, or of a host with --admin");
     if (!/^https?:\/\//.test(url) || !URL.canParse(url)) throw new TypeError("the URL of the server: use one like http://127.0.0.1:9465");
     if (new URL(url).search || new URL(url).hash) throw new TypeError("the URL of the server has a query or a fragment: leave that out");
@@ -416,6 +430,7 @@ export class Client {
   }
 
   async enqueue(queue, parameters, options = {}) {
+    checkOptions("enqueue", options);
     return (await this.enqueueMany(queue, [{ ...options, parameters }]))[0];
   }
 
@@ -485,16 +500,18 @@ export class Client {
     }
   }
 
-  // #causeOf describes the task whose failure made this one fail, "" if none did or it cannot be read.
+  // #causeOf describes the task that failed by itself and so made this one fail, "" if none did or it cannot be read.
   async #causeOf(task) {
-    const id = task.reason === "dependency" && /^task (\S+), which it waited for, failed$/.exec(headline(task))?.[1];
-    if (!id) return "";
+    let cause = "";
     try {
-      const failed = await this.#task(id);
-      return `${failed.queue}: ${headline(failed)}`;
+      for (let n = 0, id; n < mostCauses && (id = culpritOf(task)); n++) {
+        task = await this.#task(id);
+        cause = `${task.queue}: ${headline(task)}`;
+      }
     } catch {
-      return "";
+      // deleted, or without the right to look
     }
+    return cause;
   }
 
   // #reasonOf says why a task has not ended, "" if that is not known. It asks about the queue of a pending task.
@@ -523,7 +540,9 @@ export class Client {
     }
   }
 
-  async publish(topic, payload, { id, attributes = {}, parent, traceparent, tracestate } = {}) {
+  async publish(topic, payload, options) {
+    checkOptions("publish", options, ["id", "attributes", "parent", "traceparent", "tracestate"]);
+    const { id, attributes = {}, parent, traceparent, tracestate } = options ?? {};
     const search = new URLSearchParams({ id: id || crypto.randomUUID() });
     for (const [name, value] of Object.entries({ parent, traceparent, tracestate })) if (value) search.set(name, value);
     for (const [name, value] of Object.entries(attributes)) search.append("attribute", `${name}=${value}`);
@@ -593,6 +612,27 @@ export class Client {
       await sleep(Math.max(after, pause * (0.5 + Math.random() / 2)), signal);
       pause = Math.min(pause * 2, 5000);
     }
+  }
+}
+
+// The methods that take no more arguments than these, and how they are called. All but queue return promises.
+for (const [type, methods] of [
+  [Handle, { wait: [1, "wait({ timeout: 1000 })"], task: [0, "task()"], cancel: [0, "cancel()"] }],
+  [Queue, { addBulk: [1, "addBulk([{ parameters, ...options }])"] }],
+  [Client, {
+    queue: [2, "queue(name, options)"], enqueue: [3, "enqueue(queue, parameters, options)"], task: [1, "task(id)"], cancel: [1, "cancel(id)"],
+    enqueueMany: [2, "enqueueMany(queue, [{ parameters, ...options }])"], wait: [2, "wait(id, { timeout: 1000 })"],
+    publish: [3, "publish(topic, payload, options)"],
+  }],
+]) {
+  for (const [name, [most, usage]] of Object.entries(methods)) {
+    const method = type.prototype[name];
+    type.prototype[name] = { [name](...given) {
+      if (given.length <= most) return Reflect.apply(method, this, given);
+      const error = new TypeError(`${name}: ${given.length} ${given.length === 1 ? "argument" : "arguments"}: write ${usage}`);
+      if (name === "queue") throw error;
+      return Promise.reject(error);
+    } }[name];
   }
 }
 

@@ -171,6 +171,8 @@ test("why a task has not ended, or failed", async () => {
   const { task } = await failing.wait(wait).catch((error) => error);
   const error = await next.wait(wait).catch((error) => error);
   assert.ok(error instanceof TaskFailed && error.message.endsWith(`: echo: ${task.error.message.split("\n")[0]}`), error.message);
+  const last = await (await client.enqueue("echo", "x", { after: [next.id] })).wait(wait).catch((error) => error);
+  assert.ok(last.message.endsWith(`: echo: ${task.error.message.split("\n")[0]}`), last.message);
   assert.throws(() => failing.waitUntilFinished(), /^TypeError: there is no waitUntilFinished: use wait\(\{ timeout \}\), /);
   assert.throws(() => queue.getJob(failing.id), /^TypeError: there is no getJob: use client.task\(id\)$/);
 });
@@ -197,6 +199,17 @@ test("what is refused here", async () => {
     [{ timeout: "1" }, /^TypeError: wait: timeout "1": use milliseconds/], [null, /^TypeError: wait\(null\): wait takes \{ timeout: 1000 \}$/],
     [{ signal: 1 }, /^TypeError: wait: signal 1: use that of an AbortController$/],
   ]) await assert.rejects(client.wait("x", options), error);
+  const handle = await client.enqueue("unserved", "x");
+  for (const [call, error] of [
+    [() => handle.wait(wait, 1), /^TypeError: wait: 2 arguments: write wait\(\{ timeout: 1000 \}\)$/], [() => handle.cancel("now"), /^TypeError: cancel: 1 argument: write cancel\(\)$/],
+    [() => echo.addBulk([], { delay: 1 }), /^TypeError: addBulk: 2 arguments: write addBulk\(/], [() => echo.add("x", 60), /^TypeError: add: options 60: use an object/],
+    [() => client.enqueue("echo", "x", "now"), /^TypeError: enqueue: options "now": use an object/], [() => client.publish("t", "x", { attribute: {} }), /^TypeError: unknown option "attribute": use attributes$/],
+    [() => client.enqueue("echo", "x", {}, 1), /^TypeError: enqueue: 4 arguments: write enqueue\(queue, parameters, options\)$/],
+  ]) await assert.rejects(call, error);
+  for (const [call, error] of [
+    [() => new Client(url, { tokn: "x" }), /^TypeError: unknown option "tokn": use token$/], [() => new Client(url, "x"), /^TypeError: new Client: options "x": use an object, such as \{ token: ... \}$/],
+    [() => client.queue("echo", {}, 1), /^TypeError: queue: 3 arguments: write queue\(name, options\)$/],
+  ]) assert.throws(call, error);
   for (const options of [{ delay: NaN }, { at: new Date(NaN) }, { timeout: null }, { priority: Infinity }, { unique: "" }]) {
     await assert.rejects(client.enqueue("unserved", "x", options), new RegExp("^TypeError: " + Object.keys(options)[0]));
   }

@@ -246,8 +246,20 @@ METHOD(cancelled) {
 	return JS_NewBool(ctx, quern_cancelled() == 1);
 }
 
+static void note_place(void);
+
+// The host stops a task at limits.log, without notice. So the handler's place is noted each time its log has grown by a quarter.
+enum { LOG_OVERHEAD = 128 };                // bytes for each line, as the host counts
+static int64_t logged, log_noted = 1 << 10; // bytes
+
 METHOD(log) {
 	UNUSED;
+	int64_t length = 0;
+	if (JS_IsString(a[1])) JS_GetLength(ctx, a[1], &length);
+	if ((logged += length + LOG_OVERHEAD) >= log_noted) {
+		note_place();
+		log_noted = logged + logged / 4;
+	}
 	TAKE_NUMBER(int32_t, level, a[0], JS_ToInt32);
 	TAKE(line, a[1]);
 	TAKE(fields, a[2]);
@@ -744,10 +756,24 @@ enum { NEARLY = 500, LONG = 64 };
 // quern_where: where the handler was when it was noted last, or what it waits for. See sdk/ABI.md.
 __attribute__((export_name("quern_where"))) const char *where(void) { return place; }
 
+static bool looking; // note_place runs
+
+// note_place notes where the handler is.
+static void note_place(void) {
+	if (looking || JS_IsUndefined(handler)) return;
+	looking = true;
+	JSValue frames = JS_Call(ctx, whereabouts, JS_UNDEFINED, 0, NULL);
+	const char *text = JS_IsException(frames) ? NULL : JS_ToCString(ctx, frames);
+	if (!text) JS_GetException(ctx);
+	due = !text || *text == '\0'; // between two jobs no function runs
+	if (!due) place = text;
+	else if (!place) place = "or after callbacks that queue others, as await and queueMicrotask do";
+	looking = false;
+}
+
 // QuickJS calls it once in 9,973 jumps and calls of functions.
 static int interrupted(JSRuntime *rt, void *opaque) {
 	(void)rt, (void)opaque;
-	static bool looking;
 	if (looking || JS_IsUndefined(handler)) return 0;
 	due |= ++polls >= LONG && (polls & (polls - 1)) == 0;
 	int64_t now = 0;
@@ -764,15 +790,7 @@ static int interrupted(JSRuntime *rt, void *opaque) {
 			due = true;
 		}
 	}
-	if (!due) return 0;
-	looking = true;
-	JSValue frames = JS_Call(ctx, whereabouts, JS_UNDEFINED, 0, NULL);
-	const char *text = JS_IsException(frames) ? NULL : JS_ToCString(ctx, frames);
-	if (!text) JS_GetException(ctx);
-	due = !text || *text == '\0'; // between two jobs no function runs
-	if (!due) place = text;
-	else if (!place) place = "or after callbacks that queue others, as await and queueMicrotask do";
-	looking = false;
+	if (due) note_place();
 	return 0;
 }
 

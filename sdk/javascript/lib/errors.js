@@ -1,6 +1,7 @@
 // Errors of handlers and of the host, and the text that a failed task gets.
 
 import { native } from "#native";
+import { optionsOf } from "./arguments.js";
 import { around, mapped } from "./sourcemap.js";
 
 const meanings = {
@@ -66,7 +67,7 @@ export class SQLError extends Error {
 export class Failure extends Error {
   constructor(message, options) {
     super(message, options);
-    const delay = options?.delay;
+    const { delay } = optionsOf(this.name, options, ["delay", "cause"]);
     if (delay !== undefined && !(typeof delay === "number" && delay >= 0)) {
       throw new RangeError(`delay of ${this.name}: ${String(delay)}: write milliseconds, 0 or more`);
     }

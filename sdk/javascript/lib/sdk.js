@@ -1,6 +1,7 @@
 // The module "@quern/sdk". index.d.ts describes it.
 
 import { native } from "#native";
+import { optionsOf, quoted, taking } from "./arguments.js";
 import { bytesOf, isBytes, jsonOf, parseJSON } from "./bytes.js";
 import { Failure, Fatal, members, named, QuernError, Retry, SQLError } from "./errors.js";
 import { parametersOf, rowsOf } from "./sql.js";
@@ -10,19 +11,21 @@ const levels = ["trace", "debug", "info", "warn", "error"];
 // What JSON makes of the values of a log line's fields.
 const field = (_, value) => (value instanceof Error ? `${value.name}: ${value.message}` : typeof value === "bigint" ? String(value) : value);
 
-function log(level, text, fields) {
+function write(level, text, fields) {
   const number = typeof level === "number" ? level : levels.indexOf(level);
   if (typeof level !== "number" && number < 0) throw new QuernError("EINVAL", "log", `log: level ${String(level)}: use ${levels.join(", ")} (EINVAL)`);
+  if (fields instanceof Error || (typeof fields !== "object" && fields !== undefined)) {
+    throw new TypeError(`log: fields ${fields instanceof Error ? String(fields) : quoted(fields)}: use an object, such as { ${fields instanceof Error ? "error" : "id: 7"} }`);
+  }
   native.log(number, String(text), fields === undefined ? undefined : JSON.stringify(fields, field));
 }
-levels.forEach((name, number) => (log[name] = (text, fields) => log(number, text, fields)));
+const log = taking(2, 3, "log(level, text, { name: value })", write);
+levels.forEach((name, number) => (log[name] = taking(1, 2, `log.${name}(text, { name: value })`, (text, fields) => write(number, text, fields))));
 
-function progress(fraction, message = "") {
-  native.progress(Number(fraction), String(message));
-}
+const progress = taking(1, 2, "progress(0.5, message)", (fraction, message = "") => native.progress(Number(fraction), String(message)));
 
 const checkpoint = {
-  save(value) { native.checkpointSave(encoded(value, "checkpoint")); },
+  save: taking(1, 1, "checkpoint.save(value)", (value) => native.checkpointSave(encoded(value, "checkpoint"))),
   load() { return native.checkpointLoad(); },
   text() { return textIn(native.checkpointLoad()); },
   json() { return jsonIn(native.checkpointLoad()); },
@@ -49,20 +52,31 @@ export function asking(name, call) {
   }
 }
 
-const ttlOf = (options) => (options?.ttl === undefined ? 0 : milliseconds(options.ttl, "ttl"));
+function ttlOf(call, options) {
+  const { ttl } = optionsOf(call, options, ["ttl"]);
+  return ttl === undefined ? 0 : milliseconds(ttl, "ttl");
+}
+
+// Has the methods of a class refuse what they do not take, by their names: the fewest and the most arguments, and those as they are written.
+function takingAll(type, on, methods) {
+  for (const [name, [least, most, given]] of Object.entries(methods)) {
+    type.prototype[name] = taking(least, most, `${on}.${name}(${given})`, type.prototype[name]);
+  }
+}
 
 class Bucket {
   #name;
   constructor(name) { this.#name = String(name); }
   get name() { return this.#name; }
   #ask(call, key, ...more) {
+    if (key === undefined || key === null) throw new TypeError(`kv(${quoted(this.#name)}): key ${key}: use a string`);
     key = String(key);
     return asking(`${this.#name}/${key}`, () => native[call](this.#name, key, ...more));
   }
   get(key) { return this.#ask("kvGet", key); }
   text(key) { return textIn(this.get(key)); }
   json(key) { return jsonIn(this.get(key)); }
-  set(key, value, options) { this.#ask("kvSet", key, encoded(value, "value"), ttlOf(options)); }
+  set(key, value, options) { this.#ask("kvSet", key, encoded(value, "value"), ttlOf("kv(...).set", options)); }
   delete(key) { return this.#ask("kvDelete", key); }
 
   increment(key, delta = 1) {
@@ -74,17 +88,24 @@ class Bucket {
   }
 
   swap(key, old, value, options) {
-    const answer = this.#ask("kvSwap", key, old === undefined || old === null ? undefined : encoded(old, "old value"), encoded(value, "value"), ttlOf(options));
+    const answer = this.#ask("kvSwap", key, old === undefined || old === null ? undefined : encoded(old, "old value"), encoded(value, "value"), ttlOf("kv(...).swap", options));
     if (answer === true) return;
     const error = named(new QuernError("ECONFLICT", "kv_swap"), `${this.#name}/${key}`);
     error.present = answer;
     throw error;
   }
 
-  list({ prefix = "", after = "", limit = 1000 } = {}) { return this.#ask("kvList", prefix, String(after), limit); }
+  list(options) {
+    const { prefix = "", after = "", limit = 1000 } = optionsOf("kv(...).list", options, ["prefix", "after", "limit"]);
+    return this.#ask("kvList", prefix, String(after), limit);
+  }
 }
+takingAll(Bucket, "kv(...)", {
+  get: [1, 1, "key"], text: [1, 1, "key"], json: [1, 1, "key"], delete: [1, 1, "key"], set: [2, 3, "key, value, { ttl }"],
+  increment: [1, 2, "key, delta"], swap: [3, 4, "key, old, value, { ttl }"], list: [0, 1, "{ prefix, after, limit }"],
+});
 
-const kv = (bucket) => new Bucket(bucket);
+const kv = taking(1, 1, "kv(bucket)", (bucket) => new Bucket(bucket));
 
 class Database {
   #name;
@@ -123,7 +144,10 @@ class Database {
   }
 }
 
-const database = (name) => new Database(name);
+const statement = [1, 2, "statement, [parameter, ...]"];
+takingAll(Database, "database(...)", { query: statement, queryRow: statement, execute: statement, once: [2, 2, "step, () => value"] });
+
+const database = taking(1, 1, "database(name)", (name) => new Database(name));
 
 // An answer to an HTTP request.
 class HTTPAnswer {
@@ -141,8 +165,9 @@ class HTTPAnswer {
 // A URL for errors, without what may be secret.
 export const shown = (url) => String(url).replace(/[?#].*$/s, "").replace(/\/\/[^/]*@/, "//");
 
-export function http(request) {
+function send(request) {
   if (typeof request === "string") request = { url: request };
+  if (typeof request !== "object" || request === null) throw new TypeError(`http: ${quoted(request)}: use a URL, or { method, url, headers, body, timeout }`);
   const { method = "GET", url, headers, body, timeout, ...others } = request;
   const [unknown] = Object.keys(others);
   if (unknown !== undefined) throw new TypeError(`http: ${unknown}: a request has method, url, headers, body and timeout`);
@@ -154,6 +179,8 @@ export function http(request) {
   const { status, headers: received } = JSON.parse(native.decode(answer.subarray(4, 4 + size)));
   return new HTTPAnswer(status, received, answer.subarray(4 + size), what);
 }
+
+export const http = taking(1, 1, "http({ method, url, headers, body, timeout })", send);
 
 const enqueueOptions = {
   id: ["id", String],
@@ -186,33 +213,32 @@ function uniqueOf(unique) {
 
 const MOST_UNIQUE = 100 * 365 * 86_400_000;
 
-function enqueue(queue, body, options) {
+const enqueue = taking(1, 3, "enqueue(queue, body, { delay })", (queue, body, options) => {
   let encodedOptions;
   if (options !== undefined) {
     const object = {};
-    for (const [name, value] of Object.entries(options)) {
+    for (const [name, value] of Object.entries(optionsOf("enqueue", options, Object.keys(enqueueOptions)))) {
       const option = enqueueOptions[name];
-      if (!option) throw new TypeError(`enqueue: ${name}: options are ${Object.keys(enqueueOptions).join(", ")}`);
       if (value !== undefined) object[option[0]] = option[1](value);
     }
     encodedOptions = JSON.stringify(object);
   }
   return asking(queue, () => native.enqueue(String(queue), encoded(body, "body"), encodedOptions));
-}
+});
 
-function publish(topic, body, options = {}) {
-  const { id, attributes, ...others } = options;
-  for (const name of Object.keys(others)) throw new TypeError(`publish: ${name}: options are id, attributes`);
+const publish = taking(1, 3, "publish(topic, body, { id, attributes })", (topic, body, options) => {
+  const { id, attributes } = optionsOf("publish", options, ["id", "attributes"]);
   const encodedOptions = JSON.stringify({ topic: String(topic), id, attributes });
   return asking(topic, () => native.enqueue("", encoded(body, "body"), encodedOptions));
-}
+});
 
+const secret = (name) => asking(name, () => native.secretGet(String(name)));
 const secrets = {
-  get(name) { return native.decode(secrets.bytes(name)); },
-  bytes(name) { return asking(name, () => native.secretGet(String(name))); },
+  get: taking(1, 1, "secrets.get(name)", (name) => native.decode(secret(name))),
+  bytes: taking(1, 1, "secrets.bytes(name)", secret),
 };
 
-const config = { get(name) { return native.configGet(String(name)); } };
+const config = { get: taking(1, 1, "config.get(name)", (name) => native.configGet(String(name))) };
 
 members.set("kv(...)", Object.getOwnPropertyNames(Bucket.prototype));
 for (const [name, object] of Object.entries({ log, checkpoint, secrets, config })) members.set(name, Object.keys(object));

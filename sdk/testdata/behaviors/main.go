@@ -139,6 +139,8 @@ func panics(how string) error {
 	case "spin elsewhere":
 		go func() { recurse(3) }()
 		select {}
+	case "flood":
+		flood()
 	}
 	panic("out of ink")
 }
@@ -250,4 +252,11 @@ func recurse(n int) int {
 		spin()
 	}
 	return recurse(n-1) + 1
+}
+
+//go:noinline
+func flood() {
+	for {
+		fmt.Fprintln(os.Stderr, "to standard error")
+	}
 }

@@ -172,6 +172,9 @@ def test_failures(client):
     with pytest.raises(TaskFailed, match=f"task {failing.id}, which it waited for, failed: echo: ") as caused:
         next.wait(60)
     assert str(caused.value).endswith(failed.value.task.error_message.splitlines()[0])
+    with pytest.raises(TaskFailed, match=f"task {next.id}, which it waited for, failed: echo: ") as caused:
+        client.enqueue("echo", "x", after=[next.id]).wait(timeout=60)
+    assert str(caused.value).endswith(failed.value.task.error_message.splitlines()[0])
     with pytest.raises(NoTaskError, match="no such task"):
         client.task("py-none")
     with pytest.raises(ValueError, match="^priority 700: use 0 to 100, higher ones first$"):

@@ -32,6 +32,7 @@ BUSY = (429, 502, 503, 504)
 LONGEST_PAUSE = 60.0
 
 
+MOST_CAUSES = 20  # failed tasks that waited for each other, of which the first one is told
 _CULPRIT = re.compile(r"task (\S+), which it waited for, failed")
 
 

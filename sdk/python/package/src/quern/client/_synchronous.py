@@ -123,14 +123,17 @@ class Client(Hinted):
                 raise calls.late(task, timeout)
 
     def _cause_of(self, task: Task) -> str:
-        """Describes the task whose failure made this one fail; "" if none did, or it cannot be read."""
-        if not (id := calls.culprit(task)):
-            return ""
-        try:
-            failed = self._task(calls.task(id))
-        except APIError:
-            return ""
-        return f"{failed.queue}: {headline(failed)}"
+        """Describes the task that failed by itself and so made this one fail; "" if none did, or it cannot be read."""
+        cause = ""
+        for _ in range(calls.MOST_CAUSES):
+            if not (id := calls.culprit(task)):
+                break
+            try:
+                task = self._task(calls.task(id))
+            except APIError:
+                break
+            cause = f"{task.queue}: {headline(task)}"
+        return cause
 
     def cancel(self, id: str) -> bool:
         """Cancels a task. True: it has ended. False: a host runs it and stops it now."""
