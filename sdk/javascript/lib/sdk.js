@@ -12,7 +12,7 @@ const field = (_, value) => (value instanceof Error ? `${value.name}: ${value.me
 
 function log(level, text, fields) {
   const number = typeof level === "number" ? level : levels.indexOf(level);
-  if (typeof level !== "number" && number < 0) throw new QuernError("EINVAL", "log", `log: level ${String(level)}: use ${levels.join(", ")} (EINVAL)`);
+  if (typeof level !== "number" && number < 0) throw new QuernError("EINVAL", "log", `level ${String(level)}: use ${levels.join(", ")}`);
   native.log(number, String(text), fields === undefined ? undefined : JSON.stringify(fields, field));
 }
 levels.forEach((name, number) => (log[name] = (text, fields) => log(number, text, fields)));
@@ -40,12 +40,12 @@ function milliseconds(value, what) {
   throw new TypeError(`${what}: ${String(value)}: write a number of milliseconds`);
 }
 
-// Calls a function of the host. Its error names what was asked for.
-export function asking(name, call) {
+// Calls a function of the host. Its error names what was asked for, and the verb if the handler called another function.
+export function asking(name, call, verb) {
   try {
     return call();
   } catch (error) {
-    throw named(error, name);
+    throw named(error, name, verb);
   }
 }
 
@@ -70,7 +70,7 @@ class Bucket {
     const sum = this.#ask("kvIncrement", key, BigInt(delta));
     if (typeof delta === "bigint") return sum;
     if (Number.isSafeInteger(Number(sum))) return Number(sum);
-    throw new RangeError(`kv_increment ${this.#name}/${String(key)}: the sum is ${sum}, which a number does not hold: add a BigInt, as in increment(key, 1n)`);
+    throw new RangeError(`kv increment ${this.#name}/${String(key)}: the sum is ${sum}, which a number does not hold: add a BigInt, as in increment(key, 1n)`);
   }
 
   swap(key, old, value, options) {
@@ -204,7 +204,7 @@ function publish(topic, body, options = {}) {
   const { id, attributes, ...others } = options;
   for (const name of Object.keys(others)) throw new TypeError(`publish: ${name}: options are id, attributes`);
   const encodedOptions = JSON.stringify({ topic: String(topic), id, attributes });
-  return asking(topic, () => native.enqueue("", encoded(body, "body"), encodedOptions));
+  return asking(topic, () => native.enqueue("", encoded(body, "body"), encodedOptions), "publish");
 }
 
 const secrets = {

@@ -333,7 +333,7 @@ def test_server_of_the_environment(monkeypatch, tmp_path):
     file.write_text(json.dumps({**dev, "admin": URL}))
     assert Client(token=TOKEN, tenant=TENANT).enqueue("unserved", "x").id
     monkeypatch.setenv("QUERN_SERVER", "http://127.0.0.1:9")
-    with pytest.raises(quern.client.Unreachable, match="no answer from http://127.0.0.1:9: .*: is `quern dev`, or a host with --admin, running there"):
+    with pytest.raises(quern.client.Unreachable, match="no answer from http://127.0.0.1:9: connection refused: is quern dev, or a host with --admin, running there"):
         AsyncClientRun(lambda client: client.enqueue("echo", "x"), retries=0)
     for name, value in (("QUERN_SERVER", URL), ("QUERN_TOKEN", TOKEN), ("QUERN_TENANT", TENANT)):
         monkeypatch.setenv(name, value)
