@@ -110,7 +110,18 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 	if _, err = io.WriteString(cmd.OutOrStdout(), own.String()); err != nil {
 		return err
 	}
-	cli.Note(cmd, "next: cd %s && quern dev", cli.ShellWord(dir))
+	program := "quern"
+	if os.Getenv("npm_execpath") != "" { // npx has started it
+		program = "npx quern"
+	}
+	cli.Note(cmd, "next: cd %s && %s dev", cli.ShellWord(dir), program)
+	where := name + ".yaml"
+	for _, l := range languages {
+		if l.Language == language && l.TestFile != "" {
+			where += " and " + l.TestFile
+		}
+	}
+	cli.Note(cmd, "its tests are in %s: change them with the handler", where)
 	return nil
 }
 
@@ -118,6 +129,7 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 type blanks struct {
 	Name, Language             string
 	Title, File, Needs, Tests  string // used in the README
+	TestFile                   string // the file of the tests that need no host, "" if there is none
 	Module, Version, GoVersion string // used in go.mod
 	NPM                        string // used in package.json: see npmVersion
 }
@@ -129,7 +141,8 @@ const needsEngine = ", with the engine that `pip install quern`, `npm install qu
 var languages = []blanks{
 	{
 		Language: "go", Title: "Go", File: "main.go", Needs: ", with Go " + SDKGoVersion + " or later",
-		Tests: " (`go test` runs those of `main_test.go`, which call `greet` and need no host)",
+		TestFile: "main_test.go",
+		Tests:    " (`go test` runs those of `main_test.go`, which call `greet` and need no host)",
 	},
 	{
 		Language: "c", Title: "C", File: "NAME.c",
@@ -137,22 +150,26 @@ var languages = []blanks{
 	},
 	{
 		Language: "python", Title: "Python", File: "handler.py",
-		Needs: needsEngine + "; only packages in `requirements.txt` take a Python with pip",
-		Tests: " (those of `test_handler.py`, which need no host, are run by `pytest`)",
+		Needs:    needsEngine + "; only packages in `requirements.txt` take a Python with pip",
+		TestFile: "test_handler.py",
+		Tests:    " (those of `test_handler.py`, which need no host, are run by `pytest`)",
 	},
 	{
 		Language: "javascript", Title: "JavaScript", File: "handler.js", Needs: needsEngine,
-		Tests: " (those of `handler.test.js`, which need no host, are run by `npm test`)",
+		TestFile: "handler.test.js",
+		Tests:    " (those of `handler.test.js`, which need no host, are run by `npm test`)",
 	},
 	{
 		Language: "typescript", Title: "TypeScript", File: "handler.ts",
-		Needs: needsEngine + "; types are checked by `tsc --noEmit` alone, which `npm install` brings",
-		Tests: " (those of `handler.test.ts`, which need no host, are run by `npm install` and `npm test`)",
+		Needs:    needsEngine + "; types are checked by `tsc --noEmit` alone, which `npm install` brings",
+		TestFile: "handler.test.ts",
+		Tests:    " (those of `handler.test.ts`, which need no host, are run by `npm install` and `npm test`)",
 	},
 	{
 		Language: "rust", Title: "Rust", File: "src/lib.rs",
-		Tests: " (those of `src/lib.rs`, which need no host, are run by `cargo test`)",
-		Needs: ", with Rust for WebAssembly (`rustup target add wasm32-unknown-unknown`, on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`)",
+		TestFile: "src/lib.rs",
+		Tests:    " (those of `src/lib.rs`, which need no host, are run by `cargo test`)",
+		Needs:    ", with Rust for WebAssembly (`rustup target add wasm32-unknown-unknown`, on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`)",
 	},
 	{
 		Language: "assemblyscript", Title: "AssemblyScript", File: "handler.ts",
