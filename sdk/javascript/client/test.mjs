@@ -123,9 +123,10 @@ test("many", async () => {
   assert.deepEqual([handles.length, handles[1500].id, handles.some((h) => h.existed)], [1502, "js-last", false]);
   assert.deepEqual((await handles[1499].wait(wait)).json(), { n: 1499 });
   assert.deepEqual((await handles[1501].wait(wait)).bytes, new Uint8Array([255]));
-  const joined = await client.enqueue("echo", undefined, { after: [handles[0].id] });
+  const joined = await client.enqueue("echo", undefined, { after: handles[0] });
   assert.deepEqual((await joined.wait(wait)).json(), { n: 0 });
-  const wide = await client.enqueue("unserved", undefined, { after: handles.slice(0, 400).map((h) => h.id), labels: { "a=b": "c" } });
+  await assert.rejects(client.enqueue("unserved", undefined, { after: [handles[0], {}] }), /^TypeError: after .*: use a list of handles or IDs, such as \[handle\]$/);
+  const wide = await client.enqueue("unserved", undefined, { after: [handles[0].id, ...handles.slice(1, 400)], labels: { "a=b": "c" } });
   assert.deepEqual((await wide.task()).labels, { "a=b": "c" });
   const large = await client.queue("echo").addBulk([{ parameters: "\0".repeat(3 << 20) }, { parameters: "small" }]);
   assert.deepEqual([(await large[0].wait(wait)).bytes.length, (await large[1].wait(wait)).text], [3 << 20, "small"]);
@@ -151,6 +152,28 @@ test("failures", async () => {
   await assert.rejects(new Client("http://127.0.0.1:9", { retries: 100 }).wait("x", patience), { name: "TimeoutError" });
   const abort = AbortSignal.timeout(50);
   await assert.rejects(client.wait((await client.enqueue("unserved", "x")).id, { signal: abort }), { name: "TimeoutError" });
+});
+
+// TestWebhookVerify has the deliveries of a host; this is the example of Standard Webhooks.
+test("verify", () => {
+  const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", body = '{"test": 2432232314}', ever = { tolerance: Infinity };
+  const headers = { "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek", "webhook-timestamp": "1614265330", "webhook-signature": "v1,AAAA v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" };
+  assert.equal(verify(headers, body, secret, ever), headers["webhook-id"]);
+  assert.equal(verify(new Headers(headers), Buffer.from(body), [`whsec_${"A".repeat(32)}`, secret + "\n"], ever), headers["webhook-id"]);
+  for (const change of ["webhook-id", "webhook-timestamp", "webhook-signature"]) {
+    assert.throws(() => verify({ ...headers, [change]: "7" }, body, secret, ever), SignatureError);
+    assert.throws(() => verify({ ...headers, [change]: "" }, body, secret, ever), new RegExp(`the header ${change} is missing`));
+  }
+  assert.throws(() => verify(headers, body + " ", secret, ever), /^SignatureError: webhook-signature: not of this secret, or not of this body/);
+  assert.throws(() => verify(headers, body, secret), /^SignatureError: webhook-timestamp is \d+ s away, more than 300 s/);
+  assert.throws(() => verify(headers, JSON.parse(body), secret), /^TypeError: verify: the body is of type object: give the bytes/);
+  assert.throws(() => verify(headers, body, "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), /^TypeError: verify: the secret: use whsec_/);
+});
+
+test("the words of failures", () => {
+  const failed = (reason, exit_code) => new TaskFailed(new Task({ id: "a", status: "failed", reason, error: { message: "m", exit_code } })).message;
+  assert.deepEqual([failed("error", 65), failed("error", 1), failed("timeout")], ["task a failed (fatal): m", "task a failed (error): m", "task a failed (timeout): m"]);
+  assert.throws(() => new Client("127.0.0.1:9465"), /^TypeError: the URL of the server "127.0.0.1:9465": use one like /);
 });
 
 test("why a task has not ended, or failed", async () => {
