@@ -47,7 +47,7 @@ var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-
 // have one of these names.
 var deviceName = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?$`)
 
-func newPluginNew() *cobra.Command {
+func newPluginNew(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "new NAME", Short: "Make the folder NAME with a first handler: code, manifest, tests, README",
 		Long: "Makes the folder NAME with the source of a handler, its manifest, tests and a README with the commands to build,\n" +
@@ -64,7 +64,12 @@ func newPluginNew() *cobra.Command {
 		"go, c, python (py), javascript (js), typescript (ts), rust or assemblyscript",
 		append(words, slices.Sorted(maps.Keys(short))...)...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return makePlugin(cmd, args[0], cmp.Or(short[language], language))
+		language := cmp.Or(short[language], language)
+		if err := makePlugin(cmd, args[0], language); err != nil {
+			return err
+		}
+		noteNext(cmd, env, args[0], language)
+		return nil
 	}
 	return cmd
 }
@@ -107,22 +112,24 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 			fmt.Fprintln(&own, file)
 		}
 	}
-	if _, err = io.WriteString(cmd.OutOrStdout(), own.String()); err != nil {
-		return err
-	}
+	_, err = io.WriteString(cmd.OutOrStdout(), own.String())
+	return err
+}
+
+// noteNext tells what to do with a new plugin.
+func noteNext(cmd *cobra.Command, env cli.Environment, dir, language string) {
 	program := "quern"
-	if os.Getenv("npm_execpath") != "" { // npx has started it
+	if env.Get("npm_execpath") != "" { // npx has started it
 		program = "npx quern"
 	}
 	cli.Note(cmd, "next: cd %s && %s dev", cli.ShellWord(dir), program)
-	where := name + ".yaml"
+	tests := filepath.Base(dir) + ".yaml"
 	for _, l := range languages {
 		if l.Language == language && l.TestFile != "" {
-			where += " and " + l.TestFile
+			tests += " and " + l.TestFile
 		}
 	}
-	cli.Note(cmd, "its tests are in %s: change them with the handler", where)
-	return nil
+	cli.Note(cmd, "its tests are in %s: change them with the handler", tests)
 }
 
 // blanks holds the values that are filled into templates.
