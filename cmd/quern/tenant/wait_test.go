@@ -105,7 +105,7 @@ func TestNoteFailures(t *testing.T) {
 			0, "quern: attempt 1 of task a failed: (trap) trap: unreachable at main.go:7 in run; the next one in 0.2 s\n", 1,
 		},
 		"one was told": {admin.Task{Status: queue.Started, Run: 3, Attempts: 2, History: []admin.Attempt{again(1), again(2)}}, 1, lines(2, 2, ""), 2},
-		"failed":       {admin.Task{Status: queue.Failed, Run: 4, Attempts: 4, History: []admin.Attempt{again(1), again(2), again(3), ended}}, 1, lines(2, 3, ""), 3},
+		"failed":       {admin.Task{Status: queue.Failed, Run: 4, Attempts: 4, History: []admin.Attempt{again(1), again(2), again(3), ended}}, 1, lines(2, 2, "; the next one in 0.0 s") + lines(3, 3, "; the next one in 0.0 s"), 3},
 		"cancelled while it waited": {
 			admin.Task{Status: queue.Failed, Run: 1, Attempts: 1, History: []admin.Attempt{again(1), {Run: 1, Outcome: "failed"}}}, 0, lines(1, 1, ""), 1,
 		},

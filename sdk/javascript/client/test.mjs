@@ -201,7 +201,7 @@ test("why a task has not ended, or failed", async () => {
 test("what is refused here", async () => {
   for (const [options, error] of [
     [{ backoff: { type: "exponential", delay: 1000 } }, 'use backoff: "exponential", backoffBase: 1000'], [{ jobId: "a" }, 'unknown option "jobId": use id'],
-    [{ Delay: 5 }, 'unknown option "Delay": use delay'], [{ zzz: 1 }, 'unknown option "zzz": use after, at, '], [{ after: "a" }, 'after "a": use a list of IDs'],
+    [{ Delay: 5 }, 'unknown option "Delay": use delay'], [{ zzz: 1 }, 'unknown option "zzz": use after, at, '], [{ after: 7 }, 'after 7: use a list of handles or IDs'],
     [{ labels: { a: 1 } }, 'labels {"a":1}: use an object whose values are strings'], [{ key: 5 }, "key 5: use a string"], [{ jitter: "no" }, 'jitter "no": use true or false'],
     [{ unique: { ttl: 5000 } }, "unique.ttl: unique has key and duration"], [{ unique: { duration: 5 } }, "unique.duration 5: use milliseconds, 1000 or more"],
     [{ lifo: true }, 'unknown option "lifo": use a higher priority'], [{ delay: -1 }, "delay -1: use 0 or more milliseconds"],
