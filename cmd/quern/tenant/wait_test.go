@@ -3,6 +3,7 @@ package tenant
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,5 +119,24 @@ func TestNoteFailures(t *testing.T) {
 		if now := noteFailures(cmd, &tt.task, tt.told); now != tt.now || said.String() != tt.want {
 			t.Errorf("%s: told %d, want %d:\n%s\nwant\n%s", name, now, tt.now, said.String(), tt.want)
 		}
+	}
+}
+
+// A task that puts itself off is told at the first time, at the third, and at 10, 100 and so on, however late the command looks.
+func TestPutOff(t *testing.T) {
+	t.Parallel()
+	told, said := 0, []int{}
+	for _, times := range []int{0, 1, 2, 3, 4, 9, 10, 11, 99, 250, 999, 1000} {
+		text := putOff(&admin.Task{ID: "a", Reschedules: times}, told)
+		if text == "" {
+			continue
+		}
+		if many := strings.Contains(text, fmt.Sprintf("put itself off %d times", times)); many != (times >= 3) {
+			t.Errorf("%d: %s", times, text)
+		}
+		told, said = times, append(said, times)
+	}
+	if want := []int{1, 3, 10, 250, 1000}; !slices.Equal(said, want) {
+		t.Errorf("told at %v, want %v", said, want)
 	}
 }
