@@ -233,3 +233,14 @@ test("a database that is not there", async () => {
   await host.close();
   assert.match(result.error, /^QuernError: sql shop: (connect ECONNREFUSED 127\.0\.0\.1:1|tests with a database need the package pg: npm install --save-dev pg) \(EAGAIN\)$/);
 });
+
+test("progress outside 0 to 1 is the nearer end, with a warning", async () => {
+  const result = await testHost().run(() => {
+    progress(50, "half");
+    progress(NaN);
+  });
+  assert.deepEqual([result.progress, result.log], [
+    [{ fraction: 1, message: "half" }], [{ level: "warn", text: "progress 50: use 0 to 1, such as 0.5", fields: {} }],
+  ]);
+  assert.match(result.error, /^QuernError: progress: NaN: use 0 to 1, such as 0.5 \(EINVAL\)/);
+});
