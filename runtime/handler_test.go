@@ -59,7 +59,7 @@ func TestHandler(t *testing.T) {
 		"log":         {words, say + `(i32.const 1)`, Outcome{Kind: Failed, Code: 1, Message: "exit status 1: line 1", Stderr: "line 1"}, ""},
 		"trap":        {words, `(call $say) unreachable`, Outcome{Kind: Trap, Trap: "unreachable", Message: "unreachable (the program aborted or panicked): no such user\n\\x1b[31mred"}, ""},
 		"output": {"", `(drop (call $output_write (i32.const 0) (i32.const 600))) (drop (call $output_write (i32.const 0) (i32.const 600)))
-			(drop (call $output_write (i32.const 0) (i32.const 5))) (i32.const 1)`, Outcome{Kind: LimitExceeded, Limit: Limit{"output", "1kB"}, Message: "output limit of 1kB reached: raise limits.output in the plugin's manifest"}, ""},
+			(drop (call $output_write (i32.const 0) (i32.const 5))) (i32.const 1)`, Outcome{Kind: LimitExceeded, Limit: Limit{"output", "1kB"}, Message: "output limit of 1kB reached by 1200B: raise limits.output in the plugin's manifest"}, ""},
 		"output, and coped with": {"", `(if (i32.ne (call $output_write (i32.const 0) (i32.const 1001)) (i32.const -5)) (then unreachable))
 			(drop (call $output_write (i32.const 64) (i32.const 2))) (i32.const 0)`, Outcome{Kind: Complete}, "\x00\x00"},
 	} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/redact"
+	"github.com/quern-project/quern/runtime/units"
 )
 
 // finish returns the outcome of a run whose guest has returned.
@@ -153,7 +154,7 @@ func (r *run) refused() *limitError {
 	switch {
 	case asked > 0:
 		return r.limits.Remedies.memoryExceeded(r.limits.Memory, int64(asked))
-	case r.output.refused:
+	case r.output.refused > 0:
 		return r.outputExceeded()
 	default:
 		return nil
@@ -161,7 +162,11 @@ func (r *run) refused() *limitError {
 }
 
 func (r *run) outputExceeded() *limitError {
-	return r.limits.Remedies.sizeExceeded("output", r.limits.Output, "output limit of %s reached")
+	size := units.FormatSize(r.output.refused)
+	if r.output.refused >= 1<<20 {
+		size = wholeMiB(r.output.refused)
+	}
+	return r.limits.Remedies.sizeExceeded("output", r.limits.Output, "output limit of %s reached by "+size)
 }
 
 // failure returns the message of a call that failed with an exit status: the text of error_set, else the status and the

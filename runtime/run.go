@@ -58,7 +58,7 @@ type output struct {
 	limit    int64
 	bytes    []byte
 	reserved int64 // bytes of limit that Reserve has taken
-	refused  bool  // output was refused for lack of room
+	refused  int64 // the size for which there was no room, with what is there already; 0: there was always room
 }
 
 // add adds p if there is room for it, and reports whether there was.
@@ -70,11 +70,13 @@ func (o *output) add(p []byte) bool {
 	return true
 }
 
-// has reports whether there is room for n more bytes. If there is not, it sets refused.
+// has reports whether there is room for n more bytes. If there is not, it notes the size in refused.
 func (o *output) has(n int) bool {
-	room := int64(len(o.bytes))+o.reserved+int64(n) <= o.limit
-	o.refused = o.refused || !room
-	return room
+	size := int64(len(o.bytes)) + o.reserved + int64(n)
+	if size > o.limit {
+		o.refused = max(o.refused, size)
+	}
+	return size <= o.limit
 }
 
 // unwound is the panic by which a host function ends a guest. wazero recovers it and returns it from the call.

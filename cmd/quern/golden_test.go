@@ -196,7 +196,7 @@ func TestGoldenWrongUsage(t *testing.T) {
 	t.Parallel()
 	s := &transcript{user: newUser(t, "")}
 	for _, line := range []string{
-		"enqeue mail", "task", "task shw one", "queue prge mail", "help foo", "completion foo", "completion bash foo",
+		"enqeue mail", "task", "task shw one", "logs deep", "schedule create x --every 1m", "queue prge mail", "help foo", "completion foo", "completion bash foo",
 		"--verbose", "task ls mail --stats failed", "task ls mail -x", "task ls mail --limit", "task ls mail --limit many", "task ls mail --limit -1",
 		"task ls mail --status done", "task ls mail -o xml", "task show", "task show one two", "enqueue", "task delete",
 		"enqueue mail -5", "enqueue mail --delay 5", "enqueue mail --delay -5s", "enqueue mail --at tomorrow", "enqueue mail --at 1 --delay 1s",

@@ -45,6 +45,9 @@ func TestKV(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", args, r, want)
 		}
 	}
+	if r := u.run("kv", "--tenant", "acme", "get", "sen", "x"); r.status != exitRefused || !strings.HasPrefix(r.stderr, "quern: tenant acme has no bucket \"sen\": did you mean seen?\n") {
+		t.Errorf("%+v", r)
+	}
 	if r := newUser(t, "redis://127.0.0.1:1/0").run("kv", "ls"); r.status != exitRefused || r.stdout != "" {
 		t.Errorf("without Redis: %+v", r)
 	}

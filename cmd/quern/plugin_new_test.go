@@ -43,6 +43,24 @@ func TestPluginNewWithoutReader(t *testing.T) {
 	}
 }
 
+// `plugin new` says what comes next, by the program that started it, and where the tests of the handler are.
+func TestPluginNewSaysWhatIsNext(t *testing.T) {
+	t.Parallel()
+	for language, want := range map[string]string{
+		"go":         "quern: next: cd DIR && quern dev\nquern: its tests are in cart.yaml and main_test.go: change them with the handler\n",
+		"c":          "quern: next: cd DIR && quern dev\nquern: its tests are in cart.yaml: change them with the handler\n",
+		"typescript": "quern: next: cd DIR && npx quern dev\nquern: its tests are in cart.yaml and handler.test.ts: change them with the handler\n",
+	} {
+		u, dir := newUser(t, ""), filepath.Join(t.TempDir(), "cart")
+		if language == "typescript" {
+			u.env["npm_execpath"] = "/usr/lib/node_modules/npm/bin/npm-cli.js"
+		}
+		if r := u.run("plugin", "new", dir, "--lang", language); r.status != exitDone || r.stderr != strings.ReplaceAll(want, "DIR", dir) {
+			t.Errorf("%s: %+v", language, r)
+		}
+	}
+}
+
 // What `plugin new` makes is built, tested, run and served as its README says: every command of the README in its order,
 // by a shell in the new folder, without a network.
 func TestPluginNew(t *testing.T) {

@@ -489,7 +489,7 @@ QUERN_HANDLER int handle(void) {
 		t.Errorf("%+v", got)
 	}
 	if got := u.feed("more", args...); got.status != exitFailed ||
-		!strings.Contains(got.stderr, `output limit of 100B reached: the host allows no more, see "acme" in `+grants) {
+		!strings.Contains(got.stderr, `output limit of 100B reached by `) || !strings.Contains(got.stderr, `B: the host allows no more, see "acme" in `+grants) {
 		t.Errorf("%+v", got)
 	}
 }

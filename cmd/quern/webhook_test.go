@@ -53,8 +53,15 @@ func receiver(t *testing.T, secret string) (url string, lines func() string) {
 	if exec.CommandContext(t.Context(), python, "-c", "import standardwebhooks").Run() != nil {
 		runtimetest.Missing(t, "left out, there is no standardwebhooks: run make deps")
 	}
-	cmd := exec.CommandContext(t.Context(), python, "../../examples/webhook/receiver.py", "0")
-	cmd.Env = append(os.Environ(), "WEBHOOK_SECRET="+secret)
+	return started(t, secret, python, "../../examples/webhook/receiver.py", "0")
+}
+
+// started runs a program that receives webhooks.
+func started(t *testing.T, secret string, command ...string) (url string, lines func() string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), "WEBHOOK_SECRET="+secret, "PYTHONPATH="+absolute(t, "../../sdk/python/package/src"))
+	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -122,6 +129,88 @@ func testWebhookReceiver(t *testing.T, by over) {
 		return json.Unmarshal([]byte(u.must("subscription", "deliveries", "orders", "-o", "json")), &deliveries) == nil && len(deliveries) == 2 &&
 			deliveries[0].Status == "complete" && deliveries[1].Status == "complete"
 	})
+}
+
+// receiverInPython receives webhooks with verify of quern.client, as examples/webhook/receiver.mjs does with that of @quern/client.
+const receiverInPython = `
+import os
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from quern.client import SignatureError, verify
+
+class Receiver(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body, status = self.rfile.read(int(self.headers["Content-Length"])), 200
+        try:
+            verify(self.headers, body, os.environ["WEBHOOK_SECRET"])
+            print(body.decode(), flush=True)
+        except SignatureError as error:
+            print(f"refused: {error}", flush=True)
+            status = 401
+        self.send_response(status)
+        self.end_headers()
+
+server = HTTPServer(("127.0.0.1", 0), Receiver)
+print(f"listening on {server.server_port}", flush=True)
+server.serve_forever()
+`
+
+// The clients' verify takes what a host delivers, by an old and a new secret, and refuses other bodies, secrets and times.
+func TestWebhookVerify(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	secrets := filepath.Join(t.TempDir(), "secrets")
+	if err := os.MkdirAll(filepath.Join(secrets, "blueque"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, secret := range map[string]string{"webhook.old": receiverSecret + "\n", "webhook.new": "whsec_bmV4dCBzZWNyZXQgb2YgdGhlIHJlY2VpdmVy"} {
+		if err := os.WriteFile(filepath.Join(secrets, "blueque", name), []byte(secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.host(folder(t, nil), "--secrets", secrets, "--allow-networks", "127.0.0.0/8")
+	dir := t.TempDir()
+	withClients(t, &reader{user: u, dir: dir})
+	program, err := os.ReadFile("../../examples/webhook/receiver.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for language, command := range map[string][]string{
+		"JavaScript": {"node", write(t, filepath.Join(dir, "receiver.mjs"), string(program)), "0"},
+		"Python":     {"../../build/venv/bin/python", "-c", receiverInPython},
+	} {
+		url, line := started(t, receiverSecret, command...)
+		u.must("subscription", "create", language, "--topic", language, "--url", url+"/", "--secret", "webhook.new", "--secret", "webhook.old")
+		u.must("topic", "publish", language, `{"größe": 7}`)
+		if got := line(); got != `{"größe": 7}` {
+			t.Errorf("%s printed %q", language, got)
+		}
+		// The specification's own example, which is years old, and a delivery without a signature.
+		for _, test := range []struct{ signature, want string }{
+			{"", "refused: the header webhook-signature is missing"},
+			{"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", "refused: webhook-timestamp is "},
+		} {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(`{"test": 2432232314}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range map[string]string{"id": "msg_p5jXN8AQM9LWM0D4loKWxJek", "timestamp": "1614265330", "signature": test.signature} {
+				request.Header.Set("Webhook-"+name, value)
+			}
+			answer, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = answer.Body.Close()
+			if got := line(); answer.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(got, test.want) {
+				t.Errorf("%s: %d %q, want %q", language, answer.StatusCode, got, test.want)
+			}
+		}
+		u.must("subscription", "update", language, "--secret", "webhook.new")
+		u.must("topic", "publish", language, "forged")
+		if got := line(); !strings.HasPrefix(got, "refused: webhook-signature: not of this secret") {
+			t.Errorf("%s printed %q", language, got)
+		}
+	}
 }
 
 // A host reaches no private address for a webhook unless it is allowed, and says which setting would.

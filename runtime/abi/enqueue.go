@@ -117,6 +117,7 @@ func (s *System) enqueue(mem api.Memory, a []uint64) errno {
 		return s.invalid("the options: %w", err)
 	}
 	if publication != nil {
+		s.called = "publish"
 		publication.Body = body
 		return s.keep(in, len(body)+len(options), s.Services.PublishAtOnce, s.Services.Publish != nil,
 			func(ctx context.Context) (string, error) {

@@ -82,13 +82,13 @@ func Functions() []Function {
 	}
 	for number, f := range functions {
 		functions[number].Call = func(s *System, mem api.Memory, stack []uint64) {
-			s.moved, s.reason = 0, nil
+			s.moved, s.reason, s.called = 0, nil, f.Name
 			f.Call(s, mem, stack)
 			if s.reason != nil {
-				report := s.Reporter.Refused(f.Name, s.reason)
-				s.refusal = strings.TrimPrefix(report, ModuleName+"."+f.Name+": ")
+				report := s.Reporter.Refused(s.called, s.reason)
+				s.refusal = strings.TrimPrefix(report, ModuleName+"."+s.called+": ")
 				if s.denial = ""; errors.Is(s.reason, service.ErrDenied) {
-					s.denial = f.Name + ": " + s.refusal
+					s.denial = s.called + ": " + s.refusal
 				}
 			}
 			s.Counters.count(number, errno(int32(uint32(stack[0]))), s.moved)

@@ -423,12 +423,16 @@ func TestProgress(t *testing.T) {
 	g.put(0, "half")
 	nan := api.EncodeF64(0) | 0x7ff8000000000001
 	g.answers(0, "progress", api.EncodeF64(0.5), 0, 4)
+	g.answers(0, "progress", api.EncodeF64(1+1e-12), 0, 0)
 	g.answers(0, "progress", api.EncodeF64(-3), 0, 0)
 	g.answers(0, "progress", 0x7ff0000000000000, 0, 0)
 	g.answers(errnoInval, "progress", nan, 0, 4)
 	g.answers(errnoFault, "progress", 0, 65535, 4)
-	if want := []string{"0.5 half", "0 ", "1 "}; !slices.Equal(g.host.told, want) {
+	if want := []string{"0.5 half", "1 ", "0 ", "1 "}; !slices.Equal(g.host.told, want) {
 		t.Errorf("told %q, want %q", g.host.told, want)
+	}
+	if want := []string{"warning: progress -3: use 0 to 1, such as 0.5"}; !slices.Equal(g.host.lines, want) {
+		t.Errorf("logged %q, want %q", g.host.lines, want)
 	}
 }
 

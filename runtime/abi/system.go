@@ -97,8 +97,9 @@ type Config struct {
 type System struct {
 	Config // Checkpoint is replaced when the guest saves one
 
-	moved  int   // bytes moved by the current function
-	reason error // why the current function fails; nil if there is nothing to report
+	called string // the current function, by the name for reports: publish is an enqueue with a topic
+	moved  int    // bytes moved by the current function
+	reason error  // why the current function fails; nil if there is nothing to report
 
 	refusal    string // the last report, without the function's name
 	denial     string // the last report with the function's name, if it was of EDENIED
@@ -108,6 +109,7 @@ type System struct {
 	failed     bool   // error_set was called
 	retryAfter time.Duration
 	misused    string
+	strayed    bool // a fraction of progress outside 0 to 1 was logged
 	extism     extism
 }
 

@@ -3,6 +3,7 @@ package abi
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -19,6 +20,9 @@ const (
 	// shows, and room for a secret that begins in them. The host replaces secrets before it shortens the text, so it
 	// would not show the bytes that are cut off.
 	maxWords = 64<<10 + redact.MaxReach
+	// rounding is how far a fraction of progress may be outside 0 to 1 without a warning.
+	rounding    = 1e-6
+	useFraction = "use 0 to 1, such as 0.5"
 )
 
 // levels are the prefixes of log lines by level; info has none.
@@ -62,7 +66,8 @@ func (s *System) log(mem api.Memory, a []uint64) errno {
 	return errnoSuccess
 }
 
-// progress implements progress(fraction, message, length). The fraction is clamped to 0 to 1.
+// progress implements progress(fraction, message, length). The fraction is clamped to 0 to 1. The first one that is not
+// just a rounding error away is logged: it may be a percentage.
 func (s *System) progress(mem api.Memory, a []uint64) errno {
 	fraction := api.DecodeF64(a[0])
 	in := s.reader(mem, a[1:])
@@ -71,7 +76,10 @@ func (s *System) progress(mem api.Memory, a []uint64) errno {
 	case in.wrong != errnoSuccess:
 		return in.wrong
 	case math.IsNaN(fraction):
-		return s.invalid("a fraction that is no number")
+		return s.invalid("NaN: " + useFraction)
+	case (fraction < -rounding || fraction > 1+rounding) && !s.strayed:
+		s.strayed = true
+		s.Reporter.Log(fmt.Sprintf("warning: progress %.6g: %s", fraction, useFraction), "")
 	}
 	s.Reporter.Progress(min(max(fraction, 0), 1), string(message))
 	return errnoSuccess

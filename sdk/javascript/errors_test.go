@@ -76,6 +76,11 @@ func TestErrors(t *testing.T) {
 		{"Fatal", "import { Fatal } from '@quern/sdk';\nexport default async () => { throw new Fatal('no picture') }", runtime.Fatal, 65, "no picture"},
 		{"Subclass", "import { Fatal } from '@quern/sdk';\nclass Mine extends Fatal {}\nexport default () => { throw new Mine('mine') }", runtime.Fatal, 65, "mine"},
 		{
+			"Subclass of Error", "class MyErr extends Error { code = 42 }\nclass Own extends MyErr {\n  constructor(a) { super(a + '!') }\n}\nexport default function run(task) {\n  throw new Own('mine');\n}", runtime.Failed, 1,
+			"Error: mine!\n    at run (handler.js:6:9)",
+		},
+		{"Exit", "export default () => process.exit(1)", runtime.Failed, 1, "ReferenceError: process is not defined: a plugin has no process of Node: throw Fatal or Failure instead of process.exit…"},
+		{
 			"Retry with a bad delay", "import { Retry } from '@quern/sdk';\nexport default () => { throw new Retry('a', { delay: -1 }) }", runtime.Failed, 1,
 			"RangeError: delay of Retry: -1: write milliseconds, 0 or more…",
 		},
@@ -99,6 +104,9 @@ func TestErrors(t *testing.T) {
 		{"Map as result", "\nexport default function run() { return new Map([[1, 2]]) }", runtime.Failed, 1, "TypeError: the result of run (handler.js:2:16) is a Map, which JSON does not express: use Object.fromEntries"},
 		{"BigInt in a result", "export default () => ({ a: [0, { 'b c': 1n }] })", runtime.Failed, 1, "TypeError: result.a[1][\"b c\"] of the handler (handler.js:1:16) is a bigint, which JSON does not express: use String"},
 		{"BigInt in a body", "import { enqueue } from '@quern/sdk';\nexport default () => enqueue('a', { n: 1n })", runtime.Failed, 1, "TypeError: body.n is a bigint, which JSON does not express: use String\n    at default (handler.js:2:…"},
+		{"NaN in a result", "export default () => ({ rates: [null, 0 / 0] })", runtime.Failed, 1, "TypeError: result.rates[1] of the handler (handler.js:1:16) is NaN, which JSON does not express: use null, or String"},
+		{"Infinity as result", "export default () => 1 / 0", runtime.Failed, 1, "TypeError: the result of the handler (handler.js:1:16) is Infinity, which JSON does not express: use null, or String"},
+		{"Null in a result", "export default () => ({ rates: [null, 1] })", runtime.Complete, 0, `{"rates":[null,1]}`},
 		{"Circular result", "export default () => { const a = {}; a.a = a; return a }", runtime.Failed, 1, "TypeError: result.a of the handler (handler.js:1:16) contains itself, which JSON does not express: leave it out"},
 		{"toJSON that throws", "export default () => ({ toJSON() { throw new TypeError('mine') } })", runtime.Failed, 1, "TypeError: mine\n    at toJSON (handler.js:1:…"},
 		{"Long message", "export default () => { throw new Error('x'.repeat(10000)) }", runtime.Failed, 1, "Error [default (handler.js:1:…"},
@@ -125,7 +133,7 @@ func TestErrors(t *testing.T) {
 			runtime.Retry, 75, "a",
 		},
 		{"Bad input", "export default (task) => task.json()", runtime.Fatal, 65, "the input is not JSON: …"},
-		{"Progress of NaN", "import { progress } from '@quern/sdk';\nexport default () => progress(NaN)", runtime.Failed, 1, "QuernError: progress: invalid: a fraction that is no number (EINVAL)…"},
+		{"Progress of NaN", "import { progress } from '@quern/sdk';\nexport default () => progress(NaN)", runtime.Failed, 1, "QuernError: progress: invalid: NaN: use 0 to 1, such as 0.5 (EINVAL)…"},
 		{"Await at the top", "const a = await Promise.resolve('top');\nawait new Promise((done) => setTimeout(done, 5));\nexport default () => a", runtime.Complete, 0, "top"},
 		{"Timer of the start", "setTimeout(() => { throw new Error('never') }, 1e6);\nexport default () => new Promise((done) => setTimeout(done, 1, 'ok'))", runtime.Complete, 0, "ok"},
 		{
@@ -251,16 +259,18 @@ func TestStillWaiting(t *testing.T) {
 	t.Parallel()
 	const timer = "setTimeout < <anonymous> (handler.js:2:"
 	for name, test := range map[string]struct{ body, want string }{
-		"Timer": {"await sleep(3600000)", timer},
-		"Fetch": {"await fetch('http://a.example/b?key=c')", "GET http://a.example/b: "},
-		"After": {"await sleep(1000); await fetch('http://a.example/ok'); await sleep(3600001)", timer},
+		"Timer":    {"await sleep(3600000)", timer},
+		"Polls":    {"for (;;) await sleep(9)", timer},
+		"Interval": {"setInterval(() => {}, 10); await new Promise(() => {})", "setInterval (the handler's promise is not settled) < run (handler.js:4:"},
+		"Fetch":    {"await fetch('http://a.example/b?key=c')", "GET http://a.example/b: "},
+		"After":    {"await sleep(1000); await fetch('http://a.example/ok'); await sleep(3600001)", timer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := write(t, "const sleep = (ms) => new Promise((resolve) =>\n  setTimeout(resolve, ms));\nexport default async function run() {\n  "+test.body+";\n}")
 			p.Limits.Timeout = 3 * time.Second
 			o := p.run(runtime.Call{Services: service.Services{HTTP: stuck{}}})
-			if o.Limit.Name != "timeout" || !strings.HasPrefix(o.Message, "timeout of 3s exceeded at "+test.want) {
+			if o.Limit.Name != "timeout" || !strings.HasPrefix(strings.Replace(o.Message, " at or after ", " at ", 1), "timeout of 3s exceeded at "+test.want) {
 				t.Errorf("%s: %s", o.Kind, o.Message)
 			}
 		})

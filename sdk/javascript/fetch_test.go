@@ -124,15 +124,15 @@ func TestQuernError(t *testing.T) {
 		export default () => {
 			try { kv("a").get("b"); } catch (e) { return [e instanceof QuernError, e.name, e.code, e.call, e.message]; }
 		}`).run(runtime.Call{})
-	want := `[true,"QuernError","EDENIED","kv_get","kv_get a/b: denied: the manifest grants no kv_get, or there is none here (EDENIED)"]`
+	want := `[true,"QuernError","EDENIED","kv_get","kv get a/b: denied: the manifest grants no kv_get, or there is none here (EDENIED)"]`
 	if string(o.Output) != want {
 		t.Errorf("%s: %s %s", o.Kind, o.Message, o.Output)
 	}
 	for call, want := range map[string]string{
-		`kv("a").set("b", "")`: "kv_set a/b: ", `kv("a").list({ prefix: "b" })`: "kv_list a/b: ", `enqueue("mail", "")`: "enqueue mail: ",
-		`secrets.get("key")`: "secret_get key: ", `http("https://ada:word@a.example/b?c=d")`: "http GET https://a.example/b: ",
+		`kv("a").set("b", "")`: "kv set a/b: ", `kv("a").list({ prefix: "b" })`: "kv list a/b: ", `enqueue("mail", "")`: "enqueue mail: ",
+		`secrets.get("key")`: "secrets.get key: ", `publish("mail", "")`: "publish mail: ", `http("https://ada:word@a.example/b?c=d")`: "http GET https://a.example/b: ",
 	} {
-		o := write(t, `import * as quern from "@quern/sdk"; const { kv, enqueue, secrets, http } = quern;
+		o := write(t, `import * as quern from "@quern/sdk"; const { kv, enqueue, publish, secrets, http } = quern;
 			export default () => `+call).run(runtime.Call{})
 		if o.Kind != runtime.Failed || !strings.HasPrefix(o.Message, "QuernError: "+want) {
 			t.Errorf("%s: %s %s", call, o.Kind, o.Message)

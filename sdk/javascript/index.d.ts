@@ -131,7 +131,8 @@ export const log: {
   (level: Level | number, text: string, fields?: Fields): void;
 } & Record<Level, (text: string, fields?: Fields) => void>;
 
-/** Reports how much of the task is done, from 0 to 1, and what it is doing; the host cuts the message to 1 KiB. */
+/** Reports how much of the task is done, from 0 to 1, and what it is doing; the host cuts the message to 1 KiB. A fraction outside
+ * becomes the nearer end, with a warning in the task's log. */
 export function progress(fraction: number, message?: string): void;
 
 /** What the task's next run starts from, even if this host dies. At most 1 MiB. */

@@ -31,7 +31,7 @@ func TestNative(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `["Failure,Fatal,QuernError,Retry,SQLError,checkpoint,config,database,enqueue,http,kv,log,progress,publish,secrets",5,true,"ESTATE",` +
-		`"kv_get a/b: there is no task: run the handler by testHost().run(handler, input) of @quern/sdk/testing (ESTATE)"]`
+		`"kv get a/b: there is no task: run the handler by testHost().run(handler, input) of @quern/sdk/testing (ESTATE)"]`
 	if string(out) != want {
 		t.Errorf("%s\nwant\n%s", out, want)
 	}

@@ -28,7 +28,7 @@ test("tasks", async () => {
     const [one, two] = task.dependencies();
     assert.deepEqual([one.text(), one.json(), one.bytes().length], ['{"n":1}', { n: 1 }, 7]);
     assert.throws(() => two.json(), { code: "ENOTFOUND" });
-    assert.throws(() => task.resultOf("two"), { code: "ENOTFOUND", message: "dependency_result two: task two failed and has no result (ENOTFOUND)" });
+    assert.throws(() => task.resultOf("two"), { code: "ENOTFOUND", message: "resultOf two: task two failed and has no result (ENOTFOUND)" });
     assert.throws(() => task.resultOf("three"), { code: "EINVAL" });
     return [task.id, task.queue, task.tenant, task.attempt, task.key, task.cancelled, task.headers];
   }, { n: "ü" }, given);
@@ -122,7 +122,7 @@ test("numbers of the store", async () => {
   const result = await testHost({ kv: { a: { n: String(2 ** 53 - 1) } } }).run(() => {
     assert.deepEqual([kv("a").increment("m", 2), kv("a").increment("m", 2n)], [2, 4n]);
     assert.throws(() => kv("a").increment("m", 1.5), /increment by 1.5: use a whole number below 2 \*\* 53, or a BigInt/);
-    assert.throws(() => kv("a").increment("n"), /kv_increment a\/n: the sum is 9007199254740992, which a number does not hold: add a BigInt, as in increment\(key, 1n\)/);
+    assert.throws(() => kv("a").increment("n"), /kv increment a\/n: the sum is 9007199254740992, which a number does not hold: add a BigInt, as in increment\(key, 1n\)/);
     assert.equal(kv("a").increment("n", 1n), 9007199254740993n);
   });
   assert.equal(result.error, "");
@@ -177,7 +177,7 @@ test("services", async () => {
     const id = enqueue("mail.welcome", { to: "zoe" }, { delay: 2000, unique: { duration: 5000 }, id: "m" });
     publish("orders.made", "x", { attributes: { type: "a" } });
     assert.throws(() => enqueue("other"), { code: "EDENIED" });
-    assert.throws(() => kv("none").get("a"), /kv_get none\/a: grant the bucket to the test: testHost\(\{ kv: \{ "none": \{\} \} \}\) \(EDENIED\)/);
+    assert.throws(() => kv("none").get("a"), /kv get none\/a: grant the bucket to the test: testHost\(\{ kv: \{ "none": \{\} \} \}\) \(EDENIED\)/);
     assert.throws(() => secrets.get("none"), { code: "EDENIED" });
     const answer = http({ url: "https://a.example/1", method: "POST", body: "b" });
     assert.deepEqual([answer.status, answer.headers, answer.json().method], [200, { "x-a": ["1", "2"] }, "POST"]);
@@ -252,4 +252,15 @@ test("wrong arguments", async () => {
   }
   const result = await host.run(() => [kv("b").increment("n"), kv("b").list(), config.get("a"), new Retry("later", { delay: 1, cause: new Error("x") }).delay]);
   assert.deepEqual(result.json(), [1, ["n"], "1", 1]);
+});
+
+test("progress outside 0 to 1 is the nearer end, with a warning", async () => {
+  const result = await testHost().run(() => {
+    progress(50, "half");
+    progress(NaN);
+  });
+  assert.deepEqual([result.progress, result.log], [
+    [{ fraction: 1, message: "half" }], [{ level: "warn", text: "progress 50: use 0 to 1, such as 0.5", fields: {} }],
+  ]);
+  assert.match(result.error, /^QuernError: progress: NaN: use 0 to 1, such as 0.5 \(EINVAL\)/);
 });

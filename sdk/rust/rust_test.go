@@ -102,7 +102,7 @@ func TestHello(t *testing.T) {
 			"Ada":      "complete: : Good morning, Ada!",
 			"":         "fatal: no name: ",
 			"\xff":     "fatal: the input is not UTF-8: invalid utf-8 sequence of 1 bytes from index 0: ",
-			"progress": "failed: progress: invalid: a fraction that is no number (EINVAL): ",
+			"progress": "failed: progress: invalid: NaN: use 0 to 1, such as 0.5 (EINVAL): ",
 			"number":   "failed: invalid digit found in string: ",
 			"panic":    "trap: unreachable (the program aborted or panicked): panicked at src/lib.rs:11:20: no ink for Good morning: ",
 		} {

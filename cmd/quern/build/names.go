@@ -16,7 +16,10 @@ import (
 // that use them, in lib/errors.js.
 var foreignNames = []obstacle{
 	{names: "Buffer", instead: `use Uint8Array and TextEncoder, or run npm install buffer and import { Buffer } from "buffer"`},
-	{names: "process", instead: "a plugin has only process.env, which has what capabilities.env of the manifest lists"},
+	{
+		names: "process", instead: "a plugin has only process.env, which has what capabilities.env of the manifest " +
+			"lists; throw Fatal or Failure instead of process.exit",
+	},
 	{names: "__dirname __filename", instead: `a plugin has no folder: import the file itself: import text from "./a.txt"`},
 	{names: "setImmediate", instead: "use setTimeout"},
 	{names: "Intl", instead: "a plugin has no Intl: use a package such as dayjs"},

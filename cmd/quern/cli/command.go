@@ -29,7 +29,32 @@ func OnlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return Usagef("unknown command %q: %s", cmd.CommandPath()+" "+args[0], spelling.DidYouMean(args[0], Subcommands(cmd)))
+	remedy := inGroups(cmd, args)
+	if remedy == "" {
+		remedy = spelling.DidYouMean(args[0], Subcommands(cmd))
+	}
+	return Usagef("unknown command %q: %s", cmd.CommandPath()+" "+args[0], remedy)
+}
+
+// inGroups names the commands below the subcommands of cmd that have the name args[0], with the other arguments. It
+// returns "" if there are none.
+func inGroups(cmd *cobra.Command, args []string) string {
+	var found []string
+	for _, group := range cmd.Commands() {
+		for _, sub := range group.Commands() {
+			if sub.IsAvailableCommand() && (sub.Name() == args[0] || sub.HasAlias(args[0])) {
+				words := []string{sub.CommandPath()}
+				for _, arg := range args[1:] {
+					words = append(words, ShellWord(arg))
+				}
+				found = append(found, "`"+strings.Join(words, " ")+"`")
+			}
+		}
+	}
+	if len(found) == 0 || len(found) > 3 { // such as ls, which nearly each group has
+		return ""
+	}
+	return "use " + strings.Join(found, " or ")
 }
 
 // NeedsCommand refuses to run a group without a subcommand.
@@ -76,6 +101,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 			unknown.GetSpecifiedName(), cmd.CommandPath())
 	case errors.As(err, &unknown) && unknown.GetSpecifiedName() == "server" && connects(cmd):
 		return Usagef("%s does not work over --server: it uses Redis itself, name it with --redis", cmd.CommandPath())
+	case errors.As(err, &unknown) && unknown.GetSpecifiedName() == "every" && cmd.Flags().Lookup("cron") != nil:
+		return Usagef("unknown flag --every of %s: use --cron '@every 1m'", cmd.CommandPath())
 	case errors.As(err, &unknown):
 		var names []string
 		cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })

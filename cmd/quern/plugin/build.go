@@ -268,7 +268,7 @@ func newPluginSchema() *cobra.Command {
 // Commands returns the commands of `quern plugin` that need neither Redis nor a server.
 func Commands(env cli.Environment) []*cobra.Command {
 	return []*cobra.Command{
-		newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env),
+		newPluginNew(env), newPluginBuild(env), newPluginCheck(env), newPluginTest(env),
 		newPluginRun(env), newPluginSchema(),
 	}
 }

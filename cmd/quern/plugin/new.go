@@ -47,7 +47,7 @@ var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-
 // have one of these names.
 var deviceName = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?$`)
 
-func newPluginNew() *cobra.Command {
+func newPluginNew(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "new NAME", Short: "Make the folder NAME with a first handler: code, manifest, tests, README",
 		Long: "Makes the folder NAME with the source of a handler, its manifest, tests and a README with the commands to build,\n" +
@@ -64,7 +64,12 @@ func newPluginNew() *cobra.Command {
 		"go, c, python (py), javascript (js), typescript (ts), rust or assemblyscript",
 		append(words, slices.Sorted(maps.Keys(short))...)...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return makePlugin(cmd, args[0], cmp.Or(short[language], language))
+		language := cmp.Or(short[language], language)
+		if err := makePlugin(cmd, args[0], language); err != nil {
+			return err
+		}
+		noteNext(cmd, env, args[0], language)
+		return nil
 	}
 	return cmd
 }
@@ -107,17 +112,31 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 			fmt.Fprintln(&own, file)
 		}
 	}
-	if _, err = io.WriteString(cmd.OutOrStdout(), own.String()); err != nil {
-		return err
+	_, err = io.WriteString(cmd.OutOrStdout(), own.String())
+	return err
+}
+
+// noteNext tells what to do with a new plugin.
+func noteNext(cmd *cobra.Command, env cli.Environment, dir, language string) {
+	program := "quern"
+	if env.Get("npm_execpath") != "" { // npx has started it
+		program = "npx quern"
 	}
-	cli.Note(cmd, "next: cd %s && quern dev", cli.ShellWord(dir))
-	return nil
+	cli.Note(cmd, "next: cd %s && %s dev", cli.ShellWord(dir), program)
+	tests := filepath.Base(dir) + ".yaml"
+	for _, l := range languages {
+		if l.Language == language && l.TestFile != "" {
+			tests += " and " + l.TestFile
+		}
+	}
+	cli.Note(cmd, "its tests are in %s: change them with the handler", tests)
 }
 
 // blanks holds the values that are filled into templates.
 type blanks struct {
 	Name, Language             string
 	Title, File, Needs, Tests  string // used in the README
+	TestFile                   string // the file of the tests that need no host, "" if there is none
 	Module, Version, GoVersion string // used in go.mod
 	NPM                        string // used in package.json: see npmVersion
 }
@@ -129,7 +148,8 @@ const needsEngine = ", with the engine that `pip install quern`, `npm install qu
 var languages = []blanks{
 	{
 		Language: "go", Title: "Go", File: "main.go", Needs: ", with Go " + SDKGoVersion + " or later",
-		Tests: " (`go test` runs those of `main_test.go`, which call `greet` and need no host)",
+		TestFile: "main_test.go",
+		Tests:    " (`go test` runs those of `main_test.go`, which call `greet` and need no host)",
 	},
 	{
 		Language: "c", Title: "C", File: "NAME.c",
@@ -137,22 +157,26 @@ var languages = []blanks{
 	},
 	{
 		Language: "python", Title: "Python", File: "handler.py",
-		Needs: needsEngine + "; only packages in `requirements.txt` take a Python with pip",
-		Tests: " (those of `test_handler.py`, which need no host, are run by `pytest`)",
+		Needs:    needsEngine + "; only packages in `requirements.txt` take a Python with pip",
+		TestFile: "test_handler.py",
+		Tests:    " (those of `test_handler.py`, which need no host, are run by `pytest`)",
 	},
 	{
 		Language: "javascript", Title: "JavaScript", File: "handler.js", Needs: needsEngine,
-		Tests: " (those of `handler.test.js`, which need no host, are run by `npm test`)",
+		TestFile: "handler.test.js",
+		Tests:    " (those of `handler.test.js`, which need no host, are run by `npm test`)",
 	},
 	{
 		Language: "typescript", Title: "TypeScript", File: "handler.ts",
-		Needs: needsEngine + "; types are checked by `tsc --noEmit`, which `npm install` brings and `quern dev` runs",
-		Tests: " (those of `handler.test.ts`, which need no host, are run by `npm install` and `npm test`)",
+		Needs:    needsEngine + "; types are checked by `tsc --noEmit`, which `npm install` brings and `quern dev` runs",
+		TestFile: "handler.test.ts",
+		Tests:    " (those of `handler.test.ts`, which need no host, are run by `npm install` and `npm test`)",
 	},
 	{
 		Language: "rust", Title: "Rust", File: "src/lib.rs",
-		Tests: " (those of `src/lib.rs`, which need no host, are run by `cargo test`)",
-		Needs: ", with Rust for WebAssembly (`rustup target add wasm32-unknown-unknown`, on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`)",
+		TestFile: "src/lib.rs",
+		Tests:    " (those of `src/lib.rs`, which need no host, are run by `cargo test`)",
+		Needs:    ", with Rust for WebAssembly (`rustup target add wasm32-unknown-unknown`, on Debian `apt-get install cargo libstd-rust-dev-wasm32 lld`)",
 	},
 	{
 		Language: "assemblyscript", Title: "AssemblyScript", File: "handler.ts",

@@ -134,14 +134,33 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 			slowAfter, cmp.Or(around.timeout, l.limits.Timeout))
 	})
 	defer slow.Stop()
+	denial := "" // the last line of the log if it tells a denial, which the failure may tell as well
+	flush := func() {
+		if denial != "" {
+			fmt.Fprintln(stderr, denial)
+		}
+		denial = ""
+	}
 	outcome, children := l.run(cmd.Context(), runtime.Call{
 		Input: parameters,
-		Log:   func(line string) { fmt.Fprintln(stderr, line) },
+		Log: func(line string) {
+			flush()
+			if strings.HasPrefix(line, abi.ModuleName+".") {
+				denial = line
+				return
+			}
+			fmt.Fprintln(stderr, line)
+		},
 		Progress: func(fraction float64, message string) {
+			flush()
 			cli.Note(cmd, "progress %.0f %% %s", 100*fraction, message)
 		},
 	}, around)
 	*place = outcome.Place
+	failure := host.Failure(outcome)
+	if _, why, _ := strings.Cut(denial, ": "); failure == nil || !strings.Contains(failure.Message, why) {
+		flush()
+	}
 	if outcome.Kind == runtime.HostFault {
 		return fmt.Errorf("internal error: %w", outcome.Err)
 	}
@@ -158,7 +177,7 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 			cli.Note(cmd, "frame %d: %s", i, frame)
 		}
 	}
-	if failure := host.Failure(outcome); failure != nil {
+	if failure != nil {
 		return cli.TaskFailed(pluginfile.LocalID, failure)
 	}
 	return cli.WriteResult(cmd, outcome.Output, "run it again with > FILE")

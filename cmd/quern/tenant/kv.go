@@ -84,6 +84,7 @@ func newKVGet(env cli.Environment) *cobra.Command {
 	return connecting(env, cmd, inStore(func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		value, err := client.Value(cmd.Context(), args[0], args[1])
 		if err != nil {
+			noteNoBucket(cmd, client, args[0])
 			return err
 		}
 		return cli.WriteResult(cmd, value, "get them with > FILE")

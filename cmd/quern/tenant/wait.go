@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -147,25 +148,57 @@ func noteFailures(cmd *cobra.Command, task *admin.Task, told int) int {
 		}
 		text := fmt.Sprintf("attempt %d of task %s failed", number, task.ID)
 		if run.Error != nil {
-			text += fmt.Sprintf(": (%s) %s", run.Error.Word(), run.Error.Headline())
+			text += fmt.Sprintf(": (%s) %s", run.Error.Word(), withPlace(run.Error))
 		}
-		if number == last && task.Status == queue.Scheduled && task.ETA > 0 {
-			text += fmt.Sprintf("; the next one is at %v", moment(task.ETA))
+		if delay := nextAfter(task, run); delay >= 0 {
+			text += fmt.Sprintf("; the next one in %.1f s", delay)
 		}
 		cli.Note(cmd, "%s", text)
 	}
 	return last
 }
 
+// withPlace returns the headline of a failure, with the first frame of the handler if that stands on a line of its own.
+func withPlace(failure *queue.Failure) string {
+	head := failure.Headline()
+	_, rest, _ := strings.Cut(failure.Message, "\n")
+	first, _, _ := strings.Cut(rest, "\n")
+	place, ok := strings.CutPrefix(first, "    at ")
+	if !ok && len(failure.Backtrace) > 0 && !strings.Contains(head, failure.Backtrace[0]) {
+		place, ok = failure.Backtrace[0], true
+	}
+	if !ok {
+		return head
+	}
+	return strings.TrimSuffix(head, "…") + " at " + place
+}
+
+// nextAfter returns how long after a run the next one began or is due, in seconds; -1 if that is not known.
+func nextAfter(task *admin.Task, run admin.Attempt) float64 {
+	for _, next := range task.History {
+		if next.Run == run.Run+1 {
+			return next.DelaySeconds
+		}
+	}
+	at := task.ETA
+	if task.Status != queue.Scheduled {
+		at = task.ReservedAt
+	}
+	if run.Run != task.Run && run.Run+1 != task.Run || run.Ended == 0 || at < run.Ended {
+		return -1
+	}
+	return at - run.Ended
+}
+
 // putOff tells that a task has put itself off. told is the number of reschedules that were told. It returns "" if there
-// is nothing new: people learn of the first reschedule, and of manage.ManyReschedules.
+// is nothing new: people learn of the first reschedule, of manage.ManyReschedules, and of 10, 100 and so on.
 func putOff(task *admin.Task, told int) string {
 	why := ""
 	if task.LastError != nil {
 		why = ": " + task.LastError.Headline()
 	}
 	switch times := task.Reschedules; {
-	case times >= manage.ManyReschedules && told < manage.ManyReschedules:
+	case times >= manage.ManyReschedules && magnitude(times) > magnitude(told):
 		return fmt.Sprintf("task %s has put itself off %d times, which counts no attempt, so max_attempts does not end it%s: "+
 			"let the handler fail instead of asking for a retry, or see `quern help retries`", task.ID, times, why)
 	case times > 0 && told == 0:
@@ -173,6 +206,17 @@ func putOff(task *admin.Task, told int) string {
 			"to count one, the handler raises Failure instead of Retry", task.ID, why)
 	}
 	return ""
+}
+
+// magnitude grows when a number of reschedules reaches one that is told.
+func magnitude(times int) (steps int) {
+	if times >= manage.ManyReschedules {
+		steps = 1
+	}
+	for limit := 10; times >= limit; limit *= 10 {
+		steps++
+	}
+	return steps
 }
 
 // waits has the methods of admin.Tenant that a wait needs.

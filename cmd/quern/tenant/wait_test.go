@@ -3,6 +3,7 @@ package tenant
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func TestWaitOutage(t *testing.T) {
 func TestNoteFailures(t *testing.T) {
 	t.Parallel()
 	again := func(run int64) admin.Attempt {
-		return admin.Attempt{Run: run, Outcome: "retry", Error: &queue.Failure{Reason: "error", Message: fmt.Sprintf("no ink %d\nmore", run)}}
+		return admin.Attempt{Run: run, Ended: float64(run), Outcome: "retry", Error: &queue.Failure{Reason: "error", Message: fmt.Sprintf("no ink %d\nmore", run)}}
 	}
 	ended := admin.Attempt{Run: 4, Outcome: "failed"}
 	lines := func(from, to int, next string) (text string) {
@@ -88,12 +89,24 @@ func TestNoteFailures(t *testing.T) {
 	}{
 		"none": {task: admin.Task{Status: queue.Complete, Run: 1, Attempts: 1, History: []admin.Attempt{{Run: 1, Outcome: "complete"}}}},
 		"two at once, the next one is due": {
-			admin.Task{Status: queue.Scheduled, Run: 2, Attempts: 2, ETA: 1, History: []admin.Attempt{again(1), again(2)}},
+			admin.Task{Status: queue.Scheduled, Run: 2, Attempts: 2, ETA: 3.4, History: []admin.Attempt{again(1), again(2)}},
 			0,
-			lines(1, 2, "; the next one is at 1970-01-01 00:00:01.000 UTC"), 2,
+			lines(1, 1, "; the next one in 0.0 s") + lines(2, 2, "; the next one in 1.4 s"), 2,
+		},
+		"with a place": {
+			admin.Task{Status: queue.Started, Run: 2, Attempts: 1, ReservedAt: 3.5, History: []admin.Attempt{{
+				Run: 1, Ended: 1, Outcome: "retry", Error: &queue.Failure{Reason: "error", Message: "Error: mine\n    at run (handler.ts:6:9)\n    at b"},
+			}}},
+			0, "quern: attempt 1 of task a failed: (error) Error: mine at run (handler.ts:6:9); the next one in 2.5 s\n", 1,
+		},
+		"with frames": {
+			admin.Task{Status: queue.Complete, Run: 2, Attempts: 2, History: []admin.Attempt{{
+				Run: 1, Ended: 1, Outcome: "retry", Error: &queue.Failure{Reason: "trap", Message: "trap: unreachable", Backtrace: []string{"main.go:7 in run"}},
+			}, {Run: 2, Outcome: "complete", DelaySeconds: 0.25}}},
+			0, "quern: attempt 1 of task a failed: (trap) trap: unreachable at main.go:7 in run; the next one in 0.2 s\n", 1,
 		},
 		"one was told": {admin.Task{Status: queue.Started, Run: 3, Attempts: 2, History: []admin.Attempt{again(1), again(2)}}, 1, lines(2, 2, ""), 2},
-		"failed":       {admin.Task{Status: queue.Failed, Run: 4, Attempts: 4, History: []admin.Attempt{again(1), again(2), again(3), ended}}, 1, lines(2, 3, ""), 3},
+		"failed":       {admin.Task{Status: queue.Failed, Run: 4, Attempts: 4, History: []admin.Attempt{again(1), again(2), again(3), ended}}, 1, lines(2, 2, "; the next one in 0.0 s") + lines(3, 3, "; the next one in 0.0 s"), 3},
 		"cancelled while it waited": {
 			admin.Task{Status: queue.Failed, Run: 1, Attempts: 1, History: []admin.Attempt{again(1), {Run: 1, Outcome: "failed"}}}, 0, lines(1, 1, ""), 1,
 		},
@@ -106,5 +119,24 @@ func TestNoteFailures(t *testing.T) {
 		if now := noteFailures(cmd, &tt.task, tt.told); now != tt.now || said.String() != tt.want {
 			t.Errorf("%s: told %d, want %d:\n%s\nwant\n%s", name, now, tt.now, said.String(), tt.want)
 		}
+	}
+}
+
+// A task that puts itself off is told at the first time, at the third, and at 10, 100 and so on, however late the command looks.
+func TestPutOff(t *testing.T) {
+	t.Parallel()
+	told, said := 0, []int{}
+	for _, times := range []int{0, 1, 2, 3, 4, 9, 10, 11, 99, 250, 999, 1000} {
+		text := putOff(&admin.Task{ID: "a", Reschedules: times}, told)
+		if text == "" {
+			continue
+		}
+		if many := strings.Contains(text, fmt.Sprintf("put itself off %d times", times)); many != (times >= 3) {
+			t.Errorf("%d: %s", times, text)
+		}
+		told, said = times, append(said, times)
+	}
+	if want := []int{1, 3, 10, 250, 1000}; !slices.Equal(said, want) {
+		t.Errorf("told at %v, want %v", said, want)
 	}
 }

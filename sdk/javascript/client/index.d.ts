@@ -30,14 +30,19 @@ export interface Options {
   /** Enqueue nothing if the queue has a task with the same parameters (true), or with the same key: for `duration` milliseconds (1,000 at least), or until
    * that task is finished. */
   unique?: boolean | string | { key?: string; duration?: number };
-  /** IDs of tasks to wait for. */
-  after?: string[];
+  /** Tasks to wait for: their handles or IDs. */
+  after?: string | HasID | (string | HasID)[];
   /** Default: complete. */
   when?: "complete" | "ended" | "any" | "failed";
   open?: boolean;
   deadQueue?: string;
   parent?: string;
   traceparent?: string;
+}
+
+/** A handle, or a task. */
+export interface HasID {
+  readonly id: string;
 }
 
 export interface Item<Input = Parameters> extends Options {
@@ -236,3 +241,14 @@ export class Client {
   /** Publishes to a topic: each of its subscriptions gets a task with the payload. */
   publish(topic: string, payload?: Parameters, options?: PublishOptions): Promise<Publication>;
 }
+
+/** A webhook does not come from the holder of the secret, or is a recording: answer 401. */
+export class SignatureError extends Error {}
+
+/** Checks the signature of a webhook that a host has delivered, and returns its ID, which is the same whenever it is delivered again. headers are
+ * those of a request of Node, or of fetch. body is that of the request as it came, not its JSON. secret is the text of the secret's file on the host;
+ * while it is changed, the old and the new one. tolerance bounds the difference of the clocks: 300,000 milliseconds. It throws SignatureError. */
+export function verify(
+  headers: Headers | Record<string, string | string[] | undefined>, body: string | ArrayBuffer | ArrayBufferView, secret: string | string[],
+  options?: { tolerance?: number },
+): string;

@@ -1,4 +1,7 @@
-// Producers for Quern in JavaScript: enqueue tasks, wait for their results, publish, cancel. It needs Node.js 20.3 or later, for fetch and AbortSignal.any.
+// Producers for Quern in JavaScript: enqueue tasks, wait for their results, publish, cancel; and receivers of its webhooks: verify. It
+// needs Node.js 20.3 or later, for fetch and AbortSignal.any.
+
+import { createHmac, timingSafeEqual } from "node:crypto";
 
 /** The server refused a request. `type` names the kind of problem, such as "queue-full"; `status` is the HTTP status. */
 export class APIError extends Error {
@@ -16,7 +19,7 @@ export class NoTaskError extends APIError {}
 /** A task has failed. `task` has all that the server says about it. */
 export class TaskFailed extends Error {
   constructor(task, cause = "") {
-    super(`task ${task.id} failed (${task.reason ?? "error"}): ${headline(task)}${cause && `: ${cause}`}`);
+    super(`task ${task.id} failed (${wordOf(task)}): ${headline(task)}${cause && `: ${cause}`}`);
     this.name = "TaskFailed";
     this.task = task;
   }
@@ -25,6 +28,9 @@ export class TaskFailed extends Error {
 // culpritOf is the ID of the task whose failure made this one fail, undefined if none did. mostCauses bounds how many are followed.
 const culpritOf = (task) => (task.reason === "dependency" ? /^task (\S+), which it waited for, failed$/.exec(headline(task))?.[1] : undefined);
 const mostCauses = 20;
+
+// The reason of a failed task as the command line writes it: the exit codes 65 and 75 tell what the handler threw.
+const wordOf = (task) => (task.reason === "error" && { 65: "fatal", 75: "retry" }[task.error?.exit_code]) || (task.reason ?? "error");
 
 const headline = (task) => (task.error?.message ?? "no message").split("\n", 1)[0];
 
@@ -133,6 +139,9 @@ function checkWait(options) {
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError(`wait: signal ${shown(signal)}: use that of an AbortController`);
 }
 
+// The IDs of the option after: those of handles, tasks and strings, of which one may stand alone.
+const listOf = (after) => (Array.isArray(after) ? after : [after]).map((one) => (typeof one === "string" ? one : one?.id));
+
 const isPairs = (value) => typeof value === "object" && value !== null && !Array.isArray(value) && Object.values(value).every((one) => typeof one === "string");
 const text = [(value) => typeof value === "string", "a string"];
 const pairs = [isPairs, "an object whose values are strings"];
@@ -143,7 +152,7 @@ const oneOf = (...values) => [(value) => values.includes(value), values.map((val
 const kinds = {
   id: text, key: text, deadQueue: text, parent: text, traceparent: text, labels: pairs, headers: pairs, jitter: yesOrNo, open: yesOrNo,
   backoff: oneOf("exponential", "linear"), when: oneOf("complete", "ended", "any", "failed"),
-  after: [(value) => Array.isArray(value) && value.every((id) => typeof id === "string"), "a list of IDs, such as [handle.id]"],
+  after: [(value) => listOf(value).every((id) => typeof id === "string"), "a list of handles or IDs, such as [handle]"],
   unique: [(value) => ["boolean", "string"].includes(typeof value) || (typeof value === "object" && value !== null), "true, a key, or { key, duration }"],
 };
 
@@ -196,7 +205,8 @@ function translated(options) {
   for (const name of plain) if (options[name] !== undefined) out[snake(name)] = options[name];
   for (const name of durations) if (options[name] !== undefined) out[snake(name) + "_seconds"] = seconds(options[name]);
   for (const name of ["at", "deadline"]) if (options[name] !== undefined) out[name] = seconds(options[name]);
-  for (const name of ["labels", "headers", "after"]) if (options[name] !== undefined) out[name] = options[name];
+  for (const name of ["labels", "headers"]) if (options[name] !== undefined) out[name] = options[name];
+  if (options.after !== undefined) out.after = listOf(options.after);
   if (options.jitter === false) out.no_jitter = true;
   if (options.unique !== undefined && options.unique !== false) {
     const unique = uniqueOf(options.unique);
@@ -412,7 +422,7 @@ export class Client {
     checkOptions("new Client", options, ["token", "tenant", "timeout", "retries", "fetch"]);
     let { token = "", tenant = "blueque", timeout = 30_000, retries = 5, fetch = globalThis.fetch } = options ?? {};
     if (/^rediss?:/.test(url)) throw new TypeError("the URL is that of Redis, and Client speaks HTTP: give the URL of `quern dev`, or of a host with --admin");
-    if (!/^https?:\/\//.test(url) || !URL.canParse(url)) throw new TypeError("the URL of the server: use one like http://127.0.0.1:9465");
+    if (!/^https?:\/\//.test(url) || !URL.canParse(url)) throw new TypeError(`the URL of the server ${shown(url)}: use one like http://127.0.0.1:9465`);
     if (new URL(url).search || new URL(url).hash) throw new TypeError("the URL of the server has a query or a fragment: leave that out");
     if (new URL(url).username) throw new TypeError("the URL of the server has a user: leave that out, and give a token");
     token = token.trim();
@@ -599,7 +609,7 @@ export class Client {
         bytes = new Uint8Array(await answer.arrayBuffer());
       } catch (error) {
         if (signal?.aborted) throw error;
-        const why = `no answer from ${this.#url}: ${error.cause?.message || error.cause?.code || error.message}`;
+        const why = `no answer from ${this.#url}: ${reasonOf(error)}: is quern dev, or a host with --admin, running there?`;
         if (left <= 0) throw new APIError(0, "unreachable", why, { cause: error });
         if (performance.now() + pause > end) throw new WaitTimeout(why, { cause: error });
       }
@@ -636,6 +646,53 @@ for (const [type, methods] of [
   }
 }
 
+// reasonOf says why there was no answer. An error of a connection to several addresses has no message, but one for each.
+function reasonOf({ message, cause }) {
+  const { code, message: own } = cause?.errors?.[0] ?? cause ?? {};
+  return { ECONNREFUSED: "connection refused", ENOTFOUND: "no such host", ECONNRESET: "connection reset" }[code] || own || code || message;
+}
+
+/** A webhook does not come from the holder of the secret, or is a recording: answer 401. */
+export class SignatureError extends Error {
+  constructor(message) {
+    super(message);
+    this.name = "SignatureError";
+  }
+}
+
+/** Checks the signature of a webhook, by Standard Webhooks, and returns its ID, which is the same whenever it is delivered again. */
+export function verify(headers, body, secret, { tolerance = 300_000 } = {}) {
+  if (typeof body !== "string" && !ArrayBuffer.isView(body) && !(body instanceof ArrayBuffer)) {
+    const kind = body === undefined ? "missing" : `of type ${typeof body}`;
+    throw new TypeError(`verify: the body is ${kind}: give the bytes of the request as they came, in Express by express.raw({ type: "*/*" })`);
+  }
+  const keys = [secret].flat().map(keyOf);
+  const [id, timestamp, signatures] = ["webhook-id", "webhook-timestamp", "webhook-signature"].map((name) => {
+    const value = typeof headers?.get === "function" ? headers.get(name) : headers?.[name];
+    if (!value) throw new SignatureError(`the header ${name} is missing: the webhook is not signed, or a proxy has removed it`);
+    return value;
+  });
+  const age = Math.abs(Date.now() - Number(timestamp) * 1000);
+  if (!/^\d+$/.test(timestamp)) throw new SignatureError(`webhook-timestamp ${shown(timestamp)}: expected seconds of Unix time`);
+  if (age > tolerance) throw new SignatureError(`webhook-timestamp is ${Math.round(age / 1000)} s away, more than ${tolerance / 1000} s: a recording, or a wrong clock`);
+  const bytes = encoded(body);
+  for (const key of keys) {
+    const expected = Buffer.from("v1," + createHmac("sha256", key).update(`${id}.${timestamp}.`).update(bytes).digest("base64"));
+    for (const one of signatures.split(" ").map((text) => Buffer.from(text))) {
+      if (one.length === expected.length && timingSafeEqual(one, expected)) return id;
+    }
+  }
+  throw new SignatureError("webhook-signature: not of this secret, or not of this body: give the body as it came");
+}
+
+// keyOf returns the bytes of a secret, which is a text of Standard Webhooks.
+function keyOf(secret) {
+  const [, text] = /^whsec_([A-Za-z0-9+/]+=*)$/.exec(typeof secret === "string" ? secret.trim() : "") ?? [];
+  const key = Buffer.from(text ?? "", "base64");
+  if (key.length < 24 || key.length > 64) throw new TypeError("verify: the secret: use whsec_ and the base64 of 24 to 64 bytes, as in the host's file webhook.NAME");
+  return key;
+}
+
 const shownCharacters = 80;
 
 // notOurs is the error for an answer that is not the API's.
@@ -660,5 +717,5 @@ function problem(status, answer) {
   const type = String(body.type ?? "").split(":").pop();
   const details = (Array.isArray(body.errors) ? body.errors : []).map((e) => `${String(e?.location ?? "").replace(/^(body|query)\./, "")}: ${e?.message ?? ""}`);
   const text = [body.detail || body.title, ...details].join("; ");
-  return new (type === "no-task" ? NoTaskError : APIError)(status, type, text);
+  return type === "no-task" ? new NoTaskError(status, type, `${text}: quern task ls shows those of a queue`) : new APIError(status, type, text);
 }

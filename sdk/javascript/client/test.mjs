@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 
-import { APIError, Client, NoTaskError, Queue, Task, TaskFailed, WaitTimeout } from "./index.js";
+import { APIError, Client, NoTaskError, Queue, SignatureError, Task, TaskFailed, verify, WaitTimeout } from "./index.js";
 
 const { PRODUCER_URL: url, PRODUCER_TOKEN: token, PRODUCER_TENANT: tenant } = process.env;
 const client = new Client(url, { token, tenant });
@@ -123,9 +123,10 @@ test("many", async () => {
   assert.deepEqual([handles.length, handles[1500].id, handles.some((h) => h.existed)], [1502, "js-last", false]);
   assert.deepEqual((await handles[1499].wait(wait)).json(), { n: 1499 });
   assert.deepEqual((await handles[1501].wait(wait)).bytes, new Uint8Array([255]));
-  const joined = await client.enqueue("echo", undefined, { after: [handles[0].id] });
+  const joined = await client.enqueue("echo", undefined, { after: handles[0] });
   assert.deepEqual((await joined.wait(wait)).json(), { n: 0 });
-  const wide = await client.enqueue("unserved", undefined, { after: handles.slice(0, 400).map((h) => h.id), labels: { "a=b": "c" } });
+  await assert.rejects(client.enqueue("unserved", undefined, { after: [handles[0], {}] }), /^TypeError: after .*: use a list of handles or IDs, such as \[handle\]$/);
+  const wide = await client.enqueue("unserved", undefined, { after: [handles[0].id, ...handles.slice(1, 400)], labels: { "a=b": "c" } });
   assert.deepEqual((await wide.task()).labels, { "a=b": "c" });
   const large = await client.queue("echo").addBulk([{ parameters: "\0".repeat(3 << 20) }, { parameters: "small" }]);
   assert.deepEqual([(await large[0].wait(wait)).bytes.length, (await large[1].wait(wait)).text], [3 << 20, "small"]);
@@ -134,7 +135,7 @@ test("many", async () => {
 
 test("failures", async () => {
   await assert.rejects((await client.enqueue("echo", "", { maxAttempts: 1 })).wait(wait), TaskFailed);
-  await assert.rejects(client.task("js-none"), NoTaskError);
+  await assert.rejects(client.task("js-none"), (error) => error instanceof NoTaskError && /: quern task ls shows those of a queue$/.test(error.message));
   await assert.rejects(client.enqueue("echo", "x", { priority: 700 }), /^TypeError: priority 700: use 0 to 100, higher ones first$/);
   await assert.rejects(client.enqueue("echo", "x", { maxAttempts: -7 }), (e) => e instanceof APIError && e.status === 422 && /; tasks\[0\]\.max_attempts: /.test(e.message));
   assert.throws(() => new Client("redis://127.0.0.1:6379"), /^TypeError: the URL is that of Redis, and Client speaks HTTP: /);
@@ -145,12 +146,34 @@ test("failures", async () => {
   await new Promise((resolve) => closed.listen(0, "127.0.0.1", resolve));
   const nowhere = `http://127.0.0.1:${closed.address().port}`;
   await new Promise((resolve) => closed.close(resolve));
-  const refused = (e) => e instanceof WaitTimeout && /no answer from .*ECONNREFUSED/.test(e.message) && e.cause.cause.code === "ECONNREFUSED";
+  const refused = (e) => e instanceof WaitTimeout && /no answer from .*: connection refused: is quern dev, or a host with --admin, running there\?$/.test(e.message) && e.cause.cause.code === "ECONNREFUSED";
   await assert.rejects(new Client(nowhere, { retries: 100 }).wait("x", { timeout: 300 }), refused);
   const patience = { signal: AbortSignal.timeout(100) };
   await assert.rejects(new Client("http://127.0.0.1:9", { retries: 100 }).wait("x", patience), { name: "TimeoutError" });
   const abort = AbortSignal.timeout(50);
   await assert.rejects(client.wait((await client.enqueue("unserved", "x")).id, { signal: abort }), { name: "TimeoutError" });
+});
+
+// TestWebhookVerify has the deliveries of a host; this is the example of Standard Webhooks.
+test("verify", () => {
+  const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", body = '{"test": 2432232314}', ever = { tolerance: Infinity };
+  const headers = { "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek", "webhook-timestamp": "1614265330", "webhook-signature": "v1,AAAA v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" };
+  assert.equal(verify(headers, body, secret, ever), headers["webhook-id"]);
+  assert.equal(verify(new Headers(headers), Buffer.from(body), [`whsec_${"A".repeat(32)}`, secret + "\n"], ever), headers["webhook-id"]);
+  for (const change of ["webhook-id", "webhook-timestamp", "webhook-signature"]) {
+    assert.throws(() => verify({ ...headers, [change]: "7" }, body, secret, ever), SignatureError);
+    assert.throws(() => verify({ ...headers, [change]: "" }, body, secret, ever), new RegExp(`the header ${change} is missing`));
+  }
+  assert.throws(() => verify(headers, body + " ", secret, ever), /^SignatureError: webhook-signature: not of this secret, or not of this body/);
+  assert.throws(() => verify(headers, body, secret), /^SignatureError: webhook-timestamp is \d+ s away, more than 300 s/);
+  assert.throws(() => verify(headers, JSON.parse(body), secret), /^TypeError: verify: the body is of type object: give the bytes/);
+  assert.throws(() => verify(headers, body, "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), /^TypeError: verify: the secret: use whsec_/);
+});
+
+test("the words of failures", () => {
+  const failed = (reason, exit_code) => new TaskFailed(new Task({ id: "a", status: "failed", reason, error: { message: "m", exit_code } })).message;
+  assert.deepEqual([failed("error", 65), failed("error", 1), failed("timeout")], ["task a failed (fatal): m", "task a failed (error): m", "task a failed (timeout): m"]);
+  assert.throws(() => new Client("127.0.0.1:9465"), /^TypeError: the URL of the server "127.0.0.1:9465": use one like /);
 });
 
 test("why a task has not ended, or failed", async () => {
@@ -180,7 +203,7 @@ test("why a task has not ended, or failed", async () => {
 test("what is refused here", async () => {
   for (const [options, error] of [
     [{ backoff: { type: "exponential", delay: 1000 } }, 'use backoff: "exponential", backoffBase: 1000'], [{ jobId: "a" }, 'unknown option "jobId": use id'],
-    [{ Delay: 5 }, 'unknown option "Delay": use delay'], [{ zzz: 1 }, 'unknown option "zzz": use after, at, '], [{ after: "a" }, 'after "a": use a list of IDs'],
+    [{ Delay: 5 }, 'unknown option "Delay": use delay'], [{ zzz: 1 }, 'unknown option "zzz": use after, at, '], [{ after: 7 }, 'after 7: use a list of handles or IDs'],
     [{ labels: { a: 1 } }, 'labels {"a":1}: use an object whose values are strings'], [{ key: 5 }, "key 5: use a string"], [{ jitter: "no" }, 'jitter "no": use true or false'],
     [{ unique: { ttl: 5000 } }, "unique.ttl: unique has key and duration"], [{ unique: { duration: 5 } }, "unique.duration 5: use milliseconds, 1000 or more"],
     [{ lifo: true }, 'unknown option "lifo": use a higher priority'], [{ delay: -1 }, "delay -1: use 0 or more milliseconds"],

@@ -8,6 +8,7 @@
 // queue of pending jobs, as methods of one object. What a handler sees is made of them in JavaScript.
 //
 // What a task leaves in memory is gone with it. So nothing that lives as long as the task is freed.
+#define _GNU_SOURCE // memmem
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -883,7 +884,9 @@ static bool written(JSValueConst result) {
 		if (JS_IsException(text)) JS_GetException(ctx);
 	}
 	Bytes bytes;
-	return JS_IsString(text) && bytes_of(&bytes, text) && quern_output_write(B(bytes)) == 0;
+	if (!JS_IsString(text) || !bytes_of(&bytes, text)) return false;
+	if (!JS_IsString(result) && memmem(bytes.data, bytes.size, "null", 4)) return false; // perhaps of NaN, which main.js refuses
+	return quern_output_write(B(bytes)) == 0;
 }
 
 // Ends the usual cases here: each call of JavaScript touches memory that the host has to reset. main.js does the rest.

@@ -7,12 +7,15 @@ const timers = [];
 const byID = new Map(); // the ids as strings: the hashes of small numbers are much the same
 let lastTimer = 0;
 let call = 0; // whose timers they are
-const LONG = 1000; // milliseconds: the place of a wait for a timer of at least so long is noted, for a task that is stopped then
+let began = 0; // of that call, by native.now
+// Milliseconds. The place of a timer of at least so long, or that is set so long after the call began, is noted for a task that is stopped.
+const LONG = 1000;
 
 // Forgets the timers that another call has left: the start, or a warm call.
 function enter() {
   if (call === native.call()) return;
   call = native.call();
+  began = native.now();
   timers.length = 0;
   byID.clear();
 }
@@ -22,8 +25,9 @@ function add(callback, delay, repeat, parameters) {
   if (typeof callback !== "function") throw new TypeError(`a timer calls a function, not ${typeof callback}`);
   delay = Number(delay);
   delay = delay >= 1 ? Math.min(delay, 2 ** 31 - 1) : repeat ? 1 : 0;
-  const timer = { id: ++lastTimer, due: native.now() + delay, callback, parameters, every: repeat ? delay : undefined, set: undefined };
-  if (delay >= LONG) timer.set = new Error(); // only its stack counts
+  const now = native.now();
+  const timer = { id: ++lastTimer, due: now + delay, callback, parameters, every: repeat ? delay : undefined, set: undefined };
+  if (repeat || delay >= LONG || now - began >= LONG) timer.set = new Error(); // only its stack counts
   byID.set(String(timer.id), timer);
   place(timer, timers.length);
   return timer.id;
@@ -67,13 +71,20 @@ export function clearTimeout(id) {
   if (timer) remove(timer);
 }
 
+// Describes what the next timer is and where it was set, for quern_where; undefined if that is not known.
+export function nextTimer() {
+  const [timer] = timers;
+  if (!timer?.set || call !== native.call()) return undefined;
+  return `${timer.every === undefined ? "setTimeout" : "setInterval (the handler's promise is not settled)"}\n${placesOf(timer.set)}`;
+}
+
 // Waits for the next timer and calls it. Returns false if there is none.
 function tick() {
   enter();
   const timer = timers[0];
   if (!timer) return false;
   const wait = timer.due - native.now();
-  if (wait > 0) native.sleep(Math.ceil(wait), timer.set && `setTimeout\n${placesOf(timer.set)}`);
+  if (wait > 0) native.sleep(Math.ceil(wait), nextTimer());
   if (timer.every === undefined) {
     remove(timer);
   } else {

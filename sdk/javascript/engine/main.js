@@ -3,7 +3,7 @@
 import { bytesOf, isBytes, jsonOf } from "../lib/bytes.js";
 import { COMPLETE, FAILED, placesOf, QuernError, statusOf, textOf } from "../lib/errors.js";
 import { installGlobals } from "./globals.js";
-import { onRejection, rejectedAt, runJobs, settle } from "./loop.js";
+import { nextTimer, onRejection, rejectedAt, runJobs, settle } from "./loop.js";
 import { sdk } from "../lib/sdk.js";
 import { mapped } from "../lib/sourcemap.js";
 import { task } from "../lib/task.js";
@@ -42,8 +42,8 @@ function endTask(threw, value) {
 // Returns where the handler is: a line for each frame of the user's functions, innermost first; "" if none runs. The host writes "at"
 // before it, and may stop the handler later.
 function whereabouts() {
-  const places = placesOf(new Error());
-  return places && "or after " + places;
+  const places = placesOf(new Error()) || nextTimer();
+  return places ? "or after " + places : "";
 }
 
 // What follows a part of a function's result in errors: the function, with its place in the user's sources.

@@ -21,18 +21,23 @@ export function jsonOf(value, what, whose = () => "") {
   const kind = kindOf(value);
   const refused = ([path, is, remedy]) => new TypeError(`${path === what ? `the ${what}` : path}${whose()} ${is}, which JSON does not express: ${remedy}`);
   if (Object.hasOwn(remedies, kind) && typeof value.toJSON !== "function") throw refused([what, `is a ${kind}`, remedies[kind]]);
+  let text;
   try {
-    return JSON.stringify(value);
+    text = JSON.stringify(value);
   } catch (error) {
     const found = error instanceof TypeError && culprit(what, value, []);
     throw found ? refused(found) : error;
   }
+  const found = text?.includes("null") && culprit(what, value, []); // JSON.stringify writes null for NaN
+  if (found) throw refused(found);
+  return text;
 }
 
-// Returns the path of the first BigInt, or value within itself, with what is wrong and the remedy.
+// Returns the path of the first BigInt, NaN, infinity, or value within itself, with what is wrong and the remedy.
 function culprit(path, value, open) {
   if (typeof value?.toJSON === "function") return undefined;
   if (typeof value === "bigint") return [path, "is a bigint", remedies.bigint];
+  if (typeof value === "number" && !Number.isFinite(value)) return [path, `is ${value}`, "use null, or String"];
   if (typeof value !== "object" || value === null || open.length > MOST_DEPTH) return undefined;
   if (open.includes(value)) return [path, "contains itself", "leave it out"];
   for (const name of Object.keys(value)) {

@@ -13,7 +13,7 @@ const BEGIN = [
 const WORDS = ["SELECT", "VALUES", "TABLE", "WITH", "INSERT", "UPDATE", "DELETE", "MERGE", "EXPLAIN", "DECLARE", "FETCH", "MOVE", "CLOSE", "SAVEPOINT", "RELEASE"];
 
 function refuse(code, call, message) {
-  throw new QuernError(code, call, `${call}: ${message} (${code})`);
+  throw new QuernError(code, call, message);
 }
 
 // A database of a test host. Functions of the SDK return when the host has answered, so a worker asks the database.

@@ -35,21 +35,25 @@ function refusal(code, call) {
   }
 }
 
-// An error of the host. code is the error's name in sdk/ABI.md, call the function that failed.
+// What handlers call, by the name in sdk/ABI.md, where that is not its words: kv_get is "kv get".
+const calls = { secret_get: "secrets.get", config_get: "config.get", dependency_result: "resultOf" };
+const verbOf = (call) => calls[call] ?? call.replaceAll("_", " ");
+
+// An error of the host. code and call are the names of the error and of the function in sdk/ABI.md.
 export class QuernError extends Error {
-  constructor(code, call, message = `${call}: ${refusal(code, call) || (meanings[code] ?? "the host gave an unknown answer")} (${code})`) {
-    super(message);
+  constructor(code, call, why = refusal(code, call) || (meanings[code] ?? "the host gave an unknown answer")) {
+    super(`${verbOf(call)}: ${why} (${code})`);
     this.code = code;
     this.call = call;
   }
 }
 
-// Adds to an error of the host what was asked for.
-export function named(error, name) {
+// Adds to an error of the host what was asked for. verb is what the handler called.
+export function named(error, name, verb) {
   if (!(error instanceof QuernError)) return error;
-  let rest = error.message.slice(error.call.length);
+  let rest = error.message.slice(verbOf(error.call).length);
   if (error.call === "http") rest = rest.replace(/^: [A-Z]+ https?:\S+: /, ": "); // name has the request, with its path
-  error.message = `${error.call} ${name}${rest}`;
+  error.message = `${verb ?? verbOf(error.call)} ${name}${rest}`;
   return error;
 }
 
@@ -153,7 +157,7 @@ const places = (frames, most) => frames.split("\n", most).map((line) => line.tri
 // What to use in the place of what Node has, by the name that is not defined.
 const missing = {
   Buffer: 'use Uint8Array and TextEncoder, or run npm install buffer and import { Buffer } from "buffer"',
-  process: "a plugin has no process of Node; process.env has what capabilities.env of the manifest lists",
+  process: "a plugin has no process of Node: throw Fatal or Failure instead of process.exit; process.env has what capabilities.env of the manifest lists",
   require: "use import",
   __dirname: 'a plugin has no folder: import the file itself, as in import text from "./a.txt"',
   __filename: 'a plugin has no folder: import the file itself, as in import text from "./a.txt"',
@@ -237,7 +241,19 @@ export function framesOf(error) {
   return mapped(linesOf(error).map((line) => line.replace("at handler_default (", "at handler ("))).join("\n"); // esbuild's name of a default export
 }
 
-const linesOf = (error) => rawLines(error).filter((line) => !/\(quern:|\(native\)$|^ {4}at <input>/.test(line));
+function linesOf(error) {
+  const lines = rawLines(error).filter((line) => !/\(quern:|\(native\)$|^ {4}at <input>/.test(line));
+  const makers = attempt(() => constructorsOf(error), []);
+  const first = lines.findIndex((line) => !makers.includes(/^ {4}at (\S+) \(/.exec(line)?.[1]));
+  return lines.slice(Math.max(first, 0));
+}
+
+// The names of the constructors of an error's classes, which are no place where it is thrown.
+function constructorsOf(error) {
+  const names = [];
+  for (let type = error.constructor; typeof type === "function" && type !== Error && names.length < MOST_CAUSES; type = Object.getPrototypeOf(type)) names.push(type.name);
+  return names;
+}
 
 function rawLines(error) {
   const stack = Object.hasOwn(error, "stack") ? error.stack : Reflect.apply(engineStack, error, []);

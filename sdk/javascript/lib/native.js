@@ -35,7 +35,7 @@ export function plain(value) {
 }
 
 function refuse(code, call, message) {
-  throw new QuernError(code, call, `${call}: ${message} (${code})`);
+  throw new QuernError(code, call, message);
 }
 
 function running(call) {
@@ -165,8 +165,10 @@ export const native = {
     runs.getStore()?.log.push({ level: LEVELS[level], text: line, fields: fields === undefined ? {} : JSON.parse(fields) });
   },
   progress(fraction, message) {
-    if (Number.isNaN(fraction)) refuse("EINVAL", "progress", "the fraction is no number");
-    running("progress").progress.push({ fraction: Math.min(Math.max(fraction, 0), 1), message });
+    if (Number.isNaN(fraction)) refuse("EINVAL", "progress", "NaN: use 0 to 1, such as 0.5");
+    const run = running("progress"), shown = Math.min(Math.max(fraction, 0), 1);
+    if (fraction !== shown) run.log.push({ level: "warn", text: `progress ${fraction}: use 0 to 1, such as 0.5`, fields: {} });
+    run.progress.push({ fraction: shown, message });
   },
   checkpointSave(value) {
     const { host, id } = running("checkpoint_save");

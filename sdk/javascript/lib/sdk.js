@@ -13,7 +13,7 @@ const field = (_, value) => (value instanceof Error ? `${value.name}: ${value.me
 
 function write(level, text, fields) {
   const number = typeof level === "number" ? level : levels.indexOf(level);
-  if (typeof level !== "number" && number < 0) throw new QuernError("EINVAL", "log", `log: level ${String(level)}: use ${levels.join(", ")} (EINVAL)`);
+  if (typeof level !== "number" && number < 0) throw new QuernError("EINVAL", "log", `level ${String(level)}: use ${levels.join(", ")}`);
   if (fields instanceof Error || (typeof fields !== "object" && fields !== undefined)) {
     throw new TypeError(`log: fields ${fields instanceof Error ? String(fields) : quoted(fields)}: use an object, such as { ${fields instanceof Error ? "error" : "id: 7"} }`);
   }
@@ -43,12 +43,12 @@ function milliseconds(value, what) {
   throw new TypeError(`${what}: ${String(value)}: write a number of milliseconds`);
 }
 
-// Calls a function of the host. Its error names what was asked for.
-export function asking(name, call) {
+// Calls a function of the host. Its error names what was asked for, and the verb if the handler called another function.
+export function asking(name, call, verb) {
   try {
     return call();
   } catch (error) {
-    throw named(error, name);
+    throw named(error, name, verb);
   }
 }
 
@@ -84,7 +84,7 @@ class Bucket {
     const sum = this.#ask("kvIncrement", key, BigInt(delta));
     if (typeof delta === "bigint") return sum;
     if (Number.isSafeInteger(Number(sum))) return Number(sum);
-    throw new RangeError(`kv_increment ${this.#name}/${String(key)}: the sum is ${sum}, which a number does not hold: add a BigInt, as in increment(key, 1n)`);
+    throw new RangeError(`kv increment ${this.#name}/${String(key)}: the sum is ${sum}, which a number does not hold: add a BigInt, as in increment(key, 1n)`);
   }
 
   swap(key, old, value, options) {
@@ -229,7 +229,7 @@ const enqueue = taking(1, 3, "enqueue(queue, body, { delay })", (queue, body, op
 const publish = taking(1, 3, "publish(topic, body, { id, attributes })", (topic, body, options) => {
   const { id, attributes } = optionsOf("publish", options, ["id", "attributes"]);
   const encodedOptions = JSON.stringify({ topic: String(topic), id, attributes });
-  return asking(topic, () => native.enqueue("", encoded(body, "body"), encodedOptions));
+  return asking(topic, () => native.enqueue("", encoded(body, "body"), encodedOptions), "publish");
 });
 
 const secret = (name) => asking(name, () => native.secretGet(String(name)));

@@ -336,7 +336,7 @@ def test_server_of_the_environment(monkeypatch, tmp_path):
     file.write_text(json.dumps({**dev, "admin": URL}))
     assert Client(token=TOKEN, tenant=TENANT).enqueue("unserved", "x").id
     monkeypatch.setenv("QUERN_SERVER", "http://127.0.0.1:9")
-    with pytest.raises(quern.client.Unreachable, match="no answer from http://127.0.0.1:9: .*: is `quern dev`, or a host with --admin, running there"):
+    with pytest.raises(quern.client.Unreachable, match="no answer from http://127.0.0.1:9: connection refused: is quern dev, or a host with --admin, running there"):
         AsyncClientRun(lambda client: client.enqueue("echo", "x"), retries=0)
     for name, value in (("QUERN_SERVER", URL), ("QUERN_TOKEN", TOKEN), ("QUERN_TENANT", TENANT)):
         monkeypatch.setenv(name, value)
@@ -489,3 +489,36 @@ def test_twins():
         return re.sub(r"\s+", " ", ast.unparse(ast.parse(source)))
 
     assert normal(twin) == normal((folder / "_synchronous.py").read_text())
+
+
+def test_verify():
+    """TestWebhookVerify has the deliveries of a host; this is the example of Standard Webhooks."""
+    secret, body, ever = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", '{"test": 2432232314}', float("inf")
+    headers = {
+        "Webhook-Id": "msg_p5jXN8AQM9LWM0D4loKWxJek", "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,AAAA v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    verify = quern.client.verify
+    assert verify(headers, body, secret, tolerance=ever) == headers["Webhook-Id"]
+    assert verify(headers, body.encode(), ["whsec_" + "A" * 32, secret + "\n"], tolerance=ever) == headers["Webhook-Id"]
+    for name in headers:
+        with pytest.raises(quern.client.SignatureError):
+            verify({**headers, name: "7"}, body, secret, tolerance=ever)
+        with pytest.raises(quern.client.SignatureError, match=f"the header {name.lower()} is missing"):
+            verify({**headers, name: ""}, body, secret, tolerance=ever)
+    with pytest.raises(quern.client.SignatureError, match="^webhook-signature: not of this secret, or not of this body"):
+        verify(headers, body + " ", secret, tolerance=ever)
+    with pytest.raises(quern.client.SignatureError, match=r"^webhook-timestamp is \d+ s away, more than 300 s"):
+        verify(headers, body, secret)
+    with pytest.raises(TypeError, match="^verify: the body is a dict: give the bytes"):
+        verify(headers, {}, secret)
+    with pytest.raises(ValueError, match="^verify: the secret: use whsec_"):
+        verify(headers, body, "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+
+
+def test_words_of_failures():
+    for reason, exit, word in (("error", 65, "fatal"), ("error", 1, "error"), ("timeout", None, "timeout")):
+        task = quern.client.Task({"id": "a", "status": "failed", "reason": reason, "error": {"message": "m", "exit_code": exit}})
+        assert str(TaskFailed(task)) == f"task a failed ({word}): m"
+    with pytest.raises(ValueError, match="^the URL of the server '127.0.0.1:9465': use one like "):
+        Client("127.0.0.1:9465")

@@ -1,4 +1,4 @@
-"""Producers for Quern in Python: enqueue tasks, wait for their results, publish, cancel.
+"""Producers for Quern in Python: enqueue tasks, wait for their results, publish, cancel; and receivers of its webhooks: verify.
 
     from quern.client import Client
 
@@ -19,8 +19,9 @@ from ._models import Publication, Task
 from ._options import Options, Unique
 from ._redis import RedisClient, RedisQueue
 from ._synchronous import Client, Handle, Queue
+from ._webhooks import SignatureError, verify
 
 __all__ = [
     "APIError", "AsyncClient", "AsyncHandle", "AsyncQueue", "Client", "Handle", "NoTaskError", "Options", "Publication", "Queue",
-    "RedisClient", "RedisQueue", "Task", "TaskFailed", "Unique", "Unreachable",
+    "RedisClient", "RedisQueue", "SignatureError", "Task", "TaskFailed", "Unique", "Unreachable", "verify",
 ]

@@ -233,7 +233,7 @@ class Patience:
         return self._next(min(pause, LONGEST_PAUSE))
 
     def without_answer(self, error: Exception, url: str) -> float:
-        unreachable = f"no answer from {url}: {error or type(error).__name__}: is `quern dev`, or a host with --admin, running there?"
+        unreachable = f"no answer from {url}: {_reason(error)}: is quern dev, or a host with --admin, running there?"
         if self.left <= 0:
             raise Unreachable(unreachable) from error
         if self.end is not None and time.monotonic() + self.pause > self.end:
@@ -244,6 +244,12 @@ class Patience:
         self.left -= 1
         pause, self.pause = self.pause, min(self.pause * 2, 5.0)
         return max(asked, pause * random.uniform(0.5, 1.0))
+
+
+def _reason(error: Exception) -> str:
+    """Why there was no answer: without the number of the error, which httpx writes before its text."""
+    text = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+    return "connection refused" if text in ("Connection refused", "All connection attempts failed") else text
 
 
 SHOWN = 80  # characters of an answer that is not the API's

@@ -24,11 +24,17 @@ def headline(task: Task) -> str:
     return (task.error_message or "no message").splitlines()[0]
 
 
+def _word(task: Task) -> str:
+    """The reason of a failed task as the command line writes it: the exit codes 65 and 75 tell what the handler raised."""
+    exit = (task.fields.get("error") or {}).get("exit_code")
+    return {65: "fatal", 75: "retry"}.get(exit, task.reason) if task.reason == "error" else task.reason or "error"
+
+
 class TaskFailed(Exception):
     """A task has failed. task has all that the server says about it."""
 
     def __init__(self, task: Task, cause: str = "") -> None:
-        text = f"task {task.id} failed ({task.reason or 'error'}): {headline(task)}"
+        text = f"task {task.id} failed ({_word(task)}): {headline(task)}"
         super().__init__(f"{text}: {cause}" if cause else text)
         self.task = task
 
@@ -53,4 +59,6 @@ def error_of(status: int, problem: dict) -> APIError:
     ]
     text = "; ".join([str(problem.get("detail") or problem.get("title") or f"HTTP status {status}"), *details])
     text = _REQUEST.sub("", text)
-    return (NoTaskError if name == "no-task" else APIError)(status, name, text)
+    if name == "no-task":
+        return NoTaskError(status, name, f"{text}: quern task ls shows those of a queue")
+    return APIError(status, name, text)
