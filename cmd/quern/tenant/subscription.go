@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,10 +17,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
@@ -253,7 +257,7 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 		if made.Webhook == nil {
 			warnUnserved(cmd, client, made.Queue, "")
 		}
-		noteSecrets(cmd, client, made.Webhook)
+		noteSecrets(cmd, env, client, made.Webhook)
 		if doctor.Unsigned(made.Webhook) {
 			cli.Note(cmd, "the webhook %s has no secret: its server cannot tell its deliveries from forged ones: run `quern subscription update %s --secret %s`, and put the secret on the hosts (`quern help topics`)",
 				made.ID, cli.ShellWord(made.ID), cli.ShellWord(queue.WebhookSecrets+made.ID))
@@ -263,22 +267,15 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 }
 
 // noteSecrets says where the hosts look for the secrets of a webhook: no host publishes which ones it has.
-func noteSecrets(cmd *cobra.Command, client admin.Tenant, w *queue.Webhook) {
+func noteSecrets(cmd *cobra.Command, env cli.Environment, client admin.Tenant, w *queue.Webhook) {
 	if w == nil {
 		return
 	}
-	names := append(slices.Clone(w.Secrets), slices.Sorted(maps.Values(w.SecretHeaders))...)
-	switch {
-	case len(names) == 0:
-	case len(w.Secrets) == 1 && len(names) == 1:
-		cli.Note(cmd, "every host needs the secret %s: start it with --secrets DIR (`quern dev` has the DIR secrets), and make it there: mkdir -p DIR/%s && echo whsec_$(openssl rand -base64 32) > DIR/%s/%s",
-			names[0], client.Tenant(), client.Tenant(), names[0])
-	case len(names) == 1:
-		cli.Note(cmd, "every host needs the secret %s: start it with --secrets DIR, and put the secret into the file DIR/%s/%s",
-			names[0], client.Tenant(), names[0])
-	default:
-		cli.Note(cmd, "every host needs the secrets %s: start it with --secrets DIR, and put each into a file, such as DIR/%s/%s",
-			strings.Join(names, ", "), client.Tenant(), names[0])
+	dir := connect.DevSecrets(cmd, env)
+	for _, name := range append(slices.Clone(w.Secrets), slices.Sorted(maps.Values(w.SecretHeaders))...) {
+		if _, err := os.Stat(filepath.Join(dir, client.Tenant(), name)); dir == "" || err != nil {
+			cli.Note(cmd, "every host needs the secret %s: %s", name, webhook.PutSecret(client.Tenant(), dir, name))
+		}
 	}
 }
 
@@ -300,7 +297,7 @@ func newSubscriptionUpdate(env cli.Environment) *cobra.Command {
 			return err
 		}
 		if cmd.Flags().Changed("secret") || cmd.Flags().Changed("secret-header") {
-			noteSecrets(cmd, client, s.Webhook)
+			noteSecrets(cmd, env, client, s.Webhook)
 		}
 		return show.Line(cmd, json, s, s.ID)
 	})
