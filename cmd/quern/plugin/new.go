@@ -110,8 +110,30 @@ func makePlugin(cmd *cobra.Command, dir, language string) error {
 	if _, err = io.WriteString(cmd.OutOrStdout(), own.String()); err != nil {
 		return err
 	}
+	if language == "go" {
+		noteModule(cmd, dir)
+	}
 	cli.Note(cmd, "next: cd %s && quern dev", cli.ShellWord(dir))
 	return nil
+}
+
+// noteModule says that a new plugin in Go is below a module or a workspace, of which it is no part.
+func noteModule(cmd *cobra.Command, dir string) {
+	parent, err := filepath.Abs(filepath.Dir(dir))
+	for ; err == nil; parent = filepath.Dir(parent) {
+		if _, err := os.Stat(filepath.Join(parent, "go.work")); err == nil {
+			cli.Note(cmd, "%s is a module that the workspace in %s does not know: go work use %s", dir, parent, cli.ShellWord(dir))
+			return
+		}
+		if _, err := os.Stat(filepath.Join(parent, "go.mod")); err == nil {
+			cli.Note(cmd, "%s is a module of its own, no part of that in %s: to import that one's packages see `quern help go`, \"In a module you have\"",
+				dir, parent)
+			return
+		}
+		if parent == filepath.Dir(parent) {
+			return
+		}
+	}
 }
 
 // blanks holds the values that are filled into templates.
