@@ -47,7 +47,8 @@ func Command(env cli.Environment) *cobra.Command {
 			"as `quern plugin build --to` does, and again whenever a file in the folder is saved; it does not watch\n" +
 			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
 			"did keeps running. A folder named secrets, with TENANT/NAME in it, is that of --secrets if there is none\n" +
-			"other; it may be made later. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
+			"other; it may be made later. Each task and each delivery of a webhook that ends is a line on\n" +
+			"stdout: ✓ done, ✗ failed, with its places in the source, ↻ to be tried again.\n\n" +
 			"Its log names the address of its page, which is also the URL for programs that enqueue: port 9465 of\n" +
 			"this machine, or a free port if that one is in use and --admin is not given.",
 		Args: cli.Arguments(0, 0),
@@ -203,11 +204,12 @@ func frameLines(f *queue.Failure) (text string) {
 	if _, more, found := strings.Cut(f.Message, "\n"); found {
 		frames = strings.Split(strings.TrimSpace(more), "\n")
 	}
-	if len(frames) == 1 && strings.Contains(f.Message, frames[0]) {
-		return "" // the error has it
+	head := f.Headline()
+	if !slices.ContainsFunc(frames, func(frame string) bool { return !strings.Contains(head, frame) }) {
+		return "" // the line has them all
 	}
 	for _, frame := range frames[:min(len(frames), maxFrameLines)] {
-		text += "\n    " + show.OneLine(strings.TrimRight(frame, " \r"))
+		text += "\n    " + show.Escape(strings.TrimRight(frame, " \r"))
 	}
 	if len(frames) > maxFrameLines {
 		text += "\n    …"
