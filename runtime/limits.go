@@ -92,7 +92,9 @@ func (e *limitError) message(at location, said string) string {
 			remedy = "let it keep less at a time, or " + remedy
 		}
 	case at != location{}:
-		what += " " + at.String()
+		if what += " " + at.String(); at.during+at.frames == "" {
+			break // only a remark
+		}
 		if remedy != keepLess {
 			remedy = spend[e.limit.Name] + ", or " + remedy
 		}

@@ -140,7 +140,7 @@ func TestWhereInTheHost(t *testing.T) {
 		`(i64.store (i32.const 152) (i64.const 3600000000000)) (i32.store (i32.const 144) (i32.const 1))
 			(drop (call $poll (i32.const 128) (i32.const 512) (i32.const 1) (i32.const 508)))`: " while it slept or waited: let it end sooner there, ",
 		`(loop (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 100))) (br 0))`: " while it wrote to stdout or stderr: let it end sooner there, ",
-		`(loop (br 0))`: " " + computing + ": let it end sooner there, ",
+		`(loop (br 0))`: " " + computing + ": give the task a longer timeout",
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()

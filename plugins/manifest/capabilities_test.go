@@ -93,7 +93,7 @@ func TestParseGrantsWrong(t *testing.T) {
 		"capabilities: {enqueue: {queues: [a], depth: 1001}}":                         `x.yaml:1: capabilities.enqueue.depth: "1001" is not allowed: write a whole number from 1 to 1000, or leave the key out for 16`,
 		"capabilities: {enqueue: {queues: [a], when: end}}":                           `x.yaml:1: capabilities.enqueue: unknown key "when": an entry has queues, after, depth, tasks and bytes`,
 		"tests: {input: a}":                                                           `x.yaml:1: tests: is a mapping: write a list, such as [{input: a.jpg, output: a.out}]`,
-		"tests: [{input: a, parameters: b}]": `x.yaml:1: tests[0]: has both input and parameters: remove one of them: input names a file, parameters is the text itself`,
+		"tests: [{input: a, parameters: b}]":                                          `x.yaml:1: tests[0]: has both input and parameters: remove one of them: input names a file, parameters is the text itself`,
 		"tests: [a]":                                                                  `x.yaml:1: tests[0]: expected a mapping, but it is a text: write its keys, such as tests: [{input: tests/a.json, output: tests/a.out}], or leave it out`,
 		"tests: [{input: ../a}]":                                                      `x.yaml:1: tests[0].input: "../a" is not a path inside the folder of the manifest: write one without . and .. between its slashes, such as a.jpg or samples/a.jpg`,
 		"tests: [{exit: ok}]":                                                         `x.yaml:1: tests[0].exit: "ok" is not allowed: write a whole number, such as 65, from -2147483648 to 2147483647`,
