@@ -51,7 +51,7 @@ func AddTopics(root *cobra.Command, env cli.Environment) {
 
 // otherNames has the words under which people also look for pages, by page. `quern help asynq` also finds from-asynq.
 var otherNames = map[string][]string{
-	"python": {"py"}, "javascript": {"js", "typescript", "ts", "node"}, "go": {"golang"},
+	"python": {"py"}, "javascript": {"js", "typescript", "ts"}, "go": {"golang"},
 	"capabilities": {"secrets", "http", "fetch"},
 	"scheduling":   {"cron", "schedules", "delay", "priority"}, "topics": {"webhooks", "webhook", "events"},
 	"retries": {"failures", "retry", "backoff", "attempts"},
@@ -59,9 +59,9 @@ var otherNames = map[string][]string{
 	"handlers": {
 		"handler", "plugins", "sdk", "sdks", "test", "tests", "testing", "languages", "rust", "c", "assemblyscript",
 	},
-	"limits": {"limit", "memory", "cpu", "timeout", "timeouts"}, "operations": {"worker", "workers", "hosts", "production"},
+	"limits": {"memory", "cpu", "timeout", "timeouts"}, "operations": {"worker", "workers", "hosts", "production"},
 	"errors": {"error", "debugging"}, "metrics": {"monitoring", "prometheus", "tracing"}, "page": {"ui", "dashboard"},
-	"sql": {"postgres", "postgresql", "database"}, "flows": {"flow", "dag", "chains"},
+	"sql": {"postgres", "postgresql"}, "flows": {"flow", "dag", "chains"},
 }
 
 // fromPrefix begins the names of the pages for users of other queues.
