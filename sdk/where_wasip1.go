@@ -100,9 +100,9 @@ func writeFrames() bool {
 // because nothing uses what they compute.
 const emptyLine = 1
 
-// blockOf returns the counter by which to look for the line and the inlined functions of a block. Go's table has the line of a block's last
-// instructions. A block that begins with none, where the body of an inlined function begins, has that of the block
-// before: the line is that of the next number then.
+// blockOf returns the counter by which to look for the line and the inlined functions of a block. Go's table has the
+// line of a block's last instructions. A block that begins with none, where the body of an inlined function begins, has
+// that of the block before: the line is that of the next number then.
 //
 //go:noinline
 func blockOf(pc uintptr) uintptr {

@@ -194,8 +194,8 @@ func (t *Task) Err() error {
 }
 
 // Wait blocks until the task is finished, and returns it. A task that failed is no error of Wait: Task.Err has its
-// failure. The error is ErrNoTask if the task does not exist or is deleted meanwhile. While Redis is unavailable, Wait keeps trying until ctx ends. It fails when the client is closed.
-// All waits of a client share one Pub/Sub connection.
+// failure. The error is ErrNoTask if the task does not exist or is deleted meanwhile. While Redis is unavailable, Wait
+// keeps trying until ctx ends. It fails when the client is closed. All waits of a client share one Pub/Sub connection.
 func (c *Client) Wait(ctx context.Context, id string) (*Task, error) { return c.wait(ctx, id, c.Task) }
 
 // WaitSummary is Wait, but returns the task without its parameters and result.

@@ -15,8 +15,9 @@ import (
 // MaxParameters is the maximum size of parameters in bytes: the longest value that Redis accepts.
 const MaxParameters = 512 << 20
 
-// ReadParameters returns the argument, or the content of stdin if the argument is "-", or nil without an argument: then
-// it says that input waits on stdin, if some does. It reads at most limit+1 bytes of stdin, so that the caller can detect a longer input.
+// ReadParameters returns the argument, or the content of stdin if the argument is "-". Without an argument it returns
+// nil, and says so if input waits on stdin. It reads at most limit+1 bytes of stdin, so that the caller can detect a
+// longer input.
 func ReadParameters(args []string, cmd *cobra.Command, limit int64) ([]byte, error) {
 	switch {
 	case len(args) == 0:

@@ -122,12 +122,13 @@ func noteModule(cmd *cobra.Command, dir string) {
 	parent, err := filepath.Abs(filepath.Dir(dir))
 	for ; err == nil; parent = filepath.Dir(parent) {
 		if _, err := os.Stat(filepath.Join(parent, "go.work")); err == nil {
-			cli.Note(cmd, "%s is a module that the workspace in %s does not know: go work use %s", dir, parent, cli.ShellWord(dir))
+			cli.Note(cmd, "%s is a module that the workspace in %s does not know: go work use %s", dir, parent,
+				cli.ShellWord(dir))
 			return
 		}
 		if _, err := os.Stat(filepath.Join(parent, "go.mod")); err == nil {
-			cli.Note(cmd, "%s is a module of its own, no part of that in %s: to import that one's packages see `quern help go`, \"In a module you have\"",
-				dir, parent)
+			cli.Note(cmd, "%s is a module of its own, no part of that in %s: to import that one's packages see "+
+				"`quern help go`, \"In a module you have\"", dir, parent)
 			return
 		}
 		if parent == filepath.Dir(parent) {
