@@ -82,6 +82,7 @@ type Ended struct {
 	Failure           *queue.Failure // nil if the task is complete
 	Again             bool           // the task will be tried again
 	PutOff            bool           // the task has put itself off, which counts no attempt
+	Status            int            // of the response to a delivery of a webhook; 0 for other tasks
 	Quiet             bool           // one of many put-offs of the task, for which the log has no line either
 }
 

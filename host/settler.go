@@ -403,8 +403,8 @@ func (s *settler) report(e *ended, outcome listen.Outcome, err error) {
 	if s.ended != nil && err == nil && outcome != listen.OutcomeReleased {
 		putOff := e.settlement.Requeue == listen.RequeueReschedule
 		s.ended(Ended{
-			t.Queue.Tenant, t.Queue.Name, t.ID, e.took, e.settlement.Failure, e.settlement.Requeue != "",
-			putOff, putOff && !worthALine(t.Reschedules+1),
+			Tenant: t.Queue.Tenant, Queue: t.Queue.Name, ID: t.ID, Took: e.took, Failure: e.settlement.Failure,
+			Again: e.settlement.Requeue != "", PutOff: putOff, Quiet: putOff && !worthALine(t.Reschedules+1),
 		})
 	}
 }
@@ -432,8 +432,7 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 		if reason == string(queue.ReasonCancelled) {
 			level = hclog.Info // not a fault: somebody asked for it
 		}
-		failure := e.settlement.Failure
-		if s.ended != nil && failure.Message == failure.Headline() && len(failure.Backtrace) == 0 {
+		if s.ended != nil {
 			level = hclog.Debug // Config.Ended tells the same
 		}
 		s.access.logger.Log(level, "task failed", append(fields, failureFields(e.settlement.Failure)...)...)
@@ -448,6 +447,9 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 		s.access.logger.Debug("task has put itself off", append(fields, failureFields(e.settlement.Failure)...)...)
 	case e.settlement.Requeue == listen.RequeueReschedule:
 		level, times := hclog.Info, t.Reschedules+1
+		if s.ended != nil {
+			level = hclog.Debug
+		}
 		fields = append(fields, "delay", e.settlement.Delay, "times", times)
 		if times == manage.ManyReschedules {
 			level = hclog.Warn
@@ -455,8 +457,12 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 		}
 		s.access.logger.Log(level, "task has put itself off", append(fields, failureFields(e.settlement.Failure)...)...)
 	case e.settlement.Requeue != "":
+		level := hclog.Info
+		if s.ended != nil {
+			level = hclog.Debug
+		}
 		fields = append(fields, "delay", e.settlement.Delay)
-		s.access.logger.Info("task will be tried again", append(fields, failureFields(e.settlement.Failure)...)...)
+		s.access.logger.Log(level, "task will be tried again", append(fields, failureFields(e.settlement.Failure)...)...)
 	default:
 		s.access.logger.Debug("task settled", fields...)
 	}

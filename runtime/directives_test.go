@@ -218,7 +218,7 @@ func TestTaskTimeout(t *testing.T) {
 	run := func(input string, own, limit time.Duration) Outcome {
 		return bound(module, "", Profile{Limits: Limits{Timeout: limit}}).Run(t.Context(), Call{Input: []byte(input), Timeout: own})
 	}
-	const message = "timeout of 50ms exceeded: give the task a longer timeout, if the host's ceiling allows it"
+	const message = "timeout of 50ms exceeded while it slept or waited: let it end sooner there, or give the task a longer timeout, if the host's ceiling allows it"
 	for _, limit := range []time.Duration{0, time.Hour} {
 		got := run("3600000", 50*time.Millisecond, limit)
 		if got.Kind != LimitExceeded || got.Limit != (Limit{"timeout", "50ms"}) || got.Message != message {

@@ -50,32 +50,35 @@ func startOutcome(outcome Outcome) Outcome {
 // judge returns the outcome of a call. If the host has recorded a cause, the cause decides; otherwise the guest's exit
 // code, if there is one; otherwise the trap.
 func (r *run) judge(err error) (outcome Outcome) {
-	where, traced := r.where, []string(nil)
+	where, traced, during := r.where, []string(nil), ""
 	if err != nil && len(where) == 0 && !r.module.answers { // frames of an interpreter say nothing to its users
-		traced = backtrace(err, r.module.name)
+		during, traced = cutImport(backtrace(err, r.module.name))
 		if where = r.logs.trace.frames; len(where) == 0 {
 			where = handlerFrames(traced)
 		}
 	}
-	place := joinFrames(where)
-	if r.orAfter && place != "" {
-		place = orAfter + place
-	}
-	if r.logs.trace.grew && place != "" {
-		place += " (the stack grew: endless recursion?)"
+	at := location{during: during, frames: joinFrames(where)}
+	if at.frames != "" {
+		if r.orAfter {
+			at.frames = orAfter + at.frames
+		}
+		if r.logs.trace.grew {
+			at.remark = "(the stack grew: endless recursion?)"
+		}
 	}
 	switch {
 	case r.cause != nil:
-		outcome = causeOutcome(r.cause, place)
+		r.explain(&at)
+		outcome = causeOutcome(r.cause, at)
 	case r.exited || err == nil:
 		return r.ended(r.code)
 	default:
-		outcome = r.trapped(err, place)
+		outcome = r.trapped(err, at)
 	}
 	if err == nil || outcome.Kind == HostFault {
 		return outcome
 	}
-	if outcome.Place, outcome.Backtrace = place, where; place == "" {
+	if outcome.Place, outcome.Backtrace = at.frames, where; at.frames == "" {
 		outcome.Backtrace = traced
 		for i, frame := range outcome.Backtrace {
 			outcome.Backtrace[i] = r.module.numbered(frame)
@@ -89,7 +92,7 @@ func (r *run) ended(code int) Outcome {
 		if _, said := r.abi.Error(); said {
 			code = 1
 		} else if !r.abi.WriteOutput() {
-			return limitOutcome(r.outputExceeded(), "", "")
+			return limitOutcome(r.outputExceeded(), location{}, "")
 		}
 	}
 	switch {
@@ -104,7 +107,7 @@ func (r *run) ended(code int) Outcome {
 	case code == exitFatal:
 		return Outcome{Kind: Fatal, Code: code, Message: r.failure("exit status 65 (failed for good)", r.logs.end())}
 	case r.refused() != nil:
-		return limitOutcome(r.refused(), "", r.said())
+		return limitOutcome(r.refused(), location{}, r.said())
 	default:
 		stderr, after := r.retryAfter()
 		return Outcome{
@@ -121,7 +124,7 @@ func (r *run) retryAfter() (stderr string, after time.Duration) {
 	return r.logs.end(), r.abi.RetryAfter()
 }
 
-func (r *run) trapped(err error, place string) Outcome {
+func (r *run) trapped(err error, at location) Outcome {
 	if fault, ok := errors.AsType[*faultError](err); ok {
 		return faultOutcome(fault.err)
 	}
@@ -130,7 +133,7 @@ func (r *run) trapped(err error, place string) Outcome {
 	case !ok:
 		return faultOutcome(err)
 	case r.refused() != nil:
-		return limitOutcome(r.refused(), place, "")
+		return limitOutcome(r.refused(), at, "")
 	default:
 		what := name + " (" + hint + ")"
 		if r.logs.trace.crashed && r.said() == "" {
@@ -138,7 +141,7 @@ func (r *run) trapped(err error, place string) Outcome {
 		} else {
 			what = r.describe(what, r.logs.end())
 		}
-		return Outcome{Kind: Trap, Trap: name, Message: located(what, place)}
+		return Outcome{Kind: Trap, Trap: name, Message: located(what, at)}
 	}
 }
 

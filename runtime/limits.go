@@ -80,9 +80,9 @@ type limitError struct {
 
 func (e *limitError) Error() string { return e.what + ": " + e.remedy }
 
-// message returns the text for people. place is where the guest was stopped, and said the guest's own report of missing
+// message returns the text for people. at is where the guest was stopped, and said the guest's own report of missing
 // memory, in which more lines can follow the first. Both can be empty.
-func (e *limitError) message(place, said string) string {
+func (e *limitError) message(at location, said string) string {
 	what, remedy := e.what, e.remedy
 	said, more, _ := strings.Cut(said, "\n")
 	switch {
@@ -91,8 +91,10 @@ func (e *limitError) message(place, said string) string {
 		if remedy != keepLess {
 			remedy = "let it keep less at a time, or " + remedy
 		}
-	case place != "":
-		what += " at " + place
+	case at != location{}:
+		if what += " " + at.String(); at.during+at.frames == "" {
+			break // only a remark
+		}
 		if remedy != keepLess {
 			remedy = spend[e.limit.Name] + ", or " + remedy
 		}

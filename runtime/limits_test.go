@@ -139,7 +139,7 @@ func TestLimitMessage(t *testing.T) {
 		{hosts.timeoutExceeded(time.Second, time.Second), "", "", "timeout of 1s exceeded: give the task a longer timeout, if the host's ceiling allows it"},
 		{hosts.timeoutExceeded(time.Second, time.Minute), "f", "", "timeout of 1s exceeded at f: let it end sooner there, or see --max-timeout"},
 	} {
-		if got := test.limit.message(test.place, test.said); got != test.want {
+		if got := test.limit.message(location{frames: test.place}, test.said); got != test.want {
 			t.Errorf("message %q, want %q", got, test.want)
 		}
 	}

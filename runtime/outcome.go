@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/quern-project/quern/runtime/units"
@@ -88,40 +89,40 @@ type Outcome struct {
 	Err error
 }
 
-// limitOutcome returns the outcome of a call that exceeded a limit. For place and said see limitError.message.
-func limitOutcome(e *limitError, place, said string) Outcome {
-	return Outcome{Kind: LimitExceeded, Limit: e.limit, Message: e.message(place, said)}
+// limitOutcome returns the outcome of a call that exceeded a limit. For at and said see limitError.message.
+func limitOutcome(e *limitError, at location, said string) Outcome {
+	return Outcome{Kind: LimitExceeded, Limit: e.limit, Message: e.message(at, said)}
 }
 
 // located adds the place where the guest was stopped, if it is known, to a message about what is no limit.
-func located(what, place string) string {
-	if place == "" {
+func located(what string, at location) string {
+	text, _ := strings.CutPrefix(at.String(), "at ")
+	if text == "" {
 		return what
 	}
-	return what + " [" + place + "]"
+	return what + " [" + text + "]"
 }
 
 func faultOutcome(err error) Outcome {
 	return Outcome{Kind: HostFault, Message: "internal error", Err: err}
 }
 
-// causeOutcome returns the outcome of a call that the host or its caller has ended. place is where the guest was
-// stopped, or "".
-func causeOutcome(cause error, place string) Outcome {
+// causeOutcome returns the outcome of a call that the host or its caller has ended. at is where the guest was stopped.
+func causeOutcome(cause error, at location) Outcome {
 	if fault, ok := errors.AsType[*faultError](cause); ok {
 		return faultOutcome(fault.err)
 	}
 	if limit, ok := errors.AsType[*limitError](cause); ok {
-		return limitOutcome(limit, place, "")
+		return limitOutcome(limit, at, "")
 	}
-	return Outcome{Kind: Cancelled, Message: located("cancelled: "+cause.Error(), place), Err: cause}
+	return Outcome{Kind: Cancelled, Message: located("cancelled: "+cause.Error(), at), Err: cause}
 }
 
 // errorOutcome returns the outcome of a call that failed by an error of the host, or by the end of ctx.
 func errorOutcome(ctx context.Context, err error) *Outcome {
 	outcome := faultOutcome(err)
 	if ctx.Err() != nil {
-		outcome = causeOutcome(context.Cause(ctx), "")
+		outcome = causeOutcome(context.Cause(ctx), location{})
 	}
 	return &outcome
 }
@@ -130,5 +131,5 @@ func errorOutcome(ctx context.Context, err error) *Outcome {
 // the size before they have the input.
 func InputExceeded(limits Limits, size int64) Outcome {
 	return limitOutcome(limits.Remedies.sizeExceeded("input", limits.WithDefaults().Input,
-		"input of "+units.FormatSize(size)+" is over the input limit of %s"), "", "")
+		"input of "+units.FormatSize(size)+" is over the input limit of %s"), location{}, "")
 }

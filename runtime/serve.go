@@ -23,11 +23,11 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 	case int64(len(c.Input)) > limits.Input:
 		return InputExceeded(limits, int64(len(c.Input)))
 	case m.info.MemoryMin > limits.Memory:
-		return limitOutcome(limits.Remedies.memoryExceeded(limits.Memory, 0), "", "")
+		return limitOutcome(limits.Remedies.memoryExceeded(limits.Memory, 0), location{}, "")
 	case slices.ContainsFunc(environment, func(v string) bool { return strings.ContainsRune(v, 0) }):
 		return faultOutcome(errors.New("an environment variable contains a zero byte"))
 	case ctx.Err() != nil:
-		return causeOutcome(context.Cause(ctx), "")
+		return causeOutcome(context.Cause(ctx), location{})
 	}
 	begun := time.Now()
 	m.touch(begun)

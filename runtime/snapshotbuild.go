@@ -68,7 +68,7 @@ func (p *Pool) await(ctx context.Context, c *Call, begun time.Time, b *snapshotB
 	if b.waiters--; b.waiters == 0 && p.closed {
 		b.cancel(errPoolClosed)
 	}
-	outcome := causeOutcome(context.Cause(ctx), "")
+	outcome := causeOutcome(context.Cause(ctx), location{})
 	if p.module.info.Kind != Command {
 		outcome = startOutcome(outcome)
 	}

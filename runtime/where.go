@@ -2,11 +2,14 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/redact"
+	"github.com/quern-project/quern/runtime/wasi"
 	"github.com/quern-project/quern/runtime/wasm"
 )
 
@@ -108,3 +111,84 @@ func joinFrames(frames []string) string {
 	}
 	return text
 }
+
+// location is where a guest was stopped, as a message tells it. The zero location is not known.
+type location struct {
+	during string // what the guest did by a function of the host, such as "while it slept or waited"; "" if nothing
+	frames string // the functions, innermost first
+	remark string // a guess at the cause
+}
+
+// String returns the location after the words that it explains, such as "while it slept or waited, at main.draw".
+func (l location) String() string {
+	var words []string
+	if l.during != "" {
+		words = []string{l.during}
+	}
+	if l.frames != "" {
+		words = append(words, "at "+l.frames)
+	}
+	return strings.TrimSpace(strings.Join(words, ", ") + " " + l.remark)
+}
+
+// computing is the remark about a guest that was stopped at its timeout and did not wait before.
+const computing = "(it computed all the time: an endless loop?)"
+
+// explain completes the location of a guest that the host has ended. Only an end by the clock tells what the guest did
+// in the host then, and suspects an endless loop if the guest computed. Time without a processor counts as computing,
+// so that the outcome does not depend on the load of the machine.
+func (r *run) explain(at *location) {
+	limit, ok := errors.AsType[*limitError](r.cause)
+	switch {
+	case !ok:
+	case limit.limit.Name != "timeout":
+		at.during = ""
+	case r.ticking && r.waited < r.limits.Timeout/10 && r.stage != abi.Initializing &&
+		!strings.Contains(at.frames, "endless loop"): // the SDK for Go may know it
+		at.remark = computing
+	}
+}
+
+// cutImport cuts the innermost frame off a backtrace if it is a function that the guest imports, and says what the
+// guest did there: few authors of handlers know these functions.
+func cutImport(frames []string) (during string, rest []string) {
+	if len(frames) == 0 {
+		return "", frames
+	}
+	module, name, _ := strings.Cut(frames[0], ".")
+	switch module {
+	case wasi.ModuleName:
+		module, _, _ = strings.Cut(name, "_")
+		during = cmp.Or(wasiCalls[name], wasiCalls[module], asked)
+	case abi.ModuleName:
+		during = cmp.Or(abiCalls[name], asked)
+	default:
+		return "", frames
+	}
+	return during, frames[1:]
+}
+
+// wasiCalls say what a guest does in a function of WASI, by its name or by the first word of its name.
+var wasiCalls = map[string]string{
+	"poll_oneoff": "while it slept or waited", "sched_yield": "while it slept or waited",
+	"fd_write": "while it wrote to stdout or stderr", "fd_pwrite": "while it wrote to a file",
+	"fd_read": "while it read from stdin or a file", "fd_pread": "while it read from a file",
+	"clock": "while it read the clock", "random": "while it made random numbers",
+	"args": "while it read its arguments", "environ": "while it read its environment",
+	"fd": "while it used a file", "path": "while it used a file", "sock": "while it used a socket",
+	"proc": "while it ended itself",
+}
+
+// abiCalls say what a guest does in a function of quern_v1 that can take long.
+var abiCalls = map[string]string{
+	"sleep": "while it slept", "http": "while it waited for an HTTP response", "log": "while it wrote to its log",
+	"sql": "while it waited for a database", "sql_commit": "while it waited for a database",
+	"sql_step": "while it waited for a database", "sql_rollback": "while it waited for a database",
+	"kv_get": kvCall, "kv_set": kvCall, "kv_delete": kvCall, "kv_increment": kvCall, "kv_swap": kvCall, "kv_list": kvCall,
+	"checkpoint_save": "while it saved its checkpoint", "enqueue": "while it enqueued a task",
+}
+
+const (
+	asked  = "while it asked the host"
+	kvCall = "while it waited for a bucket"
+)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,6 +120,36 @@ func TestWhereOfPlace(t *testing.T) {
 				if got := p.Run(t.Context(), Call{Timeout: 50 * time.Millisecond}); got.Kind == Complete || got.Place != want {
 					t.Errorf("%+v, want %q", got, want)
 				}
+			}
+		})
+	}
+}
+
+// TestWhereInTheHost: a guest that is stopped in a function of the host is told what it did there, in plain words: few
+// authors of handlers know the functions of WASI. One that computes until its timeout may be in an endless loop.
+func TestWhereInTheHost(t *testing.T) {
+	t.Parallel()
+	const handler = `(module
+	(import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
+	(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+	(import "quern_v1" "sleep" (func $sleep (param i64) (result i32)))
+	(memory (export "memory") 1) (data (i32.const 24) "\00\00\00\80\00\00\00\ff\ff\ff\ff")
+	(data (i32.const 0) "\40\00\00\00\01\00\00\00") (data (i32.const 64) "\0a")
+	(func (export "quern_handle") (result i32) %s (i32.const 0)))`
+	for code, want := range map[string]string{
+		`(drop (call $sleep (i64.const 3600000)))`: " while it slept: let it end sooner there, ",
+		`(i64.store (i32.const 152) (i64.const 3600000000000)) (i32.store (i32.const 144) (i32.const 1))
+			(drop (call $poll (i32.const 128) (i32.const 512) (i32.const 1) (i32.const 508)))`: " while it slept or waited: let it end sooner there, ",
+		`(loop (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 100))) (br 0))`: " while it wrote to stdout or stderr: let it end sooner there, ",
+		`(loop (br 0))`: " " + computing + ": give the task a longer timeout",
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			p := load(t, runtimetest.BuildWAT(t, fmt.Sprintf(handler, code))).Bind(Profile{Tenant: "acme", Limits: Limits{Log: 1 << 30}})
+			defer p.Close()
+			got := p.Run(t.Context(), Call{Timeout: 100 * time.Millisecond})
+			if !strings.HasPrefix(got.Message, "timeout of 100ms exceeded"+want) || strings.Contains(strings.Join(got.Backtrace, " "), ".") {
+				t.Errorf("%+v, want %q", got, want)
 			}
 		})
 	}

@@ -40,8 +40,12 @@ func where(at uint32) uint32 {
 	case at&0xffff != 0:
 		stopped.pc++ // a caller's counter is that of the block after its call
 	}
+	if !stopped.waits {
+		stopped.pc = blockOf(stopped.pc)
+	}
 	callFrom(stopped.sp, stopped.pc)
-	if !writeFrames() && !stopped.waits && stopped.pc&0xffff == 0 { // the first block: not before the function has its frame, but after
+	// In the first block, the function may have its frame already.
+	if !writeFrames() && !stopped.waits && stopped.pc&0xffff == 0 {
 		stopped.pc++
 		callFrom(stopped.sp, stopped.pc)
 		writeFrames()
@@ -76,16 +80,13 @@ func collectFrames() { stopped.n = runtime.Callers(2, stopped.pcs[:]) }
 func writeFrames() bool {
 	stopped.used = 0
 	text := stopped.text[:0:len(stopped.text)]
-	if !stopped.waits {
-		stopped.pcs[0] = blockOf(stopped.pcs[0])
-	}
 	frames := runtime.CallersFrames(stopped.pcs[:stopped.n])
 	for {
 		frame, more := frames.Next()
 		name := frame.Function[strings.LastIndexByte(frame.Function, '/')+1:]
 		file := frame.File[strings.LastIndexByte(frame.File, '/')+1:]
 		last := name == "sdk.attempt" || name == "runtime.goexit"
-		if last || stopped.n == len(stopped.pcs) && !more || len(text)+len(name)+len(file)+32 > cap(text) {
+		if last || stopped.n == len(stopped.pcs) && !more || len(text)+len(name)+len(file)+64 > cap(text) {
 			stopped.used = len(text)
 			return stopped.used > 0
 		}
@@ -96,11 +97,12 @@ func writeFrames() bool {
 			stopped.waits && len(text) == 0 && callsHost(frame.Function) {
 			continue
 		}
-		if text = append(text, name...); frame.Line > noLine {
-			text = append(append(append(text, " ("...), file...), ':')
-			text = append(strconv.AppendInt(text, int64(frame.Line), 10), ')')
+		text = append(append(append(text, name...), " ("...), file...)
+		if frame.Line == emptyLine {
+			text = append(text, ", an endless loop without effect)\n"...)
+		} else {
+			text = append(strconv.AppendInt(append(text, ':'), int64(frame.Line), 10), ")\n"...)
 		}
-		text = append(text, '\n')
 	}
 }
 
@@ -116,12 +118,15 @@ func callsHost(function string) bool {
 	return false
 }
 
-// noLine is the line of the branch that ends a loop of one block, for which Go's compiler notes no other.
-const noLine = 1
+// emptyLine is the line that Go's compiler notes for an endless loop that is empty, or whose statements it left out
+// because nothing uses what they compute.
+const emptyLine = 1
 
-// blockOf returns the counter by which to look for the line of a block. Go's table has the line of a block's last
-// instructions. A block that begins with none, where the body of an inlined function begins, has that of the block
-// before: the line is that of the next number then.
+// blockOf returns the counter by which to look for the line and the inlined functions of a block. Go's table has the
+// line of a block's last instructions. A block that begins with none, where the body of an inlined function begins, has
+// that of the block before: the line is that of the next number then.
+//
+//go:noinline
 func blockOf(pc uintptr) uintptr {
 	before, own := [1]uintptr{pc - 1}, [1]uintptr{pc}
 	one, _ := runtime.CallersFrames(before[:]).Next()

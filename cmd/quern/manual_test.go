@@ -601,7 +601,7 @@ func TestHelpTopics(t *testing.T) {
 	if got := u.must("help", "retries"); u.must("retries") != got || !strings.Contains(got, "Under `capabilities` of grants (`quern help grants`)") {
 		t.Errorf("it prints\n%s", got)
 	}
-	for word, page := range map[string]string{"typescript": "javascript", "webhooks": "topics", "cron": "scheduling", "secrets": "capabilities"} {
+	for word, page := range map[string]string{"typescript": "javascript", "webhooks": "topics", "cron": "scheduling", "secrets": "capabilities", "asynq": "from-asynq", "retry": "retries", "Tests": "handlers", "memory": "limits"} {
 		if u.must("help", word) != u.must("help", page) {
 			t.Errorf("help %s does not print the page %s", word, page)
 		}

@@ -161,7 +161,7 @@ func TestPluginTestTimeout(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "")
 	dir := folder(t, map[string][]byte{"loop": runtimetest.Loop(t)})
-	const flag = "     error: timeout of 100ms exceeded: raise --timeout of this command\n"
+	const flag = "     error: timeout of 100ms exceeded (it computed all the time: an endless loop?): raise --timeout of this command\n"
 	for limits, wants := range map[string]bool{"": true, "limits: {timeout: 1h}\n": true, "limits: {timeout: 50ms}\n": false} {
 		write(t, filepath.Join(dir, "loop.yaml"), "name: loop\n"+limits+"tests: [{name: one}, {name: two}]\n")
 		got := u.run("plugin", "test", dir, "--timeout", "100ms")

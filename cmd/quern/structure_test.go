@@ -34,10 +34,10 @@ var directions = map[string][]string{
 		"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/manual", "cmd/quern/hostlog", "cmd/quern/sandbox",
 		"cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/database", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench",
 	},
-	"cmd/quern/tenant":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host/admin", "host/api", "host/doctor", "host/kv", "host/upkeep", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
+	"cmd/quern/tenant":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host/admin", "host/api", "host/doctor", "host/kv", "host/upkeep", "host/webhook", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
 	"cmd/quern/serve":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "host/api", "host/kv", "sdk/queue", "sdk/queue/manage"},
 	"cmd/quern/database": {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/hostlog", "host", "host/admin", "host/postgres", "host/relay", "metrics", "sdk/queue"},
-	"cmd/quern/dev":      {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins", "sdk/queue/periodic"},
+	"cmd/quern/dev":      {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins", "sdk/queue", "sdk/queue/periodic"},
 	"cmd/quern/plugin":   {"cmd/quern/cli", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "host/guest", "host/kv", "host/postgres", "host/sql", "plugins", "runtime", "sdk", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage"},
 	"cmd/quern/bench":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/nodehost", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
 

@@ -52,6 +52,10 @@ type Config struct {
 	Secrets string
 	// SecretNames lists the names of the tenant's secrets. The host publishes those that webhooks can use (default: none).
 	SecretNames func() []string
+	// TellSecrets lets the errors of deliveries name that folder too, which the tenant sees.
+	TellSecrets bool
+	// Ended is called at the end of each delivery (default: none). The log then leaves failures to it.
+	Ended func(Ended)
 	// Small is the budget for the memory of deliveries whose payload comes with the reserve. Large is the budget for the
 	// other deliveries (default for both: no bound).
 	Small, Large *account.Budget
@@ -71,6 +75,15 @@ type Config struct {
 	Metrics       *metrics.Metrics // counts deliveries like tasks
 	Tracer        *trace.Tracer    // default: none; the caller closes it
 	Logger        hclog.Logger     // default: none
+}
+
+// Ended describes the end of a delivery.
+type Ended struct {
+	Queue, ID string
+	Status    int // of the response; 0 if there was none
+	Took      time.Duration
+	Failure   *queue.Failure // nil if it was delivered
+	Again     bool           // it will be tried again
 }
 
 func (c Config) withDefaults() Config {
@@ -138,6 +151,8 @@ type hook struct {
 type delivery struct {
 	listen.Task
 	queue string
+	took  time.Duration // set when it has run
+	code  int           // status of the response; 0 if there was none
 	share *account.Share
 	span  *trace.Span // nil if there is no tracer
 }
@@ -402,6 +417,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 		r.ended(d.ID, h.destination, false, errors.Is(err, service.ErrUnavailable), text)
 		return r.failed(d, s, queue.Failure{Message: text}, denied), false
 	}
+	d.code = response.Status
 	v := judge(h.subscription.Webhook, response, now)
 	failure := queue.Failure{Message: refusal(response)}
 	r.ended(d.ID, h.destination, !v.sick, v.sick, failure.Headline())
@@ -487,7 +503,11 @@ func (r *Runner) tellOnce(subscription, task, reason, detail string) {
 	r.failing[subscription] = reason
 	r.mu.Unlock()
 	if !known && reason != "" {
-		r.logger.Warn("a delivery of a webhook failed", "subscription", subscription, "task", task,
+		level := hclog.Warn
+		if r.config.Ended != nil {
+			level = hclog.Debug // Config.Ended tells the same
+		}
+		r.logger.Log(level, "a delivery of a webhook failed", "subscription", subscription, "task", task,
 			"error", redact.Shorten(detail, maxWhy))
 	}
 }
@@ -498,15 +518,25 @@ func (r *Runner) secret(name string) ([]byte, error) {
 	if !errors.Is(err, service.ErrNotFound) {
 		return value, err
 	}
-	place := "/" + r.client.Tenant() + "/" + name
-	told := fmt.Errorf("%w: the host has no secret %s: start it with --secrets DIR, and put the secret into the file DIR%s",
-		service.ErrNotFound, name, place)
-	if r.config.Secrets == "" {
-		return nil, told
+	missing := func(dir string) error {
+		return fmt.Errorf("%w: the host has no secret %s: %s", service.ErrNotFound, name,
+			PutSecret(r.client.Tenant(), dir, name))
 	}
-	err = fmt.Errorf("%w: the host has no secret %s: put it into the file %s%s", service.ErrNotFound, name,
-		r.config.Secrets, place)
-	return nil, &service.Confidential{Err: err, Told: told.Error()}
+	if r.config.Secrets == "" || r.config.TellSecrets {
+		return nil, missing(r.config.Secrets)
+	}
+	return nil, &service.Confidential{Err: missing(r.config.Secrets), Told: missing("").Error()}
+}
+
+// PutSecret says how a host gets a secret of a webhook. dir is its folder of secrets, "" if that is not known.
+func PutSecret(tenant, dir, name string) string {
+	start := ""
+	if dir == "" {
+		start, dir = "start it with --secrets DIR, and ", "DIR"
+	}
+	dir += "/" + tenant
+	return fmt.Sprintf("%sput the secret into the file %s/%s (to sign: mkdir -p %s && "+
+		"echo whsec_$(openssl rand -base64 32) > %s/%s)", start, dir, name, dir, dir, name)
 }
 
 // hold stops reserving from a queue until the given time, for example because the webhook's server asked for a pause or

@@ -384,6 +384,7 @@ func (s *session) runOne(living context.Context, d *delivery, h hook, counts *me
 	s.listener.Tasks.Begin(&d.Task, stop)
 	begun := time.Now()
 	settlement, released := s.deliver(ctx, d, h)
+	d.took = time.Since(begun)
 	d.Parameters = nil
 	d.share.Shrink(placeBytes)
 	d.span.Ran(string(settlement.Reason()), 0, 0)
@@ -394,6 +395,9 @@ func (s *session) runOne(living context.Context, d *delivery, h hook, counts *me
 	s.listener.Tasks.Ran(&d.Task)
 	d.share.Give()
 	counts.Done(string(outcome), reason, traceID, time.Since(begun))
+	if s.config.Ended != nil && outcome != listen.OutcomeReleased && outcome != listen.OutcomeLost {
+		s.config.Ended(Ended{d.queue, d.ID, d.code, d.took, settlement.Failure, settlement.Requeue != ""})
+	}
 	s.tally.Settled(listen.Tally{Queue: d.queue}, outcome, why)
 	periodic.Notify(s.wake)
 }

@@ -28,8 +28,8 @@ tests:
 	if got := fmt.Sprintf("%+v", *m.Capabilities.Enqueue); got != "{Queues:[thumbnails.done mail.*] After:complete Depth:16 Tasks:256 Bytes:16777216}" {
 		t.Errorf("enqueue %s", got)
 	}
-	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg out/a.jpg 0   0  map[] [] [] map[] map[]} {bad b  65   0  map[] [{one out/one} {two }] [] map[] map[]} {3   0 no input x 3 k map[x-id:7] [] [] map[] map[]} "+
-		"{4   0   0  map[] [] [{GET https://api.example.com/a 200 map[] } {POST http://b 404 map[A:b] c}] map[seen:map[a:1]] map[]} {5   0   0  map[] [] [] map[] map[]}]" {
+	if got := fmt.Sprint(m.Tests); got != "[{a.jpg a.jpg [] out/a.jpg 0   0  map[] [] [] map[] map[]} {bad b []  65   0  map[] [{one out/one} {two }] [] map[] map[]} {3  []  0 no input x 3 k map[x-id:7] [] [] map[] map[]} "+
+		"{4  []  0   0  map[] [] [{GET https://api.example.com/a 200 map[] } {POST http://b 404 map[A:b] c}] map[seen:map[a:1]] map[]} {5  []  0   0  map[] [] [] map[] map[]}]" {
 		t.Errorf("tests %s", got)
 	}
 	if m.Tests[0].HTTP != nil || m.Tests[4].HTTP == nil {
@@ -93,11 +93,12 @@ func TestParseGrantsWrong(t *testing.T) {
 		"capabilities: {enqueue: {queues: [a], depth: 1001}}":                         `x.yaml:1: capabilities.enqueue.depth: "1001" is not allowed: write a whole number from 1 to 1000, or leave the key out for 16`,
 		"capabilities: {enqueue: {queues: [a], when: end}}":                           `x.yaml:1: capabilities.enqueue: unknown key "when": an entry has queues, after, depth, tasks and bytes`,
 		"tests: {input: a}":                                                           `x.yaml:1: tests: is a mapping: write a list, such as [{input: a.jpg, output: a.out}]`,
+		"tests: [{input: a, parameters: b}]":                                          `x.yaml:1: tests[0]: has both input and parameters: remove one of them: input names a file, parameters is the text itself`,
 		"tests: [a]":                                                                  `x.yaml:1: tests[0]: expected a mapping, but it is a text: write its keys, such as tests: [{input: tests/a.json, output: tests/a.out}], or leave it out`,
 		"tests: [{input: ../a}]":                                                      `x.yaml:1: tests[0].input: "../a" is not a path inside the folder of the manifest: write one without . and .. between its slashes, such as a.jpg or samples/a.jpg`,
 		"tests: [{exit: ok}]":                                                         `x.yaml:1: tests[0].exit: "ok" is not allowed: write a whole number, such as 65, from -2147483648 to 2147483647`,
 		"tests: [{output: a, exit: 1}]":                                               `x.yaml:1: tests[0]: has an output, and fails: a task that fails has no result: remove output, or exit and error`,
-		"tests: [{status: 1}]":                                                        `x.yaml:1: tests[0]: unknown key "status": an entry has name, input, output, exit, error, queue, attempt, key, headers, dependencies, http, kv and database`,
+		"tests: [{status: 1}]":                                                        `x.yaml:1: tests[0]: unknown key "status": an entry has name, input, parameters, output, exit, error, queue, attempt, key, headers, dependencies, http, kv and database`,
 		"tests: [{database: {shop: a.sql}}]":                                          `x.yaml:1: tests[0].database: database "shop" is not granted: add capabilities: {sql: [{database: "shop", access: rw}]}`,
 		"tests: [{database: {a: ../b}}]\ncapabilities: {sql: [{database: a}]}":        `x.yaml:1: tests[0].database.a: "../b" is not a path inside the folder of the manifest: write one without . and .. between its slashes, such as schema.sql or tests/schema.sql`,
 		"capabilities: {sql: [{}]}":                                                   `x.yaml:1: capabilities.sql[0]: has no database: write its name, such as database: shop`,
@@ -150,5 +151,15 @@ func TestDeniedImports(t *testing.T) {
 		if got := m.Capabilities.Denied(tt.imports); !slices.Equal(got, tt.want) {
 			t.Errorf("%d:\ngot  %q\nwant %q", i, got, tt.want)
 		}
+	}
+}
+
+// TestInlineParameters: a test has its parameters in the manifest, a mapping as JSON.
+func TestInlineParameters(t *testing.T) {
+	t.Parallel()
+	m, err := Parse("x.yaml", []byte("tests: [{parameters: {items: [], n: 1.50}}, {parameters: text}, {parameters: \"\"}]"))
+	check(t, err)
+	if got := fmt.Sprintf("%s", [][]byte{m.Tests[0].Parameters, m.Tests[1].Parameters, m.Tests[2].Parameters}); got != `[{"items":[],"n":1.50} text ]` {
+		t.Error(got)
 	}
 }

@@ -257,6 +257,9 @@ func (t *Test) keys() []key {
 			"input", "The file with the parameters: a path in the folder of the manifest. Default: no parameters.",
 			pathValue(&t.Input, nil, "a.jpg or samples/a.jpg", "tests/a.json"),
 		},
+		{"parameters", "The parameters, in place of input: the text of a string; of any other value its JSON.", value{
+			read: func(d *decoder, n node) { t.Parameters = d.payload(n) }, schema: &property{},
+		}},
 		{
 			"output", "The file with the result. Default: it may be anything.",
 			pathValue(&t.Output, nil, "a.out or samples/a.out", "tests/a.out"),
@@ -598,6 +601,9 @@ func (d *decoder) tests(n node) (tests []Test) {
 		d.entry(at, test.keys())
 		if test.Output != "" && (test.Exit != 0 || test.Error != "") {
 			d.wrong(at, "has an output, and fails", "a task that fails has no result: remove output, or exit and error")
+		}
+		if test.Input != "" && test.Parameters != nil {
+			d.wrong(at, "has both input and parameters", "remove one of them: input names a file, parameters is the text itself")
 		}
 		test.Name = cmp.Or(test.Name, test.Input, strconv.Itoa(len(tests)+1))
 		tests = append(tests, test)

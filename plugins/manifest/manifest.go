@@ -103,6 +103,8 @@ type Test struct {
 	Name string
 	// Input is the path of the file with the parameters, like FileGrant.From. Default "", which is no parameters.
 	Input string
+	// Parameters are the parameters themselves, in place of Input. Default nil.
+	Parameters []byte
 	// Output is the path of the file with the expected result. Default "": the result can be anything.
 	Output string
 	// Exit is the expected exit status of a command, or return value of a handler. Default 0.

@@ -245,11 +245,13 @@ WORK["asyncio"] = lambda: asyncio.run(nap())
 		t.Errorf("again: %s", r.Message)
 	}
 	p = setup(t, files, runtime.Profile{Limits: runtime.Limits{Timeout: patience}})
+	const handle, computed = " < handler.py:14 in handle", " (it computed all the time: an endless loop?)"
 	for input, place := range map[string]string{
-		"loop": "handler.py:3 in spin", "sleep": "handler.py:16 in <lambda>", "asyncio": "handler.py:17 in <lambda>",
+		"loop":  "handler.py:3 in spin" + handle + computed,
+		"sleep": "handler.py:16 in <lambda>" + handle, "asyncio": "handler.py:17 in <lambda>" + handle,
 	} {
 		r := p.call(t, runtime.Call{Input: []byte(input), Timeout: 3 * time.Second})
-		want := "timeout of 3s exceeded at " + place + " < handler.py:14 in handle: let it end sooner there, or give the task a longer timeout"
+		want := "timeout of 3s exceeded at " + place + ": let it end sooner there, or give the task a longer timeout"
 		if !strings.HasPrefix(r.Message, want) {
 			t.Errorf("%s %s\nwant %s", r.Kind, r.Message, want)
 		}

@@ -33,3 +33,17 @@ func TestNoFailure(t *testing.T) {
 		}
 	}
 }
+
+// Wait returns a failed task without an error, so the task gives it.
+func TestTaskErr(t *testing.T) {
+	t.Parallel()
+	for want, task := range map[string]queue.Task{
+		"<nil>":                       {Status: queue.Complete},
+		"task a failed: (error) ":     {ID: "a", Status: queue.Failed},
+		"task b failed: (error) one…": {ID: "b", Status: queue.Failed, Error: "one\ntwo"},
+	} {
+		if got := fmt.Sprint(task.Err()); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

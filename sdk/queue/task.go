@@ -183,9 +183,19 @@ func (t *Task) Failure() Failure {
 	return f
 }
 
-// Wait blocks until the task is finished, and returns it. The error is ErrNoTask if the task does not exist or is
-// deleted meanwhile. While Redis is unavailable, Wait keeps trying until ctx ends. It fails when the client is closed.
-// All waits of a client share one Pub/Sub connection.
+// Err returns the failure of a task that has failed: an error with the text of Failure, without the stack. It is nil for
+// any other task.
+func (t *Task) Err() error {
+	if t.Status != Failed {
+		return nil
+	}
+	f := t.Failure()
+	return fmt.Errorf("task %s failed: (%s) %s", t.ID, f.Word(), f.Headline())
+}
+
+// Wait blocks until the task is finished, and returns it. A task that failed is no error of Wait: Task.Err has its
+// failure. The error is ErrNoTask if the task does not exist or is deleted meanwhile. While Redis is unavailable, Wait
+// keeps trying until ctx ends. It fails when the client is closed. All waits of a client share one Pub/Sub connection.
 func (c *Client) Wait(ctx context.Context, id string) (*Task, error) { return c.wait(ctx, id, c.Task) }
 
 // WaitSummary is Wait, but returns the task without its parameters and result.

@@ -16,7 +16,8 @@
 // A handler's error has the same meaning for its task. Only the values of buckets are kept from one Run to the next.
 // There is no expiry, no quota, no limit of a manifest and no other task, and nothing checks the options of an enqueued
 // task; Harness.Fault can return a host's error instead. Package variables keep their values from run to run, and in an
-// init function sdk.Config has no values. To run the plugin itself, see `quern plugin test`.
+// init function sdk.Config has no values. The manifest is not read, and nothing stops the handler from using files and
+// sockets of the machine, which a host refuses: `quern plugin test` runs the plugin as a host does.
 //
 // A process has one run at a time: parallel tests wait for each other in Run, and a handler that calls Run waits
 // forever. If a goroutine outlives its handler and then asks the host, it gets sdk.ErrNoHost, or an answer for another

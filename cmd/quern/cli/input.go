@@ -15,11 +15,15 @@ import (
 // MaxParameters is the maximum size of parameters in bytes: the longest value that Redis accepts.
 const MaxParameters = 512 << 20
 
-// ReadParameters returns the argument, or the content of stdin if the argument is "-", or nil without an argument. It
-// reads at most limit+1 bytes of stdin, so that the caller can detect a longer input.
+// ReadParameters returns the argument, or the content of stdin if the argument is "-". Without an argument it returns
+// nil, and says so if input waits on stdin. It reads at most limit+1 bytes of stdin, so that the caller can detect a
+// longer input.
 func ReadParameters(args []string, cmd *cobra.Command, limit int64) ([]byte, error) {
 	switch {
 	case len(args) == 0:
+		if show.HasInput(cmd.InOrStdin()) {
+			Note(cmd, "stdin is not read, so the parameters are empty: write - to take them from stdin")
+		}
 		return nil, nil
 	case args[0] != "-":
 		file := strings.TrimPrefix(args[0], "@")

@@ -161,16 +161,32 @@ func ThroughOutage(ctx context.Context, outage time.Duration, write func() error
 	return !since.IsZero(), err
 }
 
+// DevSecrets returns the folder of secrets of the `quern dev` that a command uses; "" if the command uses another Redis
+// or a server.
+func DevSecrets(cmd *cobra.Command, env cli.Environment) string {
+	if server := cmd.Flag("server"); server != nil && server.Value.String() != "" {
+		return ""
+	}
+	if url, err := URL(cmd); url != "" || err != nil {
+		return ""
+	}
+	dev, _, _ := FindDev(cmd.Context(), env) // without one there is no folder
+	return dev.Secrets
+}
+
 // devTimeouts are parameters of the URL with which FindDev checks that a `quern dev` is alive.
 const devTimeouts = "?dial_timeout=1s&read_timeout=1s"
 
 // Dev is the content of the JSON file in which a running `quern dev` records the URL of its Redis, the address of its
-// metrics, the URL of its API ("" if it serves none) and its process ID. Clients find it by this file.
+// metrics, the URL of its API ("" if it serves none), its process ID and its folder of secrets. Clients find it by this
+// file.
 type Dev struct {
 	Redis string `json:"redis"`
 	HTTP  string `json:"http"`
 	Admin string `json:"admin"`
 	PID   int    `json:"pid"`
+
+	Secrets string `json:"secrets,omitempty"`
 }
 
 // devPath returns the path of that file: quern/dev.json in $XDG_RUNTIME_DIR, or else in the cache folder.

@@ -103,11 +103,34 @@ func TestEndedLine(t *testing.T) {
 		"✓ mail 1.0 ms":                                                {},
 		"✗ mail 1.0 ms one: (error) no answer":                         {Failure: failure},
 		"↻ mail 1.0 ms one: (error) no answer: it will be tried again": {Failure: failure, Again: true},
-		"↻ mail 1.0 ms one: (put off) no answer: it runs again later, without counting an attempt": {Failure: failure, Again: true, PutOff: true},
+		"✓ mail 204, 1.0 ms":                                           {Status: 204},
+		"✗ mail 1.0 ms one: (error) the server answered 500":           {Status: 500, Failure: &queue.Failure{Reason: queue.ReasonError, Message: "the server answered 500"}},
+		"✗ mail 1.0 ms one: (trap) boom [main.a (a.go:1) < …]\n    main.a (a.go:1)\n    main.b (a.go:9)": {Failure: &queue.Failure{Reason: queue.ReasonTrap, Message: "boom [main.a (a.go:1) < …]", Backtrace: []string{"main.a (a.go:1)", "main.b (a.go:9)"}}},
+		"✗ mail 1.0 ms one: (trap) boom [main.a (a.go:1)]":                                               {Failure: &queue.Failure{Reason: queue.ReasonTrap, Message: "boom [main.a (a.go:1)]", Backtrace: []string{"main.a (a.go:1)"}}},
+		"✗ mail 1.0 ms one: (error) KeyError: 'id'…\n    handler.py:7 in f\n      x[\"id\"]":             {Failure: &queue.Failure{Reason: queue.ReasonError, Message: "KeyError: 'id'\nhandler.py:7 in f\n  x[\"id\"]"}},
+		"↻ mail 1.0 ms one: (put off) no answer: it runs again later, without counting an attempt":       {Failure: failure, Again: true, PutOff: true},
 	} {
 		ended.Queue, ended.ID, ended.Took = "mail", "one", time.Millisecond
 		if got := endedLine(show.Screen{}, ended); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestChanged: a rebuild names a changed file of source, and no other file: one could be the log of dev itself.
+func TestChanged(t *testing.T) {
+	t.Parallel()
+	dir := sourceFolder(t, map[string]string{"a.go": "", "dev.log": ""})
+	look := func() map[string]build.Stamp { return build.Files(dir, "", func(string) {}) }
+	before := look()
+	for _, step := range []struct{ file, want string }{{"dev.log", ""}, {"nohup.out", ""}, {"small.yaml", "small.yaml"}, {"a.go", "a.go"}} {
+		if err := os.WriteFile(filepath.Join(dir, step.file), []byte("changed"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		now := look()
+		if got := changed(before, now); got != step.want {
+			t.Errorf("%s: %q, want %q", step.file, got, step.want)
+		}
+		before = now
 	}
 }

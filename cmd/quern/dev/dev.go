@@ -32,6 +32,7 @@ import (
 	"github.com/quern-project/quern/host"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/sdk/queue"
 )
 
 // Command makes the command `quern dev`.
@@ -48,7 +49,8 @@ func Command(env cli.Environment) *cobra.Command {
 			"sources elsewhere, such as imported packages. While the source does not compile, the last version that\n" +
 			"did keeps running. Type errors of TypeScript are warnings in the log, if the plugin's node_modules has tsc.\n" +
 			"A folder named secrets, with TENANT/NAME in it, is that of --secrets if there is none other; it may be made\n" +
-			"later. Each task that ends is a line on stdout: ✓ done, ✗ failed, ↻ to be tried again.\n\n" +
+			"later. Each task and each delivery of a webhook that ends is a line on stdout: ✓ done, ✗ failed, with its\n" +
+			"places in the source, ↻ to be tried again.\n\n" +
 			"Its log names the address of its page, which is also the URL for programs that enqueue: port 9465 of\n" +
 			"this machine, or a free port if that one is in use and --admin is not given.",
 		Args: cli.Arguments(0, 0),
@@ -93,7 +95,11 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	if err := os.MkdirAll(o.Plugins.Dir, 0o755); err != nil { // so that a first plugin can be copied there
 		return cmp.Or(o.CheckPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))
 	}
-	secrets := o.SecretsOf(secretsFolder)
+	folder, err := filepath.Abs(secretsFolder)
+	if err != nil {
+		return fmt.Errorf("find the folder of secrets: %w", err)
+	}
+	secrets := o.SecretsOf(folder)
 	password := devPassword(env)
 	embedded, err := startRedis(port, password)
 	if err != nil {
@@ -146,7 +152,9 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 			"files", others)
 	}
 	return n.Run(cmd.Context(), func(http, admin string) {
-		path, remove, err := connect.WriteDev(env, connect.Dev{Redis: url, HTTP: http, Admin: admin, PID: os.Getpid()})
+		path, remove, err := connect.WriteDev(env, connect.Dev{
+			Redis: url, HTTP: http, Admin: admin, PID: os.Getpid(), Secrets: o.Secrets(),
+		})
 		if err != nil { // then the log has to give the URL with the password
 			n.Logger.Warn("other commands cannot find this one: give them --redis "+url, "error", err)
 		} else {
@@ -177,9 +185,41 @@ func withoutSource(dir string, sources []*build.Source) (files []string) {
 	return files
 }
 
-// endedLine describes the end of a task's run in one line.
+// endedLine describes the end of a task's run in one line, and a failure with the places in the source below it.
 func endedLine(s show.Screen, e host.Ended) string {
 	line := fmt.Sprintf("%s %s", show.OneLine(e.Queue), shortTime(e.Took))
+	if e.Status > 0 && e.Failure == nil { // a failure names the status
+		line = fmt.Sprintf("%s %d, %s", show.OneLine(e.Queue), e.Status, shortTime(e.Took))
+	}
+	return headLine(s, e, line) + frameLines(e.Failure)
+}
+
+// maxFrameLines is how many lines of a stack are shown of a failure: `quern task show` has them all.
+const maxFrameLines = 10
+
+// frameLines returns the stack of a failure, each line after a line break.
+func frameLines(f *queue.Failure) (text string) {
+	if f == nil {
+		return ""
+	}
+	frames := f.Backtrace
+	if _, more, found := strings.Cut(f.Message, "\n"); found {
+		frames = strings.Split(strings.TrimSpace(more), "\n")
+	}
+	head := f.Headline()
+	if !slices.ContainsFunc(frames, func(frame string) bool { return !strings.Contains(head, frame) }) {
+		return "" // the line has them all
+	}
+	for _, frame := range frames[:min(len(frames), maxFrameLines)] {
+		text += "\n    " + show.Escape(strings.TrimRight(frame, " \r"))
+	}
+	if len(frames) > maxFrameLines {
+		text += "\n    …"
+	}
+	return text
+}
+
+func headLine(s show.Screen, e host.Ended, line string) string {
 	switch {
 	case e.Failure == nil:
 		return s.Code("32", "✓") + " " + line
@@ -288,6 +328,7 @@ type rebuilder struct {
 	logger        hclog.Logger
 	unbuilt       *unbuilt
 	built         map[string]build.Stamp // state of the source at the last build; nil before the first one
+	broken        bool                   // the last build failed
 
 	checking  sync.WaitGroup     // a check of types that runs
 	stopCheck context.CancelFunc // ends the last check of types; nil before the first one
@@ -302,7 +343,7 @@ func (r *rebuilder) module() string { return filepath.Join(r.to, r.name+manifest
 // first builds the plugin before run.
 func (r *rebuilder) first(ctx context.Context) {
 	r.built = r.look()
-	r.build(ctx, false)
+	r.build(ctx, false, "")
 }
 
 // run builds the plugin at the start and after each change, until ctx ends.
@@ -336,20 +377,40 @@ func (r *rebuilder) run(ctx context.Context) {
 		if r.built != nil && maps.Equal(seen, r.built) {
 			continue
 		}
-		r.build(ctx, r.built != nil)
+		r.build(ctx, r.built != nil, changed(r.built, seen))
 		r.built = seen
 		quiet.Reset(sourceQuiet) // for changes during the build
 	}
 }
 
-// build builds the plugin and logs the outcome. again is false for the first build.
-func (r *rebuilder) build(ctx context.Context, again bool) {
+// changed names a file of source that differs between two states of the files; "" if none does. It passes over other
+// files: if one was the log of `quern dev` itself, a line about it would trigger builds for ever.
+func changed(before, now map[string]build.Stamp) string {
+	for _, path := range slices.Sorted(maps.Keys(now)) {
+		if before[path] != now[path] && slices.Contains(sourceSuffixes, filepath.Ext(path)) {
+			return filepath.Base(path)
+		}
+	}
+	return ""
+}
+
+// sourceSuffixes are the endings of the files that people write for a plugin.
+var sourceSuffixes = []string{
+	".go", ".mod", ".c", ".h", ".py", ".js", ".mjs", ".ts", ".json", ".rs", ".toml", ".yaml", ".yml",
+}
+
+// build builds the plugin and logs the outcome. again is false for the first build. file is one that has changed since
+// the build before, or "".
+func (r *rebuilder) build(ctx context.Context, again bool, file string) {
 	r.endCheck()
 	begun, module := time.Now(), r.module()
 	before, _ := os.ReadFile(module)
 	if !again {
 		r.logger.Info("building " + r.name) // a first build can take a compiler a minute
+	} else if file != "" {
+		r.logger.Info("rebuilding "+r.name, "changed", file)
 	}
+	mended := r.broken
 	s, err := build.Read(r.dir)
 	if err == nil && s.Name != r.name {
 		err = fmt.Errorf("the manifest names the plugin %s now: restart `quern dev`", s.Name)
@@ -359,6 +420,7 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 	}
 	if ctx.Err() == nil {
 		r.unbuilt.set(r.name, err)
+		r.broken = err != nil
 	}
 	same := false // if so nothing is told, else a log in the folder would trigger builds for ever
 	if now, _ := os.ReadFile(module); again && err == nil {
@@ -373,6 +435,8 @@ func (r *rebuilder) build(ctx context.Context, again bool) {
 		r.logger.Error("cannot rebuild "+r.name+"; the last version keeps running", "error", err)
 	case err != nil:
 		r.logger.Error("cannot build "+r.name, "error", err)
+	case same && mended:
+		r.logger.Info(r.name + " builds again, and is as before")
 	case same:
 		r.logger.Debug(r.name + " is as before")
 	case again:

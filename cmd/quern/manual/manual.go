@@ -49,11 +49,23 @@ func AddTopics(root *cobra.Command, env cli.Environment) {
 	}
 }
 
-// otherNames has the words under which people also look for pages, by page.
+// otherNames has the words under which people also look for pages, by page. `quern help asynq` also finds from-asynq.
 var otherNames = map[string][]string{
-	"python": {"py"}, "javascript": {"js", "typescript", "ts"}, "go": {"golang"}, "capabilities": {"secrets", "http"},
-	"scheduling": {"cron", "schedules"}, "topics": {"webhooks", "webhook"}, "retries": {"failures"}, "tasks": {"clients"},
+	"python": {"py"}, "javascript": {"js", "typescript", "ts"}, "go": {"golang"},
+	"capabilities": {"secrets", "http", "fetch"},
+	"scheduling":   {"cron", "schedules", "delay", "priority"}, "topics": {"webhooks", "webhook", "events"},
+	"retries": {"failures", "retry", "backoff", "attempts"},
+	"tasks":   {"clients", "client", "producers", "producer", "logs", "results"},
+	"handlers": {
+		"handler", "plugins", "sdk", "sdks", "test", "tests", "testing", "languages", "rust", "c", "assemblyscript",
+	},
+	"limits": {"memory", "cpu", "timeout", "timeouts"}, "operations": {"worker", "workers", "hosts", "production"},
+	"errors": {"error", "debugging"}, "metrics": {"monitoring", "prometheus", "tracing"}, "page": {"ui", "dashboard"},
+	"sql": {"postgres", "postgresql"}, "flows": {"flow", "dag", "chains"},
 }
+
+// fromPrefix begins the names of the pages for users of other queues.
+const fromPrefix = "from-"
 
 // link matches a link of a page: its text and its target.
 var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)\s]+)\)`)
@@ -110,7 +122,8 @@ func Help(env cli.Environment) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 { // first, because a page can have the name of a command
 				for _, topic := range Topics(env) {
-					if topic.Name() == args[0] || topic.HasAlias(args[0]) {
+					word := strings.ToLower(args[0])
+					if topic.Name() == word || topic.HasAlias(word) || topic.Name() == fromPrefix+word {
 						return showPage(cmd, topic.Long, env)
 					}
 				}

@@ -238,12 +238,22 @@ func (n *Node) deliver(outside egress.Config, config host.Config) {
 		if grants.Ceiling != nil {
 			ceiling = &egress.Ceiling{Grants: grants.Ceiling.HTTP, Where: grants.Where}
 		}
+		var ended func(webhook.Ended)
+		if tell := config.Ended; tell != nil {
+			ended = func(e webhook.Ended) {
+				tell(host.Ended{
+					Tenant: tenant.Tenant(), Queue: e.Queue, ID: e.ID, Took: e.Took, Failure: e.Failure, Again: e.Again,
+					Status: e.Status,
+				})
+			}
+		}
 		n.deliveries = append(n.deliveries, webhook.New(tenant, webhook.Config{
 			HTTP: client, Ceiling: ceiling, Small: small, Large: large, Places: places, Destination: destination,
 			Grace: config.Grace, Poll: config.Poll, Secrets: n.options.services.Secrets,
 			SecretNames: func() []string {
 				return guest.SecretNames(n.options.services.Secrets, tenant.Tenant(), grants.Secrets)
 			},
+			TellSecrets: n.options.Loopback, Ended: ended,
 			Secret: func(name string) ([]byte, error) {
 				asked := &manifest.Manifest{Capabilities: manifest.Capabilities{Secrets: []string{name}}}
 				if err := manifest.NewPermissions(asked, n.options.Plugins.Grants, tenant.Tenant(),

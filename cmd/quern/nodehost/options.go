@@ -175,6 +175,9 @@ func (o *Options) SecretsOf(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
+// Secrets returns the folder of secrets; "" for none.
+func (o *Options) Secrets() string { return o.services.Secrets }
+
 // config returns the settings as a host.Config, in which 0 means the default.
 func (o *Options) config() host.Config {
 	config := o.Host

@@ -49,6 +49,7 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 			"  tests:\n" +
 			"  - {input: tests/ada.txt, output: tests/ada.out}\n" +
 			"  - {name: no name, exit: 65, error: give a name}\n" +
+			"  - {name: a list, parameters: {names: [ada, bob]}}\n" +
 			"  - name: known\n" +
 			"    kv: {seen: {ada: \"1\"}}\n" +
 			"    attempt: 2 # also queue, key and headers of the task\n" +
@@ -65,9 +66,14 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
 	option.Duration(cmd.Flags(), &local.timeout, "timeout", time.Minute,
 		"how long each test may run at most, whatever its manifest says; 0s without end")
+	only := ""
+	cmd.Flags().StringVar(&only, "run", "", "run only the tests whose name contains `NAME` (default all)")
 	output := option.Output(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		tested, err := pluginsToTest(cmd, local, args)
+		if err == nil {
+			err = keepTests(tested, only)
+		}
 		if err != nil {
 			return err
 		}
@@ -159,6 +165,23 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*pluginfi
 	return tested, nil
 }
 
+// keepTests removes the tests whose name does not contain the text only. It is an error if none is left.
+func keepTests(tested []*pluginfile.File, only string) error {
+	var names []string
+	left := 0
+	for _, p := range tested {
+		p.Manifest.Tests = slices.DeleteFunc(p.Manifest.Tests, func(test manifest.Test) bool {
+			names = append(names, test.Name)
+			return !strings.Contains(test.Name, only)
+		})
+		left += len(p.Manifest.Tests)
+	}
+	if left == 0 {
+		return cli.Usagef("--run %q: no test has a name that contains it: the tests are %s", only, strings.Join(names, ", "))
+	}
+	return nil
+}
+
 // testAll runs the tests of a plugin. If update is true, it also writes the results into the tests' output files.
 func testAll(p *pluginfile.File, cmd *cobra.Command, local *local, update bool) ([]CaseView, error) {
 	l, err := openPlugin(p, cmd, local)
@@ -186,7 +209,7 @@ func testAll(p *pluginfile.File, cmd *cobra.Command, local *local, update bool) 
 func (l *loaded) test(ctx context.Context, test manifest.Test, update bool) (CaseView, error) {
 	view := CaseView{Plugin: l.Name, Test: test.Name}
 	read := func(from string) ([]byte, error) { return plugins.LoadFile(l.ManifestPath, from, cli.MaxParameters) }
-	var input, want []byte
+	input, want := test.Parameters, []byte(nil)
 	var err error
 	if test.Input != "" {
 		if input, err = read(test.Input); err != nil {

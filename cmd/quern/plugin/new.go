@@ -122,6 +122,9 @@ func noteNext(cmd *cobra.Command, env cli.Environment, dir, language string) {
 	if env.Get("npm_execpath") != "" { // npx has started it
 		program = "npx quern"
 	}
+	if language == "go" {
+		noteModule(cmd, dir)
+	}
 	cli.Note(cmd, "next: cd %s && %s dev", cli.ShellWord(dir), program)
 	tests := filepath.Base(dir) + ".yaml"
 	for _, l := range languages {
@@ -130,6 +133,26 @@ func noteNext(cmd *cobra.Command, env cli.Environment, dir, language string) {
 		}
 	}
 	cli.Note(cmd, "its tests are in %s: change them with the handler", tests)
+}
+
+// noteModule says that a new plugin in Go is below a module or a workspace, of which it is no part.
+func noteModule(cmd *cobra.Command, dir string) {
+	parent, err := filepath.Abs(filepath.Dir(dir))
+	for ; err == nil; parent = filepath.Dir(parent) {
+		if _, err := os.Stat(filepath.Join(parent, "go.work")); err == nil {
+			cli.Note(cmd, "%s is a module that the workspace in %s does not know: go work use %s", dir, parent,
+				cli.ShellWord(dir))
+			return
+		}
+		if _, err := os.Stat(filepath.Join(parent, "go.mod")); err == nil {
+			cli.Note(cmd, "%s is a module of its own, no part of that in %s: to import that one's packages see "+
+				"`quern help go`, \"In a module you have\"", dir, parent)
+			return
+		}
+		if parent == filepath.Dir(parent) {
+			return
+		}
+	}
 }
 
 // blanks holds the values that are filled into templates.

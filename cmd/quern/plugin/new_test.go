@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/quern-project/quern/plugins/manifest"
 )
 
@@ -79,6 +81,26 @@ func TestPluginNewNPM(t *testing.T) {
 			if err != nil || json.Unmarshal(text, &about) != nil || about.DevDependencies["quern"] != map[bool]string{true: "^1.2.3"}[version != ""] {
 				t.Errorf("%s %s: %v\n%s", language, version, err, text)
 			}
+		}
+	}
+}
+
+// TestNoteModule: a new plugin in Go inside a module or a workspace says that it is no part of it.
+func TestNoteModule(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"go.mod": "is a module of its own, no part of that in ", "go.work": "go work use ", "other": "",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var stderr strings.Builder
+		cmd := &cobra.Command{}
+		cmd.SetErr(&stderr)
+		noteModule(cmd, filepath.Join(dir, "jobs", "orders"))
+		if !strings.Contains(stderr.String(), want) || want == "" && stderr.Len() > 0 {
+			t.Errorf("%s: %q, want %q", file, &stderr, want)
 		}
 	}
 }

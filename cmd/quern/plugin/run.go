@@ -186,19 +186,13 @@ func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters 
 // slowAfter is the time after which a command says that a task still runs: it may be an endless loop.
 const slowAfter = 10 * time.Second
 
-// computed explains the end of a task at a limit of time, which took so long: that limits.cpu counts no seconds of a
-// clock, and that what computed until its timeout may never end.
+// computed explains the end of a task at limits.cpu, which took so long: that it counts no seconds of a clock.
 func computed(outcome runtime.Outcome, took time.Duration) []string {
-	switch limit := outcome.Limit.Name; {
-	case outcome.Kind != runtime.LimitExceeded:
-	case limit == "cpu":
-		return []string{fmt.Sprintf("limits.cpu counts fuel, not time: 1s is 10⁹ on every machine; this run burned %.3g × 10⁹ (the %.1f s that it took do not count)",
-			float64(outcome.Fuel)/1e9, took.Seconds())}
-	case limit == "timeout" && outcome.CPU > took/2:
-		return []string{fmt.Sprintf("it computed for %.1f of %.1f s: is that an endless loop?", outcome.CPU.Seconds(),
-			took.Seconds())}
+	if outcome.Kind != runtime.LimitExceeded || outcome.Limit.Name != "cpu" {
+		return nil
 	}
-	return nil
+	return []string{fmt.Sprintf("limits.cpu counts fuel, not time: 1s is 10⁹ on every machine; this run burned %.3g × 10⁹ (the %.1f s that it took do not count)",
+		float64(outcome.Fuel)/1e9, took.Seconds())}
 }
 
 // loaded is a plugin that is ready for tasks on this machine.

@@ -112,6 +112,29 @@ func isUnread(out io.Writer) bool {
 	return err == nil && state[0].Revents&unix.POLLERR != 0
 }
 
+// HasInput reports whether there is something to read from a stream now, which is a file or a pipe, without waiting for
+// more. It is false for a terminal, and for a device such as /dev/null.
+func HasInput(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		at, err := file.Seek(0, io.SeekCurrent)
+		return err == nil && at < info.Size()
+	case mode&(os.ModeNamedPipe|os.ModeSocket) != 0:
+		state := []unix.PollFd{{Fd: int32(file.Fd()), Events: unix.POLLIN}}
+		_, err := unix.Poll(state, 0)
+		return err == nil && state[0].Revents&unix.POLLIN != 0
+	}
+	return false
+}
+
 // IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool { return terminalOf(stream) != nil }
 

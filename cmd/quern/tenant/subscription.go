@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,10 +18,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/doctor"
+	"github.com/quern-project/quern/host/webhook"
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
@@ -256,7 +260,7 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 		if made.Webhook == nil {
 			warnUnserved(cmd, client, made.Queue, "")
 		}
-		noteSecrets(cmd, client, made.Webhook)
+		noteSecrets(cmd, env, client, made.Webhook)
 		if doctor.Unsigned(made.Webhook) {
 			cli.Note(cmd, "the webhook %s has no secret: its server cannot tell its deliveries from forged ones: run `quern subscription update %s --secret %s`, and put the secret on the hosts (`quern help topics`)",
 				made.ID, cli.ShellWord(made.ID), cli.ShellWord(queue.WebhookSecrets+made.ID))
@@ -266,30 +270,25 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 }
 
 // noteSecrets says which secrets of a webhook hosts lack, and where they look for them.
-func noteSecrets(cmd *cobra.Command, client admin.Tenant, w *queue.Webhook) {
+func noteSecrets(cmd *cobra.Command, env cli.Environment, client admin.Tenant, w *queue.Webhook) {
 	if w == nil || len(w.Secrets)+len(w.SecretHeaders) == 0 {
 		return
 	}
 	names := append(slices.Clone(w.Secrets), slices.Sorted(maps.Values(w.SecretHeaders))...)
 	lack := "every host needs"
 	switch missing, hosts, of := missingSecrets(cmd.Context(), client, names); {
-	case hosts != nil && len(missing) == 0:
-		return
 	case len(hosts) == of && of > 0:
 		names, lack = missing, "no host has"
 	case len(hosts) > 0:
 		names, lack = missing, strings.Join(hosts, ", ")+" lacks"
+	case of > 0:
+		return
 	}
-	switch {
-	case len(names) == 1 && slices.Contains(w.Secrets, names[0]):
-		cli.Note(cmd, "%s the secret %s: start hosts with --secrets DIR (`quern dev` has the DIR secrets), and make it there: mkdir -p DIR/%s && echo whsec_$(openssl rand -base64 32) > DIR/%s/%s",
-			lack, names[0], client.Tenant(), client.Tenant(), names[0])
-	case len(names) == 1:
-		cli.Note(cmd, "%s the secret %s: start hosts with --secrets DIR, and put the secret into the file DIR/%s/%s",
-			lack, names[0], client.Tenant(), names[0])
-	default:
-		cli.Note(cmd, "%s the secrets %s: start hosts with --secrets DIR, and put each into a file, such as DIR/%s/%s",
-			lack, strings.Join(names, ", "), client.Tenant(), names[0])
+	dir := connect.DevSecrets(cmd, env)
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(dir, client.Tenant(), name)); dir == "" || err != nil {
+			cli.Note(cmd, "%s the secret %s: %s", lack, name, webhook.PutSecret(client.Tenant(), dir, name))
+		}
 	}
 }
 
@@ -301,7 +300,7 @@ const (
 )
 
 // missingSecrets returns those of the names that a host lacks, the hosts that lack one, and the number of hosts that
-// publish which secrets they have. hosts is nil if that is not known of any host.
+// publish which secrets they have.
 func missingSecrets(ctx context.Context, client admin.Tenant, names []string) (missing, hosts []string, of int) {
 	for begun := time.Now(); ; {
 		missing, hosts, of = nil, nil, 0
@@ -321,7 +320,7 @@ func missingSecrets(ctx context.Context, client admin.Tenant, names []string) (m
 		slices.Sort(missing)
 		missing = slices.Compact(missing)
 		if of > 0 && len(missing) == 0 {
-			return nil, []string{}, of
+			return nil, nil, of
 		}
 		if err != nil || !serving || time.Since(begun) > secretsWait || !periodic.Sleep(ctx, secretsInterval) {
 			return missing, hosts, of
@@ -347,7 +346,7 @@ func newSubscriptionUpdate(env cli.Environment) *cobra.Command {
 			return err
 		}
 		if cmd.Flags().Changed("secret") || cmd.Flags().Changed("secret-header") {
-			noteSecrets(cmd, client, s.Webhook)
+			noteSecrets(cmd, env, client, s.Webhook)
 		}
 		return show.Line(cmd, json, s, s.ID)
 	})

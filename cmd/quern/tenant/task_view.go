@@ -68,15 +68,25 @@ func taskView(t *admin.Task) show.View {
 // longRun is how long a task runs before people are told how to find out where it is.
 const longRun = 10 * time.Second
 
-// runningView says how to find the place in the source at which a task runs for long. Only the end of a run tells it.
+// runningView says for how long a task runs.
 func runningView(t *admin.Task) show.View {
-	since := time.Since(admin.Moment(t.StartedAt))
-	if t.Status != queue.Started || t.StartedAt == 0 || since < longRun {
-		return nil
+	text, _ := runningText(t)
+	return show.Lines("running", text)
+}
+
+// runningText says for how long a task runs, and if that is long how to find the place in the source at which it is:
+// only the end of a run tells it. The text is "" for a task that does not run.
+func runningText(t *admin.Task) (text string, long bool) {
+	if t.Status != queue.Started || t.StartedAt == 0 {
+		return "", false
 	}
-	id := cli.ShellWord(t.ID)
-	return show.View{{"", "running", fmt.Sprintf("for %s: see its log with `quern task logs %s`; `quern task cancel %s` "+
-		"ends it, and its error then names the line at which it was", show.Age(since), id, id)}}
+	since := max(0, time.Since(admin.Moment(t.StartedAt)))
+	text, id := "for "+show.Age(since), cli.ShellWord(t.ID)
+	if since < longRun {
+		return text, false
+	}
+	return text + fmt.Sprintf(": see its log with `quern task logs %s`; `quern task cancel %s` ends it, and its error then "+
+		"names the line at which it was", id, id), true
 }
 
 // statusText returns the task's status for people.

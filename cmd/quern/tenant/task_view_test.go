@@ -91,3 +91,26 @@ func TestRunningForLong(t *testing.T) {
 		}
 	}
 }
+
+// A task that runs says for how long, and after a while how to find out where it is.
+func TestRunning(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		status queue.Status
+		ago    time.Duration
+		want   string
+	}{
+		"new":     {queue.Started, 2 * time.Second, `(?m)^running +for [2-9]\.\ds$`},
+		"long":    {queue.Started, 2 * time.Minute, "(?m)^running +for 2m: .*`quern task logs a`; `quern task cancel a` ends it"},
+		"waiting": {queue.Pending, time.Minute, `^[^!]*$`},
+	} {
+		var shown strings.Builder
+		task := &admin.Task{ID: "a", Status: test.status, StartedAt: admin.Seconds(time.Now().Add(-test.ago))}
+		if err := taskView(task).Lines(&shown, show.Screen{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := shown.String(); !regexp.MustCompile(test.want).MatchString(got) || test.status == queue.Pending && strings.Contains(got, "running") {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+}

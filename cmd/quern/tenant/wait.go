@@ -91,6 +91,7 @@ func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id s
 		interval = show.ProgressInterval
 	}
 	defer line.Clear()
+	slow := false // it was told that the task runs for long
 	for begun := time.Now(); periodic.Sleep(ctx, interval); {
 		task, err := client.Summary(ctx, id)
 		if err != nil {
@@ -112,6 +113,11 @@ func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id s
 		}
 		if !line.Shows() {
 			continue
+		}
+		if text, long := runningText(task); long && !slow {
+			line.Clear()
+			cli.Note(cmd, "task %s runs %s", task.ID, text)
+			slow = true
 		}
 		text := fmt.Sprintf("%s, waiting for %.0f s", statusText(task), time.Since(begun).Seconds())
 		if task.Attempts > 0 {
@@ -200,10 +206,10 @@ func putOff(task *admin.Task, told int) string {
 	switch times := task.Reschedules; {
 	case times >= manage.ManyReschedules && magnitude(times) > magnitude(told):
 		return fmt.Sprintf("task %s has put itself off %d times, which counts no attempt, so max_attempts does not end it%s: "+
-			"let the handler fail instead of asking for a retry, or see `quern help retries`", task.ID, times, why)
+			"%s, or see `quern help retries`", task.ID, times, why, failInstead)
 	case times > 0 && told == 0:
 		return fmt.Sprintf("task %s has put itself off and runs again later, without counting an attempt%s: "+
-			"to count one, the handler raises Failure instead of Retry", task.ID, why)
+			"to count one, %s", task.ID, why, failInstead)
 	}
 	return ""
 }
@@ -218,6 +224,10 @@ func magnitude(times int) (steps int) {
 	}
 	return steps
 }
+
+// failInstead says how a handler fails in a way that counts an attempt. The language of the handler is not known here.
+const failInstead = "let the handler fail instead of asking for a retry (Go: return the plain error or sdk.FailAfter; " +
+	"Python, JavaScript: raise Failure; Rust: Error::new; AssemblyScript: fail; C: return QUERN_FAILED)"
 
 // waits has the methods of admin.Tenant that a wait needs.
 type waits interface {
