@@ -183,8 +183,8 @@ func (t *Task) Failure() Failure {
 	return f
 }
 
-// Err returns the failure of a task that has failed: an error with the text of Failure, without the stack. It is nil for
-// any other task.
+// Err returns the failure of a task that has failed: an error with the text of Failure, without the stack. It is nil
+// for any other task.
 func (t *Task) Err() error {
 	if t.Status != Failed {
 		return nil
