@@ -299,6 +299,7 @@ func TestPluginRunServices(t *testing.T) {
 	write(t, filepath.Join(secrets, "blueque", "other"), "not granted")
 	const note = "quern: the buckets are in memory: empty at the start, forgotten at the end\n"
 	const reason = "quern_v1.enqueue: denied: queue \"bills\" is not granted: add \"bills\" to queues in capabilities.enqueue\n"
+	// The failure tells the last refusal, so the log does not tell it before.
 	const wrong = "quern_v1.enqueue: invalid: priority 101: use 0 to 100; higher ones run first, 50 is the default\n"
 	const enqueued = "quern: enqueued local-1 to jobs.a, key k, priority 70, after 5s: {\"x\": 1}\nquern: enqueued local-2 to jobs.b: 2 bytes\n"
 	for _, test := range []struct {
@@ -322,7 +323,7 @@ func TestPluginRunServices(t *testing.T) {
 			"10.0.0.5 is private (RFC 1918): the operator can allow the address with --allow-networks 10.0.0.5/32\n"}},
 		{"HTTPHost", "hhttps://example.com/", nil, result{exitDone, "-3\n", "*"}},
 		{"Enqueue", "e", nil, result{exitDone, "local-1local-2-3\n-1\n", reason + wrong + enqueued}},
-		{"EnqueueFails", "f", nil, result{exitFailed, "", reason + wrong + "task local failed (error): exit status 1: " + wrong}},
+		{"EnqueueFails", "f", nil, result{exitFailed, "", reason + "task local failed (error): exit status 1: " + wrong}},
 	} {
 		got := u.feed(test.input, append([]string{"plugin", "run", filepath.Join(dir, "small.wasm")}, test.flags...)...)
 		noted := strings.Contains(got.stderr, note)
