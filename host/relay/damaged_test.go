@@ -153,7 +153,7 @@ func TestEncodingLacksCharacter(t *testing.T) {
 	go func() {
 		done <- worker.Run(ctx, w.client, "q", func(context.Context, *queue.Task) ([]byte, error) { return nil, errors.New("ação ✗") })
 	}()
-	id := r.value("INSERT INTO jobs (queue, payload) VALUES ('q', 'ação') RETURNING id")
+	id := r.value("INSERT INTO jobs (queue, payload, min_retry_delay) VALUES ('q', 'ação', 3600000) RETURNING id")
 	r.relayRaquel(nil)
 	r.eventually("failed 1", func() string { return r.state(id) })
 	if got := r.value("SELECT error FROM jobs WHERE id = $1", id); got != "a??o ?" {
