@@ -41,7 +41,8 @@ func where(at uint32) uint32 {
 		stopped.pc++ // a caller's counter is that of the block after its call
 	}
 	callFrom(stopped.sp, stopped.pc)
-	if !writeFrames() && !stopped.waits && stopped.pc&0xffff == 0 { // the first block: not before the function has its frame, but after
+	// In the first block, the function may have its frame already.
+	if !writeFrames() && !stopped.waits && stopped.pc&0xffff == 0 {
 		stopped.pc++
 		callFrom(stopped.sp, stopped.pc)
 		writeFrames()
