@@ -175,7 +175,9 @@ func (s *session) run(ctx, hurry context.Context) error {
 
 // findSecrets publishes the names of the secrets that webhooks can use, if they have changed.
 func (s *session) findSecrets(ctx context.Context) {
-	names, err := service.Await(ctx, func() ([]string, error) { return s.config.SecretNames(), nil }) // may be on another machine
+	names, err := service.Await(ctx, func() ([]string, error) { // the folder may be on another machine
+		return s.config.SecretNames(), nil
+	})
 	if err != nil {
 		return
 	}

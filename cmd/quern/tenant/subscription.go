@@ -312,7 +312,9 @@ func missingSecrets(ctx context.Context, client admin.Tenant, names []string) (m
 				continue
 			}
 			of++
-			lacks := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(node.Secrets, name) })
+			lacks := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+				return slices.Contains(node.Secrets, name)
+			})
 			if len(lacks) > 0 {
 				missing, hosts = append(missing, lacks...), append(hosts, cmp.Or(node.Name, node.Listener))
 			}
