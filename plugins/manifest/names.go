@@ -3,8 +3,8 @@ package manifest
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"

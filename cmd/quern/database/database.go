@@ -218,14 +218,19 @@ func newInit() *cobra.Command {
 
 func newCheck() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "check", Short: "Check whether a relay can work on a database, and what holds it up", Args: cli.Arguments(0, 0),
+		Use: "check", Short: "Check whether a relay or handlers can work on a database, and what holds them up", Args: cli.Arguments(0, 0),
 	}
 	format := option.Output(cmd)
 	var raquel, nsj []string
 	raquelFlag(cmd, &raquel)
 	nsjFlag(cmd, &nsj)
+	handlers := cmd.Flags().Bool("handlers", false, "check the role of the URL for handlers, not for a relay")
 	return with(cmd, func(cmd *cobra.Command, db *postgres.Conn, _ []string) error {
-		findings, err := relay.Check(cmd.Context(), db, raquel, nsj)
+		check := func() ([]relay.Finding, error) { return relay.Check(cmd.Context(), db, raquel, nsj) }
+		if *handlers {
+			check = func() ([]relay.Finding, error) { return relay.CheckHandler(cmd.Context(), db) }
+		}
+		findings, err := check()
 		if err != nil {
 			return err
 		}
