@@ -25,13 +25,9 @@ _KEPT = frozenset(("pytest", "_pytest", "pluggy", "iniconfig", "quern"))  # what
 @pytest.fixture
 def quern_host(request: pytest.FixtureRequest) -> Iterator[Host]:
     """A host for one test: its services are in memory and empty, and stay from task to task. It has the buckets that the manifest
-    beside the test grants. What tasks change in databases is undone after the test. See quern.testing.Host."""
-    folder = _plugin_of(request.path)
-    try:
-        buckets = _manifest.read(_manifest.path_of(folder)).buckets if folder else []
-    except (FileNotFoundError, ValueError):
-        buckets = []  # _enter has warned of it
-    host = Host(kv={bucket: {} for bucket in buckets})
+    beside the test grants, and denies what that does not grant. What tasks change in databases is undone after the test. See
+    quern.testing.Host."""
+    host = Host(kv={bucket: {} for bucket in _native.manifest.buckets} if _native.manifest else {})
     yield host
     host.close()
 
@@ -95,13 +91,12 @@ def _enter(folder: Optional[Path]) -> None:
     _use_packages(folder)
     sys.modules.update(_left.pop(folder, {}))
     try:
-        config, env, _ = _manifest.read(_manifest.path_of(folder))
+        _native.manifest = _manifest.read(_manifest.path_of(folder))
     except (FileNotFoundError, ValueError) as error:
         if not isinstance(error, FileNotFoundError):
             warnings.warn(pytest.PytestWarning(str(error)), stacklevel=2)
-        config, env = {}, {}
-    _native.manifest = config
-    for name, value in env.items():
+        _native.manifest = None  # nothing is denied
+    for name, value in (_native.manifest.env if _native.manifest else {}).items():
         _variables[name] = os.environ.get(name)
         os.environ[name] = value
 
