@@ -280,3 +280,23 @@ func TestManifestsOfExamples(t *testing.T) {
 	script := "import sys\nsys.path.insert(0, 'package/src')\nfrom pathlib import Path\nfrom quern import _manifest\nfor path in sys.argv[1:]: _manifest.read(Path(path))"
 	command(t, exec.CommandContext(t.Context(), venv, append([]string{"-B", "-c", script}, found...)...))
 }
+
+// TestRefusedPackages: a handler imports no package that the build refuses, also if this Python has it; tests may.
+func TestRefusedPackages(t *testing.T) {
+	t.Parallel()
+	library, folder := installed(t), t.TempDir()
+	for name, text := range map[string]string{
+		"shop/handler.py": "def handle(task):\n    import orjson\n", "numpy.py": "", "orjson.py": "", "shop/shop.yaml": "name: shop\n",
+		"shop/conftest.py": "pytest_plugins = 'quern.pytest_plugin'\n",
+		"shop/test_handler.py": "import numpy\nfrom quern import testing\nimport handler\ndef test():\n" +
+			"    assert testing.run(handler.handle).error == \"ModuleNotFoundError: No module named 'orjson': orjson has native code, which a plugin cannot load, and no version without: use the module json\"\n",
+	} {
+		path := filepath.Join(folder, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said := pytest(t, filepath.Join(folder, "shop"), library+string(os.PathListSeparator)+folder); !strings.Contains(said, "1 passed") {
+		t.Error(said)
+	}
+}

@@ -6,6 +6,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,7 +30,8 @@ func OnlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return Usagef("unknown command %q: %s", cmd.CommandPath()+" "+args[0], spelling.DidYouMean(args[0], Subcommands(cmd)))
+	return Usagef("unknown command %q: %s", cmd.CommandPath()+" "+args[0],
+		cmp.Or(ofOthers(cmd, args[0]), spelling.DidYouMean(args[0], Subcommands(cmd))))
 }
 
 // NeedsCommand refuses to run a group without a subcommand.
@@ -80,8 +82,9 @@ func FlagError(cmd *cobra.Command, err error) error {
 		var names []string
 		cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
 		slices.Sort(names)
-		return Usagef("unknown flag --%s of %s: %s", unknown.GetSpecifiedName(), cmd.CommandPath(),
-			spelling.DidYouMean("--"+unknown.GetSpecifiedName(), names))
+		word := "--" + unknown.GetSpecifiedName()
+		return Usagef("unknown flag %s of %s: %s", word, cmd.CommandPath(),
+			cmp.Or(ofOthers(cmd, word), spelling.DidYouMean(word, names)))
 	}
 	return WrongUsage(fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath()))
 }

@@ -63,7 +63,7 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 	}
 	local := newLocal(cmd.Flags(), env)
 	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
-	option.Duration(cmd.Flags(), &local.timeout, "timeout", time.Minute,
+	option.Duration(cmd.Flags(), &local.timeout, "timeout", unattended,
 		"how long each test may run at most, whatever its manifest says; 0s without end")
 	output := option.Output(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -109,10 +109,10 @@ def test_not_json():
 
     line = handle.__code__.co_firstlineno
     assert testing.run(handle).error == (
-        f"TypeError: the result of handle (test_quern.py:{line}).a[0] is an object, which JSON does not express: use str(…)"
+        f"TypeError: the result of handle (test_quern.py:{line}).a[0] is of the Python type object, which JSON does not express: use str(…)"
     )
     result = testing.run(lambda task: quern.enqueue("q", {"at": object()}))
-    assert result.error == "TypeError: the body.at is an object, which JSON does not express: use str(…)"
+    assert result.error == "TypeError: the body.at is of the Python type object, which JSON does not express: use str(…)"
 
 
 def test_unknown_name():

@@ -13,7 +13,7 @@ from typing import Iterator, Optional
 
 import pytest
 
-from . import _manifest, _native
+from . import _manifest, _missing, _native
 from .testing import Host, Plugin, Status
 
 PACKAGES = Path(".quern", "site-packages")
@@ -40,8 +40,26 @@ def quern_plugin(request: pytest.FixtureRequest) -> Plugin:
     raise FileNotFoundError(f"there is no handler.py in {request.path.parent} or above: put the test into the folder of a plugin")
 
 
+class _Refused:
+    """Finds no module for a handler that no plugin can have, also if this Python has it: the build would refuse it."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+            frame = frame.f_back
+        file = Path(frame.f_code.co_filename)
+        test = file.name == "conftest.py" or file.stem.startswith("test_") or file.stem.endswith("_test") or "tests" in file.parts
+        if _entered is None or test or _entered not in file.parents or PACKAGES.parts[0] in file.parts:
+            return
+        if why := _missing.obstacle(name):
+            raise ModuleNotFoundError(f"No module named {name!r}: {why}", name=name)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Has tests below a plugin's folder find its handler.py, and the plugin's own packages."""
+    if _Refused not in sys.meta_path:
+        sys.meta_path.insert(0, _Refused)  # type: ignore[arg-type]
     for folder in dict.fromkeys((config.invocation_params.dir, config.rootpath)):
         if (folder / "handler.py").is_file():
             _enter(folder)
