@@ -75,9 +75,9 @@ def obstacle(module: str, usable: bool = False) -> str:
     """Why no plugin can use a module, and what to use instead; "" if none is known. usable: of those that can be imported, too."""
     table = _packages()
     name = table["distributions"].get(module, module)
-    for obstacle in table["obstacles"]:
-        if re.sub(r"[-_.]+", "-", name).lower() in obstacle["names"].split() and (usable or not obstacle.get("imports")):
-            return f"{name} {obstacle['why']}: {obstacle['instead']}"
+    for entry in table["obstacles"]:
+        if re.sub(r"[-_.]+", "-", name).lower() in entry["names"].split() and (usable or not entry.get("imports")):
+            return f"{name} {entry['why']}: {entry['instead']}"
     return ""
 
 
