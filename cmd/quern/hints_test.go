@@ -197,7 +197,7 @@ func TestWordsOfOtherSystems(t *testing.T) {
 	for line, want := range map[string]string{
 		"worker": "use `quern serve`", "new mail": "use `quern plugin new NAME`", "task requeue x": "use `quern task retry ID`",
 		"logs x": "use `quern task logs ID`", "wrker": "use one of ", "enqueue mail --retries 3": "use --max-attempts",
-		"enqueue mail --countdown 3": "use --delay", "enqueue mail --args x": "write the parameters behind the queue", "queue ls --retries 3": "unknown flag --retries of quern queue ls: use one of",
+		"enqueue mail --countdown 3": "use --delay", "enqueue mail --args x": "write the parameters behind the queue", "queue ls --retries 3": "unknown flag --retries of quern queue ls: use one of", "schedule new x": "use one of ", "plugin init": "use `quern plugin new NAME`",
 	} {
 		if r := u.run(strings.Fields(line)...); r.status != exitUsage || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %+v", line, r)

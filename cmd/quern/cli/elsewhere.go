@@ -2,44 +2,57 @@ package cli
 
 import (
 	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
 // elsewhere has the remedies for words that people type who know other systems: commands, and flags with their --.
 var elsewhere = map[string]string{
-	"worker": "use `quern serve`, or `quern dev` for development", "start": "use `quern serve`, or `quern dev` for development",
-	"beat": "use `quern schedule`, or schedule in the plugin's manifest; every `quern serve` fires them",
-	"cron": "use `quern schedule`, or schedule in the plugin's manifest",
+	"worker": useServe, "start": useServe,
+	"beat": useSchedule, "cron": useSchedule, "--cron": useSchedule,
 	"logs": "use `quern task logs ID`", "log": "use `quern task logs ID`",
 	"run":   "use `quern plugin run FILE` for a plugin without Redis, or `quern serve` for a host",
 	"build": "use `quern plugin build`", "test": "use `quern plugin test`", "check": "use `quern plugin check FILE`",
-	"new": "use `quern plugin new NAME`", "init": "use `quern plugin new NAME`", "create": "use `quern plugin new NAME`",
+	"new": useNew, "init": useNew, "create": useNew,
 	"purge": "use `quern queue purge QUEUE`", "empty": "use `quern queue purge QUEUE`",
-	"requeue": "use `quern task retry ID`, or --queue QUEUE for the failed tasks of one",
-	"retry":   "use `quern task retry ID`, or --queue QUEUE for the failed tasks of one",
-	"revoke":  "use `quern task cancel ID`", "cancel": "use `quern task cancel ID`",
+	"requeue": useRetry, "retry": useRetry,
+	"revoke": "use `quern task cancel ID`", "cancel": "use `quern task cancel ID`",
 	"call": "use `quern enqueue QUEUE PARAMETERS`", "send": "use `quern enqueue QUEUE PARAMETERS`",
 	"result": "use `quern task wait ID`", "inspect": "use `quern node ls`, `quern task ls QUEUE`, or `quern top`",
 	"status": "use `quern doctor`, or `quern top`", "info": "use `quern doctor`, or `quern top`",
 	"monitor": "use `quern top`", "dashboard": "use `quern top`, or the page of `quern serve --admin`",
 	"pause": "use `quern queue pause QUEUE`", "resume": "use `quern queue resume QUEUE`",
 
-	"--retries": "use --max-attempts, which counts the first run, too", "--max-retries": "use --max-attempts, which counts the first run, too",
-	"--args": "write the parameters behind the queue: `quern enqueue QUEUE PARAMETERS`", "--kwargs": "write the parameters behind the queue: `quern enqueue QUEUE PARAMETERS`",
-	"--params": "write the parameters behind the queue: `quern enqueue QUEUE PARAMETERS`", "--data": "write the parameters behind the queue: `quern enqueue QUEUE PARAMETERS`",
-	"--cron": "use `quern schedule`, or schedule in the plugin's manifest", "--countdown": "use --delay", "--eta": "use --at",
-	"--expires": "use --deadline", "--concurrency": "use --slots", "--broker": "use --redis", "--job-id": "use --id", "--task-id": "use --id",
+	"--retries": useAttempts, "--max-retries": useAttempts,
+	"--args": useParameters, "--kwargs": useParameters, "--params": useParameters, "--data": useParameters,
+	"--countdown": "use --delay", "--eta": "use --at", "--expires": "use --deadline",
+	"--broker": "use --redis", "--job-id": "use --id", "--task-id": "use --id",
 }
+
+const (
+	useServe      = "use `quern serve`, or `quern dev` for development"
+	useSchedule   = "use `quern schedule`, or schedule in the plugin's manifest; every `quern serve` fires them"
+	useNew        = "use `quern plugin new NAME`"
+	useRetry      = "use `quern task retry ID`, or --queue QUEUE for the failed tasks of one"
+	useAttempts   = "use --max-attempts, which counts the first run, too"
+	useParameters = "write the parameters behind the queue: `quern enqueue QUEUE PARAMETERS`"
+)
 
 // flagOf matches a remedy that is a flag of the command.
 var flagOf = regexp.MustCompile(`^use --([a-z-]+)`)
 
-// ofOthers returns the remedy for a word of other systems; "" if there is none. Remedies that name a flag are for
-// commands that have it.
+// ofOthers returns the remedy for a word of other systems; "" if there is none. A remedy that names a flag is for
+// commands that have it. In a group, and for parameters, it is only for the commands that it names.
 func ofOthers(cmd *cobra.Command, word string) string {
 	remedy := elsewhere[word]
-	if flag := flagOf.FindStringSubmatch(remedy); flag != nil && cmd.Flag(flag[1]) == nil {
+	named := strings.Contains(remedy, "`"+cmd.CommandPath()+" ")
+	if flag := flagOf.FindStringSubmatch(remedy); flag != nil {
+		named = cmd.Flag(flag[1]) != nil
+	} else if word == "--cron" || !cmd.HasParent() {
+		named = true
+	}
+	if !named {
 		return ""
 	}
 	return remedy
