@@ -61,7 +61,8 @@ type Config struct {
 	// Services has the stores and clients behind the services of handlers (default: none: handlers then have
 	// only checkpoints).
 	Services guest.Config
-	// Unbuilt lists plugins whose source could not be built. They are published as refused plugins (default: none).
+	// Unbuilt lists plugins whose source could not be built. They are published beside those of the directory (default:
+	// none).
 	Unbuilt func() []plugins.Status
 	// Ended is called after each settlement of a task, from several goroutines. It must not block (default: none).
 	Ended func(Ended)

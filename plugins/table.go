@@ -22,7 +22,7 @@ type Status struct {
 	// Digest is the module's digest; "" if the module was not read.
 	Digest string
 	Queues []string
-	// State is StateServing or StateRefused.
+	// State is StateServing, StateRefused or StateUnbuilt.
 	State string
 	// Error says what is wrong and what to do about it; "" if the plugin serves.
 	Error string
@@ -37,6 +37,7 @@ type Status struct {
 const (
 	StateServing = "serving"
 	StateRefused = "refused"
+	StateUnbuilt = "unbuilt" // `quern dev` could not build its source; the version before it may serve
 )
 
 // publication has what the reconciler shares with the readers of a Directory.

@@ -68,6 +68,14 @@ func TestDevRebuilds(t *testing.T) {
 	dev.stderr.await(t, regexp.MustCompile(`a\.c:1:.* error: `))
 	dev.stderr.await(t, regexp.MustCompile(`cannot rebuild small; the last version keeps running: error="clang\S* could not build small`))
 	answers("four")
+	const failed = `a.c:1:1: error: unknown type name`
+	eventually(t, "others learn of the failed build", func() bool { return strings.Contains(u.must("plugin", "ls"), failed) })
+	if r := u.run("enqueue", "small", "--wait"); !strings.Contains(r.stderr, "quern: the version before the last build answers, which failed: clang") || !strings.Contains(r.stderr, failed) {
+		t.Errorf("enqueue: %+v", r)
+	}
+	if said := u.run("doctor").stdout; !strings.Contains(said, "the last build of the plugin small on ") || !strings.Contains(said, "`quern plugin build "+dir+"` shows all of it") {
+		t.Errorf("doctor: %s", said)
+	}
 	replace(saying("five"))
 	answers("five")
 

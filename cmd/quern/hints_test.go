@@ -126,7 +126,7 @@ func testEnqueueWarnsOfUnservedQueue(t *testing.T, by over) {
 			t.Errorf("enqueue %s: exit %d: %q, expected %q", queue, r.status, r.stderr, text)
 		}
 	}
-	warns("mail", `enqueued, but no host serves the queue "mail" of tenant blueque, and none is known to have done so: put a plugin that serves it, such as mail.wasm, into a host's plugin directory`)
+	warns("mail", `enqueued, but no host serves the queue "mail", nor is one known to have served it: put a plugin that serves it, such as mail.wasm, into a host's plugin directory`)
 	host, _ := u.host(folder(t, map[string][]byte{"mail": runtimetest.Echo(t)}))
 	warns("mail", "")
 	warns("mial", "did you mean mail?")
@@ -150,7 +150,57 @@ func testMisspelledQueue(t *testing.T, by over) {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
+	if r := u.run("queue", "pause", "ordrs"); !strings.HasPrefix(r.stderr, "quern: paused, but tenant ") {
+		t.Errorf("pause: %+v", r)
+	}
+	u.must("queue", "pause", "orrs") // an empty one is no suggestion, even if its name is nearer
+	if r := u.run("queue", "pause", "orr"); strings.Contains(r.stderr, "orrs") {
+		t.Errorf("a suggestion without tasks and hosts: %+v", r)
+	}
 	if r := u.run("task", "ls", "orders", "--status", "failed"); strings.Contains(r.stderr, "did you mean") {
 		t.Errorf("a queue without failed tasks: %+v", r)
+	}
+}
+
+// TestCancelQueue: the tasks that wait in a misspelled queue go by one command.
+func TestCancelQueue(t *testing.T) { overBoth(t, testCancelQueue) }
+
+func testCancelQueue(t *testing.T, by over) {
+	u := by.tenant(t)
+	u.must("enqueue", "invoic", "--id", "one")
+	u.must("enqueue", "invoic", "--id", "two", "--delay", "1h")
+	u.must("enqueue", "invoice", "--id", "other")
+	r := u.run("task", "cancel", "--queue", "invoic")
+	if r.status != exitDone || !strings.Contains(r.stderr, "cancelled one\n") || !strings.Contains(r.stderr, "cancelled two\n") || strings.Contains(r.stderr, "other") {
+		t.Errorf("%+v", r)
+	}
+	if r := u.run("task", "cancel", "--queue", "invoic"); r.status != exitDone || !strings.Contains(r.stderr, "no task waits in the queue \"invoic\"") {
+		t.Errorf("%+v", r)
+	}
+	if out := u.must("queue", "purge", "invoic", "--all"); out != "2\n" {
+		t.Errorf("purged %s", out)
+	}
+	for _, args := range [][]string{{"task", "cancel"}, {"task", "cancel", "other", "--queue", "invoice"}} {
+		if r := u.run(args...); r.status != exitUsage || !strings.Contains(r.stderr, "cancel needs tasks or a queue") {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	if out := u.must("task", "show", "other", "-o", "json"); !strings.Contains(out, `"status":"pending"`) {
+		t.Errorf("%s", out)
+	}
+}
+
+// TestWordsOfOtherSystems: commands and flags of other systems lead to those here.
+func TestWordsOfOtherSystems(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	for line, want := range map[string]string{
+		"worker": "use `quern serve`", "new mail": "use `quern plugin new mail`", "task requeue x": "use `quern task retry ID`",
+		"logs x": "use `quern task logs x`", "wrker": "use one of ", "enqueue mail --retries 3": "use --max-attempts",
+		"enqueue mail --countdown 3": "use --delay", "enqueue mail --args x": "write the parameters behind the queue", "queue ls --retries 3": "unknown flag --retries of quern queue ls: use one of", "schedule new x": "use one of ", "plugin init": "use `quern plugin new NAME`",
+	} {
+		if r := u.run(strings.Fields(line)...); r.status != exitUsage || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v", line, r)
+		}
 	}
 }

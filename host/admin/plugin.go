@@ -25,6 +25,20 @@ func (p Plugin) Name() string {
 	return strings.Join([]string{p.Tenant, p.Plugin, p.State, p.Digest, p.Error}, "\x00")
 }
 
+// FailedBuild returns why a plugin that serves the queue could not be built the last time, so that the version before
+// answers; "" if none is known.
+func FailedBuild(all []Plugin, queue string) string {
+	for _, p := range all {
+		serves := func(other Plugin) bool {
+			return other.Plugin == p.Plugin && slices.Contains(other.Queues, queue) && other.State == plugins.StateServing
+		}
+		if p.State == plugins.StateUnbuilt && slices.ContainsFunc(all, serves) {
+			return p.Error
+		}
+	}
+	return ""
+}
+
 // plainWord matches words that need no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)
 

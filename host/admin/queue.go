@@ -79,7 +79,7 @@ func UnservedQueue(ctx context.Context, t Tenant, name string) (warning string, 
 	if err != nil || q.Listeners > 0 || q.Totals["complete"]+q.Totals["failed"] > 0 || q.Complete+q.Failed > 0 {
 		return "", err
 	}
-	return fmt.Sprintf("no host serves the queue %q of tenant %s, and none is known to have done so: %s", name, t.Tenant(),
+	return fmt.Sprintf("no host serves the queue %q, nor is one known to have served it: %s", name,
 		ServingQueue(ctx, t, name)), nil
 }
 

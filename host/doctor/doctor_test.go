@@ -244,10 +244,10 @@ func TestQueueOfAPlugin(t *testing.T) {
 	})
 	check(t, err)
 	for name, want := range map[string]string{
-		"thumbnails":      "if images was meant, enqueue to that and cancel these; else if the plugin thumbnails is to serve it, write queues: [images, thumbnails] into thumbnails.yaml; else put a plugin",
-		"thumbnails.bulk": "if images was meant, enqueue to that and cancel these; else if the plugin thumbnails is to serve it, write queues: [images, thumbnails.bulk] into thumbnails.yaml; else ",
-		"imagse":          "if images was meant, enqueue to that and cancel these; else if the plugin thumbnails is to serve it, write queues: [images, imagse] into thumbnails.yaml; else ",
-		"srved":           "if served was meant, enqueue to that and cancel these; else put a plugin",
+		"thumbnails":      "if images was meant, enqueue to that and cancel these: `quern task cancel --queue thumbnails`, then `quern queue purge thumbnails --all`; else if the plugin thumbnails is to serve it, write queues: [images, thumbnails] into thumbnails.yaml; else put a plugin",
+		"thumbnails.bulk": "if images was meant, enqueue to that and cancel these: `quern task cancel --queue thumbnails.bulk`, then `quern queue purge thumbnails.bulk --all`; else if the plugin thumbnails is to serve it, write queues: [images, thumbnails.bulk] into thumbnails.yaml; else ",
+		"imagse":          "if images was meant, enqueue to that and cancel these: `quern task cancel --queue imagse`, then `quern queue purge imagse --all`; else if the plugin thumbnails is to serve it, write queues: [images, imagse] into thumbnails.yaml; else ",
+		"srved":           "if served was meant, enqueue to that and cancel these: `quern task cancel --queue srved`, then `quern queue purge srved --all`; else put a plugin",
 		"quite.different": "put a plugin",
 		"refuses":         "mend the plugin refuses",
 	} {

@@ -6,13 +6,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 var pluginChecks = []check{
 	{"plugin-refused", func(p *patient) {
 		for _, one := range p.plugins {
-			if one.Error != "" {
+			switch {
+			case one.State == plugins.StateUnbuilt:
+				p.found(Error, "mend its source",
+					"the last build of the plugin %s on %s failed, so the version before it answers if there is one: %s", one.Plugin,
+					one.Node, one.Error)
+			case one.Error != "":
 				p.found(Error, "mend it, and try it with `quern plugin check FILE`", "the plugin %s is %s on %s: %s", one.Plugin,
 					one.State, one.Node, one.Error)
 			}

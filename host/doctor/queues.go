@@ -184,7 +184,11 @@ func (p *patient) serving(name string) string {
 		if i := slices.IndexFunc(p.schedules, func(s *queue.Schedule) bool { return s.Queue == name }); i >= 0 {
 			again = fmt.Sprintf("create the schedule %s again with --queue %s,", p.schedules[i].ID, near[0])
 		}
-		ways = append(ways, fmt.Sprintf("if %s was meant, %s and cancel these", strings.Join(near, " or "), again))
+		cancel := "cancel these"
+		if fileName.MatchString(name) {
+			cancel += fmt.Sprintf(": `quern task cancel --queue %s`, then `quern queue purge %s --all`", name, name)
+		}
+		ways = append(ways, fmt.Sprintf("if %s was meant, %s and %s", strings.Join(near, " or "), again, cancel))
 	}
 	if could != nil {
 		ways = append(ways, fmt.Sprintf("if the plugin %s is to serve it, write queues: [%s] into %s%s", could.Plugin,

@@ -99,6 +99,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// A delivery whose secret is missing is put off for secretDelay, and longer each time, up to longestSecretDelay.
+const secretDelay, longestSecretDelay = time.Second, time.Minute
+
 // Runner delivers the webhooks of a tenant.
 type Runner struct {
 	client *queue.Client
@@ -410,6 +413,13 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 	case errors.Is(err, errTooLarge):
 		r.ended(d.ID, h.destination, false, false, "")
 		return r.failed(d, s, queue.Failure{Message: err.Error()}, true), false
+	case errors.Is(err, service.ErrNotFound): // a secret that the operator has not put there yet
+		text := service.Told(err)
+		r.tellOnce(h.subscription.ID, d.ID, text, err.Error())
+		r.ended(d.ID, h.destination, false, false, "")
+		s.Failure = &queue.Failure{Message: text}
+		delay := min(secretDelay<<min(d.Reschedules, 16), longestSecretDelay)
+		return s.PutOff(d.Retry.WithDefaults(defaultRetry), d.Reschedules, delay).NoLaterThan(d.Expires, d.Clock(now)), false
 	case err != nil:
 		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)
 		text := service.Told(err)

@@ -507,18 +507,33 @@ func TestHeldWithoutAWebhook(t *testing.T) {
 func TestErrDelivery(t *testing.T) {
 	w := setup(t, nil)
 	for id, hook := range map[string]queue.Webhook{
-		"private": {URL: "http://10.0.0.1/"}, "missing": {Secrets: []string{"webhook.none"}}, "bad": {Secrets: []string{"webhook.bad"}},
+		"private": {URL: "http://10.0.0.1/"}, "bad": {Secrets: []string{"webhook.bad"}},
 		"refused": {URL: "http://127.0.0.1:1/"},
 	} {
 		w.subscribe(id, hook, queue.Retry{MaxAttempts: 1})
 	}
 	w.publish("x")
 	for id, want := range map[string]string{
-		"private": "--allow-networks", "missing": "the host has no secret webhook.none: start it with --secrets DIR, and put the secret into the file DIR/" + w.Tenant() + "/webhook.none", "bad": "openssl rand -base64 32", "refused": ": unavailable: connect: connection refused",
+		"private": "--allow-networks", "bad": "openssl rand -base64 32", "refused": ": unavailable: connect: connection refused",
 	} {
 		if task := w.task(id); task.Status != queue.Failed || !strings.Contains(task.Error, want) {
 			t.Errorf("%s: %s %s, want %q", id, task.Status, task.Error, want)
 		}
+	}
+	if n := len(w.seen()); n != 0 {
+		t.Errorf("%d requests were sent", n)
+	}
+}
+
+// TestMissingSecret: a delivery whose secret is not there yet is put off, without counting an attempt.
+func TestMissingSecret(t *testing.T) {
+	w := setup(t, nil)
+	w.subscribe("missing", queue.Webhook{Secrets: []string{"webhook.none"}}, queue.Retry{MaxAttempts: 1, MaxReschedules: 1})
+	w.publish("x")
+	task := w.task("missing")
+	want := "put off 1 times (max_reschedules): not found: the host has no secret webhook.none: start it with --secrets DIR, and put the secret into the file DIR/" + w.Tenant() + "/webhook.none"
+	if task.Reschedules != 1 || task.Attempts > 1 || task.Status != queue.Failed || task.Failure().Message != want {
+		t.Errorf("%s, %d attempts, put off %d times: %s, want %s", task.Status, task.Attempts, task.Reschedules, task.Failure().Message, want)
 	}
 	if n := len(w.seen()); n != 0 {
 		t.Errorf("%d requests were sent", n)

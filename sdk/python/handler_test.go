@@ -131,7 +131,7 @@ def handle(given):
 		"repr":        {runtime.Failed, `RecursionError: .*\nRecursionError: maximum recursion depth exceeded while getting the repr of an object`, 0, ""},
 		"nested":      {runtime.Failed, `RecursionError: .*`, 0, "…"},
 		"compile":     {runtime.Failed, `(RecursionError|MemoryError|SyntaxError).*`, 0, "…"},
-		"unprintable": {runtime.Failed, `TypeError: the result of handle \(handler.py:\d+\).a is an object, which JSON does not express: use str\(…\).*`, 0, "…"},
+		"unprintable": {runtime.Failed, `TypeError: the result of handle \(handler.py:\d+\).a is of the Python type object, which JSON does not express: use str\(…\).*`, 0, "…"},
 		"odd":         {runtime.Failed, `handler.Odd: \(its text cannot be read\) .*\nhandler.Odd: <exception str\(\) failed>`, 0, ""},
 		"cause":       {runtime.Fatal, `no luck`, 0, "error: quern.errors.Fatal: no luck"},
 		"long":        {runtime.Failed, `ValueError \[handler.py:\d+ in long < .*\]: x+`, 0, "…"},

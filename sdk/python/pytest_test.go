@@ -1,7 +1,9 @@
 package python_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime/egress"
+	"github.com/quern-project/quern/runtime/service"
 )
 
 // venv is Python with pytest.
@@ -178,6 +184,119 @@ func TestREADMETests(t *testing.T) {
 		}
 	}
 	if said := pytest(t, folder, installed(t)); !strings.Contains(said, "\n4 passed") {
+		t.Error(said)
+	}
+}
+
+// TestDenialsInTests: pytest denies what a host denies of this manifest, with its words.
+func TestDenialsInTests(t *testing.T) {
+	t.Parallel()
+	const capabilities = `
+  kv:
+  - bucket: read  # to read
+  - {bucket: all, access: rw}
+  secrets: [key]
+  sql: [{database: shop}]
+  http:
+    - host: "https://api.example.com"
+      methods:
+      - GET
+    - {host: https://*.b.example:444, methods: [GET, POST]}
+  enqueue:
+    queues: ["mail.*", 'print']
+    after: call
+`
+	folder := t.TempDir()
+	client := egress.New(egress.Config{Answer: func(service.Request) (service.Response, error) { return service.Response{}, nil }})
+	t.Cleanup(client.Close)
+	for i, text := range []string{"name: shop\n", "name: shop\ncapabilities:" + capabilities} {
+		m, err := manifest.Parse("shop.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := manifest.NewPermissions(&m, nil, "acme", nil)
+		var calls, want []string
+		add := func(err error, call string, args ...any) {
+			said := ""
+			if err != nil {
+				said = err.Error()
+			}
+			for i, arg := range args {
+				args[i] = strings.NewReplacer("true", "True", "false", "False").Replace(fmt.Sprintf("%#v", arg))
+			}
+			calls, want = append(calls, fmt.Sprintf("manifest."+call, args...)), append(want, said)
+		}
+		for _, name := range []string{"read", "all", "other", "key", "shop", "mail.a", "print", "mail"} {
+			add(p.DenyBucket(name, false), "bucket(%s, %s)", name, false)
+			add(p.DenyBucket(name, true), "bucket(%s, %s)", name, true)
+			add(p.DenySecret(name), "secret(%s)", name)
+			_, err := p.Database(name)
+			add(err, "database(%s)", name)
+			add(p.DenyQueue(name), "queue(%s)", name)
+			add(p.DenyTopic(name), "topic(%s)", name)
+		}
+		for _, url := range []string{"https://api.example.com", "http://api.example.com", "https://b.example:444", "https://a.B.example:444", "http://[::1]:80", "http://[::1]:81"} {
+			for _, method := range []string{"GET", "POST"} {
+				_, err := client.For("acme", p.Capabilities.HTTP, nil).Do(t.Context(), service.Request{Method: method, URL: url + "/a"})
+				if err != nil {
+					_, why, _ := strings.Cut(err.Error(), ": denied: ")
+					err = errors.New("denied: " + why)
+				}
+				add(err, "request(%s, %s)", method, url+"/a")
+			}
+		}
+		path := filepath.Join(folder, fmt.Sprintf("shop%d.yaml", i))
+		script := "import json, sys\nsys.path.insert(0, 'package/src')\nfrom pathlib import Path\nfrom quern import _manifest\nmanifest = _manifest.read(Path(sys.argv[1]))\n" +
+			"print(json.dumps([" + strings.Join(calls, ",\n") + "]))"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if err := json.Unmarshal([]byte(command(t, exec.CommandContext(t.Context(), venv, "-B", "-c", script, path))), &got); err != nil {
+			t.Fatal(err)
+		}
+		denied := 0
+		for j, call := range calls {
+			if got[j] != want[j] {
+				t.Errorf("%s: %q, want %q", call, got[j], want[j])
+			}
+			if want[j] != "" {
+				denied++
+			}
+		}
+		if denied == 0 || i > 0 && denied == len(calls) {
+			t.Errorf("%d of %d are denied", denied, len(calls))
+		}
+	}
+}
+
+// TestManifestsOfExamples: tests can read every manifest of the repository.
+func TestManifestsOfExamples(t *testing.T) {
+	t.Parallel()
+	found, err := filepath.Glob("../../examples/*/*.yaml")
+	if err != nil || len(found) < 10 {
+		t.Fatal(len(found), err)
+	}
+	script := "import sys\nsys.path.insert(0, 'package/src')\nfrom pathlib import Path\nfrom quern import _manifest\nfor path in sys.argv[1:]: _manifest.read(Path(path))"
+	command(t, exec.CommandContext(t.Context(), venv, append([]string{"-B", "-c", script}, found...)...))
+}
+
+// TestRefusedPackages: a handler imports no package that the build refuses, also if this Python has it; tests may.
+func TestRefusedPackages(t *testing.T) {
+	t.Parallel()
+	library, folder := installed(t), t.TempDir()
+	for name, text := range map[string]string{
+		"shop/handler.py": "def handle(task):\n    import orjson\n", "numpy.py": "", "orjson.py": "", "shop/shop.yaml": "name: shop\n",
+		"shop/conftest.py": "pytest_plugins = 'quern.pytest_plugin'\n",
+		"shop/test_handler.py": "import numpy\nfrom quern import testing\nimport handler\ndef test():\n" +
+			"    assert testing.run(handler.handle).error == \"ModuleNotFoundError: No module named 'orjson': orjson has native code, which a plugin cannot load, and no version without: use the module json\"\n",
+	} {
+		path := filepath.Join(folder, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said := pytest(t, filepath.Join(folder, "shop"), library+string(os.PathListSeparator)+folder); !strings.Contains(said, "1 passed") {
 		t.Error(said)
 	}
 }

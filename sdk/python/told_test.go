@@ -86,8 +86,8 @@ def handle(task):
 `)
 	const of = "TypeError: the result of handle (handler.py:14)"
 	for input, want := range map[string]string{
-		"object": of + " is an object, which JSON does not express: use str(…)",
-		"nested": of + ".a[1]['b-c'] is an object, which JSON does not express: use str(…)",
+		"object": of + " is of the Python type object, which JSON does not express: use str(…)",
+		"nested": of + ".a[1]['b-c'] is of the Python type object, which JSON does not express: use str(…)",
 		"set":    `{"a":[1]}`, "date": `{"at":"2026-01-02","n":"1.5"}`,
 		"bytes":     of + "[0] is a bytes, which JSON does not express: use ….decode()",
 		"nan":       "ValueError: the result of handle (handler.py:14).a[0] is nan, which JSON does not express: use None, or str(…)",

@@ -224,7 +224,7 @@ func TestReschedule(t *testing.T) {
 			}
 			read := w.task(t, id)
 			if n == 3 {
-				if read.Status != queue.Failed || read.Reason != queue.ReasonExhausted || read.Failure().Message != "put off 2 times: not yet" {
+				if read.Status != queue.Failed || read.Reason != queue.ReasonExhausted || read.Failure().Message != "put off 2 times (max_reschedules): not yet" {
 					t.Errorf("%+v", read)
 				}
 				break

@@ -60,7 +60,7 @@ func (b *Builder) start(ctx context.Context, s *Source, module string) error {
 			return because(Failed, "%s does not start: no module named %s: %s", s.Name, found[1], found[2])
 		}
 	}
-	return because(Failed, "%s does not start: its messages are above", s.Name)
+	return because(Failed, "%s does not start: "+above, s.Name)
 }
 
 // notFound matches the last line of a Python traceback about a module that neither the plugin nor the engine has.

@@ -67,7 +67,7 @@ func buildJavaScript(ctx context.Context, b *Builder, s *Source, out string) err
 		return ctx.Err()
 	}
 	if len(result.Errors) > 0 {
-		return because(Failed, "esbuild could not build %s: its messages are above", s.Name)
+		return because(Failed, "esbuild could not build %s: "+above, s.Name)
 	}
 	files := map[string][]byte{}
 	for _, file := range result.OutputFiles {

@@ -355,10 +355,10 @@ func (b *Builder) pip(ctx context.Context, s *Source, target string) error {
 	}
 	_, _ = b.config.Stderr.Write(said.Bytes())
 	if missing := unfound.FindStringSubmatch(said.String()); missing != nil {
-		return because(Failed, "pip finds no %s that a plugin can have (its messages are above): the name or the version is wrong, there is no network, "+
+		return because(Failed, "pip finds no %s that a plugin can have ("+above+"): the name or the version is wrong, there is no network, "+
 			"or it has native code, which a plugin cannot load", missing[1])
 	}
-	return because(Failed, "pip could not install %s of %s: its messages are above", requirements, s.Name)
+	return because(Failed, "pip could not install %s of %s: "+above, requirements, s.Name)
 }
 
 // pythons lists the programs that findPython tries, in this order, unless the environment names one.

@@ -100,7 +100,7 @@ func (b *Builder) run(ctx context.Context, s *Source, cmd *exec.Cmd) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &failed):
-		return because(Failed, "%s could not build %s: its messages are above", program, s.Name)
+		return because(Failed, "%s could not build %s: "+above, program, s.Name)
 	case err != nil:
 		return because(Refused, "%s could not build %s: %w", program, s.Name, err)
 	}

@@ -6,6 +6,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,11 +30,8 @@ func OnlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	remedy := inGroups(cmd, args)
-	if remedy == "" {
-		remedy = spelling.DidYouMean(args[0], Subcommands(cmd))
-	}
-	return Usagef("unknown command %q: %s", cmd.CommandPath()+" "+args[0], remedy)
+	return Usagef("unknown command %q: %s", cmd.CommandPath()+" "+args[0],
+		cmp.Or(inGroups(cmd, args), ofOthers(cmd, args[0]), spelling.DidYouMean(args[0], Subcommands(cmd))))
 }
 
 // inGroups names the commands below the subcommands of cmd that have the name args[0], with the other arguments. It
@@ -107,8 +105,9 @@ func FlagError(cmd *cobra.Command, err error) error {
 		var names []string
 		cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
 		slices.Sort(names)
-		return Usagef("unknown flag --%s of %s: %s", unknown.GetSpecifiedName(), cmd.CommandPath(),
-			spelling.DidYouMean("--"+unknown.GetSpecifiedName(), names))
+		word := "--" + unknown.GetSpecifiedName()
+		return Usagef("unknown flag %s of %s: %s", word, cmd.CommandPath(),
+			cmp.Or(ofOthers(cmd, word), spelling.DidYouMean(word, names)))
 	}
 	return WrongUsage(fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath()))
 }

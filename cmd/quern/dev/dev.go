@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -128,11 +129,12 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	defer n.Close()
 	forget := func() {}
 	defer func() { forget() }()
-	builder := pluginfile.NewBuilder(env, engines, n.Stderr)
 	for _, s := range sources {
+		messages := new(bytes.Buffer)
 		r := &rebuilder{
-			dir: s.Dir, name: s.Name, to: o.Plugins.Dir, tests: s.Tests, builder: builder, logger: n.Logger,
-			unbuilt: unbuilt,
+			dir: s.Dir, name: s.Name, to: o.Plugins.Dir, tests: s.Tests, logger: n.Logger, unbuilt: unbuilt,
+			builder:  pluginfile.NewBuilder(env, engines, io.MultiWriter(n.Stderr, messages)),
+			messages: messages,
 		}
 		if _, err := os.Stat(r.module()); err == nil { // else an outdated module would serve first
 			r.first(cmd.Context())
@@ -300,12 +302,12 @@ type unbuilt struct {
 	list map[string]plugins.Status // by name; guarded by mu
 }
 
-// set records how a build ended.
-func (u *unbuilt) set(name string, err error) {
+// set records how a build ended: why it failed, or "".
+func (u *unbuilt) set(name, why string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if delete(u.list, name); err != nil {
-		u.list[name] = plugins.Status{Plugin: name, State: plugins.StateRefused, Error: "its source: " + err.Error()}
+	if delete(u.list, name); why != "" {
+		u.list[name] = plugins.Status{Plugin: name, State: plugins.StateUnbuilt, Error: why}
 	}
 }
 
@@ -325,6 +327,7 @@ type rebuilder struct {
 	dir, name, to string
 	tests         func() func(path string) bool // see build.Source.Tests
 	builder       *build.Builder
+	messages      *bytes.Buffer // of the compilers in the last build
 	logger        hclog.Logger
 	unbuilt       *unbuilt
 	built         map[string]build.Stamp // state of the source at the last build; nil before the first one
@@ -411,6 +414,7 @@ func (r *rebuilder) build(ctx context.Context, again bool, file string) {
 		r.logger.Info("rebuilding "+r.name, "changed", file)
 	}
 	mended := r.broken
+	r.messages.Reset()
 	s, err := build.Read(r.dir)
 	if err == nil && s.Name != r.name {
 		err = fmt.Errorf("the manifest names the plugin %s now: restart `quern dev`", s.Name)
@@ -419,7 +423,14 @@ func (r *rebuilder) build(ctx context.Context, again bool, file string) {
 		_, err = r.builder.Build(ctx, s, r.to)
 	}
 	if ctx.Err() == nil {
-		r.unbuilt.set(r.name, err)
+		why := ""
+		if err != nil {
+			dir, _ := filepath.Abs(r.dir) // others read it elsewhere
+			source := &build.Source{Dir: cmp.Or(dir, r.dir)}
+			why = fmt.Sprintf("%s: `quern plugin build %s` shows all of it", source.Brief(err, r.messages.String()),
+				cli.ShellWord(source.Dir))
+		}
+		r.unbuilt.set(r.name, why)
 		r.broken = err != nil
 	}
 	same := false // if so nothing is told, else a log in the folder would trigger builds for ever

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -239,11 +238,11 @@ func limitsView(l runtime.Limits) show.View {
 	}
 }
 
-// someOf returns at most 100 of the names, one on a line, and the number of the other names.
+// someOf returns the names, one on a line, or only their number if they are many.
 func someOf(names []string) string {
-	const most = 100
-	if more := len(names) - most; more > 0 {
-		names = append(slices.Clone(names[:most]), fmt.Sprintf("and %d more, see -o json", more))
+	const most = 10
+	if len(names) > most {
+		return fmt.Sprintf("%d, see -o json", len(names))
 	}
 	return strings.Join(names, "\n")
 }

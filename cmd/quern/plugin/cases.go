@@ -64,7 +64,7 @@ func newPluginTest(env cli.Environment) *cobra.Command {
 	}
 	local := newLocal(cmd.Flags(), env)
 	update := cmd.Flags().Bool("update", false, "write the results of tasks that complete into the tests' outputs, where they differ")
-	option.Duration(cmd.Flags(), &local.timeout, "timeout", time.Minute,
+	option.Duration(cmd.Flags(), &local.timeout, "timeout", unattended,
 		"how long each test may run at most, whatever its manifest says; 0s without end")
 	only := ""
 	cmd.Flags().StringVar(&only, "run", "", "run only the tests whose name contains `NAME` (default all)")

@@ -62,7 +62,7 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 		math.MaxInt32, "use 1 or more")
 	option.Number(cmd.Flags(), &around.reschedules, "reschedules", "how often the task has put itself off, as the handler sees it",
 		0, math.MaxInt32, "use 0 or more")
-	option.Lasting(cmd.Flags(), &around.timeout, "timeout", "longest time of the run, as a task's own: in place of limits.timeout")
+	option.Lasting(cmd.Flags(), &around.timeout, "timeout", "longest time of the run, as a task's own: in place of limits.timeout (default that, but at most 1m if stdin is no terminal)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := local.rebuild(cmd, args[0], false); err != nil {
 			return err
@@ -82,6 +82,9 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 			return err
 		}
 		defer local.http.Close()
+		if !cmd.Flags().Changed("timeout") && !show.IsTerminal(cmd.InOrStdin()) {
+			local.timeout = unattended
+		}
 		const beyond = 1 << 20 // bytes read beyond the limit, so that the error has the true size of most inputs
 		parameters, err := cli.ReadParameters([]string{"-"}, cmd, p.Manifest.Limits.WithDefaults().Input+beyond)
 		if err != nil {
@@ -111,6 +114,9 @@ func newPluginRun(env cli.Environment) *cobra.Command {
 	}
 	return cmd
 }
+
+// unattended bounds runs whose stdin is no terminal: those of tests and scripts, which nobody may be there to end.
+const unattended = time.Minute
 
 // runPlugin runs one task and prints its result. It sets place to where a task was stopped, if that is known.
 func runPlugin(p *pluginfile.File, cmd *cobra.Command, local *local, parameters []byte, around surroundings,

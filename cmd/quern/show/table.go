@@ -36,7 +36,7 @@ func ScreenOf(cmd *cobra.Command) Screen {
 // running.
 var colors = map[string]string{
 	"complete": "32", "serving": "32", "alive": "32",
-	"failed": "31", "refused": "31", "quarantined": "31", "over": "31",
+	"failed": "31", "refused": "31", "unbuilt": "31", "quarantined": "31", "over": "31",
 	"scheduled": "33", "pending": "33", "reserved": "36", "started": "36",
 }
 

@@ -205,6 +205,13 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []str
 	if err != nil {
 		return err
 	}
+	if o.wait {
+		if all, err := client.Plugins(ctx); err == nil { // else a producer may not read them
+			if why := admin.FailedBuild(all, name); why != "" {
+				cli.Note(cmd, "the version before the last build answers, which failed: %s", why)
+			}
+		}
+	}
 	if len(parameters) > cli.MaxParameters {
 		return cli.Usagef("the parameters are longer than %s, Redis's limit: pass a reference to them instead",
 			units.FormatSize(cli.MaxParameters))

@@ -24,6 +24,9 @@ func inStore(run clientRun) clientRun {
 		case errors.Is(err, service.ErrInvalid):
 			return cli.WrongUsage(err)
 		case errors.Is(err, service.ErrNotFound):
+			if none := noBucket(cmd, client, args[0]); none != "" {
+				return cli.Refusedf("%s", none)
+			}
 			return cli.Refusedf("%w: see `quern kv ls %s`", err, cli.ShellWord(args[0]))
 		}
 		return err
@@ -46,7 +49,9 @@ func newKVLs(env cli.Environment) *cobra.Command {
 				return err
 			}
 			if len(keys) == 0 {
-				noteNoBucket(cmd, client, args[0])
+				if none := noBucket(cmd, client, args[0]); none != "" {
+					cli.Note(cmd, "%s", none)
+				}
 			}
 			return list(cmd, client, json, append([]string{}, keys...), "KEY",
 				show.Rows(keys, func(key *string) show.View { return show.Row(*key) }))
@@ -62,11 +67,11 @@ func newKVLs(env cli.Environment) *cobra.Command {
 	}))
 }
 
-// noteNoBucket says that there is no bucket of that name, and which one may be meant.
-func noteNoBucket(cmd *cobra.Command, client admin.Tenant, name string) {
+// noBucket says that there is no bucket of that name, and which one may be meant; "" if there is one.
+func noBucket(cmd *cobra.Command, client admin.Tenant, name string) string {
 	buckets, err := client.Buckets(cmd.Context())
 	if err != nil || slices.ContainsFunc(buckets, func(b admin.Bucket) bool { return b.Bucket == name }) {
-		return
+		return ""
 	}
 	names := make([]string, len(buckets))
 	for i, b := range buckets {
@@ -76,7 +81,7 @@ func noteNoBucket(cmd *cobra.Command, client admin.Tenant, name string) {
 	if near := spelling.Nearest(name, names); len(near) > 0 {
 		remedy = fmt.Sprintf("did you mean %s?", near[0])
 	}
-	cli.Note(cmd, "tenant %s has no bucket %q: %s", client.Tenant(), name, remedy)
+	return fmt.Sprintf("tenant %s has no bucket %q: %s", client.Tenant(), name, remedy)
 }
 
 func newKVGet(env cli.Environment) *cobra.Command {
@@ -84,7 +89,6 @@ func newKVGet(env cli.Environment) *cobra.Command {
 	return connecting(env, cmd, inStore(func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		value, err := client.Value(cmd.Context(), args[0], args[1])
 		if err != nil {
-			noteNoBucket(cmd, client, args[0])
 			return err
 		}
 		return cli.WriteResult(cmd, value, "get them with > FILE")

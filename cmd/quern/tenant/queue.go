@@ -92,7 +92,7 @@ func newQueuePause(env cli.Environment) *cobra.Command {
 		if err := client.Queue(args[0]).Pause(cmd.Context()); err != nil {
 			return err
 		}
-		if err := warnUnknown(cmd, client, args[0]); err != nil {
+		if err := warnUnknown(cmd, client, args[0], "paused, but "); err != nil {
 			return err
 		}
 		nodes, err := client.Nodes(cmd.Context())
@@ -111,7 +111,7 @@ func newQueueResume(env cli.Environment) *cobra.Command {
 		if err := client.Queue(args[0]).Resume(cmd.Context()); err != nil {
 			return err
 		}
-		return warnUnknown(cmd, client, args[0])
+		return warnUnknown(cmd, client, args[0], "")
 	})
 }
 
@@ -136,7 +136,7 @@ func newQueueLimit(env cli.Environment) *cobra.Command {
 			if err := client.Queue(args[0]).SetLimit(cmd.Context(), limit); err != nil {
 				return err
 			}
-			return warnUnknown(cmd, client, args[0])
+			return warnUnknown(cmd, client, args[0], "the limit is set, but ")
 		}
 		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 			return err
@@ -194,11 +194,13 @@ func newQueuePurge(env cli.Environment) *cobra.Command {
 	})
 }
 
-// warnUnknown warns of a queue that nobody has used yet: its name may be misspelled.
-func warnUnknown(cmd *cobra.Command, client admin.Tenant, name string) error {
+// warnUnknown warns of a queue that nobody has used yet: its name may be misspelled. done is what to say before the
+// warning.
+func warnUnknown(cmd *cobra.Command, client admin.Tenant, name, done string) error {
 	known, err := client.Queues(cmd.Context())
 	if _, ok := known[name]; err == nil && !ok {
-		cli.Note(cmd, "tenant %s has no queue %q yet%s", client.Tenant(), name, alike(name, known))
+		cli.Note(cmd, "%stenant %s has no queue %q yet%s", done, client.Tenant(), name,
+			alike(cmd.Context(), client, name, known))
 	}
 	return err
 }
@@ -210,16 +212,33 @@ func needKnown(ctx context.Context, client admin.Tenant, name string) error {
 	}
 	known, err := client.Queues(ctx)
 	if _, ok := known[name]; err == nil && !ok {
-		remedy := cmp.Or(strings.TrimPrefix(alike(name, known), ": "), "see `quern queue ls`")
+		remedy := cmp.Or(strings.TrimPrefix(alike(ctx, client, name, known), ": "), "see `quern queue ls`")
 		return cli.Refusedf("tenant %s has no queue %q: nothing was ever enqueued in it, and it has no listener; %s",
 			client.Tenant(), name, remedy)
 	}
 	return err
 }
 
-// alike asks whether a queue with a similar name was meant; "" if there is none.
-func alike(name string, known map[string]int64) string {
-	near := spelling.Nearest(name, slices.Sorted(maps.Keys(known)))
+// alike asks whether a queue with a similar name was meant: one that is served, or else one that has tasks; "" if there
+// is none.
+func alike(ctx context.Context, client admin.Tenant, name string, known map[string]int64) string {
+	var served, others []string
+	for _, other := range slices.Sorted(maps.Keys(known)) {
+		if known[other] > 0 {
+			served = append(served, other)
+		} else {
+			others = append(others, other)
+		}
+	}
+	near := spelling.Nearest(name, served)
+	if len(near) == 0 {
+		counts, _ := client.QueueCounts(ctx, spelling.Nearest(name, others))
+		for _, q := range counts {
+			if q.Scheduled+q.Pending+q.Reserved+q.Started+q.Complete+q.Failed > 0 {
+				near = append(near, q.Queue)
+			}
+		}
+	}
 	if len(near) == 0 {
 		return ""
 	}

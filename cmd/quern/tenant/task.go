@@ -144,7 +144,7 @@ func newTaskLs(env cli.Environment) *cobra.Command {
 		if across || json || len(tasks) > 0 {
 			return nil
 		}
-		return warnUnknown(cmd, client, args[0])
+		return warnUnknown(cmd, client, args[0], "")
 	})
 }
 

@@ -90,13 +90,16 @@ func newTaskDelete(env cli.Environment) *cobra.Command {
 
 func newTaskCancel(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cancel ID...", Short: "Cancel waiting tasks, and stop running ones",
+		Use: "cancel ID... | --queue QUEUE", Short: "Cancel waiting tasks, and stop running ones; or all that wait in a queue",
 		Long: "Cancels tasks. A waiting task fails at once, with the reason cancelled. A running one is stopped by its\n" +
 			"host; the command waits until it has ended. A Python listener cannot stop a task: that is refused.\n\n" +
 			"With --dependents also what waits for it, directly or not; with --flow also what these wait for: all\n" +
-			"that is connected. Tasks that wait for others are cancelled first, so that none of them starts.",
-		Args: cli.Arguments(1, maxIDs),
+			"that is connected. Tasks that wait for others are cancelled first, so that none of them starts.\n\n" +
+			"With --queue all tasks that wait in a queue: those in a misspelled one, for example. An empty queue that\n" +
+			"nobody serves is forgotten within a minute, after `quern queue purge QUEUE --all`.",
+		Args: cli.Arguments(0, maxIDs),
 	}
+	from := cmd.Flags().String("queue", "", "`QUEUE` whose waiting tasks to cancel")
 	dependents := cmd.Flags().Bool("dependents", false, "cancel also all tasks that wait for it, directly or not")
 	flow := cmd.Flags().Bool("flow", false, "cancel also all tasks that it waits for, what waits for those, and so on")
 	noWait := cmd.Flags().Bool("no-wait", false, "do not wait until running tasks have ended")
@@ -106,10 +109,25 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 		if *noWait && cmd.Flags().Changed("wait-timeout") {
 			return cli.Usagef("both --no-wait and --wait-timeout: give one of them")
 		}
+		if (len(ids) == 0) == (*from == "") {
+			return cli.Usagef("cancel needs tasks or a queue: use `quern task cancel ID...`, or --queue QUEUE for all that wait in one")
+		}
 		return checkIDs(cmd, ids)
 	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, ids []string, _ bool) error {
 		ctx, running := cmd.Context(), []string(nil)
+		if *from != "" {
+			if err := needKnown(ctx, client, *from); err != nil {
+				return err
+			}
+			var err error
+			if ids, err = waiting(ctx, client, *from); err != nil {
+				return err
+			}
+			if len(ids) == 0 {
+				cli.Note(cmd, "no task waits in the queue %q, so nothing was cancelled", *from)
+			}
+		}
 		errs := eachTask(cmd, client, ids, func(task *admin.Task) error {
 			if *dependents || *flow {
 				stopped, err := cancelFlow(cmd, client, task.ID, *flow)
@@ -140,6 +158,20 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 		}
 		return errs.last
 	})
+}
+
+// waiting returns the IDs of the tasks that wait in a queue.
+func waiting(ctx context.Context, client admin.Tenant, name string) (ids []string, err error) {
+	for _, status := range []queue.Status{queue.Scheduled, queue.Pending} {
+		tasks, err := client.List(ctx, &admin.Filter{Queue: name, Status: string(status)}, 0, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, task := range tasks {
+			ids = append(ids, task.ID)
+		}
+	}
+	return ids, nil
 }
 
 // cancelFlow cancels a task and its dependents or, if whole is true, all tasks of its flow. It prints how many tasks

@@ -117,7 +117,12 @@ func failureView(t *admin.Task) show.View {
 			v = append(v, show.Field{"", fmt.Sprintf("frame %d", i), frame})
 		}
 	}
-	if t.LastError != nil && (t.Error == nil || t.LastError.Message != t.Error.Message) {
+	if f := t.Error; f != nil && f.Reason == queue.ReasonExhausted && strings.HasPrefix(f.Message, "put off ") {
+		v = append(v, show.Field{"", "remedy", "raise max_reschedules, or fail so that it counts an attempt: quern.Failure in Python, " +
+			"Failure in JavaScript, an error in Go"})
+	}
+	// An exhausted task's error is its last one with what was counted before it.
+	if t.LastError != nil && (t.Error == nil || !strings.HasSuffix(t.Error.Message, t.LastError.Message)) {
 		v = append(v, show.Field{"", "last error", t.LastError})
 	}
 	return v

@@ -129,7 +129,7 @@ func (s Settlement) PutOff(policy queue.Retry, reschedules int, delay time.Durat
 		return s
 	}
 	if reschedules >= policy.Reschedules() {
-		return s.exhausted(fmt.Sprintf("put off %d times", reschedules))
+		return s.exhausted(fmt.Sprintf("put off %d times (max_reschedules)", reschedules))
 	}
 	s.Requeue, s.Delay = RequeueReschedule, delay
 	return s

@@ -375,7 +375,7 @@ def test_refused_here(client):
     for _ in range(100_000):
         deep = [deep]
     for parameters, kind, says in (
-        ({"items": [{"price": object()}]}, TypeError, r"^parameters.items\[0\].price is an object, .*: use str\(…\)$"),
+        ({"items": [{"price": object()}]}, TypeError, r"^parameters.items\[0\].price is of the Python type object, .*: use str\(…\)$"),
         ({"a b": b"x"}, TypeError, r"^parameters\['a b'\] is a bytes, .*: use ….decode\(\)$"),
         ({(1, 2): 3}, TypeError, r"^parameters has the key \(1, 2\), .*: use a str$"),
         ([float("nan")], ValueError, r"^parameters\[0\] is nan, "), (loop, ValueError, r"^parameters.a\[0\] contains itself"),

@@ -109,10 +109,10 @@ def test_not_json():
 
     line = handle.__code__.co_firstlineno
     assert testing.run(handle).error == (
-        f"TypeError: the result of handle (test_quern.py:{line}).a[0] is an object, which JSON does not express: use str(…)"
+        f"TypeError: the result of handle (test_quern.py:{line}).a[0] is of the Python type object, which JSON does not express: use str(…)"
     )
     result = testing.run(lambda task: quern.enqueue("q", {"at": object()}))
-    assert result.error == "TypeError: the body.at is an object, which JSON does not express: use str(…)"
+    assert result.error == "TypeError: the body.at is of the Python type object, which JSON does not express: use str(…)"
 
 
 def test_unknown_name():
@@ -208,7 +208,7 @@ def test_urllib():
     assert result.json() == [200, ["1", "2"], "from the server", "from the server", "HTTP Error 503: Service Unavailable"]
     assert seen == [("POST", "https://a.example/a", b"body"), ("GET", "http://a.example/b", b""), ("GET", "https://a.example/busy", b"")]
     denied = testing.run(lambda task: ask("https://a.example/"))
-    assert denied.status == "failed" and "URLError" in denied.error and "give the test a function, http=" in denied.error
+    assert denied.status == "failed" and "URLError" in denied.error and "GET https://a.example/: this test answers no HTTP: set quern_host.http = " in denied.error
 
 
 def test_exit_says_its_status():
@@ -263,14 +263,42 @@ def quern_plugin_of(tmp_path):
 
 @pytest.mark.parametrize("kv", [
     "{kv: [{bucket: a, access: rw}, {access: r, bucket: 'b c'}]}", "\n  kv: [{bucket: a}, {bucket: b c}]\n  env: {bucket: x}",
-    "\n  kv:\n  - bucket: a  # x\n    access: rw\n  # - bucket: d\n  - {bucket: \"b c\"}\n  http: [{host: x}]",
-    "\n  kv:\n    - access: r\n      bucket: a\n    - bucket: b c",
+    "\n  kv:\n  - bucket: a  # x\n    access: rw\n  # - bucket: d\n  - {bucket: \"b c\"}\n  http: [{host: \"http://x\", methods: [GET]}]",
+    "\n  kv:\n    - access: r\n      bucket: a\n    - bucket: b c\nname: x", "\n  kv: [ # all\n    {bucket: a}, # one\n\n    {bucket: b c,\n     access: rw},\n  ]",
 ])
 def test_buckets_of_the_manifest(tmp_path, kv):
     from quern import _manifest
 
     (tmp_path / "a.yaml").write_text(f"capabilities: {kv}\n")
     assert _manifest.read(tmp_path / "a.yaml").buckets == ["a", "b c"]
+
+
+def test_manifest_denies(tmp_path, monkeypatch):
+    """What a host denies is denied in tests, with its words, also where the test gives it: TestDenialsInTests compares them."""
+    from quern import _manifest, _native
+
+    (tmp_path / "a.yaml").write_text(
+        "capabilities:\n  kv:\n  - bucket: read\n  - {bucket: all, access: rw}\n  secrets:\n  - key\n  enqueue: {queues: [\"mail.*\"]}\n"
+        "  http: [{host: \"https://api.example.com\", methods: [GET]}, {host: https://*.b.example, methods:\n    [GET, POST]}]\n"
+    )
+    monkeypatch.setattr(_native, "manifest", _manifest.read(tmp_path / "a.yaml"))
+    host = testing.Host(kv={name: {} for name in ("read", "all", "other")}, secrets={"key": "x", "other": "x"}, http=lambda *_: (200, {}, "ok"))
+    for work in (
+        lambda: quern.enqueue("mail.bulk"), lambda: quern.kv("all").set("a", "b"), lambda: quern.kv("read").get("a"), lambda: quern.secret("key"),
+        lambda: quern.http.get("https://api.example.com:443/a").text, lambda: quern.http.post("https://a.B.example/").text,
+    ):
+        assert host.run(lambda task, work=work: work()).error == ""
+    for work, why in (
+        (lambda: quern.enqueue("other"), 'enqueue to other: denied: queue "other" is not granted: add "other" to queues in capabilities.enqueue'),
+        (lambda: quern.publish("t"), 'publish to t: denied: topic "t" is not granted: add capabilities: {publish: {topics: ["t"]}}'),
+        (lambda: quern.kv("other").get("a"), 'kv get other/a: denied: bucket "other" is not granted: add {bucket: "other"} to capabilities.kv'),
+        (lambda: quern.kv("read").increment("a"), 'kv increment read/a: denied: bucket "read" is granted for reading only: add access: rw to bucket "read" in capabilities.kv'),
+        (lambda: quern.secret("other"), 'secret \'other\': denied: secret "other" is not granted: add "other" to capabilities.secrets'),
+        (lambda: quern.database("shop").execute("SELECT 1"), 'sql shop: denied: database "shop" is not granted: add capabilities: {sql: [{database: "shop"}]}'),
+        (lambda: quern.http.post("https://api.example.com/a"), "POST https://api.example.com/a: denied: the manifest does not allow it: add POST to methods of https://api.example.com in capabilities.http"),
+        (lambda: quern.http.get("http://b.example:81/?q"), 'GET http://b.example:81/: denied: the manifest does not allow it: add {host: "http://b.example:81", methods: [GET]} to capabilities.http'),
+    ):
+        assert host.run(lambda task, work=work: work()).error == "quern.errors.DeniedError: " + why
 
 
 @pytest.mark.parametrize(("text", "config", "env"), [
@@ -354,8 +382,11 @@ def test_bucket_is_named():
 
 def test_denial_names_the_manifest_and_the_fixture():
     result = testing.run(lambda task: quern.kv("seen").get("a"))
-    assert ("bucket 'seen': add capabilities: {kv: [{bucket: seen, access: rw}]} to the manifest, whose buckets quern_host has, "
-            "or give the test kv={'seen': {}}") in result.error
+    assert result.error == ("quern.errors.DeniedError: kv get seen/a: this test has no bucket 'seen': use quern_host, which has the manifest's, or "
+                            "set quern_host.kv['seen'] = {}, or give testing.run kv={'seen': {}}")
+    assert testing.run(lambda task: quern.http.get("http://a.example/b?c")).error.startswith(
+        "quern.errors.DeniedError: GET http://a.example/b: this test answers no HTTP: set quern_host.http = lambda method, url, headers, body: "
+    )
     assert "test_quern.py" in result.traceback and "_services.py" not in result.traceback and "_native.py" not in result.traceback
 
 

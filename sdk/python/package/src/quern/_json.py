@@ -76,5 +76,5 @@ def _parts(path: str, value: Any) -> Iterator[Part]:
     remedy = f"{_CALLS.get(kind, 'str')}(…)" if kind not in _REMEDIES else "…" + _REMEDIES[kind]
     if kind == "coroutine":
         remedy = "await …"
-    article = "an" if kind[:1] in "aeiouAEIO" else "a"
+    article = "of the Python type" if kind == "object" else "an" if kind[:1] in "aeiouAEIO" else "a"  # JSON has objects
     raise TypeError(f"{path} is {article} {kind}, which JSON does not express: use {remedy}")

@@ -71,6 +71,16 @@ def explain(error: BaseException) -> None:
         error.args = (f"{error}: a handler writes no files: use sqlite3.connect(':memory:'), or quern.kv",)
 
 
+def obstacle(module: str, usable: bool = False) -> str:
+    """Why no plugin can use a module, and what to use instead; "" if none is known. usable: of those that can be imported, too."""
+    table = _packages()
+    name = table["distributions"].get(module, module)
+    for entry in table["obstacles"]:
+        if re.sub(r"[-_.]+", "-", name).lower() in entry["names"].split() and (usable or not entry.get("imports")):
+            return f"{name} {entry['why']}: {entry['instead']}"
+    return ""
+
+
 def _instead(module: str) -> str:
     """What to do about a module that neither the plugin nor the engine has."""
     import os
@@ -80,11 +90,9 @@ def _instead(module: str) -> str:
     own = {name: file for name, file in own.items() if name.isidentifier() and name != "handler"}
     if near := get_close_matches(module, own, 1, 0.7):
         return f"did you mean {near[0]} ({own[near[0]]})?"
-    table = _packages()
-    name = table["distributions"].get(module, module)
-    for obstacle in table["obstacles"]:
-        if re.sub(r"[-_.]+", "-", name).lower() in obstacle["names"].split():
-            return f"{name} {obstacle['why']}: {obstacle['instead']}"
+    if why := obstacle(module, usable=True):
+        return why
+    name = _packages()["distributions"].get(module, module)
     return f"list {name if name != module else 'its package'} in requirements.txt, and build the plugin again"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fnmatch
 import json
 import math
 import os
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 from . import _missing
 from . import errors as _errors
 from ._database import refusal
+from ._manifest import Manifest, matches
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _YEAR = 365 * 86_400_000  # in milliseconds
@@ -58,8 +58,8 @@ class Run:
 current: Any = None
 """The Run of the task that runs."""
 
-manifest: dict[str, str] = {}
-"""config of the manifest of the plugin that is tested: see quern.pytest_plugin."""
+manifest: Optional[Manifest] = None
+"""That of the plugin that is tested: see quern.pytest_plugin."""
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FILES = frozenset(("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.utime"))
@@ -209,7 +209,7 @@ def checkpoint_load() -> bytes:
 
 
 def config_get(name: str) -> str:
-    config = {**manifest, **(current.host.config if current else {})}
+    config = {**(manifest.config if manifest else {}), **(current.host.config if current else {})}
     if name not in config:
         raise _errors.NotFoundError(f"config {name!r}")
     return config[name]
@@ -217,9 +217,20 @@ def config_get(name: str) -> str:
 
 def secret_get(name: str) -> bytes:
     secrets = _run().host.secrets
+    _grant("secret", name)
     if name not in secrets:
-        raise _errors.DeniedError(f"secret {name!r}: add it to capabilities.secrets in the manifest, and give the test one: secrets={{{name!r}: ...}}, or quern_host.secrets[{name!r}] = ...")
+        raise _denied(f"this test has no secret {name!r}: set quern_host.secrets[{name!r}] = '…', or give testing.run secrets={{{name!r}: '…'}}")
     return _bytes(secrets[name])
+
+
+def _grant(what: str, *asked: Any) -> None:
+    """Denies what the manifest beside the test does not grant."""
+    if why := getattr(manifest, what)(*asked) if manifest else "":
+        raise _denied(why)
+
+
+def _denied(why: str) -> _errors.HostError:
+    return refusal(_errors.DeniedError, why)
 
 
 class Value(bytes):
@@ -232,16 +243,17 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else bytes(_run().encode(value))
 
 
-def _bucket(name: Any, *keys: Any) -> dict[str, Any]:
+def _bucket(name: Any, *keys: Any, write: bool = False) -> dict[str, Any]:
     """A bucket that is granted. First of all the keys must be text, as for a host."""
     buckets = _run().host.kv
     name, *_ = map(_name, (name, *keys))
     if not name or not _is_text(name):
         raise _errors.InvalidError(f"bucket {name!r}: expected 1 to 256 bytes without control characters")
+    _grant("bucket", name, write)
     if name not in buckets:
-        raise _errors.DeniedError(
-            f"bucket {name!r}: add capabilities: {{kv: [{{bucket: {name}, access: rw}}]}} to the manifest, whose buckets quern_host has, "
-            f"or give the test kv={{{name!r}: {{}}}}"
+        raise _denied(
+            f"this test has no bucket {name!r}: use quern_host, which has the manifest's, or set quern_host.kv[{name!r}] = {{}}, or give "
+            f"testing.run kv={{{name!r}: {{}}}}"
         )
     return buckets[name]
 
@@ -284,7 +296,7 @@ def kv_get(bucket: Any, key: Any) -> bytes:
 
 
 def kv_set(bucket: Any, key: Any, value: Any, ttl: int) -> None:
-    there, key = _bucket(bucket, key), _checked(key, value, ttl)
+    there, key = _bucket(bucket, key, write=True), _checked(key, value, ttl)
     _put(there, key, value, time.monotonic() + ttl / 1000 if ttl else math.inf)
 
 
@@ -298,14 +310,14 @@ def _checked(key: Any, value: Any, ttl: int) -> str:
 
 
 def kv_delete(bucket: Any, key: Any) -> bool:
-    there, key = _bucket(bucket, key), _key(key)
+    there, key = _bucket(bucket, key, write=True), _key(key)
     found = _present(there, key) is not None
     there.pop(key, None)
     return found
 
 
 def kv_increment(bucket: Any, key: Any, delta: int) -> int:
-    there, key = _bucket(bucket, key), _key(key)
+    there, key = _bucket(bucket, key, write=True), _key(key)
     value = _present(there, key)
     number = 0 if value is None else int(value) if _NUMBER.fullmatch(value) else 1 << 63
     if not _is_number(number):
@@ -321,7 +333,7 @@ def _is_number(n: int) -> bool:
 
 
 def kv_swap(bucket: Any, key: Any, old: Any, value: Any, ttl: int) -> tuple[bool, Optional[bytes]]:
-    there, key = _bucket(bucket, key), _checked(key, value, ttl)
+    there, key = _bucket(bucket, key, write=True), _checked(key, value, ttl)
     present = _present(there, key)
     if present != (None if old is None else bytes(old)):
         return False, present
@@ -343,13 +355,20 @@ def kv_list(bucket: Any, prefix: Any, after: Any, limit: int) -> list[str]:
 def http(head: bytes, body: Any) -> tuple[bytes, bytes]:
     request = json.loads(head)
     method, parts = request.get("method", "GET"), urlsplit(request["url"])
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+    try:
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.username is None and parts.port != 0
+    except ValueError:  # of the port
+        valid = False
+    if not valid:
         raise _errors.InvalidError(f"url {request['url']!r}: expected http or https and a host, without a user")
     if not re.fullmatch("[A-Z]+", method) or method in ("CONNECT", "TRACE"):
         raise _errors.InvalidError(f"method {method!r}: expected one in capital letters, and not CONNECT or TRACE")
     answers = _run().host.http
+    _grant("request", method, request["url"])
     if answers is None:
-        raise _errors.DeniedError("give the test a function, http=lambda method, url, headers, body: (status, headers, body), or set quern_host.http to it")
+        raise _denied(
+            "this test answers no HTTP: set quern_host.http = lambda method, url, headers, body: (200, {}, '…'), or give it as http= to testing.run"
+        )
     with _of_the_test():
         status, headers, content = answers(method, request["url"], request.get("headers", {}), bytes(body))
     answer = {name.lower(): [value] if isinstance(value, str) else list(value) for name, value in headers.items()}
@@ -382,10 +401,11 @@ def sql_step(database: Any, step: str) -> bytes:
 def _database(name: Any) -> Iterator[Any]:
     """A database that the test gives, for one call."""
     host, name = _run().host, _name(name)
+    _grant("database", name)
     if name not in host.databases:
         url = "postgres://USER@HOST/DATABASE"
-        raise refusal(
-            _errors.DeniedError, f"the test gives no database {name!r}: quern_host.databases[{name!r}] = {url!r}, or test in the engine: "
+        raise _denied(
+            f"the test gives no database {name!r}: quern_host.databases[{name!r}] = {url!r}, or test in the engine: "
             f"quern plugin test --database {name}={url}"
         )
     with _of_the_test():
@@ -398,8 +418,9 @@ def enqueue(queue: Any, body: Any, options: bytes) -> str:
         return _publish(run, chosen, bytes(body))
     if not _PRINTABLE.fullmatch(queue):
         raise _errors.InvalidError(f"queue {queue!r}: expected 1 to 128 printable ASCII characters without spaces")
-    if run.host.queues is not None and not any(fnmatch.fnmatchcase(queue, pattern) for pattern in run.host.queues):
-        raise _errors.DeniedError(f"queue {queue!r}: grant it to the test, queues=[{queue!r}], or in quern_host.queues")
+    _grant("queue", queue)
+    if run.host.queues is not None and not matches(run.host.queues, queue):
+        raise _denied(f"this test grants no queue {queue!r}: give it queues=[{queue!r}], or set quern_host.queues")
     _check_options(chosen)
     id = chosen.pop("id", "") or str(uuid.uuid4())
     run.enqueued.append((queue, bytes(body), {"id": id, **chosen}))
@@ -410,8 +431,9 @@ def _publish(run: Run, chosen: dict[str, Any], body: bytes) -> str:
     topic = chosen.pop("topic")
     if not _PRINTABLE.fullmatch(topic) or "*" in topic:
         raise _errors.InvalidError(f"topic {topic!r}: expected 1 to 128 printable ASCII characters without spaces and *")
-    if run.host.topics is not None and not any(fnmatch.fnmatchcase(topic, pattern) for pattern in run.host.topics):
-        raise _errors.DeniedError(f"topic {topic!r}: grant it to the test, topics=[{topic!r}], or in quern_host.topics")
+    _grant("topic", topic)
+    if run.host.topics is not None and not matches(run.host.topics, topic):
+        raise _denied(f"this test grants no topic {topic!r}: give it topics=[{topic!r}], or set quern_host.topics")
     id, attributes = chosen.pop("id", "") or str(uuid.uuid4()), chosen.get("attributes", {})
     if not _PRINTABLE.fullmatch(id):
         raise _errors.InvalidError(f"id {id!r}: expected 1 to 128 printable ASCII characters without spaces")

@@ -13,7 +13,7 @@ from typing import Iterator, Optional
 
 import pytest
 
-from . import _manifest, _native
+from . import _manifest, _missing, _native
 from .testing import Host, Plugin, Status
 
 PACKAGES = Path(".quern", "site-packages")
@@ -25,13 +25,9 @@ _KEPT = frozenset(("pytest", "_pytest", "pluggy", "iniconfig", "quern"))  # what
 @pytest.fixture
 def quern_host(request: pytest.FixtureRequest) -> Iterator[Host]:
     """A host for one test: its services are in memory and empty, and stay from task to task. It has the buckets that the manifest
-    beside the test grants. What tasks change in databases is undone after the test. See quern.testing.Host."""
-    folder = _plugin_of(request.path)
-    try:
-        buckets = _manifest.read(_manifest.path_of(folder)).buckets if folder else []
-    except (FileNotFoundError, ValueError):
-        buckets = []  # _enter has warned of it
-    host = Host(kv={bucket: {} for bucket in buckets})
+    beside the test grants, and denies what that does not grant. What tasks change in databases is undone after the test. See
+    quern.testing.Host."""
+    host = Host(kv={bucket: {} for bucket in _native.manifest.buckets} if _native.manifest else {})
     yield host
     host.close()
 
@@ -44,8 +40,26 @@ def quern_plugin(request: pytest.FixtureRequest) -> Plugin:
     raise FileNotFoundError(f"there is no handler.py in {request.path.parent} or above: put the test into the folder of a plugin")
 
 
+class _Refused:
+    """Finds no module for a handler that no plugin can have, also if this Python has it: the build would refuse it."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+            frame = frame.f_back
+        file = Path(frame.f_code.co_filename)
+        test = file.name == "conftest.py" or file.stem.startswith("test_") or file.stem.endswith("_test") or "tests" in file.parts
+        if _entered is None or test or _entered not in file.parents or PACKAGES.parts[0] in file.parts:
+            return
+        if why := _missing.obstacle(name):
+            raise ModuleNotFoundError(f"No module named {name!r}: {why}", name=name)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Has tests below a plugin's folder find its handler.py, and the plugin's own packages."""
+    if _Refused not in sys.meta_path:
+        sys.meta_path.insert(0, _Refused)  # type: ignore[arg-type]
     for folder in dict.fromkeys((config.invocation_params.dir, config.rootpath)):
         if (folder / "handler.py").is_file():
             _enter(folder)
@@ -95,13 +109,12 @@ def _enter(folder: Optional[Path]) -> None:
     _use_packages(folder)
     sys.modules.update(_left.pop(folder, {}))
     try:
-        config, env, _ = _manifest.read(_manifest.path_of(folder))
+        _native.manifest = _manifest.read(_manifest.path_of(folder))
     except (FileNotFoundError, ValueError) as error:
         if not isinstance(error, FileNotFoundError):
             warnings.warn(pytest.PytestWarning(str(error)), stacklevel=2)
-        config, env = {}, {}
-    _native.manifest = config
-    for name, value in env.items():
+        _native.manifest = None  # nothing is denied
+    for name, value in (_native.manifest.env if _native.manifest else {}).items():
         _variables[name] = os.environ.get(name)
         os.environ[name] = value
 

@@ -8,8 +8,9 @@
         assert result.status == "complete" and result.json() == {"greeting": "hello, Zoë"}
 
 A Host keeps its services from task to task; in pytest it is the fixture quern_host. As in the engine, a handler writes no files
-and has no sockets, threads and processes. The limits and grants of a manifest, and what a handler cannot import, are those of the
-engine alone: a Plugin, in pytest the fixture quern_plugin, runs tasks in it.
+and has no sockets, threads and processes. In pytest, what the manifest beside the test does not grant is denied, even where the test
+gives it. Limits, and what a handler cannot import, are those of the engine alone: a Plugin, in pytest the fixture quern_plugin, runs
+tasks in it.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ class Host:
     databases: dict[str, str] = field(default_factory=dict)
     """The URLs of the databases that are granted: real ones, by psycopg. What tasks change is undone by close()."""
     queues: Optional[Sequence[str]] = None
-    """The queues to which tasks may enqueue, as patterns such as "mail.*"; None for all."""
+    """The queues to which tasks may enqueue, as patterns such as "mail.*"; None for all that the manifest grants."""
     topics: Optional[Sequence[str]] = None
-    """The topics to which tasks may publish, as patterns; None for all."""
+    """The topics to which tasks may publish, as patterns; None for all that the manifest grants."""
     checkpoints: dict[str, bytes] = field(default_factory=dict)
     """By the ID of the task."""
     enqueued: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
