@@ -12,7 +12,7 @@ import (
 var elsewhere = map[string]string{
 	"worker": useServe, "start": useServe,
 	"beat": useSchedule, "cron": useSchedule, "--cron": useSchedule,
-	"log": "use `quern task logs ID`",
+	"log":  "use `quern task logs ID`",
 	"init": useNew, "create": useNew,
 	"empty": "use `quern queue purge QUEUE`", "requeue": useRetry, "revoke": "use `quern task cancel ID`",
 	"call": "use `quern enqueue QUEUE PARAMETERS`", "send": "use `quern enqueue QUEUE PARAMETERS`",
