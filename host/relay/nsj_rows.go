@@ -100,9 +100,15 @@ func (n *nsjRows) dueRows(
 
 // nsjHeaders are the columns that become headers.
 var nsjHeaders = []struct{ column, name string }{
-	{"tenant", "nsj-tenant"}, {"grupo_empresarial", "nsj-grupo-empresarial"}, {"processo", "nsj-processo"},
-	{"chave_externa", "nsj-chave-externa"}, {"origem", "nsj-origem"}, {"destino", "nsj-destino"},
-	{"tentativa", "nsj-tentativa"}, {"publication_id", "nsj-publication"}, {"subscriber_id", "nsj-subscriber"},
+	{"tenant", "nsj-tenant"},
+	{"grupo_empresarial", "nsj-grupo-empresarial"},
+	{"processo", "nsj-processo"},
+	{"chave_externa", "nsj-chave-externa"},
+	{"origem", "nsj-origem"},
+	{"destino", "nsj-destino"},
+	{"tentativa", "nsj-tentativa"},
+	{"publication_id", "nsj-publication"},
+	{"subscriber_id", "nsj-subscriber"},
 	{"live_id", "nsj-live"},
 }
 
