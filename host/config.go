@@ -61,6 +61,9 @@ type Config struct {
 	// Services has the stores and clients behind the services of handlers (default: none: handlers then have
 	// only checkpoints).
 	Services guest.Config
+	// Releases is the folder in which fetched releases are kept, for hosts that are started again (default: a temporary
+	// folder).
+	Releases string
 	// Unbuilt lists plugins whose source could not be built. They are published as refused plugins (default: none).
 	Unbuilt func() []plugins.Status
 	// Ended is called after each settlement of a task, from several goroutines. It must not block (default: none).

@@ -149,6 +149,9 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.services.Secrets, Databases: databases}
 	config.Memory, config.Account, config.Cache, config.Logger = o.Plugins.MaxMemory, n.account, engine, n.Logger
 	config.Version, _ = cli.BuildVersion()
+	if cache := o.engine.CacheDir; cache != "" {
+		config.Releases = filepath.Join(cache, "releases")
+	}
 	sandbox.BoundHeap(config.Concurrency, config.Memory)
 	n.Host, err = host.New(n.clients, directory, n.metrics, config)
 	if err != nil {
