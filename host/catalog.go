@@ -91,10 +91,25 @@ func (c catalog) quarantined(name string, quarantines []listen.Quarantine) bool 
 	})
 }
 
+// servingReleases maps the tenant's own plugins to the numbers of the releases that serve here. A plugin of the plugin
+// directory has none.
+func (c catalog) servingReleases() map[string]int {
+	releases := make(map[string]int)
+	for _, s := range c.directory.List() {
+		if s.Tenant == c.tenant && s.State == plugins.StateServing {
+			releases[s.Plugin] = s.Release
+		}
+	}
+	return releases
+}
+
 // declarations lists the schedules and subscriptions of the plugins that serve the tenant's queues here.
 func (c catalog) declarations() (all []upkeep.Declaration) {
 	names := make(map[string]bool)
+	releases := c.servingReleases()
 	add := func(one upkeep.Declaration) {
+		wanted := c.releases.Wanted(one.Plugin)
+		one.Behind = wanted != 0 && wanted != releases[one.Plugin]
 		if name := one.Name(); c.config.serves(one.Queue) && !names[name] {
 			names[name] = true
 			all = append(all, one)

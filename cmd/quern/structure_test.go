@@ -34,7 +34,7 @@ var directions = map[string][]string{
 		"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/manual", "cmd/quern/hostlog", "cmd/quern/sandbox",
 		"cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/database", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench",
 	},
-	"cmd/quern/tenant":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host/admin", "host/api", "host/doctor", "host/kv", "host/upkeep", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
+	"cmd/quern/tenant":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/pluginfile", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host/admin", "host/api", "host/doctor", "host/kv", "host/upkeep", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "sdk/queue/release"},
 	"cmd/quern/serve":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "host/api", "host/kv", "sdk/queue", "sdk/queue/manage"},
 	"cmd/quern/database": {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/hostlog", "host", "host/admin", "host/postgres", "host/relay", "metrics", "sdk/queue"},
 	"cmd/quern/dev":      {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins", "sdk/queue/periodic"},
@@ -42,7 +42,7 @@ var directions = map[string][]string{
 	"cmd/quern/bench":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/nodehost", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
 
 	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/admin", "host/api", "host/guest", "host/kv", "host/relay", "host/sql", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue", "sdk/queue/manage", "sdk/queue/periodic"},
-	"cmd/quern/pluginfile": {"cmd/quern/cli", "cmd/quern/sandbox", "cmd/quern/build", "plugins", "runtime", "sdk/queue"},
+	"cmd/quern/pluginfile": {"cmd/quern/cli", "cmd/quern/sandbox", "cmd/quern/build", "plugins", "runtime", "sdk/queue", "sdk/queue/release"},
 	"cmd/quern/sandbox":    {"cmd/quern/cli", "cmd/quern/option", "plugins", "runtime", "runtime/compile", "sdk/queue"},
 	"cmd/quern/hostlog":    {"cmd/quern/option", "cmd/quern/show"},
 	"cmd/quern/manual":     {"cmd/quern/cli", "cmd/quern/show", "plugins"},
@@ -56,8 +56,8 @@ var directions = map[string][]string{
 
 	"host":                     {"host/account", "host/guest", "host/rollout", "host/schedule", "host/sql", "host/trace", "host/upkeep", "sdk/queue", "sdk/queue/release", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "plugins", "runtime", "metrics"},
 	"host/account":             {},
-	"host/admin":               {"host/account", "host/doctor", "host/kv", "host/upkeep", "host/webhook", "sdk/queue", "sdk/queue/taskjson", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/queuetest", "plugins", "runtime"},
-	"host/api":                 {"host", "host/account", "host/admin", "host/doctor", "host/kv", "host/trace", "sdk/queue", "sdk/queue/taskjson", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "plugins", "runtime"},
+	"host/admin":               {"host/account", "host/doctor", "host/kv", "host/upkeep", "host/webhook", "sdk/queue", "sdk/queue/release", "sdk/queue/taskjson", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/queuetest", "plugins", "runtime"},
+	"host/api":                 {"host", "host/account", "host/admin", "host/doctor", "host/kv", "host/trace", "sdk/queue", "sdk/queue/release", "sdk/queue/taskjson", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "plugins", "runtime"},
 	"host/doctor":              {"sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "plugins"},
 	"host/guest":               {"host/kv", "host/sql", "sdk/queue", "sdk/queue/listen", "sdk/queue/periodic", "plugins", "runtime"},
 	"host/kv":                  {"sdk/queue", "runtime"},
