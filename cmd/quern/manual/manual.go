@@ -52,7 +52,8 @@ func AddTopics(root *cobra.Command, env cli.Environment) {
 // otherNames has the words under which people also look for pages, by page.
 var otherNames = map[string][]string{
 	"python": {"py"}, "javascript": {"js", "typescript", "ts"}, "go": {"golang"}, "capabilities": {"secrets", "http"},
-	"scheduling": {"cron", "schedules"}, "topics": {"webhooks", "webhook"}, "retries": {"failures"}, "tasks": {"clients"},
+	"scheduling": {"cron", "schedules"}, "topics": {"webhooks", "webhook"}, "retries": {"failures"},
+	"rollout": {"releases", "deploy"}, "tasks": {"clients"},
 }
 
 // link matches a link of a page: its text and its target.
