@@ -68,15 +68,15 @@ var KnownErrors = []KnownError{
 	{
 		"no-release", release.ErrNoRelease, http.StatusNotFound,
 		"list them with GET /v1/tenants/TENANT/plugins/PLUGIN/releases",
-		"list them with `quern plugin releases NAME`, and mind --tenant",
+		"see `quern plugin releases`, and mind --tenant",
 	},
 	{
 		"frozen", release.ErrFrozen, http.StatusConflict, "thaw it first",
-		"end that with `quern plugin freeze NAME --off`",
+		"end that with `quern plugin freeze --off`",
 	},
 	{
 		"release-serves", release.ErrServes, http.StatusConflict, "serve another one first",
-		"roll back with `quern plugin rollback NAME` first",
+		"roll back first",
 	},
 	{"missing-piece", release.ErrMissing, http.StatusConflict, "put it, and try again", "push again"},
 	{"no-room", release.ErrNoRoom, http.StatusConflict, "", ""},

@@ -58,6 +58,10 @@ func newPluginPush(env cli.Environment) *cobra.Command {
 			return err
 		}
 		pushed, err := release.Push(cmd.Context(), client.Releases(r.Plugin), r, files)
+		if errors.Is(err, release.ErrFrozen) {
+			return cli.Refusedf("plugin %s is frozen, so nothing was pushed: end that with `quern plugin freeze %s --off`", r.Plugin,
+				cli.ShellWord(r.Plugin))
+		}
 		if err != nil {
 			return err
 		}
@@ -197,6 +201,16 @@ func newPluginDelete(env cli.Environment) *cobra.Command {
 		return checkRelease(cmd, args)
 	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-		return client.Releases(args[0]).Delete(cmd.Context(), numberOf(args))
+		err := client.Releases(args[0]).Delete(cmd.Context(), numberOf(args))
+		name := cli.ShellWord(args[0])
+		switch {
+		case errors.Is(err, release.ErrServes):
+			return cli.Refusedf("release %s of plugin %s serves: roll back with `quern plugin rollback %s` first, or delete all with `quern plugin delete %s --all`",
+				args[1], args[0], name, name)
+		case errors.Is(err, release.ErrFrozen):
+			return cli.Refusedf("plugin %s is frozen, so nothing was deleted: end that with `quern plugin freeze %s --off`", args[0],
+				name)
+		}
+		return err
 	})
 }

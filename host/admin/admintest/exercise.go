@@ -395,7 +395,7 @@ func (b *bench) releases() {
 	b.is("releases of no plugin", states(), "")
 	first, err := push("one")
 	b.must(err)
-	b.is("a release", fmt.Sprint(first.Number, first.Plugin, first.Version, first.Note, len(first.Files), first.Serving), "1 mail 1.0 new 2 true")
+	b.is("a release", fmt.Sprintf("%d %s %s %s %d %t", first.Number, first.Plugin, first.Version, first.Note, len(first.Files), first.Serving), "1 mail 1.0 new 2 true")
 	if first.By == "" && b.Address()[0] == 'h' || first.Created == 0 {
 		b.t.Errorf("nobody pushed %+v", first)
 	}

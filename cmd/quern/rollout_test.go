@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// rolledOut waits until two hosts serve a release of a plugin, and nothing else of its name.
+func (u *user) rolledOut(plugin string, release int) {
+	u.t.Helper()
+	row := regexp.MustCompile(fmt.Sprintf(`(?m)^\S+ +%s .* serving +\S+ +2 +release %d\b`, plugin, release))
+	eventually(u.t, fmt.Sprintf("two hosts serve release %d", release), func() bool {
+		said := u.must("plugin", "ls")
+		return row.MatchString(said) && strings.Count(said, " "+plugin+" ") == 1
+	})
+}
+
+// Two hosts, each a process of its own, serve what is pushed, and follow a rollback. A host that is killed serves the
+// release again, and one that was killed before a push serves what was pushed meanwhile.
+func TestRollout(t *testing.T) {
+	ofProcesses(t)
+	overBoth(t, func(t *testing.T, by over) {
+		u := by.tenant(t)
+		host := func(cache string) *child {
+			c := u.spawn("serve", "--plugins", filepath.Join(cache, "none"), "--http", "127.0.0.1:0", "--cache", cache, "--lease", "2s")
+			c.stderr.await(t, regexp.MustCompile(`joined: `))
+			return c
+		}
+		caches := []string{t.TempDir(), t.TempDir()}
+		host(caches[0])
+		victim := host(caches[1])
+		plugin := folder(t, map[string][]byte{"version": runtimetest.Version(t, "one")})
+		write(t, filepath.Join(plugin, "version.yaml"), "version: 1.0.0\n")
+		if got := u.must("plugin", "push", plugin, "--note", "the first"); got != "version 1\n" {
+			t.Errorf("pushed %q", got)
+		}
+		u.rolledOut("version", 1)
+		if got := u.must("enqueue", "version", "--wait"); got != "one" {
+			t.Errorf("the first release wrote %q", got)
+		}
+		r := u.run("plugin", "push", plugin)
+		if r.status != exitDone || !strings.Contains(r.stderr, "nothing was pushed") {
+			t.Errorf("pushed again: %+v", r)
+		}
+
+		kill := func() {
+			t.Helper()
+			if err := victim.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			victim.wait(t)
+		}
+		kill()
+		write(t, filepath.Join(plugin, "version.wasm"), string(runtimetest.Version(t, "two")))
+		u.must("plugin", "push", filepath.Join(plugin, "version.wasm"))
+		victim = host(caches[1])
+		u.rolledOut("version", 2)
+		kill()
+		victim = host(caches[1])
+		u.rolledOut("version", 2)
+		if got := u.must("enqueue", "version", "--wait"); got != "two" {
+			t.Errorf("the second release wrote %q", got)
+		}
+		if got := u.must("plugin", "rollback", "version"); got != "version 1\n" {
+			t.Errorf("rolled back to %q", got)
+		}
+		u.rolledOut("version", 1)
+		said := u.must("plugin", "releases", "version")
+		for _, want := range []string{`\n2 +version +1.0.0 +rolled back +sha256:`, `\n1 +version +1.0.0 +serving .* the first\n`} {
+			if !regexp.MustCompile(want).MatchString(said) {
+				t.Errorf("%s is not in\n%s", want, said)
+			}
+		}
+		if shown := u.must("plugin", "show", "version", "2"); !strings.Contains(shown, "version.yaml") || !strings.Contains(shown, "rolled back") {
+			t.Errorf("release 2 is shown as\n%s", shown)
+		}
+		u.must("plugin", "freeze", "version")
+		if r := u.run("plugin", "push", plugin); r.status != exitRefused || !strings.Contains(r.stderr, "quern plugin freeze version --off") {
+			t.Errorf("pushed to a frozen plugin: %+v", r)
+		}
+		u.must("plugin", "freeze", "version", "--off")
+		u.must("plugin", "delete", "version", "2")
+		if r := u.run("plugin", "rollback", "version", "2"); r.status != exitRefused {
+			t.Errorf("rolled back to a deleted release: %+v", r)
+		}
+		if r := u.run("plugin", "delete", "version", "1"); r.status != exitRefused || !strings.Contains(r.stderr, "rollback") {
+			t.Errorf("deleted the release that serves: %+v", r)
+		}
+		u.must("plugin", "delete", "version", "--all")
+		eventually(t, "no host serves the plugin", func() bool { return !strings.Contains(u.must("plugin", "ls"), "version") })
+		if by == "server" {
+			audit := u.must("audit")
+			for _, action := range []string{"push-release", "serve-release", "freeze-plugin", "thaw-plugin", "delete-release"} {
+				if !strings.Contains(audit, action) {
+					t.Errorf("the audit log lacks %s:\n%s", action, audit)
+				}
+			}
+		}
+	})
+}
+
+// What a host would refuse is refused before anything is written.
+func TestPushRefused(t *testing.T) {
+	overBoth(t, func(t *testing.T, by over) {
+		u := by.tenant(t)
+		plugin := folder(t, map[string][]byte{"bad": []byte("nonsense"), "good": runtimetest.Version(t, "one")})
+		write(t, filepath.Join(plugin, "good.yaml"), "limits: {memory: 1}\n")
+		for _, of := range []struct {
+			args   []string
+			status int
+			want   string
+		}{
+			{[]string{"push", filepath.Join(plugin, "bad.wasm")}, exitRefused, "bad.wasm is refused"},
+			{[]string{"push", filepath.Join(plugin, "good.wasm")}, exitRefused, "limits.memory"},
+			{[]string{"push", plugin}, exitUsage, "name one of them"},
+			{[]string{"push", filepath.Join(plugin, "none.wasm")}, exitUsage, "no such file"},
+			{[]string{"rollback", "good"}, exitRefused, "no earlier release"},
+			{[]string{"rollback", "good", "x"}, exitUsage, "use a number"},
+			{[]string{"show", "good"}, exitRefused, "no such release"},
+			{[]string{"delete", "good"}, exitUsage, "--all"},
+		} {
+			r := u.run(append([]string{"plugin"}, of.args...)...)
+			if r.status != of.status || !strings.Contains(r.stderr, of.want) {
+				t.Errorf("%v: exit %d, %s; want %d, %s", of.args, r.status, r.stderr, of.status, of.want)
+			}
+		}
+		if said := u.must("plugin", "releases", "good"); strings.Contains(said, "sha256") {
+			t.Errorf("a refused push has left\n%s", said)
+		}
+	})
+}
+
+// TestRolloutOfLargeModules pushes modules of 3 MiB, and tells how long two hosts take to serve one.
+func TestRolloutOfLargeModules(t *testing.T) {
+	ofProcesses(t)
+	t.Parallel()
+	u := over("redis").tenant(t)
+	for range 2 {
+		cache := t.TempDir()
+		c := u.spawn("serve", "--plugins", filepath.Join(cache, "none"), "--http", "127.0.0.1:0", "--cache", cache)
+		c.stderr.await(t, regexp.MustCompile(`joined: `))
+	}
+	plugin := folder(t, map[string][]byte{"version": nil})
+	var took []time.Duration
+	for i := range 5 {
+		// A custom section makes the module large, and each one new.
+		module := append(slices.Clone(runtimetest.Version(t, fmt.Sprint(i))), customSection(3<<20)...)
+		write(t, filepath.Join(plugin, "version.wasm"), string(module))
+		u.must("plugin", "push", plugin)
+		began := time.Now()
+		u.rolledOut("version", i+1)
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	t.Logf("from the push of 3 MiB until two hosts said that they serve: %v", took)
+}
+
+// customSection is a custom section of WebAssembly with this many bytes.
+func customSection(size int) []byte {
+	body := append([]byte{4, 'f', 'i', 'l', 'l'}, make([]byte, size)...)
+	head := []byte{0}
+	for n := len(body); ; n >>= 7 {
+		if n < 0x80 {
+			head = append(head, byte(n))
+			break
+		}
+		head = append(head, byte(n)|0x80)
+	}
+	return append(head, body...)
+}
