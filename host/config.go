@@ -18,6 +18,7 @@ import (
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 // Config has the settings of a host. The zero value works.
@@ -64,6 +65,9 @@ type Config struct {
 	// Releases is the folder in which fetched releases are kept, for hosts that are started again (default: a temporary
 	// folder).
 	Releases string
+	// Verify returns an error if a release of a tenant must not serve, because it is not signed (default: releases need no
+	// signature).
+	Verify func(tenant string, r *release.Release) error
 	// Unbuilt lists plugins whose source could not be built. They are published as refused plugins (default: none).
 	Unbuilt func() []plugins.Status
 	// Ended is called after each settlement of a task, from several goroutines. It must not block (default: none).
@@ -102,6 +106,9 @@ func (c Config) withDefaults() Config {
 	c.KeepTasks = cmp.Or(c.KeepTasks, 100_000)
 	if c.Account == nil {
 		c.Account = account.New(c.Memory)
+	}
+	if c.Verify == nil {
+		c.Verify = func(string, *release.Release) error { return nil }
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

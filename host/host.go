@@ -24,6 +24,7 @@ import (
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 // Host is one node that serves the queues of one or several tenants.
@@ -67,6 +68,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 		t.releases = rollout.New(rollout.Config{
 			Client: client, Cache: h.releases, Directory: directory, Interval: config.Poll,
 			Logger: config.Logger.With("tenant", client.Tenant()),
+			Verify: func(r *release.Release) error { return config.Verify(client.Tenant(), r) },
 		})
 		t.open = func() *session {
 			return newSession(client, &h.common, t, func() map[string]string { return h.about(t) })

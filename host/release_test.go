@@ -2,7 +2,9 @@ package host
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -197,6 +199,47 @@ func TestRestartWithoutTheBytes(t *testing.T) {
 	other.eventually("a host that never had them says so", func() bool {
 		return strings.Contains(other.refusal("version", r.Number), "not in Redis")
 	})
+}
+
+// A release that must be signed, and is not, changes nothing.
+func TestUnsignedRelease(t *testing.T) {
+	t.Parallel()
+	config := Config{Verify: func(_ string, r *release.Release) error {
+		if slices.Contains(r.Signatures, "signed") {
+			return nil
+		}
+		return errors.New("it is not signed")
+	}}
+	a := start(t, settings{Config: config})
+	push := func(module []byte, signatures ...string) release.Release {
+		t.Helper()
+		files := []release.Content{{Name: "version.wasm", Data: module}}
+		r, err := release.New("version", files)
+		if err == nil {
+			r.Signatures = signatures
+			r, err = release.Push(a.ctx, release.NewStore(a.client), r, files)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := push(runtimetest.Version(t, "one"), "signed")
+	a.serves("version", first.Number)
+	second := push(runtimetest.Version(t, "two"), "forged")
+	b := start(t, settings{tenants: []string{a.tenant}, Config: config})
+	for _, n := range []*node{a, b} {
+		n.eventually("the release is refused", func() bool {
+			return strings.Contains(n.refusal("version", second.Number), "not signed")
+		})
+		n.serves("version", first.Number)
+	}
+	third := push(runtimetest.Version(t, "two"), "forged", "signed") // the same files, now signed
+	if third.Number == second.Number {
+		t.Error("a signature makes no new release")
+	}
+	a.serves("version", third.Number)
+	b.serves("version", third.Number)
 }
 
 // A release that this host refuses changes nothing, and after a start the host serves the release before.

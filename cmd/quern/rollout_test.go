@@ -1,6 +1,11 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -135,6 +140,66 @@ func TestPushRefused(t *testing.T) {
 			t.Errorf("a refused push has left\n%s", said)
 		}
 	})
+}
+
+// A tenant with signers gets only what one of them has signed.
+func TestSignedReleases(t *testing.T) {
+	ofProcesses(t)
+	t.Parallel()
+	u := over("redis").tenant(t)
+	dir := folder(t, map[string][]byte{"version": runtimetest.Version(t, "one")})
+	manifest := write(t, filepath.Join(dir, "version.yaml"), "version: 1.0.0\n")
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
+	keys := t.TempDir()
+	secret := write(t, filepath.Join(keys, "ci.key"), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})))
+	shown := write(t, filepath.Join(keys, "ci.pub"), block)
+	grants := write(t, filepath.Join(keys, "grants.yaml"), "\"*\":\n  signers:\n    ci: |\n      "+strings.ReplaceAll(strings.TrimSpace(block), "\n", "\n      ")+"\n")
+	c := u.spawn("serve", "--plugins", filepath.Join(keys, "none"), "--http", "127.0.0.1:0", "--cache", t.TempDir(), "--grants", grants, "--require-signed")
+	c.stderr.await(t, regexp.MustCompile(`joined: `))
+	said := func(want string) {
+		t.Helper()
+		row := regexp.MustCompile(want)
+		eventually(t, want, func() bool { return row.MatchString(u.must("plugin", "ls")) })
+	}
+
+	u.must("plugin", "push", dir)
+	said(`refused .* release 1 .*it is not signed: .* with the key of ci`)
+	if r := u.run("plugin", "verify", dir, "--key", shown); r.status != exitRefused || !strings.Contains(r.stderr, "not signed") {
+		t.Errorf("verified: %+v", r)
+	}
+	if got := u.must("plugin", "sign", dir, "--key", secret); got != filepath.Join(dir, "version.sig")+"\n" {
+		t.Errorf("signed %q", got)
+	}
+	if got := u.must("plugin", "verify", dir, "--key", shown); got != "signed by "+shown+"\n" {
+		t.Errorf("verified %q", got)
+	}
+	u.must("plugin", "push", dir)
+	said(`serving .* release 2`)
+	write(t, manifest, "version: 1.0.1\n")
+	if r := u.run("plugin", "verify", dir, "--key", shown); r.status != exitRefused || !strings.Contains(r.stderr, "other files") {
+		t.Errorf("verified after a change: %+v", r)
+	}
+	u.must("plugin", "push", dir)
+	said(`refused .* release 3 .*of another key, or of other files`)
+	said(`serving .* release 2`)
+	if text := u.must("plugin", "sign", dir); !strings.HasPrefix(text, "quern release of version\n") {
+		t.Errorf("the text to sign is %q", text)
+	}
+	if r := u.run("plugin", "sign", dir, "--key", shown); r.status != exitUsage || !strings.Contains(r.stderr, "private key") {
+		t.Errorf("signed with a public key: %+v", r)
+	}
 }
 
 // TestRolloutOfLargeModules pushes modules of 3 MiB, and tells how long two hosts take to serve one.

@@ -38,10 +38,10 @@ var directions = map[string][]string{
 	"cmd/quern/serve":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "host/api", "host/kv", "sdk/queue", "sdk/queue/manage"},
 	"cmd/quern/database": {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/hostlog", "host", "host/admin", "host/postgres", "host/relay", "metrics", "sdk/queue"},
 	"cmd/quern/dev":      {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins", "sdk/queue/periodic"},
-	"cmd/quern/plugin":   {"cmd/quern/cli", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "host/guest", "host/kv", "host/postgres", "host/sql", "plugins", "runtime", "sdk", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage"},
+	"cmd/quern/plugin":   {"cmd/quern/cli", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "host/guest", "host/kv", "host/postgres", "host/sql", "plugins", "runtime", "sdk", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/release"},
 	"cmd/quern/bench":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/nodehost", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
 
-	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/admin", "host/api", "host/guest", "host/kv", "host/relay", "host/sql", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue", "sdk/queue/manage", "sdk/queue/periodic"},
+	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/admin", "host/api", "host/guest", "host/kv", "host/relay", "host/sql", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue", "sdk/queue/manage", "sdk/queue/periodic", "sdk/queue/release"},
 	"cmd/quern/pluginfile": {"cmd/quern/cli", "cmd/quern/sandbox", "cmd/quern/build", "plugins", "runtime", "sdk/queue", "sdk/queue/release"},
 	"cmd/quern/sandbox":    {"cmd/quern/cli", "cmd/quern/option", "plugins", "runtime", "runtime/compile", "sdk/queue"},
 	"cmd/quern/hostlog":    {"cmd/quern/option", "cmd/quern/show"},
@@ -110,6 +110,7 @@ var confined = map[string][]string{
 	"go.opentelemetry.io/otel":            {"host/trace"},
 	"charm.land":                          {"cmd/quern/top"},
 	"github.com/coreos/go-oidc":           {"host/api"},
+	"aead.dev/minisign":                   {"plugins"},
 }
 
 // withCommands are the folders with commands, and with what commands are made of.

@@ -47,6 +47,8 @@ type PushRelease struct {
 		Version string         `json:"version,omitempty" maxLength:"128" doc:"Of the manifest."`
 		Files   []release.File `json:"files" minItems:"1" maxItems:"256" doc:"The module NAME.wasm, the manifest NAME.yaml if there is one, and the files that it names."`
 		Note    string         `json:"note,omitempty" maxLength:"1024" doc:"What is new."`
+		// Signatures are those of release.Release.
+		Signatures []string `json:"signatures,omitempty" maxItems:"8" doc:"Signatures of minisign or cosign."`
 	}
 }
 
@@ -74,7 +76,7 @@ func (s *service) describeReleases() {
 		func(ctx context.Context, in *PushRelease) (*Of[release.Release], error) {
 			r, err := s.tenants[in.Tenant].Releases(in.Plugin).PushRelease(ctx, release.Release{
 				Plugin: in.Plugin, Version: in.Body.Version, Files: in.Body.Files, Note: in.Body.Note,
-				By: principal(ctx).Name,
+				Signatures: in.Body.Signatures, By: principal(ctx).Name,
 			})
 			if err == nil {
 				callerOf(ctx).detail = fmt.Sprintf("release=%d version=%s digest=%s", r.Number, r.Version, r.Digest())

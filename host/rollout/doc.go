@@ -21,5 +21,6 @@
 //   - A release that the plugin directory refuses is listed there. If nothing of that name serves, after a start, the
 //     host takes the one before.
 //   - While Redis is away, what was fetched keeps serving.
+//   - A release that must be signed, and is not, is refused in the same way.
 //   - A folder whose files were damaged on disk is fetched again.
 package rollout

@@ -34,7 +34,9 @@ type Config struct {
 	Directory *plugins.Directory
 	// Interval is how often the tenant looks for releases that no message announced, ± 20 %.
 	Interval time.Duration
-	Logger   hclog.Logger
+	// Verify returns an error if the tenant's hosts must not serve a release, because it is not signed.
+	Verify func(r *release.Release) error
+	Logger hclog.Logger
 }
 
 // Tenant makes a host serve the releases of one tenant.
@@ -210,6 +212,9 @@ func (t *Tenant) choose(ctx context.Context, one *release.Served, old fetched, b
 
 // obtain fetches a release. old is the release of the plugin that serves, if any.
 func (t *Tenant) obtain(ctx context.Context, r *release.Release, old fetched, blobs Blobs) (fetched, error) {
+	if err := t.Verify(r); err != nil {
+		return fetched{}, err
+	}
 	if old.folder != "" && old.Digest() == r.Digest() {
 		if _, err := os.Stat(old.folder); err == nil {
 			return fetched{*r, old.folder}, nil

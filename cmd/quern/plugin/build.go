@@ -240,6 +240,6 @@ func newPluginSchema() *cobra.Command {
 func Commands(env cli.Environment) []*cobra.Command {
 	return []*cobra.Command{
 		newPluginNew(), newPluginBuild(env), newPluginCheck(env), newPluginTest(env),
-		newPluginRun(env), newPluginSchema(),
+		newPluginRun(env), newPluginSchema(), newPluginSign(), newPluginVerify(),
 	}
 }

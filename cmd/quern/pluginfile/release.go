@@ -38,10 +38,23 @@ func (p *File) Release() (release.Release, []release.Content, error) {
 		files = append(files, release.Content{Name: filepath.ToSlash(filepath.Clean(source.From)), Data: data})
 	}
 	r, err := release.New(p.Name, files)
-	if r.Version = p.Manifest.Version; err != nil {
+	if err != nil {
 		return r, nil, cli.Refusedf("%s: %w", p.Path, cli.TrimInvalid(err))
 	}
+	r.Version = p.Manifest.Version
+	signed, err := os.ReadFile(p.SignaturePath())
+	switch {
+	case err == nil:
+		r.Signatures = []string{string(signed)}
+	case !errors.Is(err, fs.ErrNotExist):
+		return r, nil, cli.Usagef("read signature: %w", err)
+	}
 	return r, files, nil
+}
+
+// SignaturePath returns the path of the file with the signature of the plugin's release, beside the module.
+func (p *File) SignaturePath() string {
+	return strings.TrimSuffix(p.Path, manifest.ModuleSuffix) + ".sig"
 }
 
 // ModuleIn returns the path of the module in a folder: that of its source, or else the only one. Another path is

@@ -42,7 +42,11 @@ func (r releases) PutPiece(ctx context.Context, digest string, data []byte) erro
 
 func (r releases) PushRelease(ctx context.Context, one release.Release) (pushed release.Release, err error) {
 	what := post(&pushed, "releases")
-	what.body = map[string]any{"version": one.Version, "files": one.Files, "note": one.Note}
+	body := map[string]any{"version": one.Version, "files": one.Files, "note": one.Note}
+	if len(one.Signatures) > 0 {
+		body["signatures"] = one.Signatures
+	}
+	what.body = body
 	err = r.do(ctx, what)
 	return pushed, err
 }

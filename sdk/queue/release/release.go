@@ -25,6 +25,8 @@ const (
 	MaxStored  = 1 << 30   // maximum bytes of all pieces of a tenant
 	maxPieces  = 1 << 14   // maximum number of pieces of a tenant
 	maxRecord  = 48 << 10  // maximum bytes of a release as JSON
+	maxSigned  = 8         // maximum number of signatures
+	maxSigning = 4 << 10   // maximum bytes of all signatures
 	maxNote    = 1 << 10   // maximum bytes of a note, or of the name of whoever pushed
 )
 
@@ -51,7 +53,10 @@ type Release struct {
 	Version string `json:"version,omitempty" maxLength:"128" doc:"Of the manifest."`
 	Files   []File `json:"files" maxItems:"256" doc:"The module, the manifest if there is one, and the files that it names."`
 	Note    string `json:"note,omitempty" maxLength:"1024" doc:"What is new."`
-	By      string `json:"by,omitempty" maxLength:"1024" doc:"Who pushed it."`
+	// Signatures are signatures of the Statement, as package plugins/signature makes them.
+	Signatures []string `json:"signatures,omitempty" maxItems:"8" doc:"Signatures of minisign or cosign."`
+
+	By string `json:"by,omitempty" maxLength:"1024" doc:"Who pushed it."`
 
 	Number     int     `json:"number,omitempty" doc:"Counts the releases of the plugin."`
 	Created    float64 `json:"created,omitempty" doc:"When it was pushed."`
@@ -167,6 +172,9 @@ func (r *Release) validate() error {
 		return wrong("it has %d files: use at most %d", len(r.Files), MaxFiles)
 	case len(r.Note) > maxNote || len(r.By) > maxNote || !utf8.ValidString(r.Note+r.By+r.Version):
 		return wrong("its note is not UTF-8 of at most %d bytes", maxNote)
+	case len(r.Signatures) > maxSigned || len(strings.Join(r.Signatures, "")) > maxSigning ||
+		!utf8.ValidString(strings.Join(r.Signatures, "")):
+		return wrong("it has %d signatures: use at most %d of %d bytes together", len(r.Signatures), maxSigned, maxSigning)
 	case len(r.Version) > 128:
 		return wrong("its version has %d bytes: use at most 128", len(r.Version))
 	}

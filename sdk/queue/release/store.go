@@ -80,8 +80,8 @@ func (s *Store) PushRelease(ctx context.Context, r Release) (Release, error) {
 		return Release{}, fmt.Errorf("%w: release of plugin %s: its description has %d bytes: name fewer files, or files with shorter paths",
 			queue.ErrInvalid, r.Plugin, len(text))
 	}
-	files, _ := json.Marshal(r.Files) // the whole release was encoded above
-	args := []any{text, digestOf(files), MaxKept, MaxPlugins}
+	content, _ := json.Marshal([]any{r.Files, r.Signatures}) // the whole release was encoded above
+	args := []any{text, digestOf(content), MaxKept, MaxPlugins}
 	for digest, size := range r.Pieces() {
 		args = append(args, digest, size)
 	}
