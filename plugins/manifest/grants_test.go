@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/quern-project/quern/plugins/signature"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
@@ -208,8 +209,8 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {limits: {memory: 1KiB}}": `g.yaml:1: acme.limits.memory: "1KiB" is too small: write a size from 64KiB to ` +
 			units.FormatSize(runtime.MaxMemory) + `, such as 16MiB`,
 		"acme: {limits: {memroy: 1MiB}}":    `g.yaml:1: acme.limits: unknown key "memroy": did you mean "memory"?`,
-		"acme: {signers: {ci: RWnonsense}}": `g.yaml:1: acme.signers.ci: is not a public key: write the line of minisign's public key`,
-		"acme: {signers: {ci: [a]}}":        `is not a public key`,
+		"acme: {signers: {ci: RWnonsense}}": "g.yaml:1: acme.signers.ci: is not a public key: " + signature.KeyRule,
+		"acme: {signers: {ci: [a]}}":        "g.yaml:1: acme.signers.ci: is not a public key: " + signature.KeyRule,
 		"acme: {max_queues: 0}":             `g.yaml:1: acme.max_queues: "0" is not allowed: write a whole number from 1 to 1000000, or leave the key out for the host's bound`,
 		"acme: {retry: {base: 1s}}":         `g.yaml:1: acme.retry: unknown key "base": the nearest is "min"; allowed are max_attempts, min, max_age, max_reschedules`,
 		"capabilities: {kv: [{bucket: a}]}": `g.yaml:1: capabilities: is where a tenant name belongs: ` +
