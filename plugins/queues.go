@@ -80,7 +80,8 @@ func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, wh
 		if m.Declared() == (manifest.Declared{}) {
 			return nil, nil
 		}
-		return nil, m.CheckDeclared(p.path(p.seen.dir(o.cfg.Dir), manifest.Suffix), o.others(p), o.cfg.Grants, p.tenant, o.cfg.Ceilings)
+		path := p.path(p.seen.dir(o.cfg.Dir), manifest.Suffix)
+		return nil, m.CheckDeclared(path, o.others(p), o.cfg.Grants, p.tenant, o.cfg.Ceilings)
 	}
 	whose, noun, suffix := fmt.Sprintf("the plugins of the tenant %q", p.tenant), "queues", manifest.Suffix
 	if p.tenant == "" {

@@ -21,9 +21,10 @@ import (
 func (u *user) rolledOut(plugin string, release int) {
 	u.t.Helper()
 	row := regexp.MustCompile(fmt.Sprintf(`(?m)^\S+ +%s .* serving +\S+ +2 +release %d\b`, plugin, release))
+	rows := regexp.MustCompile(`(?m)^\S+ +` + plugin + ` `)
 	eventually(u.t, fmt.Sprintf("two hosts serve release %d", release), func() bool {
 		said := u.must("plugin", "ls")
-		return row.MatchString(said) && strings.Count(said, " "+plugin+" ") == 1
+		return row.MatchString(said) && len(rows.FindAllString(said, -1)) == 1
 	})
 }
 

@@ -73,7 +73,9 @@ type fetched struct {
 // New makes a Tenant, which serves no releases until a Follower runs.
 func New(c Config) *Tenant {
 	store := release.NewStore(c.Client)
-	return &Tenant{Config: c, store: store, blobs: store, serving: make(map[string]fetched), rejected: make(map[string]rejection)}
+	return &Tenant{
+		Config: c, store: store, blobs: store, serving: make(map[string]fetched), rejected: make(map[string]rejection),
+	}
 }
 
 // Ready reports whether the tenant has looked at all releases since the host began.
@@ -224,8 +226,8 @@ func (t *Tenant) obtain(ctx context.Context, r *release.Release, old fetched, bl
 	return fetched{*r, folder}, err
 }
 
-// refusedHere returns an error if the plugin directory refuses the wanted release, or did, and has nothing else to serve
-// in its place, but there is a release before it.
+// refusedHere returns an error if the plugin directory refuses the wanted release, or did, and has nothing else to
+// serve in its place, but there is a release before it.
 func (t *Tenant) refusedHere(one *release.Served, old fetched) error {
 	if one.Before == nil {
 		return nil
@@ -255,7 +257,8 @@ func (t *Tenant) refusedAlone(plugin string, number int) (why string) {
 	return why
 }
 
-// stranded reports whether the plugin directory refuses a release that was given to it, and nothing serves in its place.
+// stranded reports whether the plugin directory refuses a release that was given to it, and nothing serves in its
+// place.
 func (t *Tenant) stranded() bool {
 	t.mu.Lock()
 	serving := maps.Clone(t.serving)

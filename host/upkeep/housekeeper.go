@@ -26,7 +26,8 @@ const (
 )
 
 // Housekeeper purges finished tasks and publications of the tenant that are old or too many, deletes pieces that no
-// release names, forgets empty queues, and corrects the counts of listeners. One host of the fleet does it in each interval.
+// release names, forgets empty queues, and corrects the counts of listeners. One host of the fleet does it in each
+// interval.
 type Housekeeper struct {
 	periodic.Duty
 	*Config

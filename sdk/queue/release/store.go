@@ -112,8 +112,8 @@ func (s *Store) FreezeReleases(ctx context.Context, plugin string, frozen bool) 
 	return err
 }
 
-// DeleteRelease deletes a release that does not serve, or all releases of the plugin if number is 0: hosts then serve it
-// no longer. The error is ErrServes for a release that serves, and ErrFrozen for all releases of a frozen plugin.
+// DeleteRelease deletes a release that does not serve, or all releases of the plugin if number is 0: hosts then serve
+// it no longer. The error is ErrServes for a release that serves, and ErrFrozen for all releases of a frozen plugin.
 func (s *Store) DeleteRelease(ctx context.Context, plugin string, number int) error {
 	_, err := s.rollout(ctx, plugin, "delete", optional(number))
 	return err
