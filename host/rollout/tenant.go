@@ -197,12 +197,13 @@ func (t *Tenant) choose(ctx context.Context, one *release.Served, old fetched, b
 	if one.Err != nil {
 		return old, one.Err
 	}
-	if err = t.refusedHere(one, old); err == nil {
+	refused := t.refusedHere(one, old)
+	if err = refused; err == nil {
 		if got, err = t.obtain(ctx, &one.Release, old, blobs); err == nil {
 			return got, nil
 		}
 	}
-	if one.Before == nil || old.folder != "" && old.Number != one.Number {
+	if one.Before == nil || old.folder != "" && (refused == nil || old.Number != one.Number) {
 		return old, err
 	}
 	got, before := t.obtain(ctx, one.Before, old, blobs)

@@ -28,6 +28,9 @@ const (
 	maxSigned  = 8         // maximum number of signatures
 	maxSigning = 4 << 10   // maximum bytes of all signatures
 	maxNote    = 1 << 10   // maximum bytes of a note, or of the name of whoever pushed
+
+	// maxAsked is the maximum number of pieces of a release.
+	maxAsked = MaxBytes/PieceBytes + MaxFiles
 )
 
 // Errors that callers can test for with errors.Is.

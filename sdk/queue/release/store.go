@@ -24,6 +24,9 @@ func NewStore(client *queue.Client) *Store { return &Store{client.Store()} }
 
 // MissingPieces implements Target. The error is ErrNoRoom if the tenant has no room for the pieces.
 func (s *Store) MissingPieces(ctx context.Context, sizes map[string]int64) ([]string, error) {
+	if len(sizes) > maxAsked {
+		return nil, fmt.Errorf("%w: %d pieces: ask for at most %d", queue.ErrInvalid, len(sizes), maxAsked)
+	}
 	args := []any{MaxStored, maxPieces}
 	for digest, size := range sizes {
 		if !digestForm.MatchString(digest) || size < 1 || size > PieceBytes {
