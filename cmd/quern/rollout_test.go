@@ -39,7 +39,7 @@ func TestRollout(t *testing.T) {
 			c.stderr.await(t, regexp.MustCompile(`joined: `))
 			return c
 		}
-		caches := []string{t.TempDir(), t.TempDir()}
+		caches := []string{filepath.Join(t.TempDir(), "cache"), filepath.Join(t.TempDir(), "cache")}
 		host(caches[0])
 		victim := host(caches[1])
 		plugin := folder(t, map[string][]byte{"version": runtimetest.Version(t, "one")})
@@ -167,7 +167,7 @@ func TestSignedReleases(t *testing.T) {
 	secret := write(t, filepath.Join(keys, "ci.key"), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})))
 	shown := write(t, filepath.Join(keys, "ci.pub"), block)
 	grants := write(t, filepath.Join(keys, "grants.yaml"), "\"*\":\n  signers:\n    ci: |\n      "+strings.ReplaceAll(strings.TrimSpace(block), "\n", "\n      ")+"\n")
-	c := u.spawn("serve", "--plugins", filepath.Join(keys, "none"), "--http", "127.0.0.1:0", "--cache", t.TempDir(), "--grants", grants, "--require-signed")
+	c := u.spawn("serve", "--plugins", filepath.Join(keys, "none"), "--http", "127.0.0.1:0", "--cache", filepath.Join(keys, "cache"), "--grants", grants, "--require-signed")
 	c.stderr.await(t, regexp.MustCompile(`joined: `))
 	said := func(want string) {
 		t.Helper()
@@ -209,7 +209,7 @@ func TestRolloutOfLargeModules(t *testing.T) {
 	t.Parallel()
 	u := over("redis").tenant(t)
 	for range 2 {
-		cache := t.TempDir()
+		cache := filepath.Join(t.TempDir(), "cache")
 		c := u.spawn("serve", "--plugins", filepath.Join(cache, "none"), "--http", "127.0.0.1:0", "--cache", cache)
 		c.stderr.await(t, regexp.MustCompile(`joined: `))
 	}
