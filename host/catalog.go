@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/host/rollout"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
@@ -16,10 +17,13 @@ type catalog struct {
 	directory *plugins.Directory
 	config    *Config
 	tenant    string // "" in the Host's own catalog, from which it makes those of the tenants
+	releases  *rollout.Tenant
 }
 
 // of returns the catalog of a tenant.
-func (c catalog) of(tenant string) catalog { return catalog{c.directory, c.config, tenant} }
+func (c catalog) of(tenant string, releases *rollout.Tenant) catalog {
+	return catalog{c.directory, c.config, tenant, releases}
+}
 
 // queues returns the set of the tenant's queues that this host serves.
 func (c catalog) queues() map[string]bool {
@@ -53,9 +57,10 @@ func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
 		version.Permissions.MostRetry).MaxAge, version.Permissions.Dead
 }
 
-// statuses lists the plugins of the directory, and those that could not be built.
+// statuses lists the plugins of the directory, those that could not be built, and the tenant's releases that could not
+// be fetched.
 func (c catalog) statuses() []plugins.Status {
-	list := c.directory.List()
+	list := append(c.directory.List(), c.releases.Refused()...)
 	if c.config.Unbuilt != nil {
 		list = append(list, c.config.Unbuilt()...)
 	}
@@ -86,10 +91,25 @@ func (c catalog) quarantined(name string, quarantines []listen.Quarantine) bool 
 	})
 }
 
+// servingReleases maps the tenant's own plugins to the numbers of the releases that serve here. A plugin of the plugin
+// directory has none.
+func (c catalog) servingReleases() map[string]int {
+	releases := make(map[string]int)
+	for _, s := range c.directory.List() {
+		if s.Tenant == c.tenant && s.State == plugins.StateServing {
+			releases[s.Plugin] = s.Release
+		}
+	}
+	return releases
+}
+
 // declarations lists the schedules and subscriptions of the plugins that serve the tenant's queues here.
 func (c catalog) declarations() (all []upkeep.Declaration) {
 	names := make(map[string]bool)
+	releases := c.servingReleases()
 	add := func(one upkeep.Declaration) {
+		wanted := c.releases.Wanted(one.Plugin)
+		one.Behind = wanted != 0 && wanted != releases[one.Plugin]
 		if name := one.Name(); c.config.serves(one.Queue) && !names[name] {
 			names[name] = true
 			all = append(all, one)

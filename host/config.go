@@ -18,6 +18,7 @@ import (
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 // Config has the settings of a host. The zero value works.
@@ -61,6 +62,12 @@ type Config struct {
 	// Services has the stores and clients behind the services of handlers (default: none: handlers then have
 	// only checkpoints).
 	Services guest.Config
+	// Releases is the folder in which fetched releases are kept, for hosts that are started again (default: a temporary
+	// folder).
+	Releases string
+	// Verify returns an error if a release of a tenant must not serve, because it is not signed (default: releases need no
+	// signature).
+	Verify func(tenant string, r *release.Release) error
 	// Unbuilt lists plugins whose source could not be built. They are published beside those of the directory (default:
 	// none).
 	Unbuilt func() []plugins.Status
@@ -101,6 +108,9 @@ func (c Config) withDefaults() Config {
 	c.KeepTasks = cmp.Or(c.KeepTasks, 100_000)
 	if c.Account == nil {
 		c.Account = account.New(c.Memory)
+	}
+	if c.Verify == nil {
+		c.Verify = func(string, *release.Release) error { return nil }
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

@@ -26,7 +26,7 @@
 //	host ──▶ host/schedule ──▶ sdk/queue/periodic
 //	  ├────▶ host/upkeep ────▶ sdk/queue/periodic
 //	  ├────▶ sdk/queue/listen
-//	  └────▶ host/guest, host/trace, host/account
+//	  └────▶ host/guest, host/rollout, host/trace, host/account
 //
 // # Goroutines and connections
 //
@@ -39,6 +39,7 @@
 //	lookout      asks for a poll within a second of a change, if producers do not announce their tasks
 //	shipper      sends log lines and progress, while there are tasks
 //	tally        adds the outcomes of tasks to the fleet's counts by minute
+//	Follower     fetches the releases that the tenant's hosts are to serve (host/rollout)
 //	auditor      looks for reserved tasks that the host does not know, once per lease length
 //
 // A tenant has two connections that nobody else uses. One is for the subscription. The other renews the lease

@@ -17,12 +17,14 @@ import (
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/rollout"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 // Host is one node that serves the queues of one or several tenants.
@@ -56,14 +58,20 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 			calls: config.Account.Open(account.Calls, max(minCalls, config.Account.Part(16)), len(clients)),
 			results: config.Account.Open(account.Calls, max(resultCopies*service.MaxBody, config.Account.Part(16)),
 				len(clients)),
+			releases: rollout.NewCache(config.Releases),
 		},
 		tenants: make(map[string]*tenant, len(clients)),
 	}
 	for _, client := range clients {
 		t := &tenant{name: client.Tenant(), draining: make(chan struct{})}
 		t.drain = sync.OnceFunc(func() { close(t.draining) })
+		t.releases = rollout.New(rollout.Config{
+			Client: client, Cache: h.releases, Directory: directory, Interval: config.Poll,
+			Logger: config.Logger.With("tenant", client.Tenant()),
+			Verify: func(r *release.Release) error { return config.Verify(client.Tenant(), r) },
+		})
 		t.open = func() *session {
-			return newSession(client, &h.common, t.draining, t.drain, func() map[string]string { return h.about(t) })
+			return newSession(client, &h.common, t, func() map[string]string { return h.about(t) })
 		}
 		t.session.Store(t.open())
 		h.tenants[t.name] = t
@@ -73,7 +81,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	m.CollectTenants(h.up)
 	m.CollectTopics(h.topicSamples)
 	m.CollectQueues(h.samples)
-	m.CollectRefused(h.catalog.refused)
+	m.CollectRefused(h.refusedPlugins)
 	m.CollectMemory(h.memory)
 	return h, nil
 }
@@ -112,7 +120,7 @@ func (h *Host) Run(ctx, hurry context.Context) error {
 		h.workers.wait()
 		return err
 	})
-	return group.Wait()
+	return errors.Join(group.Wait(), h.releases.Close())
 }
 
 // serve serves one tenant. If the host goes on for other tenants, an error is only logged.
@@ -204,13 +212,13 @@ func (h *Host) showQueues(shown map[schedule.Queue]bool) {
 
 // about returns the fields that the host publishes in its node hash of a tenant. They name no other tenant.
 func (h *Host) about(t *tenant) map[string]string {
-	catalog := h.catalog.of(t.name)
+	catalog := h.catalog.of(t.name, t.releases)
 	list, declared := []upkeep.PluginInfo{}, catalog.declarations()
-	for _, s := range h.catalog.statuses() {
+	for _, s := range catalog.statuses() {
 		if s.Tenant == "" || s.Tenant == t.name {
 			info := upkeep.PluginInfo{
 				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State,
-				Error: s.Error, ResetMode: s.ResetMode,
+				Error: s.Error, ResetMode: s.ResetMode, Release: s.Release,
 			}
 			info.LeftOut = slices.DeleteFunc(slices.Clone(s.Queues), h.config.serves)
 			if s.State == plugins.StateServing && len(info.LeftOut) == len(s.Queues) {
@@ -254,6 +262,16 @@ func seconds(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMill
 func jsonText(value any) string {
 	text, _ := json.Marshal(value)
 	return string(text)
+}
+
+// refusedPlugins calls report, for the metrics, for each plugin that was refused or could not be fetched.
+func (h *Host) refusedPlugins(report func(tenant, plugin string)) {
+	h.catalog.refused(report)
+	for _, t := range h.tenants {
+		for _, s := range t.releases.Refused() {
+			report(s.Tenant, s.Plugin)
+		}
+	}
 }
 
 // memory returns, for the metrics, how much memory is reserved for tasks and for each other kind of the account.
@@ -306,6 +324,11 @@ func (h *Host) Ready() (text string, err error) {
 	case <-h.catalog.directory.Ready():
 	default:
 		return "", errors.New("plugins are being loaded")
+	}
+	for name, t := range h.tenants {
+		if t.session.Load().reachable() && !t.releases.Ready() {
+			return "", fmt.Errorf("releases of tenant %s are being fetched", name)
+		}
 	}
 	switch len(problems) {
 	case 0:

@@ -235,7 +235,7 @@ func openDirectory(t testing.TB, engine *runtime.Engine, dir string, s settings,
 // session is another session of the first tenant, which does only what it is told.
 func (n *node) session(client *queue.Client) *session {
 	t := n.tenants[n.tenant]
-	return newSession(client, &n.common, t.draining, t.drain, func() map[string]string { return n.about(t) })
+	return newSession(client, &n.common, t, func() map[string]string { return n.about(t) })
 }
 
 // samples are what the metrics show of the queues.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/rollout"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
@@ -52,18 +53,17 @@ type common struct {
 	services   *guest.Services
 	calls      *account.Budget // for tasks and publications that handlers send to Redis at once
 	results    *account.Budget // for the results of dependencies that handlers read
+	releases   *rollout.Cache
 }
 
-// newSession makes a session. drain closes draining, which ends the session. about returns the fields that the host
-// publishes.
-func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain func(),
-	about func() map[string]string,
-) *session {
+// newSession makes a session of a tenant. about returns the fields that the host publishes.
+func newSession(client *queue.Client, c *common, t *tenant, about func() map[string]string) *session {
+	draining, drain := t.draining, t.drain
 	tenant, logger := client.Tenant(), c.config.Logger.With("tenant", client.Tenant())
 	health := newHealth(c.metrics, logger, c.dispatcher.plan)
 	s := &session{common: c, health: health, drain: drain, about: about}
 	listener := listen.NewListener(client, s, health)
-	catalog := c.catalog.of(tenant)
+	catalog := c.catalog.of(tenant, t.releases)
 	access := &tenantAccess{
 		client: client, listener: listener, catalog: catalog, logger: logger, calls: c.calls, results: c.results,
 		queues: &knownQueues{most: catalog.maxQueues(), names: make(map[string]int64)},
@@ -85,7 +85,13 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 			return access.borrow(ctx, c.calls, copies*size)
 		},
 	})
-	listener.Control, listener.Ended = fleet.Ticker.Ask, fleet.Advancer.Ask
+	releases := &rollout.Follower{
+		Duty: duty(0), Tenant: t.releases, Borrow: func(ctx context.Context, size int64) (*account.Share, error) {
+			return access.borrow(ctx, c.calls, copies*size)
+		},
+		Changed: func() { listener.Publish(); fleet.Declarer.Ask() },
+	}
+	listener.Control, listener.Ended = func() { fleet.Ticker.Ask(); releases.Ask() }, fleet.Advancer.Ask
 	listener.Renewed = func(begun, now time.Time, err error) {
 		// A lost lease counts as a late renewal, too. It is counted once, because it ends the session.
 		if steadiness.Renewed(begun, now, err) || errors.Is(err, listen.ErrLeaseLost) {
@@ -111,7 +117,7 @@ func newSession(client *queue.Client, c *common, draining <-chan struct{}, drain
 	}
 	auditor := &auditor{Duty: duty(listener.Lease()), intake: intake}
 	s.access, s.listener, s.intake, s.settler, s.upkeep = access, listener, intake, settler, fleet
-	s.duties = append(fleet.Workers(), poller, lookout, shipper, tally, auditor)
+	s.duties = append(fleet.Workers(), releases, poller, lookout, shipper, tally, auditor)
 	return s
 }
 

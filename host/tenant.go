@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/rollout"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
@@ -23,6 +24,8 @@ const (
 type tenant struct {
 	name string
 	open func() *session
+	// releases makes the host serve the tenant's releases, beyond the end of a session.
+	releases *rollout.Tenant
 
 	// draining is closed by drain. From then on the host reserves no tasks of the tenant, until the host ends.
 	draining chan struct{}

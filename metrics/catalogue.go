@@ -167,7 +167,8 @@ var states = [...]string{"scheduled", "blocked", "pending", "reserved", "started
 // redisOps are the values of the label op.
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
-	"control", "purge", "tally", "tick", "declare", "publish", "advance", "declare_subscription", opScrape,
+	"control", "purge", "tally", "tick", "declare", "publish", "advance", "declare_subscription", "releases",
+	opScrape,
 }
 
 // opScrape is the operation name (label op) under which failed reads of the queue gauges are counted.

@@ -32,6 +32,7 @@ func New(engine *runtime.Engine, cfg Config) (*Directory, error) {
 	}
 	d := &Directory{cfg: cfg, loader: newLoader(engine, cfg)}
 	d.public.ready, d.public.changed = make(chan struct{}), make(chan struct{}, 1)
+	d.public.released = make(chan struct{}, 1)
 	d.public.table.Store(newTable(cfg.Tenants, nil))
 	return d, nil
 }

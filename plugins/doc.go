@@ -11,6 +11,11 @@
 // replaced meanwhile leads out of that folder. For common plugins, which serve every tenant, the folder is DIR, in
 // which operators write. A link from DIR into a tenant's folder lets that tenant decide what is read.
 //
+// A release ([Directory.SetReleases]) is a folder with the same files of one plugin, which somebody else has fetched
+// and checked. Its plugin is listed as if its files were in the tenant's folder, unless the directory has a module of
+// that name: of the tenant, or a common one that serves. So a release is compiled aside, swapped and refused as files
+// are, and the last good version keeps serving.
+//
 // A [Directory] scans the whole directory after change events, and every second in any case. A host acquires the
 // version that serves a queue, runs tasks on the version and releases it:
 //

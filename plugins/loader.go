@@ -57,6 +57,7 @@ const decodedSize = 300
 // manifestRequest asks for one manifest to be read.
 type manifestRequest struct {
 	id
+	dir   string // the folder for messages
 	file  file
 	known manifestFile // the manifest as it was last read
 }
@@ -83,7 +84,7 @@ func (l *loader) readManifests(ctx context.Context, tenant string, requests []ma
 }
 
 func (l *loader) readManifest(o manifestRequest) manifestFile {
-	path, now := o.path(l.cfg.Dir, manifest.Suffix), time.Now()
+	path, now := o.path(o.dir, manifest.Suffix), time.Now()
 	read, err := readStable(o.file.root, o.file.path, manifest.MaxSize, o.file.fingerprint.size(), nil)
 	if err != nil {
 		return manifestFile{err: fmt.Errorf("%s: %w", path, err)}
@@ -100,6 +101,8 @@ func (l *loader) readManifest(o manifestRequest) manifestFile {
 // loadRequest says which files to load, and what is known about their content.
 type loadRequest struct {
 	id
+	dir      string // the folder for messages
+	release  int    // as in listed
 	file     file
 	manifest manifest.Manifest
 	files    []file // the files that the manifest names
@@ -241,7 +244,7 @@ func (l *loader) readFiles(r *loadResult) (err error) {
 			return noRoom(r.tenant)
 		}
 	}
-	r.named, err = readNamed(r.path(l.cfg.Dir, manifest.Suffix), &r.manifest, files,
+	r.named, err = readNamed(r.path(r.dir, manifest.Suffix), &r.manifest, files,
 		func(f file, most int64) (content, error) {
 			return l.read(f, most, nil)
 		})
@@ -265,7 +268,7 @@ func (l *loader) read(f file, limit int64, buffer []byte) (read content, err err
 // finish checks the module against the manifest, and makes the version, which takes over the caller's hold of the
 // module.
 func (l *loader) finish(r *loadResult, m *module) {
-	path := r.path(l.cfg.Dir, manifest.Suffix)
+	path := r.path(r.dir, manifest.Suffix)
 	largest := widest(r.permissions, func(p *manifest.Permissions) int64 { return p.Limits.Memory })
 	err := cmp.Or(m.Admits(largest.Limits), r.manifest.CheckModule(path, m.Info()), l.afford(r, m))
 	if own := r.permissions[r.tenant]; own != nil {
@@ -327,7 +330,7 @@ func (l *loader) afford(r *loadResult, m *module) error {
 	return fmt.Errorf("one task may take %s (memory %s, input %s, output %s%s), more than the %s that this host gives to all: "+
 		"write lower limits into %s, or give the host more memory",
 		units.FormatSize(need), units.FormatSize(limits.Memory), units.FormatSize(limits.Input),
-		units.FormatSize(limits.Output), beside, units.FormatSize(l.cfg.MaxMemory), r.path(l.cfg.Dir, manifest.Suffix))
+		units.FormatSize(limits.Output), beside, units.FormatSize(l.cfg.MaxMemory), r.path(r.dir, manifest.Suffix))
 }
 
 // widest returns the permissions for which size returns the largest number.

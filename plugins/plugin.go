@@ -48,6 +48,7 @@ type plugin struct {
 	named    namedFiles   // the files that the manifest names, as the last scan found them
 	last     lastLoad
 	current  *Version // the version that serves, the last good one; nil if none
+	serves   int      // the number of the release from which current is; 0 if it is from the plugin directory
 	refusal  *refusal // why the present files are refused; nil if they are not
 	viable   bool     // the last scan found a module, and no reason to refuse the files
 
@@ -73,6 +74,7 @@ type refusal struct {
 	err     error
 	queues  []string
 	version string
+	release int // as in listed
 	// final is true if the same content would be refused again.
 	final bool
 }
@@ -176,7 +178,7 @@ func (p *plugin) undecided() bool {
 
 func (p *plugin) request() loadRequest {
 	r := loadRequest{
-		id: p.id, file: p.seen.module, files: p.named.files,
+		id: p.id, release: p.seen.release, file: p.seen.module, files: p.named.files,
 		manifest: p.manifest.manifest, trusted: identity{manifest: p.manifest.digest},
 	}
 	if p.last.module.settled && p.last.module.covers(p.seen.module.fingerprint) {

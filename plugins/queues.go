@@ -71,7 +71,7 @@ func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, wh
 	for _, queue := range queues {
 		if owner := o.owners[tenantQueue{p.tenant, queue}]; owner != nil && owner != p {
 			return owner, fmt.Errorf("the queue %q is served by the plugin %q (%s): remove one of the two, or give them different queues in their manifests",
-				queue, owner.shown(), owner.path(o.cfg.Dir, manifest.ModuleSuffix))
+				queue, owner.shown(), owner.path(owner.seen.dir(o.cfg.Dir), manifest.ModuleSuffix))
 		}
 	}
 	most, remedy := o.cfg.maxQueues(p.tenant)
@@ -80,7 +80,8 @@ func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, wh
 		if m.Declared() == (manifest.Declared{}) {
 			return nil, nil
 		}
-		return nil, m.CheckDeclared(p.path(o.cfg.Dir, manifest.Suffix), o.others(p), o.cfg.Grants, p.tenant, o.cfg.Ceilings)
+		path := p.path(p.seen.dir(o.cfg.Dir), manifest.Suffix)
+		return nil, m.CheckDeclared(path, o.others(p), o.cfg.Grants, p.tenant, o.cfg.Ceilings)
 	}
 	whose, noun, suffix := fmt.Sprintf("the plugins of the tenant %q", p.tenant), "queues", manifest.Suffix
 	if p.tenant == "" {
@@ -93,7 +94,7 @@ func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, wh
 		suffix = manifest.ModuleSuffix
 	}
 	return nil, fmt.Errorf("%s: the plugin %q serves %d %s, with which %s would serve %d, more than the %d that the host gives them: "+
-		"serve fewer queues, or %s", p.path(o.cfg.Dir, suffix), p.name, len(queues), noun, whose, sum, most, remedy)
+		"serve fewer queues, or %s", p.path(p.seen.dir(o.cfg.Dir), suffix), p.name, len(queues), noun, whose, sum, most, remedy)
 }
 
 // others counts what all other plugins in a plugin's folder declare.

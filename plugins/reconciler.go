@@ -71,6 +71,8 @@ func (r *reconciler) run(ctx context.Context) {
 			r.scan(ctx)
 		case <-r.watch.wake:
 			r.scan(ctx)
+		case <-r.public.released:
+			r.scan(ctx)
 		case read := <-r.read:
 			r.learn(read)
 		case result := <-r.results:
@@ -122,6 +124,10 @@ func (r *reconciler) scan(ctx context.Context) {
 		return
 	}
 	r.report.scanned(s)
+	s.addReleases(r.public.current(), r.cfg.Tenants, func(name string) bool {
+		i, known := r.find(id{"", name})
+		return known && r.plugins[i].current != nil
+	})
 	r.last = s
 	for id := range s.seen {
 		if i, known := r.find(id); !known {
@@ -151,7 +157,8 @@ func (r *reconciler) look(ctx context.Context, tenant string) {
 	var requests []manifestRequest
 	for _, p := range r.plugins {
 		if p.tenant == tenant && r.mustRead(p) {
-			requests = append(requests, manifestRequest{p.id, r.last.seen[p.id].manifest, p.manifest})
+			seen := r.last.seen[p.id]
+			requests = append(requests, manifestRequest{p.id, seen.dir(r.cfg.Dir), seen.manifest, p.manifest})
 		}
 	}
 	if len(requests) == 0 {
@@ -204,7 +211,7 @@ func (r *reconciler) compare(tenant string) {
 // consider applies a scan to one plugin: it sets the plugin's state, and removes or refuses the plugin if necessary.
 func (r *reconciler) consider(p *plugin, s *scan) {
 	if old := p.current; old != nil && !p.seen.module.exists {
-		p.current, r.swapped = nil, true
+		p.current, p.serves, r.swapped = nil, 0, true
 		r.retired = append(r.retired, old)
 		r.report.removed(p.id, old)
 	}
@@ -213,8 +220,10 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 		fingerprint = p.seen.manifest.fingerprint // whoever copies both files may copy the manifest first
 	}
 	if err == nil && p.seen.module.exists {
-		if p.manifest.err == nil {
-			p.named = s.named(p.tenant, p.path(r.cfg.Dir, manifest.Suffix), &p.manifest.manifest)
+		if p.manifest.err == nil && p.seen.folder != nil {
+			p.named = p.seen.folder.named("", p.path(p.seen.dir(r.cfg.Dir), manifest.Suffix), &p.manifest.manifest)
+		} else if p.manifest.err == nil {
+			p.named = s.named(p.tenant, p.path(p.seen.dir(r.cfg.Dir), manifest.Suffix), &p.manifest.manifest)
 		}
 		found, fingerprint, err = identity{manifest: p.manifest.digest}, p.seen.manifest.fingerprint, cmp.Or(p.manifest.err,
 			p.named.err)
@@ -226,6 +235,9 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 		r.refuse(p, found, fingerprint, err)
 	case p.viable:
 		p.assess(time.Now())
+		if p.state == stateIdle && p.current != nil && p.current.content == p.last.found && p.serves != p.seen.release {
+			p.serves, r.swapped = p.seen.release, true // another release with the same content
+		}
 	default:
 		p.dismiss()
 		r.forgive(p)
@@ -235,10 +247,11 @@ func (r *reconciler) consider(p *plugin, s *scan) {
 // objection returns why a plugin is refused before its files are read: its module is missing, has a wrong name or has
 // a problem. It returns nil if there is no objection.
 func (r *reconciler) objection(p id, seen listed) error {
-	module := p.path(r.cfg.Dir, manifest.ModuleSuffix)
+	dir := seen.dir(r.cfg.Dir)
+	module := p.path(dir, manifest.ModuleSuffix)
 	switch word := manifest.CheckWord(p.name); {
 	case !seen.module.exists && seen.manifest.exists:
-		return fmt.Errorf("%s has no module beside it: add %s, or remove the manifest", p.path(r.cfg.Dir, manifest.Suffix),
+		return fmt.Errorf("%s has no module beside it: add %s, or remove the manifest", p.path(dir, manifest.Suffix),
 			module)
 	case !seen.module.exists:
 		return nil
@@ -262,7 +275,7 @@ func (r *reconciler) mustRead(p *plugin) bool {
 	case !seen.module.exists || r.objection(p.id, seen) != nil:
 		return false
 	case seen.manifest.problem != nil:
-		*have = manifestFile{err: fmt.Errorf("%s: %w", p.path(r.cfg.Dir, manifest.Suffix), seen.manifest.problem)}
+		*have = manifestFile{err: fmt.Errorf("%s: %w", p.path(seen.dir(r.cfg.Dir), manifest.Suffix), seen.manifest.problem)}
 		return false
 	case have.trust.settled && have.trust.covers(seen.manifest.fingerprint):
 		return false
@@ -290,6 +303,7 @@ func (r *reconciler) step(ctx context.Context) {
 		}
 		r.running++
 		request := p.start()
+		request.dir = p.seen.dir(r.cfg.Dir)
 		go func() { r.results <- r.loader.load(ctx, request) }()
 	}
 	if r.dirty || r.swapped {
@@ -393,7 +407,7 @@ func (r *reconciler) about(p *plugin, err error) error {
 	if errors.Is(err, manifest.ErrRefused) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", p.path(r.cfg.Dir, manifest.ModuleSuffix), err)
+	return fmt.Errorf("%s: %w", p.path(p.seen.dir(r.cfg.Dir), manifest.ModuleSuffix), err)
 }
 
 // accept makes the loaded version serve. It drops the version instead if the plugin can no longer have its queues:
@@ -409,9 +423,12 @@ func (r *reconciler) accept(p *plugin, result loadResult) {
 	if p.viable {
 		p.refusal = nil
 	}
-	p.current, r.swapped = v, true
+	p.current, p.serves, r.swapped = v, result.release, true
 	if old != nil {
 		r.retired = append(r.retired, old)
+	}
+	if p.tenant == "" && len(r.public.current()) > 0 {
+		r.scanIn(0) // releases of this name serve no longer
 	}
 	r.report.loaded(p.id, v, old)
 }
@@ -440,7 +457,7 @@ func (r *reconciler) refuse(p *plugin, found identity, f fingerprint, why error)
 	if old := p.refusal; old != nil && old.found == found && old.err.Error() == why.Error() {
 		return true
 	}
-	p.refusal, r.dirty = &refusal{found: found, err: why, queues: p.queues()}, true
+	p.refusal, r.dirty = &refusal{found: found, err: why, queues: p.queues(), release: p.seen.release}, true
 	if p.manifest.err == nil {
 		p.refusal.version = p.manifest.manifest.Version
 	}

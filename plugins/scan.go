@@ -19,6 +19,18 @@ type id struct{ tenant, name string }
 // listed are the files of one plugin, as a scan found them without reading them.
 type listed struct {
 	module, manifest file
+	// release is the number of the release that has the files, and folder its folder; 0 and nil for files of the plugin
+	// directory.
+	release int
+	folder  *scan
+}
+
+// dir returns the folder of the files for messages; directory is the plugin directory.
+func (l *listed) dir(directory string) string {
+	if l.release > 0 {
+		return releaseDir(l.release)
+	}
+	return directory
 }
 
 // file is an entry of the directory. Its zero value is a file that does not exist.

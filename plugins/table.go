@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/quern-project/quern/plugins/manifest"
@@ -22,6 +23,8 @@ type Status struct {
 	// Digest is the module's digest; "" if the module was not read.
 	Digest string
 	Queues []string
+	// Release is the number of the release from which the files are; 0 for files of the plugin directory.
+	Release int
 	// State is StateServing, StateRefused or StateUnbuilt.
 	State string
 	// Error says what is wrong and what to do about it; "" if the plugin serves.
@@ -45,6 +48,10 @@ type publication struct {
 	table   atomic.Pointer[table]
 	ready   chan struct{} // closed once every plugin of the first scan serves or is refused
 	changed chan struct{} // capacity 1; never closed
+
+	released chan struct{} // has a token after releases has changed; capacity 1; never closed
+	mu       sync.Mutex
+	releases map[string]map[string]Release // by tenant and plugin; replaced, never changed; guarded by mu
 }
 
 // poke leaves a token in a channel of capacity 1, unless the channel has one already.
@@ -90,13 +97,14 @@ func (p *plugin) statuses() (statuses []Status) {
 	if v := p.current; v != nil {
 		statuses = append(statuses, Status{
 			Tenant: p.tenant, Plugin: p.shown(), Version: v.Manifest.Version, Digest: v.Digest,
-			Queues: v.Manifest.Queues, State: StateServing, ResetMode: string(v.Info().ResetMode), Permissions: v.permissions,
+			Queues: v.Manifest.Queues, Release: p.serves, State: StateServing, ResetMode: string(v.Info().ResetMode),
+			Permissions: v.permissions,
 		})
 	}
 	if r := p.refusal; r != nil {
 		statuses = append(statuses, Status{
 			Tenant: p.tenant, Plugin: p.shown(), Version: r.version, Digest: r.found.module,
-			Queues: r.queues, State: StateRefused, Error: r.err.Error(),
+			Queues: r.queues, Release: r.release, State: StateRefused, Error: r.err.Error(),
 		})
 	}
 	return statuses

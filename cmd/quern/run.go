@@ -80,7 +80,7 @@ func newRoot(env cli.Environment) *cobra.Command {
 	root.AddCommand(serve.Commands(env)...)
 	root.AddCommand(database.Commands(env, tenant.DatabaseCommands(env)...)...)
 	root.AddCommand(dev.Command(env), bench.Command(env), cli.VersionCommand(),
-		cli.Group("plugin", "Make, build, check, test, run, list and release plugins",
+		cli.Group("plugin", "Make, build, check, test, run and list plugins, push and roll back their releases",
 			append(plugin.Commands(env), tenant.PluginCommands(env)...)...))
 	root.AddCommand(sandbox.Commands()...)
 	manual.AddTopics(root, env)

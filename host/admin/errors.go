@@ -9,6 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 // Only a server or its API returns these errors.
@@ -64,6 +65,21 @@ var KnownErrors = []KnownError{
 		"no-publication", queue.ErrNoPublication, http.StatusNotFound, "it may have been purged",
 		"it may have been purged, or mind --tenant",
 	},
+	{
+		"no-release", release.ErrNoRelease, http.StatusNotFound,
+		"list them with GET /v1/tenants/TENANT/plugins/PLUGIN/releases",
+		"see `quern plugin releases`, and mind --tenant",
+	},
+	{
+		"frozen", release.ErrFrozen, http.StatusConflict, "thaw it first",
+		"end that with `quern plugin freeze --off`",
+	},
+	{
+		"release-serves", release.ErrServes, http.StatusConflict, "serve another one first",
+		"roll back first",
+	},
+	{"missing-piece", release.ErrMissing, http.StatusConflict, "put it, and try again", "push again"},
+	{"no-room", release.ErrNoRoom, http.StatusConflict, "", ""},
 	{"exists", queue.ErrExists, http.StatusConflict, "", ""},
 	{"no-queue", ErrNoQueue, http.StatusNotFound, "", ""},
 	{"no-value", guest.ErrNotFound, http.StatusNotFound, "", ""},

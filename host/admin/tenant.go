@@ -8,6 +8,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 // Tenant acts on a tenant, through its Redis (Direct) or through the API of a server (client.Client). Both return the
@@ -26,6 +27,7 @@ type Tenant interface {
 	Subscriptions
 	Schedules
 	Fleet
+	Rollouts
 	Databases
 	Buckets
 }
@@ -140,6 +142,25 @@ type Fleet interface {
 	// Findings returns what the doctor finds in tenants that share one Redis or server.
 	Findings(ctx context.Context, tenants ...string) ([]doctor.Finding, error)
 	AuditEntries(ctx context.Context, limit int64) ([]AuditEntry, error)
+}
+
+// Rollouts has the operations on releases of plugins.
+type Rollouts interface {
+	Releases(plugin string) Releases
+}
+
+// Releases has the operations on the releases of one plugin.
+type Releases interface {
+	release.Target
+	// List reads the releases, the newest first.
+	List(context.Context) ([]release.Release, error)
+	// Serve makes hosts serve another release. A number of 0 means the newest one before the one that serves, without
+	// those that were rolled back.
+	Serve(ctx context.Context, number int) (release.Release, error)
+	// Freeze makes pushes fail with release.ErrFrozen, or ends that.
+	Freeze(ctx context.Context, frozen bool) error
+	// Delete deletes a release that does not serve, or all releases if number is 0.
+	Delete(ctx context.Context, number int) error
 }
 
 // Databases reads the state of the databases whose rows become tasks.

@@ -46,7 +46,7 @@ const (
 	// queues; change and delete schedules; run jobs.
 	Operator Role = "operator"
 	// Admin may delete tasks and purge queues; make, change and delete subscriptions; drain and reclaim nodes; release
-	// plugins; read the audit log.
+	// plugins from quarantine, push releases of plugins and roll them back; read the audit log.
 	Admin Role = "admin"
 )
 

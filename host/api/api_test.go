@@ -75,6 +75,10 @@ func TestOperations(t *testing.T) {
 			if ofQueue {
 				of = reflect.TypeFor[admin.QueueHandle]()
 			}
+			method, ofPlugin := strings.CutPrefix(method, "Releases.")
+			if ofPlugin {
+				of = reflect.TypeFor[admin.Releases]()
+			}
 			if _, ok := of.MethodByName(method); !ok {
 				t.Errorf("%s: %s has no method %s", operation, of, method)
 			}

@@ -83,6 +83,7 @@ func (s *service) describeFleet() {
 		})
 	s.describeStore()
 	s.describeQuotas()
+	s.describeReleases()
 	add(s, acting(Admin, http.MethodGet, "/tenants/{tenant}/audit", "read-audit",
 		"Read who did what, newest first: about the last 10,000 actions"),
 		func(ctx context.Context, in *TenantPage) (*ListOf[admin.AuditEntry], error) {

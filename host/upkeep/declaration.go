@@ -14,8 +14,12 @@ import (
 // Declaration is a schedule or a subscription of a plugin's manifest.
 type Declaration struct {
 	Kind, ID, Plugin, Queue string
-	schedule                *queue.Schedule // exactly one of schedule and subscription is not nil
-	subscription            *queue.Subscription
+	// Behind is true if hosts are to serve another release of the plugin than this host does. The declaration is then
+	// stored only if there is none.
+	Behind bool
+
+	schedule     *queue.Schedule // exactly one of schedule and subscription is not nil
+	subscription *queue.Subscription
 }
 
 // The kinds of declarations.

@@ -30,6 +30,9 @@ const (
 // in turn while hosts are restarted one after the other. But a host does replace a definition that no live host has any
 // more.
 //
+// If the plugin has releases, its declarations are those of the release to serve: a host with another version of the
+// plugin stores only what is missing, whenever it starts.
+//
 // If no live host has a declaration at all, its schedule stops; its subscription still fills its queue. The declaration
 // is deleted after removedTime or absentTime. Until then it keeps what people have set.
 type Declarer struct {
@@ -68,11 +71,11 @@ func (d *Declarer) store(ctx context.Context) error {
 	}
 	for _, one := range now {
 		known := slices.ContainsFunc(d.stored, func(other Declaration) bool { return other.same(one) })
-		put, err := one.put(ctx, d.Client, known)
+		put, err := one.put(ctx, d.Client, known || one.Behind)
 		if err == nil {
 			stored = append(stored, one)
 		}
-		if put == queue.PutKept {
+		if put == queue.PutKept && !one.Behind {
 			others = append(others, one)
 		}
 		if err := d.note(ctx, one, putWords[put], err); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 const (
@@ -24,8 +25,9 @@ const (
 	recountedAtOnce = 10_000
 )
 
-// Housekeeper purges finished tasks and publications of the tenant that are old or too many, forgets empty queues, and
-// corrects the counts of listeners. One host of the fleet does it in each interval.
+// Housekeeper purges finished tasks and publications of the tenant that are old or too many, deletes pieces that no
+// release names, forgets empty queues, and corrects the counts of listeners. One host of the fleet does it in each
+// interval.
 type Housekeeper struct {
 	periodic.Duty
 	*Config
@@ -55,6 +57,13 @@ func (k *Housekeeper) tidyAll(ctx context.Context) error {
 		return err
 	}
 	k.kept = time.Now()
+	if deleted, err := release.NewStore(k.Client).Collect(ctx); queue.IsUnavailable(err) || ctx.Err() != nil {
+		return err
+	} else if err != nil {
+		k.Health.FailedQuietly(opPurge, err) // the rest is tidied all the same
+	} else if deleted > 0 {
+		k.Logger.Info("deleted pieces that no release names", "pieces", deleted)
+	}
 	damaged, mine, err := k.prune(ctx)
 	if err != nil || !mine {
 		return err

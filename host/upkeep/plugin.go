@@ -17,6 +17,8 @@ type PluginInfo struct {
 	Version string   `json:"version,omitempty"`
 	Digest  string   `json:"digest,omitempty"`
 	Queues  []string `json:"queues,omitempty"`
+	// Release is the number of the release that the host fetched; 0 for files of its plugin directory.
+	Release int `json:"release,omitempty"`
 	// LeftOut has the queues that the host's setting --queues leaves out.
 	LeftOut   []string `json:"left_out,omitempty"`
 	State     string   `json:"state"`

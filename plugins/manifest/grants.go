@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/quern-project/quern/plugins/signature"
 	"github.com/quern-project/quern/plugins/strictyaml"
 )
 
@@ -33,6 +34,9 @@ type TenantGrants struct {
 	Config map[string]string
 	// Secrets says where to find each secret, by name.
 	Secrets map[string]Secret
+	// Signers are the keys of those who may sign releases of the tenant's plugins. If there are any, every release must be
+	// signed by one of them.
+	Signers []signature.Key
 	// Databases says how the tenant's handlers reach their databases, by name.
 	Databases map[string]Database
 	// Where names the entry, for messages: the tenant's name or "*", and the file.
@@ -126,10 +130,42 @@ func (t *TenantGrants) keys(m *Manifest) []key {
 		m.ceilingKeys(),
 		[]key{
 			{name: "max_queues", value: countValue(&t.MaxQueues, maxTries, "the host's bound")},
+			{name: "signers", value: value{read: func(d *decoder, n node) { t.Signers = d.signers(n) }}},
 			{name: "databases", value: value{read: func(d *decoder, n node) { t.Databases = d.hostDatabases(n) }}},
 			{name: "secrets", value: value{read: func(d *decoder, n node) { t.Secrets = d.sources(n) }}},
 		},
 	)
+}
+
+// signers reads the public keys of those who may sign releases, by name.
+func (d *decoder) signers(n node) (keys []signature.Key) {
+	d.entries(n, func(name string, keyNode, value node) {
+		if err := CheckWord(name); err != nil {
+			d.bad(keyNode, err.Error(), "write "+WordRule)
+			return
+		}
+		key, err := signature.ParseKey(name, value.Value)
+		if value.Kind != yaml.ScalarNode || err != nil {
+			d.wrong(value, "is not a public key", signature.KeyRule)
+			return
+		}
+		keys = append(keys, key)
+	})
+	return keys
+}
+
+// CheckSigned returns an error unless a text, the statement of a release, may be trusted: it is signed by one of the
+// tenant's signers. Without signers, only required makes it an error.
+func (t *TenantGrants) CheckSigned(text []byte, signatures []string, required bool) error {
+	if len(t.Signers) == 0 {
+		if required {
+			return fmt.Errorf("--require-signed, and the host knows no signers: add `signers` to the tenant's entry %s in the file of --grants",
+				t.Where)
+		}
+		return nil
+	}
+	_, err := signature.Check(text, signatures, t.Signers)
+	return err
 }
 
 // sources reads where to find secrets. Messages do not repeat the values, since a value may be a misplaced secret.

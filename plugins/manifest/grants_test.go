@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/quern-project/quern/plugins/signature"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
@@ -204,12 +205,14 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {capability: }": `g.yaml:1: acme: unknown key "capability": did you mean "capabilities"?`,
 		"acme: {kv: []}":       `g.yaml:1: acme: unknown key "kv": it belongs to capabilities, as capabilities.kv`,
 		"acme: {concurrency: 5}": `g.yaml:1: acme: unknown key "concurrency": the nearest is "config"; ` +
-			`allowed are config, capabilities, limits, retry, max_crashes, schedule, subscribe, max_queues, databases, secrets`,
+			`allowed are config, capabilities, limits, retry, max_crashes, schedule, subscribe, max_queues, signers, databases, secrets`,
 		"acme: {limits: {memory: 1KiB}}": `g.yaml:1: acme.limits.memory: "1KiB" is too small: write a size from 64KiB to ` +
 			units.FormatSize(runtime.MaxMemory) + `, such as 16MiB`,
-		"acme: {limits: {memroy: 1MiB}}": `g.yaml:1: acme.limits: unknown key "memroy": did you mean "memory"?`,
-		"acme: {max_queues: 0}":          `g.yaml:1: acme.max_queues: "0" is not allowed: write a whole number from 1 to 1000000, or leave the key out for the host's bound`,
-		"acme: {retry: {base: 1s}}":      `g.yaml:1: acme.retry: unknown key "base": the nearest is "min"; allowed are max_attempts, min, max_age, max_reschedules`,
+		"acme: {limits: {memroy: 1MiB}}":    `g.yaml:1: acme.limits: unknown key "memroy": did you mean "memory"?`,
+		"acme: {signers: {ci: RWnonsense}}": "g.yaml:1: acme.signers.ci: is not a public key: " + signature.KeyRule,
+		"acme: {signers: {ci: [a]}}":        "g.yaml:1: acme.signers.ci: is not a public key: " + signature.KeyRule,
+		"acme: {max_queues: 0}":             `g.yaml:1: acme.max_queues: "0" is not allowed: write a whole number from 1 to 1000000, or leave the key out for the host's bound`,
+		"acme: {retry: {base: 1s}}":         `g.yaml:1: acme.retry: unknown key "base": the nearest is "min"; allowed are max_attempts, min, max_age, max_reschedules`,
 		"capabilities: {kv: [{bucket: a}]}": `g.yaml:1: capabilities: is where a tenant name belongs: ` +
 			`write it below a tenant's name, or below "*" for all others`,
 		"acme: {capabilities: {config: {}}}": `g.yaml:1: acme.capabilities: unknown key "config": it belongs to the tenant`,

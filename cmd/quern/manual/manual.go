@@ -62,6 +62,7 @@ var otherNames = map[string][]string{
 	"limits": {"memory", "cpu", "timeout", "timeouts"}, "operations": {"worker", "workers", "hosts", "production"},
 	"errors": {"error", "debugging"}, "metrics": {"monitoring", "prometheus", "tracing"}, "page": {"ui", "dashboard"},
 	"sql": {"postgres", "postgresql"}, "flows": {"flow", "dag", "chains"},
+	"rollout": {"releases", "deploy"},
 }
 
 // fromPrefix begins the names of the pages for users of other queues.

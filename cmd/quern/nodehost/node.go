@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -49,6 +50,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 // Node is a host and everything that it is made of, ready to run.
@@ -148,6 +150,12 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	config.Services = guest.Config{KV: n.stores, HTTP: client, Secrets: o.services.Secrets, Databases: databases}
 	config.Memory, config.Account, config.Cache, config.Logger = o.Plugins.MaxMemory, n.account, engine, n.Logger
 	config.Version, _ = cli.BuildVersion()
+	config.Verify = func(tenant string, r *release.Release) error {
+		return o.Plugins.Grants.Of(tenant).CheckSigned(r.Statement(), r.Signatures, o.requireSigned)
+	}
+	if cache := o.engine.CacheDir; cache != "" {
+		config.Releases = filepath.Join(cache, "releases")
+	}
 	sandbox.BoundHeap(config.Concurrency, config.Memory)
 	n.Host, err = host.New(n.clients, directory, n.metrics, config)
 	if err != nil {

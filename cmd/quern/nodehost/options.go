@@ -40,12 +40,14 @@ type Options struct {
 	engine   *runtime.Config
 	services sandbox.Services
 	grants   string
-	Log      *hostlog.Settings
-	http     string
-	native   bool
-	webhooks int
-	Loopback bool // handlers and webhooks may reach loopback addresses that their URLs name
-	Admin    *API // nil if the command has no flags of the API
+	// requireSigned refuses releases of tenants without signers. With signers, releases are always checked.
+	requireSigned bool
+	Log           *hostlog.Settings
+	http          string
+	native        bool
+	webhooks      int
+	Loopback      bool // handlers and webhooks may reach loopback addresses that their URLs name
+	Admin         *API // nil if the command has no flags of the API
 
 	tenantRedis         tenantURLs
 	sources             string
@@ -98,6 +100,7 @@ func NewOptions(cmd *cobra.Command, http string) *Options {
 	f.StringVar(&o.engine.CacheDir, "cache", "", "`DIR` of compiled plugins, private to this user (default quern/compiled in the user's cache folder)")
 	o.services.Flags(f)
 	sandbox.GrantsFlag(f, &o.grants)
+	f.BoolVar(&o.requireSigned, "require-signed", false, "serve only releases that are signed by a signer of the tenant's entry in --grants")
 	option.Number(f, &o.databaseConnections, "database-connections", "most connections to the databases of handlers, of all tenants together", 1, 10_000,
 		"use 1 to 10000")
 	option.Duration(f, &o.engine.IdleUnload, "idle-unload", runtime.DefaultIdleUnload,
@@ -242,7 +245,7 @@ var hostGroups = []flagGroup{
 	{"How much it runs at a time", []string{"concurrency", "webhooks", "memory", "database-connections", "idle-unload"}},
 	{"What tasks may use, whatever a manifest says", []string{
 		"max-timeout", "max-cpu", "ceiling", "max-queues",
-		"grants",
+		"grants", "require-signed",
 	}},
 	{"What handlers may reach", []string{"allow-networks", "proxy", "secrets"}},
 	{"When a task fails, or its host", []string{"max-attempts", "max-crashes", "lease", "grace"}},

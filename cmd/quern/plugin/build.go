@@ -4,8 +4,6 @@ package plugin
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -74,7 +72,7 @@ func newPluginCheck(env cli.Environment) *cobra.Command {
 	var grants, tenant string
 	sandbox.TenantGrantsFlags(cmd.Flags(), &grants, &tenant)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		file, err := moduleIn(append(args, ".")[0])
+		file, err := pluginfile.ModuleIn(append(args, ".")[0])
 		if err != nil {
 			return err
 		}
@@ -99,33 +97,6 @@ func newPluginCheck(env cli.Environment) *cobra.Command {
 		return errors.Join(err, p.Refusal())
 	}
 	return cmd
-}
-
-// moduleIn returns the path of the module in a folder: that of its source, or else the only one. Another path is
-// returned as it is.
-func moduleIn(path string) (string, error) {
-	if info, err := os.Stat(path); err != nil || !info.IsDir() || strings.HasSuffix(path, manifest.ModuleSuffix) {
-		return path, nil //nolint:nilerr // Read tells what is wrong with the path
-	}
-	if s, err := build.Read(path); err == nil {
-		if own := filepath.Join(path, s.Name+manifest.ModuleSuffix); isFile(own) {
-			return own, nil
-		}
-	}
-	found, err := modulesIn(path)
-	if err == nil && len(found) > 1 {
-		err = cli.Usagef("folder %q has %d %s files: name one of them, such as %s", path, len(found), manifest.ModuleSuffix,
-			found[0])
-	}
-	if err != nil {
-		return "", err
-	}
-	return found[0], nil
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
 }
 
 // checkView returns the report of `quern plugin check`: what the plugin is, and what a host with the permissions in
@@ -268,6 +239,6 @@ func newPluginSchema() *cobra.Command {
 func Commands(env cli.Environment) []*cobra.Command {
 	return []*cobra.Command{
 		newPluginNew(env), newPluginBuild(env), newPluginCheck(env), newPluginTest(env),
-		newPluginRun(env), newPluginSchema(),
+		newPluginRun(env), newPluginSchema(), newPluginSign(), newPluginVerify(),
 	}
 }

@@ -139,7 +139,7 @@ func pluginsToTest(cmd *cobra.Command, local *local, args []string) ([]*pluginfi
 				return nil, err
 			}
 		}
-		found, err := modulesIn(arg)
+		found, err := pluginfile.ModulesIn(arg)
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -48,18 +47,4 @@ func (l *local) rebuild(cmd *cobra.Command, module string, folderNamed bool) err
 		return nil
 	}
 	return err
-}
-
-// modulesIn lists the modules in a folder. It is an error if there is none.
-func modulesIn(dir string) ([]string, error) {
-	found, err := filepath.Glob(filepath.Join(escapeGlob(dir), "[^.]*"+manifest.ModuleSuffix))
-	if err == nil && len(found) == 0 {
-		err = cli.Usagef("folder %q has no %s file: build it by `quern plugin build`", dir, manifest.ModuleSuffix)
-	}
-	return found, err
-}
-
-// escapeGlob returns a pattern that matches only the path.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `*`, `\*`, `?`, `\?`).Replace(path)
 }

@@ -39,7 +39,8 @@ func Commands(env cli.Environment) []*cobra.Command {
 // DatabaseCommands returns the commands of `quern database` about the relays of a tenant.
 func DatabaseCommands(env cli.Environment) []*cobra.Command { return clientFlags(newDatabaseLs(env)) }
 
-// PluginCommands returns the commands of `quern plugin` about the plugins that live hosts serve.
+// PluginCommands returns the commands of `quern plugin` about the plugins that live hosts serve, and their releases.
 func PluginCommands(env cli.Environment) []*cobra.Command {
-	return clientFlags(newPluginLs(env), newPluginRelease(env))
+	return clientFlags(newPluginLs(env), newPluginPush(env), newPluginReleases(env), newPluginShow(env),
+		newPluginRollback(env), newPluginFreeze(env), newPluginDelete(env), newPluginRelease(env))
 }

@@ -153,12 +153,20 @@ func newPluginLs(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES ERROR",
+		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES FROM ERROR",
 			show.Rows(views, func(v *admin.Plugin) show.View {
 				return show.Row(v.Tenant, v.Plugin, v.Version, show.Digest(v.Digest), v.Queues, v.State, v.ResetMode, len(v.Nodes),
-					cli.Pasteable(cmd, v.Error))
+					sourceOf(v), cli.Pasteable(cmd, v.Error))
 			}))
 	})
+}
+
+// sourceOf says from where a host has a plugin: a release, or its plugin directory.
+func sourceOf(v *admin.Plugin) string {
+	if v.Release > 0 {
+		return fmt.Sprint("release ", v.Release)
+	}
+	return "directory"
 }
 
 func newPluginRelease(env cli.Environment) *cobra.Command {

@@ -16,6 +16,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 // Open makes the tenant under test, which must act on the client's tenant and its buckets in store. The tenant must
@@ -43,6 +44,7 @@ func Exercise(t *testing.T, open Open) {
 		"subscriptions": (*bench).subscriptions,
 		"schedules":     (*bench).schedules,
 		"fleet":         (*bench).fleet,
+		"releases":      (*bench).releases,
 		"buckets":       (*bench).buckets,
 		"absent":        (*bench).absent,
 	} {
@@ -371,6 +373,59 @@ func (b *bench) fleet() {
 	if !slices.Contains(tenants, b.Tenant.Tenant()) || b.Address() == "" {
 		b.t.Errorf("tenants %v at %q", tenants, b.Address())
 	}
+}
+
+func (b *bench) releases() {
+	mail := b.Releases("mail")
+	push := func(module string) (release.Release, error) {
+		files := []release.Content{{Name: "mail.wasm", Data: []byte(module)}, {Name: "mail.yaml", Data: []byte("{}")}}
+		r, err := release.New("mail", files)
+		b.must(err)
+		r.Note, r.Version = "new", "1.0"
+		return release.Push(b.ctx, mail, r, files)
+	}
+	states := func() (text string) {
+		all, err := mail.List(b.ctx)
+		b.must(err)
+		for _, r := range all {
+			text += fmt.Sprintf("%d %s, ", r.Number, r.State())
+		}
+		return text
+	}
+	b.is("releases of no plugin", states(), "")
+	first, err := push("one")
+	b.must(err)
+	b.is("a release", fmt.Sprintf("%d %s %s %s %d %t", first.Number, first.Plugin, first.Version, first.Note, len(first.Files), first.Serving), "1 mail 1.0 new 2 true")
+	if first.By == "" && b.Address()[0] == 'h' || first.Created == 0 {
+		b.t.Errorf("nobody pushed %+v", first)
+	}
+	_, err = push("two")
+	b.must(err)
+	b.is("releases", states(), "2 serving, 1 replaced, ")
+	_, err = mail.PushRelease(b.ctx, func() release.Release {
+		r, err := release.New("mail", []release.Content{{Name: "mail.wasm", Data: []byte("nowhere")}})
+		b.must(err)
+		return r
+	}())
+	b.refused("a release without its pieces", err, release.ErrMissing)
+	b.refused("a piece of other bytes", mail.PutPiece(b.ctx, first.Files[0].Pieces[0], []byte("eno")), queue.ErrInvalid)
+	back, err := mail.Serve(b.ctx, 0)
+	b.must(err)
+	b.is("the rollback", back.Number, 1)
+	_, err = mail.Serve(b.ctx, 0)
+	b.refused("there is no release before", err, release.ErrNoRelease)
+	b.must(mail.Freeze(b.ctx, true))
+	b.is("frozen", states(), "2 rolled back, 1 frozen, ")
+	_, err = push("three")
+	b.refused("a push to a frozen plugin", err, release.ErrFrozen)
+	b.must(mail.Freeze(b.ctx, false))
+	b.refused("the release that serves is deleted", mail.Delete(b.ctx, 1), release.ErrServes)
+	b.must(mail.Delete(b.ctx, 2))
+	b.is("left", states(), "1 serving, ")
+	b.must(mail.Delete(b.ctx, 0))
+	b.is("left of none", states(), "")
+	_, err = b.Releases("../mail").List(b.ctx)
+	b.refused("a name that is no plugin's", err, queue.ErrInvalid)
 }
 
 func (b *bench) buckets() {

@@ -108,7 +108,7 @@ func TestViews(t *testing.T) {
 		{"search", "/search?status=failed", "Search", "", []string{"connect to the mail server", "Retry all failed ones"}},
 		{"dead", "/dead", "Dead letters", "", []string{"Each stands for a task that failed for good"}},
 		{"nodes", "/nodes", "Nodes", "", []string{"alive", "quern 1.2.3", "1 of 8", running}},
-		{"plugins", "/plugins", "Plugins", "", []string{"71.4 %", "0.0 %", "replaced", "above the ceiling", "1.4.0"}},
+		{"plugins", "/plugins", "Plugins", "", []string{"71.4 %", "0.0 %", "replaced", "above the ceiling", "1.4.0", "directory"}},
 		{"jobs", "/jobs", "Jobs", "", []string{"None in the last week"}},
 		{"topics", "/topics", "Topics", "", []string{"orders.made", "orders.*", "tenant=acme", "https://partner.example/hook", "active"}},
 		{"topic", "/topics/orders.made", "Topic orders.made", "", []string{"2 of 2", "index", "order-7", "published"}},

@@ -368,6 +368,7 @@ export function plugins({ tenant }) {
           { head: "Plugin", cell: (p) => p.plugin },
           { head: "Version", cell: (p) => [p.version, h("div", { class: "code faint" }, version(p.digest))] },
           { head: "State", cell: (p) => badge(p.state) },
+          { head: "From", cell: (p) => p.nodes.length > 0 && (p.release ? `release ${p.release}` : "directory") },
           { head: "Complete", number: true, cell: (p) => count(rates(p).complete) },
           { head: "Failed runs", number: true, cell: (p) => count(rates(p).failed) },
           { head: "Failure rate", number: true, cell: (p) => share(rates(p)) },

@@ -67,6 +67,11 @@ func (k Keys) Publishing() string               { return k.Key("publishing") }
 func (k Keys) Publication(id string) string     { return k.Key("publication", id) }
 func (k Keys) Published(id string) string       { return k.Key("published", id) }
 
+func (k Keys) Releases() string           { return k.Key("releases") }
+func (k Keys) Release(name string) string { return k.Key("release", name) }
+func (k Keys) Pieces() string             { return k.Key("pieces") }
+func (k Keys) Piece(hash string) string   { return k.Key("piece", hash) }
+
 func (k Keys) Level(priority, queue string) string { return k.Key("pending", priority, queue) }
 func (k Keys) Priorities(queue string) string      { return k.Key("priorities", queue) }
 func (k Keys) Expiry(queue string) string          { return k.Key("expiry", queue) }
@@ -93,7 +98,7 @@ var luaNames = func() string {
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),
 		k.Subscriptions(), k.Generation(), k.Topics(), k.Topic(""), k.Publications(""), k.Publishing(), k.Publication(""),
 		k.Published(""),
-		k.Schedule(""),
+		k.Schedule(""), k.Pieces(), k.Piece(""),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // in a key with two empty parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)

@@ -1,0 +1,216 @@
+package tenant
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/cmd/quern/pluginfile"
+	"github.com/quern-project/quern/cmd/quern/show"
+	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/sdk/queue/release"
+)
+
+func newPluginPush(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "push FILE|DIR", Short: "Make all hosts of the tenant serve a plugin, as a new release",
+		Long: "Checks a plugin as `quern plugin check` does, stores its module, its manifest and the files that the manifest\n" +
+			"names in Redis, and makes all hosts of the tenant serve them. A folder stands for the .wasm file in it. Hosts\n" +
+			"fetch, compile and swap within seconds; tasks in flight end on the version they began on. On a host whose\n" +
+			"plugin directory has a plugin of the same name, that plugin serves. A push of what serves already changes\n" +
+			"nothing.\n\n" +
+			"Exit status: 0 pushed, 2 there is no such file, 3 a host would refuse it, or Redis is not reachable.",
+		Args: cli.Arguments(1, 1),
+	}
+	note := ""
+	option.Text(cmd.Flags(), &note, "TEXT", "note", "`TEXT` about what is new, at most 1024 bytes")
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		file, err := pluginfile.ModuleIn(args[0])
+		if err != nil {
+			return err
+		}
+		p, err := pluginfile.Read(file)
+		if err != nil {
+			return err
+		}
+		if _, err = p.Check(cmd.Context(), env, runtime.Config{}); err == nil {
+			err = p.Refusal()
+		}
+		if err != nil {
+			return err
+		}
+		r, files, err := p.Release()
+		if err != nil {
+			return err
+		}
+		r.Note, r.By = note, whoami()
+		before, err := client.Releases(r.Plugin).List(cmd.Context())
+		if err != nil {
+			return err
+		}
+		pushed, err := release.Push(cmd.Context(), client.Releases(r.Plugin), r, files)
+		if errors.Is(err, release.ErrFrozen) {
+			return cli.Refusedf("plugin %s is frozen, so nothing was pushed: end that with `quern plugin freeze %s --off`", r.Plugin,
+				cli.ShellWord(r.Plugin))
+		}
+		if err != nil {
+			return err
+		}
+		for _, old := range before {
+			if old.Number == pushed.Number {
+				cli.Note(cmd, "release %d of %s has this content and serves: nothing was pushed", pushed.Number, pushed.Plugin)
+			}
+		}
+		return show.Line(cmd, json, pushed, fmt.Sprintf("%s %d", pushed.Plugin, pushed.Number))
+	})
+}
+
+// whoami names the person who runs this command.
+func whoami() string {
+	name, host := "somebody", "localhost"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return strings.ToValidUTF8(name+"@"+host, "")
+}
+
+// releaseView returns a release as people see it.
+func releaseView(r *release.Release) show.View {
+	return show.Lines(
+		"release", r.Number, "plugin", r.Plugin, "version", show.Given(r.Version), "state", r.State(),
+		"module", show.Digest(show.DigestPrefix+r.ModuleDigest()), "size", units.FormatSize(r.Size()),
+		"created", moment(r.Created), "by", show.Given(r.By), "note", show.Given(r.Note),
+	)
+}
+
+const releaseHeading = "RELEASE PLUGIN VERSION STATE MODULE SIZE CREATED BY NOTE"
+
+func newPluginReleases(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "releases NAME", Short: "List the releases of a plugin that are kept, newest first",
+		Long: "Lists the newest 20 releases of a plugin. The one that serves is `serving`, or `frozen` if pushes are\n" +
+			"refused; the others are `replaced`, or `rolled back`. `quern plugin ls` shows what each host serves.",
+		Args: cli.Arguments(1, 1),
+	}
+	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		all, err := client.Releases(args[0]).List(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return list(cmd, client, json, all, releaseHeading, show.Rows(all, releaseView))
+	})
+}
+
+func newPluginShow(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show NAME [RELEASE]", Short: "Show a release of a plugin with its files; by default the one that serves",
+		Args: cli.Arguments(1, 2), PreRunE: checkRelease,
+	}
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		all, err := client.Releases(args[0]).List(cmd.Context())
+		if err != nil {
+			return err
+		}
+		number := numberOf(args)
+		for i := range all {
+			r := &all[i]
+			if r.Number != number && (number != 0 || !r.Serving) {
+				continue
+			}
+			v := append(releaseView(r), show.Lines("digest", show.DigestPrefix+r.Digest())...)
+			return printWith(cmd, json, r, v, "FILE SIZE DIGEST", show.Rows(r.Files, func(f *release.File) show.View {
+				return show.Row(f.Name, f.Size, show.DigestPrefix+f.Digest)
+			}))
+		}
+		return fmt.Errorf("plugin %s: %w", args[0], release.ErrNoRelease)
+	})
+}
+
+// checkRelease checks the number of a release in the second argument, if there is one.
+func checkRelease(_ *cobra.Command, args []string) error {
+	if len(args) > 1 && numberOf(args) < 1 {
+		return cli.Usagef("release %q: use a number of `quern plugin releases %s`", args[1], cli.ShellWord(args[0]))
+	}
+	return nil
+}
+
+// numberOf returns the number in the second argument, or 0.
+func numberOf(args []string) int {
+	if len(args) < 2 {
+		return 0
+	}
+	number, _ := strconv.Atoi(args[1]) // checkRelease has refused other texts
+	return number
+}
+
+func newPluginRollback(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rollback NAME [RELEASE]", Short: "Make all hosts serve an earlier release of a plugin",
+		Long: "Makes all hosts serve an earlier release again, and prints its number. Without RELEASE it is the newest one\n" +
+			"before the one that serves, without those from which somebody rolled back. RELEASE can also be a later one.",
+		Args: cli.Arguments(1, 2), PreRunE: checkRelease,
+	}
+	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		r, err := client.Releases(args[0]).Serve(cmd.Context(), numberOf(args))
+		if errors.Is(err, release.ErrNoRelease) && len(args) == 1 {
+			return cli.Refusedf("plugin %s has no earlier release to go back to: see `quern plugin releases %s`, and mind --tenant",
+				args[0], cli.ShellWord(args[0]))
+		}
+		if err != nil {
+			return err
+		}
+		return show.Line(cmd, json, r, fmt.Sprintf("%s %d", r.Plugin, r.Number))
+	})
+}
+
+func newPluginFreeze(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "freeze NAME", Short: "Refuse pushes of a plugin, until --off; a rollback is possible",
+		Args: cli.Arguments(1, 1),
+	}
+	off := cmd.Flags().Bool("off", false, "allow pushes again")
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		return client.Releases(args[0]).Freeze(cmd.Context(), !*off)
+	})
+}
+
+func newPluginDelete(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "delete NAME [RELEASE]", Short: "Delete a release that does not serve, or all releases of a plugin with --all",
+		Long: "Deletes a release that does not serve. With --all and without RELEASE it deletes all releases of the plugin:\n" +
+			"hosts then serve it no longer, unless their plugin directory has it. Redis gets the memory back an hour later.",
+		Args: cli.Arguments(1, 2),
+	}
+	all := cmd.Flags().Bool("all", false, "all releases of the plugin")
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if *all == (len(args) == 2) {
+			return cli.Usagef("name a RELEASE of `quern plugin releases %s`, or use --all", cli.ShellWord(args[0]))
+		}
+		return checkRelease(cmd, args)
+	}
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		err := client.Releases(args[0]).Delete(cmd.Context(), numberOf(args))
+		name := cli.ShellWord(args[0])
+		switch {
+		case errors.Is(err, release.ErrServes):
+			return cli.Refusedf("release %s of plugin %s serves: roll back with `quern plugin rollback %s` first, or delete all with `quern plugin delete %s --all`",
+				args[1], args[0], name, name)
+		case errors.Is(err, release.ErrFrozen):
+			return cli.Refusedf("plugin %s is frozen, so nothing was deleted: end that with `quern plugin freeze %s --off`", args[0],
+				name)
+		}
+		return err
+	})
+}

@@ -1,0 +1,26 @@
+// Package rollout makes a host serve the releases of its tenants: it follows which release each plugin is to serve,
+// fetches the files of a new one to a folder, checks them, and gives the folder to the plugin directory, which compiles
+// the module aside and swaps.
+//
+//	NS_control, each few seconds ─▶ Follower ── generation new? ─▶ release.Store.Serving
+//	                                   │                                  │ wanted releases
+//	                                   ▼                                  ▼
+//	        cache/releases/DIGEST ◀─ cache.obtain ◀─ pieces ◀──────── Blobs
+//	                                   │ folder
+//	                                   ▼
+//	                   plugins.Directory.SetReleases
+//
+// A [Tenant] lives as long as the host; each session of the tenant runs a [Follower] of it. A folder in the cache is
+// named for the digest of the release, and is complete: files are written to another folder, checked and renamed. Hosts
+// on one machine can share the cache. A piece that the folder of the release before has as well is copied from there.
+//
+// # Failure
+//
+//   - A release that cannot be fetched or checked changes nothing: the one that serves keeps serving. A host that has
+//     none yet takes the one before. The release is listed as refused, with its number, and tried again.
+//   - A release that the plugin directory refuses is listed there. If nothing of that name serves, after a start, the
+//     host takes the one before.
+//   - While Redis is away, what was fetched keeps serving.
+//   - A release that must be signed, and is not, is refused in the same way.
+//   - A folder whose files were damaged on disk is fetched again.
+package rollout

@@ -1,0 +1,346 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/periodic"
+	"github.com/quern-project/quern/sdk/queue/release"
+)
+
+const (
+	// op is the name under which metrics and logs report the calls to Redis.
+	op = "releases"
+	// askPause is the minimum time between two looks, no matter how many messages arrive.
+	askPause = 20 * time.Millisecond
+	// retryTime is how long a release that could not be fetched waits for the next attempt.
+	retryTime = 10 * time.Second
+)
+
+// Config says what a Tenant follows. All fields are required.
+type Config struct {
+	Client    *queue.Client
+	Cache     *Cache
+	Directory *plugins.Directory
+	// Interval is how often the tenant looks for releases that no message announced, ± 20 %.
+	Interval time.Duration
+	// Verify returns an error if the tenant's hosts must not serve a release, because it is not signed.
+	Verify func(r *release.Release) error
+	Logger hclog.Logger
+}
+
+// Tenant makes a host serve the releases of one tenant.
+type Tenant struct {
+	Config
+	store *release.Store
+	blobs Blobs
+
+	mu      sync.Mutex                // guards the fields below
+	looked  bool                      // the tenant has looked at all releases at least once
+	wanted  map[string]int            // by plugin: the number of the release to serve
+	serving map[string]fetched        // by plugin: what the directory was given
+	failed  map[string]plugins.Status // by plugin: why the wanted release is not among serving
+
+	// Only the look under way uses the fields below.
+	generation string
+	retry      time.Time // when to try again what has failed
+	used       time.Time // when the cache last recorded what is used
+	rejected   map[string]rejection
+}
+
+// rejection says that the plugin directory of this host refuses a release of which nothing else serves.
+type rejection struct {
+	number int
+	why    string
+}
+
+// fetched is a release with its folder.
+type fetched struct {
+	release.Release
+	folder string
+}
+
+// New makes a Tenant, which serves no releases until a Follower runs.
+func New(c Config) *Tenant {
+	store := release.NewStore(c.Client)
+	return &Tenant{
+		Config: c, store: store, blobs: store, serving: make(map[string]fetched), rejected: make(map[string]rejection),
+	}
+}
+
+// Ready reports whether the tenant has looked at all releases since the host began.
+func (t *Tenant) Ready() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.looked
+}
+
+// Wanted returns the number of the release that a plugin is to serve; 0 if it has none.
+func (t *Tenant) Wanted(plugin string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.wanted[plugin]
+}
+
+// Refused lists the releases that could not be fetched or checked, as refused plugins.
+func (t *Tenant) Refused() []plugins.Status {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.failed))
+}
+
+// Follower follows the releases of a tenant for a session.
+type Follower struct {
+	periodic.Duty
+	*Tenant
+	// Changed is called when the result of Refused or Wanted has changed. It must not block.
+	Changed func()
+	// Borrow reserves memory to read a piece of this size.
+	Borrow func(ctx context.Context, size int64) (*account.Share, error)
+}
+
+// lentBlobs reads pieces, for which it reserves memory before the first one.
+type lentBlobs struct {
+	Blobs
+	borrow func(ctx context.Context, size int64) (*account.Share, error)
+	share  *account.Share
+}
+
+func (l *lentBlobs) Piece(ctx context.Context, digest string) (data []byte, err error) {
+	if l.share == nil {
+		if l.share, err = l.borrow(ctx, release.PieceBytes); err != nil {
+			return nil, err
+		}
+	}
+	return l.Blobs.Piece(ctx, digest)
+}
+
+// RunOnce implements periodic.Worker.
+func (f *Follower) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	blobs := &lentBlobs{Blobs: f.blobs, borrow: f.Borrow}
+	changed, err := f.look(ctx, time.Now(), blobs)
+	blobs.share.Give()
+	if changed {
+		f.Changed()
+	}
+	switch {
+	case err == nil:
+		f.Reports.Succeeded(op, "")
+	case ctx.Err() == nil:
+		f.Reports.Failed(op, "", err)
+		if !queue.IsUnavailable(err) {
+			f.mu.Lock()
+			f.looked = true // the rest of the host works without releases
+			f.mu.Unlock()
+		}
+	}
+	return askPause, periodic.Jitter(f.Interval), err
+}
+
+// look fetches what is new, and gives it to the directory. It returns an error only of a call that reads which releases
+// there are.
+func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed bool, err error) {
+	if now.Sub(t.used) > useTime {
+		t.used = now
+		if err := t.Cache.use(t.folders(), now); err != nil {
+			t.Logger.Warn("releases that no host uses were not removed", "error", err)
+		}
+	}
+	again := !t.retry.IsZero() && now.After(t.retry)
+	if !again && t.Ready() {
+		generation, err := t.store.Generation(ctx)
+		if err != nil || generation == t.generation && !t.stranded() {
+			return false, err
+		}
+	}
+	all, generation, err := t.store.Serving(ctx)
+	if err != nil {
+		return false, err
+	}
+	t.retry = time.Time{}
+	serving, failed := make(map[string]fetched), make(map[string]plugins.Status)
+	for _, plugin := range slices.Sorted(maps.Keys(all)) {
+		one := all[plugin]
+		t.mu.Lock()
+		old := t.serving[plugin]
+		t.mu.Unlock()
+		got, err := t.choose(ctx, &one, old, blobs)
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if err != nil {
+			failed[plugin] = t.refusal(&one.Release, err)
+			t.retry = now.Add(retryTime)
+		}
+		if got.folder != "" {
+			serving[plugin] = got
+			t.give(plugin, got)
+		}
+	}
+	return t.finish(all, generation, serving, failed), nil
+}
+
+// choose returns the release of a plugin to serve: the wanted one, or what served before if that fails, or else the one
+// before the wanted one. err says why the wanted one is not chosen.
+func (t *Tenant) choose(ctx context.Context, one *release.Served, old fetched, blobs Blobs,
+) (got fetched, err error) {
+	if one.Err != nil {
+		return old, one.Err
+	}
+	refused := t.refusedHere(one, old)
+	if err = refused; err == nil {
+		if got, err = t.obtain(ctx, &one.Release, old, blobs); err == nil {
+			return got, nil
+		}
+	}
+	if one.Before == nil || old.folder != "" && (refused == nil || old.Number != one.Number) {
+		return old, err
+	}
+	got, before := t.obtain(ctx, one.Before, old, blobs)
+	if before != nil {
+		return old, fmt.Errorf("%w; and of the release before, %d: %w", err, one.Before.Number, before)
+	}
+	return got, err
+}
+
+// obtain fetches a release. old is the release of the plugin that serves, if any.
+func (t *Tenant) obtain(ctx context.Context, r *release.Release, old fetched, blobs Blobs) (fetched, error) {
+	if err := t.Verify(r); err != nil {
+		return fetched{}, err
+	}
+	if old.folder != "" && old.Digest() == r.Digest() {
+		if _, err := os.Stat(old.folder); err == nil {
+			return fetched{*r, old.folder}, nil
+		}
+	}
+	folder, err := t.Cache.obtain(ctx, r, blobs, old.folder)
+	return fetched{*r, folder}, err
+}
+
+// refusedHere returns an error if the plugin directory refuses the wanted release, or did, and has nothing else to
+// serve in its place, but there is a release before it.
+func (t *Tenant) refusedHere(one *release.Served, old fetched) error {
+	if one.Before == nil {
+		return nil
+	}
+	if old.Number == one.Number {
+		if why := t.refusedAlone(one.Plugin, one.Number); why != "" {
+			t.rejected[one.Plugin] = rejection{one.Number, why}
+		}
+	}
+	if r := t.rejected[one.Plugin]; r.number == one.Number {
+		return fmt.Errorf("this host refuses it: %s", r.why)
+	}
+	return nil
+}
+
+// refusedAlone returns why the plugin directory refuses a release of a plugin of which nothing serves; "" otherwise.
+func (t *Tenant) refusedAlone(plugin string, number int) (why string) {
+	for _, s := range t.Directory.List() {
+		switch {
+		case s.Tenant != t.Client.Tenant() || s.Plugin != plugin:
+		case s.State == plugins.StateServing:
+			return ""
+		case s.Release == number:
+			why = s.Error
+		}
+	}
+	return why
+}
+
+// stranded reports whether the plugin directory refuses a release that was given to it, and nothing serves in its
+// place.
+func (t *Tenant) stranded() bool {
+	t.mu.Lock()
+	serving := maps.Clone(t.serving)
+	t.mu.Unlock()
+	for plugin, r := range serving {
+		if t.Wanted(plugin) == r.Number && t.refusedAlone(plugin, r.Number) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// refusal returns the status of a release that is not served.
+func (t *Tenant) refusal(r *release.Release, err error) plugins.Status {
+	digest := ""
+	if len(r.Files) > 0 {
+		digest = "sha256:" + r.ModuleDigest()
+	}
+	return plugins.Status{
+		Tenant: t.Client.Tenant(), Plugin: r.Plugin, Version: r.Version, Digest: digest, Release: r.Number,
+		State: plugins.StateRefused, Error: fmt.Sprintf("release %d: %v", r.Number, err),
+	}
+}
+
+// give makes the directory serve a release as soon as it is fetched, so that it does not wait for other plugins.
+func (t *Tenant) give(plugin string, got fetched) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old, known := t.serving[plugin]
+	t.serving[plugin] = got
+	if known && old.Number == got.Number && old.folder == got.folder {
+		return
+	}
+	t.Logger.Info("release fetched", "plugin", plugin, "release", got.Number, "version", got.Version, "digest", got.Digest())
+	t.set()
+}
+
+// set gives the releases to the directory. The caller holds mu.
+func (t *Tenant) set() {
+	releases := make(map[string]plugins.Release, len(t.serving))
+	for plugin, one := range t.serving {
+		releases[plugin] = plugins.Release{Number: one.Number, Dir: one.folder}
+	}
+	t.Directory.SetReleases(t.Client.Tenant(), releases)
+}
+
+// finish records the result of a look.
+func (t *Tenant) finish(all map[string]release.Served, generation string, serving map[string]fetched,
+	failed map[string]plugins.Status,
+) (changed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wanted := make(map[string]int, len(all))
+	for plugin, one := range all {
+		wanted[plugin] = one.Number
+	}
+	for plugin, status := range failed {
+		if t.failed[plugin].Error != status.Error {
+			t.Logger.Error("release not served", "plugin", plugin, "release", status.Release,
+				"serving", serving[plugin].Number, "error", status.Error)
+		}
+	}
+	same := func(a, b plugins.Status) bool { return a.Error == b.Error && a.Release == b.Release }
+	changed = !t.looked || !maps.Equal(t.wanted, wanted) || !maps.EqualFunc(t.failed, failed, same)
+	gone := len(t.serving) != len(serving)
+	t.generation, t.looked, t.wanted, t.serving, t.failed = generation, true, wanted, serving, failed
+	if gone {
+		t.set()
+	}
+	return changed
+}
+
+// folders lists the folders that serve, and makes the next look fetch those that are gone.
+func (t *Tenant) folders() (folders []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, one := range t.serving {
+		folders = append(folders, one.folder)
+		if _, err := os.Stat(one.folder); err != nil {
+			t.generation = ""
+		}
+	}
+	return folders
+}

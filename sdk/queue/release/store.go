@@ -1,0 +1,377 @@
+package release
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+// Store has the releases of a tenant in its Redis. It is safe for concurrent use.
+type Store struct{ store *store.Store }
+
+var _ Target = (*Store)(nil)
+
+// NewStore returns the releases of the client's tenant.
+func NewStore(client *queue.Client) *Store { return &Store{client.Store()} }
+
+// MissingPieces implements Target. The error is ErrNoRoom if the tenant has no room for the pieces.
+func (s *Store) MissingPieces(ctx context.Context, sizes map[string]int64) ([]string, error) {
+	if len(sizes) > maxAsked {
+		return nil, fmt.Errorf("%w: %d pieces: ask for at most %d", queue.ErrInvalid, len(sizes), maxAsked)
+	}
+	args := []any{MaxStored, maxPieces}
+	for digest, size := range sizes {
+		if !digestForm.MatchString(digest) || size < 1 || size > PieceBytes {
+			return nil, fmt.Errorf("%w: piece %.70q of %d bytes: use the 64 hex digits of a SHA-256, and 1 to %d bytes",
+				queue.ErrInvalid, digest, size, PieceBytes)
+		}
+		args = append(args, digest, size)
+	}
+	reply, err := s.piece(ctx, "want", args...)
+	if err != nil {
+		return nil, store.Wrap("look for pieces of a release", err)
+	}
+	if total, full := strings.CutPrefix(store.AsString(reply), "full "); full {
+		return nil, fmt.Errorf("%w: the releases of the tenant have %d MiB of at most %d MiB: delete some with `quern plugin delete`, and try again in an hour",
+			ErrNoRoom, store.AsInt(total)>>20, MaxStored>>20)
+	}
+	missing := []string{}
+	for _, digest := range store.AsList(reply) {
+		missing = append(missing, store.AsString(digest))
+	}
+	return missing, nil
+}
+
+// PutPiece implements Target. The error is queue.ErrInvalid if the data has another digest, or nobody asked for it.
+func (s *Store) PutPiece(ctx context.Context, digest string, data []byte) error {
+	if digestOf(data) != digest {
+		return fmt.Errorf("%w: a piece of %d bytes has not the digest %.70q: send the bytes again", queue.ErrInvalid, len(data),
+			digest)
+	}
+	reply, err := s.piece(ctx, "put", digest, data)
+	if err == nil && reply != "ok" {
+		err = fmt.Errorf("%w: nobody asked for piece %s of %d bytes: look for missing pieces first", queue.ErrInvalid, digest,
+			len(data))
+	}
+	return store.Wrap("store a piece of a release", err)
+}
+
+func (s *Store) piece(ctx context.Context, what string, args ...any) (any, error) {
+	return s.store.Eval(ctx, store.NewCall("piece", s.store.Keys.Pieces(), append([]any{s.store.Clock, what}, args...)...))
+}
+
+// PushRelease implements Target. If the release that serves has the same content, PushRelease returns that release. The
+// errors are ErrFrozen, ErrMissing and ErrNoRoom.
+func (s *Store) PushRelease(ctx context.Context, r Release) (Release, error) {
+	r.Number, r.Created, r.Serving, r.RolledBack, r.Frozen = 0, 0, false, 0, 0
+	if err := r.validate(); err != nil {
+		return Release{}, err
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return Release{}, err
+	}
+	if len(text) > maxRecord {
+		return Release{}, fmt.Errorf("%w: release of plugin %s: its description has %d bytes: name fewer files, or files with shorter paths",
+			queue.ErrInvalid, r.Plugin, len(text))
+	}
+	content, _ := json.Marshal([]any{r.Files, r.Signatures}) // the whole release was encoded above
+	args := []any{text, digestOf(content), MaxKept, MaxPlugins}
+	for digest, size := range r.Pieces() {
+		args = append(args, digest, size)
+	}
+	number, err := s.rollout(ctx, r.Plugin, "push", args...)
+	if err != nil {
+		return Release{}, err
+	}
+	return s.Release(ctx, r.Plugin, number)
+}
+
+// ServeRelease makes hosts serve another release of a plugin, and returns it. A number of 0 means the newest release
+// before the one that serves, without those that were rolled back.
+func (s *Store) ServeRelease(ctx context.Context, plugin string, number int) (Release, error) {
+	number, err := s.rollout(ctx, plugin, "serve", optional(number))
+	if err != nil {
+		return Release{}, err
+	}
+	return s.Release(ctx, plugin, number)
+}
+
+// FreezeReleases makes pushes of a plugin fail with ErrFrozen, or ends that.
+func (s *Store) FreezeReleases(ctx context.Context, plugin string, frozen bool) error {
+	what := "thaw"
+	if frozen {
+		what = "freeze"
+	}
+	_, err := s.rollout(ctx, plugin, what)
+	return err
+}
+
+// DeleteRelease deletes a release that does not serve, or all releases of the plugin if number is 0: hosts then serve
+// it no longer. The error is ErrServes for a release that serves, and ErrFrozen for all releases of a frozen plugin.
+func (s *Store) DeleteRelease(ctx context.Context, plugin string, number int) error {
+	_, err := s.rollout(ctx, plugin, "delete", optional(number))
+	return err
+}
+
+func optional(number int) string { return store.Optional(number != 0, strconv.Itoa(number)) }
+
+// rollout runs rollout.lua, and returns the number in its answer.
+func (s *Store) rollout(ctx context.Context, plugin, what string, args ...any) (int, error) {
+	if err := ValidPlugin(plugin); err != nil {
+		return 0, err
+	}
+	call := store.NewCall("rollout", s.store.Keys.Releases(), append([]any{s.store.Clock, plugin, what}, args...)...)
+	call.Keys = append(call.Keys, s.store.Keys.Release(plugin))
+	reply, err := s.store.Eval(ctx, call)
+	answer, number, _ := strings.Cut(store.AsString(reply), " ")
+	switch {
+	case err != nil:
+	case answer == "none":
+		err = ErrNoRelease
+	case answer == "frozen":
+		err = ErrFrozen
+	case answer == "serves":
+		err = ErrServes
+	case answer == "missing":
+		err = fmt.Errorf("%w: %s", ErrMissing, number)
+	case answer == "full":
+		err = fmt.Errorf("%w: %d plugins of the tenant have releases", ErrNoRoom, MaxPlugins)
+	}
+	return int(store.AsInt(number)), store.Wrap(fmt.Sprintf("%s release of plugin %s", what, plugin), err)
+}
+
+// Release reads a release of a plugin. The error is ErrNoRelease if it does not exist.
+func (s *Store) Release(ctx context.Context, plugin string, number int) (Release, error) {
+	all, err := s.Releases(ctx, plugin)
+	if err != nil {
+		return Release{}, err
+	}
+	if i := slices.IndexFunc(all, func(r Release) bool { return r.Number == number }); i >= 0 {
+		return all[i], nil
+	}
+	return Release{}, fmt.Errorf("release %d of plugin %s: %w", number, plugin, ErrNoRelease)
+}
+
+// Releases reads the releases of a plugin, the newest first. There are none if nobody has pushed the plugin.
+func (s *Store) Releases(ctx context.Context, plugin string) ([]Release, error) {
+	if err := ValidPlugin(plugin); err != nil {
+		return nil, err
+	}
+	hash, err := s.store.RDB.HGetAll(ctx, s.store.Keys.Release(plugin)).Result()
+	if err != nil {
+		return nil, store.Wrap("read releases of plugin "+plugin, err)
+	}
+	all := []Release{}
+	for field, text := range hash {
+		number, err := strconv.Atoi(field)
+		if err != nil {
+			continue
+		}
+		r, err := parse(plugin, number, text)
+		if err != nil {
+			return nil, err
+		}
+		r.Serving, r.Created = hash["serving"] == field, seconds(hash[field+" at"])
+		r.RolledBack, r.Frozen = seconds(hash[field+" back"]), seconds(hash["frozen"])
+		all = append(all, r)
+	}
+	slices.SortFunc(all, newer)
+	return all, nil
+}
+
+func seconds(text string) float64 {
+	at := store.ParseSeconds(text)
+	if at.IsZero() {
+		return 0
+	}
+	return float64(at.UnixMilli()) / 1000
+}
+
+// parse reads a release as PushRelease wrote it.
+func parse(plugin string, number int, text string) (r Release, err error) {
+	err = json.Unmarshal([]byte(text), &r)
+	if r.Plugin, r.Number = plugin, number; err == nil {
+		err = r.validate()
+	}
+	if err != nil {
+		return Release{}, fmt.Errorf("release %d of plugin %s is damaged: %w: delete it with `quern plugin delete`, or push it again",
+			number, plugin, err)
+	}
+	return r, nil
+}
+
+// Served says which release of a plugin hosts are to serve.
+type Served struct {
+	Release
+	Before *Release // the release to serve if that fails; nil if there is none
+	Err    error    // why the entry cannot be read; the release then has only its Plugin
+}
+
+// Generation returns a text that is different after each change of the tenant's releases; "" before the first one.
+func (s *Store) Generation(ctx context.Context) (string, error) {
+	text, err := s.store.RDB.HGet(ctx, s.store.Keys.Releases(), generation).Result()
+	if store.IsNil(err) {
+		return "", nil
+	}
+	return text, store.Wrap("read generation of releases", err)
+}
+
+// generation is the field of NS_releases with the generation, and of NS_pieces with the bytes of all pieces. No plugin
+// has this name.
+const generation = "."
+
+// Serving lists the releases to serve, by plugin. It also returns their generation.
+func (s *Store) Serving(ctx context.Context) (all map[string]Served, of string, err error) {
+	all = make(map[string]Served)
+	of, err = s.Generation(ctx) // before the rest: a change meanwhile only makes hosts read once more
+	if of == "" {
+		return all, "", err
+	}
+	err = s.each(ctx, s.store.Keys.Releases(), func(plugin, text string) {
+		if ValidPlugin(plugin) == nil {
+			all[plugin] = parseServed(plugin, text)
+		}
+	})
+	return all, of, store.Wrap("read releases", err)
+}
+
+// scanned is how many fields of a hash one call reads, about.
+const scanned = 64
+
+// each calls visit for each field of a hash, perhaps twice.
+func (s *Store) each(ctx context.Context, key string, visit func(field, value string)) error {
+	for cursor := uint64(0); ; {
+		found, next, err := s.store.RDB.HScan(ctx, key, cursor, "", scanned).Result()
+		if err != nil {
+			return err
+		}
+		for i := 0; i+1 < len(found); i += 2 {
+			visit(found[i], found[i+1])
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+func parseServed(plugin, text string) Served {
+	lines := strings.Split(text, "\n")
+	var read []Release
+	for len(lines) >= 2 {
+		number, err := strconv.Atoi(lines[0])
+		var r Release
+		if err == nil {
+			r, err = parse(plugin, number, lines[1])
+		}
+		if err != nil {
+			return Served{Release: Release{Plugin: plugin}, Err: err}
+		}
+		read, lines = append(read, r), lines[2:]
+	}
+	switch len(read) {
+	case 0:
+		return Served{Release: Release{Plugin: plugin}, Err: errors.New("the entry is empty: push the plugin again")}
+	case 1:
+		return Served{Release: read[0]}
+	}
+	return Served{Release: read[0], Before: &read[1]}
+}
+
+// Piece reads a piece. The error is ErrMissing if Redis does not have it, or has other bytes.
+func (s *Store) Piece(ctx context.Context, digest string) ([]byte, error) {
+	data, err := s.store.RDB.Get(ctx, s.store.Keys.Piece(digest)).Bytes()
+	switch {
+	case store.IsNil(err):
+		return nil, fmt.Errorf("%w: %s", ErrMissing, digest)
+	case err != nil:
+		return nil, store.Wrap("read piece "+digest, err)
+	case digestOf(data) != digest:
+		return nil, fmt.Errorf("%w: the key of piece %s has other bytes", ErrMissing, digest)
+	}
+	return data, nil
+}
+
+const (
+	// keptPieces is how long a piece is kept that no release names, after somebody last asked for it.
+	keptPieces = time.Hour
+	// droppedAtOnce is how many pieces one call deletes.
+	droppedAtOnce = 100
+)
+
+// Collect deletes the pieces that no release names, and returns how many it deleted.
+func (s *Store) Collect(ctx context.Context) (deleted int, err error) {
+	if pieces, err := s.store.RDB.HLen(ctx, s.store.Keys.Pieces()).Result(); pieces == 0 {
+		return 0, store.Wrap("count pieces of releases", err)
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	before := now.Add(-keptPieces)
+	named, err := s.named(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var old []string
+	if err := s.each(ctx, s.store.Keys.Pieces(), func(digest, text string) {
+		_, asked, _ := strings.Cut(text, " ")
+		if !named[digest] && digest != generation && store.ParseSeconds(asked).Before(before) {
+			old = append(old, digest)
+		}
+	}); err != nil {
+		return 0, store.Wrap("list pieces of releases", err)
+	}
+	for some := range slices.Chunk(old, droppedAtOnce) {
+		reply, err := s.piece(ctx, "drop", store.Named(some, store.Seconds(before))...)
+		if err != nil {
+			return deleted, store.Wrap("delete pieces of releases", err)
+		}
+		deleted += int(store.AsInt(reply))
+	}
+	return deleted, nil
+}
+
+// named returns the set of pieces that releases name. A damaged release ends it with an error: its pieces are unknown.
+func (s *Store) named(ctx context.Context) (map[string]bool, error) {
+	var plugins []string
+	if err := s.each(ctx, s.store.Keys.Releases(), func(plugin, _ string) {
+		if ValidPlugin(plugin) == nil {
+			plugins = append(plugins, plugin)
+		}
+	}); err != nil {
+		return nil, store.Wrap("list releases", err)
+	}
+	named := make(map[string]bool)
+	for _, plugin := range plugins {
+		all, err := s.Releases(ctx, plugin)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all {
+			for digest := range all[i].Pieces() {
+				named[digest] = true
+			}
+		}
+	}
+	return named, nil
+}
+
+// Plugins lists the plugins that have releases, sorted.
+func (s *Store) Plugins(ctx context.Context) ([]string, error) {
+	all, _, err := s.Serving(ctx)
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, err
+}
