@@ -247,12 +247,13 @@ WORK["asyncio"] = lambda: asyncio.run(nap())
 	p = setup(t, files, runtime.Profile{Limits: runtime.Limits{Timeout: patience}})
 	const handle, computed = " < handler.py:14 in handle", " (it computed all the time: an endless loop?)"
 	for input, place := range map[string]string{
-		"loop":  "handler.py:3 in spin" + handle + computed,
+		"loop":  "handler.py:3 in spin" + handle,
 		"sleep": "handler.py:16 in <lambda>" + handle, "asyncio": "handler.py:17 in <lambda>" + handle,
 	} {
 		r := p.call(t, runtime.Call{Input: []byte(input), Timeout: 3 * time.Second})
 		want := "timeout of 3s exceeded at " + place + ": let it end sooner there, or give the task a longer timeout"
-		if !strings.HasPrefix(r.Message, want) {
+		// A guest that got no processor may have waited for its turn.
+		if !strings.HasPrefix(strings.Replace(r.Message, computed, "", 1), want) {
 			t.Errorf("%s %s\nwant %s", r.Kind, r.Message, want)
 		}
 	}

@@ -28,6 +28,7 @@ _KIB, _MIB = 1 << 10, 1 << 20
 _YEAR = 365 * 86_400_000  # in milliseconds
 _NUMBER = re.compile(rb"0|-?[1-9][0-9]*")
 _PRINTABLE = re.compile("[!-~]{1,128}")
+_USE_FRACTION = "use 0 to 1, such as 0.5"
 _LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -51,6 +52,7 @@ class Run:
     delay: Optional[float] = None
     log: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     progress: list[tuple[float, str]] = field(default_factory=list)
+    strayed: bool = False  # a progress outside 0 to 1 was reported
     enqueued: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
     published: list[tuple[str, bytes, dict[str, Any]]] = field(default_factory=list)
 
@@ -190,8 +192,12 @@ def log(level: int, text: str, fields: bytes = b"") -> None:
 
 def progress(fraction: float, message: str) -> None:
     if fraction != fraction:
-        raise _errors.InvalidError("progress that is not a number")
-    _run().progress.append((min(max(fraction, 0.0), 1.0), message.encode()[:_KIB].decode(errors="ignore")))
+        raise _errors.InvalidError(f"NaN: {_USE_FRACTION}")
+    run, shown = _run(), min(max(fraction, 0.0), 1.0)
+    if abs(fraction - shown) > 1e-6 and not run.strayed:
+        run.strayed = True
+        log(_LEVELS.index("WARNING"), f"progress {fraction:.6g}: {_USE_FRACTION}")
+    run.progress.append((shown, message.encode()[:_KIB].decode(errors="ignore")))
 
 
 def checkpoint_save(value: Any) -> None:
