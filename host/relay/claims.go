@@ -41,8 +41,8 @@ type rows interface {
 	hold(ctx context.Context, inHand []*claim) (ours map[string]bool, err error)
 	// finish writes how tasks ended into their rows. A repeat changes nothing.
 	finish(ctx context.Context, ended []listen.Ended, wrong func(task string, why error) error) error
-	// unclaim leaves rows to others, as if they had never been claimed. claimAgain undoes it, and reports whether nobody
-	// was faster.
+	// unclaim leaves rows to others, as if they had never been claimed. It calls wrong for those that a rule of the table
+	// keeps claimed. claimAgain undoes it, and reports whether nobody was faster.
 	unclaim(ctx context.Context, given []*claim, wrong func(c *claim, why error) error) error
 	claimAgain(ctx context.Context, given *claim) (again bool, err error)
 	// release is called for rows that are not in hand any more.
@@ -308,11 +308,12 @@ func (l *claims) parkClaim(c *claim, why error) error {
 	return nil
 }
 
+// park parks a row, and tells of it.
 func (l *claims) park(queue, row string, c *claim, why error) {
 	if l.damaged.park(queue, row, c, why) {
 		l.relay.config.Metrics.RelayFailed(l.relay.config.Name)
 		l.relay.log.Warn("a row cannot be changed; trying again each minute", "row", row, "error", why)
-		if l.hasMost(queue) {
+		if l.parkedOf[queue] == maxParked && queue != parkedByDuty && queue != parkedPublication {
 			l.relay.log.Warn("no more rows of the queue are claimed until its rows can be changed", "queue", queue,
 				"rows", l.parkedOf[queue])
 		}

@@ -182,6 +182,9 @@ func (l *claims) giveBack(ctx context.Context, given []*claim) error {
 	l.unsure = slices.DeleteFunc(slices.Clone(l.unsure), func(c *claim) bool { return slices.Contains(asked, c) })
 	// The row first: a leader that adopts a row of a cancelled task ends the row.
 	err = l.rows.unclaim(ctx, slices.Collect(maps.Values(byTask)), func(c *claim, why error) error {
+		if l.hand[c.spec.ID] != c { // it was taken from the relay
+			return nil
+		}
 		delete(byTask, c.spec.ID)
 		return l.parkClaim(c, fmt.Errorf("it cannot be given back: %w", why))
 	})

@@ -98,8 +98,20 @@ func (d *damaged) forget(id string) {
 // isAlone reports whether to leave a row alone.
 func (d *damaged) isAlone(id string) bool { return time.Now().Before(d.parked[id].until) }
 
-// hasMost reports whether a queue has so many parked rows that no more of its rows may be claimed.
-func (d *damaged) hasMost(queue string) bool { return d.parkedOf[queue] >= maxParked }
+// hasMost reports whether a queue has so many parked rows that no more of its rows may be claimed. Those that are not in
+// hand and can be tried again do not count.
+func (d *damaged) hasMost(queue string) bool {
+	if d.parkedOf[queue] < maxParked {
+		return false
+	}
+	n, now := 0, time.Now()
+	for _, row := range d.parked {
+		if row.queue == queue && (row.claim != nil || now.Before(row.until)) {
+			n++
+		}
+	}
+	return n >= maxParked
+}
 
 // alone returns the IDs of rows to leave alone. It forgets those that were not parked again when they could be tried.
 func (d *damaged) alone() []string {

@@ -123,12 +123,13 @@ func TestParkedBesideHealthy(t *testing.T) {
 }
 
 // A rule that refuses all ends, or all claims, of a queue stops this queue alone, before all of its rows are parked.
+// Without the rule, all go on.
 func TestParkedQueueStops(t *testing.T) {
 	t.Parallel()
 	r := setupRaquel(t)
 	r.forbid("jobs", "NEW.queue = 'ends' AND NEW.status = 'success' OR NEW.queue = 'claims'")
 	r.host("ends", "claims", "good")
-	r.relayRaquel(nil)
+	r.relayRaquel(func(c *Config) { c.parkedFor = 10 * time.Second })
 	const rows = 5 * maxParked
 	r.exec(`INSERT INTO jobs (id, queue, payload, status, attempts, enqueued_at, scheduled_at)
 		SELECT gen_random_uuid(), q, '0', 'queued', 0, 1, 1 FROM generate_series(1, $1), unnest('{ends,claims}'::text[]) AS q`, rows)
@@ -148,6 +149,8 @@ func TestParkedQueueStops(t *testing.T) {
 	if got := r.value("SELECT count(*) FROM jobs WHERE queue = 'ends' AND status = 'queued'"); got == "0" {
 		t.Error("all rows of the queue were claimed")
 	}
+	r.exec("DROP TRIGGER forbid ON jobs")
+	r.eventually("0", func() string { return r.value("SELECT count(*) FROM jobs WHERE status <> 'success'") })
 }
 
 // A row that is parked counts as refused, and not as one that waits.
