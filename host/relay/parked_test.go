@@ -1,12 +1,14 @@
 package relay
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/worker"
 )
 
 // forbid makes a trigger that refuses changes of a table, and counts them in the sequence tries.
@@ -59,6 +61,56 @@ func TestRaquelUnclaimRefused(t *testing.T) {
 	r.exec("DROP TRIGGER forbid ON jobs")
 	r.eventually("queued 0 0", func() string { return fmt.Sprint(r.state(id), " ", r.depth("q", queue.Pending)) })
 	r.told(0, "")
+}
+
+// A row that was given back while its task started, and that a rule keeps from being claimed again, stops no other row:
+// its task is cancelled, and runs again when the rule is gone.
+func TestRaquelClaimAgainRefused(t *testing.T) {
+	t.Parallel()
+	r := setupRaquel(t)
+	_, stop := r.listener("q")
+	r.relayRaquel(soon)
+	id := r.enqueue("q", "0", nil)
+	r.eventually("1", func() string { return fmt.Sprint(r.depth("q", queue.Pending)) })
+	leads := r.value("SELECT since FROM quern.relays")
+	r.forbid("jobs", "OLD.status = 'queued' AND NEW.status = 'claimed'")
+	// Giving the row back waits for a lock of this test.
+	r.exec("CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END $$")
+	r.exec(`CREATE TRIGGER pause BEFORE UPDATE ON jobs FOR EACH ROW
+		WHEN (OLD.status = 'claimed' AND NEW.status = 'queued') EXECUTE FUNCTION pause()`)
+	other := r.server.Connect(t, r.url)
+	if _, err := other.Exec(t.Context(), "SELECT pg_advisory_lock(7)"); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	r.eventually("1", func() string {
+		return r.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()")
+	})
+	ctx, end := context.WithCancel(t.Context())
+	started, done := make(chan struct{}, 1), make(chan error, 1)
+	first := true
+	go func() {
+		done <- worker.Run(ctx, r.client, "q", func(ctx context.Context, _ *queue.Task) ([]byte, error) {
+			if first {
+				first = false
+				started <- struct{}{}
+				<-ctx.Done()
+			}
+			return nil, nil
+		})
+	}()
+	<-started
+	if _, err := other.Exec(t.Context(), "SELECT pg_advisory_unlock(7)"); err != nil {
+		t.Fatal(err)
+	}
+	r.told(1, "cannot be changed")
+	if got := r.value("SELECT since FROM quern.relays"); got != leads {
+		t.Errorf("the relay leads anew since %s, not %s", got, leads)
+	}
+	r.exec("DROP TRIGGER forbid ON jobs")
+	r.eventually("success 1", func() string { return r.state(id) })
+	end()
+	<-done
 }
 
 // A publication that cannot be copied never becomes a task, even if its end cannot be written: not later, and not by
