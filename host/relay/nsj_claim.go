@@ -67,7 +67,7 @@ func (n *nsjRows) upkeep(ctx context.Context) error {
 
 // count counts the rows that wait, and names the queues that no host serves.
 func (n *nsjRows) count(ctx context.Context) error {
-	names, waiting, err := n.names(ctx)
+	names, waiting, err := n.names(ctx, n.claims.alone())
 	if err != nil {
 		return err
 	}

@@ -321,8 +321,8 @@ type nsjNamed struct {
 	dead bool
 }
 
-// names returns what pending rows name, and how many they are: of the first maxCounted of them, without parked ones.
-func (n *nsjRows) names(ctx context.Context) (names []nsjNamed, waiting int64, err error) {
+// names returns what pending rows name, without those to leave alone, and how many they are: of the first maxCounted.
+func (n *nsjRows) names(ctx context.Context, alone []string) (names []nsjNamed, waiting int64, err error) {
 	err = n.query(ctx, n.db, func(v postgres.Row) {
 		waiting += v.Int(2)
 		if !v.Bool(3) {
@@ -333,8 +333,7 @@ func (n *nsjRows) names(ctx context.Context) (names []nsjNamed, waiting int64, e
 		  SELECT `+fmt.Sprintf(nsjName, "t")+` AS name, dead, pub_sub AND dead IS NOT TRUE AS publication FROM %[1]s t
 		  WHERE status = 'pendente' AND tentativa <= $1 AND data_hora <= clock_timestamp()
 		    AND id <> ALL ($5::bigint[]) LIMIT $4
-		) pending GROUP BY name, dead, publication`, n.table.MaxRetry, n.table.bare, n.mapped(), maxCounted,
-		n.claims.alone())
+		) pending GROUP BY name, dead, publication`, n.table.MaxRetry, n.table.bare, n.mapped(), maxCounted, alone)
 	return names, waiting, err
 }
 
