@@ -431,9 +431,9 @@ func TestNsjServed(t *testing.T) {
 	if got := n.depth("slow", queue.Pending); got != 0 {
 		t.Errorf("%d tasks still wait", got)
 	}
-	if locks := n.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = 0 AND objid < 100"); locks != "0" {
-		t.Errorf("%s locks are left", locks)
-	}
+	n.eventually("0", func() string {
+		return n.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = 0 AND objid < 100")
+	})
 }
 
 // The rows of a paused queue are left to others: those in hand too, and also if the answer of the cancel is lost.
