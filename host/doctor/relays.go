@@ -35,11 +35,15 @@ var relayChecks = []check{
 		for _, r := range p.relays {
 			if r.Refused > 0 {
 				remedy := "see why with `quern outbox ls --postgres URL`, and retry or delete them"
+				what := "could not become tasks"
 				if r.Table != "outbox" {
-					remedy = "the relay's log names them, and why: mend the rows, or the rule of the table that refuses them"
+					remedy = "the relay's log names each, and why: mend the rows, or the rule of the table that refuses them"
+					if what = "were refused or cannot be changed"; r.Error != "" {
+						what += ": " + r.Error
+					}
 				}
 				p.found(Warning, remedy,
-					"%s of the database %s could not become tasks", units.Count(r.Refused, "row", "rows"), r.Name).
+					"%s of the database %s %s", units.Count(r.Refused, "row", "rows"), r.Name, what).
 					by("database", "ls").named(r.Name).hurts(r.Refused)
 			}
 		}

@@ -1,9 +1,9 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -23,6 +23,8 @@ const (
 	// without an index, but at most maxLookWait.
 	lookShare   = 10
 	maxLookWait = time.Second
+	// parkedBlock is how many parked rows in hand are tried again in a round, so that they hold up no others.
+	parkedBlock = 20
 )
 
 // rows are the rows of a table of another library. IDs are those of rows as text. wrong is called for what a row does
@@ -39,9 +41,9 @@ type rows interface {
 	hold(ctx context.Context, inHand []*claim) (ours map[string]bool, err error)
 	// finish writes how tasks ended into their rows. A repeat changes nothing.
 	finish(ctx context.Context, ended []listen.Ended, wrong func(task string, why error) error) error
-	// unclaim leaves rows to others, as if they had never been claimed. claimAgain undoes it, and reports whether nobody
-	// was faster.
-	unclaim(ctx context.Context, given []*claim) error
+	// unclaim leaves rows to others, as if they had never been claimed. It calls wrong for those that a rule of the table
+	// keeps claimed. claimAgain undoes it, and reports whether nobody was faster.
+	unclaim(ctx context.Context, given []*claim, wrong func(c *claim, why error) error) error
 	claimAgain(ctx context.Context, given *claim) (again bool, err error)
 	// release is called for rows that are not in hand any more.
 	release(ctx context.Context, dropped []*claim) error
@@ -56,8 +58,11 @@ type claim struct {
 	adopted bool       // an earlier leader has claimed it
 	unread  bool       // its parameters were not read yet
 	sent    bool       // its task was enqueued
-	refused bool       // it can be no task
-	parked  bool       // its end cannot be written
+	parked  bool       // its end, or its way back, cannot be written
+
+	failure     *queue.Failure // why it can be no task
+	publication bool           // it is to be copied to subscribers, and is no task
+	renewAt     time.Time      // when to renew its claim again, after that was refused
 }
 
 // claims are the rows in hand in one term as leader of a table of another library. All of it belongs to the goroutine
@@ -92,7 +97,7 @@ type claimQueue struct {
 	served   bool      // hosts serve it, and nobody has paused it
 	unserved time.Time // since when not; zero if it is
 	full     time.Time // until when nothing is claimed, because the queue took no task
-	hand     int       // rows in hand, without parked ones
+	hand     int       // rows in hand, without parked ones: see damaged.parkedOf
 	ended    int       // rows that ended
 }
 
@@ -102,6 +107,7 @@ func newClaims(t *term, report string, every time.Duration, only []string) *clai
 	return &claims{
 		term: t, client: t.relay.client(""), back: t.tenant(""), report: report, every: every, only: only,
 		hand: make(map[string]*claim), queues: make(map[string]*claimQueue),
+		damaged: newDamaged(cmp.Or(t.relay.config.parkedFor, parkedFor)),
 	}
 }
 
@@ -164,6 +170,9 @@ func (l *claims) round(ctx context.Context, woken bool) (wait time.Duration, err
 	if err := l.rows.upkeep(ctx); err != nil {
 		return 0, err
 	}
+	if err := l.retryParked(ctx); err != nil {
+		return 0, err
+	}
 	if err := l.send(ctx); err != nil {
 		return 0, err
 	}
@@ -185,8 +194,9 @@ func (l *claims) round(ctx context.Context, woken bool) (wait time.Duration, err
 	if err != nil {
 		return 0, err
 	}
+	l.setParked(l.damaged.why())
 	l.pause.Succeeded()
-	if len(l.parked) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(l.queues)), (*claimQueue).isFull) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(l.queues)), (*claimQueue).isFull) {
 		l.forgetFailure()
 	}
 	return wait, nil
@@ -230,7 +240,7 @@ func (l *claims) serve(ctx context.Context) error {
 	}
 	var given []*claim
 	for _, c := range l.hand {
-		if idle[c.queue] {
+		if idle[c.queue] && !l.isAlone(c.row) {
 			given = append(given, c)
 		}
 	}
@@ -259,6 +269,7 @@ func (l *claims) served() []string {
 // take notes claimed rows whose tasks may not exist yet.
 func (l *claims) take(claimed ...*claim) {
 	for _, c := range claimed {
+		l.forget(c.row)
 		l.hand[c.spec.ID] = c
 		l.queue(c.queue).hand++
 		l.unsent = append(l.unsent, c)
@@ -270,7 +281,7 @@ func (l *claims) drop(ctx context.Context, dropped ...*claim) error {
 	dropped = slices.DeleteFunc(slices.Clone(dropped), func(c *claim) bool { return l.hand[c.spec.ID] != c })
 	for _, c := range dropped {
 		delete(l.hand, c.spec.ID)
-		l.damaged.forget(c.row)
+		l.forget(c.row)
 		if !c.parked {
 			l.queue(c.queue).hand--
 		}
@@ -282,23 +293,30 @@ func (l *claims) drop(ctx context.Context, dropped ...*claim) error {
 }
 
 // parkRow leaves a row alone for a while that no statement can change.
-func (l *claims) parkRow(row string, why error) error {
-	if l.damaged.park(row, why) {
-		l.noteFailure(fmt.Errorf("row %s cannot be changed, and is tried again each minute: %w", row, why))
-	}
+func (l *claims) parkRow(queue, row string, why error) error {
+	l.park(queue, row, nil, why)
 	return nil
 }
 
-// parkEnd keeps a row in hand whose end cannot be written. It is tried again whenever rows are held, and has no part in
-// what may be claimed.
-func (l *claims) parkEnd(task string, why error) error {
-	c := l.hand[task]
-	if c == nil {
-		return nil // of an earlier leader; the row will be adopted, or somebody has changed it
-	}
+// parkClaim keeps a row in hand that no statement can change. retryParked tries it again.
+func (l *claims) parkClaim(c *claim, why error) error {
 	if !c.parked {
 		c.parked = true
 		l.queue(c.queue).hand--
 	}
-	return l.parkRow(c.row, fmt.Errorf("its end cannot be written: %w", why))
+	l.park(c.queue, c.row, c, why)
+	return nil
+}
+
+// park parks a row, and tells of it.
+func (l *claims) park(queue, row string, c *claim, why error) {
+	if l.damaged.park(queue, row, c, why) {
+		l.relay.config.Metrics.RelayFailed(l.relay.config.Name)
+		l.relay.log.Warn("a row cannot be changed; trying again each minute", "row", row, "error", why)
+		if l.parkedOf[queue] == maxParked && queue != parkedByDuty && queue != parkedPublication {
+			l.relay.log.Warn("no more rows of the queue are claimed until its rows can be changed", "queue", queue,
+				"rows", l.parkedOf[queue])
+		}
+	}
+	l.setParked(l.damaged.why())
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -13,12 +14,11 @@ import (
 
 // holdAll keeps all rows in hand claimed, and finds those that somebody has changed, and ends that were not reported.
 func (l *claims) holdAll(ctx context.Context) error {
-	began := time.Now()
 	ours, err := l.rows.hold(ctx, slices.Collect(maps.Values(l.hand)))
 	if err != nil {
 		return err
 	}
-	l.held = began
+	l.held = time.Now()
 	var ids []string
 	for id, c := range l.hand {
 		switch {
@@ -28,16 +28,42 @@ func (l *claims) holdAll(ctx context.Context) error {
 			if err := l.drop(ctx, c); err != nil {
 				return err
 			}
-		case c.sent:
+		case c.sent && !c.parked:
 			ids = append(ids, id)
-		case c.parked: // its refusal could not be written
-			l.unsent = append(l.unsent, c)
 		}
 	}
 	for some := range slices.Chunk(ids, batchRows) {
 		if err := l.end(ctx, some); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// retryParked tries parked rows in hand again: it writes their ends or refusals, or gives them back.
+func (l *claims) retryParked(ctx context.Context) error {
+	due := l.due(parkedBlock)
+	var ends []string
+	for _, c := range due {
+		if c.sent {
+			ends = append(ends, c.spec.ID)
+		} else if !slices.Contains(l.unsent, c) {
+			l.unsent = append(l.unsent, c)
+		}
+	}
+	if err := l.end(ctx, ends); err != nil {
+		return err
+	}
+	wait := func(c *claim) bool { return l.hand[c.spec.ID] != c || !c.sent || l.isAlone(c.row) }
+	due = slices.DeleteFunc(due, wait)
+	idle := slices.DeleteFunc(slices.Clone(due), func(c *claim) bool { return l.queue(c.queue).served })
+	if err := l.giveBack(ctx, idle); err != nil {
+		return err
+	}
+	for _, c := range slices.DeleteFunc(due, wait) { // their tasks wait or run
+		c.parked = false
+		l.queue(c.queue).hand++
+		l.forget(c.row)
 	}
 	return nil
 }
@@ -101,7 +127,10 @@ func (l *claims) finish(ctx context.Context, tasks []listen.Ended) (written int,
 	parked := make(map[string]bool)
 	err = l.rows.finish(ctx, tasks, func(task string, why error) error {
 		parked[task] = true
-		return l.parkEnd(task, why)
+		if c := l.hand[task]; c != nil {
+			return l.parkClaim(c, fmt.Errorf("its end cannot be written: %w", why))
+		}
+		return nil // of an earlier leader; the row will be adopted, or somebody has changed it
 	})
 	if err != nil {
 		return 0, err
@@ -117,7 +146,7 @@ func (l *claims) finish(ctx context.Context, tasks []listen.Ended) (written int,
 }
 
 // giveBack leaves rows to others, as if they had never been claimed, and cancels their tasks. A row whose task runs or
-// has ended stays in hand.
+// has ended stays in hand, and so does one that cannot be given back: its task is not cancelled.
 func (l *claims) giveBack(ctx context.Context, given []*claim) error {
 	if len(given) == 0 {
 		return nil
@@ -139,10 +168,10 @@ func (l *claims) giveBack(ctx context.Context, given []*claim) error {
 			continue // the relay cancelled it when it gave the row back before
 		case unsure:
 			again, err := l.rows.claimAgain(ctx, c)
-			if err != nil {
+			if err != nil && !ofRow(err) {
 				return err
 			}
-			if !again { // somebody was faster
+			if !again { // somebody was faster, or a rule of the table refuses it
 				_ = l.client.Change(ctx, queue.ChangeCancel, task.ID)
 				continue
 			}
@@ -152,9 +181,23 @@ func (l *claims) giveBack(ctx context.Context, given []*claim) error {
 	}
 	l.unsure = slices.DeleteFunc(slices.Clone(l.unsure), func(c *claim) bool { return slices.Contains(asked, c) })
 	// The row first: a leader that adopts a row of a cancelled task ends the row.
-	if err := l.rows.unclaim(ctx, slices.Collect(maps.Values(byTask))); err != nil {
+	err = l.rows.unclaim(ctx, slices.Collect(maps.Values(byTask)), func(c *claim, why error) error {
+		if l.hand[c.spec.ID] != c { // it was taken from the relay
+			return nil
+		}
+		delete(byTask, c.spec.ID)
+		return l.parkClaim(c, fmt.Errorf("it cannot be given back: %w", why))
+	})
+	if err != nil {
 		return err
 	}
+	waiting = slices.DeleteFunc(waiting, func(task *queue.Task) bool {
+		if byTask[task.ID] != nil {
+			return false
+		}
+		l.hand[task.ID].sent = true
+		return true
+	})
 	var away error
 	for _, change := range l.client.ChangeAll(ctx, queue.ChangeCancel, waiting) {
 		if id := change.Task.ID; change.Err != nil && !errors.Is(change.Err, queue.ErrNoTask) {

@@ -18,10 +18,22 @@ func (l *claims) send(ctx context.Context) error {
 		return errNotLeader
 	}
 	groups := make(map[string][]*claim)
+	var publications []*claim // of an earlier leader: they are pending again, and copied anew
 	for _, c := range l.unsent {
-		if l.hand[c.spec.ID] == c && !c.sent {
+		switch {
+		case l.hand[c.spec.ID] != c || c.sent || l.isAlone(c.row):
+		case c.failure != nil:
+			if err := l.refuseWith(ctx, c, *c.failure); err != nil {
+				return err
+			}
+		case c.publication:
+			publications = append(publications, c)
+		default:
 			groups[c.queue] = append(groups[c.queue], c)
 		}
+	}
+	if err := l.giveBack(ctx, publications); err != nil {
+		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		for _, block := range blocks(groups[name], func(c *claim) int64 { return c.size }) {
@@ -160,8 +172,8 @@ func (l *claims) refuse(ctx context.Context, c *claim, why error) error {
 }
 
 func (l *claims) refuseWith(ctx context.Context, c *claim, failure queue.Failure) error {
-	if !c.refused {
-		c.refused = true
+	if c.failure == nil {
+		c.failure = &failure
 		l.relay.log.Error("row refused", "id", c.row, "error", failure.Message)
 		l.relay.config.Metrics.RelayRows(l.relay.config.Name, "refused", 1)
 		l.damaged.refuse()

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,8 @@ const (
 	century = 100 * 365 * 24 * time.Hour
 	// parkedFor is how long a row that no statement can change is left alone before it is tried again.
 	parkedFor = time.Minute
+	// maxParked is how many parked rows a queue may have: then no more of its rows are claimed.
+	maxParked = 100
 	// refusedFor is how long a row that could be no task counts as refused, in a table where it ends like others.
 	refusedFor = time.Hour
 )
@@ -47,40 +50,108 @@ func each[T any](rows []T, run func([]T) error, wrong func(T, error) error) erro
 
 // damaged are the rows of a table of another library with which something is wrong.
 type damaged struct {
-	refused []time.Time          // when rows ended that could be no task
-	parked  map[string]parkedRow // rows that no statement can change, by their ID
+	refused  []time.Time          // when rows ended that could be no task
+	parked   map[string]parkedRow // rows that no statement can change, by their ID
+	parkedOf map[string]int       // how many of them each queue has
+	last     string               // the ID of the row that why tells of
+	wait     time.Duration        // parkedFor
 }
 
 type parkedRow struct {
-	why   string
-	until time.Time
+	queue, why string
+	claim      *claim // of a row in hand
+	until      time.Time
 }
 
-// park leaves a row alone for parkedFor. It reports whether this is new.
-func (d *damaged) park(id string, why error) (added bool) {
-	if d.parked == nil {
-		d.parked = make(map[string]parkedRow)
-	}
+// Rows that have no queue are parked under these names. A queue cannot have them.
+const (
+	parkedByDuty      = ""
+	parkedPublication = " "
+)
+
+func newDamaged(wait time.Duration) damaged {
+	return damaged{parked: make(map[string]parkedRow), parkedOf: make(map[string]int), wait: wait}
+}
+
+// park leaves a row alone for a while. It reports whether the error is new. c is the row if it is in hand.
+func (d *damaged) park(queue, id string, c *claim, why error) (added bool) {
 	before := d.parked[id].why
-	d.parked[id] = parkedRow{why.Error(), time.Now().Add(parkedFor)}
+	d.forget(id)
+	d.parked[id] = parkedRow{queue: queue, why: why.Error(), claim: c, until: time.Now().Add(d.wait)}
+	d.parkedOf[queue]++
+	d.last = id
 	return before != why.Error()
 }
 
 // forget forgets a parked row: it was changed.
-func (d *damaged) forget(id string) { delete(d.parked, id) }
+func (d *damaged) forget(id string) {
+	row, ok := d.parked[id]
+	if !ok {
+		return
+	}
+	delete(d.parked, id)
+	if d.parkedOf[row.queue]--; d.parkedOf[row.queue] == 0 {
+		delete(d.parkedOf, row.queue)
+	}
+}
 
-// alone returns the IDs of rows to leave alone.
+// isAlone reports whether to leave a row alone.
+func (d *damaged) isAlone(id string) bool { return time.Now().Before(d.parked[id].until) }
+
+// hasMost reports whether a queue has so many parked rows that no more of its rows may be claimed. Those that are not
+// in hand and can be tried again do not count.
+func (d *damaged) hasMost(queue string) bool {
+	if d.parkedOf[queue] < maxParked {
+		return false
+	}
+	n, now := 0, time.Now()
+	for _, row := range d.parked {
+		if row.queue == queue && (row.claim != nil || now.Before(row.until)) {
+			n++
+		}
+	}
+	return n >= maxParked
+}
+
+// alone returns the IDs of rows to leave alone. It forgets those that were not parked again when they could be tried.
 func (d *damaged) alone() []string {
 	ids := make([]string, 0, len(d.parked))
 	for id, row := range d.parked {
 		switch left := time.Until(row.until); {
 		case left > 0:
 			ids = append(ids, id)
-		case left < -parkedFor: // it was changed since
-			delete(d.parked, id)
+		case left < -d.wait && row.claim == nil:
+			d.forget(id)
 		}
 	}
 	return ids
+}
+
+// due returns parked rows in hand that can be tried again: at most limit.
+func (d *damaged) due(limit int) (due []*claim) {
+	now := time.Now()
+	for _, row := range d.parked {
+		if row.claim != nil && now.After(row.until) {
+			if due = append(due, row.claim); len(due) == limit {
+				break
+			}
+		}
+	}
+	return due
+}
+
+// why describes the last of the rows that are parked; "" if none is.
+func (d *damaged) why() string {
+	if _, ok := d.parked[d.last]; !ok {
+		d.last = ""
+		for d.last = range d.parked {
+			break
+		}
+	}
+	if row, ok := d.parked[d.last]; ok {
+		return fmt.Sprintf("row %s cannot be changed, and is tried again each minute: %s", d.last, row.why)
+	}
+	return ""
 }
 
 // refuse counts a row that could be no task.

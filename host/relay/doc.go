@@ -37,5 +37,7 @@
 // done on the others: see each. Sums of a row's numbers cannot exceed their types, and text that the relay cannot read
 // or the database's encoding lacks ends, or is replaced in, its row alone. What no statement can change, because a
 // constraint or a trigger refuses it, is parked, is tried again each minute, and is told as a refused row with the
-// error.
+// error. Parked rows in hand are tried again in small blocks between other work, and keep their tasks. A queue with
+// maxParked parked rows gets no others, so a rule that refuses all rows of a queue neither fills the relay's memory
+// nor stops other queues.
 package relay

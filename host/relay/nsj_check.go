@@ -148,7 +148,7 @@ func checkNsjTable(
 		note(false, check, "the URL leads through a pooler, and locks need a session of their own: give the relay the URL without it with --direct")
 	}
 	rows := nsjRows{table: n, lock: db, db: db}
-	names, waiting, err := rows.names(ctx)
+	names, waiting, err := rows.names(ctx, []string{})
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (n *nsjRows) upkeep(ctx context.Context) error {
 
 // count counts the rows that wait, and names the queues that no host serves.
 func (n *nsjRows) count(ctx context.Context) error {
-	names, waiting, err := n.names(ctx)
+	names, waiting, err := n.names(ctx, n.claims.alone())
 	if err != nil {
 		return err
 	}
@@ -92,11 +92,12 @@ func (n *nsjRows) count(ctx context.Context) error {
 // is always room for others, and no few at a time.
 func (n *nsjRows) room(name string) int {
 	q := n.claims.queues[name]
-	if q == nil || q.isFull() {
+	if q == nil || q.isFull() || n.claims.hasMost(name) {
 		return 0
 	}
-	room := (maxInHand - len(n.claims.hand) - q.hand) / 2
-	if 4*room < q.hand {
+	hand := q.hand + n.claims.parkedOf[name]
+	room := (maxInHand - len(n.claims.hand) - hand) / 2
+	if 4*room < hand {
 		return 0
 	}
 	return max(room, 0)
@@ -134,7 +135,7 @@ func (n *nsjRows) claim(ctx context.Context, woken bool) (changed int, wait time
 }
 
 // next takes from due what can be published and claimed now.
-func (n *nsjRows) next() (publications, rows []int64) {
+func (n *nsjRows) next() (publications []int64, rows []nsjDue) {
 	var left []nsjDue
 	size, rooms := int64(0), make(map[string]int)
 	for i, row := range n.due {
@@ -154,7 +155,7 @@ func (n *nsjRows) next() (publications, rows []int64) {
 			continue
 		}
 		rooms[row.queue]--
-		rows, size = append(rows, row.id), size+row.size
+		rows, size = append(rows, row), size+row.size
 	}
 	n.due = left
 	return publications, rows
@@ -164,7 +165,7 @@ func (n *nsjRows) next() (publications, rows []int64) {
 func (n *nsjRows) failPublication(ctx context.Context, id int64, why error) error {
 	claimed, err := n.claimThese(ctx, []int64{id}, "")
 	if ofRow(err) {
-		return n.claims.parkRow(fmt.Sprint(id), err)
+		return n.claims.parkRow(parkedPublication, fmt.Sprint(id), err)
 	}
 	n.claims.take(claimed...)
 	for _, c := range claimed {

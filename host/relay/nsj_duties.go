@@ -36,6 +36,9 @@ func (n *nsjRows) duty(
 	if !ofRow(err) {
 		return err
 	}
+	if n.claims.hasMost(parkedByDuty) {
+		return nil
+	}
 	var ids []int64
 	err = n.query(ctx, n.db, func(v postgres.Row) { ids = append(ids, v.Int(0)) },
 		"SELECT id FROM %[1]s WHERE "+where+" ORDER BY id LIMIT $1", batchRows)
@@ -46,7 +49,7 @@ func (n *nsjRows) duty(
 	return each(ids, func(ids []int64) error { return do(ctx, of(ids), false) }, func(id int64, _ error) error {
 		err := do(ctx, of([]int64{id}), true)
 		if ofRow(err) {
-			return n.park(id, err)
+			return n.claims.parkRow(parkedByDuty, fmt.Sprint(id), err)
 		}
 		return err
 	})

@@ -71,6 +71,7 @@ func (n *nsjRows) dueRows(
 			}
 		}
 	}
+	publications := n.table.subscribers != "" && !n.claims.hasMost(parkedPublication)
 	err = n.query(ctx, n.db, func(v postgres.Row) {
 		row := nsjDue{id: v.Int(0), size: v.Int(4)}
 		if !v.Bool(1) {
@@ -93,7 +94,7 @@ func (n *nsjRows) dueRows(
 		  ORDER BY prioridade DESC, data_hora, id LIMIT $9
 		) d LEFT JOIN %[1]s first ON first.id = d.id_inicial AND d.payload IS NULL
 		ORDER BY d.prioridade DESC, d.data_hora, d.id`,
-		n.table.MaxRetry, n.table.bare, mapped, n.table.subscribers != "", names[false], rest != "" && served[rest],
+		n.table.MaxRetry, n.table.bare, mapped, publications, names[false], rest != "" && served[rest],
 		names[true], rest != "" && served[rest+deadSuffix], lookRows, alone)
 	return due, oldest, err
 }
@@ -113,10 +114,10 @@ var nsjHeaders = []struct{ column, name string }{
 }
 
 // nsjRow is the SQL of what nsjRows.task reads of a row c, beside nsjText: whether it is in hand, what it names, its
-// mark, and the size of its payload.
+// mark, the size of its payload, and whether it is a publication.
 func nsjRow() string {
 	return "c.id IS NOT NULL, " + known(fmt.Sprintf(nsjName, "c")) + ", c.prioridade, c.dead, " + safeText("c.mensagem") +
-		", octet_length(coalesce(c.payload, first.payload))"
+		", octet_length(coalesce(c.payload, first.payload)), c.pub_sub AND c.dead IS NOT TRUE"
 }
 
 // nsjText is the SQL of what nsjTask.read reads of a row c: its payload, unless it is larger than maxPayload, and what
@@ -139,13 +140,14 @@ func (n *nsjRows) row(v postgres.Row) *claim {
 	}
 	c := &claim{
 		row: v.Text(0), queue: n.table.queueOf(v.Text(2), v.Bool(4)), size: v.Int(6), unread: true,
+		publication: v.Bool(7),
 		spec: queue.Spec{Options: queue.Options{
 			ID: strings.TrimPrefix(v.Text(5), markPrefix), Once: forgetAfter, Report: n.table.report, Priority: &priority,
 			Retry: queue.Retry{MaxAttempts: 1}, // a retry is another row
 		}},
 	}
-	if len(v) > 7 {
-		c.readNsj(v[7:])
+	if len(v) > 8 {
+		c.readNsj(v[8:])
 	}
 	return c
 }
@@ -183,24 +185,29 @@ func (n *nsjRows) takeRows(ctx context.Context, statement string, args ...any) (
 }
 
 // claimRows locks rows, and claims those that are still pending. Those that cannot be claimed are parked.
-func (n *nsjRows) claimRows(ctx context.Context, ids []int64) ([]*claim, error) {
-	if len(ids) == 0 {
+func (n *nsjRows) claimRows(ctx context.Context, rows []nsjDue) ([]*claim, error) {
+	if len(rows) == 0 {
 		return nil, nil
 	}
-	claimed, err := n.claimThese(ctx, ids, nsjText())
+	idsOf := func(rows []nsjDue) []int64 {
+		ids := make([]int64, len(rows))
+		for i, row := range rows {
+			ids[i] = row.id
+		}
+		return ids
+	}
+	claimed, err := n.claimThese(ctx, idsOf(rows), nsjText())
 	if !ofRow(err) {
 		return claimed, err
 	}
 	// One of the rows cannot be claimed, or its text cannot be read: read finds out.
-	err = each(ids, func(ids []int64) error {
-		some, err := n.claimThese(ctx, ids, "")
+	err = each(rows, func(rows []nsjDue) error {
+		some, err := n.claimThese(ctx, idsOf(rows), "")
 		claimed = append(claimed, some...)
 		return err
-	}, n.park)
+	}, func(row nsjDue, why error) error { return n.claims.parkRow(row.queue, fmt.Sprint(row.id), why) })
 	return claimed, err
 }
-
-func (n *nsjRows) park(id int64, why error) error { return n.claims.parkRow(fmt.Sprint(id), why) }
 
 // claimThese claims rows, and reads their text or nothing of it.
 func (n *nsjRows) claimThese(ctx context.Context, ids []int64, text string) ([]*claim, error) {
@@ -281,14 +288,14 @@ func (n *nsjRows) hold(ctx context.Context, inHand []*claim) (map[string]bool, e
 
 // unclaim makes claimed rows pending again. Their locks stay until release: if this process ends between, the task may
 // run although its row runs again.
-func (n *nsjRows) unclaim(ctx context.Context, given []*claim) error {
+func (n *nsjRows) unclaim(ctx context.Context, given []*claim, wrong func(c *claim, why error) error) error {
 	n.given = n.given || len(given) > 0
 	return each(given, func(some []*claim) error {
 		ids, marks := marksOf(some)
 		return n.exec(ctx, n.db, `
 			UPDATE %[1]s t SET status = 'pendente', mensagem = NULL FROM unnest($1::bigint[], $2::text[]) AS e (id, mark)
 			WHERE t.id = e.id AND t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
-	}, func(*claim, error) error { return nil }) // it is adopted again
+	}, wrong)
 }
 
 func (n *nsjRows) claimAgain(ctx context.Context, given *claim) (again bool, err error) {
@@ -314,8 +321,8 @@ type nsjNamed struct {
 	dead bool
 }
 
-// names returns what pending rows name, and how many they are: of the first maxCounted of them.
-func (n *nsjRows) names(ctx context.Context) (names []nsjNamed, waiting int64, err error) {
+// names returns what pending rows name, without those to leave alone, and how many they are: of the first maxCounted.
+func (n *nsjRows) names(ctx context.Context, alone []string) (names []nsjNamed, waiting int64, err error) {
 	err = n.query(ctx, n.db, func(v postgres.Row) {
 		waiting += v.Int(2)
 		if !v.Bool(3) {
@@ -324,8 +331,9 @@ func (n *nsjRows) names(ctx context.Context) (names []nsjNamed, waiting int64, e
 	}, `
 		SELECT CASE WHEN name = ANY ($3::text[]) THEN name ELSE `+safeText("name")+` END, dead, count(*), publication FROM (
 		  SELECT `+fmt.Sprintf(nsjName, "t")+` AS name, dead, pub_sub AND dead IS NOT TRUE AS publication FROM %[1]s t
-		  WHERE status = 'pendente' AND tentativa <= $1 AND data_hora <= clock_timestamp() LIMIT $4
-		) pending GROUP BY name, dead, publication`, n.table.MaxRetry, n.table.bare, n.mapped(), maxCounted)
+		  WHERE status = 'pendente' AND tentativa <= $1 AND data_hora <= clock_timestamp()
+		    AND id <> ALL ($5::bigint[]) LIMIT $4
+		) pending GROUP BY name, dead, publication`, n.table.MaxRetry, n.table.bare, n.mapped(), maxCounted, alone)
 	return names, waiting, err
 }
 

@@ -70,8 +70,13 @@ func (r *raquelRows) upkeep(ctx context.Context) error {
 		return nil
 	}
 	served := r.claims.served()
-	if err := r.expire(ctx, served, r.claims.alone(), r.claims.parkRow); err != nil {
-		return err
+	if !r.claims.hasMost(parkedByDuty) {
+		err := r.expire(ctx, served, r.claims.alone(), func(id string, why error) error {
+			return r.claims.parkRow(parkedByDuty, id, why)
+		})
+		if err != nil {
+			return err
+		}
 	}
 	waiting, err := r.waiting(ctx, served)
 	if err != nil {
@@ -131,7 +136,7 @@ func (r *raquelRows) due(ctx context.Context, now time.Time) (due []string, lag 
 			a.low, a.looked, a.more = anyDue, now, false
 		}
 		switch {
-		case r.claims.queues[name].isFull():
+		case r.claims.queues[name].isFull() || r.claims.hasMost(name):
 		case a.more:
 			names[name] = true
 		default:

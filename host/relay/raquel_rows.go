@@ -51,8 +51,8 @@ func (r *raquelRows) exec(ctx context.Context, statement string, args ...any) er
 // literal quotes a text for SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// firstDue returns which of some queues have claimable rows, and how long the first of each has been due. Each queue
-// maps to the time from which to look: see raquelAhead.low.
+// firstDue returns which of some queues have claimable rows, and how long the first of each has been due. It leaves
+// parked rows out. Each queue maps to the time from which to look: see raquelAhead.low.
 func (r *raquelRows) firstDue(
 	ctx context.Context, queues map[string]int64,
 ) (map[string]time.Duration, error) {
@@ -67,15 +67,16 @@ func (r *raquelRows) firstDue(
 	}
 	err := r.query(ctx, func(v postgres.Row) { due[v.Text(0)] = time.Duration(v.Int(1)) * time.Millisecond }, `
 		SELECT name, `+dueFor+` FROM unnest($1::text[], $2::bigint[]) AS q (name, low), LATERAL (
-			SELECT scheduled_at FROM `+r.quoted+` WHERE queue = name AND scheduled_at >= low AND `+r.claimable()+`
-			ORDER BY scheduled_at LIMIT 1) first`, names, lows)
+			SELECT scheduled_at FROM `+r.quoted+` WHERE queue = name AND scheduled_at >= low
+			AND id <> ALL ($3::uuid[]) AND `+r.claimable()+` ORDER BY scheduled_at LIMIT 1) first`, names, lows, r.claims.alone())
 	return due, err
 }
 
-// waiting counts the claimable rows of some queues, up to maxCounted.
+// waiting counts the claimable rows of some queues, up to maxCounted, without parked ones.
 func (r *raquelRows) waiting(ctx context.Context, queues []string) (n int64, err error) {
 	err = r.query(ctx, func(v postgres.Row) { n = v.Int(0) }, fmt.Sprintf(`SELECT count(*) FROM (
-		SELECT FROM %s WHERE queue = ANY ($1::text[]) AND %s LIMIT %d) w`, r.quoted, r.claimable(), maxCounted), queues)
+		SELECT FROM %s WHERE queue = ANY ($1::text[]) AND id <> ALL ($2::uuid[]) AND %s LIMIT %d) w`,
+		r.quoted, r.claimable(), maxCounted), queues, r.claims.alone())
 	return n, err
 }
 
@@ -158,7 +159,7 @@ func (r *raquelRows) claimUpTo(ctx context.Context, limit int, name string, low 
 		}
 		rows = append(rows, some...)
 		return err
-	}, r.claims.parkRow)
+	}, func(id string, why error) error { return r.claims.parkRow(name, id, why) })
 	return rows, err
 }
 
@@ -204,26 +205,41 @@ func (r *raquelRows) read(ctx context.Context, unread []*claim, wrong func(c *cl
 
 func (r *raquelRows) hold(ctx context.Context, inHand []*claim) (map[string]bool, error) {
 	ours := make(map[string]bool, len(inHand))
-	for some := range slices.Chunk(inHand, batchRows) {
-		err := each(idsOf(some), func(ids []string) error {
-			return r.query(ctx, func(v postgres.Row) { ours[v.Text(0)] = true }, `UPDATE `+r.quoted+` SET claimed_at = `+nowMS+`
-				WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2 RETURNING id`, ids, r.owner)
-		}, func(id string, _ error) error {
-			ours[id] = true // until a worker takes it
+	note := func(v postgres.Row) { ours[v.Text(0)] = true }
+	const claimed = ` WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`
+	now := time.Now()
+	var renewed, refused []*claim
+	for _, c := range inHand {
+		if now.Before(c.renewAt) {
+			refused = append(refused, c)
+		} else {
+			renewed = append(renewed, c)
+		}
+	}
+	for some := range slices.Chunk(renewed, batchRows) {
+		err := each(some, func(some []*claim) error {
+			return r.query(ctx, note, `UPDATE `+r.quoted+` SET claimed_at = `+nowMS+claimed+` RETURNING id`, idsOf(some), r.owner)
+		}, func(c *claim, _ error) error {
+			ours[c.row], c.renewAt = true, now.Add(parkedFor) // it is ours until a worker takes it
 			return nil
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
+	for some := range slices.Chunk(refused, batchRows) {
+		if err := r.query(ctx, note, `SELECT id FROM `+r.quoted+claimed, idsOf(some), r.owner); err != nil {
+			return nil, err
+		}
+	}
 	return ours, nil
 }
 
-func (r *raquelRows) unclaim(ctx context.Context, given []*claim) error {
-	return each(idsOf(given), func(ids []string) error {
+func (r *raquelRows) unclaim(ctx context.Context, given []*claim, wrong func(c *claim, why error) error) error {
+	return each(given, func(some []*claim) error {
 		return r.exec(ctx, `UPDATE `+r.quoted+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
-			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, ids, r.owner)
-	}, func(string, error) error { return nil }) // the claim gets old
+			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, idsOf(some), r.owner)
+	}, wrong)
 }
 
 func (r *raquelRows) claimAgain(ctx context.Context, given *claim) (again bool, err error) {

@@ -60,6 +60,8 @@ type Config struct {
 	NotBefore time.Time
 	Logger    hclog.Logger // default: none
 	Metrics   Metrics      // default: none
+
+	parkedFor time.Duration // for tests: see parkedFor
 }
 
 // Metrics counts what a relay does. source is Config.Name.

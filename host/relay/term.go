@@ -24,7 +24,8 @@ type term struct {
 
 	mu      sync.Mutex
 	renewed time.Time         // guarded by mu: when the lease was last extended
-	failure string            // guarded by mu: the last one, as it stands in quern.relays
+	failure string            // guarded by mu: the last one, until it is over
+	parked  string            // guarded by mu: why a row is parked; "" if none is
 	state   listen.RelayState // guarded by mu: what the source has told about itself
 }
 
@@ -126,7 +127,7 @@ func (t *term) publish(ctx context.Context) error {
 	for {
 		t.mu.Lock()
 		state := t.state
-		state.Error = t.failure
+		state.Error = cmp.Or(t.failure, t.parked)
 		t.mu.Unlock()
 		state.Name, state.Table, state.Leader = t.relay.config.Name, t.relay.source.name(), t.relay.holder
 		state.Since, state.Notified = began, t.notified.Load()
@@ -174,11 +175,11 @@ func (t *term) setNotified(notified bool) {
 	t.relay.config.Metrics.RelayLeads(t.relay.config.Name, true, notified)
 }
 
-// lastFailure returns the last failure, as it stands in quern.relays; "" for none.
+// lastFailure returns what stands in quern.relays: the last failure, or else why a row is parked; "" for none.
 func (t *term) lastFailure() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.failure
+	return cmp.Or(t.failure, t.parked)
 }
 
 // noteFailure counts a failure. It logs one that differs from the last.
@@ -190,6 +191,13 @@ func (t *term) noteFailure(err error) {
 		t.failure = text
 		t.relay.log.Warn("rows wait", "error", err)
 	}
+}
+
+// setParked records why a row is parked; "" if none is.
+func (t *term) setParked(why string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.parked = why
 }
 
 // forgetFailure forgets the last failure.
