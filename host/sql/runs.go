@@ -154,7 +154,7 @@ func (t *transaction) unfinished(ctx context.Context, name string) error {
 	}
 	ids, err := t.ids(ctx)
 	if err == nil && ids != t.before {
-		err = fmt.Errorf("the changes on %s are not committed: commit them, roll them back, or write commit: complete in the manifest", name)
+		err = fmt.Errorf("the changes or locks on %s are not committed: commit them, roll them back, or write commit: complete in the manifest", name)
 	}
 	return err
 }

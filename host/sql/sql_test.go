@@ -797,7 +797,7 @@ func TestChangesThatAreNotCommitted(t *testing.T) {
 				if _, err := w.ask(run, statement); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := run.Complete(t.Context(), nil); changes != (err != nil) || err != nil && !strings.Contains(err.Error(), "the changes on shop are not committed") {
+				if _, err := run.Complete(t.Context(), nil); changes != (err != nil) || err != nil && !strings.Contains(err.Error(), "the changes or locks on shop are not committed") {
 					t.Errorf("%s: %v", statement, err)
 				}
 				if err := run.Rollback(t.Context(), "shop"); err != nil {

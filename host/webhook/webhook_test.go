@@ -532,7 +532,7 @@ func TestMissingSecret(t *testing.T) {
 	w.subscribe("missing", queue.Webhook{Secrets: []string{"webhook.none"}}, queue.Retry{MaxAttempts: 1, MaxReschedules: 1})
 	w.publish("x")
 	task := w.task("missing")
-	want := "put off 1 times (max_reschedules): not found: the host has no secret webhook.none: start it with --secrets DIR, and put the secret into the file DIR/" + w.Tenant() + "/webhook.none"
+	want := "put off 1 times (max_reschedules): not found: the host has no secret webhook.none: start it with --secrets DIR, and put the secret into the file DIR/" + w.Tenant() + "/webhook.none (to sign: mkdir -p DIR/" + w.Tenant() + " && echo whsec_$(openssl rand -base64 32) > DIR/" + w.Tenant() + "/webhook.none)"
 	if task.Reschedules != 1 || task.Attempts > 1 || task.Status != queue.Failed || task.Failure().Message != want {
 		t.Errorf("%s, %d attempts, put off %d times: %s, want %s", task.Status, task.Attempts, task.Reschedules, task.Failure().Message, want)
 	}
