@@ -76,7 +76,7 @@ func (d *damaged) alone() []string {
 		switch left := time.Until(row.until); {
 		case left > 0:
 			ids = append(ids, id)
-		case left < -parkedFor: // it was changed since
+		case left < -parkedFor: // it was not parked again: it was changed, or not tried
 			delete(d.parked, id)
 		}
 	}
