@@ -404,7 +404,7 @@ func (s *settler) report(e *ended, outcome listen.Outcome, err error) {
 		putOff := e.settlement.Requeue == listen.RequeueReschedule
 		s.ended(Ended{
 			Tenant: t.Queue.Tenant, Queue: t.Queue.Name, ID: t.ID, Took: e.took, Failure: e.settlement.Failure,
-			Again: e.settlement.Requeue != "", PutOff: putOff, Quiet: putOff && !worthALine(t.Reschedules+1),
+			Again: e.settlement.Requeue != "", PutOff: putOff, Quiet: putOff && !WorthALine(t.Reschedules+1),
 		})
 	}
 }
@@ -443,7 +443,7 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 		}
 		s.access.logger.Log(level, "task put off: its database does not serve",
 			append(fields, "delay", e.settlement.Delay, "error", t.secrets.Text([]byte(e.away.Error())))...)
-	case e.settlement.Requeue == listen.RequeueReschedule && !worthALine(t.Reschedules+1):
+	case e.settlement.Requeue == listen.RequeueReschedule && !WorthALine(t.Reschedules+1):
 		s.access.logger.Debug("task has put itself off", append(fields, failureFields(e.settlement.Failure)...)...)
 	case e.settlement.Requeue == listen.RequeueReschedule:
 		level, times := hclog.Info, t.Reschedules+1
@@ -468,9 +468,9 @@ func (s *settler) log(e *ended, outcome listen.Outcome, reason string, err error
 	}
 }
 
-// worthALine reports whether the log has a line for the nth put-off of a task: for the first three, and then for the
-// 10th, the 100th and so on.
-func worthALine(n int) bool {
+// WorthALine reports whether the nth put-off of a task is worth a line, in the log or elsewhere: each of the first
+// three is, and then the 10th, the 100th and so on.
+func WorthALine(n int) bool {
 	for n > 3 && n%10 == 0 {
 		n /= 10
 	}

@@ -70,7 +70,7 @@ func TestDevRebuilds(t *testing.T) {
 	answers("four")
 	const failed = `a.c:1:1: error: unknown type name`
 	eventually(t, "others learn of the failed build", func() bool { return strings.Contains(u.must("plugin", "ls"), failed) })
-	if r := u.run("enqueue", "small", "--wait"); !strings.Contains(r.stderr, "quern: the version before the last build answers, which failed: clang") || !strings.Contains(r.stderr, failed) {
+	if r := u.run("enqueue", "small", "--wait"); !strings.Contains(r.stderr, "quern: the last build failed, so the version before it answers: clang") || !strings.Contains(r.stderr, failed) {
 		t.Errorf("enqueue: %+v", r)
 	}
 	if said := u.run("doctor").stdout; !strings.Contains(said, "the last build of the plugin small on ") || !strings.Contains(said, "`quern plugin build "+dir+"` shows all of it") {

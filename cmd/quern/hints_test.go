@@ -190,6 +190,24 @@ func testCancelQueue(t *testing.T, by over) {
 	}
 }
 
+// TestCancelManyOfAQueue: all tasks that wait are cancelled, each once, also if they are more than a page of a list.
+func TestCancelManyOfAQueue(t *testing.T) { overBoth(t, testCancelManyOfAQueue) }
+
+func testCancelManyOfAQueue(t *testing.T, by over) {
+	u := by.tenant(t)
+	lines := ""
+	for i := range 250 {
+		lines += fmt.Sprintf("{\"id\":\"t%d\",\"delay_seconds\":%d}\n", i, i%2*3600)
+	}
+	path := filepath.Join(t.TempDir(), "tasks")
+	write(t, path, lines)
+	u.must("enqueue", "many", "--file", path)
+	r := u.run("task", "cancel", "--queue", "many")
+	if r.status != exitDone || strings.Count(r.stderr, "cancelled t") != 250 || strings.Count(r.stderr, "\n") != 250 {
+		t.Errorf("%d, %s", r.status, r.stderr)
+	}
+}
+
 // TestWordsOfOtherSystems: commands and flags of other systems lead to those here.
 func TestWordsOfOtherSystems(t *testing.T) {
 	t.Parallel()

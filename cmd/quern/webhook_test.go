@@ -131,6 +131,26 @@ func testWebhookReceiver(t *testing.T, by over) {
 	})
 }
 
+// A host without any secret is known to have none, so the note about a missing one says so.
+func TestHostsWithoutSecrets(t *testing.T) { overBoth(t, testHostsWithoutSecrets) }
+
+func testHostsWithoutSecrets(t *testing.T, by over) {
+	u := by.user(t, queuetest.Start(t).URL())
+	secrets := filepath.Join(t.TempDir(), "secrets")
+	write(t, filepath.Join(secrets, "blueque", "webhook.known"), receiverSecret)
+	u.host(folder(t, nil), "--name", "without")
+	create := func(id, secret, want string) {
+		t.Helper()
+		r := u.run("subscription", "create", id, "--topic", id, "--url", "https://partner.example/hook", "--secret", secret)
+		if r.status != exitDone || !strings.HasPrefix(r.stderr, want) {
+			t.Errorf("%+v, want the note %s", r, want)
+		}
+	}
+	create("one", "webhook.known", "quern: no host has the secret webhook.known: ")
+	u.host(folder(t, nil), "--name", "with", "--secrets", secrets)
+	create("two", "webhook.known", "quern: without lacks the secret webhook.known: ")
+}
+
 // receiverInPython receives webhooks with verify of quern.client, as examples/webhook/receiver.mjs does with that of @quern/client.
 const receiverInPython = `
 import os

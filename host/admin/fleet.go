@@ -27,7 +27,7 @@ type Node struct {
 	Reserved   int64                     `json:"memory_reserved,omitempty" doc:"Bytes of it that are reserved now, for running tasks of all tenants and beside them."`
 	WaitsFor   []string                  `json:"waits_for_memory,omitempty" doc:"The queues for whose next task it has no memory now."`
 	Off        []webhook.Off             `json:"destinations_off,omitempty" doc:"Destinations of webhooks that it has switched off; their deliveries wait."`
-	Secrets    []string                  `json:"webhook_secrets,omitempty" doc:"Names of the secrets that its host has for webhooks."`
+	Secrets    []string                  `json:"webhook_secrets,omitzero" required:"false" doc:"Names of the secrets that its host has for webhooks. Missing: not known."`
 }
 
 // Reclaimed counts the tasks of a dead listener by what became of them.

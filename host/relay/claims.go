@@ -19,16 +19,16 @@ const (
 	// are given back after unservedFor.
 	servedInterval = time.Second
 	unservedFor    = 5 * time.Second
-	// lookShare bounds how often a source looks for rows: it waits for as many times as long as the last look took, as
-	// without an index, but at most maxLookWait.
+	// lookShare bounds how often a source looks for rows, which is slow without an index: it waits lookShare times as
+	// long as the last look took, but at most maxLookWait.
 	lookShare   = 10
 	maxLookWait = time.Second
 	// parkedBlock is how many parked rows in hand are tried again in a round, so that they hold up no others.
 	parkedBlock = 20
 )
 
-// rows are the rows of a table of another library. IDs are those of rows as text. wrong is called for what a row does
-// not allow: see ofRow.
+// rows are the rows of a table of another library. IDs are those of rows as text. Methods call wrong with an error that
+// the row itself causes, such as that of a trigger: see ofRow.
 type rows interface {
 	// claim claims rows that are due, and gives them to claims.take. It returns how many rows it changed, and how long the
 	// next look may wait. woken reports whether new rows were announced.

@@ -120,7 +120,7 @@ func (d *damaged) alone() []string {
 		switch left := time.Until(row.until); {
 		case left > 0:
 			ids = append(ids, id)
-		case left < -d.wait && row.claim == nil:
+		case left < -d.wait && row.claim == nil: // it was not parked again: it was changed, or not tried
 			d.forget(id)
 		}
 	}

@@ -89,7 +89,7 @@ func (n *nsjRows) count(ctx context.Context) error {
 }
 
 // room returns how many rows of a queue can be claimed. A queue gets at most as many as it leaves free, so that there
-// is always room for others, and no few at a time.
+// is always room for others. If that is few compared with what it has in hand, it waits until more is free.
 func (n *nsjRows) room(name string) int {
 	q := n.claims.queues[name]
 	if q == nil || q.isFull() || n.claims.hasMost(name) {

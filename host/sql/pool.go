@@ -77,17 +77,23 @@ type pool struct {
 	size    int       // as the task that asked last has it
 	asked   time.Time // when a task asked for it last
 	address *postgres.Address
-	idle    []*connection // the last one was used last
-	used    int           // connections in use or being opened
-	commits bool          // tasks have left rows in quern.runs
-	opening int           // those of used that are being opened
-	full    time.Time     // when a task that waited in vain was logged last
-	// away is the pause after a failure to connect, whose error is why. told is the text that was logged; "" while the
-	// database serves.
-	away periodic.Pause
-	why  error
-	told string
+	idle    []*connection  // the last one was used last
+	used    int            // connections in use or being opened
+	commits bool           // tasks have left rows in quern.runs
+	opening int            // those of used that are being opened
+	full    time.Time      // when a task that waited in vain was logged last
+	away    periodic.Pause // the pause after a failure
+	failed  map[need]error // what fails, from the failure until it succeeds
 }
+
+// need is what a host needs of a database.
+type need string
+
+const (
+	connecting  need = "connect"
+	configuring need = "settings"
+	runsTable   need = "quern.runs"
+)
 
 // connection is a connection of a pool. Its owner is one transaction at a time.
 type connection struct {
@@ -137,7 +143,7 @@ func (d *Databases) CloseIdle(since time.Time) {
 			old = append(old, p.idle[0])
 			p.idle = p.idle[1:]
 		}
-		if len(p.idle) == 0 && p.used == 0 && p.away.Over(time.Now()) && (p.told == "" || p.asked.Before(forget)) {
+		if len(p.idle) == 0 && p.used == 0 && p.away.Over(time.Now()) && (len(p.failed) == 0 || p.asked.Before(forget)) {
 			delete(d.pools, key)
 		}
 	}
@@ -170,7 +176,7 @@ func (d *Databases) pool(tenant string, source Source) (*pool, error) {
 	}
 	p := &pool{
 		key: key, size: size, asked: time.Now(), address: address,
-		away: periodic.Pause{Shortest: shortestAway, Longest: longestAway},
+		away: periodic.Pause{Shortest: shortestAway, Longest: longestAway}, failed: make(map[need]error),
 	}
 	d.pools[key] = p
 	return p, nil
@@ -197,7 +203,7 @@ func (d *Databases) acquire(ctx context.Context, p *pool) (*connection, error) {
 		case got := <-w.got:
 			return got.connection, got.err
 		case <-done:
-			switch why := d.stopWaiting(w); {
+			switch why := d.stopWaiting(ctx, w); {
 			case ctx.Err() != nil:
 				d.abandon(w)
 				return nil, ctx.Err()
@@ -209,8 +215,8 @@ func (d *Databases) acquire(ctx context.Context, p *pool) (*connection, error) {
 }
 
 // stopWaiting removes a task from those that wait for a free connection, and returns why none was free. It returns nil
-// if a connection was free, or is being opened.
-func (d *Databases) stopWaiting(w *waiter) error {
+// if a connection was free, or is being opened. It logs the reason, unless the task was cancelled.
+func (d *Databases) stopWaiting(ctx context.Context, w *waiter) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := slices.Index(d.waiters, w)
@@ -228,7 +234,7 @@ func (d *Databases) stopWaiting(w *waiter) error {
 		err = fmt.Errorf("no connection is free after %s: the tenant uses all %d that one tenant may have: raise --database-connections",
 			poolPatience, d.most())
 	}
-	if now := time.Now(); now.Sub(p.full) > fullPause {
+	if now := time.Now(); ctx.Err() == nil && now.Sub(p.full) > fullPause {
 		p.full = now
 		d.config.Logger.Warn("no connection to a database is free: tasks that use it are put off", "tenant", p.key.tenant,
 			"database", p.key.source, "error", err)
@@ -304,7 +310,7 @@ func (d *Databases) take(w *waiter, now time.Time) {
 		d.resets.Go(c.Close)
 	}
 	if p.isAway(now) {
-		w.got <- opening{err: p.why}
+		w.got <- opening{err: p.why()}
 		return
 	}
 	if d.open >= d.config.MaxConnections {
@@ -316,9 +322,15 @@ func (d *Databases) take(w *waiter, now time.Time) {
 	d.resets.Go(func() { d.connect(w) })
 }
 
-// isAway reports whether a database does not serve and must not be tried now. The caller holds mu.
+// isAway reports whether a database does not serve and must not be tried now. After a failure to connect, one task
+// tries for all. The caller holds mu.
 func (p *pool) isAway(now time.Time) bool {
-	return len(p.idle) == 0 && p.why != nil && (!p.away.Over(now) || p.opening > 0)
+	return len(p.idle) == 0 && len(p.failed) > 0 && (!p.away.Over(now) || p.opening > 0 && p.failed[connecting] != nil)
+}
+
+// why returns why a database does not serve. The caller holds mu.
+func (p *pool) why() error {
+	return cmp.Or(p.failed[connecting], p.failed[configuring], p.failed[runsTable])
 }
 
 // use counts n more connections of a pool that are in use or being opened. The caller holds mu.
@@ -373,7 +385,7 @@ func (d *Databases) dial(p *pool) (*connection, error) {
 	defer d.mu.Unlock()
 	p.opening--
 	if err == nil {
-		d.serves(p)
+		d.serves(p, connecting)
 		d.serve()
 		now := time.Now()
 		return &connection{
@@ -381,38 +393,48 @@ func (d *Databases) dial(p *pool) (*connection, error) {
 		}, nil
 	}
 	d.use(p, -1)
-	err = fmt.Errorf("%w: %w", service.ErrUnavailable, d.isAway(p, err))
+	err = d.isAway(p, connecting, err)
 	d.gone(1)
 	return nil, err
 }
 
-// serves records that a database serves. The caller holds mu.
-func (d *Databases) serves(p *pool) {
-	p.away.Succeeded()
-	p.why = nil
-	if p.told != "" {
-		p.told = ""
+// serves records that a need of the host was served. The caller holds mu.
+func (d *Databases) serves(p *pool, what need) {
+	if p.failed[what] == nil {
+		return
+	}
+	delete(p.failed, what)
+	if len(p.failed) == 0 {
+		p.away.Succeeded()
 		d.config.Logger.Info("database serves again", "tenant", p.key.tenant, "database", p.key.source, "address", p.address.Host())
 	}
 }
 
 // isAway records why a database does not serve, and logs it once. The caller holds mu.
-func (d *Databases) isAway(p *pool, err error) error {
+func (d *Databases) isAway(p *pool, what need, err error) error {
 	p.away.Failed(time.Now())
-	p.why = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-	if text := err.Error(); p.told != text {
-		p.told = text
+	text := err.Error()
+	err = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+	if told := p.failed[what]; told == nil || told.Error() != err.Error() {
 		d.config.Logger.Warn("database does not serve: tasks that use it are put off", "tenant", p.key.tenant,
 			"database", p.key.source, "error", text, "remedy", remedy(p.key.source, err))
 	}
+	p.failed[what] = err
 	return err
 }
 
-// failed records that a database refuses what the host itself needs, such as its table.
-func (d *Databases) failed(p *pool, err error) {
+// refuses records that a database refuses what the host needs, such as its table; with err == nil, that it does not.
+func (d *Databases) refuses(p *pool, what need, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_ = d.isAway(p, err)
+	switch {
+	case err != nil:
+		_ = d.isAway(p, what, err)
+	case p.failed[what] == nil:
+		return
+	default:
+		d.serves(p, what)
+	}
 	d.serve()
 }
 

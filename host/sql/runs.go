@@ -124,7 +124,7 @@ func needed(err error) bool {
 // unusable records that a database lacks what the host needs.
 func (r *Run) unusable(p *pool, err error) error {
 	err = fmt.Errorf("%w: quern.runs: %w", service.ErrUnavailable, postgres.Readable(err))
-	r.databases.failed(p, err)
+	r.databases.refuses(p, runsTable, err)
 	return err
 }
 
@@ -154,7 +154,7 @@ func (t *transaction) unfinished(ctx context.Context, name string) error {
 	}
 	ids, err := t.ids(ctx)
 	if err == nil && ids != t.before {
-		err = fmt.Errorf("the changes on %s are not committed: commit them, roll them back, or write commit: complete in the manifest", name)
+		err = fmt.Errorf("the changes or locks on %s are not committed: commit them, roll them back, or write commit: complete in the manifest", name)
 	}
 	return err
 }
@@ -218,6 +218,9 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	switch {
 	case committed:
 		count.committed.Add(1)
+		if row {
+			t.run.databases.refuses(t.pool, runsTable, nil)
+		}
 		return nil, nil
 	case sent == nil:
 		count.commitRefused.Add(1)
@@ -268,6 +271,7 @@ func (r *Run) with(ctx context.Context, f func(ctx context.Context, c *postgres.
 		r.databases.release(c, c.Raw().TxStatus() == 'I')
 		switch {
 		case err == nil:
+			r.databases.refuses(p, runsTable, nil)
 			return nil
 		case closed && c.reused && ctx.Err() == nil:
 			r.databases.dropIdle(p)

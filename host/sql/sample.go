@@ -50,7 +50,7 @@ func (d *Databases) Sample() Sample {
 	defer d.mu.Unlock()
 	s.Used, s.Idle = d.inUse, d.open-d.inUse
 	for _, p := range d.pools {
-		if p.why != nil {
+		if len(p.failed) > 0 {
 			s.Away++
 		}
 	}

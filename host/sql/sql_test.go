@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -523,6 +524,102 @@ func TestSample(t *testing.T) {
 	}
 }
 
+// logged returns Databases with a log, and its text.
+func (w *world) logged(config sql.Config) (text func() string) {
+	w.t.Helper()
+	var mu sync.Mutex
+	var log strings.Builder
+	config.Logger = hclog.New(&hclog.LoggerOptions{Output: &log, Mutex: &mu})
+	w.databases = sql.New(config)
+	w.t.Cleanup(w.databases.Close)
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return log.String()
+	}
+}
+
+// TestMissingTable: a database without quern.runs is away, and logged once, however often the host connects, until a
+// task commits there, also on an idle connection.
+func TestMissingTable(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	log := w.logged(sql.Config{})
+	run := w.task("1")
+	for range 3 {
+		w.databases.CloseIdle(time.Time{})
+		eventually(t, "the table is missing on a new connection", func() bool {
+			_, err := run.Stored(t.Context())
+			return err != nil && strings.Contains(err.Error(), "quern.runs") && w.databases.Sample().Idle == 1
+		})
+		if s := w.databases.Sample(); s.Away != 1 {
+			t.Errorf("%d databases are away", s.Away)
+		}
+	}
+	if text := log(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "quern database init --grant-handler") {
+		t.Errorf("the log has\n%s", text)
+	}
+	w.want(run, "1", "SELECT 1")
+	w.init("a")
+	if _, err := run.Complete(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if s, text := w.databases.Sample(), log(); s.Away != 0 || strings.Count(text, "database serves again") != 1 {
+		t.Errorf("%d databases are away, the log has\n%s", s.Away, text)
+	}
+}
+
+// TestWrongSettings: a database whose settings in the grants are wrong is away until a transaction begins.
+func TestWrongSettings(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	log := w.logged(sql.Config{})
+	for i := range 2 {
+		wrong := w.task(fmt.Sprint(i), func(g *sql.Grant) { g.Settings = map[string]string{"work_mem": "much"} })
+		w.refused(wrong, service.ErrUnavailable, "correct settings of this database", "SELECT 1")
+		eventually(t, "the pause is over", func() bool {
+			return w.databases.Sample().Away == 1 && connects(t, w)
+		})
+	}
+	if text := log(); strings.Count(text, "\n") != 1 {
+		t.Errorf("the log has\n%s", text)
+	}
+	w.want(w.task("right"), "1", "SELECT 1")
+	if s, text := w.databases.Sample(), log(); s.Away != 0 || strings.Count(text, "database serves again") != 1 {
+		t.Errorf("%d databases are away, the log has\n%s", s.Away, text)
+	}
+}
+
+// connects reports whether a task can use the database's table of runs, which needs no transaction.
+func connects(t *testing.T, w *world) bool {
+	t.Helper()
+	_, err := w.task("look").Stored(t.Context())
+	return err == nil
+}
+
+// TestCancelledWhileWaiting: a task that is cancelled while it waits for a connection is not logged, and one that waits in
+// vain after it is.
+func TestCancelledWhileWaiting(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	log := w.logged(sql.Config{MaxConnections: 1})
+	w.want(w.task("1"), "1", "SELECT 1")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	cancelled := w.task("2")
+	go func() { _, err := cancelled.Query(ctx, "shop", "SELECT 1", nil); ended <- err }()
+	eventually(t, "it waits", func() bool { return w.databases.Waiting() == 1 })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) || log() != "" {
+		t.Errorf("%v, and the log has\n%s", err, log())
+	}
+	w.refused(w.task("3"), service.ErrUnavailable, "raise --database-connections", "SELECT 1")
+	if !strings.Contains(log(), "no connection to a database is free") {
+		t.Errorf("the log has\n%s", log())
+	}
+}
+
 // TestStale: a connection that the server closed while it was idle is replaced.
 func TestStale(t *testing.T) {
 	t.Parallel()
@@ -700,7 +797,7 @@ func TestChangesThatAreNotCommitted(t *testing.T) {
 				if _, err := w.ask(run, statement); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := run.Complete(t.Context(), nil); changes != (err != nil) || err != nil && !strings.Contains(err.Error(), "the changes on shop are not committed") {
+				if _, err := run.Complete(t.Context(), nil); changes != (err != nil) || err != nil && !strings.Contains(err.Error(), "the changes or locks on shop are not committed") {
 					t.Errorf("%s: %v", statement, err)
 				}
 				if err := run.Rollback(t.Context(), "shop"); err != nil {

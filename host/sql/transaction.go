@@ -126,13 +126,14 @@ func (t *transaction) open(ctx context.Context, statement string, values [][]byt
 				// The operator's settings are wrong, or the server is too old.
 				err = fmt.Errorf("%w: begin a transaction: %s (SQLSTATE %s): correct settings of this database in the grants",
 					service.ErrUnavailable, refused.Message, refused.Code)
-				t.run.databases.failed(t.pool, err)
+				t.run.databases.refuses(t.pool, configuring, err)
 				t.lose(err)
 				return nil, err
 			}
 			return nil, t.notBegun(ctx, err)
 		}
 	}
+	t.run.databases.refuses(t.pool, configuring, nil)
 	r, err := next(p)
 	return t.read(ctx, r, err)
 }

@@ -84,6 +84,7 @@ type Ended struct {
 	Took      time.Duration
 	Failure   *queue.Failure // nil if it was delivered
 	Again     bool           // it will be tried again
+	PutOffs   int            // how many times it was put off, if it was put off now, too; otherwise 0
 }
 
 func (c Config) withDefaults() Config {

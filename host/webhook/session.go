@@ -398,7 +398,11 @@ func (s *session) runOne(living context.Context, d *delivery, h hook, counts *me
 	d.share.Give()
 	counts.Done(string(outcome), reason, traceID, time.Since(begun))
 	if s.config.Ended != nil && outcome != listen.OutcomeReleased && outcome != listen.OutcomeLost {
-		s.config.Ended(Ended{d.queue, d.ID, d.code, d.took, settlement.Failure, settlement.Requeue != ""})
+		ended := Ended{d.queue, d.ID, d.code, d.took, settlement.Failure, settlement.Requeue != "", 0}
+		if settlement.Requeue == listen.RequeueReschedule {
+			ended.PutOffs = d.Reschedules + 1
+		}
+		s.config.Ended(ended)
 	}
 	s.tally.Settled(listen.Tally{Queue: d.queue}, outcome, why)
 	periodic.Notify(s.wake)

@@ -527,13 +527,17 @@ func TestErrDelivery(t *testing.T) {
 
 // TestMissingSecret: a delivery whose secret is not there yet is put off, without counting an attempt.
 func TestMissingSecret(t *testing.T) {
-	w := setup(t, nil)
+	ends := make(chan webhook.Ended, 10)
+	w := setup(t, func(c *webhook.Config) { c.Ended = func(e webhook.Ended) { ends <- e } })
 	w.subscribe("missing", queue.Webhook{Secrets: []string{"webhook.none"}}, queue.Retry{MaxAttempts: 1, MaxReschedules: 1})
 	w.publish("x")
 	task := w.task("missing")
 	want := "put off 1 times (max_reschedules): not found: the host has no secret webhook.none: start it with --secrets DIR, and put the secret into the file DIR/" + w.Tenant() + "/webhook.none"
 	if task.Reschedules != 1 || task.Attempts > 1 || task.Status != queue.Failed || !strings.HasPrefix(task.Failure().Message, want) {
 		t.Errorf("%s, %d attempts, put off %d times: %s, want %s", task.Status, task.Attempts, task.Reschedules, task.Failure().Message, want)
+	}
+	if first, second := <-ends, <-ends; first.PutOffs != 1 || !first.Again || second.PutOffs != 0 || second.Again {
+		t.Errorf("it ended with %+v, then with %+v", first, second)
 	}
 	if n := len(w.seen()); n != 0 {
 		t.Errorf("%d requests were sent", n)

@@ -251,7 +251,7 @@ func (n *Node) deliver(outside egress.Config, config host.Config) {
 			ended = func(e webhook.Ended) {
 				tell(host.Ended{
 					Tenant: tenant.Tenant(), Queue: e.Queue, ID: e.ID, Took: e.Took, Failure: e.Failure, Again: e.Again,
-					Status: e.Status,
+					PutOff: e.PutOffs > 0, Quiet: e.PutOffs > 0 && !host.WorthALine(e.PutOffs), Status: e.Status,
 				})
 			}
 		}

@@ -208,7 +208,7 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []str
 	if o.wait {
 		if all, err := client.Plugins(ctx); err == nil { // else a producer may not read them
 			if why := admin.FailedBuild(all, name); why != "" {
-				cli.Note(cmd, "the version before the last build answers, which failed: %s", why)
+				cli.Note(cmd, "the last build failed, so the version before it answers: %s", why)
 			}
 		}
 	}

@@ -120,15 +120,8 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 			if err := needKnown(ctx, client, *from); err != nil {
 				return err
 			}
-			var err error
-			if ids, err = waiting(ctx, client, *from); err != nil {
-				return err
-			}
-			if len(ids) == 0 {
-				cli.Note(cmd, "no task waits in the queue %q, so nothing was cancelled", *from)
-			}
 		}
-		errs := eachTask(cmd, client, ids, func(task *admin.Task) error {
+		cancel := func(task *admin.Task) error {
 			if *dependents || *flow {
 				stopped, err := cancelFlow(cmd, client, task.ID, *flow)
 				running = append(running, stopped...)
@@ -144,7 +137,13 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 				cli.Note(cmd, "cancelled %s", task.ID)
 			}
 			return err
-		})
+		}
+		errs := &idErrors{cmd: cmd}
+		if *from == "" {
+			errs = eachTask(cmd, client, ids, cancel)
+		} else if n := eachWaiting(client, *from, errs, cancel); n == 0 && errs.last == nil {
+			cli.Note(cmd, "no task waits in the queue %q, so nothing was cancelled", *from)
+		}
 		for _, id := range running {
 			if *noWait {
 				cli.Note(cmd, "%s runs, and its host stops it now", id)
@@ -160,18 +159,59 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 	})
 }
 
-// waiting returns the IDs of the tasks that wait in a queue.
-func waiting(ctx context.Context, client admin.Tenant, name string) (ids []string, err error) {
+// waitingPage is how many waiting tasks are listed at a time.
+const waitingPage = 100
+
+// eachWaiting calls do with each task that waits in a queue, and that was there when it began, until Redis is
+// unavailable or the command is interrupted. It leaves out tasks that have started since they were listed. n is the
+// number of calls.
+func eachWaiting(client admin.Tenant, name string, errs *idErrors, do func(*admin.Task) error) (n int) {
+	ctx := errs.cmd.Context()
+	now, err := client.Clock(ctx)
+	if err != nil {
+		errs.add(err)
+		return 0
+	}
+	later := 0
 	for _, status := range []queue.Status{queue.Scheduled, queue.Pending} {
-		tasks, err := client.List(ctx, &admin.Filter{Queue: name, Status: string(status)}, 0, 0)
-		if err != nil {
-			return nil, err
-		}
-		for _, task := range tasks {
-			ids = append(ids, task.ID)
+		stay := 0 // how many tasks of the list stay in it
+		for {
+			tasks, err := client.List(ctx, &admin.Filter{Queue: name, Status: string(status)}, stay, waitingPage)
+			if err != nil {
+				errs.add(err)
+				return n
+			}
+			for _, listed := range tasks {
+				task, err := client.Summary(ctx, listed.ID)
+				switch {
+				case errors.Is(err, queue.ErrNoTask):
+					continue
+				case err == nil && task.Status != queue.Scheduled && task.Status != queue.Pending:
+					continue
+				case err == nil && task.Created > admin.Seconds(now):
+					stay, later = stay+1, later+1
+					continue
+				case err == nil:
+					n++
+					err = do(task)
+				}
+				if errs.add(err); queue.IsUnavailable(err) || ctx.Err() != nil {
+					return n
+				}
+				if err != nil {
+					stay++
+				}
+			}
+			if len(tasks) < waitingPage {
+				break
+			}
 		}
 	}
-	return ids, nil
+	if later > 0 {
+		cli.Note(errs.cmd, "%s enqueued since the command began: run it again to cancel also these",
+			units.Count(later, "task was", "tasks were"))
+	}
+	return n
 }
 
 // cancelFlow cancels a task and its dependents or, if whole is true, all tasks of its flow. It prints how many tasks

@@ -667,8 +667,9 @@ export function verify(headers, body, secret, { tolerance = 300_000 } = {}) {
     throw new TypeError(`verify: the body is ${kind}: give the bytes of the request as they came, in Express by express.raw({ type: "*/*" })`);
   }
   const keys = [secret].flat().map(keyOf);
+  const given = typeof headers?.get === "function" ? headers : new Map(Object.entries(headers ?? {}).map(([name, value]) => [name.toLowerCase(), value]));
   const [id, timestamp, signatures] = ["webhook-id", "webhook-timestamp", "webhook-signature"].map((name) => {
-    const value = typeof headers?.get === "function" ? headers.get(name) : headers?.[name];
+    const value = given.get(name);
     if (!value) throw new SignatureError(`the header ${name} is missing: the webhook is not signed, or a proxy has removed it`);
     return value;
   });
