@@ -83,29 +83,50 @@ func (r *Run) Complete(ctx context.Context, settlement []byte) (stored []byte, e
 	}
 	ctx = context.WithoutCancel(ctx)
 	refused, err := t.end(ctx, "", settlement, true)
+	row, ofRow := errors.AsType[*rowError](err)
 	switch {
-	case err == nil && refused == nil:
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case raced(refused):
+	case ofRow && raced(row.PgError), raced(refused):
 		return nil, ErrRaced
-	case refused.Code == uniqueViolation && refused.TableName == "runs":
+	case ofRow && row.Code == uniqueViolation:
 		stored, err := r.Stored(ctx)
 		if err == nil && stored == nil {
 			err = fmt.Errorf("the transaction on %s has a row of this task in quern.runs already", r.task.Complete)
 		}
 		return stored, err
-	case refused.Code == "23502" && refused.TableName == "runs":
+	case ofRow && row.Code == "23502":
 		return nil, fmt.Errorf("%w: the task has ended the transaction on %s itself", service.ErrDenied, r.task.Complete)
-	case needed(refused):
-		return nil, r.unusable(t.pool, refused)
-	default:
+	case ofRow:
+		return nil, r.rowRefused(ctx, t, row.PgError)
+	case refused != nil:
 		return nil, fmt.Errorf("commit on %s: %w", r.task.Complete, postgres.Readable(refused))
 	}
+	return nil, err
 }
 
 const uniqueViolation = "23505"
+
+// rowError is the database's error for the row of the host in quern.runs, in the transaction of a task.
+type rowError struct{ *pgconn.PgError }
+
+// rowRefused returns the error of a task whose transaction refuses the row of the host. If the table or a right is
+// missing, the task may have caused it by a setting such as row_security: the database is unusable only if it refuses a
+// session without settings, too. The connection of the transaction has been given back.
+func (r *Run) rowRefused(ctx context.Context, t *transaction, refused *pgconn.PgError) error {
+	err := fmt.Errorf("quern.runs on %s: %w", t.grant.Database, postgres.Readable(refused))
+	if !needed(refused) {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, finishPatience)
+	defer stop()
+	if unusable := r.on(ctx, t.pool, func(ctx context.Context, c *postgres.Conn) error {
+		_, err := r.hasRow(ctx, c)
+		return err
+	}); unusable != nil {
+		return unusable
+	}
+	return fmt.Errorf("%w: %w: settings of the task's session cause this: remove set_config from its statements",
+		service.ErrDenied, err)
+}
 
 // raced reports whether a transaction lost against another one.
 func raced(err *pgconn.PgError) bool {
@@ -169,7 +190,7 @@ func (t *transaction) end(ctx context.Context, step string, value []byte, row bo
 }
 
 // finish commits the transaction, with a row in quern.runs if row is true, and gives its connection back. refused is an
-// error of the database.
+// error of the database at the commit; its error for the row is a rowError.
 func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	row bool,
 ) (refused *pgconn.PgError, err error) {
@@ -199,6 +220,7 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	p.SendQueryParams("DISCARD ALL", nil, nil, nil, nil)
 	sent := p.Sync()
 	committed := false
+	var ofRow *rowError
 	defer t.run.databases.noteRows(t.pool, row)
 	for i := 0; i < statements && sent == nil && refused == nil; i++ {
 		r, err := next(p)
@@ -209,6 +231,9 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 		var ok bool
 		if refused, ok = errors.AsType[*pgconn.PgError](err); err != nil && (!ok || conn.IsClosed()) {
 			refused, sent = nil, err
+		}
+		if refused != nil && i < statements-1 {
+			ofRow = &rowError{refused}
 		}
 		committed = err == nil && tag.String() == "COMMIT"
 	}
@@ -225,6 +250,8 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 		count.commitLost.Add(1)
 	}
 	switch {
+	case ofRow != nil:
+		return nil, ofRow
 	case refused != nil:
 		return refused, nil
 	case sent == nil: // COMMIT has answered ROLLBACK
@@ -258,6 +285,11 @@ func (r *Run) with(ctx context.Context, f func(ctx context.Context, c *postgres.
 	}
 	ctx, stop := context.WithTimeout(ctx, finishPatience)
 	defer stop()
+	return r.on(ctx, p, f)
+}
+
+// on runs f on a connection of a pool, as with does.
+func (r *Run) on(ctx context.Context, p *pool, f func(ctx context.Context, c *postgres.Conn) error) error {
 	for {
 		c, err := r.databases.acquire(ctx, p)
 		if err != nil {
@@ -338,21 +370,26 @@ func (r *Run) Fail(ctx context.Context, settlement []byte) (stored []byte, err e
 func (r *Run) Resolve(ctx context.Context) (stored []byte, err error) {
 	committed := false
 	err = r.with(ctx, func(ctx context.Context, c *postgres.Conn) error {
-		if _, err := c.Exec(ctx, "BEGIN"); err != nil {
-			return err
-		}
-		inserted, err := c.Exec(ctx, insertAlone, r.task.Tenant, r.task.ID, r.task.Created, []byte{})
-		if err != nil {
-			return err
-		}
-		committed = inserted == 0
-		_, err = c.Exec(ctx, "ROLLBACK")
+		committed, err = r.hasRow(ctx, c)
 		return err
 	})
 	if err != nil || !committed {
 		return nil, err
 	}
 	return r.Stored(ctx)
+}
+
+// hasRow reports whether the task has a row. It inserts one, and undoes that.
+func (r *Run) hasRow(ctx context.Context, c *postgres.Conn) (bool, error) {
+	if _, err := c.Exec(ctx, "BEGIN"); err != nil {
+		return false, err
+	}
+	inserted, err := c.Exec(ctx, insertAlone, r.task.Tenant, r.task.ID, r.task.Created, []byte{})
+	if err != nil {
+		return false, err
+	}
+	_, err = c.Exec(ctx, "ROLLBACK")
+	return inserted == 0, err
 }
 
 // stepName matches the names of steps.
@@ -386,6 +423,16 @@ func (r *Run) Commit(ctx context.Context, database, step string, value []byte) (
 		return refusal(&pgconn.PgError{Code: "25P02", Message: "the transaction was aborted: " + t.refused.Message}), nil
 	}
 	refused, err := t.end(ctx, step, value, step != "")
+	if row, ok := errors.AsType[*rowError](err); ok {
+		switch {
+		case row.Code == uniqueViolation:
+			return nil, fmt.Errorf("%w: another run of the task has done the step %s", service.ErrConflict, step)
+		case needed(row.PgError):
+			err = r.rowRefused(ctx, t, row.PgError)
+		default:
+			refused, err = row.PgError, nil
+		}
+	}
 	switch {
 	case errors.Is(err, service.ErrUnavailable):
 		r.away = err
@@ -397,11 +444,6 @@ func (r *Run) Commit(ctx context.Context, database, step string, value []byte) (
 			r.steps[database+" "+step] = value
 		}
 		return done(), nil
-	case step != "" && refused.Code == uniqueViolation && refused.TableName == "runs":
-		return nil, fmt.Errorf("%w: another run of the task has done the step %s", service.ErrConflict, step)
-	case step != "" && needed(refused):
-		r.away = r.unusable(t.pool, refused)
-		return nil, r.away
 	}
 	return refusal(refused), nil
 }
@@ -434,7 +476,9 @@ func (r *Run) Step(ctx context.Context, database, step string) ([]byte, error) {
 		return nil, err
 	}
 	if t.refused != nil && needed(t.refused) {
-		err := r.unusable(t.pool, t.refused)
+		refused := t.refused
+		t.rollback() // the test needs a connection
+		err := r.rowRefused(ctx, t, refused)
 		t.mu.Lock()
 		t.lose(err)
 		t.mu.Unlock()

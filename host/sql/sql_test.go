@@ -937,3 +937,79 @@ func TestCheck(t *testing.T) {
 		t.Errorf("warned: %s", got)
 	}
 }
+
+// TestSettingsThatHideRuns: a guest that keeps the host from quern.runs by a setting of its session fails alone: the
+// database serves other tasks.
+func TestSettingsThatHideRuns(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	one := func(g *sql.Grant) { g.Pool = 1 }
+	const setting = "SELECT set_config('row_security', 'off', false)"
+	for what, end := range map[string]func() error{
+		"complete": func() error {
+			run := w.task("1", one)
+			w.want(run, "", "INSERT INTO t VALUES (1)")
+			w.want(run, "off", setting)
+			_, err := run.Complete(t.Context(), []byte("done"))
+			return err
+		},
+		"commit of a step": func() error {
+			run := w.task("1", one, atCall)
+			w.want(run, "off", setting)
+			_, err := run.Commit(t.Context(), "shop", "s", nil)
+			return err
+		},
+		"step": func() error {
+			run := w.task("1", one, atCall)
+			w.want(run, "off", setting)
+			_, err := run.Step(t.Context(), "shop", "s")
+			return err
+		},
+	} {
+		if err := end(); !errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrUnavailable) || !strings.Contains(err.Error(), "42501") || !strings.Contains(err.Error(), "remove set_config") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if away := w.databases.Sample().Away; away != 0 {
+			t.Fatalf("%s: the database counts as away", what)
+		}
+	}
+	run := w.task("2", one)
+	w.want(run, "", "INSERT INTO t VALUES (2)")
+	if _, err := run.Complete(t.Context(), []byte("done")); err != nil {
+		t.Error(err)
+	}
+	if got := w.value("SELECT string_agg(id::text, ',') FROM t"); got != "2" {
+		t.Errorf("rows %s", got)
+	}
+}
+
+// TestCommitThatLooksUnusable: an error of the tenant's own schema at a commit is one of the task, whatever its SQLSTATE
+// is, and whatever the name of its table is.
+func TestCommitThatLooksUnusable(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	w.exec("CREATE TABLE runs (id int PRIMARY KEY, settlement int NOT NULL); GRANT ALL ON runs TO " + w.name() + "a; INSERT INTO runs VALUES (1, 1)")
+	w.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.name = '23505' THEN INSERT INTO runs VALUES (1, 1);
+		ELSIF NEW.name = '23502' THEN INSERT INTO runs VALUES (2, NULL);
+		ELSE RAISE EXCEPTION 'you may not buy' USING ERRCODE = NEW.name; END IF; RETURN NULL; END $$;
+		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	for _, state := range []string{"42501", "42P01", "3F000", "23505", "23502"} {
+		run := w.task("1")
+		w.want(run, "", "INSERT INTO t VALUES (1, $1)", state)
+		stored, err := run.Complete(t.Context(), []byte("done"))
+		if stored != nil || err == nil || !strings.HasPrefix(err.Error(), "commit on shop: ") || !strings.Contains(err.Error(), state) {
+			t.Errorf("%s: %q, %v", state, stored, err)
+		}
+		run = w.task("1", atCall)
+		w.want(run, "", "INSERT INTO t VALUES (1, $1)", state)
+		if data, err := run.Commit(t.Context(), "shop", "s", nil); err != nil || text(data) != "E"+state {
+			t.Errorf("%s with a step: %q, %v", state, data, err)
+		}
+	}
+	if w.databases.Sample().Away != 0 {
+		t.Error("the database counts as away")
+	}
+}
