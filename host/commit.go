@@ -23,6 +23,8 @@ const (
 	// maxLosses is how often a task is put off before a run that loses its connection, after one that lost it too, counts
 	// as an attempt.
 	maxLosses = 3
+	// maxShortages is the same for runs for which the server is out of memory.
+	maxShortages = 10
 	// A task whose database does not serve is put off for shortestAway, and longer each time, up to longestAway.
 	shortestAway, longestAway = time.Second, time.Minute
 )
@@ -129,14 +131,16 @@ func (r *runner) fail(e *ended, err error) {
 }
 
 // failOrPutOff makes a failure of what a database said. If the database does not serve, the task runs again later
-// without an attempt being counted. A task whose runs lose their connection again and again may end it itself, so the
-// next loss counts.
+// without an attempt being counted. A task whose runs lose their connection again and again may end it itself, and one
+// for which the server is out of memory may use it up, so the next such run counts.
 func (r *runner) failOrPutOff(e *ended, why error) {
 	t := e.task
 	r.fail(e, why)
-	lost := sql.ErrConnectionLost
-	if !errors.Is(why, service.ErrUnavailable) || errors.Is(why, lost) && t.Reschedules >= maxLosses &&
-		strings.Contains(t.Last.Message, lost.Error()) {
+	again := func(of error, most int) bool {
+		return errors.Is(why, of) && t.Reschedules >= most && strings.Contains(t.Last.Message, of.Error())
+	}
+	if !errors.Is(why, service.ErrUnavailable) || again(sql.ErrConnectionLost, maxLosses) ||
+		again(sql.ErrOutOfMemory, maxShortages) {
 		return
 	}
 	e.away = why

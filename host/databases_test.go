@@ -494,6 +494,25 @@ func TestALongCommit(t *testing.T) {
 	}
 }
 
+// A statement, or a commit, for which the server lacks memory or disk costs no attempt.
+func TestAServerWithoutResources(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	s := newShop(t, tenant)
+	const lack = "IF nextval('%s') = 1 THEN RAISE EXCEPTION 'out of shared memory' USING ERRCODE = '%s'; END IF;"
+	s.exec("CREATE SEQUENCE calls; GRANT ALL ON calls TO public; CREATE FUNCTION lack() RETURNS void LANGUAGE plpgsql AS $$ BEGIN " + fmt.Sprintf(lack, "calls", "53200") + " END $$")
+	s.atCommit(fmt.Sprintf(lack, "commits", "53100"))
+	n := s.start(t, tenant, "capabilities: {sql: [{database: shop, access: rw}]}\nretry: {max_attempts: 1}\n")
+	for _, id := range []string{n.enqueue("buy", "SELECT lack();ok"), n.enqueue("buy", "INSERT INTO t VALUES (1);ok")} {
+		if task := n.wait(id); task.Status != queue.Complete || task.Attempts != 1 || task.Reschedules != 1 {
+			t.Errorf("%s after %d attempts and %d put-offs: %+v", task.Status, task.Attempts, task.Reschedules, task.Failure())
+		}
+	}
+	if s.sql.Sample().Away != 0 || s.log.has("does not serve") {
+		t.Error("the database counts as away")
+	}
+}
+
 // A statement, or a commit, that ends its own connection costs attempts in the end, so the task does not run for ever.
 func TestAPoisonStatement(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -19,6 +20,9 @@ var (
 	ErrRaced = errors.New("the transaction lost against another one")
 	// ErrConnectionLost means that a connection ended during a statement. The error also wraps service.ErrUnavailable.
 	ErrConnectionLost = errors.New("the connection to the database was lost during a statement")
+	// ErrOutOfMemory means that the server had no memory for a statement, or no room for its locks. The error also wraps
+	// service.ErrUnavailable.
+	ErrOutOfMemory = errors.New("the database server is out of memory or of room for locks")
 )
 
 // UnknownError means that it is not known whether a transaction was committed. Resolve finds out.
@@ -133,6 +137,19 @@ func raced(err *pgconn.PgError) bool {
 	return err != nil && (err.Code == "40001" || err.Code == "40P01")
 }
 
+// shortage returns the error of a statement for which the server lacked resources, which other tasks may have used up;
+// nil if it lacked none.
+func shortage(refused *pgconn.PgError) error {
+	if refused == nil || !strings.HasPrefix(refused.Code, "53") || refused.Code == "53400" { // a limit of the role
+		return nil
+	}
+	told := fmt.Errorf("%w: %w", service.ErrUnavailable, postgres.Readable(refused))
+	if refused.Code == "53200" {
+		told = fmt.Errorf("%w: %w: %w", service.ErrUnavailable, ErrOutOfMemory, postgres.Readable(refused))
+	}
+	return &service.Confidential{Err: told, Told: told.Error()}
+}
+
 // needed reports whether the table quern.runs, or the right to use it, is missing.
 func needed(err error) bool {
 	switch postgres.State(err) {
@@ -232,7 +249,7 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 		if refused, ok = errors.AsType[*pgconn.PgError](err); err != nil && (!ok || conn.IsClosed()) {
 			refused, sent = nil, err
 		}
-		if refused != nil && i < statements-1 {
+		if refused = bounded(refused); refused != nil && i < statements-1 {
 			ofRow = &rowError{refused}
 		}
 		committed = err == nil && tag.String() == "COMMIT"
@@ -249,7 +266,9 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	default:
 		count.commitLost.Add(1)
 	}
-	switch {
+	switch lack := shortage(refused); {
+	case lack != nil:
+		return nil, lack
 	case ofRow != nil:
 		return nil, ofRow
 	case refused != nil:

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/stretchr/testify/require"
@@ -1012,4 +1013,46 @@ func TestCommitThatLooksUnusable(t *testing.T) {
 	if w.databases.Sample().Away != 0 {
 		t.Error("the database counts as away")
 	}
+}
+
+// TestServerWithoutResources: an error of SQLSTATE class 53 is the server's, unless it is a limit of the role.
+func TestServerWithoutResources(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	w.exec(`CREATE FUNCTION lack(state text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = state; END $$`)
+	for state, own := range map[string]bool{"53000": false, "53100": false, "53200": true, "53300": false} {
+		run := w.task("1")
+		w.refused(run, service.ErrUnavailable, "no room (SQLSTATE "+state+")", "SELECT lack('"+state+"')")
+		if err := run.Away(); errors.Is(err, sql.ErrOutOfMemory) != own || !strings.Contains(service.Told(err), state) {
+			t.Errorf("%s: %v", state, err)
+		}
+	}
+	w.want(w.task("1"), "E53400", "SELECT lack('53400')")
+	if w.databases.Sample().Away != 0 {
+		t.Error("the database counts as away")
+	}
+}
+
+// TestLargeErrors: a long error of the database is cut, for the guest and for the task's failure.
+func TestLargeErrors(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	run := w.task("1")
+	data, err := run.Query(t.Context(), "shop", "SELECT repeat('é', 1000000)::int", nil)
+	if err != nil || text(data) != "E22P02" || len(data) > 6<<10 || !utf8.Valid(data[bytes.Index(data, []byte("invalid")):]) {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	if _, err := run.Complete(t.Context(), nil); err == nil || len(err.Error()) > 6<<10 {
+		t.Errorf("an aborted transaction: %.100v", err)
+	}
+	w.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '%', repeat('é', 1000000); END $$;
+		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	run = w.task("2")
+	w.want(run, "", "INSERT INTO t VALUES (1)")
+	if _, err := run.Complete(t.Context(), nil); err == nil || len(err.Error()) > 6<<10 || !strings.Contains(err.Error(), "P0001") {
+		t.Errorf("a refused commit: %.100v", err)
+	}
+	w.refused(w.task("3"), service.ErrLimit, "raise bytes", "SELECT repeat('x', 33000000)::int")
 }
