@@ -494,6 +494,33 @@ func TestALongCommit(t *testing.T) {
 	}
 }
 
+// A task that is cancelled during a commit that takes too long is cancelled, and has not failed.
+func TestACancelDuringALongCommit(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	s := newShop(t, tenant)
+	s.atCommit("PERFORM nextval('commits'), pg_sleep(600);")
+	for _, most := range []int{1, 3} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			n := s.start(t, tenant, fmt.Sprintf("capabilities: {sql: [{database: shop, access: rw}]}\nretry: {max_attempts: %d}\n", most))
+			id := n.enqueue("buy", "INSERT INTO t VALUES (1);ok")
+			n.eventually("a commit under way", func() bool {
+				return s.text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'") == "1"
+			})
+			if changed := n.client.Change(t.Context(), queue.ChangeCancel, id); changed.Err != nil {
+				t.Fatal(changed.Err)
+			}
+			task := n.wait(id)
+			if f := task.Failure(); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled || f.Message != "cancelled while it ran" {
+				t.Errorf("%s, %+v", task.Status, f)
+			}
+			if got := s.text("SELECT count(*), (SELECT count(*) FROM quern.runs) FROM t"); got != "0 0" {
+				t.Errorf("rows and runs: %s", got)
+			}
+		})
+	}
+}
+
 // A statement, or a commit, for which the server lacks memory or disk costs no attempt.
 func TestAServerWithoutResources(t *testing.T) {
 	t.Parallel()
