@@ -32,7 +32,8 @@ func (t *transaction) prepare(ctx context.Context) error {
 		why := postgres.Readable(err)
 		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "0A000" &&
 			refused.Routine == "exec_stmt_dynexecute" { // the message speaks of EXECUTE
-			why = errors.New("it runs in a transaction that is undone: remove BEGIN, COMMIT, SAVEPOINT, COPY and SELECT INTO from it")
+			why = errors.New("it runs in a transaction that is undone: " +
+				"remove BEGIN, COMMIT, SAVEPOINT, COPY and SELECT INTO from it")
 		}
 		err = fmt.Errorf("%w: the schema of database %s: %w", service.ErrInvalid, t.grant.Database, why)
 		t.lose(err)
