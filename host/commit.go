@@ -23,6 +23,8 @@ const (
 	// maxLosses is how often a task is put off before a run that loses its connection, after one that lost it too, counts
 	// as an attempt.
 	maxLosses = 3
+	// maxShortages is the same for runs for which the server is out of memory.
+	maxShortages = 10
 	// A task whose database does not serve is put off for shortestAway, and longer each time, up to longestAway.
 	shortestAway, longestAway = time.Second, time.Minute
 )
@@ -88,7 +90,7 @@ func (r *runner) attempt(ctx context.Context, t *task) *ended {
 		services := r.servicesOf(t)
 		if t.Run > 1 && races == 0 {
 			if stored, err := t.databases.Stored(ctx); stored != nil || err != nil {
-				r.adopt(e, stored, err)
+				r.adopt(ctx, e, stored, err)
 				return e
 			}
 		}
@@ -108,12 +110,12 @@ func (r *runner) attempt(ctx context.Context, t *task) *ended {
 }
 
 // adopt settles a task with what an earlier run has stored, where err is why that cannot be read.
-func (r *runner) adopt(e *ended, stored []byte, err error) {
+func (r *runner) adopt(ctx context.Context, e *ended, stored []byte, err error) {
 	if err == nil {
 		e.settlement, err = decode(e.task, stored)
 	}
 	if err != nil {
-		r.failOrPutOff(e, err)
+		r.failOrPutOff(ctx, e, err)
 		return
 	}
 	e.outcome = runtime.Outcome{Kind: runtime.Complete, Output: e.settlement.Result}
@@ -128,15 +130,28 @@ func (r *runner) fail(e *ended, err error) {
 	e.settlement = settlement(e, r.config.Retry)
 }
 
+// cancel makes a cancelled task of one whose context has ended. What it has done may be lost, so it is not complete.
+func (r *runner) cancel(ctx context.Context, e *ended) {
+	e.outcome = runtime.Outcome{Kind: runtime.Cancelled, Err: context.Cause(ctx)}
+	e.settlement = settlement(e, r.config.Retry)
+}
+
 // failOrPutOff makes a failure of what a database said. If the database does not serve, the task runs again later
-// without an attempt being counted. A task whose runs lose their connection again and again may end it itself, so the
-// next loss counts.
-func (r *runner) failOrPutOff(e *ended, why error) {
+// without an attempt being counted. A task whose runs lose their connection again and again may end it itself, and one
+// for which the server is out of memory may use it up, so the next such run counts. If the context has ended, the task
+// is cancelled.
+func (r *runner) failOrPutOff(ctx context.Context, e *ended, why error) {
+	if ctx.Err() != nil && (errors.Is(why, context.Canceled) || errors.Is(context.Cause(ctx), queue.ErrCancelled)) {
+		r.cancel(ctx, e)
+		return
+	}
 	t := e.task
 	r.fail(e, why)
-	lost := sql.ErrConnectionLost
-	if !errors.Is(why, service.ErrUnavailable) || errors.Is(why, lost) && t.Reschedules >= maxLosses &&
-		strings.Contains(t.Last.Message, lost.Error()) {
+	again := func(of error, most int) bool {
+		return errors.Is(why, of) && t.Reschedules >= most && strings.Contains(t.Last.Message, of.Error())
+	}
+	if !errors.Is(why, service.ErrUnavailable) || again(sql.ErrConnectionLost, maxLosses) ||
+		again(sql.ErrOutOfMemory, maxShortages) {
 		return
 	}
 	e.away = why
@@ -155,8 +170,7 @@ func (r *runner) commit(ctx context.Context, e *ended, mayRace bool) (again bool
 	case e.outcome.Kind == runtime.Cancelled:
 		return false
 	case failure == nil && ctx.Err() != nil:
-		e.outcome = runtime.Outcome{Kind: runtime.Cancelled, Err: context.Cause(ctx)}
-		e.settlement = settlement(e, r.config.Retry)
+		r.cancel(ctx, e)
 		return false
 	case failure == nil:
 		stored, err := databases.Complete(ctx, encode(&e.settlement))
@@ -166,16 +180,16 @@ func (r *runner) commit(ctx context.Context, e *ended, mayRace bool) (again bool
 		case errors.Is(err, sql.ErrRaced) && mayRace:
 			return true
 		case stored != nil:
-			r.adopt(e, stored, nil)
+			r.adopt(ctx, e, stored, nil)
 			return false
 		case err == nil:
 			return false
 		}
-		r.failOrPutOff(e, err)
+		r.failOrPutOff(ctx, e, err)
 	case databases.Raced() && mayRace && e.outcome.Kind != runtime.Fatal:
 		return true
 	case databases.Away() != nil && mayBePutOff(e.outcome.Kind):
-		r.failOrPutOff(e, databases.Away())
+		r.failOrPutOff(ctx, e, databases.Away())
 	}
 	r.bury(ctx, e)
 	return false
@@ -184,12 +198,12 @@ func (r *runner) commit(ctx context.Context, e *ended, mayRace bool) (again bool
 // bury keeps an earlier run of a task that has failed for good, on a host that has lost the task, from committing. If
 // that run has committed already, the task is settled with what it stored.
 func (r *runner) bury(ctx context.Context, e *ended) {
-	if e.settlement.Requeue != "" || e.task.Run == 1 {
+	if e.settlement.Requeue != "" || e.task.Run == 1 || e.outcome.Kind == runtime.Cancelled {
 		return
 	}
 	e.task.databases.Close() // the row must not wait for the task's own transaction
 	if stored, err := e.task.databases.Fail(ctx, encode(&e.settlement)); stored != nil || err != nil {
-		r.adopt(e, stored, err)
+		r.adopt(ctx, e, stored, err)
 	}
 }
 
@@ -208,19 +222,18 @@ func (r *runner) resolve(ctx context.Context, e *ended) {
 		stored, err := e.task.databases.Resolve(ctx)
 		switch {
 		case stored != nil:
-			r.adopt(e, stored, nil)
+			r.adopt(ctx, e, stored, nil)
 			return
 		case err == nil:
-			r.failOrPutOff(e, e.unknown.Why)
+			r.failOrPutOff(ctx, e, e.unknown.Why)
 			r.bury(ctx, e)
 			return
 		case !errors.Is(err, service.ErrUnavailable):
-			r.fail(e, err)
+			r.failOrPutOff(ctx, e, err)
 			return
 		}
 		if !pause.Sleep(ctx) {
-			e.outcome = runtime.Outcome{Kind: runtime.Cancelled, Err: context.Cause(ctx)}
-			e.settlement = settlement(e, r.config.Retry) // what it had done may be lost: it is not complete
+			r.cancel(ctx, e)
 			return
 		}
 	}

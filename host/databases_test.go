@@ -494,6 +494,52 @@ func TestALongCommit(t *testing.T) {
 	}
 }
 
+// A task that is cancelled during a commit that takes too long is cancelled, and has not failed.
+func TestACancelDuringALongCommit(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	s := newShop(t, tenant)
+	s.atCommit("PERFORM nextval('commits'), pg_sleep(600);")
+	for _, most := range []int{1, 3} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			n := s.start(t, tenant, fmt.Sprintf("capabilities: {sql: [{database: shop, access: rw}]}\nretry: {max_attempts: %d}\n", most))
+			id := n.enqueue("buy", "INSERT INTO t VALUES (1);ok")
+			n.eventually("a commit under way", func() bool {
+				return s.text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'") == "1"
+			})
+			if changed := n.client.Change(t.Context(), queue.ChangeCancel, id); changed.Err != nil {
+				t.Fatal(changed.Err)
+			}
+			task := n.wait(id)
+			if f := task.Failure(); task.Status != queue.Failed || task.Reason != queue.ReasonCancelled || f.Message != "cancelled while it ran" {
+				t.Errorf("%s, %+v", task.Status, f)
+			}
+			if got := s.text("SELECT count(*), (SELECT count(*) FROM quern.runs) FROM t"); got != "0 0" {
+				t.Errorf("rows and runs: %s", got)
+			}
+		})
+	}
+}
+
+// A statement, or a commit, for which the server lacks memory or disk costs no attempt.
+func TestAServerWithoutResources(t *testing.T) {
+	t.Parallel()
+	tenant := queuetest.Tenant()
+	s := newShop(t, tenant)
+	const lack = "IF nextval('%s') = 1 THEN RAISE EXCEPTION 'out of shared memory' USING ERRCODE = '%s'; END IF;"
+	s.exec("CREATE SEQUENCE calls; GRANT ALL ON calls TO public; CREATE FUNCTION lack() RETURNS void LANGUAGE plpgsql AS $$ BEGIN " + fmt.Sprintf(lack, "calls", "53200") + " END $$")
+	s.atCommit(fmt.Sprintf(lack, "commits", "53100"))
+	n := s.start(t, tenant, "capabilities: {sql: [{database: shop, access: rw}]}\nretry: {max_attempts: 1}\n")
+	for _, id := range []string{n.enqueue("buy", "SELECT lack();ok"), n.enqueue("buy", "INSERT INTO t VALUES (1);ok")} {
+		if task := n.wait(id); task.Status != queue.Complete || task.Attempts != 1 || task.Reschedules != 1 {
+			t.Errorf("%s after %d attempts and %d put-offs: %+v", task.Status, task.Attempts, task.Reschedules, task.Failure())
+		}
+	}
+	if s.sql.Sample().Away != 0 || s.log.has("does not serve") {
+		t.Error("the database counts as away")
+	}
+}
+
 // A statement, or a commit, that ends its own connection costs attempts in the end, so the task does not run for ever.
 func TestAPoisonStatement(t *testing.T) {
 	t.Parallel()

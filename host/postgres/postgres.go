@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,6 +68,11 @@ func Parse(text string) (*Address, error) {
 	} {
 		if !query.Has(name) {
 			query.Set(name, value)
+		}
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, fmt.Errorf("%s: port %s: use 1 to 65535", shown, port)
 		}
 	}
 	if u.Port() == "" && !query.Has("port") && !strings.Contains(u.Host, ",") {

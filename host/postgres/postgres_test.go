@@ -34,6 +34,8 @@ func TestParse(t *testing.T) {
 		"postgres://u@h/d?passfile=/x":      `unknown parameter "passfile"`,
 		"postgres://u:secret@h/d?sslmode=x": "sslmode",
 		"postgres://u:secret@h:x/d":         "postgres://USER",
+		"postgres://u:secret@h:99999/d":     "postgres://u:xxxxx@h:99999/d: port 99999: use 1 to 65535",
+		"postgres://u:secret@h:0/d":         "port 0: use 1 to 65535",
 	} {
 		_, err := postgres.Parse(text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

@@ -37,13 +37,20 @@ func CheckHandler(ctx context.Context, db *postgres.Conn) ([]Finding, error) {
 			limit = "it has no bound: ALTER ROLE … CONNECTION LIMIT leaves connections for others"
 		}
 		note(true, "connections", limit, "")
+		locks := "it may not take advisory locks"
+		if v.Bool(7) {
+			locks = "it may take advisory locks, which can use up the server's room for locks: if tenants share the server, see Tenants in `quern help sql`"
+		}
+		note(true, "locks", locks, "")
 	}, `SELECT current_setting('server_version_num'), rolname, rolsuper OR rolbypassrls,
 			(SELECT string_agg(rolname, ', ' ORDER BY rolname) FROM pg_roles
 				WHERE starts_with(rolname, 'pg_') AND pg_has_role(r.oid, oid, 'MEMBER')),
 			(SELECT count(*) FROM pg_class WHERE relowner = r.oid AND relkind IN ('r', 'p')), rolconnlimit,
 			(SELECT has_schema_privilege(n.oid, 'USAGE') AND has_any_column_privilege(t.oid, 'INSERT')
 				AND has_table_privilege(t.oid, 'SELECT')
-				FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace WHERE nspname = 'quern' AND relname = 'runs')
+				FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace WHERE nspname = 'quern' AND relname = 'runs'),
+			(SELECT bool_or(has_function_privilege(r.oid, oid, 'EXECUTE')) FROM pg_proc
+				WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^pg_(try_)?advisory_(xact_)?lock')
 		FROM pg_roles r WHERE rolname = current_user`)
 	return all, err
 }

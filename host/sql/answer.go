@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -81,6 +82,28 @@ func (a *answer) finish(affected int64) []byte {
 
 // done is the answer of a statement without rows and columns.
 func done() []byte { return make([]byte, answerHead) }
+
+// maxErrorText is the most bytes of each text in an error of the database.
+const maxErrorText = 4 << 10
+
+// bounded returns an error of the database with the fields that handlers see and bounded texts. It keeps nothing of the
+// message that the server sent. It returns nil for nil.
+func bounded(err *pgconn.PgError) *pgconn.PgError {
+	if err == nil {
+		return nil
+	}
+	cut := func(text string) string {
+		if len(text) <= maxErrorText {
+			return strings.Clone(text)
+		}
+		return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+	}
+	return &pgconn.PgError{
+		Code: cut(err.Code), Message: cut(err.Message), Detail: cut(err.Detail), Hint: cut(err.Hint), Position: err.Position,
+		SchemaName: cut(err.SchemaName), TableName: cut(err.TableName), ColumnName: cut(err.ColumnName),
+		DataTypeName: cut(err.DataTypeName), ConstraintName: cut(err.ConstraintName),
+	}
+}
 
 // refusal returns the answer for an error of the database.
 func refusal(err *pgconn.PgError) []byte {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -19,6 +20,9 @@ var (
 	ErrRaced = errors.New("the transaction lost against another one")
 	// ErrConnectionLost means that a connection ended during a statement. The error also wraps service.ErrUnavailable.
 	ErrConnectionLost = errors.New("the connection to the database was lost during a statement")
+	// ErrOutOfMemory means that the server had no memory for a statement, or no room for its locks. The error also wraps
+	// service.ErrUnavailable.
+	ErrOutOfMemory = errors.New("the database server is out of memory or of room for locks")
 )
 
 // UnknownError means that it is not known whether a transaction was committed. Resolve finds out.
@@ -83,33 +87,67 @@ func (r *Run) Complete(ctx context.Context, settlement []byte) (stored []byte, e
 	}
 	ctx = context.WithoutCancel(ctx)
 	refused, err := t.end(ctx, "", settlement, true)
+	row, ofRow := errors.AsType[*rowError](err)
 	switch {
-	case err == nil && refused == nil:
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case raced(refused):
+	case ofRow && raced(row.PgError), raced(refused):
 		return nil, ErrRaced
-	case refused.Code == uniqueViolation && refused.TableName == "runs":
+	case ofRow && row.Code == uniqueViolation:
 		stored, err := r.Stored(ctx)
 		if err == nil && stored == nil {
 			err = fmt.Errorf("the transaction on %s has a row of this task in quern.runs already", r.task.Complete)
 		}
 		return stored, err
-	case refused.Code == "23502" && refused.TableName == "runs":
+	case ofRow && row.Code == "23502":
 		return nil, fmt.Errorf("%w: the task has ended the transaction on %s itself", service.ErrDenied, r.task.Complete)
-	case needed(refused):
-		return nil, r.unusable(t.pool, refused)
-	default:
+	case ofRow:
+		return nil, r.rowRefused(ctx, t, row.PgError)
+	case refused != nil:
 		return nil, fmt.Errorf("commit on %s: %w", r.task.Complete, postgres.Readable(refused))
 	}
+	return nil, err
 }
 
 const uniqueViolation = "23505"
 
+// rowError is the database's error for the row of the host in quern.runs, in the transaction of a task.
+type rowError struct{ *pgconn.PgError }
+
+// rowRefused returns the error of a task whose transaction refuses the row of the host. If the table or a right is
+// missing, the task may have caused it by a setting such as row_security: the database is unusable only if it refuses a
+// session without settings, too. The connection of the transaction has been given back.
+func (r *Run) rowRefused(ctx context.Context, t *transaction, refused *pgconn.PgError) error {
+	err := fmt.Errorf("quern.runs on %s: %w", t.grant.Database, postgres.Readable(refused))
+	if !needed(refused) {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, finishPatience)
+	defer stop()
+	if unusable := r.on(ctx, t.pool, func(ctx context.Context, c *postgres.Conn) error {
+		_, err := r.hasRow(ctx, c)
+		return err
+	}); unusable != nil {
+		return unusable
+	}
+	return fmt.Errorf("%w: %w: settings of the task's session cause this: remove set_config from its statements",
+		service.ErrDenied, err)
+}
+
 // raced reports whether a transaction lost against another one.
 func raced(err *pgconn.PgError) bool {
 	return err != nil && (err.Code == "40001" || err.Code == "40P01")
+}
+
+// shortage returns the error of a statement for which the server lacked resources, which other tasks may have used up;
+// nil if it lacked none.
+func shortage(refused *pgconn.PgError) error {
+	if refused == nil || !strings.HasPrefix(refused.Code, "53") || refused.Code == "53400" { // a limit of the role
+		return nil
+	}
+	told := fmt.Errorf("%w: %w", service.ErrUnavailable, postgres.Readable(refused))
+	if refused.Code == "53200" {
+		told = fmt.Errorf("%w: %w: %w", service.ErrUnavailable, ErrOutOfMemory, postgres.Readable(refused))
+	}
+	return &service.Confidential{Err: told, Told: told.Error()}
 }
 
 // needed reports whether the table quern.runs, or the right to use it, is missing.
@@ -169,7 +207,7 @@ func (t *transaction) end(ctx context.Context, step string, value []byte, row bo
 }
 
 // finish commits the transaction, with a row in quern.runs if row is true, and gives its connection back. refused is an
-// error of the database.
+// error of the database at the commit; its error for the row is a rowError.
 func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	row bool,
 ) (refused *pgconn.PgError, err error) {
@@ -199,6 +237,7 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	p.SendQueryParams("DISCARD ALL", nil, nil, nil, nil)
 	sent := p.Sync()
 	committed := false
+	var ofRow *rowError
 	defer t.run.databases.noteRows(t.pool, row)
 	for i := 0; i < statements && sent == nil && refused == nil; i++ {
 		r, err := next(p)
@@ -209,6 +248,9 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 		var ok bool
 		if refused, ok = errors.AsType[*pgconn.PgError](err); err != nil && (!ok || conn.IsClosed()) {
 			refused, sent = nil, err
+		}
+		if refused = bounded(refused); refused != nil && i < statements-1 {
+			ofRow = &rowError{refused}
 		}
 		committed = err == nil && tag.String() == "COMMIT"
 	}
@@ -227,7 +269,11 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	default:
 		count.commitLost.Add(1)
 	}
-	switch {
+	switch lack := shortage(refused); {
+	case lack != nil:
+		return nil, lack
+	case ofRow != nil:
+		return nil, ofRow
 	case refused != nil:
 		return refused, nil
 	case sent == nil: // COMMIT has answered ROLLBACK
@@ -261,6 +307,11 @@ func (r *Run) with(ctx context.Context, f func(ctx context.Context, c *postgres.
 	}
 	ctx, stop := context.WithTimeout(ctx, finishPatience)
 	defer stop()
+	return r.on(ctx, p, f)
+}
+
+// on runs f on a connection of a pool, as with does.
+func (r *Run) on(ctx context.Context, p *pool, f func(ctx context.Context, c *postgres.Conn) error) error {
 	for {
 		c, err := r.databases.acquire(ctx, p)
 		if err != nil {
@@ -342,21 +393,26 @@ func (r *Run) Fail(ctx context.Context, settlement []byte) (stored []byte, err e
 func (r *Run) Resolve(ctx context.Context) (stored []byte, err error) {
 	committed := false
 	err = r.with(ctx, func(ctx context.Context, c *postgres.Conn) error {
-		if _, err := c.Exec(ctx, "BEGIN"); err != nil {
-			return err
-		}
-		inserted, err := c.Exec(ctx, insertAlone, r.task.Tenant, r.task.ID, r.task.Created, []byte{})
-		if err != nil {
-			return err
-		}
-		committed = inserted == 0
-		_, err = c.Exec(ctx, "ROLLBACK")
+		committed, err = r.hasRow(ctx, c)
 		return err
 	})
 	if err != nil || !committed {
 		return nil, err
 	}
 	return r.Stored(ctx)
+}
+
+// hasRow reports whether the task has a row. It inserts one, and undoes that.
+func (r *Run) hasRow(ctx context.Context, c *postgres.Conn) (bool, error) {
+	if _, err := c.Exec(ctx, "BEGIN"); err != nil {
+		return false, err
+	}
+	inserted, err := c.Exec(ctx, insertAlone, r.task.Tenant, r.task.ID, r.task.Created, []byte{})
+	if err != nil {
+		return false, err
+	}
+	_, err = c.Exec(ctx, "ROLLBACK")
+	return inserted == 0, err
 }
 
 // stepName matches the names of steps.
@@ -390,6 +446,16 @@ func (r *Run) Commit(ctx context.Context, database, step string, value []byte) (
 		return refusal(&pgconn.PgError{Code: "25P02", Message: "the transaction was aborted: " + t.refused.Message}), nil
 	}
 	refused, err := t.end(ctx, step, value, step != "")
+	if row, ok := errors.AsType[*rowError](err); ok {
+		switch {
+		case row.Code == uniqueViolation:
+			return nil, fmt.Errorf("%w: another run of the task has done the step %s", service.ErrConflict, step)
+		case needed(row.PgError):
+			err = r.rowRefused(ctx, t, row.PgError)
+		default:
+			refused, err = row.PgError, nil
+		}
+	}
 	switch {
 	case errors.Is(err, service.ErrUnavailable):
 		r.away = err
@@ -401,11 +467,6 @@ func (r *Run) Commit(ctx context.Context, database, step string, value []byte) (
 			r.steps[database+" "+step] = value
 		}
 		return done(), nil
-	case step != "" && refused.Code == uniqueViolation && refused.TableName == "runs":
-		return nil, fmt.Errorf("%w: another run of the task has done the step %s", service.ErrConflict, step)
-	case step != "" && needed(refused):
-		r.away = r.unusable(t.pool, refused)
-		return nil, r.away
 	}
 	return refusal(refused), nil
 }
@@ -438,7 +499,9 @@ func (r *Run) Step(ctx context.Context, database, step string) ([]byte, error) {
 		return nil, err
 	}
 	if t.refused != nil && needed(t.refused) {
-		err := r.unusable(t.pool, t.refused)
+		refused := t.refused
+		t.rollback() // the test needs a connection
+		err := r.rowRefused(ctx, t, refused)
 		t.mu.Lock()
 		t.lose(err)
 		t.mu.Unlock()

@@ -1002,7 +1002,19 @@ func TestUndo(t *testing.T) {
 	if got := w.value("SELECT count(*) FROM t"); got != "0" {
 		t.Errorf("%s rows remain", got)
 	}
-	w.refused(w.task("1", func(g *sql.Grant) { g.Prepare = "COMMIT" }), service.ErrInvalid, "remove COMMIT", "SELECT 1")
+	for _, script := range []string{
+		"COMMIT", "INSERT INTO t VALUES (99); COMMIT; BEGIN;", "BEGIN; INSERT INTO t VALUES (99); COMMIT;", "INSERT INTO t VALUES (99); END AND CHAIN",
+		"INSERT INTO t VALUES (99); /* $$ */ cOmMiT AND CHAIN; SELECT '$a$'",
+	} {
+		w.refused(w.task("1", func(g *sql.Grant) { g.Prepare = script }), service.ErrInvalid, "remove BEGIN, COMMIT", "SELECT 1")
+	}
+	w.refused(w.task("1", func(g *sql.Grant) { g.Prepare = "INSERT INTO t VALUES (99); DO 'BEGIN COMMIT; END'" }), service.ErrInvalid, "2D000", "SELECT 1")
+	if got := w.value("SELECT count(*) FROM t WHERE id = 99"); got != "0" {
+		t.Error("a schema is committed")
+	}
+	w.want(w.task("1", func(g *sql.Grant) {
+		g.Prepare = "CREATE TEMP TABLE x (id int); CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN 1; END $$; INSERT INTO x SELECT pg_temp.f(); -- end"
+	}), "1", "SELECT id FROM x")
 	w.refused(w.task("1", func(g *sql.Grant) { g.Prepare = "CREATE nonsense" }), service.ErrInvalid, "the schema of database shop", "SELECT 1")
 }
 

@@ -122,7 +122,12 @@ func (t *transaction) open(ctx context.Context, statement string, values [][]byt
 			_, err = r.Close()
 		}
 		if err != nil {
-			if refused, ok := errors.AsType[*pgconn.PgError](err); ok && i > 0 {
+			refused, ok := errors.AsType[*pgconn.PgError](err)
+			if lack := shortage(refused); lack != nil {
+				t.lose(lack)
+				return nil, lack
+			}
+			if ok && i > 0 {
 				// The operator's settings are wrong, or the server is too old.
 				err = fmt.Errorf("%w: begin a transaction: %s (SQLSTATE %s): correct settings of this database in the grants",
 					service.ErrUnavailable, refused.Message, refused.Code)
@@ -266,6 +271,11 @@ func (t *transaction) answered(ctx context.Context, err error) ([]byte, error) {
 	}
 	if refused.Code == "57014" && time.Since(t.started) >= t.grant.Timeout { // statement_timeout
 		return nil, t.gone(ctx, context.DeadlineExceeded)
+	}
+	refused = bounded(refused)
+	if lack := shortage(refused); lack != nil {
+		t.lose(lack)
+		return nil, lack
 	}
 	if t.refused == nil || refused.Code != "25P02" {
 		t.refused = refused

@@ -15,20 +15,27 @@ import (
 // keeps the changes since the savepoint, and a rollback goes back to it.
 const savepoint, checkpoint = "quern", "quern_check"
 
-// prepare runs the script of the grant in a transaction that has just begun.
+// schemaSetting has the script that prepare runs.
+const schemaSetting = "quern.schema"
+
+// prepare runs the script of the grant in a transaction that has just begun. EXECUTE of PL/pgSQL runs no statement that
+// would end the transaction, wherever the script has it.
 func (t *transaction) prepare(ctx context.Context) error {
 	conn := t.conn.Raw()
-	_, err := conn.Exec(ctx, t.grant.Prepare).ReadAll()
-	if err == nil && conn.TxStatus() == 'T' {
-		_, err = conn.Exec(ctx, "SAVEPOINT "+savepoint).ReadAll()
-	}
-	switch {
-	case err != nil:
-		err = fmt.Errorf("%w: the schema of database %s: %w", service.ErrInvalid, t.grant.Database, postgres.Readable(err))
-	case conn.TxStatus() != 'T':
-		err = fmt.Errorf("%w: the schema of database %s ends the transaction: remove COMMIT from it", service.ErrInvalid, t.grant.Database)
+	_, err := conn.ExecParams(ctx, "SELECT pg_catalog.set_config('"+schemaSetting+"', $1, true)",
+		[][]byte{[]byte(t.grant.Prepare)}, nil, nil, nil).Close()
+	if err == nil {
+		_, err = conn.Exec(ctx, "DO $$ BEGIN EXECUTE pg_catalog.current_setting('"+schemaSetting+"'); END $$; SAVEPOINT "+
+			savepoint).ReadAll()
 	}
 	if err != nil {
+		why := postgres.Readable(err)
+		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "0A000" &&
+			refused.Routine == "exec_stmt_dynexecute" { // the message speaks of EXECUTE
+			why = errors.New("it runs in a transaction that is undone: " +
+				"remove BEGIN, COMMIT, SAVEPOINT, COPY and SELECT INTO from it")
+		}
+		err = fmt.Errorf("%w: the schema of database %s: %w", service.ErrInvalid, t.grant.Database, why)
 		t.lose(err)
 		return err
 	}

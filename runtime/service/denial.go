@@ -72,6 +72,9 @@ func (c *Confidential) Error() string { return c.Err.Error() }
 // Unwrap returns Err.
 func (c *Confidential) Unwrap() error { return c.Err }
 
+// LogSaysMore ends the text of an error whose details only the host's log has.
+const LogSaysMore = ": the host's log says more"
+
 // Told returns the text of a service's error that a tenant gets. For a Confidential error, that is its Told. An
 // ErrUnavailable has no details in the text, since details may name addresses and paths of the host.
 func Told(err error) string {
@@ -80,7 +83,7 @@ func Told(err error) string {
 	case errors.As(err, &c):
 		return c.Told
 	case errors.Is(err, ErrUnavailable):
-		return ErrUnavailable.Error() + ": the host's log says more"
+		return ErrUnavailable.Error() + LogSaysMore
 	}
 	return err.Error()
 }

@@ -312,7 +312,9 @@ func (l *loaded) run(ctx context.Context, call runtime.Call,
 		if strings.HasPrefix(line, abi.ModuleName+".") {
 			said = append(said, line)
 		}
-		log(line)
+		if !strings.HasSuffix(line, service.LogSaysMore) { // the denial, which comes later, has the cause
+			log(line)
+		}
 	}
 	call.Denied = func(function, reason string) {
 		denied = append(denied, abi.ModuleName+"."+function+": "+reason)

@@ -196,12 +196,20 @@ func nextAfter(task *admin.Task, run admin.Attempt) float64 {
 	return at - run.Ended
 }
 
-// putOff tells that a task has put itself off. told is the number of reschedules that were told. It returns "" if there
+// putOff tells that a task has put itself off, or that its host has, because its database does not serve. told is the number of reschedules that were told. It returns "" if there
 // is nothing new: people learn of the first reschedule, of manage.ManyReschedules, and of 10, 100 and so on.
 func putOff(task *admin.Task, told int) string {
 	why := ""
 	if task.LastError != nil {
 		why = ": " + task.LastError.Headline()
+	}
+	if f := task.LastError; f != nil && f.Reason == queue.ReasonError && f.ExitCode != nil && *f.ExitCode == 1 &&
+		task.Reschedules > 0 { // only a handler's own request has another code
+		if magnitude(task.Reschedules) == magnitude(told) && told > 0 {
+			return ""
+		}
+		return fmt.Sprintf("the host has put task %s off (%d so far), without counting an attempt%s: make the database serve, "+
+			"or see `quern help sql`", task.ID, task.Reschedules, why)
 	}
 	switch times := task.Reschedules; {
 	case times >= manage.ManyReschedules && magnitude(times) > magnitude(told):

@@ -14,6 +14,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -138,5 +139,23 @@ func TestPutOff(t *testing.T) {
 	}
 	if want := []int{1, 3, 10, 250, 1000}; !slices.Equal(said, want) {
 		t.Errorf("told at %v, want %v", said, want)
+	}
+}
+
+// A task whose database does not serve has asked for nothing: the advice is about the database.
+func TestPutOffByTheHost(t *testing.T) {
+	t.Parallel()
+	code := 1
+	task := &admin.Task{ID: "a", Reschedules: 1, LastError: &queue.Failure{Reason: queue.ReasonError, Message: "unavailable: the host's log says more", ExitCode: &code}}
+	text := putOff(task, 0)
+	if !strings.HasPrefix(text, "the host has put task a off (1 so far)") || !strings.Contains(text, "make the database serve") || strings.Contains(text, "let the handler fail") {
+		t.Error(text)
+	}
+	if task.Reschedules = 2; putOff(task, 1) != "" {
+		t.Error("told again")
+	}
+	code = listen.ExitLater
+	if text := putOff(task, 0); !strings.Contains(text, "let the handler fail") {
+		t.Error(text)
 	}
 }
