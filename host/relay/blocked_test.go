@@ -176,3 +176,49 @@ func TestTableLocked(t *testing.T) {
 	r.eventually("success 1", func() string { return r.state(id) })
 	r.told(0, "")
 }
+
+// A damaged row waits before each of its retries.
+func TestRaquelRetriesWait(t *testing.T) {
+	t.Parallel()
+	r := &raquel{world: setup(t)}
+	r.exec(raquelDocumented)
+	var ids []string
+	for _, columns := range []string{
+		"min_retry_delay=" + least4 + " max_retry_delay=" + most4 + " backoff_base=" + least4,
+		"min_retry_delay=" + most4 + " max_retry_delay=" + least4 + " backoff_base=" + most4,
+		"min_retry_delay=0 max_retry_delay=0 backoff_base=0",
+	} {
+		ids = append(ids, r.insert("1 0 boom", strings.Fields(columns)...))
+	}
+	later := r.insert("75 0 later", "scheduled_at="+least8, "min_retry_delay="+least4)
+	r.host("q")
+	r.relayRaquel(nil)
+	for _, id := range ids {
+		r.eventually("t", func() string {
+			return r.value("SELECT coalesce(attempts > 0 AND scheduled_at = finished_at + 1000, false) FROM jobs WHERE id = $1", id)
+		})
+	}
+	r.eventually("t", func() string {
+		return r.value("SELECT attempts > 0 AND scheduled_at - enqueued_at BETWEEN 1000 AND 600000 FROM jobs WHERE id = $1", later)
+	})
+}
+
+func TestNsjRetriesWait(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	var damaged []string
+	for i, columns := range []string{
+		"1, '-infinity'", "1, '4713-01-01 BC'", least4 + ", now()", "-1, now()", "0, now()", "NULL, NULL",
+	} {
+		damaged = append(damaged, fmt.Sprint(i))
+		n.exec("INSERT INTO fila (processo, payload, chave_externa, status, tentativa, data_hora) VALUES ('p', 'fail x', $1, 'processando', "+
+			columns+")", damaged[i])
+	}
+	n.nsjRelay(nil)
+	for _, key := range damaged {
+		n.eventually("t", func() string {
+			return n.value(`SELECT EXISTS (SELECT FROM fila WHERE chave_externa = $1 AND status = 'agendada'
+				AND tentativa BETWEEN 1 AND 2 AND data_hora > now() + interval '4 minutes')`, key)
+		})
+	}
+}

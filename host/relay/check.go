@@ -53,7 +53,7 @@ func GrantApplication(ctx context.Context, db *postgres.Conn, role string) error
 
 // GrantTenant makes a role belong to a tenant: it inserts and reads rows of that tenant alone.
 func GrantTenant(ctx context.Context, db *postgres.Conn, role, tenant string) error {
-	_, err := db.Exec(ctx, `INSERT INTO quern.tenants VALUES ($1, $2)
+	_, err := db.Exec(ctx, `INSERT INTO quern.tenants VALUES (quote_ident($1)::regrole, $2)
 		ON CONFLICT (role) DO UPDATE SET tenant = excluded.tenant`, role, tenant)
 	return err
 }

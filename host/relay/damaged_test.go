@@ -52,7 +52,7 @@ func TestRaquelDamaged(t *testing.T) {
 		{"exhausted " + most4 + " exhausted attempts", "1 0 boom", "max_retry_count=3 attempts=" + most4},
 		{"failed " + most4 + " failed with most attempts", "1 0 boom", "attempts=" + most4},
 		{"success -4 few attempts", "0", "attempts=-5"},
-		{"failed -2147483647 fewest attempts", "1 0 boom", "attempts=" + least4},
+		{"failed -2147483647 fewest attempts", "1 0 boom", "min_retry_delay=3600000 attempts=" + least4},
 		{"success 1 no attempts", "0", "attempts=NULL"},
 		{"failed 1 most delays", "1 0 boom", "min_retry_delay=" + most4 + " max_retry_delay=" + most4 + " backoff_base=" + most4},
 		{"success 2 least delays", "1 0 boom;0", "min_retry_delay=" + least4 + " max_retry_delay=" + least4 + " backoff_base=" + least4},
