@@ -45,5 +45,11 @@ func CheckHandler(ctx context.Context, db *postgres.Conn) ([]Finding, error) {
 				AND has_table_privilege(t.oid, 'SELECT')
 				FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace WHERE nspname = 'quern' AND relname = 'runs')
 		FROM pg_roles r WHERE rolname = current_user`)
+	if err != nil || !exists(ctx, db, "quern.runs") {
+		return all, err
+	}
+	err = checkSchema(ctx, db, func(ok bool, check, format string, args ...any) {
+		all = append(all, Finding{ok, check, fmt.Sprintf(format, args...)})
+	}, "runs")
 	return all, err
 }
