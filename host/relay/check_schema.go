@@ -37,16 +37,18 @@ const outboxColumns = "seq id queue topic parameters json options tenant created
 // schemaNow reads what the database has of it. A policy counts if it compares what ours compares; a permissive policy
 // of somebody else opens the table.
 const schemaNow = `
-WITH tables AS (SELECT oid, relname, relrowsecurity FROM pg_class WHERE relnamespace = to_regnamespace('quern') AND relkind = 'r')
+WITH tables AS (
+  SELECT oid, relname, relrowsecurity FROM pg_class WHERE relnamespace = to_regnamespace('quern') AND relkind = 'r'
+)
 SELECT 'column ' || relname || '.' || attname FROM pg_attribute JOIN tables ON tables.oid = attrelid
   WHERE attnum > 0 AND NOT attisdropped AND (relname <> 'tenants' OR attname <> 'role' OR atttypid = 'regrole'::regtype)
 UNION ALL SELECT 'primary key of ' || relname FROM pg_constraint JOIN tables ON tables.oid = conrelid WHERE contype = 'p'
 UNION ALL SELECT 'row level security of ' || relname FROM tables WHERE relrowsecurity
-UNION ALL SELECT 'policy ' || polname || ' on ' || relname || CASE WHEN pg_get_expr(coalesce(polqual, polwithcheck), polrelid)
-    LIKE CASE relname WHEN 'runs' THEN '%SESSION_USER%' ELSE '%my_tenant()%' END THEN '' ELSE ', which bounds nobody' END
+UNION ALL SELECT 'policy ' || polname || ' on ' || relname ||
+    CASE WHEN pg_get_expr(coalesce(polqual, polwithcheck), polrelid) LIKE CASE relname WHEN 'runs' THEN '%SESSION_USER%' ELSE '%my_tenant()%' END THEN '' ELSE ', which bounds nobody' END
   FROM pg_policy JOIN tables ON tables.oid = polrelid WHERE polpermissive AND relname IN ('outbox', 'ended', 'runs')
-UNION ALL SELECT 'trigger ' || tgname || ' on ' || relname FROM pg_trigger JOIN tables ON tables.oid = tgrelid
-  WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')`
+UNION ALL SELECT 'trigger ' || tgname || ' on ' || relname
+  FROM pg_trigger JOIN tables ON tables.oid = tgrelid WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')`
 
 // checkSchema notes what differs from the tables that Init makes. Only the tables that are named are looked at; all if
 // none is.

@@ -24,8 +24,8 @@ func Init(ctx context.Context, db *postgres.Conn) error {
 	}
 	err := db.Script(ctx, Schema)
 	if postgres.State(err) == "42703" {
-		return fmt.Errorf("%w: a table of the schema quern has lost this column: `quern database check` names the table; drop it, "+
-			"or restore it from a backup", err)
+		return fmt.Errorf("%w: a table of the schema quern has lost this column: `quern database check` names the table; "+
+			"drop it, or restore it from a backup", err)
 	}
 	return err
 }
