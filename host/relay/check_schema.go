@@ -41,8 +41,10 @@ WITH tables AS (
   SELECT oid, relname, relrowsecurity FROM pg_class WHERE relnamespace = to_regnamespace('quern') AND relkind = 'r'
 )
 SELECT 'column ' || relname || '.' || attname FROM pg_attribute JOIN tables ON tables.oid = attrelid
-  WHERE attnum > 0 AND NOT attisdropped AND (relname <> 'tenants' OR attname <> 'role' OR atttypid = 'regrole'::regtype)
-UNION ALL SELECT 'primary key of ' || relname FROM pg_constraint JOIN tables ON tables.oid = conrelid WHERE contype = 'p'
+  WHERE attnum > 0 AND NOT attisdropped
+    AND (relname <> 'tenants' OR attname <> 'role' OR atttypid = 'regrole'::regtype)
+UNION ALL SELECT 'primary key of ' || relname
+  FROM pg_constraint JOIN tables ON tables.oid = conrelid WHERE contype = 'p'
 UNION ALL SELECT 'row level security of ' || relname FROM tables WHERE relrowsecurity
 UNION ALL SELECT 'policy ' || polname || ' on ' || relname ||
     CASE WHEN pg_get_expr(coalesce(polqual, polwithcheck), polrelid) LIKE CASE relname WHEN 'runs' THEN '%SESSION_USER%' ELSE '%my_tenant()%' END THEN '' ELSE ', which bounds nobody' END
@@ -52,7 +54,9 @@ UNION ALL SELECT 'trigger ' || tgname || ' on ' || relname
 
 // checkSchema notes what differs from the tables that Init makes. Only the tables that are named are looked at; all if
 // none is.
-func checkSchema(ctx context.Context, db *postgres.Conn, note func(bool, string, string, ...any), tables ...string) error {
+func checkSchema(
+	ctx context.Context, db *postgres.Conn, note func(bool, string, string, ...any), tables ...string,
+) error {
 	var now []string
 	if err := db.Query(ctx, func(v postgres.Row) { now = append(now, v.Text(0)) }, schemaNow); err != nil {
 		return err
@@ -71,7 +75,8 @@ func checkSchema(ctx context.Context, db *postgres.Conn, note func(bool, string,
 		wrong = append(wrong[:most], "…")
 	}
 	if len(wrong) > 0 {
-		note(false, "schema", "%s: run `quern database init` as the database's owner; if a column stays missing, drop its table first",
+		note(false, "schema", "%s: run `quern database init` as the database's owner; "+
+			"if a column stays missing, drop its table first",
 			strings.Join(wrong, ", "))
 	}
 	for _, part := range now {
@@ -79,7 +84,8 @@ func checkSchema(ctx context.Context, db *postgres.Conn, note func(bool, string,
 		if isPolicy && !slices.Contains(schemaParts, part) {
 			policy, _, _ = strings.Cut(policy, ", ")
 			name, table, _ := cutLast(policy, " on ")
-			note(false, "schema", "the policy %s opens quern.%s to rows of others: DROP POLICY %s ON quern.%[2]s, then run `quern database init`",
+			note(false, "schema", "the policy %s opens quern.%s to rows of others: "+
+				"DROP POLICY %s ON quern.%[2]s, then run `quern database init`",
 				name, table, quoteName(name))
 		}
 	}
