@@ -47,7 +47,8 @@ UNION ALL SELECT 'primary key of ' || relname
   FROM pg_constraint JOIN tables ON tables.oid = conrelid WHERE contype = 'p'
 UNION ALL SELECT 'row level security of ' || relname FROM tables WHERE relrowsecurity
 UNION ALL SELECT 'policy ' || polname || ' on ' || relname ||
-    CASE WHEN pg_get_expr(coalesce(polqual, polwithcheck), polrelid) LIKE CASE relname WHEN 'runs' THEN '%SESSION_USER%' ELSE '%my_tenant()%' END THEN '' ELSE ', which bounds nobody' END
+    CASE WHEN pg_get_expr(coalesce(polqual, polwithcheck), polrelid) LIKE
+      CASE relname WHEN 'runs' THEN '%SESSION_USER%' ELSE '%my_tenant()%' END THEN '' ELSE ', which bounds nobody' END
   FROM pg_policy JOIN tables ON tables.oid = polrelid WHERE polpermissive AND relname IN ('outbox', 'ended', 'runs')
 UNION ALL SELECT 'trigger ' || tgname || ' on ' || relname
   FROM pg_trigger JOIN tables ON tables.oid = tgrelid WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')`
