@@ -121,13 +121,29 @@ func TestRaquelCommands(t *testing.T) {
 		"raquel: ":                                 "line 1: raquel: an empty value is not a table: write raquel: {table: jobs}",
 		"raquel: {table: [a]}":                     "line 1: a list is not a text",
 		"raquel: {table: a b}":                     "is no name of a table",
-		"not_before: yesterday":                    `line 1: "yesterday" is not a time: write it like 2026-01-31T12:00:00Z`,
+		"not_before: yesterday":                    `line 1: not_before: "yesterday" is not a time: write it like 2026-01-31T12:00:00Z`,
 		"not_before: [a]":                          "is not a time: write it like",
 		"raquel: {table: jobs}, tenants: [nobody]": `tenant "nobody" is not served here`,
 	} {
 		sources := write(t, filepath.Join(dir, "sources.yaml"), "- {postgres: {file: shop.url}, "+entry+"}\n")
 		if r := u.run("serve", "--plugins", dir, "--sources", sources); r.status != exitUsage || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %+v, want %q", entry, r, want)
+		}
+	}
+}
+
+// An empty item of --sources is refused: the decoder leaves it out.
+func TestSourcesEmptyItem(t *testing.T) {
+	t.Parallel()
+	u, dir := newUser(t, queuetest.Shared(t).URL()), t.TempDir()
+	write(t, filepath.Join(dir, "shop.url"), "postgres://shop@127.0.0.1/shop")
+	for text, want := range map[string]string{
+		"- null\n":                            "line 1: expected a mapping",
+		"- {postgres: {file: shop.url}}\n-\n": "line 2: expected a mapping",
+	} {
+		sources := write(t, filepath.Join(dir, "sources.yaml"), text)
+		if r := u.run("serve", "--plugins", dir, "--sources", sources); r.status != exitUsage || !strings.Contains(r.stderr, want) {
+			t.Errorf("%q: %+v, want %q", text, r, want)
 		}
 	}
 }

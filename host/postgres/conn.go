@@ -81,6 +81,34 @@ func (c *Conn) Query(ctx context.Context, each func(Row), statement string, args
 	return Readable(err)
 }
 
+// QueryLocks is Query for a statement that waits at most for wait for each lock that others hold. The bound lasts until
+// the end of the transaction, so it also works behind a pooler.
+func (c *Conn) QueryLocks(
+	ctx context.Context, wait time.Duration, each func(Row), statement string, args ...any,
+) error {
+	values, formats, err := parameters(args)
+	if err != nil {
+		return err
+	}
+	batch := &pgconn.Batch{}
+	batch.ExecParams(fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true)", wait.Milliseconds()), nil, nil, nil, nil)
+	batch.ExecParams(statement, values, nil, formats, nil)
+	answers := c.conn.ExecBatch(ctx, batch)
+	for first := true; answers.NextResult(); first = false {
+		answer := answers.ResultReader()
+		for answer.NextRow() {
+			if !first {
+				each(answer.Values())
+			}
+		}
+		_, _ = answer.Close() // its error is that of answers
+	}
+	return Readable(answers.Close())
+}
+
+// Idle reports whether the connection is outside of a transaction.
+func (c *Conn) Idle() bool { return c.conn.TxStatus() == 'I' }
+
 // Exec runs one statement, and returns how many rows it changed.
 func (c *Conn) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
 	values, formats, err := parameters(args)

@@ -53,7 +53,7 @@ func GrantApplication(ctx context.Context, db *postgres.Conn, role string) error
 
 // GrantTenant makes a role belong to a tenant: it inserts and reads rows of that tenant alone.
 func GrantTenant(ctx context.Context, db *postgres.Conn, role, tenant string) error {
-	_, err := db.Exec(ctx, `INSERT INTO quern.tenants VALUES ($1, $2)
+	_, err := db.Exec(ctx, `INSERT INTO quern.tenants VALUES (quote_ident($1)::regrole, $2)
 		ON CONFLICT (role) DO UPDATE SET tenant = excluded.tenant`, role, tenant)
 	return err
 }
@@ -102,6 +102,16 @@ func Check(ctx context.Context, db *postgres.Conn, raquel, nsj []string) ([]Find
 		return all, nil
 	}
 	note(true, "tables", "version %d", schemaVersion)
+	before := len(all)
+	if err := checkSchema(ctx, db, note); err != nil {
+		return nil, err
+	}
+	if len(all) > before {
+		return all, nil // the other checks need what is missing
+	}
+	if err := checkTenants(ctx, db, note); err != nil {
+		return nil, err
+	}
 	if err := checkRights(ctx, db, note); err != nil {
 		return nil, err
 	}
@@ -137,6 +147,14 @@ func Check(ctx context.Context, db *postgres.Conn, raquel, nsj []string) ([]Find
 	}
 	note(true, "rows", "%d wait, the oldest for %.0f s; %d are refused", state.Waiting, state.OldestAge, state.Refused)
 	return all, nil
+}
+
+// checkTenants names roles of quern.tenants that were dropped.
+func checkTenants(ctx context.Context, db *postgres.Conn, note func(bool, string, string, ...any)) error {
+	return db.Query(ctx, func(v postgres.Row) {
+		note(false, "tenants", "quern.tenants has a role that does not exist, of the tenant %s: DELETE FROM quern.tenants WHERE role = '%s'",
+			v.Text(1), v.Text(0))
+	}, "SELECT role::oid, tenant FROM quern.tenants WHERE role::oid NOT IN (SELECT oid FROM pg_roles)")
 }
 
 // checkRights finds rights of a relay that the role lacks.

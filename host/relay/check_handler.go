@@ -52,5 +52,11 @@ func CheckHandler(ctx context.Context, db *postgres.Conn) ([]Finding, error) {
 			(SELECT bool_or(has_function_privilege(r.oid, oid, 'EXECUTE')) FROM pg_proc
 				WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^pg_(try_)?advisory_(xact_)?lock')
 		FROM pg_roles r WHERE rolname = current_user`)
+	if err != nil || !exists(ctx, db, "quern.runs") {
+		return all, err
+	}
+	err = checkSchema(ctx, db, func(ok bool, check, format string, args ...any) {
+		all = append(all, Finding{ok, check, fmt.Sprintf(format, args...)})
+	}, "runs")
 	return all, err
 }

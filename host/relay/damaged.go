@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,11 +23,48 @@ const (
 	refusedFor = time.Hour
 )
 
-// ofRow reports whether a statement failed because of what a row has, or because a rule of the table refuses the row:
-// data that the statement cannot use or the database cannot read, a constraint, or a trigger.
+// lockWait is how long a statement waits for a row that others have locked.
+const lockWait = 100 * time.Millisecond
+
+// ofRow reports whether a statement failed because of one of its rows: data that the statement cannot use or the
+// database cannot read, a constraint, a trigger, or a lock that another session has on the row.
 func ofRow(err error) bool {
-	state := postgres.State(err)
-	return len(state) == 5 && slices.Contains([]string{"22", "23", "44", "54", "P0", "XX"}, state[:2])
+	failed, ok := errors.AsType[databaseError](err)
+	return ok && failed.row
+}
+
+// ofServer are the classes of SQLSTATE that tell of the server or the connection, and not of a row: connection, invalid
+// transaction state, authorization, no such database, deadlock, resources, shutdown and input or output.
+var ofServer = []string{"08", "25", "28", "3D", "40", "53", "57", "58"}
+
+// onRows runs a statement on rows of another library's table. Any error can come from a trigger, so if the table itself
+// is as it should be, it is the error of a row. check and table say what to check, and spare is a connection for that,
+// outside of transactions.
+func onRows(
+	ctx context.Context, db *postgres.Conn, each func(postgres.Row), statement string, args []any,
+	spare *postgres.Conn, table string, check func(context.Context, *postgres.Conn) error,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	err := db.QueryLocks(ctx, lockWait, each, statement, args...)
+	if postgres.State(err) == "55P03" { // of a row, or of the table, for which this waits
+		if _, wrong := spare.Exec(ctx, "EXPLAIN UPDATE "+table+" SET status = status"); wrong != nil {
+			return databaseError{error: wrong}
+		}
+		if db.Idle() {
+			err = db.QueryLocks(ctx, lockWait, each, statement, args...)
+		}
+	}
+	switch state := postgres.State(err); {
+	case err == nil:
+		return nil
+	case len(state) != 5 || slices.Contains(ofServer, state[:2]):
+		return databaseError{error: err}
+	}
+	if wrong := check(ctx, spare); wrong != nil {
+		return databaseError{error: wrong}
+	}
+	return databaseError{err, true}
 }
 
 // each runs a statement on a block of rows. It calls wrong for each row that makes the statement fail, and runs the

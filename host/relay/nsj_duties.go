@@ -84,7 +84,7 @@ func (n *nsjRows) retryLost(ctx context.Context, where string, plain bool) (err 
 		err = n.writeBlock(ctx, ends, plain)
 	}
 	if err != nil {
-		return cmp.Or(n.exec(ctx, n.db, "ROLLBACK"), err)
+		return cmp.Or(n.rollback(ctx), err)
 	}
 	return n.exec(ctx, n.db, "COMMIT")
 }
@@ -97,7 +97,12 @@ func (n *nsjRows) copyToSubscribers(
 	err = each(ids, func(ids []int64) error {
 		return n.query(ctx, n.db, func(v postgres.Row) { ended += int(v.Int(0)) }, nsjCopy,
 			ids, nsjPublished, nsjNobody, n.table.message)
-	}, wrong)
+	}, func(id int64, why error) error {
+		if postgres.State(why) == "55P03" { // somebody has locked it
+			return n.claims.parkRow(parkedPublication, fmt.Sprint(id), why)
+		}
+		return wrong(id, why)
+	})
 	return ended, err
 }
 

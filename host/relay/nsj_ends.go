@@ -56,13 +56,15 @@ func (e *nsjEnd) failed(failure *queue.Failure) {
 
 // nsjWrite writes ends into rows that are claimed with a mark, or with any if the mark is NULL. A retry is a new row,
 // and so is a dead one, after the last attempt. A repeat changes nothing. Times of damaged rows stay within the type:
-// a delay counts from at most a century from now, and is at most a century.
+// a delay counts from at most a century from now, or from now if its time is before 1970, and is one interval to a
+// century. A negative number of attempts counts as 0.
 const nsjWrite = `
 WITH attempts AS MATERIALIZED (
   SELECT t.*, e.kind AS quern_kind, e.message AS quern_message,
     e.kind IN ('failure', 'lost') AND coalesce(t.tentativa, 1) < $5 AS quern_again,
-    least(coalesce(t.data_hora, clock_timestamp()), clock_timestamp() + interval '100 years')
-      + make_interval(secs => least(greatest(coalesce(t.tentativa, 1), 0) * $6::float8, 3155760000)) AS quern_next,
+    CASE WHEN t.data_hora < '1970-01-01' THEN clock_timestamp()
+      ELSE least(coalesce(t.data_hora, clock_timestamp()), clock_timestamp() + interval '100 years') END
+      + make_interval(secs => least(greatest(coalesce(t.tentativa, 1), 1) * $6::float8, 3155760000)) AS quern_next,
     coalesce(t.payload, first.payload) AS quern_payload
   FROM %[1]s t
   JOIN unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS e (id, mark, kind, message) ON e.id = t.id
@@ -91,7 +93,7 @@ SELECT CASE WHEN quern_again THEN coalesce(id_inicial, id) END,
     ELSE clock_timestamp() END,
   CASE WHEN quern_again THEN data_hora_inicial ELSE clock_timestamp() END,
   origem, destino, processo, chave_externa,
-  CASE WHEN quern_again THEN coalesce(tentativa, 1) + 1 ELSE 1 END,
+  CASE WHEN quern_again THEN greatest(coalesce(tentativa, 1), 0) + 1 ELSE 1 END,
   CASE WHEN quern_again THEN 'agendada' ELSE 'pendente' END,
   CASE WHEN quern_again THEN id END,
   CASE WHEN quern_again THEN data_hora END,

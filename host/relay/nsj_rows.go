@@ -302,6 +302,9 @@ func (n *nsjRows) claimAgain(ctx context.Context, given *claim) (again bool, err
 	err = n.query(ctx, n.db, func(postgres.Row) { again = true },
 		"UPDATE %[1]s SET status = 'processando', mensagem = $2 WHERE id = $1 AND status = 'pendente' RETURNING id",
 		given.row, mark(given.spec.ID))
+	if ofRow(err) {
+		return false, nil
+	}
 	return again, err
 }
 
@@ -341,17 +344,18 @@ func (n *nsjRows) names(ctx context.Context, alone []string) (names []nsjNamed, 
 func (n *nsjRows) query(
 	ctx context.Context, db *postgres.Conn, each func(postgres.Row), statement string, args ...any,
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	if err := db.Query(ctx, each, n.sql(statement), args...); err != nil {
-		return databaseError{err}
-	}
-	return nil
+	table := *n.table // others read its name meanwhile
+	return onRows(ctx, db, each, n.sql(statement), args, n.lock, n.table.quoted, table.check)
 }
 
 func (n *nsjRows) exec(ctx context.Context, db *postgres.Conn, statement string, args ...any) error {
-	if _, err := exec(ctx, db, n.sql(statement), args...); err != nil {
-		return databaseError{err}
+	return n.query(ctx, db, func(postgres.Row) {}, statement, args...)
+}
+
+// rollback undoes a transaction.
+func (n *nsjRows) rollback(ctx context.Context) error {
+	if _, err := exec(ctx, n.db, "ROLLBACK"); err != nil {
+		return databaseError{error: err}
 	}
 	return nil
 }

@@ -122,7 +122,8 @@ func (r *raquelRows) writeBlock(ctx context.Context, ends []raquelEnd) error {
 
 // writeRaquel writes ends. As in Raquel, max_retry_count is the number of attempts, the first delay is twice the base,
 // an exhausted row keeps the error of the attempt before, and a reschedule counts from scheduled_at. Numbers stay
-// within the types of their columns, and delays within a century.
+// within the types of their columns, and delays within a century. A delay of a damaged row that is not above 0 is a
+// second, and one that counts from before 1970 counts from now, because such a row would never wait.
 const (
 	again       = "(kind = 'failed' AND (attempt::numeric + 2 > max_retry_count) IS NOT TRUE)"
 	writeRaquel = `
@@ -136,11 +137,11 @@ UPDATE %[1]s j SET
   error = CASE WHEN %[3]s OR kind = 'exhausted' THEN failure::%[4]s ELSE error END,
   error_trace = CASE WHEN %[3]s OR kind = 'exhausted' THEN nullif(trace, '')::%[5]s ELSE error_trace END,
   scheduled_at = CASE
-    WHEN %[3]s THEN at + least(greatest(coalesce(min_retry_delay, 1000),
+    WHEN %[3]s THEN at + coalesce(nullif(greatest(0, least(greatest(coalesce(min_retry_delay, 1000),
       coalesce(asked, coalesce(backoff_base, 1000) * power(2, least(greatest(attempt, -62), 61) + 1))),
-      coalesce(max_retry_delay, 43200000), 3155760000000)::bigint
-    WHEN kind = 'later' THEN greatest(-9223372036854775808,
-      scheduled_at + least(coalesce(asked, min_retry_delay, 1000)::numeric, 3155760000000))
+      coalesce(max_retry_delay, 43200000), 3155760000000)::bigint), 0), 1000)
+    WHEN kind = 'later' THEN CASE WHEN scheduled_at < 0 THEN at ELSE scheduled_at END
+      + least(coalesce(asked, nullif(greatest(min_retry_delay, 0), 0), 1000), 3155760000000)
     ELSE scheduled_at END,
   claimed_at = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_at END,
   claimed_by = CASE WHEN kind IN ('reject', 'expired') THEN NULL ELSE claimed_by END

@@ -35,12 +35,8 @@ func (r *raquelRows) claimable() string {
 
 // query runs a statement with a bound.
 func (r *raquelRows) query(ctx context.Context, each func(postgres.Row), statement string, args ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	if err := r.db.Query(ctx, each, statement, args...); err != nil {
-		return databaseError{err}
-	}
-	return nil
+	table := *r.raquelTable // others read its name meanwhile
+	return onRows(ctx, r.db, each, statement, args, r.db, r.quoted, table.check)
 }
 
 // exec runs a statement that returns no rows.
@@ -174,8 +170,11 @@ func (r *raquelRows) claimFound(
 		FROM sized WHERE id = first AND before < %[5]d
 		RETURNING %[6]s`, found, r.quoted, nowMS, literal(r.owner), batchBytes, fmt.Sprintf(rowColumns, largest)),
 		name, low, ids)
+	if err != nil {
+		return nil, err // also if a deferred trigger has undone it
+	}
 	slices.SortStableFunc(rows, func(a, b raquelRow) int { return cmp.Compare(a.due, b.due) })
-	return rows, err
+	return rows, nil
 }
 
 // claimed returns the next of our rows whose ID is after another, without their payloads.
@@ -218,7 +217,14 @@ func (r *raquelRows) hold(ctx context.Context, inHand []*claim) (map[string]bool
 	}
 	for some := range slices.Chunk(renewed, batchRows) {
 		err := each(some, func(some []*claim) error {
-			return r.query(ctx, note, `UPDATE `+r.quoted+` SET claimed_at = `+nowMS+claimed+` RETURNING id`, idsOf(some), r.owner)
+			return r.query(ctx, note, `
+				WITH ours AS MATERIALIZED (
+				  SELECT id FROM `+r.quoted+claimed+`
+				), free AS MATERIALIZED (
+				  SELECT id FROM `+r.quoted+` WHERE id IN (SELECT id FROM ours) AND status = 'claimed' AND claimed_by = $2
+				  FOR UPDATE SKIP LOCKED
+				), held AS (UPDATE `+r.quoted+` SET claimed_at = `+nowMS+` WHERE id IN (SELECT id FROM free))
+				SELECT id FROM ours`, idsOf(some), r.owner)
 		}, func(c *claim, _ error) error {
 			ours[c.row], c.renewAt = true, now.Add(parkedFor) // it is ours until a worker takes it
 			return nil
@@ -248,6 +254,9 @@ func (r *raquelRows) claimAgain(ctx context.Context, given *claim) (again bool, 
 		UPDATE `+r.quoted+` SET status = 'claimed', claimed_at = `+nowMS+`, claimed_by = $3
 		WHERE id = $1 AND coalesce(attempts, 0) = $2 AND status = 'queued' RETURNING id`,
 		given.row, attempts, r.owner)
+	if ofRow(err) {
+		return false, nil
+	}
 	return again, err
 }
 

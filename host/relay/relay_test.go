@@ -574,7 +574,7 @@ func TestTenantOfInheritedRole(t *testing.T) {
 	if err := GrantRelay(t.Context(), w.db, roles["relay"]); err != nil {
 		t.Fatal(err)
 	}
-	w.exec("INSERT INTO quern.tenants VALUES ('a role that was dropped', 'c')")
+	w.exec("INSERT INTO quern.tenants VALUES (4000000000::oid::regrole, 'c')") // of a role that was dropped
 	w.exec("GRANT " + roles["a"] + " TO " + roles["user_a"] + ", " + roles["user_ab"] + ", " + roles["relay"])
 	w.exec("GRANT " + roles["b"] + " TO " + roles["user_ab"])
 	w.exec("INSERT INTO quern.outbox (queue, tenant) VALUES ('q', 'a'), ('q', 'b'), ('q', NULL)")

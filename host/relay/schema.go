@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 
 	"github.com/quern-project/quern/host/postgres"
 )
@@ -21,5 +22,10 @@ func Init(ctx context.Context, db *postgres.Conn) error {
 	if err := checkVersion(ctx, db); err != nil && !errors.Is(err, errNoTables) {
 		return err
 	}
-	return db.Script(ctx, Schema)
+	err := db.Script(ctx, Schema)
+	if postgres.State(err) == "42703" {
+		return fmt.Errorf("%w: a table of the schema quern has lost this column: `quern database check` names the table; "+
+			"drop it, or restore it from a backup", err)
+	}
+	return err
 }

@@ -9,17 +9,30 @@ INSERT INTO quern.version SELECT 1 WHERE NOT EXISTS (SELECT FROM quern.version);
 
 -- The roles that belong to one tenant. Others may insert and read rows of every tenant. PostgreSQL itself enforces it:
 -- see the end of this script.
-CREATE TABLE IF NOT EXISTS quern.tenants (role name PRIMARY KEY, tenant text NOT NULL);
+CREATE TABLE IF NOT EXISTS quern.tenants (role regrole PRIMARY KEY, tenant text NOT NULL);
 GRANT SELECT ON quern.tenants TO PUBLIC;
+DO $$ -- a name leads to no role, or to another one, once the role is renamed
+DECLARE gone text;
+BEGIN
+  IF (SELECT atttypid FROM pg_attribute WHERE attrelid = 'quern.tenants'::regclass AND attname = 'role') = 'name'::regtype THEN
+    SELECT string_agg(role, ', ') INTO gone FROM quern.tenants WHERE role::text NOT IN (SELECT rolname FROM pg_roles);
+    IF gone IS NOT NULL THEN
+      RAISE EXCEPTION 'quern.tenants has roles that do not exist: %', gone USING HINT =
+        'If one was renamed, UPDATE quern.tenants SET role = its new name; otherwise DELETE its row. Then repeat this.';
+    END IF;
+    ALTER TABLE quern.tenants ALTER COLUMN role TYPE regrole USING quote_ident(role)::regrole;
+  END IF;
+END $$;
 CREATE OR REPLACE FUNCTION quern.my_tenant() RETURNS text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE mine text[];
 BEGIN
-  SELECT array_agg(tenant) INTO mine FROM quern.tenants WHERE role = current_user;
+  SELECT array_agg(tenant) INTO mine FROM quern.tenants
+  WHERE role = (SELECT oid FROM pg_roles WHERE rolname = current_user);
   -- A role also belongs to the tenant of a role whose rights it inherits. Not so a role that may delete rows: a relay's,
   -- an owner or a superuser.
   IF mine IS NULL AND NOT has_table_privilege('quern.outbox', 'DELETE') THEN
-    SELECT array_agg(DISTINCT tenant) INTO mine FROM quern.tenants t JOIN pg_roles r ON r.rolname = t.role
+    SELECT array_agg(DISTINCT tenant) INTO mine FROM quern.tenants t JOIN pg_roles r ON r.oid = t.role
     WHERE pg_has_role(r.oid, 'USAGE');
   END IF;
   IF cardinality(mine) > 1 THEN
@@ -111,18 +124,26 @@ CREATE TABLE IF NOT EXISTS quern.runs (
              CONSTRAINT "settlement: at most 256 MiB, or 1 MiB of a step"
              CHECK (octet_length(settlement) <= CASE step WHEN '' THEN 268435456 ELSE 1048576 END),
   committed  timestamptz NOT NULL DEFAULT now(),
-  PRIMARY KEY (role, tenant, task, created, step)
+  CONSTRAINT runs_pkey PRIMARY KEY (role, tenant, task, created, step)
 );
 CREATE INDEX IF NOT EXISTS runs_committed ON quern.runs USING brin (committed) WITH (pages_per_range = 16);
 DO $$
+DECLARE p record;
 BEGIN
+  IF NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = 'quern.runs'::regclass AND contype = 'p') THEN
+    ALTER TABLE quern.runs ADD PRIMARY KEY (role, tenant, task, created, step);
+  END IF;
   IF NOT (SELECT relrowsecurity FROM pg_class WHERE oid = 'quern.runs'::regclass) THEN
     ALTER TABLE quern.runs ENABLE ROW LEVEL SECURITY;
-    CREATE POLICY look ON quern.runs FOR SELECT USING (role = session_user);
-    CREATE POLICY make ON quern.runs FOR INSERT WITH CHECK (role = session_user);
-    -- The host deletes rows of tasks that have long ended.
-    CREATE POLICY forget ON quern.runs FOR DELETE USING (role = session_user AND committed < now() - interval '1 minute');
   END IF;
+  FOR p IN SELECT * FROM (VALUES
+    ('look', 'SELECT USING (role = session_user)'),
+    ('make', 'INSERT WITH CHECK (role = session_user)'),
+    -- The host deletes rows of tasks that have long ended.
+    ('forget', $p$DELETE USING (role = session_user AND committed < now() - interval '1 minute')$p$)
+  ) own (name, rule) WHERE name NOT IN (SELECT polname FROM pg_policy WHERE polrelid = 'quern.runs'::regclass) LOOP
+    EXECUTE format('CREATE POLICY %I ON quern.runs FOR %s', p.name, p.rule);
+  END LOOP;
 END $$;
 
 -- wake() tells a sleeping relay of new rows. While the relay is awake it holds the lock of the trigger's condition, and
@@ -138,6 +159,10 @@ BEGIN
   IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'quern.outbox'::regclass AND tgname = 'wake') THEN
     CREATE TRIGGER wake AFTER INSERT ON quern.outbox FOR EACH STATEMENT
     WHEN (pg_catalog.pg_try_advisory_xact_lock_shared(8171052443187213643)) EXECUTE FUNCTION quern.wake();
+  END IF;
+  IF EXISTS (SELECT FROM pg_trigger
+    WHERE tgrelid = 'quern.outbox'::regclass AND tgname = 'wake' AND tgenabled NOT IN ('O', 'A')) THEN
+    ALTER TABLE quern.outbox ENABLE TRIGGER wake;
   END IF;
 END $$;
 
@@ -159,9 +184,11 @@ DO $$
 DECLARE tab text;
 BEGIN
   FOREACH tab IN ARRAY ARRAY['outbox', 'ended'] LOOP
-    IF NOT EXISTS (SELECT FROM pg_policies WHERE schemaname = 'quern' AND tablename = tab) THEN
+    IF NOT EXISTS (SELECT FROM pg_policies WHERE schemaname = 'quern' AND tablename = tab AND policyname = 'own_tenant') THEN
       EXECUTE format('CREATE POLICY own_tenant ON quern.%I
         USING (coalesce((SELECT quern.my_tenant()), tenant) IS NOT DISTINCT FROM tenant)', tab);
+    END IF;
+    IF NOT (SELECT relrowsecurity FROM pg_class WHERE oid = format('quern.%I', tab)::regclass) THEN
       EXECUTE format('ALTER TABLE quern.%I ENABLE ROW LEVEL SECURITY', tab);
     END IF;
   END LOOP;

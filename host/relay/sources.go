@@ -38,7 +38,7 @@ type moment struct{ time.Time }
 // UnmarshalYAML reads a time, or a date.
 func (m *moment) UnmarshalYAML(n *yaml.Node) error {
 	if err := n.Decode(&m.Time); err != nil {
-		return fmt.Errorf("line %d: %q is not %s", n.Line, n.Value, remedies["time.Time"])
+		return fmt.Errorf("line %d: not_before: %q is not %s", n.Line, n.Value, remedies["time.Time"])
 	}
 	return nil
 }
@@ -109,6 +109,11 @@ func parseSources(text []byte, folder string, served []string) ([]Config, error)
 	if root == nil || root.Kind != yaml.SequenceNode || len(root.Content) == 0 {
 		return nil, errors.New("no sources: " + sourcesRule)
 	}
+	for _, item := range root.Content { // the decoder leaves out empty ones
+		if item.Kind != yaml.MappingNode {
+			return nil, fmt.Errorf("line %d: expected a mapping: %s", item.Line, sourcesRule)
+		}
+	}
 	var sources []Source
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
@@ -118,9 +123,6 @@ func parseSources(text []byte, folder string, served []string) ([]Config, error)
 	configs := make([]Config, len(sources))
 	names := make(map[string]bool)
 	for i, s := range sources {
-		if root.Content[i].Kind != yaml.MappingNode {
-			return nil, fmt.Errorf("line %d: expected a mapping: %s", root.Content[i].Line, sourcesRule)
-		}
 		for at := 0; at+1 < len(root.Content[i].Content); at += 2 { // an empty one would relay the outbox
 			key, value := root.Content[i].Content[at], root.Content[i].Content[at+1]
 			if what := map[string]string{"raquel": "relay.Raquel", "nsj": "relay.Nsj"}[key.Value]; what != "" && value.Tag == "!!null" {

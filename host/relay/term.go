@@ -287,7 +287,10 @@ func canListen(ctx context.Context, conn *postgres.Conn, channel string) (bool, 
 }
 
 // databaseError is an error of the database, and not of Redis.
-type databaseError struct{ error }
+type databaseError struct {
+	error
+	row bool // see ofRow
+}
 
 func (e databaseError) Unwrap() error { return e.error }
 

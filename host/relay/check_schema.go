@@ -1,0 +1,102 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/quern-project/quern/host/postgres"
+)
+
+// schemaParts lists what schema.sql makes: columns, primary keys, policies and the trigger, as schemaNow names them.
+var schemaParts = func() (parts []string) {
+	for table, columns := range map[string]string{
+		"version": "version", "tenants": "role tenant", "relays": "source holder since until notified error",
+		"outbox":         outboxColumns,
+		"outbox_refused": outboxColumns + " error refused",
+		"outbox_held":    outboxColumns + " relayed",
+		"ended":          "tenant id status reason result error attempts ended",
+		"runs":           "role tenant task created step settlement committed",
+	} {
+		for _, column := range strings.Fields(columns) {
+			parts = append(parts, "column "+table+"."+column)
+		}
+	}
+	for _, table := range []string{"tenants", "outbox", "ended", "relays", "runs"} {
+		parts = append(parts, "primary key of "+table)
+	}
+	for _, table := range []string{"outbox", "ended", "runs"} {
+		parts = append(parts, "row level security of "+table)
+	}
+	return append(parts, "policy own_tenant on outbox", "policy own_tenant on ended", "policy look on runs",
+		"policy make on runs", "policy forget on runs", "trigger wake on outbox")
+}()
+
+const outboxColumns = "seq id queue topic parameters json options tenant created"
+
+// schemaNow reads what the database has of it. A policy counts if it compares what ours compares; a permissive policy
+// of somebody else opens the table.
+const schemaNow = `
+WITH tables AS (
+  SELECT oid, relname, relrowsecurity FROM pg_class WHERE relnamespace = to_regnamespace('quern') AND relkind = 'r'
+)
+SELECT 'column ' || relname || '.' || attname FROM pg_attribute JOIN tables ON tables.oid = attrelid
+  WHERE attnum > 0 AND NOT attisdropped
+    AND (relname <> 'tenants' OR attname <> 'role' OR atttypid = 'regrole'::regtype)
+UNION ALL SELECT 'primary key of ' || relname
+  FROM pg_constraint JOIN tables ON tables.oid = conrelid WHERE contype = 'p'
+UNION ALL SELECT 'row level security of ' || relname FROM tables WHERE relrowsecurity
+UNION ALL SELECT 'policy ' || polname || ' on ' || relname ||
+    CASE WHEN pg_get_expr(coalesce(polqual, polwithcheck), polrelid) LIKE
+      CASE relname WHEN 'runs' THEN '%SESSION_USER%' ELSE '%my_tenant()%' END THEN '' ELSE ', which bounds nobody' END
+  FROM pg_policy JOIN tables ON tables.oid = polrelid WHERE polpermissive AND relname IN ('outbox', 'ended', 'runs')
+UNION ALL SELECT 'trigger ' || tgname || ' on ' || relname
+  FROM pg_trigger JOIN tables ON tables.oid = tgrelid WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')`
+
+// checkSchema notes what differs from the tables that Init makes. Only the tables that are named are looked at; all if
+// none is.
+func checkSchema(
+	ctx context.Context, db *postgres.Conn, note func(bool, string, string, ...any), tables ...string,
+) error {
+	var now []string
+	if err := db.Query(ctx, func(v postgres.Row) { now = append(now, v.Text(0)) }, schemaNow); err != nil {
+		return err
+	}
+	var wrong []string
+	for _, part := range schemaParts {
+		if !slices.Contains(now, part) && (len(tables) == 0 || slices.ContainsFunc(tables, func(table string) bool {
+			return strings.HasSuffix(part, " "+table) || strings.Contains(part, " "+table+".")
+		})) {
+			wrong = append(wrong, part+" is missing")
+		}
+	}
+	slices.Sort(wrong)
+	const most = 8
+	if more := len(wrong) - most; more > 0 {
+		wrong = append(wrong[:most], "…")
+	}
+	if len(wrong) > 0 {
+		note(false, "schema", "%s: run `quern database init` as the database's owner; "+
+			"if a column stays missing, drop its table first",
+			strings.Join(wrong, ", "))
+	}
+	for _, part := range now {
+		policy, isPolicy := strings.CutPrefix(part, "policy ")
+		if isPolicy && !slices.Contains(schemaParts, part) {
+			policy, _, _ = strings.Cut(policy, ", ")
+			name, table, _ := cutLast(policy, " on ")
+			note(false, "schema", "the policy %s opens quern.%s to rows of others: "+
+				"DROP POLICY %s ON quern.%[2]s, then run `quern database init`",
+				name, table, quoteName(name))
+		}
+	}
+	return nil
+}
+
+// cutLast is strings.Cut at the last separator.
+func cutLast(text, separator string) (before, after string, found bool) {
+	if i := strings.LastIndex(text, separator); i >= 0 {
+		return text[:i], text[i+len(separator):], true
+	}
+	return text, "", false
+}

@@ -1,0 +1,109 @@
+package relay
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/host/postgres"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// A role that is renamed still belongs to its tenant, also in tables of a program that knew roles by their name.
+func TestTenantOfRenamedRole(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	role := "app_" + strings.ReplaceAll(queuetest.Tenant(), "-", "_")
+	w.exec("CREATE ROLE " + role)
+	w.exec("ALTER TABLE quern.tenants ALTER COLUMN role TYPE name")
+	w.exec("INSERT INTO quern.tenants VALUES ($1, 'a'), ('nobody', 'b')", role)
+	if err := Init(t.Context(), w.db); err == nil || !strings.Contains(err.Error(), "do not exist: nobody") {
+		t.Fatal(err)
+	}
+	w.exec("ROLLBACK")
+	w.exec("DELETE FROM quern.tenants WHERE role = 'nobody'")
+	if err := Init(t.Context(), w.db); err != nil {
+		t.Fatal(err)
+	}
+	if err := GrantApplication(t.Context(), w.db, role); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("ALTER ROLE " + role + " RENAME TO \"" + role + " New\"")
+	if err := GrantTenant(t.Context(), w.db, role+" New", "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.exec("INSERT INTO quern.ended VALUES ('a', '1', 'complete', NULL, NULL, NULL, 1, now()), ('b', '2', 'complete', NULL, NULL, NULL, 1, now())")
+	w.exec("SET SESSION AUTHORIZATION \"" + role + " New\"")
+	if got := w.value("SELECT string_agg(id, ' ') FROM quern.ended"); got != "1" {
+		t.Errorf("it reads %q, want 1", got)
+	}
+	if _, err := w.db.Exec(t.Context(), "INSERT INTO quern.outbox (queue, tenant) VALUES ('q', 'b')"); postgres.State(err) != "42501" {
+		t.Errorf("it inserts rows of another tenant: %v", err)
+	}
+}
+
+// The check names what somebody has changed in Quern's tables, and init mends what it made.
+func TestCheckSchema(t *testing.T) {
+	t.Parallel()
+	for change, want := range map[string]string{
+		"ALTER TABLE quern.runs DISABLE ROW LEVEL SECURITY":          "row level security of runs is missing",
+		"ALTER TABLE quern.ended DISABLE ROW LEVEL SECURITY":         "row level security of ended is missing",
+		"DROP POLICY make ON quern.runs":                             "policy make on runs is missing",
+		"DROP POLICY own_tenant ON quern.outbox":                     "policy own_tenant on outbox is missing",
+		"ALTER TABLE quern.runs DROP CONSTRAINT runs_pkey":           "primary key of runs is missing",
+		"DROP TRIGGER wake ON quern.outbox":                          "trigger wake on outbox is missing",
+		"ALTER TABLE quern.outbox DISABLE TRIGGER wake":              "trigger wake on outbox is missing",
+		"DROP TABLE quern.relays":                                    "column relays.holder is missing",
+		"CREATE POLICY \"all on\" ON quern.runs USING (true)":        `DROP POLICY "all on" ON quern.runs`,
+		"ALTER POLICY look ON quern.runs USING (true)":               `DROP POLICY "look" ON quern.runs`,
+		"ALTER TABLE quern.tenants ALTER COLUMN role TYPE name":      "column tenants.role is missing", // it was one once
+		"ALTER TABLE quern.outbox DROP COLUMN options":               "column outbox.options is missing",
+		"INSERT INTO quern.tenants VALUES (4000000000::oid, 'acme')": "DELETE FROM quern.tenants WHERE role = '4000000000'",
+	} {
+		t.Run(change, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t)
+			wrong := func() (text string) {
+				findings, err := Check(t.Context(), w.db, nil, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range findings {
+					if !f.OK && f.Check != "role" {
+						text += f.Text + "; "
+					}
+				}
+				return text
+			}
+			if got := wrong(); got != "" {
+				t.Fatalf("before: %s", got)
+			}
+			w.exec(change)
+			got := wrong()
+			if !strings.Contains(got, want) {
+				t.Fatalf("%q, want %q", got, want)
+			}
+			if strings.Contains(want, "runs") {
+				findings, err := CheckHandler(t.Context(), w.db)
+				if text := fmt.Sprint(findings); err != nil || !strings.Contains(text, want) {
+					t.Errorf("for handlers: %s, %v", text, err)
+				}
+			}
+			err := Init(t.Context(), w.db)
+			if strings.Contains(change, "DROP COLUMN") {
+				if err == nil || !strings.Contains(err.Error(), "`quern database check` names the table") {
+					t.Error(err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(want, "is missing") {
+				if got := wrong(); got != "" {
+					t.Errorf("after init: %s", got)
+				}
+			}
+		})
+	}
+}
