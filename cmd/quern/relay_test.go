@@ -62,7 +62,7 @@ func TestRelay(t *testing.T) {
 		t.Error(got)
 	}
 	u.must("enqueue", "mail", "--id", "nosuch")
-	for args, want := range map[string]string{"outbox retry --all": "1 rows put into the outbox again\n", "outbox ls --state held": "good"} {
+	for args, want := range map[string]string{"outbox retry --all": "1 row put into the outbox again\n", "outbox ls --state held": "good"} {
 		if got := u.run(append(strings.Fields(args), "--postgres", url)...); !strings.Contains(got.stdout, want) {
 			t.Errorf("%s: %+v, want %q", args, got, want)
 		}

@@ -103,8 +103,8 @@ func testWebhookReceiver(t *testing.T, by over) {
 	if r := create("orders", "--secret", "webhook.next", "--secret", "webhook.orders"); r.status != exitDone || r.stderr != "" {
 		t.Errorf("with secrets that the host has: %+v", r)
 	}
-	const missing = "quern: no host has the secret webhook.gone: start hosts with --secrets DIR (`quern dev` has the DIR secrets), and make it there: " +
-		"mkdir -p DIR/blueque && echo whsec_$(openssl rand -base64 32) > DIR/blueque/webhook.gone\n"
+	const missing = "quern: no host has the secret webhook.gone: start it with --secrets DIR, and put the secret into the file DIR/blueque/webhook.gone " +
+		"(to sign: mkdir -p DIR/blueque && echo whsec_$(openssl rand -base64 32) > DIR/blueque/webhook.gone)\n"
 	if r := create("bills", "--secret", "webhook.gone", "--secret-header", "X-Key=webhook.next"); r.status != exitDone || r.stderr != missing {
 		t.Errorf("with a secret that no host has: %+v", r)
 	}

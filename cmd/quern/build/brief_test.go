@@ -5,15 +5,15 @@ import "testing"
 // TestBrief: who does not see a compiler's messages gets the one that says what is wrong, with its place.
 func TestBrief(t *testing.T) {
 	t.Parallel()
-	s := &Source{Dir: "/home/ada/small", Name: "small"}
+	s := &Source{Dir: "/src/small", Name: "small"}
 	err := because(Failed, "small does not start: "+above)
 	for name, test := range map[string]struct{ messages, want string }{
 		"Python": {
-			"Traceback (most recent call last):\n  File \"/home/ada/small/lib/words.py\", line 6\n    x = (\n        ^\nSyntaxError: '(' was never closed\n",
+			"Traceback (most recent call last):\n  File \"/src/small/lib/words.py\", line 6\n    x = (\n        ^\nSyntaxError: '(' was never closed\n",
 			"lib/words.py:6: SyntaxError: '(' was never closed",
 		},
 		"PythonLibrary": {
-			"Traceback (most recent call last):\n  File \"/home/ada/small/handler.py\", line 2, in <module>\n    int('x')\n  File \"/lib/python311.zip/a.py\", line 9, in b\nValueError: invalid literal\n",
+			"Traceback (most recent call last):\n  File \"/src/small/handler.py\", line 2, in <module>\n    int('x')\n  File \"/lib/python311.zip/a.py\", line 9, in b\nValueError: invalid literal\n",
 			"handler.py:2: ValueError: invalid literal",
 		},
 		"Go":       {"# small\n./main.go:3:15: undefined: greet\n./main.go:4:1: more\n", "main.go:3:15: undefined: greet"},

@@ -59,7 +59,7 @@ var otherNames = map[string][]string{
 	"handlers": {
 		"handler", "plugins", "sdk", "sdks", "test", "tests", "testing", "languages", "rust", "c", "assemblyscript",
 	},
-	"limits": {"memory", "cpu", "timeout", "timeouts"}, "operations": {"worker", "workers", "hosts", "production"},
+	"limits": {"memory", "cpu", "timeout", "timeouts"}, "operations": {"workers", "hosts", "production"},
 	"errors": {"error", "debugging"}, "metrics": {"monitoring", "prometheus", "tracing"}, "page": {"ui", "dashboard"},
 	"sql": {"postgres", "postgresql"}, "flows": {"flow", "dag", "chains"},
 	"rollout": {"releases", "deploy"},
