@@ -110,7 +110,7 @@ func TestRaquelRowLocked(t *testing.T) {
 	r := &raquel{world: setup(t)}
 	r.exec(raquelDocumented)
 	r.host("q")
-	r.relayRaquel(nil)
+	r.relayRaquel(soon)
 	id := r.insert("0 500")
 	r.eventually("claimed 0", func() string { return r.state(id) })
 	unlock := r.lock("jobs", id)
@@ -136,12 +136,12 @@ func TestNsjRowLocked(t *testing.T) {
 	}
 	insert("return x", "publication", "topic")
 	unlockPublication := n.lock("fila", n.value("SELECT id FROM fila"))
-	n.nsjRelay(nil)
+	n.nsjRelay(soon)
 	n.told(1, "cannot be changed")
 	insert("sleep 500", "locked", "p")
 	n.eventually("processando", func() string { return n.states("locked") })
 	unlock := n.lock("fila", n.value("SELECT id FROM fila WHERE chave_externa = 'locked'"))
-	n.told(2, "its end cannot be written")
+	n.told(2, "cannot be changed")
 	for i := range 3 {
 		key := fmt.Sprint("other", i)
 		insert("return x", key, "p")

@@ -177,7 +177,7 @@ func TestNsjDamaged(t *testing.T) {
 		{"falha …", "payload='fail x' tentativa=" + least4},   // so is each
 		{"falha_processando sucesso", "status='processando' tentativa=" + most4},
 		{"falha_processando agendada", "status='processando' tentativa=NULL"},
-		{"falha_processando sucesso", "status='processando' tentativa=" + least4},
+		{"falha_processando agendada", "status='processando' tentativa=" + least4},
 		{"falha_processando agendada", "status='processando' data_hora='294000-01-01'"},
 		{"falha_processando agendada", "status='processando' data_hora='infinity'"},
 		{"falha_processando agendada", "status='processando' data_hora=NULL"},

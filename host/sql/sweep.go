@@ -36,8 +36,8 @@ func (d *Databases) Run(ctx context.Context) {
 	}
 }
 
-// withRows returns the pools with connections whose tasks leave rows. If all connections are in use, a sweep waits for one
-// as tasks do.
+// withRows returns the pools with connections whose tasks leave rows. If all connections are in use, a sweep waits for
+// one as tasks do.
 func (d *Databases) withRows() (pools []*pool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -311,8 +311,8 @@ func (t *transaction) gone(ctx context.Context, err error) error {
 	return err
 }
 
-// The IDs of a transaction. It gets one when it changes something, also in a WITH or a function; a savepoint gets one of
-// its own.
+// The IDs of a transaction. It gets one when it changes something, also in a WITH or a function; a savepoint gets one
+// of its own.
 const (
 	ownID       = `SELECT pg_catalog.pg_current_xact_id_if_assigned()`
 	numberOfIDs = `SELECT count(*) FROM pg_catalog.pg_locks WHERE locktype = 'transactionid' ` +

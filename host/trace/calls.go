@@ -22,8 +22,8 @@ import (
 // would crowd out all other spans.
 const maxCalls = 128
 
-// Services returns the services of the run's guest with spans for calls of HTTP, KV, SQL, Enqueue and Publish. Calls must
-// come one at a time.
+// Services returns the services of the run's guest with spans for calls of HTTP, KV, SQL, Enqueue and Publish. Calls
+// must come one at a time.
 func (s *Span) Services(services service.Services) service.Services {
 	if s == nil {
 		return services

@@ -55,9 +55,9 @@ var otherNames = map[string][]string{
 	"capabilities": {"secrets", "http", "fetch"},
 	"scheduling":   {"cron", "schedules", "delay", "priority"}, "topics": {"webhooks", "webhook", "events"},
 	"retries": {"failures", "retry", "backoff", "attempts"},
-	"tasks":   {"clients", "client", "producers", "producer", "logs", "results"},
+	"tasks":   {"clients", "client", "producers", "producer", "results"},
 	"handlers": {
-		"handler", "plugins", "sdk", "sdks", "test", "tests", "testing", "languages", "rust", "c", "assemblyscript",
+		"handler", "plugins", "sdk", "sdks", "tests", "testing", "languages", "rust", "c", "assemblyscript",
 	},
 	"limits": {"memory", "cpu", "timeout", "timeouts"}, "operations": {"workers", "hosts", "production"},
 	"errors": {"error", "debugging"}, "metrics": {"monitoring", "prometheus", "tracing"}, "page": {"ui", "dashboard"},
