@@ -8,23 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
-
-// published are the plugins that live hosts publish, by name.
-func (n *node) published() map[string]upkeep.PluginInfo {
-	n.t.Helper()
-	all := make(map[string]upkeep.PluginInfo)
-	if err := upkeep.PublishedPlugins(n.ctx, n.client, func(_ string, p upkeep.PluginInfo) { all[p.Plugin] = p }); err != nil {
-		n.t.Fatal(err)
-	}
-	return all
-}
 
 // owned are the schedules that plugins own.
 func (n *node) owned() (ids []string) {

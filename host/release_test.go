@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -303,4 +304,14 @@ func TestPushUnderLoad(t *testing.T) {
 		t.Errorf("only %v ran", ran)
 	}
 	t.Logf("%d tasks ran on %v; a push served on both hosts after %s at most", len(ids), ran, slowest)
+}
+
+// published are the plugins that live hosts publish, by name.
+func (n *node) published() map[string]upkeep.PluginInfo {
+	n.t.Helper()
+	all := make(map[string]upkeep.PluginInfo)
+	if err := upkeep.PublishedPlugins(n.ctx, n.client, func(_ string, p upkeep.PluginInfo) { all[p.Plugin] = p }); err != nil {
+		n.t.Fatal(err)
+	}
+	return all
 }
