@@ -496,7 +496,6 @@ func TestALongCommit(t *testing.T) {
 
 // A task that is cancelled during a commit that takes too long is cancelled, and has not failed.
 func TestACancelDuringALongCommit(t *testing.T) {
-	t.Parallel()
 	tenant := queuetest.Tenant()
 	s := newShop(t, tenant)
 	s.atCommit("PERFORM nextval('commits'), pg_sleep(600);")

@@ -19,7 +19,7 @@ func TestChoose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() { _ = client.Close() })
 	directory, err := plugins.New(nil, plugins.Config{Dir: t.TempDir(), Tenants: []string{"acme"}})
 	if err != nil {
 		t.Fatal(err)

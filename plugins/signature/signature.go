@@ -90,9 +90,9 @@ func ParsePrivate(text []byte, password string) (Private, error) {
 		}
 		key, err := x509.ParseECPrivateKey(block.Bytes)
 		if err != nil {
-			var any any
-			any, err = x509.ParsePKCS8PrivateKey(block.Bytes)
-			key, _ = any.(*ecdsa.PrivateKey)
+			var other any
+			other, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+			key, _ = other.(*ecdsa.PrivateKey)
 		}
 		if err != nil || key == nil || key.Curve != elliptic.P256() {
 			return Private{}, cmp.Or(err, errors.New("it is not an ECDSA key on the curve P-256"))
