@@ -176,9 +176,7 @@ func openIn(t *testing.T, pid int, path string, flags uint64) (result unix.Errno
 		var status unix.WaitStatus
 		if err := unix.PtraceSetRegs(pid, registers); err != nil {
 			t.Error(err)
-		} else if err := unix.PtraceSingleStep(pid); err != nil {
-			t.Error(err)
-		} else if _, err := unix.Wait4(pid, &status, unix.WALL, nil); err != nil || status.StopSignal() != unix.SIGTRAP {
+		} else if err := step(pid, &status); err != nil || status.StopSignal() != unix.SIGTRAP {
 			t.Errorf("%v, %v", err, status.StopSignal())
 		} else if err := unix.PtraceGetRegs(pid, registers); err != nil {
 			t.Error(err)
@@ -188,6 +186,18 @@ func openIn(t *testing.T, pid int, path string, flags uint64) (result unix.Errno
 		*registers = before
 	})
 	return result
+}
+
+// step lets a traced process run one instruction. Go's signals for preemption may come before.
+func step(pid int, status *unix.WaitStatus) error {
+	for {
+		if err := unix.PtraceSingleStep(pid); err != nil {
+			return err
+		}
+		if _, err := unix.Wait4(pid, status, unix.WALL, nil); err != nil || status.StopSignal() != unix.SIGURG {
+			return err
+		}
+	}
 }
 
 // traced interrupts the first thread of a process in a system call, and lets change the registers with which it makes
@@ -207,8 +217,16 @@ func traced(t *testing.T, pid int, change func(*unix.PtraceRegs)) {
 		}()
 		var status unix.WaitStatus
 		var registers unix.PtraceRegs
-		if _, err := unix.Wait4(pid, &status, unix.WALL, nil); err != nil || !status.Stopped() {
-			t.Fatalf("%v, %v", err, status)
+		// Another signal may come before that of the attachment, which would stop the process after the detachment.
+		for status.StopSignal() != unix.SIGSTOP {
+			if status.Stopped() {
+				if err := unix.PtraceCont(pid, int(status.StopSignal())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := unix.Wait4(pid, &status, unix.WALL, nil); err != nil || !status.Stopped() {
+				t.Fatalf("%v, %v", err, status)
+			}
 		}
 		if err := unix.PtraceGetRegs(pid, &registers); err != nil {
 			t.Fatal(err)
