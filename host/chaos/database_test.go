@@ -98,8 +98,8 @@ func (a *application) try(ctx context.Context, statement string, args ...any) (e
 	return err
 }
 
-// Each order that an application inserts becomes one task with one final state, and the database learns the state. Meanwhile hosts, of which
-// one leads the relay, the database and Redis are killed.
+// Each order that an application inserts becomes one task with one final state, and the database learns the state. Meanwhile
+// the database, Redis and hosts are killed. One of the hosts leads the relay.
 func TestRows(t *testing.T) {
 	beside(t)
 	rows, length, rest := 150, 5*time.Second, 2*time.Second

@@ -137,8 +137,8 @@ func (d *damaged) forget(id string) {
 // isAlone reports whether to leave a row alone.
 func (d *damaged) isAlone(id string) bool { return time.Now().Before(d.parked[id].until) }
 
-// hasMost reports whether a queue has so many parked rows that no more of its rows may be claimed. Those that are not
-// in hand and can be tried again do not count.
+// hasMost reports whether a queue has maxParked parked rows, so that no more of its rows are claimed. It does not count
+// rows that are neither in hand nor to be left alone any longer.
 func (d *damaged) hasMost(queue string) bool {
 	if d.parkedOf[queue] < maxParked {
 		return false

@@ -21,7 +21,7 @@ const (
 	least4, most4 = "-2147483648", "2147483647"
 )
 
-// told waits until the state of the relay, as operators see it, has so many refused rows and such an error.
+// told waits until operators see this number of refused rows, and an error with this text.
 func (w *world) told(refused int64, text string) {
 	w.t.Helper()
 	w.eventually(fmt.Sprint(refused, " true"), func() string {

@@ -135,7 +135,7 @@ func noteNext(cmd *cobra.Command, env cli.Environment, dir, language string) {
 	cli.Note(cmd, "its tests are in %s: change them with the handler", tests)
 }
 
-// noteModule says that a new plugin in Go is below a module or a workspace, of which it is no part.
+// noteModule tells that a new plugin in Go does not belong to the module or the workspace of a folder above it.
 func noteModule(cmd *cobra.Command, dir string) {
 	parent, err := filepath.Abs(filepath.Dir(dir))
 	for ; err == nil; parent = filepath.Dir(parent) {

@@ -95,7 +95,7 @@ func newPluginVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify FILE|DIR", Short: "Check the signature of a plugin's release with public keys",
 		Long: "Checks that NAME.sig beside the module is a signature of the plugin's files as they are now, and prints the\n" +
-			"key of which it is. Hosts check the same with the `signers` in the tenant's entry of --grants.\n\n" +
+			"file of the key that made it. Hosts check the same with the `signers` in the tenant's entry of --grants.\n\n" +
 			"Exit status: 0 signed by one of the keys, 2 there is no such file, 3 it is not.",
 		Args: cli.Arguments(1, 1),
 	}
