@@ -779,6 +779,7 @@ func TestChangesThatAreNotCommitted(t *testing.T) {
 	w := setup(t)
 	w.init("a")
 	w.exec("CREATE FUNCTION add(int) RETURNS int LANGUAGE sql AS 'INSERT INTO t VALUES ($1) RETURNING id'")
+	w.exec("INSERT INTO t VALUES (2)") // an UPDATE of no rows changes nothing
 	plain := w.databases
 	undo := sql.New(sql.Config{Undo: true})
 	t.Cleanup(undo.Close)
