@@ -28,7 +28,7 @@ func (n *node) pushRelease(plugin string, module []byte, manifest string, named 
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	pushed, err := release.Push(n.ctx, release.NewStore(n.client), r, files)
+	pushed, err := release.Push(n.ctx, release.NewStore(n.client), r, files, nil)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestReleaseLiesAboutItsDigest(t *testing.T) {
 	if err := a.rdb.Set(a.ctx, a.pieceKey(second), spoiled, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if second, err = store.PushRelease(a.ctx, second); err != nil {
+	if second, err = store.PushRelease(a.ctx, second, nil); err != nil {
 		t.Fatal(err)
 	}
 	b := start(t, settings{tenants: []string{a.tenant}})
@@ -162,7 +162,7 @@ func TestReleaseLiesAboutItsDigest(t *testing.T) {
 	third := second
 	third.Files = []release.File{first.Files[0]}
 	third.Files[0].Digest = second.Files[0].Digest
-	if third, err = store.PushRelease(a.ctx, third); err != nil {
+	if third, err = store.PushRelease(a.ctx, third, nil); err != nil {
 		t.Fatal(err)
 	}
 	a.eventually("the release is refused", func() bool {
@@ -218,7 +218,7 @@ func TestUnsignedRelease(t *testing.T) {
 		r, err := release.New("version", files)
 		if err == nil {
 			r.Signatures = signatures
-			r, err = release.Push(a.ctx, release.NewStore(a.client), r, files)
+			r, err = release.Push(a.ctx, release.NewStore(a.client), r, files, nil)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -78,6 +78,14 @@ var KnownErrors = []KnownError{
 		"release-serves", release.ErrServes, http.StatusConflict, "serve another one first",
 		"roll back first",
 	},
+	{
+		"no-canary", release.ErrNoCanary, http.StatusConflict, "list the releases with GET /v1/tenants/TENANT/plugins/PLUGIN/releases",
+		"see `quern plugin releases`",
+	},
+	{
+		"release-canary", release.ErrCanary, http.StatusConflict, "halt it first",
+		"halt it with `quern plugin halt` first",
+	},
 	{"missing-piece", release.ErrMissing, http.StatusConflict, "put it, and try again", "push again"},
 	{"no-room", release.ErrNoRoom, http.StatusConflict, "", ""},
 	{"exists", queue.ErrExists, http.StatusConflict, "", ""},

@@ -25,6 +25,14 @@ func (r releases) Serve(ctx context.Context, number int) (release.Release, error
 	return r.ServeRelease(ctx, r.plugin, number)
 }
 
+func (r releases) Promote(ctx context.Context, number int) (release.Release, error) {
+	return r.PromoteRelease(ctx, r.plugin, number)
+}
+
+func (r releases) Halt(ctx context.Context, number int, reason string) (release.Release, error) {
+	return r.HaltRelease(ctx, r.plugin, number, reason)
+}
+
 func (r releases) Freeze(ctx context.Context, frozen bool) error {
 	return r.FreezeReleases(ctx, r.plugin, frozen)
 }

@@ -47,8 +47,19 @@ type PushRelease struct {
 		Version string         `json:"version,omitempty" maxLength:"128" doc:"Of the manifest."`
 		Files   []release.File `json:"files" minItems:"1" maxItems:"256" doc:"The module NAME.wasm, the manifest NAME.yaml if there is one, and the files that it names."`
 		Note    string         `json:"note,omitempty" maxLength:"1024" doc:"What is new."`
+		Queues  []string       `json:"queues,omitempty" maxItems:"1000" doc:"Those that the plugin serves."`
+		// Share is nil for a release that is to serve.
+		Share *release.Share `json:"share,omitempty" doc:"Makes it a canary: a release that gets a share of the tasks."`
 		// Signatures are those of release.Release.
 		Signatures []string `json:"signatures,omitempty" maxItems:"8" doc:"Signatures of minisign or cosign."`
+	}
+}
+
+// HaltRelease says why a canary is halted.
+type HaltRelease struct {
+	InRelease
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"For people."`
 	}
 }
 
@@ -72,14 +83,18 @@ func (s *service) describeReleases() {
 			return listed(s.tenants[in.Tenant].Releases(in.Plugin).List(ctx))
 		})
 	add(s, acting(Admin, http.MethodPost, path, "push-release",
-		"Make all hosts of the tenant serve a release whose pieces were put. May be repeated: what serves already changes nothing"),
+		"Make all hosts of the tenant serve a release whose pieces were put, or give it a share of the tasks. It replaces a canary. "+
+			"May be repeated: what serves already changes nothing"),
 		func(ctx context.Context, in *PushRelease) (*Of[release.Release], error) {
 			r, err := s.tenants[in.Tenant].Releases(in.Plugin).PushRelease(ctx, release.Release{
 				Plugin: in.Plugin, Version: in.Body.Version, Files: in.Body.Files, Note: in.Body.Note,
-				Signatures: in.Body.Signatures, By: principal(ctx).Name,
-			})
+				Signatures: in.Body.Signatures, Queues: in.Body.Queues, By: principal(ctx).Name,
+			}, in.Body.Share)
 			if err == nil {
 				callerOf(ctx).detail = fmt.Sprintf("release=%d version=%s digest=%s", r.Number, r.Version, r.Digest())
+				if r.Stage != nil {
+					callerOf(ctx).detail += " canary=" + r.Stage.Share.String()
+				}
 			}
 			return &Of[release.Release]{r}, err
 		})
@@ -91,6 +106,24 @@ func (s *service) describeReleases() {
 				callerOf(ctx).detail = fmt.Sprintf("release=%d", r.Number)
 			}
 			return &Of[release.Release]{r}, err
+		})
+	staged := func(ctx context.Context, detail string, r release.Release, err error) (*Of[release.Release], error) {
+		if err == nil {
+			callerOf(ctx).detail = fmt.Sprintf("release=%d%s", r.Number, detail)
+		}
+		return &Of[release.Release]{r}, err
+	}
+	add(s, acting(Admin, http.MethodPost, path+"/{number}/promote", "promote-release",
+		"Make hosts serve the canary for all tasks; number 0 is whichever release is the canary"),
+		func(ctx context.Context, in *InRelease) (*Of[release.Release], error) {
+			r, err := s.tenants[in.Tenant].Releases(in.Plugin).Promote(ctx, in.Number)
+			return staged(ctx, "", r, err)
+		})
+	add(s, acting(Admin, http.MethodPost, path+"/{number}/halt", "halt-release",
+		"End the canary, which gets no more tasks; number 0 is whichever release is the canary"),
+		func(ctx context.Context, in *HaltRelease) (*Of[release.Release], error) {
+			r, err := s.tenants[in.Tenant].Releases(in.Plugin).Halt(ctx, in.Number, in.Body.Reason)
+			return staged(ctx, " reason="+in.Body.Reason, r, err)
 		})
 	add(s, acting(Admin, http.MethodDelete, path+"/{number}", "delete-release",
 		"Delete a release that does not serve; number 0: all of the plugin, which hosts then serve no longer"),

@@ -41,7 +41,7 @@ func (p *File) Release() (release.Release, []release.Content, error) {
 	if err != nil {
 		return r, nil, cli.Refusedf("%s: %w", p.Path, cli.TrimInvalid(err))
 	}
-	r.Version = p.Manifest.Version
+	r.Version, r.Queues = p.Manifest.Version, p.Manifest.Queues
 	signed, err := os.ReadFile(p.SignaturePath())
 	switch {
 	case err == nil:

@@ -57,7 +57,7 @@ func newPluginPush(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		pushed, err := release.Push(cmd.Context(), client.Releases(r.Plugin), r, files)
+		pushed, err := release.Push(cmd.Context(), client.Releases(r.Plugin), r, files, nil)
 		if errors.Is(err, release.ErrFrozen) {
 			return cli.Refusedf("plugin %s is frozen, so nothing was pushed: end that with `quern plugin freeze %s --off`", r.Plugin,
 				cli.ShellWord(r.Plugin))

@@ -377,13 +377,14 @@ func (b *bench) fleet() {
 
 func (b *bench) releases() {
 	mail := b.Releases("mail")
-	push := func(module string) (release.Release, error) {
+	stage := func(module string, share *release.Share) (release.Release, error) {
 		files := []release.Content{{Name: "mail.wasm", Data: []byte(module)}, {Name: "mail.yaml", Data: []byte("{}")}}
 		r, err := release.New("mail", files)
 		b.must(err)
 		r.Note, r.Version = "new", "1.0"
-		return release.Push(b.ctx, mail, r, files)
+		return release.Push(b.ctx, mail, r, files, share)
 	}
+	push := func(module string) (release.Release, error) { return stage(module, nil) }
 	states := func() (text string) {
 		all, err := mail.List(b.ctx)
 		b.must(err)
@@ -406,7 +407,7 @@ func (b *bench) releases() {
 		r, err := release.New("mail", []release.Content{{Name: "mail.wasm", Data: []byte("nowhere")}})
 		b.must(err)
 		return r
-	}())
+	}(), nil)
 	b.refused("a release without its pieces", err, release.ErrMissing)
 	b.refused("a piece of other bytes", mail.PutPiece(b.ctx, first.Files[0].Pieces[0], []byte("eno")), queue.ErrInvalid)
 	back, err := mail.Serve(b.ctx, 0)
@@ -421,7 +422,24 @@ func (b *bench) releases() {
 	b.must(mail.Freeze(b.ctx, false))
 	b.refused("the release that serves is deleted", mail.Delete(b.ctx, 1), release.ErrServes)
 	b.must(mail.Delete(b.ctx, 2))
-	b.is("left", states(), "1 serving, ")
+	canary, err := stage("four", &release.Share{Steps: []release.Step{{Percent: 12.5, Seconds: 60}, {Percent: 50, Tasks: 9}}})
+	b.must(err)
+	b.is("a canary", fmt.Sprint(canary.Number, canary.State(), canary.Stage.Share), "3 canary 12.5%/1m0s,50%/9")
+	b.refused("the canary is deleted", mail.Delete(b.ctx, 3), release.ErrCanary)
+	halted, err := mail.Halt(b.ctx, 0, "it is slow")
+	b.must(err)
+	b.is("the canary is halted", halted.State()+": "+halted.Stage.Reason, "halted: it is slow")
+	_, err = mail.Promote(b.ctx, 3)
+	b.refused("a halted canary is promoted", err, release.ErrNoCanary)
+	_, err = stage("five", &release.Share{Label: "customer", Value: "acme"})
+	b.must(err)
+	b.is("canaries", states(), "4 canary, 3 halted, 1 serving, ")
+	_, err = mail.Promote(b.ctx, 0)
+	b.must(err)
+	b.is("the promoted canary", states(), "4 serving, 3 halted, 1 replaced, ")
+	b.must(mail.Delete(b.ctx, 1))
+	b.must(mail.Delete(b.ctx, 3))
+	b.is("left", states(), "4 serving, ")
 	b.must(mail.Delete(b.ctx, 0))
 	b.is("left of none", states(), "")
 	_, err = b.Releases("../mail").List(b.ctx)

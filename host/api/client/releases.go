@@ -40,11 +40,18 @@ func (r releases) PutPiece(ctx context.Context, digest string, data []byte) erro
 	return r.client.do(ctx, call{method: http.MethodPut, path: []string{"pieces", digest}, body: data})
 }
 
-func (r releases) PushRelease(ctx context.Context, one release.Release) (pushed release.Release, err error) {
+func (r releases) PushRelease(ctx context.Context, one release.Release, share *release.Share,
+) (pushed release.Release, err error) {
 	what := post(&pushed, "releases")
 	body := map[string]any{"version": one.Version, "files": one.Files, "note": one.Note}
 	if len(one.Signatures) > 0 {
 		body["signatures"] = one.Signatures
+	}
+	if len(one.Queues) > 0 {
+		body["queues"] = one.Queues
+	}
+	if share != nil {
+		body["share"] = share
 	}
 	what.body = body
 	err = r.do(ctx, what)
@@ -60,6 +67,18 @@ func (r releases) List(ctx context.Context) ([]release.Release, error) {
 func (r releases) Serve(ctx context.Context, number int) (served release.Release, err error) {
 	err = r.do(ctx, post(&served, "releases", strconv.Itoa(number), "serve"))
 	return served, err
+}
+
+func (r releases) Promote(ctx context.Context, number int) (promoted release.Release, err error) {
+	err = r.do(ctx, post(&promoted, "releases", strconv.Itoa(number), "promote"))
+	return promoted, err
+}
+
+func (r releases) Halt(ctx context.Context, number int, reason string) (halted release.Release, err error) {
+	what := post(&halted, "releases", strconv.Itoa(number), "halt")
+	what.body = map[string]any{"reason": reason}
+	err = r.do(ctx, what)
+	return halted, err
 }
 
 func (r releases) Freeze(ctx context.Context, frozen bool) error {

@@ -13,15 +13,17 @@ type Target interface {
 	MissingPieces(ctx context.Context, sizes map[string]int64) ([]string, error)
 	// PutPiece stores a piece that MissingPieces returned.
 	PutPiece(ctx context.Context, digest string, data []byte) error
-	// PushRelease makes a release the one to serve, and returns it as Redis has it now.
-	PushRelease(ctx context.Context, r Release) (Release, error)
+	// PushRelease makes a release the one to serve, or the canary if share is not nil. It returns the release as Redis has
+	// it now.
+	PushRelease(ctx context.Context, r Release, share *Share) (Release, error)
 }
 
 // pushAttempts is how often Push looks for missing pieces. Somebody may delete a piece meanwhile.
 const pushAttempts = 3
 
-// Push stores the files of a release and makes hosts serve it. files are those from which the release was made.
-func Push(ctx context.Context, to Target, r Release, files []Content) (Release, error) {
+// Push stores the files of a release and makes hosts serve it, for a share of the tasks if share is not nil. files are
+// those from which the release was made.
+func Push(ctx context.Context, to Target, r Release, files []Content, share *Share) (Release, error) {
 	for attempt := 1; ; attempt++ {
 		missing, err := to.MissingPieces(ctx, r.Pieces())
 		if err != nil {
@@ -30,7 +32,7 @@ func Push(ctx context.Context, to Target, r Release, files []Content) (Release, 
 		if err := putAll(ctx, to, &r, files, missing); err != nil {
 			return Release{}, err
 		}
-		pushed, err := to.PushRelease(ctx, r)
+		pushed, err := to.PushRelease(ctx, r, share)
 		if errors.Is(err, ErrMissing) && attempt < pushAttempts {
 			continue
 		}

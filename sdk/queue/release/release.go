@@ -27,6 +27,7 @@ const (
 	maxRecord  = 48 << 10  // maximum bytes of a release as JSON
 	maxSigned  = 8         // maximum number of signatures
 	maxSigning = 4 << 10   // maximum bytes of all signatures
+	maxQueues  = 1000      // maximum number of queues that a release names
 	maxNote    = 1 << 10   // maximum bytes of a note, or of the name of whoever pushed
 
 	// maxAsked is the maximum number of pieces of a release.
@@ -40,6 +41,8 @@ var (
 	ErrServes    = errors.New("the release serves")
 	ErrMissing   = errors.New("a piece of the release is not in Redis")
 	ErrNoRoom    = errors.New("no room for more releases")
+	ErrNoCanary  = errors.New("the plugin has no such canary")
+	ErrCanary    = errors.New("the release is a canary")
 )
 
 // File is a file of a release.
@@ -54,8 +57,10 @@ type File struct {
 type Release struct {
 	Plugin  string `json:"plugin"`
 	Version string `json:"version,omitempty" maxLength:"128" doc:"Of the manifest."`
-	Files   []File `json:"files" maxItems:"256" doc:"The module, the manifest if there is one, and the files that it names."`
-	Note    string `json:"note,omitempty" maxLength:"1024" doc:"What is new."`
+	// Queues are those that the plugin serves; none if whoever pushed it did not say.
+	Queues []string `json:"queues,omitempty" maxItems:"1000" doc:"Of the manifest."`
+	Files  []File   `json:"files" maxItems:"256" doc:"The module, the manifest if there is one, and the files that it names."`
+	Note   string   `json:"note,omitempty" maxLength:"1024" doc:"What is new."`
 	// Signatures are signatures of the Statement, as package plugins/signature makes them.
 	Signatures []string `json:"signatures,omitempty" maxItems:"8" doc:"Signatures of minisign or cosign."`
 
@@ -66,6 +71,7 @@ type Release struct {
 	Serving    bool    `json:"serving,omitempty" doc:"Whether hosts are to serve it."`
 	RolledBack float64 `json:"rolled_back,omitempty" doc:"When somebody went back from it to an earlier release."`
 	Frozen     float64 `json:"frozen,omitempty" doc:"Since when its plugin takes no pushes."`
+	Stage      *Stage  `json:"stage,omitempty" doc:"Of a canary: its share of the tasks. A release that serves or served has none."`
 }
 
 // The states of a release.
@@ -74,6 +80,8 @@ const (
 	StateFrozen     = "frozen" // it serves, and no push replaces it
 	StateRolledBack = "rolled back"
 	StateReplaced   = "replaced"
+	StateCanary     = "canary" // it gets a share of the tasks
+	StateHalted     = "halted" // it was a canary, and gets no more tasks
 )
 
 // State returns the state of a release.
@@ -83,6 +91,10 @@ func (r *Release) State() string {
 		return StateFrozen
 	case r.Serving:
 		return StateServing
+	case r.Stage != nil && r.Stage.Halted > 0:
+		return StateHalted
+	case r.Stage != nil:
+		return StateCanary
 	case r.RolledBack > 0:
 		return StateRolledBack
 	}
@@ -180,6 +192,11 @@ func (r *Release) validate() error {
 		return wrong("it has %d signatures: use at most %d of %d bytes together", len(r.Signatures), maxSigned, maxSigning)
 	case len(r.Version) > 128:
 		return wrong("its version has %d bytes: use at most 128", len(r.Version))
+	}
+	for _, name := range r.Queues {
+		if err := queue.ValidQueue(name); err != nil || len(r.Queues) > maxQueues {
+			return wrong("it has %d queues: use at most %d, with valid names", len(r.Queues), maxQueues)
+		}
 	}
 	seen := make(map[string]bool)
 	var total int64

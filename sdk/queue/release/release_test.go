@@ -45,12 +45,17 @@ func contents(plugin string, module []byte) []release.Content {
 
 func (w *world) push(to release.Target, plugin string, module []byte) (release.Release, error) {
 	w.t.Helper()
+	return w.stage(to, plugin, module, nil)
+}
+
+func (w *world) stage(to release.Target, plugin string, module []byte, share *release.Share) (release.Release, error) {
+	w.t.Helper()
 	files := contents(plugin, module)
 	r, err := release.New(plugin, files)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return release.Push(w.t.Context(), to, r, files)
+	return release.Push(w.t.Context(), to, r, files, share)
 }
 
 func (w *world) must(r release.Release, err error) release.Release {
@@ -241,11 +246,11 @@ func (d *dying) PutPiece(ctx context.Context, digest string, data []byte) error 
 	return d.Target.PutPiece(ctx, digest, data)
 }
 
-func (d *dying) PushRelease(ctx context.Context, r release.Release) (release.Release, error) {
+func (d *dying) PushRelease(ctx context.Context, r release.Release, share *release.Share) (release.Release, error) {
 	if err := d.die(); err != nil {
 		return release.Release{}, err
 	}
-	return d.Target.PushRelease(ctx, r)
+	return d.Target.PushRelease(ctx, r, share)
 }
 
 // Wherever a pusher dies, hosts see either the release before or a release that is whole, and another push completes.
@@ -283,7 +288,7 @@ func TestReleaseWithoutItsPieces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.PushRelease(t.Context(), r); !errors.Is(err, release.ErrMissing) {
+	if _, err := w.PushRelease(t.Context(), r, nil); !errors.Is(err, release.ErrMissing) {
 		t.Errorf("pushed a release without its pieces: %v", err)
 	}
 	if err := w.PutPiece(t.Context(), r.Files[0].Pieces[0], files[0].Data); !errors.Is(err, queue.ErrInvalid) {
@@ -372,7 +377,7 @@ func TestCollect(t *testing.T) {
 	if deleted, err := w.Collect(ctx); deleted != 0 || err != nil {
 		t.Errorf("%d pieces were deleted that a pusher has just found: %v", deleted, err)
 	}
-	w.must(w.PushRelease(ctx, other))
+	w.must(w.PushRelease(ctx, other, nil))
 }
 
 // A tenant has a bound for all its releases, which is checked before anything is written.
@@ -421,7 +426,7 @@ func TestInvalidReleases(t *testing.T) {
 	} {
 		r := good()
 		spoil(&r)
-		if _, err := w.PushRelease(t.Context(), r); !errors.Is(err, queue.ErrInvalid) {
+		if _, err := w.PushRelease(t.Context(), r, nil); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -68,10 +68,11 @@ func (s *Store) piece(ctx context.Context, what string, args ...any) (any, error
 	return s.store.Eval(ctx, store.NewCall("piece", s.store.Keys.Pieces(), append([]any{s.store.Clock, what}, args...)...))
 }
 
-// PushRelease implements Target. If the release that serves has the same content, PushRelease returns that release. The
-// errors are ErrFrozen, ErrMissing and ErrNoRoom.
-func (s *Store) PushRelease(ctx context.Context, r Release) (Release, error) {
-	r.Number, r.Created, r.Serving, r.RolledBack, r.Frozen = 0, 0, false, 0, 0
+// PushRelease implements Target. If the release that serves has the same content, PushRelease returns that release. A
+// push ends the canary that is under way. The errors are ErrFrozen, ErrMissing and ErrNoRoom, and ErrNoRelease for a
+// canary of a plugin of which no release serves.
+func (s *Store) PushRelease(ctx context.Context, r Release, share *Share) (Release, error) {
+	r.Number, r.Created, r.Serving, r.RolledBack, r.Frozen, r.Stage = 0, 0, false, 0, 0, nil
 	if err := r.validate(); err != nil {
 		return Release{}, err
 	}
@@ -84,7 +85,11 @@ func (s *Store) PushRelease(ctx context.Context, r Release) (Release, error) {
 			queue.ErrInvalid, r.Plugin, len(text))
 	}
 	content, _ := json.Marshal([]any{r.Files, r.Signatures}) // the whole release was encoded above
-	args := []any{text, digestOf(content), MaxKept, MaxPlugins}
+	shared, err := s.shareText(ctx, &r, share)
+	if err != nil {
+		return Release{}, err
+	}
+	args := []any{text, digestOf(content), MaxKept, MaxPlugins, shared}
 	for digest, size := range r.Pieces() {
 		args = append(args, digest, size)
 	}
@@ -95,14 +100,65 @@ func (s *Store) PushRelease(ctx context.Context, r Release) (Release, error) {
 	return s.Release(ctx, r.Plugin, number)
 }
 
-// ServeRelease makes hosts serve another release of a plugin, and returns it. A number of 0 means the newest release
-// before the one that serves, without those that were rolled back.
-func (s *Store) ServeRelease(ctx context.Context, plugin string, number int) (Release, error) {
-	number, err := s.rollout(ctx, plugin, "serve", optional(number))
+// shareText returns the share of a canary as JSON; "" if there is none. A canary must not serve queues that the release
+// in its place does not serve: these have no other version.
+func (s *Store) shareText(ctx context.Context, r *Release, share *Share) ([]byte, error) {
+	if share == nil {
+		return nil, nil
+	}
+	if err := share.Validate(); err != nil {
+		return nil, err
+	}
+	all, err := s.Releases(ctx, r.Plugin)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		for _, name := range r.Queues {
+			if one.Serving && len(one.Queues) > 0 && !slices.Contains(one.Queues, name) {
+				return nil, fmt.Errorf("%w: canary of plugin %s: release %d, which serves, has no queue %q: push without --canary",
+					queue.ErrInvalid, r.Plugin, one.Number, name)
+			}
+		}
+	}
+	return json.Marshal(share)
+}
+
+// PromoteRelease makes the canary of a plugin serve all tasks, and returns it. A number of 0 means whichever release is
+// the canary. The errors are ErrNoCanary and ErrFrozen.
+func (s *Store) PromoteRelease(ctx context.Context, plugin string, number int) (Release, error) {
+	return s.staged(ctx, plugin, "promote", optional(number))
+}
+
+// HaltRelease ends the canary of a plugin, which gets no more tasks, and returns it. A number of 0 means whichever release
+// is the canary. The error is ErrNoCanary if there is none; a canary may be halted twice.
+func (s *Store) HaltRelease(ctx context.Context, plugin string, number int, reason string) (Release, error) {
+	reason = strings.ToValidUTF8(reason, "�")
+	if len(reason) > maxNote {
+		return Release{}, fmt.Errorf("%w: the reason has %d bytes: use at most %d", queue.ErrInvalid, len(reason), maxNote)
+	}
+	return s.staged(ctx, plugin, "halt", optional(number), reason)
+}
+
+// AdvanceRelease ends a step of a canary, the one with this index. The next step follows; after the last one, the canary
+// serves. If the canary is in another step already, nothing changes. The errors are ErrNoCanary and ErrFrozen.
+func (s *Store) AdvanceRelease(ctx context.Context, plugin string, number, step int) (Release, error) {
+	return s.staged(ctx, plugin, "advance", strconv.Itoa(number), step)
+}
+
+func (s *Store) staged(ctx context.Context, plugin, what string, args ...any) (Release, error) {
+	number, err := s.rollout(ctx, plugin, what, args...)
 	if err != nil {
 		return Release{}, err
 	}
 	return s.Release(ctx, plugin, number)
+}
+
+// ServeRelease makes hosts serve another release of a plugin, and returns it. It ends a canary, unless that is the
+// release. A number of 0 means the newest release before the one that serves, without those that were rolled back or
+// never served.
+func (s *Store) ServeRelease(ctx context.Context, plugin string, number int) (Release, error) {
+	return s.staged(ctx, plugin, "serve", optional(number))
 }
 
 // FreezeReleases makes pushes of a plugin fail with ErrFrozen, or ends that.
@@ -116,7 +172,8 @@ func (s *Store) FreezeReleases(ctx context.Context, plugin string, frozen bool) 
 }
 
 // DeleteRelease deletes a release that does not serve, or all releases of the plugin if number is 0: hosts then serve
-// it no longer. The error is ErrServes for a release that serves, and ErrFrozen for all releases of a frozen plugin.
+// it no longer. The error is ErrServes for a release that serves, ErrCanary for the canary, and ErrFrozen for all
+// releases of a frozen plugin.
 func (s *Store) DeleteRelease(ctx context.Context, plugin string, number int) error {
 	_, err := s.rollout(ctx, plugin, "delete", optional(number))
 	return err
@@ -141,6 +198,10 @@ func (s *Store) rollout(ctx context.Context, plugin, what string, args ...any) (
 		err = ErrFrozen
 	case answer == "serves":
 		err = ErrServes
+	case answer == "nocanary":
+		err = ErrNoCanary
+	case answer == "canary":
+		err = ErrCanary
 	case answer == "missing":
 		err = fmt.Errorf("%w: %s", ErrMissing, number)
 	case answer == "full":
@@ -182,6 +243,11 @@ func (s *Store) Releases(ctx context.Context, plugin string) ([]Release, error) 
 		}
 		r.Serving, r.Created = hash["serving"] == field, seconds(hash[field+" at"])
 		r.RolledBack, r.Frozen = seconds(hash[field+" back"]), seconds(hash["frozen"])
+		if share, staged := hash[field+" share"]; staged {
+			if r.Stage, err = parseStage(share, hash[field+" step"], hash[field+" halted"]); err != nil {
+				return nil, damaged(plugin, number, err)
+			}
+		}
 		all = append(all, r)
 	}
 	slices.SortFunc(all, newer)
@@ -203,17 +269,36 @@ func parse(plugin string, number int, text string) (r Release, err error) {
 		err = r.validate()
 	}
 	if err != nil {
-		return Release{}, fmt.Errorf("release %d of plugin %s is damaged: %w: delete it with `quern plugin delete`, or push it again",
-			number, plugin, err)
+		return Release{}, damaged(plugin, number, err)
 	}
 	return r, nil
+}
+
+func damaged(plugin string, number int, err error) error {
+	return fmt.Errorf("release %d of plugin %s is damaged: %w: delete it with `quern plugin delete`, or push it again", number,
+		plugin, err)
+}
+
+// parseStage reads the state of a canary as rollout.lua wrote it: its share as JSON, "STEP SECOND", and "SECOND REASON"
+// if it is halted.
+func parseStage(share, step, halted string) (*Stage, error) {
+	c := new(Stage)
+	if err := json.Unmarshal([]byte(share), &c.Share); err != nil {
+		return nil, err
+	}
+	index, since, _ := strings.Cut(step, " ")
+	at, reason, _ := strings.Cut(halted, " ")
+	c.Step, c.Since, c.Halted, c.Reason = int(store.AsInt(index)), seconds(since), seconds(at), reason
+	return c, c.Share.Validate()
 }
 
 // Served says which release of a plugin hosts are to serve.
 type Served struct {
 	Release
 	Before *Release // the release to serve if that fails; nil if there is none
-	Err    error    // why the entry cannot be read; the release then has only its Plugin
+	// Canary is the release that gets a share of the tasks, with its Stage; nil if there is none.
+	Canary *Release
+	Err    error // why the entry cannot be read; the release then has only its Plugin
 }
 
 // Generation returns a text that is different after each change of the tenant's releases; "" before the first one.
@@ -277,13 +362,41 @@ func parseServed(plugin, text string) Served {
 		}
 		read, lines = append(read, r), lines[2:]
 	}
+	var canary *Release
+	if len(lines) == 1 && len(read) > 0 && lines[0] != "" {
+		var err error
+		if canary, err = parseCanary(plugin, lines[0]); err != nil {
+			return Served{Release: Release{Plugin: plugin}, Err: err}
+		}
+	}
 	switch len(read) {
 	case 0:
 		return Served{Release: Release{Plugin: plugin}, Err: errors.New("the entry is empty: push the plugin again")}
 	case 1:
-		return Served{Release: read[0]}
+		return Served{Release: read[0], Canary: canary}
 	}
-	return Served{Release: read[0], Before: &read[1]}
+	return Served{Release: read[0], Before: &read[1], Canary: canary}
+}
+
+// parseCanary reads the line of a canary as rollout.lua wrote it.
+func parseCanary(plugin, line string) (*Release, error) {
+	var staged struct { // as show of rollout.lua has it
+		Number  int             `json:"number"`
+		Stage   *Stage          `json:"stage"`
+		Release json.RawMessage `json:"release"`
+	}
+	if err := json.Unmarshal([]byte(line), &staged); err != nil {
+		return nil, damaged(plugin, staged.Number, err)
+	}
+	r, err := parse(plugin, staged.Number, string(staged.Release))
+	if err != nil {
+		return nil, err
+	}
+	if staged.Stage == nil {
+		return nil, damaged(plugin, staged.Number, errors.New("it has no share"))
+	}
+	r.Stage = staged.Stage
+	return &r, staged.Stage.Share.Validate()
 }
 
 // Piece reads a piece. The error is ErrMissing if Redis does not have it, or has other bytes.

@@ -1,0 +1,128 @@
+package release
+
+import (
+	"crypto/sha1" //nolint:gosec // spreads IDs; scripts of Redis have no other hash
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+)
+
+// Share says which tasks of a plugin run on a canary: those with a label, or a percentage of all tasks, which may grow
+// in steps.
+type Share struct {
+	Label string `json:"label,omitempty" maxLength:"1024" doc:"The name of a label: tasks with it run on the canary. Without it, steps decide."`
+	Value string `json:"value,omitempty" maxLength:"1024" doc:"The value of the label."`
+	Steps []Step `json:"steps,omitempty" maxItems:"20" doc:"Percentages that grow. After the last step the canary serves, if that step has an end."`
+}
+
+// Step is a percentage of tasks, and when the next step follows. A step without an end lasts until somebody promotes or
+// halts the canary.
+type Step struct {
+	Percent float64 `json:"percent" minimum:"0" maximum:"100" doc:"How many of 100 tasks run on the canary."`
+	Seconds float64 `json:"seconds,omitempty" minimum:"0" doc:"How long the step lasts; 0: no bound."`
+	Tasks   int     `json:"tasks,omitempty" minimum:"0" doc:"The step ends when so many tasks have ended on the canary; 0: no bound."`
+}
+
+// Duration returns how long the step lasts; 0 for no bound.
+func (s Step) Duration() time.Duration { return time.Duration(s.Seconds * float64(time.Second)) }
+
+// String returns the share as users of the command line write it: 1%/10m0s,10%/500 or label:NAME=VALUE.
+func (s Share) String() string {
+	if s.Label != "" {
+		return "label:" + s.Label + "=" + s.Value
+	}
+	texts := make([]string, len(s.Steps))
+	for i, step := range s.Steps {
+		texts[i] = step.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// String returns the step as users of the command line write it.
+func (s Step) String() string {
+	text := strconv.FormatFloat(s.Percent, 'f', -1, 64) + "%"
+	if s.Seconds > 0 {
+		text += "/" + s.Duration().String()
+	}
+	if s.Tasks > 0 {
+		text += "/" + strconv.Itoa(s.Tasks)
+	}
+	return text
+}
+
+// Stage says how far a canary is.
+type Stage struct {
+	Share Share   `json:"share"`
+	Step  int     `json:"step" doc:"The step of the share, from 0."`
+	Since float64 `json:"since" doc:"When the step began."`
+
+	Halted float64 `json:"halted,omitempty" doc:"When the canary was halted: it gets no more tasks."`
+	Reason string  `json:"reason,omitempty" doc:"Why it was halted."`
+}
+
+// Percent returns the percentage of tasks that run on the canary; 0 if a label decides.
+func (c *Stage) Percent() float64 {
+	if c.Step < 0 || c.Step >= len(c.Share.Steps) {
+		return 0
+	}
+	return c.Share.Steps[c.Step].Percent
+}
+
+// Takes reports whether a task runs on the canary, the release with this number. A task that runs on it does so in every
+// later step.
+func (c *Stage) Takes(number int, id string, labels map[string]string) bool {
+	if c.Share.Label != "" {
+		value, has := labels[c.Share.Label]
+		return has && value == c.Share.Value
+	}
+	return place(number, id)*100 < c.Percent()*(1<<32)
+}
+
+// place maps a task to a number below 2^32. Another release of the plugin gets other tasks. The function place in the
+// prelude of the scripts does the same.
+func place(number int, id string) float64 {
+	sum := sha1.Sum([]byte(strconv.Itoa(number) + " " + id)) //nolint:gosec // as above
+	return float64(binary.BigEndian.Uint32(sum[:]))
+}
+
+// The bounds of a share.
+const (
+	maxSteps = 20
+	maxLabel = 1 << 10
+)
+
+// Validate returns an error if the share is not one of tasks.
+func (s *Share) Validate() error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("%w: share of a canary: %s", queue.ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case s.Label != "" && len(s.Steps) > 0:
+		return wrong("it has a label and steps: use one of them")
+	case s.Label != "" && len(s.Label)+len(s.Value) > maxLabel:
+		return wrong("its label has %d bytes: use at most %d", len(s.Label)+len(s.Value), maxLabel)
+	case s.Label == "" && (len(s.Steps) == 0 || s.Value != ""):
+		return wrong("it names no tasks: use a percentage, such as 10%%, or label:NAME=VALUE")
+	case len(s.Steps) > maxSteps:
+		return wrong("it has %d steps: use at most %d", len(s.Steps), maxSteps)
+	}
+	before := 0.0
+	for i, step := range s.Steps {
+		ends := step.Seconds > 0 || step.Tasks > 0
+		switch {
+		case !(step.Percent > before && step.Percent <= 100): // also refuses NaN
+			return wrong("step %d has %v%%: use more than %v%%, and at most 100%%", i+1, step.Percent, before)
+		case step.Tasks < 0 || !(step.Seconds >= 0 && step.Seconds <= 366*24*3600):
+			return wrong("step %d lasts for %v s or %d tasks: use 0 s to 366 days, and 0 tasks or more", i+1, step.Seconds, step.Tasks)
+		case !ends && i+1 < len(s.Steps):
+			return wrong("step %d of %d has no end: give it one, such as %v%%/10m or %v%%/500", i+1, len(s.Steps), step.Percent,
+				step.Percent)
+		}
+		before = step.Percent
+	}
+	return nil
+}
