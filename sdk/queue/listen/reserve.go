@@ -45,6 +45,32 @@ type ReserveRequest struct {
 	Fleet      []string
 	// With Start, FailurePolicy is written to the tasks. If this node dies, the node that reclaims the tasks reads it.
 	FailurePolicy FailurePolicy
+	// Release is the number of the release that the version is; 0 if it is none. Without one, or without Start, the fields
+	// below do not count. Pin makes a task keep to this release in its further attempts.
+	Release int
+	Pin     bool
+	// Canary is the release that gets a share of the tasks; nil if there is none. Its tasks, and those that are pinned to
+	// another release, run on the release of that number in Others. Tasks whose release is not there wait a second for
+	// another listener, for a minute in all; then the request's version runs them.
+	Canary *CanaryShare
+	Others []OtherRelease
+}
+
+// CanaryShare is a release with the tasks that are to run on it: a percentage of all, or those with a label.
+type CanaryShare struct {
+	Number  int
+	Percent float64
+	Needle  string // the label as JSON, as release.Share.Needle returns it; "" if Percent counts
+}
+
+// OtherRelease is a release of a plugin that can run tasks of a request beside the request's version. If Gone is true,
+// nobody can get it any more: tasks that are pinned to it are no longer.
+type OtherRelease struct {
+	Number                  int
+	Gone                    bool
+	Plugin, Digest, Version string
+	FailurePolicy           FailurePolicy
+	Pin                     bool
 }
 
 // FailurePolicy has the settings of a plugin's manifest for tasks that fail for good, or whose host dies.
@@ -62,6 +88,36 @@ func (r *ReserveRequest) fields() []any {
 	if !r.Start {
 		return nil
 	}
+	return (&OtherRelease{
+		Number: r.Release, Plugin: r.Plugin, Digest: r.Digest, Version: r.Version, FailurePolicy: r.FailurePolicy, Pin: r.Pin,
+	}).fields()
+}
+
+// releases returns the arguments for the function runners of the scripts, after the number of the release that serves.
+func (r *ReserveRequest) releases() []any {
+	if !r.Start || r.Release == 0 {
+		return []any{"", 0}
+	}
+	if r.Canary == nil && len(r.Others) == 0 {
+		return []any{r.Release, 0}
+	}
+	args := []any{r.Release, 0, ""}
+	switch c := r.Canary; {
+	case c == nil:
+	case c.Needle != "":
+		args[2] = fmt.Sprintf("%d label %s", c.Number, c.Needle)
+	default:
+		args[2] = fmt.Sprintf("%d %s", c.Number, strconv.FormatFloat(c.Percent, 'f', -1, 64))
+	}
+	for _, o := range r.Others {
+		fields := o.fields()
+		args = append(append(args, o.Number, store.Optional(!o.Gone, o.Plugin+" "+o.Digest), len(fields)), fields...)
+	}
+	args[1] = len(args) - 2
+	return args
+}
+
+func (r *OtherRelease) fields() []any {
 	p := r.FailurePolicy
 	return store.AppendFields(nil,
 		"plugin", r.Plugin,
@@ -70,6 +126,7 @@ func (r *ReserveRequest) fields() []any {
 		"on_crash", store.Optional(p.NoRerun, "fail"),
 		"max_crashes", store.Optional(p.MaxCrashes > 0, strconv.Itoa(p.MaxCrashes)),
 		"dead", p.Dead,
+		"pinned", store.Optional(r.Pin && r.Number > 0, strconv.Itoa(r.Number)),
 	)
 }
 
@@ -101,6 +158,9 @@ type Reservation struct {
 	Large      bool
 	// Checkpointed is true if an earlier run has left a checkpoint, which Node.ReadCheckpoint reads.
 	Checkpointed bool
+	// Release is the number in ReserveRequest.Others of the release that runs the task; 0 if the request's version does.
+	// Instead is the number of the task's release if the request's version runs it only because no host has that one.
+	Release, Instead int
 }
 
 // Since returns when the task began to wait: when it was enqueued, due, or retried by hand, whichever is latest.
@@ -125,6 +185,7 @@ type ReserveReply struct {
 	// was cancelled, or must wait for another listener.
 	Dropped, Passed int
 	Quarantined     bool   // nothing was reserved, because the plugin version is quarantined
+	Lacking         []int  // the numbers of releases of tasks that must wait, because this node does not have them
 	DeadError       string // why the dead letter of an expired task was not written; "" if all were written
 	// Clock is Redis's time of the reserve. NextETA is when the queue's next scheduled task is due. It is zero if no task
 	// is scheduled; Adopt always leaves it zero.
@@ -146,7 +207,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 				n.client.Store().Clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
 				store.DurationText(r.MaxAge), store.Optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
 				cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
-			}, r.fields()...),
+			}, append(r.releases(), r.fields()...)...),
 		}
 	}
 	replies := make([]ReserveReply, len(requests))
@@ -188,7 +249,7 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 	for part := range slices.Chunk(ids, maxClaims) {
 		args := append([]any{
 			n.client.Store().Clock, request.Queue, n.id, n.startAs(request), MaxInline, batchBytes, len(fields),
-		}, fields...)
+		}, append(request.releases(), fields...)...)
 		for _, id := range part {
 			args = append(args, id)
 		}
@@ -219,6 +280,9 @@ func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply
 	clock := v.Text()
 	r.Clock, r.NextETA = store.ParseSeconds(clock), v.Eta()
 	r.Passed, r.Quarantined, r.DeadError = v.Count(), v.Flag(), v.Text()
+	for _, number := range strings.Fields(v.Text()) {
+		r.Lacking = append(r.Lacking, int(store.AsInt(number)))
+	}
 	for err = cmp.Or(err, v.Err()); err == nil && v.More(); err = v.Err() {
 		task := readReservation(&v)
 		if started {
@@ -287,6 +351,10 @@ func readReservation(v *store.Values) (r Reservation) {
 			r.Traceparent = text
 		case "headers":
 			headers = text
+		case "release":
+			r.Release = int(store.AsInt(text))
+		case "instead":
+			r.Instead = int(store.AsInt(text))
 		}
 	}
 	r.Headers = queue.ParseHeaders(headers, r.Traceparent)

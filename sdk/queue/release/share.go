@@ -3,6 +3,7 @@ package release
 import (
 	"crypto/sha1" //nolint:gosec // spreads IDs; scripts of Redis have no other hash
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -80,6 +81,15 @@ func (c *Stage) Takes(number int, id string, labels map[string]string) bool {
 		return has && value == c.Share.Value
 	}
 	return place(number, id)*100 < c.Percent()*(1<<32)
+}
+
+// Needle returns the label as it is in the JSON of a task's labels; "" if the share has none.
+func (s *Share) Needle() string {
+	if s.Label == "" {
+		return ""
+	}
+	text, _ := json.Marshal(map[string]string{s.Label: s.Value}) // a map of strings can always be encoded
+	return string(text[1 : len(text)-1])
 }
 
 // place maps a task to a number below 2^32. Another release of the plugin gets other tasks. The function place in the

@@ -89,7 +89,10 @@ func (s *Store) PushRelease(ctx context.Context, r Release, share *Share) (Relea
 	if err != nil {
 		return Release{}, err
 	}
-	args := []any{text, digestOf(content), MaxKept, MaxPlugins, shared}
+	args := []any{text, digestOf(content), MaxKept, MaxPlugins, shared, 0}
+	if share != nil {
+		args[len(args)-1] = len(share.Steps)
+	}
 	for digest, size := range r.Pieces() {
 		args = append(args, digest, size)
 	}
@@ -279,14 +282,15 @@ func damaged(plugin string, number int, err error) error {
 		plugin, err)
 }
 
-// parseStage reads the state of a canary as rollout.lua wrote it: its share as JSON, "STEP SECOND", and "SECOND REASON"
+// parseStage reads the state of a canary as rollout.lua wrote it: its share as JSON, "STEP SECOND STEPS", and "SECOND REASON"
 // if it is halted.
 func parseStage(share, step, halted string) (*Stage, error) {
 	c := new(Stage)
 	if err := json.Unmarshal([]byte(share), &c.Share); err != nil {
 		return nil, err
 	}
-	index, since, _ := strings.Cut(step, " ")
+	index, rest, _ := strings.Cut(step, " ")
+	since, _, _ := strings.Cut(rest, " ")
 	at, reason, _ := strings.Cut(halted, " ")
 	c.Step, c.Since, c.Halted, c.Reason = int(store.AsInt(index)), seconds(since), seconds(at), reason
 	return c, c.Share.Validate()

@@ -447,11 +447,69 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   return true, true
 end
 
+-- place(number, id): a number below 2^32 that decides whether a task is one of the share of a canary, the release with
+-- this number. The client computes the same.
+local function place(number, id)
+  return tonumber(string.sub(redis.sha1hex(number .. ' ' .. id), 1, 8), 16)
+end
+
+-- labelled(text, needle): whether text, the JSON of a task's labels, has the label of which needle is the JSON. A quote
+-- in a name or value is escaped, so the needle is found only where a label begins.
+local function labelled(text, needle)
+  return text and (string.find(text, '{' .. needle, 1, true) or string.find(text, ',' .. needle, 1, true))
+end
+
+-- runners(serving, from, to, clock): makes a function that decides which release of a plugin runs a task here. serving is
+-- the number of the one that serves. The arguments from and to say the rest: the canary as "NUMBER PERCENT" or "NUMBER
+-- label NEEDLE", or "" if there is none; then for each further release its number, "PLUGIN DIGEST" or "" if it is gone,
+-- the number of further values, and these values: field, value, ... that are written to its tasks.
+--
+-- The function takes an ID, and the fields "pinned" of the task, the number of the release on which it began, and
+-- "aside", since when it waits for a host that has its release. It returns the number of the task's release, or nil if
+-- that serves; and the release as { version, first, last, number }, the place of its values in the arguments. Without a
+-- release, the third value is whether the task must wait, because this host lacks its release. If not, no host had it for
+-- a minute or it is gone, and the release that serves runs the task.
+local function runners(serving, from, to, clock)
+  local others, gone, barred = {}, {}, {}
+  local canary, percent, needle = string.match(ARGV[from] or '', '^(%d+) (%S+) ?(.*)$')
+  local at = from + 1
+  while at <= to do
+    local number, n = ARGV[at], tonumber(ARGV[at + 2])
+    if ARGV[at + 1] == '' then
+      gone[number] = true
+    else
+      others[number] = { version = ARGV[at + 1], first = at + 3, last = at + 2 + n }
+    end
+    at = at + 3 + n
+  end
+  -- takes(id): whether the task is one of the canary's share.
+  local function takes(id)
+    if percent == 'label' then return labelled(redis.call('HGET', TASK_ .. id, 'labels'), needle) end
+    return canary and place(canary, id) * 100 < tonumber(percent) * 4294967296
+  end
+  -- runs(number): the release, if this host has it, and it is not quarantined.
+  local function runs(number)
+    local one = others[number]
+    if one and barred[number] == nil then barred[number] = quarantined(redis.pcall('HGET', CRASHES, one.version), clock) end
+    return not barred[number] and one or nil
+  end
+  return function(id, pinned, aside)
+    local number = pinned
+    if not pinned or gone[pinned] then number = takes(id) and canary or serving end
+    if number == serving then
+      if pinned and pinned ~= serving then return pinned, nil, false end
+      return nil
+    end
+    local one = runs(number)
+    return number, one, not one and tonumber(clock) - tonumber(moment(aside, clock)) < 60
+  end
+end
+
 -- The fields of a task that reserve.lua reads. Fields 4 to 22 are also in its reply. A plain task has none of the
 -- fields from 5 on.
 local TAKEN = { 'parameters', 'status', 'run', 'created',
   'retried_at', 'eta', 'max_age', 'expires', 'retry', 'max_attempts', 'timeout', 'deadline', 'parent', 'key', 'depth', 'traceparent',
-  'headers', 'attempts', 'reschedules', 'rejects', 'checkpoint', 'last_error', 'rejected_by', 'cancel' }
+  'headers', 'attempts', 'reschedules', 'rejects', 'checkpoint', 'last_error', 'rejected_by', 'cancel', 'pinned', 'aside' }
 
 -- read(key, max, ask): a list of the TAKEN fields of a task, and the size of its parameters; nil if the key has the
 -- wrong type. If ask is set, the size is read first, and parameters of more than max bytes are left out, because

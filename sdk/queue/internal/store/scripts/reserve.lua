@@ -9,11 +9,14 @@
 --         9 maximum age in seconds of tasks that set none themselves, or ""
 --         10 maximum number of tasks that run in the fleet, or ""  11 the queues, separated by spaces, whose running
 --         tasks count for 10
+--         12 the number of the release that serves, or ""  13 the number of arguments for runners, and these arguments
 --         then field, value, ... for the plugin's version and what its manifest sets (only with a process ID)
 -- RETURNS number of dropped IDs, clock, eta of the next scheduled task or "", number of tasks that failed or wait
---         again, 1 if the version is quarantined, reason why a failed task has no dead letter or ""; then for each
---         task: id, run, parameters or nil if they are too large, their size, number of further values, and these
---         values: field, value, ... of fields in TAKEN. The error LEASELOST if the listener has no lease (any more)
+--         again, 1 if the version is quarantined, reason why a failed task has no dead letter or "", numbers
+--         of releases that this host lacks, separated by spaces; then for each task: id, run, parameters or nil if they
+--         are too large, their size, number of further values, and these values: field, value, ... of fields in TAKEN,
+--         and "release", the number of the release that runs it if that does not serve, or "instead", the number of its
+--         release if the one that serves runs it. The error LEASELOST if the listener has no lease (any more)
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
 local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_TASKS_ .. queue, 'set', TASKS_ .. queue, 'zset',
   SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash',
@@ -27,12 +30,12 @@ end
 
 local clock = now(ARGV[1])
 local eta = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
-if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { 0, clock, eta, 0, 0, '' } end
+if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { 0, clock, eta, 0, 0, '', '' } end
 local crashes = ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8])
-if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '' } end
+if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '', '' } end
 -- ask: set if some parameters of this queue were large. Then the size of each task's parameters is read first.
 local ask, held = unpack(redis.call('HMGET', STATS_ .. queue, 'large', 'held'))
-if held and helduntil(held, clock) then return { 0, clock, eta, 0, 0, '' } end
+if held and helduntil(held, clock) then return { 0, clock, eta, 0, 0, '', '' } end
 local wanted = tonumber(ARGV[4])
 local work = 0 -- in units of one reserved task; at 128 the script ends, and the caller calls again
 
@@ -68,16 +71,17 @@ local function rejected(by)
   return false
 end
 
+local serving, rest = ARGV[12], 14 + ARGV[13]
 local written = { 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock }
-if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, 12) } end
+if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, rest) } end
 written[#written + 1] = 'run'
 local most, bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
-local out, taken, started, dropped, looked = { 0, clock, eta, 0, 0, '' }, 0, {}, 0, 0
+local out, taken, started, dropped, looked = { 0, clock, eta, 0, 0, '', '' }, 0, {}, 0, 0
 
 -- otherwise(): makes a function (id, key, expired) that removes a task from the reserved list again. The task fails if
 -- it has expired; if not, it waits again. The function is made once per call of the script, because making it executes
 -- all declarations that it needs.
-local ending
+local ending, pick
 local function otherwise() -- rare
   return function(id, key, expired)
     redis.call('LREM', KEYS[2], 1, id)
@@ -86,10 +90,41 @@ local function otherwise() -- rare
       back(queue, id, clock, 1, 'LPUSH', '', '')
       return
     end
-    for i = 12, #ARGV, 2 do
+    for i = rest, #ARGV, 2 do
       if ARGV[i] == 'dead' then redis.call('HSET', key, 'dead', ARGV[i + 1]) end
     end
     fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
+  end
+end
+
+-- picker(): makes a function (id, key, pinned, aside, written), once per call of the script for the same reason. If this
+-- host lacks the release of the task, it makes the task wait and returns nil. Otherwise it returns what is written to the
+-- task, and a field and value for the reply.
+local function picker() -- rare
+  local choose, wanted, begin = runners(serving, 14, rest - 1, clock), {}, { unpack(written, 1, 10) }
+  return function(id, key, pinned, aside)
+    local number, one, waits = choose(id, pinned, aside)
+    if waits then
+      if not aside then redis.call('HSET', key, 'aside', clock) end
+      if not wanted[number] then out[7] = out[7] .. (out[7] == '' and '' or ' ') .. number end
+      wanted[number] = true
+      redis.call('LREM', KEYS[2], 1, id)
+      work = work + 7
+      back(queue, id, clock, 1, 'LPUSH', '', '')
+      return nil
+    end
+    if aside then redis.call('HDEL', key, 'aside') end
+    if not number then return written end
+    if not one then
+      redis.call('HDEL', key, 'pinned')
+      return written, 'instead', number
+    end
+    if not one.written then
+      one.written = { unpack(begin) }
+      for i = one.first, one.last do one.written[#one.written + 1] = ARGV[i] end
+      one.written[#one.written + 1] = 'run'
+    end
+    return one.written, 'release', number
   end
 end
 
@@ -132,6 +167,12 @@ local function reserve(id)
     ending = ending or otherwise()
     return ending(id, key, expired)
   end
+  local all, field, number = written
+  if rest > 14 or h[25] and serving ~= '' and h[25] ~= serving then
+    pick = pick or picker()
+    all, field, number = pick(id, key, h[25], h[26])
+    if not all then return end
+  end
   if not h[3] then -- another client enqueued the task, and writes no index
     redis.call('ZADD', TASKS_ .. queue, 'NX', moment(h[4], clock), id)
     redis.call('HSET', key, 'foreign', '1')
@@ -141,10 +182,15 @@ local function reserve(id)
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
     if run ~= '1' then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version') end -- of the previous holder
   end
-  written[#written + 1] = run
-  redis.call('HSET', key, unpack(written))
-  written[#written] = nil
+  all[#all + 1] = run
+  redis.call('HSET', key, unpack(all))
+  all[#all] = nil
+  local at = #out + 5
   bytes = bytes - take(out, id, run, h, size, max)
+  if field then
+    out[#out + 1], out[#out + 2] = field, number
+    out[at] = out[at] + 2
+  end
   taken = taken + 1
 end
 

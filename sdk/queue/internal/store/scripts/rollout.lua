@@ -4,7 +4,7 @@
 -- ARGV    1 clock  2 plugin  3 what
 --         for push: 4 the release  5 a text that is the same for the same content  6 maximum number of kept releases
 --         7 maximum number of plugins  8 the share of a canary as JSON, or "" if the release is to serve
---         9... digest, size, ... of the pieces that it names
+--         9 its number of steps  10... digest, size, ... of the pieces that it names
 --         for serve: 4 number, or "" for the newest one before the release that serves, without those rolled back
 --         for delete: 4 number, or "" for all of the plugin
 --         for promote: 4 number of the canary, or ""
@@ -58,7 +58,7 @@ local function show()
   local fallback = before(serving)
   if fallback then text = text .. '\n' .. fallback .. '\n' .. get(fallback) end
   if canary then
-    local step, since = string.match(get(canary .. ' step'), '^(%S+) (%S+)$')
+    local step, since = string.match(get(canary .. ' step'), '^(%S+) (%S+)')
     text = text .. string.format('\n{"number":%s,"stage":{"share":%s,"step":%s,"since":%s},"release":%s}', canary,
       get(canary .. ' share'), step, since, get(canary))
   end
@@ -101,19 +101,19 @@ if what == 'push' then
     return 'same ' .. canary
   end
   if not serving and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[7]) then return 'full' end
-  for i = 9, #ARGV, 2 do
+  for i = 10, #ARGV, 2 do
     if not redis.call('HGET', PIECES, ARGV[i]) or redis.call('EXISTS', PIECE_ .. ARGV[i]) == 0 then
       return 'missing ' .. ARGV[i]
     end
   end
-  for i = 9, #ARGV, 2 do redis.call('HSET', PIECES, ARGV[i], ARGV[i + 1] .. ' ' .. clock) end
+  for i = 10, #ARGV, 2 do redis.call('HSET', PIECES, ARGV[i], ARGV[i + 1] .. ' ' .. clock) end
   local number = following(get('last'))
   halt('replaced by release ' .. number)
   redis.call('HSET', key, 'last', number, number, ARGV[4], number .. ' at', clock, number .. ' is', ARGV[5])
   if share == '' then
     redis.call('HSET', key, 'serving', number)
   else
-    redis.call('HSET', key, 'canary', number, number .. ' share', share, number .. ' step', '0 ' .. clock)
+    redis.call('HSET', key, 'canary', number, number .. ' share', share, number .. ' step', '0 ' .. clock .. ' ' .. ARGV[9])
     canary = number
   end
   serving = get('serving')
@@ -154,10 +154,10 @@ elseif what == 'promote' or what == 'halt' or what == 'advance' then
   end
   if frozen then return 'frozen' end
   if what == 'promote' then return promote() end
-  local step = string.match(get(canary .. ' step'), '^%S+')
+  local step, steps = string.match(get(canary .. ' step'), '^(%S+) %S+ (%S+)$')
   if step ~= ARGV[5] then return 'same ' .. canary end
-  if tonumber(step) + 1 >= #cjson.decode(get(canary .. ' share')).steps then return promote() end
-  redis.call('HSET', key, canary .. ' step', following(step) .. ' ' .. clock)
+  if tonumber(step) + 1 >= tonumber(steps) then return promote() end
+  redis.call('HSET', key, canary .. ' step', following(step) .. ' ' .. clock .. ' ' .. steps)
   show()
   return changed(number)
 end
