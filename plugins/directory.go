@@ -92,12 +92,88 @@ func (d *Directory) Acquire(tenant, queue string) *TenantVersion {
 		if v == nil {
 			return nil
 		}
-		if v.tryRetain() {
+		if v.Version.tryRetain() {
 			return v.tenants[tenant]
 		}
 		// The version was swapped and drained since the table was read. A new table is published before the versions
 		// that it leaves out are released, so the next read finds a newer table.
 	}
+}
+
+// Serving is what runs the tasks of a queue of a tenant: the version that serves, and other releases of its plugin. The
+// caller of AcquireServing must Release it once.
+type Serving struct {
+	*TenantVersion
+	// Number is the number of the release that serves; 0 if its files are in the plugin directory.
+	Number int
+
+	served *served
+}
+
+// AcquireServing is Acquire for a caller that decides for each task which release runs it. ok is false if no version
+// serves the queue.
+func (d *Directory) AcquireServing(tenant, queue string) (s Serving, ok bool) {
+	for {
+		v := d.public.table.Load().lookup(tenant, queue)
+		if v == nil {
+			return s, false
+		}
+		if v.tryRetain() {
+			return Serving{v.tenants[tenant], v.release, v}, true
+		}
+	}
+}
+
+// Others lists the numbers of the releases beside the one that serves.
+func (s Serving) Others() (numbers []int) {
+	for _, one := range s.served.beside {
+		numbers = append(numbers, one.number)
+	}
+	return numbers
+}
+
+// Other returns the version of a release beside the one that serves; nil if there is none.
+func (s Serving) Other(number int) *TenantVersion {
+	for _, one := range s.served.beside {
+		if one.number == number {
+			return one.version.tenants[s.tasksOf]
+		}
+	}
+	return nil
+}
+
+// PendingSnapshot returns the maximum number of bytes of snapshots that the tenant's next task builds.
+func (s Serving) PendingSnapshot() int64 {
+	pending := s.TenantVersion.PendingSnapshot()
+	for _, one := range s.served.beside {
+		pending = max(pending, one.version.tenants[s.tasksOf].PendingSnapshot())
+	}
+	return pending
+}
+
+// Release gives back the holds of all versions.
+func (s Serving) Release() {
+	s.TenantVersion.Release()
+	for _, one := range s.served.beside {
+		one.version.Release()
+	}
+}
+
+// tryRetain holds what serves and the releases beside it. It returns false if one of them is gone.
+func (s *served) tryRetain() bool {
+	if !s.Version.tryRetain() {
+		return false
+	}
+	for i, one := range s.beside {
+		if !one.version.tryRetain() {
+			s.Version.Release()
+			for _, held := range s.beside[:i] {
+				held.version.Release()
+			}
+			return false
+		}
+	}
+	return true
 }
 
 // List returns the statuses of all plugins in the directory, sorted by tenant and name. If a plugin has two, the

@@ -65,19 +65,19 @@ type manifestRequest struct {
 // manifestsRead has the manifests that were read for one tenant.
 type manifestsRead struct {
 	tenant string
-	files  map[string]manifestFile // by plugin name
+	files  map[id]manifestFile
 }
 
 // readManifests reads and decodes manifests of a tenant. It takes a new turn for each of them. When ctx ends, it
 // returns the manifests read so far.
 func (l *loader) readManifests(ctx context.Context, tenant string, requests []manifestRequest) manifestsRead {
-	r := manifestsRead{tenant, make(map[string]manifestFile, len(requests))}
+	r := manifestsRead{tenant, make(map[id]manifestFile, len(requests))}
 	for _, o := range requests {
 		leave, err := l.readers.Acquire(ctx, tenant, o.file.fingerprint.info.Size()*decodedSize)
 		if err != nil {
 			return r
 		}
-		r.files[o.name] = l.readManifest(o)
+		r.files[o.id] = l.readManifest(o)
 		leave()
 	}
 	return r

@@ -110,7 +110,7 @@ func TestClosedFolder(t *testing.T) {
 	t.Parallel()
 	k, p := settling(t)
 	closed := found(t, time.Hour)
-	closed.id = id{"acme", "a"}
+	closed.id = id{tenant: "acme", name: "a"}
 	closed.current = &Version{Name: "a", Manifest: manifest.Default("a")}
 	k.plugins = slices.Insert(k.plugins, 1, closed)
 	k.last = &scan{seen: map[id]listed{p.id: p.seen}, closed: map[string]error{"acme": fs.ErrPermission}}

@@ -32,12 +32,12 @@ func assignQueues(cfg Config, plugins []*plugin) *queueOwners {
 		map[string]manifest.Declared{},
 	}
 	for _, p := range plugins {
-		if p.current != nil {
+		if p.current != nil && p.beside == 0 {
 			o.give(p, &p.current.Manifest)
 		}
 	}
 	for _, p := range plugins {
-		if !p.state.claims() {
+		if !p.state.claims() || p.beside > 0 {
 			continue
 		}
 		if _, why := o.refuse(p, &p.manifest.manifest); why == nil {
@@ -95,6 +95,25 @@ func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, wh
 	}
 	return nil, fmt.Errorf("%s: the plugin %q serves %d %s, with which %s would serve %d, more than the %d that the host gives them: "+
 		"serve fewer queues, or %s", p.path(p.seen.dir(o.cfg.Dir), suffix), p.name, len(queues), noun, whose, sum, most, remedy)
+}
+
+// refuseBeside returns why a release cannot run beside the plugin main: a canary has a queue that main does not serve, or
+// declares more than the host allows. main is nil if nothing has its name.
+func (o *queueOwners) refuseBeside(p, main *plugin, m *manifest.Manifest) error {
+	if !p.seen.canary {
+		return nil
+	}
+	path := p.path(p.seen.dir(o.cfg.Dir), manifest.Suffix)
+	for _, queue := range m.Queues {
+		if main == nil || o.owners[tenantQueue{p.tenant, queue}] != main {
+			return fmt.Errorf("%s: the plugin that serves has no queue %q, and a canary gets a share of its tasks: push without --canary",
+				path, queue)
+		}
+	}
+	if m.Declared() == (manifest.Declared{}) {
+		return nil
+	}
+	return m.CheckDeclared(path, o.others(main), o.cfg.Grants, p.tenant, o.cfg.Ceilings)
 }
 
 // others counts what all other plugins in a plugin's folder declare.

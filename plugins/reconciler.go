@@ -125,7 +125,7 @@ func (r *reconciler) scan(ctx context.Context) {
 	}
 	r.report.scanned(s)
 	s.addReleases(r.public.current(), r.cfg.Tenants, func(name string) bool {
-		i, known := r.find(id{"", name})
+		i, known := r.find(id{name: name})
 		return known && r.plugins[i].current != nil
 	})
 	r.last = s
@@ -174,7 +174,7 @@ func (r *reconciler) look(ctx context.Context, tenant string) {
 func (r *reconciler) learn(read manifestsRead) {
 	delete(r.reading, read.tenant)
 	for _, p := range r.plugins {
-		have, ok := read.files[p.name]
+		have, ok := read.files[p.id]
 		if !ok || p.tenant != read.tenant {
 			continue
 		}
@@ -194,8 +194,15 @@ func (r *reconciler) learn(read manifestsRead) {
 
 // compare considers the plugins of a tenant's folder whose manifests are known.
 func (r *reconciler) compare(tenant string) {
+	awaited := make(map[*plugin]bool)
+	for _, p := range r.plugins {
+		if p.tenant == tenant && r.isAwaited(p) {
+			awaited[p] = true
+			r.scanIn(youth)
+		}
+	}
 	r.plugins = slices.DeleteFunc(r.plugins, func(p *plugin) bool {
-		if p.tenant != tenant {
+		if p.tenant != tenant || awaited[p] {
 			return false
 		}
 		if r.mustRead(p) && p.manifest.trust.since.IsZero() && p.manifest.err == nil {
@@ -206,6 +213,33 @@ func (r *reconciler) compare(tenant string) {
 		r.consider(p, r.last)
 		return !p.state.busy() && !p.seen.module.exists && !p.seen.manifest.exists
 	})
+}
+
+// isAwaited reports whether a release that ran beside another one is to serve, and does not yet. It goes on meanwhile, so
+// that its module is not compiled again.
+func (r *reconciler) isAwaited(p *plugin) bool {
+	if p.beside == 0 || p.current == nil || r.last.seen[p.id].module.exists {
+		return false
+	}
+	main := r.main(p)
+	return main != nil && r.last.seen[main.id].release == p.beside && main.serves != p.beside && main.refusal == nil
+}
+
+// main returns the plugin that serves under the name of a release beside it; nil if there is none.
+func (r *reconciler) main(p *plugin) *plugin {
+	i, known := r.find(id{tenant: p.tenant, name: p.name})
+	if !known {
+		return nil
+	}
+	return r.plugins[i]
+}
+
+// refusal returns why a plugin cannot exchange its queues for those of a manifest.
+func (r *reconciler) refusal(owners *queueOwners, p *plugin, m *manifest.Manifest) (owner *plugin, why error) {
+	if p.beside > 0 {
+		return nil, owners.refuseBeside(p, r.main(p), m)
+	}
+	return owners.refuse(p, m)
 }
 
 // consider applies a scan to one plugin: it sets the plugin's state, and removes or refuses the plugin if necessary.
@@ -295,7 +329,7 @@ func (r *reconciler) step(ctx context.Context) {
 			continue
 		}
 		if p.state.claims() {
-			if owner, why := owners.refuse(p, &p.manifest.manifest); why != nil {
+			if owner, why := r.refusal(owners, p, &p.manifest.manifest); why != nil {
 				p.state, p.blocker = stateBlocked, owner
 				r.refuse(p, identity{manifest: p.manifest.digest}, fingerprint{}, why)
 				continue
@@ -324,7 +358,7 @@ func (r *reconciler) step(ctx context.Context) {
 
 func (r *reconciler) find(want id) (int, bool) {
 	return slices.BinarySearchFunc(r.plugins, want, func(p *plugin, want id) int {
-		return cmp.Or(cmp.Compare(p.tenant, want.tenant), cmp.Compare(p.name, want.name))
+		return cmp.Or(cmp.Compare(p.tenant, want.tenant), cmp.Compare(p.name, want.name), cmp.Compare(p.beside, want.beside))
 	})
 }
 
@@ -414,7 +448,7 @@ func (r *reconciler) about(p *plugin, err error) error {
 // another plugin has got one of them meanwhile, or the folder's bounds no longer allow them.
 func (r *reconciler) accept(p *plugin, result loadResult) {
 	v, old := result.version, p.current
-	if _, why := assignQueues(r.cfg, r.plugins).refuse(p, &v.Manifest); why != nil {
+	if _, why := r.refusal(assignQueues(r.cfg, r.plugins), p, &v.Manifest); why != nil {
 		v.Release()
 		p.state = stateChanged // the next step refuses it
 		return

@@ -26,6 +26,9 @@ func (r *reporter) loaded(p id, v, old *Version) {
 		"plugin", p.name, "tenant", p.tenant, "version", v.Manifest.Version, "digest", v.Digest,
 		"queues", v.Manifest.Queues, "kind", v.Info().Kind, "reset_mode", v.Info().ResetMode,
 	}
+	if p.beside > 0 {
+		fields = append(fields, "beside", p.beside)
+	}
 	if v.content.files != "" {
 		fields = append(fields, "files", v.content.files)
 	}
@@ -61,6 +64,9 @@ func (r *reporter) refused(p id, why error, found identity, serving *Version) {
 }
 
 func (r *reporter) serving(p id, v *Version, serving bool) {
+	if p.beside > 0 {
+		return // another plugin serves
+	}
 	r.Observer.PluginServing(p.tenant, p.name, v.Manifest.Version, v.Digest, string(v.Info().ResetMode), serving)
 }
 

@@ -13,8 +13,12 @@ import (
 	"github.com/quern-project/quern/runtime"
 )
 
-// id names a plugin: by its tenant, "" for a common plugin, and by the name of its file without .wasm.
-type id struct{ tenant, name string }
+// id names a plugin: by its tenant, "" for a common plugin, and by the name of its file without .wasm. beside is the
+// number of a release that can run beside the one that serves under this name; 0 for what serves.
+type id struct {
+	tenant, name string
+	beside       int
+}
 
 // listed are the files of one plugin, as a scan found them without reading them.
 type listed struct {
@@ -23,6 +27,7 @@ type listed struct {
 	// directory.
 	release int
 	folder  *scan
+	canary  bool // the release is a canary: see Beside
 }
 
 // dir returns the folder of the files for messages; directory is the plugin directory.
@@ -124,7 +129,7 @@ func (s *scan) list(tenant, folder string) ([]string, error) {
 			continue
 		}
 		suffix := filepath.Ext(name)
-		of := id{tenant, strings.TrimSuffix(name, suffix)}
+		of := id{tenant: tenant, name: strings.TrimSuffix(name, suffix)}
 		seen := s.seen[of]
 		switch suffix {
 		case manifest.ModuleSuffix:

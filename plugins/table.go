@@ -25,7 +25,7 @@ type Status struct {
 	Queues []string
 	// Release is the number of the release from which the files are; 0 for files of the plugin directory.
 	Release int
-	// State is StateServing, StateRefused or StateUnbuilt.
+	// State is one of the states below.
 	State string
 	// Error says what is wrong and what to do about it; "" if the plugin serves.
 	Error string
@@ -40,6 +40,8 @@ type Status struct {
 const (
 	StateServing = "serving"
 	StateRefused = "refused"
+	StateCanary  = "canary"  // a release that runs a share of the tasks
+	StatePinned  = "pinned"  // a release that runs only tasks that began on it
 	StateUnbuilt = "unbuilt" // `quern dev` could not build its source; the version before it may serve
 )
 
@@ -64,40 +66,68 @@ func poke(c chan<- struct{}) {
 
 // table has the versions that serve at one moment. It never changes once it is published.
 type table struct {
-	own      map[string]map[string]*Version // by tenant, then by queue; has a key for every served tenant
-	common   map[string]*Version            // by queue
+	own      map[string]map[string]*served // by tenant, then by queue; has a key for every served tenant
+	common   map[string]*served            // by queue
 	statuses []Status
 }
 
+// served has the version of a plugin that serves, and the releases beside it.
+type served struct {
+	*Version
+	release int // as in plugin.serves
+	beside  []besideVersion
+}
+
+type besideVersion struct {
+	number  int
+	version *Version
+}
+
 func newTable(tenants []string, plugins []*plugin) *table {
-	t := &table{own: make(map[string]map[string]*Version, len(tenants)), common: make(map[string]*Version, len(plugins))}
+	t := &table{own: make(map[string]map[string]*served, len(tenants)), common: make(map[string]*served, len(plugins))}
 	for _, tenant := range tenants {
 		t.own[tenant] = nil
 	}
+	var last *served // what serves under the last name; the releases beside it come next
+	var of id
 	for _, p := range plugins {
 		t.statuses = append(t.statuses, p.statuses()...)
 		if p.current == nil {
 			continue
 		}
+		if p.beside > 0 {
+			if last != nil && of == (id{tenant: p.tenant, name: p.name}) {
+				last.beside = append(last.beside, besideVersion{p.beside, p.current})
+			}
+			continue
+		}
+		last, of = &served{Version: p.current, release: p.serves}, p.id
 		queues := t.common
 		if p.tenant != "" {
 			if t.own[p.tenant] == nil {
-				t.own[p.tenant] = map[string]*Version{}
+				t.own[p.tenant] = map[string]*served{}
 			}
 			queues = t.own[p.tenant]
 		}
 		for _, queue := range p.current.Manifest.Queues {
-			queues[queue] = p.current
+			queues[queue] = last
 		}
 	}
 	return t
 }
 
 func (p *plugin) statuses() (statuses []Status) {
+	state := StateServing
+	switch {
+	case p.seen.canary:
+		state = StateCanary
+	case p.beside > 0:
+		state = StatePinned
+	}
 	if v := p.current; v != nil {
 		statuses = append(statuses, Status{
 			Tenant: p.tenant, Plugin: p.shown(), Version: v.Manifest.Version, Digest: v.Digest,
-			Queues: v.Manifest.Queues, Release: p.serves, State: StateServing, ResetMode: string(v.Info().ResetMode),
+			Queues: v.Manifest.Queues, Release: p.serves, State: state, ResetMode: string(v.Info().ResetMode),
 			Permissions: v.permissions,
 		})
 	}
@@ -112,7 +142,7 @@ func (p *plugin) statuses() (statuses []Status) {
 
 // lookup returns the version that serves a queue of a tenant: that of the tenant's own plugin, or else of the common
 // plugin; nil if neither serves the queue.
-func (t *table) lookup(tenant, queue string) *Version {
+func (t *table) lookup(tenant, queue string) *served {
 	own, served := t.own[tenant]
 	if !served {
 		return nil

@@ -57,7 +57,7 @@ func TestSwappedFolders(t *testing.T) {
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
 		s, err := scanDirectory(dir, []string{"a", "b"})
 		check(t, err)
-		seen := s.seen[id{"a", "x"}]
+		seen := s.seen[id{tenant: "a", name: "x"}]
 		named := s.named("a", "a/x.yaml", &m)
 		files := map[string]file{"x.wasm": seen.module, "x.yaml": seen.manifest}
 		for i, f := range named.files {
