@@ -42,8 +42,9 @@ type Config struct {
 // Tenant makes a host serve the releases of one tenant.
 type Tenant struct {
 	Config
-	store *release.Store
-	blobs Blobs
+	store  *release.Store
+	blobs  Blobs
+	trials trials
 
 	mu      sync.Mutex                // guards the fields below
 	looked  bool                      // the tenant has looked at all releases at least once
@@ -107,6 +108,7 @@ type Follower struct {
 	Changed func()
 	// Borrow reserves memory to read a piece of this size.
 	Borrow func(ctx context.Context, size int64) (*account.Share, error)
+	Judge  *Judge
 }
 
 // lentBlobs reads pieces, for which it reserves memory before the first one.
@@ -130,6 +132,9 @@ func (f *Follower) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	blobs := &lentBlobs{Blobs: f.blobs, borrow: f.Borrow}
 	changed, err := f.look(ctx, time.Now(), blobs)
 	blobs.share.Give()
+	if len(f.trials.all()) > 0 {
+		f.Judge.Ask()
+	}
 	if changed {
 		f.Changed()
 	}
@@ -325,6 +330,7 @@ func (t *Tenant) finish(all map[string]release.Served, generation string, servin
 	same := func(a, b plugins.Status) bool { return a.Error == b.Error && a.Release == b.Release }
 	changed = !t.looked || !maps.Equal(t.wanted, wanted) || !maps.EqualFunc(t.failed, failed, same)
 	gone := len(t.serving) != len(serving)
+	t.trials.set(all)
 	t.generation, t.looked, t.wanted, t.serving, t.failed = generation, true, wanted, serving, failed
 	if gone {
 		t.set()

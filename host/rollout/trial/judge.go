@@ -122,7 +122,9 @@ func judgeDuration(steps []Step, old, new *release.Counts) Verdict {
 		tails(steps, func(c *release.Counts) *release.Histogram { return &c.Duration }) < -math.Log(durationBudget) {
 		return Verdict{}
 	}
-	round := func(d time.Duration) time.Duration { return d.Round(max(d/100, 10*time.Microsecond)).Round(10 * time.Microsecond) }
+	round := func(d time.Duration) time.Duration {
+		return d.Round(max(d/100, 10*time.Microsecond)).Round(10 * time.Microsecond)
+	}
 	return Verdict{Duration, fmt.Sprintf("95 %% of %d tasks took up to %s; of the release before, up to %s (%.1f times as long)",
 		new.Duration.Total(), round(after), round(before), float64(after)/float64(before))}
 }

@@ -97,7 +97,9 @@ func TestFalseAlarms(t *testing.T) {
 			w.took = func(at float64, random *rand.Rand) time.Duration {
 				return lognormal(time.Duration(20+400*at)*time.Millisecond, 0.7)(at, random)
 			}
-			w.fuel = func(at float64, random *rand.Rand) int64 { return int64(1e6 * (1 + 5*at) * math.Exp(random.NormFloat64())) }
+			w.fuel = func(at float64, random *rand.Rand) int64 {
+				return int64(1e6 * (1 + 5*at) * math.Exp(random.NormFloat64()))
+			}
 		}),
 	} {
 		for _, shares := range [][]float64{{0.1}, {0.05, 0.25, 0.5, 1}} {

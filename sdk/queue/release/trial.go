@@ -14,11 +14,13 @@ import (
 const (
 	// keptTrial is how long the counts of a trial are kept after the last task was counted.
 	keptTrial = 7 * 24 * time.Hour
+	// watched is how long a release is on trial that a push has made to serve.
+	watched = time.Hour
 	// trialFields is the maximum number of fields with counts of a trial.
 	trialFields = 6000
 )
 
-// Trial has the counts of a release that is on trial: a canary, or a release that serves since a short time.
+// Trial has the counts of a release that is on trial: a canary, or a release that a push made to serve in the last hour.
 type Trial struct {
 	Number int
 	Steps  []TrialStep // those with counts, in the order of Index
@@ -43,14 +45,18 @@ func (t *Trial) At(index int) *TrialStep {
 // Tried is a trial as it is in Redis.
 type Tried struct {
 	Trial
+	Since time.Time // when the trial began
 	// Deaths are the times at which hosts died while they ran a task of the release that was in a crash before.
 	Deaths []time.Time
 }
 
 // AddTrial adds the counts of a host to those of all hosts, and returns the sum. r is the release on trial. The error is
-// ErrNoTrial if r is neither the canary of its plugin nor serves; nothing is counted then.
+// ErrNoTrial if r is not on trial; nothing is counted then.
 func (s *Store) AddTrial(ctx context.Context, r *Release, counts *Trial) (Tried, error) {
-	args := []any{r.Plugin, r.Number, int(keptTrial.Seconds()), trialFields, r.Plugin + " sha256:" + r.ModuleDigest()}
+	args := []any{
+		s.store.Clock, r.Plugin, r.Number, int(watched.Seconds()), int(keptTrial.Seconds()), trialFields,
+		r.Plugin + " sha256:" + r.ModuleDigest(),
+	}
 	for i := range counts.Steps {
 		step := &counts.Steps[i]
 		args = step.Old.appendFields(args, fmt.Sprint(step.Index, " old "))
@@ -61,15 +67,15 @@ func (s *Store) AddTrial(ctx context.Context, r *Release, counts *Trial) (Tried,
 		return Tried{}, store.Wrap("count tasks of releases of plugin "+r.Plugin, err)
 	}
 	parts := store.AsList(reply)
-	if len(parts) != 2 {
+	if len(parts) != 3 {
 		return Tried{}, fmt.Errorf("release %d of plugin %s: %w", r.Number, r.Plugin, ErrNoTrial)
 	}
-	tried := Tried{Trial: Trial{Number: r.Number}}
-	words := strings.Fields(store.AsString(parts[0])) // "UNTIL LISTENER SECOND LISTENER SECOND ..."
+	tried := Tried{Trial: Trial{Number: r.Number}, Since: store.ParseSeconds(store.AsString(parts[0]))}
+	words := strings.Fields(store.AsString(parts[1])) // "UNTIL LISTENER SECOND LISTENER SECOND ..."
 	for i := 2; i < len(words); i += 2 {
 		tried.Deaths = append(tried.Deaths, store.ParseSeconds(words[i]))
 	}
-	fields := store.AsList(parts[1])
+	fields := store.AsList(parts[2])
 	for i := 0; i+1 < len(fields); i += 2 {
 		tried.read(store.AsString(fields[i]), store.AsString(fields[i+1]))
 	}

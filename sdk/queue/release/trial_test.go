@@ -70,9 +70,36 @@ func TestTrial(t *testing.T) {
 	if got, err := w.AddTrial(t.Context(), &third, &release.Trial{}); err != nil || len(got.Steps) != 0 || got.Number != third.Number {
 		t.Errorf("the next trial begins with %+v, %v", got, err)
 	}
-	if _, err := w.AddTrial(t.Context(), &first, &release.Trial{}); err != nil {
-		t.Errorf("the release that serves: %v", err)
+	if _, err := w.AddTrial(t.Context(), &first, &release.Trial{}); !errors.Is(err, release.ErrNoTrial) {
+		t.Errorf("the release that serves beside the canary: %v", err)
 	}
+}
+
+// A release that a push made to serve is on trial for an hour, but not once an operator chose it.
+func TestTrialOfPush(t *testing.T) {
+	w := newWorld(t)
+	on := func(r release.Release, want bool) {
+		t.Helper()
+		if got, err := w.AddTrial(t.Context(), &r, &release.Trial{}); (err == nil) != want || want && time.Since(got.Since).Abs() > time.Minute {
+			t.Errorf("release %d is on trial: %v, since %s, want %v", r.Number, err, got.Since, want)
+		}
+	}
+	first := w.must(w.push(w, "mail", []byte("one")))
+	on(first, true)
+	second := w.must(w.push(w, "mail", []byte("two")))
+	on(first, false)
+	on(second, true)
+	w.must(w.ServeRelease(t.Context(), "mail", 1))
+	on(first, false)
+	w.must(w.ServeRelease(t.Context(), "mail", 2))
+	on(second, false)
+	third := w.must(w.push(w, "mail", []byte("three")))
+	w.rdb.HSet(t.Context(), w.keys.Release("mail"), "3 trial", float64(time.Now().Unix()-3601))
+	on(third, false)
+	fourth := w.staged("mail", []byte("four"))
+	on(fourth, true)
+	w.must(w.PromoteRelease(t.Context(), "mail", 0))
+	on(fourth, false)
 }
 
 // A damaged or overfull key breaks no host.
@@ -156,8 +183,11 @@ func TestStopRelease(t *testing.T) {
 	stopped(3, 1)
 	w.must(w.ServeRelease(ctx, "mail", 3))
 	stopped(0, 0)
-	stop(3, true)
-	if err := w.DeleteRelease(ctx, "mail", 3); err != nil {
+	stop(3, false) // an operator wants it
+	w.must(w.push(w, "mail", []byte("four")))
+	stop(4, true)
+	stopped(4, 3)
+	if err := w.DeleteRelease(ctx, "mail", 4); err != nil {
 		t.Fatal(err)
 	}
 	stopped(0, 0)

@@ -9,7 +9,7 @@
 --         for delete: 4 number, or "" for all of the plugin
 --         for promote: 4 number of the canary, or ""
 --         for halt: the same, and 5 the reason
---         for stop: 4 number of the canary or of the release that serves  5 the reason
+--         for stop: 4 number of the canary, or of the release that serves if a push made it serve  5 the reason
 --         for advance: 4 number of the canary  5 the step that ends, from 0
 --         for freeze and thaw: none
 -- RETURNS 'ok' and the number; 'same' and the number if there is nothing to change; 'none' if there is no such release;
@@ -74,7 +74,7 @@ end
 
 local function drop(number)
   redis.call('HDEL', key, number, number .. ' at', number .. ' back', number .. ' is', number .. ' share', number .. ' step',
-    number .. ' halted')
+    number .. ' halted', number .. ' trial')
 end
 
 -- started(): forgets that hosts stopped a release of the plugin.
@@ -84,7 +84,7 @@ local function started() redis.call('HDEL', STOPPED, plugin) end
 local function serve(number)
   started()
   redis.call('HSET', key, 'serving', number)
-  redis.call('HDEL', key, number .. ' back', number .. ' share', number .. ' step', number .. ' halted')
+  redis.call('HDEL', key, number .. ' back', number .. ' share', number .. ' step', number .. ' halted', number .. ' trial')
   show()
   return changed(number)
 end
@@ -115,9 +115,10 @@ if what == 'push' then
   local number = following(get('last'))
   halt('replaced by release ' .. number)
   started()
+  if serving then redis.call('HDEL', key, serving .. ' trial') end
   redis.call('HSET', key, 'last', number, number, ARGV[4], number .. ' at', clock, number .. ' is', ARGV[5])
   if share == '' then
-    redis.call('HSET', key, 'serving', number)
+    redis.call('HSET', key, 'serving', number, number .. ' trial', clock)
   else
     redis.call('HSET', key, 'canary', number, number .. ' share', share, number .. ' step', '0 ' .. clock .. ' ' .. ARGV[9])
     canary = number
@@ -173,9 +174,10 @@ if what == 'stop' then
   if number == canary then
     halt(ARGV[5])
     show()
-  elseif number == serving and before(number) then
+  elseif number == serving and get(number .. ' trial') and before(number) then
     instead = before(number)
     redis.call('HSET', key, number .. ' back', clock .. ' ' .. ARGV[5])
+    redis.call('HDEL', key, number .. ' trial')
     serve(instead)
   else
     return 'same ' .. number
