@@ -44,8 +44,8 @@ func (t *trials) set(all map[string]release.Served) {
 	for plugin, one := range all {
 		switch {
 		case one.Err != nil:
-		case one.Staged != nil:
-			current[plugin] = onTrial{*one.Staged, one.Number}
+		case one.Canary != nil:
+			current[plugin] = onTrial{*one.Canary, one.Number}
 		case one.Before != nil && t.over[plugin] != one.Number:
 			current[plugin] = onTrial{one.Release, one.Number}
 		}
@@ -86,6 +86,8 @@ type Judge struct {
 	Runs func(ctx context.Context, r *release.Release) (complete, failed int64, err error)
 	// Stopped is called after this host has stopped a release.
 	Stopped func(ctx context.Context, r *release.Release, reason string)
+	// StepOver is called when a step of a canary has the tasks after which it ends. It must not block.
+	StepOver func()
 	// ReportOnly makes the host report bad releases without stopping them.
 	ReportOnly bool
 
@@ -199,10 +201,34 @@ func (j *Judge) try(ctx context.Context, of *onTrial) error {
 		return err
 	}
 	verdict, err := j.judge(ctx, of, &tried)
-	if err != nil || !verdict.Bad() {
+	switch {
+	case err != nil:
 		return err
+	case verdict.Bad():
+		return j.stop(ctx, of, verdict)
+	case of.tasksOver(&tried.Trial):
+		j.StepOver()
 	}
-	return j.stop(ctx, of, verdict)
+	return nil
+}
+
+// tasksOver reports whether the canary's step has the tasks after which it ends.
+func (t *onTrial) tasksOver(counts *release.Trial) bool {
+	if t.Stage == nil || t.Stage.Step >= len(t.Stage.Share.Steps) {
+		return false
+	}
+	tasks := t.Stage.Share.Steps[t.Stage.Step].Tasks
+	return tasks > 0 && counts.At(t.step()).New.Runs >= int64(tasks)
+}
+
+// Ran returns how many tasks have ended on a canary in its step, on all hosts.
+func (j *Judge) Ran(ctx context.Context, plugin string, number int) (tasks int, err error) {
+	of := j.trials.all()[plugin]
+	counts, err := j.store.Trial(ctx, plugin)
+	if err != nil || of.Number != number || counts.Number != number {
+		return 0, err
+	}
+	return int(counts.At(of.step()).New.Runs), nil
 }
 
 func (j *Judge) judge(ctx context.Context, of *onTrial, tried *release.Tried) (trial.Verdict, error) {

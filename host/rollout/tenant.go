@@ -50,7 +50,9 @@ type Tenant struct {
 	looked  bool                      // the tenant has looked at all releases at least once
 	wanted  map[string]int            // by plugin: the number of the release to serve
 	serving map[string]fetched        // by plugin: what the directory was given
-	failed  map[string]plugins.Status // by plugin: why the wanted release is not among serving
+	staged  map[string]*staged        // by plugin: what is beside the release that serves
+	failed  map[string]plugins.Status // by plugin: why the wanted release, or the canary, was not given to the directory
+	news    bool                      // the next look has to look at all releases
 
 	// Only the look under way uses the fields below.
 	generation string
@@ -75,7 +77,8 @@ type fetched struct {
 func New(c Config) *Tenant {
 	store := release.NewStore(c.Client)
 	return &Tenant{
-		Config: c, store: store, blobs: store, serving: make(map[string]fetched), rejected: make(map[string]rejection),
+		Config: c, store: store, blobs: store, serving: make(map[string]fetched),
+		staged: make(map[string]*staged), rejected: make(map[string]rejection),
 	}
 }
 
@@ -108,7 +111,12 @@ type Follower struct {
 	Changed func()
 	// Borrow reserves memory to read a piece of this size.
 	Borrow func(ctx context.Context, size int64) (*account.Share, error)
-	Judge  *Judge
+	// Has reports whether a live host has a release of a plugin ready.
+	Has func(ctx context.Context, plugin string, number int) (bool, error)
+	// Ran returns how many tasks have ended on a canary, on all hosts.
+	Ran func(ctx context.Context, plugin string, number int) (tasks int, err error)
+	// Tried is called when releases may be on trial. It must not block.
+	Tried func()
 }
 
 // lentBlobs reads pieces, for which it reserves memory before the first one.
@@ -133,7 +141,14 @@ func (f *Follower) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	changed, err := f.look(ctx, time.Now(), blobs)
 	blobs.share.Give()
 	if len(f.trials.all()) > 0 {
-		f.Judge.Ask()
+		f.Tried()
+	}
+	wait = periodic.Jitter(f.Interval)
+	if err == nil {
+		var next time.Duration
+		if next, err = f.advance(ctx); next > 0 {
+			wait = min(wait, next)
+		}
 	}
 	if changed {
 		f.Changed()
@@ -149,7 +164,7 @@ func (f *Follower) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 			f.mu.Unlock()
 		}
 	}
-	return askPause, periodic.Jitter(f.Interval), err
+	return askPause, wait, err
 }
 
 // look fetches what is new, and gives it to the directory. It returns an error only of a call that reads which releases
@@ -157,6 +172,9 @@ func (f *Follower) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed bool, err error) {
 	if now.Sub(t.used) > useTime {
 		t.used = now
+		t.mu.Lock()
+		t.expire(now)
+		t.mu.Unlock()
 		if err := t.Cache.use(t.folders(), now); err != nil {
 			t.Logger.Warn("releases that no host uses were not removed", "error", err)
 		}
@@ -164,7 +182,7 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 	again := !t.retry.IsZero() && now.After(t.retry)
 	if !again && t.Ready() {
 		generation, err := t.store.Generation(ctx)
-		if err != nil || generation == t.generation && !t.stranded() {
+		if err != nil || generation == t.generation && !t.hasNews() && !t.stranded() {
 			return false, err
 		}
 	}
@@ -173,6 +191,7 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 		return false, err
 	}
 	t.retry = time.Time{}
+	t.note(all)
 	serving, failed := make(map[string]fetched), make(map[string]plugins.Status)
 	for _, plugin := range slices.Sorted(maps.Keys(all)) {
 		one := all[plugin]
@@ -191,8 +210,27 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 			serving[plugin] = got
 			t.give(plugin, got)
 		}
+		canary, err := t.stage(ctx, plugin, got, blobs)
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if err != nil {
+			t.retry = now.Add(retryTime)
+			if canary == nil {
+				t.Logger.Warn("a release that pinned tasks need was not fetched", "plugin", plugin, "error", err)
+			} else if _, both := failed[plugin]; !both {
+				failed[plugin] = t.refusal(canary, err)
+			}
+		}
 	}
 	return t.finish(all, generation, serving, failed), nil
+}
+
+// hasNews reports whether a task needs a release that was not looked for yet.
+func (t *Tenant) hasNews() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.news
 }
 
 // choose returns the release of a plugin to serve: the wanted one, or what served before if that fails, or else the one
@@ -306,7 +344,7 @@ func (t *Tenant) give(plugin string, got fetched) {
 func (t *Tenant) set() {
 	releases := make(map[string]plugins.Release, len(t.serving))
 	for plugin, one := range t.serving {
-		releases[plugin] = plugins.Release{Number: one.Number, Dir: one.folder}
+		releases[plugin] = plugins.Release{Number: one.Number, Dir: one.folder, Beside: t.beside(plugin)}
 	}
 	t.Directory.SetReleases(t.Client.Tenant(), releases)
 }
@@ -344,7 +382,14 @@ func (t *Tenant) folders() (folders []string) {
 	defer t.mu.Unlock()
 	for _, one := range t.serving {
 		folders = append(folders, one.folder)
-		if _, err := os.Stat(one.folder); err != nil {
+	}
+	for _, s := range t.staged {
+		for _, one := range s.others {
+			folders = append(folders, one.folder)
+		}
+	}
+	for _, folder := range folders {
+		if _, err := os.Stat(folder); err != nil {
 			t.generation = ""
 		}
 	}

@@ -321,6 +321,9 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	return text, store.Wrap("read generation of releases", err)
 }
 
+// Now returns the time by Redis's clock.
+func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.store.Now(ctx) }
+
 // generation is the field of NS_releases with the generation, and of NS_pieces with the bytes of all pieces. No plugin
 // has this name.
 const generation = "."

@@ -1,0 +1,268 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk/queue/release"
+)
+
+const (
+	// maxNeeded is the maximum number of releases of a plugin that pinned tasks need at a time.
+	maxNeeded = 4
+	// neededTime is how long a release is kept after the last task that needed it. After busyTime, it makes room for
+	// another one.
+	neededTime = 10 * time.Minute
+	busyTime   = time.Minute
+	// refusedTime is how long after its push a canary is halted that a host refuses and no host has.
+	refusedTime = 30 * time.Second
+)
+
+// staged has the releases of a plugin beside the one that serves.
+type staged struct {
+	canary *release.Release // nil if there is none
+	// needed has the releases that pinned tasks need, and when one last did. gone are those of them that nobody can get:
+	// they were deleted, halted or rolled back.
+	needed map[int]time.Time
+	gone   map[int]bool
+	others map[int]fetched // what the directory was given
+}
+
+// Staged returns the canary of a plugin, nil if there is none, and the releases that pinned tasks need but nobody can
+// get.
+func (t *Tenant) Staged(plugin string) (canary *release.Release, gone []int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.staged[plugin]; s != nil {
+		return s.canary, slices.Sorted(maps.Keys(s.gone))
+	}
+	return nil, nil
+}
+
+// Need records that a task needs a release other than the one that serves, and reports whether the next look has to
+// fetch it. If too many releases are needed already, it records nothing.
+func (t *Tenant) Need(plugin string, number int, now time.Time) (isNew bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.stagedOf(plugin)
+	if s.canary != nil && s.canary.Number == number {
+		return false
+	}
+	if _, known := s.needed[number]; !known {
+		if len(s.needed) >= maxNeeded && !s.makeRoom(now) {
+			return false
+		}
+		t.news, isNew = true, true
+	}
+	s.needed[number] = now
+	return isNew
+}
+
+// makeRoom forgets the release that was needed longest ago, unless that was within busyTime.
+func (s *staged) makeRoom(now time.Time) bool {
+	oldest := slices.MinFunc(slices.Collect(maps.Keys(s.needed)), func(a, b int) int {
+		return s.needed[a].Compare(s.needed[b])
+	})
+	if now.Sub(s.needed[oldest]) < busyTime {
+		return false
+	}
+	delete(s.needed, oldest)
+	return true
+}
+
+// stagedOf returns the entry of a plugin, and makes it if there is none. The caller holds mu.
+func (t *Tenant) stagedOf(plugin string) *staged {
+	s := t.staged[plugin]
+	if s == nil {
+		s = &staged{needed: make(map[int]time.Time)}
+		t.staged[plugin] = s
+	}
+	return s
+}
+
+// expire forgets releases that no task has needed for long. The caller holds mu.
+func (t *Tenant) expire(now time.Time) {
+	for _, s := range t.staged {
+		before := len(s.needed)
+		maps.DeleteFunc(s.needed, func(_ int, at time.Time) bool { return now.Sub(at) > neededTime })
+		t.news = t.news || len(s.needed) < before
+	}
+}
+
+// note records the canaries before anything is fetched: tasks of a canary must not run on another release meanwhile.
+func (t *Tenant) note(all map[string]release.Served) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.news = false
+	for plugin := range all {
+		one := all[plugin]
+		if s := t.staged[plugin]; one.Canary != nil || s != nil {
+			t.stagedOf(plugin).canary = one.Canary
+		}
+	}
+	maps.DeleteFunc(t.staged, func(plugin string, s *staged) bool {
+		_, known := all[plugin]
+		return !known || s.canary == nil && len(s.needed)+len(s.others)+len(s.gone) == 0
+	})
+}
+
+// stage fetches the releases beside the one that serves, serving, and gives them to the directory. It returns the
+// canary and why it could not be fetched, or another error.
+func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blobs Blobs) (*release.Release, error) {
+	t.mu.Lock()
+	s := t.staged[plugin]
+	if s == nil {
+		t.mu.Unlock()
+		return nil, nil
+	}
+	canary, before := s.canary, s.others
+	needed := slices.Sorted(maps.Keys(s.needed))
+	t.mu.Unlock()
+	others, gone := make(map[int]fetched), make(map[int]bool)
+	get := func(r *release.Release) error {
+		old := serving
+		if have, has := before[r.Number]; has {
+			old = have
+		}
+		got, err := t.obtain(ctx, r, old, blobs)
+		if err == nil {
+			others[r.Number] = got
+		}
+		return err
+	}
+	var failed error
+	for _, number := range needed {
+		if number == serving.Number || canary != nil && number == canary.Number {
+			continue
+		}
+		r, err := t.store.Release(ctx, plugin, number)
+		switch {
+		case errors.Is(err, release.ErrNoRelease), err == nil && (r.State() == release.StateHalted || r.RolledBack > 0):
+			gone[number] = true
+		case err == nil:
+			err = get(&r)
+			fallthrough
+		default:
+			failed = errors.Join(failed, err)
+		}
+	}
+	var err error
+	if canary != nil {
+		err = get(canary)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	changed := !maps.EqualFunc(s.others, others, func(a, b fetched) bool { return a.Number == b.Number && a.folder == b.folder })
+	s.others, s.gone = others, gone
+	if changed || canary != nil { // a canary may have become, or ceased to be, a release for pinned tasks
+		t.set()
+	}
+	if err != nil {
+		return canary, err
+	}
+	return nil, failed
+}
+
+// beside lists the releases of a plugin beside the one that serves. The caller holds mu.
+func (t *Tenant) beside(plugin string) (list []plugins.Beside) {
+	s := t.staged[plugin]
+	if s == nil {
+		return nil
+	}
+	for _, number := range slices.Sorted(maps.Keys(s.others)) {
+		list = append(list, plugins.Beside{
+			Number: number, Dir: s.others[number].folder, Canary: s.canary != nil && s.canary.Number == number,
+		})
+	}
+	return list
+}
+
+// canaries lists the canaries of the tenant.
+func (t *Tenant) canaries() (all []*release.Release) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.staged {
+		if s.canary != nil {
+			all = append(all, s.canary)
+		}
+	}
+	return all
+}
+
+// advance ends the steps of canaries whose time is over, and halts canaries that no host can run. Every host may do it:
+// Redis does each once. It returns the time until the next step ends; 0 if there is none.
+func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) {
+	canaries := f.canaries()
+	if len(canaries) == 0 {
+		return 0, nil
+	}
+	now, err := f.store.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range canaries {
+		age := now.Sub(time.UnixMilli(int64(c.Stage.Since * 1000)))
+		if c.Stage.Step < len(c.Stage.Share.Steps) {
+			step := c.Stage.Share.Steps[c.Stage.Step]
+			over := step.Seconds > 0 && age >= step.Duration()
+			if !over && step.Tasks > 0 && f.Ran != nil {
+				ran, failed := f.Ran(ctx, c.Plugin, c.Number)
+				err = errors.Join(err, failed)
+				over = ran >= step.Tasks
+			}
+			if over {
+				_, failed := f.store.AdvanceRelease(ctx, c.Plugin, c.Number, c.Stage.Step)
+				err = errors.Join(err, ignored(failed))
+				continue
+			}
+			if left := step.Duration() - age; step.Seconds > 0 && (next == 0 || left < next) {
+				next = left
+			}
+		}
+		err = errors.Join(err, f.haltRefused(ctx, c, age))
+	}
+	return next, err
+}
+
+// ignored returns nil for what happens if somebody ended or froze the canary meanwhile.
+func ignored(err error) error {
+	if errors.Is(err, release.ErrNoCanary) || errors.Is(err, release.ErrFrozen) {
+		return nil
+	}
+	return err
+}
+
+// haltRefused halts a canary that this host refuses and no host has.
+func (f *Follower) haltRefused(ctx context.Context, c *release.Release, age time.Duration) error {
+	if age < refusedTime || f.Has == nil {
+		return nil
+	}
+	why := ""
+	for _, s := range append(f.Directory.List(), f.Refused()...) {
+		if s.Tenant == f.Client.Tenant() && s.Plugin == c.Plugin && s.Release == c.Number && s.State == plugins.StateRefused {
+			why = s.Error
+		}
+	}
+	if why == "" {
+		return nil
+	}
+	has, err := f.Has(ctx, c.Plugin, c.Number)
+	if err != nil || has {
+		return err
+	}
+	_, err = f.store.HaltRelease(ctx, c.Plugin, c.Number, short("no host can run it: "+why))
+	return ignored(err)
+}
+
+// short cuts a reason to what Redis keeps.
+func short(text string) string {
+	const most = 1000
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return text
+}
