@@ -31,15 +31,24 @@ type onTrial struct {
 
 // trials are the releases that may be on trial, by plugin: canaries, and what serves.
 type trials struct {
-	mu      sync.Mutex     // guards over
-	over    map[string]int // by plugin: the release whose trial is over
+	mu      sync.Mutex                 // guards over
+	over    map[string]int             // by plugin: the release whose trial is over
+	stopped map[string]release.Stopped // by plugin; guarded by mu
 	current atomic.Pointer[map[string]onTrial]
 }
 
+// Stopped returns the releases that hosts stopped by themselves, by plugin. The caller must not change the map.
+func (t *Tenant) Stopped() map[string]release.Stopped {
+	t.trials.mu.Lock()
+	defer t.trials.mu.Unlock()
+	return t.trials.stopped
+}
+
 // set replaces the trials by those of what hosts are to serve.
-func (t *trials) set(all map[string]release.Served) {
+func (t *trials) set(all map[string]release.Served, stopped map[string]release.Stopped) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.stopped = stopped
 	current := make(map[string]onTrial)
 	for plugin, one := range all {
 		switch {

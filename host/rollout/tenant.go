@@ -190,6 +190,11 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 	if err != nil {
 		return false, err
 	}
+	stopped, err := t.store.Stopped(ctx)
+	if err != nil {
+		return false, err
+	}
+	t.trials.set(all, stopped)
 	t.retry = time.Time{}
 	t.note(all)
 	serving, failed := make(map[string]fetched), make(map[string]plugins.Status)
@@ -368,7 +373,6 @@ func (t *Tenant) finish(all map[string]release.Served, generation string, servin
 	same := func(a, b plugins.Status) bool { return a.Error == b.Error && a.Release == b.Release }
 	changed = !t.looked || !maps.Equal(t.wanted, wanted) || !maps.EqualFunc(t.failed, failed, same)
 	gone := len(t.serving) != len(serving)
-	t.trials.set(all)
 	t.generation, t.looked, t.wanted, t.serving, t.failed = generation, true, wanted, serving, failed
 	if gone {
 		t.set()
