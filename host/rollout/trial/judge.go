@@ -105,10 +105,8 @@ func expected(steps []Step) (failed float64) {
 // kinds lists how tasks failed, if there is more to say than errors.
 func kinds(c *release.Counts) string {
 	var list []string
-	for kind, n := range c.Failures {
-		if n > 0 {
-			list = append(list, fmt.Sprintf("%s: %d", release.Kind(kind), n))
-		}
+	for kind, n := range c.ByKind() {
+		list = append(list, fmt.Sprintf("%s: %d", kind, n))
 	}
 	if c.Failures[release.KindError] == c.Failed() {
 		return ""

@@ -1,6 +1,7 @@
 package release
 
 import (
+	"iter"
 	"math"
 	"time"
 
@@ -119,6 +120,17 @@ func (c *Counts) Failed() (n int64) {
 		n += some
 	}
 	return n
+}
+
+// ByKind returns the kinds of failures that occurred, with their numbers.
+func (c *Counts) ByKind() iter.Seq2[string, int64] {
+	return func(yield func(string, int64) bool) {
+		for kind, n := range c.Failures {
+			if n > 0 && !yield(Kind(kind).String(), n) {
+				return
+			}
+		}
+	}
 }
 
 // Merge adds other counts.
