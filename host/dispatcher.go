@@ -26,15 +26,21 @@ func newDispatcher(config Config, directory *plugins.Directory, running func(n i
 		Logger:     config.Logger,
 		MaxReserve: listen.MaxReserve, MaxSettle: batchTasks, Running: running, Wake: func() { periodic.Notify(due) },
 		Acquire: func(at schedule.Queue) *schedule.Version {
-			v := directory.Acquire(at.Tenant, at.Name)
-			if v == nil {
+			v, ok := directory.AcquireServing(at.Tenant, at.Name)
+			if !ok {
 				return nil
 			}
-			return &schedule.Version{
+			version := &schedule.Version{
 				Code: v, Plugin: schedule.Plugin{Tenant: v.Tenant, Name: v.Name},
 				Concurrency: v.Manifest.Concurrency, Memory: v.Footprint,
-				MayWait: config.MaxCrashes != 1 && mayWait(v),
+				MayWait: config.MaxCrashes != 1 && mayWait(v.TenantVersion),
 			}
+			// Which release runs a task is known only when it is reserved.
+			for _, number := range v.Others() {
+				other := v.Other(number)
+				version.Memory, version.MayWait = max(version.Memory, other.Footprint), version.MayWait && mayWait(other)
+			}
+			return version
 		},
 	})}
 }
@@ -46,12 +52,12 @@ func mayWait(v *plugins.TenantVersion) bool {
 	return v.Manifest.MaxRunning == 0 && v.Manifest.OnCrash != manifest.CrashFail && v.Permissions.MaxCrashes != 1
 }
 
-// versionOf returns the plugin version of an allocation; nil if it has none.
-func versionOf(a *schedule.Allocation) (v *plugins.TenantVersion) {
+// servingOf returns what runs the tasks of an allocation. Its version is nil if the allocation has none.
+func servingOf(a *schedule.Allocation) (s plugins.Serving) {
 	if a.Version != nil {
-		v, _ = a.Version.Code.(*plugins.TenantVersion)
+		s, _ = a.Version.Code.(plugins.Serving)
 	}
-	return v
+	return s
 }
 
 // plan makes Run plan a round soon.

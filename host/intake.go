@@ -7,8 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/rollout"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
@@ -30,6 +32,7 @@ type intake struct {
 	workers   *workers
 	runner    *runner
 	ahead     *atomic.Int64 // tasks that are reserved ahead
+	releases  *rollout.Follower
 	// quarantined maps a queue to the digest of its plugin version, if that version is quarantined. Only reserve uses it.
 	quarantined map[string]string
 }
@@ -88,6 +91,9 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allo
 		if reply.Err != nil {
 			continue
 		}
+		if requests[i].Release > 0 {
+			in.noteReleases(&requests[i], &reply, time.Now())
+		}
 		in.health.Succeeded(opReserve, requests[i].Queue)
 		in.noteQuarantine(&requests[i], reply.Quarantined)
 		in.health.NoDeadLetter(opReserve, requests[i].Queue, reply.DeadError)
@@ -99,16 +105,76 @@ func (in *intake) reserveFresh(ctx context.Context, allocations []*schedule.Allo
 
 // request builds the reserve request for an allocation. It makes Redis mark the reserved tasks as started at once.
 func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
-	version := versionOf(a)
-	plugin, permissions := &version.Manifest, version.Permissions
+	version := servingOf(a)
+	plugin := &version.Manifest
 	maxAge, _ := in.access.catalog.expiry(a.Queue.Name)
-	return listen.ReserveRequest{
+	r := listen.ReserveRequest{
 		Queue: a.Queue.Name, Count: a.Tasks(), Start: true, Plugin: version.Name, Digest: version.Digest,
 		Version: plugin.Version,
 		MaxAge:  maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
-		FailurePolicy: listen.FailurePolicy{
-			NoRerun: plugin.OnCrash == manifest.CrashFail, MaxCrashes: permissions.MaxCrashes, Dead: permissions.Dead,
-		},
+		FailurePolicy: failurePolicy(version.TenantVersion),
+		Release:       version.Number, Pin: plugin.Pin == manifest.PinTask,
+	}
+	if version.Number > 0 {
+		in.addReleases(&r, version)
+	}
+	return r
+}
+
+func failurePolicy(v *plugins.TenantVersion) listen.FailurePolicy {
+	return listen.FailurePolicy{
+		NoRerun: v.Manifest.OnCrash == manifest.CrashFail, MaxCrashes: v.Permissions.MaxCrashes, Dead: v.Permissions.Dead,
+	}
+}
+
+// addReleases adds the canary of a plugin to a request, and the releases that this host has beside the one that serves.
+func (in *intake) addReleases(r *listen.ReserveRequest, serving plugins.Serving) {
+	canary, gone := in.releases.Staged(serving.Name)
+	if canary != nil && canary.Number != serving.Number && (len(canary.Queues) == 0 || slices.Contains(canary.Queues, r.Queue)) {
+		r.Canary = &listen.CanaryShare{
+			Number: canary.Number, Percent: canary.Stage.Percent(), Needle: canary.Stage.Share.Needle(),
+		}
+	}
+	for _, number := range serving.Others() {
+		v := serving.Other(number)
+		r.Others = append(r.Others, listen.OtherRelease{
+			Number: number, Plugin: v.Name, Digest: v.Digest, Version: v.Manifest.Version, FailurePolicy: failurePolicy(v),
+			Pin: v.Manifest.Pin == manifest.PinTask,
+		})
+	}
+	for _, number := range gone {
+		r.Others = append(r.Others, listen.OtherRelease{Number: number, Gone: true})
+	}
+}
+
+// noteReleases asks for releases that tasks of a reply need, and logs which tasks run on another release than theirs.
+func (in *intake) noteReleases(request *listen.ReserveRequest, reply *listen.ReserveReply, now time.Time) {
+	needed, instead := slices.Clone(reply.Lacking), make(map[int]int)
+	for i := range reply.Tasks {
+		switch t := &reply.Tasks[i]; {
+		case t.Release > 0:
+			needed = append(needed, t.Release)
+		case t.Instead > 0:
+			instead[t.Instead]++
+		}
+	}
+	slices.Sort(needed)
+	ask := false
+	for _, number := range slices.Compact(needed) {
+		if in.releases.Need(request.Plugin, number, now) {
+			ask = true
+		}
+	}
+	if ask {
+		in.releases.Ask()
+	}
+	for number, tasks := range instead {
+		why := "no host that has it took them for a minute"
+		if slices.ContainsFunc(request.Others, func(o listen.OtherRelease) bool { return o.Gone && o.Number == number }) {
+			why = "it was deleted, halted or rolled back"
+		}
+		in.access.logger.Warn("tasks run on the release that serves, and not on their own", "queue", request.Queue,
+			"plugin", request.Plugin, "tasks", tasks, "release", request.Release, "own", number, "why", why)
 	}
 }
 
@@ -151,16 +217,20 @@ func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 // accept passes the tasks of a reply to the scheduler, which frees the unused slots of the allocation, and starts the
 // tasks that get a slot.
 func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply listen.ReserveReply) {
-	tasks, now, version := make([]schedule.Task, len(reply.Tasks)), time.Now(), versionOf(a)
+	tasks, now, serving := make([]schedule.Task, len(reply.Tasks)), time.Now(), servingOf(a)
 	var counts *metrics.Tasks
 	if len(tasks) > 0 {
-		counts = in.health.metrics.Tasks(a.Queue.Tenant, a.Queue.Name, version.Name)
+		counts = in.health.metrics.Tasks(a.Queue.Tenant, a.Queue.Name, serving.Name)
 	}
 	for i, reservation := range reply.Tasks {
+		version, number := serving.TenantVersion, serving.Number
+		if reservation.Release > 0 {
+			version, number = serving.Other(reservation.Release), reservation.Release
+		}
 		version.Retain()
 		t := &task{
 			Task: listen.NewTask(a.Queue.Name, reservation, &reply, now), Slot: a.Slot(now), version: version, counts: counts,
-			tenant: in.access,
+			tenant: in.access, release: number,
 		}
 		t.Value, tasks[i] = t, t
 		if in.access.listener.Tasks.Add(&t.Task) {
@@ -175,7 +245,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	switch {
 	case errors.Is(reply.Err, listen.ErrLeaseLost): // even if renewals succeed: they may reach another server
 		in.access.listener.Lost()
-	case away && version == nil: // the host may have left the queue: then no reserve follows that could end the trouble
+	case away && serving.TenantVersion == nil: // the host may have left the queue: then no reserve follows that could end the trouble
 		in.health.FailedQuietly(opReserve, reply.Err)
 	case reply.Err != nil:
 		in.health.Failed(opReserve, a.Queue.Name, reply.Err)

@@ -14,6 +14,7 @@ import (
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
@@ -90,6 +91,12 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 			return access.borrow(ctx, c.calls, copies*size)
 		},
 		Changed: func() { listener.Publish(); fleet.Declarer.Ask() },
+		Has: func(ctx context.Context, plugin string, number int) (has bool, err error) {
+			err = upkeep.PublishedPlugins(ctx, client, func(_ string, p upkeep.PluginInfo) {
+				has = has || p.Plugin == plugin && p.Release == number && p.State != plugins.StateRefused
+			})
+			return has, err
+		},
 	}
 	listener.Control, listener.Ended = func() { fleet.Ticker.Ask(); releases.Ask() }, fleet.Advancer.Ask
 	listener.Renewed = func(begun, now time.Time, err error) {
@@ -107,7 +114,7 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 	}
 	intake := &intake{
 		access: access, scheduler: c.scheduler, health: health, polls: polls, shipper: shipper,
-		workers: c.workers, ahead: settler.ahead, quarantined: make(map[string]string),
+		workers: c.workers, ahead: settler.ahead, releases: releases, quarantined: make(map[string]string),
 		runner: &runner{common: c, access: access, settler: settler, draining: draining},
 	}
 	lookout := &lookout{Duty: duty(periodic.UntilAsked), access: access, scheduler: c.scheduler, poll: polls.Ask}

@@ -27,6 +27,7 @@ type task struct {
 	listen.Task
 	schedule.Slot
 	version *plugins.TenantVersion // retained while the task runs
+	release int                    // the number of the release that version is; 0 if it is none
 	counts  *metrics.Tasks
 	tenant  *tenantAccess
 
@@ -59,6 +60,9 @@ func (t *task) created() string {
 // logged returns the fields of a log line about the task, with its trace ID if it has one.
 func (t *task) logged(fields ...any) []any {
 	all := append([]any{"task_id", t.ID, "queue", t.Queue.Name, "plugin", t.version.Name}, fields...)
+	if t.release > 0 {
+		all = append(all, "release", t.release)
+	}
 	if id := trace.ID(t.Headers[queue.HeaderTraceparent]); id != "" {
 		all = append(all, "trace_id", id)
 	}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/quern-project/quern/host/upkeep"
@@ -22,7 +23,7 @@ type Plugin struct {
 
 // Name returns the key by which plugins are sorted; it is unique in a list.
 func (p Plugin) Name() string {
-	return strings.Join([]string{p.Tenant, p.Plugin, p.State, p.Digest, p.Error}, "\x00")
+	return strings.Join([]string{p.Tenant, p.Plugin, p.State, p.Digest, p.Error, strconv.Itoa(p.Release)}, "\x00")
 }
 
 // FailedBuild returns why a plugin that serves the queue could not be built the last time, so that the version before

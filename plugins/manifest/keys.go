@@ -99,6 +99,10 @@ func (m *Manifest) keys() []key {
 			"dead", "The queue that gets a new task for each that failed for good. Default none.",
 			wordValue(&m.Dead, "mail.dead"),
 		},
+		{
+			"pin", "Whether each attempt of a task runs on the release that is to run it then, or all on that of the first one. Default attempt.",
+			choiceValue(&m.Pin, PinAttempt, PinTask),
+		},
 		{"entry", "The function of an Extism plugin that tasks call. Default: quern_handle, else the only one beside _start, else _start.", wordValue(&m.Entry, "count_vowels")},
 		{"warm", "A call without a task by which a handler is warmed: tasks begin as it leaves the plugin.", section(
 			key{

@@ -38,6 +38,9 @@ type Manifest struct {
 	// Dead is the queue that gets a new task for each task that failed for good. The plugin cannot serve this queue
 	// itself. Default "", which is none.
 	Dead string
+	// Pin says to which version of the plugin a task keeps, if its hosts get it as a release: PinAttempt, or PinTask for the
+	// one on which its first attempt began. Default "": not set, which is PinAttempt.
+	Pin string
 	// Entry is the export of an Extism plugin that tasks call. Default: quern_handle, else the only other export than
 	// _start, else _start.
 	Entry string
@@ -87,13 +90,16 @@ type Retry struct {
 // Unlimited is the value of MaxAttempts that sets no bound.
 const Unlimited = -1
 
-// The words of Retry.Backoff and of Manifest.OnCrash.
+// The words of Retry.Backoff, Manifest.OnCrash and Manifest.Pin.
 const (
 	BackoffExponential = "exponential"
 	BackoffLinear      = "linear"
 
 	CrashRerun = "rerun"
 	CrashFail  = "fail"
+
+	PinAttempt = "attempt"
+	PinTask    = "task"
 )
 
 // Test is a task and its expected outcome. `quern plugin test` runs it. Hosts do not run it, and a version does not

@@ -27,6 +27,7 @@ max_running: 20
 on_crash: rerun
 max_crashes: 3
 dead: thumbnails.dead
+pin: task
 retry: {max_attempts: 5, backoff: exponential, base: 1s, min: 500ms, max: 12h, jitter: true, max_age: 1d, max_reschedules: 1000}
 limits: {memory: 64MiB, timeout: 1d12h, cpu: 1.5s, input: 512MiB, output: 1B, log: 64KiB}
 capabilities:
@@ -51,7 +52,7 @@ func TestParse(t *testing.T) {
 		"every key": {fullManifest, Manifest{
 			Name: "thumbnails", Version: "1.10", Queues: []string{"thumbnails", "123", "a.b:c"}, Concurrency: 8,
 			Warm:       Warm{Input: "samples/sample.json", line: 6},
-			MaxRunning: 20, OnCrash: "rerun", MaxCrashes: 3, Dead: "thumbnails.dead",
+			MaxRunning: 20, OnCrash: "rerun", MaxCrashes: 3, Dead: "thumbnails.dead", Pin: "task",
 			Retry: Retry{
 				MaxAttempts: 5, Backoff: "exponential", Base: time.Second, Min: time.Second / 2, Max: 12 * time.Hour,
 				Jitter: new(true), MaxAge: 24 * time.Hour, MaxReschedules: 1000,
@@ -60,8 +61,8 @@ func TestParse(t *testing.T) {
 			Capabilities: Capabilities{
 				Env: map[string]string{"MODE": "prod", "DEBUG": "true", "N": "007", "EMPTY": "", "DAY": "2026-01-02"},
 				Files: []FileGrant{
-					{From: "model.bin", To: "/data/model.bin", line: 21},
-					{From: "models/a b.bin", To: "/data/b", line: 23},
+					{From: "model.bin", To: "/data/model.bin", line: 22},
+					{From: "models/a b.bin", To: "/data/b", line: 24},
 				},
 			},
 		}},
@@ -207,7 +208,7 @@ func TestParseErrors(t *testing.T) {
 
 func TestParseUnknownKey(t *testing.T) {
 	t.Parallel()
-	const top = "name, version, queues, limits, retry, concurrency, max_running, on_crash, max_crashes, dead, entry, warm, config, capabilities, subscribe, schedule, tests"
+	const top = "name, version, queues, limits, retry, concurrency, max_running, on_crash, max_crashes, dead, pin, entry, warm, config, capabilities, subscribe, schedule, tests"
 	tests := []struct{ data, want string }{
 		{"queue: [a]", `x.yaml:1: unknown key "queue": did you mean "queues"?`},
 		{"Name: x", `x.yaml:1: unknown key "Name": did you mean "name"?`},

@@ -110,6 +110,7 @@ max_running: 1
 on_crash: fail
 max_crashes: 1
 dead: x.dead
+pin: attempt
 entry: count_vowels
 warm: {input: a/b.json}
 config: {size: 1, other: text}
@@ -137,7 +138,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"limits: {timeout: 30}", "limits: {timeout: soon}", "limits: {cpu: -1s}",
 		"concurrency: 0", "concurrency: 1.5", "concurrency: 65537", "concurrency: [1]", "concurrency: many",
 		"retry: {}", "retry: {max_attempts: 0}", "retry: {max_attempts: never}", "retry: {max_attempts: 1, backoff: fast}",
-		"retry: {max_attempts: 1, jitter: 1}", "on_crash: retry", "warm: {}", "warm: {output: a}", "warm: {input: /a}",
+		"retry: {max_attempts: 1, jitter: 1}", "on_crash: retry", "pin: release", "warm: {}", "warm: {output: a}", "warm: {input: /a}",
 		"config: [a]", "config: {a b: c}", "config: {a: {b: c}}", "config: {a: }",
 		"capabilities: {kv: [thumbs]}", "capabilities: {kv: [{}]}", "capabilities: {kv: [{bucket: a, access: w}]}",
 		"capabilities: {kv: [{bucket: a, quota: 5}]}", "capabilities: {http: [{}]}", `capabilities: {http: [{host: "https://a"}]}`,

@@ -1,0 +1,350 @@
+package host
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/release"
+)
+
+// pushCanary gives a share of a plugin's tasks to a module.
+func (n *node) pushCanary(plugin string, module []byte, manifest string, share release.Share) release.Release {
+	n.t.Helper()
+	files := []release.Content{{Name: plugin + ".wasm", Data: module}, {Name: plugin + ".yaml", Data: []byte(manifest)}}
+	r, err := release.New(plugin, files)
+	if err == nil {
+		r, err = release.Push(n.ctx, release.NewStore(n.client), r, files, &share)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return r
+}
+
+func percent(p float64) release.Share { return release.Share{Steps: []release.Step{{Percent: p}}} }
+
+// has waits until the host has a release of a plugin in a state.
+func (n *node) has(plugin string, number int, state string) {
+	n.t.Helper()
+	n.eventually(fmt.Sprintf("release %d of %s is %s", number, plugin, state), func() bool {
+		return slices.ContainsFunc(n.catalog.directory.List(), func(s plugins.Status) bool {
+			return s.Plugin == plugin && s.Release == number && s.State == state
+		})
+	})
+}
+
+// awareOf waits until the host knows the canary of a plugin; 0 for none.
+func (n *node) awareOf(plugin string, number int) {
+	n.t.Helper()
+	n.eventually(fmt.Sprintf("the canary of %s is %d", plugin, number), func() bool {
+		canary, _ := n.tenants[n.tenant].releases.Staged(plugin)
+		return canary == nil && number == 0 || canary != nil && canary.Number == number
+	})
+}
+
+// versions lists the versions that ran a task, the first attempt first.
+func (n *node) versions(id string) (all []string) {
+	n.t.Helper()
+	attempts, err := manage.New(n.client).History(n.ctx, n.task(id))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, a := range attempts {
+		all = append(all, a.Version)
+	}
+	return all
+}
+
+func yamlOf(version string, lines ...string) string {
+	return strings.Join(append([]string{"version: " + version}, lines...), "\n")
+}
+
+// Of each task, the release that runs it is the one that release.Stage.Takes names, on each of two hosts.
+func TestCanaryRunsItsShare(t *testing.T) {
+	t.Parallel()
+	one, two := runtimetest.Version(t, "one"), runtimetest.Version(t, "two")
+	a := start(t, settings{})
+	b := start(t, settings{tenants: []string{a.tenant}})
+	first := a.pushRelease("version", one, "")
+	canary := a.pushCanary("version", two, "{}", percent(20))
+	for _, n := range []*node{a, b} {
+		n.serves("version", first.Number)
+		n.has("version", canary.Number, plugins.StateCanary)
+		n.awareOf("version", canary.Number)
+	}
+	ids := a.enqueueMany("version", 500, "")
+	a.complete("version", ids)
+	ran := make(map[string]int)
+	for _, id := range ids {
+		want := "one"
+		if canary.Stage.Takes(canary.Number, id, nil) {
+			want = "two"
+		}
+		if got := string(a.task(id).Result); got != want {
+			t.Errorf("%s ran on %s, want %s", id, got, want)
+		}
+		ran[want]++
+	}
+	if ran["two"] < 50 || ran["two"] > 150 {
+		t.Errorf("of 500 tasks ran %v", ran)
+	}
+	labelled := a.pushCanary("version", two, "{}", release.Share{Label: "customer", Value: "acme"})
+	for _, n := range []*node{a, b} {
+		n.has("version", labelled.Number, plugins.StateCanary)
+		n.awareOf("version", labelled.Number)
+	}
+	for value, want := range map[string]string{"acme": "two", "other": "one"} {
+		task := a.wait(a.enqueueAs("version", "", queue.Options{Labels: map[string]string{"customer": value}}))
+		if string(task.Result) != want {
+			t.Errorf("the task of %s ran on %s", value, task.Result)
+		}
+	}
+}
+
+// All attempts of a task run on its side, and retry as the manifest of that side says.
+func TestRetriesStayOnTheirSide(t *testing.T) {
+	t.Parallel()
+	module := runtimetest.Exit(t)
+	a := start(t, settings{})
+	b := start(t, settings{tenants: []string{a.tenant}})
+	retry := func(attempts int) string {
+		return fmt.Sprintf("retry: {max_attempts: %d, base: 10ms, min: 10ms, jitter: false}", attempts)
+	}
+	first := a.pushRelease("exit", module, yamlOf("one", retry(2)))
+	canary := a.pushCanary("exit", module, yamlOf("two", retry(4)), percent(50))
+	for _, n := range []*node{a, b} {
+		n.serves("exit", first.Number)
+		n.has("exit", canary.Number, plugins.StateCanary)
+		n.awareOf("exit", canary.Number)
+	}
+	ids := a.enqueueMany("exit", 40, "3\n")
+	a.count("exit", queue.Failed, 40)
+	for _, id := range ids {
+		want := []string{"one", "one"}
+		if canary.Stage.Takes(canary.Number, id, nil) {
+			want = []string{"two", "two", "two", "two"}
+		}
+		if got := a.versions(id); !slices.Equal(got, want) {
+			t.Errorf("%s ran on %v, want %v", id, got, want)
+		}
+	}
+}
+
+// While canaries are pushed, promoted and halted under load, no task is lost, and each ran on one version.
+func TestPromoteAndHaltUnderLoad(t *testing.T) {
+	t.Parallel()
+	const pushes, tasks = 24, 960
+	a := start(t, settings{})
+	b := start(t, settings{tenants: []string{a.tenant}})
+	store := release.NewStore(a.client)
+	modules, digests := make([][]byte, 5), make(map[string]string)
+	for i := range modules {
+		name := fmt.Sprint("version ", i)
+		modules[i] = runtimetest.Version(t, name)
+		digests[name] = digest(modules[i])
+	}
+	a.serves("version", a.pushRelease("version", modules[0], "").Number)
+	var ids []string
+	for i := range pushes {
+		canary := a.pushCanary("version", modules[(i+1)%len(modules)], fmt.Sprintf("version: %d", i), percent(50))
+		ids = append(ids, a.enqueueMany("version", tasks/pushes, "")...)
+		if i%4 == 0 {
+			a.has("version", canary.Number, plugins.StateCanary)
+			b.has("version", canary.Number, plugins.StateCanary)
+		}
+		var err error
+		switch i % 3 {
+		case 0:
+			_, err = store.PromoteRelease(a.ctx, "version", canary.Number)
+		case 1:
+			_, err = store.HaltRelease(a.ctx, "version", canary.Number, "test")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := store.PromoteRelease(a.ctx, "version", 0); err != nil {
+		t.Fatal(err)
+	}
+	a.complete("version", ids)
+	ran := make(map[string]int)
+	for _, id := range ids {
+		task := a.task(id)
+		if want, known := digests[string(task.Result)]; !known || task.Digest != want {
+			t.Errorf("%q was written by %s, want %s", task.Result, task.Digest, want)
+		}
+		ran[string(task.Result)]++
+	}
+	if len(ran) < 3 {
+		t.Errorf("only %v ran", ran)
+	}
+}
+
+// A host that cannot have the canary runs none of its tasks. Another host does.
+func TestHostWithoutTheCanary(t *testing.T) {
+	t.Parallel()
+	one, two := runtimetest.Version(t, "one"), runtimetest.Version(t, "two")
+	small := start(t, settings{Config: Config{Memory: 256 << 20}})
+	large := start(t, settings{tenants: []string{small.tenant}})
+	first := small.pushRelease("version", one, "")
+	canary := small.pushCanary("version", two, "limits: {memory: 1GiB}", percent(50))
+	large.has("version", canary.Number, plugins.StateCanary)
+	small.has("version", canary.Number, plugins.StateRefused)
+	for _, n := range []*node{small, large} {
+		n.serves("version", first.Number)
+		n.awareOf("version", canary.Number)
+	}
+	ids := small.enqueueMany("version", 40, "")
+	small.complete("version", ids)
+	own, nodes := small.current().listener.ID(), make(map[string]int)
+	for _, id := range ids {
+		task, want := small.task(id), "one"
+		if canary.Stage.Takes(canary.Number, id, nil) {
+			want = "two"
+			nodes[task.Node]++
+		}
+		if string(task.Result) != want || task.Attempts != 1 || task.Rejects+task.Reschedules != 0 {
+			t.Errorf("%s ran on %s, want %s: %+v", id, task.Result, want, task)
+		}
+	}
+	if nodes[own] > 0 || len(nodes) != 1 {
+		t.Errorf("tasks of the canary ran on %v, and the host that refuses it is %s", nodes, own)
+	}
+}
+
+// A canary that no host can run is halted, and says why.
+func TestCanaryThatNoHostCanRun(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Memory: 256 << 20, Poll: 100 * time.Millisecond}})
+	first := a.pushRelease("version", runtimetest.Version(t, "one"), "")
+	a.serves("version", first.Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "limits: {memory: 1GiB}", percent(50))
+	a.has("version", canary.Number, plugins.StateRefused)
+	a.agePush("version")
+	store := release.NewStore(a.client)
+	a.eventually("the canary is halted", func() bool {
+		r, err := store.Release(a.ctx, "version", canary.Number)
+		return err == nil && r.State() == release.StateHalted && strings.Contains(r.Stage.Reason, "no host can run it: ") &&
+			strings.Contains(r.Stage.Reason, "more than the")
+	})
+	a.awareOf("version", 0)
+	a.complete("version", a.enqueueMany("version", 20, ""))
+}
+
+var sinceText = regexp.MustCompile(`"since":[0-9.]+`)
+
+// agePush lets the step of a canary begin an hour ago, as far as hosts read it.
+func (n *node) agePush(plugin string) {
+	n.t.Helper()
+	key := n.tenant + "_releases"
+	text, err := n.rdb.HGet(n.ctx, key, plugin).Result()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	old := fmt.Sprintf(`"since":%d`, time.Now().Add(-time.Hour).Unix())
+	if err := n.rdb.HSet(n.ctx, key, plugin, sinceText.ReplaceAllString(text, old), ".", "aged").Err(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Steps follow each other by time, and after the last one the canary serves.
+func TestStepsByTime(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}})
+	b := start(t, settings{tenants: []string{a.tenant}, Config: Config{Poll: 50 * time.Millisecond}})
+	a.serves("version", a.pushRelease("version", runtimetest.Version(t, "one"), "").Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}", release.Share{Steps: []release.Step{
+		{Percent: 1, Seconds: 3600}, {Percent: 50, Seconds: 3600},
+	}})
+	for _, step := range []int{1, 2} {
+		a.awareOf("version", canary.Number)
+		a.agePush("version")
+		a.eventually("the next step", func() bool {
+			canary, _ := b.tenants[b.tenant].releases.Staged("version")
+			return step == 2 && canary == nil || canary != nil && canary.Stage.Step == step
+		})
+	}
+	a.serves("version", canary.Number)
+	b.serves("version", canary.Number)
+}
+
+// With pin: task, all attempts of a task run on the release of the first one, through the promotion of another; when its
+// release is deleted, on the one that serves.
+func TestPinThroughPromotion(t *testing.T) {
+	t.Parallel()
+	module, retry := runtimetest.Exit(t), "retry: {max_attempts: 30, base: 50ms, min: 50ms, backoff: linear, max: 50ms, jitter: false}"
+	a := start(t, settings{})
+	b := start(t, settings{tenants: []string{a.tenant}})
+	store := release.NewStore(a.client)
+	first := a.pushRelease("exit", module, yamlOf("one", retry, "pin: task"))
+	a.serves("exit", first.Number)
+	b.serves("exit", first.Number)
+	ids := a.enqueueMany("exit", 10, "3\n")
+	attempted := func(more int) {
+		t.Helper()
+		for _, id := range ids {
+			from := a.task(id).Attempts
+			a.eventually("further attempts", func() bool { return a.task(id).Attempts >= min(from+more, 30) })
+		}
+	}
+	attempted(1)
+	canary := a.pushCanary("exit", module, yamlOf("two", retry, "pin: task"), percent(100))
+	a.has("exit", canary.Number, plugins.StateCanary)
+	attempted(1)
+	if _, err := store.PromoteRelease(a.ctx, "exit", 0); err != nil {
+		t.Fatal(err)
+	}
+	a.serves("exit", canary.Number)
+	b.serves("exit", canary.Number)
+	a.has("exit", first.Number, plugins.StatePinned)
+	attempted(3)
+	for _, id := range ids {
+		if got := a.versions(id); slices.Contains(got, "two") || len(got) < 5 {
+			t.Errorf("%s ran on %v", id, got)
+		}
+	}
+	if fresh := a.enqueue("exit", "0\n"); a.wait(fresh).Version != "two" {
+		t.Errorf("a new task ran on %q", a.task(fresh).Version)
+	}
+	if err := store.DeleteRelease(a.ctx, "exit", first.Number); err != nil {
+		t.Fatal(err)
+	}
+	a.count("exit", queue.Failed, int64(len(ids)))
+	both := make(map[string]bool)
+	for _, id := range ids {
+		got := a.versions(id)
+		maps.Copy(both, map[string]bool{got[len(got)-1]: true})
+		if at := slices.Index(got, "two"); at >= 0 && slices.Contains(got[at:], "one") {
+			t.Errorf("%s went back: %v", id, got)
+		}
+	}
+	if !both["two"] || !a.log.has("tasks run on the release that serves, and not on their own", "it was deleted, halted or rolled back") &&
+		!b.log.has("tasks run on the release that serves, and not on their own", "it was deleted, halted or rolled back") {
+		t.Errorf("after their release was deleted, the tasks ran on %v", both)
+	}
+}
+
+// Without pin, an attempt runs on what its side serves then.
+func TestAttemptsFollowThePromotion(t *testing.T) {
+	t.Parallel()
+	module, retry := runtimetest.Exit(t), "retry: {max_attempts: 60, base: 50ms, min: 50ms, backoff: linear, max: 50ms, jitter: false}"
+	a := start(t, settings{})
+	a.serves("exit", a.pushRelease("exit", module, yamlOf("one", retry)).Number)
+	id := a.enqueue("exit", "3\n")
+	a.eventually("an attempt", func() bool { return a.task(id).Attempts > 0 })
+	second := a.pushRelease("exit", module, yamlOf("two", retry))
+	a.serves("exit", second.Number)
+	a.eventually("an attempt on the second release", func() bool { return slices.Contains(a.versions(id), "two") })
+	if got := a.versions(id); got[0] != "one" {
+		t.Errorf("ran on %v", got)
+	}
+}
