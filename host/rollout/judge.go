@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,9 +112,9 @@ type counted struct {
 	cold map[int]int // by release: runs that were counted without duration and fuel
 }
 
-// Completed counts a task that completed with its first run, on the release of its plugin with this number.
-func (j *Judge) Completed(plugin string, number int, took time.Duration, fuel int64) {
-	j.count(plugin, number, func(c *release.Counts, cold bool) {
+// Completed counts a task of a queue that completed with its first run, on the release of its plugin with this number.
+func (j *Judge) Completed(plugin, name string, number int, took time.Duration, fuel int64) {
+	j.count(plugin, name, number, func(c *release.Counts, cold bool) {
 		if cold {
 			c.Runs++
 		} else {
@@ -123,18 +124,19 @@ func (j *Judge) Completed(plugin string, number int, took time.Duration, fuel in
 }
 
 // PutOff counts a task whose first run asked to run again later.
-func (j *Judge) PutOff(plugin string, number int) {
-	j.count(plugin, number, func(c *release.Counts, _ bool) { c.Runs++ })
+func (j *Judge) PutOff(plugin, name string, number int) {
+	j.count(plugin, name, number, func(c *release.Counts, _ bool) { c.Runs++ })
 }
 
 // Failed counts a task that failed with its first run.
-func (j *Judge) Failed(plugin string, number int, reason queue.Reason) {
-	j.count(plugin, number, func(c *release.Counts, _ bool) { c.Fail(release.KindOf(reason)) })
+func (j *Judge) Failed(plugin, name string, number int, why queue.Reason) {
+	j.count(plugin, name, number, func(c *release.Counts, _ bool) { c.Fail(release.KindOf(why)) })
 }
 
-func (j *Judge) count(plugin string, number int, add func(c *release.Counts, cold bool)) {
+func (j *Judge) count(plugin, name string, number int, add func(c *release.Counts, cold bool)) {
 	of, known := j.trials.all()[plugin]
-	if number == 0 || !known || number != of.Number && number != of.serving {
+	if number == 0 || !known || number != of.Number && number != of.serving ||
+		len(of.Queues) > 0 && !slices.Contains(of.Queues, name) {
 		return
 	}
 	j.mu.Lock()
@@ -282,8 +284,11 @@ func (j *Judge) before(ctx context.Context, r *release.Release) (*release.Releas
 		return nil, err
 	}
 	one := all[r.Plugin]
-	if one.Number != r.Number || one.Before == nil ||
-		one.Before.ModuleDigest() == r.ModuleDigest() && one.Before.Version == r.Version {
+	if one.Number != r.Number || one.Before == nil {
+		return nil, nil
+	}
+	named := one.Before.Version != r.Version && one.Before.Version != "" && r.Version != ""
+	if one.Before.ModuleDigest() == r.ModuleDigest() && !named {
 		return nil, nil
 	}
 	return one.Before, nil
@@ -314,4 +319,10 @@ func (j *Judge) stop(ctx context.Context, of *onTrial, v trial.Verdict) error {
 // Remedy returns the command that runs the failed tasks of a stopped release on the one that serves in its place.
 func Remedy(r *release.Release) string {
 	return "quern plugin halt " + r.Plugin + " --retry-failed"
+}
+
+// OnTrial returns the release of a plugin that may be on trial, and whether there is one.
+func (t *Tenant) OnTrial(plugin string) (number int, on bool) {
+	of, on := t.trials.all()[plugin]
+	return of.Number, on
 }
