@@ -303,7 +303,7 @@ func (j *Judge) stop(ctx context.Context, of *onTrial, v trial.Verdict) error {
 		}
 		if j.told[of.Plugin] != of.Number {
 			j.told[of.Plugin] = of.Number
-			j.Logger.Error("release is bad, and --bad-releases=report leaves it", fields...)
+			j.Logger.Error("release is bad, and --keep-bad-releases leaves it", fields...)
 		}
 		return nil
 	}
