@@ -27,13 +27,20 @@ func newPluginPush(env cli.Environment) *cobra.Command {
 			"names in Redis, and makes all hosts of the tenant serve them. A folder stands for the .wasm file in it. Hosts\n" +
 			"fetch, compile and swap within seconds; tasks in flight end on the version they began on. On a host whose\n" +
 			"plugin directory has a plugin of the same name, that plugin serves. A push of what serves already changes\n" +
-			"nothing.\n\n" +
+			"nothing. With --canary or --steps, the release gets only a share of the tasks, until it is promoted or halted.\n" +
+			"A push ends the canary that was under way.\n\n" +
 			"Exit status: 0 pushed, 2 there is no such file, 3 a host would refuse it, or Redis is not reachable.",
 		Args: cli.Arguments(1, 1),
 	}
 	note := ""
 	option.Text(cmd.Flags(), &note, "TEXT", "note", "`TEXT` about what is new, at most 1024 bytes")
+	var flags shareFlags
+	flags.add(cmd)
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
+		share, err := flags.share()
+		if err != nil {
+			return err
+		}
 		file, err := pluginfile.ModuleIn(args[0])
 		if err != nil {
 			return err
@@ -57,21 +64,38 @@ func newPluginPush(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		pushed, err := release.Push(cmd.Context(), client.Releases(r.Plugin), r, files, nil)
-		if errors.Is(err, release.ErrFrozen) {
-			return cli.Refusedf("plugin %s is frozen, so nothing was pushed: end that with `quern plugin freeze %s --off`", r.Plugin,
-				cli.ShellWord(r.Plugin))
-		}
-		if err != nil {
+		pushed, err := release.Push(cmd.Context(), client.Releases(r.Plugin), r, files, share)
+		switch {
+		case errors.Is(err, release.ErrFrozen):
+			return frozen(r.Plugin, "pushed")
+		case errors.Is(err, release.ErrNoRelease) && share != nil:
+			return cli.Refusedf("plugin %s has no release that serves, so none can get a share of its tasks: push without --canary and --steps",
+				r.Plugin)
+		case err != nil:
 			return err
 		}
-		for _, old := range before {
-			if old.Number == pushed.Number {
-				cli.Note(cmd, "release %d of %s has this content and serves: nothing was pushed", pushed.Number, pushed.Plugin)
-			}
-		}
+		notePush(cmd, before, &pushed)
 		return show.Line(cmd, json, pushed, fmt.Sprintf("%s %d", pushed.Plugin, pushed.Number))
 	})
+}
+
+// notePush says what a push did beside making the release serve. before are the releases before it.
+func notePush(cmd *cobra.Command, before []release.Release, pushed *release.Release) {
+	word := cli.ShellWord(pushed.Plugin)
+	for i := range before {
+		switch old := &before[i]; {
+		case old.Number == pushed.Number && pushed.Serving:
+			cli.Note(cmd, "release %d of %s has this content and serves: nothing was pushed", pushed.Number, pushed.Plugin)
+		case old.Number == pushed.Number:
+			cli.Note(cmd, "release %d of %s has this content and is the canary: nothing was pushed", pushed.Number, pushed.Plugin)
+		case old.State() == release.StateCanary:
+			cli.Note(cmd, "release %d of %s was the canary, and gets no more tasks", old.Number, old.Plugin)
+		}
+	}
+	if pushed.State() == release.StateCanary {
+		cli.Note(cmd, "release %d of %s is a canary for %s: end with `quern plugin promote %s` or `quern plugin halt %s`", pushed.Number,
+			pushed.Plugin, pushed.Stage.Share, word, word)
+	}
 }
 
 // whoami names the person who runs this command.
@@ -89,19 +113,22 @@ func whoami() string {
 // releaseView returns a release as people see it.
 func releaseView(r *release.Release) show.View {
 	return show.Lines(
-		"release", r.Number, "plugin", r.Plugin, "version", show.Given(r.Version), "state", r.State(),
+		"release", r.Number, "plugin", r.Plugin, "version", show.Given(r.Version), "state", r.State(), "share", show.Given(shareOf(r)),
 		"module", show.Digest(show.DigestPrefix+r.ModuleDigest()), "size", units.FormatSize(r.Size()),
 		"created", moment(r.Created), "by", show.Given(r.By), "note", show.Given(r.Note),
+		"reason", show.Given(reasonOf(r)),
 	)
 }
 
-const releaseHeading = "RELEASE PLUGIN VERSION STATE MODULE SIZE CREATED BY NOTE"
+const releaseHeading = "RELEASE PLUGIN VERSION STATE SHARE MODULE SIZE CREATED BY NOTE REASON HOSTS"
 
 func newPluginReleases(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "releases NAME", Short: "List the releases of a plugin that are kept, newest first",
 		Long: "Lists the newest 20 releases of a plugin. The one that serves is `serving`, or `frozen` if pushes are\n" +
-			"refused; the others are `replaced`, or `rolled back`. `quern plugin ls` shows what each host serves.",
+			"refused; a `canary` gets a share of the tasks, and a `halted` one gets none any more; the others are\n" +
+			"`replaced`, or `rolled back`. HOSTS counts the live hosts that have the release ready. `quern plugin ls`\n" +
+			"shows what each host serves, and why it refuses a release.",
 		Args: cli.Arguments(1, 1),
 	}
 	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
@@ -109,7 +136,13 @@ func newPluginReleases(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return list(cmd, client, json, all, releaseHeading, show.Rows(all, releaseView))
+		with, err := hosted(cmd.Context(), client, args[0], all)
+		if err != nil {
+			return err
+		}
+		return list(cmd, client, json, with, releaseHeading, show.Rows(with, func(r *hostedRelease) show.View {
+			return append(releaseView(&r.Release), show.Lines("hosts", len(r.Hosts))...)
+		}))
 	})
 }
 
@@ -159,7 +192,8 @@ func newPluginRollback(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rollback NAME [RELEASE]", Short: "Make all hosts serve an earlier release of a plugin",
 		Long: "Makes all hosts serve an earlier release again, and prints its number. Without RELEASE it is the newest one\n" +
-			"before the one that serves, without those from which somebody rolled back. RELEASE can also be a later one.",
+			"before the one that serves, without those from which somebody rolled back. RELEASE can also be a later one. A\n" +
+			"rollback ends a canary.",
 		Args: cli.Arguments(1, 2), PreRunE: checkRelease,
 	}
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
@@ -207,9 +241,10 @@ func newPluginDelete(env cli.Environment) *cobra.Command {
 		case errors.Is(err, release.ErrServes):
 			return cli.Refusedf("release %s of plugin %s serves: roll back with `quern plugin rollback %s` first, or delete all with `quern plugin delete %s --all`",
 				args[1], args[0], name, name)
+		case errors.Is(err, release.ErrCanary):
+			return cli.Refusedf("release %s is the canary of plugin %s: end that with `quern plugin halt %s` first", args[1], args[0], name)
 		case errors.Is(err, release.ErrFrozen):
-			return cli.Refusedf("plugin %s is frozen, so nothing was deleted: end that with `quern plugin freeze %s --off`", args[0],
-				name)
+			return frozen(args[0], "deleted")
 		}
 		return err
 	})
