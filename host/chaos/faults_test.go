@@ -195,6 +195,10 @@ func (f *fleet) suffer(plan []fault, producers *proxy) {
 
 // suffer does to a host what a fault says, and heals it.
 func (h *host) suffer(ctx context.Context, one fault) error {
+	if one.kind == killed || one.kind == restarted {
+		h.fate.Lock()
+		defer h.fate.Unlock()
+	}
 	switch one.kind {
 	case killed:
 		h.kill()

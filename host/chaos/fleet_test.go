@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -53,11 +54,13 @@ retry: {max_attempts: 3, max_reschedules: 2, base: 50ms, min: 50ms, max: 500ms}
 type settings struct {
 	hosts, concurrency int
 	lease, grace       time.Duration
-	patience           time.Duration // bounds the whole test
-	within             []string      // the command that runs the hosts' own; none: they run as they are
-	tenants            []string      // default: tenant
-	arguments          []string      // more of the hosts'
-	database           *database     // that the hosts relay; nil for none
+	patience           time.Duration                  // bounds the whole test
+	within             []string                       // the command that runs the hosts' own; none: they run as they are
+	tenants            []string                       // default: tenant
+	arguments          []string                       // more of the hosts'
+	database           *database                      // that the hosts relay; nil for none
+	apart              bool                           // each host has a plugin directory of its own
+	heard              func(p *process, line logLine) // is called with each line of a log; may be nil
 }
 
 // fleet is some hosts with their Redis, and what their logs have told.
@@ -75,10 +78,12 @@ type fleet struct {
 
 // host is a place in the fleet: one process after the other.
 type host struct {
-	fleet *fleet
-	name  string
-	proxy *proxy
+	fleet   *fleet
+	name    string
+	plugins string // the plugin directory
+	proxy   *proxy
 
+	fate    sync.Mutex // is held from when somebody ends the process until the next one has started
 	mu      sync.Mutex
 	current *process   // guarded by mu
 	all     []*process // every one that there was; guarded by mu
@@ -99,7 +104,7 @@ func newFleet(t testing.TB, s settings) *fleet {
 	t.Cleanup(f.end)
 	for i := range s.hosts { // not at once, so that their renewals are not either
 		sleep(f.ctx, s.lease/3/time.Duration(s.hosts))
-		h := &host{fleet: f, name: hostName(i), proxy: newProxy(t, f.redis.Addr())}
+		h := &host{fleet: f, name: hostName(i), plugins: f.pluginsOf(i), proxy: newProxy(t, f.redis.Addr())}
 		f.hosts = append(f.hosts, h)
 		if err := h.start(); err != nil {
 			t.Fatal(err)
@@ -112,10 +117,21 @@ func newFleet(t testing.TB, s settings) *fleet {
 // put gives the hosts a plugin, the manifest first.
 func (f *fleet) put(name, manifest string, module []byte) {
 	f.t.Helper()
-	file := filepath.Join(f.plugins, name)
-	if err := errors.Join(os.WriteFile(file+".yaml", []byte(manifest), 0o600), os.WriteFile(file+".wasm", module, 0o600)); err != nil {
-		f.t.Fatal(err)
+	for i := range f.settings.hosts {
+		file := filepath.Join(f.pluginsOf(i), name)
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file+".yaml", []byte(manifest), 0o600), os.WriteFile(file+".wasm", module, 0o600))
+		if err != nil {
+			f.t.Fatal(err)
+		}
 	}
+}
+
+// pluginsOf is the plugin directory of a host.
+func (f *fleet) pluginsOf(i int) string {
+	if f.apart {
+		return filepath.Join(f.plugins, strconv.Itoa(i))
+	}
+	return f.plugins
 }
 
 // serve waits until all hosts serve these queues.
@@ -191,7 +207,7 @@ func (h *host) arguments() []string {
 		arguments = append(slices.Clone(arguments), "--sources", d.sources)
 	}
 	return append([]string{
-		"serve", "--redis", h.proxy.url(), "--tenants", strings.Join(tenants, ","), "--plugins", h.fleet.plugins,
+		"serve", "--redis", h.proxy.url(), "--tenants", strings.Join(tenants, ","), "--plugins", h.plugins,
 		"--concurrency", strconv.Itoa(h.fleet.concurrency), "--lease", h.fleet.lease.String(), "--grace", h.fleet.grace.String(),
 		"--max-crashes", "1000", // nothing that a fault does is to end a task
 		"--allow-networks", "127.0.0.0/8", // where the receiver of webhooks is
@@ -250,6 +266,7 @@ type process struct {
 	ended chan struct{} // closed when it has ended and its log is read to the end
 
 	mu         sync.Mutex
+	dying      atomic.Bool
 	told       bool     // somebody ended it; guarded by mu
 	listener   string   // the ID of its last session; guarded by mu
 	webhooks   string   // the same of its deliveries; guarded by mu
@@ -334,6 +351,7 @@ type logLine struct {
 	Run      int64     `json:"run"`
 	Outcome  string    `json:"outcome"`
 	Took     float64   `json:"took_seconds"`
+	Release  int       `json:"release"`
 }
 
 func (p *process) hear(text []byte) {
@@ -343,6 +361,9 @@ func (p *process) hear(text []byte) {
 	defer p.mu.Unlock()
 	if err != nil || line.Level == "warn" || line.Level == "error" {
 		p.complaints = append(p.complaints[max(0, len(p.complaints)-29):], string(text))
+	}
+	if heard := p.host.fleet.heard; heard != nil {
+		heard(p, line)
 	}
 	switch {
 	case line.HTTP != "":

@@ -24,6 +24,7 @@ type journal struct {
 type execution struct {
 	process *process
 	run     int64
+	release int // of its plugin; 0 for none
 	started time.Time
 	ended   time.Time // when it was settled; zero if nobody has heard of an end
 	took    time.Duration
@@ -44,7 +45,7 @@ func (j *journal) started(p *process, line logLine) {
 	if !j.again && j.find(line.TaskID, line.Run) != nil {
 		j.wrong = append(j.wrong, fmt.Sprintf("task %s: run %d began twice", line.TaskID, line.Run))
 	}
-	j.tasks[line.TaskID] = append(j.tasks[line.TaskID], &execution{process: p, run: line.Run, started: line.Time})
+	j.tasks[line.TaskID] = append(j.tasks[line.TaskID], &execution{process: p, run: line.Run, release: line.Release, started: line.Time})
 }
 
 func (j *journal) ended(line logLine, p *process) {
