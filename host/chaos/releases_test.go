@@ -101,7 +101,7 @@ func TestReleases(t *testing.T) {
 	}
 	private, public := newKey(t)
 	grants := filepath.Join(t.TempDir(), "grants.yaml")
-	if err := os.WriteFile(grants, []byte("tenants:\n  "+tenant+":\n    signers:\n      builder: |\n"+public), 0o600); err != nil {
+	if err := os.WriteFile(grants, []byte(tenant+":\n  signers:\n    builder: |\n"+public), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.arguments = []string{"--grants", grants, "--require-signed"}
@@ -153,7 +153,7 @@ func newKey(t *testing.T) (private signature.Private, public string) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: theirs}))) {
-		public += "        " + line
+		public += "      " + line
 	}
 	return private, public
 }
