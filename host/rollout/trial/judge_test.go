@@ -64,7 +64,7 @@ func rollout(random *rand.Rand, old, new workload, tasks, batch int, shares ...f
 // At most 1 of 100 trials of equal releases may be stopped, whatever the tasks are like. The figures are in RATIONALE.md.
 func TestFalseAlarms(t *testing.T) {
 	t.Parallel()
-	const rollouts, tasks, batch = 2000, 2000, 20
+	const rollouts, tasks, batch = 2000, 1200, 20
 	normal := workload{constant(0.01), lognormal(50*time.Millisecond, 0.5), steadyFuel}
 	with := func(change func(*workload)) workload {
 		w := normal
@@ -126,7 +126,7 @@ func TestFalseAlarms(t *testing.T) {
 // A release that is clearly worse is stopped after some hundred tasks of its own at most.
 func TestPower(t *testing.T) {
 	t.Parallel()
-	const rollouts, batch = 200, 10
+	const rollouts, batch = 100, 10
 	normal := workload{constant(0.01), lognormal(50*time.Millisecond, 0.5), steadyFuel}
 	for _, c := range []struct {
 		name     string
