@@ -59,6 +59,7 @@ type settings struct {
 	tenants            []string                       // default: tenant
 	arguments          []string                       // more of the hosts'
 	database           *database                      // that the hosts relay; nil for none
+	bad                func(digest string) bool       // reports whether a version of a plugin ends its hosts; may be nil
 	apart              bool                           // each host has a plugin directory of its own
 	heard              func(p *process, line logLine) // is called with each line of a log; may be nil
 }
@@ -152,12 +153,12 @@ func (f *fleet) connect() {
 	if f.client, err = queue.NewFromRedis(f.rdb, queue.Config{Tenant: tenant}); err != nil {
 		f.t.Fatal(err)
 	}
-	f.t.Cleanup(releasePlugins(f.ctx, f.client))
+	f.t.Cleanup(releasePlugins(f.ctx, f.client, f.bad))
 }
 
 // releasePlugins ends quarantines as they come, as somebody would who knows that it is not the plugin that ends the
-// hosts, until the function that it returns is called.
-func releasePlugins(ctx context.Context, client *queue.Client) (stop func()) {
+// hosts, until the function that it returns is called. bad reports whether a version does end the hosts; it may be nil.
+func releasePlugins(ctx context.Context, client *queue.Client, bad func(digest string) bool) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -165,6 +166,9 @@ func releasePlugins(ctx context.Context, client *queue.Client) (stop func()) {
 		for sleep(ctx, time.Second) {
 			quarantines, _ := listen.NewFleet(client).Quarantines(ctx) // Redis may be away
 			for _, q := range quarantines {
+				if bad != nil && bad(q.Digest) {
+					continue
+				}
 				_ = manage.New(client).EndQuarantine(ctx, q.Plugin, q.Digest)
 			}
 		}

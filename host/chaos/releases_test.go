@@ -76,6 +76,7 @@ type rollouts struct {
 	load    int          // tasks a second
 	last    atomic.Int64 // the number of the last task that was enqueued
 	ending  atomic.Int64 // the release whose tasks end their hosts; 0 for none
+	deadly  atomic.Value // the digest of its module
 	killed  atomic.Int64 // how many hosts it has ended
 	defects map[int]defect
 }
@@ -106,7 +107,7 @@ func TestReleases(t *testing.T) {
 	}
 	s.arguments = []string{"--grants", grants, "--require-signed"}
 	r := &rollouts{load: load, defects: make(map[int]defect)}
-	s.heard = r.heard
+	s.heard, s.bad = r.heard, func(digest string) bool { return digest == r.deadly.Load() }
 	r.fleet = newFleet(t, s)
 	r.store, r.key = release.NewStore(r.client), private
 	r.push(sound, nil)
@@ -198,6 +199,9 @@ func (r *rollouts) push(m defect, share *release.Share) release.Release {
 		r.t.Fatal(err)
 	}
 	one.Signatures, one.Queues = []string{signed}, []string{"release"}
+	if m == deadly {
+		r.deadly.Store("sha256:" + one.ModuleDigest())
+	}
 	target := release.Target(r.store)
 	if m == lies {
 		target = liar{r.store, r.rdb}
