@@ -283,9 +283,11 @@ func (r *rollouts) feed(ctx context.Context) error {
 
 func releaseTask(number int64) string { return fmt.Sprintf("release-%06d", number) }
 
-// heard ends a host that begins a task of the release that is to end its hosts.
+// heard ends a host that begins one of fifty tasks of the release that is to end its hosts, and starts another one as a
+// supervisor would.
 func (r *rollouts) heard(p *process, line logLine) {
-	if line.Message != "task started" || line.Release == 0 || int64(line.Release) != r.ending.Load() {
+	number, _ := strconv.Atoi(strings.TrimPrefix(line.TaskID, "release-"))
+	if line.Message != "task started" || line.Release == 0 || int64(line.Release) != r.ending.Load() || number%50 != 0 {
 		return
 	}
 	if r.killed.Add(1); !p.dying.CompareAndSwap(false, true) {
@@ -296,7 +298,7 @@ func (r *rollouts) heard(p *process, line logLine) {
 		defer p.host.fate.Unlock()
 		p.signal(syscall.SIGKILL)
 		<-p.ended
-		if p != p.host.process() { // somebody was faster
+		if p != p.host.process() || !sleep(r.ctx, r.lease) { // somebody was faster
 			return
 		}
 		if err := p.host.start(); err != nil {
