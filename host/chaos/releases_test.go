@@ -341,7 +341,10 @@ func (r *rollouts) audit(tasks int) {
 			touched[release]++
 		}
 		last, err := strconv.Atoi(string(task.Result))
-		ended := slices.ContainsFunc(runs, func(e execution) bool { return e.outcome == "complete" && e.release == last })
+		ended := slices.ContainsFunc(runs, func(e execution) bool {
+			unheard := e.outcome == "" || e.outcome == "lost" // its host or its connection died while it settled the task
+			return e.release == last && (e.outcome == "complete" || unheard)
+		})
 		if err != nil || !ended {
 			mixed++
 			r.t.Logf("task %s has the result %q; its runs: %v", id, task.Result, runs)
