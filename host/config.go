@@ -45,6 +45,8 @@ type Config struct {
 	Poll time.Duration
 	// MaxCrashes is the number of crashed hosts at which a task fails (default 3). A plugin's manifest can lower it.
 	MaxCrashes int
+	// KeepBadReleases makes the host report releases that are worse than the one before, without stopping them.
+	KeepBadReleases bool
 	// MaxQueues is the maximum number of queues of a tenant (default 1,000). Beyond it, enqueueing to a new queue fails,
 	// but hosts and workers can still register for one. A tenant's grants can lower the bound. The metrics show at most
 	// this many queues of a tenant, but always all served ones.

@@ -82,6 +82,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	m.CollectTopics(h.topicSamples)
 	m.CollectQueues(h.samples)
 	m.CollectRefused(h.refusedPlugins)
+	m.CollectStopped(h.stoppedReleases)
 	m.CollectMemory(h.memory)
 	return h, nil
 }
@@ -270,6 +271,15 @@ func (h *Host) refusedPlugins(report func(tenant, plugin string)) {
 	for _, t := range h.tenants {
 		for _, s := range t.releases.Refused() {
 			report(s.Tenant, s.Plugin)
+		}
+	}
+}
+
+// stoppedReleases calls report, for the metrics, for each plugin of which hosts stopped a release.
+func (h *Host) stoppedReleases(report func(tenant, plugin string)) {
+	for name, t := range h.tenants {
+		for plugin := range t.releases.Stopped() {
+			report(name, plugin)
 		}
 	}
 }

@@ -98,6 +98,11 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 			return has, err
 		},
 	}
+	judge := &rollout.Judge{
+		Duty: duty(periodic.UntilAsked), Tenant: t.releases, ReportOnly: c.config.KeepBadReleases,
+		Runs: access.runsOf, Stopped: access.releaseStopped, StepOver: releases.Ask,
+	}
+	releases.Tried, releases.Ran = judge.Ask, judge.Ran
 	listener.Control, listener.Ended = func() { fleet.Ticker.Ask(); releases.Ask() }, fleet.Advancer.Ask
 	listener.Renewed = func(begun, now time.Time, err error) {
 		// A lost lease counts as a late renewal, too. It is counted once, because it ends the session.
@@ -108,9 +113,10 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 	shipper := &shipper{Duty: duty(periodic.UntilAsked), listener: listener, metrics: c.metrics}
 	tally := &tally{Duty: duty(periodic.UntilAsked), node: listener.Node}
 	settler := &settler{
-		access: access, scheduler: c.scheduler, shipper: shipper, tally: tally, publisher: fleet.Publisher, health: health,
-		ended: c.config.Ended,
-		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*periodic.Pause),
+		access: access, scheduler: c.scheduler, shipper: shipper, tally: tally, judge: judge, publisher: fleet.Publisher,
+		health: health,
+		ended:  c.config.Ended,
+		ahead:  new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*periodic.Pause),
 	}
 	intake := &intake{
 		access: access, scheduler: c.scheduler, health: health, polls: polls, shipper: shipper,
@@ -124,7 +130,7 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 	}
 	auditor := &auditor{Duty: duty(listener.Lease()), intake: intake}
 	s.access, s.listener, s.intake, s.settler, s.upkeep = access, listener, intake, settler, fleet
-	s.duties = append(fleet.Workers(), releases, poller, lookout, shipper, tally, auditor)
+	s.duties = append(fleet.Workers(), releases, poller, lookout, shipper, tally, judge, auditor)
 	return s
 }
 

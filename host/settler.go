@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/host/rollout"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/host/trace"
@@ -45,6 +46,7 @@ type settler struct {
 	scheduler *schedule.Scheduler
 	shipper   *shipper
 	tally     *tally
+	judge     *rollout.Judge
 	publisher *upkeep.Publisher
 	health    *health
 	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
@@ -393,6 +395,7 @@ func (s *settler) report(e *ended, outcome listen.Outcome, err error) {
 	m.LogLinesDropped(t.Queue.Tenant, t.Queue.Name, len(t.log.cut()))
 	t.counts.Done(string(outcome), reason, trace.SampledID(t.Headers[queue.HeaderTraceparent]), e.took)
 	s.tally.settled(t, outcome, e.settlement.Failure)
+	s.onTrial(e, outcome)
 	t.span.Settled(string(outcome), reason)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {
 		m.ResultRefused(t.Queue.Tenant, t.Queue.Name)

@@ -89,6 +89,8 @@ var (
 		"1 for each plugin that serves on this host, with the reset mode of its instances: scan, pagemap, copy or new, best first.")
 	pluginRefused = define(gauge, "quern_plugin_refused", "tenant plugin",
 		"1 while a file of the plugin is refused on this host, else no series; tenant is empty for a plugin of every tenant.")
+	releaseStopped = define(gauge, "quern_release_stopped", "tenant plugin",
+		"1 while a release that hosts stopped because it was bad is the last one of its plugin, else no series.")
 	pluginLoads = define(counter, "quern_plugin_loads_total", "tenant plugin result",
 		"Plugin files that were new, changed or gone, by result: ok, refused or gone.")
 	hostLogLinesDropped = define(counter, "quern_host_log_lines_dropped_total", "",

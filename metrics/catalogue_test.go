@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // catalogue lists every family: those that are counted, and those that are made at the scrape.
 var catalogue = append(slices.Concat(counted, ofRelays),
 	queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined, queuePaused, queueDeadLetters, tenantUp,
-	pluginRefused, memoryLimit, memoryReserved, memoryWait, instances, runtimeHeld, hostCalls, hostCallBytes,
+	pluginRefused, releaseStopped, memoryLimit, memoryReserved, memoryWait, instances, runtimeHeld, hostCalls, hostCallBytes,
 	sqlConnections, sqlConnectionsMax, sqlDatabasesAway, sqlWait, sqlStatements, sqlCommits,
 	topicPublications, topicTasks,
 )
@@ -76,6 +76,7 @@ func exercise(m *Metrics) {
 	m.ResultRefused("acme", "thumbnails")
 	m.LogLinesDropped("acme", "thumbnails", 3)
 	m.HostLogLinesDropped(2)
+	m.CollectStopped(func(stopped func(tenant, plugin string)) { stopped("acme", "thumbnails") })
 	m.CollectRefused(func(refused func(tenant, plugin string)) { refused("acme", "broken"); refused("acme", "broken") })
 	m.CollectMemory(func() MemorySample {
 		return MemorySample{Limit: 2 << 30, Reserved: map[string]int64{"tasks": 64 << 20, "deliveries": 16 << 20}, Waited: 1500 * time.Millisecond}

@@ -125,16 +125,27 @@ func (m *Metrics) CollectTopics(read func() []TopicSample) {
 // CollectRefused sets the source of quern_plugin_refused. read calls refused for each refused plugin. Each scrape calls
 // read, which must not block.
 func (m *Metrics) CollectRefused(read func(refused func(tenant, plugin string))) {
-	m.refused.use(func(emit emitter) {
+	m.refused.flag(pluginRefused, read)
+}
+
+// CollectStopped sets the source of quern_release_stopped. read calls stopped for each plugin of which a release was
+// stopped. Each scrape calls read, which must not block.
+func (m *Metrics) CollectStopped(read func(stopped func(tenant, plugin string))) {
+	m.stopped.flag(releaseStopped, read)
+}
+
+// flag makes the collector emit 1 for each plugin that read reports.
+func (c *collector) flag(f *family, read func(report func(tenant, plugin string))) {
+	c.use(func(emit emitter) {
 		shown := map[[2]string]bool{}
 		read(func(tenant, plugin string) {
 			if at := [2]string{text(tenant), text(plugin)}; !shown[at] {
 				shown[at] = true
-				emit(pluginRefused, 1, tenant, plugin)
+				emit(f, 1, tenant, plugin)
 			}
 		})
 		if len(shown) == 0 {
-			emit(pluginRefused, 0, "", "") // as vacant does for other families
+			emit(f, 0, "", "") // as vacant does for other families
 		}
 	})
 }

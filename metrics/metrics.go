@@ -39,7 +39,7 @@ type Metrics struct {
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 
-	queues, tenants, refused, memory, runtime, calls, databases, topics *collector
+	queues, tenants, refused, stopped, memory, runtime, calls, databases, topics *collector
 
 	sampler *queueSampler // the source of the collector queues
 
@@ -79,6 +79,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 			queueDeadLetters),
 		tenants:   newCollector(tenantUp),
 		refused:   newCollector(pluginRefused),
+		stopped:   newCollector(releaseStopped),
 		memory:    newCollector(memoryLimit, memoryReserved, memoryWait),
 		runtime:   newCollector(instances, runtimeHeld),
 		calls:     newCollector(hostCalls, hostCallBytes),
@@ -102,6 +103,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	register(queueDepth.name, m.queues)
 	register(tenantUp.name, m.tenants)
 	register(pluginRefused.name, m.refused)
+	register(releaseStopped.name, m.stopped)
 	register(memoryLimit.name, m.memory)
 	register(instances.name, m.runtime)
 	register(hostCalls.name, m.calls)
@@ -124,6 +126,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does for other families
 	m.CollectRefused(func(func(tenant, plugin string)) {})
+	m.CollectStopped(func(func(tenant, plugin string)) {})
 	m.CollectMemory(func() MemorySample { return MemorySample{Reserved: map[string]int64{"tasks": 0}} })
 	m.CollectRuntime(func() RuntimeSample { return RuntimeSample{} })
 	m.CollectSQL(func() SQLSample { return SQLSample{} })

@@ -58,7 +58,7 @@ var directions = map[string][]string{
 	"host/account":             {},
 	"host/admin":               {"host/account", "host/doctor", "host/kv", "host/upkeep", "host/webhook", "sdk/queue", "sdk/queue/taskjson", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/queuetest", "plugins", "runtime", "sdk/queue/release"},
 	"host/api":                 {"host", "host/account", "host/admin", "host/doctor", "host/kv", "host/trace", "sdk/queue", "sdk/queue/taskjson", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "plugins", "runtime", "sdk/queue/release"},
-	"host/doctor":              {"sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "plugins", "runtime"},
+	"host/doctor":              {"sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/release", "plugins", "runtime"},
 	"host/guest":               {"host/kv", "host/sql", "sdk/queue", "sdk/queue/listen", "sdk/queue/periodic", "plugins", "runtime"},
 	"host/kv":                  {"sdk/queue", "runtime"},
 	"host/postgres":            {},

@@ -161,6 +161,8 @@ type Releases interface {
 	// canary. The error is release.ErrNoCanary if it is not.
 	Promote(ctx context.Context, number int) (release.Release, error)
 	Halt(ctx context.Context, number int, reason string) (release.Release, error)
+	// Trial reads how tasks of the release on trial ended, beside those of the release that serves.
+	Trial(context.Context) (Trial, error)
 	// Freeze makes pushes fail with release.ErrFrozen, or ends that.
 	Freeze(ctx context.Context, frozen bool) error
 	// Delete deletes a release that does not serve, or all releases if number is 0.

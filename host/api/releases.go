@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
@@ -81,6 +82,12 @@ func (s *service) describeReleases() {
 	add(s, looking(path, "list-releases", "List the releases of a plugin that are kept, newest first"),
 		func(ctx context.Context, in *InPlugin) (*ListOf[release.Release], error) {
 			return listed(s.tenants[in.Tenant].Releases(in.Plugin).List(ctx))
+		})
+	add(s, looking("/tenants/{tenant}/plugins/{plugin}/trial", "show-trial",
+		"Show how tasks of the plugin's canary ended, beside those of the release that serves, each with its first run"),
+		func(ctx context.Context, in *InPlugin) (*Of[admin.Trial], error) {
+			trial, err := s.tenants[in.Tenant].Releases(in.Plugin).Trial(ctx)
+			return &Of[admin.Trial]{trial}, err
 		})
 	add(s, acting(Admin, http.MethodPost, path, "push-release",
 		"Make all hosts of the tenant serve a release whose pieces were put, or give it a share of the tasks. It replaces a canary. "+

@@ -23,6 +23,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 // Level is how bad a finding is.
@@ -181,6 +182,7 @@ type patient struct {
 	served      map[string]bool // the queues to which a live listener listens
 	plugins     []plugin
 	quarantines []listen.Quarantine
+	stopped     map[string]release.Stopped // by plugin
 	queues      []string
 	maxQueues   int // how many queues the tenant may have; 0: any number
 	stats       []manage.Stats
@@ -296,6 +298,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		}},
 		reading{"what the hosts published", func() error { return p.readPlugins(ctx, client) }},
 		reading{"the quarantines", func() (err error) { p.quarantines, err = listen.NewFleet(client).Quarantines(ctx); return err }},
+		reading{"the stopped releases", func() (err error) { p.stopped, err = release.NewStore(client).Stopped(ctx); return err }},
 		reading{"the queues", func() error {
 			known, err := client.Queues(ctx)
 			if err != nil {

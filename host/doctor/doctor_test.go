@@ -16,6 +16,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 func TestMain(m *testing.M) { os.Exit(queuetest.Main(m)) }
@@ -436,4 +437,29 @@ func TestFailingVersion(t *testing.T) {
 	finds(t, client, "version-failing")
 	check(t, node.Tally(ctx, []listen.Tally{{Queue: "mail", Plugin: "mail", Digest: "sha256:0fb33ee5aaaa0000", Version: "1.5.1", Failed: 7}}))
 	finds(t, client, "version-failing", "version-failing error mail [task ls mail --status failed] 7 of 7 runs of mail 1.5.1 (0fb33ee5) failed")
+}
+
+// A release that hosts stopped by themselves is found until another one is pushed.
+func TestStoppedRelease(t *testing.T) {
+	client, _ := tenant(t)
+	ctx, store := t.Context(), release.NewStore(client)
+	push := func(module string) {
+		t.Helper()
+		files := []release.Content{{Name: "mail.wasm", Data: []byte(module)}}
+		r, err := release.New("mail", files)
+		check(t, err)
+		_, err = release.Push(ctx, store, r, files, nil)
+		check(t, err)
+	}
+	push("one")
+	push("two")
+	finds(t, client, "release-stopped")
+	stopped, err := store.StopRelease(ctx, "mail", 2, "20 of 100 tasks failed")
+	check(t, err)
+	if !stopped {
+		t.Error("the release was not stopped")
+	}
+	finds(t, client, "release-stopped", "release-stopped warning  [plugin releases mail] hosts stopped release 2 of the plugin mail, so release 1 serves: 20 of 100 tasks failed")
+	push("three")
+	finds(t, client, "release-stopped")
 }

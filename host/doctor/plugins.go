@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,14 @@ var pluginChecks = []check{
 			p.found(Error, "replace it, or end the quarantine",
 				"the plugin %s is quarantined until %s: its tasks ended the hosts %s",
 				q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")).by("plugin", "release", q.Plugin)
+		}
+	}},
+	{"release-stopped", func(p *patient) {
+		for _, name := range slices.Sorted(maps.Keys(p.stopped)) {
+			s := p.stopped[name]
+			p.found(Warning, "mend it, and push again; to run its failed tasks on the other: `quern plugin halt NAME --retry-failed`",
+				"hosts stopped release %d of the plugin %s, so release %d serves: %s", s.Number, name, s.Serving, s.Reason).
+				by("plugin", "releases", name)
 		}
 	}},
 	{"version-failing", func(p *patient) {

@@ -42,8 +42,9 @@ type Config struct {
 // Tenant makes a host serve the releases of one tenant.
 type Tenant struct {
 	Config
-	store *release.Store
-	blobs Blobs
+	store  *release.Store
+	blobs  Blobs
+	trials trials
 
 	mu      sync.Mutex                // guards the fields below
 	looked  bool                      // the tenant has looked at all releases at least once
@@ -114,6 +115,8 @@ type Follower struct {
 	Has func(ctx context.Context, plugin string, number int) (bool, error)
 	// Ran returns how many tasks have ended on a canary, on all hosts.
 	Ran func(ctx context.Context, plugin string, number int) (tasks int, err error)
+	// Tried is called when releases may be on trial. It must not block.
+	Tried func()
 }
 
 // lentBlobs reads pieces, for which it reserves memory before the first one.
@@ -137,6 +140,9 @@ func (f *Follower) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	blobs := &lentBlobs{Blobs: f.blobs, borrow: f.Borrow}
 	changed, err := f.look(ctx, time.Now(), blobs)
 	blobs.share.Give()
+	if len(f.trials.all()) > 0 {
+		f.Tried()
+	}
 	wait = periodic.Jitter(f.Interval)
 	if err == nil {
 		var next time.Duration
@@ -184,6 +190,11 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 	if err != nil {
 		return false, err
 	}
+	stopped, err := t.store.Stopped(ctx)
+	if err != nil {
+		return false, err
+	}
+	t.trials.set(all, stopped)
 	t.retry = time.Time{}
 	t.note(all)
 	serving, failed := make(map[string]fetched), make(map[string]plugins.Status)

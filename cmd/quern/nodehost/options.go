@@ -101,6 +101,8 @@ func NewOptions(cmd *cobra.Command, http string) *Options {
 	o.services.Flags(f)
 	sandbox.GrantsFlag(f, &o.grants)
 	f.BoolVar(&o.requireSigned, "require-signed", false, "serve only releases that are signed by a signer of the tenant's entry in --grants")
+	f.BoolVar(&o.Host.KeepBadReleases, "keep-bad-releases", false,
+		"report releases that are worse than the one before, and do not stop them")
 	option.Number(f, &o.databaseConnections, "database-connections", "most connections to the databases of handlers, of all tenants together", 1, 10_000,
 		"use 1 to 10000")
 	option.Duration(f, &o.engine.IdleUnload, "idle-unload", runtime.DefaultIdleUnload,
@@ -248,7 +250,7 @@ var hostGroups = []flagGroup{
 		"grants", "require-signed",
 	}},
 	{"What handlers may reach", []string{"allow-networks", "proxy", "secrets"}},
-	{"When a task fails, or its host", []string{"max-attempts", "max-crashes", "lease", "grace"}},
+	{"When a task fails, or its host", []string{"max-attempts", "max-crashes", "keep-bad-releases", "lease", "grace"}},
 	{"Finished tasks", []string{"keep", "keep-tasks", "purge-foreign"}},
 	{"Redis and databases", []string{"redis-port", "poll", "tenant-redis", "tenant-redis-file", "sources"}},
 	{"Isolation and compilation", []string{"confine", "reset", "cache", "compile-memory", "compile-time"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
@@ -102,10 +104,10 @@ func shareOf(r *release.Release) string {
 	}
 }
 
-// reasonOf says why a canary was halted; "" if it was not.
+// reasonOf says why a canary was halted, or why hosts went back from a release; "" if neither happened.
 func reasonOf(r *release.Release) string {
 	if r.Stage == nil {
-		return ""
+		return r.Reason
 	}
 	return r.Stage.Reason
 }
@@ -156,24 +158,76 @@ func newPluginHalt(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "halt NAME [RELEASE]", Short: "End the canary of a plugin: it gets no more tasks",
 		Long: "Ends the canary, and prints its number. It gets no more tasks: the release that serves runs them, also the next\n" +
-			"attempts of tasks that began on the canary. With RELEASE it does nothing if the canary is another release.",
+			"attempts of tasks that began on the canary. With RELEASE it does nothing if the canary is another release.\n\n" +
+			"With --retry-failed it also retries the tasks that failed on that release. If there is no canary, the release\n" +
+			"is the last one that was halted or rolled back, by an operator or because it was bad.",
 		Args: cli.Arguments(1, 2), PreRunE: checkRelease,
 	}
 	reason := ""
 	option.Text(cmd.Flags(), &reason, "TEXT", "reason", "`TEXT` about why, at most 1024 bytes; default: who halted it")
+	again := cmd.Flags().Bool("retry-failed", false, "retry the tasks that failed on the release")
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		if reason == "" {
 			reason = "halted by " + whoami()
 		}
 		r, err := client.Releases(args[0]).Halt(cmd.Context(), numberOf(args), reason)
+		if errors.Is(err, release.ErrNoCanary) && *again {
+			r, err = lastBad(cmd.Context(), client, args)
+		}
 		if errors.Is(err, release.ErrNoCanary) {
 			return noCanary(args)
+		}
+		if err == nil && *again {
+			err = retryFailed(cmd, client, &r)
 		}
 		if err != nil {
 			return err
 		}
 		return show.Line(cmd, json, r, fmt.Sprintf("%s %d", r.Plugin, r.Number))
 	})
+}
+
+// lastBad returns the newest release of a plugin that was halted or rolled back, or that with the number in args. The
+// error is release.ErrNoCanary if there is none.
+func lastBad(ctx context.Context, client admin.Tenant, args []string) (release.Release, error) {
+	all, err := client.Releases(args[0]).List(ctx)
+	for _, r := range all {
+		bad := r.State() == release.StateHalted || r.State() == release.StateRolledBack
+		if bad && (len(args) == 1 || r.Number == numberOf(args)) {
+			return r, nil
+		}
+	}
+	if err == nil {
+		err = release.ErrNoCanary
+	}
+	return release.Release{}, err
+}
+
+// retryFailed retries the tasks that failed on a release. It skips cancelled ones, and those that are no longer failed.
+func retryFailed(cmd *cobra.Command, client admin.Tenant, r *release.Release) error {
+	filter := admin.Filter{Status: string(queue.Failed), Plugin: r.Plugin, EndedSince: r.Created}
+	tasks, err := client.List(cmd.Context(), &filter, 0, 0)
+	if err != nil {
+		return err
+	}
+	slices.Reverse(tasks) // the oldest first
+	retried := 0
+	for _, t := range tasks {
+		if t.Digest != "sha256:"+r.ModuleDigest() || r.Version != "" && t.Version != r.Version ||
+			t.Failure().Reason == queue.ReasonCancelled {
+			continue
+		}
+		_, err := client.Retry(cmd.Context(), t.ID)
+		switch {
+		case err == nil, errors.Is(err, queue.ErrLetterStays):
+			retried++
+		case errors.Is(err, queue.ErrUnique), errors.Is(err, queue.ErrStatus), errors.Is(err, queue.ErrNoTask):
+		default:
+			return err
+		}
+	}
+	cli.Note(cmd, "%d failed tasks of release %d of %s are retried", retried, r.Number, r.Plugin)
+	return nil
 }
 
 func noCanary(args []string) error {

@@ -81,6 +81,11 @@ func (r releases) Halt(ctx context.Context, number int, reason string) (halted r
 	return halted, err
 }
 
+func (r releases) Trial(ctx context.Context) (trial admin.Trial, err error) {
+	err = r.do(ctx, get(&trial, "trial"))
+	return trial, err
+}
+
 func (r releases) Freeze(ctx context.Context, frozen bool) error {
 	what := "thaw"
 	if frozen {

@@ -4,6 +4,7 @@ import { me } from "./actions.js";
 import { call, Problem, seen, sleep, token } from "./api.js";
 import { coded, h, morph, place } from "./dom.js";
 import { Live } from "./live.js";
+import { releases } from "./releases.js";
 import { schedule, schedules } from "./schedules.js";
 import { task } from "./task.js";
 import * as topics from "./topics.js";
@@ -20,7 +21,7 @@ const menu = [
   ["schedules", "Schedules", "c", schedules], ["topics", "Topics", "t", topics.topics], ["jobs", "Jobs", "j", views.jobs], ["store", "Store", "k", views.buckets], ["audit", "Audit", "a", views.audit],
 ];
 const single = {
-  queues: views.queue, tasks: task, jobs: views.job, schedules: schedule, topics: topics.topic, publications: topics.publication, subscriptions: topics.subscription,
+  queues: views.queue, plugins: releases, tasks: task, jobs: views.job, schedules: schedule, topics: topics.topic, publications: topics.publication, subscriptions: topics.subscription,
 };
 
 let tenants = [];

@@ -69,6 +69,7 @@ func fleet(t *testing.T, w *world) (bad, running string) {
 	_, err = w.Publish(w.ctx, "orders.made", []byte(`{"total": 12}`), queue.PublishOptions{ID: "order-7", Attributes: map[string]string{"tenant": "acme"}})
 	must(t, err)
 	must(t, manage.New(w.Client).Audit(w.ctx, manage.AuditEntry{Who: "ada", Action: "pause-queue", On: "queue paused", From: "127.0.0.1", Status: 200}))
+	w.canary(t)
 	must(t, listen.NewRelayClient(w.Client).Publish(w.ctx, listen.RelayState{
 		Name: "db.internal:5432/shop", Table: "outbox", Leader: "db-1 4711 8f0c3d21", Since: float64(time.Now().Unix() - 7200), Notified: true, Lag: 0.2, Waiting: 3,
 	}))
@@ -109,6 +110,11 @@ func TestViews(t *testing.T) {
 		{"dead", "/dead", "Dead letters", "", []string{"Each stands for a task that failed for good"}},
 		{"nodes", "/nodes", "Nodes", "", []string{"alive", "quern 1.2.3", "1 of 8", running}},
 		{"plugins", "/plugins", "Plugins", "", []string{"71.4 %", "0.0 %", "replaced", "above the ceiling", "1.4.0", "directory"}},
+		{"releases", "/plugins/mail", "Plugin mail", "", []string{
+			"1 (1.0.0)", "2 (1.1.0)", "10 % until 500 tasks have ended (step 1 of 2)", "canary", "serving", "the first",
+			"5.0 %", "0.5 %", "trap: 2", "Promote", "Halt", "Freeze",
+		}},
+		{"releases of none", "/plugins/resize", "Plugin resize", "", []string{"hosts serve this plugin from their plugin directories"}},
 		{"jobs", "/jobs", "Jobs", "", []string{"None in the last week"}},
 		{"topics", "/topics", "Topics", "", []string{"orders.made", "orders.*", "tenant=acme", "https://partner.example/hook", "active"}},
 		{"topic", "/topics/orders.made", "Topic orders.made", "", []string{"2 of 2", "index", "order-7", "published"}},

@@ -10,7 +10,7 @@ import { pause, remove } from "./schedules.js";
 const charted = 180; // minutes
 const page = 50; // entries of a list
 
-const get = (to, values = {}, signal) => call(query(to, values), { signal });
+export const get = (to, values = {}, signal) => call(query(to, values), { signal });
 
 /** optional is what a list has for those who may see it, and null for others. */
 const optional = (reading) => reading.catch((problem) => {
@@ -365,7 +365,7 @@ export function plugins({ tenant }) {
       return [
         h("p", { class: "faint" }, "What tasks ended as in this hour and the one before, by the version that ran them."),
         table("Plugins by version", [
-          { head: "Plugin", cell: (p) => p.plugin },
+          { head: "Plugin", cell: (p) => link(p.plugin, tenant, "plugins", p.plugin) },
           { head: "Version", cell: (p) => [p.version, h("div", { class: "code faint" }, version(p.digest))] },
           { head: "State", cell: (p) => badge(p.state) },
           { head: "From", cell: (p) => p.nodes.length > 0 && (p.release ? `release ${p.release}` : "directory") },

@@ -41,6 +41,7 @@ var (
 	ErrServes    = errors.New("the release serves")
 	ErrMissing   = errors.New("a piece of the release is not in Redis")
 	ErrNoRoom    = errors.New("no room for more releases")
+	ErrNoTrial   = errors.New("the release is not on trial")
 	ErrNoCanary  = errors.New("the plugin has no such canary")
 	ErrCanary    = errors.New("the release is a canary")
 )
@@ -70,6 +71,7 @@ type Release struct {
 	Created    float64 `json:"created,omitempty" doc:"When it was pushed."`
 	Serving    bool    `json:"serving,omitempty" doc:"Whether hosts are to serve it."`
 	RolledBack float64 `json:"rolled_back,omitempty" doc:"When somebody went back from it to an earlier release."`
+	Reason     string  `json:"reason,omitempty" doc:"Why hosts went back from it by themselves."`
 	Frozen     float64 `json:"frozen,omitempty" doc:"Since when its plugin takes no pushes."`
 	Stage      *Stage  `json:"stage,omitempty" doc:"Of a canary: its share of the tasks. A release that serves or served has none."`
 }

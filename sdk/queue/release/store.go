@@ -72,7 +72,7 @@ func (s *Store) piece(ctx context.Context, what string, args ...any) (any, error
 // push ends the canary that is under way. The errors are ErrFrozen, ErrMissing and ErrNoRoom, and ErrNoRelease for a
 // canary of a plugin of which no release serves.
 func (s *Store) PushRelease(ctx context.Context, r Release, share *Share) (Release, error) {
-	r.Number, r.Created, r.Serving, r.RolledBack, r.Frozen, r.Stage = 0, 0, false, 0, 0, nil
+	r.Number, r.Created, r.Serving, r.RolledBack, r.Reason, r.Frozen, r.Stage = 0, 0, false, 0, "", 0, nil
 	if err := r.validate(); err != nil {
 		return Release{}, err
 	}
@@ -186,8 +186,14 @@ func optional(number int) string { return store.Optional(number != 0, strconv.It
 
 // rollout runs rollout.lua, and returns the number in its answer.
 func (s *Store) rollout(ctx context.Context, plugin, what string, args ...any) (int, error) {
+	_, number, err := s.change(ctx, plugin, what, args...)
+	return number, err
+}
+
+// change runs rollout.lua. It returns the number in its answer, and whether the call changed anything.
+func (s *Store) change(ctx context.Context, plugin, what string, args ...any) (changed bool, of int, err error) {
 	if err := ValidPlugin(plugin); err != nil {
-		return 0, err
+		return false, 0, err
 	}
 	call := store.NewCall("rollout", s.store.Keys.Releases(), append([]any{s.store.Clock, plugin, what}, args...)...)
 	call.Keys = append(call.Keys, s.store.Keys.Release(plugin))
@@ -210,7 +216,7 @@ func (s *Store) rollout(ctx context.Context, plugin, what string, args ...any) (
 	case answer == "full":
 		err = fmt.Errorf("%w: %d plugins of the tenant have releases", ErrNoRoom, MaxPlugins)
 	}
-	return int(store.AsInt(number)), store.Wrap(fmt.Sprintf("%s release of plugin %s", what, plugin), err)
+	return answer == "ok", int(store.AsInt(number)), store.Wrap(fmt.Sprintf("%s release of plugin %s", what, plugin), err)
 }
 
 // Release reads a release of a plugin. The error is ErrNoRelease if it does not exist.
@@ -245,7 +251,8 @@ func (s *Store) Releases(ctx context.Context, plugin string) ([]Release, error) 
 			return nil, err
 		}
 		r.Serving, r.Created = hash["serving"] == field, seconds(hash[field+" at"])
-		r.RolledBack, r.Frozen = seconds(hash[field+" back"]), seconds(hash["frozen"])
+		back, reason, _ := strings.Cut(hash[field+" back"], " ")
+		r.RolledBack, r.Reason, r.Frozen = seconds(back), reason, seconds(hash["frozen"])
 		if share, staged := hash[field+" share"]; staged {
 			if r.Stage, err = parseStage(share, hash[field+" step"], hash[field+" halted"]); err != nil {
 				return nil, damaged(plugin, number, err)

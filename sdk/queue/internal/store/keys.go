@@ -69,6 +69,8 @@ func (k Keys) Published(id string) string       { return k.Key("published", id) 
 
 func (k Keys) Releases() string           { return k.Key("releases") }
 func (k Keys) Release(name string) string { return k.Key("release", name) }
+func (k Keys) Trial(name string) string   { return k.Key("trial", name) }
+func (k Keys) Stopped() string            { return k.Key("stopped") }
 func (k Keys) Pieces() string             { return k.Key("pieces") }
 func (k Keys) Piece(hash string) string   { return k.Key("piece", hash) }
 
@@ -98,7 +100,7 @@ var luaNames = func() string {
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),
 		k.Subscriptions(), k.Generation(), k.Topics(), k.Topic(""), k.Publications(""), k.Publishing(), k.Publication(""),
 		k.Published(""),
-		k.Schedule(""), k.Pieces(), k.Piece(""),
+		k.Schedule(""), k.Pieces(), k.Piece(""), k.Release(""), k.Trial(""), k.Stopped(),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // in a key with two empty parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)

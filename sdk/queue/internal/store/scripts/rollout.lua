@@ -9,13 +9,14 @@
 --         for delete: 4 number, or "" for all of the plugin
 --         for promote: 4 number of the canary, or ""
 --         for halt: the same, and 5 the reason
+--         for stop: 4 number of the canary, or of the release that serves if a push made it serve  5 the reason
 --         for advance: 4 number of the canary  5 the step that ends, from 0
 --         for freeze and thaw: none
 -- RETURNS 'ok' and the number; 'same' and the number if there is nothing to change; 'none' if there is no such release;
 --         'nocanary' if there is no such canary; 'canary' and its number if the release to delete is one;
 --         'frozen'; 'serves' if the release to delete serves; 'full' if there are too many plugins; 'missing' and a
 --         digest if Redis does not have a piece
-local bad = mistyped(KEYS[1], 'hash', KEYS[2], 'hash', PIECES, 'hash')
+local bad = mistyped(KEYS[1], 'hash', KEYS[2], 'hash', PIECES, 'hash', STOPPED, 'hash')
 if bad then return bad end
 local clock, plugin, what = now(ARGV[1]), ARGV[2], ARGV[3]
 local key = KEYS[2]
@@ -73,13 +74,17 @@ end
 
 local function drop(number)
   redis.call('HDEL', key, number, number .. ' at', number .. ' back', number .. ' is', number .. ' share', number .. ' step',
-    number .. ' halted')
+    number .. ' halted', number .. ' trial')
 end
+
+-- started(): forgets that hosts stopped a release of the plugin.
+local function started() redis.call('HDEL', STOPPED, plugin) end
 
 -- serve(number): makes this release serve, as one that was never a canary.
 local function serve(number)
+  started()
   redis.call('HSET', key, 'serving', number)
-  redis.call('HDEL', key, number .. ' back', number .. ' share', number .. ' step', number .. ' halted')
+  redis.call('HDEL', key, number .. ' back', number .. ' share', number .. ' step', number .. ' halted', number .. ' trial')
   show()
   return changed(number)
 end
@@ -109,9 +114,11 @@ if what == 'push' then
   for i = 10, #ARGV, 2 do redis.call('HSET', PIECES, ARGV[i], ARGV[i + 1] .. ' ' .. clock) end
   local number = following(get('last'))
   halt('replaced by release ' .. number)
+  started()
+  if serving then redis.call('HDEL', key, serving .. ' trial') end
   redis.call('HSET', key, 'last', number, number, ARGV[4], number .. ' at', clock, number .. ' is', ARGV[5])
   if share == '' then
-    redis.call('HSET', key, 'serving', number)
+    redis.call('HSET', key, 'serving', number, number .. ' trial', clock)
   else
     redis.call('HSET', key, 'canary', number, number .. ' share', share, number .. ' step', '0 ' .. clock .. ' ' .. ARGV[9])
     canary = number
@@ -162,16 +169,35 @@ elseif what == 'promote' or what == 'halt' or what == 'advance' then
   return changed(number)
 end
 
+if what == 'stop' then
+  local number, instead = ARGV[4], serving
+  if number == canary then
+    halt(ARGV[5])
+    show()
+  elseif number == serving and get(number .. ' trial') and before(number) then
+    instead = before(number)
+    redis.call('HSET', key, number .. ' back', clock .. ' ' .. ARGV[5])
+    redis.call('HDEL', key, number .. ' trial')
+    serve(instead)
+  else
+    return 'same ' .. number
+  end
+  redis.call('HSET', STOPPED, plugin, number .. ' ' .. instead .. ' ' .. clock .. ' ' .. ARGV[5])
+  return changed(number)
+end
+
 -- delete
 if ARGV[4] ~= '' then
   if not string.find(ARGV[4], '^%d+$') or not get(ARGV[4]) then return 'none' end
   if ARGV[4] == serving then return 'serves' end
   if ARGV[4] == canary then return 'canary ' .. canary end
   drop(ARGV[4])
+  if string.match(redis.call('HGET', STOPPED, plugin) or '', '^%d+') == ARGV[4] then started() end
   show()
   return changed(ARGV[4])
 end
 if frozen then return 'frozen' end
-redis.call('UNLINK', key)
+redis.call('UNLINK', key, TRIAL_ .. plugin)
 redis.call('HDEL', KEYS[1], plugin)
+started()
 return changed(serving)

@@ -1,0 +1,60 @@
+package trial
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/release"
+)
+
+// Crashes is the measure of a release whose tasks end hosts.
+const Crashes Measure = "crashes"
+
+const (
+	// mostDeaths is at how many deaths of hosts a release is stopped. Only tasks are to blame that were in a crash before.
+	mostDeaths = 2
+	// allFailed is how many tasks of a release must have failed, all without an exception, if nothing runs beside it.
+	allFailed = 20
+	// chosenMargin is the margin of failures if the tasks of the new release were chosen, and not by chance.
+	chosenMargin = 0.2
+)
+
+// JudgeDeaths stops a release in a crash loop: hosts died since it was pushed, while they ran a task of it that had been
+// in a crash before.
+func JudgeDeaths(deaths []time.Time, since time.Time) Verdict {
+	n := 0
+	for _, at := range deaths {
+		if !at.Before(since) {
+			n++
+		}
+	}
+	if n < mostDeaths {
+		return Verdict{}
+	}
+	return Verdict{Crashes, fmt.Sprintf("%d hosts died while they ran its tasks, one of them twice", n)}
+}
+
+// JudgeChosen compares releases whose tasks were chosen, by a label. The tasks may differ as well, so only many more
+// failures count, and the budget of false alarms does not hold.
+func JudgeChosen(old, new *release.Counts) Verdict {
+	if old.Runs == 0 || rate(new)-rate(old) < chosenMargin {
+		return Verdict{}
+	}
+	share := float64(new.Runs) / float64(old.Runs+new.Runs)
+	return judgeFailures([]Step{{Share: share, Old: *old, New: *new}}, old, new)
+}
+
+func rate(c *release.Counts) float64 { return float64(c.Failed()) / float64(max(c.Runs, 1)) }
+
+// Suspect reports whether all tasks of a release failed that serves alone.
+func Suspect(new *release.Counts) bool { return new.Runs >= allFailed && new.Failed() == new.Runs }
+
+// JudgeAlone stops a release that serves alone if all its tasks failed, and most runs of the one before did not.
+// complete and failed are the runs of the one before.
+func JudgeAlone(new *release.Counts, complete, failed int64) Verdict {
+	if !Suspect(new) || complete+failed < allFailed || failed > complete {
+		return Verdict{}
+	}
+	return Verdict{Failures, fmt.Sprintf("all of its %d tasks failed%s; of the release before, %d of %d runs", new.Runs, kinds(new),
+		failed, complete+failed)}
+}
