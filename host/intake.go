@@ -214,12 +214,23 @@ func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 	in.accept(ctx, a, reply)
 }
 
+// lacksCanary reports whether the plugin has a canary that this host cannot run.
+func (in *intake) lacksCanary(serving plugins.Serving) bool {
+	if serving.Number == 0 {
+		return false
+	}
+	canary, _ := in.releases.Staged(serving.Name)
+	return canary != nil && canary.Number != serving.Number && serving.Other(canary.Number) == nil
+}
+
 // accept passes the tasks of a reply to the scheduler, which frees the unused slots of the allocation, and starts the
 // tasks that get a slot.
 func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply listen.ReserveReply) {
 	tasks, now, serving := make([]schedule.Task, len(reply.Tasks)), time.Now(), servingOf(a)
 	var counts *metrics.Tasks
+	apart := false
 	if len(tasks) > 0 {
+		apart = in.lacksCanary(serving)
 		counts = in.health.metrics.Tasks(a.Queue.Tenant, a.Queue.Name, serving.Name)
 	}
 	for i, reservation := range reply.Tasks {
@@ -230,7 +241,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 		version.Retain()
 		t := &task{
 			Task: listen.NewTask(a.Queue.Name, reservation, &reply, now), Slot: a.Slot(now), version: version, counts: counts,
-			tenant: in.access, release: number,
+			tenant: in.access, release: number, apart: apart,
 		}
 		t.Value, tasks[i] = t, t
 		if in.access.listener.Tasks.Add(&t.Task) {

@@ -28,6 +28,7 @@ type task struct {
 	schedule.Slot
 	version *plugins.TenantVersion // retained while the task runs
 	release int                    // the number of the release that version is; 0 if it is none
+	apart   bool                   // this host lacks the canary of the plugin, so the task is not comparable
 	counts  *metrics.Tasks
 	tenant  *tenantAccess
 
