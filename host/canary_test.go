@@ -96,6 +96,15 @@ func TestCanaryRunsItsShare(t *testing.T) {
 	if ran["two"] < 50 || ran["two"] > 150 {
 		t.Errorf("of 500 tasks ran %v", ran)
 	}
+	for side, want := range map[string]int{sideCanary: ran["two"], sideStable: ran["one"]} {
+		a.eventually("the tasks are counted as those of the "+side, func() bool {
+			counted := 0.0
+			for _, n := range []*node{a, b} {
+				counted += n.metric("quern_release_tasks_total", "tenant", a.tenant, "plugin", "version", "release", side, "outcome", "complete")
+			}
+			return counted == float64(want)
+		})
+	}
 	labelled := a.pushCanary("version", two, "{}", release.Share{Label: "customer", Value: "acme"})
 	for _, n := range []*node{a, b} {
 		n.has("version", labelled.Number, plugins.StateCanary)

@@ -214,25 +214,16 @@ func (in *intake) reconcile(ctx context.Context, a *schedule.Allocation) {
 	in.accept(ctx, a, reply)
 }
 
-// lacksCanary reports whether the plugin has a canary that this host cannot run.
-func (in *intake) lacksCanary(serving plugins.Serving) bool {
-	if serving.Number == 0 {
-		return false
-	}
-	canary, _ := in.releases.Staged(serving.Name)
-	return canary != nil && canary.Number != serving.Number && serving.Other(canary.Number) == nil
-}
-
 // accept passes the tasks of a reply to the scheduler, which frees the unused slots of the allocation, and starts the
 // tasks that get a slot.
 func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply listen.ReserveReply) {
 	tasks, now, serving := make([]schedule.Task, len(reply.Tasks)), time.Now(), servingOf(a)
 	var counts *metrics.Tasks
-	apart := false
 	if len(tasks) > 0 {
-		apart = in.lacksCanary(serving)
 		counts = in.health.metrics.Tasks(a.Queue.Tenant, a.Queue.Name, serving.Name)
 	}
+	canary := in.canaryBeside(serving, len(tasks))
+	apart := canary != 0 && canary != serving.Number && serving.Other(canary) == nil
 	for i, reservation := range reply.Tasks {
 		version, number := serving.TenantVersion, serving.Number
 		if reservation.Release > 0 {
@@ -242,6 +233,13 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 		t := &task{
 			Task: listen.NewTask(a.Queue.Name, reservation, &reply, now), Slot: a.Slot(now), version: version, counts: counts,
 			tenant: in.access, release: number, apart: apart,
+		}
+		switch canary {
+		case 0:
+		case number:
+			t.side = sideCanary
+		default:
+			t.side = sideStable
 		}
 		t.Value, tasks[i] = t, t
 		if in.access.listener.Tasks.Add(&t.Task) {
@@ -271,6 +269,17 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	for _, t := range begun {
 		in.start(ctx, t)
 	}
+}
+
+// canaryBeside returns the number of the canary beside what serves; 0 if there is none, or no task.
+func (in *intake) canaryBeside(serving plugins.Serving, tasks int) int {
+	if tasks == 0 || serving.Number == 0 {
+		return 0
+	}
+	if canary, _ := in.releases.Staged(serving.Name); canary != nil {
+		return canary.Number
+	}
+	return 0
 }
 
 func (in *intake) start(ctx context.Context, t schedule.Task) {

@@ -74,6 +74,7 @@ func exercise(m *Metrics) {
 	m.Tasks("acme", "thumbnails", "thumbnails").Done("complete", "", "", 40*time.Millisecond)
 	m.TaskDropped("acme", "thumbnails")
 	m.ResultRefused("acme", "thumbnails")
+	m.ReleaseTask("acme", "thumbnails", "canary", "complete")
 	m.LogLinesDropped("acme", "thumbnails", 3)
 	m.HostLogLinesDropped(2)
 	m.CollectStopped(func(stopped func(tenant, plugin string)) { stopped("acme", "thumbnails") })
