@@ -183,6 +183,29 @@ func TestInvalidShares(t *testing.T) {
 	}
 }
 
+// Wherever the pusher of a canary dies, hosts see either no new canary or one that is whole; the one before goes on until
+// then.
+func TestPusherOfCanaryDies(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.push(w, "mail", []byte("one")))
+	w.must(w.stage(w, "mail", []byte("two"), percent(release.Step{Percent: 10})))
+	for writes := 0; ; writes++ {
+		r, err := w.stage(&dying{w, writes}, "mail", []byte("three"), percent(release.Step{Percent: 20}))
+		if err == nil {
+			if writes < 3 || r.Number != 3 {
+				t.Errorf("release %d after %d writes", r.Number, writes)
+			}
+			break
+		}
+		if !errors.Is(err, errDead) {
+			t.Fatal(err)
+		}
+		w.canary("mail", 2, 10)
+	}
+	w.canary("mail", 3, 20)
+	w.serving("mail", 1, 0)
+}
+
 // A share takes as many tasks as it says, the same ones at each attempt, and those of smaller shares as well.
 func TestTakes(t *testing.T) {
 	t.Parallel()
