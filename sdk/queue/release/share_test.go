@@ -243,3 +243,20 @@ func TestTakes(t *testing.T) {
 		t.Error("a share by label takes other tasks")
 	}
 }
+
+func TestShareText(t *testing.T) {
+	t.Parallel()
+	for want, share := range map[string]*release.Share{
+		"0.5%":             percent(release.Step{Percent: 0.5}),
+		"label:a=b=c":      {Label: "a", Value: "b=c"},
+		"1%/10m,10%/500":   percent(release.Step{Percent: 1, Seconds: 600}, release.Step{Percent: 10, Tasks: 500}),
+		"1%/1h,2%/1h30m":   percent(release.Step{Percent: 1, Seconds: 3600}, release.Step{Percent: 2, Seconds: 5400}),
+		"1%/1m30s,2%/24h":  percent(release.Step{Percent: 1, Seconds: 90}, release.Step{Percent: 2, Seconds: 86400}),
+		"1%/20s,100%/10s":  percent(release.Step{Percent: 1, Seconds: 20}, release.Step{Percent: 100, Seconds: 10}),
+		"1%/1h0m1s,2%/1ms": percent(release.Step{Percent: 1, Seconds: 3601}, release.Step{Percent: 2, Seconds: 0.001}),
+	} {
+		if got := share.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
