@@ -191,7 +191,7 @@ func TestLabelsAreNoIDs(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
 		"tenant", "queue", "plugin", "version", "digest", "outcome", "reason", "state", "result",
-		"function", "op", "reset_mode", "kind", "redis", "topic", "source", // and of quern_build_info:
+		"function", "op", "reset_mode", "kind", "redis", "topic", "source", "release", // and of quern_build_info:
 		"host", "revision", "go",
 	}
 	for _, row := range catalogue {
