@@ -96,6 +96,15 @@ func TestCanaryRunsItsShare(t *testing.T) {
 	if ran["two"] < 50 || ran["two"] > 150 {
 		t.Errorf("of 500 tasks ran %v", ran)
 	}
+	for side, want := range map[string]int{sideCanary: ran["two"], sideStable: ran["one"]} {
+		a.eventually("the tasks are counted as those of the "+side, func() bool {
+			counted := 0.0
+			for _, n := range []*node{a, b} {
+				counted += n.metric("quern_release_tasks_total", "tenant", a.tenant, "plugin", "version", "release", side, "outcome", "complete")
+			}
+			return counted == float64(want)
+		})
+	}
 	labelled := a.pushCanary("version", two, "{}", release.Share{Label: "customer", Value: "acme"})
 	for _, n := range []*node{a, b} {
 		n.has("version", labelled.Number, plugins.StateCanary)
@@ -271,6 +280,47 @@ func TestStepsByTime(t *testing.T) {
 			canary, _ := b.tenants[b.tenant].releases.Staged("version")
 			return step == 2 && canary == nil || canary != nil && canary.Stage.Step == step
 		})
+	}
+	a.serves("version", canary.Number)
+	b.serves("version", canary.Number)
+}
+
+// A step with a number of tasks ends when so many have ended on the canary, on all hosts together.
+func TestStepsByCount(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}})
+	b := start(t, settings{tenants: []string{a.tenant}, Config: Config{Poll: 50 * time.Millisecond}})
+	a.serves("version", a.pushRelease("version", runtimetest.Version(t, "one"), "").Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}", release.Share{Steps: []release.Step{
+		{Percent: 50, Tasks: 20}, {Percent: 100, Tasks: 20},
+	}})
+	for _, n := range []*node{a, b} {
+		n.has("version", canary.Number, plugins.StateCanary)
+		n.awareOf("version", canary.Number)
+	}
+	a.complete("version", a.enqueueMany("version", 10, "")) // 10 at most
+	if canary, _ := a.tenants[a.tenant].releases.Staged("version"); canary == nil || canary.Stage.Step != 0 {
+		t.Errorf("after 10 tasks the canary is %+v", canary)
+	}
+	step := func() int {
+		r, err := release.NewStore(a.client).Release(a.ctx, "version", canary.Number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Stage == nil {
+			return 2 // it serves
+		}
+		return r.Stage.Step
+	}
+	for next := 1; next <= 2; next++ {
+		for _, n := range []*node{a, b} { // a host counts for the step that it knows
+			n.eventually("the host knows the step", func() bool {
+				canary, _ := n.tenants[n.tenant].releases.Staged("version")
+				return canary != nil && canary.Stage.Step == next-1
+			})
+		}
+		a.enqueueMany("version", 80, "")
+		a.eventually(fmt.Sprintf("step %d", next), func() bool { return step() == next })
 	}
 	a.serves("version", canary.Number)
 	b.serves("version", canary.Number)

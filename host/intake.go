@@ -222,6 +222,8 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	if len(tasks) > 0 {
 		counts = in.health.metrics.Tasks(a.Queue.Tenant, a.Queue.Name, serving.Name)
 	}
+	canary := in.canaryBeside(serving, len(tasks))
+	apart := canary != 0 && canary != serving.Number && serving.Other(canary) == nil
 	for i, reservation := range reply.Tasks {
 		version, number := serving.TenantVersion, serving.Number
 		if reservation.Release > 0 {
@@ -230,7 +232,14 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 		version.Retain()
 		t := &task{
 			Task: listen.NewTask(a.Queue.Name, reservation, &reply, now), Slot: a.Slot(now), version: version, counts: counts,
-			tenant: in.access, release: number,
+			tenant: in.access, release: number, apart: apart,
+		}
+		switch canary {
+		case 0:
+		case number:
+			t.side = sideCanary
+		default:
+			t.side = sideStable
 		}
 		t.Value, tasks[i] = t, t
 		if in.access.listener.Tasks.Add(&t.Task) {
@@ -260,6 +269,17 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	for _, t := range begun {
 		in.start(ctx, t)
 	}
+}
+
+// canaryBeside returns the number of the canary beside what serves; 0 if there is none, or no task.
+func (in *intake) canaryBeside(serving plugins.Serving, tasks int) int {
+	if tasks == 0 || serving.Number == 0 {
+		return 0
+	}
+	if canary, _ := in.releases.Staged(serving.Name); canary != nil {
+		return canary.Number
+	}
+	return 0
 }
 
 func (in *intake) start(ctx context.Context, t schedule.Task) {

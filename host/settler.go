@@ -394,6 +394,9 @@ func (s *settler) report(e *ended, outcome listen.Outcome, err error) {
 	}
 	m.LogLinesDropped(t.Queue.Tenant, t.Queue.Name, len(t.log.cut()))
 	t.counts.Done(string(outcome), reason, trace.SampledID(t.Headers[queue.HeaderTraceparent]), e.took)
+	if t.side != "" {
+		m.ReleaseTask(t.Queue.Tenant, t.version.Name, t.side, string(outcome))
+	}
 	s.tally.settled(t, outcome, e.settlement.Failure)
 	s.onTrial(e, outcome)
 	t.span.Settled(string(outcome), reason)

@@ -28,6 +28,8 @@ type task struct {
 	schedule.Slot
 	version *plugins.TenantVersion // retained while the task runs
 	release int                    // the number of the release that version is; 0 if it is none
+	apart   bool                   // this host lacks the canary of the plugin, so the task is not comparable
+	side    string                 // sideCanary or sideStable while the plugin has a canary, else ""
 	counts  *metrics.Tasks
 	tenant  *tenantAccess
 
@@ -40,6 +42,12 @@ type task struct {
 	// span is the span of the run. It is nil without a tracer, or if the task did not run.
 	span *trace.Span
 }
+
+// The sides of the tasks of a plugin that has a canary.
+const (
+	sideCanary = "canary"
+	sideStable = "stable"
+)
 
 // taskOf returns the *task that a schedule.Task, or the Value of a listen.Task, holds. It returns nil for nil.
 func taskOf(t any) *task {

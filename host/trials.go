@@ -20,7 +20,7 @@ const TopicReleases = "quern.releases"
 // onTrial counts how the first run of a task ended, if its release is on trial or serves beside one that is.
 func (s *settler) onTrial(e *ended, outcome listen.Outcome) {
 	t := e.task
-	if t.release == 0 || t.Instead > 0 || t.Attempts+t.Reschedules > 0 {
+	if t.release == 0 || t.apart || t.Instead > 0 || t.Attempts+t.Reschedules > 0 {
 		return
 	}
 	switch f := e.settlement.Failure; {

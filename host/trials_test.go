@@ -191,7 +191,7 @@ func TestBadReleaseIsRolledBack(t *testing.T) {
 // blamed on a version.
 func TestCrashingCanaryIsHalted(t *testing.T) {
 	t.Parallel()
-	a, _, canary := beside(t, Config{}, runtimetest.Echo(t), runtimetest.Exit(t), percent(50))
+	a, b, canary := beside(t, Config{}, runtimetest.Echo(t), runtimetest.Exit(t), percent(50))
 	die := func(seconds ...int64) {
 		t.Helper()
 		text := "0"
@@ -210,6 +210,8 @@ func TestCrashingCanaryIsHalted(t *testing.T) {
 	if reason := a.is(canary.Number, release.StateHalted); !strings.Contains(reason, "2 hosts died") {
 		t.Errorf("the reason is %q", reason)
 	}
+	a.awareOf("mail", 0)
+	b.awareOf("mail", 0)
 	if task := a.wait(a.enqueue("mail", "3\n")); task.Status != queue.Complete {
 		t.Errorf("after that a task is %s: %s", task.Status, task.Error)
 	}

@@ -67,6 +67,8 @@ var (
 		"CPU time of all runs of tasks on this host, in the plugin and in host functions, whatever the outcome.")
 	taskFuel = define(counter, "quern_task_fuel_total", "tenant queue plugin",
 		"Fuel used by all runs of tasks on this host, whatever the outcome: about one unit per instruction, the same on every machine.")
+	releaseTasks = define(counter, "quern_release_tasks_total", "tenant plugin release outcome",
+		"Tasks that this host ran while their plugin had a canary, by release: canary or stable, and by outcome.")
 	resultsRefused = define(counter, "quern_results_refused_total", "tenant queue",
 		"Outcomes that Redis refused because this host had lost the task.")
 	logLinesDropped = define(counter, "quern_log_lines_dropped_total", "tenant queue",
@@ -153,7 +155,8 @@ var (
 
 // counted are the families whose series are kept, not made at each scrape.
 var counted = []*family{
-	tasks, tasksDropped, tasksReclaimed, taskWait, taskDuration, taskCPU, taskFuel, resultsRefused, logLinesDropped,
+	tasks, tasksDropped, tasksReclaimed, taskWait, taskDuration, taskCPU, taskFuel, releaseTasks,
+	resultsRefused, logLinesDropped,
 	slots, slotsInUse, pluginInfo, pluginResetMode, pluginLoads, hostLogLinesDropped, redisErrors, redisMemoryUsed,
 	redisMemoryMax, redisRoundTrip, clockSkew, leaseRenewalsLate, queuesHidden, scheduleTicks, scheduleLate,
 	destinationsOff, buildInfo,

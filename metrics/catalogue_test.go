@@ -74,6 +74,7 @@ func exercise(m *Metrics) {
 	m.Tasks("acme", "thumbnails", "thumbnails").Done("complete", "", "", 40*time.Millisecond)
 	m.TaskDropped("acme", "thumbnails")
 	m.ResultRefused("acme", "thumbnails")
+	m.ReleaseTask("acme", "thumbnails", "canary", "complete")
 	m.LogLinesDropped("acme", "thumbnails", 3)
 	m.HostLogLinesDropped(2)
 	m.CollectStopped(func(stopped func(tenant, plugin string)) { stopped("acme", "thumbnails") })
@@ -190,7 +191,7 @@ func TestLabelsAreNoIDs(t *testing.T) {
 	t.Parallel()
 	allowed := []string{
 		"tenant", "queue", "plugin", "version", "digest", "outcome", "reason", "state", "result",
-		"function", "op", "reset_mode", "kind", "redis", "topic", "source", // and of quern_build_info:
+		"function", "op", "reset_mode", "kind", "redis", "topic", "source", "release", // and of quern_build_info:
 		"host", "revision", "go",
 	}
 	for _, row := range catalogue {

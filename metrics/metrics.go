@@ -123,7 +123,8 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m.vacant(true, ofProblems...)
 	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff,
 		redisMemoryUsed, redisMemoryMax,
-		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode)
+		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode,
+		releaseTasks)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does for other families
 	m.CollectRefused(func(func(tenant, plugin string)) {})
 	m.CollectStopped(func(func(tenant, plugin string)) {})
@@ -335,6 +336,12 @@ func (m *Metrics) SlotsInUse(n int) { m.slotsInUse.Set(float64(n)) }
 func (m *Metrics) PluginLoaded(tenant, plugin, result string) {
 	m.count(pluginLoads, 1, tenant, plugin, result)
 	m.vacant(false, pluginLoads)
+}
+
+// ReleaseTask counts a task of a plugin that has a canary. release is canary or stable.
+func (m *Metrics) ReleaseTask(tenant, plugin, release, outcome string) {
+	m.count(releaseTasks, 1, tenant, plugin, release, outcome)
+	m.vacant(false, releaseTasks)
 }
 
 // PluginServing records that a version of a plugin begins or ceases to serve. The version's reset mode does not change.

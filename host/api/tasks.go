@@ -262,9 +262,12 @@ func (s *service) read(ctx context.Context, in *ShowTask) (task *queue.Task, par
 		task.Parameters, err = t.Parameters(ctx, in.ID, parameters)
 	}
 	if err == nil && shown(result) == result && task.Status == queue.Complete {
-		// ErrNoTask: the task was retried meanwhile
-		if task.Result, err = t.Result(ctx, in.ID, result); errors.Is(err, queue.ErrNoTask) {
+		task.Result, err = t.Result(ctx, in.ID, result)
+		switch {
+		case errors.Is(err, queue.ErrNoTask): // it was retried meanwhile
 			err = nil
+		case errors.Is(err, queue.ErrTooLarge) && result == 0: // it has completed since its sizes were read
+			return s.read(ctx, in)
 		}
 	}
 	if err != nil {

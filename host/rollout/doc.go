@@ -14,6 +14,10 @@
 // named for the digest of the release, and is complete: files are written to another folder, checked and renamed. Hosts
 // on one machine can share the cache. A piece that the folder of the release before has as well is copied from there.
 //
+// Releases beside the one that serves take the same way: the canary, and those that pinned tasks need ([Tenant.Need]).
+// The intake of a session tells the script that reserves tasks which of them this host has. The Follower also ends the
+// steps of canaries.
+//
 // # Failure
 //
 //   - A release that cannot be fetched or checked changes nothing: the one that serves keeps serving. A host that has
@@ -22,5 +26,6 @@
 //     host takes the one before.
 //   - While Redis is away, what was fetched keeps serving.
 //   - A release that must be signed, and is not, is refused in the same way.
+//   - A canary that this host cannot have runs on other hosts only. If no host has it, it is halted.
 //   - A folder whose files were damaged on disk is fetched again.
 package rollout

@@ -47,7 +47,7 @@ func (f *shareFlags) share() (*release.Share, error) {
 		}
 	case f.canary != "":
 		share.Steps, err = parseSteps(f.canary)
-		if err == nil && (len(share.Steps) > 1 || share.Steps[0] != release.Step{Percent: share.Steps[0].Percent}) {
+		if err == nil && strings.ContainsAny(f.canary, ",/") {
 			err = errors.New("write one percentage, such as 10%, or use --steps")
 		}
 	case f.steps != "":
@@ -57,7 +57,9 @@ func (f *shareFlags) share() (*release.Share, error) {
 		return nil, nil
 	}
 	if err == nil {
-		err = cli.TrimInvalid(share.Validate())
+		if err = share.Validate(); err != nil {
+			err = cli.TrimInvalid(err)
+		}
 	}
 	if err != nil {
 		return nil, cli.Usagef("%s %q: %w", name, f.canary+f.steps, err)

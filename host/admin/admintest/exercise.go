@@ -424,7 +424,7 @@ func (b *bench) releases() {
 	b.must(mail.Delete(b.ctx, 2))
 	canary, err := stage("four", &release.Share{Steps: []release.Step{{Percent: 12.5, Seconds: 60}, {Percent: 50, Tasks: 9}}})
 	b.must(err)
-	b.is("a canary", fmt.Sprintf("%d %s %s", canary.Number, canary.State(), canary.Stage.Share), "3 canary 12.5%/1m0s,50%/9")
+	b.is("a canary", fmt.Sprintf("%d %s %s", canary.Number, canary.State(), canary.Stage.Share), "3 canary 12.5%/1m,50%/9")
 	b.refused("the canary is deleted", mail.Delete(b.ctx, 3), release.ErrCanary)
 	tried, err := mail.Trial(b.ctx)
 	b.must(err)

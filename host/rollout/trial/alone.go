@@ -31,7 +31,7 @@ func JudgeDeaths(deaths []time.Time, since time.Time) Verdict {
 	if n < mostDeaths {
 		return Verdict{}
 	}
-	return Verdict{Crashes, fmt.Sprintf("%d hosts died while they ran its tasks, one of them twice", n)}
+	return Verdict{Crashes, fmt.Sprintf("%d hosts died over its tasks", n)}
 }
 
 // JudgeChosen compares releases whose tasks were chosen, by a label. The tasks may differ as well, so only many more

@@ -32,6 +32,13 @@ type Step struct {
 	Old, New release.Counts
 }
 
+// share returns the part of the tasks that is the new release's if both are equal: its share, or its part of the tasks
+// that have ended if that is larger, as on a fleet of which some hosts do not have the new release. A larger share makes
+// less evidence.
+func (s *Step) share() float64 {
+	return max(s.Share, float64(s.New.Runs)/float64(max(1, s.New.Runs+s.Old.Runs)))
+}
+
 // Measure names what is worse in a new release.
 type Measure string
 
@@ -82,7 +89,7 @@ func judgeFailures(steps []Step, old, new *release.Counts) Verdict {
 	}
 	cells := make([]cell, len(steps))
 	for i := range steps {
-		cells[i] = cell{steps[i].Share, float64(steps[i].Old.Failed()), float64(steps[i].New.Failed())}
+		cells[i] = cell{steps[i].share(), float64(steps[i].Old.Failed()), float64(steps[i].New.Failed())}
 	}
 	if evidence(cells) < -math.Log(failureBudget) {
 		return Verdict{}
@@ -147,7 +154,7 @@ func slower(old, new *release.Histogram) bool {
 func tails(steps []Step, of func(*release.Counts) *release.Histogram) float64 {
 	cells := make([]cell, len(steps)) // above the bound
 	for i := range steps {
-		cells[i].share = steps[i].Share
+		cells[i].share = steps[i].share()
 	}
 	var all sum
 	for bound := len(release.Histogram{}) - 1; bound > 0; bound-- {

@@ -47,7 +47,13 @@ func (s Share) String() string {
 func (s Step) String() string {
 	text := strconv.FormatFloat(s.Percent, 'f', -1, 64) + "%"
 	if s.Seconds > 0 {
-		text += "/" + s.Duration().String()
+		lasts := s.Duration().String() // such as 10m0s or 1h0m0s
+		for _, zero := range []string{"m0s", "h0m"} {
+			if strings.HasSuffix(lasts, zero) {
+				lasts = lasts[:len(lasts)-len("0s")]
+			}
+		}
+		text += "/" + lasts
 	}
 	if s.Tasks > 0 {
 		text += "/" + strconv.Itoa(s.Tasks)

@@ -183,6 +183,29 @@ func TestInvalidShares(t *testing.T) {
 	}
 }
 
+// Wherever the pusher of a canary dies, hosts see either no new canary or one that is whole; the one before goes on until
+// then.
+func TestPusherOfCanaryDies(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.push(w, "mail", []byte("one")))
+	w.must(w.stage(w, "mail", []byte("two"), percent(release.Step{Percent: 10})))
+	for writes := 0; ; writes++ {
+		r, err := w.stage(&dying{w, writes}, "mail", []byte("three"), percent(release.Step{Percent: 20}))
+		if err == nil {
+			if writes < 3 || r.Number != 3 {
+				t.Errorf("release %d after %d writes", r.Number, writes)
+			}
+			break
+		}
+		if !errors.Is(err, errDead) {
+			t.Fatal(err)
+		}
+		w.canary("mail", 2, 10)
+	}
+	w.canary("mail", 3, 20)
+	w.serving("mail", 1, 0)
+}
+
 // A share takes as many tasks as it says, the same ones at each attempt, and those of smaller shares as well.
 func TestTakes(t *testing.T) {
 	t.Parallel()
@@ -218,5 +241,22 @@ func TestTakes(t *testing.T) {
 	if !labelled.Takes(1, "a", map[string]string{"customer": "acme"}) || labelled.Takes(1, "a", map[string]string{"customer": "b"}) ||
 		labelled.Takes(1, "a", nil) {
 		t.Error("a share by label takes other tasks")
+	}
+}
+
+func TestShareText(t *testing.T) {
+	t.Parallel()
+	for want, share := range map[string]*release.Share{
+		"0.5%":             percent(release.Step{Percent: 0.5}),
+		"label:a=b=c":      {Label: "a", Value: "b=c"},
+		"1%/10m,10%/500":   percent(release.Step{Percent: 1, Seconds: 600}, release.Step{Percent: 10, Tasks: 500}),
+		"1%/1h,2%/1h30m":   percent(release.Step{Percent: 1, Seconds: 3600}, release.Step{Percent: 2, Seconds: 5400}),
+		"1%/1m30s,2%/24h":  percent(release.Step{Percent: 1, Seconds: 90}, release.Step{Percent: 2, Seconds: 86400}),
+		"1%/20s,100%/10s":  percent(release.Step{Percent: 1, Seconds: 20}, release.Step{Percent: 100, Seconds: 10}),
+		"1%/1h0m1s,2%/1ms": percent(release.Step{Percent: 1, Seconds: 3601}, release.Step{Percent: 2, Seconds: 0.001}),
+	} {
+		if got := share.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

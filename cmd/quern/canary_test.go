@@ -1,0 +1,158 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/release"
+)
+
+// twoHosts starts two hosts without a plugin directory, each a process of its own.
+func (u *user) twoHosts(t *testing.T) (hosts [2]*child) {
+	for i := range hosts {
+		cache := filepath.Join(t.TempDir(), "cache")
+		hosts[i] = u.spawn("serve", "--plugins", filepath.Join(cache, "none"), "--http", "127.0.0.1:0", "--cache", cache, "--lease", "2s")
+		hosts[i].stderr.await(t, regexp.MustCompile(`joined: `))
+	}
+	return hosts
+}
+
+// listed waits until the releases of a plugin are listed with a line that matches.
+func (u *user) listed(plugin, line string) {
+	u.t.Helper()
+	row := regexp.MustCompile(`(?m)^` + line + `$`)
+	eventually(u.t, line, func() bool { return row.MatchString(u.must("plugin", "releases", plugin)) })
+}
+
+// A canary gets its share on two hosts, of which one is killed under load: no task is lost, and each ran on its side. It
+// is halted, and another one grows in steps until it serves.
+func TestCanary(t *testing.T) {
+	ofProcesses(t)
+	overBoth(t, func(t *testing.T, by over) {
+		u := by.tenant(t)
+		hosts := u.twoHosts(t)
+		plugin := folder(t, map[string][]byte{"version": runtimetest.Version(t, "one")})
+		manifest := filepath.Join(plugin, "version.yaml")
+		write(t, manifest, "version: 1.0.0\nretry: {max_attempts: 3}\n")
+		if r := u.run("plugin", "push", plugin, "--canary", "20%"); r.status != exitRefused || !strings.Contains(r.stderr, "push without --canary and --steps") {
+			t.Errorf("pushed a canary of nothing: %+v", r)
+		}
+		u.must("plugin", "push", plugin)
+		u.rolledOut("version", 1)
+		write(t, manifest, "version: 2.0.0\n")
+		write(t, filepath.Join(plugin, "version.wasm"), string(runtimetest.Version(t, "two")))
+		r := u.run("plugin", "push", plugin, "--canary", "20%")
+		if r.stdout != "version 2\n" || !strings.Contains(r.stderr, "is a canary for 20%: end with `quern plugin promote version` or `quern plugin halt version`") {
+			t.Errorf("pushed a canary: %+v", r)
+		}
+		if r := u.run("plugin", "push", plugin, "--canary", "20%"); r.stdout != "version 2\n" || !strings.Contains(r.stderr, "nothing was pushed") {
+			t.Errorf("pushed it again: %+v", r)
+		}
+		u.listed("version", `2 +version +2.0.0 +canary +20% .* 2`)
+		if said := u.must("plugin", "ls"); !regexp.MustCompile(`version +2.0.0 .* canary .* 2 +release 2`).MatchString(said) {
+			t.Errorf("the canary is not in\n%s", said)
+		}
+
+		const tasks = 300
+		var lines strings.Builder
+		for i := range tasks {
+			fmt.Fprintf(&lines, "{\"id\": \"t%d\", \"parameters\": \"\"}\n", i)
+		}
+		if r := u.feed(lines.String(), "enqueue", "version", "--file", "-"); r.status != exitDone {
+			t.Fatalf("enqueue: %+v", r)
+		}
+		if err := hosts[1].Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		hosts[1].wait(t)
+		type ran struct{ ID, Version string }
+		var all []ran
+		eventually(t, "all tasks are complete", func() bool {
+			r := u.run("task", "ls", "version", "--status", "complete", "--limit", "1000", "-o", "json")
+			all = nil
+			return r.status == exitDone && json.Unmarshal([]byte(r.stdout), &all) == nil && len(all) == tasks
+		})
+		stage, sides := release.Stage{Share: release.Share{Steps: []release.Step{{Percent: 20}}}}, map[string]int{}
+		for _, task := range all {
+			want := "1.0.0"
+			if stage.Takes(2, task.ID, nil) {
+				want = "2.0.0"
+			}
+			if task.Version != want {
+				t.Errorf("%s ran on %s, want %s", task.ID, task.Version, want)
+			}
+			sides[task.Version]++
+		}
+		if len(sides) != 2 {
+			t.Errorf("the tasks ran on %v", sides)
+		}
+
+		if got := u.must("plugin", "halt", "version", "--reason", "it is too slow"); got != "version 2\n" {
+			t.Errorf("halted %q", got)
+		}
+		u.listed("version", `2 +version +2.0.0 +halted +20% .* it is too slow +0`)
+		for _, args := range [][]string{{"promote", "version"}, {"promote", "version", "2"}, {"halt", "version"}} {
+			if r := u.run(append([]string{"plugin"}, args...)...); r.status != exitRefused || !strings.Contains(r.stderr, "quern plugin releases version") {
+				t.Errorf("%v without a canary: %+v", args, r)
+			}
+		}
+		u.must("plugin", "push", plugin, "--canary", "label:customer=acme")
+		u.listed("version", `3 +version +2.0.0 +canary +label:customer=acme .* 1`)
+		for customer, want := range map[string]string{"acme": "two", "other": "one"} {
+			if got := u.must("enqueue", "version", "--label", "customer="+customer, "--wait"); got != want {
+				t.Errorf("the task of %s wrote %q", customer, got)
+			}
+		}
+		u.must("plugin", "promote", "version", "3")
+		u.listed("version", `3 +version +2.0.0 +serving +- .* 1`)
+		write(t, manifest, "version: 3.0.0\n")
+		r = u.run("plugin", "push", plugin, "--steps", "1%/1s,50%/1s")
+		if r.stdout != "version 4\n" {
+			t.Errorf("pushed %+v", r)
+		}
+		u.listed("version", `4 +version +3.0.0 +serving .*`)
+		if r := u.run("plugin", "delete", "version", "4"); r.status != exitRefused {
+			t.Errorf("deleted what serves: %+v", r)
+		}
+		if by == "server" {
+			audit := u.must("audit")
+			for _, want := range []string{"promote-release", "halt-release", "canary=20%", "reason=it is too slow"} {
+				if !strings.Contains(audit, want) {
+					t.Errorf("the audit log lacks %s:\n%s", want, audit)
+				}
+			}
+		}
+	})
+}
+
+// A share that is wrong is refused before anything is read, with what would be right.
+func TestShareRefused(t *testing.T) {
+	t.Parallel()
+	u := over("redis").tenant(t)
+	for _, of := range []struct{ flag, value, want string }{
+		{"--canary", "10", `--canary "10": "10" is no percentage: write one such as 10%`},
+		{"--canary", "x%", "is no percentage"},
+		{"--canary", "0%", "step 1 has 0%: use more than 0%, and at most 100%"},
+		{"--canary", "101%", "at most 100%"},
+		{"--canary", "NaN%", "use more than 0%"},
+		{"--canary", "10%/1h", "write one percentage, such as 10%, or use --steps"},
+		{"--canary", "label:customer", "write label:NAME=VALUE, such as label:customer=acme"},
+		{"--steps", "1%,50%", "step 1 of 2 has no end: give it one, such as 1%/10m or 1%/500"},
+		{"--steps", "1%/soon", `"soon" is no end of a step: write a duration such as 10m, or a number of tasks such as 500`},
+		{"--steps", "50%/1h,10%", "step 2 has 10%: use more than 50%"},
+		{"--steps", "1%/-5", "or -5 tasks: use"},
+	} {
+		r := u.run("plugin", "push", "nowhere", of.flag, of.value)
+		if r.status != exitUsage || !strings.Contains(r.stderr, of.want) {
+			t.Errorf("%s %s: exit %d, %s; want %s", of.flag, of.value, r.status, r.stderr, of.want)
+		}
+	}
+	if r := u.run("plugin", "push", "nowhere", "--canary", "1%", "--steps", "1%/1h"); r.status != exitUsage || !strings.Contains(r.stderr, "use either --canary or --steps") {
+		t.Errorf("both flags: %+v", r)
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+)
+
+// A canary that fails is halted by itself. The doctor, the list of releases and the log say why, and one command runs
+// its failed tasks on the release that serves.
+func TestBadCanary(t *testing.T) {
+	overBoth(t, func(t *testing.T, by over) {
+		u := by.tenant(t)
+		host := u.spawn("serve", "--plugins", filepath.Join(t.TempDir(), "none"), "--http", "127.0.0.1:0")
+		host.stderr.await(t, regexp.MustCompile(`joined: `))
+		plugin := folder(t, map[string][]byte{"mail": runtimetest.Echo(t)})
+		write(t, filepath.Join(plugin, "mail.yaml"), "version: 1.0.0\n")
+		u.must("plugin", "push", plugin)
+		served := func(row string) {
+			t.Helper()
+			found := regexp.MustCompile(row)
+			eventually(t, row, func() bool { return found.MatchString(u.must("plugin", "ls")) })
+		}
+		served(`serving .* release 1\b`)
+		write(t, filepath.Join(plugin, "mail.wasm"), string(runtimetest.Exit(t)))
+		write(t, filepath.Join(plugin, "mail.yaml"), "version: 2.0.0\n")
+		u.must("plugin", "push", plugin, "--canary", "50%")
+		served(`canary .* release 2\b`)
+		releases := func() (all []struct {
+			Number int
+			Stage  *struct{ Reason string }
+		}) {
+			t.Helper()
+			if err := json.Unmarshal([]byte(u.must("plugin", "releases", "mail", "-o", "json")), &all); err != nil {
+				t.Fatal(err)
+			}
+			return all
+		}
+		halted := func() bool { all := releases(); return len(all) == 2 && all[0].Stage.Reason != "" }
+		for i := 0; i < 20 && !halted(); i++ {
+			for range 10 {
+				u.run("enqueue", "mail", "3", "--wait") // fails on the canary
+			}
+		}
+		eventually(t, "the canary is halted", halted)
+		host.stderr.await(t, regexp.MustCompile(`release stopped: .*plugin=mail.* release=2 .*remedy="quern plugin halt mail --retry-failed"`))
+		if said := u.must("plugin", "releases", "mail"); !strings.Contains(said, "tasks failed; of the release before, 0 of") {
+			t.Errorf("the list of releases does not say why:\n%s", said)
+		}
+		if found := u.run("doctor"); !strings.Contains(found.stdout, "hosts stopped release 2 of the plugin mail, so release 1 serves") {
+			t.Errorf("the doctor found\n%s", found.stdout)
+		}
+		tasks := func(status string) int {
+			t.Helper()
+			var all []any
+			if err := json.Unmarshal([]byte(u.must("task", "ls", "mail", "--status", status, "-o", "json")), &all); err != nil {
+				t.Fatal(err)
+			}
+			return len(all)
+		}
+		failed := tasks("failed")
+		again := u.run("plugin", "halt", "mail", "--retry-failed")
+		if again.status != exitDone || again.stdout != "mail 2\n" || failed == 0 || !strings.Contains(again.stderr, "failed tasks of release 2 of mail are retried") {
+			t.Errorf("%d tasks had failed: %+v", failed, again)
+		}
+		eventually(t, "all tasks are complete", func() bool {
+			return tasks("failed") == 0 && tasks("complete") > failed
+		})
+		if once := u.run("plugin", "halt", "mail"); once.status == exitDone {
+			t.Errorf("halted a canary that is halted: %+v", once)
+		}
+	})
+}
