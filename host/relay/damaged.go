@@ -33,9 +33,12 @@ func ofRow(err error) bool {
 	return ok && failed.row
 }
 
-// ofServer are the classes of SQLSTATE that tell of the server or the connection, and not of a row: connection, invalid
-// transaction state, authorization, no such database, deadlock, resources, shutdown and input or output.
-var ofServer = []string{"08", "25", "28", "3D", "40", "53", "57", "58"}
+// isOfServer reports whether an SQLSTATE tells of the server or the connection, and not of a row or a table:
+// connection, invalid transaction state, authorization, no such database, deadlock, resources, shutdown and input or
+// output.
+func isOfServer(state string) bool {
+	return len(state) == 5 && slices.Contains([]string{"08", "25", "28", "3D", "40", "53", "57", "58"}, state[:2])
+}
 
 // onRows runs a statement on rows of another library's table. Any error can come from a trigger, so if the table itself
 // is as it should be, it is the error of a row. check and table say what to check, and spare is a connection for that,
@@ -58,7 +61,7 @@ func onRows(
 	switch state := postgres.State(err); {
 	case err == nil:
 		return nil
-	case len(state) != 5 || slices.Contains(ofServer, state[:2]):
+	case len(state) != 5 || isOfServer(state):
 		return databaseError{error: err}
 	}
 	if wrong := check(ctx, spare); wrong != nil {

@@ -39,10 +39,7 @@ func (r *Relay) lead(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	if err := checkVersion(ctx, db); err != nil {
-		return err
-	}
-	if err := r.source.check(ctx, db); err != nil {
+	if err := r.check(ctx, db); err != nil {
 		return err
 	}
 	t := &term{relay: r, tenants: make(map[string]*listen.RelayClient)}
@@ -58,6 +55,14 @@ func (r *Relay) lead(ctx context.Context) error {
 	work.Go(func() error { return t.publish(ctx) })
 	work.Go(func() error { return r.source.relay(ctx, t) })
 	return work.Wait()
+}
+
+// check returns an error if the database lacks tables of Quern, or those of the source.
+func (r *Relay) check(ctx context.Context, db *postgres.Conn) error {
+	if err := checkVersion(ctx, db); err != nil {
+		return err
+	}
+	return r.source.check(ctx, db)
 }
 
 // take waits until this relay has the lease.

@@ -103,6 +103,11 @@ func newRelay(env cli.Environment) *cobra.Command {
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 		defer stop()
+		for _, r := range relays {
+			if err := r.Preflight(ctx); err != nil {
+				return cli.Refusedf("relay: %w", err)
+			}
+		}
 		var running errgroup.Group
 		if http != "" {
 			server, err := web.Listen(http, registry, relays.ready, config.Logger)
