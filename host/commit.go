@@ -155,7 +155,7 @@ func (r *runner) failOrPutOff(ctx context.Context, e *ended, why error) {
 		return
 	}
 	e.away = why
-	delay := min(shortestAway<<min(t.Reschedules, 16), longestAway)
+	delay := periodic.Doubled(shortestAway, longestAway, t.Reschedules)
 	s := listen.Settlement{Claim: t.Claim(), Failure: Failure(e.outcome)}
 	policy := t.policy(r.config.Retry)
 	policy.MaxReschedules = max(policy.MaxReschedules, 0) // -1 is for what the handler asks for: see queue.Retry

@@ -252,6 +252,7 @@ func (h *Host) about(t *tenant) map[string]string {
 		"running": jsonText(t.session.Load().listener.Tasks.ByQueue()), "began": seconds(scheduled.LastStart),
 		"memory_reserved":  strconv.FormatInt(scheduled.Memory+h.config.Account.Reserved(), 10),
 		"waits_for_memory": jsonText(h.scheduler.WaitsForMemory(t.name)),
+		"databases_away":   jsonText(h.config.Services.Databases.Away(t.name)),
 	}
 }
 

@@ -123,6 +123,17 @@ func TestFlows(t *testing.T) {
 	finds(t, client, "flow-", "flow-open warning served [task await forgotten --close] ", "flow-unseen error served [] ")
 }
 
+// A database of handlers that does not serve a host is found, with its error.
+func TestDatabaseAway(t *testing.T) {
+	client, _ := tenant(t)
+	node := listen.New(client)
+	check(t, node.Join(t.Context()))
+	_, err := node.Renew(t.Context(), map[string]string{"kind": listen.KindQuern, "databases_away": `[{"database":"shop","error":"unavailable: refused"}]`})
+	check(t, err)
+	finds(t, client, "host-database", "host-database error  [] the database shop does not serve "+node.ID()+
+		", so tasks that use it are put off: unavailable: refused")
+}
+
 // What a listener has switched off is found with the rule and the time left, and so is a webhook that ended itself.
 func TestWebhooks(t *testing.T) {
 	client, _ := tenant(t)

@@ -70,6 +70,16 @@ var hostChecks = []check{
 		}
 	}},
 	{"host-busy", busy},
+	{"host-database", func(p *patient) {
+		for _, node := range p.alive() {
+			var away []struct{ Database, Error string }
+			_ = json.Unmarshal([]byte(node.About["databases_away"]), &away) // none if the listener publishes none
+			for _, a := range away {
+				p.found(Error, "start the database, or correct the secret "+a.Database+"; the host's log has a remedy",
+					"the database %s does not serve %s, so tasks that use it are put off: %s", a.Database, node.ID, a.Error)
+			}
+		}
+	}},
 	{"host-memory", func(p *patient) {
 		for _, node := range p.alive() {
 			if node.About["memory"] == "0" {

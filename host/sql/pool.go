@@ -423,19 +423,23 @@ func (d *Databases) isAway(p *pool, what need, err error) error {
 	return err
 }
 
-// refuses records that a database refuses what the host needs, such as its table; with err == nil, that it does not.
-func (d *Databases) refuses(p *pool, what need, err error) {
+// refuses records that a database refuses what the host needs, such as its table. It returns the error for tasks.
+func (d *Databases) refuses(p *pool, what need, why error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case err != nil:
-		_ = d.isAway(p, what, err)
-	case p.failed[what] == nil:
-		return
-	default:
-		d.serves(p, what)
-	}
+	err := d.isAway(p, what, why)
 	d.serve()
+	return err
+}
+
+// accepts records that a database gives the host what it needs.
+func (d *Databases) accepts(p *pool, what need) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.failed[what] != nil {
+		d.serves(p, what)
+		d.serve()
+	}
 }
 
 // remedy says what an operator can do about a database that does not serve.

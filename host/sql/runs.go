@@ -161,9 +161,7 @@ func needed(err error) bool {
 
 // unusable records that a database lacks what the host needs.
 func (r *Run) unusable(p *pool, err error) error {
-	err = fmt.Errorf("%w: quern.runs: %w", service.ErrUnavailable, postgres.Readable(err))
-	r.databases.refuses(p, runsTable, err)
-	return err
+	return r.databases.refuses(p, runsTable, fmt.Errorf("quern.runs: %w", postgres.Readable(err)))
 }
 
 // Raced reports whether the failure of the task is due to a transaction that lost against another one.
@@ -261,7 +259,7 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	case committed:
 		count.committed.Add(1)
 		if row {
-			t.run.databases.refuses(t.pool, runsTable, nil)
+			t.run.databases.accepts(t.pool, runsTable)
 		}
 		return nil, nil
 	case sent == nil:
@@ -322,7 +320,7 @@ func (r *Run) on(ctx context.Context, p *pool, f func(ctx context.Context, c *po
 		r.databases.release(c, c.Raw().TxStatus() == 'I')
 		switch {
 		case err == nil:
-			r.databases.refuses(p, runsTable, nil)
+			r.databases.accepts(p, runsTable)
 			return nil
 		case closed && c.reused && ctx.Err() == nil:
 			r.databases.dropIdle(p)

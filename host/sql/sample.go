@@ -1,8 +1,11 @@
 package sql
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -55,6 +58,32 @@ func (d *Databases) Sample() Sample {
 		}
 	}
 	return s
+}
+
+// Away is a database that does not serve.
+type Away struct {
+	Database string `json:"database"` // the secret with its URL
+	Error    string `json:"error"`
+}
+
+// maxAwayError is the maximum number of bytes of Away.Error.
+const maxAwayError = 512
+
+// Away lists the databases of a tenant that do not serve, sorted by name.
+func (d *Databases) Away(tenant string) (list []Away) {
+	if d == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, p := range d.pools {
+		if why := p.why(); key.tenant == tenant && why != nil {
+			text := why.Error()
+			list = append(list, Away{key.source, strings.ToValidUTF8(text[:min(len(text), maxAwayError)], "")})
+		}
+	}
+	slices.SortFunc(list, func(a, b Away) int { return cmp.Compare(a.Database, b.Database) })
+	return list
 }
 
 // Waiting returns how many tasks wait for a free connection.

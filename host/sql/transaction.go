@@ -129,16 +129,15 @@ func (t *transaction) open(ctx context.Context, statement string, values [][]byt
 			}
 			if ok && i > 0 {
 				// The operator's settings are wrong, or the server is too old.
-				err = fmt.Errorf("%w: begin a transaction: %s (SQLSTATE %s): correct settings of this database in the grants",
-					service.ErrUnavailable, refused.Message, refused.Code)
-				t.run.databases.refuses(t.pool, configuring, err)
+				err = t.run.databases.refuses(t.pool, configuring,
+					fmt.Errorf("begin a transaction: %s (SQLSTATE %s): correct settings of this database in the grants", refused.Message, refused.Code))
 				t.lose(err)
 				return nil, err
 			}
 			return nil, t.notBegun(ctx, err)
 		}
 	}
-	t.run.databases.refuses(t.pool, configuring, nil)
+	t.run.databases.accepts(t.pool, configuring)
 	r, err := next(p)
 	return t.read(ctx, r, err)
 }
