@@ -173,7 +173,9 @@ func (r *runner) commit(ctx context.Context, e *ended, mayRace bool) (again bool
 		r.cancel(ctx, e)
 		return false
 	case failure == nil:
+		end := e.task.span.Commit(databases.Completes())
 		stored, err := databases.Complete(ctx, encode(&e.settlement))
+		end(err)
 		switch {
 		case errors.As(err, &e.unknown):
 			return false

@@ -107,6 +107,14 @@ func (r *Run) Complete(ctx context.Context, settlement []byte) (stored []byte, e
 	return nil, err
 }
 
+// Completes returns the database whose transaction ends with the task; "" if the task has begun none.
+func (r *Run) Completes() string {
+	if r == nil || r.transactions[r.task.Complete] == nil {
+		return ""
+	}
+	return r.task.Complete
+}
+
 const uniqueViolation = "23505"
 
 // rowError is the database's error for the row of the host in quern.runs, in the transaction of a task.
