@@ -128,10 +128,10 @@ func TestDatabaseAway(t *testing.T) {
 	client, _ := tenant(t)
 	node := listen.New(client)
 	check(t, node.Join(t.Context()))
-	_, err := node.Renew(t.Context(), map[string]string{"kind": listen.KindQuern, "databases_away": `[{"database":"shop","error":"unavailable: refused"}]`})
+	_, err := node.Renew(t.Context(), map[string]string{"kind": listen.KindQuern, "databases_away": `[{"secret":"database.shop","why":"it cannot be reached","remedy":"start it"}]`})
 	check(t, err)
-	finds(t, client, "host-database", "host-database error  [] the database shop does not serve "+node.ID()+
-		", so tasks that use it are put off: unavailable: refused")
+	finds(t, client, "host-database", "host-database error  [] 1 database does not serve for handlers on "+node.ID()+
+		", so tasks that use it are put off: the first is database.shop: it cannot be reached")
 }
 
 // What a listener has switched off is found with the rule and the time left, and so is a webhook that ended itself.

@@ -149,16 +149,27 @@ func (c *Conn) OwnSession(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer other.Close()
-	if _, err := other.Exec(ctx, "BEGIN"); err != nil {
-		return false, err
+	for range ownLooks { // one look is not enough beside other clients of the pooler
+		if _, err := other.Exec(ctx, "BEGIN"); err != nil {
+			return false, err
+		}
+		its, err := other.session(ctx)
+		if err != nil || its == session {
+			return false, err
+		}
+		now, err := c.session(ctx)
+		if err != nil || now != session {
+			return false, err
+		}
+		if _, err := other.Exec(ctx, "COMMIT"); err != nil {
+			return false, err
+		}
 	}
-	its, err := other.session(ctx)
-	if err != nil || its == session {
-		return false, err
-	}
-	now, err := c.session(ctx)
-	return now == session, err
+	return true, nil
 }
+
+// ownLooks is how often OwnSession looks whether a pooler gives the connection another session.
+const ownLooks = 10
 
 // session returns the number of the session that runs this statement.
 func (c *Conn) session(ctx context.Context) (number int64, err error) {

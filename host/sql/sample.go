@@ -5,11 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // counts count what tasks do.
@@ -60,30 +61,40 @@ func (d *Databases) Sample() Sample {
 	return s
 }
 
-// Away is a database that does not serve.
-type Away struct {
-	Database string `json:"database"` // the secret with its URL
-	Error    string `json:"error"`
-}
+// maxAway is how many databases Away lists at most.
+const maxAway = 10
 
-// maxAwayError is the maximum number of bytes of Away.Error.
-const maxAwayError = 512
-
-// Away lists the databases of a tenant that do not serve, sorted by name.
-func (d *Databases) Away(tenant string) (list []Away) {
+// Away lists the databases of a tenant that do not serve, sorted by the names of their secrets: the first ten. What the
+// tenant's users may see does not say where a database is; the log does.
+func (d *Databases) Away(tenant string) (list []listen.DatabaseAway) {
 	if d == nil {
 		return nil
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	for key, p := range d.pools {
-		if why := p.why(); key.tenant == tenant && why != nil {
-			text := why.Error()
-			list = append(list, Away{key.source, strings.ToValidUTF8(text[:min(len(text), maxAwayError)], "")})
+		for _, what := range []need{correctURL, connecting, configuring, runsTable} {
+			if err := p.failed[what]; key.tenant == tenant && err != nil {
+				one := listen.DatabaseAway{Secret: key.source, Why: what.failed(err), Remedy: remedy(key.source, what, err)}
+				list = append(list, one)
+				break
+			}
 		}
 	}
-	slices.SortFunc(list, func(a, b Away) int { return cmp.Compare(a.Database, b.Database) })
-	return list
+	d.mu.Unlock()
+	slices.SortFunc(list, func(a, b listen.DatabaseAway) int { return cmp.Compare(a.Secret, b.Secret) })
+	return list[:min(len(list), maxAway)]
+}
+
+// failed says that a need was not met.
+func (n need) failed(err error) string {
+	text := map[need]string{
+		correctURL: "its URL is wrong", connecting: "it cannot be reached", configuring: "a transaction cannot begin",
+		runsTable: "quern.runs cannot be used",
+	}[n]
+	if state := postgres.State(err); state != "" {
+		text += " (SQLSTATE " + state + ")"
+	}
+	return text
 }
 
 // Waiting returns how many tasks wait for a free connection.

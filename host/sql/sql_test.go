@@ -559,7 +559,7 @@ func TestMissingTable(t *testing.T) {
 	if text := log(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "quern database init --grant-handler") {
 		t.Errorf("the log has\n%s", text)
 	}
-	if away := w.databases.Away("acme"); len(away) != 1 || away[0].Database != "database.shop" || !strings.HasPrefix(away[0].Error, "unavailable: quern.runs: ") {
+	if away := w.databases.Away("acme"); len(away) != 1 || away[0].Secret != "database.shop" || away[0].Why != "quern.runs cannot be used (SQLSTATE 42P01)" {
 		t.Errorf("away: %+v", away)
 	}
 	w.want(run, "1", "SELECT 1")
