@@ -337,7 +337,7 @@ func (l *claims) park(queue, row string, c *claim, why error) {
 		l.relay.config.Metrics.RelayFailed(l.relay.config.Name)
 		l.relay.log.Warn("a row cannot be changed; trying again each minute", "row", row, "error", why)
 		if l.parkedOf[queue] == maxParked {
-			l.relay.log.Warn("no more rows of the queue are tried until these can be changed", "queue", queue, "rows", maxParked)
+			l.relay.log.Warn("too many rows cannot be changed; the others wait", "of", queue, "rows", maxParked)
 		}
 	}
 	l.setParked(l.damaged.why())
