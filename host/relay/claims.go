@@ -305,20 +305,25 @@ type dutyRow struct{ id, name string }
 
 func (d dutyRow) rowID() string { return d.id }
 
-// doDuty does a duty on rows. Those that make it fail, also in its plain form, are parked, but at most maxParked of a
-// name. Others of the name are left out then.
+// doDuty does a duty on rows. Those that make it fail, also in its plain form, are parked: at most maxParked of a name,
+// and about as many in all, so that other work need not wait long. It leaves out the others then.
 func (l *claims) doDuty(
 	ctx context.Context, s *statements, rows []dutyRow, do func(ids []string, plain bool) error,
-) error {
-	return each(ctx, s, rows, func(rows []dutyRow) error {
-		rows = slices.DeleteFunc(slices.Clone(rows), func(row dutyRow) bool { return l.hasMost(parkedByDuty + row.name) })
+) (parked int, err error) {
+	leaveOut := func(row dutyRow) bool { return parked >= maxParked || l.hasMost(parkedByDuty+row.name) }
+	err = each(ctx, s, rows, func(rows []dutyRow) error {
+		rows = slices.DeleteFunc(slices.Clone(rows), leaveOut)
 		if len(rows) == 0 {
 			return nil
 		}
 		return do(idsOf(rows), false)
 	}, orPlain(func(row dutyRow) error {
 		return do([]string{row.id}, true)
-	}, func(row dutyRow, why error) error { return l.parkRow(parkedByDuty+row.name, row.id, why) }))
+	}, func(row dutyRow, why error) error {
+		parked++
+		return l.parkRow(parkedByDuty+row.name, row.id, why)
+	}))
+	return parked, err
 }
 
 // parkClaim keeps a row in hand that no statement can change. retryParked tries it again.

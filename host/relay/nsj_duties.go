@@ -45,9 +45,10 @@ func (n *nsjRows) duty(
 	if err != nil {
 		return err
 	}
-	return n.claims.doDuty(ctx, &n.statements, rows, func(ids []string, plain bool) error {
+	_, err = n.claims.doDuty(ctx, &n.statements, rows, func(ids []string, plain bool) error {
 		return do(ctx, where+" AND id = ANY ("+array(ids)+")", full, plain)
 	})
+	return err
 }
 
 // array is the SQL of an array of numbers.

@@ -299,13 +299,13 @@ func (r *raquelRows) expire(ctx context.Context, queues []string) error {
 		if err != nil {
 			return err
 		}
-		more = len(rows) == batchRows
-		err = r.claims.doDuty(ctx, &r.statements, rows, func(ids []string, _ bool) error {
+		parked, err := r.claims.doDuty(ctx, &r.statements, rows, func(ids []string, _ bool) error {
 			return r.exec(ctx, "UPDATE "+r.quoted+" SET status = 'expired' WHERE id = ANY ($1::uuid[]) AND "+expired, ids)
 		})
 		if err != nil {
 			return err
 		}
+		more = len(rows) == batchRows && parked == 0
 	}
 	return nil
 }
