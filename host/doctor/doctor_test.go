@@ -165,11 +165,11 @@ func TestRelays(t *testing.T) {
 	check(t, err,
 		rdb.HSet(ctx, client.Tenant()+"_relays", "gone", fmt.Sprintf(`{"name":"gone","table":"outbox","told":%d}`, now.Unix()-60)).Err(),
 		relay.Publish(ctx, listen.RelayState{Name: "orders", Table: "outbox", Notified: true, Refused: 1, Error: "queue full"}),
-		relay.Publish(ctx, listen.RelayState{Name: "shop", Table: "raquel:jobs", Lag: 90, Waiting: 7, Refused: 2, Error: "queue full"}))
+		relay.Publish(ctx, listen.RelayState{Name: "shop", Table: "raquel:jobs", Lag: 90, Waiting: 7, Refused: 2, Error: "queue full", Parked: "row 7 cannot be changed"}))
 	finds(t, client, "relay-",
 		"relay-lag error  [database ls] 7 rows wait in the database shop, the oldest for 1m30s: queue full",
 		"relay-refused warning  [database ls] 1 row of the database orders could not become tasks",
-		"relay-refused warning  [database ls] 2 rows of the database shop were refused or cannot be changed: queue full",
+		"relay-refused warning  [database ls] 2 rows of the database shop were refused or cannot be changed: row 7 cannot be changed",
 		"relay-silent error  [database ls] no relay leads outbox of the database gone since ",
 		"relay-unnotified warning  [database ls] notifications of new rows of the database shop do not arrive")
 }

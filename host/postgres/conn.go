@@ -82,22 +82,25 @@ func (c *Conn) Query(ctx context.Context, each func(Row), statement string, args
 }
 
 // QueryLocks is Query for a statement that waits at most for wait for each lock that others hold. The bound lasts until
-// the end of the transaction, so it also works behind a pooler.
+// the end of the transaction, so it also works behind a pooler. The statement first runs before it,
+// in the same transaction and without the bound.
 func (c *Conn) QueryLocks(
-	ctx context.Context, wait time.Duration, each func(Row), statement string, args ...any,
+	ctx context.Context, first string, wait time.Duration, each func(Row), statement string, args ...any,
 ) error {
 	values, formats, err := parameters(args)
 	if err != nil {
 		return err
 	}
 	batch := &pgconn.Batch{}
+	batch.ExecParams(first, nil, nil, nil, nil)
 	batch.ExecParams(fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true)", wait.Milliseconds()), nil, nil, nil, nil)
 	batch.ExecParams(statement, values, nil, formats, nil)
 	answers := c.conn.ExecBatch(ctx, batch)
-	for first := true; answers.NextResult(); first = false {
+	const last = 2
+	for i := 0; answers.NextResult(); i++ {
 		answer := answers.ResultReader()
 		for answer.NextRow() {
-			if !first {
+			if i == last {
 				each(answer.Values())
 			}
 		}
@@ -105,9 +108,6 @@ func (c *Conn) QueryLocks(
 	}
 	return Readable(answers.Close())
 }
-
-// Idle reports whether the connection is outside of a transaction.
-func (c *Conn) Idle() bool { return c.conn.TxStatus() == 'I' }
 
 // Exec runs one statement, and returns how many rows it changed.
 func (c *Conn) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
