@@ -149,23 +149,36 @@ func (c *Conn) OwnSession(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer other.Close()
-	for range ownLooks { // one look is not enough beside other clients of the pooler
-		if _, err := other.Exec(ctx, "BEGIN"); err != nil {
-			return false, err
-		}
-		its, err := other.session(ctx)
-		if err != nil || its == session {
-			return false, err
-		}
-		now, err := c.session(ctx)
-		if err != nil || now != session {
-			return false, err
-		}
-		if _, err := other.Exec(ctx, "COMMIT"); err != nil {
+	for range ownLooks {
+		same, err := c.keeps(ctx, other, session)
+		if err != nil || !same {
 			return false, err
 		}
 	}
 	return true, nil
+}
+
+// keeps reports whether the connection has this session of the server, before and while another connection has a
+// transaction, which has another session. A pooler gives whoever asks next the session that was given back last: first
+// that of c to the other one, and in the next look that of the other one to c.
+func (c *Conn) keeps(ctx context.Context, other *Conn, session int64) (bool, error) {
+	before, err := c.session(ctx)
+	if err != nil || before != session {
+		return false, err
+	}
+	if _, err := other.Exec(ctx, "BEGIN"); err != nil {
+		return false, err
+	}
+	its, err := other.session(ctx)
+	if err != nil || its == session {
+		return false, err
+	}
+	now, err := c.session(ctx)
+	if err != nil || now != session {
+		return false, err
+	}
+	_, err = other.Exec(ctx, "COMMIT")
+	return true, err
 }
 
 // ownLooks is how often OwnSession looks whether a pooler gives the connection another session.
