@@ -19,10 +19,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
-// Blobs reads the bytes of releases by their digests. release.Store is one.
+// Blobs reads the bytes of releases by their digests.
 type Blobs interface {
-	// Piece reads a piece of a file.
+	// Piece reads a piece of a file. release.Store does.
 	Piece(ctx context.Context, digest string) ([]byte, error)
+	Artifacts
 }
 
 const (
@@ -85,8 +86,16 @@ func (c *Cache) obtain(ctx context.Context, r *release.Release, blobs Blobs, bef
 		return "", fmt.Errorf("write a release: %w", err)
 	}
 	defer os.RemoveAll(stage) // it is gone if all went well
+	if r.Artifact != "" {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(ctx, artifactTime(r))
+		defer end()
+		if err := blobs.Check(ctx, r); err != nil {
+			return "", err
+		}
+	}
 	for i := range r.Files {
-		if err := fetch(ctx, &r.Files[i], blobs, stage, before); err != nil {
+		if err := fetch(ctx, r, &r.Files[i], blobs, stage, before); err != nil {
 			return "", err
 		}
 	}
@@ -106,7 +115,7 @@ func (c *Cache) obtain(ctx context.Context, r *release.Release, blobs Blobs, bef
 }
 
 // fetch writes a file of a release into a folder.
-func fetch(ctx context.Context, f *release.File, blobs Blobs, into, before string) (err error) {
+func fetch(ctx context.Context, r *release.Release, f *release.File, blobs Blobs, into, before string) (err error) {
 	root, err := os.OpenRoot(into)
 	if err != nil {
 		return err
@@ -124,6 +133,9 @@ func fetch(ctx context.Context, f *release.File, blobs Blobs, into, before strin
 	if before != "" {
 		old = openEarlier(before, f.Name)
 		defer old.Close()
+	}
+	if r.Artifact != "" {
+		return fetchWhole(ctx, r, f, blobs, file, old)
 	}
 	for i, digest := range f.Pieces {
 		data := old.piece(int64(i), digest)

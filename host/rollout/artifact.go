@@ -1,0 +1,73 @@
+package rollout
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue/release"
+)
+
+// Artifacts reads releases whose bytes are in OCI registries. oci.Client is one.
+type Artifacts interface {
+	// Check returns an error unless the artifact of a release has the release's files.
+	Check(ctx context.Context, r *release.Release) error
+	// Open reads a file of the artifact. The reader checks size and digest before io.EOF.
+	Open(ctx context.Context, r *release.Release, f *release.File) (io.ReadCloser, error)
+}
+
+// NoArtifacts are the Artifacts of a host that dials no registry.
+type NoArtifacts struct{}
+
+// Check implements Artifacts.
+func (NoArtifacts) Check(_ context.Context, r *release.Release) error {
+	return fmt.Errorf("this host dials no registry, and the files are in %s: start it with --registry HOST", r.Artifact)
+}
+
+// Open implements Artifacts.
+func (n NoArtifacts) Open(ctx context.Context, r *release.Release, _ *release.File) (io.ReadCloser, error) {
+	return nil, n.Check(ctx, r)
+}
+
+// artifactTime is the maximum time to fetch an artifact: half a minute, and a second for each MiB. Meanwhile the tenant's
+// other releases wait.
+func artifactTime(r *release.Release) time.Duration {
+	return 30*time.Second + time.Duration(r.Size()>>20)*time.Second
+}
+
+// fetchWhole writes a file of an artifact, which it copies from another release if that has the same file.
+func fetchWhole(ctx context.Context, r *release.Release, f *release.File, from Artifacts, to io.Writer, old *earlier) error {
+	if old.has(f) {
+		if _, err := io.Copy(to, old.File); err != nil {
+			return fmt.Errorf("copy %s of a release: %w", f.Name, err)
+		}
+		return nil // what was copied is checked with the whole folder
+	}
+	file, err := from.Open(ctx, r, f)
+	if err != nil {
+		return fmt.Errorf("fetch %s of a release: %w", f.Name, err)
+	}
+	_, err = io.Copy(to, file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("fetch %s of a release: %w", f.Name, err)
+	}
+	return nil
+}
+
+// has reports whether the file has the content of a file of another release. It then is at its start.
+func (e *earlier) has(f *release.File) bool {
+	if e.File == nil {
+		return false
+	}
+	sum := sha256.New()
+	n, err := io.Copy(sum, io.LimitReader(e.File, f.Size+1))
+	if err != nil || n != f.Size || hex.EncodeToString(sum.Sum(nil)) != f.Digest {
+		return false
+	}
+	_, err = e.Seek(0, io.SeekStart)
+	return err == nil
+}
