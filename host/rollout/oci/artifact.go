@@ -17,7 +17,6 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
-	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/quern-project/quern/sdk/queue/release"
@@ -41,7 +40,7 @@ const (
 
 // Artifact is an artifact in a registry, and the layers that become files of a plugin.
 type Artifact struct {
-	ref    registry.Reference // with the digest
+	ref    Reference // with the digest
 	plugin string
 	layers map[string]ocispec.Descriptor // by the name of the file
 }
@@ -63,7 +62,7 @@ func (a *Artifact) has(f *release.File) bool {
 }
 
 // Resolve reads the manifest of an artifact by its tag or digest.
-func (c *Client) Resolve(ctx context.Context, ref registry.Reference) (*Artifact, error) {
+func (c *Client) Resolve(ctx context.Context, ref Reference) (*Artifact, error) {
 	if ref.Reference == "" {
 		return nil, fmt.Errorf("%s names no artifact: add :TAG or @sha256:DIGEST", shown(ref))
 	}
@@ -92,7 +91,7 @@ func (c *Client) Resolve(ctx context.Context, ref registry.Reference) (*Artifact
 }
 
 // readManifest reads the layers of a manifest.
-func readManifest(ref registry.Reference, data []byte) (*Artifact, error) {
+func readManifest(ref Reference, data []byte) (*Artifact, error) {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%s is no plugin: %s", shown(ref), fmt.Sprintf(format, args...))
 	}
@@ -218,6 +217,9 @@ func (b *blob) Read(p []byte) (int, error) {
 		}
 		return n, io.EOF
 	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("it ends before its last byte: %w", err)
+	}
 	return n, b.explain(err)
 }
 
@@ -256,7 +258,7 @@ type wasmConfig struct {
 
 // Push uploads the files of a release to a repository, gives the artifact the tag of ref, and returns the artifact's name
 // with its digest. files are those from which the release was made. Blobs that the repository has are not sent again.
-func (c *Client) Push(ctx context.Context, ref registry.Reference, r *release.Release, files []release.Content,
+func (c *Client) Push(ctx context.Context, ref Reference, r *release.Release, files []release.Content,
 ) (string, error) {
 	repo, err := c.repository(ref)
 	if err != nil {

@@ -38,7 +38,7 @@ func ParseRegistry(text string) (Registry, error) {
 			scheme = "http"
 		}
 	}
-	if err := (registry.Reference{Registry: host}).ValidateRegistry(); err != nil || scheme != "http" && scheme != "https" {
+	if err := (Reference{Registry: host}).ValidateRegistry(); err != nil || scheme != "http" && scheme != "https" {
 		return Registry{}, errors.New("use HOST or HOST:PORT, and http://HOST:PORT for a registry without TLS")
 	}
 	return Registry{Host: host, Plain: scheme == "http"}, nil
@@ -138,7 +138,7 @@ func (c *Client) credentials() (store credentials.Store, err error) {
 }
 
 // repository returns the repository of a reference, if its registry may be dialed.
-func (c *Client) repository(ref registry.Reference) (*remote.Repository, error) {
+func (c *Client) repository(ref Reference) (*remote.Repository, error) {
 	i := slices.IndexFunc(c.config.Registries, func(r Registry) bool { return r.Host == ref.Registry })
 	if i < 0 {
 		return nil, fmt.Errorf("this host may not dial the registry %s: start it with --registry %s", ref.Registry, ref.Registry)
@@ -159,8 +159,11 @@ func (c *Client) repository(ref registry.Reference) (*remote.Repository, error) 
 	}, nil
 }
 
+// Reference names an artifact by its tag or digest, or only its repository.
+type Reference = registry.Reference
+
 // Parse reads oci://HOST/REPOSITORY, which :TAG or @DIGEST can follow.
-func Parse(text string) (registry.Reference, error) {
+func Parse(text string) (Reference, error) {
 	const form = "use " + release.ArtifactScheme + "HOST/REPOSITORY:TAG, or @sha256:DIGEST in place of :TAG"
 	rest, has := strings.CutPrefix(text, release.ArtifactScheme)
 	ref, err := registry.ParseReference(rest)
@@ -171,7 +174,7 @@ func Parse(text string) (registry.Reference, error) {
 }
 
 // shown returns a reference as a release names it.
-func shown(ref registry.Reference) string { return release.ArtifactScheme + ref.String() }
+func shown(ref Reference) string { return release.ArtifactScheme + ref.String() }
 
 // Check returns an error unless the registry has the artifact of a release, with the release's files.
 func (c *Client) Check(ctx context.Context, r *release.Release) error {

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 
 	"oras.land/oras-go/v2/errdef"
-	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
@@ -17,7 +17,7 @@ var errStalled = fmt.Errorf("no byte arrived for %s", stallTime)
 
 // explain returns an error that names the registry and what was wanted of it. It leaves out URLs, because redirects have
 // signatures in them, and what the registry wrote.
-func explain(ctx context.Context, ref registry.Reference, what string, err error) error {
+func explain(ctx context.Context, ref Reference, what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -31,7 +31,7 @@ func explain(ctx context.Context, ref registry.Reference, what string, err error
 	switch {
 	case errors.Is(err, auth.ErrBasicCredentialNotFound), answered && answer.StatusCode == http.StatusUnauthorized,
 		answered && answer.StatusCode == http.StatusForbidden:
-		return about("the registry refuses access: give credentials for %s with --registry-config FILE", ref.Registry)
+		return about("the registry refuses access: give credentials for %s with --registry-config FILE, as docker login writes them", ref.Registry)
 	case errors.Is(err, errdef.ErrNotFound), answered && answer.StatusCode == http.StatusNotFound:
 		return about("the registry does not have it: push it again, or see the name")
 	case answered:
@@ -40,5 +40,14 @@ func explain(ctx context.Context, ref registry.Reference, what string, err error
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
-	return about("%w", err)
+	return about("%w", &failure{err})
 }
+
+// failure is an error whose text has no queries of URLs.
+type failure struct{ error }
+
+var query = regexp.MustCompile(`\?[^\s"]+`)
+
+func (f *failure) Error() string { return query.ReplaceAllString(f.error.Error(), "") }
+
+func (f *failure) Unwrap() error { return f.error }

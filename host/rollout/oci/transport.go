@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"oras.land/oras-go/v2/registry"
-
 	"github.com/quern-project/quern/runtime/egress"
 )
 
@@ -35,7 +33,7 @@ type guard struct {
 func newTransport(c *Config) (*guard, func()) {
 	g := &guard{plain: make(map[string]bool), networks: c.Networks}
 	for _, r := range c.Registries {
-		u := &url.URL{Scheme: "https", Host: registry.Reference{Registry: r.Host}.Host()}
+		u := &url.URL{Scheme: "https", Host: Reference{Registry: r.Host}.Host()}
 		if r.Plain {
 			u.Scheme = "http"
 		}

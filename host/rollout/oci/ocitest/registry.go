@@ -112,7 +112,7 @@ func (r *Registry) Credentials(host, password string) string {
 func (r *Registry) Front(change func(*http.Response) error) string {
 	r.t.Helper()
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: r.Host})
-	proxy.ModifyResponse = change
+	proxy.ModifyResponse, proxy.FlushInterval = change, -1 // a body that stops is seen so far
 	front := httptest.NewServer(proxy)
 	r.t.Cleanup(front.Close)
 	return front.Listener.Addr().String()
