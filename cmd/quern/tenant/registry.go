@@ -47,6 +47,8 @@ func (o *registryOptions) open(cmd *cobra.Command, name string) (*releaseSource,
 	switch {
 	case stored && err != nil:
 		return nil, cli.WrongUsage(err)
+	case stored && ref.Reference == "":
+		return nil, cli.Usagef("%s names no artifact: add :TAG or @sha256:DIGEST", name)
 	case stored && o.to != "":
 		return nil, cli.Usagef("%s is in a registry already: leave out --registry", name)
 	case !stored && o.to == "":

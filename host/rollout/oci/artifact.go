@@ -63,9 +63,6 @@ func (a *Artifact) has(f *release.File) bool {
 
 // Resolve reads the manifest of an artifact by its tag or digest.
 func (c *Client) Resolve(ctx context.Context, ref Reference) (*Artifact, error) {
-	if ref.Reference == "" {
-		return nil, fmt.Errorf("%s names no artifact: add :TAG or @sha256:DIGEST", shown(ref))
-	}
 	repo, err := c.repository(ref)
 	if err != nil {
 		return nil, err
