@@ -33,14 +33,15 @@ func (n NoArtifacts) Open(ctx context.Context, r *release.Release, _ *release.Fi
 	return nil, n.Check(ctx, r)
 }
 
-// artifactTime is the maximum time to fetch an artifact: half a minute, and a second for each MiB. Meanwhile the tenant's
-// other releases wait.
+// artifactTime is the maximum time to fetch an artifact: half a minute, and a second for each MiB. Meanwhile the
+// tenant's other releases wait.
 func artifactTime(r *release.Release) time.Duration {
 	return 30*time.Second + time.Duration(r.Size()>>20)*time.Second
 }
 
 // fetchWhole writes a file of an artifact, which it copies from another release if that has the same file.
-func fetchWhole(ctx context.Context, r *release.Release, f *release.File, from Artifacts, to io.Writer, old *earlier) error {
+func fetchWhole(ctx context.Context, r *release.Release, f *release.File, from Artifacts, to io.Writer, old *earlier,
+) error {
 	to = struct{ io.Writer }{to} // a confined host may not call copy_file_range, which io.Copy does between files
 	if old.has(f) {
 		if _, err := io.Copy(to, old.File); err != nil {

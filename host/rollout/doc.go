@@ -21,8 +21,8 @@
 //   - A release that the plugin directory refuses is listed there. If nothing of that name serves, after a start, the
 //     host takes the one before.
 //   - While Redis or the registry is away, what was fetched keeps serving.
-//   - A registry that is away, refuses, stops in the middle or sends other bytes is such a failure. Fetching an artifact
-//     has a deadline, which follows from its size.
+//   - A registry that is away, refuses, stops in the middle or sends other bytes is such a failure. Fetching an
+//     artifact has a deadline, which follows from its size.
 //   - A release that must be signed, and is not, is refused in the same way.
 //   - A folder whose files were damaged on disk is fetched again.
 package rollout

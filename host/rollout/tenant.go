@@ -76,7 +76,8 @@ type fetched struct {
 func New(c Config) *Tenant {
 	store := release.NewStore(c.Client)
 	return &Tenant{
-		Config: c, store: store, blobs: sources{store, c.Artifacts}, serving: make(map[string]fetched), rejected: make(map[string]rejection),
+		Config: c, store: store, blobs: sources{store, c.Artifacts},
+		serving: make(map[string]fetched), rejected: make(map[string]rejection),
 	}
 }
 

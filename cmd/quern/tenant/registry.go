@@ -112,7 +112,8 @@ func (s *releaseSource) pull(ctx context.Context) error {
 
 // place uploads the files of a release to the registry, unless they are there already or are for Redis. It returns the
 // release as it is to be pushed.
-func (s *releaseSource) place(ctx context.Context, r release.Release, files []release.Content) (release.Release, error) {
+func (s *releaseSource) place(ctx context.Context, r release.Release, files []release.Content,
+) (release.Release, error) {
 	switch {
 	case s.client == nil:
 		return r, nil

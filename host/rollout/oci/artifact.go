@@ -77,7 +77,8 @@ func (c *Client) Resolve(ctx context.Context, ref Reference) (*Artifact, error) 
 		return nil, fail(fmt.Errorf("it has %d bytes: use at most %d", desc.Size, maxManifest))
 	}
 	if desc.MediaType != ocispec.MediaTypeImageManifest {
-		return nil, fail(fmt.Errorf("it is of type %.100q, and not %s: name one artifact", desc.MediaType, ocispec.MediaTypeImageManifest))
+		return nil, fail(fmt.Errorf("it is of type %.100q, and not %s: name one artifact", desc.MediaType,
+			ocispec.MediaTypeImageManifest))
 	}
 	data, err := content.ReadAll(body, desc)
 	if err != nil {
@@ -179,7 +180,8 @@ func (c *Client) Pull(ctx context.Context, a *Artifact, into string) error {
 	return nil
 }
 
-func pull(ctx context.Context, repo *remote.Repository, root *os.Root, name string, layer ocispec.Descriptor) (err error) {
+func pull(ctx context.Context, repo *remote.Repository, root *os.Root, name string, layer ocispec.Descriptor,
+) (err error) {
 	from, err := open(ctx, repo, name, layer)
 	if err != nil {
 		return err
@@ -253,8 +255,9 @@ type wasmConfig struct {
 	LayerDigests []digest.Digest `json:"layerDigests"`
 }
 
-// Push uploads the files of a release to a repository, gives the artifact the tag of ref, and returns the artifact's name
-// with its digest. files are those from which the release was made. Blobs that the repository has are not sent again.
+// Push uploads the files of a release to a repository, gives the artifact the tag of ref, and returns the artifact's
+// name with its digest. files are those from which the release was made. Blobs that the repository has are not sent
+// again.
 func (c *Client) Push(ctx context.Context, ref Reference, r *release.Release, files []release.Content,
 ) (string, error) {
 	repo, err := c.repository(ref)

@@ -15,8 +15,8 @@ import (
 
 var errStalled = fmt.Errorf("no byte arrived for %s", stallTime)
 
-// explain returns an error that names the registry and what was wanted of it. It leaves out URLs, because redirects have
-// signatures in them, and what the registry wrote.
+// explain returns an error that names the artifact and what was wanted of it. It leaves out what the registry wrote,
+// and the queries of URLs, because redirects have signatures in them.
 func explain(ctx context.Context, ref Reference, what string, err error) error {
 	if err == nil {
 		return nil
