@@ -50,9 +50,9 @@ func TestRolloutFromRegistry(t *testing.T) {
 
 		// The same tag gets other files. They are released only when somebody says so.
 		tagged := "oci://" + repository + ":1.0.0"
-		write(t, filepath.Join(plugin, "version.wasm"), string(runtimetest.Version(t, "two")))
 		other := folder(t, map[string][]byte{"version": runtimetest.Version(t, "two")})
 		write(t, filepath.Join(other, "version.yaml"), "version: 1.0.0\n")
+		write(t, filepath.Join(other, "version.sig"), "a signature\n")
 		push(other, "--registry", repository)
 		u.rolledOut("version", 2)
 		if got := u.must("plugin", "rollback", "version"); got != "version 1\n" {
@@ -63,6 +63,9 @@ func TestRolloutFromRegistry(t *testing.T) {
 			t.Errorf("pushed %q", got)
 		}
 		u.rolledOut("version", 3)
+		if shown := u.must("plugin", "show", "version", "-o", "json"); !strings.Contains(shown, "a signature") {
+			t.Errorf("the signature is not released with the artifact:\n%s", shown)
+		}
 		if got := u.must("enqueue", "version", "--wait"); got != "two" {
 			t.Errorf("the release of the tag wrote %q", got)
 		}

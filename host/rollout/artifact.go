@@ -14,23 +14,17 @@ import (
 
 // Artifacts reads releases whose bytes are in OCI registries. oci.Client is one.
 type Artifacts interface {
-	// Check returns an error unless the artifact of a release has the release's files.
-	Check(ctx context.Context, r *release.Release) error
-	// Open reads a file of the artifact. The reader checks size and digest before io.EOF.
-	Open(ctx context.Context, r *release.Release, f *release.File) (io.ReadCloser, error)
+	// Files returns a function that opens files of a release in its artifact, until ctx ends. The readers check size and
+	// digest before io.EOF.
+	Files(ctx context.Context, r *release.Release) (func(f *release.File) (io.ReadCloser, error), error)
 }
 
 // NoArtifacts are the Artifacts of a host that dials no registry.
 type NoArtifacts struct{}
 
-// Check implements Artifacts.
-func (NoArtifacts) Check(_ context.Context, r *release.Release) error {
-	return fmt.Errorf("this host dials no registry, and the files are in %s: start it with --registry HOST", r.Artifact)
-}
-
-// Open implements Artifacts.
-func (n NoArtifacts) Open(ctx context.Context, r *release.Release, _ *release.File) (io.ReadCloser, error) {
-	return nil, n.Check(ctx, r)
+// Files implements Artifacts.
+func (NoArtifacts) Files(_ context.Context, r *release.Release) (func(*release.File) (io.ReadCloser, error), error) {
+	return nil, fmt.Errorf("this host dials no registry, and the files are in %s: start it with --registry HOST", r.Artifact)
 }
 
 // artifactTime is the maximum time to fetch an artifact: half a minute, and a second for each MiB. Meanwhile the
@@ -40,8 +34,7 @@ func artifactTime(r *release.Release) time.Duration {
 }
 
 // fetchWhole writes a file of an artifact, which it copies from another release if that has the same file.
-func fetchWhole(ctx context.Context, r *release.Release, f *release.File, from Artifacts, to io.Writer, old *earlier,
-) error {
+func fetchWhole(f *release.File, open func(*release.File) (io.ReadCloser, error), to io.Writer, old *earlier) error {
 	to = struct{ io.Writer }{to} // a confined host may not call copy_file_range, which io.Copy does between files
 	if old.has(f) {
 		if _, err := io.Copy(to, old.File); err != nil {
@@ -49,7 +42,7 @@ func fetchWhole(ctx context.Context, r *release.Release, f *release.File, from A
 		}
 		return nil // what was copied is checked with the whole folder
 	}
-	file, err := from.Open(ctx, r, f)
+	file, err := open(f)
 	if err != nil {
 		return fmt.Errorf("fetch %s of a release: %w", f.Name, err)
 	}

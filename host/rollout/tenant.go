@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -139,12 +140,12 @@ func (l *lentBlobs) Piece(ctx context.Context, digest string) ([]byte, error) {
 	return l.Blobs.Piece(ctx, digest)
 }
 
-// Check comes before Open. Both need less memory than a piece, because files are streamed.
-func (l *lentBlobs) Check(ctx context.Context, r *release.Release) error {
+// Files needs less memory than a piece, because files are streamed.
+func (l *lentBlobs) Files(ctx context.Context, r *release.Release) (func(*release.File) (io.ReadCloser, error), error) {
 	if err := l.lend(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	return l.Blobs.Check(ctx, r)
+	return l.Blobs.Files(ctx, r)
 }
 
 // RunOnce implements periodic.Worker.

@@ -104,7 +104,7 @@ func (s *releaseSource) pull(ctx context.Context) error {
 		_ = os.RemoveAll(dir)
 	}
 	s.path, s.artifact = filepath.Join(dir, a.Module()), a.Name()
-	if err := s.client.Pull(ctx, a, dir); err != nil {
+	if err := a.Pull(ctx, dir); err != nil {
 		return cli.Refusedf("%w", err)
 	}
 	return nil

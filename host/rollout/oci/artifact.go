@@ -40,6 +40,7 @@ const (
 
 // Artifact is an artifact in a registry, and the layers that become files of a plugin.
 type Artifact struct {
+	repo   *remote.Repository
 	ref    Reference // with the digest
 	plugin string
 	layers map[string]ocispec.Descriptor // by the name of the file
@@ -85,7 +86,11 @@ func (c *Client) Resolve(ctx context.Context, ref Reference) (*Artifact, error) 
 		return nil, fail(fmt.Errorf("the registry sends other bytes than its digest says: %w", err))
 	}
 	ref.Reference = desc.Digest.String()
-	return readManifest(ref, data)
+	a, err := readManifest(ref, data)
+	if err == nil {
+		a.repo = repo
+	}
+	return a, err
 }
 
 // readManifest reads the layers of a manifest.
@@ -145,35 +150,15 @@ func readManifest(ref Reference, data []byte) (*Artifact, error) {
 	return a, nil
 }
 
-// Open reads a file of a release from the registry. The reader returns an error in place of io.EOF if the bytes have
-// another size or digest than the release says.
-func (c *Client) Open(ctx context.Context, r *release.Release, f *release.File) (io.ReadCloser, error) {
-	ref, err := Parse(r.Artifact)
-	if err != nil {
-		return nil, err
-	}
-	repo, err := c.repository(ref)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, repo, f.Name, ocispec.Descriptor{
-		MediaType: FileType, Digest: digest.NewDigestFromEncoded(digest.SHA256, f.Digest), Size: f.Size,
-	})
-}
-
-// Pull writes the files of an artifact into a folder.
-func (c *Client) Pull(ctx context.Context, a *Artifact, into string) error {
-	repo, err := c.repository(a.ref)
-	if err != nil {
-		return err
-	}
+// Pull writes the files of the artifact into a folder.
+func (a *Artifact) Pull(ctx context.Context, into string) error {
 	root, err := os.OpenRoot(into)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
 	for name, layer := range a.layers {
-		if err := pull(ctx, repo, root, name, layer); err != nil {
+		if err := pull(ctx, a.repo, root, name, layer); err != nil {
 			return err
 		}
 	}
@@ -199,7 +184,7 @@ func pull(ctx context.Context, repo *remote.Repository, root *os.Root, name stri
 	return err
 }
 
-// blob reads a layer, and checks it.
+// blob reads a layer. It returns an error in place of io.EOF if the bytes have another size or digest.
 type blob struct {
 	io.Closer
 	*content.VerifyReader

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -13,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
@@ -176,20 +179,25 @@ func Parse(text string) (Reference, error) {
 // shown returns a reference as a release names it.
 func shown(ref Reference) string { return release.ArtifactScheme + ref.String() }
 
-// Check returns an error unless the registry has the artifact of a release, with the release's files.
-func (c *Client) Check(ctx context.Context, r *release.Release) error {
+// Files implements rollout.Artifacts. The artifact must have all files of the release.
+func (c *Client) Files(ctx context.Context, r *release.Release) (func(*release.File) (io.ReadCloser, error), error) {
 	ref, err := Parse(r.Artifact)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a, err := c.Resolve(ctx, ref)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, f := range r.Files {
 		if !a.has(&f) {
-			return fmt.Errorf("%s has no layer with the digest sha256:%s of %s: push the release again", r.Artifact, f.Digest, f.Name)
+			return nil, fmt.Errorf("%s has no layer with the digest sha256:%s of %s: push the release again", r.Artifact,
+				f.Digest, f.Name)
 		}
 	}
-	return nil
+	return func(f *release.File) (io.ReadCloser, error) {
+		return open(ctx, a.repo, f.Name, ocispec.Descriptor{
+			MediaType: FileType, Digest: digest.NewDigestFromEncoded(digest.SHA256, f.Digest), Size: f.Size,
+		})
+	}, nil
 }

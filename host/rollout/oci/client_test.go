@@ -73,11 +73,12 @@ func push(t *testing.T, c *Client, repository, module string) *release.Release {
 
 // read checks an artifact and reads its files, as a host does.
 func read(ctx context.Context, c *Client, r *release.Release) (files []string, err error) {
-	if err := c.Check(ctx, r); err != nil {
+	open, err := c.Files(ctx, r)
+	if err != nil {
 		return nil, err
 	}
 	for _, f := range r.Files {
-		body, err := c.Open(ctx, r, &f)
+		body, err := open(&f)
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +122,7 @@ func TestPushAndRead(t *testing.T) {
 		t.Errorf("the tag names %+v, %v", a, err)
 	}
 	dir := t.TempDir()
-	if err := c.Pull(t.Context(), a, dir); err != nil {
+	if err := a.Pull(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"mail.wasm": "two", "mail.yaml": "version: 1.0.0\n", "data/table.csv": "a,b\n", "data/none": "", "mail.sig": "signed"} {
@@ -133,7 +134,7 @@ func TestPushAndRead(t *testing.T) {
 	// A record that names files of another artifact is no release of it.
 	mixed := *first
 	mixed.Artifact = second.Artifact
-	if err := c.Check(t.Context(), &mixed); err == nil || !strings.Contains(err.Error(), "has no layer") {
+	if _, err := c.Files(t.Context(), &mixed); err == nil || !strings.Contains(err.Error(), "has no layer") {
 		t.Errorf("checked the files of another artifact: %v", err)
 	}
 }
@@ -270,7 +271,7 @@ func pulled(t *testing.T, c *Client, name string, files ...string) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := c.Pull(t.Context(), a, dir); err != nil {
+	if err := a.Pull(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	if a.Module() != files[0] || len(a.layers) != len(files) {
@@ -309,6 +310,31 @@ func TestSkopeo(t *testing.T) {
 		}
 	}
 	pulled(t, c, registry.Host+"/other/post:1", "mail.wasm", "mail.yaml", "data/table.csv", "data/none", "mail.sig")
+}
+
+// Whatever a registry sends as a manifest, its files lie below a folder and are within the bounds of a release.
+func FuzzManifest(f *testing.F) {
+	f.Add([]byte(`{"schemaVersion": 2, "layers": [{"mediaType": "application/wasm", "size": 3,
+		"digest": "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", "annotations": {"org.opencontainers.image.title": "a.wasm"}}]}`))
+	ref, err := Parse("oci://registry.example.com/acme/mail:1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a, err := readManifest(ref, data)
+		if err != nil {
+			return
+		}
+		var total int64
+		for name, layer := range a.layers {
+			if total += layer.Size; !filepath.IsLocal(name) || layer.Size < 0 || layer.Digest.Validate() != nil {
+				t.Errorf("the file %q is %+v", name, layer)
+			}
+		}
+		if _, ok := a.layers[a.Module()]; !ok || total > release.MaxBytes {
+			t.Errorf("module %q, %d bytes", a.Module(), total)
+		}
+	})
 }
 
 // An artifact as wkg writes it has one layer without a title.
