@@ -71,18 +71,36 @@ func TestAccess(t *testing.T) {
 	if _, err := read(t.Context(), c, r); err != nil {
 		t.Errorf("with the new password: %v", err)
 	}
+}
 
-	// A person has docker's own file.
-	t.Run("Person", func(t *testing.T) {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "config.json"), right, 0o600); err != nil {
+// A person has docker's own file, and the helpers that it names.
+func TestPerson(t *testing.T) {
+	registry := ocitest.Start(t)
+	host := []Registry{{registry.Host, true}}
+	r := push(t, user(t, registry, registry.Host), "acme/mail", "one")
+	dir := t.TempDir()
+	t.Setenv("DOCKER_CONFIG", dir)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	plain, err := os.ReadFile(registry.Credentials(registry.Host, ocitest.Password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	helper := "#!/bin/sh\necho '{\"Username\": \"" + ocitest.User + "\", \"Secret\": \"" + ocitest.Password + "\"}'\n"
+	if err := os.WriteFile(filepath.Join(dir, "docker-credential-test"), []byte(helper), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]string{"Plain": string(plain), "Helper": `{"credsStore": "test"}`} {
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := newClient(t, Config{Registries: host, Person: true, Credentials: filepath.Join(dir, "config.json")})
-		if _, err := read(t.Context(), c, r); err != nil {
-			t.Error(err)
+		if _, err := read(t.Context(), newClient(t, Config{Registries: host, Person: true}), r); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
-	})
+	}
+	if err := os.Remove(filepath.Join(dir, "config.json")); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, newClient(t, Config{Registries: host, Person: true}), r, "give credentials for ")
 }
 
 func TestCredentialsFile(t *testing.T) {
