@@ -49,6 +49,7 @@ type PushRelease struct {
 		Note    string         `json:"note,omitempty" maxLength:"1024" doc:"What is new."`
 		// Signatures are those of release.Release.
 		Signatures []string `json:"signatures,omitempty" maxItems:"8" doc:"Signatures of minisign or cosign."`
+		Artifact   string   `json:"artifact,omitempty" maxLength:"512" doc:"The artifact in an OCI registry that has the files: oci://HOST/REPOSITORY@sha256:DIGEST. Without it, the files are in pieces that were put."`
 	}
 }
 
@@ -72,14 +73,17 @@ func (s *service) describeReleases() {
 			return listed(s.tenants[in.Tenant].Releases(in.Plugin).List(ctx))
 		})
 	add(s, acting(Admin, http.MethodPost, path, "push-release",
-		"Make all hosts of the tenant serve a release whose pieces were put. May be repeated: what serves already changes nothing"),
+		"Make all hosts of the tenant serve a release whose pieces were put, or whose files are in a registry. May be repeated: what serves already changes nothing"),
 		func(ctx context.Context, in *PushRelease) (*Of[release.Release], error) {
 			r, err := s.tenants[in.Tenant].Releases(in.Plugin).PushRelease(ctx, release.Release{
 				Plugin: in.Plugin, Version: in.Body.Version, Files: in.Body.Files, Note: in.Body.Note,
-				Signatures: in.Body.Signatures, By: principal(ctx).Name,
+				Signatures: in.Body.Signatures, Artifact: in.Body.Artifact, By: principal(ctx).Name,
 			})
 			if err == nil {
 				callerOf(ctx).detail = fmt.Sprintf("release=%d version=%s digest=%s", r.Number, r.Version, r.Digest())
+				if r.Artifact != "" {
+					callerOf(ctx).detail += " artifact=" + r.Artifact
+				}
 			}
 			return &Of[release.Release]{r}, err
 		})

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,39 +23,40 @@ import (
 
 func newPluginPush(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "push FILE|DIR", Short: "Make all hosts of the tenant serve a plugin, as a new release",
+		Use: "push FILE|DIR|ARTIFACT", Short: "Make all hosts of the tenant serve a plugin, as a new release",
 		Long: "Checks a plugin as `quern plugin check` does, stores its module, its manifest and the files that the manifest\n" +
 			"names in Redis, and makes all hosts of the tenant serve them. A folder stands for the .wasm file in it. Hosts\n" +
 			"fetch, compile and swap within seconds; tasks in flight end on the version they began on. On a host whose\n" +
 			"plugin directory has a plugin of the same name, that plugin serves. A push of what serves already changes\n" +
 			"nothing.\n\n" +
-			"Exit status: 0 pushed, 2 there is no such file, 3 a host would refuse it, or Redis is not reachable.",
+			"With --registry the files go to an OCI registry, in place of Redis. An ARTIFACT, such as\n" +
+			"oci://HOST/REPOSITORY:TAG, is in a registry already. Hosts fetch it by its digest, wherever the tag goes.\n\n" +
+			"Exit status: 0 pushed, 2 there is no such file, 3 a host would refuse it, or Redis or the registry is not\n" +
+			"reachable.",
 		Args: cli.Arguments(1, 1),
 	}
 	note := ""
+	registry := registryFlags(cmd.Flags())
 	option.Text(cmd.Flags(), &note, "TEXT", "note", "`TEXT` about what is new, at most 1024 bytes")
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
-		file, err := pluginfile.ModuleIn(args[0])
+		from, err := registry.open(cmd, args[0])
 		if err != nil {
 			return err
 		}
-		p, err := pluginfile.Read(file)
-		if err != nil {
-			return err
+		defer from.close()
+		r, files, err := readRelease(cmd.Context(), env, from.path)
+		if err != nil && from.artifact != "" {
+			err = fmt.Errorf("%s: %w", from.artifact, err)
 		}
-		if _, err = p.Check(cmd.Context(), env, runtime.Config{}); err == nil {
-			err = p.Refusal()
-		}
-		if err != nil {
-			return err
-		}
-		r, files, err := p.Release()
 		if err != nil {
 			return err
 		}
 		r.Note, r.By = note, whoami()
 		before, err := client.Releases(r.Plugin).List(cmd.Context())
 		if err != nil {
+			return err
+		}
+		if r, err = from.place(cmd.Context(), r, files); err != nil {
 			return err
 		}
 		pushed, err := release.Push(cmd.Context(), client.Releases(r.Plugin), r, files)
@@ -72,6 +74,25 @@ func newPluginPush(env cli.Environment) *cobra.Command {
 		}
 		return show.Line(cmd, json, pushed, fmt.Sprintf("%s %d", pushed.Plugin, pushed.Number))
 	})
+}
+
+// readRelease reads and checks a plugin, and makes a release of it.
+func readRelease(ctx context.Context, env cli.Environment, path string) (release.Release, []release.Content, error) {
+	file, err := pluginfile.ModuleIn(path)
+	if err != nil {
+		return release.Release{}, nil, err
+	}
+	p, err := pluginfile.Read(file)
+	if err != nil {
+		return release.Release{}, nil, err
+	}
+	if _, err = p.Check(ctx, env, runtime.Config{}); err == nil {
+		err = p.Refusal()
+	}
+	if err != nil {
+		return release.Release{}, nil, err
+	}
+	return p.Release()
 }
 
 // whoami names the person who runs this command.
@@ -129,7 +150,7 @@ func newPluginShow(env cli.Environment) *cobra.Command {
 			if r.Number != number && (number != 0 || !r.Serving) {
 				continue
 			}
-			v := append(releaseView(r), show.Lines("digest", show.DigestPrefix+r.Digest())...)
+			v := append(releaseView(r), show.Lines("digest", show.DigestPrefix+r.Digest(), "artifact", show.Given(r.Artifact))...)
 			return printWith(cmd, json, r, v, "FILE SIZE DIGEST", show.Rows(r.Files, func(f *release.File) show.View {
 				return show.Row(f.Name, f.Size, show.DigestPrefix+f.Digest)
 			}))

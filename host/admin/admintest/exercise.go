@@ -422,6 +422,13 @@ func (b *bench) releases() {
 	b.refused("the release that serves is deleted", mail.Delete(b.ctx, 1), release.ErrServes)
 	b.must(mail.Delete(b.ctx, 2))
 	b.is("left", states(), "1 serving, ")
+	const artifact = "oci://registry.example.com/acme/mail@sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+	elsewhere, err := release.Push(b.ctx, mail, first.InRegistry(artifact), nil)
+	b.must(err)
+	b.is("a release in a registry", fmt.Sprint(elsewhere.Number, elsewhere.Artifact, len(elsewhere.Files[0].Pieces)), "3"+artifact+"0")
+	elsewhere, err = release.Push(b.ctx, mail, first.InRegistry(artifact), nil)
+	b.must(err)
+	b.is("the same release", elsewhere.Number, 3)
 	b.must(mail.Delete(b.ctx, 0))
 	b.is("left of none", states(), "")
 	_, err = b.Releases("../mail").List(b.ctx)

@@ -46,6 +46,9 @@ func (r releases) PushRelease(ctx context.Context, one release.Release) (pushed 
 	if len(one.Signatures) > 0 {
 		body["signatures"] = one.Signatures
 	}
+	if one.Artifact != "" {
+		body["artifact"] = one.Artifact
+	}
 	what.body = body
 	err = r.do(ctx, what)
 	return pushed, err

@@ -20,8 +20,12 @@ type Target interface {
 // pushAttempts is how often Push looks for missing pieces. Somebody may delete a piece meanwhile.
 const pushAttempts = 3
 
-// Push stores the files of a release and makes hosts serve it. files are those from which the release was made.
+// Push stores the files of a release and makes hosts serve it. files are those from which the release was made. The
+// files of a release with an artifact must be in the registry already.
 func Push(ctx context.Context, to Target, r Release, files []Content) (Release, error) {
+	if r.Artifact != "" {
+		return to.PushRelease(ctx, r)
+	}
 	for attempt := 1; ; attempt++ {
 		missing, err := to.MissingPieces(ctx, r.Pieces())
 		if err != nil {
