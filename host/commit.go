@@ -155,7 +155,7 @@ func (r *runner) failOrPutOff(ctx context.Context, e *ended, why error) {
 		return
 	}
 	e.away = why
-	delay := min(shortestAway<<min(t.Reschedules, 16), longestAway)
+	delay := periodic.Doubled(shortestAway, longestAway, t.Reschedules)
 	s := listen.Settlement{Claim: t.Claim(), Failure: Failure(e.outcome)}
 	policy := t.policy(r.config.Retry)
 	policy.MaxReschedules = max(policy.MaxReschedules, 0) // -1 is for what the handler asks for: see queue.Retry
@@ -173,7 +173,9 @@ func (r *runner) commit(ctx context.Context, e *ended, mayRace bool) (again bool
 		r.cancel(ctx, e)
 		return false
 	case failure == nil:
+		end := e.task.span.Commit(databases.Completes())
 		stored, err := databases.Complete(ctx, encode(&e.settlement))
+		end(err)
 		switch {
 		case errors.As(err, &e.unknown):
 			return false

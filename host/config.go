@@ -13,6 +13,7 @@ import (
 
 	"github.com/quern-project/quern/host/account"
 	"github.com/quern-project/quern/host/guest"
+	"github.com/quern-project/quern/host/rollout"
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/plugins"
@@ -67,6 +68,8 @@ type Config struct {
 	// Releases is the folder in which fetched releases are kept, for hosts that are started again (default: a temporary
 	// folder).
 	Releases string
+	// Artifacts reads releases whose bytes are in OCI registries (default: none, so that the host dials no registry).
+	Artifacts rollout.Artifacts
 	// Verify returns an error if a release of a tenant must not serve, because it is not signed (default: releases need no
 	// signature).
 	Verify func(tenant string, r *release.Release) error
@@ -113,6 +116,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Verify == nil {
 		c.Verify = func(string, *release.Release) error { return nil }
+	}
+	if c.Artifacts == nil {
+		c.Artifacts = rollout.NoArtifacts{}
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

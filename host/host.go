@@ -67,8 +67,9 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 		t.drain = sync.OnceFunc(func() { close(t.draining) })
 		t.releases = rollout.New(rollout.Config{
 			Client: client, Cache: h.releases, Directory: directory, Interval: config.Poll,
-			Logger: config.Logger.With("tenant", client.Tenant()),
-			Verify: func(r *release.Release) error { return config.Verify(client.Tenant(), r) },
+			Logger:    config.Logger.With("tenant", client.Tenant()),
+			Artifacts: config.Artifacts,
+			Verify:    func(r *release.Release) error { return config.Verify(client.Tenant(), r) },
 		})
 		t.open = func() *session {
 			return newSession(client, &h.common, t, func() map[string]string { return h.about(t) })
@@ -253,6 +254,7 @@ func (h *Host) about(t *tenant) map[string]string {
 		"running": jsonText(t.session.Load().listener.Tasks.ByQueue()), "began": seconds(scheduled.LastStart),
 		"memory_reserved":  strconv.FormatInt(scheduled.Memory+h.config.Account.Reserved(), 10),
 		"waits_for_memory": jsonText(h.scheduler.WaitsForMemory(t.name)),
+		"databases_away":   jsonText(h.config.Services.Databases.Away(t.name)),
 	}
 }
 

@@ -95,6 +95,9 @@ func TestRaquelCommands(t *testing.T) {
 	if r := u.run("database", "init", "--postgres", of, "--raquel", "wrong"); r.status != exitRefused {
 		t.Errorf("%+v", r)
 	}
+	if r := u.run("relay", "--postgres", of, "--raquel", "jobs,nosuch"); r.status != exitRefused || !strings.Contains(r.stderr, "no table nosuch that the role") {
+		t.Errorf("%+v", r)
+	}
 
 	for args, want := range map[string]string{
 		"--raquel=":                   "it names no table: write one, such as jobs",

@@ -34,14 +34,14 @@ var directions = map[string][]string{
 		"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/manual", "cmd/quern/hostlog", "cmd/quern/sandbox",
 		"cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/database", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench",
 	},
-	"cmd/quern/tenant":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host/admin", "host/api", "host/doctor", "host/kv", "host/upkeep", "host/webhook", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "cmd/quern/pluginfile", "sdk/queue/release"},
+	"cmd/quern/tenant":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host/admin", "host/api", "host/doctor", "host/kv", "host/rollout", "host/upkeep", "host/webhook", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "cmd/quern/pluginfile", "sdk/queue/release"},
 	"cmd/quern/serve":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "host/api", "host/kv", "sdk/queue", "sdk/queue/manage"},
 	"cmd/quern/database": {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/hostlog", "host", "host/admin", "host/postgres", "host/relay", "metrics", "runtime", "sdk/queue"},
 	"cmd/quern/dev":      {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins", "sdk/queue", "sdk/queue/periodic"},
 	"cmd/quern/plugin":   {"cmd/quern/cli", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "host/guest", "host/kv", "host/postgres", "host/sql", "plugins", "runtime", "sdk", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/release"},
 	"cmd/quern/bench":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/pluginfile", "cmd/quern/nodehost", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic"},
 
-	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/admin", "host/api", "host/guest", "host/kv", "host/relay", "host/sql", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue", "sdk/queue/manage", "sdk/queue/periodic", "sdk/queue/release"},
+	"cmd/quern/nodehost":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/sandbox", "cmd/quern/hostlog", "host", "host/account", "host/admin", "host/api", "host/guest", "host/kv", "host/relay", "host/rollout", "host/sql", "host/trace", "host/webhook", "metrics", "plugins", "runtime", "sdk/queue", "sdk/queue/manage", "sdk/queue/periodic", "sdk/queue/release"},
 	"cmd/quern/pluginfile": {"cmd/quern/cli", "cmd/quern/sandbox", "cmd/quern/build", "plugins", "runtime", "sdk/queue", "sdk/queue/release"},
 	"cmd/quern/sandbox":    {"cmd/quern/cli", "cmd/quern/option", "plugins", "runtime", "runtime/compile", "sdk/queue"},
 	"cmd/quern/hostlog":    {"cmd/quern/option", "cmd/quern/show"},
@@ -63,7 +63,7 @@ var directions = map[string][]string{
 	"host/kv":                  {"sdk/queue", "runtime"},
 	"host/postgres":            {},
 	"host/relay":               {"host/admin", "host/postgres", "sdk/queue", "sdk/queue/taskjson", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "plugins", "runtime"},
-	"host/rollout":             {"host/account", "plugins", "sdk/queue", "sdk/queue/periodic", "sdk/queue/release"},
+	"host/rollout":             {"host/account", "plugins", "runtime", "sdk/queue", "sdk/queue/periodic", "sdk/queue/release"},
 	"host/sql":                 {"host/postgres", "sdk/queue/periodic", "runtime"},
 	"host/schedule":            {"host/account", "sdk/queue/periodic"},
 	"host/upkeep":              {"host/account", "sdk/queue", "sdk/queue/listen", "sdk/queue/periodic", "sdk/queue/release", "plugins"},
@@ -111,6 +111,7 @@ var confined = map[string][]string{
 	"charm.land":                          {"cmd/quern/top"},
 	"github.com/coreos/go-oidc":           {"host/api"},
 	"aead.dev/minisign":                   {"plugins"},
+	"oras.land/oras-go":                   {"host/rollout"},
 }
 
 // withCommands are the folders with commands, and with what commands are made of.

@@ -86,7 +86,7 @@ func (t *Direct) Buckets(ctx context.Context) ([]Bucket, error) {
 // nodeFields names the published fields of a listener from which a Node is made.
 var nodeFields = []string{
 	"version", "slots", "slots_in_use", "running", "name", "started", "clock", "address", "memory", "memory_reserved",
-	"waits_for_memory", "destinations_off", "webhook_secrets", "queues",
+	"waits_for_memory", "databases_away", "destinations_off", "webhook_secrets", "queues",
 }
 
 // Nodes lists the listeners of the tenant, sorted by ID.
@@ -132,6 +132,7 @@ func (t *Direct) nodes(ctx context.Context, nodes []listen.NodeInfo) ([]Node, er
 		_ = json.Unmarshal([]byte(n.About["waits_for_memory"]), &shapes[i].WaitsFor)
 		_ = json.Unmarshal([]byte(n.About["running"]), &shapes[i].Running)
 		if shapes[i].Alive {
+			_ = json.Unmarshal([]byte(n.About["databases_away"]), &shapes[i].Away)
 			// only listeners that deliver webhooks publish these fields
 			_ = json.Unmarshal([]byte(n.About["destinations_off"]), &shapes[i].Off)
 			_ = json.Unmarshal([]byte(n.About["webhook_secrets"]), &shapes[i].Secrets)

@@ -26,6 +26,7 @@ type Node struct {
 	Memory     int64                     `json:"memory,omitempty" doc:"Bytes that all of its running tasks together may have."`
 	Reserved   int64                     `json:"memory_reserved,omitempty" doc:"Bytes of it that are reserved now, for running tasks of all tenants and beside them."`
 	WaitsFor   []string                  `json:"waits_for_memory,omitempty" doc:"The queues for whose next task it has no memory now."`
+	Away       []listen.DatabaseAway     `json:"databases_away,omitempty" doc:"Databases of handlers that do not serve; tasks that use them are put off."`
 	Off        []webhook.Off             `json:"destinations_off,omitempty" doc:"Destinations of webhooks that it has switched off; their deliveries wait."`
 	Secrets    []string                  `json:"webhook_secrets,omitzero" required:"false" doc:"Names of the secrets that its host has for webhooks. Missing: not known."`
 }

@@ -53,6 +53,7 @@ type PushRelease struct {
 		Share *release.Share `json:"share,omitempty" doc:"Makes it a canary: a release that gets a share of the tasks."`
 		// Signatures are those of release.Release.
 		Signatures []string `json:"signatures,omitempty" maxItems:"8" doc:"Signatures of minisign or cosign."`
+		Artifact   string   `json:"artifact,omitempty" maxLength:"512" doc:"The artifact in an OCI registry that has the files: oci://HOST/REPOSITORY@sha256:DIGEST. Without it, the files are in pieces that were put."`
 	}
 }
 
@@ -90,17 +91,21 @@ func (s *service) describeReleases() {
 			return &Of[admin.Trial]{trial}, err
 		})
 	add(s, acting(Admin, http.MethodPost, path, "push-release",
-		"Make all hosts of the tenant serve a release whose pieces were put, or give it a share of the tasks. It replaces a canary. "+
+		"Make all hosts of the tenant serve a release whose pieces were put, or whose files are in a registry, or give it a share of the tasks. It replaces a canary. "+
 			"May be repeated: what serves already changes nothing"),
 		func(ctx context.Context, in *PushRelease) (*Of[release.Release], error) {
 			r, err := s.tenants[in.Tenant].Releases(in.Plugin).PushRelease(ctx, release.Release{
 				Plugin: in.Plugin, Version: in.Body.Version, Files: in.Body.Files, Note: in.Body.Note,
-				Signatures: in.Body.Signatures, Queues: in.Body.Queues, By: principal(ctx).Name,
+				Signatures: in.Body.Signatures, Queues: in.Body.Queues, Artifact: in.Body.Artifact,
+				By: principal(ctx).Name,
 			}, in.Body.Share)
 			if err == nil {
 				callerOf(ctx).detail = fmt.Sprintf("release=%d version=%s digest=%s", r.Number, r.Version, r.Digest())
 				if r.Stage != nil {
 					callerOf(ctx).detail += " canary=" + r.Stage.Share.String()
+				}
+				if r.Artifact != "" {
+					callerOf(ctx).detail += " artifact=" + r.Artifact
 				}
 			}
 			return &Of[release.Release]{r}, err

@@ -376,7 +376,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 // nodeFields names the published fields of listeners that the checks read, in addition to the plugins.
 var nodeFields = []string{
 	"version", "lease", "clock", "slots", "slots_in_use", "began", "running", "memory",
-	"waits_for_memory", "destinations_off",
+	"waits_for_memory", "databases_away", "destinations_off",
 }
 
 // readPlugins reads the plugins of the listeners that are alive.

@@ -124,6 +124,17 @@ func TestFlows(t *testing.T) {
 	finds(t, client, "flow-", "flow-open warning served [task await forgotten --close] ", "flow-unseen error served [] ")
 }
 
+// A database of handlers that does not serve a host is found, with its error.
+func TestDatabaseAway(t *testing.T) {
+	client, _ := tenant(t)
+	node := listen.New(client)
+	check(t, node.Join(t.Context()))
+	_, err := node.Renew(t.Context(), map[string]string{"kind": listen.KindQuern, "databases_away": `[{"secret":"database.shop","why":"it cannot be reached","remedy":"start it"}]`})
+	check(t, err)
+	finds(t, client, "host-database", "host-database error  [] 1 database does not serve for handlers on "+node.ID()+
+		", so tasks that use it are put off: the first is database.shop: it cannot be reached")
+}
+
 // What a listener has switched off is found with the rule and the time left, and so is a webhook that ended itself.
 func TestWebhooks(t *testing.T) {
 	client, _ := tenant(t)
@@ -155,11 +166,11 @@ func TestRelays(t *testing.T) {
 	check(t, err,
 		rdb.HSet(ctx, client.Tenant()+"_relays", "gone", fmt.Sprintf(`{"name":"gone","table":"outbox","told":%d}`, now.Unix()-60)).Err(),
 		relay.Publish(ctx, listen.RelayState{Name: "orders", Table: "outbox", Notified: true, Refused: 1, Error: "queue full"}),
-		relay.Publish(ctx, listen.RelayState{Name: "shop", Table: "raquel:jobs", Lag: 90, Waiting: 7, Refused: 2, Error: "queue full"}))
+		relay.Publish(ctx, listen.RelayState{Name: "shop", Table: "raquel:jobs", Lag: 90, Waiting: 7, Refused: 2, Error: "queue full", Parked: "row 7 cannot be changed"}))
 	finds(t, client, "relay-",
 		"relay-lag error  [database ls] 7 rows wait in the database shop, the oldest for 1m30s: queue full",
 		"relay-refused warning  [database ls] 1 row of the database orders could not become tasks",
-		"relay-refused warning  [database ls] 2 rows of the database shop were refused or cannot be changed: queue full",
+		"relay-refused warning  [database ls] 2 rows of the database shop were refused or cannot be changed: row 7 cannot be changed",
 		"relay-silent error  [database ls] no relay leads outbox of the database gone since ",
 		"relay-unnotified warning  [database ls] notifications of new rows of the database shop do not arrive")
 }

@@ -70,6 +70,17 @@ var hostChecks = []check{
 		}
 	}},
 	{"host-busy", busy},
+	{"host-database", func(p *patient) {
+		for _, node := range p.alive() {
+			var away []listen.DatabaseAway
+			_ = json.Unmarshal([]byte(node.About["databases_away"]), &away) // none if the listener publishes none
+			if len(away) > 0 {
+				p.found(Error, away[0].Remedy+"; the log of the host tells more",
+					"%s for handlers on %s, so tasks that use it are put off: the first is %s: %s",
+					units.Count(len(away), "database does not serve", "databases do not serve"), node.ID, away[0].Secret, away[0].Why)
+			}
+		}
+	}},
 	{"host-memory", func(p *patient) {
 		for _, node := range p.alive() {
 			if node.About["memory"] == "0" {

@@ -38,8 +38,8 @@ var relayChecks = []check{
 				what := "could not become tasks"
 				if r.Table != "outbox" {
 					remedy = "the relay's log names each, and why: mend the rows, or the rule of the table that refuses them"
-					if what = "were refused or cannot be changed"; r.Error != "" {
-						what += ": " + r.Error
+					if what = "were refused or cannot be changed"; r.Parked != "" {
+						what += ": " + r.Parked
 					}
 				}
 				p.found(Warning, remedy,

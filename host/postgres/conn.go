@@ -82,22 +82,25 @@ func (c *Conn) Query(ctx context.Context, each func(Row), statement string, args
 }
 
 // QueryLocks is Query for a statement that waits at most for wait for each lock that others hold. The bound lasts until
-// the end of the transaction, so it also works behind a pooler.
+// the end of the transaction, so it also works behind a pooler. The statement first runs before it,
+// in the same transaction and without the bound.
 func (c *Conn) QueryLocks(
-	ctx context.Context, wait time.Duration, each func(Row), statement string, args ...any,
+	ctx context.Context, first string, wait time.Duration, each func(Row), statement string, args ...any,
 ) error {
 	values, formats, err := parameters(args)
 	if err != nil {
 		return err
 	}
 	batch := &pgconn.Batch{}
+	batch.ExecParams(first, nil, nil, nil, nil)
 	batch.ExecParams(fmt.Sprintf("SELECT set_config('lock_timeout', '%d', true)", wait.Milliseconds()), nil, nil, nil, nil)
 	batch.ExecParams(statement, values, nil, formats, nil)
 	answers := c.conn.ExecBatch(ctx, batch)
-	for first := true; answers.NextResult(); first = false {
+	const last = 2
+	for i := 0; answers.NextResult(); i++ {
 		answer := answers.ResultReader()
 		for answer.NextRow() {
-			if !first {
+			if i == last {
 				each(answer.Values())
 			}
 		}
@@ -105,9 +108,6 @@ func (c *Conn) QueryLocks(
 	}
 	return Readable(answers.Close())
 }
-
-// Idle reports whether the connection is outside of a transaction.
-func (c *Conn) Idle() bool { return c.conn.TxStatus() == 'I' }
 
 // Exec runs one statement, and returns how many rows it changed.
 func (c *Conn) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
@@ -149,6 +149,23 @@ func (c *Conn) OwnSession(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer other.Close()
+	for range ownLooks {
+		same, err := c.keeps(ctx, other, session)
+		if err != nil || !same {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// keeps reports whether the connection has this session of the server, before and while another connection has a
+// transaction, which has another session. A pooler gives whoever asks next the session that was given back last: first
+// that of c to the other one, and in the next look that of the other one to c.
+func (c *Conn) keeps(ctx context.Context, other *Conn, session int64) (bool, error) {
+	before, err := c.session(ctx)
+	if err != nil || before != session {
+		return false, err
+	}
 	if _, err := other.Exec(ctx, "BEGIN"); err != nil {
 		return false, err
 	}
@@ -157,8 +174,15 @@ func (c *Conn) OwnSession(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	now, err := c.session(ctx)
-	return now == session, err
+	if err != nil || now != session {
+		return false, err
+	}
+	_, err = other.Exec(ctx, "COMMIT")
+	return true, err
 }
+
+// ownLooks is how often OwnSession looks whether a pooler gives the connection another session.
+const ownLooks = 10
 
 // session returns the number of the session that runs this statement.
 func (c *Conn) session(ctx context.Context) (number int64, err error) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -78,7 +79,24 @@ func TestOwnSession(t *testing.T) {
 		url  string
 		want bool
 	}{"direct": {url, true}, "pooler": {server.Pooler(t)(url), false}} {
-		for range 3 {
+		stop := make(chan struct{})
+		var others sync.WaitGroup
+		for range 3 { // clients whose transactions take sessions and give them back
+			busy := server.Connect(t, c.url)
+			others.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_, _ = busy.Exec(t.Context(), "SELECT pg_sleep(0.002)")
+					}
+				}
+			})
+		}
+		defer others.Wait()
+		defer close(stop)
+		for range 10 {
 			if own, err := server.Connect(t, c.url).OwnSession(t.Context()); err != nil || own != c.want {
 				t.Errorf("%s: %t, %v, want %t", name, own, err, c.want)
 			}

@@ -67,14 +67,24 @@ func TestNsjTriggerRefuses(t *testing.T) {
 	}
 }
 
-// watchedLog has an entry once a column is said to be missing.
-type watchedLog chan struct{}
+// watchedLog notifies of entries with a text.
+type watchedLog struct {
+	text string
+	came chan struct{}
+}
 
 func (w watchedLog) Write(text []byte) (int, error) {
-	if strings.Contains(string(text), "finished_at is missing") {
-		periodic.Notify(w)
+	if strings.Contains(string(text), w.text) {
+		periodic.Notify(w.came)
 	}
 	return len(text), nil
+}
+
+// watchLog has a relay log to a watchedLog.
+func watchLog(c *Config, text string) (came chan struct{}) {
+	came = make(chan struct{}, 1)
+	c.Logger = hclog.New(&hclog.LoggerOptions{Output: watchedLog{text, came}})
+	return came
 }
 
 // If the table itself is at fault, no row is.
@@ -83,8 +93,8 @@ func TestTableAtFault(t *testing.T) {
 	r := &raquel{world: setup(t)}
 	r.exec(raquelDocumented)
 	r.host("q")
-	log := make(watchedLog, 1)
-	r.relayRaquel(func(c *Config) { c.Logger = hclog.New(&hclog.LoggerOptions{Output: log}) })
+	var log chan struct{}
+	r.relayRaquel(func(c *Config) { log = watchLog(c, "finished_at is missing") })
 	first := r.insert("0")
 	r.eventually("success 1", func() string { return r.state(first) })
 	r.exec("ALTER TABLE jobs RENAME finished_at TO elsewhere")

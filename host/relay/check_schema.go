@@ -32,6 +32,9 @@ var schemaParts = func() (parts []string) {
 		"policy make on runs", "policy forget on runs", "trigger wake on outbox")
 }()
 
+// boundsNobody follows the name of a policy that was changed.
+const boundsNobody = ", which bounds nobody"
+
 const outboxColumns = "seq id queue topic parameters json options tenant created"
 
 // schemaNow reads what the database has of it. A policy counts if it compares what ours compares; a permissive policy
@@ -48,7 +51,7 @@ UNION ALL SELECT 'primary key of ' || relname
 UNION ALL SELECT 'row level security of ' || relname FROM tables WHERE relrowsecurity
 UNION ALL SELECT 'policy ' || polname || ' on ' || relname ||
     CASE WHEN pg_get_expr(coalesce(polqual, polwithcheck), polrelid) LIKE
-      CASE relname WHEN 'runs' THEN '%SESSION_USER%' ELSE '%my_tenant()%' END THEN '' ELSE ', which bounds nobody' END
+      CASE relname WHEN 'runs' THEN '%SESSION_USER%' ELSE '%my_tenant()%' END THEN '' ELSE '` + boundsNobody + `' END
   FROM pg_policy JOIN tables ON tables.oid = polrelid WHERE polpermissive AND relname IN ('outbox', 'ended', 'runs')
 UNION ALL SELECT 'trigger ' || tgname || ' on ' || relname
   FROM pg_trigger JOIN tables ON tables.oid = tgrelid WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')`
@@ -62,11 +65,10 @@ func checkSchema(
 	if err := db.Query(ctx, func(v postgres.Row) { now = append(now, v.Text(0)) }, schemaNow); err != nil {
 		return err
 	}
+	isOf := func(table string) bool { return len(tables) == 0 || slices.Contains(tables, table) }
 	var wrong []string
 	for _, part := range schemaParts {
-		if !slices.Contains(now, part) && (len(tables) == 0 || slices.ContainsFunc(tables, func(table string) bool {
-			return strings.HasSuffix(part, " "+table) || strings.Contains(part, " "+table+".")
-		})) {
+		if !slices.Contains(now, part) && isOf(tableOf(part)) {
 			wrong = append(wrong, part+" is missing")
 		}
 	}
@@ -82,9 +84,8 @@ func checkSchema(
 	}
 	for _, part := range now {
 		policy, isPolicy := strings.CutPrefix(part, "policy ")
-		if isPolicy && !slices.Contains(schemaParts, part) {
-			policy, _, _ = strings.Cut(policy, ", ")
-			name, table, _ := cutLast(policy, " on ")
+		if table := tableOf(part); isPolicy && isOf(table) && !slices.Contains(schemaParts, part) {
+			name := strings.TrimSuffix(strings.TrimSuffix(policy, boundsNobody), " on "+table)
 			note(false, "schema", "the policy %s opens quern.%s to rows of others: "+
 				"DROP POLICY %s ON quern.%[2]s, then run `quern database init`",
 				name, table, quoteName(name))
@@ -93,10 +94,12 @@ func checkSchema(
 	return nil
 }
 
-// cutLast is strings.Cut at the last separator.
-func cutLast(text, separator string) (before, after string, found bool) {
-	if i := strings.LastIndex(text, separator); i >= 0 {
-		return text[:i], text[i+len(separator):], true
+// tableOf returns the table of a part.
+func tableOf(part string) string {
+	if column, ok := strings.CutPrefix(part, "column "); ok {
+		table, _, _ := strings.Cut(column, ".")
+		return table
 	}
-	return text, "", false
+	part = strings.TrimSuffix(part, boundsNobody)
+	return part[strings.LastIndexByte(part, ' ')+1:]
 }

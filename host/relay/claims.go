@@ -92,6 +92,8 @@ type claims struct {
 	asked, held time.Time
 }
 
+func (c *claim) rowID() string { return c.row }
+
 // claimQueue is what claims know of a queue.
 type claimQueue struct {
 	served   bool      // hosts serve it, and nobody has paused it
@@ -240,7 +242,7 @@ func (l *claims) serve(ctx context.Context) error {
 	}
 	var given []*claim
 	for _, c := range l.hand {
-		if idle[c.queue] && !l.isAlone(c.row) {
+		if idle[c.queue] && !c.parked { // retryParked gives the others back, a block at a time
 			given = append(given, c)
 		}
 	}
@@ -298,6 +300,32 @@ func (l *claims) parkRow(queue, row string, why error) error {
 	return nil
 }
 
+// dutyRow is a row that a duty is to change, and what it names.
+type dutyRow struct{ id, name string }
+
+func (d dutyRow) rowID() string { return d.id }
+
+// doDuty does a duty on rows. Those that make it fail, also in its plain form, are parked: at most maxParked of a name,
+// and about as many in all, so that other work need not wait long. It leaves out the others then.
+func (l *claims) doDuty(
+	ctx context.Context, s *statements, rows []dutyRow, do func(ids []string, plain bool) error,
+) (parked int, err error) {
+	leaveOut := func(row dutyRow) bool { return parked >= maxParked || l.hasMost(parkedByDuty+row.name) }
+	err = each(ctx, s, rows, func(rows []dutyRow) error {
+		rows = slices.DeleteFunc(slices.Clone(rows), leaveOut)
+		if len(rows) == 0 {
+			return nil
+		}
+		return do(idsOf(rows), false)
+	}, orPlain(func(row dutyRow) error {
+		return do([]string{row.id}, true)
+	}, func(row dutyRow, why error) error {
+		parked++
+		return l.parkRow(parkedByDuty+row.name, row.id, why)
+	}))
+	return parked, err
+}
+
 // parkClaim keeps a row in hand that no statement can change. retryParked tries it again.
 func (l *claims) parkClaim(c *claim, why error) error {
 	if !c.parked {
@@ -313,9 +341,8 @@ func (l *claims) park(queue, row string, c *claim, why error) {
 	if l.damaged.park(queue, row, c, why) {
 		l.relay.config.Metrics.RelayFailed(l.relay.config.Name)
 		l.relay.log.Warn("a row cannot be changed; trying again each minute", "row", row, "error", why)
-		if l.parkedOf[queue] == maxParked && queue != parkedByDuty && queue != parkedPublication {
-			l.relay.log.Warn("no more rows of the queue are claimed until its rows can be changed", "queue", queue,
-				"rows", l.parkedOf[queue])
+		if l.parkedOf[queue] == maxParked {
+			l.relay.log.Warn("too many rows cannot be changed; the others wait", "of", queue, "rows", maxParked)
 		}
 	}
 	l.setParked(l.damaged.why())

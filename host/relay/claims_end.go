@@ -54,16 +54,22 @@ func (l *claims) retryParked(ctx context.Context) error {
 	if err := l.end(ctx, ends); err != nil {
 		return err
 	}
-	wait := func(c *claim) bool { return l.hand[c.spec.ID] != c || !c.sent || l.isAlone(c.row) }
-	due = slices.DeleteFunc(due, wait)
-	idle := slices.DeleteFunc(slices.Clone(due), func(c *claim) bool { return l.queue(c.queue).served })
+	isActive := func(c *claim) bool { return l.hand[c.spec.ID] == c && c.sent && !l.isAlone(c.row) }
+	var idle []*claim
+	for _, c := range due {
+		if isActive(c) && !l.queue(c.queue).served {
+			idle = append(idle, c)
+		}
+	}
 	if err := l.giveBack(ctx, idle); err != nil {
 		return err
 	}
-	for _, c := range slices.DeleteFunc(due, wait) { // their tasks wait or run
-		c.parked = false
-		l.queue(c.queue).hand++
-		l.forget(c.row)
+	for _, c := range due {
+		if isActive(c) { // its task waits or runs
+			c.parked = false
+			l.queue(c.queue).hand++
+			l.forget(c.row)
+		}
 	}
 	return nil
 }

@@ -1,15 +1,11 @@
 package relay
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/quern-project/quern/host/postgres"
 )
 
 const (
@@ -22,70 +18,6 @@ const (
 	// refusedFor is how long a row that could be no task counts as refused, in a table where it ends like others.
 	refusedFor = time.Hour
 )
-
-// lockWait is how long a statement waits for a row that others have locked.
-const lockWait = 100 * time.Millisecond
-
-// ofRow reports whether a statement failed because of one of its rows: data that the statement cannot use or the
-// database cannot read, a constraint, a trigger, or a lock that another session has on the row.
-func ofRow(err error) bool {
-	failed, ok := errors.AsType[databaseError](err)
-	return ok && failed.row
-}
-
-// ofServer are the classes of SQLSTATE that tell of the server or the connection, and not of a row: connection, invalid
-// transaction state, authorization, no such database, deadlock, resources, shutdown and input or output.
-var ofServer = []string{"08", "25", "28", "3D", "40", "53", "57", "58"}
-
-// onRows runs a statement on rows of another library's table. Any error can come from a trigger, so if the table itself
-// is as it should be, it is the error of a row. check and table say what to check, and spare is a connection for that,
-// outside of transactions.
-func onRows(
-	ctx context.Context, db *postgres.Conn, each func(postgres.Row), statement string, args []any,
-	spare *postgres.Conn, table string, check func(context.Context, *postgres.Conn) error,
-) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	err := db.QueryLocks(ctx, lockWait, each, statement, args...)
-	if postgres.State(err) == "55P03" { // of a row, or of the table, for which this waits
-		if _, wrong := spare.Exec(ctx, "EXPLAIN UPDATE "+table+" SET status = status"); wrong != nil {
-			return databaseError{error: wrong}
-		}
-		if db.Idle() {
-			err = db.QueryLocks(ctx, lockWait, each, statement, args...)
-		}
-	}
-	switch state := postgres.State(err); {
-	case err == nil:
-		return nil
-	case len(state) != 5 || slices.Contains(ofServer, state[:2]):
-		return databaseError{error: err}
-	}
-	if wrong := check(ctx, spare); wrong != nil {
-		return databaseError{error: wrong}
-	}
-	return databaseError{err, true}
-}
-
-// each runs a statement on a block of rows. It calls wrong for each row that makes the statement fail, and runs the
-// statement on the others.
-func each[T any](rows []T, run func([]T) error, wrong func(T, error) error) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	err := run(rows)
-	switch {
-	case !ofRow(err):
-		return err
-	case len(rows) == 1:
-		return wrong(rows[0], err)
-	}
-	half := len(rows) / 2
-	if err := each(rows[:half], run, wrong); err != nil {
-		return err
-	}
-	return each(rows[half:], run, wrong)
-}
 
 // damaged are the rows of a table of another library with which something is wrong.
 type damaged struct {
@@ -102,10 +34,11 @@ type parkedRow struct {
 	until      time.Time
 }
 
-// Rows that have no queue are parked under these names. A queue cannot have them.
+// Rows that are parked by a duty, and publications, count apart from the rows in hand: by what they name, behind one of
+// these texts. The name of a queue has no space.
 const (
-	parkedByDuty      = ""
-	parkedPublication = " "
+	parkedByDuty      = "duty for "
+	parkedPublication = "publication of "
 )
 
 func newDamaged(wait time.Duration) damaged {
@@ -150,6 +83,16 @@ func (d *damaged) hasMost(queue string) bool {
 		}
 	}
 	return n >= maxParked
+}
+
+// most returns what has maxParked parked rows, of the names behind a prefix.
+func (d *damaged) most(prefix string) (names []string) {
+	for queue := range d.parkedOf {
+		if name, ok := strings.CutPrefix(queue, prefix); ok && d.hasMost(queue) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // alone returns the IDs of rows to leave alone. It forgets those that were not parked again when they could be tried.

@@ -29,7 +29,7 @@ func (w *world) told(refused int64, text string) {
 		if err != nil || len(relays) == 0 {
 			return fmt.Sprint(err)
 		}
-		return fmt.Sprint(relays[0].Refused, " ", strings.Contains(relays[0].Error, text))
+		return fmt.Sprint(relays[0].Refused, " ", strings.Contains(relays[0].Error+"\n"+relays[0].Parked, text))
 	})
 }
 

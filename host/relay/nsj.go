@@ -116,7 +116,7 @@ func (n *nsjTable) relay(ctx context.Context, t *term) error {
 		return err
 	}
 	l := newClaims(t, n.report, auditInterval, nil)
-	l.rows = &nsjRows{table: n, lock: lock, db: db, claims: l}
+	l.rows = newNsjRows(n, lock, db, l)
 	wake := make(chan struct{}, 1)
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() error { return t.listen(ctx, quoteName(n.bare), func() { periodic.Notify(wake) }) })
@@ -141,9 +141,10 @@ func (n *nsjTable) taskPrefix() string {
 func claimWord() string { return uuid.NewString()[:8] }
 
 // rowOf returns the row of a task.
-func (n *nsjTable) rowOf(task string) (id int64, ok bool) {
+func (n *nsjTable) rowOf(task string) (id string, ok bool) {
 	rest, ours := strings.CutPrefix(task, n.taskPrefix())
 	at := strings.LastIndexByte(rest, '-') // the number may be negative
-	id, err := strconv.ParseInt(rest[:max(at, 0)], 10, 64)
+	id = rest[:max(at, 0)]
+	_, err := strconv.ParseInt(id, 10, 64)
 	return id, ours && err == nil
 }

@@ -147,8 +147,7 @@ func checkNsjTable(
 	if !own {
 		note(false, check, "the URL leads through a pooler, and locks need a session of their own: give the relay the URL without it with --direct")
 	}
-	rows := nsjRows{table: n, lock: db, db: db}
-	names, waiting, err := rows.names(ctx, []string{})
+	names, waiting, err := newNsjRows(n, db, db, nil).names(ctx, []string{})
 	if err != nil {
 		return err
 	}

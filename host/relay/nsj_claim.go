@@ -27,6 +27,7 @@ const (
 // the row. Locks of rows in hand belong to the session lock. Those that end with a statement are taken by db, because a
 // session gets its own locks once more.
 type nsjRows struct {
+	statements
 	table    *nsjTable
 	lock, db *postgres.Conn
 	claims   *claims
@@ -38,6 +39,16 @@ type nsjRows struct {
 
 	looked, kept, named time.Time
 	took                time.Duration // of the last look
+}
+
+func newNsjRows(table *nsjTable, lock, db *postgres.Conn, l *claims) *nsjRows {
+	check := func(ctx context.Context, db *postgres.Conn) error {
+		found := *table // others read its name meanwhile
+		return found.check(ctx, db)
+	}
+	return &nsjRows{
+		statements: statements{table: table.quoted, check: check, spare: lock}, table: table, lock: lock, db: db, claims: l,
+	}
 }
 
 // upkeep does the duties, adopts what an earlier leader has claimed, and counts the rows that wait.
@@ -113,9 +124,7 @@ func (n *nsjRows) claim(ctx context.Context, woken bool) (changed int, wait time
 	}
 	publications, rows := n.next()
 	if len(publications) > 0 {
-		published, err := n.copyToSubscribers(ctx, publications, func(id int64, why error) error {
-			return n.failPublication(ctx, id, why)
-		})
+		published, err := n.copyToSubscribers(ctx, publications)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -135,7 +144,7 @@ func (n *nsjRows) claim(ctx context.Context, woken bool) (changed int, wait time
 }
 
 // next takes from due what can be published and claimed now.
-func (n *nsjRows) next() (publications []int64, rows []nsjDue) {
+func (n *nsjRows) next() (publications, rows []nsjDue) {
 	var left []nsjDue
 	size, rooms := int64(0), make(map[string]int)
 	for i, row := range n.due {
@@ -143,8 +152,10 @@ func (n *nsjRows) next() (publications []int64, rows []nsjDue) {
 			left = append(left, n.due[i:]...)
 			break
 		}
-		if row.queue == "" {
-			publications = append(publications, row.id)
+		if row.publication {
+			if !n.claims.hasMost(row.queue) {
+				publications = append(publications, row)
+			}
 			continue
 		}
 		if _, ok := rooms[row.queue]; !ok {
@@ -162,10 +173,10 @@ func (n *nsjRows) next() (publications []int64, rows []nsjDue) {
 }
 
 // failPublication ends a publication that cannot be copied to its subscribers, as a worker would.
-func (n *nsjRows) failPublication(ctx context.Context, id int64, why error) error {
-	claimed, err := n.claimThese(ctx, []int64{id}, "")
+func (n *nsjRows) failPublication(ctx context.Context, row nsjDue, why error) error {
+	claimed, err := n.claimThese(ctx, []nsjDue{row}, "")
 	if ofRow(err) {
-		return n.claims.parkRow(parkedPublication, fmt.Sprint(id), err)
+		return n.claims.parkRow(row.queue, row.id, err)
 	}
 	n.claims.take(claimed...)
 	for _, c := range claimed {

@@ -3,7 +3,6 @@ package relay
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/quern-project/quern/host/postgres"
@@ -15,71 +14,67 @@ const (
 	notifyDuty = 3
 )
 
+// nsjNamedAs is the SQL of what a row names, to count parked rows by it.
+const nsjNamedAs = "coalesce(nullif(subscriber_id, ''), nullif(processo, ''), '')"
+
 // duties does what the workers of nsj-queue-lib do every few minutes: rows whose time has come become pending, and
 // those whose worker died are tried again. Rows that cannot be changed are parked.
 func (n *nsjRows) duties(ctx context.Context) error {
-	others := " AND id <> ALL (" + literal("{"+strings.Join(n.claims.alone(), ",")+"}") + "::bigint[])"
-	err := n.duty(ctx, "status = 'agendada' AND data_hora <= clock_timestamp()"+others, n.makePending)
+	err := n.duty(ctx, "status = 'agendada' AND data_hora <= clock_timestamp()", n.makePending)
 	if err != nil {
 		return err
 	}
 	inHand := strings.ReplaceAll(literal(mark(n.table.taskPrefix())), "%", "%%")
-	return n.duty(ctx, "status = 'processando' AND starts_with(mensagem, "+inHand+" || id || '-') IS NOT TRUE"+others,
-		n.retryLost)
+	return n.duty(ctx, "status = 'processando' AND starts_with(mensagem, "+inHand+" || id || '-') IS NOT TRUE", n.retryLost)
 }
 
-// duty does a duty on the rows that a condition finds. If one of them makes that fail, it is done on the others.
+// duty does a duty on the rows that a condition finds. If one of them makes that fail, it is done on the first of them,
+// without those that are parked or like too many parked ones.
 func (n *nsjRows) duty(
-	ctx context.Context, where string, do func(ctx context.Context, where string, plain bool) error,
+	ctx context.Context, where string, do func(ctx context.Context, where string, full []string, plain bool) error,
 ) error {
-	err := do(ctx, where, false)
+	where += " AND id <> ALL (" + array(n.claims.alone()) + ") AND " + noneOf(nsjNamedAs, "$1::text[]")
+	full := n.claims.most(parkedByDuty)
+	err := do(ctx, where, full, false)
 	if !ofRow(err) {
 		return err
 	}
-	if n.claims.hasMost(parkedByDuty) {
-		return nil
-	}
-	var ids []int64
-	err = n.query(ctx, n.db, func(v postgres.Row) { ids = append(ids, v.Int(0)) },
-		"SELECT id FROM %[1]s WHERE "+where+" ORDER BY id LIMIT $1", batchRows)
+	var rows []dutyRow
+	err = n.query(ctx, n.db, func(v postgres.Row) { rows = append(rows, dutyRow{v.Text(0), v.Text(1)}) },
+		"SELECT id, "+safeText(nsjNamedAs)+" FROM %[1]s WHERE "+where+" ORDER BY id LIMIT $2", full, batchRows)
 	if err != nil {
 		return err
 	}
-	of := func(ids []int64) string { return where + " AND id = ANY ('{" + joined(ids) + "}'::bigint[])" }
-	return each(ids, func(ids []int64) error { return do(ctx, of(ids), false) }, func(id int64, _ error) error {
-		err := do(ctx, of([]int64{id}), true)
-		if ofRow(err) {
-			return n.claims.parkRow(parkedByDuty, fmt.Sprint(id), err)
-		}
-		return err
+	_, err = n.claims.doDuty(ctx, &n.statements, rows, func(ids []string, plain bool) error {
+		return do(ctx, where+" AND id = ANY ("+array(ids)+")", full, plain)
 	})
+	return err
 }
 
-func joined(ids []int64) string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(ids), " ", ","), "[]")
-}
+// array is the SQL of an array of numbers.
+func array(ids []string) string { return literal("{"+strings.Join(ids, ",")+"}") + "::bigint[]" }
 
 // makePending makes rows pending whose time has come.
-func (n *nsjRows) makePending(ctx context.Context, where string, _ bool) error {
+func (n *nsjRows) makePending(ctx context.Context, where string, full []string, _ bool) error {
 	return n.exec(ctx, n.db, `
-		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($2) AS ours),
+		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($3) AS ours),
 		due AS (
 		  UPDATE %[1]s SET status = 'pendente' WHERE status = 'agendada'
 		    AND id IN (SELECT id FROM %[1]s, duty WHERE ours AND `+where+`) RETURNING id
 		)
-		SELECT pg_notify($1, '') FROM (SELECT FROM due LIMIT 1) any_row`, n.table.bare, notifyDuty)
+		SELECT pg_notify($2, '') FROM (SELECT FROM due LIMIT 1) any_row`, full, n.table.bare, notifyDuty)
 }
 
 // retryLost ends attempts whose worker has died.
-func (n *nsjRows) retryLost(ctx context.Context, where string, plain bool) (err error) {
+func (n *nsjRows) retryLost(ctx context.Context, where string, full []string, plain bool) (err error) {
 	if err := n.exec(ctx, n.db, "BEGIN"); err != nil {
 		return err
 	}
 	var ends []nsjEnd
-	err = n.query(ctx, n.db, func(v postgres.Row) { ends = append(ends, nsjEnd{id: v.Int(0), kind: nsjLost}) }, `
-		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($1) AS ours),
-		busy AS MATERIALIZED (SELECT id FROM %[1]s, duty WHERE ours AND `+where+` LIMIT $2)
-		SELECT id FROM busy WHERE pg_try_advisory_xact_lock(id)`, retryDuty, batchRows)
+	err = n.query(ctx, n.db, func(v postgres.Row) { ends = append(ends, nsjEnd{id: v.Text(0), kind: nsjLost}) }, `
+		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($2) AS ours),
+		busy AS MATERIALIZED (SELECT id FROM %[1]s, duty WHERE ours AND `+where+` LIMIT $3)
+		SELECT id FROM busy WHERE pg_try_advisory_xact_lock(id)`, full, retryDuty, batchRows)
 	if err == nil && len(ends) > 0 {
 		err = n.writeBlock(ctx, ends, plain)
 	}
@@ -89,19 +84,17 @@ func (n *nsjRows) retryLost(ctx context.Context, where string, plain bool) (err 
 	return n.exec(ctx, n.db, "COMMIT")
 }
 
-// copyToSubscribers makes a row for each subscriber of publications, and returns how many publications it ended. It
-// calls wrong for those that cannot be copied.
-func (n *nsjRows) copyToSubscribers(
-	ctx context.Context, ids []int64, wrong func(id int64, why error) error,
-) (ended int, err error) {
-	err = each(ids, func(ids []int64) error {
+// copyToSubscribers makes a row for each subscriber of publications, and returns how many publications it ended. Those
+// that cannot be copied fail.
+func (n *nsjRows) copyToSubscribers(ctx context.Context, publications []nsjDue) (ended int, err error) {
+	err = each(ctx, &n.statements, publications, func(some []nsjDue) error {
 		return n.query(ctx, n.db, func(v postgres.Row) { ended += int(v.Int(0)) }, nsjCopy,
-			ids, nsjPublished, nsjNobody, n.table.message)
-	}, func(id int64, why error) error {
-		if postgres.State(why) == "55P03" { // somebody has locked it
-			return n.claims.parkRow(parkedPublication, fmt.Sprint(id), why)
+			idsOf(some), nsjPublished, nsjNobody, n.table.message)
+	}, func(row nsjDue, why error) error {
+		if postgres.State(why) == lockNotAvailable {
+			return n.claims.parkRow(row.queue, row.id, why)
 		}
-		return wrong(id, why)
+		return n.failPublication(ctx, row, why)
 	})
 	return ended, err
 }

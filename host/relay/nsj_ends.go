@@ -24,9 +24,10 @@ const (
 
 // nsjEnd is the end of an attempt.
 type nsjEnd struct {
-	id                  int64
-	task, kind, message string
+	id, task, kind, message string
 }
+
+func (e nsjEnd) rowID() string { return e.id }
 
 // The messages of nsj-queue-lib.
 const (
@@ -129,14 +130,12 @@ func (n *nsjRows) finish(ctx context.Context, ended []listen.Ended, wrong func(t
 	if err := n.results(ctx, complete); err != nil {
 		return err
 	}
-	err := each(ends, func(ends []nsjEnd) error { return n.writeBlock(ctx, ends, false) }, func(e nsjEnd, _ error) error {
+	err := each(ctx, &n.statements, ends, func(ends []nsjEnd) error {
+		return n.writeBlock(ctx, ends, false)
+	}, orPlain(func(e nsjEnd) error {
 		e.message = asciiText(e.message) // the database's encoding may lack a character
-		err := n.writeBlock(ctx, []nsjEnd{e}, true)
-		if ofRow(err) {
-			return wrong(e.task, err)
-		}
-		return err
-	})
+		return n.writeBlock(ctx, []nsjEnd{e}, true)
+	}, func(e nsjEnd, why error) error { return wrong(e.task, why) }))
 	if err != nil {
 		return fmt.Errorf("write ends: %w", err)
 	}
@@ -176,14 +175,14 @@ func (n *nsjRows) results(ctx context.Context, complete []*nsjEnd) error {
 
 // writeBlock writes ends. plain leaves out the hash of a payload, which cannot be made if the payload is no text.
 func (n *nsjRows) writeBlock(ctx context.Context, ends []nsjEnd, plain bool) error {
-	ids, marks := make([]int64, len(ends)), make([]*string, len(ends))
+	marks := make([]*string, len(ends))
 	kinds, messages := make([]string, len(ends)), make([]string, len(ends))
 	for i, end := range ends {
-		if ids[i], kinds[i], messages[i] = end.id, end.kind, end.message; end.task != "" {
+		if kinds[i], messages[i] = end.kind, end.message; end.task != "" {
 			text := mark(end.task)
 			marks[i] = &text
 		}
 	}
-	return n.exec(ctx, n.db, nsjWrite, ids, marks, kinds, messages, n.table.MaxRetry,
+	return n.exec(ctx, n.db, nsjWrite, idsOf(ends), marks, kinds, messages, n.table.MaxRetry,
 		fmt.Sprint(n.table.RetryInterval.Seconds()), n.table.message, nsjAgain, nsjLast, nsjUnknown, nsjUnknownLast, plain)
 }

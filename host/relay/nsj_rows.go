@@ -29,6 +29,11 @@ func known(name string) string {
 	return "CASE WHEN " + name + " = ANY ($3::text[]) OR " + isName(name) + " THEN " + name + " END"
 }
 
+// noneOf is the SQL of whether a name, as safeText, is none of an array.
+func noneOf(name, array string) string {
+	return "(cardinality(" + array + ") = 0 OR " + safeText(name) + " <> ALL (" + array + "))"
+}
+
 // mapped returns the names that Nsj.Queues maps to queues.
 func (n *nsjRows) mapped() []string { return slices.Sorted(maps.Keys(n.table.Queues)) }
 
@@ -37,11 +42,14 @@ func (n *nsjRows) sql(statement string) string {
 	return fmt.Sprintf(statement+"%.0[1]s%.0[2]s", n.table.quoted, n.table.subscribers)
 }
 
-// nsjDue is a row that can be claimed. A publication has no queue.
+// nsjDue is a row that can be claimed, or a publication. For its queue, a publication has what it is parked as.
 type nsjDue struct {
-	id, size int64
-	queue    string
+	id, queue   string
+	publication bool
+	size        int64
 }
+
+func (d nsjDue) rowID() string { return d.id }
 
 // dueRows reads the first rows that are due, as workers sort them: publications, and rows for some queues, without
 // those that are to be left alone. oldest is how long the oldest of them has waited.
@@ -71,15 +79,15 @@ func (n *nsjRows) dueRows(
 			}
 		}
 	}
-	publications := n.table.subscribers != "" && !n.claims.hasMost(parkedPublication)
 	err = n.query(ctx, n.db, func(v postgres.Row) {
-		row := nsjDue{id: v.Int(0), size: v.Int(4)}
-		if !v.Bool(1) {
+		row := nsjDue{id: v.Text(0), publication: v.Bool(1), size: v.Int(4)}
+		if row.queue = parkedPublication + v.Text(2); !row.publication {
 			row.queue = n.table.queueOf(v.Text(2), v.Bool(3))
 		}
 		due, oldest = append(due, row), max(oldest, v.Seconds(5))
 	}, `
-		SELECT d.id, d.publication, `+known("d.name")+`, d.dead, octet_length(coalesce(d.payload, first.payload)),
+		SELECT d.id, d.publication, CASE WHEN d.publication THEN `+safeText("d.name")+` ELSE `+known("d.name")+` END,
+		  d.dead, octet_length(coalesce(d.payload, first.payload)),
 		  CASE WHEN isfinite(d.data_hora) THEN least(extract(epoch FROM clock_timestamp() - d.data_hora), 3155760000) END
 		FROM (
 		  SELECT * FROM (
@@ -88,14 +96,14 @@ func (n *nsjRows) dueRows(
 		    FROM %[1]s t WHERE status = 'pendente' AND tentativa <= $1 AND data_hora <= clock_timestamp()
 		      AND id <> ALL ($10::bigint[])
 		  ) pending
-		  WHERE CASE WHEN publication THEN $4::boolean
+		  WHERE CASE WHEN publication THEN $4::boolean AND `+noneOf("name", "$11::text[]")+`
 		    WHEN dead THEN name = ANY ($7::text[]) OR $8::boolean AND name <> ALL ($3)
 		    ELSE name = ANY ($5::text[]) OR $6::boolean AND name <> ALL ($3) END
 		  ORDER BY prioridade DESC, data_hora, id LIMIT $9
 		) d LEFT JOIN %[1]s first ON first.id = d.id_inicial AND d.payload IS NULL
 		ORDER BY d.prioridade DESC, d.data_hora, d.id`,
-		n.table.MaxRetry, n.table.bare, mapped, publications, names[false], rest != "" && served[rest],
-		names[true], rest != "" && served[rest+deadSuffix], lookRows, alone)
+		n.table.MaxRetry, n.table.bare, mapped, n.table.subscribers != "", names[false], rest != "" && served[rest],
+		names[true], rest != "" && served[rest+deadSuffix], lookRows, alone, n.claims.most(parkedPublication))
 	return due, oldest, err
 }
 
@@ -189,28 +197,22 @@ func (n *nsjRows) claimRows(ctx context.Context, rows []nsjDue) ([]*claim, error
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	idsOf := func(rows []nsjDue) []int64 {
-		ids := make([]int64, len(rows))
-		for i, row := range rows {
-			ids[i] = row.id
-		}
-		return ids
-	}
-	claimed, err := n.claimThese(ctx, idsOf(rows), nsjText())
+	claimed, err := n.claimThese(ctx, rows, nsjText())
 	if !ofRow(err) {
 		return claimed, err
 	}
 	// One of the rows cannot be claimed, or its text cannot be read: read finds out.
-	err = each(rows, func(rows []nsjDue) error {
-		some, err := n.claimThese(ctx, idsOf(rows), "")
+	err = each(ctx, &n.statements, rows, func(rows []nsjDue) error {
+		some, err := n.claimThese(ctx, rows, "")
 		claimed = append(claimed, some...)
 		return err
-	}, func(row nsjDue, why error) error { return n.claims.parkRow(row.queue, fmt.Sprint(row.id), why) })
+	}, func(row nsjDue, why error) error { return n.claims.parkRow(row.queue, row.id, why) })
 	return claimed, err
 }
 
 // claimThese claims rows, and reads their text or nothing of it.
-func (n *nsjRows) claimThese(ctx context.Context, ids []int64, text string) ([]*claim, error) {
+func (n *nsjRows) claimThese(ctx context.Context, rows []nsjDue, text string) ([]*claim, error) {
+	ids := idsOf(rows)
 	claimed, err := n.takeRows(ctx, `
 		WITH locked AS MATERIALIZED (SELECT id FROM unnest($1::bigint[]) AS u (id) WHERE pg_try_advisory_lock(id)),
 		claimed AS (
@@ -223,7 +225,7 @@ func (n *nsjRows) claimThese(ctx context.Context, ids []int64, text string) ([]*
 		ORDER BY c.prioridade DESC, c.data_hora, c.id`,
 		ids, n.table.bare, n.mapped(), mark(n.table.taskPrefix()), claimWord())
 	if ofRow(err) { // the statement is undone, but not its locks
-		return nil, cmp.Or(n.unlock(ctx, strings.Split(joined(ids), ",")), err)
+		return nil, cmp.Or(n.unlock(ctx, ids), err)
 	}
 	return claimed, err
 }
@@ -250,7 +252,7 @@ func (n *nsjRows) read(ctx context.Context, unread []*claim, wrong func(c *claim
 	for _, c := range unread {
 		byRow[c.row] = c
 	}
-	return each(unread, func(some []*claim) error {
+	return each(ctx, &n.statements, unread, func(some []*claim) error {
 		ids, marks := marksOf(some)
 		return n.query(ctx, n.db, func(v postgres.Row) { byRow[v.Text(0)].readNsj(v[1:]) }, `
 			SELECT c.id`+nsjText()+` FROM %[1]s c JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = c.id
@@ -290,7 +292,7 @@ func (n *nsjRows) hold(ctx context.Context, inHand []*claim) (map[string]bool, e
 // run although its row runs again.
 func (n *nsjRows) unclaim(ctx context.Context, given []*claim, wrong func(c *claim, why error) error) error {
 	n.given = n.given || len(given) > 0
-	return each(given, func(some []*claim) error {
+	return each(ctx, &n.statements, given, func(some []*claim) error {
 		ids, marks := marksOf(some)
 		return n.exec(ctx, n.db, `
 			UPDATE %[1]s t SET status = 'pendente', mensagem = NULL FROM unnest($1::bigint[], $2::text[]) AS e (id, mark)
@@ -344,8 +346,7 @@ func (n *nsjRows) names(ctx context.Context, alone []string) (names []nsjNamed, 
 func (n *nsjRows) query(
 	ctx context.Context, db *postgres.Conn, each func(postgres.Row), statement string, args ...any,
 ) error {
-	table := *n.table // others read its name meanwhile
-	return onRows(ctx, db, each, n.sql(statement), args, n.lock, n.table.quoted, table.check)
+	return n.run(ctx, db, each, n.sql(statement), args...)
 }
 
 func (n *nsjRows) exec(ctx context.Context, db *postgres.Conn, statement string, args ...any) error {

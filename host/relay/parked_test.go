@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,6 +169,10 @@ func TestParkedBesideHealthy(t *testing.T) {
 	n.listener("full")
 	n.exec("INSERT INTO fila (processo, payload) SELECT 'full', 'x' FROM generate_series(1, 3)")
 	n.told(parked-1, "full")
+	relays, err := listen.NewFleet(n.client).Relays(t.Context())
+	if err != nil || strings.Contains(relays[0].Error, "changed") || !strings.Contains(relays[0].Parked, "its end cannot be written") {
+		t.Errorf("rows wait because %q, and one is parked because %q, %v", relays[0].Error, relays[0].Parked, err)
+	}
 	if err := n.client.Queue("full").SetLimit(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}

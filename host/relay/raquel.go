@@ -57,8 +57,12 @@ func (r *raquelTable) relay(ctx context.Context, t *term) error {
 	}
 	defer db.Close()
 	l := newClaims(t, r.report, raquelRenew, r.Queues)
+	check := func(ctx context.Context, db *postgres.Conn) error {
+		found := *r // others read its name meanwhile
+		return found.check(ctx, db)
+	}
 	rows := &raquelRows{
-		raquelTable: r, db: db, owner: raquelOwner + l.client.Tenant(), claims: l, ahead: make(map[string]*raquelAhead),
+		statements: statements{table: r.quoted, check: check, spare: db}, raquelTable: r, db: db, owner: raquelOwner + l.client.Tenant(), claims: l, ahead: make(map[string]*raquelAhead),
 		idle: busyInterval,
 	}
 	l.rows = rows

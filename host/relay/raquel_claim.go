@@ -15,6 +15,9 @@ import (
 const (
 	// raquelUpkeep is how often expired rows are marked. It is longer if that takes longer than a tenth of it.
 	raquelUpkeep = 5 * time.Second
+	// renewSkipped is how often claims of locked rows are renewed. Workers can take a row whose claim has become too old
+	// as soon as it is not locked.
+	renewSkipped = time.Second
 	// raquelIdle is how long the source waits before it looks again when nothing is to be done.
 	raquelIdle = 100 * time.Millisecond
 	// A queue may have as many rows in hand that have not started as hosts have ended within aheadFor, within these
@@ -27,6 +30,7 @@ const (
 
 // raquelRows are the rows of a table of Raquel.
 type raquelRows struct {
+	statements
 	*raquelTable
 	db     *postgres.Conn
 	owner  string // claimed_by of our rows
@@ -34,6 +38,8 @@ type raquelRows struct {
 
 	ahead           map[string]*raquelAhead // of the queues that are served
 	idle            time.Duration           // how long the next look waits
+	skipped         []*claim                // claims that were not renewed, because others have locked the rows
+	renewed         time.Time               // when claims were last renewed
 	counted, keepAt time.Time
 }
 
@@ -63,20 +69,20 @@ func (r *raquelRows) adopt(ctx context.Context) error {
 	}
 }
 
-// upkeep marks expired rows, and counts those that wait.
+// upkeep renews claims that were skipped, marks expired rows, and counts those that wait.
 func (r *raquelRows) upkeep(ctx context.Context) error {
 	began := time.Now()
+	if len(r.skipped) > 0 && began.Sub(r.renewed) >= renewSkipped {
+		if _, err := r.renew(ctx, r.skipped); err != nil {
+			return err
+		}
+	}
 	if began.Before(r.keepAt) {
 		return nil
 	}
 	served := r.claims.served()
-	if !r.claims.hasMost(parkedByDuty) {
-		err := r.expire(ctx, served, r.claims.alone(), func(id string, why error) error {
-			return r.claims.parkRow(parkedByDuty, id, why)
-		})
-		if err != nil {
-			return err
-		}
+	if err := r.expire(ctx, served); err != nil {
+		return err
 	}
 	waiting, err := r.waiting(ctx, served)
 	if err != nil {

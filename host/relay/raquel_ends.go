@@ -34,6 +34,8 @@ type raquelEnd struct {
 	ago            time.Duration  // how long ago it ended
 }
 
+func (e raquelEnd) rowID() string { return e.id }
+
 // newRaquelEnd returns what the end of a task means for its row. now is Redis's time.
 func newRaquelEnd(task *listen.Ended, now time.Time) (e raquelEnd, ok bool) {
 	e.id, e.attempts, ok = parseRaquelTask(task.ID)
@@ -87,14 +89,12 @@ func (r *raquelRows) finish(ctx context.Context, ended []listen.Ended, wrong fun
 		}
 	}
 	for some := range slices.Chunk(ends, batchRows) {
-		err := each(some, func(ends []raquelEnd) error { return r.writeBlock(ctx, ends) }, func(e raquelEnd, _ error) error {
+		err := each(ctx, &r.statements, some, func(ends []raquelEnd) error {
+			return r.writeBlock(ctx, ends)
+		}, orPlain(func(e raquelEnd) error {
 			e.failure, e.trace = asciiText(e.failure), asciiText(e.trace) // the database's encoding may lack a character
-			err := r.writeBlock(ctx, []raquelEnd{e})
-			if ofRow(err) {
-				return wrong(e.task, err)
-			}
-			return err
-		})
+			return r.writeBlock(ctx, []raquelEnd{e})
+		}, func(e raquelEnd, why error) error { return wrong(e.task, why) }))
 		if err != nil {
 			return fmt.Errorf("write ends: %w", err)
 		}
@@ -103,11 +103,11 @@ func (r *raquelRows) finish(ctx context.Context, ended []listen.Ended, wrong fun
 }
 
 func (r *raquelRows) writeBlock(ctx context.Context, ends []raquelEnd) error {
-	var ids, kinds, failures, traces []string
+	var kinds, failures, traces []string
 	var attempts, ago []int64
 	var after []*string
 	for _, e := range ends {
-		ids, kinds, attempts = append(ids, e.id), append(kinds, e.kind), append(attempts, e.attempts)
+		kinds, attempts = append(kinds, e.kind), append(attempts, e.attempts)
 		failures, traces, ago = append(failures, e.failure), append(traces, e.trace), append(ago, e.ago.Milliseconds())
 		var asked *string
 		if e.after != nil {
@@ -116,7 +116,7 @@ func (r *raquelRows) writeBlock(ctx context.Context, ends []raquelEnd) error {
 		}
 		after = append(after, asked)
 	}
-	return r.exec(ctx, fmt.Sprintf(writeRaquel, r.quoted, nowMS, again, r.errorType, r.traceType), r.owner, ids, kinds,
+	return r.exec(ctx, fmt.Sprintf(writeRaquel, r.quoted, nowMS, again, r.errorType, r.traceType), r.owner, idsOf(ends), kinds,
 		attempts, failures, traces, after, ago)
 }
 

@@ -35,8 +35,7 @@ func (r *raquelRows) claimable() string {
 
 // query runs a statement with a bound.
 func (r *raquelRows) query(ctx context.Context, each func(postgres.Row), statement string, args ...any) error {
-	table := *r.raquelTable // others read its name meanwhile
-	return onRows(ctx, r.db, each, statement, args, r.db, r.quoted, table.check)
+	return r.run(ctx, r.db, each, statement, args...)
 }
 
 // exec runs a statement that returns no rows.
@@ -143,19 +142,19 @@ func (r *raquelRows) claimUpTo(ctx context.Context, limit int, name string, low 
 		return rows, err
 	}
 	// One of the rows cannot be claimed, or its payload cannot be read: read finds out.
-	var ids []string
-	err = r.query(ctx, func(v postgres.Row) { ids = append(ids, v.Text(0)) }, of(others, ""), name, low, alone)
+	var found []*claim
+	err = r.query(ctx, func(v postgres.Row) { found = append(found, &claim{row: v.Text(0)}) }, of(others, ""), name, low, alone)
 	if err != nil {
 		return nil, err
 	}
-	err = each(ids, func(ids []string) error {
-		some, err := r.claimFound(ctx, of(these, lock), -1, name, low, ids)
+	err = each(ctx, &r.statements, found, func(found []*claim) error {
+		some, err := r.claimFound(ctx, of(these, lock), -1, name, low, idsOf(found))
 		for _, row := range some {
 			row.unread = true
 		}
 		rows = append(rows, some...)
 		return err
-	}, func(id string, why error) error { return r.claims.parkRow(name, id, why) })
+	}, func(c *claim, why error) error { return r.claims.parkRow(name, c.row, why) })
 	return rows, err
 }
 
@@ -193,7 +192,7 @@ func (r *raquelRows) read(ctx context.Context, unread []*claim, wrong func(c *cl
 	for _, c := range unread {
 		byRow[c.row] = c
 	}
-	return each(unread, func(some []*claim) error {
+	return each(ctx, &r.statements, unread, func(some []*claim) error {
 		return r.query(ctx, func(v postgres.Row) {
 			c := byRow[v.Text(0)]
 			c.spec.Parameters, c.unread = []byte(v.Text(1)), false
@@ -202,47 +201,67 @@ func (r *raquelRows) read(ctx context.Context, unread []*claim, wrong func(c *cl
 	}, wrong)
 }
 
+// ourRows are those of some rows that are claimed by this relay.
+const ourRows = ` WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`
+
 func (r *raquelRows) hold(ctx context.Context, inHand []*claim) (map[string]bool, error) {
-	ours := make(map[string]bool, len(inHand))
-	note := func(v postgres.Row) { ours[v.Text(0)] = true }
-	const claimed = ` WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`
 	now := time.Now()
-	var renewed, refused []*claim
+	var due, refused []*claim
 	for _, c := range inHand {
 		if now.Before(c.renewAt) {
 			refused = append(refused, c)
 		} else {
-			renewed = append(renewed, c)
+			due = append(due, c)
 		}
 	}
-	for some := range slices.Chunk(renewed, batchRows) {
-		err := each(some, func(some []*claim) error {
-			return r.query(ctx, note, `
-				WITH ours AS MATERIALIZED (
-				  SELECT id FROM `+r.quoted+claimed+`
-				), free AS MATERIALIZED (
-				  SELECT id FROM `+r.quoted+` WHERE id IN (SELECT id FROM ours) AND status = 'claimed' AND claimed_by = $2
-				  FOR UPDATE SKIP LOCKED
-				), held AS (UPDATE `+r.quoted+` SET claimed_at = `+nowMS+` WHERE id IN (SELECT id FROM free))
-				SELECT id FROM ours`, idsOf(some), r.owner)
-		}, func(c *claim, _ error) error {
-			ours[c.row], c.renewAt = true, now.Add(parkedFor) // it is ours until a worker takes it
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
+	ours, err := r.renew(ctx, due)
+	if err != nil {
+		return nil, err
 	}
+	note := func(v postgres.Row) { ours[v.Text(0)] = true }
 	for some := range slices.Chunk(refused, batchRows) {
-		if err := r.query(ctx, note, `SELECT id FROM `+r.quoted+claimed, idsOf(some), r.owner); err != nil {
+		if err := r.query(ctx, note, `SELECT id FROM `+r.quoted+ourRows, idsOf(some), r.owner); err != nil {
 			return nil, err
 		}
 	}
 	return ours, nil
 }
 
+// renew renews the claims of rows, and returns the IDs of those that are still ours. It notes those that it skipped
+// because others have locked them.
+func (r *raquelRows) renew(ctx context.Context, due []*claim) (ours map[string]bool, err error) {
+	ours = make(map[string]bool, len(due))
+	skipped := make(map[string]bool)
+	for some := range slices.Chunk(due, batchRows) {
+		err := each(ctx, &r.statements, some, func(some []*claim) error {
+			return r.query(ctx, func(v postgres.Row) {
+				ours[v.Text(0)] = true
+				if !v.Bool(1) {
+					skipped[v.Text(0)] = true
+				}
+			}, `
+				WITH ours AS MATERIALIZED (
+				  SELECT id FROM `+r.quoted+ourRows+`
+				), free AS MATERIALIZED (
+				  SELECT id FROM `+r.quoted+` WHERE id IN (SELECT id FROM ours) AND status = 'claimed' AND claimed_by = $2
+				  FOR UPDATE SKIP LOCKED
+				), held AS (UPDATE `+r.quoted+` SET claimed_at = `+nowMS+` WHERE id IN (SELECT id FROM free))
+				SELECT id, id IN (SELECT id FROM free) FROM ours`, idsOf(some), r.owner)
+		}, func(c *claim, _ error) error {
+			ours[c.row], c.renewAt = true, time.Now().Add(parkedFor) // it is ours until a worker takes it
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	isHeld := func(c *claim) bool { return !skipped[c.row] }
+	r.skipped, r.renewed = slices.DeleteFunc(slices.Clone(due), isHeld), time.Now()
+	return ours, nil
+}
+
 func (r *raquelRows) unclaim(ctx context.Context, given []*claim, wrong func(c *claim, why error) error) error {
-	return each(given, func(some []*claim) error {
+	return each(ctx, &r.statements, given, func(some []*claim) error {
 		return r.exec(ctx, `UPDATE `+r.quoted+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
 			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, idsOf(some), r.owner)
 	}, wrong)
@@ -263,38 +282,30 @@ func (r *raquelRows) claimAgain(ctx context.Context, given *claim) (again bool, 
 // release does nothing: what is not renewed gets old.
 func (*raquelRows) release(context.Context, []*claim) error { return nil }
 
-// expire marks the rows of queues whose age is over. It calls wrong for those that cannot be marked.
-func (r *raquelRows) expire(
-	ctx context.Context, queues, alone []string, wrong func(id string, why error) error,
-) error {
+// expire marks the rows of queues whose age is over. Those that cannot be marked are parked.
+func (r *raquelRows) expire(ctx context.Context, queues []string) error {
 	const expired = `status <> 'success' AND status IN ('queued', 'failed')
 		AND scheduled_at + max_age::numeric <= ` + nowMS
-	for more := len(queues) > 0; more; {
-		var ids []string
-		err := r.query(ctx, func(v postgres.Row) { ids = append(ids, v.Text(0)) }, fmt.Sprintf(`
-			SELECT id FROM %s WHERE queue = ANY ($1::text[]) AND id <> ALL ($2::uuid[]) AND %s LIMIT %d FOR UPDATE SKIP LOCKED`,
-			r.quoted, expired, batchRows), queues, alone)
+	for more := true; more; {
+		full := r.claims.most(parkedByDuty)
+		some := slices.DeleteFunc(slices.Clone(queues), func(name string) bool { return slices.Contains(full, name) })
+		if len(some) == 0 {
+			return nil
+		}
+		var rows []dutyRow
+		err := r.query(ctx, func(v postgres.Row) { rows = append(rows, dutyRow{v.Text(0), v.Text(1)}) }, fmt.Sprintf(`
+			SELECT id, queue FROM %s WHERE queue = ANY ($1::text[]) AND id <> ALL ($2::uuid[]) AND %s LIMIT %d
+			FOR UPDATE SKIP LOCKED`, r.quoted, expired, batchRows), some, r.claims.alone())
 		if err != nil {
 			return err
 		}
-		more = len(ids) == batchRows
-		err = each(ids, func(ids []string) error {
+		parked, err := r.claims.doDuty(ctx, &r.statements, rows, func(ids []string, _ bool) error {
 			return r.exec(ctx, "UPDATE "+r.quoted+" SET status = 'expired' WHERE id = ANY ($1::uuid[]) AND "+expired, ids)
-		}, func(id string, why error) error {
-			more = false
-			return wrong(id, why)
 		})
 		if err != nil {
 			return err
 		}
+		more = len(rows) == batchRows && parked == 0
 	}
 	return nil
-}
-
-func idsOf(some []*claim) []string {
-	ids := make([]string, len(some))
-	for i, c := range some {
-		ids[i] = c.row
-	}
-	return ids
 }

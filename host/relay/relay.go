@@ -207,9 +207,29 @@ func (r *Relay) client(tenant string) *queue.Client {
 	return r.config.Tenants[cmp.Or(tenant, r.config.Tenant)]
 }
 
+// Preflight returns why the relay cannot work on the database as it is: a table or a right is missing. It returns nil
+// if the database does not answer, because Run waits for it.
+func (r *Relay) Preflight(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	db, err := r.connect(ctx, ", preflight")
+	if err != nil {
+		return nil //nolint:nilerr // Run logs it, and tries again
+	}
+	defer db.Close()
+	if err = r.check(ctx, db); isOfServer(postgres.State(err)) {
+		return nil
+	}
+	if _, lost := db.Exec(ctx, "SELECT 1"); lost != nil {
+		return nil //nolint:nilerr // as above
+	}
+	return err
+}
+
 // Run relays until ctx ends. While the database or Redis is away, it tries again.
 func (r *Relay) Run(ctx context.Context) {
 	var pause periodic.Pause
+	logged := ""
 	for {
 		began := time.Now()
 		err := r.lead(ctx)
@@ -221,10 +241,14 @@ func (r *Relay) Run(ctx context.Context) {
 		r.config.Metrics.RelayLag(r.config.Name, 0)
 		if !errors.Is(err, errNotLeader) {
 			r.config.Metrics.RelayFailed(r.config.Name)
-			r.log.Warn("relay stopped; trying again", "error", err)
+			if text := err.Error(); text != logged {
+				logged = text
+				r.log.Warn("relay stopped; trying again", "error", err)
+			}
 		}
 		if time.Since(began) > lease {
 			pause.Succeeded()
+			logged = ""
 		}
 		if !pause.Sleep(ctx) {
 			return

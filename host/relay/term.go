@@ -25,7 +25,6 @@ type term struct {
 	mu      sync.Mutex
 	renewed time.Time         // guarded by mu: when the lease was last extended
 	failure string            // guarded by mu: the last one, until it is over
-	parked  string            // guarded by mu: why a row is parked; "" if none is
 	state   listen.RelayState // guarded by mu: what the source has told about itself
 }
 
@@ -39,10 +38,7 @@ func (r *Relay) lead(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	if err := checkVersion(ctx, db); err != nil {
-		return err
-	}
-	if err := r.source.check(ctx, db); err != nil {
+	if err := r.check(ctx, db); err != nil {
 		return err
 	}
 	t := &term{relay: r, tenants: make(map[string]*listen.RelayClient)}
@@ -58,6 +54,14 @@ func (r *Relay) lead(ctx context.Context) error {
 	work.Go(func() error { return t.publish(ctx) })
 	work.Go(func() error { return r.source.relay(ctx, t) })
 	return work.Wait()
+}
+
+// check returns an error if the database lacks tables of Quern, or those of the source.
+func (r *Relay) check(ctx context.Context, db *postgres.Conn) error {
+	if err := checkVersion(ctx, db); err != nil {
+		return err
+	}
+	return r.source.check(ctx, db)
 }
 
 // take waits until this relay has the lease.
@@ -127,7 +131,7 @@ func (t *term) publish(ctx context.Context) error {
 	for {
 		t.mu.Lock()
 		state := t.state
-		state.Error = cmp.Or(t.failure, t.parked)
+		state.Error = t.failure
 		t.mu.Unlock()
 		state.Name, state.Table, state.Leader = t.relay.config.Name, t.relay.source.name(), t.relay.holder
 		state.Since, state.Notified = began, t.notified.Load()
@@ -179,7 +183,7 @@ func (t *term) setNotified(notified bool) {
 func (t *term) lastFailure() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return cmp.Or(t.failure, t.parked)
+	return cmp.Or(t.failure, t.state.Parked)
 }
 
 // noteFailure counts a failure. It logs one that differs from the last.
@@ -197,7 +201,7 @@ func (t *term) noteFailure(err error) {
 func (t *term) setParked(why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.parked = why
+	t.state.Parked = why
 }
 
 // forgetFailure forgets the last failure.

@@ -19,10 +19,11 @@ import (
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
-// Blobs reads the bytes of releases by their digests. release.Store is one.
+// Blobs reads the bytes of releases by their digests.
 type Blobs interface {
-	// Piece reads a piece of a file.
+	// Piece reads a piece of a file. release.Store does.
 	Piece(ctx context.Context, digest string) ([]byte, error)
+	Artifacts
 }
 
 const (
@@ -85,8 +86,16 @@ func (c *Cache) obtain(ctx context.Context, r *release.Release, blobs Blobs, bef
 		return "", fmt.Errorf("write a release: %w", err)
 	}
 	defer os.RemoveAll(stage) // it is gone if all went well
+	var open func(*release.File) (io.ReadCloser, error)
+	if r.Artifact != "" {
+		ctx, end := context.WithTimeout(ctx, artifactTime(r))
+		defer end()
+		if open, err = blobs.Files(ctx, r); err != nil {
+			return "", err
+		}
+	}
 	for i := range r.Files {
-		if err := fetch(ctx, &r.Files[i], blobs, stage, before); err != nil {
+		if err := fetch(ctx, &r.Files[i], blobs, open, stage, before); err != nil {
 			return "", err
 		}
 	}
@@ -105,8 +114,10 @@ func (c *Cache) obtain(ctx context.Context, r *release.Release, blobs Blobs, bef
 	return folder, nil
 }
 
-// fetch writes a file of a release into a folder.
-func fetch(ctx context.Context, f *release.File, blobs Blobs, into, before string) (err error) {
+// fetch writes a file of a release into a folder. open opens the file if it is in a registry; nil if it is not.
+func fetch(ctx context.Context, f *release.File, blobs Blobs, open func(*release.File) (io.ReadCloser, error),
+	into, before string,
+) (err error) {
 	root, err := os.OpenRoot(into)
 	if err != nil {
 		return err
@@ -124,6 +135,9 @@ func fetch(ctx context.Context, f *release.File, blobs Blobs, into, before strin
 	if before != "" {
 		old = openEarlier(before, f.Name)
 		defer old.Close()
+	}
+	if open != nil {
+		return fetchWhole(f, open, file, old)
 	}
 	for i, digest := range f.Pieces {
 		data := old.piece(int64(i), digest)

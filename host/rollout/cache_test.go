@@ -14,6 +14,7 @@ import (
 
 // pieces are Blobs in memory, which count what was read.
 type pieces struct {
+	NoArtifacts
 	byDigest map[string][]byte
 	read     int
 }

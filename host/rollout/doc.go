@@ -5,7 +5,7 @@
 //	NS_control, each few seconds ─▶ Follower ── generation new? ─▶ release.Store.Serving
 //	                                   │                                  │ wanted releases
 //	                                   ▼                                  ▼
-//	        cache/releases/DIGEST ◀─ cache.obtain ◀─ pieces ◀──────── Blobs
+//	        cache/releases/DIGEST ◀─ cache.obtain ◀─ pieces ◀──────── Blobs: Redis, or an OCI registry
 //	                                   │ folder
 //	                                   ▼
 //	                   plugins.Directory.SetReleases
@@ -24,7 +24,9 @@
 //     none yet takes the one before. The release is listed as refused, with its number, and tried again.
 //   - A release that the plugin directory refuses is listed there. If nothing of that name serves, after a start, the
 //     host takes the one before.
-//   - While Redis is away, what was fetched keeps serving.
+//   - While Redis or the registry is away, what was fetched keeps serving.
+//   - A registry that is away, refuses, stops in the middle or sends other bytes is such a failure. Fetching an
+//     artifact has a deadline, which follows from its size.
 //   - A release that must be signed, and is not, is refused in the same way.
 //   - A canary that this host cannot have runs on other hosts only. If no host has it, it is halted.
 //   - A folder whose files were damaged on disk is fetched again.

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -34,6 +35,8 @@ type Config struct {
 	Directory *plugins.Directory
 	// Interval is how often the tenant looks for releases that no message announced, ± 20 %.
 	Interval time.Duration
+	// Artifacts reads releases whose bytes are in registries.
+	Artifacts Artifacts
 	// Verify returns an error if the tenant's hosts must not serve a release, because it is not signed.
 	Verify func(r *release.Release) error
 	Logger hclog.Logger
@@ -77,7 +80,7 @@ type fetched struct {
 func New(c Config) *Tenant {
 	store := release.NewStore(c.Client)
 	return &Tenant{
-		Config: c, store: store, blobs: store, serving: make(map[string]fetched),
+		Config: c, store: store, blobs: sources{store, c.Artifacts}, serving: make(map[string]fetched),
 		staged: make(map[string]*staged), rejected: make(map[string]rejection),
 	}
 }
@@ -119,20 +122,39 @@ type Follower struct {
 	Tried func()
 }
 
-// lentBlobs reads pieces, for which it reserves memory before the first one.
+// sources are the Blobs of a tenant: its Redis, and registries.
+type sources struct {
+	*release.Store
+	Artifacts
+}
+
+// lentBlobs reads pieces and artifacts, for which it reserves memory before the first one.
 type lentBlobs struct {
 	Blobs
 	borrow func(ctx context.Context, size int64) (*account.Share, error)
 	share  *account.Share
 }
 
-func (l *lentBlobs) Piece(ctx context.Context, digest string) (data []byte, err error) {
+func (l *lentBlobs) lend(ctx context.Context) (err error) {
 	if l.share == nil {
-		if l.share, err = l.borrow(ctx, release.PieceBytes); err != nil {
-			return nil, err
-		}
+		l.share, err = l.borrow(ctx, release.PieceBytes)
+	}
+	return err
+}
+
+func (l *lentBlobs) Piece(ctx context.Context, digest string) ([]byte, error) {
+	if err := l.lend(ctx); err != nil {
+		return nil, err
 	}
 	return l.Blobs.Piece(ctx, digest)
+}
+
+// Files needs less memory than a piece, because files are streamed.
+func (l *lentBlobs) Files(ctx context.Context, r *release.Release) (func(*release.File) (io.ReadCloser, error), error) {
+	if err := l.lend(ctx); err != nil {
+		return nil, err
+	}
+	return l.Blobs.Files(ctx, r)
 }
 
 // RunOnce implements periodic.Worker.

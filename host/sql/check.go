@@ -10,12 +10,11 @@ import (
 // should have.
 func (d *Databases) Check(ctx context.Context, tenant string, source Source) {
 	logger := d.config.Logger.With("tenant", tenant, "database", source.Name)
-	p, err := d.pool(tenant, source)
+	p, err := d.pool(tenant, source) // which warns
 	if err != nil {
-		logger.Warn("the URL of a database is wrong: tasks that use it will be put off", "error", err)
 		return
 	}
-	c, err := d.acquire(ctx, p) // which warns
+	c, err := d.acquire(ctx, p, false) // which warns
 	if err != nil {
 		return
 	}

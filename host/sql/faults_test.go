@@ -3,8 +3,10 @@ package sql_test
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/quern-project/quern/host/sql"
@@ -128,4 +130,75 @@ func TestLargeErrors(t *testing.T) {
 		t.Errorf("a refused commit: %.100v", err)
 	}
 	w.refused(w.task("3"), service.ErrLimit, "raise bytes", "SELECT repeat('x', 33000000)::int")
+}
+
+// TestReadersWithoutRuns: while quern.runs is missing, tasks that do not commit are served, also on new connections.
+func TestReadersWithoutRuns(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	if _, err := w.task("1").Stored(t.Context()); !errors.Is(err, service.ErrUnavailable) {
+		t.Fatalf("quern.runs is missing: %v", err)
+	}
+	for _, change := range []func(*sql.Grant){readOnly, atCall} {
+		w.databases.CloseIdle(time.Time{})
+		run := w.task("2", change)
+		w.want(run, "1", "SELECT 1")
+		run.Close()
+	}
+	if away := w.databases.Away("acme"); len(away) != 1 {
+		t.Errorf("away: %+v", away)
+	}
+}
+
+// TestCorrectedURL: the failures of a database are forgotten when its secret has another URL.
+func TestCorrectedURL(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for url, why := range map[string]string{"shop": "its URL is wrong", "postgres://seller:x@127.0.0.1:1/shop": "it cannot be reached"} {
+		wrong := w.task("1", func(g *sql.Grant) { g.Source.URL = url })
+		if _, err := w.ask(wrong, "SELECT 1"); !errors.Is(err, service.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		away := w.databases.Away("acme")
+		if len(away) != 1 || away[0].Why != why || !strings.Contains(away[0].Remedy, "correct the secret database.shop") {
+			t.Errorf("away: %+v", away)
+		}
+		if number := w.databases.Sample().Away; number != 1 {
+			t.Errorf("%d are away", number)
+		}
+	}
+	w.want(w.task("2"), "1", "SELECT 1")
+	if away := w.databases.Away("acme"); len(away) > 0 {
+		t.Errorf("away: %+v", away)
+	}
+}
+
+// TestDurableCommit: Redis is told that a task is complete, so its commit is on the disk of the server, whatever the
+// role and the guest have set.
+func TestDurableCommit(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.init("a")
+	w.exec("ALTER ROLE " + w.name() + "a SET synchronous_commit = off; " + `
+		CREATE TABLE seen (setting text);
+		CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+			$$ BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;
+		CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see()`)
+	for i, change := range []func(*sql.Grant){func(*sql.Grant) {}, atCall} {
+		run := w.task(strconv.Itoa(i), change)
+		w.want(run, "off", "SELECT current_setting('synchronous_commit')")
+		w.want(run, "", "INSERT INTO t VALUES ($1::int)", strconv.Itoa(i))
+		var err error
+		if i == 0 {
+			_, err = run.Complete(t.Context(), []byte("done"))
+		} else {
+			_, err = run.Commit(t.Context(), "shop", "step", nil)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if got := w.value("SELECT string_agg(setting, ',') FROM seen"); got != "on,on" {
+		t.Errorf("synchronous_commit at the commits: %s", got)
+	}
 }

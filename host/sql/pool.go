@@ -22,11 +22,11 @@ const (
 	// DefaultConnections is how many connections a host has to all databases together.
 	DefaultConnections = 100
 
-	connectPatience = 5 * time.Second  // how long connecting may take
-	poolPatience    = 5 * time.Second  // how long a task waits for a connection
-	forgetTime      = 10 * time.Minute // how long a pool is kept that no task asks for and whose database does not serve
-	idleTime        = time.Minute      // how long a connection is kept that no task uses
-	fullPause       = time.Minute      // the time between two log lines about a pool without a free connection
+	connectPatience = 5 * time.Second // how long connecting may take
+	poolPatience    = 5 * time.Second // how long a task waits for a connection
+	forgetTime      = 3 * time.Minute // how long a pool is kept that no task asks for and whose database does not serve
+	idleTime        = time.Minute     // how long a connection is kept that no task uses
+	fullPause       = time.Minute     // the time between two log lines about a pool without a free connection
 	lifetime        = 30 * time.Minute
 
 	// After a failure to connect, nobody tries for shortestAway, and longer after each further failure.
@@ -90,6 +90,7 @@ type pool struct {
 type need string
 
 const (
+	correctURL  need = "URL"
 	connecting  need = "connect"
 	configuring need = "settings"
 	runsTable   need = "quern.runs"
@@ -107,6 +108,7 @@ type connection struct {
 // waiter is a task that waits for a connection of a pool.
 type waiter struct {
 	pool      *pool
+	commits   bool         // it needs quern.runs
 	got       chan opening // has room for the only answer
 	abandoned bool         // the task has ended
 }
@@ -160,7 +162,7 @@ func (d *Databases) gone(n int) {
 	d.serve()
 }
 
-// pool returns the pool of a source.
+// pool returns the pool of a source. The error says that its URL is wrong, and wraps service.ErrUnavailable.
 func (d *Databases) pool(tenant string, source Source) (*pool, error) {
 	key := poolKey{tenant, source.Name, source.URL}
 	d.mu.Lock()
@@ -168,24 +170,29 @@ func (d *Databases) pool(tenant string, source Source) (*pool, error) {
 	size := cmp.Or(source.Pool, DefaultPool)
 	if p := d.pools[key]; p != nil {
 		p.size, p.asked = size, time.Now()
-		return p, nil
+		return p, p.failed[correctURL]
 	}
 	address, err := postgres.Parse(source.URL)
-	if err != nil {
-		return nil, fmt.Errorf("the secret %s: %w", source.Name, err)
+	for other, p := range d.pools {
+		if other.tenant == tenant && other.source == source.Name {
+			clear(p.failed) // of a URL that has been corrected
+		}
 	}
 	p := &pool{
 		key: key, size: size, asked: time.Now(), address: address,
 		away: periodic.Pause{Shortest: shortestAway, Longest: longestAway}, failed: make(map[need]error),
 	}
 	d.pools[key] = p
+	if err != nil {
+		return p, d.isAway(p, correctURL, fmt.Errorf("the secret %s: %w", source.Name, err))
+	}
 	return p, nil
 }
 
-// acquire takes a connection from a pool, and opens one if none is idle. The error wraps service.ErrUnavailable, or is
-// that of ctx.
-func (d *Databases) acquire(ctx context.Context, p *pool) (*connection, error) {
-	w := &waiter{pool: p, got: make(chan opening, 1)}
+// acquire takes a connection from a pool, and opens one if none is idle. commits says that it is of no use without
+// quern.runs. The error wraps service.ErrUnavailable, or is that of ctx.
+func (d *Databases) acquire(ctx context.Context, p *pool, commits bool) (*connection, error) {
+	w := &waiter{pool: p, commits: commits, got: make(chan opening, 1)}
 	d.mu.Lock()
 	d.waiters = append(d.waiters, w)
 	d.serve()
@@ -271,7 +278,7 @@ func (d *Databases) serve() {
 		best := -1
 		now := time.Now()
 		for i, w := range d.waiters {
-			if (best < 0 || d.used[w.pool.key.tenant] < d.used[d.waiters[best].pool.key.tenant]) && d.canServe(w.pool, now) {
+			if (best < 0 || d.used[w.pool.key.tenant] < d.used[d.waiters[best].pool.key.tenant]) && d.canServe(w, now) {
 				best = i
 			}
 		}
@@ -285,8 +292,9 @@ func (d *Databases) serve() {
 }
 
 // canServe reports whether take has an answer now. The caller holds mu.
-func (d *Databases) canServe(p *pool, now time.Time) bool {
-	return d.closed || p.isAway(now) ||
+func (d *Databases) canServe(w *waiter, now time.Time) bool {
+	p := w.pool
+	return d.closed || p.isAway(now, w.commits) ||
 		p.used < p.size && d.used[p.key.tenant] < d.most() && d.inUse < d.config.MaxConnections
 }
 
@@ -309,7 +317,7 @@ func (d *Databases) take(w *waiter, now time.Time) {
 		d.open--
 		d.resets.Go(c.Close)
 	}
-	if p.isAway(now) {
+	if p.isAway(now, w.commits) {
 		w.got <- opening{err: p.why()}
 		return
 	}
@@ -322,15 +330,19 @@ func (d *Databases) take(w *waiter, now time.Time) {
 	d.resets.Go(func() { d.connect(w) })
 }
 
-// isAway reports whether a database does not serve and must not be tried now. After a failure to connect, one task
-// tries for all. The caller holds mu.
-func (p *pool) isAway(now time.Time) bool {
-	return len(p.idle) == 0 && len(p.failed) > 0 && (!p.away.Over(now) || p.opening > 0 && p.failed[connecting] != nil)
+// isAway reports whether a database does not serve a task, which commits or not, and must not be tried now. After a
+// failure to connect, one task tries for all. The caller holds mu.
+func (p *pool) isAway(now time.Time, commits bool) bool {
+	failed := cmp.Or(p.failed[connecting], p.failed[configuring])
+	if commits {
+		failed = p.why()
+	}
+	return len(p.idle) == 0 && failed != nil && (!p.away.Over(now) || p.opening > 0 && p.failed[connecting] != nil)
 }
 
 // why returns why a database does not serve. The caller holds mu.
 func (p *pool) why() error {
-	return cmp.Or(p.failed[connecting], p.failed[configuring], p.failed[runsTable])
+	return cmp.Or(p.failed[correctURL], p.failed[connecting], p.failed[configuring], p.failed[runsTable])
 }
 
 // use counts n more connections of a pool that are in use or being opened. The caller holds mu.
@@ -415,41 +427,49 @@ func (d *Databases) isAway(p *pool, what need, err error) error {
 	p.away.Failed(time.Now())
 	text := err.Error()
 	err = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
-	if told := p.failed[what]; told == nil || told.Error() != err.Error() {
+	if told := p.failed[what]; told == nil || postgres.State(told) != postgres.State(err) { // texts have local ports
 		d.config.Logger.Warn("database does not serve: tasks that use it are put off", "tenant", p.key.tenant,
-			"database", p.key.source, "error", text, "remedy", remedy(p.key.source, err))
+			"database", p.key.source, "error", text, "remedy", remedy(p.key.source, what, err))
 	}
 	p.failed[what] = err
 	return err
 }
 
-// refuses records that a database refuses what the host needs, such as its table; with err == nil, that it does not.
-func (d *Databases) refuses(p *pool, what need, err error) {
+// refuses records that a database refuses what the host needs, such as its table. It returns the error for tasks.
+func (d *Databases) refuses(p *pool, what need, why error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case err != nil:
-		_ = d.isAway(p, what, err)
-	case p.failed[what] == nil:
-		return
-	default:
-		d.serves(p, what)
-	}
+	err := d.isAway(p, what, why)
 	d.serve()
+	return err
+}
+
+// accepts records that a database gives the host what it needs.
+func (d *Databases) accepts(p *pool, what need) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.failed[what] != nil {
+		d.serves(p, what)
+		d.serve()
+	}
 }
 
 // remedy says what an operator can do about a database that does not serve.
-func remedy(source string, err error) string {
-	switch postgres.State(err) {
-	case "28P01", "28000":
-		return "correct user and password in the secret " + source
-	case "3D000":
-		return "correct the database in the secret " + source + ", or make it with CREATE DATABASE"
-	case "42P01", "3F000":
-		return "run `quern database init --grant-handler ROLE` on it"
-	case "42501":
+func remedy(source string, what need, err error) string {
+	switch state := postgres.State(err); {
+	case what == correctURL:
+		return "correct the secret " + source
+	case what == configuring:
+		return "correct the settings of this database in the grants"
+	case what == runsTable && state == "42501":
 		return "run `quern database init --grant-handler ROLE` on it, with the role of the secret " + source
-	case "53300":
+	case what == runsTable:
+		return "run `quern database init --grant-handler ROLE` on it"
+	case state == "28P01" || state == "28000":
+		return "correct user and password in the secret " + source
+	case state == "3D000":
+		return "correct the database in the secret " + source + ", or make it with CREATE DATABASE"
+	case state == "53300":
 		return "raise max_connections of the server, or lower pool in the grants"
 	}
 	return "start the database, or correct the secret " + source

@@ -127,7 +127,7 @@ func (r *Run) transaction(ctx context.Context, database string) (*transaction, e
 	}
 	p, err := r.databases.pool(r.task.Tenant, grant.Source)
 	if err != nil {
-		r.away = fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+		r.away = err
 		r.task.Warn("the URL of a database is wrong: tasks that use it are put off", "database", database, "error", err)
 		return nil, r.away
 	}

@@ -53,9 +53,14 @@ const maxStep = 1<<20 + 1<<10
 const (
 	// insertInside fails, because settlement is NULL, if the transaction is not the one that the host began.
 	insertInside = `INSERT INTO quern.runs (tenant, task, created, step, settlement) VALUES ($1, $2, $3, $4, CASE WHEN ` +
-		`pg_catalog.now() OPERATOR(pg_catalog.=) $5::pg_catalog.timestamptz THEN $6::pg_catalog.bytea END)`
-	insertAlone = `INSERT INTO quern.runs (tenant, task, created, step, settlement) VALUES ($1, $2, $3, '', $4) ` +
-		`ON CONFLICT DO NOTHING`
+		`pg_catalog.now() OPERATOR(pg_catalog.=) $5::pg_catalog.timestamptz AND ` + durable + ` THEN $6::pg_catalog.bytea END)`
+	insertAlone = `INSERT INTO quern.runs (tenant, task, created, step, settlement) ` +
+		`SELECT $1, $2, $3, '', $4::pg_catalog.bytea WHERE ` + durable + ` ON CONFLICT DO NOTHING`
+	// durable is true. It makes the commit wait until the server has written it to its disk, whatever the role or the guest
+	// has set: Redis is told that the task is complete.
+	durable = `pg_catalog.set_config('synchronous_commit', CASE WHEN pg_catalog.current_setting('synchronous_commit') ` +
+		`OPERATOR(pg_catalog.=) 'off' THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END, true) ` +
+		`OPERATOR(pg_catalog.<>) ''`
 	selectStep = `SELECT settlement` + ofStep
 	// selectSettlement reads no row over the bound $5. Hexadecimal does not depend on the session's settings.
 	selectSettlement = `SELECT CASE WHEN pg_catalog.octet_length(settlement) OPERATOR(pg_catalog.<=) $5 ` +
@@ -105,6 +110,14 @@ func (r *Run) Complete(ctx context.Context, settlement []byte) (stored []byte, e
 		return nil, fmt.Errorf("commit on %s: %w", r.task.Complete, postgres.Readable(refused))
 	}
 	return nil, err
+}
+
+// Completes returns the database whose transaction ends with the task; "" if the task has begun none.
+func (r *Run) Completes() string {
+	if r == nil || r.transactions[r.task.Complete] == nil {
+		return ""
+	}
+	return r.task.Complete
 }
 
 const uniqueViolation = "23505"
@@ -161,9 +174,7 @@ func needed(err error) bool {
 
 // unusable records that a database lacks what the host needs.
 func (r *Run) unusable(p *pool, err error) error {
-	err = fmt.Errorf("%w: quern.runs: %w", service.ErrUnavailable, postgres.Readable(err))
-	r.databases.refuses(p, runsTable, err)
-	return err
+	return r.databases.refuses(p, runsTable, fmt.Errorf("quern.runs: %w", postgres.Readable(err)))
 }
 
 // Raced reports whether the failure of the task is due to a transaction that lost against another one.
@@ -261,7 +272,7 @@ func (t *transaction) finish(ctx context.Context, step string, value []byte,
 	case committed:
 		count.committed.Add(1)
 		if row {
-			t.run.databases.refuses(t.pool, runsTable, nil)
+			t.run.databases.accepts(t.pool, runsTable)
 		}
 		return nil, nil
 	case sent == nil:
@@ -303,7 +314,7 @@ func (r *Run) with(ctx context.Context, f func(ctx context.Context, c *postgres.
 	}
 	p, err := r.databases.pool(r.task.Tenant, grant.Source)
 	if err != nil {
-		return fmt.Errorf("%w: %w", service.ErrUnavailable, err)
+		return err
 	}
 	ctx, stop := context.WithTimeout(ctx, finishPatience)
 	defer stop()
@@ -313,7 +324,7 @@ func (r *Run) with(ctx context.Context, f func(ctx context.Context, c *postgres.
 // on runs f on a connection of a pool, as with does.
 func (r *Run) on(ctx context.Context, p *pool, f func(ctx context.Context, c *postgres.Conn) error) error {
 	for {
-		c, err := r.databases.acquire(ctx, p)
+		c, err := r.databases.acquire(ctx, p, true)
 		if err != nil {
 			return fmt.Errorf("%w: %w", service.ErrUnavailable, err) // the end of ctx as well
 		}
@@ -322,7 +333,7 @@ func (r *Run) on(ctx context.Context, p *pool, f func(ctx context.Context, c *po
 		r.databases.release(c, c.Raw().TxStatus() == 'I')
 		switch {
 		case err == nil:
-			r.databases.refuses(p, runsTable, nil)
+			r.databases.accepts(p, runsTable)
 			return nil
 		case closed && c.reused && ctx.Err() == nil:
 			r.databases.dropIdle(p)

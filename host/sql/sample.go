@@ -1,12 +1,16 @@
 package sql
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // counts count what tasks do.
@@ -55,6 +59,42 @@ func (d *Databases) Sample() Sample {
 		}
 	}
 	return s
+}
+
+// maxAway is how many databases Away lists at most.
+const maxAway = 10
+
+// Away lists the databases of a tenant that do not serve, sorted by the names of their secrets: the first ten. What the
+// tenant's users may see does not say where a database is; the log does.
+func (d *Databases) Away(tenant string) (list []listen.DatabaseAway) {
+	if d == nil {
+		return nil
+	}
+	d.mu.Lock()
+	for key, p := range d.pools {
+		for _, what := range []need{correctURL, connecting, configuring, runsTable} {
+			if err := p.failed[what]; key.tenant == tenant && err != nil {
+				one := listen.DatabaseAway{Secret: key.source, Why: what.failed(err), Remedy: remedy(key.source, what, err)}
+				list = append(list, one)
+				break
+			}
+		}
+	}
+	d.mu.Unlock()
+	slices.SortFunc(list, func(a, b listen.DatabaseAway) int { return cmp.Compare(a.Secret, b.Secret) })
+	return list[:min(len(list), maxAway)]
+}
+
+// failed says that a need was not met.
+func (n need) failed(err error) string {
+	text := map[need]string{
+		correctURL: "its URL is wrong", connecting: "it cannot be reached", configuring: "a transaction cannot begin",
+		runsTable: "quern.runs cannot be used",
+	}[n]
+	if state := postgres.State(err); state != "" {
+		text += " (SQLSTATE " + state + ")"
+	}
+	return text
 }
 
 // Waiting returns how many tasks wait for a free connection.

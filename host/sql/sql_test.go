@@ -559,10 +559,16 @@ func TestMissingTable(t *testing.T) {
 	if text := log(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "quern database init --grant-handler") {
 		t.Errorf("the log has\n%s", text)
 	}
+	if away := w.databases.Away("acme"); len(away) != 1 || away[0].Secret != "database.shop" || away[0].Why != "quern.runs cannot be used (SQLSTATE 42P01)" {
+		t.Errorf("away: %+v", away)
+	}
 	w.want(run, "1", "SELECT 1")
 	w.init("a")
 	if _, err := run.Complete(t.Context(), nil); err != nil {
 		t.Error(err)
+	}
+	if away := w.databases.Away("acme"); away != nil {
+		t.Errorf("away: %+v", away)
 	}
 	if s, text := w.databases.Sample(), log(); s.Away != 0 || strings.Count(text, "database serves again") != 1 {
 		t.Errorf("%d databases are away, the log has\n%s", s.Away, text)

@@ -64,7 +64,7 @@ func (d *Databases) Sweep(ctx context.Context, p *pool) error {
 	if d.config.Open == nil {
 		return nil
 	}
-	c, err := d.acquire(ctx, p)
+	c, err := d.acquire(ctx, p, true)
 	if err != nil {
 		return err
 	}

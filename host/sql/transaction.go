@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/runtime/service"
 )
 
@@ -58,7 +59,7 @@ func (g *Grant) settings(left time.Duration) []string {
 func (t *transaction) begin(ctx context.Context, statement string, values [][]byte, formats []int16) ([]byte, error) {
 	d := t.run.databases
 	for {
-		c, err := d.acquire(ctx, t.pool)
+		c, err := d.acquire(ctx, t.pool, t.grant.Write && t.run.task.Complete == t.grant.Database)
 		if err != nil {
 			return nil, err
 		}
@@ -129,16 +130,15 @@ func (t *transaction) open(ctx context.Context, statement string, values [][]byt
 			}
 			if ok && i > 0 {
 				// The operator's settings are wrong, or the server is too old.
-				err = fmt.Errorf("%w: begin a transaction: %s (SQLSTATE %s): correct settings of this database in the grants",
-					service.ErrUnavailable, refused.Message, refused.Code)
-				t.run.databases.refuses(t.pool, configuring, err)
+				err = t.run.databases.refuses(t.pool, configuring,
+					fmt.Errorf("begin a transaction: %w: correct settings of this database in the grants", postgres.Readable(refused)))
 				t.lose(err)
 				return nil, err
 			}
 			return nil, t.notBegun(ctx, err)
 		}
 	}
-	t.run.databases.refuses(t.pool, configuring, nil)
+	t.run.databases.accepts(t.pool, configuring)
 	r, err := next(p)
 	return t.read(ctx, r, err)
 }

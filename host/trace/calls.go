@@ -251,6 +251,16 @@ func (q tracedSQL) call(operation, database string) (end func(*error)) {
 	return func(err *error) { done(*err) }
 }
 
+// Commit begins the span of the commit of the run's transaction on a database, and end ends it. There is no span if
+// database is "".
+func (s *Span) Commit(database string) (end func(error)) {
+	if s == nil || database == "" {
+		return func(error) {}
+	}
+	finish := tracedSQL{span: s}.call("commit", database)
+	return func(err error) { finish(&err) }
+}
+
 func (q tracedSQL) Query(ctx context.Context, database, statement string,
 	parameters []service.SQLValue,
 ) (answer []byte, err error) {

@@ -419,7 +419,7 @@ func (r *Runner) deliver(ctx context.Context, d *delivery, h hook) (s listen.Set
 		r.tellOnce(h.subscription.ID, d.ID, text, err.Error())
 		r.ended(d.ID, h.destination, false, false, "")
 		s.Failure = &queue.Failure{Message: text}
-		delay := min(secretDelay<<min(d.Reschedules, 16), longestSecretDelay)
+		delay := periodic.Doubled(secretDelay, longestSecretDelay, d.Reschedules)
 		return s.PutOff(d.Retry.WithDefaults(defaultRetry), d.Reschedules, delay).NoLaterThan(d.Expires, d.Clock(now)), false
 	case err != nil:
 		denied := errors.Is(err, service.ErrDenied) || errors.Is(err, service.ErrInvalid) || errors.Is(err, service.ErrTooBig)

@@ -175,7 +175,7 @@ func TestParseErrors(t *testing.T) {
 		{"limits: {timeout: -1s}", `x.yaml:1: limits.timeout: "-1s" is not above zero: ` + timeouts},
 		{"limits: {timeout: 1d-2h}", `x.yaml:1: limits.timeout: "1d-2h" is not a duration: ` + timeouts},
 		{"limits: {timeout: 366d}", `x.yaml:1: limits.timeout: "366d" is more than 365d: ` + timeouts},
-		{"limits: {timeout: 99999d}", `x.yaml:1: limits.timeout: "99999d" is not a duration: ` + timeouts},
+		{"limits: {timeout: 99999d}", `x.yaml:1: limits.timeout: "99999d" is more than 365d: ` + timeouts},
 		{"limits: {cpu: 10}", `x.yaml:1: limits.cpu: "10" has no unit: ` + durations},
 		{"limits: {cpu: 0s}", `x.yaml:1: limits.cpu: "0s" is not above zero: ` + durations},
 		{"limits: {cpu: 366d}", `x.yaml:1: limits.cpu: "366d" is more than 365d: ` + durations},

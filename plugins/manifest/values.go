@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -168,11 +169,11 @@ func durationValue(at *time.Duration, without string, examples ...any) value {
 		case !d.text(n, remedy):
 		case err != nil && isDigits(n.Value):
 			d.bad(n, "has no unit", remedy)
-		case err != nil:
+		case err != nil && !errors.Is(err, units.ErrTooLong):
 			d.bad(n, "is not a duration", remedy)
-		case parsed <= 0:
+		case err == nil && parsed <= 0:
 			d.bad(n, "is not above zero", remedy)
-		case parsed > maxDuration:
+		case err != nil || parsed > maxDuration:
 			d.bad(n, "is more than 365d", remedy)
 		default:
 			*at = parsed

@@ -170,9 +170,9 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() error { return service.ErrDenied }
 
-// checkAddr refuses an address that is not public or belongs to this host, unless it is in networks. It also checks the
+// CheckAddr refuses an address that is not public or belongs to this host, unless it is in networks. It also checks the
 // IPv4 addresses inside the address.
-func checkAddr(a netip.Addr, networks []netip.Prefix) error {
+func CheckAddr(a netip.Addr, networks []netip.Prefix) error {
 	a = a.WithZone("")
 	if !a.IsValid() {
 		return &refusal{a, "no address"}
@@ -183,7 +183,7 @@ func checkAddr(a netip.Addr, networks []netip.Prefix) error {
 		}
 	}
 	for _, inner := range carried(a) {
-		if err := checkAddr(inner, networks); err != nil {
+		if err := CheckAddr(inner, networks); err != nil {
 			return err
 		}
 	}

@@ -38,7 +38,7 @@ func TestCheckAddr(t *testing.T) {
 		"fe80::1": "link-local", "fe80::1%eth0": "link-local", "febf::1": "link-local", "fec0::1": "site-local", "feff::1": "site-local", "ff02::1": "multicast", "ff0e::1": "multicast", "fe00::1": "not given out",
 		"2606:4700::5efe:127.0.0.1": "ISATAP", "2606:4700::200:5efe:10.0.0.1": "ISATAP", "2606:4700::200:5efe:8.8.8.8": "ISATAP", "fe80::5efe:1.1.1.1": "link-local",
 	} {
-		err := checkAddr(netip.MustParseAddr(addr), nil)
+		err := CheckAddr(netip.MustParseAddr(addr), nil)
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", addr, err)
@@ -46,7 +46,7 @@ func TestCheckAddr(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", addr, err, want)
 		}
 	}
-	if err := checkAddr(netip.Addr{}, []netip.Prefix{netip.MustParsePrefix("::/0"), netip.MustParsePrefix("0.0.0.0/0")}); !errors.Is(err, service.ErrDenied) {
+	if err := CheckAddr(netip.Addr{}, []netip.Prefix{netip.MustParsePrefix("::/0"), netip.MustParsePrefix("0.0.0.0/0")}); !errors.Is(err, service.ErrDenied) {
 		t.Errorf("no address: %v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestCheckAddrGranted(t *testing.T) {
 		for n := range strings.FieldsSeq(c.networks) {
 			networks = append(networks, netip.MustParsePrefix(n))
 		}
-		if err := checkAddr(netip.MustParseAddr(c.addr), networks); (err == nil) != c.allowed {
+		if err := CheckAddr(netip.MustParseAddr(c.addr), networks); (err == nil) != c.allowed {
 			t.Errorf("%s with %s: %v, want %v", c.addr, c.networks, err, c.allowed)
 		}
 	}
@@ -102,7 +102,7 @@ func TestCheckAddrOpensNothing(t *testing.T) { //nolint:paralleltest // it count
 	granted := []netip.Prefix{netip.MustParsePrefix("1.1.1.0/24"), netip.MustParsePrefix("10.0.0.0/8")}
 	for addr, most := range map[string]float64{"1.1.1.1": 0, "10.0.0.1": 0, "192.168.0.1": 1} { // 1 is the error
 		a := netip.MustParseAddr(addr)
-		if allocs := testing.AllocsPerRun(10, func() { _ = checkAddr(a, granted) }); allocs > most {
+		if allocs := testing.AllocsPerRun(10, func() { _ = CheckAddr(a, granted) }); allocs > most {
 			t.Errorf("%s takes %v allocations", addr, allocs)
 		}
 	}
@@ -120,7 +120,7 @@ func TestCheckAddrAgrees(t *testing.T) {
 		case 1:
 			a = netip.AddrFrom16([16]byte(append(append([]byte{}, make([]byte, 10)...), append([]byte{0xff, 0xff}, b[:4]...)...)))
 		}
-		if inner := a.Unmap(); checkAddr(a, nil) == nil &&
+		if inner := a.Unmap(); CheckAddr(a, nil) == nil &&
 			(!inner.IsGlobalUnicast() || inner.IsPrivate() || inner.IsLoopback() || inner.IsLinkLocalUnicast() || inner.IsMulticast() || inner.IsUnspecified() || a.Is4In6()) {
 			t.Fatalf("%s passes", a)
 		}

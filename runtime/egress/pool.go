@@ -68,8 +68,8 @@ func newPool(c *Client) *pool {
 
 // checkSocket refuses a socket that is about to connect to an address that is not allowed.
 func (p *pool) checkSocket(ctx context.Context, _, address string, _ syscall.RawConn) error {
-	to, _ := netip.ParseAddrPort(address) // checkAddr refuses the zero address of a failed parse
-	err := checkAddr(to.Addr(), p.client.cfg.Networks)
+	to, _ := netip.ParseAddrPort(address) // CheckAddr refuses the zero address of a failed parse
+	err := CheckAddr(to.Addr(), p.client.cfg.Networks)
 	// The pool keeps connections by origin, so the connection serves only requests that name a loopback address, too.
 	if t, _ := ctx.Value(targetKey{}).(target); err != nil && p.client.cfg.Loopback != nil && t.isLoopback() &&
 		to.Addr().IsLoopback() {
@@ -90,7 +90,7 @@ func (p *pool) checkTarget(ctx context.Context, t target) error {
 	}
 	for _, a := range addrs {
 		// Resolvers can return IPv4 addresses in IPv6 form; sockets connect to the IPv4 address.
-		if err := checkAddr(a.Unmap(), p.client.cfg.Networks); err != nil {
+		if err := CheckAddr(a.Unmap(), p.client.cfg.Networks); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package units
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -14,12 +15,18 @@ const maxDays = 36500
 // ErrTooLong is returned for a duration of more than maxDays.
 var ErrTooLong = fmt.Errorf("use %dd at most", maxDays)
 
+// overflowing matches durations, also those that time.ParseDuration refuses because they are too long.
+var overflowing = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`)
+
 // ParseDuration parses a duration as time.ParseDuration does. Whole days can come before the rest: "7d", "1d12h".
 func ParseDuration(text string) (time.Duration, error) {
 	days, rest, found := strings.Cut(text, "d")
 	if !found {
 		d, err := time.ParseDuration(text)
-		if err != nil {
+		switch {
+		case err != nil && overflowing.MatchString(text):
+			return 0, ErrTooLong
+		case err != nil:
 			return 0, err
 		}
 		return within(d)

@@ -1,6 +1,7 @@
 package units
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -15,6 +16,11 @@ func TestDurations(t *testing.T) {
 	for _, text := range []string{"", "d", "7", "-1d", "1.5d", "1d-1h", "99999999d", "7days"} {
 		if got, err := ParseDuration(text); err == nil {
 			t.Errorf("%q is %s", text, got)
+		}
+	}
+	for _, text := range []string{"99999d", "1000000h", "10000000h", "1h99999999999999999999999s"} {
+		if _, err := ParseDuration(text); !errors.Is(err, ErrTooLong) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func newRelay(env cli.Environment) *cobra.Command {
 			"the tables. The database and Redis may be away: rows wait.\n\n" +
 			"With --raquel it runs the rows of tables of Raquel instead, and writes their ends back as workers of Raquel do,\n" +
 			"which may share the tables: see `quern help from-raquel`. --nsj does the same for queue tables of nsj-queue-lib: see\n" +
-			"`quern help from-nsj`.",
+			"`quern help from-nsj`. A table that is missing, or is not as its library makes it, ends the command.",
 		Example: "  quern relay --postgres-file /run/secrets/database --redis redis://redis.internal:6379/0\n" +
 			"  quern relay --postgres-file /run/secrets/database --raquel jobs\n" +
 			"  quern relay --postgres-file /run/secrets/database --nsj fila --nsj-max-retry 10",
@@ -103,7 +103,7 @@ func newRelay(env cli.Environment) *cobra.Command {
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 		defer stop()
-		var running errgroup.Group
+		running, ctx := errgroup.WithContext(ctx)
 		if http != "" {
 			server, err := web.Listen(http, registry, relays.ready, config.Logger)
 			if err != nil {
@@ -114,6 +114,9 @@ func newRelay(env cli.Environment) *cobra.Command {
 		}
 		for _, r := range relays {
 			running.Go(func() error {
+				if err := r.Preflight(ctx); err != nil {
+					return cli.Refusedf("relay: %w", err)
+				}
 				r.Run(ctx)
 				return nil
 			})

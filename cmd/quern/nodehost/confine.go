@@ -94,7 +94,7 @@ func (c *Confinement) rules(n *Node) []confine.Rule {
 	if os.Geteuid() != 0 { // compile children raise their oom_score_adj; root could change kernel settings
 		rules = append(rules, confine.Rule{Access: confine.Modify, Path: "/proc"})
 	}
-	paths := slices.Concat([]string{"/etc/resolv.conf", n.options.Plugins.Dir, n.options.services.Secrets},
+	paths := slices.Concat([]string{"/etc/resolv.conf", n.options.Plugins.Dir, n.options.services.Secrets, n.options.registries.credentials},
 		n.options.Plugins.Grants.SecretFiles(), n.options.Admin.files())
 	for _, path := range paths {
 		if path == "" {

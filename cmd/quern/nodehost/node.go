@@ -156,6 +156,9 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	if cache := o.engine.CacheDir; cache != "" {
 		config.Releases = filepath.Join(cache, "releases")
 	}
+	if config.Artifacts, err = n.artifacts(cmd, outside); err != nil {
+		return nil, err
+	}
 	sandbox.BoundHeap(config.Concurrency, config.Memory)
 	n.Host, err = host.New(n.clients, directory, n.metrics, config)
 	if err != nil {

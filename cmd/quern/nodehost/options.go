@@ -53,6 +53,7 @@ type Options struct {
 	sources             string
 	databaseConnections int
 	tenantRedisFiles    []string
+	registries          registryOptions
 }
 
 // NewOptions adds the settings of a node host to a command. http is the default of --http.
@@ -243,7 +244,7 @@ type flagGroup struct {
 // hostGroups are the flags of `quern serve` and `quern dev`, grouped by purpose. The group without names has all other
 // flags.
 var hostGroups = []flagGroup{
-	{"What it serves", []string{"plugins", "tenants", "queues", "name", "source", "engines"}},
+	{"What it serves", []string{"plugins", "tenants", "queues", "name", "source", "engines", "registry", "registry-config"}},
 	{"How much it runs at a time", []string{"concurrency", "webhooks", "memory", "database-connections", "idle-unload"}},
 	{"What tasks may use, whatever a manifest says", []string{
 		"max-timeout", "max-cpu", "ceiling", "max-queues",

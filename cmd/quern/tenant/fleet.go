@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -372,7 +373,7 @@ func newDatabaseLs(env cli.Environment) *cobra.Command {
 					state = "unnotified"
 				}
 				lag := time.Duration(r.Lag * float64(time.Second)).Round(time.Millisecond)
-				return show.Row(r.Name, r.Table, state, show.Age(lag), r.Waiting, r.Refused, r.Leader, r.Error)
+				return show.Row(r.Name, r.Table, state, show.Age(lag), r.Waiting, r.Refused, r.Leader, cmp.Or(r.Error, r.Parked))
 			}))
 	})
 }

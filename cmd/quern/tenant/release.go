@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,17 +23,21 @@ import (
 
 func newPluginPush(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "push FILE|DIR", Short: "Make all hosts of the tenant serve a plugin, as a new release",
+		Use: "push FILE|DIR|ARTIFACT", Short: "Make all hosts of the tenant serve a plugin, as a new release",
 		Long: "Checks a plugin as `quern plugin check` does, stores its module, its manifest and the files that the manifest\n" +
 			"names in Redis, and makes all hosts of the tenant serve them. A folder stands for the .wasm file in it. Hosts\n" +
 			"fetch, compile and swap within seconds; tasks in flight end on the version they began on. On a host whose\n" +
 			"plugin directory has a plugin of the same name, that plugin serves. A push of what serves already changes\n" +
 			"nothing. With --canary or --steps, the release gets only a share of the tasks, until it is promoted or halted.\n" +
 			"A push ends the canary that was under way.\n\n" +
-			"Exit status: 0 pushed, 2 there is no such file, 3 a host would refuse it, or Redis is not reachable.",
+			"With --registry the files go to an OCI registry, in place of Redis. An ARTIFACT, such as\n" +
+			"oci://HOST/REPOSITORY:TAG, is in a registry already. Hosts fetch it by its digest, wherever the tag goes.\n\n" +
+			"Exit status: 0 pushed, 2 there is no such file, 3 a host would refuse it, or Redis or the registry is not\n" +
+			"reachable.",
 		Args: cli.Arguments(1, 1),
 	}
 	note := ""
+	registry := registryFlags(cmd.Flags())
 	option.Text(cmd.Flags(), &note, "TEXT", "note", "`TEXT` about what is new, at most 1024 bytes")
 	var flags shareFlags
 	flags.add(cmd)
@@ -41,27 +46,24 @@ func newPluginPush(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		file, err := pluginfile.ModuleIn(args[0])
+		from, err := registry.open(cmd, args[0])
 		if err != nil {
 			return err
 		}
-		p, err := pluginfile.Read(file)
-		if err != nil {
-			return err
+		defer from.close()
+		r, files, err := readRelease(cmd.Context(), env, from.path)
+		if err != nil && from.artifact != "" {
+			err = fmt.Errorf("%s: %w", from.artifact, err)
 		}
-		if _, err = p.Check(cmd.Context(), env, runtime.Config{}); err == nil {
-			err = p.Refusal()
-		}
-		if err != nil {
-			return err
-		}
-		r, files, err := p.Release()
 		if err != nil {
 			return err
 		}
 		r.Note, r.By = note, whoami()
 		before, err := client.Releases(r.Plugin).List(cmd.Context())
 		if err != nil {
+			return err
+		}
+		if r, err = from.place(cmd.Context(), r, files); err != nil {
 			return err
 		}
 		pushed, err := release.Push(cmd.Context(), client.Releases(r.Plugin), r, files, share)
@@ -96,6 +98,25 @@ func notePush(cmd *cobra.Command, before []release.Release, pushed *release.Rele
 		cli.Note(cmd, "release %d of %s is a canary for %s: end with `quern plugin promote %s` or `quern plugin halt %s`", pushed.Number,
 			pushed.Plugin, pushed.Stage.Share, word, word)
 	}
+}
+
+// readRelease reads and checks a plugin, and makes a release of it.
+func readRelease(ctx context.Context, env cli.Environment, path string) (release.Release, []release.Content, error) {
+	file, err := pluginfile.ModuleIn(path)
+	if err != nil {
+		return release.Release{}, nil, err
+	}
+	p, err := pluginfile.Read(file)
+	if err != nil {
+		return release.Release{}, nil, err
+	}
+	if _, err = p.Check(ctx, env, runtime.Config{}); err == nil {
+		err = p.Refusal()
+	}
+	if err != nil {
+		return release.Release{}, nil, err
+	}
+	return p.Release()
 }
 
 // whoami names the person who runs this command.
@@ -162,7 +183,7 @@ func newPluginShow(env cli.Environment) *cobra.Command {
 			if r.Number != number && (number != 0 || !r.Serving) {
 				continue
 			}
-			v := append(releaseView(r), show.Lines("digest", show.DigestPrefix+r.Digest())...)
+			v := append(releaseView(r), show.Lines("digest", show.DigestPrefix+r.Digest(), "artifact", show.Given(r.Artifact))...)
 			return printWith(cmd, json, r, v, "FILE SIZE DIGEST", show.Rows(r.Files, func(f *release.File) show.View {
 				return show.Row(f.Name, f.Size, show.DigestPrefix+f.Digest)
 			}))

@@ -443,6 +443,13 @@ func (b *bench) releases() {
 	b.must(mail.Delete(b.ctx, 1))
 	b.must(mail.Delete(b.ctx, 3))
 	b.is("left", states(), "4 serving, ")
+	const artifact = "oci://registry.example.com/acme/mail@sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+	elsewhere, err := release.Push(b.ctx, mail, first.InRegistry(artifact), nil, nil)
+	b.must(err)
+	b.is("a release in a registry", fmt.Sprint(elsewhere.Number, elsewhere.Artifact, len(elsewhere.Files[0].Pieces)), "5"+artifact+"0")
+	elsewhere, err = release.Push(b.ctx, mail, first.InRegistry(artifact), nil, nil)
+	b.must(err)
+	b.is("the same release", elsewhere.Number, 5)
 	b.must(mail.Delete(b.ctx, 0))
 	b.is("left of none", states(), "")
 	_, err = b.Releases("../mail").List(b.ctx)

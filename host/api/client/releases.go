@@ -47,6 +47,9 @@ func (r releases) PushRelease(ctx context.Context, one release.Release, share *r
 	if len(one.Signatures) > 0 {
 		body["signatures"] = one.Signatures
 	}
+	if one.Artifact != "" {
+		body["artifact"] = one.Artifact
+	}
 	if len(one.Queues) > 0 {
 		body["queues"] = one.Queues
 	}

@@ -65,7 +65,7 @@ const relayTable = (relays) => table("Databases", [
   { head: "Oldest row", cell: (r) => (r.lag_seconds > 0 ? span(r.lag_seconds) : "–") },
   { head: "Waiting", cell: (r) => count(r.waiting) },
   { head: "Refused", cell: (r) => count(r.refused) },
-  { head: "Why rows wait", cell: (r) => r.error ?? "–" },
+  { head: "Why rows wait", cell: (r) => r.error ?? r.parked ?? "–" },
 ], relays);
 
 const moreQueues = () => h("p", { class: "faint" }, "There are more queues than the page follows: it shows the first 1,000 by name.");

@@ -126,6 +126,13 @@ func leased(z redis.Z) (node NodeInfo) {
 	return node
 }
 
+// DatabaseAway is a database of handlers that does not serve a host. Hosts publish a list of them.
+type DatabaseAway struct {
+	Secret string `json:"secret" doc:"The secret with its URL."`
+	Why    string `json:"why"`
+	Remedy string `json:"remedy"`
+}
+
 // describe sets Kind, Draining, About and Holds of the nodes. It reads the named fields that each node has published,
 // or all if none is named, and the node's reserved lists of the given queues.
 func describe(ctx context.Context, s *store.Store, nodes []NodeInfo, queues, fields []string) error {

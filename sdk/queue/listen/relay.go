@@ -119,6 +119,7 @@ type RelayState struct {
 	Waiting  int64   `json:"waiting" doc:"Rows; at most 10,000 are counted."`
 	Refused  int64   `json:"refused" doc:"Rows that could be no task, or that cannot be changed; at most 10,000 are counted, and of another library's table those of the last hour."`
 	Error    string  `json:"error,omitempty" doc:"Why rows wait."`
+	Parked   string  `json:"parked,omitempty" doc:"Why a row of another library's table cannot be changed: of the last one."`
 }
 
 const (

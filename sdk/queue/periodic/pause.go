@@ -44,6 +44,11 @@ func (p *Pause) Over(now time.Time) bool { return !now.Before(p.end) }
 // Left returns how long the pause still lasts; 0 or less if it is over.
 func (p *Pause) Left(now time.Time) time.Duration { return p.end.Sub(now) }
 
+// Doubled returns shortest doubled n times, and at most longest.
+func Doubled(shortest, longest time.Duration, n int) time.Duration {
+	return min(shortest<<min(n, 16), longest)
+}
+
 // Sleep waits for d and returns true. It returns false at once if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

@@ -10,6 +10,9 @@
 // The bytes of a file are in pieces of at most 1 MiB. The key of a piece is its SHA-256, so releases share the pieces
 // that they have in common. A piece belongs to the tenant in whose Redis it is.
 //
+// The bytes can also be in an artifact of an OCI registry. The release then names the artifact by its digest, and its
+// files have no pieces: see package host/rollout/oci.
+//
 // # Order of writes
 //
 // The script that writes a release first checks that Redis has every piece that the release names. It then makes the

@@ -22,8 +22,11 @@ type Target interface {
 const pushAttempts = 3
 
 // Push stores the files of a release and makes hosts serve it, for a share of the tasks if share is not nil. files are
-// those from which the release was made.
+// those from which the release was made. The files of a release with an artifact must be in the registry already.
 func Push(ctx context.Context, to Target, r Release, files []Content, share *Share) (Release, error) {
+	if r.Artifact != "" {
+		return to.PushRelease(ctx, r, share)
+	}
 	for attempt := 1; ; attempt++ {
 		missing, err := to.MissingPieces(ctx, r.Pieces())
 		if err != nil {

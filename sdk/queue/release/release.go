@@ -29,6 +29,7 @@ const (
 	maxSigning = 4 << 10   // maximum bytes of all signatures
 	maxQueues  = 1000      // maximum number of queues that a release names
 	maxNote    = 1 << 10   // maximum bytes of a note, or of the name of whoever pushed
+	maxName    = 512       // maximum bytes of the name of an artifact
 
 	// maxAsked is the maximum number of pieces of a release.
 	maxAsked = MaxBytes/PieceBytes + MaxFiles
@@ -51,7 +52,7 @@ type File struct {
 	Name   string   `json:"name" doc:"NAME.wasm, NAME.yaml, or a path that the manifest names."`
 	Size   int64    `json:"size"`
 	Digest string   `json:"digest" doc:"The SHA-256 of the file, in hex."`
-	Pieces []string `json:"pieces" maxItems:"64" doc:"The SHA-256 of each MiB of the file, in hex."`
+	Pieces []string `json:"pieces,omitempty" maxItems:"64" doc:"The SHA-256 of each MiB of the file, in hex; none of a file in a registry."`
 }
 
 // Release is a release of a plugin. Number, Created and what follows them are set by Redis.
@@ -64,6 +65,8 @@ type Release struct {
 	Note   string   `json:"note,omitempty" maxLength:"1024" doc:"What is new."`
 	// Signatures are signatures of the Statement, as package plugins/signature makes them.
 	Signatures []string `json:"signatures,omitempty" maxItems:"8" doc:"Signatures of minisign or cosign."`
+	// Artifact is where the bytes of the files are, if they are not in Redis.
+	Artifact string `json:"artifact,omitempty" maxLength:"512" doc:"The artifact in an OCI registry that has the files: oci://HOST/REPOSITORY@sha256:DIGEST."`
 
 	By string `json:"by,omitempty" maxLength:"1024" doc:"Who pushed it."`
 
@@ -164,6 +167,20 @@ func (r *Release) Pieces() map[string]int64 {
 
 var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
+// ArtifactScheme begins the name of an artifact.
+const ArtifactScheme = "oci://"
+
+var artifactForm = regexp.MustCompile(`^oci://[A-Za-z0-9.:\[\]-]+/[a-z0-9._/-]+@sha256:[0-9a-f]{64}$`)
+
+// InRegistry returns the release with its bytes in an artifact, in place of Redis.
+func (r Release) InRegistry(artifact string) Release {
+	r.Artifact, r.Files = artifact, slices.Clone(r.Files)
+	for i := range r.Files {
+		r.Files[i].Pieces = nil
+	}
+	return r
+}
+
 // ValidPlugin checks the name of a plugin with releases. It is also the name of a file.
 func ValidPlugin(name string) error {
 	if queue.ValidQueue(name) != nil || strings.HasPrefix(name, ".") || strings.ContainsAny(name, `/\`) {
@@ -194,6 +211,8 @@ func (r *Release) validate() error {
 		return wrong("it has %d signatures: use at most %d of %d bytes together", len(r.Signatures), maxSigned, maxSigning)
 	case len(r.Version) > 128:
 		return wrong("its version has %d bytes: use at most 128", len(r.Version))
+	case r.Artifact != "" && (len(r.Artifact) > maxName || !artifactForm.MatchString(r.Artifact)):
+		return wrong("artifact %.600q: use oci://HOST/REPOSITORY@sha256:DIGEST, of at most %d bytes", r.Artifact, maxName)
 	}
 	for _, name := range r.Queues {
 		if err := queue.ValidQueue(name); err != nil || len(r.Queues) > maxQueues {
@@ -211,8 +230,11 @@ func (r *Release) validate() error {
 		if f.Size < 0 || f.Size > MaxBytes || total > MaxBytes {
 			return wrong("its files have more than %d MiB together: make them smaller", MaxBytes>>20)
 		}
-		if int64(len(f.Pieces)) != (f.Size+PieceBytes-1)/PieceBytes {
-			return wrong("file %s of %d bytes has %d pieces: use one for each MiB", f.Name, f.Size, len(f.Pieces))
+		switch pieces := int64(len(f.Pieces)); {
+		case r.Artifact != "" && pieces > 0:
+			return wrong("file %s has %d pieces: use none beside an artifact", f.Name, pieces)
+		case r.Artifact == "" && pieces != (f.Size+PieceBytes-1)/PieceBytes:
+			return wrong("file %s of %d bytes has %d pieces: use one for each MiB", f.Name, f.Size, pieces)
 		}
 		for _, digest := range append(f.Pieces, f.Digest) {
 			if !digestForm.MatchString(digest) {

@@ -423,6 +423,13 @@ func TestInvalidReleases(t *testing.T) {
 		"Pieces":  func(r *release.Release) { r.Files[0].Pieces = nil },
 		"Digest":  func(r *release.Release) { r.Files[0].Digest = "sha256:" + r.Files[0].Digest[:57] },
 		"Note":    func(r *release.Release) { r.Note = strings.Repeat("x", 2000) },
+		"Tag":     func(r *release.Release) { *r = r.InRegistry("oci://ghcr.io/acme/mail:1") },
+		"Scheme":  func(r *release.Release) { *r = r.InRegistry("http://ghcr.io/acme/mail@sha256:" + r.Files[0].Digest) },
+		"User":    func(r *release.Release) { *r = r.InRegistry("oci://u:p@ghcr.io/acme/mail@sha256:" + r.Files[0].Digest) },
+		"Long": func(r *release.Release) {
+			*r = r.InRegistry("oci://ghcr.io/" + strings.Repeat("x", 512) + "@sha256:" + r.Files[0].Digest)
+		},
+		"Both": func(r *release.Release) { r.Artifact = "oci://ghcr.io/acme/mail@sha256:" + r.Files[0].Digest },
 	} {
 		r := good()
 		spoil(&r)

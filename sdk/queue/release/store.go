@@ -84,7 +84,11 @@ func (s *Store) PushRelease(ctx context.Context, r Release, share *Share) (Relea
 		return Release{}, fmt.Errorf("%w: release of plugin %s: its description has %d bytes: name fewer files, or files with shorter paths",
 			queue.ErrInvalid, r.Plugin, len(text))
 	}
-	content, _ := json.Marshal([]any{r.Files, r.Signatures}) // the whole release was encoded above
+	same := []any{r.Files, r.Signatures}
+	if r.Artifact != "" {
+		same = append(same, r.Artifact)
+	}
+	content, _ := json.Marshal(same) // the whole release was encoded above
 	shared, err := s.shareText(ctx, &r, share)
 	if err != nil {
 		return Release{}, err

@@ -11,6 +11,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
 // Processor starts and ends a task that a listener reserved. The error queue.ErrLost means that another listener has
@@ -89,7 +90,7 @@ func (p *Processor) Reject(ctx context.Context, why string) error {
 	if p.task.Rejects >= maxRejects || p.task.Retry.MaxReschedules < 0 {
 		return p.Fail(ctx, failure)
 	}
-	delay := min(maxRejectDelay, rejectDelay<<min(p.task.Rejects, 6))
+	delay := periodic.Doubled(rejectDelay, maxRejectDelay, p.task.Rejects)
 	return p.settle(ctx, listen.Settlement{
 		Claim: p.claim(), Failure: &failure, Requeue: listen.RequeueReject,
 		Delay: delay,

@@ -1,0 +1,46 @@
+package nodehost
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/host/rollout"
+	"github.com/quern-project/quern/host/rollout/oci"
+	"github.com/quern-project/quern/runtime/egress"
+)
+
+// registryOptions say from which registries a host fetches releases.
+type registryOptions struct {
+	hosts       []string
+	credentials string
+}
+
+// RegistryFlags adds the flags of registries.
+func (o *Options) RegistryFlags(f *pflag.FlagSet) {
+	option.List(f, &o.registries.hosts, "registry", nil, "OCI registries from which releases may be fetched: HOST, HOST:PORT, or http://HOST:PORT for one without TLS (default none)")
+	f.StringVar(&o.registries.credentials, "registry-config", "", "`FILE` with credentials for these registries, as docker login writes it (default none)")
+}
+
+// artifacts returns the client that fetches releases from registries. It may be led to the same addresses as handlers.
+func (n *Node) artifacts(cmd *cobra.Command, outside egress.Config) (rollout.Artifacts, error) {
+	o := &n.options.registries
+	if len(o.hosts) == 0 {
+		return rollout.NoArtifacts{}, nil
+	}
+	config := oci.Config{Networks: outside.Networks, Proxy: outside.Proxy, Credentials: o.credentials}
+	for _, text := range o.hosts {
+		registry, err := oci.ParseRegistry(text)
+		if err != nil {
+			return nil, cli.WrongValue(cmd.Flag("registry"), text, err)
+		}
+		config.Registries = append(config.Registries, registry)
+	}
+	client, err := oci.New(config)
+	if err != nil {
+		return nil, cli.WrongValue(cmd.Flag("registry-config"), o.credentials, cli.Bare(err))
+	}
+	n.closers = append(n.closers, client.Close)
+	return client, nil
+}

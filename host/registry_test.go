@@ -1,0 +1,131 @@
+package host
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/quern-project/quern/host/rollout/oci"
+	"github.com/quern-project/quern/host/rollout/oci/ocitest"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/release"
+)
+
+// artifacts is a client for a host of a registry.
+func artifacts(t *testing.T, r *ocitest.Registry, host string) *oci.Client {
+	t.Helper()
+	client, err := oci.New(oci.Config{
+		Registries: []oci.Registry{{Host: host, Plain: true}}, Credentials: r.Credentials(host, ocitest.Password),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// pushArtifact uploads a module to a registry, and releases it from there.
+func (n *node) pushArtifact(c *oci.Client, host, plugin string, module []byte) release.Release {
+	n.t.Helper()
+	files := []release.Content{{Name: plugin + ".wasm", Data: module}, {Name: plugin + ".yaml", Data: []byte("version: 1.0.0")}}
+	r, err := release.New(plugin, files)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ref, err := oci.Parse(release.ArtifactScheme + host + "/acme/" + plugin + ":latest")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	artifact, err := c.Push(n.ctx, ref, &r, files)
+	if err == nil {
+		r, err = release.Push(n.ctx, release.NewStore(n.client), r.InRegistry(artifact), nil, nil)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return r
+}
+
+func (n *node) refuses(plugin string, number int, why string) {
+	n.t.Helper()
+	n.eventually("a release is refused: "+why, func() bool { return strings.Contains(n.refusal(plugin, number), why) })
+}
+
+// Releases in Redis and in a registry follow each other. While the registry is away, hosts serve what they have, also
+// after a start; a host that has nothing serves the release before.
+func TestRegistryAway(t *testing.T) {
+	t.Parallel()
+	registry := ocitest.Start(t)
+	client := artifacts(t, registry, registry.Host)
+	cache := t.TempDir()
+	config := Config{Artifacts: client, Releases: cache}
+	a := start(t, settings{Config: config})
+	first := a.pushRelease("version", runtimetest.Version(t, "one"), "")
+	a.serves("version", first.Number)
+	second := a.pushArtifact(client, registry.Host, "version", runtimetest.Version(t, "two"))
+	a.serves("version", second.Number)
+	if said := string(a.wait(a.enqueue("version", "")).Result); said != "two" {
+		t.Errorf("the release in the registry wrote %q", said)
+	}
+	if pieces, err := a.rdb.Keys(a.ctx, a.tenant+"_piece_*").Result(); len(pieces) != 1 || err != nil {
+		t.Errorf("Redis has the pieces %v, %v: want one, of the first release", pieces, err)
+	}
+	if again := a.pushArtifact(client, registry.Host, "version", runtimetest.Version(t, "two")); again.Number != second.Number {
+		t.Errorf("pushed again as release %d", again.Number)
+	}
+
+	registry.Stop()
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	again := start(t, settings{tenants: []string{a.tenant}, Config: config})
+	again.serves("version", second.Number)
+	other := start(t, settings{tenants: []string{a.tenant}, Config: Config{Artifacts: client}})
+	other.refuses("version", second.Number, "connection refused")
+	other.serves("version", first.Number)
+	forbidden := start(t, settings{tenants: []string{a.tenant}})
+	forbidden.refuses("version", second.Number, "start it with --registry")
+	forbidden.serves("version", first.Number)
+
+	registry.Serve()
+	other.serves("version", second.Number)
+	other.eventually("the release is no longer refused", func() bool { return other.refusal("version", second.Number) == "" })
+	if _, err := release.NewStore(a.client).ServeRelease(a.ctx, "version", first.Number); err != nil {
+		t.Fatal(err)
+	}
+	other.serves("version", first.Number)
+}
+
+// A registry that sends other bytes than the release says changes nothing, until it sends the right ones.
+func TestRegistryLies(t *testing.T) {
+	t.Parallel()
+	registry := ocitest.Start(t)
+	var lies atomic.Bool
+	host := registry.Front(func(response *http.Response) error {
+		if !lies.Load() || response.StatusCode != http.StatusOK || !strings.Contains(response.Request.URL.Path, "/blobs/") ||
+			response.Request.Method != http.MethodGet {
+			return nil
+		}
+		data, err := io.ReadAll(response.Body)
+		slices.Reverse(data)
+		response.Body = io.NopCloser(bytes.NewReader(data))
+		return err
+	})
+	client := artifacts(t, registry, host)
+	a := start(t, settings{Config: Config{Artifacts: client}})
+	first := a.pushArtifact(client, host, "version", runtimetest.Version(t, "one"))
+	a.serves("version", first.Number)
+	lies.Store(true)
+	second := a.pushArtifact(client, host, "version", runtimetest.Version(t, "two"))
+	a.refuses("version", second.Number, "other bytes than the digest says")
+	a.serves("version", first.Number)
+	if said := string(a.wait(a.enqueue("version", "")).Result); said != "one" {
+		t.Errorf("the release before wrote %q", said)
+	}
+	lies.Store(false)
+	a.serves("version", second.Number)
+}
