@@ -130,7 +130,8 @@ func failurePolicy(v *plugins.TenantVersion) listen.FailurePolicy {
 // addReleases adds the canary of a plugin to a request, and the releases that this host has beside the one that serves.
 func (in *intake) addReleases(r *listen.ReserveRequest, serving plugins.Serving) {
 	canary, gone := in.releases.Staged(serving.Name)
-	if canary != nil && canary.Number != serving.Number && (len(canary.Queues) == 0 || slices.Contains(canary.Queues, r.Queue)) {
+	if canary != nil && canary.Number != serving.Number &&
+		(len(canary.Queues) == 0 || slices.Contains(canary.Queues, r.Queue)) {
 		r.Canary = &listen.CanaryShare{
 			Number: canary.Number, Percent: canary.Stage.Percent(), Needle: canary.Stage.Share.Needle(),
 		}

@@ -103,6 +103,7 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 		Runs: access.runsOf, Stopped: access.releaseStopped, StepOver: releases.Ask,
 	}
 	releases.Tried, releases.Ran = judge.Ask, judge.Ran
+	fleet.Recovery.Reclaimed = judge.Ask // a release in a crash loop is stopped before its task runs again
 	listener.Control, listener.Ended = func() { fleet.Ticker.Ask(); releases.Ask() }, fleet.Advancer.Ask
 	listener.Renewed = func(begun, now time.Time, err error) {
 		// A lost lease counts as a late renewal, too. It is counted once, because it ends the session.

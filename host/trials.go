@@ -43,7 +43,8 @@ func (s *settler) onTrial(e *ended, outcome listen.Outcome) {
 func (a *tenantAccess) runsOf(ctx context.Context, r *release.Release) (complete, failed int64, err error) {
 	all, err := manage.New(a.client).Versions(ctx)
 	for _, one := range all {
-		if one.Plugin == r.Plugin && one.Digest == "sha256:"+r.ModuleDigest() && (r.Version == "" || one.Version == r.Version) {
+		if one.Plugin == r.Plugin && one.Digest == "sha256:"+r.ModuleDigest() &&
+			(r.Version == "" || one.Version == r.Version) {
 			complete, failed = complete+one.Complete, failed+one.Failed
 		}
 	}
@@ -53,7 +54,8 @@ func (a *tenantAccess) runsOf(ctx context.Context, r *release.Release) (complete
 // releaseStopped publishes that a release was stopped, if anybody subscribes to TopicReleases.
 func (a *tenantAccess) releaseStopped(ctx context.Context, r *release.Release, reason string) {
 	subscriptions, err := a.client.Subscriptions(ctx)
-	if err == nil && !slices.ContainsFunc(subscriptions, func(s queue.Subscription) bool { return s.Active && s.Topic == TopicReleases }) {
+	ours := func(s queue.Subscription) bool { return s.Active && s.Topic == TopicReleases }
+	if err == nil && !slices.ContainsFunc(subscriptions, ours) {
 		return
 	}
 	body, _ := json.Marshal(map[string]any{ // texts and numbers

@@ -75,3 +75,39 @@ func TestBadCanary(t *testing.T) {
 		}
 	})
 }
+
+// A canary whose task takes its host down again and again is halted when the second host has died, each a process of its
+// own. The task then runs on the release that serves.
+func TestCanaryInCrashLoop(t *testing.T) {
+	ofProcesses(t)
+	t.Parallel()
+	u := over("redis").tenant(t)
+	host := func() *child {
+		c := u.spawn("serve", "--plugins", filepath.Join(t.TempDir(), "none"), "--http", "127.0.0.1:0", "--lease", "2s")
+		c.stderr.await(t, regexp.MustCompile(`joined: `))
+		return c
+	}
+	one := host()
+	plugin := folder(t, map[string][]byte{"mail": runtimetest.Echo(t)})
+	u.must("plugin", "push", plugin)
+	one.stderr.await(t, regexp.MustCompile(`plugin loaded: plugin=mail `))
+	write(t, filepath.Join(plugin, "mail.wasm"), string(runtimetest.Sleep(t)))
+	u.must("plugin", "push", plugin, "--canary", "100%")
+	one.stderr.await(t, regexp.MustCompile(`plugin loaded: plugin=mail .*beside=2`))
+	id := strings.TrimSpace(u.must("enqueue", "mail", "600000"))
+	dies := func(c *child) {
+		t.Helper()
+		c.stderr.await(t, regexp.MustCompile(`plugin says: .*ready`))
+		if err := c.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		c.wait(t)
+	}
+	dies(one)
+	dies(host())
+	last := host()
+	last.stderr.await(t, regexp.MustCompile(`release stopped: .*release=2 .*measure=crashes reason="2 hosts died over its tasks"`))
+	eventually(t, "the task has ended", func() bool {
+		return strings.Contains(u.must("task", "show", id), "complete")
+	})
+}

@@ -67,7 +67,7 @@ func (t *Direct) Plugins(ctx context.Context) ([]Plugin, error) {
 			return q.Plugin == p.Plugin &&
 				q.Digest == p.Digest
 		})
-		if at < 0 || p.State != plugins.StateServing {
+		if at < 0 || p.State != plugins.StateServing && p.State != plugins.StateCanary {
 			continue
 		}
 		p.State = "quarantined" // hosts do not run its tasks

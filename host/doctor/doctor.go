@@ -298,7 +298,10 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 		}},
 		reading{"what the hosts published", func() error { return p.readPlugins(ctx, client) }},
 		reading{"the quarantines", func() (err error) { p.quarantines, err = listen.NewFleet(client).Quarantines(ctx); return err }},
-		reading{"the stopped releases", func() (err error) { p.stopped, err = release.NewStore(client).Stopped(ctx); return err }},
+		reading{"the stopped releases", func() (err error) {
+			p.stopped, err = release.NewStore(client).Stopped(ctx)
+			return err
+		}},
 		reading{"the queues", func() error {
 			known, err := client.Queues(ctx)
 			if err != nil {

@@ -35,7 +35,8 @@ var pluginChecks = []check{
 	{"release-stopped", func(p *patient) {
 		for _, name := range slices.Sorted(maps.Keys(p.stopped)) {
 			s := p.stopped[name]
-			p.found(Warning, "mend it, and push again; to run its failed tasks on the other: `quern plugin halt NAME --retry-failed`",
+			p.found(Warning,
+				"mend it, and push again; to run its failed tasks on the other: `quern plugin halt NAME --retry-failed`",
 				"hosts stopped release %d of the plugin %s, so release %d serves: %s", s.Number, name, s.Serving, s.Reason).
 				by("plugin", "releases", name)
 		}

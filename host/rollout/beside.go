@@ -156,7 +156,8 @@ func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blob
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	changed := !maps.EqualFunc(s.others, others, func(a, b fetched) bool { return a.Number == b.Number && a.folder == b.folder })
+	same := func(a, b fetched) bool { return a.Number == b.Number && a.folder == b.folder }
+	changed := !maps.EqualFunc(s.others, others, same)
 	s.others, s.gone = others, gone
 	if changed || canary != nil { // a canary may have become, or ceased to be, a release for pinned tasks
 		t.set()

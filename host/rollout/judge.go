@@ -199,8 +199,8 @@ func (j *Judge) RunOnce(ctx context.Context) (pause, wait time.Duration, err err
 	return countPause, periodic.Jitter(countWait), errors.Join(errs...)
 }
 
-// try adds the counts of a release, and judges it. Counts that cannot be written are lost, because a repeated call might
-// count them twice.
+// try adds the counts of a release, and judges it. Counts that cannot be written are lost, because a repeated call
+// might count them twice.
 func (j *Judge) try(ctx context.Context, of *onTrial) error {
 	counts := j.take(of)
 	tried, err := j.store.AddTrial(ctx, &of.Release, &counts)
@@ -296,7 +296,9 @@ func (j *Judge) before(ctx context.Context, r *release.Release) (*release.Releas
 
 // stop stops a bad release, and tells so if no other host has stopped it.
 func (j *Judge) stop(ctx context.Context, of *onTrial, v trial.Verdict) error {
-	fields := []any{"plugin", of.Plugin, "release", of.Number, "version", of.Version, "measure", string(v.Measure), "reason", v.Reason}
+	fields := []any{
+		"plugin", of.Plugin, "release", of.Number, "version", of.Version, "measure", string(v.Measure), "reason", v.Reason,
+	}
 	if j.ReportOnly {
 		if j.told == nil {
 			j.told = make(map[string]int)

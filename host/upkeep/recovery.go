@@ -192,6 +192,9 @@ func (r *Recovery) reclaim(ctx context.Context, listener string) error {
 	r.Metrics.TasksReclaimed(tenant, "rescheduled", got.Scheduled)
 	r.Metrics.TasksReclaimed(tenant, "failed", got.Failed)
 	r.Health.NoDeadLetter(opReclaim, "", got.DeadError)
+	if got.Sum() > 0 && r.Reclaimed != nil {
+		r.Reclaimed()
+	}
 	if got.Sum() > 0 || err == nil {
 		r.Logger.Warn("reclaimed from a dead listener", "dead", listener, "returned", got.Returned,
 			"rescheduled", got.Scheduled, "failed", got.Failed, "dropped", got.Dropped)

@@ -52,6 +52,8 @@ type Config struct {
 	Interval time.Duration
 	// MaxCrashes is the number of crashed hosts at which a task fails.
 	MaxCrashes int
+	// Reclaimed is called after tasks of a dead listener were reclaimed. It must not block.
+	Reclaimed func()
 	// Purge says which finished tasks and publications are deleted.
 	Purge listen.PurgeOptions
 	// Expiry returns the maximum age of a queue's tasks that set none themselves (0: no bound), and the queue for their

@@ -42,5 +42,6 @@ func DatabaseCommands(env cli.Environment) []*cobra.Command { return clientFlags
 // PluginCommands returns the commands of `quern plugin` about the plugins that live hosts serve, and their releases.
 func PluginCommands(env cli.Environment) []*cobra.Command {
 	return clientFlags(newPluginLs(env), newPluginPush(env), newPluginReleases(env), newPluginShow(env),
-		newPluginPromote(env), newPluginHalt(env), newPluginRollback(env), newPluginFreeze(env), newPluginDelete(env), newPluginRelease(env))
+		newPluginPromote(env), newPluginHalt(env), newPluginRollback(env), newPluginFreeze(env), newPluginDelete(env),
+		newPluginRelease(env))
 }

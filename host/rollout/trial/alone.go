@@ -19,8 +19,8 @@ const (
 	chosenMargin = 0.2
 )
 
-// JudgeDeaths stops a release in a crash loop: hosts died since it was pushed, while they ran a task of it that had been
-// in a crash before.
+// JudgeDeaths stops a release in a crash loop: hosts died since it was pushed, while they ran a task of it that had
+// been in a crash before.
 func JudgeDeaths(deaths []time.Time, since time.Time) Verdict {
 	n := 0
 	for _, at := range deaths {
@@ -55,6 +55,6 @@ func JudgeAlone(new *release.Counts, complete, failed int64) Verdict {
 	if !Suspect(new) || complete+failed < allFailed || failed > complete {
 		return Verdict{}
 	}
-	return Verdict{Failures, fmt.Sprintf("all of its %d tasks failed%s; of the release before, %d of %d runs", new.Runs, kinds(new),
-		failed, complete+failed)}
+	return Verdict{Failures, fmt.Sprintf("all of its %d tasks failed%s; of the release before, %d of %d runs", new.Runs,
+		kinds(new), failed, complete+failed)}
 }

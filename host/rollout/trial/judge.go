@@ -33,8 +33,8 @@ type Step struct {
 }
 
 // share returns the part of the tasks that is the new release's if both are equal: its share, or its part of the tasks
-// that have ended if that is larger, as on a fleet of which some hosts do not have the new release. A larger share makes
-// less evidence.
+// that have ended if that is larger, as on a fleet of which some hosts do not have the new release. A larger share
+// makes less evidence.
 func (s *Step) share() float64 {
 	return max(s.Share, float64(s.New.Runs)/float64(max(1, s.New.Runs+s.Old.Runs)))
 }
@@ -61,12 +61,12 @@ func (v Verdict) Bad() bool { return v.Measure != "" }
 // Judge compares the releases of a trial over all its steps. It may be called after any number of tasks.
 func Judge(steps []Step) Verdict {
 	old, new := Sum(steps)
-	for _, judge := range []func([]Step, *release.Counts, *release.Counts) Verdict{judgeFailures, judgeDuration, judgeFuel} {
-		if v := judge(steps, &old, &new); v.Bad() {
+	for _, v := range []Verdict{judgeFailures(steps, &old, &new), judgeDuration(steps, &old, &new)} {
+		if v.Bad() {
 			return v
 		}
 	}
-	return Verdict{}
+	return judgeFuel(steps, &old, &new)
 }
 
 // Sum adds the counts of all steps.
@@ -94,8 +94,8 @@ func judgeFailures(steps []Step, old, new *release.Counts) Verdict {
 	if evidence(cells) < -math.Log(failureBudget) {
 		return Verdict{}
 	}
-	return Verdict{Failures, fmt.Sprintf("%d of %d tasks failed%s; of the release before, %d of %d", failed, new.Runs, kinds(new),
-		old.Failed(), old.Runs)}
+	return Verdict{Failures, fmt.Sprintf("%d of %d tasks failed%s; of the release before, %d of %d", failed, new.Runs,
+		kinds(new), old.Failed(), old.Runs)}
 }
 
 // expected returns how many tasks of the new release would have failed if they had failed as often as those of the old
@@ -130,7 +130,8 @@ func judgeDuration(steps []Step, old, new *release.Counts) Verdict {
 	round := func(d time.Duration) time.Duration {
 		return d.Round(max(d/100, 10*time.Microsecond)).Round(10 * time.Microsecond)
 	}
-	return Verdict{Duration, fmt.Sprintf("95 %% of %d tasks took up to %s; of the release before, up to %s (%.1f times as long)",
+	return Verdict{Duration, fmt.Sprintf(
+		"95 %% of %d tasks took up to %s; of the release before, up to %s (%.1f times as long)",
 		new.Duration.Total(), round(after), round(before), float64(after)/float64(before))}
 }
 
@@ -140,7 +141,8 @@ func judgeFuel(steps []Step, old, new *release.Counts) Verdict {
 		return Verdict{}
 	}
 	before, after := old.Burned(percentile), new.Burned(percentile)
-	return Verdict{Fuel, fmt.Sprintf("95 %% of %d tasks burned up to %d fuel; of the release before, up to %d (%.1f times as much)",
+	return Verdict{Fuel, fmt.Sprintf(
+		"95 %% of %d tasks burned up to %d fuel; of the release before, up to %d (%.1f times as much)",
 		new.Fuel.Total(), after, before, float64(after)/float64(before))}
 }
 

@@ -20,7 +20,8 @@ const (
 	trialFields = 6000
 )
 
-// Trial has the counts of a release that is on trial: a canary, or a release that a push made to serve in the last hour.
+// Trial has the counts of a release that is on trial: a canary, or a release that a push made to serve in the last
+// hour.
 type Trial struct {
 	Number int
 	Steps  []TrialStep // those with counts, in the order of Index
