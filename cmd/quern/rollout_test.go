@@ -79,7 +79,7 @@ func TestRollout(t *testing.T) {
 		}
 		u.rolledOut("version", 1)
 		said := u.must("plugin", "releases", "version")
-		for _, want := range []string{`\n2 +version +1.0.0 +rolled back +sha256:`, `\n1 +version +1.0.0 +serving .* the first\n`} {
+		for _, want := range []string{`\n2 +version +1.0.0 +rolled back +- +sha256:`, `\n1 +version +1.0.0 +serving .* the first +- +2\n`} {
 			if !regexp.MustCompile(want).MatchString(said) {
 				t.Errorf("%s is not in\n%s", want, said)
 			}
