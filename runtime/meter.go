@@ -46,7 +46,7 @@ type meter struct {
 	set     int32             // the value to which counter was set last
 	burned  int64             // fuel burned before counter was set last
 	limit   int64             // fuel limit; 0 for none
-	stop    int64             // fuel after which a replay ends the guest; 0 for none
+	until   int64             // fuel after which a replay ends the guest; 0 for none
 
 	gate  *gate
 	began time.Time     // when the slice began
@@ -141,8 +141,8 @@ func (m *meter) refill() int32 {
 	if m.limit > 0 {
 		m.set = int32(max(0, min(m.limit-m.burned, quantum)))
 	}
-	if m.stop > 0 {
-		m.set = int32(max(0, min(m.stop-m.burned, int64(m.set))))
+	if m.until > 0 {
+		m.set = int32(max(0, min(m.until-m.burned, int64(m.set))))
 	}
 	return m.set
 }

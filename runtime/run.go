@@ -119,7 +119,7 @@ func (r *run) check(now time.Time) {
 		r.end(context.Cause(r.ctx))
 	default:
 	}
-	if r.meter.stop > 0 && r.meter.spent() >= r.meter.stop {
+	if r.meter.until > 0 && r.meter.spent() >= r.meter.until {
 		r.end(replay.ErrStopped)
 	}
 	if !r.deadline.IsZero() && !now.Before(r.deadline) {

@@ -36,8 +36,8 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 		return *ended
 	}
 	r := p.newRun(ctx, c, limits, environment, abi.Running, started)
-	if r.meter.stop = c.Until; c.Until > 0 && i != nil {
-		r.meter.stop = max(1, c.Until-i.startFuel)
+	if r.meter.until = c.Until; c.Until > 0 && i != nil {
+		r.meter.until = max(1, c.Until-i.startFuel)
 	}
 	i, stopped, err := p.invoke(r, c, i, started, (*instance).callTask)
 	m.touch(stopped)
