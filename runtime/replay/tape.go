@@ -49,6 +49,7 @@ type Tape struct {
 	events   []byte
 	clocks   [2]int64 // the last readings: wall and monotonic
 	start    []byte   // the events of the start
+	ran      bool     // the guest has run
 
 	// while it records:
 	limit    int
@@ -61,6 +62,19 @@ type Tape struct {
 	stopped bool              // see Outcome.Stopped
 	given   map[string][]byte // the values of secrets, by name
 }
+
+// MaxStart bounds the tape of the start of an instance, in bytes.
+const MaxStart = 64 << 10
+
+// expansion is how many times as many bytes as its record a tape may have: most records compress to less than a
+// quarter.
+const expansion = 4
+
+// TapeOf makes a tape for a record of at most limit bytes.
+func TapeOf(limit int64) *Tape { return NewTape(expansion * int(limit)) }
+
+// Memory returns the maximum number of bytes that such a tape and its record take.
+func Memory(limit int64) int64 { return (2*expansion + 1) * limit }
 
 // NewTape makes a tape that records at most limit bytes.
 func NewTape(limit int) *Tape { return &Tape{limit: limit} }
@@ -79,10 +93,13 @@ func (t *Tape) Events() []byte {
 // Started tells the tape the events of the start of the run's instance. complete is false if they exceeded their limit.
 func (t *Tape) Started(events []byte, complete bool) {
 	if t != nil {
-		t.start = events
+		t.start, t.ran = events, true
 		t.over = t.over || !complete
 	}
 }
+
+// Ran reports whether the guest of the tape's call has run.
+func (t *Tape) Ran() bool { return t != nil && t.ran }
 
 // Over reports whether the run exceeded the limit of the tape.
 func (t *Tape) Over() bool { return t != nil && t.over }
