@@ -1,8 +1,6 @@
 package host
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"hash/fnv"
 
@@ -50,11 +48,8 @@ func recordOf(e *ended) *listen.RunRecord {
 			Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Reschedules: c.Reschedules, PreviousError: c.PreviousError,
 			Parent: c.Parent, Key: c.Key, Traceparent: c.Traceparent, Headers: c.Headers,
 			Env: v.Manifest.Capabilities.Env, Config: v.Permissions.Config, Entry: v.Manifest.Entry,
-			Limits: replay.Limits{
-				Memory: limits.Memory, Input: limits.Input, Output: limits.Output, Log: limits.Log, Timeout: limits.Timeout,
-				CPU: limits.CPU, Remedies: limits.Remedies,
-			},
-			Outcome: recordedOutcome(&r.outcome),
+			Limits:  limits.Recorded(),
+			Outcome: r.outcome.Recorded(),
 		},
 		Checkpoint: c.Checkpoint, Warm: v.Warm(),
 	}
@@ -82,16 +77,4 @@ func kept(e *ended) bool {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(e.task.ID)) // never fails
 	return h.Sum32()%sampled == 0
-}
-
-func recordedOutcome(o *runtime.Outcome) replay.Outcome {
-	recorded := replay.Outcome{
-		Kind: string(o.Kind), Code: o.Code, Trap: o.Trap, Limit: o.Limit.Name, Message: o.Message, Fuel: o.Fuel,
-		Stopped: o.Kind == runtime.Cancelled || o.Kind == runtime.LimitExceeded && o.Limit.Name == "timeout",
-	}
-	if o.Kind == runtime.Complete {
-		sum := sha256.Sum256(o.Output)
-		recorded.Output = hex.EncodeToString(sum[:])
-	}
-	return recorded
 }

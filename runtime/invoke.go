@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
@@ -41,6 +42,9 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 	r.logs.limit, r.logs.remedies = limits.Log, limits.Remedies
 	r.logs.line, r.logs.progress, r.logs.secrets = c.Log, c.Progress, r.secrets
 	if r.tape = c.Tape; r.tape != nil {
+		if c.Secrets == nil { // the tape needs them after the run
+			r.secrets = new(redact.Secrets)
+		}
 		r.tape.End, r.tape.Secrets = r.end, r.secrets
 	}
 	r.meter.gate, r.meter.limit = m.host.gate, int64(limits.CPU)

@@ -101,7 +101,7 @@ func (t *Tape) Finish(r *Record) error {
 		return ErrTooLarge
 	}
 	r.Services, r.start, r.events = t.services, t.start, t.events
-	if t.Secrets.Any() {
+	if t.Secrets.Any() && !t.playing { // a replay copies events in which they are hidden
 		var hidden []byte
 		for d := (decoder{rest: t.events}); len(d.rest) > 0; {
 			e := d.event()
@@ -190,11 +190,13 @@ type Options struct {
 func (r *Record) Play(o Options) *Tape {
 	return &Tape{
 		playing: true, services: r.Services, from: decoder{rest: r.events}, lenient: o.Changed, given: o.Secrets,
-		stopped: r.Outcome.Stopped,
+		stopped: r.Outcome.Stopped, limit: maxDecoded,
 	}
 }
 
 // Start returns a function that makes tapes which play the start of the run's instance back.
 func (r *Record) Start(o Options) func() *Tape {
-	return func() *Tape { return &Tape{playing: true, from: decoder{rest: r.start}, lenient: o.Changed} }
+	return func() *Tape {
+		return &Tape{playing: true, from: decoder{rest: r.start}, lenient: o.Changed, limit: maxDecoded}
+	}
 }

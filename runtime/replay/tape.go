@@ -61,6 +61,7 @@ type Tape struct {
 	lenient bool              // see Options.Changed
 	stopped bool              // see Outcome.Stopped
 	given   map[string][]byte // the values of secrets, by name
+	copied  [2]int64          // the last readings of clocks in events, which a replay writes as well
 }
 
 // MaxStart bounds the tape of the start of an instance, in bytes.
@@ -137,6 +138,8 @@ func (t *Tape) Clock(id int, now int64) int64 {
 	if t.playing {
 		e := t.next(of)
 		t.clocks[id] += e.number
+		t.add(event{kind: of, number: t.clocks[id] - t.copied[id]}, nil)
+		t.copied[id] = t.clocks[id]
 		return t.clocks[id]
 	}
 	t.add(event{kind: of, number: now - t.clocks[id]}, nil)
@@ -153,6 +156,7 @@ func (t *Tape) Random(p []byte) {
 			t.diverge(fmt.Sprintf("random of %d bytes", len(recorded)), fmt.Sprintf("random of %d bytes", len(p)))
 		}
 		clear(p[copy(p, recorded):])
+		t.add(event{kind: random, parts: [][]byte{p}}, nil)
 		return
 	}
 	_, _ = rand.Read(p) // never fails: without randomness the process ends
@@ -172,7 +176,9 @@ func (t *Tape) number(of kind, now int64) int64 {
 		return now
 	}
 	if t.playing {
-		return t.next(of).number
+		e := t.next(of)
+		t.add(e, nil)
+		return e.number
 	}
 	t.add(event{kind: of, number: now}, nil)
 	return now
@@ -187,7 +193,7 @@ func (t *Tape) Paced(now bool) bool {
 		if e := ahead.event(); ahead.err != nil || e.kind != pace {
 			return false
 		}
-		t.next(pace)
+		t.add(t.next(pace), nil)
 		return true
 	case now:
 		t.add(event{kind: pace}, nil)
@@ -223,6 +229,9 @@ func (t *Tape) next(of kind, asked ...string) event {
 		case plain != of || !t.matches(e.asked, asked):
 			t.diverge(e.String(), now.String())
 			return event{}
+		}
+		if of >= firstService {
+			t.add(e, nil)
 		}
 		if e.kind != plain {
 			t.restore(&e)
