@@ -39,14 +39,14 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 	r.output.limit = limits.Output
 	r.denied = c.Denied
 	r.secrets = cmp.Or(c.Secrets, &r.own)
-	r.logs.limit, r.logs.remedies = limits.Log, limits.Remedies
-	r.logs.line, r.logs.progress, r.logs.secrets = c.Log, c.Progress, r.secrets
 	if r.tape = c.Tape; r.tape != nil {
-		if c.Secrets == nil { // the tape needs them after the run
-			r.secrets = new(redact.Secrets)
+		if c.Secrets == nil {
+			r.secrets = new(redact.Secrets) // the tape needs them after the run
 		}
 		r.tape.End, r.tape.Secrets = r.end, r.secrets
 	}
+	r.logs.limit, r.logs.remedies = limits.Log, limits.Remedies
+	r.logs.line, r.logs.progress, r.logs.secrets = c.Log, c.Progress, r.secrets
 	r.meter.gate, r.meter.limit = m.host.gate, int64(limits.CPU)
 	system := wasi.Config{Host: r, Files: p.profile.Files, Started: m.host.started, Tape: r.tape}
 	if m.info.Kind != Command {
