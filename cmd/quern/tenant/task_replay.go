@@ -92,7 +92,7 @@ func (r *taskReplay) read(cmd *cobra.Command, from string) (record *replay.Recor
 			err = cli.Usagef("%s: %w: name a file that --update-record wrote, or the ID of a task", from, err)
 		}
 		return record, nil, err
-	case strings.ContainsAny(from, `/\`):
+	case strings.ContainsAny(from, `/\`) || strings.HasSuffix(from, ".record"):
 		return nil, nil, cli.Usagef("read record: %w", err)
 	}
 	if client, err = dial(cmd, r.env); err != nil {
