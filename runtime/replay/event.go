@@ -118,7 +118,7 @@ func (e *event) err() error {
 	case e.class == 0:
 		return nil
 	case int(e.class) <= len(classes):
-		return &recordedError{classes[e.class-1], e.text}
+		return &service.Confidential{Err: &recordedError{classes[e.class-1], e.text}, Told: e.text}
 	}
 	return errHost
 }
