@@ -29,7 +29,10 @@ func (l *Limits) Recorded() replay.Limits {
 
 // ReplayProfile returns the profile of the pool in which a record is replayed, with the files of its plugin.
 func ReplayProfile(record *replay.Record, options replay.Options, files *Files) Profile {
-	l := &record.Limits
+	l := record.Limits
+	if !options.Changed {
+		l.Timeout = 0 // this machine can be slower than the recorded one; the record itself ends
+	}
 	return Profile{
 		Tenant: record.Tenant, Env: record.Env, Files: files, Config: record.Config, Entry: record.Entry, Warm: record.Warm,
 		Limits: Limits{

@@ -18,10 +18,12 @@ func recordRun(t *testing.T, module *Module, profile Profile, call Call) (*repla
 	t.Helper()
 	profile.Tape = func() *replay.Tape { return replay.NewTape(replay.MaxStart) }
 	call.Tape = replay.TapeOf(256 << 10)
-	outcome := bound(module, "", profile).Run(t.Context(), call)
+	pool := module.Bind(profile)
+	t.Cleanup(pool.Close)
+	outcome := pool.Run(t.Context(), call)
 	limits := profile.Limits.WithDefaults()
 	record := &replay.Record{
-		Header: replay.Header{Tenant: profile.Tenant, Env: profile.Env, Config: profile.Config, Limits: limits.Recorded(), Outcome: outcome.Recorded()},
+		Header: replay.Header{Task: call.TaskID, Tenant: profile.Tenant, Env: profile.Env, Config: profile.Config, Limits: limits.Recorded(), Outcome: outcome.Recorded()},
 		Warm:   profile.Warm, Input: call.Input, Checkpoint: call.Checkpoint,
 	}
 	if err := call.Tape.Finish(record); err != nil {
@@ -150,10 +152,11 @@ func TestReplayDiverges(t *testing.T) {
 // TestReplayWarm: what a handler and its warm call read before the snapshot is part of the record.
 func TestReplayWarm(t *testing.T) {
 	t.Parallel()
-	if setup(t).host.resetMode == ResetNew {
+	engine := setup(t)
+	if engine.resetMode == ResetNew {
 		t.Skip("there are no snapshots here")
 	}
-	module := load(t, runtimetest.BuildWAT(t, `(module
+	module := loadInto(t, engine, runtimetest.BuildWAT(t, `(module
 		(import "quern_v1" "random" (func $random (param i32 i32) (result i32)))
 		(import "quern_v1" "clock" (func $clock (param i32 i32) (result i32)))
 		(import "quern_v1" "output_write" (func $output_write (param i32 i32) (result i32)))
