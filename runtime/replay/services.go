@@ -34,14 +34,12 @@ func (t *Tape) Services(live service.Services) service.Services {
 		return live
 	}
 	if !t.playing {
-		for bit, has := range map[int]bool{
-			hasKV: live.KV != nil, hasHTTP: live.HTTP != nil, hasSecrets: live.Secrets != nil, hasSQL: live.SQL != nil,
-			hasEnqueue: live.Enqueue != nil, hasPublish: live.Publish != nil, hasCheckpoint: live.Checkpoint != nil,
-			hasDependencies: live.Dependencies != nil, hasVars: live.Vars, enqueuesAtOnce: live.EnqueueAtOnce,
-			publishesAtOnce: live.PublishAtOnce,
-		} {
+		for i, has := range [...]bool{
+			live.KV != nil, live.HTTP != nil, live.Secrets != nil, live.SQL != nil, live.Enqueue != nil, live.Publish != nil,
+			live.Checkpoint != nil, live.Dependencies != nil, live.Vars, live.EnqueueAtOnce, live.PublishAtOnce,
+		} { // in the order of the bits
 			if has {
-				t.services |= bit
+				t.services |= 1 << i
 			}
 		}
 	}
