@@ -8,6 +8,7 @@ import (
 	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // drawing is a handler that takes random bytes, as many as half a page if its input begins with "b", and fails with the
@@ -54,12 +55,12 @@ func TestRecords(t *testing.T) {
 		if failed := test.input[1] != '0'; failed != (task.Status == queue.Failed) {
 			t.Errorf("%s %s is %s", test.queue, test.input, task.Status)
 		}
-		if got := n.task(id).Record; got.Run != test.run || (got.Size > 0) != (test.run > 0 && !test.large) {
-			t.Errorf("%s %s has the record %+v", test.queue, test.input, got)
+		if got := n.task(id); got.RecordRun != test.run || (got.RecordSize > 0) != (test.run > 0 && !test.large) {
+			t.Errorf("%s %s has a record of run %d, %d bytes", test.queue, test.input, got.RecordRun, got.RecordSize)
 		}
-		data, err := n.client.Record(n.ctx, id)
+		data, err := manage.New(n.client).Record(n.ctx, id)
 		if test.run == 0 || test.large {
-			if !errors.Is(err, queue.ErrNoRecord) {
+			if !errors.Is(err, manage.ErrNoRecord) {
 				t.Errorf("%s %s: %v", test.queue, test.input, err)
 			}
 			continue
@@ -85,7 +86,7 @@ func TestSampledRecords(t *testing.T) {
 	}
 	for _, id := range ids {
 		n.wait(id)
-		if n.task(id).Record.Size > 0 {
+		if n.task(id).RecordSize > 0 {
 			kept++
 		}
 	}
@@ -106,7 +107,7 @@ func TestRecordOfACancelledRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.wait(id)
-	data, err := n.client.Record(n.ctx, id)
+	data, err := manage.New(n.client).Record(n.ctx, id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -421,9 +421,9 @@ func (t *Direct) Log(ctx context.Context, id string, after int64) ([]LogLine, er
 	return showAll(lines, NewLogLine), err
 }
 
-// Record reads the record of a run of a task. The error is queue.ErrNoRecord if there is none.
+// Record reads the record of a run of a task. The error is manage.ErrNoRecord if there is none.
 func (t *Direct) Record(ctx context.Context, id string) ([]byte, error) {
-	return t.Client.Record(ctx, id)
+	return t.Manager.Record(ctx, id)
 }
 
 // Quarantines lists the quarantined versions of plugins, which no host runs.

@@ -62,7 +62,7 @@ var KnownErrors = []KnownError{
 		"list them with `quern subscription ls`, and mind --tenant",
 	},
 	{
-		"no-record", queue.ErrNoRecord, http.StatusNotFound,
+		"no-record", manage.ErrNoRecord, http.StatusNotFound,
 		"its plugin's manifest asks for one with record: failed; one over limits.record is not kept",
 		"write record: failed into the manifest of its plugin; one over limits.record is not kept",
 	},

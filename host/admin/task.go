@@ -135,8 +135,8 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 	}
 	shape.Parameters, shape.ParametersBase64 = Payload(t.Parameters)
 	shape.Result, shape.ResultBase64 = Payload(t.Result)
-	if t.Record.Run > 0 {
-		shape.Record = &Record{t.Record.Run, t.Record.Size}
+	if t.RecordRun > 0 {
+		shape.Record = &Record{t.RecordRun, t.RecordSize}
 	}
 	if shape.MaxAttempts == 0 && t.Retry.MaxAge > 0 {
 		shape.MaxAttempts = t.Retry.Attempts()

@@ -113,12 +113,12 @@ func (s *service) describeTasks() {
 		func(ctx context.Context, in *InTask) (*Bytes, error) {
 			task, err := s.tenants[in.Tenant].Client.Summary(ctx, in.ID)
 			if err == nil {
-				err = s.reserve(ctx, valueAnswer(task.Record.Size))
+				err = s.reserve(ctx, valueAnswer(task.RecordSize))
 			}
 			if err != nil {
 				return nil, err
 			}
-			record, err := s.tenants[in.Tenant].Client.Record(ctx, in.ID)
+			record, err := s.tenants[in.Tenant].Manager.Record(ctx, in.ID)
 			return raw(record), err
 		})
 	type log struct {

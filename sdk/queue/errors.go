@@ -17,7 +17,6 @@ var (
 	// than 32 dependencies, it may have been enqueued without some of them; it then fails after a minute.
 	ErrDependency     = errors.New("unusable dependency")
 	ErrExists         = errors.New("exists already")
-	ErrNoRecord       = errors.New("no record") // of a run of the task
 	ErrNoTopic        = errors.New("no such topic")
 	ErrNoSubscription = errors.New("no such subscription")
 	// ErrUnsubscribe is returned by the function passed to ChangeSubscription, to delete the subscription.

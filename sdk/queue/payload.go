@@ -44,24 +44,6 @@ func (c *Client) Result(ctx context.Context, id string, limit int64) ([]byte, er
 	return value, err
 }
 
-// Record reads the record of a run of a task. The error is ErrNoRecord if there is none.
-func (c *Client) Record(ctx context.Context, id string) ([]byte, error) {
-	if err := ValidID(id); err != nil {
-		return nil, err
-	}
-	size, err := c.store.RDB.HStrLen(ctx, c.store.Keys.Bytes(id), "record").Result()
-	if err == nil && size == 0 {
-		return nil, fmt.Errorf("task %s: %w", id, ErrNoRecord)
-	}
-	if err != nil {
-		return nil, store.Wrap("read the record of task "+id, err)
-	}
-	rdb, end := c.store.PayloadReader(size)
-	defer end()
-	value, err := rdb.HGet(ctx, c.store.Keys.Bytes(id), "record").Bytes()
-	return value, store.Wrap("read the record of task "+id, err)
-}
-
 // Publication reads a publication. The error is ErrNoPublication if it does not exist (any more).
 func (c *Client) Publication(ctx context.Context, id string) (*Publication, error) {
 	return c.PublicationWithin(ctx, id, math.MaxInt64)

@@ -9,6 +9,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // keep keeps a record of the run of a task.
@@ -20,7 +21,7 @@ func (w *world) keep(node *listen.Node, hold listen.Claim, record []byte) error 
 func TestRecord(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		id := w.enqueue(t, "q", "", queue.Options{})
-		if _, err := w.Record(w.ctx, id); !errors.Is(err, queue.ErrNoRecord) {
+		if _, err := manage.New(w.Client).Record(w.ctx, id); !errors.Is(err, manage.ErrNoRecord) {
 			t.Errorf("before it ran: %v", err)
 		}
 		node, hold := w.held(t, "q")
@@ -33,20 +34,20 @@ func TestRecord(t *testing.T) {
 		if err := w.keep(node, lost, []byte("of another run")); !errors.Is(err, queue.ErrLost) {
 			t.Errorf("of a run that does not hold it: %v", err)
 		}
-		if got, err := w.Record(w.ctx, id); err != nil || !bytes.Equal(got, record) {
+		if got, err := manage.New(w.Client).Record(w.ctx, id); err != nil || !bytes.Equal(got, record) {
 			t.Errorf("%q, %v", got, err)
 		}
-		if task := w.task(t, id); task.Record != (queue.Record{Run: hold.Run, Size: int64(len(record))}) {
-			t.Errorf("the task says %+v", task.Record)
+		if task := w.task(t, id); task.RecordRun != hold.Run || task.RecordSize != int64(len(record)) {
+			t.Errorf("the task says run %d, %d bytes", task.RecordRun, task.RecordSize)
 		}
 		if err := w.keep(node, hold, nil); err != nil { // too large
 			t.Fatal(err)
 		}
-		if _, err := w.Record(w.ctx, id); !errors.Is(err, queue.ErrNoRecord) {
+		if _, err := manage.New(w.Client).Record(w.ctx, id); !errors.Is(err, manage.ErrNoRecord) {
 			t.Errorf("of one too large: %v", err)
 		}
-		if task := w.task(t, id); task.Record != (queue.Record{Run: hold.Run}) {
-			t.Errorf("of one too large the task says %+v", task.Record)
+		if task := w.task(t, id); task.RecordRun != hold.Run || task.RecordSize != 0 {
+			t.Errorf("of one too large the task says run %d, %d bytes", task.RecordRun, task.RecordSize)
 		}
 	})
 }
@@ -64,11 +65,11 @@ func TestRecordsOfATenant(t *testing.T) {
 			}
 		}
 		for i, id := range ids {
-			_, err := w.Record(w.ctx, id)
+			_, err := manage.New(w.Client).Record(w.ctx, id)
 			if kept := i >= 2; (err == nil) != kept {
 				t.Errorf("record %d: %v", i, err)
 			}
-			if has := w.task(t, id).Record.Size > 0; has != (i >= 2) {
+			if has := w.task(t, id).RecordSize > 0; has != (i >= 2) {
 				t.Errorf("task %d has one: %t", i, has)
 			}
 		}

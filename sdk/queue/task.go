@@ -72,19 +72,9 @@ type Task struct {
 	DeadError       string // why the failed task has no dead letter although a queue for it is set
 	CancelAsked     bool   // the task was cancelled while it ran, and is to be stopped
 	CheckpointSize  int64  // size of the checkpoint in bytes; 0 once the task is complete
-	Record          Record // of a run of the task; zero if there is none
+	RecordRun       int64  // the run whose record is kept, or was too large to be kept; 0 for none
+	RecordSize      int64  // size of that record in bytes; 0 if it was too large
 	state           string // the state that ChangeAll compares: see store.StateOf
-}
-
-// Record describes the record of a run of a task: what the run got from outside, with which it can be replayed.
-type Record struct {
-	Run  int64 // the number of the run
-	Size int64 // bytes; 0 if the record was too large and is not kept
-}
-
-func parseRecord(text string) (r Record) {
-	run, size, _ := strings.Cut(text, " ")
-	return Record{store.AsInt(run), store.AsInt(size)}
 }
 
 func fullDigest(text string) string {
@@ -116,10 +106,12 @@ func newTask(id string, hash map[string]string) *Task {
 		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"),
 		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Version: hash["version"], Message: hash["message"],
 		CheckpointSize: store.AsInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"),
-		LiveID: hash["live_id"], Record: parseRecord(hash["record"]),
+		LiveID:      hash["live_id"],
 		Traceparent: hash["traceparent"], Headers: ParseHeaders(hash["headers"], hash["traceparent"]),
 	}
 	t.After = parseAfter(hash["after"])
+	run, size, _ := strings.Cut(hash["record"], " ")
+	t.RecordRun, t.RecordSize = store.AsInt(run), store.AsInt(size)
 	if t.Status == Started {
 		t.Born += store.StartedAt(hash["started_at"])
 	}

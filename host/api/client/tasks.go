@@ -139,7 +139,7 @@ func (c *Client) Log(ctx context.Context, id string, after int64) ([]admin.LogLi
 	return page.Items, err
 }
 
-// Record reads the record of a run of a task. The error is queue.ErrNoRecord if there is none.
+// Record reads the record of a run of a task. The error is manage.ErrNoRecord if there is none.
 func (c *Client) Record(ctx context.Context, id string) (record []byte, err error) {
 	if err := queue.ValidID(id); err != nil {
 		return nil, err
