@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,12 +80,7 @@ func recorded(t *testing.T, u *user, language string) (plugins string, asked fun
 	manifest := fmt.Sprintf(recordedManifest, server.URL, server.URL)
 	switch language {
 	case "go":
-		out := filepath.Join(plugins, "recorded.wasm")
-		build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", out, "./testdata/recorded/go")
-		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
-		if said, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, said)
-		}
+		recordedGo(t, filepath.Join(plugins, "recorded.wasm"), "")
 	case "javascript":
 		interpreter(t, language)
 		u.asBuilt().must("plugin", "build", sourceFolder(t, map[string]string{"handler.js": recordedJavaScript, "recorded.yaml": "name: recorded\n"}), "--to", plugins)
@@ -93,6 +90,60 @@ func recorded(t *testing.T, u *user, language string) (plugins string, asked fun
 	}
 	write(t, filepath.Join(plugins, "recorded.yaml"), manifest)
 	return plugins, func() int { return requests }
+}
+
+// recordedGo builds the plugin in Go, or a changed one: set is a variable with another value.
+func recordedGo(t *testing.T, out, set string) {
+	t.Helper()
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-ldflags=-X=main."+set, "-o", out, "./testdata/recorded/go")
+	if set == "" {
+		build.Args = slices.DeleteFunc(build.Args, func(a string) bool { return strings.HasPrefix(a, "-ldflags") })
+	}
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+}
+
+// replays tries what can be asked of a replay of the run of task-trap.
+func replays(t *testing.T, u *user, plugins string) {
+	t.Helper()
+	dir := t.TempDir()
+	file, changed := filepath.Join(dir, "a.record"), filepath.Join(dir, "changed.record")
+	mended, other := filepath.Join(dir, "mended.wasm"), filepath.Join(dir, "other.wasm")
+	recordedGo(t, mended, "mended=yes")
+	recordedGo(t, other, "key=count")
+	const secret = "--secret=api_key=" + recordedSecret
+	for _, test := range []struct {
+		args   []string
+		status int
+		stdout string
+		stderr string // a pattern
+	}{
+		{[]string{"task-trap", secret}, exitRefused, "", `no module recorded.wasm with the digest sha256:[0-9a-f]{64} is in a release`},
+		{[]string{"task-trap", "--plugins", plugins}, exitUsage, "", `the run has read the secret api_key, .*pass --secret api_key=VALUE`},
+		{[]string{"task-trap", "--plugins", plugins, secret, "--until", "200000"}, exitDone, "", `stopped at fuel 2000?\d\d\d at `},
+		{[]string{"task-trap", "--plugins", plugins, secret, "--update-record", file}, exitFailed, "", `a.record has the record`},
+		{[]string{file, "--plugins", plugins, secret}, exitFailed, "", `run 1 of task task-trap replayed: the same end at the same fuel, \d+\n`},
+		{[]string{"task-trap", "--module", mended, secret, "--update-record", changed}, exitDone, "yes", `(?s)the recorded module: failed: panic: .*this module: complete \(fuel \d+\)`},
+		{[]string{changed, "--module", mended, secret}, exitDone, "yes", `the same end at the same fuel`},
+		{[]string{changed, "--plugins", plugins, secret}, exitRefused, "", `has the digest sha256:[0-9a-f]+, and the run was of sha256:[0-9a-f]+: replay with another module by --module`},
+		{[]string{"task-trap", "--module", other, secret}, exitRefused, "", `call \d+ differs from the record: recorded kv_increment "seen" "times", asked kv_increment "seen" "count" at main.handle`},
+		{[]string{filepath.Join(dir, "none.record")}, exitUsage, "", `read record: .*no such file`},
+		{[]string{mended}, exitUsage, "", `it is no record of a run: name a file that --update-record wrote`},
+	} {
+		r := u.run(append([]string{"task", "replay"}, test.args...)...)
+		if r.status != test.status || r.stdout != test.stdout || !regexp.MustCompile(test.stderr).MatchString(r.stderr) {
+			t.Errorf("%v: exit %d, %q, %s", test.args, r.status, r.stdout, r.stderr)
+		}
+	}
+	if data := content(t, file); bytes.Contains(data, []byte(recordedSecret)) {
+		t.Error("the record has the secret")
+	}
+	u.must("plugin", "push", filepath.Join(plugins, "recorded.wasm"))
+	if r := u.run("task", "replay", "task-trap", secret); r.status != exitFailed || !strings.Contains(r.stderr, "the same end") {
+		t.Errorf("of a release: exit %d, %s", r.status, r.stderr)
+	}
 }
 
 // A failed run in each language is replayed from its record: with the same log and error, at the same fuel, and without
@@ -137,6 +188,9 @@ func TestTaskReplay(t *testing.T) {
 				if asked() != before {
 					t.Errorf("the replay has sent a request")
 				}
+			}
+			if language == "go" {
+				replays(t, u, plugins)
 			}
 		})
 	}
