@@ -43,6 +43,13 @@ func replayRun(t *testing.T, module *Module, record *replay.Record, options repl
 	return pool.Run(t.Context(), call)
 }
 
+// datedHTTP answers each request.
+type datedHTTP struct{}
+
+func (datedHTTP) Do(context.Context, service.Request) (service.Response, error) {
+	return service.Response{Status: 200, Headers: map[string][]string{"Date": {time.Now().String()}}, Body: []byte("hello at " + time.Now().String())}, nil
+}
+
 // TestReplayEnds: a replay of each kind of module ends as its recorded run did, with the same output and fuel.
 func TestReplayEnds(t *testing.T) {
 	t.Parallel()
@@ -66,6 +73,10 @@ func main() {
 			Call{Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
 				return nil, &service.Confidential{Err: errors.New("at 10.0.0.1"), Told: "no"}
 			})}}},
+		"an Extism plugin that sends a request": {
+			extism(t, `(call $show (call $http_request (call $block (i32.const 32) (i32.const 30)) (i64.const 0))) (i32.const 0)`),
+			Call{Services: service.Services{HTTP: datedHTTP{}}},
+		},
 		"a handler that logs too fast": {asking(t, `(local $i i32)
 			(loop $more
 				(drop (call $log (i32.const 2) (i32.const 0) (i32.const 9) (i32.const 0) (i32.const 0)))
