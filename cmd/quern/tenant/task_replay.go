@@ -362,7 +362,9 @@ func (r *taskReplay) report(cmd *cobra.Command, p *pluginfile.File, record *repl
 		return outcome.Err
 	}
 	now := outcome.Recorded()
-	now.Stopped = record.Outcome.Stopped && (ended || stopped)
+	if now.Stopped = ended || stopped; now.Stopped {
+		now.Limit = record.Outcome.Limit
+	}
 	if err := r.write(cmd, p, record, tape, now); err != nil {
 		return err
 	}
