@@ -109,216 +109,179 @@ type (
 	}
 )
 
-func (s tapedKV) Get(ctx context.Context, bucket, key string) ([]byte, error) {
-	if s.t.playing {
-		e := s.t.next(kvGet, bucket, key)
-		return e.part(0), e.err()
+// call returns the answer to a call of a service: in a replay the recorded one, else that of live, which it records.
+// asked are the arguments that identify the call.
+func (t *Tape) call(of kind, live func() ([][]byte, error), asked ...string) (e event, err error) {
+	if t.playing {
+		e = t.next(of, asked...)
+		return e, e.err()
 	}
-	value, err := s.live.Get(ctx, bucket, key)
-	s.t.add(event{kind: kvGet, asked: []string{bucket, key}, parts: [][]byte{value}}, err)
-	return value, err
+	e = event{kind: of, asked: asked}
+	e.parts, err = live()
+	t.add(e, err)
+	return e, err
 }
 
-func (s tapedKV) Set(ctx context.Context, bucket, key string, value []byte, ttl time.Duration) error {
-	if s.t.playing {
-		e := s.t.next(kvSet, bucket, key)
-		return e.err()
-	}
-	err := s.live.Set(ctx, bucket, key, value, ttl)
-	s.t.add(event{kind: kvSet, asked: []string{bucket, key}}, err)
+// bytes is call for an answer of bytes.
+func (t *Tape) bytes(of kind, live func() ([]byte, error), asked ...string) ([]byte, error) {
+	e, err := t.call(of, func() ([][]byte, error) {
+		value, err := live()
+		return [][]byte{value}, err
+	}, asked...)
+	return e.part(0), err
+}
+
+// done is call for a call without an answer.
+func (t *Tape) done(of kind, live func() error, asked ...string) error {
+	_, err := t.call(of, func() ([][]byte, error) { return nil, live() }, asked...)
 	return err
 }
 
+func (s tapedKV) Get(ctx context.Context, bucket, key string) ([]byte, error) {
+	return s.t.bytes(kvGet, func() ([]byte, error) { return s.live.Get(ctx, bucket, key) }, bucket, key)
+}
+
+func (s tapedKV) Set(ctx context.Context, bucket, key string, value []byte, ttl time.Duration) error {
+	return s.t.done(kvSet, func() error { return s.live.Set(ctx, bucket, key, value, ttl) }, bucket, key)
+}
+
 func (s tapedKV) Delete(ctx context.Context, bucket, key string) (bool, error) {
-	if s.t.playing {
-		e := s.t.next(kvDelete, bucket, key)
-		return e.number64(0) != 0, e.err()
-	}
-	existed, err := s.live.Delete(ctx, bucket, key)
-	n := int64(0)
-	if existed {
-		n = 1
-	}
-	s.t.add(event{kind: kvDelete, asked: []string{bucket, key}, parts: numbers(n)}, err)
-	return existed, err
+	e, err := s.t.call(kvDelete, func() ([][]byte, error) {
+		existed, err := s.live.Delete(ctx, bucket, key)
+		if existed {
+			return numbers(1), err
+		}
+		return nil, err
+	}, bucket, key)
+	return e.number64(0) != 0, err
 }
 
 func (s tapedKV) Increment(ctx context.Context, bucket, key string, delta int64) (int64, error) {
-	if s.t.playing {
-		e := s.t.next(kvIncrement, bucket, key)
-		return e.number64(0), e.err()
-	}
-	sum, err := s.live.Increment(ctx, bucket, key, delta)
-	s.t.add(event{kind: kvIncrement, asked: []string{bucket, key}, parts: numbers(sum)}, err)
-	return sum, err
+	e, err := s.t.call(kvIncrement, func() ([][]byte, error) {
+		sum, err := s.live.Increment(ctx, bucket, key, delta)
+		return numbers(sum), err
+	}, bucket, key)
+	return e.number64(0), err
 }
 
 func (s tapedKV) Swap(ctx context.Context, bucket, key string, old, value []byte, ttl time.Duration) ([]byte, error) {
-	if s.t.playing {
-		e := s.t.next(kvSwap, bucket, key)
-		return e.part(0), e.err()
-	}
-	present, err := s.live.Swap(ctx, bucket, key, old, value, ttl)
-	s.t.add(event{kind: kvSwap, asked: []string{bucket, key}, parts: [][]byte{present}}, err)
-	return present, err
+	return s.t.bytes(kvSwap, func() ([]byte, error) { return s.live.Swap(ctx, bucket, key, old, value, ttl) }, bucket, key)
 }
 
 func (s tapedKV) List(ctx context.Context, bucket, prefix, after string, limit int) ([]string, error) {
-	if s.t.playing {
-		e := s.t.next(kvList, bucket, prefix, after)
-		return e.texts(0), e.err()
-	}
-	keys, err := s.live.List(ctx, bucket, prefix, after, limit)
-	s.t.add(event{kind: kvList, asked: []string{bucket, prefix, after}, parts: parts(keys)}, err)
-	return keys, err
+	e, err := s.t.call(kvList, func() ([][]byte, error) {
+		keys, err := s.live.List(ctx, bucket, prefix, after, limit)
+		return parts(keys), err
+	}, bucket, prefix, after)
+	return e.texts(0), err
 }
 
 // Do records the status, the body, and then each header with its name before each of its values.
 func (s tapedHTTP) Do(ctx context.Context, r service.Request) (service.Response, error) {
-	if s.t.playing {
-		e := s.t.next(httpDo, r.Method, r.URL)
-		response := service.Response{Status: int(e.number64(0)), Body: e.part(1)}
-		if headers := e.texts(2); len(headers) > 1 {
-			response.Headers = map[string][]string{}
-			for pair := range slices.Chunk(headers[:len(headers)/2*2], 2) {
-				response.Headers[pair[0]] = append(response.Headers[pair[0]], pair[1])
-			}
-		}
-		return response, e.err()
-	}
-	response, err := s.live.Do(ctx, r)
-	if !s.t.over {
+	e, err := s.t.call(httpDo, func() ([][]byte, error) {
+		response, err := s.live.Do(ctx, r)
 		all := append(numbers(int64(response.Status)), response.Body)
 		for _, name := range slices.Sorted(maps.Keys(response.Headers)) {
 			for _, value := range response.Headers[name] {
 				all = append(all, []byte(name), []byte(value))
 			}
 		}
-		s.t.add(event{kind: httpDo, asked: []string{r.Method, r.URL}, parts: all}, err)
+		return all, err
+	}, r.Method, r.URL)
+	response := service.Response{Status: int(e.number64(0)), Body: e.part(1)}
+	if headers := e.texts(2); len(headers) > 1 {
+		response.Headers = map[string][]string{}
+		for pair := range slices.Chunk(headers[:len(headers)/2*2], 2) {
+			response.Headers[pair[0]] = append(response.Headers[pair[0]], pair[1])
+		}
 	}
 	return response, err
 }
 
 // Secret records only the name.
-func (s tapedSecrets) Secret(ctx context.Context, name string) ([]byte, error) {
-	if s.t.playing {
-		e := s.t.next(secretGet, name)
-		if err := e.err(); err != nil {
-			return nil, err
-		}
-		value, given := s.t.given[name]
-		if !given {
+func (s tapedSecrets) Secret(ctx context.Context, name string) (value []byte, err error) {
+	err = s.t.done(secretGet, func() error {
+		value, err = s.live.Secret(ctx, name)
+		return err
+	}, name)
+	switch {
+	case err != nil:
+	case s.t.playing:
+		given, ok := s.t.given[name]
+		if !ok {
 			s.t.End(fmt.Errorf("the replay has no value of the secret %q: pass --secret %s=VALUE", name, name))
 		}
-		return slices.Clone(value), nil
-	}
-	value, err := s.live.Secret(ctx, name)
-	s.t.add(event{kind: secretGet, asked: []string{name}}, err)
-	if err == nil {
+		value = slices.Clone(given)
+	default:
 		s.t.reveal(name, value)
 	}
 	return value, err
 }
 
 func (s tapedSQL) Query(ctx context.Context, database, statement string, list []service.SQLValue) ([]byte, error) {
-	if s.t.playing {
-		e := s.t.next(sqlQuery, database, statement)
-		return e.part(0), e.err()
-	}
-	answer, err := s.live.Query(ctx, database, statement, list)
-	s.t.add(event{kind: sqlQuery, asked: []string{database, statement}, parts: [][]byte{answer}}, err)
-	return answer, err
+	return s.t.bytes(sqlQuery, func() ([]byte, error) { return s.live.Query(ctx, database, statement, list) }, database,
+		statement)
 }
 
 func (s tapedSQL) Commit(ctx context.Context, database, step string, value []byte) ([]byte, error) {
-	if s.t.playing {
-		e := s.t.next(sqlCommit, database, step)
-		return e.part(0), e.err()
-	}
-	answer, err := s.live.Commit(ctx, database, step, value)
-	s.t.add(event{kind: sqlCommit, asked: []string{database, step}, parts: [][]byte{answer}}, err)
-	return answer, err
+	return s.t.bytes(sqlCommit, func() ([]byte, error) { return s.live.Commit(ctx, database, step, value) }, database, step)
 }
 
 func (s tapedSQL) Rollback(ctx context.Context, database string) error {
-	if s.t.playing {
-		e := s.t.next(sqlRollback, database)
-		return e.err()
-	}
-	err := s.live.Rollback(ctx, database)
-	s.t.add(event{kind: sqlRollback, asked: []string{database}}, err)
-	return err
+	return s.t.done(sqlRollback, func() error { return s.live.Rollback(ctx, database) }, database)
 }
 
 func (s tapedSQL) Step(ctx context.Context, database, step string) ([]byte, error) {
-	if s.t.playing {
-		e := s.t.next(sqlStep, database, step)
-		return e.part(0), e.err()
-	}
-	value, err := s.live.Step(ctx, database, step)
-	s.t.add(event{kind: sqlStep, asked: []string{database, step}, parts: [][]byte{value}}, err)
-	return value, err
+	return s.t.bytes(sqlStep, func() ([]byte, error) { return s.live.Step(ctx, database, step) }, database, step)
 }
 
 func (s tapedEnqueue) Enqueue(ctx context.Context, child service.Child) (string, error) {
-	if s.t.playing {
-		e := s.t.next(enqueue, child.Queue)
-		s.t.Sent = append(s.t.Sent, fmt.Sprintf("enqueued %s to %s", e.part(0), child.Queue))
-		return string(e.part(0)), e.err()
-	}
-	id, err := s.live.Enqueue(ctx, child)
-	s.t.add(event{kind: enqueue, asked: []string{child.Queue}, parts: [][]byte{[]byte(id)}}, err)
-	return id, err
+	id, err := s.t.bytes(enqueue, func() ([]byte, error) {
+		id, err := s.live.Enqueue(ctx, child)
+		return []byte(id), err
+	}, child.Queue)
+	s.t.sent(err, "enqueued %s to %s", id, child.Queue)
+	return string(id), err
 }
 
 func (s tapedPublish) Publish(ctx context.Context, p service.Publication) (string, error) {
-	if s.t.playing {
-		e := s.t.next(publish, p.Topic)
-		s.t.Sent = append(s.t.Sent, fmt.Sprintf("published %s to topic %s", e.part(0), p.Topic))
-		return string(e.part(0)), e.err()
+	id, err := s.t.bytes(publish, func() ([]byte, error) {
+		id, err := s.live.Publish(ctx, p)
+		return []byte(id), err
+	}, p.Topic)
+	s.t.sent(err, "published %s to topic %s", id, p.Topic)
+	return string(id), err
+}
+
+// sent notes what the guest has sent in a replay.
+func (t *Tape) sent(err error, format string, id []byte, to string) {
+	if t.playing && err == nil {
+		t.Sent = append(t.Sent, fmt.Sprintf(format, id, to))
 	}
-	id, err := s.live.Publish(ctx, p)
-	s.t.add(event{kind: publish, asked: []string{p.Topic}, parts: [][]byte{[]byte(id)}}, err)
-	return id, err
 }
 
 func (s tapedCheckpoint) Save(ctx context.Context, value []byte) error {
-	if s.t.playing {
-		e := s.t.next(checkpointSave)
-		return e.err()
-	}
-	err := s.live.Save(ctx, value)
-	s.t.add(event{kind: checkpointSave}, err)
-	return err
+	return s.t.done(checkpointSave, func() error { return s.live.Save(ctx, value) })
 }
 
 // List records each dependency as "ID END".
 func (s tapedDependencies) List(ctx context.Context) (all []service.Dependency, err error) {
-	if s.t.playing {
-		e := s.t.next(dependencyList)
-		for _, text := range e.texts(0) {
-			id, end, _ := strings.Cut(text, " ")
-			all = append(all, service.Dependency{ID: id, End: end})
+	e, err := s.t.call(dependencyList, func() (list [][]byte, err error) {
+		live, err := s.live.List(ctx)
+		for _, d := range live {
+			list = append(list, []byte(d.ID+" "+d.End))
 		}
-		return all, e.err()
+		return list, err
+	})
+	for _, text := range e.texts(0) {
+		id, end, _ := strings.Cut(text, " ")
+		all = append(all, service.Dependency{ID: id, End: end})
 	}
-	all, err = s.live.List(ctx)
-	list := make([][]byte, len(all))
-	for i, d := range all {
-		list[i] = []byte(d.ID + " " + d.End)
-	}
-	s.t.add(event{kind: dependencyList, parts: list}, err)
 	return all, err
 }
 
 func (s tapedDependencies) Result(ctx context.Context, id string) ([]byte, error) {
-	if s.t.playing {
-		e := s.t.next(dependencyResult, id)
-		return e.part(0), e.err()
-	}
-	result, err := s.live.Result(ctx, id)
-	s.t.add(event{kind: dependencyResult, asked: []string{id}, parts: [][]byte{result}}, err)
-	return result, err
+	return s.t.bytes(dependencyResult, func() ([]byte, error) { return s.live.Result(ctx, id) }, id)
 }
 
 // part returns a part of the answer, nil if there is none.
