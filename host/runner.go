@@ -49,6 +49,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 		logger.Debug("task started", t.logged("digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run)...)
 	}
 	e := r.attempt(ctx, t)
+	e.record = recordOf(e)
 	// Count the task now: it may be settled much later, or never.
 	t.counts.Ran(e.outcome.CPU, e.outcome.Fuel)
 	now := time.Now()
@@ -142,7 +143,7 @@ func (r *runner) call(ctx context.Context, t *task, services service.Services) r
 	lines := &guestLog{logger: r.access.logger, task: t}
 	defer lines.flush()
 	var refused atomic.Pointer[string] // the function of the last denial, whose line in the task's log comes next
-	return t.version.Run(ctx, runtime.Call{
+	call := runtime.Call{
 		TaskID: t.ID, Queue: t.Queue.Name, Timeout: timeout,
 		Attempt: t.Attempts + 1, MaxAttempts: t.policy(r.config.Retry).Attempts(), Reschedules: t.Reschedules,
 		Input: input, Checkpoint: checkpoint,
@@ -166,7 +167,13 @@ func (r *runner) call(ctx context.Context, t *task, services service.Services) r
 				r.metrics.LogLinesDropped(t.Queue.Tenant, t.Queue.Name, dropped)
 			}
 		},
-	})
+	}
+	t.record(&call)
+	outcome := t.version.Run(ctx, call)
+	if t.recorder != nil {
+		t.recorder.outcome = outcome
+	}
+	return outcome
 }
 
 // fetch gets from Redis what did not come with the reserve: large parameters, and the checkpoint of an earlier run.

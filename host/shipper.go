@@ -42,7 +42,8 @@ func (s *shipper) RunOnce(ctx context.Context) (pause, wait time.Duration, err e
 	return 0, shipInterval, nil
 }
 
-// shipLast sends the last lines of tasks before their end is announced, so that followers of a log get all lines.
+// shipLast sends the last lines of tasks, and the records of their runs, before their end is announced. So followers of
+// a log get all lines.
 func (s *shipper) shipLast(ctx context.Context, round ...batch) {
 	var tasks []*task
 	for _, b := range round {
@@ -54,6 +55,26 @@ func (s *shipper) shipLast(ctx context.Context, round ...batch) {
 		}
 	}
 	s.send(ctx, tasks)
+	s.keepRecords(ctx, round)
+}
+
+// keepRecords stores the records of runs. One that Redis refuses is lost: the end of its task is not to wait for it.
+func (s *shipper) keepRecords(ctx context.Context, round []batch) {
+	var records []listen.RunRecord
+	var of []*ended
+	for _, b := range round {
+		for _, e := range b.results {
+			if e.record != nil {
+				records, of = append(records, *e.record), append(of, e)
+			}
+		}
+	}
+	if len(records) > 0 {
+		s.retry(ctx, s.listener.KeepRecords(ctx, records), func(int) {})
+	}
+	for _, e := range of {
+		e.record = nil
+	}
 }
 
 // send sends the lines and the progress of tasks. What cannot be sent now is sent the next time.

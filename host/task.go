@@ -40,7 +40,8 @@ type task struct {
 	result    loan                                  // memory for the result of a dependency that the guest has read
 	secrets   redact.Secrets                        // the secrets that the guest was given
 	// span is the span of the run. It is nil without a tracer, or if the task did not run.
-	span *trace.Span
+	span     *trace.Span
+	recorder *recorder // nil if the run is not recorded
 }
 
 // The sides of the tasks of a plugin that has a canary.
@@ -100,6 +101,8 @@ type ended struct {
 	settlement listen.Settlement
 	// unknown is why it is not known whether the task's database has committed; nil if it is known.
 	unknown *sql.UnknownError
+	// record is the record of the run that is to be kept; nil for none, and once it is stored.
+	record *listen.RunRecord
 	// away is why the task was put off because its database does not serve; nil if it was not.
 	away error
 }
@@ -107,6 +110,9 @@ type ended struct {
 // size returns about how many bytes of memory the settlement keeps.
 func (e *ended) size() int {
 	size := len(e.settlement.Result)
+	if e.record != nil {
+		size += len(e.record.Bytes)
+	}
 	for i := range e.settlement.Children {
 		size += e.settlement.Children[i].Size()
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/service"
 )
 
@@ -52,11 +53,21 @@ type TenantVersion struct {
 func (v *Version) serve(permissions map[string]*manifest.Permissions, kept int64) {
 	v.permissions, v.tenants = permissions, make(map[string]*TenantVersion, len(permissions))
 	for tenant, p := range permissions {
+		record := int64(0)
+		if v.Manifest.Records() {
+			record = replay.Memory(p.Limits.Record)
+		}
 		v.tenants[tenant] = &TenantVersion{
-			Version: v, Permissions: p, Footprint: footprint(p.Limits) + kept, tasksOf: tenant,
+			Version: v, Permissions: p, Footprint: footprint(p.Limits) + kept + record, tasksOf: tenant,
 		}
 	}
 }
+
+// ManifestDigest returns the SHA-256 of the manifest's file as "sha256:" and hex digits; "" if there is none.
+func (v *Version) ManifestDigest() string { return v.content.manifest }
+
+// Warm returns the input of the warm call; nil if there is none.
+func (v *Version) Warm() []byte { return v.warm }
 
 // Run runs one task of the tenant, and sets the call's Plugin. The call's own Timeout replaces the manifest's, but
 // cannot exceed the host's ceiling.
@@ -72,7 +83,12 @@ func (v *TenantVersion) PendingSnapshot() int64 { return v.pool().PendingSnapsho
 // pool returns the pool that the tenant's tasks on all versions of this content share.
 func (v *TenantVersion) pool() *runtime.Pool {
 	return v.pools.of(v.tasksOf, func() runtime.Profile {
+		var tape func() *replay.Tape
+		if v.Manifest.Records() {
+			tape = func() *replay.Tape { return replay.NewTape(replay.MaxStart) }
+		}
 		return runtime.Profile{
+			Tape:   tape,
 			Tenant: v.tasksOf, Env: v.Manifest.Capabilities.Env, Files: v.files, Limits: v.Permissions.Limits,
 			MaxTimeout: v.Permissions.MaxTimeout,
 			Config:     v.Permissions.Config, Entry: v.Manifest.Entry, Warm: v.warm,

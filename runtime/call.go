@@ -9,6 +9,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/redact"
+	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/wasi"
 )
@@ -34,6 +35,9 @@ type Profile struct {
 	// Warm is the input of the warm call: the host calls a handler once without a task, and takes the snapshot after
 	// that. Default nil: no warm call.
 	Warm []byte
+	// Tape makes a tape for each start of an instance, which records or replays what the start and the warm call get from
+	// outside. Default nil: a start is not recorded.
+	Tape func() *replay.Tape
 }
 
 // Call describes one task to the guest, and receives what the guest reports while it runs.
@@ -78,6 +82,11 @@ type Call struct {
 	// Timeout is the task's own limit of wall-clock time. It replaces Limits.Timeout, and Profile.MaxTimeout bounds it.
 	// Default 0: Limits.Timeout.
 	Timeout time.Duration
+	// Tape records what the guest gets from outside, or replays it. Then the guest uses none of Services, does not wait,
+	// and has no clock but that of the record. Default nil: neither.
+	Tape *replay.Tape
+	// Until ends the guest with the cause replay.ErrStopped when it has burned that much fuel. Default 0: never.
+	Until int64
 	// Log receives each line that the guest writes to stderr, and for a handler also to stdout, without its newline.
 	// Control characters are escaped, invalid UTF-8 is replaced, long lines come in pieces. Log is called on the
 	// goroutine of Run and must not block. Default nil: lines are dropped.

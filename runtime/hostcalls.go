@@ -155,10 +155,11 @@ func (r *run) Do(f func(ctx context.Context)) {
 // maxDenials is the maximum number of denials in a task's log.
 const maxDenials = 10
 
-// Refused implements abi.Reporter. It logs each reason once, and at most maxDenials reasons.
+// Refused implements abi.Reporter. It logs each report once, and at most maxDenials reports. The guest pays only for
+// the report: what else the host's log says is no business of the guest, and a replay does not know it.
 func (r *run) Refused(function string, err error) (report string) {
 	words, report := err.Error(), service.Told(err)
-	r.Spend((len(words) + len(report)) * secretPrice)
+	r.Spend(2 * len(report) * secretPrice)
 	text := redact.Shorten(r.secrets.Text([]byte(words)), maxHeadline) // the reason can contain text of the guest
 	report = redact.Shorten(r.secrets.Text([]byte(report)), maxHeadline)
 	module := abi.ModuleName
@@ -166,14 +167,19 @@ func (r *run) Refused(function string, err error) (report string) {
 		module = abi.ExtismModule
 	}
 	report = module + "." + function + ": " + report
-	if slices.Contains(r.denials, function+text) || len(r.denials) == maxDenials {
-		return report
+	once := func(list *[]string, text string) bool {
+		if len(*list) == maxDenials || slices.Contains(*list, text) {
+			return false
+		}
+		*list = append(*list, text)
+		return true
 	}
-	r.denials = append(r.denials, function+text)
-	if r.denied != nil {
+	if once(&r.denials, function+text) && r.denied != nil {
 		r.denied(function, text)
 	}
-	r.Log(report, "")
+	if once(&r.reports, report) {
+		r.Log(report, "")
+	}
 	return report
 }
 

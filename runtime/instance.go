@@ -14,6 +14,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/crash"
+	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/snapshot"
 	"github.com/quern-project/quern/runtime/wasm"
 )
@@ -33,6 +34,7 @@ type instance struct {
 	globals  []api.MutableGlobal // the globals that the guest can change
 	entry    api.Function        // the function named export; nil if it has to be looked up
 
+	tape     *replay.Tape   // what its start got from outside; nil if that is not recorded
 	snapshot *guestSnapshot // the state after a reset; nil if the instance serves only one call
 
 	ctx     context.Context //nolint:containedctx // of all calls of the guest; it carries the instance
@@ -149,12 +151,13 @@ func (i *instance) global(name string) (api.MutableGlobal, error) {
 type guestSnapshot struct {
 	memories []*snapshot.Image // in the order of instance.memories
 	globals  []uint64
+	tape     *replay.Tape // that of the instance from which it was taken
 }
 
 // capture takes a snapshot of the instance, and maps the snapshot into the instance's memory, as if the instance had
 // been made from the snapshot. If lasting is true, later snapshots of the same code can share pages with this one.
 func (i *instance) capture(lasting bool) (*guestSnapshot, error) {
-	s := &guestSnapshot{}
+	s := &guestSnapshot{tape: i.tape}
 	for _, global := range i.globals {
 		s.globals = append(s.globals, global.Get())
 	}
@@ -186,7 +189,7 @@ func (i *instance) adopt(s *guestSnapshot) error {
 			return err
 		}
 	}
-	i.snapshot = s
+	i.snapshot, i.tape = s, s.tape
 	i.setGlobals()
 	return nil
 }

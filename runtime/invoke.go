@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime/abi"
+	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
@@ -38,17 +39,23 @@ func (p *Pool) newRun(ctx context.Context, c *Call, limits Limits, environment [
 	r.output.limit = limits.Output
 	r.denied = c.Denied
 	r.secrets = cmp.Or(c.Secrets, &r.own)
+	if r.tape = c.Tape; r.tape != nil {
+		if c.Secrets == nil {
+			r.secrets = new(redact.Secrets) // the tape needs them after the run
+		}
+		r.tape.End, r.tape.Secrets = r.end, r.secrets
+	}
 	r.logs.limit, r.logs.remedies = limits.Log, limits.Remedies
 	r.logs.line, r.logs.progress, r.logs.secrets = c.Log, c.Progress, r.secrets
 	r.meter.gate, r.meter.limit = m.host.gate, int64(limits.CPU)
-	system := wasi.Config{Host: r, Files: p.profile.Files, Started: m.host.started}
+	system := wasi.Config{Host: r, Files: p.profile.Files, Started: m.host.started, Tape: r.tape}
 	if m.info.Kind != Command {
-		services := c.Services
+		services := r.tape.Services(c.Services)
 		services.Config = p.profile.Config
 		r.abi.Init(abi.Config{
 			Host: r, Reporter: r, Ending: c.Ending, Stage: stage, Input: c.Input, Started: m.host.started,
 			Task:       c.task(p.profile.Tenant, r.deadline),
-			Checkpoint: c.Checkpoint, Services: services, Counters: &m.host.counters,
+			Checkpoint: c.Checkpoint, Services: services, Counters: &m.host.counters, Tape: r.tape,
 		})
 		system.Args, system.Env = handlerArgs, environment
 	} else {

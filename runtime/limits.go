@@ -17,6 +17,7 @@ const (
 	defaultInput  = 16 << 20
 	defaultOutput = 16 << 20
 	defaultLog    = 256 << 10
+	defaultRecord = 256 << 10
 )
 
 // MaxMemory is the maximum memory of an instance, in bytes: 2 GiB. See wasm.MaxPages for the reason.
@@ -37,6 +38,9 @@ type Limits struct {
 	// bytes that are logged, escapes included, plus 128 bytes for what the host's log writes around the line. Default 256
 	// KiB.
 	Log int64
+	// Record bounds the record of the call, compressed, if its manifest asks for one. A larger record is dropped. Default
+	// 256 KiB.
+	Record int64
 	// Timeout bounds the wall-clock time of the call. Default 0: no limit.
 	Timeout time.Duration
 	// CPU bounds the guest's fuel. One nanosecond stands for one unit of fuel, about one instruction, on any machine. The
@@ -57,6 +61,7 @@ func (l Limits) WithDefaults() Limits {
 	set(&l.Input, defaultInput)
 	set(&l.Output, defaultOutput)
 	set(&l.Log, defaultLog)
+	set(&l.Record, defaultRecord)
 	l.Memory = min(l.Memory, MaxMemory)
 	l.Timeout = max(l.Timeout, 0)
 	l.CPU = max(l.CPU, 0)

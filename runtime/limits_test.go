@@ -148,10 +148,10 @@ func TestLimitMessage(t *testing.T) {
 func TestLimitsWithDefaults(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ in, want Limits }{
-		{Limits{}, Limits{64 << 20, 16 << 20, 16 << 20, 256 << 10, 0, 0, nil}},
-		{Limits{-1, -1, -1, -1, -1, -1, nil}, Limits{64 << 20, 16 << 20, 16 << 20, 256 << 10, 0, 0, nil}},
-		{Limits{1, 2, 3, 4, 5, 6, nil}, Limits{1, 2, 3, 4, 5, 6, nil}},
-		{Limits{Memory: 5 << 30}, Limits{MaxMemory, 16 << 20, 16 << 20, 256 << 10, 0, 0, nil}},
+		{Limits{}, Limits{64 << 20, 16 << 20, 16 << 20, 256 << 10, 256 << 10, 0, 0, nil}},
+		{Limits{-1, -1, -1, -1, -1, -1, -1, nil}, Limits{64 << 20, 16 << 20, 16 << 20, 256 << 10, 256 << 10, 0, 0, nil}},
+		{Limits{1, 2, 3, 4, 5, 6, 7, nil}, Limits{1, 2, 3, 4, 5, 6, 7, nil}},
+		{Limits{Memory: 5 << 30}, Limits{MaxMemory, 16 << 20, 16 << 20, 256 << 10, 256 << 10, 0, 0, nil}},
 	} {
 		if got := test.in.WithDefaults(); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%+v.WithDefaults() = %+v, want %+v", test.in, got, test.want)

@@ -46,6 +46,7 @@ type meter struct {
 	set     int32             // the value to which counter was set last
 	burned  int64             // fuel burned before counter was set last
 	limit   int64             // fuel limit; 0 for none
+	until   int64             // fuel after which a replay ends the guest; 0 for none
 
 	gate  *gate
 	began time.Time     // when the slice began
@@ -139,6 +140,9 @@ func (m *meter) refill() int32 {
 	m.set = quantum
 	if m.limit > 0 {
 		m.set = int32(max(0, min(m.limit-m.burned, quantum)))
+	}
+	if m.until > 0 {
+		m.set = int32(max(0, min(m.until-m.burned, int64(m.set))))
 	}
 	return m.set
 }

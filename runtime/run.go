@@ -11,6 +11,7 @@ import (
 
 	"github.com/quern-project/quern/runtime/abi"
 	"github.com/quern-project/quern/runtime/redact"
+	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/wasi"
 )
 
@@ -32,12 +33,14 @@ type run struct {
 	abi      abi.System // not initialized for a command
 
 	done        <-chan struct{} // ctx.Done()
+	tape        *replay.Tape    // Call.Tape
 	taskTimeout time.Duration   // Call.Timeout
 	deadline    time.Time       // zero for none
 	waited      time.Duration   // total time of waits
 
 	denied  func(function, reason string) // Call.Denied
 	denials []string                      // function and reason of each denial so far, at most maxDenials
+	reports []string                      // what the log says of them
 
 	result  [1]uint64 // result of the guest's entry point
 	cause   error     // why the host has ended the guest
@@ -109,12 +112,15 @@ func (r *run) guard(p any) {
 	r.end(&faultError{fmt.Errorf("panic in a host function: %v\n%s", p, debug.Stack())})
 }
 
-// check ends the guest if the call's context has ended or its deadline has passed.
+// check ends the guest if the call's context has ended, its deadline has passed, or it was to be stopped at this fuel.
 func (r *run) check(now time.Time) {
 	select {
 	case <-r.done:
 		r.end(context.Cause(r.ctx))
 	default:
+	}
+	if r.meter.until > 0 && r.meter.spent() >= r.meter.until {
+		r.end(replay.ErrStopped)
 	}
 	if !r.deadline.IsZero() && !now.Before(r.deadline) {
 		r.end(r.limits.Remedies.timeoutExceeded(r.limits.Timeout, r.taskTimeout))
@@ -157,6 +163,10 @@ func (r *run) Wait(d time.Duration) {
 		return // yielding does not end a guest's turn
 	}
 	r.Spend(waitPrice)
+	if r.tape.Playing() {
+		r.check(time.Now())
+		return
+	}
 	if !r.deadline.IsZero() {
 		d = min(d, time.Until(r.deadline))
 	}
@@ -222,8 +232,8 @@ func (r *run) logged(size int, log func()) {
 			r.paced = now
 		}
 		r.paced = r.paced.Add(time.Duration(lines) * each)
-		if ahead := r.paced.Sub(now); ahead > burst*each {
-			r.Wait(ahead / 2) // one long wait instead of many short ones, since each wait has its price
+		if ahead := r.paced.Sub(now); r.tape.Paced(ahead > burst*each) {
+			r.Wait(max(ahead/2, 1)) // one long wait instead of many short ones, since each wait has its price
 		}
 	}
 }

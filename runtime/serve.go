@@ -36,10 +36,14 @@ func (p *Pool) run(ctx context.Context, c *Call, limits Limits) Outcome {
 		return *ended
 	}
 	r := p.newRun(ctx, c, limits, environment, abi.Running, started)
+	if r.meter.until = c.Until; c.Until > 0 && i != nil {
+		r.meter.until = max(1, c.Until-i.startFuel)
+	}
 	i, stopped, err := p.invoke(r, c, i, started, (*instance).callTask)
 	m.touch(stopped)
 	outcome := r.finish(err)
 	if i != nil {
+		c.Tape.Started(i.tape.Events(), !i.tape.Over())
 		outcome.Fuel += i.startFuel
 		outcome.CPU += i.startCPU
 	}

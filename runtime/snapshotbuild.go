@@ -112,6 +112,9 @@ func (p *Pool) buildSnapshot(ctx context.Context, start *Call) (*instance, *gues
 // start makes an instance and runs a handler's startup in it. The startup has its own run and limits. start returns the
 // instance, or the outcome if the startup failed.
 func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instance, *Outcome) {
+	if p.profile.Tape != nil {
+		start.Tape = p.profile.Tape()
+	}
 	if ended := p.hold(ctx, start, begun); ended != nil {
 		return nil, ended
 	}
@@ -126,6 +129,7 @@ func (p *Pool) start(ctx context.Context, start *Call, begun time.Time) (*instan
 		p.discard(i)
 		return nil, &outcome
 	}
+	i.tape = start.Tape
 	if p.module.perTask {
 		i.startFuel, i.startCPU = r.meter.burned, r.meter.cpu
 	}

@@ -422,6 +422,11 @@ func (t *Direct) Log(ctx context.Context, id string, after int64) ([]LogLine, er
 	return showAll(lines, NewLogLine), err
 }
 
+// Record reads the record of a run of a task. The error is manage.ErrNoRecord if there is none.
+func (t *Direct) Record(ctx context.Context, id string) ([]byte, error) {
+	return t.Manager.Record(ctx, id)
+}
+
 // Quarantines lists the quarantined versions of plugins, which no host runs.
 func (t *Direct) Quarantines(ctx context.Context) ([]Quarantine, error) {
 	list, err := t.Fleet.Quarantines(ctx)

@@ -62,6 +62,11 @@ var KnownErrors = []KnownError{
 		"list them with `quern subscription ls`, and mind --tenant",
 	},
 	{
+		"no-record", manage.ErrNoRecord, http.StatusNotFound,
+		"its plugin's manifest asks for one with record: failed; one over limits.record is not kept",
+		"write record: failed into the manifest of its plugin; one over limits.record is not kept",
+	},
+	{
 		"no-publication", queue.ErrNoPublication, http.StatusNotFound, "it may have been purged",
 		"it may have been purged, or mind --tenant",
 	},

@@ -68,6 +68,7 @@ type Task struct {
 	DeadQueue      string            `json:"dead_queue,omitempty" doc:"Of its dead letter, if its producer named one."`
 	DeadError      string            `json:"dead_error,omitempty" doc:"Why it has no dead letter, though its plugin names a queue for them."`
 	CheckpointSize int64             `json:"checkpoint_size,omitempty" doc:"Bytes."`
+	Record         *Record           `json:"record,omitempty" doc:"The record of a run, which quern task replay replays."`
 	Withheld       bool              `json:"withheld,omitempty" doc:"You may not see its parameters, result, headers, message and its handler's errors."`
 	History        []Attempt         `json:"history,omitempty" doc:"The last runs that have ended, oldest first; not in lists."`
 }
@@ -99,6 +100,12 @@ type Attempt struct {
 	DelaySeconds float64 `json:"delay_seconds,omitempty" doc:"How long the task waited for it, since its creation or the end of the run before."`
 }
 
+// Record describes the record of a run of a task.
+type Record struct {
+	Run  int64 `json:"run"`
+	Size int64 `json:"size" doc:"Bytes; 0: it was larger than limits.record of the manifest, and is not kept."`
+}
+
 // LogLine is a line that a task's handler wrote.
 type LogLine struct {
 	Number int64   `json:"number" doc:"Counts the lines of the task from 1, over all its runs."`
@@ -128,6 +135,9 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 	}
 	shape.Parameters, shape.ParametersBase64 = Payload(t.Parameters)
 	shape.Result, shape.ResultBase64 = Payload(t.Result)
+	if t.RecordRun > 0 {
+		shape.Record = &Record{t.RecordRun, t.RecordSize}
+	}
 	if shape.MaxAttempts == 0 && t.Retry.MaxAge > 0 {
 		shape.MaxAttempts = t.Retry.Attempts()
 	}

@@ -40,6 +40,8 @@ type Tasks interface {
 	Summary(ctx context.Context, id string) (*Task, error)
 	Wait(ctx context.Context, id string) (*Task, error)
 	Log(ctx context.Context, id string, after int64) ([]LogLine, error)
+	// Record reads the record of a run of the task, with which the run can be replayed.
+	Record(ctx context.Context, id string) ([]byte, error)
 	// FindTasks lists at most limit IDs of tasks that begin with prefix.
 	FindTasks(ctx context.Context, prefix string, limit int) ([]string, error)
 	// List reads the tasks that pass the filter. It skips the first offset tasks and returns at most limit tasks, or all
@@ -152,6 +154,8 @@ type Rollouts interface {
 // Releases has the operations on the releases of one plugin.
 type Releases interface {
 	release.Target
+	// Piece reads a piece of a file of a release, by its SHA-256 in hex.
+	Piece(ctx context.Context, digest string) ([]byte, error)
 	// List reads the releases, the newest first.
 	List(context.Context) ([]release.Release, error)
 	// Serve makes hosts serve another release. A number of 0 means the newest one before the one that serves, without

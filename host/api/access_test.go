@@ -212,7 +212,7 @@ func TestHiddenPayloads(t *testing.T) {
 	if got := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id + "/history"}); got.status != http.StatusOK || strings.Contains(string(got.body), "secret") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	for _, path := range []string{"/tasks/" + id + "/parameters", "/tasks/" + id + "/result", "/tasks/" + id + "/log", "/tasks/" + id + "/log/stream", "/kv", "/kv/b", "/kv/b/k"} {
+	for _, path := range []string{"/tasks/" + id + "/parameters", "/tasks/" + id + "/result", "/tasks/" + id + "/record", "/pieces/ab", "/tasks/" + id + "/log", "/tasks/" + id + "/log/stream", "/kv", "/kv/b", "/kv/b/k"} {
 		refused(t, w.do(t, request{method: http.MethodGet, path: path}), http.StatusForbidden, "payloads: false")
 	}
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks?error=s"}), http.StatusForbidden, "payloads: false") // or it could be guessed

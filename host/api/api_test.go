@@ -215,6 +215,21 @@ func TestLoopbackAlone(t *testing.T) {
 	}
 }
 
+// A task tells of the record of its run, whose bytes have a path of their own, also by the client.
+func TestRecord(t *testing.T) {
+	w := setup(t)
+	id := w.fail(t, "mail", "no")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks/" + id + "/record"}), http.StatusNotFound, "record: failed")
+	w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+id, "record", "1 3")
+	w.rdb.HSet(w.ctx, w.Tenant()+"_bytes_"+id, "record", "\xff\x00r")
+	if task := get[admin.Task](t, w, "/tasks/"+id); task.Record == nil || *task.Record != (admin.Record{Run: 1, Size: 3}) {
+		t.Errorf("%+v", task.Record)
+	}
+	if got := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id + "/record"}); string(got.body) != "\xff\x00r" || got.header.Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestTasks(t *testing.T) {
 	w := setup(t)
 	created := w.do(t, request{method: http.MethodPost, path: "/queues/mail/tasks?key=order-7&label=to=ada&label=kind=x%3Dy&priority=80", body: []byte{0xff, 0}})

@@ -79,6 +79,18 @@ func (s *service) describeReleases() {
 	add(s, put, func(ctx context.Context, in *PutPiece) (*struct{}, error) {
 		return nil, s.tenants[in.Tenant].Releases("").PutPiece(ctx, in.Piece, in.RawBody)
 	})
+	type showPiece struct {
+		InTenant
+		Piece string `path:"piece" maxLength:"64" doc:"The SHA-256 of the piece, in hex."`
+	}
+	add(s, revealing("/tenants/{tenant}/pieces/{piece}", "show-piece", "The bytes of a piece of a file of a release"),
+		func(ctx context.Context, in *showPiece) (*Bytes, error) {
+			if err := s.reserve(ctx, valueAnswer(release.PieceBytes)); err != nil {
+				return nil, err
+			}
+			data, err := s.tenants[in.Tenant].Releases("").Piece(ctx, in.Piece)
+			return raw(data), err
+		})
 	const path = "/tenants/{tenant}/plugins/{plugin}/releases"
 	add(s, looking(path, "list-releases", "List the releases of a plugin that are kept, newest first"),
 		func(ctx context.Context, in *InPlugin) (*ListOf[release.Release], error) {

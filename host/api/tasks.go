@@ -108,6 +108,19 @@ func (s *service) describeTasks() {
 			}
 			return raw(result), err
 		})
+	add(s, revealing("/tenants/{tenant}/tasks/{id}/record", "show-record",
+		"The record of a run of a task, for `quern task replay`: a task has one if record of it has a size"),
+		func(ctx context.Context, in *InTask) (*Bytes, error) {
+			task, err := s.tenants[in.Tenant].Client.Summary(ctx, in.ID)
+			if err == nil {
+				err = s.reserve(ctx, valueAnswer(task.RecordSize))
+			}
+			if err != nil {
+				return nil, err
+			}
+			record, err := s.tenants[in.Tenant].Manager.Record(ctx, in.ID)
+			return raw(record), err
+		})
 	type log struct {
 		InTask
 		After int64 `query:"after" minimum:"0" doc:"Only lines with higher numbers."`

@@ -96,6 +96,10 @@ func (m *Manifest) keys() []key {
 		},
 		crashes,
 		{
+			"record", "Of which runs the answers of what is outside of the plugin are kept, to replay them: of failed ones, of failed ones and one in a hundred others (sampled), or of none. Default none.",
+			choiceValue(&m.Record, RecordFailed, RecordSampled, RecordNone),
+		},
+		{
 			"dead", "The queue that gets a new task for each that failed for good. Default none.",
 			wordValue(&m.Dead, "mail.dead"),
 		},

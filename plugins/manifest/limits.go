@@ -40,6 +40,8 @@ const (
 	minMemory     = 64 << 10  // one page of WebAssembly
 	maxPayload    = 512 << 20 // the largest value that Redis keeps
 	maxLog        = 64 << 20  // bytes of the log of one task, in memory while the task runs
+	minRecord     = 1 << 10   // bytes of the record of a run
+	maxRecord     = 4 << 20   // the same
 	maxTries      = 1_000_000 // attempts, reschedules or crashes; a larger number would mean unlimited
 	taskTimeout   = time.Hour // the default of limits.timeout
 	shortestRetry = time.Second
@@ -70,6 +72,8 @@ func (m *Manifest) limitKeys() (limits, retry, crashes key) {
 		bytes("input", "Bytes of parameters", &l.Input, 1, maxPayload, standard.Input),
 		bytes("output", "Bytes of the result", &l.Output, 1, maxPayload, standard.Output),
 		bytes("log", "Bytes of the log, and 128 for each line", &l.Log, 1, maxLog, standard.Log),
+		bytes("record", "Compressed bytes of what record keeps of a run; more is dropped, and the task goes on", &l.Record, minRecord,
+			maxRecord, standard.Record),
 	)}
 	retry = key{"retry", "How often and when a failed task is tried again, unless the task says so itself. Default: one attempt.", section(
 		key{

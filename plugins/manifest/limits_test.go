@@ -17,13 +17,16 @@ import (
 
 // someLimits sets some limits of a manifest, at the ends of what it may say more often than not.
 var someLimits = rapid.Custom(func(t *rapid.T) (m Manifest) {
-	sizes := map[string]int64{"limits.memory": runtime.MaxMemory, "limits.input": maxPayload, "limits.output": maxPayload, "limits.log": maxLog}
+	sizes := map[string]int64{"limits.memory": runtime.MaxMemory, "limits.input": maxPayload, "limits.output": maxPayload, "limits.log": maxLog, "limits.record": maxRecord}
 	counts := map[string]int64{"retry.max_attempts": maxTries, "retry.max_reschedules": maxTries, "max_crashes": maxTries}
 	m.eachLimit(func(path string, l key) {
 		if rapid.Bool().Draw(t, "sets "+path) {
 			least, most := int64(1), cmp.Or(sizes[path], counts[path], int64(maxDuration))
-			if path == "limits.memory" {
+			switch path {
+			case "limits.memory":
 				least = minMemory
+			case "limits.record":
+				least = minRecord
 			}
 			l.set(rapid.OneOf(rapid.Just(least), rapid.Just(most), rapid.Int64Range(least, most)).Draw(t, path))
 		}
@@ -107,7 +110,7 @@ func TestParseCeilings(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"limits.memroy=1MiB": `--ceiling: "limits.memroy=1MiB" names no limit: write KEY=VALUE, with one of the keys limits.memory, limits.timeout, ` +
-			`limits.cpu, limits.input, limits.output, limits.log, retry.max_attempts, retry.min, retry.max_age, retry.max_reschedules, max_crashes, ` +
+			`limits.cpu, limits.input, limits.output, limits.log, limits.record, retry.max_attempts, retry.min, retry.max_age, retry.max_reschedules, max_crashes, ` +
 			`schedule.entries, schedule.every, schedule.parameters, subscribe.entries`,
 		"concurrency=1":               `"concurrency=1" names no limit`,
 		"limits.log":                  `--ceiling: limits.log: "" is not a size: write a size from 1B to 64MiB, such as 16MiB`,

@@ -35,6 +35,8 @@ type Manifest struct {
 	// MaxCrashes is the number of hosts that can die while they run a task before the task fails, if it is less than the
 	// host's bound. Default 0: the host's bound.
 	MaxCrashes int
+	// Record says of which runs a record is kept: RecordFailed, RecordSampled or RecordNone. Default "", which is none.
+	Record string
 	// Dead is the queue that gets a new task for each task that failed for good. The plugin cannot serve this queue
 	// itself. Default "", which is none.
 	Dead string
@@ -101,6 +103,16 @@ const (
 	PinAttempt = "attempt"
 	PinTask    = "task"
 )
+
+// The words of Manifest.Record. RecordSampled keeps the records of failed runs, and of one in a hundred others.
+const (
+	RecordFailed  = "failed"
+	RecordSampled = "sampled"
+	RecordNone    = "none"
+)
+
+// Records reports whether the runs of the plugin are recorded.
+func (m *Manifest) Records() bool { return m.Record == RecordFailed || m.Record == RecordSampled }
 
 // Test is a task and its expected outcome. `quern plugin test` runs it. Hosts do not run it, and a version does not
 // depend on its files.

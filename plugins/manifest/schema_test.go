@@ -103,12 +103,13 @@ const completeManifest = `
 name: x
 version: 1.0.0
 queues: [x]
-limits: {memory: 64MiB, timeout: 1m, cpu: 1s, input: 1B, output: 1kB, log: 1KiB}
+limits: {memory: 64MiB, timeout: 1m, cpu: 1s, input: 1B, output: 1kB, log: 1KiB, record: 1MiB}
 retry: {max_attempts: unlimited, backoff: linear, base: 1s, min: 1s, max: 1h, jitter: false, max_age: 7d, max_reschedules: 1}
 concurrency: 1
 max_running: 1
 on_crash: fail
 max_crashes: 1
+record: sampled
 dead: x.dead
 pin: attempt
 entry: count_vowels

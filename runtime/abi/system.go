@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/service"
 )
 
@@ -88,6 +89,8 @@ type Config struct {
 	Services service.Services
 	// Counters count the calls of functions; nil if they are not counted.
 	Counters *Counters
+	// Tape records what the guest gets from outside, or plays it back; nil for neither. It has wrapped Services.
+	Tape *replay.Tape
 	// Started is the time at which the guest's monotonic clock is 0. It is at most 290 years ago: the clock is an int64
 	// in nanoseconds.
 	Started time.Time

@@ -125,6 +125,7 @@ func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
 		if !s.Task.Deadline.IsZero() {
 			number = s.Task.Deadline.UnixMilli()
 		}
+		number = s.Tape.Deadline(number)
 	case 3:
 		number = s.Host.FuelLeft()
 	case 4:
@@ -137,10 +138,11 @@ func (s *System) taskNumber(mem api.Memory, a []uint64) errno {
 
 // cancelled implements cancelled().
 func (s *System) cancelled(api.Memory, []uint64) errno {
+	now := int64(0)
 	select {
 	case <-s.Ending:
-		return 1
+		now = 1
 	default:
-		return 0
 	}
+	return errno(s.Tape.Ending(now))
 }

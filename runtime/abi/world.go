@@ -1,7 +1,6 @@
 package abi
 
 import (
-	"crypto/rand"
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
@@ -16,9 +15,9 @@ const (
 func (s *System) clock(mem api.Memory, a []uint64) errno {
 	switch uint32(a[0]) {
 	case clockWall:
-		return put64(mem, a[1], time.Now().UnixNano())
+		return put64(mem, a[1], s.Tape.Clock(clockWall, time.Now().UnixNano()))
 	case clockMonotonic:
-		return put64(mem, a[1], int64(time.Since(s.Started)))
+		return put64(mem, a[1], s.Tape.Clock(clockMonotonic, int64(time.Since(s.Started))))
 	}
 	return s.invalid("clock %d: use 0 or 1", int32(uint32(a[0])))
 }
@@ -49,6 +48,6 @@ func (s *System) random(mem api.Memory, a []uint64) errno {
 		return errnoFault
 	}
 	s.spend(len(buffer))
-	_, _ = rand.Read(buffer) // never fails: without randomness the process ends
+	s.Tape.Random(buffer)
 	return errnoSuccess
 }

@@ -35,7 +35,7 @@ func (s *System) clockTimeGet(mem api.Memory, a []uint64) errno {
 
 func (s *System) now(id uint32) time.Duration {
 	if id == clockRealtime {
-		return time.Duration(time.Now().UnixNano())
+		return time.Duration(s.tape.Clock(clockRealtime, time.Now().UnixNano()))
 	}
-	return time.Since(s.started)
+	return time.Duration(s.tape.Clock(clockMonotonic, int64(time.Since(s.started))))
 }

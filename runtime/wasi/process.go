@@ -1,10 +1,6 @@
 package wasi
 
-import (
-	"crypto/rand"
-
-	"github.com/tetratelabs/wazero/api"
-)
+import "github.com/tetratelabs/wazero/api"
 
 // argsGet implements args_get(argv, argv_buf). environGet implements environ_get(environ, environ_buf).
 func (s *System) argsGet(mem api.Memory, a []uint64) errno    { return s.list(mem, s.args, a) }
@@ -70,7 +66,7 @@ func (s *System) randomGet(mem api.Memory, a []uint64) errno {
 	for len(buffer) > 0 {
 		piece := buffer[:min(len(buffer), randomPiece)]
 		s.host.Spend(len(piece))
-		_, _ = rand.Read(piece) // never fails: without randomness the process ends
+		s.tape.Random(piece)
 		buffer = buffer[len(piece):]
 	}
 	return errnoSuccess

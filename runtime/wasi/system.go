@@ -1,6 +1,10 @@
 package wasi
 
-import "time"
+import (
+	"time"
+
+	"github.com/quern-project/quern/runtime/replay"
+)
 
 // Host is the interface through which a System calls its host during one call of a guest. Each method can end the guest
 // by a panic, which this package does not recover.
@@ -27,6 +31,8 @@ type Config struct {
 	Files     *Files // nil if there are none
 	// Checkpoint is the contents of the file /checkpoint; nil if there is no such file.
 	Checkpoint []byte
+	// Tape records what the guest gets from outside, or plays it back; nil for neither.
+	Tape *replay.Tape
 	// Started is the time at which the guest's monotonic clock is 0. It is at most 290 years ago: the clock is an int64
 	// in nanoseconds.
 	Started time.Time
@@ -38,6 +44,7 @@ type System struct {
 	stdin      []byte // the part of Config.Stdin that is not read yet
 	args, env  []string
 	started    time.Time
+	tape       *replay.Tape
 	root       *node // nil if the guest has no files
 	checkpoint *node // nil if there is no checkpoint
 
@@ -48,7 +55,7 @@ type System struct {
 
 // Init prepares s for another call. It keeps nothing of the previous call.
 func (s *System) Init(c Config) {
-	*s = System{host: c.Host, stdin: c.Stdin, args: c.Args, env: c.Env, started: c.Started}
+	*s = System{host: c.Host, stdin: c.Stdin, args: c.Args, env: c.Env, started: c.Started, tape: c.Tape}
 	if c.Files != nil && c.Files.root != nil && len(c.Files.root.names) > 0 {
 		s.root = c.Files.root
 	}

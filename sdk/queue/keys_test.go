@@ -52,6 +52,7 @@ func TestKeys(t *testing.T) {
 		"blueque_release_mail":              k.Release("mail"),
 		"blueque_pieces":                    k.Pieces(),
 		"blueque_piece_ab":                  k.Piece("ab"),
+		"blueque_records":                   k.Records(),
 		"blueque_pending_080_q":             k.Level("080", "q"),
 		"blueque_priorities_q":              k.Priorities("q"),
 		"blueque_expiry_q":                  k.Expiry("q"),

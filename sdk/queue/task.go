@@ -72,6 +72,8 @@ type Task struct {
 	DeadError       string // why the failed task has no dead letter although a queue for it is set
 	CancelAsked     bool   // the task was cancelled while it ran, and is to be stopped
 	CheckpointSize  int64  // size of the checkpoint in bytes; 0 once the task is complete
+	RecordRun       int64  // the run whose record is kept, or was too large to be kept; 0 for none
+	RecordSize      int64  // size of that record in bytes; 0 if it was too large
 	state           string // the state that ChangeAll compares: see store.StateOf
 }
 
@@ -108,6 +110,8 @@ func newTask(id string, hash map[string]string) *Task {
 		Traceparent: hash["traceparent"], Headers: ParseHeaders(hash["headers"], hash["traceparent"]),
 	}
 	t.After = parseAfter(hash["after"])
+	run, size, _ := strings.Cut(hash["record"], " ")
+	t.RecordRun, t.RecordSize = store.AsInt(run), store.AsInt(size)
 	if t.Status == Started {
 		t.Born += store.StartedAt(hash["started_at"])
 	}

@@ -131,6 +131,9 @@ func (p *File) Refusal() error {
 	return cli.Refusedf("%s is refused: %w", p.Path, &runtime.RefusedError{Refusals: p.Refusals})
 }
 
+// Binary returns the bytes of the module.
+func (p *File) Binary() []byte { return p.binary }
+
 // Load compiles the module and checks that the manifest fits it.
 func (p *File) Load(ctx context.Context, engine *runtime.Engine) (*runtime.Module, error) {
 	module, err := engine.Load(ctx, p.binary)

@@ -13,8 +13,8 @@ func Commands(env cli.Environment) []*cobra.Command {
 	return clientFlags(
 		newEnqueue(env), newDoctor(env), newTop(env), newAudit(env),
 		cli.Group("task", "Show tasks, wait for them, cancel, retry and delete them",
-			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskAwait(env), newTaskLogs(env), newTaskCancel(env),
-			newTaskRetry(env), newTaskDelete(env)),
+			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskAwait(env), newTaskLogs(env), newTaskReplay(env),
+			newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
 		cli.Group("queue", "Show queues, pause, limit and purge them",
 			newQueueLs(env), newQueueShow(env), newQueuePause(env), newQueueResume(env), newQueueLimit(env), newQueuePurge(env)),
 		cli.Group("topic", "List topics and publish to them",

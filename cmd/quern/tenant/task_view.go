@@ -61,8 +61,22 @@ func taskView(t *admin.Task) show.View {
 			"live id", show.Given(t.LiveID), "dead id", show.Given(t.DeadID),
 			"dead queue", show.Given(t.DeadQueue), "dead error", show.Given(t.DeadError), "handled by", t.Handled,
 		),
+		recordView(t),
 		historyView(t.History),
 	)
+}
+
+// recordView says which run can be replayed, and how.
+func recordView(t *admin.Task) show.View {
+	switch r := t.Record; {
+	case r == nil:
+		return nil
+	case r.Size == 0:
+		return show.Lines("record", fmt.Sprintf("of run %d was larger than limits.record of its plugin, and is not kept", r.Run))
+	default:
+		return show.Lines("record", fmt.Sprintf("of run %d, %s: replay it by `quern task replay %s`", r.Run,
+			units.FormatSize(r.Size), cli.ShellWord(t.ID)))
+	}
 }
 
 // longRun is how long a task runs before people are told how to find out where it is.

@@ -36,6 +36,11 @@ func (r releases) MissingPieces(ctx context.Context, sizes map[string]int64) ([]
 	return answer.Missing, err
 }
 
+func (r releases) Piece(ctx context.Context, digest string) (data []byte, err error) {
+	err = r.client.do(ctx, get(&data, "pieces", digest))
+	return data, err
+}
+
 func (r releases) PutPiece(ctx context.Context, digest string, data []byte) error {
 	return r.client.do(ctx, call{method: http.MethodPut, path: []string{"pieces", digest}, body: data})
 }

@@ -139,6 +139,15 @@ func (c *Client) Log(ctx context.Context, id string, after int64) ([]admin.LogLi
 	return page.Items, err
 }
 
+// Record reads the record of a run of a task. The error is manage.ErrNoRecord if there is none.
+func (c *Client) Record(ctx context.Context, id string) (record []byte, err error) {
+	if err := queue.ValidID(id); err != nil {
+		return nil, err
+	}
+	err = c.do(ctx, get(&record, "tasks", id, "record"))
+	return record, err
+}
+
 // FindTasks lists at most limit IDs of tasks that begin with prefix. The API returns at most 10.
 func (c *Client) FindTasks(ctx context.Context, prefix string, limit int) ([]string, error) {
 	var page api.List[string]

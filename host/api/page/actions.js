@@ -163,11 +163,26 @@ export function taskActions(task) {
     task.status === "failed" && button("operator", "Retry", {
       title: "Retry this task?", text: `It waits in ${task.queue} like a new one; its attempts are counted from 0.`, verb: "Retry the task", run: () => post(`${to}/retry`),
     }),
+    task.record?.size && me.payloads && button("viewer", "Replay", {
+      title: `Replay run ${task.record.run}`,
+      text: `Its record has the answers that the run got. This command replays the run on your machine:\n\`${replay(task)}\``,
+      verb: "Copy the command",
+      run: async () => {
+        if (!navigator.clipboard) throw new Problem(400, "this browser copies nothing here: select the command");
+        await navigator.clipboard.writeText(replay(task));
+      },
+    }),
     finished && button("admin", "Delete", {
       title: "Delete this task?", text: "It goes with its parameters, result, log and history, for good.", verb: "Delete the task", danger: true,
       run: () => post(to, undefined, "DELETE").then(() => place(task.tenant, "queues", task.queue)),
     }));
 }
+
+/** replay is the command that replays a run of a task from its record. */
+const replay = ({ tenant, id }) => `quern task replay ${word(id)}${tenant === "blueque" ? "" : ` --tenant ${word(tenant)}`}`;
+
+/** word quotes a text for a shell if it must be. */
+const word = (text) => (/^[\w.:@%+=/-]+$/.test(text) && !text.startsWith("-") ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 /** close is the button that ends the list of what an open task waits for. */
 export const close = (tenant, id, text) => button("operator", "Close", {

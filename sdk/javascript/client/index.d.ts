@@ -134,6 +134,8 @@ export class Task<Output = any> {
   readonly message?: string;
   readonly handled?: string;
   readonly cancel_asked?: boolean;
+  /** The record of a run, which `quern task replay` replays; a size of 0: it was too large to be kept. */
+  readonly record?: { run: number; size: number };
   /** The tasks that it waits for, or waited for. */
   readonly after?: { when: string; open?: boolean; blocked?: boolean; of: number; ended: number; failed: number };
   readonly parameters?: string;

@@ -364,6 +364,23 @@ func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	return n.report(ctx, "append to log of", ids, calls...)
 }
 
+// RunRecord is the record of a run of a task that the caller holds or has settled.
+type RunRecord struct {
+	Claim
+	Bytes []byte // nil if the record is too large to be kept, which the task then says
+}
+
+// KeepRecords stores records, and deletes the oldest ones of the tenant if all together have more than 64 MiB. The
+// errors are as in Progress.
+func (n *Node) KeepRecords(ctx context.Context, records []RunRecord) []error {
+	calls, ids := make([]store.Call, len(records)), make([]string, len(records))
+	for i, r := range records {
+		calls[i], ids[i] = store.NewCall("record", n.client.Store().Keys.Records(), n.id, r.proof(), r.ID, r.Run, r.Bytes,
+			store.RecordBytes), r.ID
+	}
+	return n.report(ctx, "keep the record of", ids, calls...)
+}
+
 // MaxCheckpoint is the maximum size of a checkpoint in bytes.
 const MaxCheckpoint = 1 << 20
 

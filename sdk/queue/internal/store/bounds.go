@@ -18,6 +18,7 @@ const (
 	JobLife     = 7 * 24 * time.Hour // time for which a job is kept after its last change
 	LogLines    = 1000               // maximum number of lines in a task's log
 	LogBytes    = 64 << 10           // maximum bytes of a task's log
+	RecordBytes = 64 << 20           // maximum bytes of all records of runs of a tenant
 	MaxMessage  = 1 << 10            // maximum bytes of the message of a progress report
 	KeptMinutes = 6 * 60             // minutes for which the counts of a minute are kept
 	KeptHours   = 2                  // hours for which the counts of an hour, by version of a plugin, are kept

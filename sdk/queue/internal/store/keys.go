@@ -74,6 +74,8 @@ func (k Keys) Stopped() string            { return k.Key("stopped") }
 func (k Keys) Pieces() string             { return k.Key("pieces") }
 func (k Keys) Piece(hash string) string   { return k.Key("piece", hash) }
 
+func (k Keys) Records() string { return k.Key("records") }
+
 func (k Keys) Level(priority, queue string) string { return k.Key("pending", priority, queue) }
 func (k Keys) Priorities(queue string) string      { return k.Key("priorities", queue) }
 func (k Keys) Expiry(queue string) string          { return k.Key("expiry", queue) }

@@ -299,7 +299,7 @@ var SummaryFields = []string{
 	"dead_id", "dead_queue", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at",
 	"plugin",
 	"digest", "version", "progress", "message", "key", "labels", "parent", "depth", "traceparent", "headers", "live_id",
-	"checkpoint", "after",
+	"checkpoint", "after", "record",
 }
 
 // advanceTasks is the maximum number of dependents that one call of advance.lua handles. Each takes some 20 commands.

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+const (
+	recordedSecret = "s3cr3t-of-the-tests"
+
+	recordedManifest = `name: recorded
+record: failed
+limits: {cpu: 30s}
+capabilities:
+  kv: [{bucket: seen, access: rw}]
+  http: [{host: %q, methods: [GET]}]
+  secrets: [api_key]
+  env: {SERVER: %q}
+`
+	recordedJavaScript = `import { kv, secrets, log } from "@quern/sdk";
+
+const started = Date.now();
+
+export default async function (task) {
+  const times = kv("seen").increment("times");
+  const answer = await fetch(process.env.SERVER + "/rate", { headers: { authorization: secrets.get("api_key") } });
+  const rate = await answer.text();
+  kv("seen").set("rate", rate);
+  const order = Array.from({ length: 20 }, () => Math.floor(Math.random() * 1000)).join(" ");
+  log.info("times " + times + ", rate " + rate + ", order " + order + ", " + Date.now() + " " + performance.now() + " " + started);
+  if (task.text() === "complete") return order;
+  return broken(order);
+}
+
+function broken(order) {
+  throw new TypeError("nothing at " + order);
+}
+`
+	recordedPython = `import os, random, time, uuid
+import quern
+
+STARTED = time.time()
+
+def handle(task):
+    times = quern.kv("seen").increment("times")
+    rate = quern.http.get(os.environ["SERVER"] + "/rate", headers={"authorization": quern.secrets.get("api_key")}).text
+    quern.kv("seen").set("rate", rate)
+    order = " ".join(str(random.randrange(1000)) for _ in range(20)) + str(sorted({uuid.uuid4().hex, "a", "b"}, key=hash))
+    quern.log.info(f"times {times}, rate {rate}, order {order}, {time.time()} {time.perf_counter()} {STARTED}")
+    if task.text == "complete":
+        return order
+    return broken(order)
+
+def broken(order):
+    raise ValueError("nothing at " + order)
+`
+)
+
+// recorded builds the plugin in a language into a folder of plugins, with a server that it asks.
+func recorded(t *testing.T, u *user, language string) (plugins string, asked func() int) {
+	t.Helper()
+	plugins = t.TempDir()
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		fmt.Fprintf(w, "rate %d for %s", requests, r.Header.Get("Authorization"))
+	}))
+	t.Cleanup(server.Close)
+	manifest := fmt.Sprintf(recordedManifest, server.URL, server.URL)
+	switch language {
+	case "go":
+		recordedGo(t, filepath.Join(plugins, "recorded.wasm"), "")
+	case "javascript":
+		interpreter(t, language)
+		u.asBuilt().must("plugin", "build", sourceFolder(t, map[string]string{"handler.js": recordedJavaScript, "recorded.yaml": "name: recorded\n"}), "--to", plugins)
+	case "python":
+		interpreter(t, language)
+		u.asBuilt().must("plugin", "build", sourceFolder(t, map[string]string{"handler.py": recordedPython, "recorded.yaml": "name: recorded\n"}), "--to", plugins)
+	}
+	write(t, filepath.Join(plugins, "recorded.yaml"), manifest)
+	return plugins, func() int { return requests }
+}
+
+// recordedGo builds the plugin in Go, or a changed one: set is a variable with another value.
+func recordedGo(t *testing.T, out, set string) {
+	t.Helper()
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-ldflags=-X=main."+set, "-o", out, "./testdata/recorded/go")
+	if set == "" {
+		build.Args = slices.DeleteFunc(build.Args, func(a string) bool { return strings.HasPrefix(a, "-ldflags") })
+	}
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+}
+
+// replays tries what can be asked of a replay of the run of task-trap.
+func replays(t *testing.T, u *user, plugins string) {
+	t.Helper()
+	dir := t.TempDir()
+	file, changed := filepath.Join(dir, "a.record"), filepath.Join(dir, "changed.record")
+	mended, other := filepath.Join(dir, "mended.wasm"), filepath.Join(dir, "other.wasm")
+	recordedGo(t, mended, "mended=yes")
+	recordedGo(t, other, "key=count")
+	const secret = "--secret=api_key=" + recordedSecret
+	for _, test := range []struct {
+		args   []string
+		status int
+		stdout string
+		stderr string // a pattern
+	}{
+		{[]string{"task-trap", secret}, exitRefused, "", `no module recorded.wasm with the digest sha256:[0-9a-f]{64} is in a release`},
+		{[]string{"task-trap", "--plugins", plugins}, exitUsage, "", `the run has read the secret api_key, .*pass --secret api_key=VALUE`},
+		{[]string{"task-trap", "--plugins", plugins, secret, "--until", "200000"}, exitDone, "", `stopped at fuel 2000?\d\d\d at `},
+		{[]string{"task-trap", "--plugins", plugins, secret, "--update-record", file}, exitFailed, "", `a.record has the record`},
+		{[]string{file, "--plugins", plugins, secret}, exitFailed, "", `run 1 of task task-trap replayed: the same end at the same fuel, \d+\n`},
+		{[]string{"task-trap", "--module", mended, secret, "--update-record", changed}, exitDone, "yes", `(?s)the recorded module: failed: panic: .*this module: complete \(fuel \d+\)`},
+		{[]string{changed, "--module", mended, secret}, exitDone, "yes", `the same end at the same fuel`},
+		{[]string{changed, "--plugins", plugins, secret}, exitRefused, "", `has the digest sha256:[0-9a-f]+, and the run was of sha256:[0-9a-f]+: replay with another module by --module`},
+		{[]string{"task-trap", "--module", other, secret}, exitRefused, "", `call \d+ differs from the record: recorded kv_increment "seen" "times", asked kv_increment "seen" "count" at main.handle`},
+		{[]string{filepath.Join(dir, "none.record")}, exitUsage, "", `read record: .*no such file`},
+		{[]string{mended}, exitUsage, "", `it is no record of a run: name a file that --update-record wrote`},
+	} {
+		r := u.run(append([]string{"task", "replay"}, test.args...)...)
+		if r.status != test.status || r.stdout != test.stdout || !regexp.MustCompile(test.stderr).MatchString(r.stderr) {
+			t.Errorf("%v: exit %d, %q, %s", test.args, r.status, r.stdout, r.stderr)
+		}
+	}
+	if data := content(t, file); bytes.Contains(data, []byte(recordedSecret)) {
+		t.Error("the record has the secret")
+	}
+	u.must("plugin", "push", filepath.Join(plugins, "recorded.wasm"))
+	if r := u.run("task", "replay", "task-trap", secret); r.status != exitFailed || !strings.Contains(r.stderr, "the same end") {
+		t.Errorf("of a release: exit %d, %s", r.status, r.stderr)
+	}
+}
+
+// A failed run in each language is replayed from its record: with the same log and error, at the same fuel, and without
+// asking anybody.
+func TestTaskReplay(t *testing.T) {
+	t.Parallel()
+	ofProcesses(t)
+	for _, language := range []string{"go", "javascript", "python"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			tenant := queuetest.Tenant()
+			u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": tenant, "QUERN_TENANTS": tenant, "api_key": recordedSecret}).asBuilt()
+			plugins, asked := recorded(t, u, language)
+			secrets := t.TempDir()
+			write(t, filepath.Join(secrets, tenant, "api_key"), recordedSecret)
+			u.host(plugins, "--allow-networks", "127.0.0.0/8", "--secrets", secrets)
+
+			inputs := []string{"fail"}
+			if language == "go" {
+				inputs = append(inputs, "trap")
+			}
+			for _, input := range inputs {
+				r := u.feed(input, "enqueue", "recorded", "-", "--id", "task-"+input, "--wait")
+				if r.status != exitFailed {
+					t.Fatalf("exit %d: %s", r.status, r.stderr)
+				}
+				_, failure, _ := strings.Cut(strings.TrimSpace(r.stderr), "): ")
+				logged := regexp.MustCompile(`(?m)^.* UTC  run \d+  `).ReplaceAllString(u.must("task", "logs", "task-"+input), "")
+				before := asked()
+				replayed := u.run("task", "replay", "task-"+input, "--plugins", plugins, "--log", "--secret", "api_key")
+				if replayed.status != exitFailed || !strings.Contains(replayed.stderr, "the same end at the same fuel") {
+					t.Fatalf("exit %d: %s", replayed.status, replayed.stderr)
+				}
+				if !strings.Contains(replayed.stderr, strings.Split(failure, "\n")[0]) {
+					t.Errorf("the replay fails in another way than\n%s:\n%s", failure, replayed.stderr)
+				}
+				for line := range strings.Lines(logged) {
+					if line = strings.TrimSpace(line); !strings.Contains(replayed.stderr, line) {
+						t.Errorf("the log of the replay lacks %q:\n%s", line, replayed.stderr)
+					}
+				}
+				if asked() != before {
+					t.Errorf("the replay has sent a request")
+				}
+			}
+			if language == "go" {
+				replays(t, u, plugins)
+			}
+		})
+	}
+}

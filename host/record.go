@@ -1,0 +1,80 @@
+package host
+
+import (
+	"errors"
+	"hash/fnv"
+
+	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/replay"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+)
+
+// recorder records a run of a task whose manifest asks for it. A nil recorder does nothing.
+type recorder struct {
+	tape    *replay.Tape
+	call    runtime.Call    // without its input
+	outcome runtime.Outcome // of the guest, before its database has committed
+}
+
+// record begins the record of a run.
+func (t *task) record(call *runtime.Call) {
+	if !t.version.Manifest.Records() {
+		return
+	}
+	t.recorder = &recorder{tape: replay.TapeOf(t.version.Permissions.Limits.Record)}
+	call.Tape = t.recorder.tape
+	t.recorder.call = *call
+	t.recorder.call.Input = nil
+}
+
+// recordOf returns the record of a run that has ended; nil if none is to be kept.
+func recordOf(e *ended) *listen.RunRecord {
+	t := e.task
+	r := t.recorder
+	if r == nil {
+		return nil
+	}
+	t.recorder = nil
+	if !r.tape.Ran() || !kept(e) {
+		return nil
+	}
+	v, c, limits := t.version, &r.call, t.version.Permissions.Limits
+	record := &replay.Record{
+		Header: replay.Header{
+			Task: t.ID, Queue: t.Queue.Name, Tenant: t.Queue.Tenant, Run: t.Run, Plugin: v.Name, Version: v.Manifest.Version,
+			Module: v.Digest, Manifest: v.ManifestDigest(),
+			Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Reschedules: c.Reschedules, PreviousError: c.PreviousError,
+			Parent: c.Parent, Key: c.Key, Traceparent: c.Traceparent, Headers: c.Headers,
+			Env: v.Manifest.Capabilities.Env, Config: v.Permissions.Config, Entry: v.Manifest.Entry,
+			Limits:  limits.Recorded(),
+			Outcome: r.outcome.Recorded(),
+		},
+		Checkpoint: c.Checkpoint, Warm: v.Warm(),
+	}
+	kept := &listen.RunRecord{Claim: t.Claim()}
+	if r.tape.Finish(record) == nil {
+		kept.Bytes, _ = record.Encode(int(limits.Record)) // an error leaves it out, as one that is too large
+	}
+	return kept
+}
+
+// sampled is the number of completed runs of which one is kept by manifest.RecordSampled.
+const sampled = 100
+
+// kept reports whether the record of a run is to be kept. A task that only puts itself off has not failed.
+func kept(e *ended) bool {
+	switch {
+	case e.outcome.Kind == runtime.Cancelled && !errors.Is(e.outcome.Err, queue.ErrCancelled),
+		e.settlement.Requeue == listen.RequeueReschedule:
+		return false
+	case e.settlement.Failure != nil:
+		return true
+	case e.task.version.Manifest.Record != manifest.RecordSampled:
+		return false
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(e.task.ID)) // never fails
+	return h.Sum32()%sampled == 0
+}
