@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,123 +12,9 @@ import (
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
-	"github.com/quern-project/quern/plugins"
-	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
-
-// shareFlags are the flags of a push that make the release a canary.
-type shareFlags struct{ canary, steps string }
-
-func (f *shareFlags) add(cmd *cobra.Command) {
-	option.Text(cmd.Flags(), &f.canary, "SHARE", "canary",
-		"give the release only a `SHARE` of the tasks: 10%, or label:NAME=VALUE for tasks with this label")
-	option.Text(cmd.Flags(), &f.steps, "STEPS", "steps",
-		"make it a canary whose share grows in `STEPS`, such as 1%/10m,10%/500,50%/1h: 1% for 10 minutes, then 10% until 500 tasks have ended on it, then 50% for an hour; then it serves")
-}
-
-// share returns the share of the canary; nil if no flag is set.
-func (f *shareFlags) share() (*release.Share, error) {
-	var share release.Share
-	var err error
-	name := "--canary"
-	label, labelled := strings.CutPrefix(f.canary, "label:")
-	switch {
-	case f.canary != "" && f.steps != "":
-		return nil, cli.Usagef("use either --canary or --steps: --steps makes a canary, too")
-	case labelled:
-		var found bool
-		if share.Label, share.Value, found = strings.Cut(label, "="); !found || share.Label == "" {
-			return nil, cli.Usagef("--canary %q: write label:NAME=VALUE, such as label:customer=acme", f.canary)
-		}
-	case f.canary != "":
-		share.Steps, err = parseSteps(f.canary)
-		if err == nil && strings.ContainsAny(f.canary, ",/") {
-			err = errors.New("write one percentage, such as 10%, or use --steps")
-		}
-	case f.steps != "":
-		name = "--steps"
-		share.Steps, err = parseSteps(f.steps)
-	default:
-		return nil, nil
-	}
-	if err == nil {
-		if err = share.Validate(); err != nil {
-			err = cli.TrimInvalid(err)
-		}
-	}
-	if err != nil {
-		return nil, cli.Usagef("%s %q: %w", name, f.canary+f.steps, err)
-	}
-	return &share, nil
-}
-
-// parseSteps reads the steps of a share: PERCENT%, PERCENT%/DURATION or PERCENT%/TASKS, separated by commas.
-func parseSteps(text string) (steps []release.Step, err error) {
-	for part := range strings.SplitSeq(text, ",") {
-		number, bound, bounded := strings.Cut(strings.TrimSpace(part), "/")
-		percent, ok := strings.CutSuffix(number, "%")
-		var step release.Step
-		if step.Percent, err = strconv.ParseFloat(percent, 64); err != nil || !ok {
-			return nil, fmt.Errorf("%q is no percentage: write one such as 10%% or 0.5%%", number)
-		}
-		if bounded {
-			if step.Tasks, err = strconv.Atoi(bound); err != nil {
-				var lasts time.Duration
-				if lasts, err = units.ParseDuration(bound); err != nil || lasts <= 0 {
-					return nil, fmt.Errorf("%q is no end of a step: write a duration such as 10m, or a number of tasks such as 500", bound)
-				}
-				step.Seconds = lasts.Seconds()
-			}
-		}
-		steps = append(steps, step)
-	}
-	return steps, nil
-}
-
-// shareOf says which tasks a canary gets, or got before it was halted; "" if the release is none.
-func shareOf(r *release.Release) string {
-	switch s := r.Stage; {
-	case s == nil:
-		return ""
-	case s.Share.Label != "" || s.Step >= len(s.Share.Steps):
-		return s.Share.String()
-	case len(s.Share.Steps) == 1:
-		return s.Share.Steps[0].String()
-	default:
-		return fmt.Sprintf("%s, step %d of %d", s.Share.Steps[s.Step], s.Step+1, len(s.Share.Steps))
-	}
-}
-
-// reasonOf says why a canary was halted, or why hosts went back from a release; "" if neither happened.
-func reasonOf(r *release.Release) string {
-	if r.Stage == nil {
-		return r.Reason
-	}
-	return r.Stage.Reason
-}
-
-// hostedRelease is a release with the live hosts that have it ready.
-type hostedRelease struct {
-	release.Release
-	Hosts []string `json:"hosts"`
-}
-
-// hosted adds to releases the hosts that have them ready.
-func hosted(ctx context.Context, client admin.Tenant, plugin string, all []release.Release) ([]hostedRelease, error) {
-	list := make([]hostedRelease, len(all))
-	published, err := client.Plugins(ctx)
-	for i := range all {
-		list[i] = hostedRelease{all[i], []string{}}
-		for _, p := range published {
-			if p.Plugin == plugin && p.Release == all[i].Number && p.State != plugins.StateRefused {
-				list[i].Hosts = append(list[i].Hosts, p.Nodes...)
-			}
-		}
-	}
-	return list, err
-}
 
 func newPluginPromote(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
@@ -236,9 +119,4 @@ func noCanary(args []string) error {
 		what = fmt.Sprintf("release %s is not the canary of plugin %s", args[1], args[0])
 	}
 	return cli.Refusedf("%s: see `quern plugin releases %s`, and mind --tenant", what, cli.ShellWord(args[0]))
-}
-
-func frozen(plugin, what string) error {
-	return cli.Refusedf("plugin %s is frozen, so nothing was %s: end that with `quern plugin freeze %s --off`", plugin, what,
-		cli.ShellWord(plugin))
 }

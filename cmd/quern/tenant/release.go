@@ -12,112 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
-	"github.com/quern-project/quern/cmd/quern/option"
-	"github.com/quern-project/quern/cmd/quern/pluginfile"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
-	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
-
-func newPluginPush(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "push FILE|DIR|ARTIFACT", Short: "Make all hosts of the tenant serve a plugin, as a new release",
-		Long: "Checks a plugin as `quern plugin check` does, stores its module, its manifest and the files that the manifest\n" +
-			"names in Redis, and makes all hosts of the tenant serve them. A folder stands for the .wasm file in it. Hosts\n" +
-			"fetch, compile and swap within seconds; tasks in flight end on the version they began on. On a host whose\n" +
-			"plugin directory has a plugin of the same name, that plugin serves. A push of what serves already changes\n" +
-			"nothing. With --canary or --steps, the release gets only a share of the tasks, until it is promoted or halted.\n" +
-			"A push ends the canary that was under way.\n\n" +
-			"With --registry the files go to an OCI registry, in place of Redis. An ARTIFACT, such as\n" +
-			"oci://HOST/REPOSITORY:TAG, is in a registry already. Hosts fetch it by its digest, wherever the tag goes.\n\n" +
-			"Exit status: 0 pushed, 2 there is no such file, 3 a host would refuse it, or Redis or the registry is not\n" +
-			"reachable.",
-		Args: cli.Arguments(1, 1),
-	}
-	note := ""
-	registry := registryFlags(cmd.Flags())
-	option.Text(cmd.Flags(), &note, "TEXT", "note", "`TEXT` about what is new, at most 1024 bytes")
-	var flags shareFlags
-	flags.add(cmd)
-	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
-		share, err := flags.share()
-		if err != nil {
-			return err
-		}
-		from, err := registry.open(cmd, args[0])
-		if err != nil {
-			return err
-		}
-		defer from.close()
-		r, files, err := readRelease(cmd.Context(), env, from.path)
-		if err != nil && from.artifact != "" {
-			err = fmt.Errorf("%s: %w", from.artifact, err)
-		}
-		if err != nil {
-			return err
-		}
-		r.Note, r.By = note, whoami()
-		before, err := client.Releases(r.Plugin).List(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if r, err = from.place(cmd.Context(), r, files); err != nil {
-			return err
-		}
-		pushed, err := release.Push(cmd.Context(), client.Releases(r.Plugin), r, files, share)
-		switch {
-		case errors.Is(err, release.ErrFrozen):
-			return frozen(r.Plugin, "pushed")
-		case errors.Is(err, release.ErrNoRelease) && share != nil:
-			return cli.Refusedf("plugin %s has no release that serves, so none can get a share of its tasks: push without --canary and --steps",
-				r.Plugin)
-		case err != nil:
-			return err
-		}
-		notePush(cmd, before, &pushed)
-		return show.Line(cmd, json, pushed, fmt.Sprintf("%s %d", pushed.Plugin, pushed.Number))
-	})
-}
-
-// notePush says what a push did beside making the release serve. before are the releases before it.
-func notePush(cmd *cobra.Command, before []release.Release, pushed *release.Release) {
-	word := cli.ShellWord(pushed.Plugin)
-	for i := range before {
-		switch old := &before[i]; {
-		case old.Number == pushed.Number && pushed.Serving:
-			cli.Note(cmd, "release %d of %s has this content and serves: nothing was pushed", pushed.Number, pushed.Plugin)
-		case old.Number == pushed.Number:
-			cli.Note(cmd, "release %d of %s has this content and is the canary: nothing was pushed", pushed.Number, pushed.Plugin)
-		case old.State() == release.StateCanary:
-			cli.Note(cmd, "release %d of %s was the canary, and gets no more tasks", old.Number, old.Plugin)
-		}
-	}
-	if pushed.State() == release.StateCanary {
-		cli.Note(cmd, "release %d of %s is a canary for %s: end with `quern plugin promote %s` or `quern plugin halt %s`", pushed.Number,
-			pushed.Plugin, pushed.Stage.Share, word, word)
-	}
-}
-
-// readRelease reads and checks a plugin, and makes a release of it.
-func readRelease(ctx context.Context, env cli.Environment, path string) (release.Release, []release.Content, error) {
-	file, err := pluginfile.ModuleIn(path)
-	if err != nil {
-		return release.Release{}, nil, err
-	}
-	p, err := pluginfile.Read(file)
-	if err != nil {
-		return release.Release{}, nil, err
-	}
-	if _, err = p.Check(ctx, env, runtime.Config{}); err == nil {
-		err = p.Refusal()
-	}
-	if err != nil {
-		return release.Release{}, nil, err
-	}
-	return p.Release()
-}
 
 // whoami names the person who runs this command.
 func whoami() string {
@@ -269,4 +169,52 @@ func newPluginDelete(env cli.Environment) *cobra.Command {
 		}
 		return err
 	})
+}
+
+// shareOf says which tasks a canary gets, or got before it was halted; "" if the release is none.
+func shareOf(r *release.Release) string {
+	switch s := r.Stage; {
+	case s == nil:
+		return ""
+	case s.Share.Label != "" || s.Step >= len(s.Share.Steps):
+		return s.Share.String()
+	case len(s.Share.Steps) == 1:
+		return s.Share.Steps[0].String()
+	default:
+		return fmt.Sprintf("%s, step %d of %d", s.Share.Steps[s.Step], s.Step+1, len(s.Share.Steps))
+	}
+}
+
+// reasonOf says why a canary was halted, or why hosts went back from a release; "" if neither happened.
+func reasonOf(r *release.Release) string {
+	if r.Stage == nil {
+		return r.Reason
+	}
+	return r.Stage.Reason
+}
+
+// hostedRelease is a release with the live hosts that have it ready.
+type hostedRelease struct {
+	release.Release
+	Hosts []string `json:"hosts"`
+}
+
+// hosted adds to releases the hosts that have them ready.
+func hosted(ctx context.Context, client admin.Tenant, plugin string, all []release.Release) ([]hostedRelease, error) {
+	list := make([]hostedRelease, len(all))
+	published, err := client.Plugins(ctx)
+	for i := range all {
+		list[i] = hostedRelease{all[i], []string{}}
+		for _, p := range published {
+			if p.Plugin == plugin && p.Release == all[i].Number && p.State != plugins.StateRefused {
+				list[i].Hosts = append(list[i].Hosts, p.Nodes...)
+			}
+		}
+	}
+	return list, err
+}
+
+func frozen(plugin, what string) error {
+	return cli.Refusedf("plugin %s is frozen, so nothing was %s: end that with `quern plugin freeze %s --off`", plugin, what,
+		cli.ShellWord(plugin))
 }
