@@ -156,9 +156,10 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 	if cache := o.engine.CacheDir; cache != "" {
 		config.Releases = filepath.Join(cache, "releases")
 	}
-	if config.Artifacts, err = n.artifacts(cmd, outside); err != nil {
+	if config.Artifacts, end, err = o.registries.artifacts(cmd, outside); err != nil {
 		return nil, err
 	}
+	n.closers = append(n.closers, end)
 	sandbox.BoundHeap(config.Concurrency, config.Memory)
 	n.Host, err = host.New(n.clients, directory, n.metrics, config)
 	if err != nil {

@@ -323,3 +323,6 @@ func (u *tenantURLs) GetSlice() []string {
 	}
 	return list
 }
+
+// RegistryFlags adds the flags of registries.
+func (o *Options) RegistryFlags(f *pflag.FlagSet) { o.registries.flags(f) }

@@ -17,30 +17,28 @@ type registryOptions struct {
 	credentials string
 }
 
-// RegistryFlags adds the flags of registries.
-func (o *Options) RegistryFlags(f *pflag.FlagSet) {
-	option.List(f, &o.registries.hosts, "registry", nil, "OCI registries from which releases may be fetched: HOST, HOST:PORT, or http://HOST:PORT for one without TLS (default none)")
-	f.StringVar(&o.registries.credentials, "registry-config", "", "`FILE` with credentials for these registries, as docker login writes it (default none)")
+func (o *registryOptions) flags(f *pflag.FlagSet) {
+	option.List(f, &o.hosts, "registry", nil, "OCI registries from which releases may be fetched: HOST, HOST:PORT, or http://HOST:PORT for one without TLS (default none)")
+	f.StringVar(&o.credentials, "registry-config", "", "`FILE` with credentials for these registries, as docker login writes it (default none)")
 }
 
-// artifacts returns the client that fetches releases from registries. It may be led to the same addresses as handlers.
-func (n *Node) artifacts(cmd *cobra.Command, outside egress.Config) (rollout.Artifacts, error) {
-	o := &n.options.registries
+// artifacts returns the client that fetches releases from registries, and a function that closes it. It may be led to
+// the same addresses as handlers.
+func (o *registryOptions) artifacts(cmd *cobra.Command, outside egress.Config) (rollout.Artifacts, func(), error) {
 	if len(o.hosts) == 0 {
-		return rollout.NoArtifacts{}, nil
+		return rollout.NoArtifacts{}, func() {}, nil
 	}
 	config := oci.Config{Networks: outside.Networks, Proxy: outside.Proxy, Credentials: o.credentials}
 	for _, text := range o.hosts {
 		registry, err := oci.ParseRegistry(text)
 		if err != nil {
-			return nil, cli.WrongValue(cmd.Flag("registry"), text, err)
+			return nil, nil, cli.WrongValue(cmd.Flag("registry"), text, err)
 		}
 		config.Registries = append(config.Registries, registry)
 	}
 	client, err := oci.New(config)
 	if err != nil {
-		return nil, cli.WrongValue(cmd.Flag("registry-config"), o.credentials, cli.Bare(err))
+		return nil, nil, cli.WrongValue(cmd.Flag("registry-config"), o.credentials, cli.Bare(err))
 	}
-	n.closers = append(n.closers, client.Close)
-	return client, nil
+	return client, client.Close, nil
 }

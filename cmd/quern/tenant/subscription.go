@@ -80,13 +80,6 @@ func subscriptionLines(s *queue.Subscription) show.View {
 	)...)
 }
 
-func attemptsWord(most int) any {
-	if most == queue.Unlimited {
-		return option.Unlimited
-	}
-	return show.Given(most)
-}
-
 // subscriptionFlags holds the flags of `subscription create` and `subscription update`.
 type subscriptionFlags struct {
 	s        queue.Subscription

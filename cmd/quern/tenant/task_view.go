@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/runtime/units"
@@ -140,6 +141,13 @@ func failureView(t *admin.Task) show.View {
 		v = append(v, show.Field{"", "last error", t.LastError})
 	}
 	return v
+}
+
+func attemptsWord(most int) any {
+	if most == queue.Unlimited {
+		return option.Unlimited
+	}
+	return show.Given(most)
 }
 
 // retryView returns a retry policy without its number of attempts; nil if nothing else is set.
