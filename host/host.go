@@ -19,11 +19,13 @@ import (
 	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/rollout"
 	"github.com/quern-project/quern/host/schedule"
+	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
@@ -254,8 +256,17 @@ func (h *Host) about(t *tenant) map[string]string {
 		"running": jsonText(t.session.Load().listener.Tasks.ByQueue()), "began": seconds(scheduled.LastStart),
 		"memory_reserved":  strconv.FormatInt(scheduled.Memory+h.config.Account.Reserved(), 10),
 		"waits_for_memory": jsonText(h.scheduler.WaitsForMemory(t.name)),
-		"databases_away":   jsonText(h.config.Services.Databases.Away(t.name)),
+		"databases_away":   jsonText(databasesAway(h.config.Services.Databases.Away(t.name))),
 	}
+}
+
+// databasesAway returns what the host publishes of databases that do not serve.
+func databasesAway(list []sql.Away) []listen.DatabaseAway {
+	published := make([]listen.DatabaseAway, len(list))
+	for i, a := range list {
+		published[i] = listen.DatabaseAway(a)
+	}
+	return published
 }
 
 // seconds formats a time as it is written to Redis: in seconds since 1970, with three decimals.

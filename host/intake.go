@@ -255,7 +255,8 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	switch {
 	case errors.Is(reply.Err, listen.ErrLeaseLost): // even if renewals succeed: they may reach another server
 		in.access.listener.Lost()
-	case away && serving.TenantVersion == nil: // the host may have left the queue: then no reserve follows that could end the trouble
+	case away && serving.TenantVersion == nil:
+		// The host may have left the queue: then no reserve follows that could end the trouble.
 		in.health.FailedQuietly(opReserve, reply.Err)
 	case reply.Err != nil:
 		in.health.Failed(opReserve, a.Queue.Name, reply.Err)

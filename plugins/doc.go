@@ -17,8 +17,8 @@
 // are, and the last good version keeps serving.
 //
 // A release can have others beside it: a canary, or releases on which tasks began that keep to them. They are compiled,
-// listed and refused as others are, but own no queue and declare nothing. [Directory.AcquireServing] holds them together
-// with what serves.
+// listed and refused as others are, but own no queue and declare nothing. [Directory.AcquireServing] holds them
+// together with what serves.
 //
 // A [Directory] scans the whole directory after change events, and every second in any case. A host acquires the
 // version that serves a queue, runs tasks on the version and releases it:

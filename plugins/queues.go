@@ -97,8 +97,8 @@ func (o *queueOwners) refuse(p *plugin, m *manifest.Manifest) (owner *plugin, wh
 		"serve fewer queues, or %s", p.path(p.seen.dir(o.cfg.Dir), suffix), p.name, len(queues), noun, whose, sum, most, remedy)
 }
 
-// refuseBeside returns why a release cannot run beside the plugin main: a canary has a queue that main does not serve, or
-// declares more than the host allows. main is nil if nothing has its name.
+// refuseBeside returns why a release cannot run beside the plugin main: a canary has a queue that main does not serve,
+// or declares more than the host allows. main is nil if nothing has its name.
 func (o *queueOwners) refuseBeside(p, main *plugin, m *manifest.Manifest) error {
 	if !p.seen.canary {
 		return nil

@@ -215,8 +215,8 @@ func (r *reconciler) compare(tenant string) {
 	})
 }
 
-// isAwaited reports whether a release that ran beside another one is to serve, and does not yet. It goes on meanwhile, so
-// that its module is not compiled again.
+// isAwaited reports whether a release that ran beside another one is to serve, and does not yet. It goes on meanwhile,
+// so that its module is not compiled again.
 func (r *reconciler) isAwaited(p *plugin) bool {
 	if p.beside == 0 || p.current == nil || r.last.seen[p.id].module.exists {
 		return false

@@ -161,8 +161,8 @@ type Releases interface {
 	// Serve makes hosts serve another release. A number of 0 means the newest one before the one that serves, without
 	// those that were rolled back.
 	Serve(ctx context.Context, number int) (release.Release, error)
-	// Promote makes the canary serve, and Halt ends it: it gets no more tasks. A number of 0 means whichever release is the
-	// canary. The error is release.ErrNoCanary if it is not.
+	// Promote makes the canary serve, and Halt ends it: it gets no more tasks. A number of 0 means whichever release is
+	// the canary. The error is release.ErrNoCanary if it is not.
 	Promote(ctx context.Context, number int) (release.Release, error)
 	Halt(ctx context.Context, number int, reason string) (release.Release, error)
 	// Trial reads how tasks of the release on trial ended, beside those of the release that serves.

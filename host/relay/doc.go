@@ -34,10 +34,11 @@
 // queue waits without holding up others.
 //
 // A damaged row of another library holds up no other. A statement on a block of rows that one of them makes fail is
-// done on the others, and all rows that others have locked are found at once: see each. Sums of a row's numbers cannot exceed their types, and text that the relay cannot read
-// or the database's encoding lacks ends, or is replaced in, its row alone. What no statement can change, because a
-// constraint or a trigger refuses it, is parked, is tried again each minute, and is told as a refused row with the
-// error. Parked rows in hand are tried again in small blocks between other work, and keep their tasks. A queue with
-// maxParked parked rows gets no others, so a rule that refuses all rows of a queue neither fills the relay's memory
-// nor stops other queues. Retries, expired rows and publications count apart, by what they name.
+// done on the others, and all rows that others have locked are found at once: see each. Sums of a row's numbers cannot
+// exceed their types, and text that the relay cannot read or the database's encoding lacks ends, or is replaced in, its
+// row alone. What no statement can change, because a constraint or a trigger refuses it, is parked, is tried again each
+// minute, and is told as a refused row with the error. Parked rows in hand are tried again in small blocks between
+// other work, and keep their tasks. A queue with maxParked parked rows gets no others, so a rule that refuses all rows
+// of a queue neither fills the relay's memory nor stops other queues. Retries, expired rows and publications count
+// apart, by what they name.
 package relay

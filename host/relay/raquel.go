@@ -62,8 +62,8 @@ func (r *raquelTable) relay(ctx context.Context, t *term) error {
 		return found.check(ctx, db)
 	}
 	rows := &raquelRows{
-		statements: statements{table: r.quoted, check: check, spare: db}, raquelTable: r, db: db, owner: raquelOwner + l.client.Tenant(), claims: l, ahead: make(map[string]*raquelAhead),
-		idle: busyInterval,
+		statements: statements{table: r.quoted, check: check, spare: db}, raquelTable: r, db: db, claims: l,
+		owner: raquelOwner + l.client.Tenant(), ahead: make(map[string]*raquelAhead), idle: busyInterval,
 	}
 	l.rows = rows
 	t.setNotified(true) // it looks by itself, so that nothing is needed in a table of others

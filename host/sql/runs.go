@@ -56,8 +56,8 @@ const (
 		`pg_catalog.now() OPERATOR(pg_catalog.=) $5::pg_catalog.timestamptz AND ` + durable + ` THEN $6::pg_catalog.bytea END)`
 	insertAlone = `INSERT INTO quern.runs (tenant, task, created, step, settlement) ` +
 		`SELECT $1, $2, $3, '', $4::pg_catalog.bytea WHERE ` + durable + ` ON CONFLICT DO NOTHING`
-	// durable is true. It makes the commit wait until the server has written it to its disk, whatever the role or the guest
-	// has set: Redis is told that the task is complete.
+	// durable is true. It makes the commit wait until the server has written it to its disk, whatever the role or the
+	// guest has set: Redis is told that the task is complete.
 	durable = `pg_catalog.set_config('synchronous_commit', CASE WHEN pg_catalog.current_setting('synchronous_commit') ` +
 		`OPERATOR(pg_catalog.=) 'off' THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END, true) ` +
 		`OPERATOR(pg_catalog.<>) ''`

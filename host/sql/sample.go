@@ -10,7 +10,6 @@ import (
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/runtime/service"
-	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
 // counts count what tasks do.
@@ -61,12 +60,19 @@ func (d *Databases) Sample() Sample {
 	return s
 }
 
+// Away is a database that does not serve.
+type Away struct {
+	Secret string // with its URL
+	Why    string
+	Remedy string
+}
+
 // maxAway is how many databases Away lists at most.
 const maxAway = 10
 
 // Away lists the databases of a tenant that do not serve, sorted by the names of their secrets: the first ten. What the
 // tenant's users may see does not say where a database is; the log does.
-func (d *Databases) Away(tenant string) (list []listen.DatabaseAway) {
+func (d *Databases) Away(tenant string) (list []Away) {
 	if d == nil {
 		return nil
 	}
@@ -74,14 +80,14 @@ func (d *Databases) Away(tenant string) (list []listen.DatabaseAway) {
 	for key, p := range d.pools {
 		for _, what := range []need{correctURL, connecting, configuring, runsTable} {
 			if err := p.failed[what]; key.tenant == tenant && err != nil {
-				one := listen.DatabaseAway{Secret: key.source, Why: what.failed(err), Remedy: remedy(key.source, what, err)}
+				one := Away{Secret: key.source, Why: what.failed(err), Remedy: remedy(key.source, what, err)}
 				list = append(list, one)
 				break
 			}
 		}
 	}
 	d.mu.Unlock()
-	slices.SortFunc(list, func(a, b listen.DatabaseAway) int { return cmp.Compare(a.Secret, b.Secret) })
+	slices.SortFunc(list, func(a, b Away) int { return cmp.Compare(a.Secret, b.Secret) })
 	return list[:min(len(list), maxAway)]
 }
 

@@ -40,8 +40,8 @@ type Manifest struct {
 	// Dead is the queue that gets a new task for each task that failed for good. The plugin cannot serve this queue
 	// itself. Default "", which is none.
 	Dead string
-	// Pin says to which version of the plugin a task keeps, if its hosts get it as a release: PinAttempt, or PinTask for the
-	// one on which its first attempt began. Default "": not set, which is PinAttempt.
+	// Pin says to which version of the plugin a task keeps, if its hosts get it as a release: PinAttempt, or PinTask for
+	// the one on which its first attempt began. Default "": not set, which is PinAttempt.
 	Pin string
 	// Entry is the export of an Extism plugin that tasks call. Default: quern_handle, else the only other export than
 	// _start, else _start.

@@ -224,7 +224,8 @@ func (s tapedSQL) Query(ctx context.Context, database, statement string, list []
 }
 
 func (s tapedSQL) Commit(ctx context.Context, database, step string, value []byte) ([]byte, error) {
-	return s.t.bytes(sqlCommit, func() ([]byte, error) { return s.live.Commit(ctx, database, step, value) }, database, step)
+	commit := func() ([]byte, error) { return s.live.Commit(ctx, database, step, value) }
+	return s.t.bytes(sqlCommit, commit, database, step)
 }
 
 func (s tapedSQL) Rollback(ctx context.Context, database string) error {

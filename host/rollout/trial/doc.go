@@ -8,11 +8,11 @@
 // test looks only at the tasks that fail: is the new release's part of them larger than 0.1? Whatever makes tasks of
 // both releases fail more often for a time, an outage or a burst of bad input, does not change that part.
 //
-// For a factor r, by which the new release fails more often, a failed task is of the new release with probability
-// q = s·r / (s·r + 1 − s) at share s. The evidence for r is the product of q/s for each failed task of the new release
-// and (1−q)/(1−s) for each of the old one. If the releases are equal, its expectation is 1 after any number of tasks, so
-// it exceeds 1/a at any time with a probability of at most a (Ville's inequality). The same holds for the mean over
-// some factors. Therefore the test may look after every task, and the shares may change from step to step.
+// For a factor r, by which the new release fails more often, a failed task is of the new release with probability q =
+// s·r / (s·r + 1 − s) at share s. The evidence for r is the product of q/s for each failed task of the new release and
+// (1−q)/(1−s) for each of the old one. If the releases are equal, its expectation is 1 after any number of tasks, so it
+// exceeds 1/a at any time with a probability of at most a (Ville's inequality). The same holds for the mean over some
+// factors. Therefore the test may look after every task, and the shares may change from step to step.
 //
 // A slow task is tested in the same way: it fails if it takes longer than a bound. The evidence is the mean over the
 // bounds of all buckets of the histogram, so no bound has to be chosen from the data. Fuel is tested likewise.

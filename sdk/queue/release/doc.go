@@ -30,8 +30,8 @@
 //
 // The newest [MaxKept] releases of a plugin are kept. A frozen plugin takes no push; a rollback is possible.
 //
-// A release that is pushed with a [Share] is a canary: it gets that share of the tasks beside the release that serves. A
-// plugin has one canary at a time.
+// A release that is pushed with a [Share] is a canary: it gets that share of the tasks beside the release that serves.
+// A plugin has one canary at a time.
 //
 //	         push with a share               promote, or the last step ends
 //	(none) ───────────────────▶ canary ──────────────────────────────────────▶ serving

@@ -79,8 +79,8 @@ func (c *Stage) Percent() float64 {
 	return c.Share.Steps[c.Step].Percent
 }
 
-// Takes reports whether a task runs on the canary, the release with this number. A task that runs on it does so in every
-// later step.
+// Takes reports whether a task runs on the canary, the release with this number. A task that runs on it does so in
+// every later step.
 func (c *Stage) Takes(number int, id string, labels map[string]string) bool {
 	if c.Share.Label != "" {
 		value, has := labels[c.Share.Label]

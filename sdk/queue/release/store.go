@@ -137,8 +137,8 @@ func (s *Store) PromoteRelease(ctx context.Context, plugin string, number int) (
 	return s.staged(ctx, plugin, "promote", optional(number))
 }
 
-// HaltRelease ends the canary of a plugin, which gets no more tasks, and returns it. A number of 0 means whichever release
-// is the canary. The error is ErrNoCanary if there is none; a canary may be halted twice.
+// HaltRelease ends the canary of a plugin, which gets no more tasks, and returns it. A number of 0 means whichever
+// release is the canary. The error is ErrNoCanary if there is none; a canary may be halted twice.
 func (s *Store) HaltRelease(ctx context.Context, plugin string, number int, reason string) (Release, error) {
 	reason = strings.ToValidUTF8(reason, "�")
 	if len(reason) > maxNote {
@@ -147,8 +147,8 @@ func (s *Store) HaltRelease(ctx context.Context, plugin string, number int, reas
 	return s.staged(ctx, plugin, "halt", optional(number), reason)
 }
 
-// AdvanceRelease ends a step of a canary, the one with this index. The next step follows; after the last one, the canary
-// serves. If the canary is in another step already, nothing changes. The errors are ErrNoCanary and ErrFrozen.
+// AdvanceRelease ends a step of a canary, the one with this index. The next step follows; after the last one, the
+// canary serves. If the canary is in another step already, nothing changes. The errors are ErrNoCanary and ErrFrozen.
 func (s *Store) AdvanceRelease(ctx context.Context, plugin string, number, step int) (Release, error) {
 	return s.staged(ctx, plugin, "advance", strconv.Itoa(number), step)
 }

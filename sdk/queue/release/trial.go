@@ -51,8 +51,8 @@ type Tried struct {
 	Deaths []time.Time
 }
 
-// AddTrial adds the counts of a host to those of all hosts, and returns the sum. r is the release on trial. The error is
-// ErrNoTrial if r is not on trial; nothing is counted then.
+// AddTrial adds the counts of a host to those of all hosts, and returns the sum. r is the release on trial. The error
+// is ErrNoTrial if r is not on trial; nothing is counted then.
 func (s *Store) AddTrial(ctx context.Context, r *Release, counts *Trial) (Tried, error) {
 	args := []any{
 		s.store.Clock, r.Plugin, r.Number, int(watched.Seconds()), int(keptTrial.Seconds()), trialFields,
@@ -166,15 +166,15 @@ type Stopped struct {
 	Reason  string  `json:"reason"`
 }
 
-// StopRelease ends the canary with this number, or goes back from the release with this number that serves, because it is
-// bad. It reports whether it did so: otherwise somebody was faster, or there is no release before.
+// StopRelease ends the canary with this number, or goes back from the release with this number that serves, because it
+// is bad. It reports whether it did so: otherwise somebody was faster, or there is no release before.
 func (s *Store) StopRelease(ctx context.Context, plugin string, number int, reason string) (bool, error) {
 	changed, _, err := s.change(ctx, plugin, "stop", strconv.Itoa(number), reason)
 	return changed, err
 }
 
-// Stopped lists the releases that hosts stopped by themselves, by plugin, until another release of the plugin is pushed or
-// made to serve.
+// Stopped lists the releases that hosts stopped by themselves, by plugin, until another release of the plugin is pushed
+// or made to serve.
 func (s *Store) Stopped(ctx context.Context) (map[string]Stopped, error) {
 	all := make(map[string]Stopped)
 	err := s.each(ctx, s.store.Keys.Stopped(), func(plugin, text string) {
