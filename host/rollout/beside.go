@@ -18,7 +18,7 @@ const (
 	// another one.
 	neededTime = 10 * time.Minute
 	busyTime   = time.Minute
-	// refusedTime is how long after its push a canary is halted that a host refuses and no host has.
+	// refusedTime is how long after its step began a canary is halted that a host refuses and no host has.
 	refusedTime = 30 * time.Second
 )
 
@@ -134,6 +134,11 @@ func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blob
 		}
 		return err
 	}
+	keep := func(number int) { // what runs goes on, whatever cannot be read now
+		if have, has := before[number]; has && others[number].folder == "" {
+			others[number] = have
+		}
+	}
 	var failed error
 	for _, number := range needed {
 		if number == serving.Number || canary != nil && number == canary.Number {
@@ -147,12 +152,17 @@ func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blob
 			err = get(&r)
 			fallthrough
 		default:
+			if err != nil {
+				keep(number)
+			}
 			failed = errors.Join(failed, err)
 		}
 	}
 	var err error
 	if canary != nil {
-		err = get(canary)
+		if err = get(canary); err != nil {
+			keep(canary.Number)
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

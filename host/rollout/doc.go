@@ -18,6 +18,10 @@
 // The intake of a session tells the script that reserves tasks which of them this host has. The Follower also ends the
 // steps of canaries.
 //
+// A canary is fetched beside the release that serves, and so are releases on which pinned tasks began. A [Judge] counts
+// how tasks of a release on trial end, on all hosts together, and stops the release if package trial says that it is
+// bad.
+//
 // # Failure
 //
 //   - A release that cannot be fetched or checked changes nothing: the one that serves keeps serving. A host that has

@@ -217,6 +217,7 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 		return false, err
 	}
 	t.trials.set(all, stopped)
+	t.generation = "" // the next look repeats one that does not reach its end
 	t.retry = time.Time{}
 	t.note(all)
 	serving, failed := make(map[string]fetched), make(map[string]plugins.Status)

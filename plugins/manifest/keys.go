@@ -96,7 +96,7 @@ func (m *Manifest) keys() []key {
 		},
 		crashes,
 		{
-			"record", "Of which runs the answers of what is outside of the plugin are kept, to replay them: of failed ones, of failed ones and one in a hundred others (sampled), or of none. Default none.",
+			"record", "Which runs to record for replay: failed, sampled (failed ones, and one in a hundred others) or none. Default none.",
 			choiceValue(&m.Record, RecordFailed, RecordSampled, RecordNone),
 		},
 		{
@@ -104,7 +104,7 @@ func (m *Manifest) keys() []key {
 			wordValue(&m.Dead, "mail.dead"),
 		},
 		{
-			"pin", "Whether each attempt of a task runs on the release that is to run it then, or all on that of the first one. Default attempt.",
+			"pin", "attempt: each attempt runs on the current release; task: all attempts run on the release of the first. Default attempt.",
 			choiceValue(&m.Pin, PinAttempt, PinTask),
 		},
 		{"entry", "The function of an Extism plugin that tasks call. Default: quern_handle, else the only one beside _start, else _start.", wordValue(&m.Entry, "count_vowels")},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/periodic"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
@@ -61,7 +63,9 @@ func newPluginHalt(env cli.Environment) *cobra.Command {
 			return noCanary(args)
 		}
 		if err == nil && *again {
-			err = retryFailed(cmd, client, &r)
+			if err = awaitHalted(cmd, client, &r); err == nil {
+				err = retryFailed(cmd, client, &r)
+			}
 		}
 		if err != nil {
 			return err
@@ -85,6 +89,27 @@ func lastBad(ctx context.Context, client admin.Tenant, args []string) (release.R
 	}
 	return release.Release{}, err
 }
+
+// awaitHalted waits until no host has a release ready as a canary, so that what is retried does not run on it again.
+func awaitHalted(cmd *cobra.Command, client admin.Tenant, r *release.Release) error {
+	for deadline := time.Now().Add(haltedPatience); time.Now().Before(deadline); {
+		list, err := hosted(cmd.Context(), client, r.Plugin, []release.Release{*r})
+		if err != nil || len(list[0].Hosts) == 0 {
+			return err
+		}
+		if !periodic.Sleep(cmd.Context(), haltedPause) {
+			return cmd.Context().Err()
+		}
+	}
+	cli.Note(cmd, "some hosts have not heard that release %d of %s is halted: tasks may run on it once more", r.Number, r.Plugin)
+	return nil
+}
+
+// awaitHalted looks each haltedPause, for at most haltedPatience.
+const (
+	haltedPause    = 100 * time.Millisecond
+	haltedPatience = 10 * time.Second
+)
 
 // retryFailed retries the tasks that failed on a release. It skips cancelled ones, and those that are no longer failed.
 func retryFailed(cmd *cobra.Command, client admin.Tenant, r *release.Release) error {

@@ -28,7 +28,7 @@ func newPluginPush(env cli.Environment) *cobra.Command {
 			"fetch, compile and swap within seconds; tasks in flight end on the version they began on. On a host whose\n" +
 			"plugin directory has a plugin of the same name, that plugin serves. A push of what serves already changes\n" +
 			"nothing. With --canary or --steps, the release gets only a share of the tasks, until it is promoted or halted.\n" +
-			"A push ends the canary that was under way.\n\n" +
+			"A push of other content ends the canary that was under way.\n\n" +
 			"With --registry the files go to an OCI registry, in place of Redis. An ARTIFACT, such as\n" +
 			"oci://HOST/REPOSITORY:TAG, is in a registry already. Hosts fetch it by its digest, wherever the tag goes.\n\n" +
 			"Exit status: 0 pushed, 2 there is no such file, 3 a host would refuse it, or Redis or the registry is not\n" +

@@ -167,10 +167,11 @@ func (r *taskReplay) find(cmd *cobra.Command, client admin.Tenant, record *repla
 		}
 		return p, err
 	}
+	var unread error
 	if client != nil {
-		p, err := releasedPlugin(cmd.Context(), client, record)
-		if p != nil || err != nil {
-			return p, err
+		var p *pluginfile.File
+		if p, unread = releasedPlugin(cmd.Context(), client, record); p != nil {
+			return p, nil
 		}
 	}
 	for _, dir := range []string{".", plugins.DefaultDir, record.Plugin} {
@@ -180,6 +181,9 @@ func (r *taskReplay) find(cmd *cobra.Command, client admin.Tenant, record *repla
 		if p, err := readPlugin(filepath.Join(dir, name)); err == nil && isRecorded(p, record) == nil {
 			return p, nil
 		}
+	}
+	if unread != nil {
+		return nil, unread
 	}
 	return nil, cli.Refusedf("no module %s with the digest %s is in a release, in this folder or in %s: name its folder with --plugins DIR, or a module with --module FILE",
 		name, record.Module, plugins.DefaultDir)
@@ -203,14 +207,18 @@ func isRecorded(p *pluginfile.File, record *replay.Record) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return cli.Usagef("read manifest: %w", err)
 	}
-	if is := digestOf(text); err == nil && is != record.Manifest {
+	is := ""
+	if err == nil {
+		is = digestOf(text)
+	}
+	if is != record.Manifest {
 		return cli.Refusedf("%s has the digest %s, and the run was with %s: replay with another manifest by --module %s", p.ManifestPath,
-			is, cmp.Or(record.Manifest, "none"), cli.ShellWord(p.Path))
+			cmp.Or(is, "none"), cmp.Or(record.Manifest, "none"), cli.ShellWord(p.Path))
 	}
 	return nil
 }
 
-// releasedPlugin fetches the recorded plugin from a release that is kept; nil if there is none.
+// releasedPlugin fetches the recorded plugin from a release that is kept in Redis; nil if there is none.
 func releasedPlugin(ctx context.Context, client admin.Tenant, record *replay.Record) (*pluginfile.File, error) {
 	releases := client.Releases(record.Plugin)
 	all, err := releases.List(ctx)
@@ -221,7 +229,7 @@ func releasedPlugin(ctx context.Context, client admin.Tenant, record *replay.Rec
 		return nil, err
 	}
 	for i := range all {
-		if show.DigestPrefix+all[i].ModuleDigest() != record.Module || !hasManifest(&all[i], record) {
+		if all[i].Artifact != "" || show.DigestPrefix+all[i].ModuleDigest() != record.Module || !hasManifest(&all[i], record) {
 			continue
 		}
 		dir, err := os.MkdirTemp("", "quern-replay-")

@@ -50,7 +50,7 @@ for i = rest + extra, #ARGV do
     dropped = dropped + redis.call('LREM', KEYS[1], 1, id)
     disown(queue, listener, id, pid ~= '' and pid or string.match(listener, '_(%d+)$'))
   elseif redis.call('LPOS', KEYS[1], id) then
-    if pid ~= '' and (rest > 10 or h[25] and serving ~= '' and h[25] ~= serving) then
+    if pid ~= '' and (rest > 10 or h[25] and serving ~= '' and h[25] ~= serving or h[26]) then
       pick = pick or picker()
       one, waits, number = pick(id, key, h)
     end

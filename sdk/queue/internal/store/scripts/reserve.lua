@@ -97,7 +97,7 @@ local function otherwise() -- rare
   end
 end
 
--- picker(): makes a function (id, key, pinned, aside, written), once per call of the script for the same reason. If this
+-- picker(): makes a function (id, key, pinned, aside), once per call of the script for the same reason. If this
 -- host lacks the release of the task, it makes the task wait and returns nil. Otherwise it returns what is written to the
 -- task, and a field and value for the reply.
 local function picker() -- rare
@@ -168,7 +168,7 @@ local function reserve(id)
     return ending(id, key, expired)
   end
   local all, field, number = written
-  if rest > 14 or h[25] and serving ~= '' and h[25] ~= serving then
+  if rest > 14 or h[25] and serving ~= '' and h[25] ~= serving or h[26] then
     pick = pick or picker()
     all, field, number = pick(id, key, h[25], h[26])
     if not all then return end
