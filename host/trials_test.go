@@ -14,12 +14,12 @@ import (
 )
 
 // beside starts two hosts with a release of the plugin mail and a canary beside it.
-func beside(t *testing.T, config Config, old, new []byte, share release.Share) (a, b *node, canary release.Release) {
+func beside(t *testing.T, config Config, old, next []byte, share release.Share) (a, b *node, canary release.Release) {
 	t.Helper()
 	a = start(t, settings{Config: config})
 	b = start(t, settings{tenants: []string{a.tenant}, Config: config})
 	first := a.pushRelease("mail", old, "version: one")
-	canary = a.pushCanary("mail", new, "version: two", share)
+	canary = a.pushCanary("mail", next, "version: two", share)
 	for _, n := range []*node{a, b} {
 		n.serves("mail", first.Number)
 		n.has("mail", canary.Number, plugins.StateCanary)

@@ -69,10 +69,12 @@ func main() {
 	fmt.Print(time.Now(), counts, os.Environ())
 	for name := range counts { fmt.Print(name) }
 }`), Call{TaskID: "one", Input: []byte("x")}},
-		"a handler that was refused, and traps": {asking(t, `(drop `+askSecret+`) (drop `+askSecret+`) (unreachable)`),
+		"a handler that was refused, and traps": {
+			asking(t, `(drop `+askSecret+`) (drop `+askSecret+`) (unreachable)`),
 			Call{Services: service.Services{Secrets: secrets(func(context.Context, string) ([]byte, error) {
 				return nil, &service.Confidential{Err: errors.New("at 10.0.0.1"), Told: "no"}
-			})}}},
+			})}},
+		},
 		"an Extism plugin that sends a request": {
 			extism(t, `(call $show (call $http_request (call $block (i32.const 32) (i32.const 30)) (i64.const 0))) (i32.const 0)`),
 			Call{Services: service.Services{HTTP: datedHTTP{}}},
@@ -90,7 +92,7 @@ func main() {
 			record, want := recordRun(t, module, Profile{Tenant: "acme", Env: map[string]string{"A": "b"}}, test.call)
 			got := replayRun(t, module, record, replay.Options{}, 0)
 			got.CPU, got.GuestTime, got.WaitTime, got.Err = want.CPU, want.GuestTime, want.WaitTime, want.Err
-			if !reflect.DeepEqual(got, want) {
+			if !reflect.DeepEqual(got, want) { //nolint:govet // the errors are the same
 				t.Errorf("the replay ends in\n%+v\nwant\n%+v", got, want)
 			}
 		})

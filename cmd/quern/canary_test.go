@@ -135,6 +135,8 @@ func TestShareRefused(t *testing.T) {
 	t.Parallel()
 	u := over("redis").tenant(t)
 	for _, of := range []struct{ flag, value, want string }{
+		{"--canary", "", `--canary "": write a share, such as 10%; without the flag the release serves all tasks`},
+		{"--steps", "", `--steps "": write steps, such as 10%/10m`},
 		{"--canary", "10", `--canary "10": "10" is no percentage: write one such as 10%`},
 		{"--canary", "x%", "is no percentage"},
 		{"--canary", "0%", "step 1 has 0%: use more than 0%, and at most 100%"},

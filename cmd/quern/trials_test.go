@@ -33,7 +33,8 @@ func TestBadCanary(t *testing.T) {
 		releases := func() (all []struct {
 			Number int
 			Stage  *struct{ Reason string }
-		}) {
+		},
+		) {
 			t.Helper()
 			if err := json.Unmarshal([]byte(u.must("plugin", "releases", "mail", "-o", "json")), &all); err != nil {
 				t.Fatal(err)

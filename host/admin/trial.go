@@ -35,10 +35,10 @@ func measured(c *release.Counts) Measured {
 // Trial reads the counts of the plugin's last trial.
 func (r releases) Trial(ctx context.Context) (Trial, error) {
 	trial, err := r.Store.Trial(ctx, r.plugin)
-	var old, new release.Counts
+	var old, next release.Counts
 	for i := range trial.Steps {
 		old.Merge(&trial.Steps[i].Old)
-		new.Merge(&trial.Steps[i].New)
+		next.Merge(&trial.Steps[i].New)
 	}
-	return Trial{Release: trial.Number, New: measured(&new), Old: measured(&old)}, err
+	return Trial{Release: trial.Number, New: measured(&next), Old: measured(&old)}, err
 }

@@ -36,7 +36,7 @@ var pluginChecks = []check{
 		for _, name := range slices.Sorted(maps.Keys(p.stopped)) {
 			s := p.stopped[name]
 			p.found(Warning,
-				"mend it, and push again; to run its failed tasks on the other: `quern plugin halt NAME --retry-failed`",
+				"mend it, and push again; to run its failed tasks on the other: `quern plugin halt "+name+" --retry-failed`",
 				"hosts stopped release %d of the plugin %s, so release %d serves: %s", s.Number, name, s.Serving, s.Reason).
 				by("plugin", "releases", name)
 		}

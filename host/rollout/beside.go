@@ -225,6 +225,10 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 				err = errors.Join(err, failed)
 				over = ran >= step.Tasks
 			}
+			if over && f.Has != nil { // a step of a canary that no host has proves nothing
+				has, failed := f.Has(ctx, c.Plugin, c.Number)
+				err, over = errors.Join(err, failed), has
+			}
 			if over {
 				_, failed := f.store.AdvanceRelease(ctx, c.Plugin, c.Number, c.Stage.Step)
 				err = errors.Join(err, ignored(failed))

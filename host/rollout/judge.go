@@ -247,13 +247,13 @@ func (j *Judge) judge(ctx context.Context, of *onTrial, tried *release.Tried) (t
 		return v, nil
 	}
 	steps := StepsOf(&of.Release, &tried.Trial)
-	old, new := trial.Sum(steps)
+	old, next := trial.Sum(steps)
 	switch {
 	case of.Stage != nil && of.Stage.Share.Label != "":
-		return trial.JudgeChosen(&old, &new), nil
+		return trial.JudgeChosen(&old, &next), nil
 	case of.Stage != nil:
 		return trial.Judge(steps), nil
-	case !trial.Suspect(&new):
+	case !trial.Suspect(&next):
 		return trial.Verdict{}, nil
 	}
 	before, err := j.before(ctx, &of.Release)
@@ -261,7 +261,7 @@ func (j *Judge) judge(ctx context.Context, of *onTrial, tried *release.Tried) (t
 		return trial.Verdict{}, err
 	}
 	complete, failed, err := j.Runs(ctx, before)
-	return trial.JudgeAlone(&new, complete, failed), err
+	return trial.JudgeAlone(&next, complete, failed), err
 }
 
 // StepsOf returns the steps of a trial with the shares of its canary.

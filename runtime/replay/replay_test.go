@@ -63,15 +63,18 @@ func (w *world) Step(context.Context, string, string) ([]byte, error) {
 	return nil, context.DeadlineExceeded
 }
 
-func (w *world) Enqueue(context.Context, service.Child) (string, error)       { return w.next(), nil }
+func (w *world) Enqueue(context.Context, service.Child) (string, error) { return w.next(), nil }
+
 func (w *world) Publish(context.Context, service.Publication) (string, error) { return w.next(), nil }
-func (w *world) Save(context.Context, []byte) error                           { return service.ErrLost }
+
+func (w *world) Save(context.Context, []byte) error { return service.ErrLost }
 
 type dependencies struct{ *world }
 
 func (dependencies) List(context.Context) ([]service.Dependency, error) {
 	return []service.Dependency{{ID: "one", End: "complete"}, {ID: "two", End: "failed"}}, nil
 }
+
 func (d dependencies) Result(context.Context, string) ([]byte, error) { return []byte(d.next()), nil }
 
 // live are all services of a world.
@@ -251,10 +254,14 @@ func TestDiverged(t *testing.T) {
 		ask     func(tape *Tape, s service.Services)
 		want    string
 	}{
-		"another call": {false, func(_ *Tape, s service.Services) { _, _ = s.KV.Get(t.Context(), "bucket", "none") },
-			`call 1 differs from the record: recorded clock (wall), asked kv_get "bucket" "none"`},
-		"another key": {true, func(_ *Tape, s service.Services) { _, _ = s.KV.Get(t.Context(), "bucket", "other") },
-			`call 1 differs from the record: recorded kv_get "bucket" "none", asked kv_get "bucket" "other"`},
+		"another call": {
+			false, func(_ *Tape, s service.Services) { _, _ = s.KV.Get(t.Context(), "bucket", "none") },
+			`call 1 differs from the record: recorded clock (wall), asked kv_get "bucket" "none"`,
+		},
+		"another key": {
+			true, func(_ *Tape, s service.Services) { _, _ = s.KV.Get(t.Context(), "bucket", "other") },
+			`call 1 differs from the record: recorded kv_get "bucket" "none", asked kv_get "bucket" "other"`,
+		},
 		"other bytes": {false, func(tape *Tape, s service.Services) {
 			tape.Clock(0, 0)
 			tape.Clock(0, 0)

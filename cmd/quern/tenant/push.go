@@ -119,9 +119,13 @@ func readRelease(ctx context.Context, env cli.Environment, path string) (release
 }
 
 // shareFlags are the flags of a push that make the release a canary.
-type shareFlags struct{ canary, steps string }
+type shareFlags struct {
+	canary, steps string
+	given         func(name string) bool
+}
 
 func (f *shareFlags) add(cmd *cobra.Command) {
+	f.given = cmd.Flags().Changed
 	option.Text(cmd.Flags(), &f.canary, "SHARE", "canary",
 		"give the release only a `SHARE` of the tasks: 10%, or label:NAME=VALUE for tasks with this label")
 	option.Text(cmd.Flags(), &f.steps, "STEPS", "steps",
@@ -135,6 +139,10 @@ func (f *shareFlags) share() (*release.Share, error) {
 	name := "--canary"
 	label, labelled := strings.CutPrefix(f.canary, "label:")
 	switch {
+	case f.given("canary") && f.canary == "":
+		return nil, cli.Usagef("--canary \"\": write a share, such as 10%%; without the flag the release serves all tasks")
+	case f.given("steps") && f.steps == "":
+		return nil, cli.Usagef("--steps \"\": write steps, such as 10%%/10m; without the flag the release serves all tasks")
 	case f.canary != "" && f.steps != "":
 		return nil, cli.Usagef("use either --canary or --steps: --steps makes a canary, too")
 	case labelled:

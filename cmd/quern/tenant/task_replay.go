@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -83,10 +84,29 @@ func newTaskReplay(env cli.Environment) *cobra.Command {
 	return cmd
 }
 
+// maxRecordFile is the maximum number of bytes of a file with a record.
+const maxRecordFile = 64 << 20
+
+func readRecord(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxRecordFile+1))
+	if err == nil && len(data) > maxRecordFile {
+		err = replay.ErrTooLarge
+	}
+	return data, err
+}
+
 // read reads the record from a file or, with its input, from the task. client is nil for a file.
 func (r *taskReplay) read(cmd *cobra.Command, from string) (record *replay.Record, client admin.Tenant, err error) {
-	data, err := os.ReadFile(from)
+	data, err := readRecord(from)
 	switch {
+	case errors.Is(err, replay.ErrTooLarge):
+		return nil, nil, cli.Usagef("%s has more than %d MiB, and is no record: name a file that --update-record wrote, or the ID of a task",
+			from, maxRecordFile>>20)
 	case err == nil:
 		if record, err = replay.Decode(data); err != nil {
 			err = cli.Usagef("%s: %w: name a file that --update-record wrote, or the ID of a task", from, err)

@@ -30,8 +30,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // contents are the files of a plugin, of which the module has this content.
 func contents(module string) []release.Content {
 	return []release.Content{
-		{Name: "mail.wasm", Data: []byte(module)}, {Name: "mail.yaml", Data: []byte("version: 1.0.0\n")},
-		{Name: "data/table.csv", Data: []byte("a,b\n")}, {Name: "data/none", Data: nil},
+		{Name: "mail.wasm", Data: []byte(module)},
+		{Name: "mail.yaml", Data: []byte("version: 1.0.0\n")},
+		{Name: "data/table.csv", Data: []byte("a,b\n")},
+		{Name: "data/none", Data: nil},
 	}
 }
 

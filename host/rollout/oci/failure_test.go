@@ -146,6 +146,8 @@ func TestParseRegistry(t *testing.T) {
 }
 
 // A registry that is not what its digests say.
+//
+//nolint:bodyclose // the proxy closes the bodies
 func TestLies(t *testing.T) {
 	t.Parallel()
 	registry := ocitest.Start(t)
@@ -208,6 +210,8 @@ func TestLies(t *testing.T) {
 }
 
 // A registry may lead a host to public addresses and to those that the operator allows, by TLS, and nowhere else.
+//
+//nolint:bodyclose // the proxy closes the bodies
 func TestLedElsewhere(t *testing.T) {
 	t.Parallel()
 	registry := ocitest.Start(t)
@@ -294,6 +298,8 @@ func TestLedElsewhere(t *testing.T) {
 }
 
 // The operator's networks may be reached as well.
+//
+//nolint:bodyclose // the proxy closes the bodies
 func TestAllowedNetwork(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, Config{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})

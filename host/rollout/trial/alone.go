@@ -36,25 +36,25 @@ func JudgeDeaths(deaths []time.Time, since time.Time) Verdict {
 
 // JudgeChosen compares releases whose tasks were chosen, by a label. The tasks may differ as well, so only many more
 // failures count, and the budget of false alarms does not hold.
-func JudgeChosen(old, new *release.Counts) Verdict {
-	if old.Runs == 0 || rate(new)-rate(old) < chosenMargin {
+func JudgeChosen(old, next *release.Counts) Verdict {
+	if old.Runs == 0 || rate(next)-rate(old) < chosenMargin {
 		return Verdict{}
 	}
-	share := float64(new.Runs) / float64(old.Runs+new.Runs)
-	return judgeFailures([]Step{{Share: share, Old: *old, New: *new}}, old, new)
+	share := float64(next.Runs) / float64(old.Runs+next.Runs)
+	return judgeFailures([]Step{{Share: share, Old: *old, New: *next}}, old, next)
 }
 
 func rate(c *release.Counts) float64 { return float64(c.Failed()) / float64(max(c.Runs, 1)) }
 
 // Suspect reports whether all tasks of a release failed that serves alone.
-func Suspect(new *release.Counts) bool { return new.Runs >= allFailed && new.Failed() == new.Runs }
+func Suspect(next *release.Counts) bool { return next.Runs >= allFailed && next.Failed() == next.Runs }
 
 // JudgeAlone stops a release that serves alone if all its tasks failed, and most runs of the one before did not.
 // complete and failed are the runs of the one before.
-func JudgeAlone(new *release.Counts, complete, failed int64) Verdict {
-	if !Suspect(new) || complete+failed < allFailed || failed > complete {
+func JudgeAlone(next *release.Counts, complete, failed int64) Verdict {
+	if !Suspect(next) || complete+failed < allFailed || failed > complete {
 		return Verdict{}
 	}
-	return Verdict{Failures, fmt.Sprintf("all of its %d tasks failed%s; of the release before, %d of %d runs", new.Runs,
-		kinds(new), failed, complete+failed)}
+	return Verdict{Failures, fmt.Sprintf("all of its %d tasks failed%s; of the release before, %d of %d runs", next.Runs,
+		kinds(next), failed, complete+failed)}
 }

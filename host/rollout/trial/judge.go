@@ -60,31 +60,31 @@ func (v Verdict) Bad() bool { return v.Measure != "" }
 
 // Judge compares the releases of a trial over all its steps. It may be called after any number of tasks.
 func Judge(steps []Step) Verdict {
-	old, new := Sum(steps)
-	for _, v := range []Verdict{judgeFailures(steps, &old, &new), judgeDuration(steps, &old, &new)} {
+	old, next := Sum(steps)
+	for _, v := range []Verdict{judgeFailures(steps, &old, &next), judgeDuration(steps, &old, &next)} {
 		if v.Bad() {
 			return v
 		}
 	}
-	return judgeFuel(steps, &old, &new)
+	return judgeFuel(steps, &old, &next)
 }
 
 // Sum adds the counts of all steps.
-func Sum(steps []Step) (old, new release.Counts) {
+func Sum(steps []Step) (old, next release.Counts) {
 	for i := range steps {
 		old.Merge(&steps[i].Old)
-		new.Merge(&steps[i].New)
+		next.Merge(&steps[i].New)
 	}
-	return old, new
+	return old, next
 }
 
-func judgeFailures(steps []Step, old, new *release.Counts) Verdict {
-	failed := new.Failed()
+func judgeFailures(steps []Step, old, next *release.Counts) Verdict {
+	failed := next.Failed()
 	if failed < leastFailed {
 		return Verdict{}
 	}
 	certain := float64(failed) - math.Sqrt(float64(failed)) // less by a standard error, so that luck passes no margin
-	if certain-expected(steps) < failureMargin*float64(new.Runs) {
+	if certain-expected(steps) < failureMargin*float64(next.Runs) {
 		return Verdict{}
 	}
 	cells := make([]cell, len(steps))
@@ -94,8 +94,8 @@ func judgeFailures(steps []Step, old, new *release.Counts) Verdict {
 	if evidence(cells) < -math.Log(failureBudget) {
 		return Verdict{}
 	}
-	return Verdict{Failures, fmt.Sprintf("%d of %d tasks failed%s; of the release before, %d of %d", failed, new.Runs,
-		kinds(new), old.Failed(), old.Runs)}
+	return Verdict{Failures, fmt.Sprintf("%d of %d tasks failed%s; of the release before, %d of %d", failed, next.Runs,
+		kinds(next), old.Failed(), old.Runs)}
 }
 
 // expected returns how many tasks of the new release would have failed if they had failed as often as those of the old
@@ -121,9 +121,9 @@ func kinds(c *release.Counts) string {
 	return " (" + strings.Join(list, ", ") + ")"
 }
 
-func judgeDuration(steps []Step, old, new *release.Counts) Verdict {
-	before, after := old.Took(percentile), new.Took(percentile)
-	if after-before < leastDelay || !slower(&old.Duration, &new.Duration) ||
+func judgeDuration(steps []Step, old, next *release.Counts) Verdict {
+	before, after := old.Took(percentile), next.Took(percentile)
+	if after-before < leastDelay || !slower(&old.Duration, &next.Duration) ||
 		tails(steps, func(c *release.Counts) *release.Histogram { return &c.Duration }) < -math.Log(durationBudget) {
 		return Verdict{}
 	}
@@ -132,24 +132,24 @@ func judgeDuration(steps []Step, old, new *release.Counts) Verdict {
 	}
 	return Verdict{Duration, fmt.Sprintf(
 		"95 %% of %d tasks took up to %s; of the release before, up to %s (%.1f times as long)",
-		new.Duration.Total(), round(after), round(before), float64(after)/float64(before))}
+		next.Duration.Total(), round(after), round(before), float64(after)/float64(before))}
 }
 
-func judgeFuel(steps []Step, old, new *release.Counts) Verdict {
-	if !slower(&old.Fuel, &new.Fuel) ||
+func judgeFuel(steps []Step, old, next *release.Counts) Verdict {
+	if !slower(&old.Fuel, &next.Fuel) ||
 		tails(steps, func(c *release.Counts) *release.Histogram { return &c.Fuel }) < -math.Log(fuelBudget) {
 		return Verdict{}
 	}
-	before, after := old.Burned(percentile), new.Burned(percentile)
+	before, after := old.Burned(percentile), next.Burned(percentile)
 	return Verdict{Fuel, fmt.Sprintf(
 		"95 %% of %d tasks burned up to %d fuel; of the release before, up to %d (%.1f times as much)",
-		new.Fuel.Total(), after, before, float64(after)/float64(before))}
+		next.Fuel.Total(), after, before, float64(after)/float64(before))}
 }
 
 // slower reports whether the values of the new release are higher by the margin.
-func slower(old, new *release.Histogram) bool {
-	return old.Total() >= leastRuns && new.Total() >= leastRuns &&
-		new.Quantile(percentile) >= slowdown*old.Quantile(percentile)
+func slower(old, next *release.Histogram) bool {
+	return old.Total() >= leastRuns && next.Total() >= leastRuns &&
+		next.Quantile(percentile) >= slowdown*old.Quantile(percentile)
 }
 
 // tails returns the logarithm of the evidence that the values of the new release are higher: the mean over all bounds.
@@ -162,7 +162,7 @@ func tails(steps []Step, of func(*release.Counts) *release.Histogram) float64 {
 	for bound := len(release.Histogram{}) - 1; bound > 0; bound-- {
 		for i := range steps {
 			cells[i].old += float64(of(&steps[i].Old)[bound])
-			cells[i].new += float64(of(&steps[i].New)[bound])
+			cells[i].next += float64(of(&steps[i].New)[bound])
 		}
 		all.add(evidence(cells))
 	}
@@ -170,7 +170,7 @@ func tails(steps []Step, of func(*release.Counts) *release.Histogram) float64 {
 }
 
 // cell has the numbers of failed tasks of a step.
-type cell struct{ share, old, new float64 }
+type cell struct{ share, old, next float64 }
 
 // factors are the factors by which a new release may fail more often.
 var factors = []float64{1.25, 1.6, 2.5, 5, 20, 1000}
@@ -181,11 +181,11 @@ func evidence(cells []cell) float64 {
 	for _, r := range factors {
 		log := 0.0
 		for _, c := range cells {
-			if c.old+c.new == 0 || c.share <= 0 || c.share >= 1 {
+			if c.old+c.next == 0 || c.share <= 0 || c.share >= 1 {
 				continue // nothing to compare
 			}
 			scale := c.share*r + 1 - c.share
-			log += c.new*math.Log(r/scale) - c.old*math.Log(scale)
+			log += c.next*math.Log(r/scale) - c.old*math.Log(scale)
 		}
 		all.add(log)
 	}

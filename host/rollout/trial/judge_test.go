@@ -33,7 +33,7 @@ func steadyFuel(_ float64, random *rand.Rand) int64 { return 1e6 + random.Int64N
 
 // rollout simulates a trial of this many tasks, with shares that grow, and a look after each batch. It returns the first
 // bad verdict, and how many tasks of each release had ended then.
-func rollout(random *rand.Rand, old, new workload, tasks, batch int, shares ...float64) (v Verdict, ofOld, ofNew int64) {
+func rollout(random *rand.Rand, old, next workload, tasks, batch int, shares ...float64) (v Verdict, ofOld, ofNew int64) {
 	steps := make([]Step, len(shares))
 	for i := range steps {
 		steps[i].Share = shares[i]
@@ -43,7 +43,7 @@ func rollout(random *rand.Rand, old, new workload, tasks, batch int, shares ...f
 		step := &steps[n*len(steps)/tasks]
 		side, load := &step.Old, &old
 		if random.Float64() < step.Share {
-			side, load = &step.New, &new
+			side, load = &step.New, &next
 		}
 		if random.Float64() < load.failing(at, random) {
 			side.Fail(release.KindError)
@@ -129,11 +129,11 @@ func TestPower(t *testing.T) {
 	const rollouts, batch = 100, 10
 	normal := workload{constant(0.01), lognormal(50*time.Millisecond, 0.5), steadyFuel}
 	for _, c := range []struct {
-		name     string
-		old, new func(*workload)
-		shares   []float64
-		most     int64 // tasks of the new release, in 95 of 100 trials
-		measure  Measure
+		name      string
+		old, next func(*workload)
+		shares    []float64
+		most      int64 // tasks of the new release, in 95 of 100 trials
+		measure   Measure
 	}{
 		{"20 % fail, none before", func(w *workload) { w.failing = constant(0) }, func(w *workload) { w.failing = constant(0.2) }, []float64{0.1}, 45, Failures},
 		{"20 % fail, none before", func(w *workload) { w.failing = constant(0) }, func(w *workload) { w.failing = constant(0.2) }, []float64{0.5}, 90, Failures},
@@ -160,16 +160,16 @@ func TestPower(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.name, " ", c.shares), func(t *testing.T) {
 			t.Parallel()
-			old, new := normal, normal
+			old, next := normal, normal
 			if c.old != nil {
 				c.old(&old)
-				c.old(&new)
+				c.old(&next)
 			}
-			c.new(&new)
+			c.next(&next)
 			random := rand.New(rand.NewPCG(3, 4))
 			within, measured, sum := 0, 0, int64(0)
 			for range rollouts {
-				v, _, needed := rollout(random, old, new, 20000, batch, c.shares...)
+				v, _, needed := rollout(random, old, next, 20000, batch, c.shares...)
 				sum += needed
 				if v.Bad() && needed <= c.most {
 					within++
@@ -193,13 +193,13 @@ func TestPower(t *testing.T) {
 func TestMargins(t *testing.T) {
 	t.Parallel()
 	old := workload{constant(0.01), lognormal(time.Millisecond, 0.1), steadyFuel}
-	new := workload{constant(0.02), lognormal(2*time.Millisecond, 0.1), func(at float64, random *rand.Rand) int64 {
+	next := workload{constant(0.02), lognormal(2*time.Millisecond, 0.1), func(at float64, random *rand.Rand) int64 {
 		return steadyFuel(at, random) * 13 / 10
 	}}
 	random := rand.New(rand.NewPCG(5, 6))
 	stopped := 0
 	for range 100 {
-		if v, _, _ := rollout(random, old, new, 20000, 100, 0.25); v.Bad() {
+		if v, _, _ := rollout(random, old, next, 20000, 100, 0.25); v.Bad() {
 			stopped++
 		}
 	}

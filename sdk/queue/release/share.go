@@ -111,6 +111,14 @@ const (
 	maxLabel = 1 << 10
 )
 
+// validate checks a stage that somebody else wrote.
+func (c *Stage) validate() error {
+	if c.Step < 0 || c.Step > maxSteps {
+		return fmt.Errorf("%w: share of a canary: its step is %d", queue.ErrInvalid, c.Step)
+	}
+	return c.Share.Validate()
+}
+
 // Validate returns an error if the share is not one of tasks.
 func (s *Share) Validate() error {
 	wrong := func(format string, args ...any) error {

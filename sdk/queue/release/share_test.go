@@ -260,3 +260,24 @@ func TestShareText(t *testing.T) {
 		}
 	}
 }
+
+// A canary whose step is none, as somebody else wrote it, is damaged: nothing else is read from it.
+func TestDamagedStage(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.push(w, "mail", []byte("one")))
+	w.must(w.stage(w, "mail", []byte("two"), percent(release.Step{Percent: 10, Seconds: 60})))
+	line := w.rdb.HGet(t.Context(), w.keys.Releases(), "mail").Val()
+	damaged := strings.Replace(line, `"step":0`, `"step":-1`, 1)
+	if damaged == line {
+		t.Fatalf("the entry has no step: %s", line)
+	}
+	w.rdb.HSet(t.Context(), w.keys.Releases(), "mail", damaged)
+	all, _, err := w.Serving(t.Context())
+	if one := all["mail"]; err != nil || !errors.Is(one.Err, queue.ErrInvalid) || one.Canary != nil {
+		t.Errorf("%+v, %v", one, err)
+	}
+	w.rdb.HSet(t.Context(), w.keys.Release("mail"), "2 step", "-1 1")
+	if _, err := w.Releases(t.Context(), "mail"); err == nil {
+		t.Error("a release with a step below 0 is read")
+	}
+}

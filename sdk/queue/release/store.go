@@ -304,7 +304,7 @@ func parseStage(share, step, halted string) (*Stage, error) {
 	since, _, _ := strings.Cut(rest, " ")
 	at, reason, _ := strings.Cut(halted, " ")
 	c.Step, c.Since, c.Halted, c.Reason = int(store.AsInt(index)), seconds(since), seconds(at), reason
-	return c, c.Share.Validate()
+	return c, c.validate()
 }
 
 // Served says which release of a plugin hosts are to serve.
@@ -414,7 +414,7 @@ func parseCanary(plugin, line string) (*Release, error) {
 		return nil, damaged(plugin, staged.Number, errors.New("it has no share"))
 	}
 	r.Stage = staged.Stage
-	return &r, staged.Stage.Share.Validate()
+	return &r, staged.Stage.validate()
 }
 
 // Piece reads a piece. The error is ErrMissing if Redis does not have it, or has other bytes.
