@@ -113,7 +113,6 @@ if what == 'push' then
   end
   for i = 10, #ARGV, 2 do redis.call('HSET', PIECES, ARGV[i], ARGV[i + 1] .. ' ' .. clock) end
   local number = following(get('last'))
-  redis.call('PERSIST', key)
   halt('replaced by release ' .. number)
   started()
   if serving then redis.call('HDEL', key, serving .. ' trial') end
@@ -201,7 +200,6 @@ if frozen then return 'frozen' end
 local last = get('last')
 redis.call('UNLINK', key, TRIAL_ .. plugin)
 redis.call('HSET', key, 'last', last) -- a pinned task must not find its number on another release
-redis.call('EXPIRE', key, 7776000)
 redis.call('HDEL', KEYS[1], plugin)
 started()
 return changed(serving)
