@@ -301,7 +301,7 @@ func (r *reader) try(command, shown string) string {
 var varying = []struct{ pattern, any string }{
 	{`\S+~[0-9a-f]{8}_\d+`, "<LISTENER>"},
 	{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "<ID>"},
-	{`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d+(:?\d\d)?| [A-Z]{3,4})?`, "<TIME>"},
+	{`((Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d+(:?\d\d)?| [A-Z]{3,4})?`, "<TIME>"},
 	{`\b\d+(\.\d+)?(ns|µs| ?ms|s|m\d+(\.\d+)?s)\b`, "<SPAN>"},
 	{`\b[0-9a-f]{12,64}\b`, "<HEX>"},
 	{`[ \t]+`, " "},

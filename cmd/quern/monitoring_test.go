@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -17,7 +18,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
 // monitored is a fleet of three hosts with one slot each, and a Prometheus that scrapes them.
@@ -98,6 +101,7 @@ func (m *monitored) series(t *testing.T) {
 	p.await(`sum(quern_tasks_total{queue="sleep",outcome="complete"})`, 4)
 	p.await(`sum(quern_task_duration_seconds_bucket{queue="sleep",le="1.0"}) - sum(quern_task_duration_seconds_sum{queue="sleep"} < 0.2) <= bool 4`, 1)
 	m.faults(t) // now, because queues are counted every 10 s
+	m.releases(t)
 	m.load(t)
 	p.await(`tenant_queue_state:quern_queue_depth:max{queue="waiting",state="pending"}`, 3)
 	p.await(`tenant_queue_state:quern_queue_depth:max{queue="sleep",state="scheduled"}`, 1)
@@ -195,9 +199,29 @@ func (m *monitored) load(t *testing.T) {
 	m.must("enqueue", "exit", "1")
 	m.must("topic", "publish", "orders", "7")
 	m.must("enqueue", "store", "x", "--wait")
+	m.must("enqueue", "staged", "x", "--wait")
 	if err := m.rdb.LPush(t.Context(), "blueque_pending_tasks_echo", "no-task").Err(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// releases make two plugins with a canary each, of which hosts have stopped one.
+func (m *monitored) releases(t *testing.T) {
+	for _, name := range []string{"staged", "stopped"} {
+		dir := folder(t, map[string][]byte{name: runtimetest.Echo(t)})
+		for _, share := range [][]string{nil, {"--canary", "50%"}} {
+			write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf("version: %d.0.0", len(share)))
+			m.must(append([]string{"plugin", "push", filepath.Join(dir, name+".wasm")}, share...)...)
+		}
+	}
+	client, err := queue.NewFromRedis(m.rdb, queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stopped, err := release.NewStore(client).StopRelease(t.Context(), "stopped", 2, "it is bad"); !stopped || err != nil {
+		t.Fatalf("stopped: %t, %v", stopped, err)
+	}
+	m.must("enqueue", "staged", "x", "--wait")
 }
 
 // faults bring about what no load does: a quarantine as three deaths leave it, a task that its host loses, and a log that takes no
