@@ -285,7 +285,7 @@ func TestStepsByTime(t *testing.T) {
 	b.serves("version", canary.Number)
 }
 
-// A step with a number of tasks ends when so many have ended on the canary, on all hosts together.
+// A step with a number of tasks ends when that number of tasks has ended on the canary, on all hosts together.
 func TestStepsByCount(t *testing.T) {
 	t.Parallel()
 	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}})

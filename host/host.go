@@ -288,7 +288,7 @@ func (h *Host) refusedPlugins(report func(tenant, plugin string)) {
 	}
 }
 
-// stoppedReleases calls report, for the metrics, for each plugin of which hosts stopped a release.
+// stoppedReleases calls report, for the metrics, for each plugin with a release that hosts stopped.
 func (h *Host) stoppedReleases(report func(tenant, plugin string)) {
 	for name, t := range h.tenants {
 		for plugin := range t.releases.Stopped() {

@@ -156,7 +156,7 @@ func (r *run) Do(f func(ctx context.Context)) {
 const maxDenials = 10
 
 // Refused implements abi.Reporter. It logs each report once, and at most maxDenials reports. The guest pays only for
-// the report: what else the host's log says is no business of the guest, and a replay does not know it.
+// the report. A replay does not know what else the host's log says.
 func (r *run) Refused(function string, err error) (report string) {
 	words, report := err.Error(), service.Told(err)
 	r.Spend(2 * len(report) * secretPrice)

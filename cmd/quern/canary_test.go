@@ -29,7 +29,7 @@ func (u *user) listed(plugin, line string) {
 	eventually(u.t, line, func() bool { return row.MatchString(u.must("plugin", "releases", plugin)) })
 }
 
-// A canary gets its share on two hosts, of which one is killed under load: no task is lost, and each ran on its side. It
+// A canary gets its share on two hosts. One host is killed under load: no task is lost, and each ran on its side. It
 // is halted, and another one grows in steps until it serves.
 func TestCanary(t *testing.T) {
 	ofProcesses(t)

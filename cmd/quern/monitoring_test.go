@@ -205,7 +205,7 @@ func (m *monitored) load(t *testing.T) {
 	}
 }
 
-// releases make two plugins with a canary each, of which hosts have stopped one.
+// releases makes two plugins with a canary each. One canary is stopped as hosts stop a bad one.
 func (m *monitored) releases(t *testing.T) {
 	for _, name := range []string{"staged", "stopped"} {
 		dir := folder(t, map[string][]byte{name: runtimetest.Echo(t)})

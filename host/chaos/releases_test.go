@@ -60,7 +60,7 @@ const (
 limits: {memory: 2MiB, input: 4KiB, output: 4KiB}
 retry: {max_attempts: 1000, base: 100ms, min: 100ms, max: 500ms}
 `
-	// releaseShare is the share of a new release, until so many of its tasks have ended. Then it serves.
+	// releaseShare is the share of a new release, in percent. It serves after releaseTasks of its tasks have ended.
 	releaseShare, releaseTasks = 20, 60
 	// mostFalse is how many of 40 sound releases may be halted: at most one of 100 is expected.
 	mostFalse = 3
@@ -269,8 +269,7 @@ func (r *rollouts) feed(ctx context.Context) error {
 			if err == nil {
 				break
 			}
-			if ctx.Err() != nil { // it may have come
-				spec.Parameters = nil
+			if ctx.Err() != nil { // the task may be enqueued; nothing counts it
 				return nil
 			}
 			if !queue.IsUnavailable(err) {

@@ -24,7 +24,7 @@ func plugin() Dashboard {
 					"Plugins with a file that a host refuses now: `quern plugin ls` says why.",
 					ask(orZero("count(count by (tenant, plugin) ("+s.of("quern_plugin_refused")+" == 1))"), "refused")).limits(0, 1),
 				number("Stopped releases", Count,
-					"Plugins of which hosts stopped a release because it was bad: `quern plugin releases NAME` says why.",
+					"Plugins with a bad release that hosts stopped: `quern plugin releases NAME` says why.",
 					ask(orZero("count(count by (tenant, plugin) ("+s.of("quern_release_stopped")+" == 1))"), "stopped")).limits(0, 1),
 				chart("Tasks beside a canary", PerSecond,
 					"While a plugin has a canary: its tasks and those of the release that serves, by outcome.",

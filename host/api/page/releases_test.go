@@ -26,7 +26,7 @@ func (w *world) pushed(t *testing.T, module, version, note string, share *releas
 	return r
 }
 
-// canary is a release of the plugin mail beside another one, of both of which tasks have ended.
+// canary is a release of the plugin mail beside another one. Tasks of both have ended.
 func (w *world) canary(t *testing.T) release.Release {
 	t.Helper()
 	w.pushed(t, "one", "1.0.0", "the first", nil)

@@ -28,7 +28,7 @@ const (
 	maxSigned  = 8         // maximum number of signatures
 	maxSigning = 4 << 10   // maximum bytes of all signatures
 	maxQueues  = 1000      // maximum number of queues that a release names
-	maxNote    = 1 << 10   // maximum bytes of a note, or of the name of whoever pushed
+	maxNote    = 1 << 10   // maximum bytes of a note, or of the name of who pushed
 	maxName    = 512       // maximum bytes of the name of an artifact
 
 	// maxAsked is the maximum number of pieces of a release.
@@ -59,7 +59,7 @@ type File struct {
 type Release struct {
 	Plugin  string `json:"plugin"`
 	Version string `json:"version,omitempty" maxLength:"128" doc:"Of the manifest."`
-	// Queues are those that the plugin serves; none if whoever pushed it did not say.
+	// Queues are those that the plugin serves; none if the push named none.
 	Queues []string `json:"queues,omitempty" maxItems:"1000" doc:"Of the manifest."`
 	Files  []File   `json:"files" maxItems:"256" doc:"The module, the manifest if there is one, and the files that it names."`
 	Note   string   `json:"note,omitempty" maxLength:"1024" doc:"What is new."`
