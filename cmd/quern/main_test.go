@@ -21,7 +21,6 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/redis/go-redis/v9/logging"
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
@@ -407,10 +406,19 @@ func (o *output) await(t *testing.T, pattern *regexp.Regexp) string {
 	}
 }
 
-// eventually waits until ok says so.
+// eventually waits until ok says so. ok runs on the test's own goroutine: it may end the test, and it keeps its thread.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, testTimeout, 20*time.Millisecond, what) // many ask by a command
+	deadline := time.After(testTimeout)
+	again := time.NewTicker(20 * time.Millisecond) // many ask by a command
+	defer again.Stop()
+	for !ok() {
+		select {
+		case <-again.C:
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		}
+	}
 }
 
 // folder makes a plugin directory of modules by their names, which may be TENANT/NAME.
