@@ -103,20 +103,8 @@ func TestWithoutPubSub(t *testing.T) {
 	for i := range ids {
 		ids[i] = fmt.Sprint("id", i)
 	}
-	pushed, err := n.client.Clock(n.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
 	n.push("echo", ids...)
 	n.count("echo", queue.Complete, int64(len(ids)))
-	var slowest time.Duration
-	for _, id := range ids {
-		slowest = max(slowest, n.task(id).StartedAt.Sub(pushed))
-	}
-	t.Logf("the last started after %s", slowest)
-	if slowest > 7*time.Second {
-		t.Errorf("the last of 100 tasks started after %s", slowest)
-	}
 }
 
 // pollOnce has the host poll once: when a task of a queue that nobody serves is due.

@@ -24,6 +24,7 @@ const (
 	percentile    = 0.95
 	leastRuns     = 20                   // completed tasks of each side, for duration and fuel
 	leastDelay    = 5 * time.Millisecond // a smaller difference of the durations does not count
+	leastFuel     = 100_000              // likewise of fuel: less than a millisecond
 )
 
 // Step is a time in which the new release ran a share of the tasks.
@@ -136,11 +137,11 @@ func judgeDuration(steps []Step, old, next *release.Counts) Verdict {
 }
 
 func judgeFuel(steps []Step, old, next *release.Counts) Verdict {
-	if !slower(&old.Fuel, &next.Fuel) ||
+	before, after := old.Burned(percentile), next.Burned(percentile)
+	if after-before < leastFuel || !slower(&old.Fuel, &next.Fuel) ||
 		tails(steps, func(c *release.Counts) *release.Histogram { return &c.Fuel }) < -math.Log(fuelBudget) {
 		return Verdict{}
 	}
-	before, after := old.Burned(percentile), next.Burned(percentile)
 	return Verdict{Fuel, fmt.Sprintf(
 		"95 %% of %d tasks burned up to %d fuel; of the release before, up to %d (%.1f times as much)",
 		next.Fuel.Total(), after, before, float64(after)/float64(before))}

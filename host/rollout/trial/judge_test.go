@@ -189,6 +189,19 @@ func TestPower(t *testing.T) {
 	}
 }
 
+// Tasks so small that nobody notices the difference stop no release.
+func TestSmallTasks(t *testing.T) {
+	t.Parallel()
+	s := Step{Share: 0.5}
+	for range 1000 {
+		s.Old.Complete(time.Millisecond, 1e3)
+		s.New.Complete(4*time.Millisecond, 5e4)
+	}
+	if v := Judge([]Step{s}); v.Bad() {
+		t.Errorf("stopped: %s", v.Reason)
+	}
+}
+
 // A release that is worse by less than the margins is rarely stopped, however many tasks run.
 func TestMargins(t *testing.T) {
 	t.Parallel()
