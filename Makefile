@@ -30,10 +30,10 @@ plain    = $(as_built) $(go_test)
 # Modules of their own, whose dependencies the program does not have: comparisons with peers, a fleet with faults.
 modules = runtime/peers host/chaos
 
-# The race detector has nothing to find in the rewriter, which computes on one goroutine and whose tests compile some thousands
-# of modules, nor where guests are what is tested: the host has tests of its own. There it takes ten times as long.
-unraced  = %/runtime/wasm %/runtime/runtimetest %/sdk/e2e %/sdk/assemblyscript %/sdk/conformance %/sdk/javascript %/sdk/python \
-           %/sdk/rust %/sdk/sdktest/parity github.com/quern-project/quern/examples%
+# The race detector has nothing to find in the rewriter and in the test of releases, which compute on one goroutine, nor where
+# guests are what is tested: the host has tests of its own. There it takes ten times as long.
+unraced  = %/host/rollout/trial %/runtime/wasm %/runtime/runtimetest %/sdk/e2e %/sdk/assemblyscript %/sdk/conformance \
+           %/sdk/javascript %/sdk/python %/sdk/rust %/sdk/sdktest/parity github.com/quern-project/quern/examples%
 raced    = $(filter-out $(unraced),$(shell go list $(PKG)))
 
 # The slowest packages.
