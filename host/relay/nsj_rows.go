@@ -282,8 +282,8 @@ func marksOf(some []*claim) (ids, marks []string) {
 func (n *nsjRows) hold(ctx context.Context, inHand []*claim) (map[string]bool, error) {
 	ours := make(map[string]bool)
 	ids, marks := marksOf(inHand)
-	err := n.query(ctx, n.db, func(v postgres.Row) { ours[v.Text(0)] = true }, `
-		SELECT t.id FROM %[1]s t JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = t.id
+	err := n.query(ctx, n.db, func(v postgres.Row) { ours[strings.TrimPrefix(v.Text(0), markPrefix)] = true }, `
+		SELECT e.mark FROM %[1]s t JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = t.id
 		WHERE t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
 	return ours, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,14 +177,15 @@ func (r *raquelRows) claimFound(
 	return rows, nil
 }
 
-// claimed returns the next of our rows whose ID is after another, without their payloads.
-func (r *raquelRows) claimed(ctx context.Context, after string) (rows []*claim, err error) {
+// unknown returns rows that are claimed by this relay and not in hand, without their payloads: at most batchRows.
+func (r *raquelRows) unknown(ctx context.Context) (rows []*claim, err error) {
 	err = r.query(ctx, func(v postgres.Row) { rows = append(rows, r.readRow(v).claim) }, fmt.Sprintf(`
 		SELECT %s FROM (
 			SELECT *, coalesce(octet_length(payload), 0)::bigint AS size FROM %s
-			WHERE status = 'claimed' AND claimed_by = $1 AND id > $2::uuid ORDER BY id LIMIT %d
-		) sized ORDER BY id`, fmt.Sprintf(rowColumns, -1), r.quoted, batchRows),
-		r.owner, cmp.Or(after, "00000000-0000-0000-0000-000000000000"))
+			WHERE status <> 'success' AND status = 'claimed' AND claimed_by = $1
+			AND id NOT IN (SELECT unnest($2::uuid[])) LIMIT %d
+		) sized`, fmt.Sprintf(rowColumns, -1), r.quoted, batchRows),
+		r.owner, idsOf(slices.Collect(maps.Values(r.claims.hand))))
 	return rows, err
 }
 
@@ -218,16 +220,17 @@ func (r *raquelRows) hold(ctx context.Context, inHand []*claim) (map[string]bool
 	if err != nil {
 		return nil, err
 	}
-	note := func(v postgres.Row) { ours[v.Text(0)] = true }
+	note := func(v postgres.Row) { ours[raquelTask(v.Text(0), v.Int(1))] = true }
 	for some := range slices.Chunk(refused, batchRows) {
-		if err := r.query(ctx, note, `SELECT id FROM `+r.quoted+ourRows, idsOf(some), r.owner); err != nil {
+		err := r.query(ctx, note, `SELECT id, coalesce(attempts, 0) FROM `+r.quoted+ourRows, idsOf(some), r.owner)
+		if err != nil {
 			return nil, err
 		}
 	}
 	return ours, nil
 }
 
-// renew renews the claims of rows, and returns the IDs of those that are still ours. It notes those that it skipped
+// renew renews the claims of rows, and returns the tasks of those that are still ours. It notes those that it skipped
 // because others have locked them.
 func (r *raquelRows) renew(ctx context.Context, due []*claim) (ours map[string]bool, err error) {
 	ours = make(map[string]bool, len(due))
@@ -235,20 +238,20 @@ func (r *raquelRows) renew(ctx context.Context, due []*claim) (ours map[string]b
 	for some := range slices.Chunk(due, batchRows) {
 		err := each(ctx, &r.statements, some, func(some []*claim) error {
 			return r.query(ctx, func(v postgres.Row) {
-				ours[v.Text(0)] = true
+				ours[raquelTask(v.Text(0), v.Int(2))] = true
 				if !v.Bool(1) {
 					skipped[v.Text(0)] = true
 				}
 			}, `
 				WITH ours AS MATERIALIZED (
-				  SELECT id FROM `+r.quoted+ourRows+`
+				  SELECT id, coalesce(attempts, 0) AS attempts FROM `+r.quoted+ourRows+`
 				), free AS MATERIALIZED (
 				  SELECT id FROM `+r.quoted+` WHERE id IN (SELECT id FROM ours) AND status = 'claimed' AND claimed_by = $2
 				  FOR UPDATE SKIP LOCKED
 				), held AS (UPDATE `+r.quoted+` SET claimed_at = `+nowMS+` WHERE id IN (SELECT id FROM free))
-				SELECT id, id IN (SELECT id FROM free) FROM ours`, idsOf(some), r.owner)
+				SELECT id, id IN (SELECT id FROM free), attempts FROM ours`, idsOf(some), r.owner)
 		}, func(c *claim, _ error) error {
-			ours[c.row], c.renewAt = true, time.Now().Add(parkedFor) // it is ours until a worker takes it
+			ours[c.spec.ID], c.renewAt = true, time.Now().Add(parkedFor) // it is ours until a worker takes it
 			return nil
 		})
 		if err != nil {
