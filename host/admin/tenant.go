@@ -93,6 +93,7 @@ type QueueTasks interface {
 	Await(ctx context.Context, id string, after ...string) error
 	Close(ctx context.Context, id string) error
 	Cancel(ctx context.Context, id string) (done bool, err error)
+	CancelWaiting(ctx context.Context, id string) error
 	Delete(ctx context.Context, id string) error
 	Purge(ctx context.Context, o listen.PurgeOptions) (int, error)
 }

@@ -106,7 +106,10 @@ func (b *bench) enqueue(ids ...string) {
 
 // run reserves and settles the next task of the queue q. The task fails with the message or, if message is empty,
 // completes.
-func (b *bench) run(message string) {
+func (b *bench) run(message string) { b.runAfter(func() {}, message) }
+
+// runAfter is run, and calls meanwhile before it settles the task.
+func (b *bench) runAfter(meanwhile func(), message string) {
 	b.t.Helper()
 	batch := b.node.Reserve(b.ctx, []listen.ReserveRequest{{
 		Queue: "q", Count: 1, Start: true, Plugin: "p",
@@ -115,6 +118,7 @@ func (b *bench) run(message string) {
 	if batch.Err != nil || len(batch.Tasks) != 1 {
 		b.t.Fatalf("reserved %+v", batch)
 	}
+	meanwhile()
 	settlement := listen.Settlement{Claim: batch.Tasks[0].Claim(), Result: []byte("done " + batch.Tasks[0].ID)}
 	if message != "" {
 		settlement.Failure = &queue.Failure{Reason: queue.ReasonError, Message: message}
@@ -181,7 +185,14 @@ func (b *bench) changes() {
 	b.is("cancelled at once", done, true)
 	b.refused("a task that waits is deleted", q.Delete(b.ctx, "three"), queue.ErrStatus)
 	b.must(q.Delete(b.ctx, "two"))
-	b.run("")
+	b.runAfter(func() {
+		b.refused("a task that runs is cancelled as one that waits", q.CancelWaiting(b.ctx, "three"), queue.ErrStatus)
+		runs, err := b.Task(b.ctx, "three")
+		b.must(err)
+		b.is("asked to stop", runs.CancelAsked, false)
+	}, "")
+	b.enqueue("four")
+	b.must(q.CancelWaiting(b.ctx, "four"), q.Delete(b.ctx, "four"))
 	purged, err := q.Purge(b.ctx, listen.PurgeOptions{Everything: true})
 	b.must(err)
 	b.is("purged", purged, 1)

@@ -247,6 +247,13 @@ func (q *queueHandle) Cancel(ctx context.Context, id string) (done bool, err err
 	return got.Ended, err
 }
 
+// CancelWaiting cancels a task that waits.
+func (q *queueHandle) CancelWaiting(ctx context.Context, id string) error {
+	what := post(nil, "tasks", id, "cancel")
+	what.query = queryOf(api.CancelTask{Waiting: true})
+	return q.client.do(ctx, what)
+}
+
 // Delete deletes a finished task.
 func (q *queueHandle) Delete(ctx context.Context, id string) error {
 	return q.client.do(ctx, call{method: http.MethodDelete, path: []string{"tasks", id}})
