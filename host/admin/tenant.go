@@ -174,9 +174,10 @@ type Releases interface {
 	Delete(ctx context.Context, number int) error
 }
 
-// Databases reads the state of the databases whose rows become tasks.
+// Databases reads the state of the databases whose rows become tasks, and forgets those that are gone.
 type Databases interface {
 	Relays(context.Context) ([]listen.RelayState, error)
+	ForgetRelay(ctx context.Context, name string) error
 }
 
 // Buckets reads the buckets, in which handlers store values by key.

@@ -108,6 +108,7 @@ type claimQueue struct {
 func (q *claimQueue) isFull() bool { return time.Now().Before(q.full) }
 
 func newClaims(t *term, report string, every time.Duration, only []string) *claims {
+	t.setReports(report)
 	return &claims{
 		term: t, client: t.relay.client(""), back: t.tenant(""), report: report, every: every, only: only,
 		hand: make(map[string]*claim), stopped: make(map[string]bool), queues: make(map[string]*claimQueue),

@@ -33,6 +33,7 @@ func (outboxTable) relay(ctx context.Context, t *term) error {
 	if err != nil {
 		return err
 	}
+	t.setReports(report)
 	o := &outboxTerm{term: t, db: db, reports: report, full: make(map[string]time.Time)}
 	work, ctx := errgroup.WithContext(ctx)
 	wake := make(chan struct{}, 1)

@@ -159,6 +159,13 @@ func (t *term) setLag(age time.Duration) {
 	t.state.Lag = age.Seconds()
 }
 
+// setReports records the name of the source's reports.
+func (t *term) setReports(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.Reports = name
+}
+
 // setCounts records how many rows wait, and how many could be no task. maxCounted bounds both.
 func (t *term) setCounts(waiting, refused int64) {
 	t.mu.Lock()
