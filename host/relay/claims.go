@@ -88,7 +88,7 @@ type claims struct {
 	// stopped are the tasks that the relay has cancelled because their rows were lost, until it knows that they have ended.
 	stopped map[string]bool
 	queues  map[string]*claimQueue
-	pause  periodic.Pause // after failures of Redis
+	pause   periodic.Pause // after failures of Redis
 	damaged
 
 	asked, held time.Time

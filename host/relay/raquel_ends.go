@@ -96,7 +96,7 @@ func (r *raquelRows) finish(ctx context.Context, ended []listen.Ended, wrong fun
 			return r.writeBlock(ctx, []raquelEnd{e})
 		}, func(e raquelEnd, why error) error { return wrong(e.task, why) }))
 		if err != nil {
-			return fmt.Errorf("write ends: %w", err)
+			return err
 		}
 	}
 	return nil

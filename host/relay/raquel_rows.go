@@ -198,8 +198,8 @@ func (r *raquelRows) read(ctx context.Context, unread []*claim, wrong func(c *cl
 		return r.query(ctx, func(v postgres.Row) {
 			c := byRow[v.Text(0)]
 			c.spec.Parameters, c.unread = []byte(v.Text(1)), false
-		}, fmt.Sprintf(`SELECT id, CASE WHEN octet_length(payload) <= %d THEN payload END FROM %s
-			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, maxPayload, r.quoted), idsOf(some), r.owner)
+		}, fmt.Sprintf("SELECT id, CASE WHEN octet_length(payload) <= %d THEN payload END FROM ", maxPayload)+r.quoted+ourRows,
+			idsOf(some), r.owner)
 	}, wrong)
 }
 
@@ -265,8 +265,8 @@ func (r *raquelRows) renew(ctx context.Context, due []*claim) (ours map[string]b
 
 func (r *raquelRows) unclaim(ctx context.Context, given []*claim, wrong func(c *claim, why error) error) error {
 	return each(ctx, &r.statements, given, func(some []*claim) error {
-		return r.exec(ctx, `UPDATE `+r.quoted+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
-			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, idsOf(some), r.owner)
+		return r.exec(ctx, "UPDATE "+r.quoted+" SET status = 'queued', claimed_at = NULL, claimed_by = NULL"+ourRows,
+			idsOf(some), r.owner)
 	}, wrong)
 }
 
