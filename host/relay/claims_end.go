@@ -20,18 +20,25 @@ func (l *claims) holdAll(ctx context.Context) error {
 	}
 	l.held = time.Now()
 	var ids []string
+	var lost []*claim
 	for id, c := range l.hand {
 		switch {
 		case !ours[id]:
-			l.relay.log.Warn("a row was taken from the relay, or changed; cancelling its task", "task_id", id)
-			l.stopped[id] = true
-			_ = l.client.Change(ctx, queue.ChangeCancel, id) // otherwise it runs to its end, which nobody reads
-			if err := l.drop(ctx, c); err != nil {
-				return err
-			}
+			lost = append(lost, c)
 		case c.sent && !c.parked:
 			ids = append(ids, id)
 		}
+	}
+	if err := l.drop(ctx, lost...); err != nil {
+		return err
+	}
+	for i, c := range lost {
+		if i == 0 {
+			l.relay.log.Warn("rows were taken from the relay, or changed; cancelling and deleting their tasks",
+				"rows", len(lost), "first", c.spec.ID)
+		}
+		l.stopped[c.spec.ID] = true
+		_ = l.client.Change(ctx, queue.ChangeCancel, c.spec.ID) // otherwise it runs to its end, which nobody reads
 	}
 	for some := range slices.Chunk(ids, batchRows) {
 		if err := l.end(ctx, some); err != nil {
@@ -203,7 +210,7 @@ func (l *claims) giveBack(ctx context.Context, given []*claim) error {
 			if err != nil && !ofRow(err) {
 				return err
 			}
-			if !again { // somebody was faster, or a rule of the table refuses it
+			if err != nil || !again { // somebody was faster, or a rule of the table refuses it
 				_ = l.client.Change(ctx, queue.ChangeCancel, task.ID)
 				continue
 			}

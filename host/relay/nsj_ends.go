@@ -179,6 +179,6 @@ func (n *nsjRows) writeBlock(ctx context.Context, ends []nsjEnd, plain bool) err
 			marks[i] = &text
 		}
 	}
-	return n.exec(ctx, n.db, nsjWrite, idsOf(ends), marks, kinds, messages, n.table.MaxRetry,
+	return n.query(ctx, n.db, nil, nsjWrite, idsOf(ends), marks, kinds, messages, n.table.MaxRetry,
 		fmt.Sprint(n.table.RetryInterval.Seconds()), n.table.message, nsjAgain, nsjLast, nsjUnknown, nsjUnknownLast, plain)
 }

@@ -39,11 +39,6 @@ func (r *raquelRows) query(ctx context.Context, each func(postgres.Row), stateme
 	return r.run(ctx, r.db, each, statement, args...)
 }
 
-// exec runs a statement that returns no rows.
-func (r *raquelRows) exec(ctx context.Context, statement string, args ...any) error {
-	return r.query(ctx, func(postgres.Row) {}, statement, args...)
-}
-
 // literal quotes a text for SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
@@ -265,7 +260,7 @@ func (r *raquelRows) renew(ctx context.Context, due []*claim) (ours map[string]b
 
 func (r *raquelRows) unclaim(ctx context.Context, given []*claim, wrong func(c *claim, why error) error) error {
 	return each(ctx, &r.statements, given, func(some []*claim) error {
-		return r.exec(ctx, "UPDATE "+r.quoted+" SET status = 'queued', claimed_at = NULL, claimed_by = NULL"+ourRows,
+		return r.query(ctx, nil, "UPDATE "+r.quoted+" SET status = 'queued', claimed_at = NULL, claimed_by = NULL"+ourRows,
 			idsOf(some), r.owner)
 	}, wrong)
 }
@@ -276,9 +271,6 @@ func (r *raquelRows) claimAgain(ctx context.Context, given *claim) (again bool, 
 		UPDATE `+r.quoted+` SET status = 'claimed', claimed_at = `+nowMS+`, claimed_by = $3
 		WHERE id = $1 AND coalesce(attempts, 0) = $2 AND status = 'queued' RETURNING id`,
 		given.row, attempts, r.owner)
-	if ofRow(err) {
-		return false, nil
-	}
 	return again, err
 }
 
@@ -303,7 +295,7 @@ func (r *raquelRows) expire(ctx context.Context, queues []string) error {
 			return err
 		}
 		parked, err := r.claims.doDuty(ctx, &r.statements, rows, func(ids []string, _ bool) error {
-			return r.exec(ctx, "UPDATE "+r.quoted+" SET status = 'expired' WHERE id = ANY ($1::uuid[]) AND "+expired, ids)
+			return r.query(ctx, nil, "UPDATE "+r.quoted+" SET status = 'expired' WHERE id = ANY ($1::uuid[]) AND "+expired, ids)
 		})
 		if err != nil {
 			return err

@@ -355,8 +355,8 @@ func newDatabaseLs(env cli.Environment) *cobra.Command {
 		Use: "ls", Aliases: []string{"list"},
 		Short: "List the databases whose rows become tasks of the tenant, with the relays that lead them",
 		Long: "Lists the sources of databases whose rows become tasks of the tenant, as the relays that lead them published\n" +
-			"them last. A source that no relay leads is listed for a week, or until\n" +
-			"`quern database forget`. `quern outbox ls` lists the rows of one.",
+			"them last. A source that no relay leads is listed for a week, or until `quern database forget`.\n" +
+			"`quern outbox ls` lists the rows of one.",
 		Args: cli.Arguments(0, 0),
 	}
 	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
