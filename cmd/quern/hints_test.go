@@ -8,10 +8,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -219,6 +221,33 @@ func TestWordsOfOtherSystems(t *testing.T) {
 	} {
 		if r := u.run(strings.Fields(line)...); r.status != exitUsage || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %+v", line, r)
+		}
+	}
+}
+
+// A source of a database that is gone is forgotten by one command, but not while a relay leads it.
+func TestDatabaseForget(t *testing.T) { overBoth(t, testDatabaseForget) }
+
+func testDatabaseForget(t *testing.T, by over) {
+	u, client := by.producer(t, queuetest.Shared(t).URL())
+	rdb := queuetest.Shared(t).Client(t)
+	const gone = "127.0.0.1:5432/shop/jobs"
+	if err := rdb.HSet(t.Context(), client.Tenant()+"_relays", gone, `{"name":"`+gone+`","table":"raquel:jobs","told":`+fmt.Sprint(time.Now().Unix()-3600)+`}`).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := listen.NewRelayClient(client).Publish(t.Context(), listen.RelayState{Name: "shop", Table: "outbox"}); err != nil {
+		t.Fatal(err)
+	}
+	if out := u.must("database", "ls"); !strings.Contains(out, gone) {
+		t.Error(out)
+	}
+	u.must("database", "forget", gone)
+	if out := u.must("database", "ls"); strings.Contains(out, gone) || !strings.Contains(out, "shop") {
+		t.Error(out)
+	}
+	for name, want := range map[string]string{gone: "list them with `quern database ls`", "shop": "a relay leads shop: end it"} {
+		if r := u.run("database", "forget", name); r.status != exitRefused || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v", name, r)
 		}
 	}
 }

@@ -53,6 +53,10 @@ var KnownErrors = []KnownError{
 		"none of that ID has a lease; it may be dead, or a Python one: list them with GET /v1/tenants/TENANT/nodes", "",
 	},
 	{
+		"no-relay", listen.ErrNoRelay, http.StatusNotFound, "list them with GET /v1/tenants/TENANT/relays",
+		"list them with `quern database ls`, and mind --tenant",
+	},
+	{
 		"no-topic", queue.ErrNoTopic, http.StatusNotFound, "nobody published or subscribed to it",
 		"list them with `quern topic ls`, and mind --tenant",
 	},

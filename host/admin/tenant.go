@@ -93,6 +93,7 @@ type QueueTasks interface {
 	Await(ctx context.Context, id string, after ...string) error
 	Close(ctx context.Context, id string) error
 	Cancel(ctx context.Context, id string) (done bool, err error)
+	CancelWaiting(ctx context.Context, id string) error
 	Delete(ctx context.Context, id string) error
 	Purge(ctx context.Context, o listen.PurgeOptions) (int, error)
 }
@@ -173,9 +174,10 @@ type Releases interface {
 	Delete(ctx context.Context, number int) error
 }
 
-// Databases reads the state of the databases whose rows become tasks.
+// Databases reads the state of the databases whose rows become tasks, and forgets those that are gone.
 type Databases interface {
 	Relays(context.Context) ([]listen.RelayState, error)
+	ForgetRelay(ctx context.Context, name string) error
 }
 
 // Buckets reads the buckets, in which handlers store values by key.

@@ -76,6 +76,20 @@ func (s *service) describeFleet() {
 		func(ctx context.Context, in *InTenant) (*ListOf[listen.RelayState], error) {
 			return listed(s.tenants[in.Tenant].Relays(ctx))
 		})
+	type relay struct {
+		InTenant
+		Relay string `path:"relay" maxLength:"1024"`
+	}
+	add(s, acting(Admin, http.MethodDelete, "/tenants/{tenant}/relays/{relay}", "forget-relay",
+		"Remove what Redis keeps of a database whose rows became tasks, and that is gone"),
+		func(ctx context.Context, in *relay) (*struct{}, error) {
+			err := s.tenants[in.Tenant].ForgetRelay(ctx, in.Relay)
+			if errors.Is(err, queue.ErrStatus) {
+				err = typed("status", failed(http.StatusConflict,
+					"a relay leads %s: end it, and wait for half a minute", in.Relay))
+			}
+			return nil, err
+		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin",
 		"End the quarantine of a plugin whose tasks ended several hosts"),
 		func(ctx context.Context, in *release) (*ListOf[admin.Released], error) {

@@ -31,6 +31,12 @@ func raw(value []byte) *Bytes {
 	return &Bytes{ContentType: "application/octet-stream", Disposition: "attachment", Body: value}
 }
 
+// CancelTask asks to cancel a task.
+type CancelTask struct {
+	InTask
+	Waiting bool `query:"waiting" doc:"Cancel it only if it waits; otherwise the answer is 409."`
+}
+
 // Cancelled reports what became of a cancelled task.
 type Cancelled struct {
 	Body struct {
@@ -140,8 +146,12 @@ func (s *service) describeTasks() {
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task",
 		"Cancel a waiting task, or stop a running one"),
-		func(ctx context.Context, in *InTask) (*Cancelled, error) {
-			one := s.tenants[in.Tenant].Change(ctx, queue.ChangeCancel, in.ID)
+		func(ctx context.Context, in *CancelTask) (*Cancelled, error) {
+			change := queue.ChangeCancel
+			if in.Waiting {
+				change = queue.ChangeCancelWaiting
+			}
+			one := s.tenants[in.Tenant].Change(ctx, change, in.ID)
 			out := &Cancelled{}
 			out.Body.ID, out.Body.Ended = in.ID, !one.Stopping
 			return out, one.Err

@@ -14,7 +14,7 @@ var relayChecks = []check{
 	{"relay-silent", func(p *patient) {
 		for _, r := range p.relays {
 			if !r.Alive {
-				p.found(Error, "start `quern relay`, or a host with --sources; its log says why it cannot lead",
+				p.found(Error, "start `quern relay`, or a host with --sources; its log says why it cannot lead; if the database is gone, `quern database forget NAME`",
 					"no relay leads %s of the database %s since %s: its rows wait", r.Table, r.Name, utc(seconds(r.Told))).
 					by("database", "ls").named(r.Name).since(seconds(r.Told))
 			}

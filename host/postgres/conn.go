@@ -83,7 +83,7 @@ func (c *Conn) Query(ctx context.Context, each func(Row), statement string, args
 
 // QueryLocks is Query for a statement that waits at most for wait for each lock that others hold. The bound lasts until
 // the end of the transaction, so it also works behind a pooler. The statement first runs before it,
-// in the same transaction and without the bound.
+// in the same transaction and without the bound. each may be nil.
 func (c *Conn) QueryLocks(
 	ctx context.Context, first string, wait time.Duration, each func(Row), statement string, args ...any,
 ) error {
@@ -100,7 +100,7 @@ func (c *Conn) QueryLocks(
 	for i := 0; answers.NextResult(); i++ {
 		answer := answers.ResultReader()
 		for answer.NextRow() {
-			if i == last {
+			if i == last && each != nil {
 				each(answer.Values())
 			}
 		}

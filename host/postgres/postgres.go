@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -127,7 +128,8 @@ func (a *Address) Host() string { return fmt.Sprintf("%s:%d", a.config.Host, a.c
 // Database returns the name of the database.
 func (a *Address) Database() string { return a.config.Database }
 
-// connectError is an error of connecting, on one line.
+// connectError is an error of connecting, on one line. pgconn tries each address with and without TLS, and repeats the
+// cause with the address before it.
 type connectError struct {
 	to  string
 	err error
@@ -136,7 +138,21 @@ type connectError struct {
 func (e *connectError) Unwrap() error { return e.err }
 
 func (e *connectError) Error() string {
-	return "connect to " + e.to + ": " + strings.Join(strings.Fields(e.err.Error()), " ")
+	text := e.err.Error()
+	if failed, ok := errors.AsType[*pgconn.ConnectError](e.err); ok {
+		text = failed.Unwrap().Error()
+	}
+	var causes []string
+	for cause := range strings.Lines(text) {
+		if at := strings.Index(cause, "): "); at >= 0 {
+			cause = cause[at+len("): "):]
+		}
+		cause = strings.Join(strings.Fields(strings.TrimPrefix(cause, "dial error: ")), " ")
+		if !slices.Contains(causes, cause) {
+			causes = append(causes, cause)
+		}
+	}
+	return "connect to " + e.to + ": " + strings.Join(causes, "; ")
 }
 
 // Connect opens a connection. application names it in pg_stat_activity.

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -29,7 +30,7 @@ var schemaParts = func() (parts []string) {
 		parts = append(parts, "row level security of "+table)
 	}
 	return append(parts, "policy own_tenant on outbox", "policy own_tenant on ended", "policy look on runs",
-		"policy make on runs", "policy forget on runs", "trigger wake on outbox")
+		"policy make on runs", "policy forget on runs", wakeTrigger)
 }()
 
 // boundsNobody follows the name of a policy that was changed.
@@ -61,35 +62,76 @@ UNION ALL SELECT 'trigger ' || tgname || ' on ' || relname
 func checkSchema(
 	ctx context.Context, db *postgres.Conn, note func(bool, string, string, ...any), tables ...string,
 ) error {
-	var now []string
-	if err := db.Query(ctx, func(v postgres.Row) { now = append(now, v.Text(0)) }, schemaNow); err != nil {
+	missing, now, err := missingParts(ctx, db, tables)
+	if err != nil {
 		return err
 	}
-	isOf := func(table string) bool { return len(tables) == 0 || slices.Contains(tables, table) }
-	var wrong []string
-	for _, part := range schemaParts {
-		if !slices.Contains(now, part) && isOf(tableOf(part)) {
-			wrong = append(wrong, part+" is missing")
-		}
-	}
-	slices.Sort(wrong)
-	const most = 8
-	if more := len(wrong) - most; more > 0 {
-		wrong = append(wrong[:most], "…")
-	}
-	if len(wrong) > 0 {
-		note(false, "schema", "%s: run `quern database init` as the database's owner; "+
-			"if a column stays missing, drop its table first",
-			strings.Join(wrong, ", "))
+	if len(missing) > 0 {
+		note(false, "schema", "%s", missingText(missing))
 	}
 	for _, part := range now {
 		policy, isPolicy := strings.CutPrefix(part, "policy ")
-		if table := tableOf(part); isPolicy && isOf(table) && !slices.Contains(schemaParts, part) {
+		if table := tableOf(part); isPolicy && isOf(tables, table) && !slices.Contains(schemaParts, part) {
 			name := strings.TrimSuffix(strings.TrimSuffix(policy, boundsNobody), " on "+table)
 			note(false, "schema", "the policy %s opens quern.%s to rows of others: "+
 				"DROP POLICY %s ON quern.%[2]s, then run `quern database init`",
 				name, table, quoteName(name))
 		}
+	}
+	return nil
+}
+
+func isOf(tables []string, table string) bool {
+	return len(tables) == 0 || slices.Contains(tables, table)
+}
+
+// missingParts returns what tables lack, and what the database has.
+func missingParts(ctx context.Context, db *postgres.Conn, tables []string) (missing, now []string, err error) {
+	if err := db.Query(ctx, func(v postgres.Row) { now = append(now, v.Text(0)) }, schemaNow); err != nil {
+		return nil, nil, err
+	}
+	for _, part := range schemaParts {
+		if !slices.Contains(now, part) && isOf(tables, tableOf(part)) {
+			missing = append(missing, part)
+		}
+	}
+	slices.Sort(missing)
+	return missing, now, nil
+}
+
+// missingText says which parts are missing, and what to do.
+func missingText(missing []string) string {
+	const most = 8
+	var wrong []string
+	for i, part := range missing {
+		if i == most {
+			wrong = append(wrong, "…")
+			break
+		}
+		text := part + " is missing"
+		if part == wakeTrigger {
+			text += ", so new rows wait for up to a second"
+		}
+		wrong = append(wrong, text)
+	}
+	return strings.Join(wrong, ", ") + ": run `quern database init` as the database's owner; " +
+		"if a column stays missing, drop its table first"
+}
+
+// wakeTrigger is the trigger that announces new rows.
+const wakeTrigger = "trigger wake on outbox"
+
+// checkTables returns an error if tables of Quern lack columns or primary keys, without which no statement works.
+func checkTables(ctx context.Context, db *postgres.Conn, tables ...string) error {
+	missing, _, err := missingParts(ctx, db, tables)
+	if err != nil {
+		return err
+	}
+	missing = slices.DeleteFunc(missing, func(part string) bool {
+		return !strings.HasPrefix(part, "column ") && !strings.HasPrefix(part, "primary key ")
+	})
+	if len(missing) > 0 {
+		return errors.New("the schema quern is damaged: " + missingText(missing))
 	}
 	return nil
 }

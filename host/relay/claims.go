@@ -37,7 +37,7 @@ type rows interface {
 	upkeep(ctx context.Context) error
 	// read reads what is unread of rows. Those that are not ours any more stay unread.
 	read(ctx context.Context, unread []*claim, wrong func(c *claim, why error) error) error
-	// hold keeps rows claimed, and returns the IDs of those that are still ours.
+	// hold keeps rows claimed, and returns the IDs of the tasks whose rows are still ours.
 	hold(ctx context.Context, inHand []*claim) (ours map[string]bool, err error)
 	// finish writes how tasks ended into their rows. A repeat changes nothing.
 	finish(ctx context.Context, ended []listen.Ended, wrong func(task string, why error) error) error
@@ -85,8 +85,10 @@ type claims struct {
 	// unsure are rows that were given back, but whose task may run: the cancel was refused, which a repeated one is too,
 	// or Redis did not answer.
 	unsure []*claim
-	queues map[string]*claimQueue
-	pause  periodic.Pause // after failures of Redis
+	// stopped are the tasks that the relay has cancelled because their rows were lost, until it knows that they have ended.
+	stopped map[string]bool
+	queues  map[string]*claimQueue
+	pause   periodic.Pause // after failures of Redis
 	damaged
 
 	asked, held time.Time
@@ -106,9 +108,10 @@ type claimQueue struct {
 func (q *claimQueue) isFull() bool { return time.Now().Before(q.full) }
 
 func newClaims(t *term, report string, every time.Duration, only []string) *claims {
+	t.setReports(report)
 	return &claims{
 		term: t, client: t.relay.client(""), back: t.tenant(""), report: report, every: every, only: only,
-		hand: make(map[string]*claim), queues: make(map[string]*claimQueue),
+		hand: make(map[string]*claim), stopped: make(map[string]bool), queues: make(map[string]*claimQueue),
 		damaged: newDamaged(cmp.Or(t.relay.config.parkedFor, parkedFor)),
 	}
 }

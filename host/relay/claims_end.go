@@ -20,17 +20,25 @@ func (l *claims) holdAll(ctx context.Context) error {
 	}
 	l.held = time.Now()
 	var ids []string
+	var lost []*claim
 	for id, c := range l.hand {
 		switch {
-		case !ours[c.row]:
-			l.relay.log.Warn("a row was taken from the relay, or changed; cancelling its task", "task_id", id)
-			_ = l.client.Change(ctx, queue.ChangeCancel, id) // otherwise it runs to its end, which nobody reads
-			if err := l.drop(ctx, c); err != nil {
-				return err
-			}
+		case !ours[id]:
+			lost = append(lost, c)
 		case c.sent && !c.parked:
 			ids = append(ids, id)
 		}
+	}
+	if err := l.drop(ctx, lost...); err != nil {
+		return err
+	}
+	for i, c := range lost {
+		if i == 0 {
+			l.relay.log.Warn("rows were taken from the relay, or changed; cancelling and deleting their tasks",
+				"rows", len(lost), "first", c.spec.ID)
+		}
+		l.stopped[c.spec.ID] = true
+		_ = l.client.Change(ctx, queue.ChangeCancel, c.spec.ID) // otherwise it runs to its end, which nobody reads
 	}
 	for some := range slices.Chunk(ids, batchRows) {
 		if err := l.end(ctx, some); err != nil {
@@ -94,7 +102,7 @@ func (l *claims) reports(ctx context.Context, wait time.Duration) error {
 }
 
 // end writes the ends of tasks that have ended. Rows in hand whose task does not exist any more are given back: it is
-// unknown how it ended.
+// unknown how it ended. So are rows that are back after the relay has cancelled their task.
 func (l *claims) end(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -103,6 +111,11 @@ func (l *claims) end(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
+	tasks, deleted, err := l.deleteStopped(ctx, tasks, func(task string) bool { return l.stopped[task] })
+	if err != nil {
+		return err
+	}
+	gone = append(gone, deleted...)
 	written, err := l.finish(ctx, tasks)
 	if err != nil {
 		return err
@@ -123,6 +136,26 @@ func (l *claims) end(ctx context.Context, ids []string) error {
 		return err
 	}
 	return l.giveBack(ctx, lost)
+}
+
+// deleteStopped deletes the tasks that the relay itself has cancelled, which ours tells: a row that has come back since
+// is to run. It returns the ends of the other tasks, and the IDs of those that it deleted.
+func (l *claims) deleteStopped(
+	ctx context.Context, ended []listen.Ended, ours func(task string) bool,
+) (others []listen.Ended, deleted []string, err error) {
+	for _, task := range ended {
+		if task.Failure == nil || task.Failure.Reason != queue.ReasonCancelled || !ours(task.ID) {
+			others = append(others, task)
+		} else {
+			err := l.client.Queue(task.Queue).Delete(ctx, task.ID)
+			if err != nil && !errors.Is(err, queue.ErrNoTask) {
+				return nil, nil, err
+			}
+			deleted = append(deleted, task.ID)
+		}
+		delete(l.stopped, task.ID)
+	}
+	return others, deleted, nil
 }
 
 // finish writes how tasks ended, and returns how many ends it wrote.
@@ -177,7 +210,7 @@ func (l *claims) giveBack(ctx context.Context, given []*claim) error {
 			if err != nil && !ofRow(err) {
 				return err
 			}
-			if !again { // somebody was faster, or a rule of the table refuses it
+			if err != nil || !again { // somebody was faster, or a rule of the table refuses it
 				_ = l.client.Change(ctx, queue.ChangeCancel, task.ID)
 				continue
 			}

@@ -135,17 +135,14 @@ func (l *claims) resume(ctx context.Context, name string, known []*claim, first 
 	if err != nil {
 		return err
 	}
-	var ends []string
-	for _, task := range ended {
-		if task.Failure == nil || task.Failure.Reason != queue.ReasonCancelled || byTask[task.ID].adopted {
-			ends = append(ends, task.ID)
-		} else { // the relay cancelled it when the row was lost or given back
-			if err := l.client.Queue(task.Queue).Delete(ctx, task.ID); err != nil && !errors.Is(err, queue.ErrNoTask) {
-				return err
-			}
-			again = append(again, task.ID)
-		}
+	// The relay cancelled the task of a row that is not adopted, when the row was lost or given back.
+	ended, deleted, err := l.deleteStopped(ctx, ended, func(task string) bool {
+		return !byTask[task].adopted || l.stopped[task]
+	})
+	if err != nil {
+		return err
 	}
+	again = append(again, deleted...)
 	if len(again) > 0 && first {
 		if err := l.back.ForgetOnce(ctx, again, 0); err != nil {
 			return err
@@ -161,6 +158,10 @@ func (l *claims) resume(ctx context.Context, name string, known []*claim, first 
 	}
 	for _, c := range known {
 		c.spec.Parameters = nil
+	}
+	ends := make([]string, len(ended))
+	for i, task := range ended {
+		ends[i] = task.ID
 	}
 	return l.end(ctx, ends)
 }

@@ -100,6 +100,24 @@ func (n *nsjTable) check(ctx context.Context, db *postgres.Conn) (err error) {
 	return err
 }
 
+// checkTrigger notes whether a trigger announces new rows. Other libraries and people may have given it another name.
+func (n *nsjTable) checkTrigger(
+	ctx context.Context, db *postgres.Conn, check string, note func(bool, string, string, ...any),
+) error {
+	remedy := "make it with the CREATE FUNCTION and CREATE TRIGGER of `python -m nsj_queue_lib.db_gen " + n.schema + " " + n.bare + "`"
+	ok := false
+	err := db.Query(ctx, func(v postgres.Row) {
+		if ok = ok || v.Bool(1); !ok {
+			remedy = fmt.Sprintf("ALTER TABLE %s ENABLE TRIGGER %s", n.quoted, v.Text(0))
+		}
+	}, `SELECT quote_ident(tgname), tgenabled IN ('O', 'A') FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid
+		WHERE tgrelid = $1::regclass AND NOT tgisinternal AND tgtype & 4 <> 0 AND prosrc ILIKE '%notify%'`, n.quoted)
+	if err == nil && !ok {
+		note(false, check, "no trigger announces new rows, so they wait for up to a second: %s", remedy)
+	}
+	return err
+}
+
 // nameCut cuts a name as PostgreSQL does.
 func nameCut(name string) string { return strings.ToValidUTF8(name[:min(len(name), maxName)], "") }
 
@@ -140,6 +158,9 @@ func checkNsjTable(
 		text = "there is no table " + table + "_subscriber, so publications are left to workers of nsj-queue-lib"
 	}
 	note(true, check, "the columns and rights that a relay needs; %s", text)
+	if err := n.checkTrigger(ctx, db, check, note); err != nil {
+		return err
+	}
 	own, err := db.OwnSession(ctx)
 	if err != nil {
 		return err

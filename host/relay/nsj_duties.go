@@ -56,7 +56,7 @@ func array(ids []string) string { return literal("{"+strings.Join(ids, ",")+"}")
 
 // makePending makes rows pending whose time has come.
 func (n *nsjRows) makePending(ctx context.Context, where string, full []string, _ bool) error {
-	return n.exec(ctx, n.db, `
+	return n.query(ctx, n.db, nil, `
 		WITH duty AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($3) AS ours),
 		due AS (
 		  UPDATE %[1]s SET status = 'pendente' WHERE status = 'agendada'
@@ -67,7 +67,7 @@ func (n *nsjRows) makePending(ctx context.Context, where string, full []string, 
 
 // retryLost ends attempts whose worker has died.
 func (n *nsjRows) retryLost(ctx context.Context, where string, full []string, plain bool) (err error) {
-	if err := n.exec(ctx, n.db, "BEGIN"); err != nil {
+	if err := n.query(ctx, n.db, nil, "BEGIN"); err != nil {
 		return err
 	}
 	var ends []nsjEnd
@@ -81,7 +81,7 @@ func (n *nsjRows) retryLost(ctx context.Context, where string, full []string, pl
 	if err != nil {
 		return cmp.Or(n.rollback(ctx), err)
 	}
-	return n.exec(ctx, n.db, "COMMIT")
+	return n.query(ctx, n.db, nil, "COMMIT")
 }
 
 // copyToSubscribers makes a row for each subscriber of publications, and returns how many publications it ended. Those

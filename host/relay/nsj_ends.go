@@ -130,16 +130,12 @@ func (n *nsjRows) finish(ctx context.Context, ended []listen.Ended, wrong func(t
 	if err := n.results(ctx, complete); err != nil {
 		return err
 	}
-	err := each(ctx, &n.statements, ends, func(ends []nsjEnd) error {
+	return each(ctx, &n.statements, ends, func(ends []nsjEnd) error {
 		return n.writeBlock(ctx, ends, false)
 	}, orPlain(func(e nsjEnd) error {
 		e.message = asciiText(e.message) // the database's encoding may lack a character
 		return n.writeBlock(ctx, []nsjEnd{e}, true)
 	}, func(e nsjEnd, why error) error { return wrong(e.task, why) }))
-	if err != nil {
-		return fmt.Errorf("write ends: %w", err)
-	}
-	return nil
 }
 
 // results reads the results of tasks that are complete.
@@ -183,6 +179,6 @@ func (n *nsjRows) writeBlock(ctx context.Context, ends []nsjEnd, plain bool) err
 			marks[i] = &text
 		}
 	}
-	return n.exec(ctx, n.db, nsjWrite, idsOf(ends), marks, kinds, messages, n.table.MaxRetry,
+	return n.query(ctx, n.db, nil, nsjWrite, idsOf(ends), marks, kinds, messages, n.table.MaxRetry,
 		fmt.Sprint(n.table.RetryInterval.Seconds()), n.table.message, nsjAgain, nsjLast, nsjUnknown, nsjUnknownLast, plain)
 }

@@ -266,7 +266,7 @@ func (n *nsjRows) unlock(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return n.exec(ctx, n.lock, "SELECT pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS u (id)", ids)
+	return n.query(ctx, n.lock, nil, "SELECT pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS u (id)", ids)
 }
 
 // marksOf returns the numbers and the marks of rows, as arguments.
@@ -282,8 +282,8 @@ func marksOf(some []*claim) (ids, marks []string) {
 func (n *nsjRows) hold(ctx context.Context, inHand []*claim) (map[string]bool, error) {
 	ours := make(map[string]bool)
 	ids, marks := marksOf(inHand)
-	err := n.query(ctx, n.db, func(v postgres.Row) { ours[v.Text(0)] = true }, `
-		SELECT t.id FROM %[1]s t JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = t.id
+	err := n.query(ctx, n.db, func(v postgres.Row) { ours[strings.TrimPrefix(v.Text(0), markPrefix)] = true }, `
+		SELECT e.mark FROM %[1]s t JOIN unnest($1::bigint[], $2::text[]) AS e (id, mark) ON e.id = t.id
 		WHERE t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
 	return ours, err
 }
@@ -294,7 +294,7 @@ func (n *nsjRows) unclaim(ctx context.Context, given []*claim, wrong func(c *cla
 	n.given = n.given || len(given) > 0
 	return each(ctx, &n.statements, given, func(some []*claim) error {
 		ids, marks := marksOf(some)
-		return n.exec(ctx, n.db, `
+		return n.query(ctx, n.db, nil, `
 			UPDATE %[1]s t SET status = 'pendente', mensagem = NULL FROM unnest($1::bigint[], $2::text[]) AS e (id, mark)
 			WHERE t.id = e.id AND t.status = 'processando' AND t.mensagem = e.mark`, ids, marks)
 	}, wrong)
@@ -304,9 +304,6 @@ func (n *nsjRows) claimAgain(ctx context.Context, given *claim) (again bool, err
 	err = n.query(ctx, n.db, func(postgres.Row) { again = true },
 		"UPDATE %[1]s SET status = 'processando', mensagem = $2 WHERE id = $1 AND status = 'pendente' RETURNING id",
 		given.row, mark(given.spec.ID))
-	if ofRow(err) {
-		return false, nil
-	}
 	return again, err
 }
 
@@ -315,7 +312,7 @@ func (n *nsjRows) release(ctx context.Context, dropped []*claim) error {
 	err := n.unlock(ctx, idsOf(dropped))
 	if err == nil && n.given {
 		n.given = false
-		err = n.exec(ctx, n.db, "SELECT pg_notify($1, '')", n.table.bare)
+		err = n.query(ctx, n.db, nil, "SELECT pg_notify($1, '')", n.table.bare)
 	}
 	return err
 }
@@ -342,15 +339,11 @@ func (n *nsjRows) names(ctx context.Context, alone []string) (names []nsjNamed, 
 	return names, waiting, err
 }
 
-// query and exec run a statement with a bound.
+// query runs a statement with a bound.
 func (n *nsjRows) query(
 	ctx context.Context, db *postgres.Conn, each func(postgres.Row), statement string, args ...any,
 ) error {
 	return n.run(ctx, db, each, n.sql(statement), args...)
-}
-
-func (n *nsjRows) exec(ctx context.Context, db *postgres.Conn, statement string, args ...any) error {
-	return n.query(ctx, db, func(postgres.Row) {}, statement, args...)
 }
 
 // rollback undoes a transaction.

@@ -20,8 +20,9 @@ type outboxTable struct{}
 
 func (outboxTable) name() string { return "outbox" }
 
-// check finds nothing more: the table has a version.
-func (outboxTable) check(context.Context, *postgres.Conn) error { return nil }
+func (outboxTable) check(ctx context.Context, db *postgres.Conn) error {
+	return checkTables(ctx, db, "outbox", "outbox_refused", "outbox_held", "ended")
+}
 
 func (outboxTable) relay(ctx context.Context, t *term) error {
 	db, err := t.relay.connect(ctx, ", outbox")
@@ -33,6 +34,7 @@ func (outboxTable) relay(ctx context.Context, t *term) error {
 	if err != nil {
 		return err
 	}
+	t.setReports(report)
 	o := &outboxTerm{term: t, db: db, reports: report, full: make(map[string]time.Time)}
 	work, ctx := errgroup.WithContext(ctx)
 	wake := make(chan struct{}, 1)

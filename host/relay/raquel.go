@@ -67,7 +67,7 @@ func (r *raquelTable) relay(ctx context.Context, t *term) error {
 	}
 	l.rows = rows
 	t.setNotified(true) // it looks by itself, so that nothing is needed in a table of others
-	if err := rows.adopt(ctx); err != nil {
+	if _, err := rows.adopt(ctx); err != nil {
 		return err
 	}
 	return l.run(ctx, nil)

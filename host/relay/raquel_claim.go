@@ -54,22 +54,23 @@ type raquelAhead struct {
 	more   bool // the last claim was as large as it could be
 }
 
-// adopt takes over the rows that an earlier leader has claimed.
-func (r *raquelRows) adopt(ctx context.Context) error {
-	for after := ""; ; {
-		adopted, err := r.claimed(ctx, after)
+// adopt takes over rows that this relay has claimed, and does not know: an earlier leader has claimed them, or somebody
+// has restored or changed them. It reports whether there were any.
+func (r *raquelRows) adopt(ctx context.Context) (any bool, err error) {
+	for {
+		adopted, err := r.unknown(ctx)
 		if err != nil || len(adopted) == 0 {
-			return err
+			return any, err
 		}
 		for _, c := range adopted {
 			c.adopted, c.unread = true, true
 		}
 		r.claims.take(adopted...)
-		after = adopted[len(adopted)-1].row
+		any = true
 	}
 }
 
-// upkeep renews claims that were skipped, marks expired rows, and counts those that wait.
+// upkeep renews claims that were skipped, adopts rows, marks expired ones, and counts those that wait.
 func (r *raquelRows) upkeep(ctx context.Context) error {
 	began := time.Now()
 	if len(r.skipped) > 0 && began.Sub(r.renewed) >= renewSkipped {
@@ -79,6 +80,13 @@ func (r *raquelRows) upkeep(ctx context.Context) error {
 	}
 	if began.Before(r.keepAt) {
 		return nil
+	}
+	adopted, err := r.adopt(ctx)
+	if err == nil && adopted { // before their tasks are sent: a worker may take a row whose claim is old
+		err = r.claims.holdAll(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	served := r.claims.served()
 	if err := r.expire(ctx, served); err != nil {

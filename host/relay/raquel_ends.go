@@ -96,7 +96,7 @@ func (r *raquelRows) finish(ctx context.Context, ended []listen.Ended, wrong fun
 			return r.writeBlock(ctx, []raquelEnd{e})
 		}, func(e raquelEnd, why error) error { return wrong(e.task, why) }))
 		if err != nil {
-			return fmt.Errorf("write ends: %w", err)
+			return err
 		}
 	}
 	return nil
@@ -117,7 +117,7 @@ func (r *raquelRows) writeBlock(ctx context.Context, ends []raquelEnd) error {
 		after = append(after, asked)
 	}
 	statement := fmt.Sprintf(writeRaquel, r.quoted, nowMS, again, r.errorType, r.traceType)
-	return r.exec(ctx, statement, r.owner, idsOf(ends), kinds, attempts, failures, traces, after, ago)
+	return r.query(ctx, nil, statement, r.owner, idsOf(ends), kinds, attempts, failures, traces, after, ago)
 }
 
 // writeRaquel writes ends. As in Raquel, max_retry_count is the number of attempts, the first delay is twice the base,

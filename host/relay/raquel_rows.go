@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,11 +37,6 @@ func (r *raquelRows) claimable() string {
 // query runs a statement with a bound.
 func (r *raquelRows) query(ctx context.Context, each func(postgres.Row), statement string, args ...any) error {
 	return r.run(ctx, r.db, each, statement, args...)
-}
-
-// exec runs a statement that returns no rows.
-func (r *raquelRows) exec(ctx context.Context, statement string, args ...any) error {
-	return r.query(ctx, func(postgres.Row) {}, statement, args...)
 }
 
 // literal quotes a text for SQL.
@@ -176,14 +172,15 @@ func (r *raquelRows) claimFound(
 	return rows, nil
 }
 
-// claimed returns the next of our rows whose ID is after another, without their payloads.
-func (r *raquelRows) claimed(ctx context.Context, after string) (rows []*claim, err error) {
+// unknown returns rows that are claimed by this relay and not in hand, without their payloads: at most batchRows.
+func (r *raquelRows) unknown(ctx context.Context) (rows []*claim, err error) {
 	err = r.query(ctx, func(v postgres.Row) { rows = append(rows, r.readRow(v).claim) }, fmt.Sprintf(`
 		SELECT %s FROM (
 			SELECT *, coalesce(octet_length(payload), 0)::bigint AS size FROM %s
-			WHERE status = 'claimed' AND claimed_by = $1 AND id > $2::uuid ORDER BY id LIMIT %d
-		) sized ORDER BY id`, fmt.Sprintf(rowColumns, -1), r.quoted, batchRows),
-		r.owner, cmp.Or(after, "00000000-0000-0000-0000-000000000000"))
+			WHERE status <> 'success' AND status = 'claimed' AND claimed_by = $1
+			AND id NOT IN (SELECT unnest($2::uuid[])) LIMIT %d
+		) sized`, fmt.Sprintf(rowColumns, -1), r.quoted, batchRows),
+		r.owner, idsOf(slices.Collect(maps.Values(r.claims.hand))))
 	return rows, err
 }
 
@@ -196,8 +193,8 @@ func (r *raquelRows) read(ctx context.Context, unread []*claim, wrong func(c *cl
 		return r.query(ctx, func(v postgres.Row) {
 			c := byRow[v.Text(0)]
 			c.spec.Parameters, c.unread = []byte(v.Text(1)), false
-		}, fmt.Sprintf(`SELECT id, CASE WHEN octet_length(payload) <= %d THEN payload END FROM %s
-			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, maxPayload, r.quoted), idsOf(some), r.owner)
+		}, fmt.Sprintf("SELECT id, CASE WHEN octet_length(payload) <= %d THEN payload END FROM ", maxPayload)+r.quoted+ourRows,
+			idsOf(some), r.owner)
 	}, wrong)
 }
 
@@ -218,16 +215,17 @@ func (r *raquelRows) hold(ctx context.Context, inHand []*claim) (map[string]bool
 	if err != nil {
 		return nil, err
 	}
-	note := func(v postgres.Row) { ours[v.Text(0)] = true }
+	note := func(v postgres.Row) { ours[raquelTask(v.Text(0), v.Int(1))] = true }
 	for some := range slices.Chunk(refused, batchRows) {
-		if err := r.query(ctx, note, `SELECT id FROM `+r.quoted+ourRows, idsOf(some), r.owner); err != nil {
+		err := r.query(ctx, note, `SELECT id, coalesce(attempts, 0) FROM `+r.quoted+ourRows, idsOf(some), r.owner)
+		if err != nil {
 			return nil, err
 		}
 	}
 	return ours, nil
 }
 
-// renew renews the claims of rows, and returns the IDs of those that are still ours. It notes those that it skipped
+// renew renews the claims of rows, and returns the tasks of those that are still ours. It notes those that it skipped
 // because others have locked them.
 func (r *raquelRows) renew(ctx context.Context, due []*claim) (ours map[string]bool, err error) {
 	ours = make(map[string]bool, len(due))
@@ -235,20 +233,20 @@ func (r *raquelRows) renew(ctx context.Context, due []*claim) (ours map[string]b
 	for some := range slices.Chunk(due, batchRows) {
 		err := each(ctx, &r.statements, some, func(some []*claim) error {
 			return r.query(ctx, func(v postgres.Row) {
-				ours[v.Text(0)] = true
+				ours[raquelTask(v.Text(0), v.Int(2))] = true
 				if !v.Bool(1) {
 					skipped[v.Text(0)] = true
 				}
 			}, `
 				WITH ours AS MATERIALIZED (
-				  SELECT id FROM `+r.quoted+ourRows+`
+				  SELECT id, coalesce(attempts, 0) AS attempts FROM `+r.quoted+ourRows+`
 				), free AS MATERIALIZED (
 				  SELECT id FROM `+r.quoted+` WHERE id IN (SELECT id FROM ours) AND status = 'claimed' AND claimed_by = $2
 				  FOR UPDATE SKIP LOCKED
 				), held AS (UPDATE `+r.quoted+` SET claimed_at = `+nowMS+` WHERE id IN (SELECT id FROM free))
-				SELECT id, id IN (SELECT id FROM free) FROM ours`, idsOf(some), r.owner)
+				SELECT id, id IN (SELECT id FROM free), attempts FROM ours`, idsOf(some), r.owner)
 		}, func(c *claim, _ error) error {
-			ours[c.row], c.renewAt = true, time.Now().Add(parkedFor) // it is ours until a worker takes it
+			ours[c.spec.ID], c.renewAt = true, time.Now().Add(parkedFor) // it is ours until a worker takes it
 			return nil
 		})
 		if err != nil {
@@ -262,8 +260,8 @@ func (r *raquelRows) renew(ctx context.Context, due []*claim) (ours map[string]b
 
 func (r *raquelRows) unclaim(ctx context.Context, given []*claim, wrong func(c *claim, why error) error) error {
 	return each(ctx, &r.statements, given, func(some []*claim) error {
-		return r.exec(ctx, `UPDATE `+r.quoted+` SET status = 'queued', claimed_at = NULL, claimed_by = NULL
-			WHERE id = ANY ($1::uuid[]) AND status = 'claimed' AND claimed_by = $2`, idsOf(some), r.owner)
+		return r.query(ctx, nil, "UPDATE "+r.quoted+" SET status = 'queued', claimed_at = NULL, claimed_by = NULL"+ourRows,
+			idsOf(some), r.owner)
 	}, wrong)
 }
 
@@ -273,9 +271,6 @@ func (r *raquelRows) claimAgain(ctx context.Context, given *claim) (again bool, 
 		UPDATE `+r.quoted+` SET status = 'claimed', claimed_at = `+nowMS+`, claimed_by = $3
 		WHERE id = $1 AND coalesce(attempts, 0) = $2 AND status = 'queued' RETURNING id`,
 		given.row, attempts, r.owner)
-	if ofRow(err) {
-		return false, nil
-	}
 	return again, err
 }
 
@@ -300,7 +295,7 @@ func (r *raquelRows) expire(ctx context.Context, queues []string) error {
 			return err
 		}
 		parked, err := r.claims.doDuty(ctx, &r.statements, rows, func(ids []string, _ bool) error {
-			return r.exec(ctx, "UPDATE "+r.quoted+" SET status = 'expired' WHERE id = ANY ($1::uuid[]) AND "+expired, ids)
+			return r.query(ctx, nil, "UPDATE "+r.quoted+" SET status = 'expired' WHERE id = ANY ($1::uuid[]) AND "+expired, ids)
 		})
 		if err != nil {
 			return err

@@ -94,6 +94,9 @@ type Relay struct {
 	source source
 	holder string
 	log    hclog.Logger
+	// failing is set while terms end soon after they have begun, so that not each of them is logged. It belongs to the
+	// term, and between terms to Run.
+	failing bool
 
 	mu    sync.Mutex
 	state string // guarded by mu: what the relay does, if err is nil
@@ -241,6 +244,7 @@ func (r *Relay) Run(ctx context.Context) {
 		r.config.Metrics.RelayLag(r.config.Name, 0)
 		if !errors.Is(err, errNotLeader) {
 			r.config.Metrics.RelayFailed(r.config.Name)
+			r.failing = true
 			if text := err.Error(); text != logged {
 				logged = text
 				r.log.Warn("relay stopped; trying again", "error", err)

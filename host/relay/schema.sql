@@ -130,9 +130,11 @@ CREATE INDEX IF NOT EXISTS runs_committed ON quern.runs USING brin (committed) W
 DO $$
 DECLARE p record;
 BEGIN
-  IF NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = 'quern.runs'::regclass AND contype = 'p') THEN
-    ALTER TABLE quern.runs ADD PRIMARY KEY (role, tenant, task, created, step);
-  END IF;
+  FOR p IN SELECT * FROM (VALUES ('tenants', 'role'), ('outbox', 'seq'), ('ended', 'tenant, id'), ('relays', 'source'),
+    ('runs', 'role, tenant, task, created, step')) keys (name, columns)
+  WHERE NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = ('quern.' || name)::regclass AND contype = 'p') LOOP
+    EXECUTE format('ALTER TABLE quern.%I ADD PRIMARY KEY (%s)', p.name, p.columns);
+  END LOOP;
   IF NOT (SELECT relrowsecurity FROM pg_class WHERE oid = 'quern.runs'::regclass) THEN
     ALTER TABLE quern.runs ENABLE ROW LEVEL SECURITY;
   END IF;

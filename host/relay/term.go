@@ -61,6 +61,9 @@ func (r *Relay) check(ctx context.Context, db *postgres.Conn) error {
 	if err := checkVersion(ctx, db); err != nil {
 		return err
 	}
+	if err := checkTables(ctx, db, "relays"); err != nil {
+		return err
+	}
 	return r.source.check(ctx, db)
 }
 
@@ -80,7 +83,9 @@ func (t *term) take(ctx context.Context, db *postgres.Conn) error {
 		}
 		if taken == 1 {
 			t.renewed = began
-			t.relay.log.Info("leads " + name)
+			if !t.relay.failing {
+				t.relay.log.Info("leads " + name)
+			}
 			t.relay.become("leads "+name, nil)
 			t.setNotified(false)
 			return nil
@@ -94,8 +99,13 @@ func (t *term) take(ctx context.Context, db *postgres.Conn) error {
 
 // keep renews the lease until ctx ends. The error is errNotLeader if another relay has it.
 func (t *term) keep(ctx context.Context, db *postgres.Conn) error {
+	first := time.Now()
 	for periodic.Sleep(ctx, renewInterval) {
 		began := time.Now()
+		if t.relay.failing && began.Sub(first) > lease {
+			t.relay.failing = false
+			t.relay.log.Info("leads " + t.relay.source.name())
+		}
 		n, err := exec(ctx, db, `UPDATE quern.relays SET until = clock_timestamp() + $3, notified = $4, error = $5
 			WHERE source = $1 AND holder = $2`,
 			t.relay.source.name(), t.relay.holder, interval(lease), t.notified.Load(), optional(t.lastFailure()))
@@ -157,6 +167,13 @@ func (t *term) setLag(age time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state.Lag = age.Seconds()
+}
+
+// setReports records the name of the source's reports.
+func (t *term) setReports(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.Reports = name
 }
 
 // setCounts records how many rows wait, and how many could be no task. maxCounted bounds both.

@@ -56,14 +56,28 @@ func (t *transaction) try(ctx context.Context) (refused *pgconn.PgError, err err
 		"RELEASE " + savepoint, "SAVEPOINT " + savepoint,
 	} {
 		_, err := t.conn.Raw().ExecParams(ctx, statement, nil, nil, nil, nil).Close()
-		if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code != noSavepoint {
 			return refused, t.back(ctx)
 		} else if err != nil {
-			return nil, t.gone(ctx, err)
+			return nil, t.broken(ctx, err)
 		}
 	}
 	t.before, err = t.ids(ctx)
 	return nil, err
+}
+
+// noSavepoint is the SQLSTATE of a savepoint that does not exist.
+const noSavepoint = "3B001"
+
+// broken loses the transaction, and returns why: its connection failed, or the handler has released our savepoint.
+func (t *transaction) broken(ctx context.Context, err error) error {
+	if postgres.State(err) != noSavepoint {
+		return t.gone(ctx, err)
+	}
+	err = fmt.Errorf("%w: the handler has released the savepoint %s of database %s, with which changes are undone: "+
+		"give the handler's savepoints other names", service.ErrDenied, savepoint, t.grant.Database)
+	t.lose(err)
+	return err
 }
 
 // back goes back to the savepoint. The caller holds mu.
@@ -72,7 +86,7 @@ func (t *transaction) back(ctx context.Context) error {
 		return nil
 	}
 	if _, err := t.conn.Raw().ExecParams(ctx, "ROLLBACK TO "+savepoint, nil, nil, nil, nil).Close(); err != nil {
-		return t.gone(ctx, err)
+		return t.broken(ctx, err)
 	}
 	t.refused = nil
 	var err error

@@ -47,6 +47,17 @@ func TestUndo(t *testing.T) {
 	if got := w.value("SELECT count(*) FROM t"); got != "0" {
 		t.Errorf("%s rows remain", got)
 	}
+	for name, end := range map[string]func(*sql.Run) error{
+		"Complete": func(run *sql.Run) error { _, err := run.Complete(t.Context(), nil); return err },
+		"Rollback": func(run *sql.Run) error { return run.Rollback(t.Context(), "shop") },
+	} {
+		run = w.task("1")
+		w.want(run, "", "RELEASE quern")
+		if err := end(run); err == nil || !strings.Contains(err.Error(), "has released the savepoint quern of database shop") {
+			t.Errorf("%s: %v", name, err)
+		}
+		run.Close()
+	}
 	for _, script := range []string{
 		"COMMIT", "INSERT INTO t VALUES (99); COMMIT; BEGIN;", "BEGIN; INSERT INTO t VALUES (99); COMMIT;", "INSERT INTO t VALUES (99); END AND CHAIN",
 		"INSERT INTO t VALUES (99); /* $$ */ cOmMiT AND CHAIN; SELECT '$a$'",

@@ -23,6 +23,8 @@ const (
 	ChangeCancel Change = "cancel"
 	ChangeRetry  Change = "retry"
 	ChangeDelete Change = "delete"
+	// ChangeCancelWaiting is Queue.CancelWaiting.
+	ChangeCancelWaiting Change = "cancel waiting"
 )
 
 // Changed is the result of a Change of one task.
@@ -70,7 +72,11 @@ func anyState(*Task) string    { return "" }
 // each runs the script of a change for every task of the list that has no error yet. The script changes a task only if
 // it is in the state that stateOf returns. If some dependents do not know yet that a task has ended, each reports the
 // end to them and then repeats the script.
-func (c *Client) each(ctx context.Context, change Change, list []Changed, stateOf func(*Task) string, options ...any) {
+func (c *Client) each(ctx context.Context, change Change, list []Changed, stateOf func(*Task) string) {
+	script, options := string(change), []any(nil)
+	if change == ChangeCancelWaiting {
+		script, options = string(ChangeCancel), []any{"1"}
+	}
 	var open []*Changed
 	for i := range list {
 		one := &list[i]
@@ -84,7 +90,7 @@ func (c *Client) each(ctx context.Context, change Change, list []Changed, stateO
 	for len(open) > 0 {
 		calls := make([]store.Call, len(open))
 		for i, one := range open {
-			calls[i] = store.NewCall(string(change), c.store.Keys.Task(one.Task.ID),
+			calls[i] = store.NewCall(script, c.store.Keys.Task(one.Task.ID),
 				append([]any{c.store.Clock, one.Task.Queue, one.Task.ID, stateOf(one.Task)}, options...)...)
 		}
 		var telling []*Changed
@@ -142,6 +148,8 @@ var changeable = map[Change]string{
 	ChangeCancel: "only waiting tasks, and running ones of hosts and Go workers, can be cancelled",
 	ChangeRetry:  "only failed tasks, and those that wait for their next attempt, can be retried",
 	ChangeDelete: "only complete and failed tasks can be deleted",
+
+	ChangeCancelWaiting: "it does not wait, and was left alone",
 }
 
 // refusal is an error with its own text that matches ErrStatus.
@@ -157,6 +165,11 @@ func (r refusal) Is(target error) bool { return target == ErrStatus }
 func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 	one := q.change(ctx, ChangeCancel, id)
 	return one.Err == nil && !one.Stopping, one.Err
+}
+
+// CancelWaiting is Cancel for a task that waits. It leaves a task alone that has started: the error is ErrStatus.
+func (q *Queue) CancelWaiting(ctx context.Context, id string) error {
+	return q.change(ctx, ChangeCancelWaiting, id).Err
 }
 
 // Retry makes a task that failed for good wait again. Its attempts, crashes and age are counted from zero. Its dead
@@ -306,7 +319,7 @@ func (c *Client) clear(ctx context.Context, list []Changed, letters [][]string) 
 			waiting = append(waiting, one)
 		}
 	}
-	c.each(ctx, ChangeCancel, waiting, anyState, "1")
+	c.each(ctx, ChangeCancelWaiting, waiting, anyState)
 	failed = append(failed, waiting...)
 	c.each(ctx, ChangeDelete, failed, anyState) // skips the letters that could not be cancelled
 	for _, one := range failed {

@@ -37,7 +37,9 @@ func Commands(env cli.Environment) []*cobra.Command {
 }
 
 // DatabaseCommands returns the commands of `quern database` about the relays of a tenant.
-func DatabaseCommands(env cli.Environment) []*cobra.Command { return clientFlags(newDatabaseLs(env)) }
+func DatabaseCommands(env cli.Environment) []*cobra.Command {
+	return clientFlags(newDatabaseLs(env), newDatabaseForget(env))
+}
 
 // PluginCommands returns the commands of `quern plugin` about the plugins that live hosts serve, and their releases.
 func PluginCommands(env cli.Environment) []*cobra.Command {

@@ -355,7 +355,8 @@ func newDatabaseLs(env cli.Environment) *cobra.Command {
 		Use: "ls", Aliases: []string{"list"},
 		Short: "List the databases whose rows become tasks of the tenant, with the relays that lead them",
 		Long: "Lists the sources of databases whose rows become tasks of the tenant, as the relays that lead them published\n" +
-			"them last. A source that no relay leads is listed for a week. `quern outbox ls` lists the rows of one.",
+			"them last. A source that no relay leads is listed for a week, or until `quern database forget`.\n" +
+			"`quern outbox ls` lists the rows of one.",
 		Args: cli.Arguments(0, 0),
 	}
 	return watchable(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
@@ -375,5 +376,21 @@ func newDatabaseLs(env cli.Environment) *cobra.Command {
 				lag := time.Duration(r.Lag * float64(time.Second)).Round(time.Millisecond)
 				return show.Row(r.Name, r.Table, state, show.Age(lag), r.Waiting, r.Refused, r.Leader, cmp.Or(r.Error, r.Parked))
 			}))
+	})
+}
+
+func newDatabaseForget(env cli.Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "forget NAME", Short: "Remove what Redis keeps of a database whose rows became tasks, and that is gone",
+		Long: "Removes what Redis keeps of a source that no relay leads any more, so that `quern database ls` and `quern doctor`\n" +
+			"leave it out: its state, and which of its tasks have ended. The database itself stays as it is.",
+		Args: cli.Arguments(1, 1),
+	}
+	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+		err := client.ForgetRelay(cmd.Context(), args[0])
+		if errors.Is(err, queue.ErrStatus) {
+			return cli.Refusedf("a relay leads %s: end it, and wait for half a minute; `quern database ls` names it", args[0])
+		}
+		return err
 	})
 }

@@ -127,6 +127,13 @@ func newTaskCancel(env cli.Environment) *cobra.Command {
 				running = append(running, stopped...)
 				return err
 			}
+			if *from != "" {
+				err := client.Queue(task.Queue).CancelWaiting(ctx, task.ID)
+				if err == nil {
+					cli.Note(cmd, "cancelled %s", task.ID)
+				}
+				return err
+			}
 			done, err := client.Queue(task.Queue).Cancel(ctx, task.ID)
 			if errors.Is(err, queue.ErrStatus) {
 				return notCancelled(ctx, client, task)
@@ -192,8 +199,10 @@ func eachWaiting(client admin.Tenant, name string, errs *idErrors, do func(*admi
 					stay, later = stay+1, later+1
 					continue
 				case err == nil:
+					if err = do(task); errors.Is(err, queue.ErrStatus) {
+						continue // it has started since
+					}
 					n++
-					err = do(task)
 				}
 				if errs.add(err); queue.IsUnavailable(err) || ctx.Err() != nil {
 					return n

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
@@ -106,7 +108,10 @@ func (b *bench) enqueue(ids ...string) {
 
 // run reserves and settles the next task of the queue q. The task fails with the message or, if message is empty,
 // completes.
-func (b *bench) run(message string) {
+func (b *bench) run(message string) { b.runAfter(func() {}, message) }
+
+// runAfter is run, and calls meanwhile before it settles the task.
+func (b *bench) runAfter(meanwhile func(), message string) {
 	b.t.Helper()
 	batch := b.node.Reserve(b.ctx, []listen.ReserveRequest{{
 		Queue: "q", Count: 1, Start: true, Plugin: "p",
@@ -115,6 +120,7 @@ func (b *bench) run(message string) {
 	if batch.Err != nil || len(batch.Tasks) != 1 {
 		b.t.Fatalf("reserved %+v", batch)
 	}
+	meanwhile()
 	settlement := listen.Settlement{Claim: batch.Tasks[0].Claim(), Result: []byte("done " + batch.Tasks[0].ID)}
 	if message != "" {
 		settlement.Failure = &queue.Failure{Reason: queue.ReasonError, Message: message}
@@ -181,7 +187,14 @@ func (b *bench) changes() {
 	b.is("cancelled at once", done, true)
 	b.refused("a task that waits is deleted", q.Delete(b.ctx, "three"), queue.ErrStatus)
 	b.must(q.Delete(b.ctx, "two"))
-	b.run("")
+	b.runAfter(func() {
+		b.refused("a task that runs is cancelled as one that waits", q.CancelWaiting(b.ctx, "three"), queue.ErrStatus)
+		runs, err := b.Task(b.ctx, "three")
+		b.must(err)
+		b.is("asked to stop", runs.CancelAsked, false)
+	}, "")
+	b.enqueue("four")
+	b.must(q.CancelWaiting(b.ctx, "four"), q.Delete(b.ctx, "four"))
 	purged, err := q.Purge(b.ctx, listen.PurgeOptions{Everything: true})
 	b.must(err)
 	b.is("purged", purged, 1)
@@ -351,6 +364,17 @@ func (b *bench) fleet() {
 	relays, err := b.Relays(b.ctx)
 	b.must(err)
 	b.is("relays", fmt.Sprintf("%d %s %t %d %t", len(relays), relays[0].Name, relays[0].Alive, relays[0].Waiting, relays[0].Told > 0), "1 shop true 3 true")
+	b.refused("a source with a relay is forgotten", b.ForgetRelay(b.ctx, "shop"), queue.ErrStatus)
+	b.refused("an unknown source is forgotten", b.ForgetRelay(b.ctx, "other"), listen.ErrNoRelay)
+	s := b.client.Store()
+	gone := "127.0.0.1:5432/shop/jobs"
+	b.must(s.RDB.HSet(b.ctx, s.Keys.Relays(), gone, `{"name":"`+gone+`","reports":"r","told":1}`).Err(),
+		s.RDB.XAdd(b.ctx, &redis.XAddArgs{Stream: s.Keys.Reports("r"), Values: []string{"task", "t"}}).Err(),
+		b.ForgetRelay(b.ctx, gone))
+	left, err := s.RDB.Exists(b.ctx, s.Keys.Reports("r")).Result()
+	b.must(err)
+	b.is("reports", left, 0)
+	b.refused("a source is forgotten twice", b.ForgetRelay(b.ctx, gone), listen.ErrNoRelay)
 	findings, err := b.Findings(b.ctx, b.Tenant.Tenant())
 	b.must(err)
 	if len(findings) == 0 { // a test's Redis keeps nothing on disk, which is a finding

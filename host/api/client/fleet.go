@@ -134,6 +134,11 @@ func (c *Client) Relays(ctx context.Context) ([]listen.RelayState, error) {
 	return page.Items, err
 }
 
+// ForgetRelay removes what Redis keeps of a source that is gone. The error is queue.ErrStatus if a relay leads it.
+func (c *Client) ForgetRelay(ctx context.Context, name string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: []string{"relays", name}})
+}
+
 // EndQuarantine lets hosts run a version of a plugin again.
 func (c *Client) EndQuarantine(ctx context.Context, plugin, digest string) error {
 	what := post(nil, "plugins", plugin, "release")
@@ -245,6 +250,13 @@ func (q *queueHandle) Cancel(ctx context.Context, id string) (done bool, err err
 	var got struct{ Ended bool }
 	err = q.client.do(ctx, post(&got, "tasks", id, "cancel"))
 	return got.Ended, err
+}
+
+// CancelWaiting cancels a task that waits.
+func (q *queueHandle) CancelWaiting(ctx context.Context, id string) error {
+	what := post(nil, "tasks", id, "cancel")
+	what.query = queryOf(api.CancelTask{Waiting: true})
+	return q.client.do(ctx, what)
 }
 
 // Delete deletes a finished task.

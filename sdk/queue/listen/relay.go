@@ -3,6 +3,7 @@ package listen
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -119,6 +120,7 @@ type RelayState struct {
 	Waiting  int64   `json:"waiting" doc:"Rows; at most 10,000 are counted."`
 	Refused  int64   `json:"refused" doc:"Rows that could be no task, or that cannot be changed; at most 10,000 are counted, and of another library's table those of the last hour."`
 	Error    string  `json:"error,omitempty" doc:"Why rows wait."`
+	Reports  string  `json:"reports,omitempty" doc:"The list in which Redis keeps which of its tasks have ended, until the relay has read that."`
 	Parked   string  `json:"parked,omitempty" doc:"Why a row of another library's table cannot be changed: of the last one."`
 }
 
@@ -192,4 +194,35 @@ func (f *Fleet) Relays(ctx context.Context) ([]RelayState, error) {
 	}
 	slices.SortFunc(relays, func(a, b RelayState) int { return strings.Compare(a.Name, b.Name) })
 	return relays, nil
+}
+
+// ForgetRelay removes what Redis keeps of a source that is gone: its state, and which of its tasks have ended. The error
+// is ErrNoRelay if there is no such source, and queue.ErrStatus if a relay leads it.
+func (f *Fleet) ForgetRelay(ctx context.Context, name string) error {
+	s := f.client.Store()
+	key := s.Keys.Relays()
+	text, err := s.RDB.HGet(ctx, key, name).Result()
+	if store.IsNil(err) {
+		return fmt.Errorf("%s: %w", name, ErrNoRelay)
+	}
+	var now time.Time
+	if err == nil {
+		now, err = s.Now(ctx)
+	}
+	if err != nil {
+		return store.Wrap("read relays of "+key, err)
+	}
+	var r RelayState
+	_ = json.Unmarshal([]byte(text), &r) // one that cannot be read is of another version
+	if r.silent(now) < relayLife {
+		return fmt.Errorf("%s leads the source %s: %w", r.Leader, name, queue.ErrStatus)
+	}
+	_, err = s.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HDel(ctx, key, name)
+		if r.Reports != "" {
+			p.Del(ctx, s.Keys.Reports(r.Reports))
+		}
+		return nil
+	})
+	return store.Wrap("forget the relay of "+name, err)
 }
