@@ -65,7 +65,7 @@ func NewOptions(cmd *cobra.Command, http string) *Options {
 	f, standard := cmd.Flags(), host.Defaults()
 	option.List(f, &o.Plugins.Tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
 	f.StringVar(&o.Plugins.Dir, "plugins", plugins.DefaultDir,
-		"plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant")
+		"plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant; none: only releases of quern plugin push")
 	option.List(f, &o.Host.Queues, "queues", nil, "queues to serve, of those that have a plugin: names, globs, !exclusions (default all)")
 
 	option.Number(f, &o.Host.Concurrency, "concurrency",
@@ -163,7 +163,7 @@ var hostName = regexp.MustCompile(`^[A-Za-z0-9.-]{1,63}$`)
 // can be made later.
 func (o *Options) CheckPlugins(flags *pflag.FlagSet) error {
 	_, err := os.ReadDir(o.Plugins.Dir)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
+	if err == nil || o.Plugins.Dir == plugins.NoDir || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return cli.WrongValue(flags.Lookup("plugins"), o.Plugins.Dir,

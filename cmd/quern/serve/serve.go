@@ -24,6 +24,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/nodehost"
 	"github.com/quern-project/quern/cmd/quern/option"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -67,7 +68,7 @@ func newServe(env cli.Environment) *cobra.Command {
 		}
 		defer n.Close()
 		if *check {
-			if _, err := os.Stat(o.Plugins.Dir); err != nil {
+			if _, err := os.Stat(o.Plugins.Dir); err != nil && o.Plugins.Dir != plugins.NoDir {
 				n.Logger.Warn("the plugin directory does not exist: make it, or name another with --plugins", "dir", o.Plugins.Dir)
 			}
 			return cmp.Or(printSettings(cmd, url), n.Reach(cmd.Context()))

@@ -216,7 +216,7 @@ func (s *Store) change(ctx context.Context, plugin, what string, args ...any) (c
 	case answer == "canary":
 		err = ErrCanary
 	case answer == "missing":
-		err = fmt.Errorf("%w: %s", ErrMissing, number)
+		err = fmt.Errorf("%w: %s: put it, or push again", ErrMissing, number)
 	case answer == "full":
 		err = fmt.Errorf("%w: %d plugins of the tenant have releases", ErrNoRoom, MaxPlugins)
 	}
@@ -313,7 +313,7 @@ type Served struct {
 	Before *Release // the release to serve if that fails; nil if there is none
 	// Canary is the release that gets a share of the tasks, with its Stage; nil if there is none.
 	Canary *Release
-	Err    error // why the entry cannot be read; the release then has only its Plugin
+	Err    error // why the entry cannot be read; the release then has only its Plugin and Number
 }
 
 // Generation returns a text that is different after each change of the tenant's releases; "" before the first one.
@@ -344,6 +344,13 @@ func (s *Store) Serving(ctx context.Context) (all map[string]Served, of string, 
 			all[plugin] = parseServed(plugin, text)
 		}
 	})
+	for plugin, one := range all {
+		if one.Err != nil {
+			text, _ := s.store.RDB.HGet(ctx, s.store.Keys.Release(plugin), "serving").Result()
+			one.Number, _ = strconv.Atoi(text) // only people read it: it may be 0
+			all[plugin] = one
+		}
+	}
 	return all, of, store.Wrap("read releases", err)
 }
 
@@ -422,11 +429,12 @@ func (s *Store) Piece(ctx context.Context, digest string) ([]byte, error) {
 	data, err := s.store.RDB.Get(ctx, s.store.Keys.Piece(digest)).Bytes()
 	switch {
 	case store.IsNil(err):
-		return nil, fmt.Errorf("%w: %s", ErrMissing, digest)
+		return nil, fmt.Errorf("%w: %s: push the plugin again with `quern plugin push`", ErrMissing, digest)
 	case err != nil:
 		return nil, store.Wrap("read piece "+digest, err)
 	case digestOf(data) != digest:
-		return nil, fmt.Errorf("%w: the key of piece %s has other bytes", ErrMissing, digest)
+		return nil, fmt.Errorf("%w: the key %s has other bytes: delete it, and push the plugin again with `quern plugin push`",
+			ErrMissing, s.store.Keys.Piece(digest))
 	}
 	return data, nil
 }
