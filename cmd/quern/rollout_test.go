@@ -153,6 +153,10 @@ func TestPushRefused(t *testing.T) {
 		if said := u.must("plugin", "releases", "good"); strings.Contains(said, "sha256") {
 			t.Errorf("a refused push has left\n%s", said)
 		}
+		write(t, filepath.Join(plugin, "good.yaml"), "version: 1.0.0\n")
+		if r := u.run("plugin", "push", filepath.Join(plugin, "good.wasm")); r.stdout != "good 1\n" || !strings.Contains(r.stderr, "has no live host, so nothing serves the release yet: see `quern node ls") {
+			t.Errorf("pushed where no host is: %+v", r)
+		}
 	})
 }
 

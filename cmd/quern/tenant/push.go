@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
@@ -74,6 +76,12 @@ func newPluginPush(env cli.Environment) *cobra.Command {
 			return refusedRelease(cmd.Context(), client, []string{r.Plugin}, "pushed", err)
 		}
 		notePush(cmd, before, &pushed)
+		nodes, err := client.Nodes(cmd.Context())
+		alive := func(n admin.Node) bool { return n.Kind == listen.KindQuern && n.Alive }
+		if err == nil && !slices.ContainsFunc(nodes, alive) {
+			cli.Note(cmd, "tenant %s has no live host, so nothing serves the release yet: see `quern node ls`, and mind --tenant",
+				client.Tenant())
+		}
 		return show.Line(cmd, json, pushed, fmt.Sprintf("%s %d", pushed.Plugin, pushed.Number))
 	})
 }
