@@ -215,6 +215,11 @@ func TestSignedReleases(t *testing.T) {
 	if text := u.must("plugin", "sign", dir); !strings.HasPrefix(text, "quern release of version\n") {
 		t.Errorf("the text to sign is %q", text)
 	}
+	for _, command := range []string{"sign", "verify"} {
+		if r := u.run("plugin", command, dir, "--key", "nowhere"); r.status != exitUsage || !strings.Contains(r.stderr, `--key "nowhere": no such file or directory: name a file that this user may read`) {
+			t.Errorf("%s with a key that does not exist: %+v", command, r)
+		}
+	}
 	if r := u.run("plugin", "sign", dir, "--key", shown); r.status != exitUsage || !strings.Contains(r.stderr, "private key") {
 		t.Errorf("signed with a public key: %+v", r)
 	}
