@@ -15,10 +15,19 @@ import (
 // rolledOut is how many bytes of data a module of BenchmarkRollout has.
 const rolledOut = 3 << 20
 
+// codeSource is a module of code, other code for each number.
+const codeSource = `package main
+
+import "fmt"
+
+func main() { fmt.Println(%d) }
+`
+
 // BenchmarkRollout pushes one release after the other, and measures how long it takes until all hosts serve it. Each host
-// is a process with a cache of its own. A module of data is compiled in no time, one of code is not:
+// is a process with a cache of its own. A module of data is code of some KiB, compiled once, with 3 MiB that are new in each
+// release; one of code is new code, which each host compiles:
 //
-//	go test -run '^$' -bench Rollout -benchtime 50x ./host/chaos
+//	cd host/chaos && go test -run '^$' -bench Rollout -benchtime 50x .
 func BenchmarkRollout(b *testing.B) {
 	for _, hosts := range []int{2, 5} {
 		for _, kind := range []string{"data", "code"} {
@@ -38,20 +47,25 @@ func benchmarkRollout(b *testing.B, hosts int, kind string) {
 			}
 		},
 	})
-	module, filled := runtimetest.EmptyGo(b), 8
-	if kind == "data" {
-		module, filled = runtimetest.Version(b, "data"), rolledOut
-	}
 	store, random := release.NewStore(f.client), rand.NewChaCha8([32]byte{1})
 	var took []time.Duration
+	size := 0
 	for b.Loop() {
+		b.StopTimer()
 		version := fmt.Sprint("v", len(took)+1)
-		filling := make([]byte, filled) // makes each module a new one
-		_, _ = random.Read(filling)
-		files := []release.Content{
-			{Name: "release.wasm", Data: append(slices.Clone(module), customSection(filling)...)},
-			{Name: "release.yaml", Data: []byte("version: " + version)},
+		var module []byte
+		if kind == "code" {
+			module = runtimetest.BuildGo(b, fmt.Sprintf(codeSource, len(took)))
+		} else {
+			filling := make([]byte, rolledOut)
+			_, _ = random.Read(filling)
+			module = append(slices.Clone(runtimetest.Version(b, "data")), customSection(filling)...)
 		}
+		size = len(module)
+		files := []release.Content{
+			{Name: "release.wasm", Data: module}, {Name: "release.yaml", Data: []byte("version: " + version)},
+		}
+		b.StartTimer()
 		began := time.Now()
 		r, err := release.New("release", files)
 		if err == nil {
@@ -76,7 +90,7 @@ func benchmarkRollout(b *testing.B, hosts int, kind string) {
 	for name, at := range map[string]time.Duration{"p50": percentile(took, 50), "p99": percentile(took, 99), "max": percentile(took, 100)} {
 		b.ReportMetric(float64(at.Microseconds())/1000, name+"-ms")
 	}
-	b.ReportMetric(float64(len(module)+filled)/(1<<20), "MiB")
+	b.ReportMetric(float64(size)/(1<<20), "MiB")
 }
 
 // customSection is a custom section of WebAssembly.

@@ -62,10 +62,9 @@ func (c *Confinement) Begin(n *Node) error {
 		}
 	}
 	n.Logger.Log(level, "confined", "system_calls", limited(got.Calls), "files", limited(got.Files))
-	if _, err := os.Stat(n.options.Plugins.Dir); got.Files == nil && err != nil && n.options.Plugins.Dir != plugins.NoDir &&
-		len(around(n.options.Plugins.Dir)) == 1 {
-		n.Logger.Warn("a plugin directory that is made later cannot be read: make it, and restart",
-			"dir", n.options.Plugins.Dir)
+	dir := n.options.Plugins.Dir
+	if _, err := os.Stat(dir); got.Files == nil && err != nil && dir != plugins.NoDir && len(around(dir)) == 1 {
+		n.Logger.Warn("a plugin directory that is made later cannot be read: make it, and restart", "dir", dir)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func NewOptions(cmd *cobra.Command, http string) *Options {
 	f, standard := cmd.Flags(), host.Defaults()
 	option.List(f, &o.Plugins.Tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
 	f.StringVar(&o.Plugins.Dir, "plugins", plugins.DefaultDir,
-		"plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant; none: only releases of quern plugin push")
+		"plugin `DIR`: NAME.wasm serves the queue NAME, TENANT/NAME.wasm that of one tenant")
 	option.List(f, &o.Host.Queues, "queues", nil, "queues to serve, of those that have a plugin: names, globs, !exclusions (default all)")
 
 	option.Number(f, &o.Host.Concurrency, "concurrency",

@@ -50,6 +50,7 @@ func newServe(env cli.Environment) *cobra.Command {
 	o.Admin = nodehost.APIFlags(cmd.Flags(), "")
 	o.TenantFlags(cmd.Flags())
 	o.RegistryFlags(cmd.Flags())
+	cmd.Flag("plugins").Usage += "; " + plugins.NoDir + ": only releases of quern plugin push"
 	confined := &nodehost.Confinement{Mode: nodehost.ConfineAuto}
 	option.Choice(cmd.Flags(), &confined.Mode, "confine", "restrict this process to the system calls and files that it needs: auto as far as this system can, require both, or off",
 		nodehost.ConfineAuto, nodehost.ConfineRequire, nodehost.ConfineOff)

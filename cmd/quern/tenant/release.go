@@ -156,7 +156,8 @@ func newPluginDelete(env cli.Environment) *cobra.Command {
 		return checkRelease(cmd, args)
 	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-		return refusedRelease(cmd.Context(), client, args, "deleted", client.Releases(args[0]).Delete(cmd.Context(), numberOf(args)))
+		err := client.Releases(args[0]).Delete(cmd.Context(), numberOf(args))
+		return refusedRelease(cmd.Context(), client, args, "deleted", err)
 	})
 }
 
