@@ -204,8 +204,8 @@ func hosted(ctx context.Context, client admin.Tenant, plugin string, all []relea
 	return list, err
 }
 
-// refusedRelease adds a remedy to an error about a release. args are the plugin and perhaps a number, and done says what
-// was not done.
+// refusedRelease adds a remedy to an error about a release. args are the plugin and perhaps a number, and done says
+// what was not done.
 func refusedRelease(ctx context.Context, client admin.Tenant, args []string, done string, err error) error {
 	plugin, name := args[0], cli.ShellWord(args[0])
 	switch {
