@@ -15,20 +15,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
-// pushCanary gives a share of a plugin's tasks to a module.
-func (n *node) pushCanary(plugin string, module []byte, manifest string, share release.Share) release.Release {
-	n.t.Helper()
-	files := []release.Content{{Name: plugin + ".wasm", Data: module}, {Name: plugin + ".yaml", Data: []byte(manifest)}}
-	r, err := release.New(plugin, files)
-	if err == nil {
-		r, err = release.Push(n.ctx, release.NewStore(n.client), r, files, &share)
-	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return r
-}
-
 func percent(p float64) release.Share { return release.Share{Steps: []release.Step{{Percent: p}}} }
 
 // has waits until the host has a release of a plugin in a state.
@@ -154,12 +140,7 @@ func TestPromoteAndHaltUnderLoad(t *testing.T) {
 	a := start(t, settings{})
 	b := start(t, settings{tenants: []string{a.tenant}})
 	store := release.NewStore(a.client)
-	modules, digests := make([][]byte, 5), make(map[string]string)
-	for i := range modules {
-		name := fmt.Sprint("version ", i)
-		modules[i] = runtimetest.Version(t, name)
-		digests[name] = digest(modules[i])
-	}
+	modules, digests := versions(t, 5)
 	a.serves("version", a.pushRelease("version", modules[0], "").Number)
 	var ids []string
 	for i := range pushes {
@@ -184,17 +165,7 @@ func TestPromoteAndHaltUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.complete("version", ids)
-	ran := make(map[string]int)
-	for _, id := range ids {
-		task := a.task(id)
-		if want, known := digests[string(task.Result)]; !known || task.Digest != want {
-			t.Errorf("%q was written by %s, want %s", task.Result, task.Digest, want)
-		}
-		ran[string(task.Result)]++
-	}
-	if len(ran) < 3 {
-		t.Errorf("only %v ran", ran)
-	}
+	a.ranOnOne(ids, digests, 3)
 }
 
 // A host that cannot have the canary runs none of its tasks. Another host does.

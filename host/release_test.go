@@ -19,20 +19,59 @@ import (
 // pushRelease makes the hosts of a node's tenant serve a module, with a manifest unless that is "".
 func (n *node) pushRelease(plugin string, module []byte, manifest string, named ...release.Content) release.Release {
 	n.t.Helper()
+	return n.pushAs(plugin, module, manifest, nil, named...)
+}
+
+// pushCanary gives a share of a plugin's tasks to a module.
+func (n *node) pushCanary(plugin string, module []byte, manifest string, share release.Share) release.Release {
+	n.t.Helper()
+	return n.pushAs(plugin, module, manifest, &share)
+}
+
+func (n *node) pushAs(plugin string, module []byte, manifest string, share *release.Share, named ...release.Content) release.Release {
+	n.t.Helper()
 	files := []release.Content{{Name: plugin + ".wasm", Data: module}}
 	if manifest != "" {
 		files = append(files, release.Content{Name: plugin + ".yaml", Data: []byte(manifest)})
 	}
 	files = append(files, named...)
 	r, err := release.New(plugin, files)
+	if err == nil {
+		r, err = release.Push(n.ctx, release.NewStore(n.client), r, files, share)
+	}
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	pushed, err := release.Push(n.ctx, release.NewStore(n.client), r, files, nil)
-	if err != nil {
-		n.t.Fatal(err)
+	return r
+}
+
+// versions are modules that write their names, and the digests of the modules by name.
+func versions(t *testing.T, count int) (modules [][]byte, digests map[string]string) {
+	t.Helper()
+	digests = make(map[string]string)
+	for i := range count {
+		name := fmt.Sprint("version ", i)
+		modules = append(modules, runtimetest.Version(t, name))
+		digests[name] = digest(modules[i])
 	}
-	return pushed
+	return modules, digests
+}
+
+// ranOnOne checks that each task ran on one of the versions, and that at least this many of them ran.
+func (n *node) ranOnOne(ids []string, digests map[string]string, least int) (ran map[string]int) {
+	n.t.Helper()
+	ran = make(map[string]int)
+	for _, id := range ids {
+		task := n.task(id)
+		if want, known := digests[string(task.Result)]; !known || task.Digest != want {
+			n.t.Errorf("%q was written by %s, want %s", task.Result, task.Digest, want)
+		}
+		ran[string(task.Result)]++
+	}
+	if len(ran) < least {
+		n.t.Errorf("only %v ran", ran)
+	}
+	return ran
 }
 
 // served returns the number of the release that serves a plugin's queue; -1 if nothing does.
@@ -270,20 +309,15 @@ func TestHostRefusesRelease(t *testing.T) {
 // Under a load of short tasks, 50 pushes lose no task, and each task ran on one version.
 func TestPushUnderLoad(t *testing.T) {
 	t.Parallel()
-	const versions, pushes, tasks = 5, 50, 2000
+	const pushes, tasks = 50, 2000
 	a := start(t, settings{})
 	b := start(t, settings{tenants: []string{a.tenant}})
-	modules, digests := make([][]byte, versions), make(map[string]string)
-	for i := range modules {
-		name := fmt.Sprint("version ", i)
-		modules[i] = runtimetest.Version(t, name)
-		digests[name] = digest(modules[i])
-	}
+	modules, digests := versions(t, 5)
 	var ids []string
 	var slowest time.Duration
 	for i := range pushes {
 		began := time.Now()
-		r := a.pushRelease("version", modules[i%versions], "")
+		r := a.pushRelease("version", modules[i%len(modules)], "")
 		ids = append(ids, a.enqueueMany("version", tasks/pushes, "")...)
 		if i%10 == 0 { // the others follow each other while hosts still swap
 			a.serves("version", r.Number)
@@ -292,17 +326,7 @@ func TestPushUnderLoad(t *testing.T) {
 		}
 	}
 	a.complete("version", ids)
-	ran := make(map[string]int)
-	for _, id := range ids {
-		task := a.task(id)
-		if want, known := digests[string(task.Result)]; !known || task.Digest != want {
-			t.Errorf("%q was written by %s, want %s", task.Result, task.Digest, want)
-		}
-		ran[string(task.Result)]++
-	}
-	if len(ran) < 2 {
-		t.Errorf("only %v ran", ran)
-	}
+	ran := a.ranOnOne(ids, digests, 2)
 	t.Logf("%d tasks ran on %v; a push served on both hosts after %s at most", len(ids), ran, slowest)
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Config says where plugins are, and bounds what they use. The zero value works.
 type Config struct {
-	// Dir is the plugin directory. It need not exist yet. Default ./handlers.
+	// Dir is the plugin directory. It need not exist yet. NoDir stands for none. Default ./handlers.
 	Dir string
 	// Tenants are the tenants that the host serves. Default: only blueque.
 	Tenants []string
@@ -54,6 +54,9 @@ func (noObserver) PluginServing(_, _, _, _, _ string, _ bool) {}
 
 // DefaultDir is the plugin directory if Config.Dir is "".
 const DefaultDir = "./handlers"
+
+// NoDir is the plugin directory of a host that serves only releases. A folder of this name is ./none.
+const NoDir = "none"
 
 func (c Config) withDefaults() Config {
 	if c.Dir == "" {

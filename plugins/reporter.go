@@ -115,6 +115,7 @@ func (r *reporter) scanned(s *scan) {
 	}
 	if before := r.latest["directory"]; r.news("directory", state) {
 		switch {
+		case r.Dir == NoDir:
 		case state == "missing":
 			r.Logger.Warn("the plugin directory does not exist, waiting for it", "dir", r.Dir)
 		case before != "":

@@ -58,12 +58,15 @@ type scan struct {
 	others  []string            // sub-folders that belong to no served tenant
 }
 
-// scanDirectory lists the directory. A directory that does not exist counts as empty; one that cannot be listed is an
-// error.
+// scanDirectory lists the directory. NoDir and a directory that does not exist count as empty; one that cannot be
+// listed is an error.
 func scanDirectory(dir string, tenants []string) (*scan, error) {
 	s := &scan{
 		dir: dir, seen: map[id]listed{}, places: map[string]string{}, closed: map[string]error{},
 		folders: map[string]struct{}{},
+	}
+	if dir == NoDir {
+		return s, nil
 	}
 	var inside []string
 	root, err := filepath.EvalSymlinks(dir)

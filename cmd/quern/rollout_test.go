@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
 )
@@ -92,9 +90,21 @@ func TestRollout(t *testing.T) {
 			t.Errorf("pushed to a frozen plugin: %+v", r)
 		}
 		u.must("plugin", "freeze", "version", "--off")
+		for _, command := range []string{"rollback", "show", "delete"} {
+			r := u.run("plugin", command, "version", "99")
+			if r.status != exitRefused || !strings.Contains(r.stderr, "plugin version has no release 99: use one of 1, 2, see `quern plugin releases version`") {
+				t.Errorf("%s of a release that does not exist: %+v", command, r)
+			}
+		}
 		u.must("plugin", "delete", "version", "2")
-		if r := u.run("plugin", "rollback", "version", "2"); r.status != exitRefused {
+		if r := u.run("plugin", "rollback", "version", "2"); r.status != exitRefused || !strings.Contains(r.stderr, "no release 2: use one of 1, see") {
 			t.Errorf("rolled back to a deleted release: %+v", r)
+		}
+		if r := u.run("plugin", "rollback", "version"); r.status != exitRefused || !strings.Contains(r.stderr, "no earlier release") {
+			t.Errorf("rolled back from the first release: %+v", r)
+		}
+		if r := u.run("plugin", "halt", "version", "1"); r.status != exitRefused || !strings.Contains(r.stderr, "release 1 of plugin version is no canary, it serves: roll back with `quern plugin rollback version`") {
+			t.Errorf("halted the release that serves: %+v", r)
 		}
 		if r := u.run("plugin", "delete", "version", "1"); r.status != exitRefused || !strings.Contains(r.stderr, "rollback") {
 			t.Errorf("deleted the release that serves: %+v", r)
@@ -127,10 +137,13 @@ func TestPushRefused(t *testing.T) {
 			{[]string{"push", filepath.Join(plugin, "good.wasm")}, exitRefused, "limits.memory"},
 			{[]string{"push", plugin}, exitUsage, "name one of them"},
 			{[]string{"push", filepath.Join(plugin, "none.wasm")}, exitUsage, "no such file"},
-			{[]string{"rollback", "good"}, exitRefused, "no earlier release"},
+			{[]string{"rollback", "good"}, exitRefused, "plugin good has no releases"},
 			{[]string{"rollback", "good", "x"}, exitUsage, "use a number"},
-			{[]string{"show", "good"}, exitRefused, "no such release"},
-			{[]string{"delete", "good"}, exitUsage, "--all"},
+			{[]string{"show", "good"}, exitRefused, "plugin good has no releases: see `quern plugin ls`"},
+			{[]string{"freeze", "good"}, exitRefused, "plugin good has no releases"},
+			{[]string{"promote", "good"}, exitRefused, "plugin good has no releases"},
+			{[]string{"delete", "good"}, exitUsage, "or use --all"},
+			{[]string{"delete", "good", "2", "--all"}, exitUsage, "both release 2 and --all: delete one release with `quern plugin delete good 2`, or all with `quern plugin delete good --all`"},
 		} {
 			r := u.run(append([]string{"plugin"}, of.args...)...)
 			if r.status != of.status || !strings.Contains(r.stderr, of.want) {
@@ -139,6 +152,10 @@ func TestPushRefused(t *testing.T) {
 		}
 		if said := u.must("plugin", "releases", "good"); strings.Contains(said, "sha256") {
 			t.Errorf("a refused push has left\n%s", said)
+		}
+		write(t, filepath.Join(plugin, "good.yaml"), "version: 1.0.0\n")
+		if r := u.run("plugin", "push", filepath.Join(plugin, "good.wasm")); r.stdout != "good 1\n" || !strings.Contains(r.stderr, "has no live host, so nothing serves the release yet: see `quern node ls") {
+			t.Errorf("pushed where no host is: %+v", r)
 		}
 	})
 }
@@ -198,46 +215,12 @@ func TestSignedReleases(t *testing.T) {
 	if text := u.must("plugin", "sign", dir); !strings.HasPrefix(text, "quern release of version\n") {
 		t.Errorf("the text to sign is %q", text)
 	}
+	for _, command := range []string{"sign", "verify"} {
+		if r := u.run("plugin", command, dir, "--key", "nowhere"); r.status != exitUsage || !strings.Contains(r.stderr, `--key "nowhere": no such file or directory: name a file that this user may read`) {
+			t.Errorf("%s with a key that does not exist: %+v", command, r)
+		}
+	}
 	if r := u.run("plugin", "sign", dir, "--key", shown); r.status != exitUsage || !strings.Contains(r.stderr, "private key") {
 		t.Errorf("signed with a public key: %+v", r)
 	}
-}
-
-// TestRolloutOfLargeModules pushes modules of 3 MiB, and tells how long two hosts take to serve one.
-func TestRolloutOfLargeModules(t *testing.T) {
-	ofProcesses(t)
-	t.Parallel()
-	u := over("redis").tenant(t)
-	for range 2 {
-		cache := filepath.Join(t.TempDir(), "cache")
-		c := u.spawn("serve", "--plugins", filepath.Join(cache, "none"), "--http", "127.0.0.1:0", "--cache", cache)
-		c.stderr.await(t, regexp.MustCompile(`joined: `))
-	}
-	plugin := folder(t, map[string][]byte{"version": nil})
-	var took []time.Duration
-	for i := range 5 {
-		// A custom section makes the module large, and each one new.
-		module := append(slices.Clone(runtimetest.Version(t, fmt.Sprint(i))), customSection(3<<20)...)
-		write(t, filepath.Join(plugin, "version.wasm"), string(module))
-		u.must("plugin", "push", plugin)
-		began := time.Now()
-		u.rolledOut("version", i+1)
-		took = append(took, time.Since(began))
-	}
-	slices.Sort(took)
-	t.Logf("from the push of 3 MiB until two hosts said that they serve: %v", took)
-}
-
-// customSection is a custom section of WebAssembly with this many bytes.
-func customSection(size int) []byte {
-	body := append([]byte{4, 'f', 'i', 'l', 'l'}, make([]byte, size)...)
-	head := []byte{0}
-	for n := len(body); ; n >>= 7 {
-		if n < 0x80 {
-			head = append(head, byte(n))
-			break
-		}
-		head = append(head, byte(n)|0x80)
-	}
-	return append(head, body...)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,8 +217,25 @@ func TestSettingsErrors(t *testing.T) {
 // A plugin directory may be made later, which is said.
 func TestCheckWithoutPlugins(t *testing.T) {
 	t.Parallel()
-	r := newUser(t, "").run("serve", "--check", "--plugins", "none")
-	if r.stdout == "" || !strings.Contains(r.stderr, "the plugin directory does not exist: make it, or name another with --plugins: dir=none") {
+	r := newUser(t, "").run("serve", "--check", "--plugins", "./none")
+	if r.stdout == "" || !strings.Contains(r.stderr, "the plugin directory does not exist: make it, or name another with --plugins: dir=./none") {
+		t.Errorf("exit %d: %s", r.status, r.stderr)
+	}
+}
+
+// A host that serves only releases is told nothing about a plugin directory, and quern dev refuses to have none.
+func TestNoPluginDirectory(t *testing.T) {
+	t.Parallel()
+	u := over("redis").tenant(t)
+	if r := u.run("serve", "--check", "--plugins", "none"); r.status != exitDone || strings.Contains(r.stderr, "plugin directory") {
+		t.Errorf("exit %d: %s", r.status, r.stderr)
+	}
+	c := u.spawn("serve", "--plugins", "none", "--http", "127.0.0.1:0")
+	c.stderr.await(t, regexp.MustCompile(`joined: `))
+	if said := c.stderr.String(); strings.Contains(said, "plugin directory") {
+		t.Errorf("the host says\n%s", said)
+	}
+	if r := u.run("dev", "--plugins", "none"); r.status != exitUsage || !strings.Contains(r.stderr, `--plugins "none": quern dev needs a plugin directory: name another, or ./none`) {
 		t.Errorf("exit %d: %s", r.status, r.stderr)
 	}
 }

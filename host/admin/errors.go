@@ -77,11 +77,11 @@ var KnownErrors = []KnownError{
 	{
 		"no-release", release.ErrNoRelease, http.StatusNotFound,
 		"list them with GET /v1/tenants/TENANT/plugins/PLUGIN/releases",
-		"see `quern plugin releases`, and mind --tenant",
+		"see `quern plugin ls`, and mind --tenant",
 	},
 	{
 		"frozen", release.ErrFrozen, http.StatusConflict, "thaw it first",
-		"end that with `quern plugin freeze --off`",
+		"end that with `quern plugin freeze NAME --off`",
 	},
 	{
 		"release-serves", release.ErrServes, http.StatusConflict, "serve another one first",
@@ -89,13 +89,13 @@ var KnownErrors = []KnownError{
 	},
 	{
 		"no-canary", release.ErrNoCanary, http.StatusConflict, "list the releases with GET /v1/tenants/TENANT/plugins/PLUGIN/releases",
-		"see `quern plugin releases`",
+		"see `quern plugin releases NAME`",
 	},
 	{
 		"release-canary", release.ErrCanary, http.StatusConflict, "halt it first",
-		"halt it with `quern plugin halt` first",
+		"halt it with `quern plugin halt NAME` first",
 	},
-	{"missing-piece", release.ErrMissing, http.StatusConflict, "put it, and try again", "push again"},
+	{"missing-piece", release.ErrMissing, http.StatusConflict, "", ""},
 	{"no-room", release.ErrNoRoom, http.StatusConflict, "", ""},
 	{"exists", queue.ErrExists, http.StatusConflict, "", ""},
 	{"no-queue", ErrNoQueue, http.StatusNotFound, "", ""},

@@ -451,7 +451,11 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 		s.refuse(ctx, http.StatusForbidden, "%s may not see parameters, results, logs and values of handlers (payloads: false)", who.Name)
 	case tenant != "" && s.tenants[tenant] == nil: // operations rely on s.tenants[tenant]
 		seen := slices.DeleteFunc(slices.Sorted(maps.Keys(s.tenants)), func(name string) bool { return !who.sees(name) })
-		s.refuse(ctx, http.StatusNotFound, "tenant %q is not served here: use one of %s", tenant, strings.Join(seen, ", "))
+		remedy := "add it to --tenants of the process that serves the API"
+		if len(seen) > 0 {
+			remedy = "use one of " + strings.Join(seen, ", ") + ", or " + remedy
+		}
+		s.refuse(ctx, http.StatusNotFound, "tenant %q is not served here: %s", tenant, remedy)
 	default:
 		if name := wrongNumber(ctx); name != "" {
 			s.refuse(ctx, http.StatusUnprocessableEntity, "query.%s is no number: use digits, such as 1.5", name)

@@ -70,6 +70,7 @@ func TestTokens(t *testing.T) {
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusUnauthorized, "unknown or was revoked")
 	w.token = stranger
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/queues"}), http.StatusForbidden, "may not see tenant")
+	refused(t, w.do(t, request{method: http.MethodGet, path: "/v1/tenants/other/queues"}), http.StatusNotFound, "is not served here: add it to --tenants of the process")
 	if list := get[api.List[api.TenantInfo]](t, w, "/v1/tenants"); len(list.Items) != 0 {
 		t.Errorf("a stranger sees %+v", list)
 	}

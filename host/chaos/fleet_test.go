@@ -60,7 +60,7 @@ type settings struct {
 	arguments          []string                       // more of the hosts'
 	database           *database                      // that the hosts relay; nil for none
 	bad                func(digest string) bool       // reports whether a version of a plugin ends its hosts; may be nil
-	apart              bool                           // each host has a plugin directory of its own
+	apart              bool                           // each host has a plugin directory and a cache of its own
 	heard              func(p *process, line logLine) // is called with each line of a log; may be nil
 }
 
@@ -210,6 +210,10 @@ func (h *host) arguments() []string {
 	if d := h.fleet.database; d != nil {
 		arguments = append(slices.Clone(arguments), "--sources", d.sources)
 	}
+	cache := cache
+	if h.fleet.apart {
+		cache = h.plugins + ".cache"
+	}
 	return append([]string{
 		"serve", "--redis", h.proxy.url(), "--tenants", strings.Join(tenants, ","), "--plugins", h.plugins,
 		"--concurrency", strconv.Itoa(h.fleet.concurrency), "--lease", h.fleet.lease.String(), "--grace", h.fleet.grace.String(),
@@ -351,6 +355,8 @@ type logLine struct {
 	Admin    string    `json:"admin"`
 	Tenant   string    `json:"tenant"`
 	Queue    string    `json:"queue"`
+	Plugin   string    `json:"plugin"`
+	Version  string    `json:"version"`
 	TaskID   string    `json:"task_id"`
 	Run      int64     `json:"run"`
 	Outcome  string    `json:"outcome"`

@@ -58,14 +58,32 @@ type Failure struct {
 	Backtrace  []string `json:"backtrace,omitempty"` // the call stack of a trap, innermost function first
 }
 
-// Headline returns the first line of the message, cut to maxHeadline bytes. It ends in … if it is not the whole
-// message.
+// Lines returns the lines of the message that have text. The first one says what happened: a line that ends in a colon,
+// such as "Error:", goes on with the next one.
+func (f *Failure) Lines() []string {
+	lines := []string{""}
+	for line := range strings.SplitSeq(f.Message, "\n") {
+		line = strings.TrimRight(line, " \t\r")
+		switch last := &lines[len(lines)-1]; {
+		case line == "":
+		case *last == "":
+			*last = strings.TrimLeft(line, " \t\r")
+		case len(lines) == 1 && strings.HasSuffix(*last, ":"):
+			*last += " " + strings.TrimLeft(line, " \t\r")
+		default:
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// Headline returns the first of the Lines, cut to maxHeadline bytes. It ends in … if it is not the whole message.
 func (f *Failure) Headline() string {
-	first, _, more := strings.Cut(f.Message, "\n")
-	if cut := store.Head(first, maxHeadline); more || len(cut) < len(first) {
+	lines := f.Lines()
+	if cut := store.Head(lines[0], maxHeadline); len(lines) > 1 || len(cut) < len(lines[0]) {
 		return cut + "…"
 	}
-	return first
+	return lines[0]
 }
 
 // String returns the reason and the whole message, such as "(fatal) no items". It returns "no failure" if there is no

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -15,6 +16,32 @@ func TestFailureText(t *testing.T) {
 	const want = "(fatal) no items"
 	if got := fmt.Sprintf("%v, %v, %s", f, &f, f); got != want+", "+want+", "+want {
 		t.Error(got)
+	}
+}
+
+// The first line of a message says what happened, whatever line breaks it has.
+func TestFailureLines(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]struct {
+		lines    string
+		headline string
+	}{
+		"no items":                           {"no items", "no items"},
+		"no items\n":                         {"no items", "no items"},
+		"no items\nat line 3":                {"no items|at line 3", "no items…"},
+		"\n\n  no items\r\n\r\n    at f\r\n": {"no items|    at f", "no items…"},
+		"Error: \nno items\n    at f":        {"Error: no items|    at f", "Error: no items…"},
+		"":                                   {"", ""},
+		"Error: \n\n":                        {"Error:", "Error:"},
+		strings.Repeat("x", queue.MaxFailureText): {strings.Repeat("x", queue.MaxFailureText), strings.Repeat("x", 400) + "…"},
+	} {
+		f := queue.Failure{Message: message}
+		if got := strings.Join(f.Lines(), "|"); got != want.lines {
+			t.Errorf("%q: lines %q, want %q", message, got, want.lines)
+		}
+		if got := f.Headline(); got != want.headline {
+			t.Errorf("%q: headline %q, want %q", message, got, want.headline)
+		}
 	}
 }
 

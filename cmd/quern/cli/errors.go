@@ -52,11 +52,12 @@ func Refusedf(format string, args ...any) error {
 	return &ExitError{Status: ExitRefused, Err: fmt.Errorf(format, args...)}
 }
 
-// TaskFailed makes the error of a failed task. Scripts read its first line, which gives the reason.
+// TaskFailed makes the error of a failed task. Scripts read its first line, which gives the reason. The others are
+// indented, so none looks like a message of the program.
 func TaskFailed(id string, failure *queue.Failure) error {
 	return &ExitError{
 		Status: ExitFailed, bare: true,
-		Err: fmt.Errorf("task %s failed (%s): %s", id, failure.Word(), failure.Message),
+		Err: fmt.Errorf("task %s failed (%s): %s", id, failure.Word(), strings.Join(failure.Lines(), "\n  ")),
 	}
 }
 

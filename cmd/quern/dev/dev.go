@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -86,6 +87,9 @@ func runDev(cmd *cobra.Command, env cli.Environment, o *nodehost.Options, source
 	if ok {
 		return cli.Refusedf("a `quern dev` of this user is running already (process %d): use that one, or end it first",
 			other.PID)
+	}
+	if o.Plugins.Dir == plugins.NoDir {
+		return cli.WrongValue(cmd.Flag("plugins"), o.Plugins.Dir, errors.New("quern dev needs a plugin directory: name another, or ./none"))
 	}
 	if err := os.MkdirAll(o.Plugins.Dir, 0o755); err != nil { // so that a first plugin can be copied there
 		return cmp.Or(o.CheckPlugins(cmd.Flags()), fmt.Errorf("make plugin directory: %w", err))

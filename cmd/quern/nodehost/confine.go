@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/confine"
 )
 
@@ -61,10 +62,9 @@ func (c *Confinement) Begin(n *Node) error {
 		}
 	}
 	n.Logger.Log(level, "confined", "system_calls", limited(got.Calls), "files", limited(got.Files))
-	if _, err := os.Stat(n.options.Plugins.Dir); got.Files == nil && err != nil &&
-		len(around(n.options.Plugins.Dir)) == 1 {
-		n.Logger.Warn("a plugin directory that is made later cannot be read: make it, and restart",
-			"dir", n.options.Plugins.Dir)
+	dir := n.options.Plugins.Dir
+	if _, err := os.Stat(dir); got.Files == nil && err != nil && dir != plugins.NoDir && len(around(dir)) == 1 {
+		n.Logger.Warn("a plugin directory that is made later cannot be read: make it, and restart", "dir", dir)
 	}
 	return nil
 }
@@ -94,7 +94,11 @@ func (c *Confinement) rules(n *Node) []confine.Rule {
 	if os.Geteuid() != 0 { // compile children raise their oom_score_adj; root could change kernel settings
 		rules = append(rules, confine.Rule{Access: confine.Modify, Path: "/proc"})
 	}
-	paths := slices.Concat([]string{"/etc/resolv.conf", n.options.Plugins.Dir, n.options.services.Secrets, n.options.registries.credentials},
+	dir := n.options.Plugins.Dir
+	if dir == plugins.NoDir {
+		dir = ""
+	}
+	paths := slices.Concat([]string{"/etc/resolv.conf", dir, n.options.services.Secrets, n.options.registries.credentials},
 		n.options.Plugins.Grants.SecretFiles(), n.options.Admin.files())
 	for _, path := range paths {
 		if path == "" {

@@ -163,7 +163,7 @@ var hostName = regexp.MustCompile(`^[A-Za-z0-9.-]{1,63}$`)
 // can be made later.
 func (o *Options) CheckPlugins(flags *pflag.FlagSet) error {
 	_, err := os.ReadDir(o.Plugins.Dir)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
+	if err == nil || o.Plugins.Dir == plugins.NoDir || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return cli.WrongValue(flags.Lookup("plugins"), o.Plugins.Dir,

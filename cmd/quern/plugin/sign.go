@@ -71,16 +71,20 @@ func newPluginSign() *cobra.Command {
 	return cmd
 }
 
+func unread(cmd *cobra.Command, flag, file string, err error) error {
+	return cli.WrongValue(cmd.Flag(flag), file, fmt.Errorf("%w: name a file that this user may read", cli.Bare(err)))
+}
+
 // readPrivate reads a private key, with the password in a file if there is one.
 func readPrivate(cmd *cobra.Command, key, password string) (signature.Private, error) {
 	text, err := os.ReadFile(key)
 	if err != nil {
-		return signature.Private{}, cli.WrongValue(cmd.Flag("key"), key, err)
+		return signature.Private{}, unread(cmd, "key", key, err)
 	}
 	secret := []byte(nil)
 	if password != "" {
 		if secret, err = os.ReadFile(password); err != nil {
-			return signature.Private{}, cli.WrongValue(cmd.Flag("password-file"), password, err)
+			return signature.Private{}, unread(cmd, "password-file", password, err)
 		}
 	}
 	private, err := signature.ParsePrivate(text, strings.TrimRight(string(secret), "\r\n"))
@@ -113,7 +117,7 @@ func newPluginVerify() *cobra.Command {
 		for i, file := range files {
 			text, err := os.ReadFile(file)
 			if err != nil {
-				return cli.WrongValue(cmd.Flag("key"), file, err)
+				return unread(cmd, "key", file, err)
 			}
 			if keys[i], err = signature.ParseKey(file, lastLine(string(text))); err != nil {
 				return cli.WrongValue(cmd.Flag("key"), file, errors.New("name the file of a public key: of minisign, or an ECDSA key in PEM"))

@@ -27,13 +27,8 @@ func newPluginPromote(env cli.Environment) *cobra.Command {
 	}
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		r, err := client.Releases(args[0]).Promote(cmd.Context(), numberOf(args))
-		switch {
-		case errors.Is(err, release.ErrNoCanary):
-			return noCanary(args)
-		case errors.Is(err, release.ErrFrozen):
-			return frozen(args[0], "promoted")
-		case err != nil:
-			return err
+		if err != nil {
+			return refusedRelease(cmd.Context(), client, args, "promoted", err)
 		}
 		return show.Line(cmd, json, r, fmt.Sprintf("%s %d", r.Plugin, r.Number))
 	})
@@ -59,16 +54,13 @@ func newPluginHalt(env cli.Environment) *cobra.Command {
 		if errors.Is(err, release.ErrNoCanary) && *again {
 			r, err = lastBad(cmd.Context(), client, args)
 		}
-		if errors.Is(err, release.ErrNoCanary) {
-			return noCanary(args)
-		}
 		if err == nil && *again {
 			if err = awaitHalted(cmd, client, &r); err == nil {
 				err = retryFailed(cmd, client, &r)
 			}
 		}
 		if err != nil {
-			return err
+			return refusedRelease(cmd.Context(), client, args, "halted", err)
 		}
 		return show.Line(cmd, json, r, fmt.Sprintf("%s %d", r.Plugin, r.Number))
 	})
@@ -136,12 +128,4 @@ func retryFailed(cmd *cobra.Command, client admin.Tenant, r *release.Release) er
 	}
 	cli.Note(cmd, "%d failed tasks of release %d of %s are retried", retried, r.Number, r.Plugin)
 	return nil
-}
-
-func noCanary(args []string) error {
-	what := "plugin " + args[0] + " has no canary"
-	if len(args) > 1 {
-		what = fmt.Sprintf("release %s is not the canary of plugin %s", args[1], args[0])
-	}
-	return cli.Refusedf("%s: see `quern plugin releases %s`, and mind --tenant", what, cli.ShellWord(args[0]))
 }

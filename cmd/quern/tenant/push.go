@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/units"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
@@ -66,16 +68,20 @@ func newPluginPush(env cli.Environment) *cobra.Command {
 			return err
 		}
 		pushed, err := release.Push(cmd.Context(), client.Releases(r.Plugin), r, files, share)
-		switch {
-		case errors.Is(err, release.ErrFrozen):
-			return frozen(r.Plugin, "pushed")
-		case errors.Is(err, release.ErrNoRelease) && share != nil:
+		if errors.Is(err, release.ErrNoRelease) {
 			return cli.Refusedf("plugin %s has no release that serves, so none can get a share of its tasks: push without --canary and --steps",
 				r.Plugin)
-		case err != nil:
-			return err
+		}
+		if err != nil {
+			return refusedRelease(cmd.Context(), client, []string{r.Plugin}, "pushed", err)
 		}
 		notePush(cmd, before, &pushed)
+		nodes, err := client.Nodes(cmd.Context())
+		alive := func(n admin.Node) bool { return n.Kind == listen.KindQuern && n.Alive }
+		if err == nil && !slices.ContainsFunc(nodes, alive) {
+			cli.Note(cmd, "tenant %s has no live host, so nothing serves the release yet: see `quern node ls`, and mind --tenant",
+				client.Tenant())
+		}
 		return show.Line(cmd, json, pushed, fmt.Sprintf("%s %d", pushed.Plugin, pushed.Number))
 	})
 }
@@ -129,7 +135,7 @@ func (f *shareFlags) add(cmd *cobra.Command) {
 	option.Text(cmd.Flags(), &f.canary, "SHARE", "canary",
 		"give the release only a `SHARE` of the tasks: 10%, or label:NAME=VALUE for tasks with this label")
 	option.Text(cmd.Flags(), &f.steps, "STEPS", "steps",
-		"make it a canary whose share grows in `STEPS`, such as 1%/10m,10%/500,50%/1h: 1% for 10 minutes, then 10% until 500 tasks have ended on it, then 50% for an hour; then it serves")
+		"make it a canary whose share grows in at most 20 `STEPS`, such as 1%/10m,10%/500,50%/1h: 1% for 10 minutes, then 10% until 500 tasks have ended on it, then 50% for an hour; then it serves")
 }
 
 // share returns the share of the canary; nil if no flag is set.
@@ -150,11 +156,10 @@ func (f *shareFlags) share() (*release.Share, error) {
 		if share.Label, share.Value, found = strings.Cut(label, "="); !found || share.Label == "" {
 			return nil, cli.Usagef("--canary %q: write label:NAME=VALUE, such as label:customer=acme", f.canary)
 		}
+	case strings.ContainsAny(f.canary, ",/"):
+		err = errors.New("use one percentage, such as 10%, or --steps")
 	case f.canary != "":
 		share.Steps, err = parseSteps(f.canary)
-		if err == nil && strings.ContainsAny(f.canary, ",/") {
-			err = errors.New("write one percentage, such as 10%, or use --steps")
-		}
 	case f.steps != "":
 		name = "--steps"
 		share.Steps, err = parseSteps(f.steps)
@@ -163,7 +168,7 @@ func (f *shareFlags) share() (*release.Share, error) {
 	}
 	if err == nil {
 		if err = share.Validate(); err != nil {
-			err = cli.TrimInvalid(err)
+			err = errors.New(strings.TrimPrefix(cli.TrimInvalid(err).Error(), "share of a canary: "))
 		}
 	}
 	if err != nil {
@@ -174,20 +179,27 @@ func (f *shareFlags) share() (*release.Share, error) {
 
 // parseSteps reads the steps of a share: PERCENT%, PERCENT%/DURATION or PERCENT%/TASKS, separated by commas.
 func parseSteps(text string) (steps []release.Step, err error) {
-	for part := range strings.SplitSeq(text, ",") {
+	parts := strings.Split(text, ",")
+	for i, part := range parts {
 		number, bound, bounded := strings.Cut(strings.TrimSpace(part), "/")
 		percent, ok := strings.CutSuffix(number, "%")
+		name := ""
+		if len(parts) > 1 {
+			name = fmt.Sprintf("step %d, ", i+1)
+		}
 		var step release.Step
 		if step.Percent, err = strconv.ParseFloat(percent, 64); err != nil || !ok {
-			return nil, fmt.Errorf("%q is no percentage: write one such as 10%% or 0.5%%", number)
+			return nil, fmt.Errorf("%s%q: use a percentage, such as 10%%", name, number)
 		}
 		if bounded {
 			if step.Tasks, err = strconv.Atoi(bound); err != nil {
 				var lasts time.Duration
-				if lasts, err = units.ParseDuration(bound); err != nil || lasts <= 0 {
-					return nil, fmt.Errorf("%q is no end of a step: write a duration such as 10m, or a number of tasks such as 500", bound)
-				}
+				lasts, err = units.ParseDuration(bound)
 				step.Seconds = lasts.Seconds()
+			}
+			if err != nil || step.Tasks <= 0 && step.Seconds <= 0 {
+				return nil, fmt.Errorf("%s%q: use a duration or a number of tasks after the slash, such as %s/10m or %s/500", name,
+					strings.TrimSpace(part), number, number)
 			}
 		}
 		steps = append(steps, step)

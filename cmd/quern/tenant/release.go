@@ -88,7 +88,7 @@ func newPluginShow(env cli.Environment) *cobra.Command {
 				return show.Row(f.Name, f.Size, show.DigestPrefix+f.Digest)
 			}))
 		}
-		return fmt.Errorf("plugin %s: %w", args[0], release.ErrNoRelease)
+		return refusedRelease(cmd.Context(), client, args, "", release.ErrNoRelease)
 	})
 }
 
@@ -119,12 +119,8 @@ func newPluginRollback(env cli.Environment) *cobra.Command {
 	}
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		r, err := client.Releases(args[0]).Serve(cmd.Context(), numberOf(args))
-		if errors.Is(err, release.ErrNoRelease) && len(args) == 1 {
-			return cli.Refusedf("plugin %s has no earlier release to go back to: see `quern plugin releases %s`, and mind --tenant",
-				args[0], cli.ShellWord(args[0]))
-		}
 		if err != nil {
-			return err
+			return refusedRelease(cmd.Context(), client, args, "rolled back", err)
 		}
 		return show.Line(cmd, json, r, fmt.Sprintf("%s %d", r.Plugin, r.Number))
 	})
@@ -137,7 +133,7 @@ func newPluginFreeze(env cli.Environment) *cobra.Command {
 	}
 	off := cmd.Flags().Bool("off", false, "allow pushes again")
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-		return client.Releases(args[0]).Freeze(cmd.Context(), !*off)
+		return refusedRelease(cmd.Context(), client, args, "", client.Releases(args[0]).Freeze(cmd.Context(), !*off))
 	})
 }
 
@@ -150,24 +146,18 @@ func newPluginDelete(env cli.Environment) *cobra.Command {
 	}
 	all := cmd.Flags().Bool("all", false, "all releases of the plugin")
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if *all == (len(args) == 2) {
-			return cli.Usagef("name a RELEASE of `quern plugin releases %s`, or use --all", cli.ShellWord(args[0]))
+		switch name := cli.ShellWord(args[0]); {
+		case *all && len(args) == 2:
+			return cli.Usagef("both release %s and --all: delete one release with `quern plugin delete %s %s`, or all with `quern plugin delete %s --all`",
+				args[1], name, cli.ShellWord(args[1]), name)
+		case !*all && len(args) == 1:
+			return cli.Usagef("name a RELEASE of `quern plugin releases %s`, or use --all", name)
 		}
 		return checkRelease(cmd, args)
 	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		err := client.Releases(args[0]).Delete(cmd.Context(), numberOf(args))
-		name := cli.ShellWord(args[0])
-		switch {
-		case errors.Is(err, release.ErrServes):
-			return cli.Refusedf("release %s of plugin %s serves: roll back with `quern plugin rollback %s` first, or delete all with `quern plugin delete %s --all`",
-				args[1], args[0], name, name)
-		case errors.Is(err, release.ErrCanary):
-			return cli.Refusedf("release %s is the canary of plugin %s: end that with `quern plugin halt %s` first", args[1], args[0], name)
-		case errors.Is(err, release.ErrFrozen):
-			return frozen(args[0], "deleted")
-		}
-		return err
+		return refusedRelease(cmd.Context(), client, args, "deleted", err)
 	})
 }
 
@@ -214,7 +204,43 @@ func hosted(ctx context.Context, client admin.Tenant, plugin string, all []relea
 	return list, err
 }
 
-func frozen(plugin, what string) error {
-	return cli.Refusedf("plugin %s is frozen, so nothing was %s: end that with `quern plugin freeze %s --off`", plugin, what,
-		cli.ShellWord(plugin))
+// refusedRelease adds a remedy to an error about a release. args are the plugin and perhaps a number, and done says
+// what was not done.
+func refusedRelease(ctx context.Context, client admin.Tenant, args []string, done string, err error) error {
+	plugin, name := args[0], cli.ShellWord(args[0])
+	switch {
+	case errors.Is(err, release.ErrFrozen):
+		return cli.Refusedf("plugin %s is frozen, so nothing was %s: end that with `quern plugin freeze %s --off`", plugin, done, name)
+	case errors.Is(err, release.ErrServes):
+		return cli.Refusedf("release %s of plugin %s serves: roll back with `quern plugin rollback %s` first, or delete all with `quern plugin delete %s --all`",
+			args[1], plugin, name, name)
+	case errors.Is(err, release.ErrCanary):
+		return cli.Refusedf("release %s is the canary of plugin %s: end that with `quern plugin halt %s` first", args[1], plugin, name)
+	case !errors.Is(err, release.ErrNoRelease) && !errors.Is(err, release.ErrNoCanary):
+		return err
+	}
+	all, failed := client.Releases(plugin).List(ctx)
+	if failed != nil {
+		return failed
+	}
+	if len(all) == 0 {
+		return cli.Refusedf("plugin %s has no releases: see `quern plugin ls`, and mind --tenant", plugin)
+	}
+	number, numbers := numberOf(args), make([]string, len(all))
+	for i, r := range all {
+		numbers[len(all)-1-i] = strconv.Itoa(r.Number)
+		if r.Number == number && r.Serving && errors.Is(err, release.ErrNoCanary) {
+			return cli.Refusedf("release %d of plugin %s is no canary, it serves: roll back with `quern plugin rollback %s`", number, plugin, name)
+		}
+	}
+	switch {
+	case errors.Is(err, release.ErrNoCanary) && number == 0:
+		return cli.Refusedf("plugin %s has no canary: see `quern plugin releases %s`, and mind --tenant", plugin, name)
+	case errors.Is(err, release.ErrNoCanary):
+		return cli.Refusedf("release %d is not the canary of plugin %s: see `quern plugin releases %s`, and mind --tenant", number, plugin, name)
+	case number == 0:
+		return cli.Refusedf("plugin %s has no earlier release to go back to: see `quern plugin releases %s`, and mind --tenant", plugin, name)
+	}
+	return cli.Refusedf("plugin %s has no release %d: use one of %s, see `quern plugin releases %s`", plugin, number,
+		strings.Join(numbers, ", "), name)
 }

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
-	"github.com/hashicorp/go-hclog"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/host/api"
@@ -455,15 +452,7 @@ func TestDeadLetters(t *testing.T) {
 
 // Whoever has no token signs in; the page has no buttons for what a role may not do; signing out forgets the token.
 func TestSignIn(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens.yaml")
-	viewer, lines, err := api.NewToken("vera", api.Viewer, nil, time.Hour)
-	must(t, err)
-	must(t, os.WriteFile(file, []byte("tokens:\n"+lines), 0o600))
-	w := setup(t, func(c *api.Config) {
-		var err error
-		c.Access, err = api.LoadAccess(file, hclog.NewNullLogger())
-		must(t, err)
-	})
+	w, viewer := setupViewer(t)
 	w.enqueue(t, "mail", "x", queue.Options{})
 	w.do(t, chromedp.Navigate(w.base+"#/"+w.Tenant()+"/queues/mail"))
 	w.see(t, "Sign in")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -70,6 +71,19 @@ func setup(t *testing.T, change ...func(*api.Config)) *world {
 	t.Helper()
 	t.Parallel()
 	return serve(t, queuetest.Shared(t).URL(), change...)
+}
+
+// setupViewer is setup with access by tokens. It returns the token of the viewer vera.
+func setupViewer(t *testing.T) (w *world, token string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	token, lines, err := api.NewToken("vera", api.Viewer, nil, time.Hour)
+	must(t, err)
+	must(t, os.WriteFile(file, []byte("tokens:\n"+lines), 0o600))
+	return setup(t, func(c *api.Config) {
+		c.Access, err = api.LoadAccess(file, hclog.NewNullLogger())
+		must(t, err)
+	}), token
 }
 
 func serve(t *testing.T, url string, change ...func(*api.Config)) *world {

@@ -1,15 +1,11 @@
 package page_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
-	"github.com/hashicorp/go-hclog"
 
-	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
@@ -108,15 +104,7 @@ func TestReleaseActions(t *testing.T) {
 
 // A viewer sees releases and counts, and no button that changes them.
 func TestReleasesOfViewer(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens.yaml")
-	viewer, lines, err := api.NewToken("vera", api.Viewer, nil, time.Hour)
-	must(t, err)
-	must(t, os.WriteFile(file, []byte("tokens:\n"+lines), 0o600))
-	w := setup(t, func(c *api.Config) {
-		var err error
-		c.Access, err = api.LoadAccess(file, hclog.NewNullLogger())
-		must(t, err)
-	})
+	w, viewer := setupViewer(t)
 	w.canary(t)
 	w.do(t, chromedp.Navigate(w.base+"#/"+w.Tenant()+"/plugins/mail"))
 	w.see(t, "Sign in")

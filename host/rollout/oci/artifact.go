@@ -158,16 +158,16 @@ func (a *Artifact) Pull(ctx context.Context, into string) error {
 	}
 	defer root.Close()
 	for name, layer := range a.layers {
-		if err := pull(ctx, a.repo, root, name, layer); err != nil {
+		if err := a.write(ctx, root, name, layer); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func pull(ctx context.Context, repo *remote.Repository, root *os.Root, name string, layer ocispec.Descriptor,
-) (err error) {
-	from, err := open(ctx, repo, name, layer)
+// write writes a layer into a file.
+func (a *Artifact) write(ctx context.Context, root *os.Root, name string, layer ocispec.Descriptor) (err error) {
+	from, err := a.open(ctx, name, layer)
 	if err != nil {
 		return err
 	}
@@ -214,12 +214,12 @@ type closer func() error
 func (c closer) Close() error { return c() }
 
 // open reads a layer. The reading ends when no byte arrives for stallTime.
-func open(ctx context.Context, repo *remote.Repository, name string, layer ocispec.Descriptor) (io.ReadCloser, error) {
+func (a *Artifact) open(ctx context.Context, name string, layer ocispec.Descriptor) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stalled := time.AfterFunc(stallTime+headerTime, func() { cancel(errStalled) })
 	end := func() { stalled.Stop(); cancel(nil) }
-	fail := func(err error) error { return explain(ctx, repo.Reference, fmt.Sprintf("read the file %q", name), err) }
-	body, err := repo.Blobs().Fetch(ctx, layer)
+	fail := func(err error) error { return explain(ctx, a.ref, fmt.Sprintf("read the file %q", name), err) }
+	body, err := a.repo.Blobs().Fetch(ctx, layer)
 	if err != nil {
 		err = fail(err)
 		end()

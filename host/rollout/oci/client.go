@@ -196,7 +196,7 @@ func (c *Client) Files(ctx context.Context, r *release.Release) (func(*release.F
 		}
 	}
 	return func(f *release.File) (io.ReadCloser, error) {
-		return open(ctx, a.repo, f.Name, ocispec.Descriptor{
+		return a.open(ctx, f.Name, ocispec.Descriptor{
 			MediaType: FileType, Digest: digest.NewDigestFromEncoded(digest.SHA256, f.Digest), Size: f.Size,
 		})
 	}, nil

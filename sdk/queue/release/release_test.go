@@ -280,6 +280,67 @@ func TestPusherDiesBetweenWrites(t *testing.T) {
 	}
 }
 
+// What hosts are to serve is damaged by somebody: it keeps its number, and a push of the same content repairs it.
+func TestDamagedEntry(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.push(w, "mail", []byte("one")))
+	w.must(w.push(w, "mail", []byte("two")))
+	for _, text := range []string{"", "nonsense", "2\n{}", "x\n{}", "2\n{}\n1\n{}"} {
+		if err := w.rdb.HSet(t.Context(), w.keys.Releases(), "mail", text).Err(); err != nil {
+			t.Fatal(err)
+		}
+		all, before, err := w.Serving(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := all["mail"]; got.Err == nil || got.Number != 2 || !strings.Contains(got.Err.Error(), "push the plugin again with `quern plugin push`") {
+			t.Errorf("%q: %+v", text, got)
+		}
+		if r := w.must(w.push(w, "mail", []byte("two"))); r.Number != 2 {
+			t.Errorf("%q: repaired by release %d", text, r.Number)
+		}
+		w.serving("mail", 2, 1)
+		if after, _ := w.Generation(t.Context()); after == before {
+			t.Errorf("%q: hosts do not learn of the repair", text)
+		}
+	}
+	if err := w.rdb.HSet(t.Context(), w.keys.Release("mail"), "1", "{}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Releases(t.Context(), "mail"); err == nil || !strings.Contains(err.Error(), "delete it with `quern plugin delete mail 1`") {
+		t.Errorf("a damaged release: %v", err)
+	}
+	if err := w.DeleteRelease(t.Context(), "mail", 1); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.states("mail"), "2 serving"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A piece that is gone or has other bytes is told with the remedy.
+func TestDamagedPiece(t *testing.T) {
+	w := newWorld(t)
+	piece := w.must(w.push(w, "mail", []byte("one"))).Files[0].Pieces[0]
+	key := w.keys.Piece(piece)
+	if err := w.rdb.Set(t.Context(), key, "two", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Piece(t.Context(), piece); !errors.Is(err, release.ErrMissing) || !strings.Contains(err.Error(), "the key "+key+" has other bytes: delete it, and push the plugin again with `quern plugin push`") {
+		t.Errorf("a piece with other bytes: %v", err)
+	}
+	if err := w.rdb.Del(t.Context(), key).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Piece(t.Context(), piece); !errors.Is(err, release.ErrMissing) || !strings.Contains(err.Error(), piece+": push the plugin again with `quern plugin push`") {
+		t.Errorf("a piece that is gone: %v", err)
+	}
+	w.must(w.push(w, "mail", []byte("one")))
+	if data, err := w.Piece(t.Context(), piece); string(data) != "one" || err != nil {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
 // A release whose pieces are not all there is not written, even if nobody has asked for them.
 func TestReleaseWithoutItsPieces(t *testing.T) {
 	w := newWorld(t)

@@ -107,8 +107,9 @@ func place(number int, id string) float64 {
 
 // The bounds of a share.
 const (
-	maxSteps = 20
-	maxLabel = 1 << 10
+	maxSteps    = 20
+	maxStepTime = 366 * 24 * time.Hour
+	maxLabel    = 1 << 10
 )
 
 // validate checks a stage that somebody else wrote.
@@ -136,15 +137,22 @@ func (s *Share) Validate() error {
 	}
 	before := 0.0
 	for i, step := range s.Steps {
-		ends := step.Seconds > 0 || step.Tasks > 0
+		name, ends := "", step.Seconds > 0 || step.Tasks > 0
+		if len(s.Steps) > 1 {
+			name = fmt.Sprintf("step %d, ", i+1)
+		}
 		switch {
 		case !(step.Percent > before && step.Percent <= 100): // also refuses NaN
-			return wrong("step %d has %v%%: use more than %v%%, and at most 100%%", i+1, step.Percent, before)
-		case step.Tasks < 0 || !(step.Seconds >= 0 && step.Seconds <= 366*24*3600):
-			return wrong("step %d lasts for %v s or %d tasks: use 0 s to 366 days, and 0 tasks or more", i+1, step.Seconds, step.Tasks)
-		case !ends && i+1 < len(s.Steps):
-			return wrong("step %d of %d has no end: give it one, such as %v%%/10m or %v%%/500", i+1, len(s.Steps), step.Percent,
+			return wrong("%s%v%%: use more than %v%%, and at most 100%%", name, step.Percent, before)
+		case !(step.Seconds >= 0 && step.Seconds <= maxStepTime.Seconds()):
+			return wrong("%s%v%%: it lasts for %v s: use at most 366 days, such as %v%%/1h", name, step.Percent, step.Seconds,
 				step.Percent)
+		case step.Tasks < 0:
+			return wrong("%s%v%%: it lasts for %d tasks: use 1 or more, such as %v%%/500", name, step.Percent, step.Tasks,
+				step.Percent)
+		case !ends && i+1 < len(s.Steps):
+			return wrong("%s%v%%: only the last step can be without an end: use %v%%/10m, or %v%%/500 for 500 tasks", name,
+				step.Percent, step.Percent, step.Percent)
 		}
 		before = step.Percent
 	}

@@ -169,13 +169,13 @@ func TestInvalidShares(t *testing.T) {
 		"label and steps": {Label: "a", Steps: []release.Step{{Percent: 1}}},
 		"its label has":   {Label: strings.Repeat("a", 2000)},
 		"22 steps":        percent(make([]release.Step, 22)...),
-		"step 1 has 0%":   percent(release.Step{}),
-		"step 1 has NaN%": percent(release.Step{Percent: math.NaN()}),
-		"has 101%":        percent(release.Step{Percent: 101}),
-		"step 2 has 5%":   percent(release.Step{Percent: 10, Tasks: 1}, release.Step{Percent: 5}),
-		"has no end":      percent(release.Step{Percent: 10}, release.Step{Percent: 50}),
-		"lasts for -1 s":  percent(release.Step{Percent: 10, Seconds: -1}),
-		"or -1 tasks":     percent(release.Step{Percent: 10, Tasks: -1}),
+		": 0%: use more":  percent(release.Step{}),
+		": NaN%: use":     percent(release.Step{Percent: math.NaN()}),
+		": 101%: use":     percent(release.Step{Percent: 101}),
+		"step 2, 5%: use more than 10%, and at most 100%":                                              percent(release.Step{Percent: 10, Tasks: 1}, release.Step{Percent: 5}),
+		"step 1, 10%: only the last step can be without an end: use 10%/10m, or 10%/500 for 500 tasks": percent(release.Step{Percent: 10}, release.Step{Percent: 50}),
+		"10%: it lasts for -1 s: use at most 366 days, such as 10%/1h":                                 percent(release.Step{Percent: 10, Seconds: -1}),
+		"10%: it lasts for -1 tasks: use 1 or more, such as 10%/500":                                   percent(release.Step{Percent: 10, Tasks: -1}),
 	} {
 		if err := share.Validate(); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%+v: %v, want %q", share, err, text)

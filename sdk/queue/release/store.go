@@ -216,7 +216,7 @@ func (s *Store) change(ctx context.Context, plugin, what string, args ...any) (c
 	case answer == "canary":
 		err = ErrCanary
 	case answer == "missing":
-		err = fmt.Errorf("%w: %s", ErrMissing, number)
+		err = fmt.Errorf("%w: %s: put it, or push again", ErrMissing, number)
 	case answer == "full":
 		err = fmt.Errorf("%w: %d plugins of the tenant have releases", ErrNoRoom, MaxPlugins)
 	}
@@ -252,7 +252,7 @@ func (s *Store) Releases(ctx context.Context, plugin string) ([]Release, error) 
 		}
 		r, err := parse(plugin, number, text)
 		if err != nil {
-			return nil, err
+			return nil, damaged(plugin, number, err)
 		}
 		r.Serving, r.Created = hash["serving"] == field, seconds(hash[field+" at"])
 		back, reason, _ := strings.Cut(hash[field+" back"], " ")
@@ -282,15 +282,12 @@ func parse(plugin string, number int, text string) (r Release, err error) {
 	if r.Plugin, r.Number = plugin, number; err == nil {
 		err = r.validate()
 	}
-	if err != nil {
-		return Release{}, damaged(plugin, number, err)
-	}
-	return r, nil
+	return r, err
 }
 
 func damaged(plugin string, number int, err error) error {
-	return fmt.Errorf("release %d of plugin %s is damaged: %w: delete it with `quern plugin delete`, or push it again", number,
-		plugin, err)
+	return fmt.Errorf("release %d of plugin %s is damaged: %w: delete it with `quern plugin delete %s %d`", number, plugin, err,
+		plugin, number)
 }
 
 // parseStage reads the state of a canary as rollout.lua wrote it: its share as JSON, "STEP SECOND STEPS", and "SECOND REASON"
@@ -313,7 +310,7 @@ type Served struct {
 	Before *Release // the release to serve if that fails; nil if there is none
 	// Canary is the release that gets a share of the tasks, with its Stage; nil if there is none.
 	Canary *Release
-	Err    error // why the entry cannot be read; the release then has only its Plugin
+	Err    error // why the entry cannot be read; the release then has only its Plugin and Number
 }
 
 // Generation returns a text that is different after each change of the tenant's releases; "" before the first one.
@@ -344,6 +341,13 @@ func (s *Store) Serving(ctx context.Context) (all map[string]Served, of string, 
 			all[plugin] = parseServed(plugin, text)
 		}
 	})
+	for plugin, one := range all {
+		if one.Err != nil {
+			text, _ := s.store.RDB.HGet(ctx, s.store.Keys.Release(plugin), "serving").Result()
+			one.Number, _ = strconv.Atoi(text) // only people read it: it may be 0
+			all[plugin] = one
+		}
+	}
 	return all, of, store.Wrap("read releases", err)
 }
 
@@ -367,6 +371,12 @@ func (s *Store) each(ctx context.Context, key string, visit func(field, value st
 }
 
 func parseServed(plugin, text string) Served {
+	broken := func(err error) Served {
+		return Served{
+			Release: Release{Plugin: plugin},
+			Err:     fmt.Errorf("what hosts are to serve is damaged: %w: push the plugin again with `quern plugin push`", err),
+		}
+	}
 	lines := strings.Split(text, "\n")
 	var read []Release
 	for len(lines) >= 2 {
@@ -376,7 +386,7 @@ func parseServed(plugin, text string) Served {
 			r, err = parse(plugin, number, lines[1])
 		}
 		if err != nil {
-			return Served{Release: Release{Plugin: plugin}, Err: err}
+			return broken(err)
 		}
 		read, lines = append(read, r), lines[2:]
 	}
@@ -384,12 +394,12 @@ func parseServed(plugin, text string) Served {
 	if len(lines) == 1 && len(read) > 0 && lines[0] != "" {
 		var err error
 		if canary, err = parseCanary(plugin, lines[0]); err != nil {
-			return Served{Release: Release{Plugin: plugin}, Err: err}
+			return broken(err)
 		}
 	}
 	switch len(read) {
 	case 0:
-		return Served{Release: Release{Plugin: plugin}, Err: errors.New("the entry is empty: push the plugin again")}
+		return broken(errors.New("it names no release"))
 	case 1:
 		return Served{Release: read[0], Canary: canary}
 	}
@@ -404,14 +414,14 @@ func parseCanary(plugin, line string) (*Release, error) {
 		Release json.RawMessage `json:"release"`
 	}
 	if err := json.Unmarshal([]byte(line), &staged); err != nil {
-		return nil, damaged(plugin, staged.Number, err)
+		return nil, err
 	}
 	r, err := parse(plugin, staged.Number, string(staged.Release))
 	if err != nil {
 		return nil, err
 	}
 	if staged.Stage == nil {
-		return nil, damaged(plugin, staged.Number, errors.New("it has no share"))
+		return nil, errors.New("the canary has no share")
 	}
 	r.Stage = staged.Stage
 	return &r, staged.Stage.validate()
@@ -422,11 +432,12 @@ func (s *Store) Piece(ctx context.Context, digest string) ([]byte, error) {
 	data, err := s.store.RDB.Get(ctx, s.store.Keys.Piece(digest)).Bytes()
 	switch {
 	case store.IsNil(err):
-		return nil, fmt.Errorf("%w: %s", ErrMissing, digest)
+		return nil, fmt.Errorf("%w: %s: push the plugin again with `quern plugin push`", ErrMissing, digest)
 	case err != nil:
 		return nil, store.Wrap("read piece "+digest, err)
 	case digestOf(data) != digest:
-		return nil, fmt.Errorf("%w: the key of piece %s has other bytes", ErrMissing, digest)
+		return nil, fmt.Errorf("%w: the key %s has other bytes: delete it, and push the plugin again with `quern plugin push`",
+			ErrMissing, s.store.Keys.Piece(digest))
 	}
 	return data, nil
 }

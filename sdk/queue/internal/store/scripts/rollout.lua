@@ -52,7 +52,7 @@ local function halt(reason)
 end
 
 -- show(): tells hosts which release to serve, which one if that fails, and which one is the canary. A host that knows no
--- canaries ignores the last line, because it reads lines in pairs.
+-- canaries ignores the last line, because it reads lines in pairs. Returns whether they were told something else.
 local function show()
   serving = get('serving')
   local text = serving .. '\n' .. get(serving)
@@ -63,7 +63,9 @@ local function show()
     text = text .. string.format('\n{"number":%s,"stage":{"share":%s,"step":%s,"since":%s},"release":%s}', canary,
       get(canary .. ' share'), step, since, get(canary))
   end
+  local other = redis.call('HGET', KEYS[1], plugin) ~= text
   redis.call('HSET', KEYS[1], plugin, text)
+  return other
 end
 
 local function changed(number)
@@ -101,7 +103,10 @@ if what == 'push' then
   local share = ARGV[8]
   if frozen then return 'frozen' end
   if share ~= '' and not serving then return 'none' end
-  if serving and get(serving .. ' is') == ARGV[5] then return 'same ' .. serving end
+  if serving and get(serving .. ' is') == ARGV[5] then
+    if show() then changed(serving) end -- somebody had damaged it
+    return 'same ' .. serving
+  end
   if share ~= '' and canary and get(canary .. ' is') == ARGV[5] and get(canary .. ' share') == share then
     return 'same ' .. canary
   end
