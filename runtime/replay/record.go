@@ -119,19 +119,22 @@ func (t *Tape) Finish(r *Record) error {
 	return nil
 }
 
-// Encode writes the record in at most limit bytes.
-func (r *Record) Encode(limit int) ([]byte, error) {
+// Encode writes the record in at most limit bytes. If there are recipients, it is encrypted to them.
+func (r *Record) Encode(limit int, recipients ...Recipient) ([]byte, error) {
 	header, err := json.Marshal(r.Header)
 	if err != nil {
 		return nil, fmt.Errorf("encode record: %w", err)
 	}
 	var out bytes.Buffer
-	out.WriteString(magic)
+	body, err := encrypt(&out, recipients)
+	if err != nil {
+		return nil, err
+	}
 	w, _ := compressors.Get().(*flate.Writer)
 	if w == nil {
-		w, _ = flate.NewWriter(&out, flate.BestSpeed) // the level is valid
+		w, _ = flate.NewWriter(body, flate.BestSpeed) // the level is valid
 	} else {
-		w.Reset(&out)
+		w.Reset(body)
 	}
 	defer compressors.Put(w)
 	for _, section := range [...][]byte{header, r.Checkpoint, r.Warm, r.start, r.events, r.Input} {
@@ -145,7 +148,7 @@ func (r *Record) Encode(limit int) ([]byte, error) {
 			return nil, ErrTooLarge
 		}
 	}
-	if err := w.Close(); err != nil {
+	if err := errors.Join(w.Close(), body.Close()); err != nil {
 		return nil, fmt.Errorf("compress record: %w", err)
 	}
 	if out.Len() > limit {
@@ -154,12 +157,14 @@ func (r *Record) Encode(limit int) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Decode reads a record.
-func Decode(data []byte) (*Record, error) {
-	if !IsRecord(data) {
-		return nil, errors.New("it is no record of a run")
+// Decode reads a record. One that is encrypted needs an identity of one of its recipients, else the error is an
+// *EncryptedError.
+func Decode(data []byte, identities ...Identity) (*Record, error) {
+	body, err := decrypt(data, identities)
+	if err != nil {
+		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data[len(magic):])), maxDecoded))
+	text, err := io.ReadAll(io.LimitReader(flate.NewReader(body), maxDecoded))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
@@ -173,9 +178,6 @@ func Decode(data []byte) (*Record, error) {
 	}
 	return r, nil
 }
-
-// IsRecord reports whether data begins as a record does.
-func IsRecord(data []byte) bool { return bytes.HasPrefix(data, []byte(magic)) }
 
 // SecretNames returns the names of the secrets that the run has read, sorted.
 func (r *Record) SecretNames() ([]string, error) { return secretNames(r.events) }
