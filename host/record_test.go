@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // drawing is a handler that takes random bytes, as many as half a page if its input begins with "b", and fails with the
@@ -113,5 +117,53 @@ func TestRecordOfACancelledRun(t *testing.T) {
 	}
 	if record, err := replay.Decode(data); err != nil || !record.Outcome.Stopped || record.Outcome.Fuel == 0 {
 		t.Errorf("%+v, %v", record, err)
+	}
+}
+
+// A record that Redis cannot take comes later: with the end of its task, or after it.
+func TestRecordComesLater(t *testing.T) {
+	t.Parallel()
+	yaml := map[string]string{"sleep": "name: sleep\nrecord: failed\nlimits: {timeout: 1s}\n"}
+	has := func(n *node, id string) func() bool {
+		return func() bool { return n.task(id).RecordSize > 0 }
+	}
+	t.Run("a full Redis", func(t *testing.T) {
+		t.Parallel()
+		server := queuetest.Start(t)
+		n := start(t, settings{server: server, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}, yaml: yaml})
+		id := n.enqueue("sleep", "60000")
+		n.count("sleep", queue.Started, 1)
+		n.rdb.ConfigSet(n.ctx, "maxmemory", "1") // settlements need no memory, records do
+		n.count("sleep", queue.Failed, 1)
+		if has(n, id)() {
+			t.Error("a full Redis has taken the record")
+		}
+		n.rdb.ConfigSet(n.ctx, "maxmemory", "0")
+		n.eventually("the record comes", has(n, id))
+	})
+	t.Run("a lost connection", func(t *testing.T) {
+		t.Parallel()
+		server := queuetest.Start(t)
+		proxy := queuetest.NewProxy(t, server)
+		n := start(t, settings{server: server, proxy: proxy, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}, yaml: yaml})
+		id := n.enqueue("sleep", "60000")
+		n.count("sleep", queue.Started, 1)
+		proxy.Refuse()
+		n.eventually("the end of the task cannot be written", func() bool { return n.metric("quern_redis_errors_total", "op", "settle") > 0 })
+		proxy.Pass()
+		n.wait(id)
+		n.eventually("the record comes", has(n, id))
+	})
+}
+
+// The records that come later have a bound: the oldest are dropped.
+func TestLateRecordsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := &shipper{logger: hclog.NewNullLogger()}
+	for i := range 5 {
+		s.settled(&ended{record: &listen.RunRecord{Bytes: make([]byte, lateBytes/4+i)}})
+	}
+	if len(s.late) != 3 || len(s.late[2].Bytes) != lateBytes/4+4 {
+		t.Errorf("%d records wait", len(s.late))
 	}
 }

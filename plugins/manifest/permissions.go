@@ -59,7 +59,7 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 		Capabilities: m.Capabilities.LimitTo(own.Ceiling), Config: maps.Clone(m.Config), Secrets: own.Secrets,
 		Databases: own.Databases, Recipients: own.Recipients,
 		Ceiling: own.Ceiling,
-		asked:     m.Capabilities, Where: own.Where,
+		asked:   m.Capabilities, Where: own.Where,
 	}
 	for name, value := range own.Config {
 		if _, asked := m.Config[name]; asked {

@@ -82,7 +82,9 @@ func TestRecordsOfATenant(t *testing.T) {
 // A record that another one of the task replaces counts no more, whatever its size.
 func TestReplacedRecords(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		bytesOf := func() int64 { return -int64(must[float64](t)(w.rdb.ZScore(w.ctx, w.Store().Keys.Records(), ".").Result())) }
+		bytesOf := func() int64 {
+			return -int64(must[float64](t)(w.rdb.ZScore(w.ctx, w.Store().Keys.Records(), ".").Result()))
+		}
 		const size = 4 << 20
 		w.enqueue(t, "q", "first", queue.Options{ID: "first"})
 		node, hold := w.held(t, "q")
