@@ -10,6 +10,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // Header describes a recorded run: what the guest was told of its task, how it was bounded, and how it ended.
@@ -40,6 +42,9 @@ type Header struct {
 	Entry  string            `json:"entry,omitempty"`
 	Limits Limits            `json:"limits"`
 
+	// Secrets are the secrets that the run has read, by name, each with 8 bits of a hash. If there are any, the checkpoint
+	// has marks in place of their values.
+	Secrets map[string]byte `json:"secrets,omitempty"`
 	// Services are the services that the run had, as bits.
 	Services int     `json:"services"`
 	Outcome  Outcome `json:"outcome"`
@@ -101,20 +106,24 @@ func (t *Tape) Finish(r *Record) error {
 		return ErrTooLarge
 	}
 	r.Services, r.start, r.events = t.services, t.start, t.events
-	if t.Secrets.Any() && !t.playing { // a replay copies events in which they are hidden
-		var hidden []byte
-		for d := (decoder{rest: t.events}); len(d.rest) > 0; {
-			e := d.event()
-			if d.err != nil {
-				return d.err
-			}
-			t.hide(&e)
-			hidden = e.append(hidden)
+	if len(t.revealed) == 0 || t.playing { // a replay copies events in which they are hidden
+		return nil
+	}
+	read := newSecrets(t.revealed, t.Secrets)
+	var hidden []byte
+	for d := (decoder{rest: t.events}); len(d.rest) > 0; {
+		e := d.event()
+		if d.err != nil {
+			return d.err
 		}
-		r.events = hidden
-		if len(r.Checkpoint) > 0 { // a replay that needs the value takes another way
-			r.Checkpoint = []byte(t.secret(string(r.Checkpoint)))
+		read.hideEvent(&e)
+		if hidden = e.append(hidden); len(hidden) > t.limit {
+			return ErrTooLarge
 		}
+	}
+	r.events, r.Checkpoint, r.Secrets = hidden, read.hide(r.Checkpoint), map[string]byte{}
+	for name, value := range t.revealed {
+		r.Secrets[name] = r.check(name, value)
 	}
 	return nil
 }
@@ -179,9 +188,6 @@ func Decode(data []byte, identities ...Identity) (*Record, error) {
 	return r, nil
 }
 
-// SecretNames returns the names of the secrets that the run has read, sorted.
-func (r *Record) SecretNames() ([]string, error) { return secretNames(r.events) }
-
 // Options say how a record is replayed.
 type Options struct {
 	// Changed is true if the module is not the recorded one. It can read clocks and random numbers more or less often
@@ -193,15 +199,25 @@ type Options struct {
 
 // Play returns a tape that plays the run back.
 func (r *Record) Play(o Options) *Tape {
+	forms := new(redact.Secrets)
+	for name, value := range o.Secrets {
+		forms.Add(name, value)
+	}
+	given, checkpoint := newSecrets(o.Secrets, forms), r.Checkpoint
+	if len(r.Secrets) > 0 {
+		checkpoint = given.show(checkpoint)
+	}
 	return &Tape{
-		playing: true, services: r.Services, from: decoder{rest: r.events}, lenient: o.Changed, given: o.Secrets,
-		stopped: r.Outcome.Stopped, limit: maxDecoded,
+		playing: true, services: r.Services, from: decoder{rest: r.events}, lenient: o.Changed, given: given,
+		stopped: r.Outcome.Stopped, limit: maxDecoded, saved: checkpoint,
 	}
 }
 
 // Start returns a function that makes tapes which play the start of the run's instance back.
 func (r *Record) Start(o Options) func() *Tape {
 	return func() *Tape {
-		return &Tape{playing: true, from: decoder{rest: r.start}, lenient: o.Changed, limit: maxDecoded}
+		return &Tape{
+			playing: true, from: decoder{rest: r.start}, lenient: o.Changed, limit: maxDecoded, given: newSecrets(nil, nil),
+		}
 	}
 }
