@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"testing"
 
+	"filippo.io/age"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -165,5 +167,48 @@ func TestLateRecordsAreBounded(t *testing.T) {
 	}
 	if len(s.late) != 3 || len(s.late[2].Bytes) != lateBytes/4+4 {
 		t.Errorf("%d records wait", len(s.late))
+	}
+}
+
+// Records of a tenant with recipients are encrypted, within limits.record.
+func TestEncryptedRecords(t *testing.T) {
+	t.Parallel()
+	module := drawing(t)
+	private, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	grants, err := manifest.ParseGrants("grants.yaml", []byte(`"*": {records: {recipients: [`+private.Recipient().String()+`]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{
+		grants: grants, guests: map[string][]byte{"failed": module, "small": module},
+		yaml: map[string]string{"failed": "name: failed\nrecord: failed\n", "small": "name: small\nrecord: failed\nlimits: {record: 1KiB}\n"},
+	})
+	id := n.enqueue("failed", "b3")
+	n.wait(id)
+	data, err := manage.New(n.client).Record(n.ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if task := n.task(id); !task.RecordEncrypted || task.RecordSize != int64(len(data)) || !replay.IsEncrypted(data) {
+		t.Errorf("the task says of %d bytes: %+v", len(data), task)
+	}
+	if _, err := replay.Decode(data); err == nil {
+		t.Error("it is read without an identity")
+	}
+	if record, err := replay.Decode(data, private); err != nil || record.Task != id {
+		t.Errorf("%+v, %v", record, err)
+	}
+	id = n.enqueue("small", "s3")
+	n.wait(id)
+	if task := n.task(id); task.RecordRun != 1 || task.RecordSize > 1<<10 {
+		t.Errorf("under a limit of 1 KiB: %+v", task)
+	}
+	id = n.enqueue("small", "b3")
+	n.wait(id)
+	if task := n.task(id); task.RecordRun != 1 || task.RecordSize != 0 {
+		t.Errorf("over a limit of 1 KiB: %+v", task)
 	}
 }

@@ -135,9 +135,9 @@ func (t *TenantGrants) keys(m *Manifest) []key {
 			{name: "max_queues", value: countValue(&t.MaxQueues, maxTries, "the host's bound")},
 			{name: "signers", value: value{read: func(d *decoder, n node) { t.Signers = d.signers(n) }}},
 			{name: "databases", value: value{read: func(d *decoder, n node) { t.Databases = d.hostDatabases(n) }}},
-			{name: "records", value: section(key{name: "recipients", value: value{
+			{name: "records", value: value{keys: []key{{name: "recipients", value: value{
 				read: func(d *decoder, n node) { t.Recipients = d.recipients(n) },
-			}.require("write recipients: [age1...], with the public keys of those who may replay")})},
+			}.require("write recipients: [age1...], with the public keys of those who may replay")}}}},
 			{name: "secrets", value: value{read: func(d *decoder, n node) { t.Secrets = d.sources(n) }}},
 		},
 	)
