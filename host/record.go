@@ -55,7 +55,9 @@ func recordOf(e *ended) *listen.RunRecord {
 	}
 	kept := &listen.RunRecord{Claim: t.Claim()}
 	if r.tape.Finish(record) == nil {
-		kept.Bytes, _ = record.Encode(int(limits.Record)) // an error leaves it out, as one that is too large
+		to := v.Permissions.Recipients
+		kept.Bytes, _ = record.Encode(int(limits.Record), to...) // an error leaves it out, as one that is too large
+		kept.Encrypted = len(to) > 0
 	}
 	return kept
 }

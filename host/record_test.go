@@ -5,10 +5,16 @@ import (
 	"fmt"
 	"testing"
 
+	"filippo.io/age"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // drawing is a handler that takes random bytes, as many as half a page if its input begins with "b", and fails with the
@@ -113,5 +119,96 @@ func TestRecordOfACancelledRun(t *testing.T) {
 	}
 	if record, err := replay.Decode(data); err != nil || !record.Outcome.Stopped || record.Outcome.Fuel == 0 {
 		t.Errorf("%+v, %v", record, err)
+	}
+}
+
+// A record that Redis cannot take comes later: with the end of its task, or after it.
+func TestRecordComesLater(t *testing.T) {
+	t.Parallel()
+	yaml := map[string]string{"sleep": "name: sleep\nrecord: failed\nlimits: {timeout: 1s}\n"}
+	has := func(n *node, id string) func() bool {
+		return func() bool { return n.task(id).RecordSize > 0 }
+	}
+	t.Run("a full Redis", func(t *testing.T) {
+		t.Parallel()
+		server := queuetest.Start(t)
+		n := start(t, settings{server: server, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}, yaml: yaml})
+		id := n.enqueue("sleep", "60000")
+		n.count("sleep", queue.Started, 1)
+		n.rdb.ConfigSet(n.ctx, "maxmemory", "1") // settlements need no memory, records do
+		n.count("sleep", queue.Failed, 1)
+		if has(n, id)() {
+			t.Error("a full Redis has taken the record")
+		}
+		n.rdb.ConfigSet(n.ctx, "maxmemory", "0")
+		n.eventually("the record comes", has(n, id))
+	})
+	t.Run("a lost connection", func(t *testing.T) {
+		t.Parallel()
+		server := queuetest.Start(t)
+		proxy := queuetest.NewProxy(t, server)
+		n := start(t, settings{server: server, proxy: proxy, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}, yaml: yaml})
+		id := n.enqueue("sleep", "60000")
+		n.count("sleep", queue.Started, 1)
+		proxy.Refuse()
+		n.eventually("the end of the task cannot be written", func() bool { return n.metric("quern_redis_errors_total", "op", "settle") > 0 })
+		proxy.Pass()
+		n.wait(id)
+		n.eventually("the record comes", has(n, id))
+	})
+}
+
+// The records that come later have a bound: the oldest are dropped.
+func TestLateRecordsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := &shipper{logger: hclog.NewNullLogger()}
+	for i := range 5 {
+		s.settled(&ended{record: &listen.RunRecord{Bytes: make([]byte, lateBytes/4+i)}})
+	}
+	if len(s.late) != 3 || len(s.late[2].Bytes) != lateBytes/4+4 {
+		t.Errorf("%d records wait", len(s.late))
+	}
+}
+
+// Records of a tenant with recipients are encrypted, within limits.record.
+func TestEncryptedRecords(t *testing.T) {
+	t.Parallel()
+	module := drawing(t)
+	private, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	grants, err := manifest.ParseGrants("grants.yaml", []byte(`"*": {records: {recipients: [`+private.Recipient().String()+`]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, settings{
+		grants: grants, guests: map[string][]byte{"failed": module, "small": module},
+		yaml: map[string]string{"failed": "name: failed\nrecord: failed\n", "small": "name: small\nrecord: failed\nlimits: {record: 1KiB}\n"},
+	})
+	id := n.enqueue("failed", "b3")
+	n.wait(id)
+	data, err := manage.New(n.client).Record(n.ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if task := n.task(id); !task.RecordEncrypted || task.RecordSize != int64(len(data)) || !replay.IsEncrypted(data) {
+		t.Errorf("the task says of %d bytes: %+v", len(data), task)
+	}
+	if _, err := replay.Decode(data); err == nil {
+		t.Error("it is read without an identity")
+	}
+	if record, err := replay.Decode(data, private); err != nil || record.Task != id {
+		t.Errorf("%+v, %v", record, err)
+	}
+	id = n.enqueue("small", "s3")
+	n.wait(id)
+	if task := n.task(id); task.RecordRun != 1 || task.RecordSize > 1<<10 {
+		t.Errorf("under a limit of 1 KiB: %+v", task)
+	}
+	id = n.enqueue("small", "b3")
+	n.wait(id)
+	if task := n.task(id); task.RecordRun != 1 || task.RecordSize != 0 {
+		t.Errorf("over a limit of 1 KiB: %+v", task)
 	}
 }

@@ -111,7 +111,7 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 			c.metrics.LeaseRenewedLate(tenant)
 		}
 	}
-	shipper := &shipper{Duty: duty(periodic.UntilAsked), listener: listener, metrics: c.metrics}
+	shipper := &shipper{Duty: duty(periodic.UntilAsked), listener: listener, metrics: c.metrics, logger: access.logger}
 	tally := &tally{Duty: duty(periodic.UntilAsked), node: listener.Node}
 	settler := &settler{
 		access: access, scheduler: c.scheduler, shipper: shipper, tally: tally, judge: judge, publisher: fleet.Publisher,

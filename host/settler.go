@@ -231,6 +231,7 @@ func (s *settler) finish(ctx context.Context) {
 	var pause periodic.Pause
 	for s.flush(ctx, true) && periodic.Sleep(ctx, pause.Failed(time.Now())) {
 	}
+	s.shipper.keepLate(ctx)
 	for _, e := range s.due(true) {
 		s.done(e, listen.OutcomeLost, errUnsettled)
 	}
@@ -360,6 +361,9 @@ func (s *settler) written(e *ended, err error) {
 		outcome = listen.OutcomeLost
 	case outcome == listen.OutcomeComplete:
 		s.publisher.Accept(e.settlement.Publications)
+	}
+	if err == nil {
+		s.shipper.settled(e)
 	}
 	s.report(e, outcome, err)
 }

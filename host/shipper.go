@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
@@ -15,19 +18,35 @@ import (
 // shipInterval is how often log lines and progress of running tasks are sent; they are at most a second behind.
 const shipInterval = 500 * time.Millisecond
 
-// shipper sends the log lines and the progress of tasks to Redis, in batches. The duty starts when the intake asks for
-// it, and stops when there are no tasks.
+// lateBytes bounds the records that wait in a session after the ends of their tasks.
+const lateBytes = 4 << 20
+
+// shipper sends the log lines, the progress and the records of tasks to Redis, in batches. The duty starts when the
+// intake asks for it, and stops when there are no tasks and no late records.
 type shipper struct {
 	periodic.Duty
 	listener *listen.Listener
 	metrics  *metrics.Metrics
+	logger   hclog.Logger
+
+	mu    sync.Mutex
+	late  []listen.RunRecord // of settled runs, which Redis could not take before; guarded by mu
+	pause periodic.Pause     // until they are tried again; used only by the run under way
 }
 
 // RunOnce implements periodic.Worker.
 func (s *shipper) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
+	wait = periodic.UntilAsked
+	if left := s.pause.Left(time.Now()); left > 0 {
+		wait = left
+	} else if s.keepLate(ctx) {
+		wait = s.pause.Failed(time.Now())
+	} else {
+		s.pause.Succeeded()
+	}
 	all := s.listener.Tasks.All()
 	if len(all) == 0 {
-		return 0, periodic.UntilAsked, nil
+		return 0, wait, nil
 	}
 	free := make([]*task, 0, len(all))
 	for _, held := range all {
@@ -58,7 +77,7 @@ func (s *shipper) shipLast(ctx context.Context, round ...batch) {
 	s.keepRecords(ctx, round)
 }
 
-// keepRecords stores the records of runs. One that Redis refuses is lost: the end of its task is not to wait for it.
+// keepRecords stores the records of runs. Those that Redis cannot take now are sent again with the ends of their tasks.
 func (s *shipper) keepRecords(ctx context.Context, round []batch) {
 	var records []listen.RunRecord
 	var of []*ended
@@ -69,12 +88,65 @@ func (s *shipper) keepRecords(ctx context.Context, round []batch) {
 			}
 		}
 	}
+	waits := s.store(ctx, records)
+	for i, e := range of {
+		if !waits[i] {
+			e.record = nil
+		}
+	}
+}
+
+// store stores records, and reports which of them Redis may take later. One that it refuses is lost.
+func (s *shipper) store(ctx context.Context, records []listen.RunRecord) (waits []bool) {
+	waits = make([]bool, len(records))
 	if len(records) > 0 {
-		s.retry(ctx, s.listener.KeepRecords(ctx, records), func(int) {})
+		errs := s.listener.KeepRecords(ctx, records)
+		s.retry(ctx, errs, func(i int) { waits[i] = queue.IsUnavailable(errs[i]) || ctx.Err() != nil })
 	}
-	for _, e := range of {
-		e.record = nil
+	return waits
+}
+
+// settled takes over the record of a run whose task was settled before Redis could take the record. The oldest records
+// are dropped if too many wait.
+func (s *shipper) settled(e *ended) {
+	if e.record == nil {
+		return
 	}
+	s.mu.Lock()
+	s.late = append(s.late, *e.record)
+	e.record = nil
+	size, dropped := 0, 0
+	for i := len(s.late) - 1; i >= 0; i-- {
+		if size += len(s.late[i].Bytes); size > lateBytes {
+			dropped = i + 1
+			break
+		}
+	}
+	s.late = slices.Delete(s.late, 0, dropped)
+	s.mu.Unlock()
+	if dropped > 0 {
+		s.logger.Warn("records of runs are dropped: Redis cannot take them, and too many wait", "records", dropped)
+	}
+	s.AskIn(shipInterval)
+}
+
+// keepLate stores the late records. It reports whether some still wait.
+func (s *shipper) keepLate(ctx context.Context) (more bool) {
+	s.mu.Lock()
+	late := s.late
+	s.late = nil
+	s.mu.Unlock()
+	var rest []listen.RunRecord
+	for i, waits := range s.store(ctx, late) {
+		if waits {
+			rest = append(rest, late[i])
+		}
+	}
+	s.mu.Lock()
+	s.late = append(rest, s.late...)
+	more = len(s.late) > 0
+	s.mu.Unlock()
+	return more
 }
 
 // send sends the lines and the progress of tasks. What cannot be sent now is sent the next time.

@@ -48,6 +48,6 @@ func ReplayCall(record *replay.Record, tape *replay.Tape) Call {
 		TaskID: record.Task, Queue: record.Queue, Plugin: record.Plugin, Attempt: record.Attempt,
 		MaxAttempts: record.MaxAttempts, Reschedules: record.Reschedules, PreviousError: record.PreviousError,
 		Parent: record.Parent, Key: record.Key, Traceparent: record.Traceparent, Headers: record.Headers,
-		Input: record.Input, Checkpoint: record.Checkpoint, Tape: tape,
+		Input: record.Input, Checkpoint: tape.Checkpoint(), Tape: tape,
 	}
 }

@@ -111,6 +111,7 @@ var confined = map[string][]string{
 	"charm.land":                          {"cmd/quern/top"},
 	"github.com/coreos/go-oidc":           {"host/api"},
 	"aead.dev/minisign":                   {"plugins"},
+	"filippo.io/age":                      {"runtime"},
 	"oras.land/oras-go":                   {"host/rollout"},
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +15,9 @@ import (
 	"strings"
 	"testing"
 
+	"filippo.io/age"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -84,6 +89,11 @@ func recorded(t *testing.T, u *user, language string) (plugins string, asked fun
 	case "javascript":
 		interpreter(t, language)
 		u.asBuilt().must("plugin", "build", sourceFolder(t, map[string]string{"handler.js": recordedJavaScript, "recorded.yaml": "name: recorded\n"}), "--to", plugins)
+	case "typescript":
+		interpreter(t, "javascript")
+		source := strings.NewReplacer("(task) {", "(task: Task): Promise<string> {", "broken(order) {", "broken(order: string): never {",
+			"secrets, log }", "secrets, log, type Task }").Replace(recordedJavaScript)
+		u.asBuilt().must("plugin", "build", sourceFolder(t, map[string]string{"handler.ts": source, "recorded.yaml": "name: recorded\n"}), "--to", plugins)
 	case "python":
 		interpreter(t, language)
 		u.asBuilt().must("plugin", "build", sourceFolder(t, map[string]string{"handler.py": recordedPython, "recorded.yaml": "name: recorded\n"}), "--to", plugins)
@@ -121,7 +131,14 @@ func replays(t *testing.T, u *user, plugins string) {
 		stderr string // a pattern
 	}{
 		{[]string{"task-trap", secret}, exitRefused, "", `no module recorded.wasm with the digest sha256:[0-9a-f]{64} is in a release`},
-		{[]string{"task-trap", "--plugins", plugins}, exitUsage, "", `the run has read the secret api_key, .*pass --secret api_key=VALUE`},
+		{[]string{"task-trap", "--plugins", plugins}, exitUsage, "", `the run has read the secret api_key, whose value no record has: pass --secret api_key=VALUE, or --secret api_key for`},
+		{[]string{"task-trap", "--module", other, "--secret=api_key=wrong"}, exitRefused, "", `differs from the record: .*; the run has read another value of api_key: pass the value of that time by --secret api_key=VALUE\n`},
+		{[]string{"task-trap", "--plugins", plugins, "--secret=api_key=wrong"}, exitRefused, "", `its fuel is \d+, recorded \d+; the run has read another value of api_key: pass`},
+		{[]string{"task-trap", "--plugins", plugins, secret, "--until", "-1"}, exitUsage, "", `--until "-1": write an amount of fuel, from 1 to 9223372036854775807, or 0 for the end of the run`},
+		{[]string{"task-trap", "--plugins", plugins, secret, "--until", "99999999999999999999"}, exitUsage, "", `--until "99999999999999999999": write an amount of fuel, from 1 to 9223372036854775807`},
+		{[]string{"task-trap", "--plugins", plugins, secret, "--until", "100000000000"}, exitFailed, "", `it ended at fuel \d+, before --until 100000000000\n(?s:.*)the same end`},
+		{[]string{"task-trap", "--plugins", plugins, secret, "--update-record", filepath.Join(dir, "lacking", "a.record")}, exitUsage, "", `--update-record \S+/lacking/a.record: there is no folder \S+/lacking: name one that there is, or make it by .mkdir -p `},
+		{[]string{"task-trap", "--plugins", plugins, secret, "--update-record", dir}, exitUsage, "", `--update-record \S+ is a folder: name a file in it, such as `},
 		{[]string{"task-trap", "--plugins", plugins, secret, "--until", "200000"}, exitDone, "", `stopped at fuel 2000?\d\d\d at `},
 		{[]string{"task-trap", "--plugins", plugins, secret, "--update-record", file}, exitFailed, "", `a.record has the record`},
 		{[]string{file, "--plugins", plugins, secret}, exitFailed, "", `run 1 of task task-trap replayed: the same end at the same fuel, \d+\n`},
@@ -137,6 +154,9 @@ func replays(t *testing.T, u *user, plugins string) {
 			t.Errorf("%v: exit %d, %q, %s", test.args, r.status, r.stdout, r.stderr)
 		}
 	}
+	if _, err := os.Stat(filepath.Join(dir, "lacking")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a mistyped folder was made: %v", err)
+	}
 	if data := content(t, file); bytes.Contains(data, []byte(recordedSecret)) {
 		t.Error("the record has the secret")
 	}
@@ -151,7 +171,7 @@ func replays(t *testing.T, u *user, plugins string) {
 func TestTaskReplay(t *testing.T) {
 	t.Parallel()
 	ofProcesses(t)
-	for _, language := range []string{"go", "javascript", "python"} {
+	for _, language := range []string{"go", "javascript", "typescript", "python"} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			tenant := queuetest.Tenant()
@@ -193,5 +213,72 @@ func TestTaskReplay(t *testing.T) {
 				replays(t, u, plugins)
 			}
 		})
+	}
+}
+
+// keyPair writes a private key of age into a file, and returns the public one.
+func keyPair(t *testing.T, file string) string {
+	t.Helper()
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, "# public key: "+key.Recipient().String()+"\n"+key.String()+"\n")
+	return key.Recipient().String()
+}
+
+// Records of a tenant whose grants name recipients are encrypted: a replay needs the private key of one of those that the
+// grants named when the task ran.
+func TestEncryptedReplay(t *testing.T) {
+	t.Parallel()
+	tenant, dir := queuetest.Tenant(), t.TempDir()
+	u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": tenant, "QUERN_TENANTS": tenant}).here()
+	plugins := folder(t, map[string][]byte{"fails": runtimetest.BuildWAT(t, `(module
+		(import "quern_v1" "random" (func $random (param i32 i32) (result i32)))
+		(memory (export "memory") 1)
+		(func (export "quern_handle") (result i32) (drop (call $random (i32.const 0) (i32.const 16))) (i32.const 3)))`)})
+	write(t, filepath.Join(plugins, "fails.yaml"), "name: fails\nrecord: failed\n")
+	grants, empty := filepath.Join(dir, "grants.yaml"), filepath.Join(dir, "empty.txt")
+	first, second := filepath.Join(dir, "first.txt"), filepath.Join(dir, "second.txt")
+	keys := []string{keyPair(t, first), keyPair(t, second)}
+	write(t, empty, "# nothing\n")
+	for i, id := range []string{"one", "two"} { // the grants change between them
+		write(t, grants, `"*": {records: {recipients: [`+keys[i]+"]}}\n")
+		host, _ := u.host(plugins, "--grants", grants)
+		if r := u.run("enqueue", "fails", "x", "--id", id, "--wait"); r.status != exitFailed {
+			t.Fatalf("exit %d: %s", r.status, r.stderr)
+		}
+		host.stop()
+	}
+	if shown := u.must("task", "show", "one"); !regexp.MustCompile(`record +of run 1, \S+, encrypted: replay it by .quern task replay one --identity FILE.\n`).MatchString(shown) {
+		t.Errorf("task show:\n%s", shown)
+	}
+	if shown := u.must("task", "show", "one", "-o", "json"); !strings.Contains(shown, `"encrypted":true`) {
+		t.Errorf("task show:\n%s", shown)
+	}
+	file := filepath.Join(dir, "plain.record")
+	same := `the same end at the same fuel`
+	for _, test := range []struct {
+		args   []string
+		status int
+		stderr string // a pattern
+	}{
+		{[]string{"one"}, exitUsage, `task one: the record is encrypted to ` + keys[0] + `: pass --identity FILE with the private key of one of these public keys, as .age-keygen. wrote it\n`},
+		{[]string{"one", "--identity", second}, exitUsage, `task one: the record is encrypted to ` + keys[0] + `, and the identity is of another key: pass --identity FILE with the private key of one of these public keys, and not \S+second.txt\n`},
+		{[]string{"one", "--identity", first}, exitFailed, same},
+		{[]string{"two", "--identity", first}, exitUsage, `encrypted to ` + keys[1]},
+		{[]string{"two", "--identity", second}, exitFailed, same},
+		{[]string{"two", "--identity", second, "--update-record", file}, exitFailed, same},
+		{[]string{file}, exitFailed, same}, // it is not encrypted
+		{[]string{"one", "--identity", empty}, exitUsage, `--identity "\S+empty.txt": no identities found: name a file that .age-keygen. wrote`},
+		{[]string{"one", "--identity", filepath.Join(dir, "none")}, exitUsage, `--identity "\S+none": .*no such file`},
+	} {
+		r := u.run(append([]string{"task", "replay", "--plugins", plugins}, test.args...)...)
+		if r.status != test.status || !regexp.MustCompile(test.stderr).MatchString(r.stderr) {
+			t.Errorf("%v: exit %d, %s", test.args, r.status, r.stderr)
+		}
+	}
+	if r := u.with(map[string]string{"QUERN_IDENTITY": first}).run("task", "replay", "one", "--plugins", plugins); r.status != exitFailed || !strings.Contains(r.stderr, same) {
+		t.Errorf("by the variable: exit %d, %s", r.status, r.stderr)
 	}
 }

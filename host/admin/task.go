@@ -104,6 +104,8 @@ type Attempt struct {
 type Record struct {
 	Run  int64 `json:"run"`
 	Size int64 `json:"size" doc:"Bytes; 0: it was larger than limits.record of the manifest, and is not kept."`
+
+	Encrypted bool `json:"encrypted,omitempty" doc:"It is encrypted to the recipients of the tenant's grants: a replay needs one of their private keys."`
 }
 
 // LogLine is a line that a task's handler wrote.
@@ -136,7 +138,7 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 	shape.Parameters, shape.ParametersBase64 = Payload(t.Parameters)
 	shape.Result, shape.ResultBase64 = Payload(t.Result)
 	if t.RecordRun > 0 {
-		shape.Record = &Record{t.RecordRun, t.RecordSize}
+		shape.Record = &Record{t.RecordRun, t.RecordSize, t.RecordEncrypted}
 	}
 	if shape.MaxAttempts == 0 && t.Retry.MaxAge > 0 {
 		shape.MaxAttempts = t.Retry.Attempts()

@@ -220,9 +220,9 @@ func TestRecord(t *testing.T) {
 	w := setup(t)
 	id := w.fail(t, "mail", "no")
 	refused(t, w.do(t, request{method: http.MethodGet, path: "/tasks/" + id + "/record"}), http.StatusNotFound, "record: failed")
-	w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+id, "record", "1 3")
+	w.rdb.HSet(w.ctx, w.Tenant()+"_task_"+id, "record", "1 3 encrypted")
 	w.rdb.HSet(w.ctx, w.Tenant()+"_bytes_"+id, "record", "\xff\x00r")
-	if task := get[admin.Task](t, w, "/tasks/"+id); task.Record == nil || *task.Record != (admin.Record{Run: 1, Size: 3}) {
+	if task := get[admin.Task](t, w, "/tasks/"+id); task.Record == nil || *task.Record != (admin.Record{Run: 1, Size: 3, Encrypted: true}) {
 		t.Errorf("%+v", task.Record)
 	}
 	if got := w.do(t, request{method: http.MethodGet, path: "/tasks/" + id + "/record"}); string(got.body) != "\xff\x00r" || got.header.Get("Content-Type") != "application/octet-stream" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quern-project/quern/plugins/signature"
 	"github.com/quern-project/quern/plugins/strictyaml"
+	"github.com/quern-project/quern/runtime/replay"
 )
 
 // Grants are the content of the file of --grants: the bounds on what a host grants its tenants, and the configuration
@@ -39,6 +40,8 @@ type TenantGrants struct {
 	Signers []signature.Key
 	// Databases says how the tenant's handlers reach their databases, by name.
 	Databases map[string]Database
+	// Recipients are the keys to which the records of the tenant's runs are encrypted; none: they are not.
+	Recipients []replay.Recipient
 	// Where names the entry, for messages: the tenant's name or "*", and the file.
 	Where string
 
@@ -132,6 +135,9 @@ func (t *TenantGrants) keys(m *Manifest) []key {
 			{name: "max_queues", value: countValue(&t.MaxQueues, maxTries, "the host's bound")},
 			{name: "signers", value: value{read: func(d *decoder, n node) { t.Signers = d.signers(n) }}},
 			{name: "databases", value: value{read: func(d *decoder, n node) { t.Databases = d.hostDatabases(n) }}},
+			{name: "records", value: value{keys: []key{{name: "recipients", value: value{
+				read: func(d *decoder, n node) { t.Recipients = d.recipients(n) },
+			}.require("write recipients: [age1...], with the public keys of those who may replay")}}}},
 			{name: "secrets", value: value{read: func(d *decoder, n node) { t.Secrets = d.sources(n) }}},
 		},
 	)
@@ -152,6 +158,31 @@ func (d *decoder) signers(n node) (keys []signature.Key) {
 		keys = append(keys, key)
 	})
 	return keys
+}
+
+// maxRecipients bounds the keys to which a record is encrypted: each adds 200 bytes to it, or 2 KiB.
+const maxRecipients = 20
+
+// recipients reads the public keys to which records are encrypted. Messages do not repeat them, since a value may be a
+// misplaced private key.
+func (d *decoder) recipients(n node) (all []replay.Recipient) {
+	d.notEmpty(n, "name one, or leave records out")
+	d.list(n, maxRecipients, "[age1...]", "name", func(at node) {
+		recipient, err := replay.ParseRecipient(at.Value)
+		if at.Kind != yaml.ScalarNode || err != nil {
+			what := "is not a public key of age"
+			if err != nil {
+				what = err.Error()
+			}
+			d.wrong(at, what, replay.RecipientRule)
+			return
+		}
+		all = append(all, recipient)
+	})
+	if err := replay.CheckRecipients(all); err != nil {
+		d.wrong(n, err.Error(), "write keys of one kind: age does not encrypt to both")
+	}
+	return all
 }
 
 // CheckSigned returns an error unless a text, the statement of a release, may be trusted: it is signed by one of the

@@ -205,7 +205,7 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {capability: }": `g.yaml:1: acme: unknown key "capability": did you mean "capabilities"?`,
 		"acme: {kv: []}":       `g.yaml:1: acme: unknown key "kv": it belongs to capabilities, as capabilities.kv`,
 		"acme: {concurrency: 5}": `g.yaml:1: acme: unknown key "concurrency": the nearest is "config"; ` +
-			`allowed are config, capabilities, limits, retry, max_crashes, schedule, subscribe, max_queues, signers, databases, secrets`,
+			`allowed are config, capabilities, limits, retry, max_crashes, schedule, subscribe, max_queues, signers, databases, records, secrets`,
 		"acme: {limits: {memory: 1KiB}}": `g.yaml:1: acme.limits.memory: "1KiB" is too small: write a size from 64KiB to ` +
 			units.FormatSize(runtime.MaxMemory) + `, such as 16MiB`,
 		"acme: {limits: {memroy: 1MiB}}":    `g.yaml:1: acme.limits: unknown key "memroy": did you mean "memory"?`,

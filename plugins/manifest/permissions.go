@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/runtime"
+	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/runtime/units"
 )
@@ -26,6 +27,8 @@ type Permissions struct {
 	Secrets map[string]Secret
 	// Databases are the tenant's databases in the host's grants, by name.
 	Databases map[string]Database
+	// Recipients are the keys to which records of runs are encrypted; none: they are not.
+	Recipients []replay.Recipient
 	// Ceiling is the host's bound on the capabilities; nil means no bound.
 	Ceiling *Capabilities
 	// Limits are the limits of a task, with defaults.
@@ -54,9 +57,9 @@ func NewPermissions(m *Manifest, grants *Grants, tenant string, ceilings Ceiling
 	own := grants.Of(tenant)
 	p := &Permissions{
 		Capabilities: m.Capabilities.LimitTo(own.Ceiling), Config: maps.Clone(m.Config), Secrets: own.Secrets,
-		Databases: own.Databases,
-		Ceiling:   own.Ceiling,
-		asked:     m.Capabilities, Where: own.Where,
+		Databases: own.Databases, Recipients: own.Recipients,
+		Ceiling: own.Ceiling,
+		asked:   m.Capabilities, Where: own.Where,
 	}
 	for name, value := range own.Config {
 		if _, asked := m.Config[name]; asked {

@@ -14,8 +14,14 @@
 //
 // # Secrets
 //
-// The value of a secret is never recorded, only its name. Where a value occurs in an answer, the record has the
-// secret's name in its place; a replay puts the value back that its user gives.
+// The value of a secret is never recorded, only its name, and 8 bits of a hash by which a replay tells a wrong value.
+// Where a value occurs in an answer, the record has the secret's name in its place; a replay puts the value back that
+// its user gives. Values are replaced by length, the longest first, because one can be a part of another.
+//
+// # Encryption
+//
+// Encode encrypts a record to the recipients that the host's grants name for the tenant, in the format of age. The
+// recipients come before it, so that an error can name them.
 //
 // # Bounds
 //

@@ -10,6 +10,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/quern-project/quern/runtime/redact"
 )
 
 // Header describes a recorded run: what the guest was told of its task, how it was bounded, and how it ended.
@@ -40,6 +42,9 @@ type Header struct {
 	Entry  string            `json:"entry,omitempty"`
 	Limits Limits            `json:"limits"`
 
+	// Secrets are the secrets that the run has read, by name, each with 8 bits of a hash. If there are any, the checkpoint
+	// has marks in place of their values.
+	Secrets map[string]byte `json:"secrets,omitempty"`
 	// Services are the services that the run had, as bits.
 	Services int     `json:"services"`
 	Outcome  Outcome `json:"outcome"`
@@ -101,37 +106,44 @@ func (t *Tape) Finish(r *Record) error {
 		return ErrTooLarge
 	}
 	r.Services, r.start, r.events = t.services, t.start, t.events
-	if t.Secrets.Any() && !t.playing { // a replay copies events in which they are hidden
-		var hidden []byte
-		for d := (decoder{rest: t.events}); len(d.rest) > 0; {
-			e := d.event()
-			if d.err != nil {
-				return d.err
-			}
-			t.hide(&e)
-			hidden = e.append(hidden)
+	if len(t.revealed) == 0 || t.playing { // a replay copies events in which they are hidden
+		return nil
+	}
+	read := newSecrets(t.revealed, t.Secrets)
+	var hidden []byte
+	for d := (decoder{rest: t.events}); len(d.rest) > 0; {
+		e := d.event()
+		if d.err != nil {
+			return d.err
 		}
-		r.events = hidden
-		if len(r.Checkpoint) > 0 { // a replay that needs the value takes another way
-			r.Checkpoint = []byte(t.secret(string(r.Checkpoint)))
+		read.hideEvent(&e)
+		if hidden = e.append(hidden); len(hidden) > t.limit {
+			return ErrTooLarge
 		}
+	}
+	r.events, r.Checkpoint, r.Secrets = hidden, read.hide(r.Checkpoint), map[string]byte{}
+	for name, value := range t.revealed {
+		r.Secrets[name] = r.check(name, value)
 	}
 	return nil
 }
 
-// Encode writes the record in at most limit bytes.
-func (r *Record) Encode(limit int) ([]byte, error) {
+// Encode writes the record in at most limit bytes. If there are recipients, it is encrypted to them.
+func (r *Record) Encode(limit int, recipients ...Recipient) ([]byte, error) {
 	header, err := json.Marshal(r.Header)
 	if err != nil {
 		return nil, fmt.Errorf("encode record: %w", err)
 	}
 	var out bytes.Buffer
-	out.WriteString(magic)
+	body, err := encrypt(&out, recipients)
+	if err != nil {
+		return nil, err
+	}
 	w, _ := compressors.Get().(*flate.Writer)
 	if w == nil {
-		w, _ = flate.NewWriter(&out, flate.BestSpeed) // the level is valid
+		w, _ = flate.NewWriter(body, flate.BestSpeed) // the level is valid
 	} else {
-		w.Reset(&out)
+		w.Reset(body)
 	}
 	defer compressors.Put(w)
 	for _, section := range [...][]byte{header, r.Checkpoint, r.Warm, r.start, r.events, r.Input} {
@@ -145,7 +157,7 @@ func (r *Record) Encode(limit int) ([]byte, error) {
 			return nil, ErrTooLarge
 		}
 	}
-	if err := w.Close(); err != nil {
+	if err := errors.Join(w.Close(), body.Close()); err != nil {
 		return nil, fmt.Errorf("compress record: %w", err)
 	}
 	if out.Len() > limit {
@@ -154,12 +166,14 @@ func (r *Record) Encode(limit int) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Decode reads a record.
-func Decode(data []byte) (*Record, error) {
-	if !IsRecord(data) {
-		return nil, errors.New("it is no record of a run")
+// Decode reads a record. One that is encrypted needs an identity of one of its recipients, else the error is an
+// *EncryptedError.
+func Decode(data []byte, identities ...Identity) (*Record, error) {
+	body, err := decrypt(data, identities)
+	if err != nil {
+		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data[len(magic):])), maxDecoded))
+	text, err := io.ReadAll(io.LimitReader(flate.NewReader(body), maxDecoded))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
@@ -174,12 +188,6 @@ func Decode(data []byte) (*Record, error) {
 	return r, nil
 }
 
-// IsRecord reports whether data begins as a record does.
-func IsRecord(data []byte) bool { return bytes.HasPrefix(data, []byte(magic)) }
-
-// SecretNames returns the names of the secrets that the run has read, sorted.
-func (r *Record) SecretNames() ([]string, error) { return secretNames(r.events) }
-
 // Options say how a record is replayed.
 type Options struct {
 	// Changed is true if the module is not the recorded one. It can read clocks and random numbers more or less often
@@ -191,15 +199,25 @@ type Options struct {
 
 // Play returns a tape that plays the run back.
 func (r *Record) Play(o Options) *Tape {
+	forms := new(redact.Secrets)
+	for name, value := range o.Secrets {
+		forms.Add(name, value)
+	}
+	given, checkpoint := newSecrets(o.Secrets, forms), r.Checkpoint
+	if len(r.Secrets) > 0 {
+		checkpoint = given.show(checkpoint)
+	}
 	return &Tape{
-		playing: true, services: r.Services, from: decoder{rest: r.events}, lenient: o.Changed, given: o.Secrets,
-		stopped: r.Outcome.Stopped, limit: maxDecoded,
+		playing: true, services: r.Services, from: decoder{rest: r.events}, lenient: o.Changed, given: given,
+		stopped: r.Outcome.Stopped, limit: maxDecoded, saved: checkpoint,
 	}
 }
 
 // Start returns a function that makes tapes which play the start of the run's instance back.
 func (r *Record) Start(o Options) func() *Tape {
 	return func() *Tape {
-		return &Tape{playing: true, from: decoder{rest: r.start}, lenient: o.Changed, limit: maxDecoded}
+		return &Tape{
+			playing: true, from: decoder{rest: r.start}, lenient: o.Changed, limit: maxDecoded, given: newSecrets(nil, nil),
+		}
 	}
 }

@@ -207,7 +207,7 @@ func (s tapedSecrets) Secret(ctx context.Context, name string) (value []byte, er
 	switch {
 	case err != nil:
 	case s.t.playing:
-		given, ok := s.t.given[name]
+		given, ok := s.t.given.values[name]
 		if !ok {
 			s.t.End(fmt.Errorf("the replay has no value of the secret %q: pass --secret %s=VALUE", name, name))
 		}

@@ -1,13 +1,10 @@
 package replay
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/quern-project/quern/runtime/redact"
 	"github.com/quern-project/quern/runtime/service"
@@ -41,7 +38,7 @@ type Tape struct {
 	End func(cause error)
 	// Sent describes the tasks and publications that the guest sent in a replay.
 	Sent []string
-	// Secrets are the secrets that the run has read. Package runtime sets them.
+	// Secrets are the secrets that a run has read while it is recorded. Package runtime sets them.
 	Secrets *redact.Secrets
 
 	playing  bool
@@ -58,10 +55,11 @@ type Tape struct {
 	// in a replay:
 	from    decoder
 	index   int
-	lenient bool              // see Options.Changed
-	stopped bool              // see Outcome.Stopped
-	given   map[string][]byte // the values of secrets, by name
-	copied  [2]int64          // the last readings of clocks in events, which a replay writes as well
+	lenient bool     // see Options.Changed
+	stopped bool     // see Outcome.Stopped
+	saved   []byte   // the checkpoint
+	given   *secrets // the values that the user gives
+	copied  [2]int64 // the last readings of clocks in events, which a replay writes as well
 }
 
 // MaxStart bounds the tape of the start of an instance, in bytes.
@@ -98,6 +96,9 @@ func (t *Tape) Started(events []byte, complete bool) {
 		t.over = t.over || !complete
 	}
 }
+
+// Checkpoint returns the checkpoint of a replay; nil for none.
+func (t *Tape) Checkpoint() []byte { return t.saved }
 
 // Ran reports whether the guest of the tape's call has run.
 func (t *Tape) Ran() bool { return t != nil && t.ran }
@@ -234,7 +235,7 @@ func (t *Tape) next(of kind, asked ...string) event {
 			t.add(e, nil)
 		}
 		if e.kind != plain {
-			t.restore(&e)
+			t.given.showEvent(&e)
 		}
 		return e
 	}
@@ -271,69 +272,5 @@ func (t *Tape) diverge(recorded, asked string) { t.End(&Diverged{t.index, record
 // matches compares the recorded arguments of a call with those of the guest. The recorded ones may have the names of
 // secrets in place of their values.
 func (t *Tape) matches(recorded, asked []string) bool {
-	return slices.EqualFunc(recorded, asked, func(a, b string) bool { return a == b || a == t.secret(b) })
-}
-
-// secret returns a text without the values of secrets.
-func (t *Tape) secret(text string) string {
-	if !t.Secrets.Any() || !t.Secrets.In([]byte(text)) {
-		return text
-	}
-	return t.Secrets.Text([]byte(text))
-}
-
-// mark stands for the value of a secret in an answer.
-func mark(name string) []byte { return []byte("\x00secret:" + name + "\x00") }
-
-// hide removes the values of secrets from an event. Where it cannot be undone, because the answer has another form of a
-// value or a part of it, the answer keeps the name.
-func (t *Tape) hide(e *event) {
-	for i, word := range e.asked {
-		e.asked[i] = t.secret(word)
-	}
-	e.text = t.secret(e.text)
-	if e.kind < firstService {
-		return
-	}
-	for i, part := range e.parts {
-		if !t.Secrets.In(part) {
-			continue
-		}
-		for _, name := range slices.SortedFunc(maps.Keys(t.revealed), func(a, b string) int {
-			return len(t.revealed[b]) - len(t.revealed[a]) // a value can be a part of another one
-		}) {
-			if value := t.revealed[name]; len(value) > 0 && bytes.Contains(part, value) {
-				part = bytes.ReplaceAll(part, value, mark(name))
-				e.kind |= withSecrets
-			}
-		}
-		if t.Secrets.In(part) {
-			part = []byte(t.Secrets.Text(part))
-		}
-		e.parts[i] = part
-	}
-}
-
-// restore undoes hide with the values that the replay was given.
-func (t *Tape) restore(e *event) {
-	for name, value := range t.given {
-		for i, part := range e.parts {
-			if bytes.Contains(part, mark(name)) {
-				e.parts[i] = bytes.ReplaceAll(part, mark(name), value)
-			}
-		}
-	}
-}
-
-// secretNames returns the names of the secrets that a recorded run has read, sorted.
-func secretNames(events []byte) (names []string, err error) {
-	d := decoder{rest: events}
-	for len(d.rest) > 0 {
-		e := d.event()
-		if e.kind == secretGet && e.class == 0 && d.err == nil && !slices.Contains(names, e.asked[0]) {
-			names = append(names, e.asked[0])
-		}
-	}
-	slices.SortFunc(names, strings.Compare)
-	return names, d.err
+	return slices.EqualFunc(recorded, asked, func(a, b string) bool { return a == b || a == t.given.name(b) })
 }

@@ -73,8 +73,60 @@ func TestRecordsOfATenant(t *testing.T) {
 				t.Errorf("task %d has one: %t", i, has)
 			}
 		}
-		if n := must[int64](t)(w.rdb.LLen(w.ctx, w.Store().Keys.Records()).Result()); n != most {
+		if n := must[int64](t)(w.rdb.ZCard(w.ctx, w.Store().Keys.Records()).Result()); n != most+1 { // and the bytes of all
 			t.Errorf("%d entries", n)
+		}
+	})
+}
+
+// A record that another one of the task replaces counts no more, whatever its size.
+func TestReplacedRecords(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		bytesOf := func() int64 {
+			return -int64(must[float64](t)(w.rdb.ZScore(w.ctx, w.Store().Keys.Records(), ".").Result()))
+		}
+		const size = 4 << 20
+		w.enqueue(t, "q", "first", queue.Options{ID: "first"})
+		node, hold := w.held(t, "q")
+		if err := w.keep(node, hold, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		w.enqueue(t, "q", "again", queue.Options{ID: "again"})
+		other, again := w.held(t, "q")
+		for _, n := range []int{size, size, 10, size, 0, size + 1} {
+			for range store.RecordBytes / size {
+				if err := w.keep(other, again, make([]byte, n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := bytesOf(); got != int64(size+n) {
+				t.Errorf("with a last record of %d bytes all have %d", n, got-size)
+			}
+		}
+		if _, err := manage.New(w.Client).Record(w.ctx, "first"); err != nil {
+			t.Errorf("the other task: %v", err)
+		}
+		if err := w.keep(other, again, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := must[int64](t)(w.rdb.ZCard(w.ctx, w.Store().Keys.Records()).Result()); got != 2 || bytesOf() != size {
+			t.Errorf("at the end %d members of %d bytes", got, bytesOf())
+		}
+	})
+}
+
+// An encrypted record says so in its task.
+func TestEncryptedRecord(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		id := w.enqueue(t, "q", "", queue.Options{})
+		node, hold := w.held(t, "q")
+		for _, encrypted := range []bool{true, false} {
+			if err := node.KeepRecords(w.ctx, []listen.RunRecord{{Claim: hold, Bytes: []byte("x"), Encrypted: encrypted}})[0]; err != nil {
+				t.Fatal(err)
+			}
+			if task := w.task(t, id); task.RecordEncrypted != encrypted || task.RecordSize != 1 {
+				t.Errorf("encrypted %t: %+v", encrypted, task)
+			}
 		}
 	})
 }

@@ -74,6 +74,7 @@ type Task struct {
 	CheckpointSize  int64  // size of the checkpoint in bytes; 0 once the task is complete
 	RecordRun       int64  // the run whose record is kept, or was too large to be kept; 0 for none
 	RecordSize      int64  // size of that record in bytes; 0 if it was too large
+	RecordEncrypted bool   // that record can be read only with a private key
 	state           string // the state that ChangeAll compares: see store.StateOf
 }
 
@@ -110,8 +111,10 @@ func newTask(id string, hash map[string]string) *Task {
 		Traceparent: hash["traceparent"], Headers: ParseHeaders(hash["headers"], hash["traceparent"]),
 	}
 	t.After = parseAfter(hash["after"])
-	run, size, _ := strings.Cut(hash["record"], " ")
-	t.RecordRun, t.RecordSize = store.AsInt(run), store.AsInt(size)
+	if record := strings.Fields(hash["record"]); len(record) > 1 {
+		t.RecordRun, t.RecordSize = store.AsInt(record[0]), store.AsInt(record[1])
+		t.RecordEncrypted = slices.Contains(record[2:], store.Encrypted)
+	}
 	if t.Status == Started {
 		t.Born += store.StartedAt(hash["started_at"])
 	}

@@ -65,7 +65,7 @@ func ApplySettings(cmd *cobra.Command, env Environment) error {
 	if err != nil {
 		return err
 	}
-	settings := append(settingNames(cmd.Root()), "token", "engines")
+	settings := append(settingNames(cmd.Root()), "token", "engines", "identity")
 	given := make(map[string]any)
 	flags.VisitAll(func(flag *pflag.Flag) {
 		if !slices.Contains(settings, flag.Name) {

@@ -75,8 +75,12 @@ func recordView(t *admin.Task) show.View {
 	case r.Size == 0:
 		return show.Lines("record", fmt.Sprintf("of run %d was larger than limits.record of its plugin, and is not kept", r.Run))
 	default:
-		return show.Lines("record", fmt.Sprintf("of run %d, %s: replay it by `quern task replay %s`", r.Run,
-			units.FormatSize(r.Size), cli.ShellWord(t.ID)))
+		encrypted, identity := "", ""
+		if r.Encrypted {
+			encrypted, identity = ", encrypted", " --identity FILE"
+		}
+		return show.Lines("record", fmt.Sprintf("of run %d, %s%s: replay it by `quern task replay %s%s`", r.Run,
+			units.FormatSize(r.Size), encrypted, cli.ShellWord(t.ID), identity))
 	}
 }
 

@@ -165,7 +165,7 @@ export function taskActions(task) {
     }),
     task.record?.size && me.payloads && button("viewer", "Replay", {
       title: `Replay run ${task.record.run}`,
-      text: `Its record has the answers that the run got. This command replays the run on your machine:\n\`${replay(task)}\``,
+      text: `Its record has the answers that the run got. This command replays the run on your machine:\n\`${replay(task)}\`${task.record.encrypted ? "\nThe record is encrypted: FILE has a private key that may read it." : ""}`,
       verb: "Copy the command",
       run: async () => {
         if (!navigator.clipboard) throw new Problem(400, "this browser copies nothing here: select the command");
@@ -179,7 +179,8 @@ export function taskActions(task) {
 }
 
 /** replay is the command that replays a run of a task from its record. */
-const replay = ({ tenant, id }) => `quern task replay ${word(id)}${tenant === "blueque" ? "" : ` --tenant ${word(tenant)}`}`;
+const replay = ({ tenant, id, record }) =>
+  `quern task replay ${word(id)}${tenant === "blueque" ? "" : ` --tenant ${word(tenant)}`}${record.encrypted ? " --identity FILE" : ""}`;
 
 /** word quotes a text for a shell if it must be. */
 const word = (text) => (/^[\w.:@%+=/-]+$/.test(text) && !text.startsWith("-") ? text : `'${text.replaceAll("'", "'\\''")}'`);

@@ -104,7 +104,7 @@ function about(t) {
     ["Parent", t.parent && to(t.parent)], ["Stands for", t.live_id && to(t.live_id)], ["Dead letter", t.dead_id && to(t.dead_id)],
     ["Dead-letter queue", t.dead_queue], ["No dead letter, because", t.dead_error], ["Handled by", t.handled && to(t.handled)],
     ["Checkpoint", t.checkpoint_size && size(t.checkpoint_size)],
-    ["Record", t.record && `of run ${t.record.run}, ${t.record.size ? size(t.record.size) : "too large to be kept"}`], ["Trace", t.traceparent && h("span", { class: "code" }, t.traceparent)]);
+    ["Record", t.record && `of run ${t.record.run}, ${t.record.size ? size(t.record.size) : "too large to be kept"}${t.record.encrypted ? ", encrypted" : ""}`], ["Trace", t.traceparent && h("span", { class: "code" }, t.traceparent)]);
 }
 
 /** attempts are the runs that ended, and the present or last one, on one line of time. */

@@ -135,7 +135,7 @@ export class Task<Output = any> {
   readonly handled?: string;
   readonly cancel_asked?: boolean;
   /** The record of a run, which `quern task replay` replays; a size of 0: it was too large to be kept. */
-  readonly record?: { run: number; size: number };
+  readonly record?: { run: number; size: number; encrypted?: boolean };
   /** The tasks that it waits for, or waited for. */
   readonly after?: { when: string; open?: boolean; blocked?: boolean; of: number; ended: number; failed: number };
   readonly parameters?: string;

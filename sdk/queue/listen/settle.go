@@ -368,6 +368,8 @@ func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 type RunRecord struct {
 	Claim
 	Bytes []byte // nil if the record is too large to be kept, which the task then says
+	// Encrypted is what the task says of the bytes.
+	Encrypted bool
 }
 
 // KeepRecords stores records, and deletes the oldest ones of the tenant if all together have more than 64 MiB. The
@@ -375,8 +377,12 @@ type RunRecord struct {
 func (n *Node) KeepRecords(ctx context.Context, records []RunRecord) []error {
 	calls, ids := make([]store.Call, len(records)), make([]string, len(records))
 	for i, r := range records {
+		mark := ""
+		if r.Encrypted {
+			mark = store.Encrypted
+		}
 		calls[i], ids[i] = store.NewCall("record", n.client.Store().Keys.Records(), n.id, r.proof(), r.ID, r.Run, r.Bytes,
-			store.RecordBytes), r.ID
+			store.RecordBytes, mark), r.ID
 	}
 	return n.report(ctx, "keep the record of", ids, calls...)
 }

@@ -11,6 +11,9 @@ const (
 	StatsQueues   = 50  // queues of look.lua
 )
 
+// Encrypted follows the size of a record that is encrypted, in the task's field.
+const Encrypted = "encrypted"
+
 // The bounds of data in Redis, and for how long it is kept.
 const (
 	AuditText   = 1 << 10            // maximum bytes of one text in the audit log

@@ -1,0 +1,125 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/quern-project/quern/runtime/redact"
+	"github.com/quern-project/quern/runtime/service"
+)
+
+// vault has secrets, and a bucket of answers.
+type vault struct {
+	world
+	secrets map[string]string
+	answers map[string]string
+}
+
+func (v *vault) Secret(_ context.Context, name string) ([]byte, error) {
+	return []byte(v.secrets[name]), nil
+}
+
+func (v *vault) Get(_ context.Context, _, key string) ([]byte, error) {
+	answer, ok := v.answers[key]
+	if !ok {
+		return nil, &service.Confidential{Err: service.ErrNotFound, Told: "no key " + key}
+	}
+	return []byte(answer), nil
+}
+
+// read reads an answer and then all secrets, as a guest does.
+func (v *vault) read(tape *Tape, live service.Services, key string) string {
+	s := tape.Services(live)
+	answer, err := s.KV.Get(context.Background(), "bucket", key)
+	for _, name := range []string{"pin", "token", "password", "empty", "word"} {
+		value, _ := s.Secrets.Secret(context.Background(), name)
+		tape.Secrets.Add(name, value)
+	}
+	if err != nil {
+		return service.Told(err)
+	}
+	return string(answer)
+}
+
+// Values that are short, or that contain one another, are hidden, and a replay gets the answers as they were.
+func TestSecretsInAnswers(t *testing.T) {
+	t.Parallel()
+	v := &vault{
+		secrets: map[string]string{"pin": "4711", "token": "token-4711-of-the-password", "password": "secret", "empty": "", "word": "pin"},
+		answers: map[string]string{
+			"short":     "the pin is 4711, again 4711",
+			"contained": "token-4711-of-the-password and 4711",
+			"adjacent":  "47114711token-4711-of-the-passwordsecret4711",
+			"marks":     "a mark \x00secret:pin\x00 and \x00pin\x00 and \x00\x00, of 4711\x00",
+			"zeros":     "\x00\x00 without a value",
+			"overlap":   "sectoken-4711-of-the-passwordret token-secret",
+			"none":      "",
+		},
+	}
+	for _, key := range []string{"short", "contained", "adjacent", "marks", "zeros", "overlap", "none", "lacking 4711"} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			tape := NewTape(1 << 20)
+			tape.Secrets = new(redact.Secrets)
+			want := v.read(tape, service.Services{KV: v, Secrets: v}, key)
+			saved := []byte("saved 4711 \x00")
+			record := &Record{Header: Header{Task: "one", Run: 2}, Checkpoint: saved}
+			if err := tape.Finish(record); err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range v.secrets {
+				// The record's own words have the other values.
+				if digits := name == "pin" || name == "token"; digits && (bytes.Contains(record.events, []byte(value)) || bytes.Contains(record.Checkpoint, []byte(value))) {
+					t.Errorf("the record has the value of %s: %q %q", name, record.events, record.Checkpoint)
+				}
+				if !record.IsSecret(name, []byte(value)) {
+					t.Errorf("the record takes the value of %s for another", name)
+				}
+			}
+			given := map[string][]byte{}
+			for name, value := range v.secrets {
+				given[name] = []byte(value)
+			}
+			player := player(t, record, Options{Secrets: given})
+			var got string
+			if err := ended(func() { got = v.read(player, service.Services{}, key) }); err != nil || got != want {
+				t.Errorf("the replay got %q, want %q, %v", got, want, err)
+			}
+			if got := player.Checkpoint(); !bytes.Equal(got, saved) {
+				t.Errorf("the checkpoint is %q", got)
+			}
+		})
+	}
+}
+
+// A record tells a wrong value from the right one, all but for one of 256.
+func TestIsSecret(t *testing.T) {
+	t.Parallel()
+	record := &Record{Header: Header{Task: "one", Run: 1}}
+	record.Secrets = map[string]byte{"key": record.check("key", []byte("right"))}
+	right := 0
+	for i := range 1000 {
+		if record.IsSecret("key", fmt.Append(nil, i)) {
+			right++
+		}
+	}
+	if right > 30 || !record.IsSecret("key", []byte("right")) {
+		t.Errorf("%d of 1000 wrong values pass", right)
+	}
+}
+
+// Names in place of short values do not make a record larger than its limit.
+func TestHiddenIsBounded(t *testing.T) {
+	t.Parallel()
+	v := &vault{secrets: map[string]string{"pin": "4"}, answers: map[string]string{"many": strings.Repeat("4", 500)}}
+	tape := NewTape(1000)
+	tape.Secrets = new(redact.Secrets)
+	v.read(tape, service.Services{KV: v, Secrets: v}, "many")
+	if err := tape.Finish(new(Record)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%v", err)
+	}
+}
