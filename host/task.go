@@ -29,6 +29,7 @@ type task struct {
 	version *plugins.TenantVersion // retained while the task runs
 	release int                    // the number of the release that version is; 0 if it is none
 	apart   bool                   // this host lacks the canary of the plugin, so the task is not comparable
+	bound   []string               // the queues whose tasks may wait for the end of this one, by max_running; else nil
 	side    string                 // sideCanary or sideStable while the plugin has a canary, else ""
 	counts  *metrics.Tasks
 	tenant  *tenantAccess

@@ -39,12 +39,11 @@ func (s *settler) onTrial(e *ended, outcome listen.Outcome) {
 	}
 }
 
-// runsOf returns how many runs of a release completed and failed lately. A release may not name its version.
+// runsOf returns how many runs of a release completed and failed lately.
 func (a *tenantAccess) runsOf(ctx context.Context, r *release.Release) (complete, failed int64, err error) {
 	all, err := manage.New(a.client).Versions(ctx)
 	for _, one := range all {
-		if one.Plugin == r.Plugin && one.Digest == "sha256:"+r.ModuleDigest() &&
-			(r.Version == "" || one.Version == r.Version) {
+		if one.Plugin == r.Plugin && one.Release == r.Number {
 			complete, failed = complete+one.Complete, failed+one.Failed
 		}
 	}

@@ -47,7 +47,8 @@ func (t *Trial) At(index int) *TrialStep {
 type Tried struct {
 	Trial
 	Since time.Time // when the trial began
-	// Deaths are the times at which hosts died while they ran a task of the release that was in a crash before.
+	// Deaths are the times at which hosts died over a task of the release that was in a crash before, or while it began on
+	// one host alone.
 	Deaths []time.Time
 }
 
@@ -56,7 +57,6 @@ type Tried struct {
 func (s *Store) AddTrial(ctx context.Context, r *Release, counts *Trial) (Tried, error) {
 	args := []any{
 		s.store.Clock, r.Plugin, r.Number, int(watched.Seconds()), int(keptTrial.Seconds()), trialFields,
-		r.Plugin + " sha256:" + r.ModuleDigest(),
 	}
 	for i := range counts.Steps {
 		step := &counts.Steps[i]

@@ -29,7 +29,7 @@ func counts(complete, failed int) release.Counts {
 		c.Complete(time.Duration(i)*time.Millisecond, int64(i)<<16)
 	}
 	for i := range failed {
-		c.Fail(release.Kind(i % 4))
+		c.Fail(release.Kind(i % 3))
 	}
 	return c
 }
