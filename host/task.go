@@ -22,6 +22,9 @@ import (
 // errNoSlot is the cause for which a task that was reserved ahead goes back to its queue without a run.
 var errNoSlot = errors.New("no slot was free in time")
 
+// errTooLate is the outcome's error of a task that did not run because its deadline was over.
+var errTooLate = errors.New("its deadline is over")
+
 // task is a task that this host reserved.
 type task struct {
 	listen.Task

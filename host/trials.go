@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,7 +28,7 @@ func (s *settler) onTrial(e *ended, outcome listen.Outcome) {
 	case outcome == listen.OutcomeComplete:
 		s.judge.Completed(t.version.Name, t.Queue.Name, t.release, e.outcome.GuestTime+e.outcome.WaitTime, e.outcome.Fuel)
 	case outcome != listen.OutcomeFailed && outcome != listen.OutcomeRetried, f.Reason == queue.ReasonCancelled,
-		f.Reason == queue.ReasonExpired:
+		errors.Is(e.outcome.Err, errTooLate):
 	case e.outcome.Kind == runtime.Retry:
 		s.judge.PutOff(t.version.Name, t.Queue.Name, t.release)
 	default:

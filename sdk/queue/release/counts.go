@@ -83,7 +83,8 @@ func KindOf(reason queue.Reason) Kind {
 	switch reason {
 	case queue.ReasonTrap:
 		return KindTrap
-	case queue.ReasonMemory, queue.ReasonTimeout, queue.ReasonCPU, queue.ReasonOutput:
+	case queue.ReasonMemory, queue.ReasonTimeout, queue.ReasonCPU, queue.ReasonOutput,
+		queue.ReasonExpired: // while it ran
 		return KindLimit
 	}
 	return KindError
