@@ -11,6 +11,7 @@ import (
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/release"
@@ -208,10 +209,10 @@ func TestCrashingCanaryIsHalted(t *testing.T) {
 		}
 	}
 	now := time.Now().Unix()
-	die(now-3600, now+1) // one of them before the push
+	die(now)
 	a.counts(a.feed(50, func() bool { return false }))
 	a.is(canary.Number, release.StateCanary)
-	die(now+1, now+60)
+	die(now, now+60)
 	if reason := a.is(canary.Number, release.StateHalted); !strings.Contains(reason, "2 hosts died") {
 		t.Errorf("the reason is %q", reason)
 	}
@@ -257,7 +258,7 @@ func TestDeadlinesOnTrial(t *testing.T) {
 		Task: listen.NewTask("mail", reserved, &listen.ReserveReply{Clock: now}, now), version: version, release: canary.Number,
 		tenant: s.access, Slot: schedule.Slot{Queue: schedule.Queue{Tenant: a.tenant, Name: "mail"}},
 	}}
-	late.outcome = s.intake.runner.call(a.ctx, late.task, nil)
+	late.outcome = s.intake.runner.call(a.ctx, late.task, service.Services{})
 	if late.settlement = settlement(late, a.config.Retry); late.settlement.Failure.Reason != queue.ReasonExpired {
 		t.Errorf("the task fails for %s", late.settlement.Failure.Reason)
 	}
@@ -266,7 +267,7 @@ func TestDeadlinesOnTrial(t *testing.T) {
 	if task := a.wait(ran); task.Reason != queue.ReasonExpired {
 		t.Errorf("the task is %s for %s", task.Status, task.Reason)
 	}
-	b.complete("mail", []string{b.enqueue("mail", "0")})
+	b.wait(b.enqueue("mail", "0"))
 	if counts := a.counts(2); counts.Failures[release.KindLimit] != 1 {
 		t.Errorf("counted for canary %d: %+v", canary.Number, counts.Failures)
 	}

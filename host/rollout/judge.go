@@ -241,7 +241,7 @@ func (t *Tenant) ran(ctx context.Context, canary *release.Release) (tasks int, e
 }
 
 func (j *Judge) judge(ctx context.Context, of *onTrial, tried *release.Tried) (trial.Verdict, error) {
-	if v := trial.JudgeDeaths(tried.Deaths, tried.Since); v.Bad() {
+	if v := trial.JudgeDeaths(tried.Deaths); v.Bad() {
 		return v, nil
 	}
 	steps := StepsOf(&of.Release, &tried.Trial)
