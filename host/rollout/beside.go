@@ -223,8 +223,8 @@ func (t *Tenant) canaries() (all []*release.Release) {
 }
 
 // advance ends the steps of canaries whose time is over, and halts canaries that no host can run. Every host may do it:
-// Redis does each once. A step of a canary that no host has proves nothing. It returns the time until the next step ends;
-// 0 if there is none.
+// Redis does each once. A step of a canary that no host has proves nothing: hosts that have it end its steps. It returns
+// the time until the next step ends; 0 if there is none.
 func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) {
 	canaries := f.canaries()
 	if len(canaries) == 0 {
@@ -236,10 +236,13 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 	}
 	for _, c := range canaries {
 		age := now.Sub(time.UnixMilli(int64(c.Stage.Since * 1000)))
-		in, failed := f.Fleet(ctx, c.Plugin, c.Number)
-		if failed != nil {
-			err = errors.Join(err, failed)
-			continue
+		in := Presence{Has: f.has(c)}
+		if !in.Has && age >= refusedTime {
+			var failed error
+			if in, failed = f.Fleet(ctx, c.Plugin, c.Number); failed != nil {
+				err = errors.Join(err, failed)
+				continue
+			}
 		}
 		f.setAbsent(c, !in.Has && age >= absentTime)
 		if c.Stage.Step < len(c.Stage.Share.Steps) {
@@ -272,6 +275,14 @@ func ignored(err error) error {
 		return nil
 	}
 	return err
+}
+
+// has reports whether this host has a canary ready.
+func (t *Tenant) has(c *release.Release) bool {
+	return slices.ContainsFunc(t.Directory.List(), func(s plugins.Status) bool {
+		return s.Tenant == t.Client.Tenant() && s.Plugin == c.Plugin && s.Release == c.Number &&
+			s.State != plugins.StateRefused
+	})
 }
 
 // haltRefused halts a canary that all hosts refuse, if this one is among them and knows why.
