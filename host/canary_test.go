@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -8,10 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/host/rollout"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
@@ -384,5 +391,91 @@ func TestAttemptsFollowThePromotion(t *testing.T) {
 	a.eventually("an attempt on the second release", func() bool { return slices.Contains(a.versions(id), "two") })
 	if got := a.versions(id); got[0] != "one" {
 		t.Errorf("ran on %v", got)
+	}
+}
+
+// A host that refuses a canary for all tasks leaves most of its backlog alone, and does not ask again and again.
+func TestHostWithoutTheCanaryLeavesTheBacklog(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Memory: 256 << 20}})
+	first := a.pushRelease("version", runtimetest.Version(t, "one"), "")
+	a.serves("version", first.Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "limits: {memory: 1GiB}", percent(100))
+	a.has("version", canary.Number, plugins.StateRefused)
+	a.awareOf("version", canary.Number)
+	ids := a.enqueueMany("version", 3000, "")
+	put := 0
+	a.eventually("the first task was put aside three seconds ago", func() bool {
+		pipeline, first := a.rdb.Pipeline(), time.Time{}
+		for _, id := range ids {
+			pipeline.HGet(a.ctx, a.tenant+"_task_"+id, "aside")
+		}
+		replies, _ := pipeline.Exec(a.ctx) // the error is that of a task without the field
+		put = 0
+		for _, reply := range replies {
+			if second, err := reply.(*redis.StringCmd).Float64(); err == nil {
+				put++
+				if at := time.UnixMicro(int64(second * 1e6)); first.IsZero() || at.Before(first) {
+					first = at
+				}
+			}
+		}
+		return put > 0 && a.rdb.Time(a.ctx).Val().Sub(first) > 3*time.Second
+	})
+	if put > len(ids)/4 {
+		t.Errorf("the host has put aside %d of %d tasks", put, len(ids))
+	}
+}
+
+// A task of a canary that ends wakes the queues of the release that serves: its max_running bounds both.
+func TestCanaryWakesWhatMaxRunningBounds(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: never}})
+	first := a.pushRelease("version", runtimetest.Version(t, "one"), "max_running: 1")
+	a.serves("version", first.Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}", percent(100))
+	a.has("version", canary.Number, plugins.StateCanary)
+	a.awareOf("version", canary.Number)
+	a.complete("version", a.enqueueMany("version", 5, ""))
+}
+
+// Which hosts have a canary, as far as they publish it.
+func TestPresenceOfCanary(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{idle: true})
+	serving := upkeep.PluginInfo{Plugin: "mail", Release: 1, State: plugins.StateServing}
+	refuses := upkeep.PluginInfo{Plugin: "mail", Release: 2, State: plugins.StateRefused}
+	unfetched, has := refuses, refuses
+	unfetched.Unfetched, has.State = true, plugins.StateCanary
+	local := upkeep.PluginInfo{Plugin: "mail", State: plugins.StateServing}
+	for name, tt := range map[string]struct {
+		hosts [][]upkeep.PluginInfo
+		want  rollout.Presence
+	}{
+		"Refused":   {[][]upkeep.PluginInfo{{serving, refuses}, {refuses}, {local}, {}}, rollout.Presence{}},
+		"Has":       {[][]upkeep.PluginInfo{{serving, refuses}, {serving, has}}, rollout.Presence{Has: true, May: true}},
+		"Fetching":  {[][]upkeep.PluginInfo{{serving, refuses}, {serving}}, rollout.Presence{May: true}},
+		"Unfetched": {[][]upkeep.PluginInfo{{serving, refuses}, {serving, unfetched}}, rollout.Presence{May: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := n.clientOf(queuetest.Tenant())
+			for _, plugins := range tt.hosts {
+				node := listen.New(client)
+				text, err := json.Marshal(plugins)
+				if err == nil {
+					err = node.Join(n.ctx)
+				}
+				if err == nil {
+					_, err = node.Renew(n.ctx, map[string]string{"plugins": string(text)})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := presence(n.ctx, client, "mail", 2)
+			if err != nil || got.Has != tt.want.Has || !got.Has && got.May != tt.want.May {
+				t.Errorf("%+v, %v, want %+v", got, err, tt.want)
+			}
+		})
 	}
 }

@@ -151,6 +151,25 @@ func (c catalog) runs(plugin string) bool {
 // StateLeftOut is the state of a plugin that could serve if Config.Queues did not leave out all of its queues.
 const StateLeftOut = "left out by --queues"
 
+// presence returns which live hosts have a canary of a plugin. A host that serves the plugin from its plugin directory
+// takes no canary.
+func presence(ctx context.Context, client *queue.Client, plugin string, number int) (in rollout.Presence, err error) {
+	refuses := make(map[string]bool) // by host: whether it refuses the canary for good, of those that take it
+	err = upkeep.PublishedPlugins(ctx, client, func(host string, p upkeep.PluginInfo) {
+		switch {
+		case p.Plugin != plugin || p.Release == 0:
+		case p.Release == number && p.State != plugins.StateRefused:
+			in.Has = true
+		default:
+			refuses[host] = refuses[host] || p.Release == number && !p.Unfetched
+		}
+	})
+	for _, refused := range refuses {
+		in.May = in.May || !refused
+	}
+	return in, err
+}
+
 // runningPlugins returns the set of plugins that at least one live host has and does not refuse.
 func runningPlugins(ctx context.Context, client *queue.Client) (map[string]bool, error) {
 	running := make(map[string]bool)

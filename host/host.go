@@ -222,7 +222,7 @@ func (h *Host) about(t *tenant) map[string]string {
 		if s.Tenant == "" || s.Tenant == t.name {
 			info := upkeep.PluginInfo{
 				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State,
-				Error: s.Error, ResetMode: s.ResetMode, Release: s.Release,
+				Error: s.Error, ResetMode: s.ResetMode, Release: s.Release, Unfetched: s.Unfetched,
 			}
 			info.LeftOut = slices.DeleteFunc(slices.Clone(s.Queues), h.config.serves)
 			if s.State == plugins.StateServing && len(info.LeftOut) == len(s.Queues) {

@@ -170,7 +170,7 @@ func (in *intake) noteReleases(request *listen.ReserveRequest, reply *listen.Res
 		in.releases.Ask()
 	}
 	for number, tasks := range instead {
-		why := "no host that has it took them for a minute"
+		why := "no host that has it, and may try it, took them for a minute"
 		if slices.ContainsFunc(request.Others, func(o listen.OtherRelease) bool { return o.Gone && o.Number == number }) {
 			why = "it was deleted, halted or rolled back"
 		}
@@ -235,6 +235,9 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 			Task: listen.NewTask(a.Queue.Name, reservation, &reply, now), Slot: a.Slot(now), version: version, counts: counts,
 			tenant: in.access, release: number, apart: apart,
 		}
+		if serving.Manifest.MaxRunning > 0 {
+			t.bound = serving.Manifest.Queues
+		}
 		switch canary {
 		case 0:
 		case number:
@@ -251,6 +254,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	away := queue.IsUnavailable(reply.Err)
 	begun := in.scheduler.Reserved(a, tasks, schedule.Reply{
 		Failed: reply.Err != nil, Refused: reply.Err != nil && !away, More: reply.Dropped > 0 || reply.Passed > 0,
+		Elsewhere: len(tasks) == 0 && len(reply.Lacking) > 0,
 	}, now)
 	switch {
 	case errors.Is(reply.Err, listen.ErrLeaseLost): // even if renewals succeed: they may reach another server

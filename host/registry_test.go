@@ -6,11 +6,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/host/rollout/oci"
 	"github.com/quern-project/quern/host/rollout/oci/ocitest"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
@@ -31,6 +34,11 @@ func artifacts(t *testing.T, r *ocitest.Registry, host string) *oci.Client {
 // pushArtifact uploads a module to a registry, and releases it from there.
 func (n *node) pushArtifact(c *oci.Client, host, plugin string, module []byte) release.Release {
 	n.t.Helper()
+	return n.pushArtifactAs(c, host, plugin, module, nil)
+}
+
+func (n *node) pushArtifactAs(c *oci.Client, host, plugin string, module []byte, share *release.Share) release.Release {
+	n.t.Helper()
 	files := []release.Content{{Name: plugin + ".wasm", Data: module}, {Name: plugin + ".yaml", Data: []byte("version: 1.0.0")}}
 	r, err := release.New(plugin, files)
 	if err != nil {
@@ -42,7 +50,7 @@ func (n *node) pushArtifact(c *oci.Client, host, plugin string, module []byte) r
 	}
 	artifact, err := c.Push(n.ctx, ref, &r, files)
 	if err == nil {
-		r, err = release.Push(n.ctx, release.NewStore(n.client), r.InRegistry(artifact), nil, nil)
+		r, err = release.Push(n.ctx, release.NewStore(n.client), r.InRegistry(artifact), nil, share)
 	}
 	if err != nil {
 		n.t.Fatal(err)
@@ -128,4 +136,82 @@ func TestRegistryLies(t *testing.T) {
 	}
 	lies.Store(false)
 	a.serves("version", second.Number)
+}
+
+// A registry that hangs delays neither the halt of a canary of another plugin, nor a rollback. What it has not sent
+// serves later.
+func TestRegistryHangs(t *testing.T) {
+	t.Parallel()
+	registry := ocitest.Start(t)
+	hangs, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var hung atomic.Bool
+	host := registry.Front(func(response *http.Response) error {
+		if hung.Load() && strings.Contains(response.Request.URL.Path, "/blobs/") && response.Request.Method == http.MethodGet {
+			once.Do(func() { close(hangs) })
+			select {
+			case <-goOn:
+			case <-response.Request.Context().Done():
+			}
+		}
+		return nil
+	})
+	client := artifacts(t, registry, host)
+	one, two := runtimetest.Version(t, "one"), runtimetest.Version(t, "two")
+	a := start(t, settings{Config: Config{Artifacts: client}})
+	first := a.pushArtifact(client, host, "version", one)
+	mail := a.pushRelease("mail", one, "version: one")
+	a.serves("version", first.Number)
+	a.serves("mail", mail.Number)
+	next := a.pushRelease("mail", two, "version: two")
+	a.serves("mail", next.Number)
+	canary := a.pushCanary("mail", one, "version: three", percent(50))
+	a.has("mail", canary.Number, plugins.StateCanary)
+
+	hung.Store(true)
+	second := a.pushArtifact(client, host, "version", two)
+	select {
+	case <-hangs:
+	case <-a.ctx.Done():
+		t.Fatal("the host fetches nothing")
+	}
+	store, began := release.NewStore(a.client), time.Now()
+	if _, err := store.HaltRelease(a.ctx, "mail", canary.Number, "test"); err != nil {
+		t.Fatal(err)
+	}
+	a.awareOf("mail", 0)
+	if _, err := store.ServeRelease(a.ctx, "mail", mail.Number); err != nil {
+		t.Fatal(err)
+	}
+	a.serves("mail", mail.Number)
+	if took := time.Since(began); took > 8*time.Second || a.served("version") != first.Number || a.refusal("version", second.Number) != "" {
+		t.Errorf("halt and rollback took %s; version serves release %d: %s", took, a.served("version"), a.refusal("version", second.Number))
+	}
+	close(goOn)
+	a.serves("version", second.Number)
+}
+
+// A host that has no release of a plugin, and cannot fetch its canary either, names both. The canary is not halted for
+// that, and its tasks run when no host has it for a minute.
+func TestCanaryThatNoHostCanFetch(t *testing.T) {
+	t.Parallel()
+	registry := ocitest.Start(t)
+	client := artifacts(t, registry, registry.Host)
+	one, two := runtimetest.Version(t, "one"), runtimetest.Version(t, "two")
+	a := start(t, settings{Config: Config{Poll: 100 * time.Millisecond}}) // it dials no registry
+	other := a.pushArtifact(client, registry.Host, "other", one)
+	first := a.pushRelease("version", one, "")
+	a.serves("version", first.Number)
+	all := percent(100)
+	canary := a.pushArtifactAs(client, registry.Host, "version", two, &all)
+	beside := a.pushArtifactAs(client, registry.Host, "other", two, &all)
+	for _, r := range []release.Release{other, canary, beside} {
+		a.refuses(r.Plugin, r.Number, "start it with --registry")
+	}
+	a.agePush("version")
+	a.complete("version", a.enqueueMany("version", 20, ""))
+	r, err := release.NewStore(a.client).Release(a.ctx, "version", canary.Number)
+	if err != nil || r.State() != release.StateCanary {
+		t.Errorf("the canary is %s, %v", r.State(), err)
+	}
 }

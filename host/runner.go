@@ -137,7 +137,7 @@ func (r *runner) call(ctx context.Context, t *task, services service.Services) r
 	if !ok {
 		return runtime.Outcome{
 			Kind: runtime.LimitExceeded, Limit: runtime.Limit{Name: "timeout", Value: "0s"},
-			Message: "its deadline is over",
+			Message: errTooLate.Error(), Err: errTooLate,
 		}
 	}
 	lines := &guestLog{logger: r.access.logger, task: t}

@@ -14,7 +14,6 @@ import (
 	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/metrics"
-	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/periodic"
@@ -91,18 +90,16 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 			return access.borrow(ctx, c.calls, copies*size)
 		},
 		Changed: func() { listener.Publish(); fleet.Declarer.Ask() },
-		Has: func(ctx context.Context, plugin string, number int) (has bool, err error) {
-			err = upkeep.PublishedPlugins(ctx, client, func(_ string, p upkeep.PluginInfo) {
-				has = has || p.Plugin == plugin && p.Release == number && p.State != plugins.StateRefused
-			})
-			return has, err
+		Fleet: func(ctx context.Context, plugin string, number int) (rollout.Presence, error) {
+			return presence(ctx, client, plugin, number)
 		},
 	}
+	fetcher := &rollout.Fetcher{Duty: duty(periodic.UntilAsked), Follower: releases}
 	judge := &rollout.Judge{
 		Duty: duty(periodic.UntilAsked), Tenant: t.releases, ReportOnly: c.config.KeepBadReleases,
 		Runs: access.runsOf, Stopped: access.releaseStopped, StepOver: releases.Ask,
 	}
-	releases.Tried, releases.Ran = judge.Ask, judge.Ran
+	releases.Tried, releases.Fetch = judge.Ask, fetcher.Ask
 	fleet.Recovery.Reclaimed = judge.Ask // a release in a crash loop is stopped before its task runs again
 	listener.Control, listener.Ended = func() { fleet.Ticker.Ask(); releases.Ask() }, fleet.Advancer.Ask
 	listener.Renewed = func(begun, now time.Time, err error) {
@@ -131,7 +128,7 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 	}
 	auditor := &auditor{Duty: duty(listener.Lease()), intake: intake}
 	s.access, s.listener, s.intake, s.settler, s.upkeep = access, listener, intake, settler, fleet
-	s.duties = append(fleet.Workers(), releases, poller, lookout, shipper, tally, judge, auditor)
+	s.duties = append(fleet.Workers(), releases, fetcher, poller, lookout, shipper, tally, judge, auditor)
 	return s
 }
 

@@ -368,15 +368,13 @@ func (s *settler) written(e *ended, err error) {
 	s.report(e, outcome, err)
 }
 
-// boundedQueues lists the queues of the plugins that bound how many of their tasks run in the fleet. Tasks in these
-// queues may have waited for one of the results.
+// boundedQueues lists the queues whose tasks may have waited for one of the results, because their plugin bounds how many
+// of its tasks run in the fleet.
 func boundedQueues(results []*ended) []string {
 	names := make(map[string]bool)
 	for _, e := range results {
-		if manifest := &e.task.version.Manifest; manifest.MaxRunning > 0 {
-			for _, name := range manifest.Queues {
-				names[name] = true
-			}
+		for _, name := range e.task.bound {
+			names[name] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))

@@ -42,7 +42,7 @@ func (t *tally) settled(task *task, outcome listen.Outcome, failure *queue.Failu
 func tallyOf(t *task) listen.Tally {
 	return listen.Tally{
 		Queue: t.Queue.Name, Plugin: t.version.Name, Digest: t.version.Digest,
-		Version: t.version.Manifest.Version,
+		Version: t.version.Manifest.Version, Release: t.release,
 	}
 }
 

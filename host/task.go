@@ -22,6 +22,9 @@ import (
 // errNoSlot is the cause for which a task that was reserved ahead goes back to its queue without a run.
 var errNoSlot = errors.New("no slot was free in time")
 
+// errTooLate is the outcome's error of a task that did not run because its deadline was over.
+var errTooLate = errors.New("its deadline is over")
+
 // task is a task that this host reserved.
 type task struct {
 	listen.Task
@@ -29,6 +32,7 @@ type task struct {
 	version *plugins.TenantVersion // retained while the task runs
 	release int                    // the number of the release that version is; 0 if it is none
 	apart   bool                   // this host lacks the canary of the plugin, so the task is not comparable
+	bound   []string               // the queues whose tasks may wait for the end of this one, by max_running; else nil
 	side    string                 // sideCanary or sideStable while the plugin has a canary, else ""
 	counts  *metrics.Tasks
 	tenant  *tenantAccess

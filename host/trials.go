@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,7 +28,7 @@ func (s *settler) onTrial(e *ended, outcome listen.Outcome) {
 	case outcome == listen.OutcomeComplete:
 		s.judge.Completed(t.version.Name, t.Queue.Name, t.release, e.outcome.GuestTime+e.outcome.WaitTime, e.outcome.Fuel)
 	case outcome != listen.OutcomeFailed && outcome != listen.OutcomeRetried, f.Reason == queue.ReasonCancelled,
-		f.Reason == queue.ReasonExpired:
+		errors.Is(e.outcome.Err, errTooLate):
 	case e.outcome.Kind == runtime.Retry:
 		s.judge.PutOff(t.version.Name, t.Queue.Name, t.release)
 	default:
@@ -39,12 +40,11 @@ func (s *settler) onTrial(e *ended, outcome listen.Outcome) {
 	}
 }
 
-// runsOf returns how many runs of a release completed and failed lately. A release may not name its version.
+// runsOf returns how many runs of a release completed and failed lately.
 func (a *tenantAccess) runsOf(ctx context.Context, r *release.Release) (complete, failed int64, err error) {
 	all, err := manage.New(a.client).Versions(ctx)
 	for _, one := range all {
-		if one.Plugin == r.Plugin && one.Digest == "sha256:"+r.ModuleDigest() &&
-			(r.Version == "" || one.Version == r.Version) {
+		if one.Plugin == r.Plugin && one.Release == r.Number {
 			complete, failed = complete+one.Complete, failed+one.Failed
 		}
 	}

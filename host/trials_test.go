@@ -2,14 +2,18 @@ package host
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/host/schedule"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/runtime/service"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
@@ -183,7 +187,9 @@ func TestBadReleaseIsRolledBack(t *testing.T) {
 	for _, id := range a.enqueueMany("mail", 30, "3\n") {
 		a.wait(id)
 	}
-	a.eventually("its trial is over", func() bool { _, on := a.tenants[a.tenant].releases.OnTrial("mail"); return !on })
+	if _, err := release.NewStore(a.client).AddTrial(a.ctx, &second, &release.Trial{}); !errors.Is(err, release.ErrNoTrial) {
+		t.Errorf("a release that an operator chose is on trial: %v", err)
+	}
 	a.is(second.Number, release.StateServing)
 }
 
@@ -198,15 +204,15 @@ func TestCrashingCanaryIsHalted(t *testing.T) {
 		for i, at := range seconds {
 			text += fmt.Sprintf(" dead~0000000%d_1 %d", i, at)
 		}
-		if err := a.rdb.HSet(a.ctx, a.tenant+"_crashes", "mail sha256:"+canary.ModuleDigest(), text).Err(); err != nil {
+		if err := a.rdb.HSet(a.ctx, a.tenant+"_release_mail", fmt.Sprint(canary.Number, " deaths"), text).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	now := time.Now().Unix()
-	die(now-3600, now+1) // one of them before the push
+	die(now)
 	a.counts(a.feed(50, func() bool { return false }))
 	a.is(canary.Number, release.StateCanary)
-	die(now+1, now+60)
+	die(now, now+60)
 	if reason := a.is(canary.Number, release.StateHalted); !strings.Contains(reason, "2 hosts died") {
 		t.Errorf("the reason is %q", reason)
 	}
@@ -214,5 +220,55 @@ func TestCrashingCanaryIsHalted(t *testing.T) {
 	b.awareOf("mail", 0)
 	if task := a.wait(a.enqueue("mail", "3\n")); task.Status != queue.Complete {
 		t.Errorf("after that a task is %s: %s", task.Status, task.Error)
+	}
+}
+
+// A push that changes only the manifest makes way as well for the release before, which has the same module.
+func TestBadManifestIsRolledBack(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{})
+	module, input := runtimetest.Echo(t), strings.Repeat("x", 2048)
+	first := a.pushRelease("mail", module, "version: one")
+	a.serves("mail", first.Number)
+	a.complete("mail", a.enqueueMany("mail", 100, input))
+	a.eventually("the runs are counted", func() bool {
+		complete, _, err := a.current().access.runsOf(a.ctx, &first)
+		return err == nil && complete == 100
+	})
+	second := a.pushRelease("mail", module, "version: one\nlimits: {output: 1KiB}")
+	a.serves("mail", second.Number)
+	for _, id := range a.enqueueMany("mail", 30, input) {
+		a.wait(id)
+	}
+	if reason := a.is(second.Number, release.StateRolledBack); !strings.Contains(reason, "of the release before, 0 of 100 runs") {
+		t.Errorf("the reason is %q", reason)
+	}
+	a.serves("mail", first.Number)
+}
+
+// A task whose deadline was over before it began says nothing of its release. One that ran into its deadline failed.
+func TestDeadlinesOnTrial(t *testing.T) {
+	t.Parallel()
+	a, b, canary := beside(t, Config{}, runtimetest.Echo(t), runtimetest.Sleep(t), percent(100))
+	now, s := time.Now(), a.current()
+	version := a.catalog.directory.Acquire(a.tenant, "mail")
+	defer version.Release()
+	reserved := listen.Reservation{ID: "late", Deadline: now.Add(-time.Second)}
+	late := &ended{task: &task{
+		Task: listen.NewTask("mail", reserved, &listen.ReserveReply{Clock: now}, now), version: version, release: canary.Number,
+		tenant: s.access, Slot: schedule.Slot{Queue: schedule.Queue{Tenant: a.tenant, Name: "mail"}},
+	}}
+	late.outcome = s.intake.runner.call(a.ctx, late.task, service.Services{})
+	if late.settlement = settlement(late, a.config.Retry); late.settlement.Failure.Reason != queue.ReasonExpired {
+		t.Errorf("the task fails for %s", late.settlement.Failure.Reason)
+	}
+	s.settler.onTrial(late, late.settlement.Outcome())
+	ran := a.enqueueAs("mail", "60000", queue.Options{Deadline: time.Now().Add(time.Second)})
+	if task := a.wait(ran); task.Reason != queue.ReasonExpired {
+		t.Errorf("the task is %s for %s", task.Status, task.Reason)
+	}
+	b.wait(b.enqueue("mail", "0"))
+	if counts := a.counts(2); counts.Failures[release.KindLimit] != 1 {
+		t.Errorf("counted for canary %d: %+v", canary.Number, counts.Failures)
 	}
 }

@@ -29,6 +29,8 @@ type Status struct {
 	State string
 	// Error says what is wrong and what to do about it; "" if the plugin serves.
 	Error string
+	// Unfetched is true if the files of a refused release could not be fetched. The host tries again.
+	Unfetched bool
 	// ResetMode says how instances are reset between tasks; "" if the plugin is refused.
 	ResetMode string
 

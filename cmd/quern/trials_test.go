@@ -8,17 +8,18 @@ import (
 	"testing"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/release"
 )
 
-// A canary that fails is halted by itself. The doctor, the list of releases and the log say why, and one command runs
-// its failed tasks on the release that serves.
+// A canary that fails is halted by itself, also if only its manifest is another one. The doctor, the list of releases and
+// the log say why, and one command runs its failed tasks on the release that serves, and no others.
 func TestBadCanary(t *testing.T) {
 	overBoth(t, func(t *testing.T, by over) {
 		u := by.tenant(t)
 		host := u.spawn("serve", "--plugins", filepath.Join(t.TempDir(), "none"), "--http", "127.0.0.1:0")
 		host.stderr.await(t, regexp.MustCompile(`joined: `))
 		plugin := folder(t, map[string][]byte{"mail": runtimetest.Echo(t)})
-		write(t, filepath.Join(plugin, "mail.yaml"), "version: 1.0.0\n")
+		write(t, filepath.Join(plugin, "mail.yaml"), "version: 1.0.0\nlimits: {output: 3KiB}\n")
 		u.must("plugin", "push", plugin)
 		served := func(row string) {
 			t.Helper()
@@ -26,8 +27,7 @@ func TestBadCanary(t *testing.T) {
 			eventually(t, row, func() bool { return found.MatchString(u.must("plugin", "ls")) })
 		}
 		served(`serving .* release 1\b`)
-		write(t, filepath.Join(plugin, "mail.wasm"), string(runtimetest.Exit(t)))
-		write(t, filepath.Join(plugin, "mail.yaml"), "version: 2.0.0\n")
+		write(t, filepath.Join(plugin, "mail.yaml"), "version: 1.0.0\nlimits: {output: 1KiB}\n")
 		u.must("plugin", "push", plugin, "--canary", "50%")
 		served(`canary .* release 2\b`)
 		releases := func() (all []struct {
@@ -41,15 +41,21 @@ func TestBadCanary(t *testing.T) {
 			}
 			return all
 		}
+		stage := release.Stage{Share: release.Share{Steps: []release.Step{{Percent: 50}}}}
+		old := "old"
+		for stage.Takes(2, old, nil) {
+			old += "+"
+		}
+		u.run("enqueue", "mail", strings.Repeat("x", 4<<10), "--id", old, "--wait") // fails on the release that serves
 		halted := func() bool { all := releases(); return len(all) == 2 && all[0].Stage.Reason != "" }
 		for i := 0; i < 20 && !halted(); i++ {
 			for range 10 {
-				u.run("enqueue", "mail", "3", "--wait") // fails on the canary
+				u.run("enqueue", "mail", strings.Repeat("x", 2<<10), "--wait") // fails on the canary
 			}
 		}
 		eventually(t, "the canary is halted", halted)
 		host.stderr.await(t, regexp.MustCompile(`release stopped: .*plugin=mail.* release=2 .*remedy="quern plugin halt mail --retry-failed"`))
-		if said := u.must("plugin", "releases", "mail"); !strings.Contains(said, "tasks failed; of the release before, 0 of") {
+		if said := u.must("plugin", "releases", "mail"); !strings.Contains(said, "tasks failed; of the release before, 1 of") {
 			t.Errorf("the list of releases does not say why:\n%s", said)
 		}
 		if found := u.run("doctor"); !strings.Contains(found.stdout, "hosts stopped release 2 of the plugin mail, so release 1 serves") {
@@ -69,8 +75,11 @@ func TestBadCanary(t *testing.T) {
 			t.Errorf("%d tasks had failed: %+v", failed, again)
 		}
 		eventually(t, "all tasks are complete", func() bool {
-			return tasks("failed") == 0 && tasks("complete") > failed
+			return tasks("failed") == 1 && tasks("complete") >= failed
 		})
+		if shown := u.must("task", "show", old); !regexp.MustCompile(`(?m)^status +failed`).MatchString(shown) || !regexp.MustCompile(`(?m)^release +1$`).MatchString(shown) {
+			t.Errorf("the task that failed on release 1 is\n%s", shown)
+		}
 		if once := u.run("plugin", "halt", "mail"); once.status == exitDone {
 			t.Errorf("halted a canary that is halted: %+v", once)
 		}

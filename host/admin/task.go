@@ -54,6 +54,7 @@ type Task struct {
 	Plugin         string            `json:"plugin,omitempty"`
 	Digest         string            `json:"digest,omitempty"`
 	Version        string            `json:"version,omitempty" doc:"The name that the plugin's manifest gives it."`
+	Release        int               `json:"release,omitempty" doc:"The number of the plugin's release; none for files of a plugin directory."`
 	Priority       int               `json:"priority"`
 	Progress       float64           `json:"progress,omitempty" doc:"0 to 1."`
 	Message        string            `json:"message,omitempty"`
@@ -93,6 +94,7 @@ type Attempt struct {
 	Plugin  string         `json:"plugin,omitempty"`
 	Digest  string         `json:"digest,omitempty"`
 	Version string         `json:"version,omitempty" doc:"The name that the plugin's manifest gives it."`
+	Release int            `json:"release,omitempty" doc:"The number of the plugin's release."`
 	Outcome string         `json:"outcome"`
 	Error   *queue.Failure `json:"error,omitempty"`
 
@@ -127,9 +129,9 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 		Created: Seconds(t.Created), Updated: Seconds(t.Updated), ETA: Seconds(t.ETA), ReservedAt: Seconds(t.ReservedAt),
 		StartedAt: Seconds(t.StartedAt), FinishedAt: Seconds(t.FinishedAt), RetriedAt: Seconds(t.RetriedAt),
 		Expires: Seconds(t.Expires), Deadline: Seconds(t.Deadline),
-		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Version: t.Version, Priority: t.Priority,
-		Progress: t.Progress,
-		Message:  t.Message, Key: t.Key, Labels: t.Labels, Headers: t.Headers, Parent: t.Parent, Depth: t.Depth,
+		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Version: t.Version, Release: t.Release,
+		Priority: t.Priority, Progress: t.Progress,
+		Message: t.Message, Key: t.Key, Labels: t.Labels, Headers: t.Headers, Parent: t.Parent, Depth: t.Depth,
 		Traceparent: t.Traceparent,
 		LiveID:      t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize,
 		After: t.After,
@@ -161,7 +163,7 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 		}
 		shape.History = append(shape.History, Attempt{
 			Run: a.Run, Started: Seconds(a.Started), Ended: Seconds(a.Ended), Node: a.Node, Plugin: a.Plugin, Digest: a.Digest,
-			Version: a.Version, Outcome: a.Outcome, Error: a.Failure,
+			Version: a.Version, Release: a.Release, Outcome: a.Outcome, Error: a.Failure,
 			RunSeconds: between(a.Started, a.Ended), DelaySeconds: between(before, a.Started),
 		})
 	}

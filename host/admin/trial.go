@@ -18,7 +18,7 @@ type Trial struct {
 type Measured struct {
 	Runs     int64            `json:"runs"`
 	Failed   int64            `json:"failed"`
-	Failures map[string]int64 `json:"failures" doc:"By kind: error, trap, limit, crash."`
+	Failures map[string]int64 `json:"failures" doc:"By kind: error, trap, limit."`
 	P50      float64          `json:"took_p50" doc:"Seconds. Of the tasks that completed, exact to 19 %."`
 	P95      float64          `json:"took_p95" doc:"The same."`
 	Fuel95   int64            `json:"fuel_p95" doc:"The same, of fuel."`

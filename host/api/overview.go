@@ -35,6 +35,7 @@ type Version struct {
 	Plugin   string `json:"plugin"`
 	Digest   string `json:"digest"`
 	Version  string `json:"version,omitempty" doc:"The name that its manifest gives it."`
+	Release  int    `json:"release,omitempty" doc:"The number of the release that it is; none for files of a plugin directory."`
 	Complete int64  `json:"complete"`
 	Failed   int64  `json:"failed" doc:"Runs, with those that are tried again."`
 }

@@ -77,6 +77,7 @@ type rollouts struct {
 	last    atomic.Int64 // the number of the last task that was enqueued
 	ending  atomic.Int64 // the release whose tasks end their hosts; 0 for none
 	deadly  atomic.Value // the digest of its module
+	oneOf   int          // one of so many of its tasks ends its host
 	killed  atomic.Int64 // how many hosts it has ended
 	defects map[int]defect
 }
@@ -100,21 +101,7 @@ func TestReleases(t *testing.T) {
 		}
 		random.Shuffle(len(sequence), func(i, j int) { sequence[i], sequence[j] = sequence[j], sequence[i] })
 	}
-	private, public := newKey(t)
-	grants := filepath.Join(t.TempDir(), "grants.yaml")
-	if err := os.WriteFile(grants, []byte(tenant+":\n  signers:\n    builder: |\n"+public), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.arguments = []string{"--grants", grants, "--require-signed"}
-	r := &rollouts{load: load, defects: make(map[int]defect)}
-	s.heard, s.bad = r.heard, func(digest string) bool { return digest == r.deadly.Load() }
-	r.fleet = newFleet(t, s)
-	r.store, r.key = release.NewStore(r.client), private
-	r.push(sound, nil)
-	for _, h := range r.hosts {
-		r.eventually(h.name+" serves the first release", func() bool { return h.process().serves("release") })
-	}
-
+	r := newRollouts(t, s, load)
 	plan := newPlan(seed, s, []string{hostVictims, redisVictim}, length, 5*time.Second, 40*time.Second)
 	t.Logf("QUERN_CHAOS_SEED=%d, %d faults", seed, len(plan))
 	ctx, stop := context.WithCancel(r.ctx)
@@ -137,6 +124,49 @@ func TestReleases(t *testing.T) {
 		t.Errorf("%d sound releases were halted", halted)
 	}
 	t.Logf("%d releases, %d tasks; %d sound releases were halted", len(sequence), r.last.Load(), halted)
+	r.leave()
+}
+
+// newRollouts starts a fleet that serves a first release.
+func newRollouts(t *testing.T, s settings, load int) *rollouts {
+	t.Helper()
+	private, public := newKey(t)
+	grants := filepath.Join(t.TempDir(), "grants.yaml")
+	if err := os.WriteFile(grants, []byte(tenant+":\n  signers:\n    builder: |\n"+public), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.arguments = []string{"--grants", grants, "--require-signed"}
+	r := &rollouts{load: load, oneOf: 50, defects: make(map[int]defect)}
+	s.heard, s.bad = r.heard, func(digest string) bool { return digest == r.deadly.Load() }
+	r.fleet = newFleet(t, s)
+	r.store, r.key = release.NewStore(r.client), private
+	r.push(sound, nil)
+	for _, h := range r.hosts {
+		r.eventually(h.name+" serves the first release", func() bool { return h.process().serves("release") })
+	}
+	return r
+}
+
+// TestDeadlyCanary has five hosts under load get a canary of which each task ends its host at once. Two hosts die, then
+// it is halted, and all tasks end on the release before.
+func TestDeadlyCanary(t *testing.T) {
+	beside(t)
+	r := newRollouts(t, settings{
+		hosts: 5, concurrency: 8, lease: 2 * time.Second, grace: time.Second, patience: 3 * time.Minute, apart: true,
+	}, 60)
+	r.oneOf = 1
+	ctx, stop := context.WithCancel(r.ctx)
+	enqueued := make(chan error, 1)
+	go func() { enqueued <- r.feed(ctx) }()
+	r.try(deadly)
+	stop()
+	if err := <-enqueued; err != nil {
+		t.Error(err)
+	}
+	if n := r.killed.Load(); n != 2 {
+		t.Errorf("%d hosts died, want 2", n)
+	}
+	r.audit(int(r.last.Load()))
 	r.leave()
 }
 
@@ -282,16 +312,17 @@ func (r *rollouts) feed(ctx context.Context) error {
 
 func releaseTask(number int64) string { return fmt.Sprintf("release-%06d", number) }
 
-// heard ends a host that begins one of fifty tasks of the release that is to end its hosts, and starts another one as a
+// heard ends a host that begins one of some tasks of the release that is to end its hosts, and starts another one as a
 // supervisor would.
 func (r *rollouts) heard(p *process, line logLine) {
 	number, _ := strconv.Atoi(strings.TrimPrefix(line.TaskID, "release-"))
-	if line.Message != "task started" || line.Release == 0 || int64(line.Release) != r.ending.Load() || number%50 != 0 {
+	if line.Message != "task started" || line.Release == 0 || int64(line.Release) != r.ending.Load() || number%r.oneOf != 0 {
 		return
 	}
-	if r.killed.Add(1); !p.dying.CompareAndSwap(false, true) {
+	if !p.dying.CompareAndSwap(false, true) {
 		return
 	}
+	r.killed.Add(1)
 	go func() {
 		p.host.fate.Lock()
 		defer p.host.fate.Unlock()

@@ -213,6 +213,7 @@ type plugin struct {
 	Node      string   `json:"-"`
 	Plugin    string   `json:"plugin"`
 	Version   string   `json:"version"`
+	Release   int      `json:"release"`
 	Digest    string   `json:"digest"`
 	Queues    []string `json:"queues"`
 	LeftOut   []string `json:"left_out"`

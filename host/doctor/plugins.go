@@ -97,7 +97,7 @@ func (p *patient) tally(of plugin) (t manage.VersionTally) {
 
 // is reports whether a tally counts the runs of the plugin's version.
 func (one *plugin) is(t manage.VersionTally) bool {
-	return t.Plugin == one.Plugin && t.Digest == one.Digest && t.Version == one.Version
+	return t.Plugin == one.Plugin && t.Digest == one.Digest && t.Version == one.Version && t.Release == one.Release
 }
 
 // other returns the tally with the most runs among the plugin's other versions, or the zero value if there is none.

@@ -28,7 +28,7 @@ func (NoArtifacts) Files(_ context.Context, r *release.Release) (func(*release.F
 }
 
 // artifactTime is the maximum time to fetch an artifact: half a minute, and a second for each MiB. Meanwhile the
-// tenant's other releases wait.
+// tenant's other artifacts wait.
 func artifactTime(r *release.Release) time.Duration {
 	return 30*time.Second + time.Duration(r.Size()>>20)*time.Second
 }

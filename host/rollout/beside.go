@@ -18,13 +18,16 @@ const (
 	// another one.
 	neededTime = 10 * time.Minute
 	busyTime   = time.Minute
-	// refusedTime is how long after its step began a canary is halted that a host refuses and no host has.
+	// refusedTime is how long after its step began a canary is halted that all hosts refuse.
 	refusedTime = 30 * time.Second
+	// absentTime is how long after its step began hosts run the tasks of a canary that no host has.
+	absentTime = time.Minute
 )
 
 // staged has the releases of a plugin beside the one that serves.
 type staged struct {
 	canary *release.Release // nil if there is none
+	absent bool             // no host has the canary for absentTime
 	// needed has the releases that pinned tasks need, and when one last did. gone are those of them that nobody can get:
 	// they were deleted, halted or rolled back.
 	needed map[int]time.Time
@@ -32,15 +35,28 @@ type staged struct {
 	others map[int]fetched // what the directory was given
 }
 
-// Staged returns the canary of a plugin, nil if there is none, and the releases that pinned tasks need but nobody can
-// get.
+// Staged returns the canary of a plugin, nil if there is none or no host has it for long, and the releases that pinned
+// tasks need but nobody can get.
 func (t *Tenant) Staged(plugin string) (canary *release.Release, gone []int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := t.staged[plugin]; s != nil {
-		return s.canary, slices.Sorted(maps.Keys(s.gone))
+	s := t.staged[plugin]
+	if s == nil {
+		return nil, nil
 	}
-	return nil, nil
+	if !s.absent {
+		canary = s.canary
+	}
+	return canary, slices.Sorted(maps.Keys(s.gone))
+}
+
+// setAbsent records whether no host has the canary of a plugin for absentTime.
+func (t *Tenant) setAbsent(c *release.Release, absent bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.staged[c.Plugin]; s != nil && s.canary != nil && s.canary.Number == c.Number {
+		s.absent = absent
+	}
 }
 
 // Need records that a task needs a release other than the one that serves, and reports whether the next look has to
@@ -98,10 +114,15 @@ func (t *Tenant) note(all map[string]release.Served) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.news = false
+	for _, f := range t.pulls {
+		f.wanted = false
+	}
 	for plugin := range all {
 		one := all[plugin]
 		if s := t.staged[plugin]; one.Canary != nil || s != nil {
-			t.stagedOf(plugin).canary = one.Canary
+			s := t.stagedOf(plugin)
+			s.absent = s.absent && one.Canary != nil && s.canary != nil && s.canary.Number == one.Canary.Number
+			s.canary = one.Canary
 		}
 	}
 	maps.DeleteFunc(t.staged, func(plugin string, s *staged) bool {
@@ -110,9 +131,9 @@ func (t *Tenant) note(all map[string]release.Served) {
 	})
 }
 
-// stage fetches the releases beside the one that serves, serving, and gives them to the directory. It returns the
-// canary and why it could not be fetched, or another error.
-func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blobs Blobs) (*release.Release, error) {
+// stage fetches the releases beside the one that serves, serving, and gives them to the directory. It returns why a
+// release for pinned tasks, and why the canary was not fetched.
+func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blobs Blobs) (needed, err error) {
 	t.mu.Lock()
 	s := t.staged[plugin]
 	if s == nil {
@@ -120,7 +141,7 @@ func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blob
 		return nil, nil
 	}
 	canary, before := s.canary, s.others
-	needed := slices.Sorted(maps.Keys(s.needed))
+	numbers := slices.Sorted(maps.Keys(s.needed))
 	t.mu.Unlock()
 	others, gone := make(map[int]fetched), make(map[int]bool)
 	get := func(r *release.Release) error {
@@ -139,8 +160,7 @@ func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blob
 			others[number] = have
 		}
 	}
-	var failed error
-	for _, number := range needed {
+	for _, number := range numbers {
 		if number == serving.Number || canary != nil && number == canary.Number {
 			continue
 		}
@@ -155,10 +175,11 @@ func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blob
 			if err != nil {
 				keep(number)
 			}
-			failed = errors.Join(failed, err)
+			if !errors.Is(err, errFetching) {
+				needed = errors.Join(needed, err)
+			}
 		}
 	}
-	var err error
 	if canary != nil {
 		if err = get(canary); err != nil {
 			keep(canary.Number)
@@ -172,10 +193,7 @@ func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blob
 	if changed || canary != nil { // a canary may have become, or ceased to be, a release for pinned tasks
 		t.set()
 	}
-	if err != nil {
-		return canary, err
-	}
-	return nil, failed
+	return needed, err
 }
 
 // beside lists the releases of a plugin beside the one that serves. The caller holds mu.
@@ -205,7 +223,8 @@ func (t *Tenant) canaries() (all []*release.Release) {
 }
 
 // advance ends the steps of canaries whose time is over, and halts canaries that no host can run. Every host may do it:
-// Redis does each once. It returns the time until the next step ends; 0 if there is none.
+// Redis does each once. A step of a canary that no host has proves nothing: hosts that have it end its steps. It returns
+// the time until the next step ends; 0 if there is none.
 func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) {
 	canaries := f.canaries()
 	if len(canaries) == 0 {
@@ -217,19 +236,24 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 	}
 	for _, c := range canaries {
 		age := now.Sub(time.UnixMilli(int64(c.Stage.Since * 1000)))
+		in := Presence{Has: f.has(c)}
+		if !in.Has && age >= refusedTime {
+			var failed error
+			if in, failed = f.Fleet(ctx, c.Plugin, c.Number); failed != nil {
+				err = errors.Join(err, failed)
+				continue
+			}
+		}
+		f.setAbsent(c, !in.Has && age >= absentTime)
 		if c.Stage.Step < len(c.Stage.Share.Steps) {
 			step := c.Stage.Share.Steps[c.Stage.Step]
 			over := step.Seconds > 0 && age >= step.Duration()
-			if !over && step.Tasks > 0 && f.Ran != nil {
-				ran, failed := f.Ran(ctx, c.Plugin, c.Number)
+			if !over && step.Tasks > 0 {
+				ran, failed := f.ran(ctx, c)
 				err = errors.Join(err, failed)
 				over = ran >= step.Tasks
 			}
-			if over && f.Has != nil { // a step of a canary that no host has proves nothing
-				has, failed := f.Has(ctx, c.Plugin, c.Number)
-				err, over = errors.Join(err, failed), has
-			}
-			if over {
+			if over && in.Has {
 				_, failed := f.store.AdvanceRelease(ctx, c.Plugin, c.Number, c.Stage.Step)
 				err = errors.Join(err, ignored(failed))
 				continue
@@ -238,7 +262,9 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 				next = left
 			}
 		}
-		err = errors.Join(err, f.haltRefused(ctx, c, age))
+		if age >= refusedTime && !in.Has && !in.May {
+			err = errors.Join(err, f.haltRefused(ctx, c))
+		}
 	}
 	return next, err
 }
@@ -251,25 +277,27 @@ func ignored(err error) error {
 	return err
 }
 
-// haltRefused halts a canary that this host refuses and no host has.
-func (f *Follower) haltRefused(ctx context.Context, c *release.Release, age time.Duration) error {
-	if age < refusedTime || f.Has == nil {
-		return nil
-	}
+// has reports whether this host has a canary ready.
+func (t *Tenant) has(c *release.Release) bool {
+	return slices.ContainsFunc(t.Directory.List(), func(s plugins.Status) bool {
+		return s.Tenant == t.Client.Tenant() && s.Plugin == c.Plugin && s.Release == c.Number &&
+			s.State != plugins.StateRefused
+	})
+}
+
+// haltRefused halts a canary that all hosts refuse, if this one is among them and knows why.
+func (f *Follower) haltRefused(ctx context.Context, c *release.Release) error {
 	why := ""
 	for _, s := range append(f.Directory.List(), f.Refused()...) {
-		if s.Tenant == f.Client.Tenant() && s.Plugin == c.Plugin && s.Release == c.Number && s.State == plugins.StateRefused {
+		if s.Tenant == f.Client.Tenant() && s.Plugin == c.Plugin && s.Release == c.Number &&
+			s.State == plugins.StateRefused && !s.Unfetched {
 			why = s.Error
 		}
 	}
 	if why == "" {
 		return nil
 	}
-	has, err := f.Has(ctx, c.Plugin, c.Number)
-	if err != nil || has {
-		return err
-	}
-	_, err = f.store.HaltRelease(ctx, c.Plugin, c.Number, short("no host can run it: "+why))
+	_, err := f.store.HaltRelease(ctx, c.Plugin, c.Number, short("no host can run it: "+why))
 	return ignored(err)
 }
 

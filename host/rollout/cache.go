@@ -70,18 +70,34 @@ func (c *Cache) open() (_ string, err error) {
 	return c.dir, nil
 }
 
+// find returns the folder for the files of a release, and whether it has them.
+func (c *Cache) find(r *release.Release) (folder string, has bool, err error) {
+	dir, err := c.open()
+	if err != nil {
+		return "", false, err
+	}
+	folder = filepath.Join(dir, r.Digest())
+	return folder, check(folder, r) == nil, nil
+}
+
+// unfit is why a release can serve on no host: its signature or its bytes. Another attempt to fetch it ends the same way.
+type unfit struct{ error }
+
+func (u unfit) Unwrap() error { return u.error }
+
+func isUnfit(err error) bool {
+	_, is := errors.AsType[unfit](err)
+	return is || errors.Is(err, release.ErrMissing)
+}
+
 // obtain returns the folder with the files of a release, which it fetches if necessary. before is the folder of another
 // release of the plugin, or "".
 func (c *Cache) obtain(ctx context.Context, r *release.Release, blobs Blobs, before string) (string, error) {
-	dir, err := c.open()
-	if err != nil {
-		return "", err
+	folder, has, err := c.find(r)
+	if has || err != nil {
+		return folder, err
 	}
-	folder := filepath.Join(dir, r.Digest())
-	if check(folder, r) == nil {
-		return folder, nil
-	}
-	stage, err := os.MkdirTemp(dir, stagePrefix)
+	stage, err := os.MkdirTemp(filepath.Dir(folder), stagePrefix)
 	if err != nil {
 		return "", fmt.Errorf("write a release: %w", err)
 	}
@@ -100,7 +116,7 @@ func (c *Cache) obtain(ctx context.Context, r *release.Release, blobs Blobs, bef
 		}
 	}
 	if err := check(stage, r); err != nil {
-		return "", err
+		return "", unfit{err}
 	}
 	if err := os.Rename(stage, folder); err == nil || check(folder, r) == nil { // another host may have been faster
 		return folder, nil

@@ -5,7 +5,7 @@
 //	NS_control, each few seconds ─▶ Follower ── generation new? ─▶ release.Store.Serving
 //	                                   │                                  │ wanted releases
 //	                                   ▼                                  ▼
-//	        cache/releases/DIGEST ◀─ cache.obtain ◀─ pieces ◀──────── Blobs: Redis, or an OCI registry
+//	        cache/releases/DIGEST ◀─ cache.obtain ◀─ pieces ◀──────── Blobs: Redis, or an OCI registry (Fetcher)
 //	                                   │ folder
 //	                                   ▼
 //	                   plugins.Directory.SetReleases
@@ -30,8 +30,9 @@
 //     host takes the one before.
 //   - While Redis or the registry is away, what was fetched keeps serving.
 //   - A registry that is away, refuses, stops in the middle or sends other bytes is such a failure. Fetching an
-//     artifact has a deadline, which follows from its size.
+//     artifact has a deadline, which follows from its size, and delays only other artifacts of the tenant.
 //   - A release that must be signed, and is not, is refused in the same way.
-//   - A canary that this host cannot have runs on other hosts only. If no host has it, it is halted.
+//   - A canary that this host cannot have runs on other hosts only. If all hosts refuse it, it is halted. If none can
+//     fetch it, the release that serves runs its tasks.
 //   - A folder whose files were damaged on disk is fetched again.
 package rollout

@@ -91,8 +91,7 @@ func (t *trials) all() map[string]onTrial {
 type Judge struct {
 	periodic.Duty
 	*Tenant
-	// Runs returns the runs of a release in this hour and the one before that completed, and that failed. They do not
-	// count if another release has the same module and version.
+	// Runs returns the runs of a release in this hour and the one before that completed, and that failed.
 	Runs func(ctx context.Context, r *release.Release) (complete, failed int64, err error)
 	// Stopped is called after this host has stopped a release.
 	Stopped func(ctx context.Context, r *release.Release, reason string)
@@ -232,18 +231,17 @@ func (t *onTrial) tasksOver(counts *release.Trial) bool {
 	return tasks > 0 && counts.At(t.step()).New.Runs >= int64(tasks)
 }
 
-// Ran returns how many tasks have ended on a canary in its step, on all hosts.
-func (j *Judge) Ran(ctx context.Context, plugin string, number int) (tasks int, err error) {
-	of := j.trials.all()[plugin]
-	counts, err := j.store.Trial(ctx, plugin)
-	if err != nil || of.Number != number || counts.Number != number {
+// ran returns how many tasks have ended on a canary in its step, on all hosts.
+func (t *Tenant) ran(ctx context.Context, canary *release.Release) (tasks int, err error) {
+	counts, err := t.store.Trial(ctx, canary.Plugin)
+	if err != nil || counts.Number != canary.Number {
 		return 0, err
 	}
-	return int(counts.At(of.step()).New.Runs), nil
+	return int(counts.At(canary.Stage.Step).New.Runs), nil
 }
 
 func (j *Judge) judge(ctx context.Context, of *onTrial, tried *release.Tried) (trial.Verdict, error) {
-	if v := trial.JudgeDeaths(tried.Deaths, tried.Since); v.Bad() {
+	if v := trial.JudgeDeaths(tried.Deaths); v.Bad() {
 		return v, nil
 	}
 	steps := StepsOf(&of.Release, &tried.Trial)
@@ -276,8 +274,7 @@ func StepsOf(r *release.Release, t *release.Trial) []trial.Step {
 	return steps
 }
 
-// before returns the release to which hosts go back from one that serves; nil if there is none, or its runs are counted
-// together with those of the one that serves.
+// before returns the release to which hosts go back from one that serves; nil if there is none.
 func (j *Judge) before(ctx context.Context, r *release.Release) (*release.Release, error) {
 	all, _, err := j.store.Serving(ctx)
 	if err != nil {
@@ -285,10 +282,6 @@ func (j *Judge) before(ctx context.Context, r *release.Release) (*release.Releas
 	}
 	one := all[r.Plugin]
 	if one.Number != r.Number || one.Before == nil {
-		return nil, nil
-	}
-	named := one.Before.Version != r.Version && one.Before.Version != "" && r.Version != ""
-	if one.Before.ModuleDigest() == r.ModuleDigest() && !named {
 		return nil, nil
 	}
 	return one.Before, nil
@@ -321,10 +314,4 @@ func (j *Judge) stop(ctx context.Context, of *onTrial, v trial.Verdict) error {
 // Remedy returns the command that runs the failed tasks of a stopped release on the one that serves in its place.
 func Remedy(r *release.Release) string {
 	return "quern plugin halt " + r.Plugin + " --retry-failed"
-}
-
-// OnTrial returns the release of a plugin that may be on trial, and whether there is one.
-func (t *Tenant) OnTrial(plugin string) (number int, on bool) {
-	of, on := t.trials.all()[plugin]
-	return of.Number, on
 }

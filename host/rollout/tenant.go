@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -49,13 +50,14 @@ type Tenant struct {
 	blobs  Blobs
 	trials trials
 
-	mu      sync.Mutex                // guards the fields below
-	looked  bool                      // the tenant has looked at all releases at least once
-	wanted  map[string]int            // by plugin: the number of the release to serve
-	serving map[string]fetched        // by plugin: what the directory was given
-	staged  map[string]*staged        // by plugin: what is beside the release that serves
-	failed  map[string]plugins.Status // by plugin: why the wanted release, or the canary, was not given to the directory
-	news    bool                      // the next look has to look at all releases
+	mu      sync.Mutex             // guards the fields below
+	looked  bool                   // the tenant has looked at all releases at least once
+	wanted  map[string]int         // by plugin: the number of the release to serve
+	serving map[string]fetched     // by plugin: what the directory was given
+	staged  map[string]*staged     // by plugin: what is beside the release that serves
+	failed  map[key]plugins.Status // why a wanted release, or a canary, was not given to the directory
+	pulls   map[key]*pull          // from registries
+	news    bool                   // the next look has to look at all releases
 
 	// Only the look under way uses the fields below.
 	generation string
@@ -81,11 +83,11 @@ func New(c Config) *Tenant {
 	store := release.NewStore(c.Client)
 	return &Tenant{
 		Config: c, store: store, blobs: sources{store, c.Artifacts}, serving: make(map[string]fetched),
-		staged: make(map[string]*staged), rejected: make(map[string]rejection),
+		staged: make(map[string]*staged), rejected: make(map[string]rejection), pulls: make(map[key]*pull),
 	}
 }
 
-// Ready reports whether the tenant has looked at all releases since the host began.
+// Ready reports whether the tenant has looked at all releases since the host began, and fetched or refused each.
 func (t *Tenant) Ready() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,12 +116,16 @@ type Follower struct {
 	Changed func()
 	// Borrow reserves memory to read a piece of this size.
 	Borrow func(ctx context.Context, size int64) (*account.Share, error)
-	// Has reports whether a live host has a release of a plugin ready.
-	Has func(ctx context.Context, plugin string, number int) (bool, error)
-	// Ran returns how many tasks have ended on a canary, on all hosts.
-	Ran func(ctx context.Context, plugin string, number int) (tasks int, err error)
-	// Tried is called when releases may be on trial. It must not block.
-	Tried func()
+	// Fleet tells which live hosts have a canary.
+	Fleet func(ctx context.Context, plugin string, number int) (Presence, error)
+	// Tried is called when releases may be on trial, and Fetch when a Fetcher has to fetch a release. They must not block.
+	Tried, Fetch func()
+}
+
+// Presence says which hosts of a fleet have a canary.
+type Presence struct {
+	Has bool // a host has it ready
+	May bool // a host that serves the plugin neither has it nor refuses it: it may be fetching it
 }
 
 // sources are the Blobs of a tenant: its Redis, and registries.
@@ -164,6 +170,9 @@ func (f *Follower) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	blobs.share.Give()
 	if len(f.trials.all()) > 0 {
 		f.Tried()
+	}
+	if f.nextPull() != nil {
+		f.Fetch()
 	}
 	wait = periodic.Jitter(f.Interval)
 	if err == nil {
@@ -220,7 +229,17 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 	t.generation = "" // the next look repeats one that does not reach its end
 	t.retry = time.Time{}
 	t.note(all)
-	serving, failed := make(map[string]fetched), make(map[string]plugins.Status)
+	serving, failed, bare := make(map[string]fetched), make(map[key]plugins.Status), false
+	fail := func(r *release.Release, err error) {
+		if was, known := t.failed[keyOf(r)]; errors.Is(err, errFetching) {
+			if known {
+				failed[keyOf(r)] = was
+			}
+			return
+		}
+		failed[keyOf(r)] = t.refusal(r, err)
+		t.retry = now.Add(retryTime)
+	}
 	for _, plugin := range slices.Sorted(maps.Keys(all)) {
 		one := all[plugin]
 		t.mu.Lock()
@@ -231,27 +250,26 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 			return false, ctx.Err()
 		}
 		if err != nil {
-			failed[plugin] = t.refusal(&one.Release, err)
-			t.retry = now.Add(retryTime)
+			fail(&one.Release, err)
 		}
 		if got.folder != "" {
 			serving[plugin] = got
 			t.give(plugin, got)
 		}
-		canary, err := t.stage(ctx, plugin, got, blobs)
+		bare = bare || got.folder == "" && errors.Is(err, errFetching)
+		needed, err := t.stage(ctx, plugin, got, blobs)
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
-		if err != nil {
+		if needed != nil {
 			t.retry = now.Add(retryTime)
-			if canary == nil {
-				t.Logger.Warn("a release that pinned tasks need was not fetched", "plugin", plugin, "error", err)
-			} else if _, both := failed[plugin]; !both {
-				failed[plugin] = t.refusal(canary, err)
-			}
+			t.Logger.Warn("a release that pinned tasks need was not fetched", "plugin", plugin, "error", needed)
+		}
+		if err != nil {
+			fail(one.Canary, err)
 		}
 	}
-	return t.finish(all, generation, serving, failed), nil
+	return t.finish(all, generation, serving, failed, bare), nil
 }
 
 // hasNews reports whether a task needs a release that was not looked for yet.
@@ -274,7 +292,7 @@ func (t *Tenant) choose(ctx context.Context, one *release.Served, old fetched, b
 			return got, nil
 		}
 	}
-	if one.Before == nil || old.folder != "" && (refused == nil || old.Number != one.Number) {
+	if one.Before == nil || errors.Is(err, errFetching) || old.folder != "" && (refused == nil || old.Number != one.Number) {
 		return old, err
 	}
 	got, before := t.obtain(ctx, one.Before, old, blobs)
@@ -287,12 +305,16 @@ func (t *Tenant) choose(ctx context.Context, one *release.Served, old fetched, b
 // obtain fetches a release. old is the release of the plugin that serves, if any.
 func (t *Tenant) obtain(ctx context.Context, r *release.Release, old fetched, blobs Blobs) (fetched, error) {
 	if err := t.Verify(r); err != nil {
-		return fetched{}, err
+		return fetched{}, unfit{err}
 	}
 	if old.folder != "" && old.Digest() == r.Digest() {
 		if _, err := os.Stat(old.folder); err == nil {
 			return fetched{*r, old.folder}, nil
 		}
+	}
+	if r.Artifact != "" {
+		folder, err := t.fromRegistry(r, old.folder)
+		return fetched{*r, folder}, err
 	}
 	folder, err := t.Cache.obtain(ctx, r, blobs, old.folder)
 	return fetched{*r, folder}, err
@@ -351,7 +373,7 @@ func (t *Tenant) refusal(r *release.Release, err error) plugins.Status {
 	}
 	return plugins.Status{
 		Tenant: t.Client.Tenant(), Plugin: r.Plugin, Version: r.Version, Digest: digest, Release: r.Number,
-		State: plugins.StateRefused, Error: fmt.Sprintf("release %d: %v", r.Number, err),
+		State: plugins.StateRefused, Error: fmt.Sprintf("release %d: %v", r.Number, err), Unfetched: !isUnfit(err),
 	}
 }
 
@@ -377,9 +399,9 @@ func (t *Tenant) set() {
 	t.Directory.SetReleases(t.Client.Tenant(), releases)
 }
 
-// finish records the result of a look.
+// finish records the result of a look. bare reports that a plugin has nothing to serve until its release is fetched.
 func (t *Tenant) finish(all map[string]release.Served, generation string, serving map[string]fetched,
-	failed map[string]plugins.Status,
+	failed map[key]plugins.Status, bare bool,
 ) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -387,16 +409,17 @@ func (t *Tenant) finish(all map[string]release.Served, generation string, servin
 	for plugin, one := range all {
 		wanted[plugin] = one.Number
 	}
-	for plugin, status := range failed {
-		if t.failed[plugin].Error != status.Error {
-			t.Logger.Error("release not served", "plugin", plugin, "release", status.Release,
-				"serving", serving[plugin].Number, "error", status.Error)
+	for of, status := range failed {
+		if t.failed[of].Error != status.Error {
+			t.Logger.Error("release not served", "plugin", of.plugin, "release", of.number,
+				"serving", serving[of.plugin].Number, "error", status.Error)
 		}
 	}
-	same := func(a, b plugins.Status) bool { return a.Error == b.Error && a.Release == b.Release }
+	maps.DeleteFunc(t.pulls, func(_ key, f *pull) bool { return !f.wanted })
+	same := func(a, b plugins.Status) bool { return a.Error == b.Error }
 	changed = !t.looked || !maps.Equal(t.wanted, wanted) || !maps.EqualFunc(t.failed, failed, same)
 	gone := len(t.serving) != len(serving)
-	t.generation, t.looked, t.wanted, t.serving, t.failed = generation, true, wanted, serving, failed
+	t.generation, t.looked, t.wanted, t.serving, t.failed = generation, t.looked || !bare, wanted, serving, failed
 	if gone {
 		t.set()
 	}

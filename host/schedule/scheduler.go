@@ -123,6 +123,9 @@ type Reply struct {
 	Failed  bool // the host does not know which tasks were reserved
 	Refused bool // the reserve failed because of this queue alone
 	More    bool // there may be tasks behind IDs that were dropped or passed over
+	// Elsewhere reports that the queue had only tasks that other hosts must run. They come again and again, so the queue
+	// pauses.
+	Elsewhere bool
 }
 
 // Status is a summary of a scheduler.
@@ -248,7 +251,11 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 			q.woken = s.wakes // an older poll does not show whether tasks are left
 		}
 		reply.More = reply.More || q.woken > a.wakes
-		q.refused.Succeeded()
+		if reply.Elsewhere {
+			q.refused.Failed(now)
+		} else {
+			q.refused.Succeeded()
+		}
 	}
 	q.reserved(len(tasks) > 0, reply.More || reply.Failed || a.Reconcile)
 	if (reply.Failed || !q.ready()) && s.queues[q.Queue] == q { // otherwise the queue was dropped, or is served anew

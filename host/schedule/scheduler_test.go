@@ -289,6 +289,25 @@ func TestRefusedQueuePauses(t *testing.T) {
 	}
 }
 
+// A queue that has only tasks for other hosts is asked less and less often, also if messages come; until it has a task.
+func TestQueueForOtherHostsPauses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, schedule.Config{Slots: 4}, 1)
+	var before time.Duration
+	for range 4 {
+		r.answer(r.ask(4, false), 0, schedule.Reply{More: true, Elsewhere: true})
+		r.Announced(r.queues[0])
+		round, allocations := r.plan()
+		if len(allocations) > 0 || round.Next <= before {
+			t.Fatalf("%d allocations; asks again in %s, after %s the time before", len(allocations), round.Next, before)
+		}
+		before = round.Next
+		r.now = r.now.Add(round.Next)
+	}
+	r.answer(r.ask(4, false), 1, schedule.Reply{More: true})
+	r.answer(r.ask(3, false), 0, schedule.Reply{})
+}
+
 // What is allocated, runs or waits to be settled is counted right whatever happens in whatever order, never above the
 // bounds, and nothing is left in the end.
 func TestCountsStayRight(t *testing.T) {

@@ -20,10 +20,12 @@ type PluginInfo struct {
 	// Release is the number of the release that the host fetched; 0 for files of its plugin directory.
 	Release int `json:"release,omitempty"`
 	// LeftOut has the queues that the host's setting --queues leaves out.
-	LeftOut   []string `json:"left_out,omitempty"`
-	State     string   `json:"state"`
-	Error     string   `json:"error,omitempty"`
-	ResetMode string   `json:"reset_mode,omitempty"`
+	LeftOut []string `json:"left_out,omitempty"`
+	State   string   `json:"state"`
+	Error   string   `json:"error,omitempty"`
+	// Unfetched is true if the files of a refused release could not be fetched. The host tries again.
+	Unfetched bool   `json:"unfetched,omitempty"`
+	ResetMode string `json:"reset_mode,omitempty"`
 	// Subscriptions has the IDs of the subscriptions that the plugin's manifest declares for the tenant.
 	Subscriptions []string `json:"subscriptions,omitempty"`
 	// Schedules has the IDs of the schedules that the plugin's manifest declares for the tenant.

@@ -20,7 +20,7 @@ func TestTally(t *testing.T) {
 		slow.Add(10 * time.Second)
 		tallies := []listen.Tally{
 			{Queue: "mail", Plugin: "mail and more", Digest: "ab", Version: "1.5.0", Complete: 3, Failed: 1, Waits: fast},
-			{Queue: "mail", Plugin: "mail and more", Digest: "ab", Version: "2.0.0", Failed: 2}, // only the manifest is another one
+			{Queue: "mail", Plugin: "mail and more", Digest: "ab", Version: "2.0.0", Release: 2, Failed: 2}, // only the manifest is another one
 			{Queue: "slow", Plugin: "slow", Digest: "cd", Complete: 1, Waits: slow},
 		}
 		for range 2 {
@@ -54,7 +54,7 @@ func TestTally(t *testing.T) {
 			t.Errorf("recently: %+v", recent)
 		}
 		versions := must[[]manage.VersionTally](t)(manage.New(w.Client).Versions(w.ctx))
-		if fmt.Sprint(versions) != "[{mail and more ab 1.5.0 9 3} {mail and more ab 2.0.0 0 4} {slow cd  2 0}]" {
+		if fmt.Sprint(versions) != "[{mail and more ab 1.5.0 0 9 3} {mail and more ab 2.0.0 2 0 4} {slow cd  0 2 0}]" {
 			t.Errorf("versions: %v", versions)
 		}
 		w.Store().Clock = "1700007200.000000"

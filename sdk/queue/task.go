@@ -56,6 +56,7 @@ type Task struct {
 	Plugin  string // the plugin that runs the task, or ran it last
 	Digest  string // the digest of that plugin: "sha256:" and 64 hex digits
 	Version string // the name of that plugin's version, if its manifest gives one
+	Release int    // the number of the release that this version is; 0 for none
 
 	Progress    float64 // 0 to 1
 	Message     string
@@ -105,7 +106,8 @@ func newTask(id string, hash map[string]string) *Task {
 		CancelAsked: hash["cancel"] != "" && !Status(hash["status"]).Finished(),
 		Created:     moment("created"), Updated: moment("updated"), ETA: moment("eta"),
 		ReservedAt: cmp.Or(moment("reserved_at"), moment("started_at")), StartedAt: moment("started_at"),
-		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Version: hash["version"], Message: hash["message"],
+		Plugin: hash["plugin"], Digest: fullDigest(hash["digest"]), Version: hash["version"],
+		Release: number("release"), Message: hash["message"],
 		CheckpointSize: store.AsInt(hash["checkpoint"]), Key: hash["key"], Parent: hash["parent"], Depth: number("depth"),
 		LiveID:      hash["live_id"],
 		Traceparent: hash["traceparent"], Headers: ParseHeaders(hash["headers"], hash["traceparent"]),

@@ -113,8 +113,7 @@ func retryFailed(cmd *cobra.Command, client admin.Tenant, r *release.Release) er
 	slices.Reverse(tasks) // the oldest first
 	retried := 0
 	for _, t := range tasks {
-		if t.Digest != "sha256:"+r.ModuleDigest() || r.Version != "" && t.Version != r.Version ||
-			t.Failure().Reason == queue.ReasonCancelled {
+		if t.Release != r.Number || t.Failure().Reason == queue.ReasonCancelled {
 			continue
 		}
 		_, err := client.Retry(cmd.Context(), t.ID)

@@ -358,7 +358,7 @@ export function plugins({ tenant }) {
       return { list: list.items, versions: versions.items };
     },
     show: ({ list, versions }) => {
-      const same = (v, p) => v.plugin === p.plugin && version(v.digest) === version(p.digest);
+      const same = (v, p) => v.plugin === p.plugin && version(v.digest) === version(p.digest) && (v.release ?? 0) === (p.release ?? 0);
       const rates = (p) => versions.find((v) => same(v, p)) ?? { complete: 0, failed: 0 };
       const gone = versions.filter((v) => !list.some((p) => same(v, p)));
       const rows = [...list, ...gone.map((v) => ({ ...v, state: "replaced", nodes: [] }))].sort((a, b) => (a.plugin < b.plugin ? -1 : a.plugin > b.plugin ? 1 : 0));
@@ -368,7 +368,7 @@ export function plugins({ tenant }) {
           { head: "Plugin", cell: (p) => link(p.plugin, tenant, "plugins", p.plugin) },
           { head: "Version", cell: (p) => [p.version, h("div", { class: "code faint" }, version(p.digest))] },
           { head: "State", cell: (p) => badge(p.state) },
-          { head: "From", cell: (p) => p.nodes.length > 0 && (p.release ? `release ${p.release}` : "directory") },
+          { head: "From", cell: (p) => (p.release ? `release ${p.release}` : p.nodes.length > 0 && "directory") },
           { head: "Complete", number: true, cell: (p) => count(rates(p).complete) },
           { head: "Failed runs", number: true, cell: (p) => count(rates(p).failed) },
           { head: "Failure rate", number: true, cell: (p) => share(rates(p)) },

@@ -2,7 +2,6 @@ package trial
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/quern-project/quern/sdk/queue/release"
 )
@@ -11,7 +10,7 @@ import (
 const Crashes Measure = "crashes"
 
 const (
-	// mostDeaths is at how many deaths of hosts a release is stopped. Only tasks are to blame that were in a crash before.
+	// mostDeaths is at how many deaths of hosts a release is stopped.
 	mostDeaths = 2
 	// allFailed is how many tasks of a release must have failed, all without an exception, if nothing runs beside it.
 	allFailed = 20
@@ -19,19 +18,12 @@ const (
 	chosenMargin = 0.2
 )
 
-// JudgeDeaths stops a release in a crash loop: hosts died since it was pushed, while they ran a task of it that had
-// been in a crash before.
-func JudgeDeaths(deaths []time.Time, since time.Time) Verdict {
-	n := 0
-	for _, at := range deaths {
-		if !at.Before(since) {
-			n++
-		}
-	}
-	if n < mostDeaths {
+// JudgeDeaths stops a release in a crash loop, by the number of hosts that died over its tasks.
+func JudgeDeaths(deaths int) Verdict {
+	if deaths < mostDeaths {
 		return Verdict{}
 	}
-	return Verdict{Crashes, fmt.Sprintf("%d hosts died over its tasks", n)}
+	return Verdict{Crashes, fmt.Sprintf("%d hosts died over its tasks", deaths)}
 }
 
 // JudgeChosen compares releases whose tasks were chosen, by a label. The tasks may differ as well, so only many more

@@ -51,7 +51,8 @@ type ReserveRequest struct {
 	Pin     bool
 	// Canary is the release that gets a share of the tasks; nil if there is none. Its tasks, and those that are pinned to
 	// another release, run on the release of that number in Others. Tasks whose release is not there wait a second for
-	// another listener, for a minute in all; then the request's version runs them.
+	// another listener, for a minute in all; then the request's version runs them. A new canary begins on one listener
+	// alone: its tasks wait in the same way on the others.
 	Canary *CanaryShare
 	Others []OtherRelease
 }
@@ -123,6 +124,7 @@ func (r *OtherRelease) fields() []any {
 		"plugin", r.Plugin,
 		"digest", strings.TrimPrefix(r.Digest, store.DigestPrefix),
 		"version", r.Version,
+		"release", store.Optional(r.Number > 0, strconv.Itoa(r.Number)),
 		"on_crash", store.Optional(p.NoRerun, "fail"),
 		"max_crashes", store.Optional(p.MaxCrashes > 0, strconv.Itoa(p.MaxCrashes)),
 		"dead", p.Dead,
@@ -184,9 +186,11 @@ type ReserveReply struct {
 	// finished, already held or not yet due. Passed is the number of IDs that were removed because their task expired,
 	// was cancelled, or must wait for another listener.
 	Dropped, Passed int
-	Quarantined     bool   // nothing was reserved, because the plugin version is quarantined
-	Lacking         []int  // the numbers of releases of tasks that must wait, because this node does not have them
-	DeadError       string // why the dead letter of an expired task was not written; "" if all were written
+	Quarantined     bool // nothing was reserved, because the plugin version is quarantined
+	// Lacking has the numbers of releases of tasks that must wait, because this node does not have them, or another one
+	// tries the canary.
+	Lacking   []int
+	DeadError string // why the dead letter of an expired task was not written; "" if all were written
 	// Clock is Redis's time of the reserve. NextETA is when the queue's next scheduled task is due. It is zero if no task
 	// is scheduled; Adopt always leaves it zero.
 	Clock, NextETA time.Time

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -63,6 +62,7 @@ func (w *Waits) Quantile(share float64) (time.Duration, bool) {
 // "" for tasks that no plugin runs.
 type Tally struct {
 	Queue, Plugin, Digest, Version string // Version is the version's name, or "" if it has none
+	Release                        int    // the number of the release that the version is; 0 for none
 	// Complete is the number of completed tasks. Failed is the number of failed runs, including those after which the
 	// task is tried again.
 	Complete, Failed int64
@@ -72,7 +72,7 @@ type Tally struct {
 // Tallies collects a listener's counts until Write writes them to Redis. Its methods are safe for concurrent use.
 type Tallies struct {
 	mu sync.Mutex
-	// counts are guarded by mu. A key has only Queue, Plugin, Digest and Version.
+	// counts are guarded by mu. A key has only Queue, Plugin, Digest, Version and Release.
 	counts map[Tally]*Tally
 }
 
@@ -146,7 +146,7 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 			minute.add("wait"+strconv.Itoa(size), t.Queue, n)
 		}
 		if t.Queue != "" && t.Plugin != "" {
-			version := strings.TrimRight(t.Digest+"/"+t.Version, "/") + " " + t.Plugin
+			version := store.VersionText(t.Digest, t.Release, t.Version) + " " + t.Plugin
 			hour.add("complete", version, t.Complete)
 			hour.add("failed", version, t.Failed)
 		}

@@ -18,6 +18,7 @@ type Attempt struct {
 	Node           string // the listener that ran it
 	Plugin, Digest string
 	Version        string         // the name of the plugin version, if its manifest gives one
+	Release        int            // the number of the release that the version was; 0 for none
 	Outcome        string         // complete, failed, crashed (the host died), or one of listen.Requeue
 	Failure        *queue.Failure // nil if the run did not fail, or its host died
 }
@@ -41,7 +42,7 @@ func (m *Manager) History(ctx context.Context, task *queue.Task) ([]Attempt, err
 	if task.Status.Finished() && !task.StartedAt.IsZero() {
 		last := Attempt{
 			Run: task.Run, Started: task.StartedAt, Ended: task.FinishedAt, Node: task.Node, Plugin: task.Plugin,
-			Digest: task.Digest, Version: task.Version, Outcome: string(task.Status),
+			Digest: task.Digest, Version: task.Version, Release: task.Release, Outcome: string(task.Status),
 		}
 		if task.Status == queue.Failed {
 			failure := task.Failure()
@@ -52,7 +53,8 @@ func (m *Manager) History(ctx context.Context, task *queue.Task) ([]Attempt, err
 	return attempts, nil
 }
 
-// parseAttempt parses "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT". DIGEST can also be "DIGEST/VERSION".
+// parseAttempt parses "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", where DIGEST has the form that
+// store.ParseVersion reads.
 func parseAttempt(entry string) (Attempt, bool) {
 	words := strings.SplitN(entry, " ", 8)
 	if len(words) < 8 {
@@ -68,7 +70,7 @@ func parseAttempt(entry string) (Attempt, bool) {
 		Node: words[3], Plugin: words[4],
 		Outcome: words[6],
 	}
-	attempt.Digest, attempt.Version, _ = strings.Cut(words[5], "/")
+	attempt.Digest, attempt.Release, attempt.Version = store.ParseVersion(words[5])
 	if words[7] != "" {
 		failure := queue.ParseFailure(words[7])
 		attempt.Failure = &failure

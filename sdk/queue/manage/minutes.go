@@ -86,6 +86,7 @@ func (m *Manager) Recent(ctx context.Context, n int, queues ...string) ([]Minute
 // VersionTally counts the completed tasks and the failed runs of one plugin version in this hour and the one before.
 type VersionTally struct {
 	Plugin, Digest, Version string // Version is the version's name, or "" if it has none
+	Release                 int    // the number of the release that the version is; 0 for none
 	Complete, Failed        int64
 }
 
@@ -113,10 +114,10 @@ func (m *Manager) Versions(ctx context.Context) ([]VersionTally, error) {
 			if !ok {
 				continue
 			}
-			digest, name, _ := strings.Cut(digest, "/")
+			digest, release, name := store.ParseVersion(digest)
 			i, known := places[version]
 			if !known {
-				i, list = len(list), append(list, VersionTally{Plugin: plugin, Digest: digest, Version: name})
+				i, list = len(list), append(list, VersionTally{Plugin: plugin, Digest: digest, Version: name, Release: release})
 				places[version] = i
 			}
 			switch what {
@@ -128,7 +129,8 @@ func (m *Manager) Versions(ctx context.Context) ([]VersionTally, error) {
 		}
 	}
 	slices.SortFunc(list, func(a, b VersionTally) int {
-		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Version, b.Version))
+		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Release, b.Release), cmp.Compare(a.Digest, b.Digest),
+			cmp.Compare(a.Version, b.Version))
 	})
 	return list, nil
 }

@@ -72,22 +72,20 @@ const (
 	KindError Kind = iota // the handler returned an error
 	KindTrap
 	KindLimit // of memory, time, CPU or output
-	KindCrash // the host ended
 	kinds
 )
 
 // String returns the name of a kind.
-func (k Kind) String() string { return [kinds]string{"error", "trap", "limit", "crash"}[k] }
+func (k Kind) String() string { return [kinds]string{"error", "trap", "limit"}[k] }
 
 // KindOf returns the kind of a failure.
 func KindOf(reason queue.Reason) Kind {
 	switch reason {
 	case queue.ReasonTrap:
 		return KindTrap
-	case queue.ReasonMemory, queue.ReasonTimeout, queue.ReasonCPU, queue.ReasonOutput:
+	case queue.ReasonMemory, queue.ReasonTimeout, queue.ReasonCPU, queue.ReasonOutput,
+		queue.ReasonExpired: // while it ran
 		return KindLimit
-	case queue.ReasonCrashed:
-		return KindCrash
 	}
 	return KindError
 }

@@ -46,9 +46,9 @@ func (t *Trial) At(index int) *TrialStep {
 // Tried is a trial as it is in Redis.
 type Tried struct {
 	Trial
-	Since time.Time // when the trial began
-	// Deaths are the times at which hosts died while they ran a task of the release that was in a crash before.
-	Deaths []time.Time
+	// Deaths is how many hosts have died over a task of the release that was in a crash before, or while it began on one
+	// host alone.
+	Deaths int
 }
 
 // AddTrial adds the counts of a host to those of all hosts, and returns the sum. r is the release on trial. The error
@@ -56,7 +56,6 @@ type Tried struct {
 func (s *Store) AddTrial(ctx context.Context, r *Release, counts *Trial) (Tried, error) {
 	args := []any{
 		s.store.Clock, r.Plugin, r.Number, int(watched.Seconds()), int(keptTrial.Seconds()), trialFields,
-		r.Plugin + " sha256:" + r.ModuleDigest(),
 	}
 	for i := range counts.Steps {
 		step := &counts.Steps[i]
@@ -68,15 +67,12 @@ func (s *Store) AddTrial(ctx context.Context, r *Release, counts *Trial) (Tried,
 		return Tried{}, store.Wrap("count tasks of releases of plugin "+r.Plugin, err)
 	}
 	parts := store.AsList(reply)
-	if len(parts) != 3 {
+	if len(parts) != 2 {
 		return Tried{}, fmt.Errorf("release %d of plugin %s: %w", r.Number, r.Plugin, ErrNoTrial)
 	}
-	tried := Tried{Trial: Trial{Number: r.Number}, Since: store.ParseSeconds(store.AsString(parts[0]))}
-	words := strings.Fields(store.AsString(parts[1])) // "UNTIL LISTENER SECOND LISTENER SECOND ..."
-	for i := 2; i < len(words); i += 2 {
-		tried.Deaths = append(tried.Deaths, store.ParseSeconds(words[i]))
-	}
-	fields := store.AsList(parts[2])
+	tried := Tried{Trial: Trial{Number: r.Number}}
+	tried.Deaths = len(strings.Fields(store.AsString(parts[0]))) / 2 // "0 LISTENER SECOND LISTENER SECOND ..."
+	fields := store.AsList(parts[1])
 	for i := 0; i+1 < len(fields); i += 2 {
 		tried.read(store.AsString(fields[i]), store.AsString(fields[i+1]))
 	}

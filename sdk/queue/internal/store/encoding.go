@@ -202,6 +202,24 @@ func TraceID(text string) string {
 	return trace
 }
 
+// VersionText names a version of a plugin: "DIGEST", with "@RELEASE" if it is a release, and "/VERSION" if it has a name.
+func VersionText(digest string, release int, version string) string {
+	if release > 0 {
+		digest += "@" + strconv.Itoa(release)
+	}
+	if version != "" {
+		digest += "/" + version
+	}
+	return digest
+}
+
+// ParseVersion reads what VersionText returns.
+func ParseVersion(text string) (digest string, release int, version string) {
+	text, version, _ = strings.Cut(text, "/")
+	digest, number, _ := strings.Cut(text, "@")
+	return digest, int(AsInt(number)), version
+}
+
 // TallyField returns the field of the count what for subject: a queue or a plugin's version, or "" for all queues
 // together.
 func TallyField(what, subject string) string { return strings.TrimSuffix(what+" "+subject, " ") }

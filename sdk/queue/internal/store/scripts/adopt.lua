@@ -22,7 +22,7 @@ local out, dropped, pick = { 0, clock, '', 0, 0, '', '' }, 0
 
 -- picker(): makes a function as in reserve.lua. Without a release, its second value is whether the task waits again.
 local function picker() -- rare
-  local choose = runners(serving, 10, rest - 1, clock)
+  local choose = runners(serving, listener, 10, rest - 1, clock)
   return function(id, key, h)
     local number, one, waits = choose(id, h[25], h[26])
     if waits then
@@ -62,7 +62,7 @@ for i = rest + extra, #ARGV do
         redis.call('HSET', key, 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock)
       end
       if pid ~= '' then -- also if the task was started: another version of the plugin may run it now
-        redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version') -- of the previous holder
+        redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version', 'release') -- of the previous holder
         redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
         redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock,
           unpack(ARGV, one and one.first or rest, one and one.last or rest + extra - 1))

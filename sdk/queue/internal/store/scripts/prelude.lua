@@ -280,17 +280,17 @@ end
 
 -- record(id, clock, outcome, text): appends the run that has ended to the task's history, of which it keeps the last 20
 -- runs. An entry is "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", with - for unknown values, and
--- DIGEST/VERSION if the version has a name. The task's last run is not recorded, because the task's hash describes it.
+-- DIGEST@RELEASE if the version is a release, and /VERSION behind that if it has a name. The task's last run is not recorded, because the task's hash describes it.
 local function record(id, clock, outcome, text)
-  local h = redis.call('HMGET', TASK_ .. id, 'run', 'started_at', 'node', 'plugin', 'digest', 'version')
+  local h = redis.call('HMGET', TASK_ .. id, 'run', 'started_at', 'node', 'plugin', 'digest', 'version', 'release')
   local line = {}
   for i = 1, 4 do
     local word = h[i]
     line[i] = word and word ~= '' and string.gsub(word, ' ', '-') or '-'
   end
   redis.pcall('RPUSH', ATTEMPTS_ .. id, line[1] .. ' ' .. line[2] .. ' ' .. clock .. ' ' .. line[3] .. ' ' ..
-    (version(line[4], h[5] and string.gsub(h[5], ' ', '-')) or line[4] .. ' -') .. (h[6] and '/' .. string.gsub(h[6], ' ', '-') or '') ..
-    ' ' .. outcome .. ' ' .. text)
+    (version(line[4], h[5] and string.gsub(h[5], ' ', '-')) or line[4] .. ' -') .. (h[7] and '@' .. string.gsub(h[7], ' ', '-') or '') ..
+    (h[6] and '/' .. string.gsub(h[6], ' ', '-') or '') .. ' ' .. outcome .. ' ' .. text)
   redis.pcall('LTRIM', ATTEMPTS_ .. id, -20, -1)
 end
 
@@ -433,7 +433,7 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
   local expires = moment(h[3])
   if expires then redis.call('ZADD', EXPIRY_ .. queue, expires, id) end -- expire.lua may have removed it while the task ran
   redis.call('HDEL', key, 'node', 'pid', 'result', 'error', 'reason', 'reserved_at', 'started_at', 'progress', 'message',
-    'reclaimed_node', 'plugin', 'digest', 'version')
+    'reclaimed_node', 'plugin', 'digest', 'version', 'release')
   if tonumber(delay) > 0 then
     local eta = after(clock, delay)
     redis.call('HSET', key, 'status', 'scheduled', 'eta', eta, 'updated', clock, ...)
@@ -459,17 +459,17 @@ local function labelled(text, needle)
   return text and (string.find(text, '{' .. needle, 1, true) or string.find(text, ',' .. needle, 1, true))
 end
 
--- runners(serving, from, to, clock): makes a function that decides which release of a plugin runs a task here. serving is
--- the number of the one that serves. The arguments from and to say the rest: the canary as "NUMBER PERCENT" or "NUMBER
+-- runners(serving, listener, from, to, clock): makes a function that decides which release of a plugin runs a task of a
+-- listener. serving is the number of the one that serves. The arguments from and to say the rest: the canary as "NUMBER PERCENT" or "NUMBER
 -- label NEEDLE", or "" if there is none; then for each further release its number, "PLUGIN DIGEST" or "" if it is gone,
 -- the number of further values, and these values: field, value, ... that are written to its tasks.
 --
 -- The function takes an ID, and the fields "pinned" of the task, the number of the release on which it began, and
 -- "aside", since when it waits for a host that has its release. It returns the number of the task's release, or nil if
 -- that serves; and the release as { version, first, last, number }, the place of its values in the arguments. Without a
--- release, the third value is whether the task must wait, because this host lacks its release. If not, no host had it for
--- a minute or it is gone, and the release that serves runs the task.
-local function runners(serving, from, to, clock)
+-- release, the third value is whether the task must wait, because this host lacks its release or another host tries it. If
+-- not, no host took it for a minute or it is gone, and the release that serves runs the task.
+local function runners(serving, listener, from, to, clock)
   local others, gone, barred = {}, {}, {}
   local canary, percent, needle = string.match(ARGV[from] or '', '^(%d+) (%S+) ?(.*)$')
   local at = from + 1
@@ -493,6 +493,37 @@ local function runners(serving, from, to, clock)
     if one and barred[number] == nil then barred[number] = quarantined(redis.pcall('HGET', CRASHES, one.version), clock) end
     return not barred[number] and one or nil
   end
+  -- tries(id): whether this listener may run tasks of the canary. A canary may end each host that runs it. So it begins
+  -- on one listener alone, until some of its tasks have ended there: the field "N first" is how many are left, that
+  -- listener, and one of its tasks. When that task has ended or its listener is gone, it is the turn of the listener that
+  -- asks. After a second death it is nobody's for a minute, in which hosts halt the canary.
+  local mine
+  local function tries(id)
+    if mine ~= nil then return mine end
+    local key = RELEASE_ .. string.match(others[canary].version, '^%S+')
+    local h = redis.pcall('HMGET', key, canary .. ' first', canary .. ' deaths')
+    local left, who, last = string.match(not h.err and h[1] or '', '^(%d+) (%S+) (%S+)$')
+    mine = true
+    if not left then return true end
+    local task = redis.pcall('HMGET', TASK_ .. last, 'node', 'status', 'reason', 'settled')
+    if task.err then task = {} end
+    local deaths, at = 0, '0'
+    for second in string.gmatch(h[2] or '', ' %S+ (%S+)') do deaths, at = deaths + 1, second end
+    if task[1] == who and task[2] == 'started' and redis.call('ZSCORE', NODES, who) then
+      mine = who == listener
+    elseif deaths > 1 and tonumber(clock) - tonumber(moment(at, '0')) < 60 then
+      mine = false
+    else
+      local ended = task[1] == who and (task[2] == 'complete' or task[2] == 'failed' and task[3] ~= 'crashed')
+      if ended or string.sub(task[4] or '', 1, #who + 1) == who .. ' ' then left = left - 1 end -- settled: it waits again
+      if tonumber(left) > 0 then
+        redis.call('HSET', key, canary .. ' first', string.format('%d %s %s', left, listener, id))
+      else
+        redis.call('HDEL', key, canary .. ' first')
+      end
+    end
+    return mine
+  end
   return function(id, pinned, aside)
     local number = pinned
     if not pinned or gone[pinned] then number = takes(id) and canary or serving end
@@ -501,6 +532,7 @@ local function runners(serving, from, to, clock)
       return nil
     end
     local one = runs(number)
+    if one and number == canary and not tries(id) then one = nil end
     return number, one, not one and tonumber(clock) - tonumber(moment(aside, clock)) < 60
   end
 end

@@ -43,9 +43,28 @@ local function full()
   return #fields / 2 - #stale >= 1000
 end
 
+-- deathsof(value, id, same): the deaths in value, "UNTIL LISTENER SECOND ..."; that of the listener of the task's previous
+-- crash, if same(its "PLUGIN DIGEST" in the history); and that of this listener. It leaves out what is not recent.
+-- Listeners that died together count as one death, because a power failure may be the cause.
+local function deathsof(value, id, same)
+  local deaths, words = {}, {}
+  local function add(who, at)
+    if not recent(at) then return end
+    for _, death in ipairs(deaths) do
+      if death.who == who or math.abs(death.at - tonumber(at)) < tonumber(ARGV[7]) then return end
+    end
+    deaths[#deaths + 1], words[#words + 1] = { who = who, at = tonumber(at) }, ' ' .. who .. ' ' .. at
+  end
+  for who, at in string.gmatch(value, ' (%S+) ([%d.]+)') do add(who, at) end
+  local last = redis.pcall('LINDEX', ATTEMPTS_ .. id, -1)
+  local at, who, ran = string.match(type(last) == 'string' and last or '', '^%S+ %S+ ([%d.]+) (%S+) (%S+ %S+) crashed ')
+  if ran and same(ran) then add(who, at) end
+  add(listener, clock)
+  return words
+end
+
 -- blame(id, version): records that a version of a plugin has killed this listener and, if it ran then too, the listener
--- of the task's previous crash. The third death within an hour quarantines the version for a day. Listeners that died
--- together count as one death, because a power failure may be the cause.
+-- of the task's previous crash. The third death within an hour quarantines the version for a day.
 local function blame(id, version)
   local value = redis.pcall('HGET', CRASHES, version)
   if type(value) ~= 'string' then
@@ -53,23 +72,22 @@ local function blame(id, version)
     value = '0'
   end
   if quarantined(value, clock) then return end
-  local deaths = {}
-  local function add(who, at)
-    if not recent(at) then return end
-    for _, death in ipairs(deaths) do
-      if death.who == who or math.abs(death.at - tonumber(at)) < tonumber(ARGV[7]) then return end
-    end
-    deaths[#deaths + 1] = { who = who, at = tonumber(at), text = who .. ' ' .. at }
-  end
-  for who, at in string.gmatch(value, ' (%S+) ([%d.]+)') do add(who, at) end
-  local last = redis.pcall('LINDEX', ATTEMPTS_ .. id, -1)
-  local at, who, ran = string.match(type(last) == 'string' and last or '', '^%S+ %S+ ([%d.]+) (%S+) (%S+ %S+) crashed ')
-  if ran == version then add(who, at) end
-  add(listener, clock)
-  local words = { #deaths >= 3 and after(clock, 86400) or '0' }
-  for _, death in ipairs(deaths) do words[#words + 1] = death.text end
-  redis.pcall('HSET', CRASHES, version, table.concat(words, ' '))
+  local deaths = deathsof(value, id, function(ran) return string.match(ran, '^%S+ [^@/]+') == version end)
+  redis.pcall('HSET', CRASHES, version, (#deaths >= 3 and after(clock, 86400) or '0') .. table.concat(deaths))
   redis.pcall('EXPIRE', CRASHES, 86400)
+end
+
+-- blamerelease(id, plugin, number, again): the same of a release, for the hosts that judge it. A task that was in no crash
+-- before is to blame while the release begins on one listener: see runners.
+local function blamerelease(id, plugin, number, again)
+  local key = RELEASE_ .. plugin
+  local h = redis.pcall('HMGET', key, number, number .. ' first', number .. ' deaths')
+  if h.err or not h[1] or not again and not h[2] then return end
+  local deaths = deathsof(h[3] or '0', id, function(ran)
+    local its, release = string.match(ran, '^(%S+) [^/]-@(%d+)')
+    return its == plugin and release == number
+  end)
+  if #deaths <= 3 then redis.pcall('HSET', key, number .. ' deaths', '0' .. table.concat(deaths)) end
 end
 
 -- crash(id, h): handles a task whose host died while the task ran. The plugin's version is blamed only if the task was
@@ -79,7 +97,11 @@ local function crash(id, h)
   local crashes = count(TASK_ .. id, 'crashes')
   local most = math.min(tonumber(h[4] or '') or tonumber(ARGV[5]), tonumber(ARGV[5]))
   local ran = version(h[7], h[8]) -- nil for a worker without a plugin
-  if ran and ARGV[6] ~= '1' and (crashes > 1 or h[5] == 'fail' or most == 1) then blame(id, ran) end
+  if ran and ARGV[6] ~= '1' then
+    local again = crashes > 1 or h[5] == 'fail' or most == 1
+    if again then blame(id, ran) end
+    if h[9] then blamerelease(id, h[7], h[9], again) end
+  end
   if not h[6] and (h[5] == 'fail' or crashes >= most) then
     local why = h[5] == 'fail' and 'its host died while it ran, and it must not run twice' or
       'its host died while it ran, ' .. crashes .. ' times'
@@ -102,7 +124,7 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, tonumber(ARGV[4]) - 1)) do
   redis.call('LREM', KEYS[1], 1, id)
   local key = TASK_ .. id
   local h = redis.pcall('HMGET', key, 'status', 'node', 'pid', 'max_crashes', 'on_crash', 'cancel', 'plugin',
-    'digest')
+    'digest', 'release')
   local status = not h.err and h[1]
   local ran = not h.err and h[3] and redis.call('SREM', STARTED_TASKS_ .. queue, listener .. ' ' .. h[3] .. ' ' .. id) == 1
   if h.err or not status and redis.call('EXISTS', key) == 0 or status == 'complete' or status == 'failed' or

@@ -13,7 +13,7 @@
 --         then field, value, ... for the plugin's version and what its manifest sets (only with a process ID)
 -- RETURNS number of dropped IDs, clock, eta of the next scheduled task or "", number of tasks that failed or wait
 --         again, 1 if the version is quarantined, reason why a failed task has no dead letter or "", numbers
---         of releases that this host lacks, separated by spaces; then for each task: id, run, parameters or nil if they
+--         of releases that this host lacks or must not try, separated by spaces; then for each task: id, run, parameters or nil if they
 --         are too large, their size, number of further values, and these values: field, value, ... of fields in TAKEN,
 --         and "release", the number of the release that runs it if that does not serve, or "instead", the number of its
 --         release if the one that serves runs it. The error LEASELOST if the listener has no lease (any more)
@@ -98,10 +98,10 @@ local function otherwise() -- rare
 end
 
 -- picker(): makes a function (id, key, pinned, aside), once per call of the script for the same reason. If this
--- host lacks the release of the task, it makes the task wait and returns nil. Otherwise it returns what is written to the
+-- host lacks the release of the task or must not try it, it makes the task wait and returns nil. Otherwise it returns what is written to the
 -- task, and a field and value for the reply.
 local function picker() -- rare
-  local choose, wanted, begin = runners(serving, 14, rest - 1, clock), {}, { unpack(written, 1, 10) }
+  local choose, wanted, begin = runners(serving, listener, 14, rest - 1, clock), {}, { unpack(written, 1, 10) }
   return function(id, key, pinned, aside)
     local number, one, waits = choose(id, pinned, aside)
     if waits then
@@ -180,7 +180,7 @@ local function reserve(id)
   local run = following(h[3])
   if pid ~= '' then
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
-    if run ~= '1' then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version') end -- of the previous holder
+    if run ~= '1' then redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version', 'release') end -- of the previous holder
   end
   all[#all + 1] = run
   redis.call('HSET', key, unpack(all))

@@ -87,7 +87,7 @@ end
 -- Version 0.1.0 wrote finished_at.
 redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel',
   'attempts', 'crashes', 'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',
-  'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version', 'pinned', 'aside')
+  'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version', 'release', 'pinned', 'aside')
 redis.call('HSET', key, 'status', wait and 'scheduled' or 'pending', 'retried_at', clock, 'updated', clock,
   'last_error', h[2] or '')
 if h[13] == PLAIN then redis.call('HSET', key, 'run', '0') end -- the task has more fields than a plain one now

@@ -76,7 +76,7 @@ end
 
 local function drop(number)
   redis.call('HDEL', key, number, number .. ' at', number .. ' back', number .. ' is', number .. ' share', number .. ' step',
-    number .. ' halted', number .. ' trial')
+    number .. ' halted', number .. ' trial', number .. ' first', number .. ' deaths')
 end
 
 -- started(): forgets that hosts stopped a release of the plugin.
@@ -86,7 +86,8 @@ local function started() redis.call('HDEL', STOPPED, plugin) end
 local function serve(number)
   started()
   redis.call('HSET', key, 'serving', number)
-  redis.call('HDEL', key, number .. ' back', number .. ' share', number .. ' step', number .. ' halted', number .. ' trial')
+  redis.call('HDEL', key, number .. ' back', number .. ' share', number .. ' step', number .. ' halted', number .. ' trial',
+    number .. ' first')
   show()
   return changed(number)
 end
@@ -125,7 +126,8 @@ if what == 'push' then
   if share == '' then
     redis.call('HSET', key, 'serving', number, number .. ' trial', clock)
   else
-    redis.call('HSET', key, 'canary', number, number .. ' share', share, number .. ' step', '0 ' .. clock .. ' ' .. ARGV[9])
+    redis.call('HSET', key, 'canary', number, number .. ' share', share, number .. ' step', '0 ' .. clock .. ' ' .. ARGV[9],
+      number .. ' first', '3 - -') -- see runners
     canary = number
   end
   serving = get('serving')

@@ -16,6 +16,6 @@ if hold == 'gone' then return 'gone' end
 if hold ~= 'held' or not redis.call('LPOS', KEYS[1], id) then return 'lost' end
 local clock = now(ARGV[1])
 redis.call('SADD', STARTED_TASKS_ .. queue, listener .. ' ' .. pid .. ' ' .. id)
-redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version') -- of the previous holder
+redis.call('HDEL', key, 'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version', 'release') -- of the previous holder
 redis.call('HSET', key, 'status', 'started', 'pid', pid, 'updated', clock, 'started_at', clock, unpack(ARGV, 7))
 return 'ok ' .. clock

@@ -2,15 +2,14 @@
 -- made to serve a short time ago. The counts of another release are forgotten.
 -- KEYS    1 the plugin's trial
 -- ARGV    1 clock  2 plugin  3 number of the release  4 seconds for which a release that serves is on trial
---         5 seconds for which the counts are kept  6 maximum number of fields  7 "PLUGIN DIGEST" of the release
---         8... field, number to add, ...
--- RETURNS '' if the release is not on trial; otherwise the second at which its trial began, the value of the version's field
---         in CRASHES or "", and the fields and values of the trial
+--         5 seconds for which the counts are kept  6 maximum number of fields  7... field, number to add, ...
+-- RETURNS '' if the release is not on trial; otherwise its deaths as reclaim.lua writes them or "", and the fields and
+--         values of the trial
 local release = RELEASE_ .. ARGV[2]
 local bad = mistyped(KEYS[1], 'hash', release, 'hash')
 if bad then return bad end
 local clock, number = now(ARGV[1]), ARGV[3]
-local h = redis.call('HMGET', release, 'canary', 'serving', number .. ' at', number .. ' trial')
+local h = redis.call('HMGET', release, 'canary', 'serving', number .. ' at', number .. ' trial', number .. ' deaths')
 local since = h[1] == number and h[3] or h[2] == number and h[4]
 if not since or h[1] ~= number and tonumber(after(since, ARGV[4])) < tonumber(clock) then return '' end
 if redis.call('HGET', KEYS[1], 'number') ~= number then
@@ -18,11 +17,10 @@ if redis.call('HGET', KEYS[1], 'number') ~= number then
   redis.call('HSET', KEYS[1], 'number', number)
 end
 local room = ARGV[6] - redis.call('HLEN', KEYS[1])
-for i = 8, #ARGV, 2 do
+for i = 7, #ARGV, 2 do
   local new = redis.call('HEXISTS', KEYS[1], ARGV[i]) == 0
   if new then room = room - 1 end
   if room >= 0 or not new then count(KEYS[1], ARGV[i], ARGV[i + 1]) end
 end
 redis.call('EXPIRE', KEYS[1], ARGV[5])
-local crashes = redis.pcall('HGET', CRASHES, ARGV[7])
-return { since, type(crashes) == 'string' and crashes or '', redis.call('HGETALL', KEYS[1]) }
+return { h[5] or '', redis.call('HGETALL', KEYS[1]) }
