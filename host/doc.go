@@ -37,7 +37,7 @@
 //
 //	poller       finds tasks that nobody announced, and when the next one is due
 //	lookout      asks for a poll within a second of a change, if producers do not announce their tasks
-//	shipper      sends log lines and progress, while there are tasks
+//	shipper      sends log lines, progress and records, while there are any
 //	tally        adds the outcomes of tasks to the fleet's counts by minute
 //	Follower     fetches the releases that the tenant's hosts are to serve (host/rollout)
 //	auditor      looks for reserved tasks that the host does not know, once per lease length

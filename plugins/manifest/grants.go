@@ -160,7 +160,7 @@ func (d *decoder) signers(n node) (keys []signature.Key) {
 	return keys
 }
 
-// maxRecipients bounds the keys to which a record is encrypted: each adds 200 bytes to it, or 2 KiB.
+// maxRecipients bounds the keys to which a record is encrypted: each adds 200 bytes to it, or 4 KiB.
 const maxRecipients = 20
 
 // recipients reads the public keys to which records are encrypted. Messages do not repeat them, since a value may be a

@@ -10,8 +10,7 @@ import (
 	"filippo.io/age"
 )
 
-// Recipient is a public key of age: who has its identity, the private key, can read the records that are encrypted to
-// it.
+// Recipient is a public key of age. Its identity, the private key, reads the records that are encrypted to it.
 type Recipient struct {
 	text string
 	key  age.Recipient
@@ -75,9 +74,6 @@ const encryptedMagic = "quern encrypted record 1\n"
 // maxRecipientsLine bounds the line of the recipients, in bytes.
 const maxRecipientsLine = 64 << 10
 
-// IsEncrypted reports whether a record is encrypted.
-func IsEncrypted(data []byte) bool { return bytes.HasPrefix(data, []byte(encryptedMagic)) }
-
 // encrypt begins a record on out. What is written to the result is encrypted, unless there are no recipients.
 func encrypt(out *bytes.Buffer, recipients []Recipient) (io.WriteCloser, error) {
 	if len(recipients) == 0 {
@@ -122,12 +118,12 @@ func decrypt(data []byte, identities []Identity) (io.Reader, error) {
 	if len(identities) == 0 {
 		return nil, encrypted
 	}
-	plain, err := age.Decrypt(bytes.NewReader(rest), identities...)
+	body, err := age.Decrypt(bytes.NewReader(rest), identities...)
 	if _, other := errors.AsType[*age.NoIdentityMatchError](err); other {
 		return nil, encrypted
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	return plain, nil
+	return body, nil
 }

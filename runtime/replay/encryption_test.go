@@ -49,7 +49,7 @@ func TestEncrypted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !IsEncrypted(data) || bytes.Contains(data, []byte("the task")) {
+			if !bytes.HasPrefix(data, []byte(encryptedMagic)) || bytes.Contains(data, []byte("the task")) {
 				t.Errorf("%q", data)
 			}
 			for _, identities := range [][]Identity{{first}, {second}, {stranger, second}} {
