@@ -71,8 +71,9 @@ demo: build build/handlers/thumbnails.wasm ## make thumbnails of real photograph
 		-photos examples/thumbnails/photos -out build/demo
 
 .PHONY: recording
-recording: build ## record the terminal that the README shows
+recording: build ## record the terminals that the README and the manual show
 	.ci/record build/quern cmd/quern/manual/first.svg
+	.ci/record build/quern cmd/quern/manual/rollout.svg
 
 .PHONY: demo-python
 demo-python: build ## run a handler in Python, from its source to a completed task (needs make engines)
