@@ -85,7 +85,8 @@ type claims struct {
 	// unsure are rows that were given back, but whose task may run: the cancel was refused, which a repeated one is too,
 	// or Redis did not answer.
 	unsure []*claim
-	// stopped are the tasks that the relay has cancelled because their rows were lost, until it knows that they have ended.
+	// stopped are tasks that the relay itself has cancelled, because their rows were lost or given back: until they have
+	// ended, and are deleted.
 	stopped map[string]bool
 	queues  map[string]*claimQueue
 	pause   periodic.Pause // after failures of Redis

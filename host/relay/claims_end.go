@@ -37,8 +37,11 @@ func (l *claims) holdAll(ctx context.Context) error {
 			l.relay.log.Warn("rows were taken from the relay, or changed; cancelling and deleting their tasks",
 				"rows", len(lost), "first", c.spec.ID)
 		}
-		l.stopped[c.spec.ID] = true
-		_ = l.client.Change(ctx, queue.ChangeCancel, c.spec.ID) // otherwise it runs to its end, which nobody reads
+		// Otherwise it runs to its end, which nobody reads.
+		changed := l.client.Change(ctx, queue.ChangeCancel, c.spec.ID)
+		if !errors.Is(changed.Err, queue.ErrNoTask) {
+			l.stopped[c.spec.ID] = true
+		}
 	}
 	for some := range slices.Chunk(ids, batchRows) {
 		if err := l.end(ctx, some); err != nil {
@@ -239,7 +242,10 @@ func (l *claims) giveBack(ctx context.Context, given []*claim) error {
 	})
 	var away error
 	for _, change := range l.client.ChangeAll(ctx, queue.ChangeCancel, waiting) {
-		if id := change.Task.ID; change.Err != nil && !errors.Is(change.Err, queue.ErrNoTask) {
+		id := change.Task.ID
+		if change.Err == nil {
+			l.stopped[id] = true
+		} else if !errors.Is(change.Err, queue.ErrNoTask) {
 			l.unsure = append(l.unsure, byTask[id])
 			delete(byTask, id)
 			if !isChanged(change.Err) {

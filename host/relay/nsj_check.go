@@ -104,7 +104,8 @@ func (n *nsjTable) check(ctx context.Context, db *postgres.Conn) (err error) {
 func (n *nsjTable) checkTrigger(
 	ctx context.Context, db *postgres.Conn, check string, note func(bool, string, string, ...any),
 ) error {
-	remedy := "make it with the CREATE FUNCTION and CREATE TRIGGER of `python -m nsj_queue_lib.db_gen " + n.schema + " " + n.bare + "`"
+	remedy := fmt.Sprintf("make it with the CREATE FUNCTION and CREATE TRIGGER of `python -m nsj_queue_lib.db_gen %s %s`",
+		n.schema, n.bare)
 	ok := false
 	err := db.Query(ctx, func(v postgres.Row) {
 		if ok = ok || v.Bool(1); !ok {

@@ -186,7 +186,7 @@ func TestParkedQueueStops(t *testing.T) {
 	r := setupRaquel(t)
 	r.forbid("jobs", "NEW.queue = 'ends' AND NEW.status = 'success' OR NEW.queue = 'claims'")
 	r.host("ends", "claims", "good")
-	r.relayRaquel(func(c *Config) { c.parkedFor = 10 * time.Second })
+	r.relayRaquel(func(c *Config) { c.parkedFor = 20 * time.Second })
 	const rows = 5 * maxParked
 	r.exec(`INSERT INTO jobs (id, queue, payload, status, attempts, enqueued_at, scheduled_at)
 		SELECT gen_random_uuid(), q, '0', 'queued', 0, 1, 1 FROM generate_series(1, $1), unnest('{ends,claims}'::text[]) AS q`, rows)

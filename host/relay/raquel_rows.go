@@ -193,8 +193,8 @@ func (r *raquelRows) read(ctx context.Context, unread []*claim, wrong func(c *cl
 		return r.query(ctx, func(v postgres.Row) {
 			c := byRow[v.Text(0)]
 			c.spec.Parameters, c.unread = []byte(v.Text(1)), false
-		}, fmt.Sprintf("SELECT id, CASE WHEN octet_length(payload) <= %d THEN payload END FROM ", maxPayload)+r.quoted+ourRows,
-			idsOf(some), r.owner)
+		}, fmt.Sprintf("SELECT id, CASE WHEN octet_length(payload) <= %d THEN payload END FROM %s"+ourRows,
+			maxPayload, r.quoted), idsOf(some), r.owner)
 	}, wrong)
 }
 

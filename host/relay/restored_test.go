@@ -109,6 +109,24 @@ func TestRaquelRestoredBeforeStop(t *testing.T) {
 	<-done
 }
 
+// A dump that has a row as claimed, which was given back since, is no cancel of this row either.
+func TestRaquelRestoredAfterGivenBack(t *testing.T) {
+	t.Parallel()
+	r := &raquel{world: setup(t)}
+	r.exec(raquelDocumented)
+	_, stop := r.listener("q")
+	r.relayRaquel(nil)
+	id := r.insert("0")
+	r.eventually("1", func() string { return fmt.Sprint(r.depth("q", queue.Pending)) })
+	r.exec("CREATE TABLE dump AS TABLE jobs")
+	stop()
+	r.eventually("queued 0 0", func() string { return fmt.Sprint(r.state(id), " ", r.depth("q", queue.Pending)) })
+	r.exec("DELETE FROM jobs")
+	r.exec("INSERT INTO jobs TABLE dump")
+	r.host("q")
+	r.eventually("success 1", func() string { return r.state(id) })
+}
+
 // A row in hand whose number of attempts or ID somebody changes runs again, as what it is now.
 func TestRaquelChangedInHand(t *testing.T) {
 	t.Parallel()

@@ -310,6 +310,15 @@ func relay(t *testing.T, w *world) {
 	if _, err := w.Result(w.ctx, "row", 1); !errors.Is(err, queue.ErrNoTask) {
 		t.Fatal(err)
 	}
+	// With a table of another library, it gives rows back too.
+	must[[]manage.Stats](t)(manage.New(w.Client).Stats(w.ctx, slices.Collect(maps.Keys(must[map[string]int64](t)(w.Queues(w.ctx))))...))
+	must[bool](t)(w.Queue("work").Cancel(w.ctx, "row"))
+	if ends, _, err := back.Ends(w.ctx, []string{"row"}); err != nil || len(ends) != 1 {
+		t.Fatal(ends, err)
+	}
+	if err := w.Queue("work").Delete(w.ctx, "row"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // publishOnly is what a program does that only publishes: also more than one call can write, durably, and for a task.

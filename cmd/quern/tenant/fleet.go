@@ -382,8 +382,8 @@ func newDatabaseLs(env cli.Environment) *cobra.Command {
 func newDatabaseForget(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "forget NAME", Short: "Remove what Redis keeps of a database whose rows became tasks, and that is gone",
-		Long: "Removes what Redis keeps of a source that no relay leads any more, so that `quern database ls` and `quern doctor`\n" +
-			"leave it out: its state, and which of its tasks have ended. The database itself stays as it is.",
+		Long: "Removes what Redis keeps of a source that no relay leads any more, so that `quern database ls` and\n" +
+			"`quern doctor` leave it out: its state, and which of its tasks have ended. The database itself stays as it is.",
 		Args: cli.Arguments(1, 1),
 	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {

@@ -196,8 +196,8 @@ func (f *Fleet) Relays(ctx context.Context) ([]RelayState, error) {
 	return relays, nil
 }
 
-// ForgetRelay removes what Redis keeps of a source that is gone: its state, and which of its tasks have ended. The error
-// is ErrNoRelay if there is no such source, and queue.ErrStatus if a relay leads it.
+// ForgetRelay removes what Redis keeps of a source that is gone: its state, and which of its tasks have ended. The
+// error is ErrNoRelay if there is no such source, and queue.ErrStatus if a relay leads it.
 func (f *Fleet) ForgetRelay(ctx context.Context, name string) error {
 	s := f.client.Store()
 	key := s.Keys.Relays()
