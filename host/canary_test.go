@@ -272,6 +272,9 @@ func TestStepsByCount(t *testing.T) {
 	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}", release.Share{Steps: []release.Step{
 		{Percent: 50, Tasks: 20}, {Percent: 100, Tasks: 20},
 	}})
+	if err := a.rdb.HDel(a.ctx, a.tenant+"_release_version", "2 first").Err(); err != nil { // each task is to be counted
+		t.Fatal(err)
+	}
 	for _, n := range []*node{a, b} {
 		n.has("version", canary.Number, plugins.StateCanary)
 		n.awareOf("version", canary.Number)
@@ -478,4 +481,24 @@ func TestPresenceOfCanary(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A step with a number of tasks does not end on counts that say that the canary is bad, whichever host reads them first.
+func TestStepOfBadCanaryDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}})
+	a.serves("version", a.pushRelease("version", runtimetest.Version(t, "one"), "").Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}", release.Share{Steps: []release.Step{{Percent: 20, Tasks: 60}}})
+	a.has("version", canary.Number, plugins.StateCanary)
+	fields := []any{"number", canary.Number, "0 old runs", 240, "0 new runs", 60, "0 new limit", 15}
+	if err := a.rdb.HSet(a.ctx, a.tenant+"_trial_version", fields...).Err(); err != nil { // its writer has died
+		t.Fatal(err)
+	}
+	a.eventually("the canary is halted", func() bool {
+		r, err := release.NewStore(a.client).Release(a.ctx, "version", canary.Number)
+		if err == nil && r.State() == release.StateServing {
+			t.Fatal("the canary serves")
+		}
+		return err == nil && r.State() == release.StateHalted
+	})
 }

@@ -69,7 +69,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 		t.drain = sync.OnceFunc(func() { close(t.draining) })
 		t.releases = rollout.New(rollout.Config{
 			Client: client, Cache: h.releases, Directory: directory, Interval: config.Poll,
-			Logger:    config.Logger.With("tenant", client.Tenant()),
+			Logger: config.Logger.With("tenant", client.Tenant()), ReportOnly: config.KeepBadReleases,
 			Artifacts: config.Artifacts,
 			Verify:    func(r *release.Release) error { return config.Verify(client.Tenant(), r) },
 		})

@@ -96,7 +96,7 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 	}
 	fetcher := &rollout.Fetcher{Duty: duty(periodic.UntilAsked), Follower: releases}
 	judge := &rollout.Judge{
-		Duty: duty(periodic.UntilAsked), Tenant: t.releases, ReportOnly: c.config.KeepBadReleases,
+		Duty: duty(periodic.UntilAsked), Tenant: t.releases,
 		Runs: access.runsOf, Stopped: access.releaseStopped, StepOver: releases.Ask,
 	}
 	releases.Tried, releases.Fetch = judge.Ask, fetcher.Ask

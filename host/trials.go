@@ -18,10 +18,11 @@ import (
 // TopicReleases is the topic to which hosts publish that they stopped a release.
 const TopicReleases = "quern.releases"
 
-// onTrial counts how the first run of a task ended, if its release is on trial or serves beside one that is.
+// onTrial counts how the first run of a task ended, if its release is on trial or serves beside one that is. Tasks that
+// waited for a host with their release come in bursts, so their durations are no measure.
 func (s *settler) onTrial(e *ended, outcome listen.Outcome) {
 	t := e.task
-	if t.release == 0 || t.apart || t.Instead > 0 || t.Attempts+t.Reschedules > 0 {
+	if t.release == 0 || t.apart || t.Delayed || t.Instead > 0 || t.Attempts+t.Reschedules > 0 {
 		return
 	}
 	switch f := e.settlement.Failure; {

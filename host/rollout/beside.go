@@ -254,7 +254,11 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 				over = ran >= step.Tasks
 			}
 			if over && in.Has {
-				_, failed := f.store.AdvanceRelease(ctx, c.Plugin, c.Number, c.Stage.Step)
+				bad, failed := f.isBad(ctx, c)
+				if err = errors.Join(err, failed); bad || failed != nil {
+					continue // a Judge halts it
+				}
+				_, failed = f.store.AdvanceRelease(ctx, c.Plugin, c.Number, c.Stage.Step)
 				err = errors.Join(err, ignored(failed))
 				continue
 			}

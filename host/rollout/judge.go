@@ -97,8 +97,6 @@ type Judge struct {
 	Stopped func(ctx context.Context, r *release.Release, reason string)
 	// StepOver is called when a step of a canary has the tasks after which it ends. It must not block.
 	StepOver func()
-	// ReportOnly makes the host report bad releases without stopping them.
-	ReportOnly bool
 
 	mu     sync.Mutex          // guards the fields below
 	counts map[string]*counted // by plugin: what Redis does not have yet
@@ -229,6 +227,16 @@ func (t *onTrial) tasksOver(counts *release.Trial) bool {
 	}
 	tasks := t.Stage.Share.Steps[t.Stage.Step].Tasks
 	return tasks > 0 && counts.At(t.step()).New.Runs >= int64(tasks)
+}
+
+// isBad reports whether the counts of a canary say that it is worse, so that its step must not end: the host that wrote
+// the last counts may have died before it judged them.
+func (t *Tenant) isBad(ctx context.Context, canary *release.Release) (bool, error) {
+	counts, err := t.store.Trial(ctx, canary.Plugin)
+	if err != nil || counts.Number != canary.Number || t.ReportOnly {
+		return false, err
+	}
+	return trial.Judge(StepsOf(canary, &counts)).Bad(), nil
 }
 
 // ran returns how many tasks have ended on a canary in its step, on all hosts.

@@ -40,7 +40,9 @@ type Config struct {
 	Artifacts Artifacts
 	// Verify returns an error if the tenant's hosts must not serve a release, because it is not signed.
 	Verify func(r *release.Release) error
-	Logger hclog.Logger
+	// ReportOnly makes the host report bad releases without stopping them.
+	ReportOnly bool
+	Logger     hclog.Logger
 }
 
 // Tenant makes a host serve the releases of one tenant.

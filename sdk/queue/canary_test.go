@@ -87,7 +87,7 @@ func TestReserveWithoutCanary(t *testing.T) {
 	}
 	w.at(2)
 	must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
-	if reply = node.Reserve(w.ctx, []listen.ReserveRequest{stagedRequest("q", all, canaryHere)})[0]; len(reply.Tasks) != 1 || reply.Tasks[0].Release != 8 {
+	if reply = node.Reserve(w.ctx, []listen.ReserveRequest{stagedRequest("q", all, canaryHere)})[0]; len(reply.Tasks) != 1 || reply.Tasks[0].Release != 8 || !reply.Tasks[0].Delayed {
 		t.Fatalf("a host with the canary reserved %+v", reply)
 	}
 	if w.rdb.HExists(w.ctx, key, "aside").Val() {

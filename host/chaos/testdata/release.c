@@ -3,7 +3,6 @@
 // host can be ended while a task runs. Reads the number of the task from stdin, and writes the version to stdout.
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 int main(void) {
@@ -15,9 +14,9 @@ int main(void) {
 	if (MANNER == 2 && number % 5 == 0) return 1;
 	if (MANNER == 4 && number % 4 == 0) {
 		for (;;) {
-			char *more = malloc(1 << 16);
+			volatile char *more = malloc(1 << 16); // which the compiler must not leave out
 			if (!more) return 1;
-			memset(more, 1, 1 << 16);
+			for (int i = 0; i < 1 << 16; i += 1 << 10) more[i] = 1;
 		}
 	}
 	if (MANNER == 5) {

@@ -163,6 +163,7 @@ type Reservation struct {
 	// Release is the number in ReserveRequest.Others of the release that runs the task; 0 if the request's version does.
 	// Instead is the number of the task's release if the request's version runs it only because no host has that one.
 	Release, Instead int
+	Delayed          bool // the task waited until a host that may run its release took it
 }
 
 // Since returns when the task began to wait: when it was enqueued, due, or retried by hand, whichever is latest.
@@ -355,8 +356,8 @@ func readReservation(v *store.Values) (r Reservation) {
 			r.Traceparent = text
 		case "headers":
 			headers = text
-		case "release":
-			r.Release = int(store.AsInt(text))
+		case "release", "delayed":
+			r.Release, r.Delayed = int(store.AsInt(text)), field == "delayed"
 		case "instead":
 			r.Instead = int(store.AsInt(text))
 		}

@@ -12,11 +12,12 @@
 --         12 the number of the release that serves, or ""  13 the number of arguments for runners, and these arguments
 --         then field, value, ... for the plugin's version and what its manifest sets (only with a process ID)
 -- RETURNS number of dropped IDs, clock, eta of the next scheduled task or "", number of tasks that failed or wait
---         again, 1 if the version is quarantined, reason why a failed task has no dead letter or "", numbers
---         of releases that this host lacks or must not try, separated by spaces; then for each task: id, run, parameters or nil if they
---         are too large, their size, number of further values, and these values: field, value, ... of fields in TAKEN,
---         and "release", the number of the release that runs it if that does not serve, or "instead", the number of its
---         release if the one that serves runs it. The error LEASELOST if the listener has no lease (any more)
+--         again, 1 if the version is quarantined, reason why a failed task has no dead letter or "", numbers of
+--         releases that this host lacks or must not try, separated by spaces; then for each task: id, run, parameters
+--         or nil if they are too large, their size, number of further values, and these values: field, value, ... of
+--         fields in TAKEN, and "release", the number of the release that runs it if that does not serve ("delayed" if
+--         the task waited for a host that may run it), or "instead", the number of its release if the one that serves
+--         runs it. The error LEASELOST if the listener has no lease (any more)
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
 local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_TASKS_ .. queue, 'set', TASKS_ .. queue, 'zset',
   SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash',
@@ -97,9 +98,9 @@ local function otherwise() -- rare
   end
 end
 
--- picker(): makes a function (id, key, pinned, aside), once per call of the script for the same reason. If this
--- host lacks the release of the task or must not try it, it makes the task wait and returns nil. Otherwise it returns what is written to the
--- task, and a field and value for the reply.
+-- picker(): makes a function (id, key, pinned, aside), once per call of the script for the same reason. If this host
+-- lacks the release of the task or must not try it, it makes the task wait and returns nil. Otherwise it returns what is
+-- written to the task, and a field and value for the reply.
 local function picker() -- rare
   local choose, wanted, begin = runners(serving, listener, 14, rest - 1, clock), {}, { unpack(written, 1, 10) }
   return function(id, key, pinned, aside)
@@ -124,7 +125,7 @@ local function picker() -- rare
       for i = one.first, one.last do one.written[#one.written + 1] = ARGV[i] end
       one.written[#one.written + 1] = 'run'
     end
-    return one.written, 'release', number
+    return one.written, aside and 'delayed' or 'release', number
   end
 end
 
