@@ -502,3 +502,33 @@ func TestStepOfBadCanaryDoesNotEnd(t *testing.T) {
 		return err == nil && r.State() == release.StateHalted
 	})
 }
+
+// A canary whose tasks do not end proves nothing, however long its step lasts.
+func TestStepOfHangingCanaryDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}})
+	a.serves("version", a.pushRelease("version", runtimetest.Version(t, "one"), "").Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}",
+		release.Share{Steps: []release.Step{{Percent: 20, Seconds: 0.5}}})
+	key := a.tenant + "_trial_version"
+	if err := a.rdb.HSet(a.ctx, key, "number", canary.Number, "0 old runs", 40).Err(); err != nil {
+		t.Fatal(err)
+	}
+	a.has("version", canary.Number, plugins.StateCanary)
+	state := func() string {
+		r, err := release.NewStore(a.client).Release(a.ctx, "version", canary.Number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.State()
+	}
+	began := time.Now()
+	a.eventually("its step is over", func() bool { return time.Since(began) > 3*time.Second })
+	if got := state(); got != release.StateCanary {
+		t.Errorf("it is %s", got)
+	}
+	if err := a.rdb.HSet(a.ctx, key, "0 new runs", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("the canary serves", func() bool { return state() == release.StateServing })
+}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -254,9 +255,10 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 				over = ran >= step.Tasks
 			}
 			if over && in.Has {
-				bad, failed := f.isBad(ctx, c)
-				if err = errors.Join(err, failed); bad || failed != nil {
-					continue // a Judge halts it
+				unproved, failed := f.unproved(ctx, c)
+				if err = errors.Join(err, failed); unproved || failed != nil { // a Judge halts it if it is bad
+					next = cmp.Or(min(next, countWait), countWait)
+					continue
 				}
 				_, failed = f.store.AdvanceRelease(ctx, c.Plugin, c.Number, c.Stage.Step)
 				err = errors.Join(err, ignored(failed))

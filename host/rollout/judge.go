@@ -229,14 +229,16 @@ func (t *onTrial) tasksOver(counts *release.Trial) bool {
 	return tasks > 0 && counts.At(t.step()).New.Runs >= int64(tasks)
 }
 
-// isBad reports whether the counts of a canary say that it is worse, so that its step must not end: the host that wrote
-// the last counts may have died before it judged them.
-func (t *Tenant) isBad(ctx context.Context, canary *release.Release) (bool, error) {
+// unproved reports whether the step of a canary must not end. Its tasks hang, or the counts say that it is worse: the
+// host that wrote them may have died before it judged them.
+func (t *Tenant) unproved(ctx context.Context, canary *release.Release) (bool, error) {
 	counts, err := t.store.Trial(ctx, canary.Plugin)
 	if err != nil || counts.Number != canary.Number || t.ReportOnly {
 		return false, err
 	}
-	return trial.Judge(StepsOf(canary, &counts)).Bad(), nil
+	counts.At(canary.Stage.Step)
+	steps := StepsOf(canary, &counts)
+	return trial.Hangs(&steps[len(steps)-1]) || trial.Judge(steps).Bad(), nil
 }
 
 // ran returns how many tasks have ended on a canary in its step, on all hosts.

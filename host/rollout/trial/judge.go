@@ -23,6 +23,7 @@ const (
 	slowdown      = 1.5  // the 95th percentile of the new release by that of the old one, for duration and fuel
 	percentile    = 0.95
 	leastRuns     = 20                   // completed tasks of each side, for duration and fuel
+	hanging       = 10                   // tasks that should have ended, of a release of which none has
 	leastDelay    = 5 * time.Millisecond // a smaller difference of the durations does not count
 	leastFuel     = 100_000              // likewise of fuel: less than a millisecond
 )
@@ -68,6 +69,12 @@ func Judge(steps []Step) Verdict {
 		}
 	}
 	return judgeFuel(steps, &old, &next)
+}
+
+// Hangs reports whether no task of the new release has ended in a step, although its share of the tasks makes it likely
+// that many began.
+func Hangs(s *Step) bool {
+	return s.New.Runs == 0 && s.Share*float64(s.Old.Runs) >= hanging*(1-s.Share)
 }
 
 // Sum adds the counts of all steps.
