@@ -368,8 +368,8 @@ func (s *settler) written(e *ended, err error) {
 	s.report(e, outcome, err)
 }
 
-// boundedQueues lists the queues whose tasks may have waited for one of the results, because their plugin bounds how many
-// of its tasks run in the fleet.
+// boundedQueues lists the queues whose tasks may have waited for one of the results, because their plugin bounds how
+// many of its tasks run in the fleet.
 func boundedQueues(results []*ended) []string {
 	names := make(map[string]bool)
 	for _, e := range results {

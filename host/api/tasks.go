@@ -147,13 +147,17 @@ func (s *service) describeTasks() {
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/cancel", "cancel-task",
 		"Cancel a waiting task, or stop a running one"),
 		func(ctx context.Context, in *CancelTask) (*Cancelled, error) {
-			change := queue.ChangeCancel
+			t, out := s.tenants[in.Tenant], &Cancelled{}
+			out.Body.ID, out.Body.Ended = in.ID, true
 			if in.Waiting {
-				change = queue.ChangeCancelWaiting
+				task, err := t.Summary(ctx, in.ID)
+				if err == nil {
+					err = t.Queue(task.Queue).CancelWaiting(ctx, in.ID)
+				}
+				return out, err
 			}
-			one := s.tenants[in.Tenant].Change(ctx, change, in.ID)
-			out := &Cancelled{}
-			out.Body.ID, out.Body.Ended = in.ID, !one.Stopping
+			one := t.Change(ctx, queue.ChangeCancel, in.ID)
+			out.Body.Ended = !one.Stopping
 			return out, one.Err
 		})
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/tasks/{id}/retry", "retry-task",

@@ -224,8 +224,8 @@ func (t *Tenant) canaries() (all []*release.Release) {
 }
 
 // advance ends the steps of canaries whose time is over, and halts canaries that no host can run. Every host may do it:
-// Redis does each once. A step of a canary that no host has proves nothing: hosts that have it end its steps. It returns
-// the time until the next step ends; 0 if there is none.
+// Redis does each once. A step of a canary that no host has proves nothing: hosts that have it end its steps. It
+// returns the time until the next step ends; 0 if there is none.
 func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) {
 	canaries := f.canaries()
 	if len(canaries) == 0 {

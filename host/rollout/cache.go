@@ -80,7 +80,8 @@ func (c *Cache) find(r *release.Release) (folder string, has bool, err error) {
 	return folder, check(folder, r) == nil, nil
 }
 
-// unfit is why a release can serve on no host: its signature or its bytes. Another attempt to fetch it ends the same way.
+// unfit is why a release can serve on no host: its signature or its bytes. Another attempt to fetch it ends the same
+// way.
 type unfit struct{ error }
 
 func (u unfit) Unwrap() error { return u.error }

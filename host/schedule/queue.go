@@ -68,10 +68,11 @@ type queue struct {
 
 // standing decides, together with the backlog, whether tasks of a queue can be reserved.
 type standing struct {
-	leaving bool           // the session has left the queue, which is dropped once it is reconciled
-	unsure  bool           // the reserved list may have tasks that the host does not know, so it must be reconciled
-	blocked bool           // results cannot be written: nothing is reserved until they can
-	refused periodic.Pause // the pause after Redis refused to reserve from this queue alone, or had only tasks for other hosts
+	leaving bool // the session has left the queue, which is dropped once it is reconciled
+	unsure  bool // the reserved list may have tasks that the host does not know, so it must be reconciled
+	blocked bool // results cannot be written: nothing is reserved until they can
+	// refused is the pause after Redis refused to reserve from this queue alone, or had only tasks for other hosts.
+	refused periodic.Pause
 }
 
 // apply changes the backlog after an event.

@@ -23,8 +23,8 @@ const (
 	ChangeCancel Change = "cancel"
 	ChangeRetry  Change = "retry"
 	ChangeDelete Change = "delete"
-	// ChangeCancelWaiting is Queue.CancelWaiting.
-	ChangeCancelWaiting Change = "cancel waiting"
+
+	cancelWaiting Change = "cancel waiting" // see Queue.CancelWaiting
 )
 
 // Changed is the result of a Change of one task.
@@ -74,7 +74,7 @@ func anyState(*Task) string    { return "" }
 // end to them and then repeats the script.
 func (c *Client) each(ctx context.Context, change Change, list []Changed, stateOf func(*Task) string) {
 	script, options := string(change), []any(nil)
-	if change == ChangeCancelWaiting {
+	if change == cancelWaiting {
 		script, options = string(ChangeCancel), []any{"1"}
 	}
 	var open []*Changed
@@ -149,7 +149,7 @@ var changeable = map[Change]string{
 	ChangeRetry:  "only failed tasks, and those that wait for their next attempt, can be retried",
 	ChangeDelete: "only complete and failed tasks can be deleted",
 
-	ChangeCancelWaiting: "it does not wait, and was left alone",
+	cancelWaiting: "it does not wait, and was left alone",
 }
 
 // refusal is an error with its own text that matches ErrStatus.
@@ -169,7 +169,7 @@ func (q *Queue) Cancel(ctx context.Context, id string) (done bool, err error) {
 
 // CancelWaiting is Cancel for a task that waits. It leaves a task alone that has started: the error is ErrStatus.
 func (q *Queue) CancelWaiting(ctx context.Context, id string) error {
-	return q.change(ctx, ChangeCancelWaiting, id).Err
+	return q.change(ctx, cancelWaiting, id).Err
 }
 
 // Retry makes a task that failed for good wait again. Its attempts, crashes and age are counted from zero. Its dead
@@ -319,7 +319,7 @@ func (c *Client) clear(ctx context.Context, list []Changed, letters [][]string) 
 			waiting = append(waiting, one)
 		}
 	}
-	c.each(ctx, ChangeCancelWaiting, waiting, anyState)
+	c.each(ctx, cancelWaiting, waiting, anyState)
 	failed = append(failed, waiting...)
 	c.each(ctx, ChangeDelete, failed, anyState) // skips the letters that could not be cancelled
 	for _, one := range failed {

@@ -325,4 +325,13 @@ func (u *tenantURLs) GetSlice() []string {
 }
 
 // RegistryFlags adds the flags of registries.
-func (o *Options) RegistryFlags(f *pflag.FlagSet) { o.registries.flags(f) }
+func (o *Options) RegistryFlags(f *pflag.FlagSet) {
+	o.registries.flags(f)
+	f.Lookup("plugins").Usage += "; " + plugins.NoDir + ": only releases of quern plugin push"
+}
+
+// NoPlugins reports whether the plugin directory does not exist, although the host has one.
+func (o *Options) NoPlugins() bool {
+	_, err := os.Stat(o.Plugins.Dir)
+	return err != nil && o.Plugins.Dir != plugins.NoDir
+}

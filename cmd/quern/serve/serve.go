@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +23,6 @@ import (
 	"github.com/quern-project/quern/cmd/quern/connect"
 	"github.com/quern-project/quern/cmd/quern/nodehost"
 	"github.com/quern-project/quern/cmd/quern/option"
-	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -50,7 +48,6 @@ func newServe(env cli.Environment) *cobra.Command {
 	o.Admin = nodehost.APIFlags(cmd.Flags(), "")
 	o.TenantFlags(cmd.Flags())
 	o.RegistryFlags(cmd.Flags())
-	cmd.Flag("plugins").Usage += "; " + plugins.NoDir + ": only releases of quern plugin push"
 	confined := &nodehost.Confinement{Mode: nodehost.ConfineAuto}
 	option.Choice(cmd.Flags(), &confined.Mode, "confine", "restrict this process to the system calls and files that it needs: auto as far as this system can, require both, or off",
 		nodehost.ConfineAuto, nodehost.ConfineRequire, nodehost.ConfineOff)
@@ -69,7 +66,7 @@ func newServe(env cli.Environment) *cobra.Command {
 		}
 		defer n.Close()
 		if *check {
-			if _, err := os.Stat(o.Plugins.Dir); err != nil && o.Plugins.Dir != plugins.NoDir {
+			if o.NoPlugins() {
 				n.Logger.Warn("the plugin directory does not exist: make it, or name another with --plugins", "dir", o.Plugins.Dir)
 			}
 			return cmp.Or(printSettings(cmd, url), n.Reach(cmd.Context()))

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
@@ -366,15 +364,6 @@ func (b *bench) fleet() {
 	b.is("relays", fmt.Sprintf("%d %s %t %d %t", len(relays), relays[0].Name, relays[0].Alive, relays[0].Waiting, relays[0].Told > 0), "1 shop true 3 true")
 	b.refused("a source with a relay is forgotten", b.ForgetRelay(b.ctx, "shop"), queue.ErrStatus)
 	b.refused("an unknown source is forgotten", b.ForgetRelay(b.ctx, "other"), listen.ErrNoRelay)
-	s := b.client.Store()
-	gone := "127.0.0.1:5432/shop/jobs"
-	b.must(s.RDB.HSet(b.ctx, s.Keys.Relays(), gone, `{"name":"`+gone+`","reports":"r","told":1}`).Err(),
-		s.RDB.XAdd(b.ctx, &redis.XAddArgs{Stream: s.Keys.Reports("r"), Values: []string{"task", "t"}}).Err(),
-		b.ForgetRelay(b.ctx, gone))
-	left, err := s.RDB.Exists(b.ctx, s.Keys.Reports("r")).Result()
-	b.must(err)
-	b.is("reports", left, 0)
-	b.refused("a source is forgotten twice", b.ForgetRelay(b.ctx, gone), listen.ErrNoRelay)
 	findings, err := b.Findings(b.ctx, b.Tenant.Tenant())
 	b.must(err)
 	if len(findings) == 0 { // a test's Redis keeps nothing on disk, which is a finding
