@@ -16,9 +16,9 @@ const (
 	// maxNeeded is the maximum number of releases of a plugin that pinned tasks need at a time.
 	maxNeeded = 4
 	// neededTime is how long a release is kept after the last task that needed it. After busyTime, it makes room for
-	// another one.
+	// another one: that is less than the minute for which a task waits for a host that has its release.
 	neededTime = 10 * time.Minute
-	busyTime   = time.Minute
+	busyTime   = 15 * time.Second
 	// refusedTime is how long after its step began a canary is halted that all hosts refuse.
 	refusedTime = 30 * time.Second
 	// absentTime is how long after its step began hosts run the tasks of a canary that no host has.

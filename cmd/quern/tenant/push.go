@@ -197,8 +197,8 @@ func parseSteps(text string) (steps []release.Step, err error) {
 				lasts, err = units.ParseDuration(bound)
 				step.Seconds = lasts.Seconds()
 			}
-			if err != nil || step.Tasks <= 0 && step.Seconds <= 0 {
-				return nil, fmt.Errorf("%s%q: use a duration or a number of tasks after the slash, such as %s/10m or %s/500", name,
+			if err != nil || step.Tasks <= 0 && step.Seconds < 1 {
+				return nil, fmt.Errorf("%s%q: use a duration of 1s or more, or a number of tasks after the slash, such as %s/10m or %s/500", name,
 					strings.TrimSpace(part), number, number)
 			}
 		}
