@@ -112,6 +112,23 @@ func TestIsSecret(t *testing.T) {
 	}
 }
 
+// All records of a tenant together tell no more of a value than one of them.
+func TestChecksDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	of := func(tenant, task string, run int64) byte {
+		r := Record{Header: Header{Tenant: tenant, Task: task, Run: run}}
+		return r.check("key", []byte("value"))
+	}
+	for run := range int64(20) {
+		if of("acme", fmt.Sprint("task-", run), run) != of("acme", "one", 1) {
+			t.Fatalf("run %d tells other bits", run)
+		}
+	}
+	if of("acme", "one", 1) == of("other", "one", 1) {
+		t.Error("the bits of two tenants are the same")
+	}
+}
+
 // Names in place of short values do not make a record larger than its limit.
 func TestHiddenIsBounded(t *testing.T) {
 	t.Parallel()
