@@ -158,15 +158,20 @@ func TestRecordComesLater(t *testing.T) {
 	})
 }
 
-// The records that come later have a bound: the oldest are dropped.
+// The records that come later have a bound: the oldest are dropped, also those that were too large to have bytes.
 func TestLateRecordsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := &shipper{logger: hclog.NewNullLogger()}
-	for i := range 5 {
-		s.settled(&ended{record: &listen.RunRecord{Bytes: make([]byte, lateBytes/4+i)}})
-	}
-	if len(s.late) != 3 || len(s.late[2].Bytes) != lateBytes/4+4 {
-		t.Errorf("%d records wait", len(s.late))
+	for _, test := range []struct{ bytes, come, wait int }{
+		{lateBytes / 4, 5, 3},
+		{0, lateBytes/lateRecord + 10, lateBytes / lateRecord},
+	} {
+		s := &shipper{logger: hclog.NewNullLogger()}
+		for i := range test.come {
+			s.settled(&ended{record: &listen.RunRecord{Claim: listen.Claim{Run: int64(i)}, Bytes: make([]byte, test.bytes)}})
+		}
+		if len(s.late) != test.wait || s.late[test.wait-1].Run != int64(test.come-1) {
+			t.Errorf("of %d records of %d bytes %d wait", test.come, test.bytes, len(s.late))
+		}
 	}
 }
 
