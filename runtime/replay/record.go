@@ -116,12 +116,17 @@ func (t *Tape) Finish(r *Record) error {
 		if d.err != nil {
 			return d.err
 		}
+		read.room = t.limit - len(hidden)
 		read.hideEvent(&e)
-		if hidden = e.append(hidden); len(hidden) > t.limit {
+		if hidden = e.append(hidden); read.room < 0 || len(hidden) > t.limit {
 			return ErrTooLarge
 		}
 	}
+	read.room = len(r.Checkpoint) + t.limit
 	r.events, r.Checkpoint, r.Secrets = hidden, read.hide(r.Checkpoint), map[string]byte{}
+	if read.room < 0 {
+		return ErrTooLarge
+	}
 	for name, value := range t.revealed {
 		r.Secrets[name] = r.check(name, value)
 	}

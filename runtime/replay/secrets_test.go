@@ -129,14 +129,35 @@ func TestChecksDoNotAddUp(t *testing.T) {
 	}
 }
 
-// Names in place of short values do not make a record larger than its limit.
+// Names in place of short values do not make a record larger than its limit, neither in answers nor in the checkpoint.
 func TestHiddenIsBounded(t *testing.T) {
 	t.Parallel()
-	v := &vault{secrets: map[string]string{"pin": "4"}, answers: map[string]string{"many": strings.Repeat("4", 500)}}
-	tape := NewTape(1000)
-	tape.Secrets = new(redact.Secrets)
-	v.read(tape, service.Services{KV: v, Secrets: v}, "many")
-	if err := tape.Finish(new(Record)); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("%v", err)
+	for _, test := range []struct{ answer, checkpoint int }{{500, 0}, {0, 500}} {
+		v := &vault{secrets: map[string]string{"pin": "4"}, answers: map[string]string{"many": strings.Repeat("4", test.answer)}}
+		tape := NewTape(1000)
+		tape.Secrets = new(redact.Secrets)
+		v.read(tape, service.Services{KV: v, Secrets: v}, "many")
+		if err := tape.Finish(&Record{Checkpoint: bytes.Repeat([]byte("4"), test.checkpoint)}); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
+// Hiding stops where the room ends, however long the names are.
+func TestHidingStops(t *testing.T) {
+	t.Parallel()
+	const room = 1000
+	forms, name := new(redact.Secrets), strings.Repeat("n", 200)
+	forms.Add(name, []byte("line-one\nline-two"))
+	for what, hide := range map[string]func(*secrets, []byte) []byte{
+		"hide": (*secrets).hide, "other": (*secrets).other, "name": func(s *secrets, text []byte) []byte { return []byte(s.name(string(text))) },
+	} {
+		for _, word := range []string{"4", "line-two "} {
+			s := newSecrets(map[string][]byte{name: []byte("4")}, forms)
+			s.room = room
+			if out := hide(s, bytes.Repeat([]byte(word), 2*room)); len(out) > room || s.room >= 0 {
+				t.Errorf("%s of %q has %d bytes, and there is room for %d", what, word, len(out), s.room)
+			}
+		}
 	}
 }
