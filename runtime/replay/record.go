@@ -198,17 +198,20 @@ type Options struct {
 	// Changed is true if the module is not the recorded one. It can read clocks and random numbers more or less often
 	// than the recorded run; only calls of services must come in the recorded order.
 	Changed bool
-	// Secrets are the values of the secrets that the run has read, by name.
+	// Secrets are the values of the secrets that the run has read, by name. Others are not used.
 	Secrets map[string][]byte
 }
 
 // Play returns a tape that plays the run back.
 func (r *Record) Play(o Options) *Tape {
-	forms := new(redact.Secrets)
-	for name, value := range o.Secrets {
-		forms.Add(name, value)
+	values, forms := make(map[string][]byte), new(redact.Secrets)
+	for _, name := range r.SecretNames() {
+		if value, ok := o.Secrets[name]; ok {
+			values[name] = value
+			forms.Add(name, value)
+		}
 	}
-	given, checkpoint := newSecrets(o.Secrets, forms), r.Checkpoint
+	given, checkpoint := newSecrets(values, forms), r.Checkpoint
 	if len(r.Secrets) > 0 {
 		checkpoint = given.show(checkpoint)
 	}

@@ -96,6 +96,29 @@ func TestSecretsInAnswers(t *testing.T) {
 	}
 }
 
+// A value that the run has not read changes no argument in a replay.
+func TestOtherSecretsAreNotUsed(t *testing.T) {
+	t.Parallel()
+	v := &vault{secrets: map[string]string{"pin": "4711"}, answers: map[string]string{"page": "page 4711"}}
+	tape := NewTape(1000)
+	tape.Secrets = new(redact.Secrets)
+	read := func(tape *Tape, live service.Services) {
+		s := tape.Services(live)
+		pin, _ := s.Secrets.Secret(t.Context(), "pin")
+		tape.Secrets.Add("pin", pin)
+		_, _ = s.KV.Get(t.Context(), "bucket", "page "+string(pin))
+	}
+	read(tape, service.Services{KV: v, Secrets: v})
+	record := new(Record)
+	if err := tape.Finish(record); err != nil {
+		t.Fatal(err)
+	}
+	given := map[string][]byte{"pin": []byte("4711"), "word": []byte("page"), "long": []byte("page 4711")}
+	if err := ended(func() { read(player(t, record, Options{Secrets: given}), service.Services{}) }); err != nil {
+		t.Error(err)
+	}
+}
+
 // A record tells a wrong value from the right one, all but for one of 256.
 func TestIsSecret(t *testing.T) {
 	t.Parallel()
