@@ -44,7 +44,7 @@ func recordOf(e *ended) (*listen.RunRecord, error) {
 	record := &replay.Record{
 		Header: replay.Header{
 			Task: t.ID, Queue: t.Queue.Name, Tenant: t.Queue.Tenant, Run: t.Run, Plugin: v.Name, Version: v.Manifest.Version,
-			Module: v.Digest, Manifest: v.ManifestDigest(),
+			Release: t.release, Module: v.Digest, Manifest: v.ManifestDigest(),
 			Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Reschedules: c.Reschedules, PreviousError: c.PreviousError,
 			Parent: c.Parent, Key: c.Key, Traceparent: c.Traceparent, Headers: c.Headers,
 			Env: v.Manifest.Capabilities.Env, Config: v.Permissions.Config, Entry: v.Manifest.Entry,

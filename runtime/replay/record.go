@@ -23,6 +23,8 @@ type Header struct {
 
 	Plugin  string `json:"plugin"`
 	Version string `json:"version,omitempty"`
+	// Release is the number of the release that ran the task; 0 for none.
+	Release int `json:"release,omitempty"`
 	// Module is the SHA-256 of the module, and Manifest that of the manifest, both as "sha256:" and hex digits. Manifest
 	// is "" if there is none.
 	Module   string `json:"module"`
