@@ -21,7 +21,8 @@ type secrets struct {
 	room   int               // how many bytes may still be written; if it is below 0, what was written is not complete
 }
 
-// pieceBytes is about how much of a text is searched for other forms at once: the search takes ten times as much memory.
+// pieceBytes is about how much of a text is searched for other forms at once: the search takes ten times as much
+// memory.
 const pieceBytes = 16 << 10
 
 func newSecrets(values map[string][]byte, forms *redact.Secrets) *secrets {

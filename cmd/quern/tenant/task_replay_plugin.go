@@ -95,7 +95,8 @@ func isRecorded(p *pluginfile.File, record *replay.Record) error {
 
 // released fetches the recorded plugin from its release; nil if there is none. Another release can have the same module
 // and manifest.
-func (r *taskReplay) released(cmd *cobra.Command, client admin.Tenant, record *replay.Record) (*pluginfile.File, error) {
+func (r *taskReplay) released(cmd *cobra.Command, client admin.Tenant, record *replay.Record,
+) (*pluginfile.File, error) {
 	all, err := client.Releases(record.Plugin).List(cmd.Context())
 	if errors.Is(err, release.ErrNoRelease) || errors.Is(err, admin.ErrForbidden) {
 		return nil, nil
@@ -115,7 +116,8 @@ func (r *taskReplay) released(cmd *cobra.Command, client admin.Tenant, record *r
 	}
 	p, err := r.fetch(cmd, client, record, of)
 	if err != nil {
-		return nil, cli.Refusedf("fetch release %d of %s: %w; or name a folder that has it by --plugins DIR", of.Number, of.Plugin, err)
+		return nil, cli.Refusedf("fetch release %d of %s: %w; or name a folder that has it by --plugins DIR", of.Number, of.Plugin,
+			err)
 	}
 	return p, nil
 }
