@@ -29,22 +29,22 @@ func (t *task) record(call *runtime.Call) {
 	t.recorder.call.Input = nil
 }
 
-// recordOf returns the record of a run that has ended; nil if none is to be kept.
-func recordOf(e *ended) *listen.RunRecord {
+// recordOf returns the record of a run that has ended; nil if none is to be kept. One that is too large has no bytes.
+func recordOf(e *ended) (*listen.RunRecord, error) {
 	t := e.task
 	r := t.recorder
 	if r == nil {
-		return nil
+		return nil, nil
 	}
 	t.recorder = nil
 	if !r.tape.Ran() || !kept(e) {
-		return nil
+		return nil, nil
 	}
 	v, c, limits := t.version, &r.call, t.version.Permissions.Limits
 	record := &replay.Record{
 		Header: replay.Header{
 			Task: t.ID, Queue: t.Queue.Name, Tenant: t.Queue.Tenant, Run: t.Run, Plugin: v.Name, Version: v.Manifest.Version,
-			Module: v.Digest, Manifest: v.ManifestDigest(),
+			Release: t.release, Module: v.Digest, Manifest: v.ManifestDigest(),
 			Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Reschedules: c.Reschedules, PreviousError: c.PreviousError,
 			Parent: c.Parent, Key: c.Key, Traceparent: c.Traceparent, Headers: c.Headers,
 			Env: v.Manifest.Capabilities.Env, Config: v.Permissions.Config, Entry: v.Manifest.Entry,
@@ -53,13 +53,16 @@ func recordOf(e *ended) *listen.RunRecord {
 		},
 		Checkpoint: c.Checkpoint, Warm: v.Warm(),
 	}
-	kept := &listen.RunRecord{Claim: t.Claim()}
-	if r.tape.Finish(record) == nil {
-		to := v.Permissions.Recipients
-		kept.Bytes, _ = record.Encode(int(limits.Record), to...) // an error leaves it out, as one that is too large
-		kept.Encrypted = len(to) > 0
+	var data []byte
+	err := r.tape.Finish(record)
+	if err == nil {
+		data, err = record.Encode(int(limits.Record), v.Permissions.Recipients...)
 	}
-	return kept
+	if err != nil && !errors.Is(err, replay.ErrTooLarge) {
+		return nil, err
+	}
+	encrypted := len(data) > 0 && len(v.Permissions.Recipients) > 0
+	return &listen.RunRecord{Claim: t.Claim(), Bytes: data, Encrypted: encrypted}, nil
 }
 
 // sampled is the number of completed runs of which one is kept by manifest.RecordSampled.

@@ -8,7 +8,9 @@ import (
 	"filippo.io/age"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
+	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/runtime/replay"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue"
@@ -158,15 +160,20 @@ func TestRecordComesLater(t *testing.T) {
 	})
 }
 
-// The records that come later have a bound: the oldest are dropped.
+// The records that come later have a bound: the oldest are dropped, also those that were too large to have bytes.
 func TestLateRecordsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := &shipper{logger: hclog.NewNullLogger()}
-	for i := range 5 {
-		s.settled(&ended{record: &listen.RunRecord{Bytes: make([]byte, lateBytes/4+i)}})
-	}
-	if len(s.late) != 3 || len(s.late[2].Bytes) != lateBytes/4+4 {
-		t.Errorf("%d records wait", len(s.late))
+	for _, test := range []struct{ bytes, come, wait int }{
+		{lateBytes / 4, 5, 3},
+		{0, lateBytes/lateRecord + 10, lateBytes / lateRecord},
+	} {
+		s := &shipper{logger: hclog.NewNullLogger()}
+		for i := range test.come {
+			s.settled(&ended{record: &listen.RunRecord{Claim: listen.Claim{Run: int64(i)}, Bytes: make([]byte, test.bytes)}})
+		}
+		if len(s.late) != test.wait || s.late[test.wait-1].Run != int64(test.come-1) {
+			t.Errorf("of %d records of %d bytes %d wait", test.come, test.bytes, len(s.late))
+		}
 	}
 }
 
@@ -209,7 +216,40 @@ func TestEncryptedRecords(t *testing.T) {
 	}
 	id = n.enqueue("small", "b3")
 	n.wait(id)
-	if task := n.task(id); task.RecordRun != 1 || task.RecordSize != 0 {
+	if task := n.task(id); task.RecordRun != 1 || task.RecordSize != 0 || task.RecordEncrypted {
 		t.Errorf("over a limit of 1 KiB: %+v", task)
+	}
+}
+
+// A record that cannot be encrypted is lost, and is not told as one that was too large.
+func TestRecordThatCannotBeEncrypted(t *testing.T) {
+	t.Parallel()
+	classic, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hybrid, err := age.GenerateHybridIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	permissions := &manifest.Permissions{Limits: runtime.Limits{Record: 64 << 10}}
+	for _, text := range []string{classic.Recipient().String(), hybrid.Recipient().String()} { // age does not mix them
+		to, err := replay.ParseRecipient(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		permissions.Recipients = append(permissions.Recipients, to)
+	}
+	tape := replay.TapeOf(permissions.Limits.Record)
+	tape.Started(nil, true)
+	record, err := recordOf(&ended{
+		task: &task{
+			version:  &plugins.TenantVersion{Version: &plugins.Version{}, Permissions: permissions},
+			recorder: &recorder{tape: tape},
+		},
+		settlement: listen.Settlement{Failure: &queue.Failure{}},
+	})
+	if record != nil || err == nil {
+		t.Errorf("%+v, %v", record, err)
 	}
 }

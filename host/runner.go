@@ -49,7 +49,10 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 		logger.Debug("task started", t.logged("digest", t.version.Digest, "attempt", t.Attempts+1, "run", t.Run)...)
 	}
 	e := r.attempt(ctx, t)
-	e.record = recordOf(e)
+	var err error
+	if e.record, err = recordOf(e); err != nil {
+		r.access.logger.Warn("the record of a run is lost", t.logged("run", t.Run, "error", err)...)
+	}
 	// Count the task now: it may be settled much later, or never.
 	t.counts.Ran(e.outcome.CPU, e.outcome.Fuel)
 	now := time.Now()

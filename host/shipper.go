@@ -18,8 +18,12 @@ import (
 // shipInterval is how often log lines and progress of running tasks are sent; they are at most a second behind.
 const shipInterval = 500 * time.Millisecond
 
-// lateBytes bounds the records that wait in a session after the ends of their tasks.
-const lateBytes = 4 << 20
+// lateBytes bounds the records that wait in a session after the ends of their tasks. Each counts as its bytes and
+// lateRecord: those that were too large have no bytes.
+const (
+	lateBytes  = 4 << 20
+	lateRecord = 1 << 10
+)
 
 // shipper sends the log lines, the progress and the records of tasks to Redis, in batches. The duty starts when the
 // intake asks for it, and stops when there are no tasks and no late records.
@@ -117,7 +121,7 @@ func (s *shipper) settled(e *ended) {
 	e.record = nil
 	size, dropped := 0, 0
 	for i := len(s.late) - 1; i >= 0; i-- {
-		if size += len(s.late[i].Bytes); size > lateBytes {
+		if size += len(s.late[i].Bytes) + lateRecord; size > lateBytes {
 			dropped = i + 1
 			break
 		}

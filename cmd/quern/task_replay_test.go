@@ -17,6 +17,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/quern-project/quern/host/rollout/oci/ocitest"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
@@ -281,4 +282,40 @@ func TestEncryptedReplay(t *testing.T) {
 	if r := u.with(map[string]string{"QUERN_IDENTITY": first}).run("task", "replay", "one", "--plugins", plugins); r.status != exitFailed || !strings.Contains(r.stderr, same) {
 		t.Errorf("by the variable: exit %d, %s", r.status, r.stderr)
 	}
+}
+
+// The recorded module is fetched from the release that ran the task, also from a registry. Another release with the same
+// module and manifest can have other files.
+func TestReplayFromRegistry(t *testing.T) {
+	t.Parallel()
+	registry, tenant := ocitest.Start(t), queuetest.Tenant()
+	u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": tenant, "QUERN_TENANTS": tenant}).here()
+	credentials := registry.Credentials(registry.Host, ocitest.Password)
+	plugin := folder(t, map[string][]byte{"fails": runtimetest.BuildWAT(t, `(module
+		(memory (export "memory") 1)
+		(func (export "quern_handle") (result i32) (i32.const 3)))`)})
+	write(t, filepath.Join(plugin, "fails.yaml"), "name: fails\nrecord: failed\ncapabilities: {files: [{from: data/a.txt, to: /a.txt}]}\n")
+	data := filepath.Join(plugin, "data", "a.txt")
+	write(t, data, "one")
+	u.must("plugin", "push", plugin, "--registry", registry.Host+"/acme/fails", "--registry-config", credentials)
+	u.host("none", "--registry", registry.Host, "--registry-config", credentials)
+	if r := u.run("enqueue", "fails", "x", "--id", "one", "--wait"); r.status != exitFailed {
+		t.Fatalf("exit %d: %s", r.status, r.stderr)
+	}
+	write(t, data, "two")
+	u.must("plugin", "push", plugin)
+	replay := func(status int, stderr string, args ...string) {
+		t.Helper()
+		r := u.run(append([]string{"task", "replay", "one"}, args...)...)
+		if r.status != status || !regexp.MustCompile(stderr).MatchString(r.stderr) {
+			t.Errorf("%v: exit %d, %s", args, r.status, r.stderr)
+		}
+	}
+	const same = `run 1 of task one replayed: the same end at the same fuel`
+	replay(exitFailed, same, "--registry-config", credentials)
+	replay(exitRefused, `fetch release 1 of fails: .*give credentials for \S+ with --registry-config FILE.*; or name a folder that has it by --plugins DIR\n`,
+		"--registry-config", registry.Credentials(registry.Host, "wrong-password"))
+	registry.Stop()
+	replay(exitRefused, `fetch release 1 of fails: .*connection refused; or name a folder that has it by --plugins DIR\n`, "--registry-config", credentials)
+	replay(exitFailed, same, "--plugins", plugin)
 }

@@ -23,6 +23,8 @@ type Header struct {
 
 	Plugin  string `json:"plugin"`
 	Version string `json:"version,omitempty"`
+	// Release is the number of the release that ran the task; 0 for none.
+	Release int `json:"release,omitempty"`
 	// Module is the SHA-256 of the module, and Manifest that of the manifest, both as "sha256:" and hex digits. Manifest
 	// is "" if there is none.
 	Module   string `json:"module"`
@@ -116,12 +118,17 @@ func (t *Tape) Finish(r *Record) error {
 		if d.err != nil {
 			return d.err
 		}
+		read.room = t.limit - len(hidden)
 		read.hideEvent(&e)
-		if hidden = e.append(hidden); len(hidden) > t.limit {
+		if hidden = e.append(hidden); read.room < 0 || len(hidden) > t.limit {
 			return ErrTooLarge
 		}
 	}
+	read.room = len(r.Checkpoint) + t.limit
 	r.events, r.Checkpoint, r.Secrets = hidden, read.hide(r.Checkpoint), map[string]byte{}
+	if read.room < 0 {
+		return ErrTooLarge
+	}
 	for name, value := range t.revealed {
 		r.Secrets[name] = r.check(name, value)
 	}
@@ -193,17 +200,20 @@ type Options struct {
 	// Changed is true if the module is not the recorded one. It can read clocks and random numbers more or less often
 	// than the recorded run; only calls of services must come in the recorded order.
 	Changed bool
-	// Secrets are the values of the secrets that the run has read, by name.
+	// Secrets are the values of the secrets that the run has read, by name. Others are not used.
 	Secrets map[string][]byte
 }
 
 // Play returns a tape that plays the run back.
 func (r *Record) Play(o Options) *Tape {
-	forms := new(redact.Secrets)
-	for name, value := range o.Secrets {
-		forms.Add(name, value)
+	values, forms := make(map[string][]byte), new(redact.Secrets)
+	for _, name := range r.SecretNames() {
+		if value, ok := o.Secrets[name]; ok {
+			values[name] = value
+			forms.Add(name, value)
+		}
 	}
-	given, checkpoint := newSecrets(o.Secrets, forms), r.Checkpoint
+	given, checkpoint := newSecrets(values, forms), r.Checkpoint
 	if len(r.Secrets) > 0 {
 		checkpoint = given.show(checkpoint)
 	}

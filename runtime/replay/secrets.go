@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -17,14 +18,19 @@ type secrets struct {
 	values map[string][]byte // by name
 	names  []string          // without those of empty values; longest first, because a value can be a part of another one
 	forms  *redact.Secrets   // finds other forms of the values, and parts of them
+	room   int               // how many bytes may still be written; if it is below 0, what was written is not complete
 }
+
+// pieceBytes is about how much of a text is searched for other forms at once: the search takes ten times as much
+// memory.
+const pieceBytes = 16 << 10
 
 func newSecrets(values map[string][]byte, forms *redact.Secrets) *secrets {
 	names := slices.SortedFunc(maps.Keys(values), func(a, b string) int {
 		return cmp.Or(len(values[b])-len(values[a]), strings.Compare(a, b))
 	})
 	names = slices.DeleteFunc(names, func(name string) bool { return len(values[name]) == 0 })
-	return &secrets{values, names, forms}
+	return &secrets{values, names, forms, math.MaxInt}
 }
 
 // in reports whether a text contains a value.
@@ -53,18 +59,35 @@ func (s *secrets) cut(text []byte, names []string, between func([]byte), value f
 
 // other replaces other forms of the values, which cannot be undone.
 func (s *secrets) other(text []byte) []byte {
-	if !s.forms.Any() || !s.forms.In(text) {
+	if len(text) == 0 {
 		return text
 	}
-	return []byte(s.forms.Text(text))
+	var out []byte
+	for len(text) > 0 && s.room >= 0 {
+		piece := s.forms.Head(text, pieceBytes)
+		text = text[len(piece):]
+		if s.forms.In(piece) {
+			piece = []byte(s.forms.Text(piece))
+		}
+		out = s.write(out, piece)
+	}
+	return out
+}
+
+// write appends p to out if there is room.
+func (s *secrets) write(out, p []byte) []byte {
+	if s.room -= len(p); s.room < 0 {
+		return out
+	}
+	return append(out, p...)
 }
 
 // name returns a text with the names of secrets in place of their values, for comparisons and for people.
 func (s *secrets) name(text string) string {
-	var out strings.Builder
-	s.cut([]byte(text), s.names, func(p []byte) { out.Write(s.other(p)) },
-		func(name string) { out.WriteString("[secret " + name + "]") })
-	return out.String()
+	var out []byte
+	s.cut([]byte(text), s.names, func(p []byte) { out = append(out, s.other(p)...) },
+		func(name string) { out = s.write(out, []byte("[secret "+name+"]")) })
+	return string(out)
 }
 
 // hide returns a text with a mark in place of each value: a zero byte, the secret's name and a zero byte. Other zero
@@ -76,7 +99,7 @@ func (s *secrets) hide(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	s.cut(text, s.names, func(p []byte) {
 		out = append(out, bytes.ReplaceAll(s.other(p), []byte{0}, []byte{0, 0})...)
-	}, func(name string) { out = append(append(append(out, 0), name...), 0) })
+	}, func(name string) { out = s.write(out, []byte("\x00"+name+"\x00")) })
 	return out
 }
 
@@ -135,8 +158,9 @@ func (r *Record) IsSecret(name string, value []byte) bool {
 	return r.Secrets[name] == r.check(name, value)
 }
 
-// check returns 8 bits of a hash of the value, too few to find the value by.
+// check returns 8 bits of a hash of the value, too few to find the value by. They are the same in all records of the
+// tenant: bits that differ would add up.
 func (r *Record) check(name string, value []byte) byte {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d %q %q", r.Task, r.Run, name, value))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", r.Tenant, name, value))
 	return sum[0]
 }

@@ -96,6 +96,29 @@ func TestSecretsInAnswers(t *testing.T) {
 	}
 }
 
+// A value that the run has not read changes no argument in a replay.
+func TestOtherSecretsAreNotUsed(t *testing.T) {
+	t.Parallel()
+	v := &vault{secrets: map[string]string{"pin": "4711"}, answers: map[string]string{"page": "page 4711"}}
+	tape := NewTape(1000)
+	tape.Secrets = new(redact.Secrets)
+	read := func(tape *Tape, live service.Services) {
+		s := tape.Services(live)
+		pin, _ := s.Secrets.Secret(t.Context(), "pin")
+		tape.Secrets.Add("pin", pin)
+		_, _ = s.KV.Get(t.Context(), "bucket", "page "+string(pin))
+	}
+	read(tape, service.Services{KV: v, Secrets: v})
+	record := new(Record)
+	if err := tape.Finish(record); err != nil {
+		t.Fatal(err)
+	}
+	given := map[string][]byte{"pin": []byte("4711"), "word": []byte("page"), "long": []byte("page 4711")}
+	if err := ended(func() { read(player(t, record, Options{Secrets: given}), service.Services{}) }); err != nil {
+		t.Error(err)
+	}
+}
+
 // A record tells a wrong value from the right one, all but for one of 256.
 func TestIsSecret(t *testing.T) {
 	t.Parallel()
@@ -112,14 +135,52 @@ func TestIsSecret(t *testing.T) {
 	}
 }
 
-// Names in place of short values do not make a record larger than its limit.
+// All records of a tenant together tell no more of a value than one of them.
+func TestChecksDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	of := func(tenant, task string, run int64) byte {
+		r := Record{Header: Header{Tenant: tenant, Task: task, Run: run}}
+		return r.check("key", []byte("value"))
+	}
+	for run := range int64(20) {
+		if of("acme", fmt.Sprint("task-", run), run) != of("acme", "one", 1) {
+			t.Fatalf("run %d tells other bits", run)
+		}
+	}
+	if of("acme", "one", 1) == of("other", "one", 1) {
+		t.Error("the bits of two tenants are the same")
+	}
+}
+
+// Names in place of short values do not make a record larger than its limit, neither in answers nor in the checkpoint.
 func TestHiddenIsBounded(t *testing.T) {
 	t.Parallel()
-	v := &vault{secrets: map[string]string{"pin": "4"}, answers: map[string]string{"many": strings.Repeat("4", 500)}}
-	tape := NewTape(1000)
-	tape.Secrets = new(redact.Secrets)
-	v.read(tape, service.Services{KV: v, Secrets: v}, "many")
-	if err := tape.Finish(new(Record)); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("%v", err)
+	for _, test := range []struct{ answer, checkpoint int }{{500, 0}, {0, 500}} {
+		v := &vault{secrets: map[string]string{"pin": "4"}, answers: map[string]string{"many": strings.Repeat("4", test.answer)}}
+		tape := NewTape(1000)
+		tape.Secrets = new(redact.Secrets)
+		v.read(tape, service.Services{KV: v, Secrets: v}, "many")
+		if err := tape.Finish(&Record{Checkpoint: bytes.Repeat([]byte("4"), test.checkpoint)}); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
+// Hiding stops where the room ends, however long the names are.
+func TestHidingStops(t *testing.T) {
+	t.Parallel()
+	const room = 1000
+	forms, name := new(redact.Secrets), strings.Repeat("n", 200)
+	forms.Add(name, []byte("line-one\nline-two"))
+	for what, hide := range map[string]func(*secrets, []byte) []byte{
+		"hide": (*secrets).hide, "other": (*secrets).other, "name": func(s *secrets, text []byte) []byte { return []byte(s.name(string(text))) },
+	} {
+		for _, word := range []string{"4", "line-two "} {
+			s := newSecrets(map[string][]byte{name: []byte("4")}, forms)
+			s.room = room
+			if out := hide(s, bytes.Repeat([]byte(word), 2*room)); len(out) > room || s.room >= 0 {
+				t.Errorf("%s of %q has %d bytes, and there is room for %d", what, word, len(out), s.room)
+			}
+		}
 	}
 }

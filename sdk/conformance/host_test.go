@@ -237,8 +237,11 @@ func (n *node) serve(t *testing.T, served *host.Host, log *bytes.Buffer) {
 	ended := make(chan error, 1)
 	go func() { ended <- served.Run(intake, hurry) }()
 	t.Cleanup(func() {
+		defer abandon()
 		terminate()
-		abandon()
+		if t.Failed() {
+			abandon() // tasks may run; otherwise the host has more time to leave
+		}
 		if err := <-ended; err != nil {
 			t.Errorf("the host ended: %v", err)
 		}

@@ -24,10 +24,15 @@ type registryOptions struct {
 func registryFlags(f *pflag.FlagSet) *registryOptions {
 	o := &registryOptions{}
 	f.StringVar(&o.to, "registry", "", "`HOST/REPOSITORY[:TAG]` of an OCI registry that gets the files (default Redis; the default TAG is the plugin's version, or latest)")
-	f.StringVar(&o.credentials, "registry-config", "", "`FILE` with credentials for registries, as docker login writes it (default config.json in $DOCKER_CONFIG, or in ~/.docker)")
-	f.BoolVar(&o.plain, "plain-http", false, "reach the registry without TLS (default only on loopback)")
+	o.access(f)
 	cli.NotSettings(f, "registry")
 	return o
+}
+
+// access adds the flags that say how a registry is reached.
+func (o *registryOptions) access(f *pflag.FlagSet) {
+	f.StringVar(&o.credentials, "registry-config", "", "`FILE` with credentials for registries, as docker login writes it (default config.json in $DOCKER_CONFIG, or in ~/.docker)")
+	f.BoolVar(&o.plain, "plain-http", false, "reach the registry without TLS (default only on loopback)")
 }
 
 // releaseSource has the files of a plugin that is to be pushed.

@@ -29,6 +29,7 @@ type taskReplay struct {
 	update   string
 	secrets  []string
 	identity string
+	registry registryOptions // of a release in a registry
 }
 
 func newTaskReplay(env cli.Environment) *cobra.Command {
@@ -38,8 +39,9 @@ func newTaskReplay(env cli.Environment) *cobra.Command {
 			"answers of clocks, random numbers and services, so it ends in the same way at the same fuel. Nothing outside\n" +
 			"is asked or changed. A host keeps records if the plugin's manifest says record: failed; `quern help replay`\n" +
 			"tells more. FILE is a record that --update-record wrote.\n\n" +
-			"The module is that of --module, or the recorded one: of a release of the plugin, or in --plugins, the current\n" +
-			"folder or plugins. With another module, calls of services must still come in the recorded order.\n" +
+			"The module is that of --module, or the recorded one: of a release of the plugin, also in a registry, or in\n" +
+			"--plugins, the current folder or handlers. With another module, calls of services must still come in the\n" +
+			"recorded order.\n\n" +
 			"Exit status: 0 it completed, or stopped at --until, 1 it failed, 3 it took another way than recorded.",
 		Example: "  quern task replay 5f0c1b9e --log\n" +
 			"  quern task replay 5f0c1b9e --until 1200000\n" +
@@ -58,6 +60,7 @@ func newTaskReplay(env cli.Environment) *cobra.Command {
 	f.StringVar(&r.update, "update-record", "", "write the record of the replay to `FILE`, with the input of the task")
 	f.StringArrayVar(&r.secrets, "secret", nil, "the value of a secret that the run has read, `NAME=VALUE`, or NAME for the environment variable of that name; for several give it again")
 	f.StringVar(&r.identity, "identity", "", "`FILE` with the private key for an encrypted record, as age-keygen writes it (default none)")
+	r.registry.access(f)
 	cli.NotSettings(f, "until", "log", "module", "plugins", "update-record", "secret")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := r.checkUpdate(); err != nil {

@@ -31,16 +31,12 @@ func (r *taskReplay) find(cmd *cobra.Command, client admin.Tenant, record *repla
 	}
 	name := record.Plugin + manifest.ModuleSuffix
 	if r.plugins != "" {
-		p, err := readPlugin(filepath.Join(r.plugins, name))
-		if err == nil {
-			err = isRecorded(p, record)
-		}
-		return p, err
+		return readRecorded(filepath.Join(r.plugins, name), record)
 	}
 	var unread error
 	if client != nil {
 		var p *pluginfile.File
-		if p, unread = releasedPlugin(cmd.Context(), client, record); p != nil {
+		if p, unread = r.released(cmd, client, record); p != nil {
 			return p, nil
 		}
 	}
@@ -48,7 +44,7 @@ func (r *taskReplay) find(cmd *cobra.Command, client admin.Tenant, record *repla
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			continue
 		}
-		if p, err := readPlugin(filepath.Join(dir, name)); err == nil && isRecorded(p, record) == nil {
+		if p, err := readRecorded(filepath.Join(dir, name), record); err == nil {
 			return p, nil
 		}
 	}
@@ -63,6 +59,15 @@ func readPlugin(path string) (*pluginfile.File, error) {
 	p, err := pluginfile.Read(path)
 	if err == nil {
 		err = p.Refusal()
+	}
+	return p, err
+}
+
+// readRecorded is readPlugin for the recorded plugin.
+func readRecorded(path string, record *replay.Record) (*pluginfile.File, error) {
+	p, err := readPlugin(path)
+	if err == nil {
+		err = isRecorded(p, record)
 	}
 	return p, err
 }
@@ -88,33 +93,57 @@ func isRecorded(p *pluginfile.File, record *replay.Record) error {
 	return nil
 }
 
-// releasedPlugin fetches the recorded plugin from a release that is kept in Redis; nil if there is none.
-func releasedPlugin(ctx context.Context, client admin.Tenant, record *replay.Record) (*pluginfile.File, error) {
-	releases := client.Releases(record.Plugin)
-	all, err := releases.List(ctx)
+// released fetches the recorded plugin from its release; nil if there is none. Another release can have the same module
+// and manifest.
+func (r *taskReplay) released(cmd *cobra.Command, client admin.Tenant, record *replay.Record,
+) (*pluginfile.File, error) {
+	all, err := client.Releases(record.Plugin).List(cmd.Context())
 	if errors.Is(err, release.ErrNoRelease) || errors.Is(err, admin.ErrForbidden) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
+	var of *release.Release
 	for i := range all {
-		if all[i].Artifact != "" || show.DigestPrefix+all[i].ModuleDigest() != record.Module || !hasManifest(&all[i], record) {
-			continue
+		same := show.DigestPrefix+all[i].ModuleDigest() == record.Module && hasManifest(&all[i], record)
+		if same && (of == nil || all[i].Number == record.Release) {
+			of = &all[i]
 		}
-		dir, err := os.MkdirTemp("", "quern-replay-")
-		if err != nil {
-			return nil, fmt.Errorf("make a folder for the plugin: %w", err)
-		}
-		defer os.RemoveAll(dir)
-		for _, file := range all[i].Files {
-			if err := fetchFile(ctx, releases, &file, dir); err != nil {
-				return nil, fmt.Errorf("fetch release %d of %s: %w", all[i].Number, record.Plugin, err)
-			}
-		}
-		return readPlugin(filepath.Join(dir, record.Plugin+manifest.ModuleSuffix))
 	}
-	return nil, nil
+	if of == nil {
+		return nil, nil
+	}
+	p, err := r.fetch(cmd, client, record, of)
+	if err != nil {
+		return nil, cli.Refusedf("fetch release %d of %s: %w; or name a folder that has it by --plugins DIR", of.Number, of.Plugin,
+			err)
+	}
+	return p, nil
+}
+
+// fetch fetches a release from Redis or its registry.
+func (r *taskReplay) fetch(cmd *cobra.Command, client admin.Tenant, record *replay.Record, of *release.Release,
+) (*pluginfile.File, error) {
+	if of.Artifact != "" {
+		from, err := r.registry.open(cmd, of.Artifact)
+		if err != nil {
+			return nil, err
+		}
+		defer from.close()
+		return readRecorded(from.path, record)
+	}
+	dir, err := os.MkdirTemp("", "quern-replay-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the plugin: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	for _, file := range of.Files {
+		if err := fetchFile(cmd.Context(), client.Releases(of.Plugin), &file, dir); err != nil {
+			return nil, err
+		}
+	}
+	return readRecorded(filepath.Join(dir, of.Plugin+manifest.ModuleSuffix), record)
 }
 
 // hasManifest reports whether the release has the recorded manifest.
