@@ -368,12 +368,20 @@ func (b *bench) fleet() {
 	b.refused("an unknown source is forgotten", b.ForgetRelay(b.ctx, "other"), listen.ErrNoRelay)
 	s := b.client.Store()
 	gone := "127.0.0.1:5432/shop/jobs"
-	b.must(s.RDB.HSet(b.ctx, s.Keys.Relays(), gone, `{"name":"`+gone+`","reports":"r","told":1}`).Err(),
+	told := func(name string) error {
+		return s.RDB.HSet(b.ctx, s.Keys.Relays(), name, `{"name":"`+name+`","reports":"r","told":1}`).Err()
+	}
+	reports := func() int64 {
+		left, err := s.RDB.Exists(b.ctx, s.Keys.Reports("r")).Result()
+		b.must(err)
+		return left
+	}
+	b.must(told(gone), told("renamed"),
 		s.RDB.XAdd(b.ctx, &redis.XAddArgs{Stream: s.Keys.Reports("r"), Values: []string{"task", "t"}}).Err(),
 		b.ForgetRelay(b.ctx, gone))
-	left, err := s.RDB.Exists(b.ctx, s.Keys.Reports("r")).Result()
-	b.must(err)
-	b.is("reports", left, 0)
+	b.is("reports of a source that was renamed", reports(), 1)
+	b.must(b.ForgetRelay(b.ctx, "renamed"))
+	b.is("reports", reports(), 0)
 	b.refused("a source is forgotten twice", b.ForgetRelay(b.ctx, gone), listen.ErrNoRelay)
 	findings, err := b.Findings(b.ctx, b.Tenant.Tenant())
 	b.must(err)
