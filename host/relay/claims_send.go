@@ -119,6 +119,7 @@ func (l *claims) enqueue(ctx context.Context, name string, block []*claim, first
 			known = append(known, c)
 		} else {
 			c.spec.Parameters = nil
+			delete(l.stopped, c.spec.ID) // that was an earlier task
 		}
 	}
 	return l.resume(ctx, name, known, first)
