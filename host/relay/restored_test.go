@@ -266,6 +266,7 @@ func TestLostWhileRedisAway(t *testing.T) {
 	if len(l.hand) != 25 || len(l.lost) != 25 {
 		t.Errorf("%d rows in hand, %d lost, want 25 and 25", len(l.hand), len(l.lost))
 	}
+	l.pause.Shortest, l.pause.Longest = time.Hour, time.Hour
 	l.pause.Failed(time.Now())
 	n.exec("DELETE FROM fila")
 	if err := l.holdAll(t.Context()); err != nil { // it does not ask Redis
@@ -276,6 +277,46 @@ func TestLostWhileRedisAway(t *testing.T) {
 	for _, task := range tasks {
 		if !n.gone(task) {
 			t.Errorf("the task %s is still there", task)
+		}
+	}
+}
+
+// forge inserts rows that look as if a relay had them in hand.
+func (n *nsjWorld) forge(count int) {
+	n.t.Helper()
+	n.exec(`INSERT INTO fila (id, processo, status, mensagem) SELECT n, 'p', 'processando', 'Quern: nsj-fila-' || n || '-abc'
+		FROM generate_series(1, $1::int) n`, count)
+}
+
+// locks returns how many advisory locks sessions hold in the database.
+func (n *nsjWorld) locks() string {
+	return n.value(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+}
+
+// A new leader locks the rows of the earlier one also while Redis is away, so that no worker tries them again.
+func TestNsjAdoptedWhileRedisAway(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	proxy := queuetest.NewProxy(t, n.redis)
+	proxy.Refuse()
+	n.forge(3)
+	n.nsjRelay(func(c *Config) { c.Tenants = map[string]*queue.Client{c.Tenant: n.through(proxy)} })
+	n.eventually("3", n.locks)
+}
+
+// A leader takes over as many rows as it may have in hand, and no more: each is a lock.
+func TestNsjAdoptBounded(t *testing.T) {
+	t.Parallel()
+	n := setupNsj(t, setup(t))
+	n.forge(maxInHand + 100)
+	l := n.claims(n.client)
+	for range 2 {
+		if err := l.rows.(*nsjRows).adopt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.locks(); len(l.hand) != maxInHand || got != fmt.Sprint(maxInHand) {
+			t.Errorf("%d rows in hand and %s locks, want %d", len(l.hand), got, maxInHand)
 		}
 	}
 }
