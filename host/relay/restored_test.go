@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,28 +158,46 @@ func TestRaquelChangedInHand(t *testing.T) {
 	}
 }
 
-// claims returns the claims of a new term on the table fila, whose steps a test takes by itself.
+// claims returns the claims of a new term, whose steps a test takes by itself.
+func (w *world) claims(config Config, report string) *claims {
+	w.t.Helper()
+	address, err := postgres.Parse(w.url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	client := cmp.Or(config.Tenants[w.client.Tenant()], w.client)
+	config.Database, config.Tenant = address, client.Tenant()
+	config.Tenants = map[string]*queue.Client{client.Tenant(): client}
+	relay, err := New(config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return newClaims(&term{
+		relay: relay, tenants: map[string]*listen.RelayClient{client.Tenant(): listen.NewRelayClient(client)}, renewed: time.Now(),
+	}, report, time.Hour, nil)
+}
+
+// claims returns claims on the table fila.
 func (n *nsjWorld) claims(client *queue.Client) *claims {
 	n.t.Helper()
-	address, err := postgres.Parse(n.url)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	relay, err := New(Config{
-		Database: address, Tenant: client.Tenant(), Tenants: map[string]*queue.Client{client.Tenant(): client},
-		Nsj: &Nsj{Table: "fila"},
-	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
 	table := newNsjTable(Nsj{Table: "fila"})
 	if err := table.check(n.t.Context(), n.db); err != nil {
 		n.t.Fatal(err)
 	}
-	l := newClaims(&term{
-		relay: relay, tenants: map[string]*listen.RelayClient{client.Tenant(): listen.NewRelayClient(client)}, renewed: time.Now(),
-	}, table.report, time.Hour, nil)
+	l := n.world.claims(Config{Nsj: &Nsj{Table: "fila"}, Tenants: map[string]*queue.Client{client.Tenant(): client}}, table.report)
 	l.rows = newNsjRows(table, n.server.Connect(n.t, n.url), n.server.Connect(n.t, n.url), l)
+	return l
+}
+
+// claims returns claims on the table jobs.
+func (r *raquel) claims() *claims {
+	r.t.Helper()
+	table := &raquelTable{Raquel: Raquel{Table: "jobs"}}
+	if err := table.check(r.t.Context(), r.db); err != nil {
+		r.t.Fatal(err)
+	}
+	l := r.world.claims(Config{Raquel: &table.Raquel}, table.report)
+	l.rows = newRaquelRows(table, r.server.Connect(r.t, r.url), l)
 	return l
 }
 
@@ -318,5 +337,47 @@ func TestNsjAdoptBounded(t *testing.T) {
 		if got := n.locks(); len(l.hand) != maxInHand || got != fmt.Sprint(maxInHand) {
 			t.Errorf("%d rows in hand and %s locks, want %d", len(l.hand), got, maxInHand)
 		}
+	}
+}
+
+// The same for a table of Raquel: each claim is in the relay's memory.
+func TestRaquelAdoptBounded(t *testing.T) {
+	t.Parallel()
+	r := &raquel{world: setup(t)}
+	r.exec(raquelDocumented)
+	r.exec("INSERT INTO jobs (status, claimed_by, claimed_at) SELECT 'claimed', $1, 0 FROM generate_series(1, $2)",
+		raquelOwner+r.client.Tenant(), maxAdopted+100)
+	l := r.claims()
+	for _, want := range []string{"true <nil>", "false <nil>"} {
+		any, err := l.rows.(*raquelRows).adopt(t.Context())
+		if got := fmt.Sprint(any, " ", err); got != want || len(l.hand) != maxAdopted {
+			t.Errorf("%s with %d rows in hand, want %s with %d", got, len(l.hand), want, maxAdopted)
+		}
+	}
+}
+
+// A row whose claim cannot be renewed is tried again after the time that is configured.
+func TestRaquelRenewedAgain(t *testing.T) {
+	t.Parallel()
+	r := &raquel{world: setup(t)}
+	r.exec(raquelDocumented)
+	r.exec("INSERT INTO jobs (status, claimed_by, claimed_at) VALUES ('claimed', $1, 0)", raquelOwner+r.client.Tenant())
+	r.forbid("jobs", "true")
+	l := r.claims()
+	l.wait = time.Hour
+	if _, err := l.rows.(*raquelRows).adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	if err := l.holdAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range l.hand {
+		if c.renewAt.Before(before.Add(l.wait)) {
+			t.Errorf("tried again in %s, want %s", time.Until(c.renewAt), l.wait)
+		}
+	}
+	if len(l.hand) != 1 {
+		t.Errorf("%d rows in hand, want 1", len(l.hand))
 	}
 }
