@@ -98,7 +98,9 @@ func (n *nsjTable) relay(ctx context.Context, t *term) error {
 		return err
 	}
 	defer lock.Close() // gives the locks back
-	own, err := lock.OwnSession(ctx)
+	asking, cancel := context.WithTimeout(ctx, answerTimeout)
+	own, err := lock.OwnSession(asking)
+	cancel()
 	if err != nil {
 		return err
 	}
