@@ -38,8 +38,8 @@ const boundsNobody = ", which bounds nobody"
 
 const outboxColumns = "seq id queue topic parameters json options tenant created"
 
-// schemaNow reads what the database has of it. A policy counts if it compares what ours compares; a permissive policy
-// of somebody else opens the table.
+// schemaNow reads which parts of schema.sql the database has. A policy counts as ours if it compares the same as ours.
+// A policy that somebody else has added, and that permits more, opens the table.
 const schemaNow = `
 WITH tables AS (
   SELECT oid, relname, relrowsecurity FROM pg_class WHERE relnamespace = to_regnamespace('quern') AND relkind = 'r'

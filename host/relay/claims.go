@@ -82,8 +82,8 @@ type claims struct {
 
 	hand   map[string]*claim // by the ID of their task
 	unsent []*claim          // those of hand whose task may not exist yet
-	// unsure are rows that were given back, but whose task may run: the cancel was refused, which a repeated one is too,
-	// or Redis did not answer.
+	// unsure are rows that were given back, but whose task may run: Redis refused the cancel, or did not answer. A cancel
+	// that Redis has carried out is refused when it is repeated.
 	unsure []*claim
 	// lost are tasks that no row needs any more: stopLost cancels and deletes them.
 	lost []string

@@ -188,7 +188,7 @@ func (l *claims) reports(ctx context.Context, wait time.Duration) error {
 }
 
 // end writes the ends of tasks that have ended. Rows in hand whose task does not exist any more are given back: it is
-// unknown how it ended. So are rows that are back after the relay has cancelled their task.
+// unknown how it ended. Rows that are back after the relay has cancelled their task are given back, too.
 func (l *claims) end(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
