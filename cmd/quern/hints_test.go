@@ -245,7 +245,7 @@ func testDatabaseForget(t *testing.T, by over) {
 	if out := u.must("database", "ls"); strings.Contains(out, gone) || !strings.Contains(out, "shop") {
 		t.Error(out)
 	}
-	for name, want := range map[string]string{gone: "list them with `quern database ls`", "shop": "a relay leads shop: end it"} {
+	for name, want := range map[string]string{gone: "list them with `quern database ls`", "shop": "s ago: end it, and wait half a minute; `quern database ls` names it"} {
 		if r := u.run("database", "forget", name); r.status != exitRefused || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %+v", name, r)
 		}

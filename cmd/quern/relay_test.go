@@ -100,6 +100,7 @@ func TestRelay(t *testing.T) {
 
 	for args, want := range map[string]string{
 		"database init --for-tenant acme --postgres " + url: "--grant",
+		"database init --nsj fila --postgres " + url:        "without --grant-relay",
 		"outbox ls":                               "--postgres",
 		"outbox ls --postgres mysql://x":          "postgres://USER",
 		"outbox ls --postgres postgres://h/d":     "missing",

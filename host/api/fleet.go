@@ -85,8 +85,7 @@ func (s *service) describeFleet() {
 		func(ctx context.Context, in *relay) (*struct{}, error) {
 			err := s.tenants[in.Tenant].ForgetRelay(ctx, in.Relay)
 			if errors.Is(err, queue.ErrStatus) {
-				err = typed("status", failed(http.StatusConflict,
-					"a relay leads %s: end it, and wait for half a minute", in.Relay))
+				err = typed("status", failed(http.StatusConflict, "%s", err))
 			}
 			return nil, err
 		})

@@ -66,8 +66,8 @@ func (r Row) Hex(column int) []byte {
 	return value
 }
 
-// Query runs one statement, and calls each for every row of its answer. Arguments are strings, integers, []byte, lists
-// of strings or integers, and nil.
+// Query runs one statement, and calls each for every row of its answer; each may be nil. Arguments are strings,
+// integers, []byte, lists of strings or integers, and nil.
 func (c *Conn) Query(ctx context.Context, each func(Row), statement string, args ...any) error {
 	values, formats, err := parameters(args)
 	if err != nil {
@@ -75,15 +75,17 @@ func (c *Conn) Query(ctx context.Context, each func(Row), statement string, args
 	}
 	answer := c.conn.ExecParams(ctx, statement, values, nil, formats, nil)
 	for answer.NextRow() {
-		each(answer.Values())
+		if each != nil {
+			each(answer.Values())
+		}
 	}
 	_, err = answer.Close()
 	return Readable(err)
 }
 
 // QueryLocks is Query for a statement that waits at most for wait for each lock that others hold. The bound lasts until
-// the end of the transaction, so it also works behind a pooler. The statement first runs before it,
-// in the same transaction and without the bound. each may be nil.
+// the end of the transaction, so it also works behind a pooler. The statement first runs before it, in the same
+// transaction and without the bound.
 func (c *Conn) QueryLocks(
 	ctx context.Context, first string, wait time.Duration, each func(Row), statement string, args ...any,
 ) error {

@@ -138,22 +138,24 @@ type connectError struct {
 func (e *connectError) Unwrap() error { return e.err }
 
 func (e *connectError) Error() string {
-	text := e.err.Error()
-	if failed, ok := errors.AsType[*pgconn.ConnectError](e.err); ok {
-		text = failed.Unwrap().Error()
+	failed, ok := errors.AsType[*pgconn.ConnectError](e.err)
+	if !ok {
+		return "connect to " + e.to + ": " + oneLine(e.err.Error())
 	}
 	var causes []string
-	for cause := range strings.Lines(text) {
+	for cause := range strings.Lines(failed.Unwrap().Error()) {
 		if at := strings.Index(cause, "): "); at >= 0 {
 			cause = cause[at+len("): "):]
 		}
-		cause = strings.Join(strings.Fields(strings.TrimPrefix(cause, "dial error: ")), " ")
+		cause = oneLine(strings.TrimPrefix(cause, "dial error: "))
 		if !slices.Contains(causes, cause) {
 			causes = append(causes, cause)
 		}
 	}
 	return "connect to " + e.to + ": " + strings.Join(causes, "; ")
 }
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // Connect opens a connection. application names it in pg_stat_activity.
 func (a *Address) Connect(ctx context.Context, application string) (*Conn, error) {

@@ -121,6 +121,14 @@ func TestErrors(t *testing.T) {
 		err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
+	address, err = postgres.Parse(postgrestest.Shared(t).URL("no): where"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = address.Connect(t.Context(), "test")
+	if want := `: database "no): where" does not exist (SQLSTATE 3D000)`; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want it to end with %s", err, want)
+	}
 	if postgres.State(errors.New("x")) != "" {
 		t.Error("an error that is not the server's has a state")
 	}

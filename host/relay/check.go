@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -130,10 +129,8 @@ func Check(ctx context.Context, db *postgres.Conn, raquel, nsj []string) ([]Find
 	if err != nil {
 		return nil, err
 	}
-	if state.Holder == "" {
-		note(true, "relay", "none leads yet: start `quern relay`, or a host with --sources")
-	} else {
-		note(state.Error == "", "relay", "%s", cmp.Or(state.Error, state.Holder+" leads"))
+	if err := checkLeader(ctx, db, "relay", outboxTable{}.name(), "quern relay", note); err != nil {
+		return nil, err
 	}
 	for _, table := range raquel {
 		if err := checkRaquelTable(ctx, db, table, note); err != nil {
@@ -147,6 +144,26 @@ func Check(ctx context.Context, db *postgres.Conn, raquel, nsj []string) ([]Find
 	}
 	note(true, "rows", "%d wait, the oldest for %.0f s; %d are refused", state.Waiting, state.OldestAge, state.Refused)
 	return all, nil
+}
+
+// checkLeader notes which relay leads a source, and what keeps it from its work. command starts one.
+func checkLeader(
+	ctx context.Context, db *postgres.Conn, check, source, command string, note func(bool, string, string, ...any),
+) error {
+	holder, failure := "", ""
+	err := db.Query(ctx, func(v postgres.Row) { holder, failure = v.Text(0), v.Text(1) },
+		"SELECT holder, error FROM quern.relays WHERE source = $1 AND until > clock_timestamp()", source)
+	switch {
+	case err != nil:
+		return err
+	case holder == "":
+		note(true, check, "none leads yet: start `%s`, or a host with --sources", command)
+	case failure != "":
+		note(false, check, "%s leads, and has an error: %s", holder, failure)
+	default:
+		note(true, check, "%s leads", holder)
+	}
+	return nil
 }
 
 // checkTenants names roles of quern.tenants that were dropped.

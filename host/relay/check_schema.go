@@ -38,8 +38,8 @@ const boundsNobody = ", which bounds nobody"
 
 const outboxColumns = "seq id queue topic parameters json options tenant created"
 
-// schemaNow reads what the database has of it. A policy counts if it compares what ours compares; a permissive policy
-// of somebody else opens the table.
+// schemaNow reads which parts of schema.sql the database has. A policy counts as ours if it compares the same as ours.
+// A policy that somebody else has added, and that permits more, opens the table.
 const schemaNow = `
 WITH tables AS (
   SELECT oid, relname, relrowsecurity FROM pg_class WHERE relnamespace = to_regnamespace('quern') AND relkind = 'r'
@@ -67,7 +67,7 @@ func checkSchema(
 		return err
 	}
 	if len(missing) > 0 {
-		note(false, "schema", "%s", missingText(missing))
+		note(false, "schema", "%s", missingText(missing, initRemedy))
 	}
 	for _, part := range now {
 		policy, isPolicy := strings.CutPrefix(part, "policy ")
@@ -99,8 +99,14 @@ func missingParts(ctx context.Context, db *postgres.Conn, tables []string) (miss
 	return missing, now, nil
 }
 
+// What to do about missing parts: first, and when columns are missing after that.
+const (
+	initRemedy   = "run `quern database init` as the database's owner; if a column stays missing, " + columnRemedy
+	columnRemedy = "add the column as `quern database schema` has it; dropping the table loses its rows"
+)
+
 // missingText says which parts are missing, and what to do.
-func missingText(missing []string) string {
+func missingText(missing []string, remedy string) string {
 	const most = 8
 	var wrong []string
 	for i, part := range missing {
@@ -114,15 +120,14 @@ func missingText(missing []string) string {
 		}
 		wrong = append(wrong, text)
 	}
-	return strings.Join(wrong, ", ") + ": run `quern database init` as the database's owner; " +
-		"if a column stays missing, drop its table first"
+	return strings.Join(wrong, ", ") + ": " + remedy
 }
 
 // wakeTrigger is the trigger that announces new rows.
 const wakeTrigger = "trigger wake on outbox"
 
 // checkTables returns an error if tables of Quern lack columns or primary keys, without which no statement works.
-func checkTables(ctx context.Context, db *postgres.Conn, tables ...string) error {
+func checkTables(ctx context.Context, db *postgres.Conn, remedy string, tables ...string) error {
 	missing, _, err := missingParts(ctx, db, tables)
 	if err != nil {
 		return err
@@ -131,7 +136,7 @@ func checkTables(ctx context.Context, db *postgres.Conn, tables ...string) error
 		return !strings.HasPrefix(part, "column ") && !strings.HasPrefix(part, "primary key ")
 	})
 	if len(missing) > 0 {
-		return errors.New("the schema quern is damaged: " + missingText(missing))
+		return errors.New("the schema quern is damaged: " + missingText(missing, remedy))
 	}
 	return nil
 }

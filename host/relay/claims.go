@@ -82,11 +82,12 @@ type claims struct {
 
 	hand   map[string]*claim // by the ID of their task
 	unsent []*claim          // those of hand whose task may not exist yet
-	// unsure are rows that were given back, but whose task may run: the cancel was refused, which a repeated one is too,
-	// or Redis did not answer.
+	// unsure are rows that were given back, but whose task may run: Redis refused the cancel, or did not answer. A cancel
+	// that Redis has carried out is refused when it is repeated.
 	unsure []*claim
-	// stopped are tasks that the relay itself has cancelled, because their rows were lost or given back: until they have
-	// ended, and are deleted.
+	// lost are tasks that no row needs any more: stopLost cancels and deletes them.
+	lost []string
+	// stopped are tasks that the relay itself has asked to stop, and that run: until they have ended, and are deleted.
 	stopped map[string]bool
 	queues  map[string]*claimQueue
 	pause   periodic.Pause // after failures of Redis
@@ -167,6 +168,9 @@ func awaitWake(ctx context.Context, wake <-chan struct{}, wait time.Duration) bo
 
 // round takes one look at everything, and returns how long the next may wait.
 func (l *claims) round(ctx context.Context, woken bool) (wait time.Duration, err error) {
+	if err := l.stopLost(ctx); err != nil {
+		return 0, err
+	}
 	if err := l.giveBack(ctx, l.unsure); err != nil {
 		return 0, err
 	}

@@ -13,6 +13,7 @@ import (
 )
 
 // holdAll keeps all rows in hand claimed, and finds those that somebody has changed, and ends that were not reported.
+// While Redis is away it only keeps the rows: the rest would wait for Redis, and delay the next call.
 func (l *claims) holdAll(ctx context.Context) error {
 	ours, err := l.rows.hold(ctx, slices.Collect(maps.Values(l.hand)))
 	if err != nil {
@@ -29,23 +30,105 @@ func (l *claims) holdAll(ctx context.Context) error {
 			ids = append(ids, id)
 		}
 	}
-	if err := l.drop(ctx, lost...); err != nil {
+	if len(lost) > 0 {
+		l.relay.log.Warn("rows were taken from the relay, or changed; cancelling and deleting their tasks",
+			"rows", len(lost), "first", lost[0].spec.ID)
+	}
+	for _, c := range lost { // otherwise their tasks run to their ends, which nobody reads
+		l.lost = append(l.lost, c.spec.ID)
+	}
+	if err := l.drop(ctx, lost...); err != nil || l.pause.Left(time.Now()) > 0 {
 		return err
 	}
-	for i, c := range lost {
-		if i == 0 {
-			l.relay.log.Warn("rows were taken from the relay, or changed; cancelling and deleting their tasks",
-				"rows", len(lost), "first", c.spec.ID)
-		}
-		// Otherwise it runs to its end, which nobody reads.
-		changed := l.client.Change(ctx, queue.ChangeCancel, c.spec.ID)
-		if !errors.Is(changed.Err, queue.ErrNoTask) {
-			l.stopped[c.spec.ID] = true
-		}
+	if err := l.stopLost(ctx); err != nil {
+		return err
 	}
 	for some := range slices.Chunk(ids, batchRows) {
 		if err := l.end(ctx, some); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// stopLost cancels and deletes the tasks that no row needs any more. After an error of Redis, the next call goes on.
+func (l *claims) stopLost(ctx context.Context) error {
+	for len(l.lost) > 0 {
+		some := l.lost[:min(len(l.lost), batchRows)]
+		tasks, _, _, err := l.client.Summaries(ctx, "", "", some, 0)
+		if err != nil {
+			return err
+		}
+		var cancelled []string
+		var open []*queue.Task
+		for _, task := range tasks {
+			if task.Reason == queue.ReasonCancelled && l.stopped[task.ID] {
+				cancelled = append(cancelled, task.ID)
+			} else {
+				open = append(open, task)
+			}
+		}
+		left, away := l.stop(ctx, open)
+		var again []string
+		for _, change := range left {
+			if id := change.Task.ID; errors.Is(change.Err, queue.ErrChanged) { // it has started meanwhile
+				again = append(again, id)
+			} else if queue.IsUnavailable(change.Err) {
+				l.stopped[id] = true // it may be cancelled
+			}
+		}
+		if !queue.IsUnavailable(away) {
+			away = errors.Join(away, l.deleteCancelled(ctx, cancelled))
+		}
+		if queue.IsUnavailable(away) {
+			return away
+		} else if away != nil {
+			l.noteFailure(away)
+		}
+		l.lost = append(slices.Clone(l.lost[len(some):]), again...)
+	}
+	return nil
+}
+
+// stop cancels tasks, and deletes those that did not run: a row that has come back since must find no cancelled task.
+// It returns the tasks that are not cancelled, or perhaps not, and an error that is none of a task.
+func (l *claims) stop(ctx context.Context, tasks []*queue.Task) (left []queue.Changed, err error) {
+	var cancelled []string
+	for _, change := range l.client.ChangeAll(ctx, queue.ChangeCancel, tasks) {
+		switch id := change.Task.ID; {
+		case change.Err == nil:
+			l.stopped[id] = true
+			if !change.Stopping {
+				cancelled = append(cancelled, id)
+			}
+		case !errors.Is(change.Err, queue.ErrNoTask):
+			left = append(left, change)
+			if !isChanged(change.Err) {
+				err = change.Err
+			}
+		}
+	}
+	if err == nil {
+		err = l.deleteCancelled(ctx, cancelled)
+	}
+	return left, err
+}
+
+// deleteCancelled deletes tasks that the relay itself has cancelled.
+func (l *claims) deleteCancelled(ctx context.Context, ids []string) error {
+	for some := range slices.Chunk(ids, batchRows) {
+		tasks, _, _, err := l.client.Summaries(ctx, "", "", some, 0)
+		if err != nil {
+			return err
+		}
+		tasks = slices.DeleteFunc(tasks, func(task *queue.Task) bool { return task.Reason != queue.ReasonCancelled })
+		for _, change := range l.client.ChangeAll(ctx, queue.ChangeDelete, tasks) {
+			if err := change.Err; err != nil && !isChanged(err) && !errors.Is(err, queue.ErrNoTask) {
+				return err
+			}
+		}
+		for _, id := range some {
+			delete(l.stopped, id)
 		}
 	}
 	return nil
@@ -105,7 +188,7 @@ func (l *claims) reports(ctx context.Context, wait time.Duration) error {
 }
 
 // end writes the ends of tasks that have ended. Rows in hand whose task does not exist any more are given back: it is
-// unknown how it ended. So are rows that are back after the relay has cancelled their task.
+// unknown how it ended. Rows that are back after the relay has cancelled their task are given back, too.
 func (l *claims) end(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -118,47 +201,55 @@ func (l *claims) end(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
-	gone = append(gone, deleted...)
+	for _, id := range gone {
+		delete(l.stopped, id)
+	}
 	written, err := l.finish(ctx, tasks)
 	if err != nil {
 		return err
 	}
 	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "ended", written)
-	var lost []*claim
-	for _, id := range gone {
-		if c := l.hand[id]; c != nil {
-			c.sent = false // there is nothing to cancel
-			lost = append(lost, c)
-		}
-	}
+	unknown := l.inHand(gone)
+	lost := append(unknown, l.inHand(deleted)...)
 	if len(lost) == 0 {
 		return nil
 	}
-	l.relay.log.Warn("tasks are gone before their end was read; their rows run again", "tasks", len(lost))
+	if len(unknown) > 0 {
+		l.relay.log.Warn("tasks are gone before their end was read; their rows run again", "tasks", len(unknown))
+	}
+	for _, c := range lost {
+		c.sent = false // there is nothing to cancel
+	}
 	if err := l.back.ForgetOnce(ctx, slices.Collect(maps.Keys(byTask(lost))), 0); err != nil {
 		return err
 	}
 	return l.giveBack(ctx, lost)
 }
 
-// deleteStopped deletes the tasks that the relay itself has cancelled, which ours tells: a row that has come back since
-// is to run. It returns the ends of the other tasks, and the IDs of those that it deleted.
+// inHand returns the rows in hand of tasks.
+func (l *claims) inHand(tasks []string) (rows []*claim) {
+	for _, id := range tasks {
+		if c := l.hand[id]; c != nil {
+			rows = append(rows, c)
+		}
+	}
+	return rows
+}
+
+// deleteStopped deletes the tasks that the relay itself has cancelled: a row that has come back since is to run. ours
+// reports whether it was the relay. It returns the ends of the other tasks, and the IDs of those that it deleted.
 func (l *claims) deleteStopped(
 	ctx context.Context, ended []listen.Ended, ours func(task string) bool,
 ) (others []listen.Ended, deleted []string, err error) {
 	for _, task := range ended {
 		if task.Failure == nil || task.Failure.Reason != queue.ReasonCancelled || !ours(task.ID) {
 			others = append(others, task)
+			delete(l.stopped, task.ID)
 		} else {
-			err := l.client.Queue(task.Queue).Delete(ctx, task.ID)
-			if err != nil && !errors.Is(err, queue.ErrNoTask) {
-				return nil, nil, err
-			}
 			deleted = append(deleted, task.ID)
 		}
-		delete(l.stopped, task.ID)
 	}
-	return others, deleted, nil
+	return others, deleted, l.deleteCancelled(ctx, deleted)
 }
 
 // finish writes how tasks ended, and returns how many ends it wrote.
@@ -207,14 +298,16 @@ func (l *claims) giveBack(ctx context.Context, given []*claim) error {
 			waiting = append(waiting, task)
 			continue
 		case task.Reason == queue.ReasonCancelled && (unsure || !c.sent && !c.adopted):
-			continue // the relay cancelled it when it gave the row back before
+			l.stopped[task.ID] = true // it was cancelled when the row was given back before
+			l.lost = append(l.lost, task.ID)
+			continue
 		case unsure:
 			again, err := l.rows.claimAgain(ctx, c)
 			if err != nil && !ofRow(err) {
 				return err
 			}
 			if err != nil || !again { // somebody was faster, or a rule of the table refuses it
-				_ = l.client.Change(ctx, queue.ChangeCancel, task.ID)
+				l.lost = append(l.lost, task.ID)
 				continue
 			}
 		}
@@ -240,20 +333,15 @@ func (l *claims) giveBack(ctx context.Context, given []*claim) error {
 		l.hand[task.ID].sent = true
 		return true
 	})
-	var away error
-	for _, change := range l.client.ChangeAll(ctx, queue.ChangeCancel, waiting) {
-		id := change.Task.ID
-		if change.Err == nil {
-			l.stopped[id] = true
-		} else if !errors.Is(change.Err, queue.ErrNoTask) {
-			l.unsure = append(l.unsure, byTask[id])
-			delete(byTask, id)
-			if !isChanged(change.Err) {
-				away = change.Err
-			}
-		}
+	left, away := l.stop(ctx, waiting)
+	for _, change := range left {
+		l.unsure = append(l.unsure, byTask[change.Task.ID])
+		delete(byTask, change.Task.ID)
 	}
 	if err := errors.Join(l.drop(ctx, slices.Collect(maps.Values(byTask))...), away); err != nil {
+		return err
+	}
+	if err := l.stopLost(ctx); err != nil {
 		return err
 	}
 	return l.giveBack(ctx, l.unsure)

@@ -86,7 +86,8 @@ func (l *claims) readUnread(ctx context.Context, block []*claim) (ours []*claim,
 	return ours, nil
 }
 
-// enqueue enqueues the tasks of claimed rows of a queue. first is false for those whose earlier task is removed.
+// enqueue enqueues the tasks of claimed rows of a queue. first is false in the second attempt, after the IDs of earlier
+// tasks were forgotten.
 func (l *claims) enqueue(ctx context.Context, name string, block []*claim, first bool) error {
 	specs := make([]queue.Spec, len(block))
 	for i, c := range block {
@@ -119,6 +120,7 @@ func (l *claims) enqueue(ctx context.Context, name string, block []*claim, first
 			known = append(known, c)
 		} else {
 			c.spec.Parameters = nil
+			delete(l.stopped, c.spec.ID) // that was an earlier task
 		}
 	}
 	return l.resume(ctx, name, known, first)

@@ -21,7 +21,7 @@
 //	adopt   to take over the rows that an earlier leader has claimed
 //
 // A row whose task is gone before its end was read is given back: it is unknown how the task ended, so it runs again,
-// and no attempt is counted.
+// and no attempt is counted. The tasks of rows that are lost or given back are cancelled and deleted.
 //
 // # Failure
 //
@@ -33,12 +33,12 @@
 // database is away, rows wait. A row that can be no task is moved to quern.outbox_refused, and a row for a full
 // queue waits without holding up others.
 //
-// A damaged row of another library holds up no other. A statement on a block of rows that one of them makes fail is
-// done on the others, and all rows that others have locked are found at once: see each. Sums of a row's numbers cannot
-// exceed their types, and text that the relay cannot read or the database's encoding lacks ends, or is replaced in, its
-// row alone. What no statement can change, because a constraint or a trigger refuses it, is parked, is tried again each
-// minute, and is told as a refused row with the error. Parked rows in hand are tried again in small blocks between
-// other work, and keep their tasks. A queue with maxParked parked rows gets no others, so a rule that refuses all rows
-// of a queue neither fills the relay's memory nor stops other queues. Retries, expired rows and publications count
-// apart, by what they name.
+// A damaged row of another library holds up no other. If one row makes a statement on a block of rows fail, the
+// statement is done on the other rows: see each. All rows that others have locked are found at once. Sums of a row's
+// numbers cannot exceed their types. Text that the relay cannot read ends its row, and characters that the database's
+// encoding lacks are replaced. A row that no statement can change, because a constraint or a trigger refuses it, is
+// parked: it is tried again each minute, and counts as a refused row with the error. Parked rows in hand are tried again
+// in small blocks between other work, and keep their tasks. A queue with maxParked parked rows gets no others. So a rule
+// that refuses all rows of a queue neither fills the relay's memory nor stops other queues. Retries, expired rows and
+// publications count apart, by what they name.
 package relay

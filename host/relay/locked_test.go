@@ -172,25 +172,8 @@ func (g *givenBlocks) unclaim(ctx context.Context, given []*claim, wrong func(*c
 func TestParkedGivenBack(t *testing.T) {
 	t.Parallel()
 	n := setupNsj(t, setup(t))
-	address, err := postgres.Parse(n.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	relay, err := New(Config{
-		Database: address, Tenant: n.client.Tenant(), Tenants: map[string]*queue.Client{n.client.Tenant(): n.client},
-		Nsj: &Nsj{Table: "fila"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	table := newNsjTable(Nsj{Table: "fila"})
-	if err := table.check(t.Context(), n.db); err != nil {
-		t.Fatal(err)
-	}
-	l := newClaims(&term{relay: relay, tenants: map[string]*listen.RelayClient{
-		n.client.Tenant(): listen.NewRelayClient(n.client),
-	}}, table.report, time.Hour, nil)
-	blocks := &givenBlocks{rows: newNsjRows(table, n.server.Connect(t, n.url), n.server.Connect(t, n.url), l)}
+	l := n.claims(n.client)
+	blocks := &givenBlocks{rows: l.rows}
 	l.rows = blocks
 	n.exec(`INSERT INTO fila (id, processo, status, mensagem) SELECT n, 'p', 'processando', 'Quern: nsj-fila-' || n || '-abc'
 		FROM generate_series(1001, 1000 + $1::int) n`, maxParked)

@@ -98,7 +98,9 @@ func (n *nsjTable) relay(ctx context.Context, t *term) error {
 		return err
 	}
 	defer lock.Close() // gives the locks back
-	own, err := lock.OwnSession(ctx)
+	asking, cancel := context.WithTimeout(ctx, answerTimeout)
+	own, err := lock.OwnSession(asking)
+	cancel()
 	if err != nil {
 		return err
 	}
@@ -116,7 +118,11 @@ func (n *nsjTable) relay(ctx context.Context, t *term) error {
 		return err
 	}
 	l := newClaims(t, n.report, auditInterval, nil)
-	l.rows = newNsjRows(n, lock, db, l)
+	rows := newNsjRows(n, lock, db, l)
+	l.rows = rows
+	if err := rows.adopt(ctx); err != nil { // also while Redis is away: workers try rows again that nobody has locked
+		return err
+	}
 	wake := make(chan struct{}, 1)
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() error { return t.listen(ctx, quoteName(n.bare), func() { periodic.Notify(wake) }) })

@@ -169,6 +169,9 @@ func checkNsjTable(
 	if !own {
 		note(false, check, "the URL leads through a pooler, and locks need a session of their own: give the relay the URL without it with --direct")
 	}
+	if err := checkLeader(ctx, db, check, n.name(), "quern relay --nsj "+table, note); err != nil {
+		return err
+	}
 	names, waiting, err := newNsjRows(n, db, db, nil).names(ctx, []string{})
 	if err != nil {
 		return err

@@ -59,15 +59,9 @@ func (n *nsjRows) upkeep(ctx context.Context) error {
 	if err := n.duties(ctx); err != nil {
 		return err
 	}
-	inHand := make([]string, 0, len(n.claims.hand))
-	for _, c := range n.claims.hand {
-		inHand = append(inHand, c.row)
-	}
-	adopted, err := n.adopt(ctx, inHand)
-	if err != nil {
+	if err := n.adopt(ctx); err != nil {
 		return err
 	}
-	n.claims.take(adopted...)
 	n.kept = time.Now()
 	if time.Since(n.named) < auditInterval {
 		return nil

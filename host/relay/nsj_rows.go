@@ -230,21 +230,27 @@ func (n *nsjRows) claimThese(ctx context.Context, rows []nsjDue, text string) ([
 	return claimed, err
 }
 
-// adopt locks the rows that an earlier leader has claimed, except for those in hand. Their text is not read.
-func (n *nsjRows) adopt(ctx context.Context, inHand []string) ([]*claim, error) {
+// adopt locks the rows that an earlier leader has claimed, and takes them in hand: at most maxInHand. Their text is not
+// read.
+func (n *nsjRows) adopt(ctx context.Context) error {
+	room := maxInHand - len(n.claims.hand)
+	if room <= 0 {
+		return nil
+	}
 	adopted, err := n.takeRows(ctx, `
 		WITH claimed AS MATERIALIZED (
 		  SELECT id FROM %[1]s WHERE status = 'processando' AND starts_with(mensagem, $4::text || id || '-')
 		    AND id <> ALL ($1::bigint[])
-		), locked AS MATERIALIZED (SELECT id FROM claimed WHERE pg_try_advisory_lock(id))
+		), locked AS MATERIALIZED (SELECT id FROM claimed WHERE pg_try_advisory_lock(id) LIMIT $5)
 		SELECT locked.id, `+nsjRow()+`
 		FROM locked LEFT JOIN %[1]s c ON c.id = locked.id
 		LEFT JOIN %[1]s first ON first.id = c.id_inicial AND c.payload IS NULL`,
-		inHand, n.table.bare, n.mapped(), mark(n.table.taskPrefix()))
+		idsOf(slices.Collect(maps.Values(n.claims.hand))), n.table.bare, n.mapped(), mark(n.table.taskPrefix()), room)
 	for _, c := range adopted {
 		c.adopted = true
 	}
-	return adopted, err
+	n.claims.take(adopted...)
+	return err
 }
 
 func (n *nsjRows) read(ctx context.Context, unread []*claim, wrong func(c *claim, why error) error) error {

@@ -21,7 +21,7 @@ type outboxTable struct{}
 func (outboxTable) name() string { return "outbox" }
 
 func (outboxTable) check(ctx context.Context, db *postgres.Conn) error {
-	return checkTables(ctx, db, "outbox", "outbox_refused", "outbox_held", "ended")
+	return checkTables(ctx, db, initRemedy, "outbox", "outbox_refused", "outbox_held", "ended")
 }
 
 func (outboxTable) relay(ctx context.Context, t *term) error {
@@ -234,6 +234,8 @@ func (o *outboxTerm) count(ctx context.Context) error {
 		return nil
 	}
 	o.counted = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	return o.db.Query(ctx, func(v postgres.Row) { o.setCounts(v.Int(0), v.Int(1)) }, `
 		SELECT (SELECT count(*) FROM (SELECT FROM quern.outbox LIMIT $1) w),
 		(SELECT count(*) FROM (SELECT FROM quern.outbox_refused LIMIT $1) f)`, maxCounted)

@@ -57,14 +57,7 @@ func (r *raquelTable) relay(ctx context.Context, t *term) error {
 	}
 	defer db.Close()
 	l := newClaims(t, r.report, raquelRenew, r.Queues)
-	check := func(ctx context.Context, db *postgres.Conn) error {
-		found := *r // others read its name meanwhile
-		return found.check(ctx, db)
-	}
-	rows := &raquelRows{
-		statements: statements{table: r.quoted, check: check, spare: db}, raquelTable: r, db: db, claims: l,
-		owner: raquelOwner + l.client.Tenant(), ahead: make(map[string]*raquelAhead), idle: busyInterval,
-	}
+	rows := newRaquelRows(r, db, l)
 	l.rows = rows
 	t.setNotified(true) // it looks by itself, so that nothing is needed in a table of others
 	if _, err := rows.adopt(ctx); err != nil {

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -118,14 +117,9 @@ func checkRaquelTable(
 		"f": "an interrupted attempt has left an index that is not valid: " + remedy,
 		"":  "has no index for claims, which get slower with each row that has ended: " + remedy,
 	}[valid])
-	leads := ""
-	err = db.Query(ctx, func(v postgres.Row) { leads = v.Text(0) + " leads " + v.Text(1) },
-		"SELECT holder, error FROM quern.relays WHERE source = $1 AND until > clock_timestamp()", source.name())
-	if err != nil {
+	if err := checkLeader(ctx, db, check, source.name(), "quern relay --raquel "+table, note); err != nil {
 		return err
 	}
-	note(true, check, "%s", cmp.Or(strings.TrimSpace(leads),
-		"none leads yet: start `quern relay --raquel "+table+"`, or a host with --sources"))
 	var refused []string
 	err = db.Query(ctx, func(v postgres.Row) {
 		if !v.Bool(1) || queue.ValidTarget(v.Text(0)) != nil {

@@ -15,6 +15,12 @@ import (
 const (
 	// raquelUpkeep is how often expired rows are marked. It is longer if that takes longer than a tenth of it.
 	raquelUpkeep = 5 * time.Second
+	// Unknown claims are searched for each raquelUpkeep, but for at most a share of searchShare of the time, and at least
+	// each maxSearchWait. On a table without Raquel's own indexes this reads all rows that are no success.
+	searchShare   = 100
+	maxSearchWait = time.Minute
+	// maxAdopted is how many rows are in hand at most after some were adopted. The others wait for the next search.
+	maxAdopted = 20_000
 	// renewSkipped is how often claims of locked rows are renewed. Workers can take a row whose claim has become too old
 	// as soon as it is not locked.
 	renewSkipped = time.Second
@@ -41,6 +47,18 @@ type raquelRows struct {
 	skipped         []*claim                // claims that were not renewed, because others have locked the rows
 	renewed         time.Time               // when claims were last renewed
 	counted, keepAt time.Time
+	searchAt        time.Time // when to search for unknown claims
+}
+
+func newRaquelRows(table *raquelTable, db *postgres.Conn, l *claims) *raquelRows {
+	check := func(ctx context.Context, db *postgres.Conn) error {
+		found := *table // others read its name meanwhile
+		return found.check(ctx, db)
+	}
+	return &raquelRows{
+		statements: statements{table: table.quoted, check: check, spare: db}, raquelTable: table, db: db, claims: l,
+		owner: raquelOwner + l.client.Tenant(), ahead: make(map[string]*raquelAhead), idle: busyInterval,
+	}
 }
 
 // raquelAhead says how many rows of a queue may be claimed, and from where.
@@ -57,16 +75,24 @@ type raquelAhead struct {
 // adopt takes over rows that this relay has claimed, and does not know: an earlier leader has claimed them, or somebody
 // has restored or changed them. It reports whether there were any.
 func (r *raquelRows) adopt(ctx context.Context) (any bool, err error) {
-	for {
-		adopted, err := r.unknown(ctx)
-		if err != nil || len(adopted) == 0 {
+	for began := time.Now(); ; any = true {
+		room := maxAdopted - len(r.claims.hand)
+		if room <= 0 {
+			return any, nil
+		}
+		adopted, err := r.unknown(ctx, min(room, batchRows))
+		if err != nil {
 			return any, err
+		}
+		if len(adopted) == 0 {
+			now := time.Now()
+			r.searchAt = now.Add(min(searchShare*now.Sub(began), maxSearchWait))
+			return any, nil
 		}
 		for _, c := range adopted {
 			c.adopted, c.unread = true, true
 		}
 		r.claims.take(adopted...)
-		any = true
 	}
 }
 
@@ -81,12 +107,14 @@ func (r *raquelRows) upkeep(ctx context.Context) error {
 	if began.Before(r.keepAt) {
 		return nil
 	}
-	adopted, err := r.adopt(ctx)
-	if err == nil && adopted { // before their tasks are sent: a worker may take a row whose claim is old
-		err = r.claims.holdAll(ctx)
-	}
-	if err != nil {
-		return err
+	if !began.Before(r.searchAt) {
+		adopted, err := r.adopt(ctx)
+		if err == nil && adopted { // before their tasks are sent: a worker may take a row whose claim is old
+			err = r.claims.holdAll(ctx)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	served := r.claims.served()
 	if err := r.expire(ctx, served); err != nil {

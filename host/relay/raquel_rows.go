@@ -172,14 +172,14 @@ func (r *raquelRows) claimFound(
 	return rows, nil
 }
 
-// unknown returns rows that are claimed by this relay and not in hand, without their payloads: at most batchRows.
-func (r *raquelRows) unknown(ctx context.Context) (rows []*claim, err error) {
+// unknown returns rows that are claimed by this relay and not in hand, without their payloads: at most limit.
+func (r *raquelRows) unknown(ctx context.Context, limit int) (rows []*claim, err error) {
 	err = r.query(ctx, func(v postgres.Row) { rows = append(rows, r.readRow(v).claim) }, fmt.Sprintf(`
 		SELECT %s FROM (
 			SELECT *, coalesce(octet_length(payload), 0)::bigint AS size FROM %s
 			WHERE status <> 'success' AND status = 'claimed' AND claimed_by = $1
 			AND id NOT IN (SELECT unnest($2::uuid[])) LIMIT %d
-		) sized`, fmt.Sprintf(rowColumns, -1), r.quoted, batchRows),
+		) sized`, fmt.Sprintf(rowColumns, -1), r.quoted, limit),
 		r.owner, idsOf(slices.Collect(maps.Values(r.claims.hand))))
 	return rows, err
 }
@@ -246,7 +246,7 @@ func (r *raquelRows) renew(ctx context.Context, due []*claim) (ours map[string]b
 				), held AS (UPDATE `+r.quoted+` SET claimed_at = `+nowMS+` WHERE id IN (SELECT id FROM free))
 				SELECT id, id IN (SELECT id FROM free), attempts FROM ours`, idsOf(some), r.owner)
 		}, func(c *claim, _ error) error {
-			ours[c.spec.ID], c.renewAt = true, time.Now().Add(parkedFor) // it is ours until a worker takes it
+			ours[c.spec.ID], c.renewAt = true, time.Now().Add(r.claims.wait) // it is ours until a worker takes it
 			return nil
 		})
 		if err != nil {

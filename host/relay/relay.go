@@ -94,8 +94,8 @@ type Relay struct {
 	source source
 	holder string
 	log    hclog.Logger
-	// failing is set while terms end soon after they have begun, so that not each of them is logged. It belongs to the
-	// term, and between terms to Run.
+	// failing is set while each term ends soon after it has begun: then not each term is logged. The goroutine of a term
+	// uses it, and between terms that of Run.
 	failing bool
 
 	mu    sync.Mutex

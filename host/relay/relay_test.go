@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/host/postgres"
 	"github.com/quern-project/quern/host/postgres/postgrestest"
@@ -597,24 +598,32 @@ func TestTenantOfInheritedRole(t *testing.T) {
 	}
 }
 
-// The state of a source that has been silent for a week is removed, and no other.
+// The state of a source that has been silent for a week is removed, and no other. So are its reports, unless a source
+// that is not silent relays the same table.
 func TestSilentSourceForgotten(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	rdb, key := w.redis.Client(t), w.client.Tenant()+"_relays"
+	rdb, tenant := w.redis.Client(t), w.client.Tenant()
 	day := float64(24 * 60 * 60)
-	for name, days := range map[string]float64{"gone": 8, "silent": 6} {
-		told := float64(time.Now().Unix()) - days*day
-		if err := rdb.HSet(t.Context(), key, name, fmt.Sprintf(`{"name": %q, "told": %f}`, name, told)).Err(); err != nil {
+	for name, days := range map[string]float64{"gone": 8, "renamed": 8, "silent": 6} {
+		state := fmt.Sprintf(`{"name": %q, "reports": %[1]q, "told": %f}`, name, float64(time.Now().Unix())-days*day)
+		reports := &redis.XAddArgs{Stream: tenant + "_reports_" + name, Values: []string{"task", "t"}}
+		if err := errors.Join(rdb.HSet(t.Context(), tenant+"_relays", name, state).Err(), rdb.XAdd(t.Context(), reports).Err()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := listen.NewRelayClient(w.client).Publish(t.Context(), listen.RelayState{Name: "shop"}); err != nil {
+	state := listen.RelayState{Name: "shop", Reports: "renamed"}
+	if err := listen.NewRelayClient(w.client).Publish(t.Context(), state); err != nil {
 		t.Fatal(err)
 	}
-	names, err := rdb.HKeys(t.Context(), key).Result()
+	names, err := rdb.HKeys(t.Context(), tenant+"_relays").Result()
 	slices.Sort(names)
 	if err != nil || fmt.Sprint(names) != "[shop silent]" {
 		t.Errorf("%v, %v", names, err)
+	}
+	streams, err := rdb.Keys(t.Context(), tenant+"_reports_*").Result()
+	slices.Sort(streams)
+	if want := fmt.Sprintf("[%[1]s_reports_renamed %[1]s_reports_silent]", tenant); err != nil || fmt.Sprint(streams) != want {
+		t.Errorf("%v, %v, want %s", streams, err, want)
 	}
 }

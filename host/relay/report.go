@@ -176,7 +176,7 @@ func writeEnded(ctx context.Context, db *postgres.Conn, tenant string, ends []en
 		failures, results, attempts = append(failures, end.failure), append(results, result), append(attempts, end.attempts)
 		times = append(times, fmt.Sprintf("%.6f", float64(end.at.UnixMicro())/1e6))
 	}
-	_, err := db.Exec(ctx, writeEnds, tenant, ids, statuses, reasons, results, failures, attempts, times)
+	_, err := exec(ctx, db, writeEnds, tenant, ids, statuses, reasons, results, failures, attempts, times)
 	if err != nil {
 		return fmt.Errorf("write ends: %w", err)
 	}
@@ -186,6 +186,8 @@ func writeEnded(ctx context.Context, db *postgres.Conn, tenant string, ends []en
 // reportName returns a name for the reports of a table's tasks that no other table has, also if several databases
 // relay to one tenant.
 func reportName(ctx context.Context, db *postgres.Conn, kind, table string) (name string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	const of = `SELECT md5(concat_ws(' ', %s, current_database(), $1::regclass::oid))`
 	set := func(v postgres.Row) { name = kind + "-" + v.Text(0)[:16] }
 	err = db.Query(ctx, set, fmt.Sprintf(of, "(SELECT system_identifier FROM pg_control_system())"), table)

@@ -1,10 +1,10 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 
 	"github.com/quern-project/quern/host/postgres"
 )
@@ -17,15 +17,18 @@ const schemaVersion = 1
 //go:embed schema.sql
 var Schema string
 
-// Init makes the tables that are missing. It refuses to touch tables of another version.
+// Init makes the tables that are missing. It refuses to touch tables of another version. The error names columns that
+// existing tables lack: those are not made.
 func Init(ctx context.Context, db *postgres.Conn) error {
 	if err := checkVersion(ctx, db); err != nil && !errors.Is(err, errNoTables) {
 		return err
 	}
 	err := db.Script(ctx, Schema)
-	if postgres.State(err) == "42703" {
-		return fmt.Errorf("%w: a table of the schema quern has lost this column: `quern database check` names the table; "+
-			"drop it, or restore it from a backup", err)
+	if err != nil {
+		_, _ = db.Exec(ctx, "ROLLBACK")
 	}
-	return err
+	if err != nil && postgres.State(err) != "42703" { // a column that is missing
+		return err
+	}
+	return cmp.Or(checkTables(ctx, db, columnRemedy), err)
 }

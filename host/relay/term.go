@@ -58,10 +58,12 @@ func (r *Relay) lead(ctx context.Context) error {
 
 // check returns an error if the database lacks tables of Quern, or those of the source.
 func (r *Relay) check(ctx context.Context, db *postgres.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	if err := checkVersion(ctx, db); err != nil {
 		return err
 	}
-	if err := checkTables(ctx, db, "relays"); err != nil {
+	if err := checkTables(ctx, db, initRemedy, "relays"); err != nil {
 		return err
 	}
 	return r.source.check(ctx, db)

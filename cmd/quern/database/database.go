@@ -149,8 +149,8 @@ func newInit() *cobra.Command {
 			"--grant-handler the role of a tenant's handlers the right to commit with their task.\n" +
 			"If tenants share the database, --for-tenant bounds the roles of --grant to one of them.\n" +
 			"--raquel makes the index with which claims of a table of Raquel stay fast, also those of its own workers. This\n" +
-			"waits until transactions have ended that use the table now, but blocks nobody. With --nsj, --grant-relay also gives the rights\n" +
-			"on queue tables of nsj-queue-lib.",
+			"waits until transactions have ended that use the table now, but blocks nobody. With --nsj, --grant-relay also gives\n" +
+			"the rights on queue tables of nsj-queue-lib.",
 		Example: "  quern database init --postgres postgres://owner@db/shop --grant shop --grant-relay quern\n" +
 			"  quern database init --postgres postgres://owner@db/shop --raquel jobs --grant-relay quern",
 		Args: cli.Arguments(0, 0),
@@ -168,6 +168,8 @@ func newInit() *cobra.Command {
 			return cli.Usagef("--for-tenant %s without --grant: name the roles that belong to it", *tenant)
 		case *tenant != "" && queue.ValidTenant(*tenant) != nil:
 			return cli.Usagef("--for-tenant %q: %s", *tenant, cli.TenantRule)
+		case len(nsj) > 0 && len(relays) == 0:
+			return cli.Usagef("--nsj %s without --grant-relay: name the roles that get the rights on it", nsj[0])
 		}
 		return nil
 	}

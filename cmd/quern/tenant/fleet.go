@@ -389,7 +389,7 @@ func newDatabaseForget(env cli.Environment) *cobra.Command {
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		err := client.ForgetRelay(cmd.Context(), args[0])
 		if errors.Is(err, queue.ErrStatus) {
-			return cli.Refusedf("a relay leads %s: end it, and wait for half a minute; `quern database ls` names it", args[0])
+			return cli.Refusedf("%w; `quern database ls` names it", err)
 		}
 		return err
 	})

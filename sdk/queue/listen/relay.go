@@ -132,8 +132,8 @@ const (
 	relayShown = 7 * 24 * time.Hour
 )
 
-// Publish publishes the state of a source, and removes those of sources that have been silent for a week. Told and
-// Alive need not be set.
+// Publish publishes the state of a source. It forgets sources that have been silent for a week. Told and Alive need not
+// be set.
 func (r *RelayClient) Publish(ctx context.Context, state RelayState) error {
 	s := r.client.Store()
 	now, err := s.Now(ctx)
@@ -145,23 +145,56 @@ func (r *RelayClient) Publish(ctx context.Context, state RelayState) error {
 	if err != nil {
 		return err
 	}
-	key := s.Keys.Relays()
-	states, err := s.RDB.HGetAll(ctx, key).Result()
+	states, err := relayStates(ctx, s)
 	if err != nil {
-		return store.Wrap("read relays of "+key, err)
+		return err
 	}
-	delete(states, state.Name)
+	states[state.Name] = state
 	_, err = s.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSet(ctx, key, state.Name, text)
-		for name, text := range states {
-			var r RelayState
-			if json.Unmarshal([]byte(text), &r) == nil && r.silent(now) >= relayShown {
-				p.HDel(ctx, key, name)
+		p.HSet(ctx, s.Keys.Relays(), state.Name, text)
+		for name, other := range states {
+			if other.Name != "" && other.silent(now) >= relayShown {
+				forgetRelay(ctx, s, p, states, name)
 			}
 		}
 		return nil
 	})
 	return store.Wrap("publish the state of a relay", err)
+}
+
+// relayStates reads the states of all sources. One of another version that cannot be read is empty.
+func relayStates(ctx context.Context, s *store.Store) (map[string]RelayState, error) {
+	texts, err := s.RDB.HGetAll(ctx, s.Keys.Relays()).Result()
+	if err != nil {
+		return nil, store.Wrap("read relays of "+s.Keys.Relays(), err)
+	}
+	states := make(map[string]RelayState, len(texts))
+	for name, text := range texts {
+		var state RelayState
+		if json.Unmarshal([]byte(text), &state) != nil {
+			state = RelayState{}
+		}
+		states[name] = state
+	}
+	return states, nil
+}
+
+// forgetRelay removes a source from the states, and its list of reports if no other source has the same: the list
+// belongs to the table, and a source that was renamed has another name for the same table.
+func forgetRelay(
+	ctx context.Context, s *store.Store, p redis.Pipeliner, states map[string]RelayState, name string,
+) {
+	reports := states[name].Reports
+	delete(states, name)
+	p.HDel(ctx, s.Keys.Relays(), name)
+	for _, other := range states {
+		if other.Reports == reports {
+			return
+		}
+	}
+	if reports != "" {
+		p.Del(ctx, s.Keys.Reports(reports))
+	}
 }
 
 // silent returns how long ago the relay published its state.
@@ -173,19 +206,18 @@ func (r *RelayState) silent(now time.Time) time.Duration {
 // a week is left out.
 func (f *Fleet) Relays(ctx context.Context) ([]RelayState, error) {
 	s := f.client.Store()
-	states, err := s.RDB.HGetAll(ctx, s.Keys.Relays()).Result()
+	states, err := relayStates(ctx, s)
 	if err != nil || len(states) == 0 {
-		return []RelayState{}, store.Wrap("read relays of "+s.Keys.Relays(), err)
+		return []RelayState{}, err
 	}
 	now, err := s.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	relays := make([]RelayState, 0, len(states))
-	for _, text := range states {
-		var r RelayState
-		if json.Unmarshal([]byte(text), &r) != nil {
-			continue // of another version
+	for _, r := range states {
+		if r.Name == "" { // of another version
+			continue
 		}
 		silent := r.silent(now)
 		if r.Alive = silent < relayLife; silent < relayShown {
@@ -196,32 +228,40 @@ func (f *Fleet) Relays(ctx context.Context) ([]RelayState, error) {
 	return relays, nil
 }
 
-// ForgetRelay removes what Redis keeps of a source that is gone: its state, and which of its tasks have ended. The
-// error is ErrNoRelay if there is no such source, and queue.ErrStatus if a relay leads it.
+// relayAlive is the error of ForgetRelay for a source whose relay was alive a moment ago. It is queue.ErrStatus.
+type relayAlive struct {
+	name   string
+	silent time.Duration
+}
+
+func (e relayAlive) Error() string {
+	return fmt.Sprintf("the relay of %s was alive %.0f s ago: end it, and wait half a minute", e.name, e.silent.Seconds())
+}
+
+func (relayAlive) Is(target error) bool { return target == queue.ErrStatus }
+
+// ForgetRelay removes what Redis keeps of a source that is gone: its state, and which of its tasks have ended, unless
+// another source relays the same table. The error is ErrNoRelay if there is no such source, and queue.ErrStatus if a
+// relay leads it, or did so less than half a minute ago.
 func (f *Fleet) ForgetRelay(ctx context.Context, name string) error {
 	s := f.client.Store()
-	key := s.Keys.Relays()
-	text, err := s.RDB.HGet(ctx, key, name).Result()
-	if store.IsNil(err) {
+	states, err := relayStates(ctx, s)
+	if err != nil {
+		return err
+	}
+	r, ok := states[name]
+	if !ok {
 		return fmt.Errorf("%s: %w", name, ErrNoRelay)
 	}
-	var now time.Time
-	if err == nil {
-		now, err = s.Now(ctx)
-	}
+	now, err := s.Now(ctx)
 	if err != nil {
-		return store.Wrap("read relays of "+key, err)
+		return err
 	}
-	var r RelayState
-	_ = json.Unmarshal([]byte(text), &r) // one that cannot be read is of another version
-	if r.silent(now) < relayLife {
-		return fmt.Errorf("%s leads the source %s: %w", r.Leader, name, queue.ErrStatus)
+	if silent := r.silent(now); silent < relayLife {
+		return relayAlive{name, max(0, silent)}
 	}
 	_, err = s.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.HDel(ctx, key, name)
-		if r.Reports != "" {
-			p.Del(ctx, s.Keys.Reports(r.Reports))
-		}
+		forgetRelay(ctx, s, p, states, name)
 		return nil
 	})
 	return store.Wrap("forget the relay of "+name, err)
