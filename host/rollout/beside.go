@@ -134,7 +134,8 @@ func (t *Tenant) note(all map[string]release.Served) {
 
 // stage fetches the releases beside the one that serves, serving, and gives them to the directory. It returns why a
 // release for pinned tasks, and why the canary was not fetched.
-func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blobs Blobs) (needed, err error) {
+func (t *Tenant) stage(ctx context.Context, now time.Time, plugin string, serving fetched, blobs Blobs,
+) (needed, err error) {
 	t.mu.Lock()
 	s := t.staged[plugin]
 	if s == nil {
@@ -150,7 +151,7 @@ func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blob
 		if have, has := before[r.Number]; has {
 			old = have
 		}
-		got, err := t.obtain(ctx, r, old, blobs)
+		got, err := t.obtain(ctx, now, r, old, blobs)
 		if err == nil {
 			others[r.Number] = got
 		}
