@@ -523,7 +523,12 @@ func TestStepOfHangingCanaryDoesNotEnd(t *testing.T) {
 		return r.State()
 	}
 	began := time.Now()
-	a.eventually("its step is over", func() bool { return time.Since(began) > 3*time.Second })
+	a.eventually("its step is over", func() bool {
+		return time.Since(began) > 3*time.Second && a.log.has("the step of a canary does not end: ")
+	})
+	if n := a.log.lines("the step of a canary does not end: "); n != 1 {
+		t.Errorf("it is logged %d times", n)
+	}
 	if got := state(); got != release.StateCanary {
 		t.Errorf("it is %s", got)
 	}
@@ -531,4 +536,37 @@ func TestStepOfHangingCanaryDoesNotEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.eventually("the canary serves", func() bool { return state() == release.StateServing })
+}
+
+// A step of all tasks has nothing to compare, so it ends on a queue without tasks.
+func TestStepOfAllTasksEnds(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}})
+	a.serves("version", a.pushRelease("version", runtimetest.Version(t, "one"), "").Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}",
+		release.Share{Steps: []release.Step{{Percent: 100, Seconds: 0.5}}})
+	a.serves("version", canary.Number)
+}
+
+// A canary over whose tasks two hosts died is not promoted by time, whichever host looks first.
+func TestStepOfDeadlyCanaryDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}})
+	a.serves("version", a.pushRelease("version", runtimetest.Version(t, "one"), "").Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}",
+		release.Share{Steps: []release.Step{{Percent: 20, Seconds: 3600}}})
+	a.has("version", canary.Number, plugins.StateCanary)
+	now := time.Now().Unix()
+	deaths := fmt.Sprintf("0 dead~00000001_1 %d dead~00000002_1 %d", now-60, now)
+	if err := a.rdb.HSet(a.ctx, a.tenant+"_release_version", fmt.Sprint(canary.Number, " deaths"), deaths).Err(); err != nil {
+		t.Fatal(err)
+	}
+	a.agePush("version")
+	a.eventually("the canary is halted", func() bool {
+		r, err := release.NewStore(a.client).Release(a.ctx, "version", canary.Number)
+		if err == nil && r.State() == release.StateServing {
+			t.Fatal("the canary serves")
+		}
+		return err == nil && r.State() == release.StateHalted
+	})
 }

@@ -66,7 +66,11 @@ type Tenant struct {
 	retry      time.Time // when to try again what has failed
 	used       time.Time // when the cache last recorded what is used
 	rejected   map[string]rejection
+	stuck      map[string]stuckStep // by plugin: the step that was reported because it does not end
 }
+
+// stuckStep names a step of a canary.
+type stuckStep struct{ number, step int }
 
 // rejection says that the plugin directory of this host refuses a release of which nothing else serves.
 type rejection struct {
@@ -86,6 +90,7 @@ func New(c Config) *Tenant {
 	return &Tenant{
 		Config: c, store: store, blobs: sources{store, c.Artifacts}, serving: make(map[string]fetched),
 		staged: make(map[string]*staged), rejected: make(map[string]rejection), pulls: make(map[key]*pull),
+		stuck: make(map[string]stuckStep),
 	}
 }
 
