@@ -202,6 +202,14 @@ func TestHostWithoutTheCanary(t *testing.T) {
 			t.Errorf("%s ran on %s, want %s: %+v", id, task.Result, want, task)
 		}
 	}
+	wanted := int64(0)
+	for _, n := range nodes {
+		wanted += int64(n)
+	}
+	small.eventually("all tasks of the canary are counted, also those that waited for the host", func() bool {
+		trial, err := release.NewStore(small.client).Trial(small.ctx, "version")
+		return err == nil && len(trial.Steps) == 1 && trial.Steps[0].New.Runs == wanted
+	})
 	if nodes[own] > 0 || len(nodes) != 1 {
 		t.Errorf("tasks of the canary ran on %v, and the host that refuses it is %s", nodes, own)
 	}

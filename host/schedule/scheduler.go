@@ -123,7 +123,7 @@ type Reply struct {
 	Failed  bool // the host does not know which tasks were reserved
 	Refused bool // the reserve failed because of this queue alone
 	More    bool // there may be tasks behind IDs that were dropped or passed over
-	// Elsewhere reports that the queue had only tasks that other hosts must run. They come again and again, so the queue
+	// Elsewhere reports that all tasks of the queue must run on other hosts. They come again and again, so the queue
 	// pauses.
 	Elsewhere bool
 }
@@ -251,9 +251,10 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 			q.woken = s.wakes // an older poll does not show whether tasks are left
 		}
 		reply.More = reply.More || q.woken > a.wakes
-		if reply.Elsewhere {
+		switch {
+		case reply.Elsewhere:
 			q.refused.Failed(now)
-		} else {
+		case len(tasks) > 0 || !reply.More: // otherwise the next reserve tells
 			q.refused.Succeeded()
 		}
 	}
