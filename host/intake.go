@@ -254,7 +254,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	away := queue.IsUnavailable(reply.Err)
 	begun := in.scheduler.Reserved(a, tasks, schedule.Reply{
 		Failed: reply.Err != nil, Refused: reply.Err != nil && !away, More: reply.Dropped > 0 || reply.Passed > 0,
-		Elsewhere: len(tasks) == 0 && len(reply.Lacking) > 0 && !reply.Early,
+		Elsewhere: len(tasks) == 0 && len(reply.Lacking) > 0, Early: reply.Early,
 	}, now)
 	switch {
 	case errors.Is(reply.Err, listen.ErrLeaseLost): // even if renewals succeed: they may reach another server
