@@ -202,6 +202,14 @@ func TestHostWithoutTheCanary(t *testing.T) {
 			t.Errorf("%s ran on %s, want %s: %+v", id, task.Result, want, task)
 		}
 	}
+	wanted := int64(0)
+	for _, n := range nodes {
+		wanted += int64(n)
+	}
+	small.eventually("all tasks of the canary are counted, also those that waited for the host", func() bool {
+		trial, err := release.NewStore(small.client).Trial(small.ctx, "version")
+		return err == nil && len(trial.Steps) == 1 && trial.Steps[0].New.Runs == wanted
+	})
 	if nodes[own] > 0 || len(nodes) != 1 {
 		t.Errorf("tasks of the canary ran on %v, and the host that refuses it is %s", nodes, own)
 	}
@@ -397,7 +405,7 @@ func TestAttemptsFollowThePromotion(t *testing.T) {
 	}
 }
 
-// A host that refuses a canary for all tasks leaves most of its backlog alone, and does not ask again and again.
+// A host that refuses a canary for all tasks leaves most of its backlog alone, and pauses between its reserves.
 func TestHostWithoutTheCanaryLeavesTheBacklog(t *testing.T) {
 	t.Parallel()
 	a := start(t, settings{Config: Config{Memory: 256 << 20}})
@@ -425,8 +433,33 @@ func TestHostWithoutTheCanaryLeavesTheBacklog(t *testing.T) {
 		}
 		return put > 0 && a.rdb.Time(a.ctx).Val().Sub(first) > 3*time.Second
 	})
-	if put > len(ids)/4 {
+	if put > len(ids)/2 {
 		t.Errorf("the host has put aside %d of %d tasks", put, len(ids))
+	}
+}
+
+// A host without the canary soon gets to its own tasks, although many of the canary are before them.
+func TestTaskBehindThoseOfTheCanary(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Memory: 256 << 20}})
+	a.serves("version", a.pushRelease("version", runtimetest.Version(t, "one"), "").Number)
+	share := release.Share{Label: "customer", Value: "acme"}
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "limits: {memory: 1GiB}", share)
+	a.has("version", canary.Number, plugins.StateRefused)
+	a.awareOf("version", canary.Number)
+	specs := make([]queue.Spec, 400)
+	for i := range specs {
+		specs[i].Options.Labels = map[string]string{"customer": "acme"}
+	}
+	if _, err := a.client.Queue("version").EnqueueMany(a.ctx, specs); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if got := string(a.wait(a.enqueue("version", "")).Result); got != "one" {
+		t.Errorf("the task ran on %s", got)
+	}
+	if took := time.Since(began); took > 20*time.Second { // with a pause of 2 s for each 16 tasks, about 45 s
+		t.Errorf("the task waited %s", took)
 	}
 }
 
@@ -523,7 +556,12 @@ func TestStepOfHangingCanaryDoesNotEnd(t *testing.T) {
 		return r.State()
 	}
 	began := time.Now()
-	a.eventually("its step is over", func() bool { return time.Since(began) > 3*time.Second })
+	a.eventually("its step is over", func() bool {
+		return time.Since(began) > 3*time.Second && a.log.has("the step of a canary does not end: ")
+	})
+	if n := a.log.lines("the step of a canary does not end: "); n != 1 {
+		t.Errorf("it is logged %d times", n)
+	}
 	if got := state(); got != release.StateCanary {
 		t.Errorf("it is %s", got)
 	}
@@ -531,4 +569,37 @@ func TestStepOfHangingCanaryDoesNotEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.eventually("the canary serves", func() bool { return state() == release.StateServing })
+}
+
+// A step of all tasks has nothing to compare, so it ends on a queue without tasks.
+func TestStepOfAllTasksEnds(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}})
+	a.serves("version", a.pushRelease("version", runtimetest.Version(t, "one"), "").Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}",
+		release.Share{Steps: []release.Step{{Percent: 100, Seconds: 0.5}}})
+	a.serves("version", canary.Number)
+}
+
+// A canary over whose tasks two hosts died is not promoted by time, whichever host looks first.
+func TestStepOfDeadlyCanaryDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}})
+	a.serves("version", a.pushRelease("version", runtimetest.Version(t, "one"), "").Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}",
+		release.Share{Steps: []release.Step{{Percent: 20, Seconds: 3600}}})
+	a.has("version", canary.Number, plugins.StateCanary)
+	now := time.Now().Unix()
+	deaths := fmt.Sprintf("0 dead~00000001_1 %d dead~00000002_1 %d", now-60, now)
+	if err := a.rdb.HSet(a.ctx, a.tenant+"_release_version", fmt.Sprint(canary.Number, " deaths"), deaths).Err(); err != nil {
+		t.Fatal(err)
+	}
+	a.agePush("version")
+	a.eventually("the canary is halted", func() bool {
+		r, err := release.NewStore(a.client).Release(a.ctx, "version", canary.Number)
+		if err == nil && r.State() == release.StateServing {
+			t.Fatal("the canary serves")
+		}
+		return err == nil && r.State() == release.StateHalted
+	})
 }

@@ -170,7 +170,7 @@ func (in *intake) noteReleases(request *listen.ReserveRequest, reply *listen.Res
 		in.releases.Ask()
 	}
 	for number, tasks := range instead {
-		why := "no host that has it, and may try it, took them for a minute"
+		why := "no host that may run it took them for a minute"
 		if slices.ContainsFunc(request.Others, func(o listen.OtherRelease) bool { return o.Gone && o.Number == number }) {
 			why = "it was deleted, halted or rolled back"
 		}
@@ -254,7 +254,7 @@ func (in *intake) accept(ctx context.Context, a *schedule.Allocation, reply list
 	away := queue.IsUnavailable(reply.Err)
 	begun := in.scheduler.Reserved(a, tasks, schedule.Reply{
 		Failed: reply.Err != nil, Refused: reply.Err != nil && !away, More: reply.Dropped > 0 || reply.Passed > 0,
-		Elsewhere: len(tasks) == 0 && len(reply.Lacking) > 0,
+		Elsewhere: len(tasks) == 0 && len(reply.Lacking) > 0, Early: reply.Early,
 	}, now)
 	switch {
 	case errors.Is(reply.Err, listen.ErrLeaseLost): // even if renewals succeed: they may reach another server

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quern-project/quern/host/rollout"
 	"github.com/quern-project/quern/host/rollout/oci"
 	"github.com/quern-project/quern/host/rollout/oci/ocitest"
 	"github.com/quern-project/quern/plugins"
@@ -108,6 +110,32 @@ func TestRegistryAway(t *testing.T) {
 	other.serves("version", first.Number)
 }
 
+// countingArtifacts are those of a host that dials no registry. They count the attempts to fetch a release.
+type countingArtifacts struct {
+	rollout.NoArtifacts
+	attempts atomic.Int64
+}
+
+func (c *countingArtifacts) Files(ctx context.Context, r *release.Release) (func(*release.File) (io.ReadCloser, error), error) {
+	c.attempts.Add(1)
+	return c.NoArtifacts.Files(ctx, r)
+}
+
+// A host that can fetch neither the release to serve nor the one before becomes ready, and names both.
+func TestHostWithoutRegistry(t *testing.T) {
+	t.Parallel()
+	registry := ocitest.Start(t)
+	client := artifacts(t, registry, registry.Host)
+	a := start(t, settings{Config: Config{Artifacts: client}})
+	first := a.pushArtifact(client, registry.Host, "version", runtimetest.Version(t, "one"))
+	a.serves("version", first.Number)
+	second := a.pushArtifact(client, registry.Host, "version", runtimetest.Version(t, "two"))
+	a.serves("version", second.Number)
+	b := start(t, settings{tenants: []string{a.tenant}})
+	b.eventually("the host is ready", func() bool { return b.tenants[b.tenant].releases.Ready() })
+	b.refuses("version", second.Number, "of the release before, 1")
+}
+
 // A registry that sends other bytes than the release says changes nothing, until it sends the right ones.
 func TestRegistryLies(t *testing.T) {
 	t.Parallel()
@@ -192,13 +220,15 @@ func TestRegistryHangs(t *testing.T) {
 }
 
 // A host that has no release of a plugin, and cannot fetch its canary either, names both. The canary is not halted for
-// that, and its tasks run when no host has it for a minute.
+// that.
 func TestCanaryThatNoHostCanFetch(t *testing.T) {
 	t.Parallel()
 	registry := ocitest.Start(t)
 	client := artifacts(t, registry, registry.Host)
 	one, two := runtimetest.Version(t, "one"), runtimetest.Version(t, "two")
-	a := start(t, settings{Config: Config{Poll: 100 * time.Millisecond}}) // it dials no registry
+	counting := &countingArtifacts{}
+	a := start(t, settings{Config: Config{Poll: 100 * time.Millisecond, Artifacts: counting}})
+	began := time.Now()
 	other := a.pushArtifact(client, registry.Host, "other", one)
 	first := a.pushRelease("version", one, "")
 	a.serves("version", first.Number)
@@ -209,9 +239,11 @@ func TestCanaryThatNoHostCanFetch(t *testing.T) {
 		a.refuses(r.Plugin, r.Number, "start it with --registry")
 	}
 	a.agePush("version")
-	a.complete("version", a.enqueueMany("version", 20, ""))
 	r, err := release.NewStore(a.client).Release(a.ctx, "version", canary.Number)
 	if err != nil || r.State() != release.StateCanary {
 		t.Errorf("the canary is %s, %v", r.State(), err)
+	}
+	if most := 3 * (1 + int64(time.Since(began)/(10*time.Second))); counting.attempts.Load() > most {
+		t.Errorf("%d attempts to fetch three releases, want at most %d", counting.attempts.Load(), most)
 	}
 }

@@ -19,19 +19,21 @@ import (
 const TopicReleases = "quern.releases"
 
 // onTrial counts how the first run of a task ended, if its release is on trial or serves beside one that is. Tasks that
-// waited for a host with their release come in bursts, so their durations are no measure.
+// waited for a host with their release come in bursts, so their durations are no measure, and they count without.
 func (s *settler) onTrial(e *ended, outcome listen.Outcome) {
 	t := e.task
-	if t.release == 0 || t.apart || t.Delayed || t.Instead > 0 || t.Attempts+t.Reschedules > 0 {
+	if t.release == 0 || t.apart || t.Instead > 0 || t.Attempts+t.Reschedules > 0 {
 		return
 	}
 	switch f := e.settlement.Failure; {
+	case outcome == listen.OutcomeComplete && t.Delayed:
+		s.judge.Ran(t.version.Name, t.Queue.Name, t.release)
 	case outcome == listen.OutcomeComplete:
 		s.judge.Completed(t.version.Name, t.Queue.Name, t.release, e.outcome.GuestTime+e.outcome.WaitTime, e.outcome.Fuel)
 	case outcome != listen.OutcomeFailed && outcome != listen.OutcomeRetried, f.Reason == queue.ReasonCancelled,
 		errors.Is(e.outcome.Err, errTooLate):
 	case e.outcome.Kind == runtime.Retry:
-		s.judge.PutOff(t.version.Name, t.Queue.Name, t.release)
+		s.judge.Ran(t.version.Name, t.Queue.Name, t.release)
 	default:
 		reason := f.Reason
 		if reason == queue.ReasonExhausted { // there was one attempt: Failure tells why it failed

@@ -275,3 +275,23 @@ func TestDeadlinesOnTrial(t *testing.T) {
 		t.Errorf("counted for canary %d: %+v", canary.Number, counts.Failures)
 	}
 }
+
+// A task that waited for a host with its release counts, without duration and fuel.
+func TestDelayedOnTrial(t *testing.T) {
+	t.Parallel()
+	a, _, canary := beside(t, Config{}, runtimetest.Echo(t), runtimetest.Echo(t), percent(20))
+	now, s := time.Now(), a.current()
+	version := a.catalog.directory.Acquire(a.tenant, "mail")
+	defer version.Release()
+	const each = 15 // more than the first runs, which count without duration
+	for i := range 2 * each {
+		reserved := listen.Reservation{ID: fmt.Sprint(i), Delayed: i < each}
+		s.settler.onTrial(&ended{task: &task{
+			Task: listen.NewTask("mail", reserved, &listen.ReserveReply{Clock: now}, now), version: version, release: canary.Number,
+			tenant: s.access, Slot: schedule.Slot{Queue: schedule.Queue{Tenant: a.tenant, Name: "mail"}},
+		}}, listen.OutcomeComplete)
+	}
+	if counts := a.counts(2 * each); counts.Runs != 2*each || counts.Duration.Total() != each {
+		t.Errorf("counted %d tasks, %d of them with duration", counts.Runs, counts.Duration.Total())
+	}
+}

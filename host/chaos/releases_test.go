@@ -82,9 +82,9 @@ type rollouts struct {
 	defects map[int]defect
 }
 
-// TestReleases has five hosts, each with a plugin directory and a cache of its own, get one release of a plugin after the other while
-// tasks run and hosts and Redis break. Some releases are bad: each is halted by itself, no task is lost, and each ends on
-// one version.
+// TestReleases has five hosts, each with a plugin directory and a cache of its own, get one release of a plugin after the
+// other while tasks run and hosts and Redis break. Some releases are bad: each is halted by itself, no task is lost, and
+// each ends on one version.
 func TestReleases(t *testing.T) {
 	beside(t)
 	seed := newSeed(t)

@@ -21,14 +21,15 @@ const (
 	busyTime   = 15 * time.Second
 	// refusedTime is how long after its step began a canary is halted that all hosts refuse.
 	refusedTime = 30 * time.Second
-	// absentTime is how long after its step began hosts run the tasks of a canary that no host has.
+	// absentTime is how long no host must have a canary before its tasks run on the release that serves.
 	absentTime = time.Minute
 )
 
 // staged has the releases of a plugin beside the one that serves.
 type staged struct {
-	canary *release.Release // nil if there is none
-	absent bool             // no host has the canary for absentTime
+	canary      *release.Release // nil if there is none
+	absentSince time.Time        // since when no host seems to have the canary, by the clock of Redis; zero if one has it
+	absent      bool             // no host has had the canary for absentTime
 	// needed has the releases that pinned tasks need, and when one last did. gone are those of them that nobody can get:
 	// they were deleted, halted or rolled back.
 	needed map[int]time.Time
@@ -51,12 +52,25 @@ func (t *Tenant) Staged(plugin string) (canary *release.Release, gone []int) {
 	return canary, slices.Sorted(maps.Keys(s.gone))
 }
 
-// setAbsent records whether no host has the canary of a plugin for absentTime.
-func (t *Tenant) setAbsent(c *release.Release, absent bool) {
+// setPresent records whether a host has the canary of a plugin.
+func (t *Tenant) setPresent(c *release.Release, has bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := t.staged[c.Plugin]; s != nil && s.canary != nil && s.canary.Number == c.Number {
-		s.absent = absent
+	s := t.staged[c.Plugin]
+	if s == nil || s.canary == nil || s.canary.Number != c.Number {
+		return
+	}
+	if has {
+		s.absentSince, s.absent = time.Time{}, false
+		return
+	}
+	if s.absentSince.IsZero() {
+		s.absentSince = now
+	}
+	if !s.absent && now.Sub(s.absentSince) >= absentTime {
+		s.absent = true
+		t.Logger.Warn("no host has the canary: its tasks run on the release that serves", "plugin", c.Plugin,
+			"release", c.Number)
 	}
 }
 
@@ -122,7 +136,9 @@ func (t *Tenant) note(all map[string]release.Served) {
 		one := all[plugin]
 		if s := t.staged[plugin]; one.Canary != nil || s != nil {
 			s := t.stagedOf(plugin)
-			s.absent = s.absent && one.Canary != nil && s.canary != nil && s.canary.Number == one.Canary.Number
+			if one.Canary == nil || s.canary == nil || s.canary.Number != one.Canary.Number {
+				s.absentSince, s.absent = time.Time{}, false
+			}
 			s.canary = one.Canary
 		}
 	}
@@ -134,7 +150,8 @@ func (t *Tenant) note(all map[string]release.Served) {
 
 // stage fetches the releases beside the one that serves, serving, and gives them to the directory. It returns why a
 // release for pinned tasks, and why the canary was not fetched.
-func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blobs Blobs) (needed, err error) {
+func (t *Tenant) stage(ctx context.Context, now time.Time, plugin string, serving fetched, blobs Blobs,
+) (needed, err error) {
 	t.mu.Lock()
 	s := t.staged[plugin]
 	if s == nil {
@@ -150,7 +167,7 @@ func (t *Tenant) stage(ctx context.Context, plugin string, serving fetched, blob
 		if have, has := before[r.Number]; has {
 			old = have
 		}
-		got, err := t.obtain(ctx, r, old, blobs)
+		got, err := t.obtain(ctx, now, r, old, blobs)
 		if err == nil {
 			others[r.Number] = got
 		}
@@ -223,7 +240,7 @@ func (t *Tenant) canaries() (all []*release.Release) {
 	return all
 }
 
-// advance ends the steps of canaries whose time is over, and halts canaries that no host can run. Every host may do it:
+// advance ends the steps of canaries whose time is over, and halts canaries that all hosts refuse. Every host may do it:
 // Redis does each once. A step of a canary that no host has proves nothing: hosts that have it end its steps. It
 // returns the time until the next step ends; 0 if there is none.
 func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) {
@@ -245,7 +262,7 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 				continue
 			}
 		}
-		f.setAbsent(c, !in.Has && age >= absentTime)
+		f.setPresent(c, in.Has, now)
 		if c.Stage.Step < len(c.Stage.Share.Steps) {
 			step := c.Stage.Share.Steps[c.Stage.Step]
 			over := step.Seconds > 0 && age >= step.Duration()
@@ -255,8 +272,9 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 				over = ran >= step.Tasks
 			}
 			if over && in.Has {
-				unproved, failed := f.unproved(ctx, c)
-				if err = errors.Join(err, failed); unproved || failed != nil { // a Judge halts it if it is bad
+				why, failed := f.unproved(ctx, c)
+				if err = errors.Join(err, failed); why != "" || failed != nil { // a Judge halts it if it is bad
+					f.tellStuck(c, why)
 					next = cmp.Or(min(next, countWait), countWait)
 					continue
 				}
@@ -264,7 +282,7 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 				err = errors.Join(err, ignored(failed))
 				continue
 			}
-			if left := step.Duration() - age; step.Seconds > 0 && (next == 0 || left < next) {
+			if left := step.Duration() - age; left > 0 && (next == 0 || left < next) {
 				next = left
 			}
 		}
@@ -273,6 +291,17 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 		}
 	}
 	return next, err
+}
+
+// tellStuck logs once that a step does not end although its time or number of tasks is over.
+func (f *Follower) tellStuck(c *release.Release, why string) {
+	step := stuckStep{c.Number, c.Stage.Step}
+	if why == "" || f.stuck[c.Plugin] == step {
+		return
+	}
+	f.stuck[c.Plugin] = step
+	f.Logger.Warn("the step of a canary does not end", "plugin", c.Plugin, "release", c.Number, "step", c.Stage.Step+1,
+		"why", why)
 }
 
 // ignored returns nil for what happens if somebody ended or froze the canary meanwhile.

@@ -81,7 +81,7 @@ func (c *Cache) find(r *release.Release) (folder string, has bool, err error) {
 }
 
 // unfit is why a release can serve on no host: its signature or its bytes. Another attempt to fetch it ends the same
-// way.
+// way. Pieces that are gone are as bad: only another push puts them.
 type unfit struct{ error }
 
 func (u unfit) Unwrap() error { return u.error }

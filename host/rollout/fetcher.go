@@ -1,8 +1,10 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue/periodic"
@@ -26,49 +28,106 @@ type pull struct {
 	release.Release
 	before string // the folder of another release of the plugin, or ""
 
-	wanted bool // the last look needs it
-	done   bool
-	err    error // why it could not be fetched
+	wanted bool      // the last look needs it
+	done   bool      // the last attempt is over
+	err    error     // why the last attempt failed; nil during the first one
+	again  time.Time // when the next attempt may begin, after a failed one
+	end    func()    // ends the attempt under way; nil if there is none
 }
 
 // fromRegistry returns the folder of a release whose files are in a registry. If the cache does not have it, the error
-// is errFetching, until a Fetcher has tried to fetch it.
-func (t *Tenant) fromRegistry(r *release.Release, before string) (string, error) {
+// is errFetching during the first attempt of a Fetcher, and then why the last attempt failed.
+func (t *Tenant) fromRegistry(now time.Time, r *release.Release, before string) (string, error) {
 	if folder, has, err := t.Cache.find(r); has || err != nil {
 		return folder, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.pulls[keyOf(r)]
-	if f != nil && f.err != nil {
-		delete(t.pulls, keyOf(r)) // the next look tries again
-		return "", f.err
-	}
-	if f == nil || f.done { // done: somebody has removed the folder
+	if f == nil || f.done && f.err == nil { // done: somebody has removed the folder
 		f = &pull{Release: *r, before: before}
 		t.pulls[keyOf(r)] = f
 	}
 	f.wanted = true
-	return "", errFetching
+	if f.err == nil {
+		return "", errFetching
+	}
+	if !now.Before(f.again) {
+		f.done = false
+	}
+	return "", f.err
 }
 
-// nextPull returns a release that is still to be fetched; nil if there is none.
-func (t *Tenant) nextPull() *pull {
+// fetches reports whether a release of a plugin that the look under way needs waits for its first attempt.
+func (t *Tenant) fetches(plugin string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, f := range t.pulls {
-		if !f.done {
-			return f
+	for of, f := range t.pulls {
+		if of.plugin == plugin && f.wanted && !f.done && f.err == nil {
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
-// pulled records that a release was fetched, or why not, for the next look.
-func (t *Tenant) pulled(f *pull, err error) {
+// endPulls forgets the releases that the last look did not need. The caller holds mu.
+func (t *Tenant) endPulls() {
+	maps.DeleteFunc(t.pulls, func(_ key, f *pull) bool {
+		if !f.wanted && f.end != nil {
+			f.end()
+		}
+		return !f.wanted
+	})
+}
+
+// nextPull returns the release that is to be fetched next; nil if there is none. First attempts come first: of the
+// releases that are to serve, and then of plugins of which nothing serves. The caller holds mu.
+func (t *Tenant) nextPull() (next *pull) {
+	rank := func(f *pull) int {
+		if t.wanted[f.Plugin] == f.Number {
+			return 0
+		}
+		if t.serving[f.Plugin].folder == "" {
+			return 1
+		}
+		return 2
+	}
+	for _, f := range t.pulls {
+		if !f.done && (next == nil || cmp.Or(f.again.Compare(next.again), rank(f)-rank(next)) < 0) {
+			next = f
+		}
+	}
+	return next
+}
+
+// hasPull reports whether there is a release to fetch.
+func (t *Tenant) hasPull() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f.done, f.err, t.news = true, err, true
+	return t.nextPull() != nil
+}
+
+// beginPull begins an attempt to fetch the next release; nil if there is none. The context ends when no look needs it
+// any more.
+func (t *Tenant) beginPull(ctx context.Context) (*pull, context.Context) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.nextPull()
+	if f != nil {
+		ctx, f.end = context.WithCancel(ctx)
+	}
+	return f, ctx
+}
+
+// endPull ends an attempt. Unless another one has to follow at once, it records the result for the next look.
+func (t *Tenant) endPull(f *pull, err error, over bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f.end()
+	f.end = nil
+	if over {
+		f.done, f.err, f.again, t.news = true, err, time.Now().Add(retryTime), true
+	}
 }
 
 // Fetcher fetches releases from registries, one after the other, beside the looks of its Follower: a slow registry must
@@ -81,14 +140,15 @@ type Fetcher struct {
 // RunOnce implements periodic.Worker.
 func (f *Fetcher) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	t := f.Follower.Tenant
-	for next := t.nextPull(); next != nil; next = t.nextPull() {
-		blobs := &lentBlobs{Blobs: t.blobs, borrow: f.Follower.Borrow}
-		_, err := t.Cache.obtain(ctx, &next.Release, blobs, next.before)
-		blobs.share.Give()
-		if ctx.Err() != nil {
-			break // the next session fetches it
+	for ctx.Err() == nil {
+		next, attempt := t.beginPull(ctx)
+		if next == nil {
+			break
 		}
-		t.pulled(next, err)
+		blobs := &lentBlobs{Blobs: t.blobs, borrow: f.Follower.Borrow}
+		_, err := t.Cache.obtain(attempt, &next.Release, blobs, next.before)
+		blobs.share.Give()
+		t.endPull(next, err, ctx.Err() == nil) // otherwise the next session fetches it
 		f.Follower.Ask()
 	}
 	return askPause, periodic.UntilAsked, nil

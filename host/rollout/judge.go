@@ -98,9 +98,10 @@ type Judge struct {
 	// StepOver is called when a step of a canary has the tasks after which it ends. It must not block.
 	StepOver func()
 
-	mu     sync.Mutex          // guards the fields below
+	told map[string]int // by plugin: the release that was reported as bad; only RunOnce uses it
+
+	mu     sync.Mutex          // guards counts
 	counts map[string]*counted // by plugin: what Redis does not have yet
-	told   map[string]int      // by plugin: the release that was reported as bad
 }
 
 // counted are the counts of a release on trial.
@@ -120,8 +121,9 @@ func (j *Judge) Completed(plugin, name string, number int, took time.Duration, f
 	})
 }
 
-// PutOff counts a task whose first run asked to run again later.
-func (j *Judge) PutOff(plugin, name string, number int) {
+// Ran counts a task whose first run did not fail, and whose duration and fuel are no measure: it asked to run again later,
+// or waited for a host with its release.
+func (j *Judge) Ran(plugin, name string, number int) {
 	j.count(plugin, name, number, func(c *release.Counts, _ bool) { c.Runs++ })
 }
 
@@ -229,16 +231,37 @@ func (t *onTrial) tasksOver(counts *release.Trial) bool {
 	return tasks > 0 && counts.At(t.step()).New.Runs >= int64(tasks)
 }
 
-// unproved reports whether the step of a canary must not end. Its tasks hang, or the counts say that it is worse: the
-// host that wrote them may have died before it judged them.
-func (t *Tenant) unproved(ctx context.Context, canary *release.Release) (bool, error) {
-	counts, err := t.store.Trial(ctx, canary.Plugin)
-	if err != nil || counts.Number != canary.Number || t.ReportOnly {
-		return false, err
+// unproved returns why the step of a canary must not end; "" if it may. Its tasks hang, or it is bad: the host that
+// counted them may have died before it judged the canary.
+func (t *Tenant) unproved(ctx context.Context, canary *release.Release) (why string, err error) {
+	if t.ReportOnly {
+		return "", nil
 	}
-	counts.At(canary.Stage.Step)
-	steps := StepsOf(canary, &counts)
-	return trial.Hangs(&steps[len(steps)-1]) || trial.Judge(steps).Bad(), nil
+	tried, err := t.store.AddTrial(ctx, canary, &release.Trial{Number: canary.Number})
+	if err != nil {
+		if errors.Is(err, release.ErrNoTrial) { // somebody has ended it
+			err = nil
+		}
+		return "", err
+	}
+	tried.At(canary.Stage.Step)
+	if steps := StepsOf(canary, &tried.Trial); trial.Hangs(&steps[len(steps)-1]) {
+		return "none of its tasks has ended in this step", nil
+	}
+	return judgeCanary(canary, &tried).Reason, nil
+}
+
+// judgeCanary judges a canary by the counts of all hosts.
+func judgeCanary(canary *release.Release, tried *release.Tried) trial.Verdict {
+	if v := trial.JudgeDeaths(tried.Deaths); v.Bad() {
+		return v
+	}
+	steps := StepsOf(canary, &tried.Trial)
+	if canary.Stage.Share.Label != "" {
+		old, next := trial.Sum(steps)
+		return trial.JudgeChosen(&old, &next)
+	}
+	return trial.Judge(steps)
 }
 
 // ran returns how many tasks have ended on a canary in its step, on all hosts.
@@ -251,17 +274,14 @@ func (t *Tenant) ran(ctx context.Context, canary *release.Release) (tasks int, e
 }
 
 func (j *Judge) judge(ctx context.Context, of *onTrial, tried *release.Tried) (trial.Verdict, error) {
+	if of.Stage != nil {
+		return judgeCanary(&of.Release, tried), nil
+	}
 	if v := trial.JudgeDeaths(tried.Deaths); v.Bad() {
 		return v, nil
 	}
-	steps := StepsOf(&of.Release, &tried.Trial)
-	old, next := trial.Sum(steps)
-	switch {
-	case of.Stage != nil && of.Stage.Share.Label != "":
-		return trial.JudgeChosen(&old, &next), nil
-	case of.Stage != nil:
-		return trial.Judge(steps), nil
-	case !trial.Suspect(&next):
+	_, next := trial.Sum(StepsOf(&of.Release, &tried.Trial))
+	if !trial.Suspect(&next) {
 		return trial.Verdict{}, nil
 	}
 	before, err := j.before(ctx, &of.Release)

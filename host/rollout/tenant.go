@@ -66,7 +66,11 @@ type Tenant struct {
 	retry      time.Time // when to try again what has failed
 	used       time.Time // when the cache last recorded what is used
 	rejected   map[string]rejection
+	stuck      map[string]stuckStep // by plugin: the step that was reported because it does not end
 }
+
+// stuckStep names a step of a canary.
+type stuckStep struct{ number, step int }
 
 // rejection says that the plugin directory of this host refuses a release of which nothing else serves.
 type rejection struct {
@@ -86,6 +90,7 @@ func New(c Config) *Tenant {
 	return &Tenant{
 		Config: c, store: store, blobs: sources{store, c.Artifacts}, serving: make(map[string]fetched),
 		staged: make(map[string]*staged), rejected: make(map[string]rejection), pulls: make(map[key]*pull),
+		stuck: make(map[string]stuckStep),
 	}
 }
 
@@ -173,7 +178,7 @@ func (f *Follower) RunOnce(ctx context.Context) (pause, wait time.Duration, err 
 	if len(f.trials.all()) > 0 {
 		f.Tried()
 	}
-	if f.nextPull() != nil {
+	if f.hasPull() {
 		f.Fetch()
 	}
 	wait = periodic.Jitter(f.Interval)
@@ -233,10 +238,7 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 	t.note(all)
 	serving, failed, bare := make(map[string]fetched), make(map[key]plugins.Status), false
 	fail := func(r *release.Release, err error) {
-		if was, known := t.failed[keyOf(r)]; errors.Is(err, errFetching) {
-			if known {
-				failed[keyOf(r)] = was
-			}
+		if errors.Is(err, errFetching) {
 			return
 		}
 		failed[keyOf(r)] = t.refusal(r, err)
@@ -247,7 +249,7 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 		t.mu.Lock()
 		old := t.serving[plugin]
 		t.mu.Unlock()
-		got, err := t.choose(ctx, &one, old, blobs)
+		got, err := t.choose(ctx, now, &one, old, blobs)
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
@@ -258,8 +260,8 @@ func (t *Tenant) look(ctx context.Context, now time.Time, blobs Blobs) (changed 
 			serving[plugin] = got
 			t.give(plugin, got)
 		}
-		bare = bare || got.folder == "" && errors.Is(err, errFetching)
-		needed, err := t.stage(ctx, plugin, got, blobs)
+		bare = bare || got.folder == "" && t.fetches(plugin)
+		needed, err := t.stage(ctx, now, plugin, got, blobs)
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
@@ -282,30 +284,32 @@ func (t *Tenant) hasNews() bool {
 }
 
 // choose returns the release of a plugin to serve: the wanted one, or what served before if that fails, or else the one
-// before the wanted one. err says why the wanted one is not chosen.
-func (t *Tenant) choose(ctx context.Context, one *release.Served, old fetched, blobs Blobs,
+// before the wanted one. err says why the wanted one is not chosen. It is errFetching only if the wanted one itself is
+// being fetched.
+func (t *Tenant) choose(ctx context.Context, now time.Time, one *release.Served, old fetched, blobs Blobs,
 ) (got fetched, err error) {
 	if one.Err != nil {
 		return old, one.Err
 	}
 	refused := t.refusedHere(one, old)
 	if err = refused; err == nil {
-		if got, err = t.obtain(ctx, &one.Release, old, blobs); err == nil {
+		if got, err = t.obtain(ctx, now, &one.Release, old, blobs); err == nil {
 			return got, nil
 		}
 	}
 	if one.Before == nil || errors.Is(err, errFetching) || old.folder != "" && (refused == nil || old.Number != one.Number) {
 		return old, err
 	}
-	got, before := t.obtain(ctx, one.Before, old, blobs)
+	got, before := t.obtain(ctx, now, one.Before, old, blobs)
 	if before != nil {
-		return old, fmt.Errorf("%w; and of the release before, %d: %w", err, one.Before.Number, before)
+		return old, fmt.Errorf("%w; and of the release before, %d: %s", err, one.Before.Number, before.Error())
 	}
 	return got, err
 }
 
 // obtain fetches a release. old is the release of the plugin that serves, if any.
-func (t *Tenant) obtain(ctx context.Context, r *release.Release, old fetched, blobs Blobs) (fetched, error) {
+func (t *Tenant) obtain(ctx context.Context, now time.Time, r *release.Release, old fetched, blobs Blobs,
+) (fetched, error) {
 	if err := t.Verify(r); err != nil {
 		return fetched{}, unfit{err}
 	}
@@ -315,7 +319,7 @@ func (t *Tenant) obtain(ctx context.Context, r *release.Release, old fetched, bl
 		}
 	}
 	if r.Artifact != "" {
-		folder, err := t.fromRegistry(r, old.folder)
+		folder, err := t.fromRegistry(now, r, old.folder)
 		return fetched{*r, folder}, err
 	}
 	folder, err := t.Cache.obtain(ctx, r, blobs, old.folder)
@@ -417,7 +421,7 @@ func (t *Tenant) finish(all map[string]release.Served, generation string, servin
 				"serving", serving[of.plugin].Number, "error", status.Error)
 		}
 	}
-	maps.DeleteFunc(t.pulls, func(_ key, f *pull) bool { return !f.wanted })
+	t.endPulls()
 	same := func(a, b plugins.Status) bool { return a.Error == b.Error }
 	changed = !t.looked || !maps.Equal(t.wanted, wanted) || !maps.EqualFunc(t.failed, failed, same)
 	gone := len(t.serving) != len(serving)

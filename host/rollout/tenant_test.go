@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -69,7 +70,7 @@ func TestChoose(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := tenant.choose(t.Context(), &release.Served{Release: *second, Before: first}, old, tt.from)
+			got, err := tenant.choose(t.Context(), time.Now(), &release.Served{Release: *second, Before: first}, old, tt.from)
 			if got.Number != tt.want || (err != nil) != tt.fails {
 				t.Errorf("chose release %d, %v", got.Number, err)
 			}

@@ -123,9 +123,9 @@ type Reply struct {
 	Failed  bool // the host does not know which tasks were reserved
 	Refused bool // the reserve failed because of this queue alone
 	More    bool // there may be tasks behind IDs that were dropped or passed over
-	// Elsewhere reports that the queue had only tasks that other hosts must run. They come again and again, so the queue
-	// pauses.
-	Elsewhere bool
+	// Elsewhere reports that the reserve found only tasks that other hosts must run. They come again and again, so the
+	// queue pauses, longer each time. Early reports that tasks for this host may be behind them: then each pause is short.
+	Elsewhere, Early bool
 }
 
 // Status is a summary of a scheduler.
@@ -251,10 +251,11 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 			q.woken = s.wakes // an older poll does not show whether tasks are left
 		}
 		reply.More = reply.More || q.woken > a.wakes
+		if !reply.Elsewhere || reply.Early {
+			q.refused.Succeeded()
+		}
 		if reply.Elsewhere {
 			q.refused.Failed(now)
-		} else {
-			q.refused.Succeeded()
 		}
 	}
 	q.reserved(len(tasks) > 0, reply.More || reply.Failed || a.Reconcile)

@@ -108,6 +108,31 @@ func TestReserveWithoutCanary(t *testing.T) {
 	}
 }
 
+// A reserve that gives back many tasks ends early, and says so: tasks of the release that serves may be behind them.
+func TestReserveBehindTasksOfCanary(t *testing.T) {
+	w := setup(t)
+	node := w.node(t, "q")
+	stage := &release.Stage{Share: release.Share{Label: "customer", Value: "acme"}}
+	for range 40 {
+		w.enqueue(t, "q", "x", queue.Options{Labels: map[string]string{"customer": "acme"}})
+	}
+	id := w.enqueue(t, "q", "x", queue.Options{})
+	given := 0
+	for range 3 {
+		reply := node.Reserve(w.ctx, []listen.ReserveRequest{stagedRequest("q", stage)})[0]
+		given += reply.Passed
+		if reply.Err != nil || reply.Early != (given < 40) || (len(reply.Tasks) == 1) != (given == 40) {
+			t.Fatalf("after %d tasks were given back: %+v", given, reply)
+		}
+		if len(reply.Tasks) == 1 && reply.Tasks[0].ID != id {
+			t.Errorf("reserved %+v", reply.Tasks)
+		}
+	}
+	if reply := node.Reserve(w.ctx, []listen.ReserveRequest{stagedRequest("q", stage)})[0]; reply.Early || len(reply.Tasks) > 0 {
+		t.Errorf("of an empty queue: %+v", reply)
+	}
+}
+
 // Tasks of a canary whose version is quarantined wait as on a host without it; other tasks run.
 func TestQuarantinedCanary(t *testing.T) {
 	w := setup(t)
@@ -190,13 +215,19 @@ func TestAdoptForCanary(t *testing.T) {
 	for _, r := range node.Reserve(w.ctx, []listen.ReserveRequest{stagedRequest("q", half, canaryHere)})[0].Tasks {
 		ids = append(ids, r.ID)
 	}
-	canaries := 0
+	canaries, late := 0, ids[slices.IndexFunc(ids, func(id string) bool { return half.Takes(8, id, nil) })]
+	if err := w.rdb.HSet(w.ctx, w.Store().Keys.Task(late), "aside", "9999999999").Err(); err != nil {
+		t.Fatal(err)
+	}
 	reply := node.Adopt(w.ctx, stagedRequest("q", half, canaryHere), ids)
 	for _, r := range reply.Tasks {
 		if takes := half.Takes(8, r.ID, nil); takes != (r.Release == 8) || takes != (w.task(t, r.ID).Version == "0.8") {
 			t.Errorf("%s was adopted for release %d as version %q", r.ID, r.Release, w.task(t, r.ID).Version)
 		} else if takes {
 			canaries++
+		}
+		if r.Delayed != (r.ID == late) {
+			t.Errorf("%s was adopted as one that waited: %v", r.ID, r.Delayed)
 		}
 	}
 	if reply.Err != nil || len(reply.Tasks) != 20 || canaries == 0 || canaries == 20 {

@@ -123,6 +123,32 @@ func TestCanaryBeginsOnOneHost(t *testing.T) {
 	})
 }
 
+// A task that was tried again on its host and then ends this host proves nothing, although its first attempt has ended.
+func TestRetriedTaskEndsItsHost(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.tried(t)
+		doomed := w.node(t, "q")
+		w.enqueue(t, "q", "x", queue.Options{})
+		retry := listen.Settlement{Failure: &queue.Failure{Reason: queue.ReasonError}, Requeue: listen.RequeueRetry}
+		retry.Claim = w.take(t, doomed, 1)[0].Claim()
+		w.settle(t, doomed, "q", retry)
+		if len(w.take(t, doomed, 1)) != 1 {
+			t.Fatal("the task is not tried again")
+		}
+		w.die(t, doomed)
+		w.at(10)
+		must[listen.Reclaimed](t)(listen.NewFleet(w.Client).Reclaim(w.ctx, doomed.ID(), 0))
+		if len(w.take(t, w.node(t, "q"), 1)) != 1 {
+			t.Fatal("no other host takes the task")
+		}
+		text := w.rdb.HGet(w.ctx, w.Store().Keys.Release("mail"), "8 first").Val()
+		if left, _, _ := strings.Cut(text, " "); left != "2" {
+			t.Errorf("the canary begins as %q, want 2 tasks left", text)
+		}
+	})
+}
+
 // A task names the release that runs it, and its history those that ran it. Other tasks name none.
 func TestTaskNamesItsRelease(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -221,7 +221,7 @@ func refusedRelease(ctx context.Context, client admin.Tenant, args []string, don
 	}
 	all, failed := client.Releases(plugin).List(ctx)
 	if failed != nil {
-		return failed
+		return err // the list only serves its remedy
 	}
 	if len(all) == 0 {
 		return cli.Refusedf("plugin %s has no releases: see `quern plugin ls`, and mind --tenant", plugin)

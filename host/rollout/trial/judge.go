@@ -72,9 +72,9 @@ func Judge(steps []Step) Verdict {
 }
 
 // Hangs reports whether no task of the new release has ended in a step, although its share of the tasks makes it likely
-// that many began.
+// that many began. With all tasks as its share, there is nothing to compare.
 func Hangs(s *Step) bool {
-	return s.New.Runs == 0 && s.Share*float64(s.Old.Runs) >= hanging*(1-s.Share)
+	return s.New.Runs == 0 && s.Share < 1 && s.Share*float64(s.Old.Runs) >= hanging*(1-s.Share)
 }
 
 // Sum adds the counts of all steps.

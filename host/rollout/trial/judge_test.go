@@ -253,3 +253,18 @@ func TestReasons(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A release hangs if it should have ended ten tasks and has ended none. A share of all tasks says nothing.
+func TestHangs(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		share    float64
+		old, new int64
+		want     bool
+	}{{0.1, 89, 0, false}, {0.1, 90, 0, true}, {0.1, 90, 1, false}, {0.5, 10, 0, true}, {1, 0, 0, false}, {1, 100, 0, false}} {
+		s := Step{Share: tt.share, Old: release.Counts{Runs: tt.old}, New: release.Counts{Runs: tt.new}}
+		if got := Hangs(&s); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+}

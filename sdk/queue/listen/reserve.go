@@ -190,7 +190,10 @@ type ReserveReply struct {
 	Quarantined     bool // nothing was reserved, because the plugin version is quarantined
 	// Lacking has the numbers of releases of tasks that must wait, because this node does not have them, or another one
 	// tries the canary.
-	Lacking   []int
+	Lacking []int
+	// Early is true if the reserve ended before it had enough tasks, although the queue may have further ones: it met
+	// many that it had to remove.
+	Early     bool
 	DeadError string // why the dead letter of an expired task was not written; "" if all were written
 	// Clock is Redis's time of the reserve. NextETA is when the queue's next scheduled task is due. It is zero if no task
 	// is scheduled; Adopt always leaves it zero.
@@ -288,6 +291,7 @@ func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply
 	for _, number := range strings.Fields(v.Text()) {
 		r.Lacking = append(r.Lacking, int(store.AsInt(number)))
 	}
+	r.Early = v.Flag()
 	for err = cmp.Or(err, v.Err()); err == nil && v.More(); err = v.Err() {
 		task := readReservation(&v)
 		if started {

@@ -318,6 +318,41 @@ func TestDamagedEntry(t *testing.T) {
 	}
 }
 
+// A push of the same content repairs a damaged release that serves or is the canary, also of a frozen plugin.
+func TestPushRepairs(t *testing.T) {
+	w := newWorld(t)
+	share := release.Share{Steps: []release.Step{{Percent: 10}}}
+	canary := func() (release.Release, error) { return w.stage(w, "mail", []byte("two"), &share) }
+	w.must(w.push(w, "mail", []byte("one")))
+	w.must(canary())
+	if err := w.FreezeReleases(t.Context(), "mail", true); err != nil {
+		t.Fatal(err)
+	}
+	damage := func(key, field string) {
+		t.Helper()
+		if err := w.rdb.HSet(t.Context(), key, field, "{}").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damage(w.keys.Release("mail"), "1")
+	if _, err := w.Releases(t.Context(), "mail"); err == nil || !strings.Contains(err.Error(), "push the plugin again with `quern plugin push`") {
+		t.Errorf("a damaged release that serves: %v", err)
+	}
+	damage(w.keys.Releases(), "mail")
+	if r := w.must(w.push(w, "mail", []byte("one"))); r.Number != 1 {
+		t.Errorf("repaired by release %d", r.Number)
+	}
+	w.serving("mail", 1, 0)
+	damage(w.keys.Releases(), "mail")
+	if r := w.must(canary()); r.Number != 2 {
+		t.Errorf("repaired by release %d", r.Number)
+	}
+	w.serving("mail", 1, 0)
+	if _, err := w.push(w, "mail", []byte("three")); !errors.Is(err, release.ErrFrozen) {
+		t.Errorf("a push of another content: %v", err)
+	}
+}
+
 // A piece that is gone or has other bytes is told with the remedy.
 func TestDamagedPiece(t *testing.T) {
 	w := newWorld(t)

@@ -252,6 +252,10 @@ func (s *Store) Releases(ctx context.Context, plugin string) ([]Release, error) 
 		}
 		r, err := parse(plugin, number, text)
 		if err != nil {
+			if hash["serving"] == field {
+				return nil, fmt.Errorf("release %d of plugin %s is damaged: %w: push the plugin again with `quern plugin push`",
+					number, plugin, err)
+			}
 			return nil, damaged(plugin, number, err)
 		}
 		r.Serving, r.Created = hash["serving"] == field, seconds(hash[field+" at"])

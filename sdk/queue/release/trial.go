@@ -46,8 +46,8 @@ func (t *Trial) At(index int) *TrialStep {
 // Tried is a trial as it is in Redis.
 type Tried struct {
 	Trial
-	// Deaths is how many hosts have died over a task of the release that was in a crash before, or while it began on one
-	// host alone.
+	// Deaths is how many hosts have died over a task of the release: one that was in a crash before or may crash only
+	// once, or any while the release began on one host alone.
 	Deaths int
 }
 

@@ -8,9 +8,9 @@
 --         8 the number of the release that serves, or ""  9 the number of arguments for runners, and these arguments
 --         then the further values: field, value, ... for the plugin's version and what its manifest sets (only with a
 --         process ID), then the IDs
--- RETURNS number of dropped entries, clock, "", number of tasks that wait again because this host lacks their release, 0,
---         "", "", then for each task what reserve returns; without a process
---         ID, a task that was started before also has started_at
+-- RETURNS number of dropped entries, clock, "", number of tasks that wait again because this host lacks their release
+--         or must not try it, 0, "", "", 0, then for each task what reserve.lua returns; without a process ID, a task that was started before
+--         also has started_at
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', SCHEDULED_TASKS_ .. queue, 'zset')
 if bad then return bad end
@@ -18,7 +18,7 @@ if bad then return bad end
 local clock = now(ARGV[1])
 local most, room = tonumber(ARGV[5]), tonumber(ARGV[6])
 local extra, serving, rest = tonumber(ARGV[7]), ARGV[8], 10 + ARGV[9]
-local out, dropped, pick = { 0, clock, '', 0, 0, '', '' }, 0
+local out, dropped, pick = { 0, clock, '', 0, 0, '', '', 0 }, 0
 
 -- picker(): makes a function as in reserve.lua. Without a release, its second value is whether the task waits again.
 local function picker() -- rare
@@ -74,7 +74,7 @@ for i = rest + extra, #ARGV do
         out[n] = out[n] + 2
       end
       if number then
-        out[#out + 1], out[#out + 2] = one and 'release' or 'instead', number
+        out[#out + 1], out[#out + 2] = not one and 'instead' or h[26] and 'delayed' or 'release', number
         out[n] = out[n] + 2
       end
     end

@@ -280,7 +280,8 @@ end
 
 -- record(id, clock, outcome, text): appends the run that has ended to the task's history, of which it keeps the last 20
 -- runs. An entry is "RUN STARTED ENDED LISTENER PLUGIN DIGEST OUTCOME TEXT", with - for unknown values, and
--- DIGEST@RELEASE if the version is a release, and /VERSION behind that if it has a name. The task's last run is not recorded, because the task's hash describes it.
+-- DIGEST@RELEASE if the version is a release, and /VERSION behind that if it has a name. The task's last run is not
+-- recorded, because the task's hash describes it.
 local function record(id, clock, outcome, text)
   local h = redis.call('HMGET', TASK_ .. id, 'run', 'started_at', 'node', 'plugin', 'digest', 'version', 'release')
   local line = {}
@@ -460,9 +461,9 @@ local function labelled(text, needle)
 end
 
 -- runners(serving, listener, from, to, clock): makes a function that decides which release of a plugin runs a task of a
--- listener. serving is the number of the one that serves. The arguments from and to say the rest: the canary as "NUMBER PERCENT" or "NUMBER
--- label NEEDLE", or "" if there is none; then for each further release its number, "PLUGIN DIGEST" or "" if it is gone,
--- the number of further values, and these values: field, value, ... that are written to its tasks.
+-- listener. serving is the number of the one that serves. ARGV[from] to ARGV[to] are: the canary as "NUMBER PERCENT" or
+-- "NUMBER label NEEDLE", or "" if there is none; then for each further release its number, "PLUGIN DIGEST" or "" if it
+-- is gone, the number of further values, and these values: field, value, ... that are written to its tasks.
 --
 -- The function takes an ID, and the fields "pinned" of the task, the number of the release on which it began, and
 -- "aside", since when it waits for a host that has its release. It returns the number of the task's release, or nil if
@@ -505,7 +506,7 @@ local function runners(serving, listener, from, to, clock)
     local left, who, last = string.match(not h.err and h[1] or '', '^(%d+) (%S+) (%S+)$')
     mine = true
     if not left then return true end
-    local task = redis.pcall('HMGET', TASK_ .. last, 'node', 'status', 'reason', 'settled')
+    local task = redis.pcall('HMGET', TASK_ .. last, 'node', 'status', 'reason', 'settled', 'run')
     if task.err then task = {} end
     local deaths, at = 0, '0'
     for second in string.gmatch(h[2] or '', ' %S+ (%S+)') do deaths, at = deaths + 1, second end
@@ -515,7 +516,9 @@ local function runners(serving, listener, from, to, clock)
       mine = false
     else
       local ended = task[1] == who and (task[2] == 'complete' or task[2] == 'failed' and task[3] ~= 'crashed')
-      if ended or string.sub(task[4] or '', 1, #who + 1) == who .. ' ' then left = left - 1 end -- settled: it waits again
+      local run = who .. ' ' .. (task[5] or '') .. '@' -- the last one: an earlier run may have settled the task as well
+      local again = string.sub((task[4] or '') .. '@', 1, #run) == run -- its last run has ended, and it waits again
+      if ended or again then left = left - 1 end
       if tonumber(left) > 0 then
         redis.call('HSET', key, canary .. ' first', string.format('%d %s %s', left, listener, id))
       else

@@ -13,7 +13,8 @@
 --         then field, value, ... for the plugin's version and what its manifest sets (only with a process ID)
 -- RETURNS number of dropped IDs, clock, eta of the next scheduled task or "", number of tasks that failed or wait
 --         again, 1 if the version is quarantined, reason why a failed task has no dead letter or "", numbers of
---         releases that this host lacks or must not try, separated by spaces; then for each task: id, run, parameters
+--         releases that this host lacks or must not try, separated by spaces, 1 if the script ended early and the lists
+--         may have further tasks; then for each task: id, run, parameters
 --         or nil if they are too large, their size, number of further values, and these values: field, value, ... of
 --         fields in TAKEN, and "release", the number of the release that runs it if that does not serve ("delayed" if
 --         the task waited for a host that may run it), or "instead", the number of its release if the one that serves
@@ -31,12 +32,12 @@ end
 
 local clock = now(ARGV[1])
 local eta = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
-if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { 0, clock, eta, 0, 0, '', '' } end
+if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { 0, clock, eta, 0, 0, '', '', 0 } end
 local crashes = ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8])
-if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '', '' } end
+if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '', '', 0 } end
 -- ask: set if some parameters of this queue were large. Then the size of each task's parameters is read first.
 local ask, held = unpack(redis.call('HMGET', STATS_ .. queue, 'large', 'held'))
-if held and helduntil(held, clock) then return { 0, clock, eta, 0, 0, '', '' } end
+if held and helduntil(held, clock) then return { 0, clock, eta, 0, 0, '', '', 0 } end
 local wanted = tonumber(ARGV[4])
 local work = 0 -- in units of one reserved task; at 128 the script ends, and the caller calls again
 
@@ -77,7 +78,7 @@ local written = { 'status', 'reserved', 'node', listener, 'updated', clock, 'res
 if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, rest) } end
 written[#written + 1] = 'run'
 local most, bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
-local out, taken, started, dropped, looked = { 0, clock, eta, 0, 0, '', '' }, 0, {}, 0, 0
+local out, taken, started, dropped, looked = { 0, clock, eta, 0, 0, '', '', 0 }, 0, {}, 0, 0
 
 -- otherwise(): makes a function (id, key, expired) that removes a task from the reserved list again. The task fails if
 -- it has expired; if not, it waits again. The function is made once per call of the script, because making it executes
@@ -207,5 +208,5 @@ for _, list in ipairs(pendinglists(queue)) do
   end
 end
 if #started > 0 then redis.call('SADD', STARTED_TASKS_ .. queue, unpack(started)) end
-out[1], out[4], out[6] = dropped, looked - dropped - taken, unburied
+out[1], out[4], out[6], out[8] = dropped, looked - dropped - taken, unburied, work >= 128 and taken < wanted and 1 or 0
 return out

@@ -102,15 +102,17 @@ end
 
 if what == 'push' then
   local share = ARGV[8]
-  if frozen then return 'frozen' end
   if share ~= '' and not serving then return 'none' end
-  if serving and get(serving .. ' is') == ARGV[5] then
-    if show() then changed(serving) end -- somebody had damaged it
-    return 'same ' .. serving
+  local same = serving and get(serving .. ' is') == ARGV[5] and serving
+  if not same and share ~= '' and canary and get(canary .. ' is') == ARGV[5] and get(canary .. ' share') == share then
+    same = canary
   end
-  if share ~= '' and canary and get(canary .. ' is') == ARGV[5] and get(canary .. ' share') == share then
-    return 'same ' .. canary
+  if same then
+    redis.call('HSET', key, same, ARGV[4]) -- somebody may have damaged it
+    if show() then changed(same) end
+    return 'same ' .. same
   end
+  if frozen then return 'frozen' end
   if not serving and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[7]) then return 'full' end
   for i = 10, #ARGV, 2 do
     if not redis.call('HGET', PIECES, ARGV[i]) or redis.call('EXISTS', PIECE_ .. ARGV[i]) == 0 then

@@ -1,0 +1,30 @@
+package tenant
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+	"github.com/quern-project/quern/sdk/queue/release"
+)
+
+// If the list of releases cannot be read for the remedy, the error is still that of the command.
+func TestRefusedReleaseOfDamagedList(t *testing.T) {
+	t.Parallel()
+	client, err := queue.NewFromRedis(queuetest.Shared(t).Client(t), queue.Config{Tenant: queuetest.Tenant()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := client.Store()
+	if err := store.RDB.HSet(t.Context(), store.Keys.Release("mail"), "1", "{}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	refused := fmt.Errorf("halt: %w", release.ErrNoCanary)
+	got := refusedRelease(t.Context(), admin.NewDirect(client, nil), []string{"mail"}, "halted", refused)
+	if !errors.Is(got, release.ErrNoCanary) {
+		t.Errorf("the error is %v", got)
+	}
+}
