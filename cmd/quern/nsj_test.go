@@ -99,6 +99,9 @@ func TestNsjCommands(t *testing.T) {
 	check("fila", "subscribers are in public.fila_subscriber")
 	check("fila", "3 rows wait, for the queues fila, p.dead, q")
 	check(`app."Fila"`, "publications are left to workers of nsj-queue-lib")
+	check(`app."Fila"`, "no trigger announces new rows")
+	exec(`CREATE TRIGGER wake AFTER INSERT ON app."Fila" FOR EACH ROW EXECUTE FUNCTION ` + value(t, db, `SELECT f.oid::regproc
+		FROM pg_trigger JOIN pg_proc f ON f.oid = tgfoid WHERE tgrelid = 'fila'::regclass AND prosrc ILIKE '%notify%' LIMIT 1`) + "()")
 	if r := u.run("database", "check", "--postgres", of, "--nsj", `fila,app."Fila"`); r.status != exitDone {
 		t.Errorf("%+v", r)
 	}
