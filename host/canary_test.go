@@ -494,6 +494,7 @@ func TestPresenceOfCanary(t *testing.T) {
 		"Unfetched": {[][]upkeep.PluginInfo{{serving, refuses}, {serving, unfetched}}, rollout.Presence{May: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			client := n.clientOf(queuetest.Tenant())
 			for _, plugins := range tt.hosts {
 				node := listen.New(client)

@@ -21,6 +21,9 @@ import (
 // has the timeout of the connection.
 const reserveTimeout = 5 * time.Second
 
+// insteadPause is the minimum time between two lines of the log about tasks that run on another release than theirs.
+const insteadPause = time.Minute
+
 // intake reserves tasks of a session's queues for the slots that the scheduler allocates to it, one round trip at a
 // time, and starts them.
 type intake struct {
@@ -35,6 +38,21 @@ type intake struct {
 	releases  *rollout.Follower
 	// quarantined maps a queue to the digest of its plugin version, if that version is quarantined. Only reserve uses it.
 	quarantined map[string]string
+	// instead has the tasks that ran on another release than theirs and are not logged yet. Only reserve uses it.
+	instead map[instead]*unlogged
+}
+
+// instead says on which release tasks of a queue were to run, and why they ran on another.
+type instead struct {
+	queue string
+	own   int
+	why   string
+}
+
+// unlogged are tasks since the last line of the log about them.
+type unlogged struct {
+	tasks int
+	since time.Time // when that line was logged
 }
 
 // State implements schedule.Source.
@@ -150,13 +168,13 @@ func (in *intake) addReleases(r *listen.ReserveRequest, serving plugins.Serving)
 
 // noteReleases asks for releases that tasks of a reply need, and logs which tasks run on another release than theirs.
 func (in *intake) noteReleases(request *listen.ReserveRequest, reply *listen.ReserveReply, now time.Time) {
-	needed, instead := slices.Clone(reply.Lacking), make(map[int]int)
+	needed, others := slices.Clone(reply.Lacking), make(map[int]int)
 	for i := range reply.Tasks {
 		switch t := &reply.Tasks[i]; {
 		case t.Release > 0:
 			needed = append(needed, t.Release)
 		case t.Instead > 0:
-			instead[t.Instead]++
+			others[t.Instead]++
 		}
 	}
 	slices.Sort(needed)
@@ -169,13 +187,22 @@ func (in *intake) noteReleases(request *listen.ReserveRequest, reply *listen.Res
 	if ask {
 		in.releases.Ask()
 	}
-	for number, tasks := range instead {
+	for number, tasks := range others {
 		why := "no host that may run it took them for a minute"
 		if slices.ContainsFunc(request.Others, func(o listen.OtherRelease) bool { return o.Gone && o.Number == number }) {
 			why = "it was deleted, halted or rolled back"
 		}
+		u := in.instead[instead{request.Queue, number, why}]
+		if u == nil {
+			u = &unlogged{}
+			in.instead[instead{request.Queue, number, why}] = u
+		}
+		if u.tasks += tasks; now.Sub(u.since) < insteadPause {
+			continue
+		}
 		in.access.logger.Warn("tasks run on the release that serves, and not on their own", "queue", request.Queue,
-			"plugin", request.Plugin, "tasks", tasks, "release", request.Release, "own", number, "why", why)
+			"plugin", request.Plugin, "tasks", u.tasks, "release", request.Release, "own", number, "why", why)
+		*u = unlogged{since: now}
 	}
 }
 

@@ -119,7 +119,8 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 	intake := &intake{
 		access: access, scheduler: c.scheduler, health: health, polls: polls, shipper: shipper,
 		workers: c.workers, ahead: settler.ahead, releases: releases, quarantined: make(map[string]string),
-		runner: &runner{common: c, access: access, settler: settler, draining: draining},
+		instead: make(map[instead]*unlogged),
+		runner:  &runner{common: c, access: access, settler: settler, draining: draining},
 	}
 	lookout := &lookout{Duty: duty(periodic.UntilAsked), access: access, scheduler: c.scheduler, poll: polls.Ask}
 	poller := &poller{

@@ -272,6 +272,7 @@ func TestEncryptedReplay(t *testing.T) {
 		{[]string{"two", "--identity", second, "--update-record", file}, exitFailed, same},
 		{[]string{file}, exitFailed, same}, // it is not encrypted
 		{[]string{"one", "--identity", empty}, exitUsage, `--identity "\S+empty.txt": no identities found: name a file that .age-keygen. wrote`},
+		{[]string{"one", "--identity", "/dev/zero"}, exitUsage, `--identity "/dev/zero": it has more than 65536 bytes: name a file`},
 		{[]string{"one", "--identity", filepath.Join(dir, "none")}, exitUsage, `--identity "\S+none": .*no such file`},
 	} {
 		r := u.run(append([]string{"task", "replay", "--plugins", plugins}, test.args...)...)

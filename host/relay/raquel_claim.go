@@ -74,20 +74,20 @@ type raquelAhead struct {
 
 // adopt takes over rows that this relay has claimed, and does not know: an earlier leader has claimed them, or somebody
 // has restored or changed them. It reports whether there were any.
-func (r *raquelRows) adopt(ctx context.Context) (any bool, err error) {
-	for began := time.Now(); ; any = true {
+func (r *raquelRows) adopt(ctx context.Context) (some bool, err error) {
+	for began := time.Now(); ; some = true {
 		room := maxAdopted - len(r.claims.hand)
 		if room <= 0 {
-			return any, nil
+			return some, nil
 		}
 		adopted, err := r.unknown(ctx, min(room, batchRows))
 		if err != nil {
-			return any, err
+			return some, err
 		}
 		if len(adopted) == 0 {
 			now := time.Now()
 			r.searchAt = now.Add(min(searchShare*now.Sub(began), maxSearchWait))
-			return any, nil
+			return some, nil
 		}
 		for _, c := range adopted {
 			c.adopted, c.unread = true, true

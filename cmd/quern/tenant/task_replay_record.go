@@ -19,18 +19,24 @@ import (
 	"github.com/quern-project/quern/runtime/replay"
 )
 
-// maxRecordFile is the maximum number of bytes of a file with a record.
-const maxRecordFile = 64 << 20
+// The maximum numbers of bytes of a file with a record, and of one with private keys.
+const (
+	maxRecordFile   = 64 << 20
+	maxIdentityFile = 64 << 10
+)
 
-func readRecord(path string) ([]byte, error) {
+var errLargeFile = errors.New("the file is too large")
+
+// readFile reads a file of at most most bytes.
+func readFile(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxRecordFile+1))
-	if err == nil && len(data) > maxRecordFile {
-		err = replay.ErrTooLarge
+	data, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = errLargeFile
 	}
 	return data, err
 }
@@ -41,9 +47,9 @@ func (r *taskReplay) read(cmd *cobra.Command, from string) (record *replay.Recor
 	if err != nil {
 		return nil, nil, err
 	}
-	data, err := readRecord(from)
+	data, err := readFile(from, maxRecordFile)
 	switch {
-	case errors.Is(err, replay.ErrTooLarge):
+	case errors.Is(err, errLargeFile):
 		return nil, nil, cli.Usagef("%s has more than %d MiB, and is no record: name a file that --update-record wrote, or the ID of a task",
 			from, maxRecordFile>>20)
 	case err == nil:
@@ -70,7 +76,10 @@ func (r *taskReplay) identities(cmd *cobra.Command) ([]replay.Identity, error) {
 		return nil, nil
 	}
 	flag := cmd.Flag("identity")
-	data, err := os.ReadFile(r.identity)
+	data, err := readFile(r.identity, maxIdentityFile)
+	if errors.Is(err, errLargeFile) {
+		err = fmt.Errorf("it has more than %d bytes: name a file that `age-keygen` wrote", maxIdentityFile)
+	}
 	if err != nil {
 		return nil, cli.WrongValue(flag, r.identity, err)
 	}
