@@ -245,7 +245,7 @@ func testFailedDependency(t *testing.T, by over) {
 		}
 	}
 	cause := "task bad of mail: (cancelled) "
-	if r := u.run("task", "wait", "last"); r.status != exitFailed || !strings.HasPrefix(r.stderr, "task last failed (dependency): task next, which it waited for, failed\ncaused by "+cause) {
+	if r := u.run("task", "wait", "last"); r.status != exitFailed || !strings.HasPrefix(r.stderr, "task last failed (dependency): task next, which it waited for, failed\n  caused by "+cause) {
 		t.Errorf("a wait: %+v", r)
 	}
 	if r := u.run("task", "show", "last"); !regexp.MustCompile(`(?m)^caused by +` + regexp.QuoteMeta(cause)).MatchString(r.stdout) {

@@ -37,8 +37,8 @@
 // statement is done on the other rows: see each. All rows that others have locked are found at once. Sums of a row's
 // numbers cannot exceed their types. Text that the relay cannot read ends its row, and characters that the database's
 // encoding lacks are replaced. A row that no statement can change, because a constraint or a trigger refuses it, is
-// parked: it is tried again each minute, and counts as a refused row with the error. Parked rows in hand are tried again
-// in small blocks between other work, and keep their tasks. A queue with maxParked parked rows gets no others. So a rule
-// that refuses all rows of a queue neither fills the relay's memory nor stops other queues. Retries, expired rows and
-// publications count apart, by what they name.
+// parked: it is tried again each minute, and counts as a refused row with the error. Parked rows in hand are tried
+// again in small blocks between other work, and keep their tasks. A queue with maxParked parked rows gets no others. So
+// a rule that refuses all rows of a queue neither fills the relay's memory nor stops other queues. Retries, expired
+// rows and publications count apart, by what they name.
 package relay

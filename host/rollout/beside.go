@@ -240,8 +240,8 @@ func (t *Tenant) canaries() (all []*release.Release) {
 	return all
 }
 
-// advance ends the steps of canaries whose time is over, and halts canaries that all hosts refuse. Every host may do it:
-// Redis does each once. A step of a canary that no host has proves nothing: hosts that have it end its steps. It
+// advance ends the steps of canaries whose time is over, and halts canaries that all hosts refuse. Every host may do
+// it: Redis does each once. A step of a canary that no host has proves nothing: hosts that have it end its steps. It
 // returns the time until the next step ends; 0 if there is none.
 func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) {
 	canaries := f.canaries()

@@ -121,8 +121,8 @@ func (j *Judge) Completed(plugin, name string, number int, took time.Duration, f
 	})
 }
 
-// Ran counts a task whose first run did not fail, and whose duration and fuel are no measure: it asked to run again later,
-// or waited for a host with its release.
+// Ran counts a task whose first run did not fail, and whose duration and fuel are no measure: it asked to run again
+// later, or waited for a host with its release.
 func (j *Judge) Ran(plugin, name string, number int) {
 	j.count(plugin, name, number, func(c *release.Counts, _ bool) { c.Runs++ })
 }

@@ -16,8 +16,8 @@
 //
 // The value of a secret that a run reads is not recorded, only its name, and 8 bits of a hash by which a replay tells a
 // wrong value. Where a value occurs in an answer or in the checkpoint, the record has the secret's name in its place; a
-// replay puts the value back that its user gives. Values are replaced by length, the longest first, because one can be a
-// part of another. Secrets that the run does not read are not looked for.
+// replay puts the value back that its user gives. Values are replaced by length, the longest first, because one can be
+// a part of another. Secrets that the run does not read are not looked for.
 //
 // # Encryption
 //

@@ -14,12 +14,12 @@ import (
 // If the list of releases cannot be read for the remedy, the error is still that of the command.
 func TestRefusedReleaseOfDamagedList(t *testing.T) {
 	t.Parallel()
-	client, err := queue.NewFromRedis(queuetest.Shared(t).Client(t), queue.Config{Tenant: queuetest.Tenant()})
+	rdb, tenant := queuetest.Shared(t).Client(t), queuetest.Tenant()
+	client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := client.Store()
-	if err := store.RDB.HSet(t.Context(), store.Keys.Release("mail"), "1", "{}").Err(); err != nil {
+	if err := rdb.HSet(t.Context(), tenant+"_release_mail", "1", "{}").Err(); err != nil {
 		t.Fatal(err)
 	}
 	refused := fmt.Errorf("halt: %w", release.ErrNoCanary)

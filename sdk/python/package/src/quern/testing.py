@@ -22,6 +22,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -219,6 +220,7 @@ class Plugin:
         log = [_line(line) for line in (before if failed else said).splitlines() if not line.startswith("quern: ")]
         reason, _, text = text.partition("): ")
         error, _, trace = text.partition("\n")
+        trace = re.sub(r"(?m)^  ", "", trace)  # as the command prints it
         status = "complete" if done.returncode == 0 else reason if reason in ("fatal", "retry") else "failed"
         return Result(
             status=status, output=done.stdout if status == "complete" else b"", error=error, traceback=trace, delay=None, log=log,

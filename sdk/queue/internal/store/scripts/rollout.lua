@@ -108,7 +108,11 @@ if what == 'push' then
     same = canary
   end
   if same then
-    redis.call('HSET', key, same, ARGV[4]) -- somebody may have damaged it
+    local entry = get(same) or ''
+    local function files(text) return string.match(text, '"files":%b[]') end
+    if not pcall(cjson.decode, entry) or files(entry) ~= files(ARGV[4]) then -- somebody has damaged it
+      redis.call('HSET', key, same, ARGV[4])
+    end
     if show() then changed(same) end
     return 'same ' .. same
   end
