@@ -210,7 +210,7 @@ func (l *claims) end(ctx context.Context, ids []string) error {
 	}
 	l.relay.config.Metrics.RelayRows(l.relay.config.Name, "ended", written)
 	unknown := l.inHand(gone)
-	lost := append(unknown, l.inHand(deleted)...)
+	lost := slices.Concat(unknown, l.inHand(deleted))
 	if len(lost) == 0 {
 		return nil
 	}

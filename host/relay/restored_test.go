@@ -349,8 +349,8 @@ func TestRaquelAdoptBounded(t *testing.T) {
 		raquelOwner+r.client.Tenant(), maxAdopted+100)
 	l := r.claims()
 	for _, want := range []string{"true <nil>", "false <nil>"} {
-		any, err := l.rows.(*raquelRows).adopt(t.Context())
-		if got := fmt.Sprint(any, " ", err); got != want || len(l.hand) != maxAdopted {
+		some, err := l.rows.(*raquelRows).adopt(t.Context())
+		if got := fmt.Sprint(some, " ", err); got != want || len(l.hand) != maxAdopted {
 			t.Errorf("%s with %d rows in hand, want %s with %d", got, len(l.hand), want, maxAdopted)
 		}
 	}
