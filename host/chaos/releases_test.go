@@ -77,7 +77,7 @@ type rollouts struct {
 	last    atomic.Int64 // the number of the last task that was enqueued
 	ending  atomic.Int64 // the release whose tasks end their hosts; 0 for none
 	deadly  atomic.Value // the digest of its module
-	oneOf   int          // one of so many of its tasks ends its host
+	oneOf   int          // each oneOf-th task of that release ends its host
 	killed  atomic.Int64 // how many hosts it has ended
 	defects map[int]defect
 }
@@ -147,7 +147,7 @@ func newRollouts(t *testing.T, s settings, load int) *rollouts {
 	return r
 }
 
-// TestDeadlyCanary has five hosts under load get a canary of which each task ends its host at once. Two hosts die, then
+// TestDeadlyCanary has five hosts under load get a canary whose tasks end their host at once. Two hosts die, then
 // it is halted, and all tasks end on the release before.
 func TestDeadlyCanary(t *testing.T) {
 	beside(t)

@@ -15,8 +15,9 @@ import (
 const (
 	// raquelUpkeep is how often expired rows are marked. It is longer if that takes longer than a tenth of it.
 	raquelUpkeep = 5 * time.Second
-	// Unknown claims are searched for each raquelUpkeep, but for at most a share of searchShare of the time, and at least
-	// each maxSearchWait. On a table without Raquel's own indexes this reads all rows that are no success.
+	// The search for unknown claims runs each raquelUpkeep. It takes at most 1/searchShare of the time: after a slow
+	// search the next one is later, by maxSearchWait at most. On a table without Raquel's own indexes this reads all rows
+	// that are no success.
 	searchShare   = 100
 	maxSearchWait = time.Minute
 	// maxAdopted is how many rows are in hand at most after some were adopted. The others wait for the next search.

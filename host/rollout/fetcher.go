@@ -80,8 +80,8 @@ func (t *Tenant) endPulls() {
 	})
 }
 
-// nextPull returns the release that is to be fetched next; nil if there is none. First attempts come first: of the
-// releases that are to serve, and then of plugins of which nothing serves. The caller holds mu.
+// nextPull returns the release that is to be fetched next; nil if there is none. First attempts come first.
+// Of these, releases that are to serve come first, then others of plugins that serve nothing. The caller holds mu.
 func (t *Tenant) nextPull() (next *pull) {
 	rank := func(f *pull) int {
 		if t.wanted[f.Plugin] == f.Number {

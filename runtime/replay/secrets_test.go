@@ -119,7 +119,7 @@ func TestOtherSecretsAreNotUsed(t *testing.T) {
 	}
 }
 
-// A record tells a wrong value from the right one, all but for one of 256.
+// A record tells 255 of 256 wrong values from the right one.
 func TestIsSecret(t *testing.T) {
 	t.Parallel()
 	record := &Record{Header: Header{Task: "one", Run: 1}}

@@ -23,7 +23,7 @@ const (
 	slowdown      = 1.5  // the 95th percentile of the new release by that of the old one, for duration and fuel
 	percentile    = 0.95
 	leastRuns     = 20                   // completed tasks of each side, for duration and fuel
-	hanging       = 10                   // tasks that should have ended, of a release of which none has
+	hanging       = 10                   // tasks of the new release that should have ended
 	leastDelay    = 5 * time.Millisecond // a smaller difference of the durations does not count
 	leastFuel     = 100_000              // likewise of fuel: less than a millisecond
 )
