@@ -30,7 +30,7 @@ import (
 //
 //	DIR/wazero-v1.12.0-amd64-linux/ENTRY      machine code, written and read by wazero
 //	DIR/sums/v1.12.0-amd64-linux/KEY          "ENTRY SHA256"; modified at the last use
-//	DIR/stage-123456/…                        while a module is compiled
+//	DIR/stage-KEY/…                           while a process compiles the module, which has locked the stage
 type directory struct {
 	dir       string
 	sums      string
@@ -261,22 +261,26 @@ func (d *directory) fill(ctx context.Context, owner string, m *program) (filled 
 	if err := d.compiler.remembered(m.key); err != nil {
 		return false, err
 	}
+	if err := d.prepare(); err != nil {
+		return false, err
+	}
+	stage, vacate, err := d.occupy(m.key)
+	if errors.Is(err, errOccupied) {
+		leave()
+		return false, d.awaitVacant(ctx, m.key)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, vacate()) }()
 	if d.verify(m.key) == nil {
 		return false, nil
 	}
-	return true, d.compile(ctx, m, b)
+	return true, d.compile(ctx, stage, m, b)
 }
 
-// compile compiles a module in a stage and moves the entry into the cache.
-func (d *directory) compile(ctx context.Context, m *program, b budget) (err error) {
-	if err := d.prepare(); err != nil {
-		return err
-	}
-	stage, err := os.MkdirTemp(d.dir, stagePrefix)
-	if err != nil {
-		return fmt.Errorf("make stage: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(stage)) }()
+// compile compiles a module in its stage and moves the entry into the cache.
+func (d *directory) compile(ctx context.Context, stage string, m *program, b budget) error {
 	if err := d.compiler.compile(ctx, stage, m, b); err != nil {
 		return err
 	}
@@ -304,6 +308,71 @@ func (d *directory) compile(ctx context.Context, m *program, b budget) (err erro
 		return err
 	}
 	return os.Rename(staged, d.sumFile(m.key))
+}
+
+// errOccupied is the error of a stage that another process has locked.
+var errOccupied = errors.New("another process compiles the module")
+
+// occupy makes an empty stage for a module and locks it. The lock ends with vacate, which removes the stage, or with the
+// process.
+func (d *directory) occupy(key string) (stage string, vacate func() error, err error) {
+	stage = filepath.Join(d.dir, stagePrefix+key)
+	if err := os.Mkdir(stage, ownerOnly); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", nil, fmt.Errorf("make stage: %w", err)
+	}
+	lock, err := os.Open(stage)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil, errOccupied // its process has just removed it
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("open stage: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = lock.Close()
+		}
+	}()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return "", nil, errOccupied
+		}
+		return "", nil, fmt.Errorf("lock %s: %w", stage, err)
+	}
+	locked, err := lock.Stat()
+	if err != nil {
+		return "", nil, err
+	}
+	if present, err := os.Stat(stage); err != nil || !os.SameFile(locked, present) {
+		return "", nil, errOccupied // the locked folder is one that its process has removed
+	}
+	left, err := lock.ReadDir(-1) // by a process that died
+	for _, entry := range left {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(stage, entry.Name())))
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("empty stage: %w", err)
+	}
+	return stage, func() error { return errors.Join(os.RemoveAll(stage), lock.Close()) }, nil
+}
+
+// awaitVacant waits until no other process compiles a module.
+func (d *directory) awaitVacant(ctx context.Context, key string) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+		_, vacate, err := d.occupy(key)
+		if err == nil {
+			return vacate()
+		}
+		if !errors.Is(err, errOccupied) {
+			return err
+		}
+	}
 }
 
 // touch records that a module's entry is in use, if there is an entry.

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -176,6 +178,55 @@ func TestCacheStages(t *testing.T) {
 	}
 	if _, err := os.Stat(young); err != nil {
 		t.Errorf("the young stage is gone: %v", err)
+	}
+}
+
+// TestCacheOccupied: while another process compiles a module, hosts with the same cache wait for it. When it dies, one of
+// them compiles, and what the dead one left in the stage is gone.
+func TestCacheOccupied(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cache")
+	binary := plain()
+	first, log := setup(t, Config{Dir: dir})
+	second, secondLog := setup(t, Config{Dir: dir})
+	key := keyOf(binary)
+	stage := filepath.Join(dir, stagePrefix+key)
+	if err := os.MkdirAll(filepath.Join(stage, "left"), ownerOnly); err != nil {
+		t.Fatal(err)
+	}
+	third, err := os.Open(stage) // stands in for a host that compiles and dies
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(third.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := first.main.occupy(key); !errors.Is(err, errOccupied) {
+		t.Errorf("occupy = %v, want %v", err, errOccupied)
+	}
+	gone, cancel := context.WithCancelCause(t.Context())
+	errGone := errors.New("gone")
+	cancel(errGone)
+	if err := second.main.awaitVacant(gone, key); !errors.Is(err, errGone) {
+		t.Errorf("wait = %v, want %v", err, errGone)
+	}
+	ended := make(chan error, 2)
+	for i, cache := range []*Cache{first, second} {
+		go func() { ended <- compileInto(t.Context(), cache, binary, fmt.Sprint("host ", i)) }()
+	}
+	if err := third.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(log.String()+secondLog.String(), "module compiled"); n != 1 {
+		t.Errorf("compiled %d times, want once:\n%s%s", n, log, secondLog)
+	}
+	if stages, err := filepath.Glob(filepath.Join(dir, stagePrefix+"*")); err != nil || len(stages) > 0 {
+		t.Errorf("stages left: %v, %v", stages, err)
 	}
 }
 
