@@ -29,7 +29,7 @@ func TestLedger(t *testing.T) {
 		length = max(length, one.at+one.length)
 	}
 	f := newFleet(t, s)
-	through := newProxy(t, f.redis.Addr())
+	through := newProxy(t, f.address.addr())
 	p := newProducers(f, through)
 
 	f.schedule()

@@ -119,7 +119,7 @@ func TestRows(t *testing.T) {
 		length = max(length, one.at+one.length)
 	}
 	f := newFleet(t, s)
-	through := newProxy(t, f.redis.Addr())
+	through := newProxy(t, f.address.addr())
 	p := newProducers(f, through) // for the report; the application needs no Redis
 
 	begun := time.Now()
@@ -236,7 +236,7 @@ func TestBooks(t *testing.T) {
 	for i := range orders {
 		orders[i] = order{id: fmt.Sprintf("book-%05d", i), queue: "books", manner: "ok"}
 	}
-	through := newProxy(t, f.redis.Addr())
+	through := newProxy(t, f.address.addr())
 	p := newProducers(f, through)
 	enqueued := make(chan error, 1)
 	go func() {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // kind is what a fault does.
@@ -27,6 +29,7 @@ const (
 	redisEnded  kind = "redis restarted"
 	redisKilled kind = "redis killed"
 	redisStops  kind = "redis stopped"
+	redisFails  kind = "redis failed over"
 
 	databaseEnded  kind = "database restarted"
 	databaseKilled kind = "database killed"
@@ -46,7 +49,7 @@ var allVictims = []string{hostVictims, producersVictim, redisVictim}
 var (
 	networkFaults = []kind{cut, cutReplies, slowed, halfClosed}
 	hostFaults    = append([]kind{killed, stopped, restarted}, networkFaults...)
-	redisFaults   = []kind{redisEnded, redisKilled}
+	redisFaults   = []kind{redisEnded, redisKilled, redisFails}
 
 	databaseFaults = []kind{databaseKilled, databaseEnded}
 )
@@ -229,7 +232,8 @@ func (p *proxy) suffer(ctx context.Context, one fault) error {
 	return p.heal()
 }
 
-// sufferRedis stops the server, or ends it and starts it again. What it has answered is on its disk.
+// sufferRedis stops the server, has a replica take its place, or ends it and starts it again. What it has answered is on
+// its disk.
 func (f *fleet) sufferRedis(ctx context.Context, one fault) error {
 	f.t.Helper()
 	if one.kind == redisStops {
@@ -237,6 +241,9 @@ func (f *fleet) sufferRedis(ctx context.Context, one fault) error {
 		sleep(ctx, one.length)
 		f.redis.Resume()
 		return nil
+	}
+	if one.kind == redisFails {
+		return f.failOver(ctx, (*queuetest.Server).Kill, one.length)
 	}
 	if one.kind == redisEnded {
 		if err := syscall.Kill(f.redis.PID(), syscall.SIGTERM); err != nil {

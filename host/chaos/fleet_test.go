@@ -69,9 +69,10 @@ type fleet struct {
 	settings
 	t       testing.TB
 	ctx     context.Context
-	redis   *queuetest.Server
-	rdb     *redis.Client // not through a proxy
-	client  *queue.Client // on that connection
+	redis   *queuetest.Server // the primary
+	address *relay            // leads to redis
+	rdb     *redis.Client     // not through a proxy
+	client  *queue.Client     // on that connection
 	plugins string
 	journal *journal
 	hosts   []*host
@@ -100,12 +101,13 @@ func newFleet(t testing.TB, s settings) *fleet {
 	var cancel context.CancelFunc
 	f.ctx, cancel = context.WithTimeout(context.Background(), s.patience)
 	t.Cleanup(cancel)
+	f.address = newRelay(t, f.redis.Addr())
 	f.connect()
 	f.put("work", manifest, runtimetest.BuildC(t, workSource))
 	t.Cleanup(f.end)
 	for i := range s.hosts { // not at once, so that their renewals are not either
 		sleep(f.ctx, s.lease/3/time.Duration(s.hosts))
-		h := &host{fleet: f, name: hostName(i), plugins: f.pluginsOf(i), proxy: newProxy(t, f.redis.Addr())}
+		h := &host{fleet: f, name: hostName(i), plugins: f.pluginsOf(i), proxy: newProxy(t, f.address.addr())}
 		f.hosts = append(f.hosts, h)
 		if err := h.start(); err != nil {
 			t.Fatal(err)
@@ -148,7 +150,8 @@ func (f *fleet) serve(queues ...string) {
 // connect connects the test itself to Redis.
 func (f *fleet) connect() {
 	f.t.Helper()
-	f.rdb = f.redis.Client(f.t)
+	f.rdb = redis.NewClient(&redis.Options{Addr: f.address.addr(), MaxRetries: -1})
+	f.t.Cleanup(func() { _ = f.rdb.Close() })
 	var err error
 	if f.client, err = queue.NewFromRedis(f.rdb, queue.Config{Tenant: tenant}); err != nil {
 		f.t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // When a replica that lagged takes the primary's place, and when somebody deletes tasks that run and enqueues others of their IDs,
@@ -19,16 +18,7 @@ func TestLag(t *testing.T) {
 	beside(t)
 	f := newFleet(t, outageSettings())
 	f.journal.again = true
-	host, port, _ := strings.Cut(f.redis.Addr(), ":")
-	replica := queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--replicaof", host, port)
-	standby := replica.Client(t)
-	f.eventually("the replica has caught up", func() bool { return f.replicated(standby) })
-	address := newRelay(t, f.redis.Addr())
-	for _, h := range f.hosts {
-		if err := h.proxy.lead(address.addr()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	replica, standby := f.replica()
 	orders := f.running(outageLength())
 	for _, o := range orders[:4] {
 		f.anew(o)
@@ -54,9 +44,9 @@ func TestLag(t *testing.T) {
 	f.eventually("hosts have begun and ended tasks that the replica knows to be pending", func() bool { return f.journal.count() > before+100 })
 	f.redis.Kill()
 	sleep(f.ctx, outageLength())
-	f.redis = replica
-	f.connect()
-	address.lead(replica.Addr())
+	if err := f.promote(replica, standby); err != nil {
+		t.Fatal(err)
+	}
 	f.settled(len(orders))
 	l := f.books(orders)
 	l.wrong = append(l.wrong, f.journal.twice()...)

@@ -49,7 +49,7 @@ func TestOutage(t *testing.T) {
 			for i := range plan {
 				plan[i].length = outageLength()
 			}
-			f.outlast(newProxy(t, f.redis.Addr()), func() { f.suffer(plan, nil) })
+			f.outlast(newProxy(t, f.address.addr()), func() { f.suffer(plan, nil) })
 		})
 	}
 }
@@ -65,32 +65,44 @@ func TestFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			beside(t)
 			f := newFleet(t, outageSettings())
-			host, port, _ := strings.Cut(f.redis.Addr(), ":")
-			replica := queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--replicaof", host, port)
-			standby := replica.Client(t)
-			f.eventually("the replica has caught up", func() bool { return f.replicated(standby) })
-			// New connections are led to the replica later; those to a primary that hangs stay where they are.
-			address := newRelay(t, f.redis.Addr())
-			producers := newProxy(t, address.addr())
-			for _, h := range f.hosts {
-				if err := h.proxy.lead(address.addr()); err != nil {
+			f.outlast(newProxy(t, f.address.addr()), func() {
+				if err := f.failOver(f.ctx, fail, outageLength()); err != nil {
 					t.Fatal(err)
 				}
-			}
-			f.outlast(producers, func() {
-				f.holdWrites()
-				f.eventually("the replica has everything", func() bool { return f.replicated(standby) })
-				fail(f.redis)
-				sleep(f.ctx, outageLength())
-				if err := standby.ReplicaOf(f.ctx, "NO", "ONE").Err(); err != nil {
-					f.t.Fatal(err)
-				}
-				f.redis = replica
-				f.connect()
-				address.lead(replica.Addr())
 			})
 		})
 	}
+}
+
+// failOver makes Redis fail, and later has a replica that has all that Redis has written take its place.
+func (f *fleet) failOver(ctx context.Context, fail func(*queuetest.Server), later time.Duration) error {
+	f.t.Helper()
+	replica, standby := f.replica()
+	f.holdWrites()
+	f.eventually("the replica has everything", func() bool { return f.replicated(standby) })
+	fail(f.redis)
+	sleep(ctx, later)
+	return f.promote(replica, standby)
+}
+
+// replica starts a replica of Redis, and waits until it has caught up.
+func (f *fleet) replica() (*queuetest.Server, *redis.Client) {
+	f.t.Helper()
+	host, port, _ := strings.Cut(f.redis.Addr(), ":")
+	replica := queuetest.Start(f.t, "--appendonly", "yes", "--appendfsync", "always", "--replicaof", host, port)
+	standby := replica.Client(f.t)
+	f.eventually("the replica has caught up", func() bool { return f.replicated(standby) })
+	return replica, standby
+}
+
+// promote leads new connections to a replica. Those to a primary that hangs stay where they are.
+func (f *fleet) promote(replica *queuetest.Server, standby *redis.Client) error {
+	if err := standby.ReplicaOf(f.ctx, "NO", "ONE").Err(); err != nil {
+		return err
+	}
+	f.redis = replica
+	f.address.lead(replica.Addr())
+	return nil
 }
 
 // holdWrites lets Redis write nothing more, once a replica has what this connection has written.

@@ -29,7 +29,7 @@ func main() { fmt.Println(%d) }
 //
 //	cd host/chaos && go test -run '^$' -bench Rollout -benchtime 50x .
 func BenchmarkRollout(b *testing.B) {
-	for _, hosts := range []int{2, 5} {
+	for _, hosts := range []int{1, 5} {
 		for _, kind := range []string{"data", "code"} {
 			b.Run(fmt.Sprintf("hosts=%d/module=%s", hosts, kind), func(b *testing.B) { benchmarkRollout(b, hosts, kind) })
 		}

@@ -67,7 +67,7 @@ func TestPublications(t *testing.T) {
 	f := newFleet(t, s)
 	f.put(relaying, relayManifest, runtimetest.BuildCHandler(t, relaySource))
 	f.serve(relaying)
-	through := newProxy(t, f.redis.Addr())
+	through := newProxy(t, f.address.addr())
 	p.producers, p.fleet, p.receiver = newProducers(f, through), f, newReceiver(t, newRandom(seed, 102))
 	p.subscribe()
 	begun := time.Now()

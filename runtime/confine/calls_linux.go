@@ -16,8 +16,8 @@ var calls = []string{
 	"nanosleep", "clock_nanosleep", "clock_gettime", "clock_getres", "gettimeofday", "getrandom", "restart_syscall",
 	"rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "tgkill",
 	// Files: plugins, secrets, the compile cache, the system's own settings.
-	"openat", "close", "read", "write", "readv", "writev", "pread64", "pwrite64", "lseek", "fcntl", "ftruncate", "fsync",
-	"fstat", "statfs", "fstatfs", "faccessat", "faccessat2", "getdents64", "readlinkat", "getcwd", "chdir",
+	"openat", "close", "read", "write", "readv", "writev", "pread64", "pwrite64", "lseek", "fcntl", "flock", "ftruncate",
+	"fsync", "fstat", "statfs", "fstatfs", "faccessat", "faccessat2", "getdents64", "readlinkat", "getcwd", "chdir",
 	"mkdirat", "unlinkat", "renameat", "fchmod", "fchmodat", "utimensat",
 	"inotify_init1", "inotify_add_watch", "inotify_rm_watch",
 	// Network: Redis, handlers' requests, metrics. argumentsOf limits the kinds of sockets.
