@@ -61,6 +61,7 @@ type settings struct {
 	database           *database                      // that the hosts relay; nil for none
 	bad                func(digest string) bool       // reports whether a version of a plugin ends its hosts; may be nil
 	apart              bool                           // each host has a plugin directory and a cache of its own
+	oneCache           bool                           // if apart: they share the cache all the same, as hosts of one machine do
 	heard              func(p *process, line logLine) // is called with each line of a log; may be nil
 }
 
@@ -214,7 +215,7 @@ func (h *host) arguments() []string {
 		arguments = append(slices.Clone(arguments), "--sources", d.sources)
 	}
 	cache := cache
-	if h.fleet.apart {
+	if h.fleet.apart && !h.fleet.oneCache {
 		cache = h.plugins + ".cache"
 	}
 	return append([]string{

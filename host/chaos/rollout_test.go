@@ -20,17 +20,17 @@ const codeSource = `package main
 
 import "fmt"
 
-func main() { fmt.Println(%d) }
+func main() { fmt.Println(uint64(%d)) }
 `
 
 // BenchmarkRollout pushes one release after the other, and measures how long it takes until all hosts serve it. Each host
 // is a process with a cache of its own. A module of data is code of some KiB, compiled once, with 3 MiB that are new in each
-// release; one of code is new code, which each host compiles:
+// release; one of code is new code, which each host compiles, or one of them if they share their cache ("shared"):
 //
 //	cd host/chaos && go test -run '^$' -bench Rollout -benchtime 50x .
 func BenchmarkRollout(b *testing.B) {
 	for _, hosts := range []int{1, 5} {
-		for _, kind := range []string{"data", "code"} {
+		for _, kind := range []string{"data", "code", "shared"} {
 			b.Run(fmt.Sprintf("hosts=%d/module=%s", hosts, kind), func(b *testing.B) { benchmarkRollout(b, hosts, kind) })
 		}
 	}
@@ -41,6 +41,7 @@ func benchmarkRollout(b *testing.B, hosts int, kind string) {
 	loaded := make(chan string, hosts)
 	f := newFleet(b, settings{
 		hosts: hosts, concurrency: 2, lease: 10 * time.Second, grace: time.Second, patience: time.Hour, apart: true,
+		oneCache: kind == "shared",
 		heard: func(_ *process, line logLine) {
 			if line.Message == "plugin loaded" && line.Plugin == "release" {
 				loaded <- line.Version
@@ -54,8 +55,8 @@ func benchmarkRollout(b *testing.B, hosts int, kind string) {
 		b.StopTimer()
 		version := fmt.Sprint("v", len(took)+1)
 		var module []byte
-		if kind == "code" {
-			module = runtimetest.BuildGo(b, fmt.Sprintf(codeSource, len(took)))
+		if kind != "data" {
+			module = runtimetest.BuildGo(b, fmt.Sprintf(codeSource, rand.Uint64()))
 		} else {
 			filling := make([]byte, rolledOut)
 			_, _ = random.Read(filling)
