@@ -10,6 +10,8 @@ import (
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/periodic"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // policy returns the retry policy of the task. The task's own settings come first, then those of its plugin's manifest,
@@ -82,6 +84,8 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 	}
 	policy := t.policy(host)
 	switch {
+	case errors.Is(e.outcome.Err, seal.ErrKey): // another host may have the key, and this one gets it some day
+		s.Requeue, s.Delay = listen.RequeueReject, periodic.Doubled(time.Second, time.Minute, t.Rejects)
 	case e.outcome.Kind == runtime.Cancelled:
 		return s
 	case e.outcome.Kind == runtime.Fatal, e.outcome.Kind == runtime.LimitExceeded && e.outcome.Limit.Name == "input":
@@ -149,6 +153,9 @@ func Failure(o runtime.Outcome) *queue.Failure {
 		}
 	case runtime.HostFault:
 		f.Message, f.Stderr = "internal error of the host", ""
+		if errors.Is(o.Err, seal.ErrKey) || errors.Is(o.Err, seal.ErrDamaged) {
+			f.Message = o.Err.Error()
+		}
 	}
 	return f
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/release"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // Only a server or its API returns these errors.
@@ -97,6 +98,10 @@ var KnownErrors = []KnownError{
 	},
 	{"missing-piece", release.ErrMissing, http.StatusConflict, "", ""},
 	{"no-room", release.ErrNoRoom, http.StatusConflict, "", ""},
+	{
+		"sealed", seal.ErrKey, http.StatusConflict, "give the server the tenant's keys: see quern help encryption",
+		"give the key with --payload-keys FILE: see quern help encryption",
+	},
 	{"exists", queue.ErrExists, http.StatusConflict, "", ""},
 	{"no-queue", ErrNoQueue, http.StatusNotFound, "", ""},
 	{"no-value", guest.ErrNotFound, http.StatusNotFound, "", ""},

@@ -70,6 +70,7 @@ type Task struct {
 	DeadError      string            `json:"dead_error,omitempty" doc:"Why it has no dead letter, though its plugin names a queue for them."`
 	CheckpointSize int64             `json:"checkpoint_size,omitempty" doc:"Bytes."`
 	Record         *Record           `json:"record,omitempty" doc:"The record of a run, which quern task replay replays."`
+	Sealed         string            `json:"sealed,omitempty" doc:"The ID of the key that is missing to read its parameters or result: they are encrypted."`
 	Withheld       bool              `json:"withheld,omitempty" doc:"You may not see its parameters, result, headers, message and its handler's errors."`
 	History        []Attempt         `json:"history,omitempty" doc:"The last runs that have ended, oldest first; not in lists."`
 }
@@ -135,7 +136,7 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 		Traceparent: t.Traceparent,
 		LiveID:      t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize,
 		After: t.After,
-		Retry: NewRetry(t.Retry),
+		Retry: NewRetry(t.Retry), Sealed: t.Sealed,
 	}
 	shape.Parameters, shape.ParametersBase64 = Payload(t.Parameters)
 	shape.Result, shape.ResultBase64 = Payload(t.Result)

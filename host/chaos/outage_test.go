@@ -85,13 +85,15 @@ func (f *fleet) failOver(ctx context.Context, fail func(*queuetest.Server), late
 	return f.promote(replica, standby)
 }
 
-// replica starts a replica of Redis, and waits until it has caught up.
+// replica starts a replica of Redis, and waits until it has what Redis had.
 func (f *fleet) replica() (*queuetest.Server, *redis.Client) {
 	f.t.Helper()
 	host, port, _ := strings.Cut(f.redis.Addr(), ":")
 	replica := queuetest.Start(f.t, "--appendonly", "yes", "--appendfsync", "always", "--replicaof", host, port)
 	standby := replica.Client(f.t)
-	f.eventually("the replica has caught up", func() bool { return f.replicated(standby) })
+	f.eventually("the replica has the data and follows", func() bool {
+		return strings.Contains(standby.Info(f.ctx, "replication").Val(), "\nmaster_link_status:up")
+	})
 	return replica, standby
 }
 

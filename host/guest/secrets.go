@@ -14,6 +14,7 @@ import (
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/service"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // secrets reads the secrets of one task.
@@ -72,6 +73,27 @@ func ReadSecret(dir, tenant, name string, granted map[string]manifest.Secret) ([
 	defer func() { _ = file.Close() }()
 	value, err := manifest.ReadSecret(file)
 	return value, unreadable(name, err)
+}
+
+// PayloadKeys reads the keys that encrypt a tenant's payloads in Redis, from the secret manifest.PayloadKeysSecret. It
+// returns nil if the tenant has no such secret.
+func PayloadKeys(dir, tenant string, granted map[string]manifest.Secret) (*seal.Ring, error) {
+	name := manifest.PayloadKeysSecret
+	if _, ok := granted[name]; !ok && dir == "" {
+		return nil, nil
+	}
+	text, err := ReadSecret(dir, tenant, name, granted)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var keys *seal.Ring
+	if err == nil {
+		keys, err = seal.Parse(string(text))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the secret %s of tenant %s: %w", name, tenant, err)
+	}
+	return keys, nil
 }
 
 // SecretNames lists the names under which ReadSecret may find a secret of a tenant, sorted.

@@ -554,6 +554,8 @@ func (d *decoder) secrets(n node) []string {
 		case strings.HasPrefix(at.Value, DatabaseSecret):
 			d.bad(at, "is the URL of a database, which no handler may read",
 				"write sql: [{database: "+Shorten(strings.TrimPrefix(at.Value, DatabaseSecret))+"}] instead")
+		case at.Value == PayloadKeysSecret:
+			d.bad(at, "has the keys of the tenant's payloads, which no handler may read", "remove it")
 		default:
 			return true
 		}

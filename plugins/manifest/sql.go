@@ -15,6 +15,10 @@ import (
 // DatabaseSecret begins the names of the secrets with the URLs of databases: database.NAME. No handler can read them.
 const DatabaseSecret = "database."
 
+// PayloadKeysSecret is the name of the secret with the keys that encrypt the tenant's payloads in Redis, as
+// sdk/queue/seal parses them. No handler can read it.
+const PayloadKeysSecret = "payload.keys"
+
 // SQLGrant is a database on which a handler is allowed to run statements.
 type SQLGrant struct {
 	// Database is the database's name. The operator decides which database has this name.

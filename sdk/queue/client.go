@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // Config configures a Client. The zero value works.
@@ -34,6 +35,9 @@ type Config struct {
 	//		return headers
 	//	}
 	Headers func(ctx context.Context) map[string]string
+	// Keys returns the keys with which the payloads of a tenant are encrypted in Redis (default: they are not). A nil ring
+	// encrypts nothing.
+	Keys func(tenant string) *seal.Ring
 }
 
 // DefaultLease is the default of Config.Lease.
@@ -106,6 +110,9 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 			Lease: config.Lease, Beats: store.BeatConnection(rdb, config.Lease),
 		},
 		config: config,
+	}
+	if config.Keys != nil {
+		c.store.Seal = config.Keys(config.Tenant)
 	}
 	c.waits.store, c.commits.client = c.store, c
 	return c, nil

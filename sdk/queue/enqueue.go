@@ -3,8 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 const (
@@ -86,14 +85,12 @@ type Unique struct {
 }
 
 // hash returns the SHA-256 that names the uniqueness in its Redis key.
-func (u *Unique) hash(queue string, parameters []byte) string {
-	sum := sha256.New()
+func (u *Unique) hash(keys *seal.Ring, queue string, parameters []byte) string {
 	if u.Key != "" {
-		fmt.Fprintf(sum, "key %s", u.Key)
-	} else {
-		fmt.Fprintf(sum, "parameters %s %s", queue, parameters)
+		var none *seal.Ring
+		return none.Hash([]byte("key " + u.Key))
 	}
-	return hex.EncodeToString(sum.Sum(nil))
+	return keys.Hash(fmt.Appendf(nil, "parameters %s %s", queue, parameters))
 }
 
 // NewID makes an ID for a task: a random UUID.
@@ -243,7 +240,7 @@ func (q *Queue) blocks(specs []Spec, receipts []Receipt) (blocks []*taskBlock) {
 			b = &taskBlock{queue: q.name, args: make([]any, 0, 16*min(store.BlockTasks, len(specs)-i))}
 			blocks = append(blocks, b)
 		}
-		b.args = specs[i].Arguments(b.args, receipts[i].ID, q.name, false)
+		b.args = specs[i].Arguments(q.client.store.Seal, b.args, receipts[i].ID, q.name, false)
 		b.tasks, b.size, b.weight = b.tasks+1, b.size+size, b.weight+weight
 		if specs[i].later() {
 			break // a later spec may wait for this task, which gets its dependencies after this write
@@ -342,9 +339,9 @@ func (b *taskBlock) read(receipts []Receipt) error {
 
 // Arguments appends the arguments of one task, as batch.lua takes them. All fields of the task's hash are UTF-8 text.
 // If the task has more than inlineDependencies dependencies and inline is false, the arguments leave them out and mark
-// the task open, so that later calls can add them.
-func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
-	text, companion := store.EncodeValue(s.Parameters)
+// the task open, so that later calls can add them. keys encrypt the parameters.
+func (s *Spec) Arguments(keys *seal.Ring, args []any, id, queue string, inline bool) []any {
+	text, companion := store.EncodeValue(keys.Seal(id, s.Parameters))
 	eta := store.Seconds(s.At)
 	if s.Delay > 0 {
 		eta = "+" + strconv.FormatFloat(s.Delay.Seconds(), 'f', 6, 64)
@@ -355,7 +352,7 @@ func (s *Spec) Arguments(args []any, id, queue string, inline bool) []any {
 	}
 	var hash, life, whole string // the uniqueness's name and seconds; whole is life if it can outlive the task
 	if u := s.Unique; u != nil {
-		hash = u.hash(queue, s.Parameters)
+		hash = u.hash(keys, queue, s.Parameters)
 		life = strconv.FormatFloat(math.Ceil(cmp.Or(u.For, store.UniqueLife).Seconds()), 'f', 0, 64)
 		whole = store.Optional(u.For > 0, life)
 	}

@@ -57,13 +57,13 @@ func (s Subscription) WithDefaults() Subscription { return s.withDefaults() }
 
 func (s *Subscription) Validate() error { return s.validate() }
 
-func (u *Unique) Hash(queue string, parameters []byte) string { return u.hash(queue, parameters) }
+func (u *Unique) Hash(queue string, parameters []byte) string { return u.hash(nil, queue, parameters) }
 
 func (r Retry) Encode() string { return r.encode() }
 
 func (r Retry) Most() time.Duration { return r.most() }
 
-func (s *Schedule) Fields() []any { return s.fields() }
+func (s *Schedule) Fields() []any { return s.fields(nil) }
 
 // Write writes tasks without what an Enqueue does afterwards, as if the client died then.
 func (q *Queue) Write(ctx context.Context, specs []Spec, receipts []Receipt) error {

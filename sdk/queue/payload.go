@@ -62,7 +62,7 @@ func (c *Client) PublicationWithin(ctx context.Context, id string, limit int64) 
 			return nil, err
 		}
 	}
-	if size > limit {
+	if size > c.store.SealedSize(limit) {
 		return nil, store.NoRoom("the payload of publication "+id, size, limit)
 	}
 	rdb, end := c.store.PayloadReader(size)
@@ -74,5 +74,9 @@ func (c *Client) PublicationWithin(ctx context.Context, id string, limit int64) 
 	if len(hash) == 0 {
 		return nil, fmt.Errorf("publication %s: %w", id, ErrNoPublication)
 	}
-	return ParsePublication(id, hash), nil
+	p := ParsePublication(id, hash)
+	if p.Payload, err = c.store.Seal.Open(p.Payload); err != nil {
+		return nil, fmt.Errorf("read publication %s: %w", id, err)
+	}
+	return p, nil
 }

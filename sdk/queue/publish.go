@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 const (
@@ -239,14 +240,14 @@ func (c *Client) choose(ctx context.Context, p *Publication) (chosen, string, er
 
 // publishCall makes the call of publish.lua for these subscribers.
 func (c *Client) publishCall(p *Publication, to chosen, generation string) store.Call {
-	text, companion := store.EncodeValue(p.Payload)
+	text, companion := store.EncodeValue(c.store.Seal.Seal(p.ID, p.Payload))
 	marker := store.Optional(companion != nil, text)
 	from, after := store.Optional(p.State == PublicationAccepted, "-"), len(to.next)
 	if to.before >= 0 {
 		from, after = strconv.Itoa(to.before), to.before+len(to.next)
 	}
 	args := []any{c.store.Clock, p.Topic, generation, to.total, from, after, marker}
-	args = p.Arguments(args, p.State == "")
+	args = p.Arguments(c.store.Seal, args, p.State == "")
 	args = store.Named(to.all, args...)
 	for _, s := range to.next {
 		if s == nil {
@@ -255,7 +256,7 @@ func (c *Client) publishCall(p *Publication, to chosen, generation string) store
 		spec := p.spec(s)
 		args = append(args, s.Queue)
 		begin := len(args)
-		args = spec.Arguments(args, spec.ID, s.Queue, true)
+		args = spec.Arguments(c.store.Seal, args, spec.ID, s.Queue, true)
 		if marker != "" { // the payload is sent once for all: see publish.lua
 			options := append([]any{"bytes", ""}, args[begin+3:]...)
 			args = append(args[:begin+3], options...)
@@ -292,15 +293,15 @@ func (c *Client) evalPublish(ctx context.Context, one store.Call, id string) (pu
 }
 
 // Arguments appends the arguments of the publication, as batch.lua takes them. If payload is true, the payload is among
-// them, because it is not stored yet.
-func (p *Publication) Arguments(args []any, payload bool) []any {
+// them, encrypted with keys, because it is not stored yet.
+func (p *Publication) Arguments(keys *seal.Ring, args []any, payload bool) []any {
 	var attributes []byte
 	if len(p.Attributes) > 0 {
 		attributes, _ = json.Marshal(p.Attributes) // a map of strings can always be encoded
 	}
 	var value any = ""
 	if payload {
-		value = p.Payload
+		value = keys.Seal(p.ID, p.Payload)
 	}
 	args = append(args, p.ID, value, 0)
 	begin := len(args)

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 const (
@@ -97,6 +98,7 @@ type Schedule struct {
 	// Parameters are the parameters of each task, at most 64 KiB. Options can set only Labels, Retry, Timeout and
 	// Priority. The Key of each task is the schedule's ID.
 	Parameters []byte
+	Sealed     error // of a schedule that was read: why Parameters cannot be decrypted, and are nil
 	Options    Options
 	Missed     Missed        // which missed ticks are fired (default MissedOne)
 	MaxMissed  int           // maximum number of ticks that MissedAll fires (default 100, at most the constant MaxMissed)
@@ -202,8 +204,8 @@ type scheduleTask struct {
 	Retry            json.RawMessage   `json:"retry,omitempty"`
 }
 
-// fields returns the definition as fields of the schedule's hash.
-func (s *Schedule) fields() []any {
+// fields returns the definition as fields of the schedule's hash. keys encrypt the parameters.
+func (s *Schedule) fields(keys *seal.Ring) []any {
 	o := s.Options
 	task := scheduleTask{
 		Labels: o.Labels, Priority: o.Priority, Timeout: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts,
@@ -212,8 +214,9 @@ func (s *Schedule) fields() []any {
 	if policy := o.Retry.encode(); policy != "" {
 		task.Retry = json.RawMessage(policy)
 	}
-	if task.Parameters = string(s.Parameters); !utf8.Valid(s.Parameters) {
-		task.Parameters, task.ParametersBase64 = "", s.Parameters
+	parameters := keys.Seal("schedule "+s.ID, s.Parameters)
+	if task.Parameters = string(parameters); !utf8.Valid(parameters) || keys != nil {
+		task.Parameters, task.ParametersBase64 = "", parameters
 	}
 	text, _ := json.Marshal(task) // it can always be encoded
 	return store.AppendFields(nil, "queue", s.Queue, "cron", s.Cron, "timezone", s.Timezone, "task", string(text),
@@ -274,7 +277,7 @@ func (c *Client) putSchedule(ctx context.Context, sync string, s Schedule, missi
 		return "", err
 	}
 	answer, err := c.schedule(ctx, sync, s.ID, s.Owner, "put",
-		append([]any{MaxSchedules, store.Optional(missing, "1")}, s.fields()...)...)
+		append([]any{MaxSchedules, store.Optional(missing, "1")}, s.fields(c.store.Seal)...)...)
 	return Put(answer), err
 }
 
@@ -366,7 +369,13 @@ func (c *Client) readSchedules(ctx context.Context, ids []string) ([]*Schedule, 
 	var found []*Schedule
 	for i, cmd := range cmds {
 		if hash := cmd.Val(); len(hash) > 0 {
-			found = append(found, newSchedule(ids[i], hash))
+			s := newSchedule(ids[i], hash)
+			opened, err := c.store.Seal.Open(s.Parameters)
+			if err != nil {
+				s.Sealed = err
+			}
+			s.Parameters = opened
+			found = append(found, s)
 		}
 	}
 	return found, store.Wrap("read schedules", err)
@@ -479,7 +488,7 @@ func (c *Client) ReadSchedules(ctx context.Context, ids []string) (found []*Sche
 // Definition returns a digest of everything in the schedule that a manifest can set.
 func (s *Schedule) Definition() string {
 	d := s.WithDefaults()
-	return definition(d.fields()...)
+	return definition(d.fields(nil)...)
 }
 
 func definition(parts ...any) string {

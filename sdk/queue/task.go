@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // Task is the state of a task at the time of reading. Fields that the task's hash lacks are zero.
@@ -24,6 +25,7 @@ type Task struct {
 	Status     Status
 	Parameters []byte
 	Result     []byte // set only if the task is complete
+	Sealed     string // the ID of the key that the client lacks to read Parameters or Result, which are nil then
 	Error      string // set only if the task has failed: a Failure as JSON, or the plain text of a Python processor
 	Reason     Reason
 	LastError  string
@@ -171,6 +173,15 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 		}
 	}
 	task := newTask(id, hash)
+	for _, value := range []*[]byte{&task.Parameters, &task.Result} {
+		opened, err := c.store.Seal.Open(*value)
+		if errors.Is(err, seal.ErrKey) {
+			task.Sealed, err = seal.SealedBy(*value), nil
+		}
+		if *value = opened; err != nil {
+			return nil, fmt.Errorf("read task %s: %w", id, err)
+		}
+	}
 	if _, ok := hash["parameters"]; !ok && task.LiveID != "" {
 		if task.Parameters, _, err = c.store.ReadPayload(ctx, task.LiveID, "parameters", math.MaxInt64); err != nil {
 			return nil, err

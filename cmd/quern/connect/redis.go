@@ -17,11 +17,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/quern-project/quern/cmd/quern/atomicfile"
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/periodic"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // ReadSetting returns the text of the file at path, without white space around it. Its errors contain from, the origin
@@ -75,6 +77,29 @@ func WrongURL(cmd *cobra.Command, err error) error {
 func Flags(cmd *cobra.Command) {
 	cmd.Annotations = map[string]string{cli.UsesRedis: "yes"}
 	cmd.PersistentFlags().String("tenant", queue.DefaultTenant, "whose queues and tasks: the key prefix in Redis")
+}
+
+// PayloadKeysFlag adds the flag that PayloadKeys reads.
+func PayloadKeysFlag(flags *pflag.FlagSet) {
+	flags.String("payload-keys", "", "`FILE` with the keys that encrypt payloads in Redis, one a line, the first of which encrypts: see quern help encryption")
+}
+
+// PayloadKeys reads the keys of --payload-keys, for all tenants of a command; nil if there are none.
+func PayloadKeys(cmd *cobra.Command) (func(tenant string) *seal.Ring, error) {
+	flag := cmd.Flag("payload-keys")
+	if flag == nil || flag.Value.String() == "" && !flag.Changed {
+		return nil, nil
+	}
+	from := cli.Origin(flag)
+	text, err := ReadSetting(from, flag.Value.String(), "the keys of payloads")
+	if err != nil {
+		return nil, err
+	}
+	keys, err := seal.Parse(text)
+	if err != nil {
+		return nil, cli.Usagef("%s: %w", from, err)
+	}
+	return func(string) *seal.Ring { return keys }, nil
 }
 
 // Tenant returns the tenant of a client command.

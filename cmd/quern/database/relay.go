@@ -54,6 +54,7 @@ func newRelay(env cli.Environment) *cobra.Command {
 	option.Duration(cmd.Flags(), &retry.RetryInterval, "nsj-retry-interval", retry.RetryInterval, "delay of the first retry of a task of --nsj, as QUEUE_BASE_INTERVAL_RETRY, which counts in minutes")
 	replicas := 0
 	option.Count(cmd.Flags(), &replicas, "replicas", "how many of Redis's replicas must have a task before its row is deleted (default none)")
+	connect.PayloadKeysFlag(cmd.Flags())
 	logs := hostlog.Flags(cmd.Flags())
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if len(raquel)+len(nsj) > 0 && cmd.Flags().Changed("keep-ended") {
@@ -80,12 +81,16 @@ func newRelay(env cli.Environment) *cobra.Command {
 			return err
 		}
 		defer rdb.Close()
+		keys, err := connect.PayloadKeys(cmd)
+		if err != nil {
+			return err
+		}
 		config.Tenant, config.Tenants = tenants[0], make(map[string]*queue.Client)
 		for _, tenant := range tenants {
 			if queue.ValidTenant(tenant) != nil {
 				return cli.Usagef("%s %q: %s", cli.Origin(cmd.Flag("tenants")), tenant, cli.TenantRule)
 			}
-			client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Replicas: replicas})
+			client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Replicas: replicas, Keys: keys})
 			if err != nil {
 				return err
 			}

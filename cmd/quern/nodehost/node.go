@@ -51,6 +51,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 	"github.com/quern-project/quern/sdk/queue/release"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // Node is a host and everything that it is made of, ready to run.
@@ -330,9 +331,16 @@ func (n *Node) connect(cmd *cobra.Command, redisURL string) error {
 			}
 			byURL[url] = shared
 		}
+		keys, err := guest.PayloadKeys(n.options.services.Secrets, tenant, n.options.Plugins.Grants.Of(tenant).Secrets)
+		if err != nil {
+			return cli.WrongUsage(err)
+		}
+		if keys != nil {
+			n.Logger.Info("payloads are encrypted in Redis", "tenant", tenant, "keys", strings.Join(keys.KeyIDs(), " "))
+		}
 		client, err := queue.NewFromRedis(shared.tasks, queue.Config{
-			Tenant: tenant, Lease: n.options.lease,
-			Name: n.options.Host.Name,
+			Tenant: tenant, Lease: n.options.lease, Name: n.options.Host.Name,
+			Keys: func(string) *seal.Ring { return keys },
 		})
 		if err != nil {
 			return cli.WrongUsage(err)

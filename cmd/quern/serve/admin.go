@@ -17,9 +17,11 @@ import (
 	"github.com/quern-project/quern/cmd/quern/nodehost"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/host/api"
+	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 func newAdmin(env cli.Environment) *cobra.Command {
@@ -46,6 +48,8 @@ func newAdmin(env cli.Environment) *cobra.Command {
 	o := nodehost.APIFlags(f, "127.0.0.1:9465")
 	var tenants []string
 	option.List(f, &tenants, "tenants", []string{queue.DefaultTenant}, "tenants to serve: key prefixes in Redis")
+	var secrets string
+	f.StringVar(&secrets, "secrets", "", "`DIR` of secrets, as hosts have it: TENANT/payload.keys has the keys of the tenant's payloads (default none)")
 	logs := hostlog.Flags(f)
 	nodehost.TracesFlag(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +58,7 @@ func newAdmin(env cli.Environment) *cobra.Command {
 			return err
 		}
 		defer rdb.Close()
-		config, err := adminConfig(cmd, rdb, tenants)
+		config, err := adminConfig(cmd, rdb, tenants, secrets)
 		defer func() {
 			for _, client := range config.Clients {
 				_ = client.Close()
@@ -90,13 +94,21 @@ func newAdmin(env cli.Environment) *cobra.Command {
 }
 
 // adminConfig makes a client and a store for each tenant. The caller must close the clients, also after an error.
-func adminConfig(cmd *cobra.Command, rdb redis.UniversalClient, tenants []string) (config api.Config, err error) {
+func adminConfig(cmd *cobra.Command, rdb redis.UniversalClient, tenants []string,
+	secrets string,
+) (config api.Config, err error) {
 	config.Stores = make(map[string]*kv.Store)
 	for _, tenant := range tenants {
 		if queue.ValidTenant(tenant) != nil || config.Stores[tenant] != nil {
 			return config, cli.Usagef("%s %q: %s, each once", cli.Origin(cmd.Flag("tenants")), tenant, cli.TenantRule)
 		}
-		client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant})
+		keys, err := guest.PayloadKeys(secrets, tenant, nil)
+		if err != nil {
+			return config, cli.Usagef("%s: %w", cli.Origin(cmd.Flag("secrets")), err)
+		}
+		client, err := queue.NewFromRedis(rdb, queue.Config{
+			Tenant: tenant, Keys: func(string) *seal.Ring { return keys },
+		})
 		if err != nil {
 			return config, err
 		}

@@ -155,6 +155,7 @@ func clientFlags(commands ...*cobra.Command) []*cobra.Command {
 		option.Text(f, new(string), "URL", "server", "`URL` of the API of `quern serve --admin` or `quern admin`, in the place of --redis: https://HOST:PORT, with ?ca=FILE&cert=FILE&key=FILE as needed")
 		option.Text(f, new(string), "TOKEN", "token", "`TOKEN` for --server; others on this machine can see it here: better set QUERN_TOKEN, or use --token-file")
 		f.String("token-file", "", "`FILE` with the token for --server")
+		connect.PayloadKeysFlag(f)
 	}
 	return commands
 }
@@ -180,6 +181,9 @@ func dial(cmd *cobra.Command, env cli.Environment) (admin.Tenant, error) {
 	if flag := cmd.Flag("server"); flag != nil && (flag.Value.String() != "" || flag.Changed) {
 		return connectServer(cmd, config)
 	}
+	if config.Keys, err = connect.PayloadKeys(cmd); err != nil {
+		return nil, err
+	}
 	rdb, err := connect.Redis(cmd, env, queue.Connect)
 	if err != nil {
 		return nil, err
@@ -195,7 +199,7 @@ func dial(cmd *cobra.Command, env cli.Environment) (admin.Tenant, error) {
 // connectServer connects to the tenant by the API of --server.
 func connectServer(cmd *cobra.Command, config queue.Config) (admin.Tenant, error) {
 	flag := cmd.Flag("server")
-	for _, name := range []string{"redis", "redis-file"} {
+	for _, name := range []string{"redis", "redis-file", "payload-keys"} {
 		if other := cmd.Flag(name); other.Value.String() != "" || other.Changed {
 			return nil, cli.Usagef("both %s and %s are set: leave one of them out", cli.Origin(flag), cli.Origin(other))
 		}

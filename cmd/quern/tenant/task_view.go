@@ -36,6 +36,7 @@ func taskView(t *admin.Task) show.View {
 	return slices.Concat(
 		show.Lines("id", t.ID, "tenant", t.Tenant, "queue", t.Queue, "status", statusText(t)),
 		runningView(t),
+		show.Lines("encrypted by key", show.Given(t.Sealed)),
 		bytesView("parameters", t.Parameters, t.ParametersBase64),
 		bytesView("result", t.Result, t.ResultBase64),
 		failureView(t),

@@ -154,7 +154,8 @@ type Reservation struct {
 	Parent, Key, Traceparent string
 	Depth                    int
 	Headers                  map[string]string
-	// Parameters are Size bytes long. If Large is true, Parameters are nil, and queue.Client.Parameters reads them.
+	// Parameters are Size bytes long in Redis. If Large is true, Parameters are nil, because they are many or cannot be
+	// decrypted, and queue.Client.Parameters reads them or says what is wrong with them.
 	Parameters []byte
 	Size       int64
 	Large      bool
@@ -225,7 +226,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 			size += min(max(requests[to].Count, 0)*MaxInline, batchBytes)
 		}
 		for i, reply := range n.client.Store().EvalAll(ctx, calls[from:to]) {
-			replies[from+i] = readReserveReply(reply, requests[from+i].Start,
+			replies[from+i] = n.readReserveReply(reply, requests[from+i].Start,
 				fmt.Sprintf("reserve from %q", requests[from+i].Queue))
 		}
 		from = to
@@ -263,7 +264,7 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 		}
 		answer := store.NewCall("adopt", n.client.Store().Keys.Reserved(request.Queue, n.id), args...).On(ctx,
 			n.client.Store().RDB)
-		reply := readReserveReply(answer, request.Start, fmt.Sprintf("adopt from %q", request.Queue))
+		reply := n.readReserveReply(answer, request.Start, fmt.Sprintf("adopt from %q", request.Queue))
 		if reply.Err != nil {
 			all.Err = reply.Err
 			break
@@ -278,7 +279,7 @@ func (n *Node) Adopt(ctx context.Context, request ReserveRequest, ids []string) 
 func (n *Node) startAs(r ReserveRequest) string { return store.Optional(r.Start, strconv.Itoa(n.pid)) }
 
 // readReserveReply parses the reply of reserve.lua or adopt.lua. started is true if the script started the tasks.
-func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply {
+func (n *Node) readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply {
 	reply, err := answer.Result()
 	if redis.HasErrorPrefix(err, "LEASELOST") {
 		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
@@ -294,6 +295,9 @@ func readReserveReply(answer *redis.Cmd, started bool, what string) ReserveReply
 	r.Early = v.Flag()
 	for err = cmp.Or(err, v.Err()); err == nil && v.More(); err = v.Err() {
 		task := readReservation(&v)
+		if task.Parameters, err = n.client.Store().Seal.Open(task.Parameters); err != nil {
+			task.Large, err = true, nil // queue.Client.Parameters says what is wrong with them
+		}
 		if started {
 			task.Born += store.StartedAt(clock)
 		}

@@ -230,6 +230,10 @@ func (n *Node) settleArguments(r *SettleRequest) []any {
 		if s.Failure != nil {
 			action, value = cmp.Or(string(s.Requeue), string(queue.Failed)), s.Failure.Encode()
 		}
+		keys := n.client.Store().Seal
+		if s.Failure == nil {
+			value = keys.Seal(s.ID, value)
+		}
 		text, companion := store.EncodeValue(value)
 		var further []any
 		switch {
@@ -241,10 +245,10 @@ func (n *Node) settleArguments(r *SettleRequest) []any {
 			further = []any{companion}
 			for _, child := range s.Children {
 				further = append(further, child.Queue)
-				further = child.Arguments(further, child.ID, child.Queue, true)
+				further = child.Arguments(keys, further, child.ID, child.Queue, true)
 			}
 			for _, p := range s.Publications {
-				further = p.Arguments(append(further, ""), true)
+				further = p.Arguments(keys, append(further, ""), true)
 			}
 		}
 		args = append(append(args, s.ID, s.proof(), action, text, len(further)), further...)
@@ -381,7 +385,8 @@ func (n *Node) KeepRecords(ctx context.Context, records []RunRecord) []error {
 		if r.Encrypted {
 			mark = store.Encrypted
 		}
-		calls[i], ids[i] = store.NewCall("record", n.client.Store().Keys.Records(), n.id, r.proof(), r.ID, r.Run, r.Bytes,
+		calls[i], ids[i] = store.NewCall("record", n.client.Store().Keys.Records(), n.id, r.proof(), r.ID, r.Run,
+			n.client.Store().Seal.Seal(r.ID, r.Bytes),
 			store.RecordBytes, mark), r.ID
 	}
 	return n.report(ctx, "keep the record of", ids, calls...)
@@ -399,7 +404,7 @@ func (n *Node) Checkpoint(ctx context.Context, name string, claim Claim, value [
 	}
 	return n.report(ctx, "keep checkpoint of", []string{claim.ID},
 		store.NewCall("checkpoint", n.client.Store().Keys.Reserved(name, n.id),
-			n.client.Store().Clock, n.id, claim.ID, claim.proof(), value))[0]
+			n.client.Store().Clock, n.id, claim.ID, claim.proof(), n.client.Store().Seal.Seal(claim.ID, value)))[0]
 }
 
 // ReadCheckpoint reads the checkpoint that an earlier run of a task left; nil if there is none.
@@ -407,6 +412,9 @@ func (n *Node) ReadCheckpoint(ctx context.Context, id string) ([]byte, error) {
 	value, err := n.client.Store().RDB.HGet(ctx, n.client.Store().Keys.Bytes(id), "checkpoint").Bytes()
 	if store.IsNil(err) {
 		return nil, nil
+	}
+	if err == nil {
+		value, err = n.client.Store().Seal.Open(value)
 	}
 	return value, store.Wrap("read checkpoint of task "+id, err)
 }

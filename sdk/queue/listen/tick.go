@@ -102,10 +102,13 @@ func (f *Fleet) Tick(ctx context.Context, s *queue.Schedule, fire time.Time, pas
 	}
 	if !fire.IsZero() {
 		spec := s.Spec(TickID(s.ID, fire))
+		if s.Sealed != nil {
+			return "", fmt.Errorf("fire schedule %s: its parameters: %w", s.ID, s.Sealed)
+		}
 		if err := spec.Validate(); err != nil { // the hash was changed by hand
 			return "", fmt.Errorf("fire schedule %s: %w", s.ID, err)
 		}
-		args = spec.Arguments(args, spec.ID, s.Queue, true)
+		args = spec.Arguments(c.Store().Seal, args, spec.ID, s.Queue, true)
 	}
 	reply, err := c.Store().Eval(ctx, store.NewCall("tick", c.Store().Keys.Ticks(), args...))
 	if err != nil {

@@ -29,5 +29,8 @@ func (m *Manager) Record(ctx context.Context, id string) ([]byte, error) {
 	rdb, end := s.PayloadReader(size)
 	defer end()
 	value, err := rdb.HGet(ctx, s.Keys.Bytes(id), "record").Bytes()
+	if err == nil {
+		value, err = s.Seal.Open(value)
+	}
 	return value, store.Wrap(what, err)
 }

@@ -2,6 +2,7 @@ package manage
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/quern-project/quern/sdk/queue"
@@ -45,6 +46,9 @@ func (m *Manager) RunSchedule(ctx context.Context, id string) (string, error) {
 	s, err := m.client.Schedule(ctx, id)
 	if err != nil {
 		return "", err
+	}
+	if s.Sealed != nil {
+		return "", fmt.Errorf("schedule %s: its parameters: %w", id, s.Sealed)
 	}
 	spec := s.Spec(s.ID + "@run-" + queue.NewID()[:13])
 	return m.client.Queue(s.Queue).Enqueue(ctx, spec.Parameters, spec.Options)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // BytesMarker is the prefix of a marker: a text in a task's hash that stands for bytes in the companion hash
@@ -17,10 +19,10 @@ import (
 const BytesMarker = "quern:bytes:"
 
 // EncodeValue splits a value into the text for the task's hash and the bytes for the companion hash. For bytes that are
-// not UTF-8, the text is the marker "quern:bytes:LENGTH:SHA256", because Blueque's Python client fails on such bytes.
-// UTF-8 text needs no companion.
+// not UTF-8 or sealed, the text is the marker "quern:bytes:LENGTH:SHA256", because Blueque's Python client fails on such
+// bytes. Other text needs no companion.
 func EncodeValue(value []byte) (text string, companion []byte) {
-	if utf8.Valid(value) && !bytes.HasPrefix(value, []byte(BytesMarker)) {
+	if utf8.Valid(value) && !bytes.HasPrefix(value, []byte(BytesMarker)) && seal.SealedBy(value) == "" {
 		return string(value), nil
 	}
 	sum := sha256.Sum256(value)

@@ -7,6 +7,8 @@ import (
 	"net"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // NoRoom makes the error for a payload of more than limit bytes. The error matches both ErrInvalid and ErrTooLarge.
@@ -45,8 +47,8 @@ func (s *Store) SizesOf(ctx context.Context, ids []string, fields ...string) ([]
 	return sizes, Wrap("read sizes of payloads", err)
 }
 
-// ReadPayload reads a payload from a task's own hash. If it has more than limit bytes, the error is that of NoRoom.
-// found reports whether the field exists.
+// ReadPayload reads a payload from a task's own hash, and decrypts it. If it has more than limit bytes, the error is
+// that of NoRoom. found reports whether the field exists.
 func (s *Store) ReadPayload(ctx context.Context, id, field string, limit int64) (value []byte, found bool, err error) {
 	what := field + " of task " + id
 	var size int64
@@ -56,7 +58,7 @@ func (s *Store) ReadPayload(ctx context.Context, id, field string, limit int64) 
 			return nil, false, Wrap("read "+what, err)
 		}
 	}
-	if size > limit {
+	if size > s.SealedSize(limit) {
 		return nil, false, NoRoom("the "+what, size, limit)
 	}
 	rdb, end := s.PayloadReader(size)
@@ -68,7 +70,18 @@ func (s *Store) ReadPayload(ctx context.Context, id, field string, limit int64) 
 	if err == nil {
 		text, err = s.Companion(ctx, rdb, id, field, text)
 	}
-	return []byte(text), err == nil, Wrap("read "+what, err)
+	if err == nil {
+		value, err = s.Seal.Open([]byte(text))
+	}
+	return value, err == nil, Wrap("read "+what, err)
+}
+
+// SealedSize returns the maximum size in Redis of a payload that may have limit bytes.
+func (s *Store) SealedSize(limit int64) int64 {
+	if s.Seal == nil || limit > math.MaxInt64-int64(seal.Overhead) {
+		return limit
+	}
+	return limit + int64(seal.Overhead)
 }
 
 // Companion returns the bytes that the marker text stands for. It returns text itself if it is not a marker, or if

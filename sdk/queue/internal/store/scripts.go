@@ -13,6 +13,8 @@ import (
 	"unicode"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 //go:embed scripts/*.lua
@@ -166,6 +168,7 @@ type Store struct {
 	Keys  Keys
 	Clock string        // replaces Redis's clock in scripts; only tests set it
 	Poll  time.Duration // PollInterval; only tests set another value
+	Seal  *seal.Ring    // the keys of the tenant's payloads; nil if they are not encrypted
 
 	Name  string                // first part of the listeners' IDs: see queue.Config
 	Lease time.Duration         // length of the listeners' leases
