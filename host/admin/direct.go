@@ -15,6 +15,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // Direct acts on a tenant through its Redis.
@@ -195,7 +196,8 @@ func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue
 		var answer struct{ Status int }
 		if task.Status == queue.Complete {
 			result, err := t.Result(ctx, task.ID, maxOfAnswer)
-			if err != nil && !errors.Is(err, queue.ErrNoTask) && !errors.Is(err, queue.ErrInvalid) {
+			if err != nil && !errors.Is(err, queue.ErrNoTask) && !errors.Is(err, queue.ErrInvalid) &&
+				!errors.Is(err, seal.ErrKey) {
 				return nil, err
 			}
 			_ = json.Unmarshal(result, &answer) // the result may have no status

@@ -20,6 +20,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // unseenInterval is the interval at which a command that waits looks at its task without a terminal.
@@ -54,7 +55,11 @@ func waitFor(cmd *cobra.Command, client admin.Tenant, id string, timeout time.Du
 		}
 		return cli.TaskFailed(id, &failure)
 	}
-	return cli.WriteResult(cmd, admin.Bytes(task.Result, task.ResultBase64),
+	result := admin.Bytes(task.Result, task.ResultBase64)
+	if len(result) == 0 && task.Sealed != "" {
+		return fmt.Errorf("the result of task %s: %w: key %s", id, seal.ErrKey, task.Sealed)
+	}
+	return cli.WriteResult(cmd, result,
 		fmt.Sprintf("get it with `quern task wait %s > FILE`", cli.ShellWord(id)))
 }
 
