@@ -54,7 +54,7 @@ var otherNames = map[string][]string{
 	"python": {"py"}, "javascript": {"js", "typescript", "ts"}, "go": {"golang"},
 	"capabilities": {"secrets", "http", "fetch"},
 	"scheduling":   {"cron", "schedules", "delay", "priority"}, "topics": {"webhooks", "webhook", "events"},
-	"replay":  {"record", "records"},
+	"replay": {"record", "records"}, "encryption": {"encrypt", "keys"},
 	"retries": {"failures", "retry", "backoff", "attempts"},
 	"tasks":   {"clients", "client", "producers", "producer", "results"},
 	"handlers": {
