@@ -35,9 +35,8 @@ type Config struct {
 	//		return headers
 	//	}
 	Headers func(ctx context.Context) map[string]string
-	// Keys returns the keys with which the payloads of a tenant are encrypted in Redis (default: they are not). A nil ring
-	// encrypts nothing.
-	Keys func(tenant string) *seal.Ring
+	// Keys encrypt the tenant's payloads in Redis (default: they are not encrypted).
+	Keys *seal.Ring
 }
 
 // DefaultLease is the default of Config.Lease.
@@ -107,21 +106,18 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	c := &Client{
 		store: &store.Store{
 			RDB: rdb, Keys: store.Keys{Tenant: config.Tenant}, Poll: store.PollInterval, Name: config.Name,
-			Lease: config.Lease, Beats: store.BeatConnection(rdb, config.Lease),
+			Lease: config.Lease, Beats: store.BeatConnection(rdb, config.Lease), Seal: config.Keys,
 		},
 		config: config,
-	}
-	if config.Keys != nil {
-		c.store.Seal = config.Keys(config.Tenant)
 	}
 	c.waits.store, c.commits.client = c.store, c
 	return c, nil
 }
 
-// In returns a client for another tenant on the same connection. The caller closes it.
+// In returns a client for another tenant on the same connection, without Keys. The caller closes it.
 func (c *Client) In(tenant string) (*Client, error) {
 	config := c.config
-	config.Tenant = tenant
+	config.Tenant, config.Keys = tenant, nil
 	return NewFromRedis(c.store.RDB, config)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
 	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
@@ -19,8 +20,7 @@ func (w *world) with(t *testing.T, keys ...string) *world {
 	t.Helper()
 	config := queue.Config{Tenant: w.Tenant()}
 	if len(keys) > 0 {
-		ring := must[*seal.Ring](t)(seal.Parse(strings.Join(keys, "\n")))
-		config.Keys = func(string) *seal.Ring { return ring }
+		config.Keys = must[*seal.Ring](t)(seal.Parse(strings.Join(keys, "\n")))
 	}
 	client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, config))
 	t.Cleanup(func() { _ = client.Close() })
@@ -142,6 +142,12 @@ func TestSealed(t *testing.T) {
 					t.Errorf("%s with %s: %v", what, name, err)
 				}
 			}
+		}
+		other := must[*queue.Client](t)(w.In(queuetest.Tenant()))
+		defer other.Close()
+		must[string](t)(other.Queue("q").Enqueue(w.ctx, []byte("of another tenant"), queue.Options{ID: "other"}))
+		if task := must[*queue.Task](t)(other.Task(w.ctx, "other")); string(task.Parameters) != "of another tenant" {
+			t.Errorf("the keys of a tenant encrypt for another one: %q", task.Parameters)
 		}
 		rotated := plain.with(t, seal.NewKey(), key)
 		if task := rotated.task(t, "first"); string(task.Result) != of("result") {

@@ -84,8 +84,8 @@ func PayloadKeysFlag(flags *pflag.FlagSet) {
 	flags.String("payload-keys", "", "`FILE` with the keys that encrypt payloads in Redis, one a line, the first of which encrypts: see quern help encryption")
 }
 
-// PayloadKeys reads the keys of --payload-keys, for all tenants of a command; nil if there are none.
-func PayloadKeys(cmd *cobra.Command) (func(tenant string) *seal.Ring, error) {
+// PayloadKeys reads the keys of --payload-keys; nil if there are none.
+func PayloadKeys(cmd *cobra.Command) (*seal.Ring, error) {
 	flag := cmd.Flag("payload-keys")
 	if flag == nil || flag.Value.String() == "" && !flag.Changed {
 		return nil, nil
@@ -99,7 +99,7 @@ func PayloadKeys(cmd *cobra.Command) (func(tenant string) *seal.Ring, error) {
 	if err != nil {
 		return nil, cli.Usagef("%s: %w", from, err)
 	}
-	return func(string) *seal.Ring { return keys }, nil
+	return keys, nil
 }
 
 // Tenant returns the tenant of a client command.

@@ -85,6 +85,10 @@ func newRelay(env cli.Environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if keys != nil && len(tenants) > 1 {
+			return cli.Usagef("%s with %d --tenants: keys are one tenant's: run a relay for each, or list sources in --sources of quern serve",
+				cli.Origin(cmd.Flag("payload-keys")), len(tenants))
+		}
 		config.Tenant, config.Tenants = tenants[0], make(map[string]*queue.Client)
 		for _, tenant := range tenants {
 			if queue.ValidTenant(tenant) != nil {

@@ -51,7 +51,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 	"github.com/quern-project/quern/sdk/queue/release"
-	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // Node is a host and everything that it is made of, ready to run.
@@ -340,7 +339,7 @@ func (n *Node) connect(cmd *cobra.Command, redisURL string) error {
 		}
 		client, err := queue.NewFromRedis(shared.tasks, queue.Config{
 			Tenant: tenant, Lease: n.options.lease, Name: n.options.Host.Name,
-			Keys: func(string) *seal.Ring { return keys },
+			Keys: keys,
 		})
 		if err != nil {
 			return cli.WrongUsage(err)

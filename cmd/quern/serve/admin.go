@@ -21,7 +21,6 @@ import (
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
-	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 func newAdmin(env cli.Environment) *cobra.Command {
@@ -106,9 +105,7 @@ func adminConfig(cmd *cobra.Command, rdb redis.UniversalClient, tenants []string
 		if err != nil {
 			return config, cli.Usagef("%s: %w", cli.Origin(cmd.Flag("secrets")), err)
 		}
-		client, err := queue.NewFromRedis(rdb, queue.Config{
-			Tenant: tenant, Keys: func(string) *seal.Ring { return keys },
-		})
+		client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant, Keys: keys})
 		if err != nil {
 			return config, err
 		}
