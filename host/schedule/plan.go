@@ -1,7 +1,7 @@
 package schedule
 
 import (
-	"slices"
+	"container/heap"
 	"time"
 )
 
@@ -62,6 +62,7 @@ type plan struct {
 	now         time.Time
 	sources     map[Source]*sourcePlan // State is called once per source, which may have thousands of queues
 	allocations map[*queue]*Allocation
+	tenants     []*tenant // those that have an active queue
 	round       Round
 }
 
@@ -79,6 +80,8 @@ func (s *Scheduler) Plan(now time.Time) Round {
 	defer s.mu.Unlock()
 	p := &plan{Scheduler: s, now: now, sources: make(map[Source]*sourcePlan), allocations: make(map[*queue]*Allocation)}
 	p.round.Work = make(map[Source]*Work)
+	s.plans++
+	s.accrue(now)
 	p.returnLate()
 	for _, t := range s.late {
 		w := p.work(t.slot().queue.source)
@@ -95,7 +98,7 @@ func (s *Scheduler) Plan(now time.Time) Round {
 			s.admission.forget(q.Queue) // so that other queues do not wait behind it for memory
 		}
 	}
-	full := p.pick(slices.Clone(candidates))
+	full := p.pick(candidates)
 	s.admission.picked()
 	p.lookAhead(candidates)
 	for _, q := range unsure {
@@ -165,8 +168,10 @@ func (p *plan) candidates() (candidates, unsure []*queue) {
 		if q.idle() {
 			delete(p.active, at)
 			p.admission.forget(at)
+			q.rest(false)
 			continue
 		}
+		p.found(q, q.ready() || len(q.ahead) > 0)
 		p.source(q).unsettled += q.heldBack(p.config.MaxSettle)
 		if p.mayReserve(q) || len(q.ahead) > 0 {
 			candidates = append(candidates, q)
@@ -178,31 +183,36 @@ func (p *plan) candidates() (candidates, unsure []*queue) {
 			p.replan(left)
 		}
 	}
+	p.level()
 	return candidates, unsure
 }
 
-// pick gives the free slots to queues, one at a time. Each goes to the queue with the fewest running tasks, and among
-// equals to the queue that was served longest ago. A queue that cannot have the slot is passed over from then on. full
-// reports that a queue was passed over because short tasks keep all places for guests busy.
+// pick gives the free slots to queues, one at a time: see fair.go. A queue that cannot have the slot is passed over from
+// then on. full reports that a queue was passed over because short tasks keep all places for guests busy.
 func (p *plan) pick(candidates []*queue) (full bool) {
-	for free := p.config.Slots - p.inUse; free > 0 && len(candidates) > 0; {
-		best := 0
-		for i, q := range candidates {
-			if b := candidates[best]; q.running < b.running || q.running == b.running && q.turn < b.turn {
-				best = i
-			}
-		}
-		q := candidates[best]
+	free := p.config.Slots - p.inUse
+	if free <= 0 {
+		return false
+	}
+	for tenants := p.order(candidates, (*flow).before); free > 0 && tenants.Len() > 0; {
+		t := tenants.list[0]
+		q := t.queues.list[0]
+		clock, clockOfQueues := t.virtual, q.virtual
 		given := p.hasRoom(p.source(q), free)
 		if given && q.pace.short() && q.mayWait && p.load.full(p.now, p.inUse) {
 			full, given = true, false
 		}
-		if given = given && p.give(q); given {
+		if given && p.give(q) {
 			free--
 			p.source(q).given++
-		} else {
-			candidates[best] = candidates[len(candidates)-1]
-			candidates = candidates[:len(candidates)-1]
+			p.clock, t.clock = max(p.clock, clock), max(t.clock, clockOfQueues)
+			heap.Fix(&t.queues, 0)
+			heap.Fix(&tenants, 0)
+			continue
+		}
+		heap.Pop(&t.queues)
+		if t.queues.Len() == 0 {
+			heap.Pop(&tenants)
 		}
 	}
 	return full
