@@ -78,9 +78,13 @@ func (s *Scheduler) endTurn(q *queue) {
 // lookAhead makes the queues whose turn is next reserve tasks ahead, unless enough of their tasks wait already.
 func (p *plan) lookAhead(candidates []*queue) {
 	busy := aheadTime * time.Duration(p.load.places)
-	room := busy
+	room, short := busy, false
 	for _, q := range candidates {
 		room -= time.Duration(len(q.ahead)) * q.pace.computes()
+		short = short || q.pace.short()
+	}
+	if !short {
+		return
 	}
 	for _, q := range p.next(candidates, 2*p.config.Slots) { // later queues would get no slot soon
 		if !q.pace.short() || q.unsure || !q.ready() || !p.mayReserve(q) {

@@ -1,0 +1,330 @@
+package schedule_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/host/account"
+	"github.com/quern-project/quern/host/schedule"
+)
+
+const (
+	simStep    = 50 * time.Microsecond
+	simReserve = 300 * time.Microsecond // a round trip to Redis
+	simSlice   = 250 * time.Microsecond // for which a guest computes before another one gets its place
+	simMemory  = 1 << 30
+)
+
+// simTenant is a tenant of a simulation: what it has to do, and what it got.
+type simTenant struct {
+	name             string
+	weight           int
+	queues           int
+	computes, sleeps time.Duration
+	varies           bool // computes is an average
+	memory           int64
+	backlog          map[string]int // by queue
+
+	computed time.Duration // processor time that its tasks got
+	waiting  int           // in backlog
+}
+
+func (t *simTenant) fill(tasks int) {
+	t.backlog = make(map[string]int)
+	for i := range t.queues {
+		t.backlog[fmt.Sprint("q", i)] = tasks / t.queues
+	}
+}
+
+// simTask is a task on a host of a simulation.
+type simTask struct {
+	schedule.Slot
+	tenant                        *simTenant
+	begun                         time.Time
+	computes, sleeps              time.Duration
+	computed, waited, queued, cut time.Duration // so far; cut is the rest of its slice
+}
+
+// simSource is the listener of a tenant on a host.
+type simSource struct {
+	tenant    *simTenant
+	reserving bool
+	closed    bool
+}
+
+func (s *simSource) State(time.Time) (available, reserving bool) { return !s.closed, s.reserving }
+func (s *simSource) AddAhead(int)                                {}
+
+// simReply is a reserve on its way.
+type simReply struct {
+	source      *simSource
+	allocations []*schedule.Allocation
+	due         time.Time
+}
+
+// simCode is the code of all plugins.
+type simCode struct{}
+
+func (simCode) PendingSnapshot() int64 { return 0 }
+func (simCode) Release()               {}
+
+// simHost is a host of a simulation.
+type simHost struct {
+	*schedule.Scheduler
+	sim     *sim
+	sources map[string]*simSource
+	gate    []*simTask // want to compute, the next one first
+	places  int
+	sleep   []*simTask
+	replies []simReply
+	due     bool
+	planAt  time.Time
+	turns   map[*simTenant]float64 // computed at the gate, by weight
+}
+
+// sim is a fleet in virtual time. Nothing but its seed is random.
+type sim struct {
+	now     time.Time
+	tenants []*simTenant
+	hosts   []*simHost
+	random  *rand.Rand
+}
+
+func newSim(hosts, slots, places int, tenants ...*simTenant) *sim {
+	s := &sim{now: time.Unix(1_700_000_000, 0), tenants: tenants, random: rand.New(rand.NewPCG(1, 2))}
+	for range hosts {
+		h := &simHost{sim: s, sources: make(map[string]*simSource), places: places, turns: make(map[*simTenant]float64)}
+		h.Scheduler = schedule.New(schedule.Config{
+			Slots: slots, Guests: places, Memory: simMemory, Account: account.New(simMemory),
+			MaxReserve: maxReserve, MaxSettle: 100, Running: func(int) {}, Wake: func() { h.due = true },
+			Acquire: func(at schedule.Queue) *schedule.Version {
+				return &schedule.Version{
+					Code: simCode{}, Plugin: schedule.Plugin{Tenant: at.Tenant, Name: at.Name},
+					Memory: h.sources[at.Tenant].tenant.memory, MayWait: true,
+				}
+			},
+		})
+		s.hosts = append(s.hosts, h)
+		for _, t := range tenants {
+			h.SetWeights(t.name, t.weight, nil)
+			h.sources[t.name] = &simSource{tenant: t}
+			for i := range t.queues {
+				h.Serve(schedule.Queue{Tenant: t.name, Name: fmt.Sprint("q", i)}, h.sources[t.name])
+			}
+		}
+	}
+	return s
+}
+
+// announce adds tasks to a tenant, evenly over its queues.
+func (s *sim) announce(t *simTenant, tasks int) {
+	t.fill(tasks)
+	for _, h := range s.hosts {
+		for name := range t.backlog {
+			h.Announced(schedule.Queue{Tenant: t.name, Name: name})
+		}
+	}
+}
+
+// run lets time pass.
+func (s *sim) run(d time.Duration) {
+	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(simStep) {
+		for _, h := range s.hosts {
+			h.step()
+		}
+	}
+}
+
+func (h *simHost) step() {
+	h.replies = slices.DeleteFunc(h.replies, func(r simReply) bool {
+		if r.due.After(h.sim.now) {
+			return false
+		}
+		r.source.reserving = false
+		for _, a := range r.allocations {
+			h.answer(r.source.tenant, a)
+		}
+		h.due = true
+		return true
+	})
+	h.compute()
+	for _, task := range slices.Clone(h.sleep) {
+		if task.waited += simStep; task.waited >= task.sleeps {
+			h.sleep = slices.DeleteFunc(h.sleep, func(t *simTask) bool { return t == task })
+			h.gate = append(h.gate, task)
+		}
+	}
+	for h.due || !h.planAt.IsZero() && !h.planAt.After(h.sim.now) {
+		h.due, h.planAt = false, time.Time{}
+		h.plan()
+	}
+}
+
+func (h *simHost) plan() {
+	round := h.Plan(h.sim.now)
+	for source, work := range round.Work {
+		from := source.(*simSource)
+		for _, t := range work.Begin {
+			h.begin(t.(*simTask))
+		}
+		for _, t := range work.Return {
+			task := t.(*simTask)
+			from.tenant.backlog[task.Queue.Name]++
+			h.Settled(&task.Slot)
+			h.Announced(task.Queue)
+		}
+		if len(work.Allocations) > 0 {
+			from.reserving = true
+			h.replies = append(h.replies, simReply{from, work.Allocations, h.sim.now.Add(simReserve)})
+		}
+	}
+	h.due = h.due || round.More
+	if round.Next > 0 {
+		h.planAt = h.sim.now.Add(round.Next)
+	}
+}
+
+// answer plays Redis for an allocation.
+func (h *simHost) answer(t *simTenant, a *schedule.Allocation) {
+	n := min(a.Tasks(), t.backlog[a.Queue.Name])
+	t.backlog[a.Queue.Name] -= n
+	tasks := make([]schedule.Task, n)
+	for i := range tasks {
+		task := &simTask{Slot: a.Slot(h.sim.now), tenant: t, computes: t.computes, sleeps: t.sleeps}
+		if t.varies {
+			task.computes = time.Duration(float64(t.computes) * h.sim.random.ExpFloat64())
+		}
+		tasks[i] = task
+	}
+	for _, t := range h.Reserved(a, tasks, schedule.Reply{}, h.sim.now) {
+		h.begin(t.(*simTask))
+	}
+}
+
+func (h *simHost) begin(t *simTask) {
+	t.begun, t.cut = h.sim.now, simSlice
+	if t.sleeps > 0 {
+		h.sleep = append(h.sleep, t)
+		return
+	}
+	h.gate = append(h.gate, t)
+}
+
+// compute lets guests compute for a step.
+func (h *simHost) compute() {
+	n := min(h.places, len(h.gate))
+	computing := slices.Clone(h.gate[:n])
+	h.gate = h.gate[n:]
+	var stay, back []*simTask
+	for _, t := range computing {
+		t.computed += simStep
+		t.tenant.computed += simStep
+		t.cut -= simStep
+		switch {
+		case t.computed >= t.computes:
+			h.end(t)
+		case t.cut > 0:
+			stay = append(stay, t)
+		default:
+			t.cut = simSlice
+			back = append(back, t)
+		}
+	}
+	h.gate = append(append(stay, h.gate...), back...)
+}
+
+func (h *simHost) end(t *simTask) {
+	run := schedule.Run{Took: t.waited + t.computed, Waited: t.waited, Computed: t.computed}
+	next := h.Ended(&t.Slot, run, h.sim.now)
+	h.Settled(&t.Slot)
+	if next != nil {
+		h.begin(next.(*simTask))
+	}
+}
+
+// costs returns what the tenants' tasks have cost so far, in seconds of a host.
+func (s *sim) costs() map[string]float64 {
+	costs := make(map[string]float64)
+	for _, h := range s.hosts {
+		for name, share := range h.Shares() {
+			costs[name] += share.Cost.Seconds()
+		}
+	}
+	return costs
+}
+
+// shares runs the simulation for 10 s after a second, and returns what each tenant got of what it should have by its weight.
+func (s *sim) shares(t *testing.T) map[string]float64 {
+	t.Helper()
+	s.run(time.Second)
+	before := s.costs()
+	s.run(10 * time.Second)
+	costs, sum, weights := s.costs(), 0.0, 0
+	for _, tenant := range s.tenants {
+		costs[tenant.name] -= before[tenant.name]
+		sum += costs[tenant.name]
+		weights += tenant.weight
+	}
+	shares := make(map[string]float64)
+	for _, tenant := range s.tenants {
+		want := sum * float64(tenant.weight) / float64(weights)
+		shares[tenant.name] = costs[tenant.name] / want
+		t.Logf("%-8s weight %d: cost %6.3f s of the fleet, %3.0f %%", tenant.name, tenant.weight, costs[tenant.name], 100*shares[tenant.name])
+	}
+	return shares
+}
+
+// eight are tenants with all kinds of work, in amounts that do not end.
+func eight() []*simTenant {
+	const much = 10_000_000
+	tenants := []*simTenant{
+		{name: "long", queues: 1, computes: 100 * time.Millisecond},
+		{name: "tiny", queues: 1, computes: 100 * time.Microsecond},
+		{name: "spread", queues: 1000, computes: 2 * time.Millisecond},
+		{name: "varied", queues: 3, computes: 30 * time.Millisecond, varies: true},
+		{name: "waits", queues: 2, computes: 2 * time.Millisecond, sleeps: 20 * time.Millisecond},
+		{name: "large", queues: 1, computes: 20 * time.Millisecond, memory: simMemory / 8},
+		{name: "short", queues: 10, computes: 500 * time.Microsecond},
+		{name: "medium", queues: 2, computes: 10 * time.Millisecond},
+	}
+	for _, t := range tenants {
+		t.weight = 1
+		t.memory = max(t.memory, small)
+		t.fill(much)
+	}
+	return tenants
+}
+
+// Whatever the work of tenants is, each gets its weight in what its tasks cost, on one host and over several.
+func TestTenantsGetTheirWeights(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		hosts, slots int
+		weights      []int
+	}{
+		"Even":      {1, 8, []int{1, 1, 1, 1, 1, 1, 1, 1}},
+		"Weights":   {1, 8, []int{1, 3, 1, 2, 1, 2, 4, 1}},
+		"FourSlots": {1, 4, []int{1, 1, 1, 1, 1, 1, 1, 1}},
+		"Four":      {4, 8, []int{1, 3, 1, 2, 1, 2, 4, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tenants := eight()
+			for i, weight := range test.weights {
+				tenants[i].weight = weight
+			}
+			for tenant, share := range newSim(test.hosts, test.slots, 2, tenants...).shares(t) {
+				if math.Abs(share-1) > 0.1 {
+					t.Errorf("%s got %.0f %% of its share", tenant, 100*share)
+				}
+			}
+		})
+	}
+}
+
+var _ = maps.Keys[map[int]int]
