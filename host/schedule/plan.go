@@ -59,11 +59,13 @@ func (a *Allocation) Slot(arrived time.Time) Slot {
 // plan is the state of one call of Plan, which holds the scheduler's mu.
 type plan struct {
 	*Scheduler
-	now         time.Time
-	sources     map[Source]*sourcePlan // State is called once per source, which may have thousands of queues
-	allocations map[*queue]*Allocation
-	tenants     []*tenant // those that have an active queue
-	round       Round
+	now          time.Time
+	sources      map[Source]*sourcePlan // State is called once per source, which may have thousands of queues
+	recent       *sourcePlan
+	recentSource Source
+	allocations  map[*queue]*Allocation
+	tenants      []*tenant // those that have an active queue
+	round        Round
 }
 
 // sourcePlan is the state of a source during a plan.
@@ -136,12 +138,16 @@ func (p *plan) work(s Source) *Work {
 
 // source returns the state of a queue's source.
 func (p *plan) source(q *queue) *sourcePlan {
+	if p.recent != nil && p.recentSource == q.source { // spares a look-up for each of many queues
+		return p.recent
+	}
 	s := p.sources[q.source]
 	if s == nil {
 		s = new(sourcePlan)
 		s.available, s.reserving = q.source.State(p.now)
 		p.sources[q.source] = s
 	}
+	p.recent, p.recentSource = s, q.source
 	return s
 }
 
@@ -164,23 +170,32 @@ func (p *plan) mayReserve(q *queue) bool { return !q.leaving && q.returning == 0
 // candidates lists the active queues that may have tasks, here or in Redis, and the queues to reconcile. It also counts
 // the unsettled tasks that hold back their sources.
 func (p *plan) candidates() (candidates, unsure []*queue) {
-	for at, q := range p.active {
+	for i := 0; i < len(p.active); {
+		q := p.active[i]
 		if q.idle() {
-			delete(p.active, at)
-			p.admission.forget(at)
-			q.rest(false)
+			p.deactivate(q) // another queue takes its place in the list
+			p.admission.forget(q.Queue)
 			continue
 		}
+		i++
 		p.found(q, q.ready() || len(q.ahead) > 0)
-		p.source(q).unsettled += q.heldBack(p.config.MaxSettle)
-		if p.mayReserve(q) || len(q.ahead) > 0 {
+		source := p.source(q)
+		source.unsettled += q.heldBack(p.config.MaxSettle)
+		if left := q.refused.Left(p.now); left > 0 {
+			if q.ready() || q.unsure {
+				p.replan(left)
+			}
+		} else if source.available && !source.reserving && q.wants(p.now) {
+			if q.unsure {
+				unsure = append(unsure, q)
+			}
+			if !q.leaving && q.returning == 0 { // as mayReserve
+				candidates = append(candidates, q)
+				continue
+			}
+		}
+		if len(q.ahead) > 0 {
 			candidates = append(candidates, q)
-		}
-		if q.unsure && p.mayAsk(q) {
-			unsure = append(unsure, q)
-		}
-		if left := q.refused.Left(p.now); left > 0 && (q.ready() || q.unsure) {
-			p.replan(left)
 		}
 	}
 	p.level()

@@ -53,6 +53,7 @@ type queue struct {
 	source  Source
 	tenant  *tenant
 	backlog Backlog
+	active  int    // its place in Scheduler.active, from 1; 0 if no plan looks at it
 	woken   uint64 // Scheduler.wakes at the last event from outside; an older poll does not reflect that event
 
 	pace      pace

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -65,10 +66,10 @@ type Scheduler struct {
 	admission *admission
 	slots
 	queues map[Queue]*queue
-	active map[Queue]*queue // the queues that plans look at: thousands of others may be idle
-	served map[Source]int   // number of queues of each source
-	ahead  int              // tasks that wait for a slot
-	late   []Task           // tasks to give back with the next round
+	active []*queue       // the queues that plans look at: thousands of others may be idle
+	served map[Source]int // number of queues of each source
+	ahead  int            // tasks that wait for a slot
+	late   []Task         // tasks to give back with the next round
 	last   lastPlan
 	wakes  uint64 // number of events from outside so far
 	turns  uint64 // number of turns that have ended so far
@@ -160,7 +161,7 @@ func New(config Config) *Scheduler {
 	}
 	s := &Scheduler{
 		config: config, admission: newAdmission(config.Memory, config.Account, config.Logger),
-		queues: make(map[Queue]*queue), active: make(map[Queue]*queue), served: make(map[Source]int),
+		queues: make(map[Queue]*queue), served: make(map[Source]int),
 		tenants: make(map[string]*tenant),
 		slots: slots{
 			plugins: make(map[Plugin]int), lastStart: time.Unix(0, 0),
@@ -525,8 +526,19 @@ func (s *Scheduler) add(q *queue) *queue {
 
 // activate makes plans look at a queue until it is idle. The caller holds mu.
 func (s *Scheduler) activate(q *queue) {
-	if s.queues[q.Queue] == q {
-		s.active[q.Queue] = q
+	if s.queues[q.Queue] == q && q.active == 0 {
+		s.active = append(s.active, q)
+		q.active = len(s.active)
+	}
+}
+
+// deactivate makes plans not look at a queue any more. The caller holds mu.
+func (s *Scheduler) deactivate(q *queue) {
+	q.rest(false)
+	if q.active > 0 {
+		last := len(s.active) - 1
+		s.active[q.active-1], s.active[last].active = s.active[last], q.active
+		s.active, q.active = slices.Delete(s.active, last, last+1), 0
 	}
 }
 
@@ -535,9 +547,8 @@ func (s *Scheduler) drop(q *queue) {
 	if s.queues[q.Queue] == q {
 		s.admission.forget(q.Queue)
 		s.returnAhead(q)
-		q.rest(false)
+		s.deactivate(q)
 		delete(s.queues, q.Queue)
-		delete(s.active, q.Queue)
 		if s.served[q.source]--; s.served[q.source] == 0 {
 			delete(s.served, q.source)
 		}
