@@ -18,6 +18,8 @@ const (
 	maxCredit = 250 * time.Millisecond
 	// costInterval is the minimum time between two updates of what running tasks have cost so far.
 	costInterval = 5 * time.Millisecond
+	// reserveWait is how long a free slot waits for a tenant whose turn it is while a reserve of the tenant is on its way.
+	reserveWait = 2 * time.Millisecond
 	// leastComputed is the processor time that a task costs at least: about what the host itself spends on a task.
 	leastComputed = 50 * time.Microsecond
 
@@ -28,16 +30,17 @@ const (
 // flow is a tenant that competes with others for slots, or a queue that competes with the other queues of its tenant.
 // Costs are in seconds of the whole host.
 type flow struct {
-	weight  float64
-	virtual float64 // the flow's virtual time: what its tasks have cost, divided by weight
-	rate    float64 // what the tasks that have slots cost in a second, together
-	running int     // slots that run tasks of the flow, or are allocated to it
-	turn    uint64  // Scheduler.turns when the flow's last turn ended; of equals, the one with the lowest number is next
-	waits   bool    // the last plan found that the flow has tasks that wait for slots
+	weight   float64
+	virtual  float64 // the flow's virtual time: what its tasks have cost, divided by weight
+	rate     float64 // what the tasks that have slots cost in a second, together
+	expected float64 // rate of the tasks for which slots wait in this plan
+	running  int     // slots that run tasks of the flow, or are allocated to it
+	turn     uint64  // Scheduler.turns when the flow's last turn ended; of equals, the one with the lowest number is next
+	waits    bool    // the last plan found that the flow has tasks that wait for slots
 }
 
 // place returns the virtual time that the flow will have when its tasks have run on for the horizon.
-func (f *flow) place() float64 { return f.virtual + f.rate*horizon.Seconds()/f.weight }
+func (f *flow) place() float64 { return f.virtual + (f.rate+f.expected)*horizon.Seconds()/f.weight }
 
 // before reports whether the flow gets the next slot before another one.
 func (f *flow) before(other *flow) bool {
@@ -167,12 +170,18 @@ func (q *queue) pay() {
 	q.owed = 0
 }
 
+// rateOf returns what the next task of a queue is expected to cost in a second.
+func (s *Scheduler) rateOf(q *queue) float64 {
+	if q.pace.rate > 0 {
+		return q.pace.rate
+	}
+	return 1 / float64(s.config.Slots)
+}
+
 // occupies counts a slot that the queue has got, and charges what a short task will cost. A long task is charged while
 // it runs: see accrue. The caller holds mu.
 func (s *Scheduler) occupies(q *queue, part *share) {
-	if part.rate = q.pace.rate; part.rate == 0 {
-		part.rate = 1 / float64(s.config.Slots)
-	}
+	part.rate = s.rateOf(q)
 	if q.pace.short() {
 		part.paid = q.pace.cost
 		q.taking = true
@@ -225,7 +234,7 @@ func (p *plan) found(q *queue, waits bool) {
 	if t.plan != p.plans {
 		t.waits = t.waits && t.plan == p.plans-1 // else the tenant had no active queue at the last plan
 		t.plan, t.found, t.least = p.plans, false, math.Inf(1)
-		t.fresh = t.fresh[:0]
+		t.fresh, t.expected = t.fresh[:0], 0
 		p.tenants = append(p.tenants, t)
 	}
 	t.found = t.found || waits

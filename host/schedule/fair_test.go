@@ -20,7 +20,7 @@ const (
 	simMemory  = 1 << 30
 )
 
-// simTenant is a tenant of a simulation: what it has to do, and what it got.
+// simTenant is a tenant of a simulation, and what it has to do.
 type simTenant struct {
 	name             string
 	weight           int
@@ -29,9 +29,6 @@ type simTenant struct {
 	varies           bool // computes is an average
 	memory           int64
 	backlog          map[string]int // by queue
-
-	computed time.Duration // processor time that its tasks got
-	waiting  int           // in backlog
 }
 
 func (t *simTenant) fill(tasks int) {
@@ -44,10 +41,10 @@ func (t *simTenant) fill(tasks int) {
 // simTask is a task on a host of a simulation.
 type simTask struct {
 	schedule.Slot
-	tenant                        *simTenant
-	begun                         time.Time
-	computes, sleeps              time.Duration
-	computed, waited, queued, cut time.Duration // so far; cut is the rest of its slice
+	tenant                *simTenant
+	begun                 time.Time
+	computes, sleeps      time.Duration
+	computed, waited, cut time.Duration // so far; cut is the rest of its slice
 }
 
 // simSource is the listener of a tenant on a host.
@@ -84,7 +81,6 @@ type simHost struct {
 	replies []simReply
 	due     bool
 	planAt  time.Time
-	turns   map[*simTenant]float64 // computed at the gate, by weight
 }
 
 // sim is a fleet in virtual time. Nothing but its seed is random.
@@ -98,7 +94,7 @@ type sim struct {
 func newSim(hosts, slots, places int, tenants ...*simTenant) *sim {
 	s := &sim{now: time.Unix(1_700_000_000, 0), tenants: tenants, random: rand.New(rand.NewPCG(1, 2))}
 	for range hosts {
-		h := &simHost{sim: s, sources: make(map[string]*simSource), places: places, turns: make(map[*simTenant]float64)}
+		h := &simHost{sim: s, sources: make(map[string]*simSource), places: places}
 		h.Scheduler = schedule.New(schedule.Config{
 			Slots: slots, Guests: places, Memory: simMemory, Account: account.New(simMemory),
 			MaxReserve: maxReserve, MaxSettle: 100, Running: func(int) {}, Wake: func() { h.due = true },
@@ -223,7 +219,6 @@ func (h *simHost) compute() {
 	var stay, back []*simTask
 	for _, t := range computing {
 		t.computed += simStep
-		t.tenant.computed += simStep
 		t.cut -= simStep
 		switch {
 		case t.computed >= t.computes:
@@ -258,25 +253,31 @@ func (s *sim) costs() map[string]float64 {
 	return costs
 }
 
-// shares runs the simulation for 10 s after a second, and returns what each tenant got of what it should have by its weight.
-func (s *sim) shares(t *testing.T) map[string]float64 {
-	t.Helper()
-	s.run(time.Second)
+// during runs the simulation, and returns what each tenant's tasks cost meanwhile, in seconds of a host.
+func (s *sim) during(d time.Duration) map[string]float64 {
 	before := s.costs()
-	s.run(10 * time.Second)
-	costs, sum, weights := s.costs(), 0.0, 0
-	for _, tenant := range s.tenants {
-		costs[tenant.name] -= before[tenant.name]
-		sum += costs[tenant.name]
-		weights += tenant.weight
+	s.run(d)
+	costs := s.costs()
+	for name := range costs {
+		costs[name] -= before[name]
 	}
-	shares := make(map[string]float64)
-	for _, tenant := range s.tenants {
-		want := sum * float64(tenant.weight) / float64(weights)
-		shares[tenant.name] = costs[tenant.name] / want
-		t.Logf("%-8s weight %d: cost %6.3f s of the fleet, %3.0f %%", tenant.name, tenant.weight, costs[tenant.name], 100*shares[tenant.name])
+	return costs
+}
+
+// wantShares checks that each of these tenants got its weight of what all of them got, within 10 %.
+func wantShares(t *testing.T, costs map[string]float64, tenants ...*simTenant) {
+	t.Helper()
+	sum, weights := 0.0, 0
+	for _, tenant := range tenants {
+		sum, weights = sum+costs[tenant.name], weights+tenant.weight
 	}
-	return shares
+	for _, tenant := range tenants {
+		share := costs[tenant.name] / (sum * float64(tenant.weight) / float64(weights))
+		t.Logf("%-8s weight %d: %6.3f s, %3.0f %%", tenant.name, tenant.weight, costs[tenant.name], 100*share)
+		if math.Abs(share-1) > 0.1 {
+			t.Errorf("%s got %.0f %% of its share", tenant.name, 100*share)
+		}
+	}
 }
 
 // eight are tenants with all kinds of work, in amounts that do not end.
@@ -306,25 +307,110 @@ func TestTenantsGetTheirWeights(t *testing.T) {
 	for name, test := range map[string]struct {
 		hosts, slots int
 		weights      []int
+		full         bool
 	}{
-		"Even":      {1, 8, []int{1, 1, 1, 1, 1, 1, 1, 1}},
-		"Weights":   {1, 8, []int{1, 3, 1, 2, 1, 2, 4, 1}},
-		"FourSlots": {1, 4, []int{1, 1, 1, 1, 1, 1, 1, 1}},
-		"Four":      {4, 8, []int{1, 3, 1, 2, 1, 2, 4, 1}},
+		"Weights":   {1, 8, []int{1, 3, 1, 2, 1, 2, 4, 1}, false},
+		"Even":      {1, 8, []int{1, 1, 1, 1, 1, 1, 1, 1}, true},
+		"FourSlots": {1, 4, []int{1, 1, 1, 1, 1, 1, 1, 1}, true},
+		"FourHosts": {4, 8, []int{1, 3, 1, 2, 1, 2, 4, 1}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if test.full && testing.Short() {
+				t.Skip("plans for many seconds")
+			}
 			tenants := eight()
 			for i, weight := range test.weights {
 				tenants[i].weight = weight
 			}
-			for tenant, share := range newSim(test.hosts, test.slots, 2, tenants...).shares(t) {
-				if math.Abs(share-1) > 0.1 {
-					t.Errorf("%s got %.0f %% of its share", tenant, 100*share)
+			s := newSim(test.hosts, test.slots, 2, tenants...)
+			s.run(time.Second)
+			wantShares(t, s.during(10*time.Second), tenants...)
+		})
+	}
+}
+
+// What a tenant leaves of its share goes to the others at once, and a tenant that comes back gets its share at once, but
+// nothing of what it left. It makes no difference whether the tenant had nothing to do, or could not use its share.
+func TestNoCreditForAnIdleShare(t *testing.T) {
+	t.Parallel()
+	for name, hosts := range map[string]int{"OneHost": 1, "FourHosts": 4} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const much = 10_000_000
+			stays := &simTenant{name: "stays", weight: 1, queues: 1, computes: 10 * time.Millisecond, memory: small}
+			comes := &simTenant{name: "comes", weight: 3, queues: 2, computes: time.Millisecond, memory: small}
+			tiny := &simTenant{name: "tiny", weight: 1, queues: 1, computes: 200 * time.Microsecond, memory: small}
+			for _, tenant := range []*simTenant{stays, comes, tiny} {
+				tenant.fill(much)
+			}
+			s := newSim(hosts, 8, 2, stays, comes, tiny)
+			s.run(time.Second)
+			wantShares(t, s.during(2*time.Second), stays, comes, tiny)
+			for range 2 {
+				comes.fill(0)
+				s.run(50 * time.Millisecond) // what is reserved ends
+				costs := s.during(2 * time.Second)
+				wantShares(t, costs, stays, tiny)
+				if idle := 2*float64(hosts) - costs["stays"] - costs["tiny"]; idle > 0.1*float64(hosts) {
+					t.Errorf("%.3f s of the hosts were idle", idle)
 				}
+				s.announce(comes, much)
+				wantShares(t, s.during(500*time.Millisecond), stays, comes, tiny)
+			}
+			for _, h := range s.hosts { // cannot reserve, and has tasks all the time
+				h.sources["comes"].closed = true
+			}
+			s.run(3 * time.Second)
+			for _, h := range s.hosts {
+				h.sources["comes"].closed = false
+				h.due = true
+			}
+			costs := s.during(2 * time.Second)
+			if most := 0.6*2*float64(hosts) + 1.1*float64(hosts)*schedule.MaxCredit.Seconds(); costs["comes"] > most {
+				t.Errorf("a tenant that could not reserve got %.3f s of the hosts, want at most %.3f", costs["comes"], most)
 			}
 		})
 	}
 }
 
-var _ = maps.Keys[map[int]int]
+// A weight that changes takes effect at once, for a tenant and for a queue in its tenant.
+func TestWeightsChange(t *testing.T) {
+	t.Parallel()
+	one := &simTenant{name: "one", weight: 1, queues: 2, computes: 2 * time.Millisecond, memory: small}
+	other := &simTenant{name: "other", weight: 1, queues: 1, computes: 2 * time.Millisecond, memory: small}
+	one.fill(10_000_000)
+	other.fill(10_000_000)
+	s := newSim(1, 8, 2, one, other)
+	s.run(time.Second)
+	wantShares(t, s.during(time.Second), one, other)
+	one.weight = 5
+	s.hosts[0].SetWeights("one", 5, map[string]int{"q1": 4})
+	before := maps.Clone(one.backlog)
+	wantShares(t, s.during(2*time.Second), one, other)
+	ran := func(name string) float64 { return float64(before[name] - one.backlog[name]) }
+	if ratio := ran("q1") / ran("q0"); math.Abs(ratio-4) > 0.4 {
+		t.Errorf("a queue of weight 4 ran %.2f times the tasks of a queue of weight 1", ratio)
+	}
+}
+
+// A tenant with many queues gets no more slots than one with one queue, also if tasks are long and slots become free
+// together.
+func TestFreeSlotsAreSpread(t *testing.T) {
+	t.Parallel()
+	many := &simTenant{name: "many", weight: 1, queues: 100, computes: time.Hour, memory: small}
+	single := &simTenant{name: "single", weight: 1, queues: 1, computes: time.Hour, memory: small}
+	heavy := &simTenant{name: "heavy", weight: 2, queues: 3, computes: time.Hour, memory: small}
+	for _, tenant := range []*simTenant{many, single, heavy} {
+		tenant.fill(1000)
+	}
+	s := newSim(1, 16, 2, many, single, heavy)
+	s.run(10 * time.Millisecond)
+	running := make(map[string]int)
+	for _, task := range s.hosts[0].gate {
+		running[task.Queue.Tenant]++
+	}
+	if want := map[string]int{"many": 4, "single": 4, "heavy": 8}; !maps.Equal(running, want) {
+		t.Errorf("%v run, want %v", running, want)
+	}
+}

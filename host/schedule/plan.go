@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 )
 
@@ -71,8 +72,9 @@ type plan struct {
 // sourcePlan is the state of a source during a plan.
 type sourcePlan struct {
 	available, reserving bool
-	unsettled            int // tasks that wait to be settled: see queue.heldBack
-	given                int // slots that this plan has given to the source
+	expected             time.Duration // how long to wait for a reserve that is on its way; 0 or less if not any more
+	unsettled            int           // tasks that wait to be settled: see queue.heldBack
+	given                int           // slots that this plan has given to the source
 }
 
 // Plan gives the free slots to queues. It does no I/O; the caller carries out the round. It passes each Allocation of
@@ -90,7 +92,7 @@ func (s *Scheduler) Plan(now time.Time) Round {
 		w.Return = append(w.Return, t)
 	}
 	s.late = nil
-	candidates, unsure := p.candidates()
+	candidates, expected, unsure := p.candidates()
 	s.last = lastPlan{crowded: len(candidates) > s.config.Slots}
 	if len(candidates) == 1 {
 		s.last.single = candidates[0]
@@ -100,7 +102,7 @@ func (s *Scheduler) Plan(now time.Time) Round {
 			s.admission.forget(q.Queue) // so that other queues do not wait behind it for memory
 		}
 	}
-	full := p.pick(candidates)
+	full := p.pick(slices.Concat(candidates, expected))
 	s.admission.picked()
 	p.lookAhead(candidates)
 	for _, q := range unsure {
@@ -116,6 +118,9 @@ func (s *Scheduler) Plan(now time.Time) Round {
 		q.unsure = false // set again if reconciling fails, or by Reconcile
 		w := p.work(q.source)
 		w.Allocations = append(w.Allocations, a)
+		if source := s.served[q.source]; source != nil {
+			source.asked = now
+		}
 	}
 	for _, w := range p.round.Work {
 		p.round.More = p.round.More || len(s.served) > 1 && len(w.Allocations)+len(w.Begin) > 0
@@ -145,6 +150,9 @@ func (p *plan) source(q *queue) *sourcePlan {
 	if s == nil {
 		s = new(sourcePlan)
 		s.available, s.reserving = q.source.State(p.now)
+		if source := p.served[q.source]; source != nil && s.available && s.reserving && len(p.served) > 1 {
+			s.expected = reserveWait - p.now.Sub(source.asked)
+		}
 		p.sources[q.source] = s
 	}
 	p.recent, p.recentSource = s, q.source
@@ -168,8 +176,9 @@ func (p *plan) mayAsk(q *queue) bool {
 func (p *plan) mayReserve(q *queue) bool { return !q.leaving && q.returning == 0 && p.mayAsk(q) }
 
 // candidates lists the active queues that may have tasks, here or in Redis, and the queues to reconcile. It also counts
-// the unsettled tasks that hold back their sources.
-func (p *plan) candidates() (candidates, unsure []*queue) {
+// the unsettled tasks that hold back their sources. expected are queues that can get slots when a reserve has ended that
+// is on its way.
+func (p *plan) candidates() (candidates, expected, unsure []*queue) {
 	for i := 0; i < len(p.active); {
 		q := p.active[i]
 		if q.idle() {
@@ -193,17 +202,22 @@ func (p *plan) candidates() (candidates, unsure []*queue) {
 				candidates = append(candidates, q)
 				continue
 			}
+		} else if source.expected > 0 && q.wants(p.now) && !q.leaving && len(q.ahead) == 0 {
+			expected = append(expected, q)
 		}
 		if len(q.ahead) > 0 {
 			candidates = append(candidates, q)
 		}
 	}
 	p.level()
-	return candidates, unsure
+	return candidates, expected, unsure
 }
 
 // pick gives the free slots to queues, one at a time: see fair.go. A queue that cannot have the slot is passed over from
 // then on. full reports that a queue was passed over because short tasks keep all places for guests busy.
+//
+// If it is the turn of a tenant whose reserve is on its way, the slot waits for it. Else a tenant with a large weight would
+// lose each slot that becomes free during its reserves.
 func (p *plan) pick(candidates []*queue) (full bool) {
 	free := p.config.Slots - p.inUse
 	if free <= 0 {
@@ -212,6 +226,14 @@ func (p *plan) pick(candidates []*queue) (full bool) {
 	for tenants := p.order(candidates, (*flow).before); free > 0 && tenants.Len() > 0; {
 		t := tenants.list[0]
 		q := t.queues.list[0]
+		if s := p.source(q); s.reserving && len(q.ahead) == 0 && p.hasRoom(s, free) {
+			p.replan(s.expected)
+			free--
+			s.given++
+			t.expected += p.rateOf(q)
+			heap.Fix(&tenants, 0)
+			continue
+		}
 		clock, clockOfQueues := t.virtual, q.virtual
 		given := p.hasRoom(p.source(q), free)
 		if given && q.pace.short() && q.mayWait && p.load.full(p.now, p.inUse) {

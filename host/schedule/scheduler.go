@@ -66,10 +66,10 @@ type Scheduler struct {
 	admission *admission
 	slots
 	queues map[Queue]*queue
-	active []*queue       // the queues that plans look at: thousands of others may be idle
-	served map[Source]int // number of queues of each source
-	ahead  int            // tasks that wait for a slot
-	late   []Task         // tasks to give back with the next round
+	active []*queue // the queues that plans look at: thousands of others may be idle
+	served map[Source]*serving
+	ahead  int    // tasks that wait for a slot
+	late   []Task // tasks to give back with the next round
 	last   lastPlan
 	wakes  uint64 // number of events from outside so far
 	turns  uint64 // number of turns that have ended so far
@@ -78,6 +78,12 @@ type Scheduler struct {
 	tenants map[string]*tenant
 	clock   float64   // the virtual time of the tenant that got the last slot
 	accrued time.Time // when the running tasks were last charged
+}
+
+// serving is a source whose queues are served.
+type serving struct {
+	queues int       // number of its queues
+	asked  time.Time // when it last got allocations
 }
 
 // slots counts the slots of a host.
@@ -161,7 +167,7 @@ func New(config Config) *Scheduler {
 	}
 	s := &Scheduler{
 		config: config, admission: newAdmission(config.Memory, config.Account, config.Logger),
-		queues: make(map[Queue]*queue), served: make(map[Source]int),
+		queues: make(map[Queue]*queue), served: make(map[Source]*serving),
 		tenants: make(map[string]*tenant),
 		slots: slots{
 			plugins: make(map[Plugin]int), lastStart: time.Unix(0, 0),
@@ -520,7 +526,10 @@ func (s *Scheduler) add(q *queue) *queue {
 	q.tenant = s.tenant(q.Tenant)
 	q.weight = q.tenant.weightOf(q.Name)
 	s.queues[q.Queue] = q
-	s.served[q.source]++
+	if s.served[q.source] == nil {
+		s.served[q.source] = new(serving)
+	}
+	s.served[q.source].queues++
 	return q
 }
 
@@ -549,7 +558,7 @@ func (s *Scheduler) drop(q *queue) {
 		s.returnAhead(q)
 		s.deactivate(q)
 		delete(s.queues, q.Queue)
-		if s.served[q.source]--; s.served[q.source] == 0 {
+		if s.served[q.source].queues--; s.served[q.source].queues == 0 {
 			delete(s.served, q.source)
 		}
 	}
