@@ -23,8 +23,8 @@ const (
 	// leastComputed is the processor time that a task costs at least: about what the host itself spends on a task.
 	leastComputed = 50 * time.Microsecond
 
-	// MinWeight and MaxWeight bound the weight of a tenant or a queue. DefaultWeight is the weight of those that have none.
-	MinWeight, DefaultWeight, MaxWeight = 1, 1, 1000
+	// DefaultWeight is the weight of tenants and queues that have none.
+	DefaultWeight = 1
 )
 
 // flow is a tenant that competes with others for slots, or a queue that competes with the other queues of its tenant.
@@ -98,7 +98,7 @@ func (t *tenant) weightOf(name string) float64 {
 }
 
 // SetWeights sets the weight of a tenant, and the weights of its queues by name. Queues that are not named have
-// DefaultWeight. Weights are from MinWeight to MaxWeight.
+// DefaultWeight. Weights are at least 1.
 func (s *Scheduler) SetWeights(name string, weight int, queues map[string]int) {
 	s.update(func() {
 		t := s.tenant(name)
