@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 	"slices"
@@ -54,13 +55,12 @@ func (f *flow) before(other *flow) bool {
 	return f.turn < other.turn
 }
 
-// earlier reports whether the flow's turn comes before that of another one. Slots that tasks have now do not count.
-func (f *flow) earlier(other *flow) bool {
-	if f.virtual != other.virtual {
-		return f.virtual < other.virtual
-	}
-	return f.turn < other.turn
+// compare compares the turns of two flows: the earlier one is less. Slots that tasks have now do not count.
+func (f *flow) compare(other *flow) int {
+	return cmp.Or(cmp.Compare(f.virtual, other.virtual), cmp.Compare(f.turn, other.turn))
 }
+
+func (f *flow) earlier(other *flow) bool { return f.compare(other) < 0 }
 
 // raise raises the virtual time of a flow to a minimum.
 func (f *flow) raise(least float64) { f.virtual = max(f.virtual, least) }
@@ -306,12 +306,7 @@ func (p *plan) order(candidates []*queue, before func(a, b *flow) bool) (tenants
 // next lists up to n queues in the order of their turns, a queue of each tenant in turns.
 func (p *plan) next(candidates []*queue, n int) (queues []*queue) {
 	tenants := p.order(candidates, (*flow).earlier)
-	slices.SortFunc(tenants.list, func(a, b *tenant) int {
-		if a.earlier(&b.flow) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(tenants.list, func(a, b *tenant) int { return a.compare(&b.flow) })
 	for n = min(n, len(candidates)); len(queues) < n; {
 		for _, t := range tenants.list {
 			if len(queues) < n && t.queues.Len() > 0 {

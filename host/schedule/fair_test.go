@@ -52,6 +52,7 @@ type simSource struct {
 	tenant    *simTenant
 	reserving bool
 	closed    bool
+	hangs     bool // its reserves have no end
 }
 
 func (s *simSource) State(time.Time) (available, reserving bool) { return !s.closed, s.reserving }
@@ -176,6 +177,9 @@ func (h *simHost) plan() {
 		}
 		if len(work.Allocations) > 0 {
 			from.reserving = true
+			if from.hangs {
+				continue
+			}
 			h.replies = append(h.replies, simReply{from, work.Allocations, h.sim.now.Add(simReserve)})
 		}
 	}
@@ -283,10 +287,14 @@ func wantShares(t *testing.T, costs map[string]float64, tenants ...*simTenant) {
 // eight are tenants with all kinds of work, in amounts that do not end.
 func eight() []*simTenant {
 	const much = 10_000_000
+	queues := 1000
+	if testing.Short() { // the plans take time
+		queues = 200
+	}
 	tenants := []*simTenant{
 		{name: "long", queues: 1, computes: 100 * time.Millisecond},
 		{name: "tiny", queues: 1, computes: 100 * time.Microsecond},
-		{name: "spread", queues: 1000, computes: 2 * time.Millisecond},
+		{name: "spread", queues: queues, computes: 2 * time.Millisecond},
 		{name: "varied", queues: 3, computes: 30 * time.Millisecond, varies: true},
 		{name: "waits", queues: 2, computes: 2 * time.Millisecond, sleeps: 20 * time.Millisecond},
 		{name: "large", queues: 1, computes: 20 * time.Millisecond, memory: simMemory / 8},
@@ -337,6 +345,9 @@ func TestNoCreditForAnIdleShare(t *testing.T) {
 	for name, hosts := range map[string]int{"OneHost": 1, "FourHosts": 4} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if hosts > 1 && testing.Short() {
+				t.Skip("plans for many seconds")
+			}
 			const much = 10_000_000
 			stays := &simTenant{name: "stays", weight: 1, queues: 1, computes: 10 * time.Millisecond, memory: small}
 			comes := &simTenant{name: "comes", weight: 3, queues: 2, computes: time.Millisecond, memory: small}
@@ -412,5 +423,44 @@ func TestFreeSlotsAreSpread(t *testing.T) {
 	}
 	if want := map[string]int{"many": 4, "single": 4, "heavy": 8}; !maps.Equal(running, want) {
 		t.Errorf("%v run, want %v", running, want)
+	}
+}
+
+// A tenant whose Redis hangs gets no more slots than half of them, however large its weight, and no free slot waits for its reserve.
+func TestNoSlotWaitsForAReserveThatHangs(t *testing.T) {
+	t.Parallel()
+	const much = 10_000_000
+	hangs := &simTenant{name: "hangs", weight: 1000, queues: 10, computes: time.Millisecond, memory: small}
+	other := &simTenant{name: "other", weight: 1, queues: 1, computes: 5 * time.Millisecond, memory: small}
+	hangs.fill(much)
+	other.fill(much)
+	s := newSim(1, 8, 2, hangs, other)
+	s.hosts[0].sources["hangs"].hangs = true
+	s.run(5 * time.Millisecond)
+	if cost := s.during(500 * time.Millisecond)["other"]; cost < 0.48 {
+		t.Errorf("another tenant got %.3f s of 0.5", cost)
+	}
+}
+
+// Tasks that compute for hours are charged while they run: a tenant with such tasks gets no more slots beside short tasks of
+// another tenant, once it has had its share.
+func TestLongTasksAreChargedWhileTheyRun(t *testing.T) {
+	t.Parallel()
+	long := &simTenant{name: "long", weight: 1, queues: 1, computes: time.Hour, memory: small}
+	other := &simTenant{name: "other", weight: 1, queues: 1, computes: 5 * time.Millisecond, memory: small}
+	long.fill(2)
+	other.fill(10_000_000)
+	s := newSim(1, 8, 2, long, other)
+	s.run(time.Second) // two long tasks have a quarter of the slots, and of the processors
+	s.announce(long, 1000)
+	s.run(200 * time.Millisecond)
+	running := 0
+	for _, task := range s.hosts[0].gate {
+		if task.tenant == long {
+			running++
+		}
+	}
+	if running < 3 || running > 5 {
+		t.Errorf("%d of 8 slots run long tasks, want about half", running)
 	}
 }

@@ -216,8 +216,8 @@ func (p *plan) candidates() (candidates, expected, unsure []*queue) {
 // pick gives the free slots to queues, one at a time: see fair.go. A queue that cannot have the slot is passed over from
 // then on. full reports that a queue was passed over because short tasks keep all places for guests busy.
 //
-// If it is the turn of a tenant whose reserve is on its way, the slot waits for it. Else a tenant with a large weight would
-// lose each slot that becomes free during its reserves.
+// If it is the turn of a tenant whose reserve is on its way, the slot waits for it, unless places for guests would be
+// idle. Else a tenant with a large weight would lose each slot that becomes free during its reserves.
 func (p *plan) pick(candidates []*queue) (full bool) {
 	free := p.config.Slots - p.inUse
 	if free <= 0 {
@@ -226,7 +226,7 @@ func (p *plan) pick(candidates []*queue) (full bool) {
 	for tenants := p.order(candidates, (*flow).before); free > 0 && tenants.Len() > 0; {
 		t := tenants.list[0]
 		q := t.queues.list[0]
-		if s := p.source(q); s.reserving && len(q.ahead) == 0 && p.hasRoom(s, free) {
+		if s := p.source(q); s.reserving && len(q.ahead) == 0 && p.inUse >= int(p.load.places) && p.hasRoom(s, free) {
 			p.replan(s.expected)
 			free--
 			s.given++
