@@ -464,3 +464,25 @@ func TestLongTasksAreChargedWhileTheyRun(t *testing.T) {
 		t.Errorf("%d of 8 slots run long tasks, want about half", running)
 	}
 }
+
+// Slots that are free together are spread over tenants also if one of them is some milliseconds behind the other.
+func TestFreeSlotsDoNotAllGoToTheLast(t *testing.T) {
+	t.Parallel()
+	one := &simTenant{name: "one", weight: 1, queues: 1, computes: 3 * time.Millisecond, memory: small}
+	other := &simTenant{name: "other", weight: 1, queues: 1, computes: time.Hour, memory: small}
+	one.fill(20)
+	other.fill(0)
+	s := newSim(1, 16, 2, one, other)
+	s.run(100 * time.Millisecond)
+	one.computes = time.Hour
+	s.announce(one, 100)
+	s.announce(other, 100)
+	s.run(10 * time.Millisecond)
+	running := make(map[string]int)
+	for _, task := range s.hosts[0].gate {
+		running[task.Queue.Tenant]++
+	}
+	if running["one"] < 6 || running["other"] < 6 || len(s.hosts[0].gate) != 16 {
+		t.Errorf("%v run, want 8 of each", running)
+	}
+}
