@@ -470,19 +470,22 @@ func TestFreeSlotsDoNotAllGoToTheLast(t *testing.T) {
 	t.Parallel()
 	one := &simTenant{name: "one", weight: 1, queues: 1, computes: 3 * time.Millisecond, memory: small}
 	other := &simTenant{name: "other", weight: 1, queues: 1, computes: time.Hour, memory: small}
+	third := &simTenant{name: "third", weight: 1, queues: 1, computes: time.Hour, memory: small}
 	one.fill(20)
 	other.fill(0)
-	s := newSim(1, 16, 2, one, other)
+	third.fill(0)
+	s := newSim(1, 15, 2, one, other, third)
 	s.run(100 * time.Millisecond)
 	one.computes = time.Hour
-	s.announce(one, 100)
-	s.announce(other, 100)
+	for _, tenant := range s.tenants {
+		s.announce(tenant, 100)
+	}
 	s.run(10 * time.Millisecond)
 	running := make(map[string]int)
 	for _, task := range s.hosts[0].gate {
 		running[task.Queue.Tenant]++
 	}
-	if running["one"] < 6 || running["other"] < 6 || len(s.hosts[0].gate) != 16 {
-		t.Errorf("%v run, want 8 of each", running)
+	if want := map[string]int{"one": 5, "other": 5, "third": 5}; !maps.Equal(running, want) {
+		t.Errorf("%v run, want %v", running, want)
 	}
 }
