@@ -72,9 +72,9 @@ type tenant struct {
 	weights map[string]float64 // of its queues; those without an entry have DefaultWeight
 	cost    float64            // what its tasks have cost since the start
 
-	plan   uint64 // Scheduler.plans at the last plan that found an active queue of the tenant
-	found  bool   // that plan found tasks that wait
-	least  float64
+	plan   uint64        // Scheduler.plans at the last plan that found an active queue of the tenant
+	found  bool          // that plan found tasks that wait
+	least  float64       // the lowest virtual time of the queues that competed before that plan
 	fresh  []*queue      // queues whose tasks did not wait at the plan before
 	queues order[*queue] // those that can get slots in this plan
 }

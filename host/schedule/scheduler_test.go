@@ -11,8 +11,8 @@ import (
 	"github.com/quern-project/quern/host/schedule"
 )
 
-// Free slots go one at a time to the queue with the fewest running tasks, and among equals to the one served longest
-// ago; what a queue does not take goes to the others.
+// While the tasks of queues have cost the same, free slots go one at a time to the queue with the fewest running tasks, and among
+// equals to the one served longest ago; what a queue does not take goes to the others.
 func TestSlotsGoToTheFewestRunning(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
