@@ -153,7 +153,7 @@ func benchmarkGrant(b *testing.B, modules int) {
 					tasks = append(tasks, &task{Slot: a.Slot(at)})
 				}
 				for _, t := range scheduler.Reserved(a, tasks, schedule.Reply{}, at) {
-					scheduler.Ended(&taskOf(t).Slot, 0, time.Hour, 0, at)
+					scheduler.Ended(&taskOf(t).Slot, schedule.Run{Took: time.Hour, Computed: time.Hour}, at)
 					scheduler.Settled(&taskOf(t).Slot)
 				}
 			}

@@ -22,6 +22,7 @@ const (
 	opReserve = "reserve"
 	opSettle  = "settle"
 	opPoll    = "poll"
+	opWeigh   = "weights"
 	opLog     = "log"
 	opTally   = "tally"
 )

@@ -82,6 +82,7 @@ func New(clients []*queue.Client, directory *plugins.Directory, m *metrics.Metri
 	}
 	m.Slots(config.Concurrency)
 	m.CollectTenants(h.up)
+	m.CollectShares(h.shares)
 	m.CollectTopics(h.topicSamples)
 	m.CollectQueues(h.samples)
 	m.CollectRefused(h.refusedPlugins)
@@ -305,6 +306,18 @@ func (h *Host) memory() metrics.MemorySample {
 		reserved[string(kind)] = bytes
 	}
 	return metrics.MemorySample{Limit: h.config.Memory, Reserved: reserved, Waited: scheduled.Waited}
+}
+
+// shares returns, for the metrics, the share of each tenant.
+func (h *Host) shares() map[string]metrics.ShareSample {
+	samples := make(map[string]metrics.ShareSample, len(h.tenants))
+	for name := range h.tenants {
+		samples[name] = metrics.ShareSample{Weight: schedule.DefaultWeight}
+	}
+	for name, share := range h.scheduler.Shares() {
+		samples[name] = metrics.ShareSample(share)
+	}
+	return samples
 }
 
 // topicSamples lists the topics of all tenants, as their sessions last read them.

@@ -68,7 +68,9 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	case t.Large || t.Checkpointed:
 		took = e.took // includes the calls to Redis in fetch
 	}
-	next = taskOf(r.scheduler.Ended(&t.Slot, e.size(), took, took-e.outcome.GuestTime, now))
+	next = taskOf(r.scheduler.Ended(&t.Slot, schedule.Run{
+		Took: took, Waited: took - e.outcome.GuestTime, Computed: e.outcome.CPU, Result: e.size(),
+	}, now))
 	t.version.Release()
 	settle := func() {
 		defer stop(nil)

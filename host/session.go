@@ -101,7 +101,7 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 	}
 	releases.Tried, releases.Fetch = judge.Ask, fetcher.Ask
 	fleet.Recovery.Reclaimed = judge.Ask // a release in a crash loop is stopped before its task runs again
-	listener.Control, listener.Ended = func() { fleet.Ticker.Ask(); releases.Ask() }, fleet.Advancer.Ask
+	listener.Ended = fleet.Advancer.Ask
 	listener.Renewed = func(begun, now time.Time, err error) {
 		// A lost lease counts as a late renewal, too. It is counted once, because it ends the session.
 		if steadiness.Renewed(begun, now, err) || errors.Is(err, listen.ErrLeaseLost) {
@@ -127,9 +127,11 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 		Duty: polls, access: access, scheduler: c.scheduler, upkeep: fleet, lookout: lookout, interval: c.config.Poll,
 		most: max(minPolled, int64(c.config.MaxQueues)) + 1, busy: make(map[string]bool),
 	}
+	weigher := &weigher{Duty: duty(0), access: access, scheduler: c.scheduler}
 	auditor := &auditor{Duty: duty(listener.Lease()), intake: intake}
 	s.access, s.listener, s.intake, s.settler, s.upkeep = access, listener, intake, settler, fleet
-	s.duties = append(fleet.Workers(), releases, fetcher, poller, lookout, shipper, tally, judge, auditor)
+	s.duties = append(fleet.Workers(), releases, fetcher, poller, lookout, shipper, tally, judge, auditor, weigher)
+	listener.Control = func() { fleet.Ticker.Ask(); releases.Ask(); weigher.Ask() }
 	return s
 }
 

@@ -81,6 +81,10 @@ var (
 		"Time from a tick to the task that this host enqueued for it.")
 	tenantUp = define(gauge, "quern_tenant_up", "tenant",
 		"1 while this host serves the tenant, 0 while the tenant's keys or Redis prevent it; no series after it was drained.")
+	tenantWeight = define(gauge, "quern_tenant_weight", "tenant",
+		"Weight by which the tenant shares this host with others.")
+	tenantCost = define(counter, "quern_tenant_cost_seconds_total", "tenant",
+		"What ended tasks of the tenant cost, in seconds of this whole host: of each task the largest of its shares of the places for guests, the memory and the slots. Tenants that compete get it by their weights.")
 	slots = define(gauge, "quern_slots", "",
 		"Most tasks that this host runs at once.")
 	slotsInUse = define(gauge, "quern_slots_in_use", "",
@@ -173,6 +177,7 @@ var states = [...]string{"scheduled", "blocked", "pending", "reserved", "started
 var redisOps = [...]string{
 	"reserve", "settle", "renew", "poll", "subscribe", "due", "log", "join", "register", "reclaim",
 	"control", "purge", "tally", "tick", "declare", "publish", "advance", "declare_subscription", "releases",
+	"weights",
 	opScrape,
 }
 

@@ -22,6 +22,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // catalogue lists every family: those that are counted, and those that are made at the scrape.
 var catalogue = append(slices.Concat(counted, ofRelays),
 	queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined, queuePaused, queueDeadLetters, tenantUp,
+	tenantWeight, tenantCost,
 	pluginRefused, releaseStopped, memoryLimit, memoryReserved, memoryWait, instances, runtimeHeld, hostCalls, hostCallBytes,
 	sqlConnections, sqlConnectionsMax, sqlDatabasesAway, sqlWait, sqlStatements, sqlCommits,
 	topicPublications, topicTasks,
@@ -52,6 +53,7 @@ func exercise(m *Metrics) {
 		}}, nil
 	})
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"acme": true} })
+	m.CollectShares(func() map[string]ShareSample { return map[string]ShareSample{"acme": {3, 1500 * time.Millisecond}} })
 	m.QueuesHidden("acme", 12)
 	m.ScheduleTicks("acme", "fired", 2)
 	m.ScheduleLate("acme", 20*time.Millisecond)

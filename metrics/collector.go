@@ -104,6 +104,23 @@ func (m *Metrics) CollectTenants(read func() map[string]bool) {
 	})
 }
 
+// ShareSample is a tenant's weight, and what its ended tasks cost so far, in time of this whole host.
+type ShareSample struct {
+	Weight int
+	Cost   time.Duration
+}
+
+// CollectShares sets the source of quern_tenant_weight and quern_tenant_cost_seconds_total. read returns the share of
+// each tenant. Each scrape calls read, which must not block.
+func (m *Metrics) CollectShares(read func() map[string]ShareSample) {
+	m.shares.use(func(emit emitter) {
+		for tenant, share := range read() {
+			emit(tenantWeight, float64(share.Weight), tenant)
+			emit(tenantCost, share.Cost.Seconds(), tenant)
+		}
+	})
+}
+
 // TopicSample counts the publications to a topic (Published), those of them without a subscriber (Dropped), and the
 // tasks that the publications made (Tasks).
 type TopicSample struct {

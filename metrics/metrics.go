@@ -39,7 +39,7 @@ type Metrics struct {
 	slots      prometheus.Gauge
 	slotsInUse prometheus.Gauge
 
-	queues, tenants, refused, stopped, memory, runtime, calls, databases, topics *collector
+	queues, tenants, shares, refused, stopped, memory, runtime, calls, databases, topics *collector
 
 	sampler *queueSampler // the source of the collector queues
 
@@ -78,6 +78,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		queues: newCollector(queueDepth, queueOldestPendingAge, queueListeners, queueQuarantined, queuePaused,
 			queueDeadLetters),
 		tenants:   newCollector(tenantUp),
+		shares:    newCollector(tenantWeight, tenantCost),
 		refused:   newCollector(pluginRefused),
 		stopped:   newCollector(releaseStopped),
 		memory:    newCollector(memoryLimit, memoryReserved, memoryWait),
@@ -102,6 +103,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	}
 	register(queueDepth.name, m.queues)
 	register(tenantUp.name, m.tenants)
+	register(tenantCost.name, m.shares)
 	register(pluginRefused.name, m.refused)
 	register(releaseStopped.name, m.stopped)
 	register(memoryLimit.name, m.memory)
@@ -126,6 +128,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode,
 		releaseTasks)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does for other families
+	m.CollectShares(func() map[string]ShareSample { return map[string]ShareSample{"": {}} })
 	m.CollectRefused(func(func(tenant, plugin string)) {})
 	m.CollectStopped(func(func(tenant, plugin string)) {})
 	m.CollectMemory(func() MemorySample { return MemorySample{Reserved: map[string]int64{"tasks": 0}} })

@@ -1,10 +1,6 @@
 package schedule
 
-import (
-	"cmp"
-	"slices"
-	"time"
-)
+import "time"
 
 // After each short task a slot would be idle for a round trip to Redis. So tasks of a queue with short tasks are
 // reserved ahead of free slots. They wait here, already marked as started in Redis, and get the next slots of their
@@ -31,6 +27,8 @@ const (
 type pace struct {
 	lasts time.Duration // run time of a task, at most aheadWait; 0 if unknown
 	waits time.Duration // the part of lasts in which a task sleeps or waits for a service
+	cost  float64       // what a task costs; rate is that divided by the seconds for which it has its slot
+	rate  float64
 }
 
 // short reports whether the tasks are known to be short.
@@ -54,12 +52,24 @@ func (p *pace) record(took, waited time.Duration) {
 	p.waits = min(p.waits+(waited-p.waits)/8, p.lasts)
 }
 
+// recordCost adds what a task has cost, and for how long it had its slot.
+func (p *pace) recordCost(cost float64, held time.Duration) {
+	rate := min(cost/max(held.Seconds(), cost), 1)
+	if p.rate == 0 {
+		p.cost, p.rate = cost, rate
+	}
+	p.cost += (cost - p.cost) / 8
+	p.rate += (rate - p.rate) / 8
+}
+
 // endTurn ends the turn of a queue and puts the queue behind the others. The next turn of a queue of short tasks has as
 // many tasks as one slot runs in aheadTime. These tasks are reserved together and settled together, however many queues
 // have work. The caller holds mu.
 func (s *Scheduler) endTurn(q *queue) {
 	s.turns++
-	q.turn, q.inTurn = s.turns, 1
+	q.turn, q.tenant.turn, q.inTurn = s.turns, s.turns, 1
+	q.taking = false
+	q.pay()
 	if q.pace.short() {
 		q.inTurn = min(int(aheadTime/q.pace.lasts), s.config.MaxReserve)
 	}
@@ -67,13 +77,16 @@ func (s *Scheduler) endTurn(q *queue) {
 
 // lookAhead makes the queues whose turn is next reserve tasks ahead, unless enough of their tasks wait already.
 func (p *plan) lookAhead(candidates []*queue) {
-	slices.SortFunc(candidates, func(a, b *queue) int { return cmp.Compare(a.turn, b.turn) })
 	busy := aheadTime * time.Duration(p.load.places)
-	room := busy
+	room, short := busy, false
 	for _, q := range candidates {
 		room -= time.Duration(len(q.ahead)) * q.pace.computes()
+		short = short || q.pace.short()
 	}
-	for _, q := range candidates[:min(len(candidates), 2*p.config.Slots)] { // later queues would get no slot soon
+	if !short {
+		return
+	}
+	for _, q := range p.next(candidates, 2*p.config.Slots) { // later queues would get no slot soon
 		if !q.pace.short() || q.unsure || !q.ready() || !p.mayReserve(q) {
 			continue
 		}
@@ -125,6 +138,7 @@ func (s *Scheduler) startAhead(q *queue, now time.Time) Task {
 	if slot.share = s.occupy(q, slot.version, now); slot.share == nil {
 		return nil
 	}
+	slot.share.begun = now
 	q.ahead, q.lastStart = q.ahead[1:], now
 	s.countAhead(q, -1)
 	s.started(1, now)

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"container/heap"
 	"slices"
 	"time"
 )
@@ -59,17 +60,21 @@ func (a *Allocation) Slot(arrived time.Time) Slot {
 // plan is the state of one call of Plan, which holds the scheduler's mu.
 type plan struct {
 	*Scheduler
-	now         time.Time
-	sources     map[Source]*sourcePlan // State is called once per source, which may have thousands of queues
-	allocations map[*queue]*Allocation
-	round       Round
+	now          time.Time
+	sources      map[Source]*sourcePlan // State is called once per source, which may have thousands of queues
+	recent       *sourcePlan
+	recentSource Source
+	allocations  map[*queue]*Allocation
+	tenants      []*tenant // those that have an active queue
+	round        Round
 }
 
 // sourcePlan is the state of a source during a plan.
 type sourcePlan struct {
 	available, reserving bool
-	unsettled            int // tasks that wait to be settled: see queue.heldBack
-	given                int // slots that this plan has given to the source
+	expected             time.Duration // how long to wait for a reserve that is on its way; 0 or less if not any more
+	unsettled            int           // tasks that wait to be settled: see queue.heldBack
+	given                int           // slots that this plan has given to the source
 }
 
 // Plan gives the free slots to queues. It does no I/O; the caller carries out the round. It passes each Allocation of
@@ -79,13 +84,15 @@ func (s *Scheduler) Plan(now time.Time) Round {
 	defer s.mu.Unlock()
 	p := &plan{Scheduler: s, now: now, sources: make(map[Source]*sourcePlan), allocations: make(map[*queue]*Allocation)}
 	p.round.Work = make(map[Source]*Work)
+	s.plans++
+	s.accrue(now)
 	p.returnLate()
 	for _, t := range s.late {
 		w := p.work(t.slot().queue.source)
 		w.Return = append(w.Return, t)
 	}
 	s.late = nil
-	candidates, unsure := p.candidates()
+	candidates, expected, unsure := p.candidates()
 	s.last = lastPlan{crowded: len(candidates) > s.config.Slots}
 	if len(candidates) == 1 {
 		s.last.single = candidates[0]
@@ -95,7 +102,7 @@ func (s *Scheduler) Plan(now time.Time) Round {
 			s.admission.forget(q.Queue) // so that other queues do not wait behind it for memory
 		}
 	}
-	full := p.pick(slices.Clone(candidates))
+	full := p.pick(slices.Concat(candidates, expected))
 	s.admission.picked()
 	p.lookAhead(candidates)
 	for _, q := range unsure {
@@ -111,6 +118,9 @@ func (s *Scheduler) Plan(now time.Time) Round {
 		q.unsure = false // set again if reconciling fails, or by Reconcile
 		w := p.work(q.source)
 		w.Allocations = append(w.Allocations, a)
+		if source := s.served[q.source]; source != nil {
+			source.asked = now
+		}
 	}
 	for _, w := range p.round.Work {
 		p.round.More = p.round.More || len(s.served) > 1 && len(w.Allocations)+len(w.Begin) > 0
@@ -133,12 +143,19 @@ func (p *plan) work(s Source) *Work {
 
 // source returns the state of a queue's source.
 func (p *plan) source(q *queue) *sourcePlan {
+	if p.recent != nil && p.recentSource == q.source { // spares a look-up for each of many queues
+		return p.recent
+	}
 	s := p.sources[q.source]
 	if s == nil {
 		s = new(sourcePlan)
 		s.available, s.reserving = q.source.State(p.now)
+		if source := p.served[q.source]; source != nil && s.available && s.reserving && len(p.served) > 1 {
+			s.expected = reserveWait - p.now.Sub(source.asked)
+		}
 		p.sources[q.source] = s
 	}
+	p.recent, p.recentSource = s, q.source
 	return s
 }
 
@@ -159,50 +176,80 @@ func (p *plan) mayAsk(q *queue) bool {
 func (p *plan) mayReserve(q *queue) bool { return !q.leaving && q.returning == 0 && p.mayAsk(q) }
 
 // candidates lists the active queues that may have tasks, here or in Redis, and the queues to reconcile. It also counts
-// the unsettled tasks that hold back their sources.
-func (p *plan) candidates() (candidates, unsure []*queue) {
-	for at, q := range p.active {
+// the unsettled tasks that hold back their sources. expected are queues that can get slots when a reserve has ended that
+// is on its way.
+func (p *plan) candidates() (candidates, expected, unsure []*queue) {
+	for i := 0; i < len(p.active); {
+		q := p.active[i]
 		if q.idle() {
-			delete(p.active, at)
-			p.admission.forget(at)
+			p.deactivate(q) // another queue takes its place in the list
+			p.admission.forget(q.Queue)
 			continue
 		}
-		p.source(q).unsettled += q.heldBack(p.config.MaxSettle)
-		if p.mayReserve(q) || len(q.ahead) > 0 {
+		i++
+		p.found(q, q.ready() || len(q.ahead) > 0)
+		source := p.source(q)
+		source.unsettled += q.heldBack(p.config.MaxSettle)
+		if left := q.refused.Left(p.now); left > 0 {
+			if q.ready() || q.unsure {
+				p.replan(left)
+			}
+		} else if source.available && !source.reserving && q.wants(p.now) {
+			if q.unsure {
+				unsure = append(unsure, q)
+			}
+			if !q.leaving && q.returning == 0 { // as mayReserve
+				candidates = append(candidates, q)
+				continue
+			}
+		} else if source.expected > 0 && q.wants(p.now) && !q.leaving && len(q.ahead) == 0 {
+			expected = append(expected, q)
+		}
+		if len(q.ahead) > 0 {
 			candidates = append(candidates, q)
 		}
-		if q.unsure && p.mayAsk(q) {
-			unsure = append(unsure, q)
-		}
-		if left := q.refused.Left(p.now); left > 0 && (q.ready() || q.unsure) {
-			p.replan(left)
-		}
 	}
-	return candidates, unsure
+	p.level()
+	return candidates, expected, unsure
 }
 
-// pick gives the free slots to queues, one at a time. Each goes to the queue with the fewest running tasks, and among
-// equals to the queue that was served longest ago. A queue that cannot have the slot is passed over from then on. full
-// reports that a queue was passed over because short tasks keep all places for guests busy.
+// pick gives the free slots to queues, one at a time: see fair.go. A queue that cannot have the slot is passed over from
+// then on. full reports that a queue was passed over because short tasks keep all places for guests busy.
+//
+// If it is the turn of a tenant whose reserve is on its way, the slot waits for it, unless places for guests would be
+// idle. Else a tenant with a large weight would lose each slot that becomes free during its reserves.
 func (p *plan) pick(candidates []*queue) (full bool) {
-	for free := p.config.Slots - p.inUse; free > 0 && len(candidates) > 0; {
-		best := 0
-		for i, q := range candidates {
-			if b := candidates[best]; q.running < b.running || q.running == b.running && q.turn < b.turn {
-				best = i
-			}
+	free := p.config.Slots - p.inUse
+	if free <= 0 {
+		return false
+	}
+	for tenants := p.order(candidates, (*flow).before); free > 0 && tenants.Len() > 0; {
+		t := tenants.list[0]
+		q := t.queues.list[0]
+		if s := p.source(q); s.reserving && len(q.ahead) == 0 && p.inUse >= int(p.load.places) && p.hasRoom(s, free) {
+			p.replan(s.expected)
+			free--
+			s.given++
+			t.expected += p.rateOf(q)
+			heap.Fix(&tenants, 0)
+			continue
 		}
-		q := candidates[best]
+		clock, clockOfQueues := t.virtual, q.virtual
 		given := p.hasRoom(p.source(q), free)
 		if given && q.pace.short() && q.mayWait && p.load.full(p.now, p.inUse) {
 			full, given = true, false
 		}
-		if given = given && p.give(q); given {
+		if given && p.give(q) {
 			free--
 			p.source(q).given++
-		} else {
-			candidates[best] = candidates[len(candidates)-1]
-			candidates = candidates[:len(candidates)-1]
+			p.clock, t.clock = max(p.clock, clock), max(t.clock, clockOfQueues)
+			heap.Fix(&t.queues, 0)
+			heap.Fix(&tenants, 0)
+			continue
+		}
+		heap.Pop(&t.queues)
+		if t.queues.Len() == 0 {
+			heap.Pop(&tenants)
 		}
 	}
 	return full

@@ -49,8 +49,11 @@ var transitions = [...][4]Backlog{
 type queue struct {
 	Queue
 	standing
+	flow
 	source  Source
+	tenant  *tenant
 	backlog Backlog
+	active  int    // its place in Scheduler.active, from 1; 0 if no plan looks at it
 	woken   uint64 // Scheduler.wakes at the last event from outside; an older poll does not reflect that event
 
 	pace      pace
@@ -59,11 +62,11 @@ type queue struct {
 	bound     int       // Version.Concurrency of the last allocation; 0: no bound
 	mayWait   bool      // Version.MayWait of the last allocation
 
-	running   int    // slots that run tasks of the queue, or are allocated to it
-	unsettled int    // tasks that have ended but are not settled in Redis
-	returning int    // the part of unsettled that never had a slot: a reserve now would overtake these tasks
-	turn      uint64 // Scheduler.turns when the queue's last turn ended: the queue with the lowest number is next
-	inTurn    int    // how many tasks the queue can still start in its turn
+	unsettled int     // tasks that have ended but are not settled in Redis
+	returning int     // the part of unsettled that never had a slot: a reserve now would overtake these tasks
+	inTurn    int     // how many tasks the queue can still start in its turn
+	taking    bool    // the queue has begun its turn
+	owed      float64 // what the tasks of this turn have cost, and is not yet in the virtual times
 }
 
 // standing decides, together with the backlog, whether tasks of a queue can be reserved.

@@ -201,7 +201,7 @@ func (r *rig) ask(slots int, ahead bool) *schedule.Allocation {
 
 // endTask ends a running task. A task that gets its slot at once runs then.
 func (r *rig) endTask(t *task, took, waited time.Duration) {
-	if next := r.Ended(&t.Slot, 0, took, waited, r.now); next != nil {
+	if next := r.Ended(&t.Slot, run(took, waited), r.now); next != nil {
 		r.running = append(r.running, next.(*task))
 	}
 	t.plugin.Release()
@@ -248,3 +248,8 @@ type fixed int64
 
 func (f fixed) Held() int64                          { return int64(f) }
 func (f fixed) Relieve(context.Context, int64) int64 { return 0 }
+
+// run is a run of a guest that computed while it did not wait.
+func run(took, waited time.Duration) schedule.Run {
+	return schedule.Run{Took: took, Waited: waited, Computed: max(0, took-waited)}
+}

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -65,13 +66,24 @@ type Scheduler struct {
 	admission *admission
 	slots
 	queues map[Queue]*queue
-	active map[Queue]*queue // the queues that plans look at: thousands of others may be idle
-	served map[Source]int   // number of queues of each source
-	ahead  int              // tasks that wait for a slot
-	late   []Task           // tasks to give back with the next round
+	active []*queue // the queues that plans look at: thousands of others may be idle
+	served map[Source]*serving
+	ahead  int    // tasks that wait for a slot
+	late   []Task // tasks to give back with the next round
 	last   lastPlan
 	wakes  uint64 // number of events from outside so far
 	turns  uint64 // number of turns that have ended so far
+	plans  uint64 // number of plans so far
+
+	tenants map[string]*tenant
+	clock   float64   // the virtual time of the tenant that got the last slot
+	accrued time.Time // when the running tasks were last charged
+}
+
+// serving is a source whose queues are served.
+type serving struct {
+	queues int       // number of its queues
+	asked  time.Time // when it last got allocations
 }
 
 // slots counts the slots of a host.
@@ -81,6 +93,7 @@ type slots struct {
 	running   int            // slots that run a task
 	lastStart time.Time      // when a slot last got a task
 	load      load           // how busy short tasks keep the places for guests
+	shares    []*share       // of the slots in use
 }
 
 // lastPlan has what later events must know of the last plan.
@@ -99,6 +112,13 @@ type share struct {
 	load     float64   // how busy the task is expected to keep a place; 0 if the task does not count: see type load
 	since    time.Time // when the task got its slot, if it counts for load
 	turn     uint64    // the value of queue.turn when the task got its slot
+
+	queue *queue
+	index int       // in slots.shares
+	limit int64     // maximum memory of the task, in bytes
+	begun time.Time // when the task began to run; zero while its reserve is on its way
+	rate  float64   // what the task is expected to cost in a second
+	paid  float64   // what was charged for the task so far
 }
 
 // Slot links a reserved task to its queue and, once the task runs, to its share. A Task embeds a Slot, which
@@ -147,7 +167,8 @@ func New(config Config) *Scheduler {
 	}
 	s := &Scheduler{
 		config: config, admission: newAdmission(config.Memory, config.Account, config.Logger),
-		queues: make(map[Queue]*queue), active: make(map[Queue]*queue), served: make(map[Source]int),
+		queues: make(map[Queue]*queue), served: make(map[Source]*serving),
+		tenants: make(map[string]*tenant),
 		slots: slots{
 			plugins: make(map[Plugin]int), lastStart: time.Unix(0, 0),
 			load: load{places: float64(min(config.Guests, config.Slots))},
@@ -205,10 +226,10 @@ func (s *Scheduler) occupy(q *queue, v *Version, now time.Time) *share {
 	}
 	s.admission.expect(v.Code, part)
 	s.load.add(part, q.pace, now)
-	part.turn = q.turn
+	part.turn, part.limit = q.turn, v.Memory
 	s.inUse++
 	s.plugins[v.Plugin]++
-	q.running++
+	s.occupies(q, part)
 	if q.inTurn--; q.inTurn <= 0 || !q.pace.short() {
 		s.endTurn(q)
 	}
@@ -232,6 +253,7 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 	s.activate(q)
 	for i, t := range begun {
 		t.slot().share = a.shares[i]
+		a.shares[i].begun = now
 	}
 	s.freeSlots(a, len(begun))
 	s.keepAhead(q, tasks[len(begun):])
@@ -299,32 +321,33 @@ func (s *Scheduler) Cancel(a *Allocation) {
 func (s *Scheduler) freeSlots(a *Allocation, used int) {
 	for _, part := range a.shares[used:] {
 		s.admission.release(part)
-		s.freeSlot(a.queue, a.Version, part)
+		s.freeSlot(a.queue, a.Version, part, 0)
 	}
 }
 
-// freeSlot frees one slot. The caller holds mu.
-func (s *Scheduler) freeSlot(q *queue, v *Version, part *share) {
+// freeSlot frees one slot, whose task has cost so much. The caller holds mu.
+func (s *Scheduler) freeSlot(q *queue, v *Version, part *share, cost float64) {
 	s.load.remove(part)
 	s.inUse--
-	q.running--
+	s.leaves(q, part, cost)
 	if s.plugins[v.Plugin]--; s.plugins[v.Plugin] == 0 {
 		delete(s.plugins, v.Plugin)
 	}
 }
 
-// Ended frees the slot of a task that has run. took is how long it ran, and waited is the part of that time in which it
-// waited. Ended also frees the task's memory, except for the bytes of its result, which Settled frees. The task still
-// retains its version.
+// Ended frees the slot of a task that has run. It also frees the task's memory, except for the bytes of its result, which
+// Settled frees. The task still retains its version.
 //
 // If a task of the same queue waits for a slot, it can get this slot at once; Ended then returns it. This happens only
 // if the last plan had no other queue to serve, or had more queues than slots and the queue's turn is not over.
-func (s *Scheduler) Ended(of *Slot, result int, took, waited time.Duration, now time.Time) (next Task) {
+func (s *Scheduler) Ended(of *Slot, run Run, now time.Time) (next Task) {
 	s.mu.Lock()
-	s.admission.ended(of.share, int64(result))
-	q := of.queue
-	s.freeSlot(q, of.version, of.share)
-	q.pace.record(took, waited)
+	s.admission.ended(of.share, int64(run.Result))
+	q, cost := of.queue, s.costOf(&run, of.share, now)
+	s.freeSlot(q, of.version, of.share, cost)
+	q.tenant.cost += cost
+	q.pace.record(run.Took, run.Waited)
+	q.pace.recordCost(cost, now.Sub(of.share.begun))
 	if q.inTurn > 1 && !q.pace.short() {
 		s.endTurn(q)
 	}
@@ -500,15 +523,31 @@ func (s *Scheduler) Abandon(from Source) {
 
 // add adds a queue that the scheduler does not have. The caller holds mu.
 func (s *Scheduler) add(q *queue) *queue {
+	q.tenant = s.tenant(q.Tenant)
+	q.weight = q.tenant.weightOf(q.Name)
 	s.queues[q.Queue] = q
-	s.served[q.source]++
+	if s.served[q.source] == nil {
+		s.served[q.source] = new(serving)
+	}
+	s.served[q.source].queues++
 	return q
 }
 
 // activate makes plans look at a queue until it is idle. The caller holds mu.
 func (s *Scheduler) activate(q *queue) {
-	if s.queues[q.Queue] == q {
-		s.active[q.Queue] = q
+	if s.queues[q.Queue] == q && q.active == 0 {
+		s.active = append(s.active, q)
+		q.active = len(s.active)
+	}
+}
+
+// deactivate makes plans not look at a queue any more. The caller holds mu.
+func (s *Scheduler) deactivate(q *queue) {
+	q.rest(false)
+	if q.active > 0 {
+		last := len(s.active) - 1
+		s.active[q.active-1], s.active[last].active = s.active[last], q.active
+		s.active, q.active = slices.Delete(s.active, last, last+1), 0
 	}
 }
 
@@ -517,9 +556,9 @@ func (s *Scheduler) drop(q *queue) {
 	if s.queues[q.Queue] == q {
 		s.admission.forget(q.Queue)
 		s.returnAhead(q)
+		s.deactivate(q)
 		delete(s.queues, q.Queue)
-		delete(s.active, q.Queue)
-		if s.served[q.source]--; s.served[q.source] == 0 {
+		if s.served[q.source].queues--; s.served[q.source].queues == 0 {
 			delete(s.served, q.source)
 		}
 	}

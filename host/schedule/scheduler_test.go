@@ -11,8 +11,8 @@ import (
 	"github.com/quern-project/quern/host/schedule"
 )
 
-// Free slots go one at a time to the queue with the fewest running tasks, and among equals to the one served longest
-// ago; what a queue does not take goes to the others.
+// While the tasks of queues have cost the same, free slots go one at a time to the queue with the fewest running tasks, and among
+// equals to the one served longest ago; what a queue does not take goes to the others.
 func TestSlotsGoToTheFewestRunning(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -385,7 +385,7 @@ func TestCountsStayRight(t *testing.T) {
 				took := rapid.SampledFrom([]time.Duration{schedule.Unknown, 10 * time.Microsecond, 10 * time.Microsecond, shortTask, time.Hour}).Draw(t, "took")
 				waited := time.Duration(rapid.Int64Range(0, max(0, int64(took))).Draw(t, "waited"))
 				result := rapid.IntRange(0, 2*mib).Draw(t, "result")
-				if next := r.Ended(&ended.Slot, result, took, waited, r.now); next != nil {
+				if next := r.Ended(&ended.Slot, schedule.Run{Took: took, Waited: waited, Computed: max(0, took-waited), Result: result}, r.now); next != nil {
 					r.running = append(r.running, next.(*task))
 				}
 				kept[ended] = min(int64(result), ended.plugin.Memory)
@@ -535,6 +535,19 @@ func BenchmarkPlan(b *testing.B) {
 			for _, at := range r.queues[1:] {
 				r.PolledEmpty(at, r.Wakes())
 			}
+			for b.Loop() {
+				r.fill()
+				r.endAll(time.Hour, 0)
+			}
+		})
+	}
+}
+
+// BenchmarkPlanBusy measures a plan that gives 16 slots among many queues with work.
+func BenchmarkPlanBusy(b *testing.B) {
+	for _, queues := range []int{10, 100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("queues=%d", queues), func(b *testing.B) {
+			r := newRig(b, schedule.Config{Slots: 16}, queues)
 			for b.Loop() {
 				r.fill()
 				r.endAll(time.Hour, 0)

@@ -48,6 +48,7 @@ func TestKeys(t *testing.T) {
 		"blueque_version":                   k.Version(),
 		"blueque_control":                   k.Control(),
 		"blueque_limits":                    k.Limits(),
+		"blueque_quotas":                    k.Quotas(),
 		"blueque_releases":                  k.Releases(),
 		"blueque_release_mail":              k.Release("mail"),
 		"blueque_pieces":                    k.Pieces(),

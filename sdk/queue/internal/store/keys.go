@@ -40,6 +40,7 @@ func (k Keys) Duty(name string) string     { return k.Key("duty", name) }
 func (k Keys) Version() string             { return k.Key("version") }
 func (k Keys) Control() string             { return k.Key("control") }
 func (k Keys) Limits() string              { return k.Key("limits") }
+func (k Keys) Quotas() string              { return k.Key("quotas") }
 func (k Keys) Crashes() string             { return k.Key("crashes") }
 func (k Keys) Audit() string               { return k.Key("audit") }
 func (k Keys) Once(id string) string       { return k.Key("once", id) }
