@@ -113,8 +113,8 @@ func newPluginRollback(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rollback NAME [RELEASE]", Short: "Make all hosts serve an earlier release of a plugin",
 		Long: "Makes all hosts serve an earlier release again, and prints its number. Without RELEASE it is the newest one\n" +
-			"before the one that serves, without those from which somebody rolled back. RELEASE can also be a later one. A\n" +
-			"rollback ends a canary.",
+			"before the one that serves, without those from which somebody rolled back. RELEASE can also be a later one. The\n" +
+			"releases between the two are rolled back, too, unless it is a later one. A rollback ends a canary.",
 		Args: cli.Arguments(1, 2), PreRunE: checkRelease,
 	}
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
