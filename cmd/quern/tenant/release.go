@@ -14,7 +14,6 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
-	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
@@ -196,7 +195,7 @@ func hosted(ctx context.Context, client admin.Tenant, plugin string, all []relea
 	for i := range all {
 		list[i] = hostedRelease{all[i], []string{}}
 		for _, p := range published {
-			if p.Plugin == plugin && p.Release == all[i].Number && p.State != plugins.StateRefused {
+			if p.Plugin == plugin && p.Release == all[i].Number && p.Ready() {
 				list[i].Hosts = append(list[i].Hosts, p.Nodes...)
 			}
 		}
