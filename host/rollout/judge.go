@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -336,12 +338,19 @@ func (j *Judge) stop(ctx context.Context, of *onTrial, v trial.Verdict) error {
 	if err != nil || !stopped {
 		return err
 	}
-	j.Logger.Error("release stopped", append(fields, "remedy", Remedy(&of.Release))...)
+	j.Logger.Error("release stopped", append(fields, "remedy", Remedy(j.Client.Tenant(), &of.Release))...)
 	j.Stopped(ctx, &of.Release, v.Reason)
 	return nil
 }
 
 // Remedy returns the command that runs the failed tasks of a stopped release on the one that serves in its place.
-func Remedy(r *release.Release) string {
-	return "quern plugin halt " + r.Plugin + " --retry-failed"
+func Remedy(tenant string, r *release.Release) string {
+	name := r.Plugin
+	if !plainWord.MatchString(name) { // a shell must not run a part of it
+		name = "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	}
+	return "quern plugin halt " + name + " --retry-failed --tenant " + tenant
 }
+
+// plainWord matches words that need no quotes in a shell.
+var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)

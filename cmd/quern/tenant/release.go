@@ -225,9 +225,10 @@ func refusedRelease(ctx context.Context, client admin.Tenant, args []string, don
 	if len(all) == 0 {
 		return cli.Refusedf("plugin %s has no releases: see `quern plugin ls`, and mind --tenant", plugin)
 	}
-	number, numbers := numberOf(args), make([]string, len(all))
+	number, numbers, known := numberOf(args), make([]string, len(all)), false
 	for i, r := range all {
 		numbers[len(all)-1-i] = strconv.Itoa(r.Number)
+		known = known || r.Number == number
 		if r.Number == number && r.Serving && errors.Is(err, release.ErrNoCanary) {
 			return cli.Refusedf("release %d of plugin %s is no canary, it serves: roll back with `quern plugin rollback %s`", number, plugin, name)
 		}
@@ -235,7 +236,7 @@ func refusedRelease(ctx context.Context, client admin.Tenant, args []string, don
 	switch {
 	case errors.Is(err, release.ErrNoCanary) && number == 0:
 		return cli.Refusedf("plugin %s has no canary: see `quern plugin releases %s`, and mind --tenant", plugin, name)
-	case errors.Is(err, release.ErrNoCanary):
+	case errors.Is(err, release.ErrNoCanary) && known:
 		return cli.Refusedf("release %d is not the canary of plugin %s: see `quern plugin releases %s`, and mind --tenant", number, plugin, name)
 	case number == 0:
 		return cli.Refusedf("plugin %s has no earlier release to go back to: see `quern plugin releases %s`, and mind --tenant", plugin, name)
