@@ -26,11 +26,8 @@ const (
 	coldRuns = 10
 )
 
-// onTrial is a release on trial.
-type onTrial struct {
-	release.Release     // with its Stage, if it is a canary
-	serving         int // the number of the release that serves beside the canary
-}
+// onTrial is a release on trial, with its Stage if it is a canary.
+type onTrial struct{ release.Release }
 
 // trials are the releases that may be on trial, by plugin: canaries, and what serves.
 type trials struct {
@@ -57,9 +54,9 @@ func (t *trials) set(all map[string]release.Served, stopped map[string]release.S
 		switch {
 		case one.Err != nil:
 		case one.Canary != nil:
-			current[plugin] = onTrial{*one.Canary, one.Number}
+			current[plugin] = onTrial{*one.Canary}
 		case one.Before != nil && t.over[plugin] != one.Number:
-			current[plugin] = onTrial{one.Release, one.Number}
+			current[plugin] = onTrial{one.Release}
 		}
 	}
 	t.current.Store(&current)
@@ -134,9 +131,11 @@ func (j *Judge) Failed(plugin, name string, number int, why queue.Reason) {
 	j.count(plugin, name, number, func(c *release.Counts, _ bool) { c.Fail(release.KindOf(why)) })
 }
 
+// count adds a task to the counts of its plugin's trial. Beside a canary counts whatever runs there: a host that refuses
+// the release that is to serve runs an earlier one.
 func (j *Judge) count(plugin, name string, number int, add func(c *release.Counts, cold bool)) {
 	of, known := j.trials.all()[plugin]
-	if number == 0 || !known || number != of.Number && number != of.serving ||
+	if number == 0 || !known || number != of.Number && of.Stage == nil ||
 		len(of.Queues) > 0 && !slices.Contains(of.Queues, name) {
 		return
 	}
