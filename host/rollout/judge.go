@@ -131,8 +131,8 @@ func (j *Judge) Failed(plugin, name string, number int, why queue.Reason) {
 	j.count(plugin, name, number, func(c *release.Counts, _ bool) { c.Fail(release.KindOf(why)) })
 }
 
-// count adds a task to the counts of its plugin's trial. Beside a canary counts whatever runs there: a host that refuses
-// the release that is to serve runs an earlier one.
+// count adds a task to the counts of its plugin's trial. Beside a canary counts whatever runs there: a host that
+// refuses the release that is to serve runs an earlier one.
 func (j *Judge) count(plugin, name string, number int, add func(c *release.Counts, cold bool)) {
 	of, known := j.trials.all()[plugin]
 	if number == 0 || !known || number != of.Number && of.Stage == nil ||

@@ -156,8 +156,8 @@ func newPluginLs(env cli.Environment) *cobra.Command {
 		}
 		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES FROM ERROR",
 			show.Rows(views, func(v *admin.Plugin) show.View {
-				return show.Row(v.Tenant, v.Plugin, v.Version, show.Digest(v.Digest), v.Queues, stateOf(v), v.ResetMode, len(v.Nodes),
-					sourceOf(v), cli.Pasteable(cmd, v.Error))
+				return show.Row(v.Tenant, v.Plugin, v.Version, show.Digest(v.Digest), v.Queues, stateOf(v), v.ResetMode,
+					len(v.Nodes), sourceOf(v), cli.Pasteable(cmd, v.Error))
 			}))
 	})
 }
