@@ -481,8 +481,8 @@ func TestPresenceOfCanary(t *testing.T) {
 	n := start(t, settings{idle: true})
 	serving := upkeep.PluginInfo{Plugin: "mail", Release: 1, State: plugins.StateServing}
 	refuses := upkeep.PluginInfo{Plugin: "mail", Release: 2, State: plugins.StateRefused}
-	unfetched, has := refuses, refuses
-	unfetched.Unfetched, has.State = true, plugins.StateCanary
+	unfetched, has, fetches := refuses, refuses, refuses
+	unfetched.Unfetched, has.State, fetches.State = true, plugins.StateCanary, plugins.StateFetching
 	local := upkeep.PluginInfo{Plugin: "mail", State: plugins.StateServing}
 	for name, tt := range map[string]struct {
 		hosts [][]upkeep.PluginInfo
@@ -490,7 +490,8 @@ func TestPresenceOfCanary(t *testing.T) {
 	}{
 		"Refused":   {[][]upkeep.PluginInfo{{serving, refuses}, {refuses}, {local}, {}}, rollout.Presence{}},
 		"Has":       {[][]upkeep.PluginInfo{{serving, refuses}, {serving, has}}, rollout.Presence{Has: true, May: true}},
-		"Fetching":  {[][]upkeep.PluginInfo{{serving, refuses}, {serving}}, rollout.Presence{May: true}},
+		"May":       {[][]upkeep.PluginInfo{{serving, refuses}, {serving}}, rollout.Presence{May: true}},
+		"Fetching":  {[][]upkeep.PluginInfo{{serving, refuses}, {serving, fetches}}, rollout.Presence{May: true}},
 		"Unfetched": {[][]upkeep.PluginInfo{{serving, refuses}, {serving, unfetched}}, rollout.Presence{May: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -58,9 +58,9 @@ func (c catalog) expiry(name string) (maxAge time.Duration, dead string) {
 }
 
 // statuses lists the plugins of the directory, those that could not be built, and the tenant's releases that could not
-// be fetched.
+// be fetched or are being fetched.
 func (c catalog) statuses() []plugins.Status {
-	list := append(c.directory.List(), c.releases.Refused()...)
+	list := slices.Concat(c.directory.List(), c.releases.Refused(), c.releases.Fetching())
 	if c.config.Unbuilt != nil {
 		list = append(list, c.config.Unbuilt()...)
 	}
@@ -158,10 +158,10 @@ func presence(ctx context.Context, client *queue.Client, plugin string, number i
 	err = upkeep.PublishedPlugins(ctx, client, func(host string, p upkeep.PluginInfo) {
 		switch {
 		case p.Plugin != plugin || p.Release == 0:
-		case p.Release == number && p.State != plugins.StateRefused:
+		case p.Release == number && p.Ready():
 			in.Has = true
 		default:
-			refuses[host] = refuses[host] || p.Release == number && !p.Unfetched
+			refuses[host] = refuses[host] || p.Release == number && p.State == plugins.StateRefused && !p.Unfetched
 		}
 	})
 	for _, refused := range refuses {
@@ -174,7 +174,7 @@ func presence(ctx context.Context, client *queue.Client, plugin string, number i
 func runningPlugins(ctx context.Context, client *queue.Client) (map[string]bool, error) {
 	running := make(map[string]bool)
 	err := upkeep.PublishedPlugins(ctx, client, func(_ string, p upkeep.PluginInfo) {
-		if p.State != plugins.StateRefused {
+		if p.Ready() {
 			running[p.Plugin] = true
 		}
 	})

@@ -225,6 +225,9 @@ func (h *Host) about(t *tenant) map[string]string {
 				Tenant: s.Tenant, Plugin: s.Plugin, Version: s.Version, Digest: s.Digest, Queues: s.Queues, State: s.State,
 				Error: s.Error, ResetMode: s.ResetMode, Release: s.Release, Unfetched: s.Unfetched,
 			}
+			if !s.Since.IsZero() {
+				info.Since = float64(s.Since.UnixMilli()) / 1000
+			}
 			info.LeftOut = slices.DeleteFunc(slices.Clone(s.Queues), h.config.serves)
 			if s.State == plugins.StateServing && len(info.LeftOut) == len(s.Queues) {
 				info.State = StateLeftOut

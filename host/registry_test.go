@@ -15,6 +15,7 @@ import (
 	"github.com/quern-project/quern/host/rollout"
 	"github.com/quern-project/quern/host/rollout/oci"
 	"github.com/quern-project/quern/host/rollout/oci/ocitest"
+	"github.com/quern-project/quern/host/upkeep"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/runtimetest"
 	"github.com/quern-project/quern/sdk/queue/release"
@@ -203,6 +204,13 @@ func TestRegistryHangs(t *testing.T) {
 	case <-a.ctx.Done():
 		t.Fatal("the host fetches nothing")
 	}
+	a.eventually("the host publishes that it fetches", func() bool {
+		fetches := false
+		err := upkeep.PublishedPlugins(a.ctx, a.client, func(_ string, p upkeep.PluginInfo) {
+			fetches = fetches || p.State == plugins.StateFetching && p.Release == second.Number && p.Since > 0
+		})
+		return err == nil && fetches
+	})
 	store, began := release.NewStore(a.client), time.Now()
 	if _, err := store.HaltRelease(a.ctx, "mail", canary.Number, "test"); err != nil {
 		t.Fatal(err)
@@ -217,6 +225,9 @@ func TestRegistryHangs(t *testing.T) {
 	}
 	close(goOn)
 	a.serves("version", second.Number)
+	if list := a.tenants[a.tenant].releases.Fetching(); len(list) > 0 {
+		t.Errorf("the host still fetches %v", list)
+	}
 }
 
 // A host that has no release of a plugin, and cannot fetch its canary either, names both. The canary is not halted for

@@ -63,7 +63,7 @@ func (a *tenantAccess) releaseStopped(ctx context.Context, r *release.Release, r
 	}
 	body, _ := json.Marshal(map[string]any{ // texts and numbers
 		"event": "stopped", "tenant": a.client.Tenant(), "plugin": r.Plugin, "release": r.Number, "version": r.Version,
-		"reason": reason, "remedy": rollout.Remedy(r),
+		"reason": reason, "remedy": rollout.Remedy(a.client.Tenant(), r),
 	})
 	if err == nil {
 		_, err = a.client.Publish(ctx, TopicReleases, body, queue.PublishOptions{

@@ -3,6 +3,7 @@ package plugins
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
 )
@@ -31,6 +32,8 @@ type Status struct {
 	Error string
 	// Unfetched is true if the files of a refused release could not be fetched. The host tries again.
 	Unfetched bool
+	// Since is when the host began to fetch a release; zero in other states.
+	Since time.Time
 	// ResetMode says how instances are reset between tasks; "" if the plugin is refused.
 	ResetMode string
 
@@ -40,11 +43,12 @@ type Status struct {
 
 // The states of a plugin.
 const (
-	StateServing = "serving"
-	StateRefused = "refused"
-	StateCanary  = "canary"  // a release that runs a share of the tasks
-	StatePinned  = "pinned"  // a release that runs only tasks that began on it
-	StateUnbuilt = "unbuilt" // `quern dev` could not build its source; the version before it may serve
+	StateServing  = "serving"
+	StateRefused  = "refused"
+	StateCanary   = "canary"   // a release that runs a share of the tasks
+	StatePinned   = "pinned"   // a release that runs only tasks that began on it
+	StateFetching = "fetching" // a release whose files a host fetches now; what served before it may serve
+	StateUnbuilt  = "unbuilt"  // `quern dev` could not build its source; the version before it may serve
 )
 
 // publication has what the reconciler shares with the readers of a Directory.

@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"compress/flate"
+	wire "encoding/binary" // main_test.go has a function binary
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -319,4 +322,89 @@ func TestReplayFromRegistry(t *testing.T) {
 	registry.Stop()
 	replay(exitRefused, `fetch release 1 of fails: .*connection refused; or name a folder that has it by --plugins DIR\n`, "--registry-config", credentials)
 	replay(exitFailed, same, "--plugins", plugin)
+}
+
+// A replay of a record that is damaged names its task, its file and the remedy, and one whose release has lost a piece names
+// the folder that it needs, and no push. A secret needs a name.
+func TestReplayOfDamagedRecord(t *testing.T) {
+	t.Parallel()
+	tenant, dir := queuetest.Tenant(), t.TempDir()
+	u := newUser(t, queuetest.Shared(t).URL()).with(map[string]string{"QUERN_TENANT": tenant, "QUERN_TENANTS": tenant}).here()
+	plugin := folder(t, map[string][]byte{"fails": runtimetest.BuildWAT(t, `(module
+		(import "quern_v1" "random" (func $random (param i32 i32) (result i32)))
+		(memory (export "memory") 1)
+		(func (export "quern_handle") (result i32) (drop (call $random (i32.const 0) (i32.const 16))) (i32.const 3)))`)})
+	write(t, filepath.Join(plugin, "fails.yaml"), "name: fails\nrecord: failed\n")
+	u.must("plugin", "push", plugin)
+	u.host("none")
+	if r := u.run("enqueue", "fails", "x", "--id", "one", "--wait"); r.status != exitFailed {
+		t.Fatalf("exit %d: %s", r.status, r.stderr)
+	}
+	rdb := queuetest.Shared(t).Client(t)
+	record, err := rdb.HGet(t.Context(), tenant+"_bytes_one", "record").Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	replay := func(status int, stderr string, args ...string) {
+		t.Helper()
+		r := u.run(append([]string{"task", "replay"}, args...)...)
+		if r.status != status || !regexp.MustCompile(stderr).MatchString(r.stderr) {
+			t.Errorf("%v: exit %d, %s", args, r.status, r.stderr)
+		}
+	}
+	file := filepath.Join(dir, "one.record")
+	for _, damaged := range [][]byte{record[:len(record)-8], withoutEvents(t, record)} {
+		write(t, file, string(damaged))
+		if err := rdb.HSet(t.Context(), tenant+"_bytes_one", "record", damaged).Err(); err != nil {
+			t.Fatal(err)
+		}
+		replay(exitRefused, `^quern: task one: the record is damaged.*: run the task again by .quern task retry one.: its next record takes`, "one")
+		replay(exitUsage, `^quern: \S+/one.record: the record is damaged.*: copy the file again, or write it again by .quern task replay (ID|one) --update-record \S+/one.record.\n`,
+			file, "--plugins", plugin)
+	}
+	replay(exitUsage, `^quern: --secret has no name: write --secret NAME=VALUE, or --secret NAME for the environment variable`, "one", "--secret", "=x")
+	replay(exitUsage, `^quern: --secret has no name`, "one", "--secret", "")
+
+	if err := rdb.HSet(t.Context(), tenant+"_bytes_one", "record", record).Err(); err != nil {
+		t.Fatal(err)
+	}
+	replay(exitFailed, `the same end at the same fuel`, "one")
+	write(t, file, string(record))
+	replay(exitRefused, `^quern: no module fails.wasm with the digest sha256:[0-9a-f]{64} is in this folder, ./handlers or ./fails: name`, file)
+	keys, err := rdb.Keys(t.Context(), tenant+"_piece_*").Result()
+	if err == nil {
+		err = rdb.Del(t.Context(), keys...).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	replay(exitRefused, `^quern: fetch release 1 of fails: a piece of the release is not in Redis; or name a folder that has it by --plugins DIR\n`, "one")
+}
+
+// withoutEvents returns a record whose answers are no events.
+func withoutEvents(t *testing.T, record []byte) []byte {
+	t.Helper()
+	const magic = "quern record 1\n"
+	text, err := io.ReadAll(flate.NewReader(bytes.NewReader(record[len(magic):])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := text
+	for range 4 { // header, checkpoint, warm call, start
+		length, n := wire.Uvarint(rest)
+		rest = rest[n+int(max(length, 1))-1:]
+	}
+	length, n := wire.Uvarint(rest)
+	for i := range int(length) - 1 {
+		rest[n+i] = 0xff
+	}
+	out := bytes.NewBufferString(magic)
+	w, err := flate.NewWriter(out, flate.BestSpeed)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }

@@ -54,7 +54,7 @@ func TestBadCanary(t *testing.T) {
 			}
 		}
 		eventually(t, "the canary is halted", halted)
-		host.stderr.await(t, regexp.MustCompile(`release stopped: .*plugin=mail.* release=2 .*remedy="quern plugin halt mail --retry-failed"`))
+		host.stderr.await(t, regexp.MustCompile(`release stopped: .*plugin=mail.* release=2 .*remedy="quern plugin halt mail --retry-failed --tenant \S+"`))
 		if said := u.must("plugin", "releases", "mail"); !regexp.MustCompile(`tasks failed \(limit: \d+\); of the release before, 1 of`).MatchString(said) {
 			t.Errorf("the list of releases does not say why:\n%s", said)
 		}

@@ -47,11 +47,15 @@ var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)
 func (t *Direct) Plugins(ctx context.Context) ([]Plugin, error) {
 	list := []Plugin{}
 	err := upkeep.PublishedPlugins(ctx, t.Client, func(host string, p upkeep.PluginInfo) {
-		i := slices.IndexFunc(list, func(other Plugin) bool { return reflect.DeepEqual(other.PluginInfo, p) })
+		i := slices.IndexFunc(list, func(other Plugin) bool {
+			other.Since = p.Since
+			return reflect.DeepEqual(other.PluginInfo, p)
+		})
 		if i < 0 {
 			i = len(list)
 			list = append(list, Plugin{PluginInfo: p})
 		}
+		list[i].Since = min(list[i].Since, p.Since)
 		list[i].Nodes = append(list[i].Nodes, host)
 	})
 	if err != nil {

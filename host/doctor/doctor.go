@@ -219,6 +219,7 @@ type plugin struct {
 	LeftOut   []string `json:"left_out"`
 	State     string   `json:"state"`
 	Error     string   `json:"error"`
+	Unfetched bool     `json:"unfetched"`
 	ResetMode string   `json:"reset_mode"`
 }
 

@@ -422,6 +422,26 @@ func TestBusy(t *testing.T) {
 	finds(t, client, "queue-stuck")
 }
 
+// A release that a host cannot fetch is found with what to mend; one that it is fetching is not.
+func TestUnfetchedRelease(t *testing.T) {
+	client, _ := tenant(t)
+	node := listen.New(client)
+	check(t, node.Join(t.Context()))
+	_, err := node.Renew(t.Context(), map[string]string{
+		"kind": listen.KindQuern, "plugins": `[{"plugin":"mail","release":2,"state":"refused","error":"release 2: refused","unfetched":true},
+			{"plugin":"other","release":3,"state":"fetching","since":1}]`,
+	})
+	check(t, err)
+	finds(t, client, "plugin-refused", "plugin-refused error  [] the plugin mail is refused on "+node.ID()+": release 2: refused")
+	findings, err := doctor.Examine(t.Context(), client)
+	check(t, err)
+	if !slices.ContainsFunc(findings, func(f doctor.Finding) bool {
+		return strings.HasPrefix(f.Remedy, "mend what the error names: the host tries again")
+	}) {
+		t.Errorf("%+v", findings)
+	}
+}
+
 // A version whose runs fail is found by its own runs, however many of another version were complete before.
 func TestFailingVersion(t *testing.T) {
 	client, _ := tenant(t)

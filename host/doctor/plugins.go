@@ -19,6 +19,9 @@ var pluginChecks = []check{
 				p.found(Error, "mend its source",
 					"the last build of the plugin %s on %s failed, so the version before it answers if there is one: %s", one.Plugin,
 					one.Node, one.Error)
+			case one.Unfetched:
+				p.found(Error, "mend what the error names: the host tries again every 10 s",
+					"the plugin %s is %s on %s: %s", one.Plugin, one.State, one.Node, one.Error)
 			case one.Error != "":
 				p.found(Error, "mend it, and try it with `quern plugin check FILE`", "the plugin %s is %s on %s: %s", one.Plugin,
 					one.State, one.Node, one.Error)
@@ -36,7 +39,7 @@ var pluginChecks = []check{
 		for _, name := range slices.Sorted(maps.Keys(p.stopped)) {
 			s := p.stopped[name]
 			p.found(Warning,
-				"mend it, and push again; to run its failed tasks on the other: `quern plugin halt "+name+" --retry-failed`",
+				"mend it, and push again; to run its failed tasks on the other: `quern plugin halt NAME --retry-failed`",
 				"hosts stopped release %d of the plugin %s, so release %d serves: %s", s.Number, name, s.Serving, s.Reason).
 				by("plugin", "releases", name)
 		}

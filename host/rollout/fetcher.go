@@ -26,9 +26,11 @@ func keyOf(r *release.Release) key { return key{r.Plugin, r.Number} }
 // mu.
 type pull struct {
 	release.Release
-	before string // the folder of another release of the plugin, or ""
+	before string    // the folder of another release of the plugin, or ""
+	since  time.Time // when a look first needed it
 
 	wanted bool      // the last look needs it
+	listed bool      // Fetching had it after that look
 	done   bool      // the last attempt is over
 	err    error     // why the last attempt failed; nil during the first one
 	again  time.Time // when the next attempt may begin, after a failed one
@@ -45,7 +47,7 @@ func (t *Tenant) fromRegistry(now time.Time, r *release.Release, before string) 
 	defer t.mu.Unlock()
 	f := t.pulls[keyOf(r)]
 	if f == nil || f.done && f.err == nil { // done: somebody has removed the folder
-		f = &pull{Release: *r, before: before}
+		f = &pull{Release: *r, before: before, since: now}
 		t.pulls[keyOf(r)] = f
 	}
 	f.wanted = true
@@ -58,26 +60,34 @@ func (t *Tenant) fromRegistry(now time.Time, r *release.Release, before string) 
 	return "", f.err
 }
 
+// first reports whether the release waits for its first attempt, or is in it.
+func (f *pull) first() bool { return !f.done && f.err == nil }
+
 // fetches reports whether a release of a plugin that the look under way needs waits for its first attempt.
 func (t *Tenant) fetches(plugin string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for of, f := range t.pulls {
-		if of.plugin == plugin && f.wanted && !f.done && f.err == nil {
+		if of.plugin == plugin && f.wanted && f.first() {
 			return true
 		}
 	}
 	return false
 }
 
-// endPulls forgets the releases that the last look did not need. The caller holds mu.
-func (t *Tenant) endPulls() {
+// endPulls forgets the releases that the last look did not need. It reports whether Fetching has changed since the look
+// before. The caller holds mu.
+func (t *Tenant) endPulls() (changed bool) {
 	maps.DeleteFunc(t.pulls, func(_ key, f *pull) bool {
+		listed := f.wanted && f.first()
+		changed = changed || listed != f.listed
+		f.listed = listed
 		if !f.wanted && f.end != nil {
 			f.end()
 		}
 		return !f.wanted
 	})
+	return changed
 }
 
 // nextPull returns the release that is to be fetched next; nil if there is none. First attempts come first.

@@ -165,3 +165,71 @@ func TestFetchEnds(t *testing.T) {
 		t.Errorf("it ended with %v, and %d releases are to be fetched", err, len(tenant.pulls))
 	}
 }
+
+// A release in a registry is listed as being fetched during its first attempt, and what has changed is told once.
+func TestFetchingFromRegistry(t *testing.T) {
+	t.Parallel()
+	tenant, fetcher := fetching(t, &down{})
+	began, r := time.Now(), pullable(t, 2)
+	look := func(now time.Time, changes bool, listed int) {
+		t.Helper()
+		tenant.note(nil)
+		if _, err := tenant.fromRegistry(now, r, ""); err == nil {
+			t.Fatal("the cache has it")
+		}
+		changed, list := tenant.finish(nil, "", nil, nil, false), tenant.Fetching()
+		if changed != changes || len(list) != listed {
+			t.Errorf("the look changed something: %v; fetching %v", changed, list)
+		}
+		for _, s := range list {
+			if s.State != plugins.StateFetching || s.Plugin != "mail" || s.Release != 2 || !s.Since.Equal(began) || s.Error != "" {
+				t.Errorf("%+v", s)
+			}
+		}
+	}
+	look(began, true, 1)
+	look(began.Add(time.Second), false, 1)
+	if _, _, err := fetcher.RunOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look(time.Now(), true, 0)
+	look(time.Now().Add(retryTime), false, 0) // it is refused, with the reason
+}
+
+// slow has pieces that come after it is told that they are being fetched.
+type slow struct {
+	*pieces
+	told chan struct{}
+}
+
+func (s *slow) Piece(ctx context.Context, digest string) ([]byte, error) {
+	select {
+	case <-s.told:
+		return s.pieces.Piece(ctx, digest)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A release that takes long to fetch from Redis is listed meanwhile.
+func TestFetchingFromRedis(t *testing.T) {
+	t.Parallel()
+	tenant, _ := fetching(t, NoArtifacts{})
+	from := &slow{&pieces{byDigest: map[string][]byte{}}, make(chan struct{})}
+	r, changes := from.add(t, []byte("slow")), 0
+	r.Number = 2
+	tenant.changed = func() {
+		if changes++; changes == 1 {
+			if list := tenant.Fetching(); len(list) != 1 || list[0].Release != 2 || list[0].Since.IsZero() {
+				t.Errorf("fetching %v", list)
+			}
+			close(from.told)
+		}
+	}
+	if _, err := tenant.obtain(t.Context(), time.Now(), r, fetched{}, from); err != nil {
+		t.Fatal(err)
+	}
+	if list := tenant.Fetching(); len(list) > 0 || changes != 2 {
+		t.Errorf("fetching %v after %d changes", list, changes)
+	}
+}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,11 +26,8 @@ const (
 	coldRuns = 10
 )
 
-// onTrial is a release on trial.
-type onTrial struct {
-	release.Release     // with its Stage, if it is a canary
-	serving         int // the number of the release that serves beside the canary
-}
+// onTrial is a release on trial, with its Stage if it is a canary.
+type onTrial struct{ release.Release }
 
 // trials are the releases that may be on trial, by plugin: canaries, and what serves.
 type trials struct {
@@ -55,9 +54,9 @@ func (t *trials) set(all map[string]release.Served, stopped map[string]release.S
 		switch {
 		case one.Err != nil:
 		case one.Canary != nil:
-			current[plugin] = onTrial{*one.Canary, one.Number}
+			current[plugin] = onTrial{*one.Canary}
 		case one.Before != nil && t.over[plugin] != one.Number:
-			current[plugin] = onTrial{one.Release, one.Number}
+			current[plugin] = onTrial{one.Release}
 		}
 	}
 	t.current.Store(&current)
@@ -132,9 +131,11 @@ func (j *Judge) Failed(plugin, name string, number int, why queue.Reason) {
 	j.count(plugin, name, number, func(c *release.Counts, _ bool) { c.Fail(release.KindOf(why)) })
 }
 
+// count adds a task to the counts of its plugin's trial. Beside a canary counts whatever runs there: a host that
+// refuses the release that is to serve runs an earlier one.
 func (j *Judge) count(plugin, name string, number int, add func(c *release.Counts, cold bool)) {
 	of, known := j.trials.all()[plugin]
-	if number == 0 || !known || number != of.Number && number != of.serving ||
+	if number == 0 || !known || number != of.Number && of.Stage == nil ||
 		len(of.Queues) > 0 && !slices.Contains(of.Queues, name) {
 		return
 	}
@@ -336,12 +337,19 @@ func (j *Judge) stop(ctx context.Context, of *onTrial, v trial.Verdict) error {
 	if err != nil || !stopped {
 		return err
 	}
-	j.Logger.Error("release stopped", append(fields, "remedy", Remedy(&of.Release))...)
+	j.Logger.Error("release stopped", append(fields, "remedy", Remedy(j.Client.Tenant(), &of.Release))...)
 	j.Stopped(ctx, &of.Release, v.Reason)
 	return nil
 }
 
 // Remedy returns the command that runs the failed tasks of a stopped release on the one that serves in its place.
-func Remedy(r *release.Release) string {
-	return "quern plugin halt " + r.Plugin + " --retry-failed"
+func Remedy(tenant string, r *release.Release) string {
+	name := r.Plugin
+	if !plainWord.MatchString(name) { // a shell must not run a part of it
+		name = "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	}
+	return "quern plugin halt " + name + " --retry-failed --tenant " + tenant
 }
+
+// plainWord matches words that need no quotes in a shell.
+var plainWord = regexp.MustCompile(`^[\w.][\w.-]*$`)

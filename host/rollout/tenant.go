@@ -27,6 +27,8 @@ const (
 	askPause = 20 * time.Millisecond
 	// retryTime is how long a release that could not be fetched waits for the next attempt.
 	retryTime = 10 * time.Second
+	// fetchTime is how long a look fetches a release from Redis before hosts say so.
+	fetchTime = time.Second
 )
 
 // Config says what a Tenant follows. All fields are required.
@@ -59,6 +61,7 @@ type Tenant struct {
 	staged  map[string]*staged     // by plugin: what is beside the release that serves
 	failed  map[key]plugins.Status // why a wanted release, or a canary, was not given to the directory
 	pulls   map[key]*pull          // from registries
+	fetch   *plugins.Status        // what the look under way fetches from Redis; nil if it fetches nothing
 	news    bool                   // the next look has to look at all releases
 
 	// Only the look under way uses the fields below.
@@ -67,6 +70,7 @@ type Tenant struct {
 	used       time.Time // when the cache last recorded what is used
 	rejected   map[string]rejection
 	stuck      map[string]stuckStep // by plugin: the step that was reported because it does not end
+	changed    func()               // as Follower.Changed
 }
 
 // stuckStep names a step of a canary.
@@ -90,7 +94,7 @@ func New(c Config) *Tenant {
 	return &Tenant{
 		Config: c, store: store, blobs: sources{store, c.Artifacts}, serving: make(map[string]fetched),
 		staged: make(map[string]*staged), rejected: make(map[string]rejection), pulls: make(map[key]*pull),
-		stuck: make(map[string]stuckStep),
+		stuck: make(map[string]stuckStep), changed: func() {},
 	}
 }
 
@@ -115,11 +119,27 @@ func (t *Tenant) Refused() []plugins.Status {
 	return slices.Collect(maps.Values(t.failed))
 }
 
+// Fetching lists the releases that are being fetched, or wait for that, without those that are refused because an
+// attempt has failed.
+func (t *Tenant) Fetching() (list []plugins.Status) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fetch != nil && t.failed[key{t.fetch.Plugin, t.fetch.Release}].Error == "" {
+		list = append(list, *t.fetch)
+	}
+	for _, f := range t.pulls {
+		if f.wanted && f.first() {
+			list = append(list, t.fetchStatus(&f.Release, f.since))
+		}
+	}
+	return list
+}
+
 // Follower follows the releases of a tenant for a session.
 type Follower struct {
 	periodic.Duty
 	*Tenant
-	// Changed is called when the result of Refused or Wanted has changed. It must not block.
+	// Changed is called when the result of Refused, Fetching or Wanted has changed. It must not block.
 	Changed func()
 	// Borrow reserves memory to read a piece of this size.
 	Borrow func(ctx context.Context, size int64) (*account.Share, error)
@@ -173,6 +193,7 @@ func (l *lentBlobs) Files(ctx context.Context, r *release.Release) (func(*releas
 // RunOnce implements periodic.Worker.
 func (f *Follower) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
 	blobs := &lentBlobs{Blobs: f.blobs, borrow: f.Borrow}
+	f.changed = f.Changed
 	changed, err := f.look(ctx, time.Now(), blobs)
 	blobs.share.Give()
 	if len(f.trials.all()) > 0 {
@@ -322,8 +343,39 @@ func (t *Tenant) obtain(ctx context.Context, now time.Time, r *release.Release, 
 		folder, err := t.fromRegistry(now, r, old.folder)
 		return fetched{*r, folder}, err
 	}
-	folder, err := t.Cache.obtain(ctx, r, blobs, old.folder)
+	folder, has, err := t.Cache.find(r)
+	if has || err != nil {
+		return fetched{*r, folder}, err
+	}
+	defer t.beginFetch(now, r)()
+	folder, err = t.Cache.obtain(ctx, r, blobs, old.folder)
 	return fetched{*r, folder}, err
+}
+
+// beginFetch records that the look fetches a release from Redis, until the function that it returns is called. It tells
+// the session only if that lasts: most releases are fetched before anybody could read it.
+func (t *Tenant) beginFetch(now time.Time, r *release.Release) (end func()) {
+	set := func(s *plugins.Status) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.fetch = s
+	}
+	s := t.fetchStatus(r, now)
+	set(&s)
+	tell := time.AfterFunc(fetchTime, t.changed)
+	return func() {
+		set(nil)
+		if !tell.Stop() {
+			t.changed()
+		}
+	}
+}
+
+func (t *Tenant) fetchStatus(r *release.Release, since time.Time) plugins.Status {
+	return plugins.Status{
+		Tenant: t.Client.Tenant(), Plugin: r.Plugin, Version: r.Version, Digest: moduleDigest(r), Release: r.Number,
+		State: plugins.StateFetching, Since: since,
+	}
 }
 
 // refusedHere returns an error if the plugin directory refuses the wanted release, or did, and has nothing else to
@@ -371,14 +423,18 @@ func (t *Tenant) stranded() bool {
 	return false
 }
 
+// moduleDigest returns the digest of the module as plugins.Status has it; "" of a release that cannot be read.
+func moduleDigest(r *release.Release) string {
+	if len(r.Files) == 0 {
+		return ""
+	}
+	return "sha256:" + r.ModuleDigest()
+}
+
 // refusal returns the status of a release that is not served.
 func (t *Tenant) refusal(r *release.Release, err error) plugins.Status {
-	digest := ""
-	if len(r.Files) > 0 {
-		digest = "sha256:" + r.ModuleDigest()
-	}
 	return plugins.Status{
-		Tenant: t.Client.Tenant(), Plugin: r.Plugin, Version: r.Version, Digest: digest, Release: r.Number,
+		Tenant: t.Client.Tenant(), Plugin: r.Plugin, Version: r.Version, Digest: moduleDigest(r), Release: r.Number,
 		State: plugins.StateRefused, Error: fmt.Sprintf("release %d: %v", r.Number, err), Unfetched: !isUnfit(err),
 	}
 }
@@ -421,9 +477,9 @@ func (t *Tenant) finish(all map[string]release.Served, generation string, servin
 				"serving", serving[of.plugin].Number, "error", status.Error)
 		}
 	}
-	t.endPulls()
+	fetching := t.endPulls()
 	same := func(a, b plugins.Status) bool { return a.Error == b.Error }
-	changed = !t.looked || !maps.Equal(t.wanted, wanted) || !maps.EqualFunc(t.failed, failed, same)
+	changed = !t.looked || fetching || !maps.Equal(t.wanted, wanted) || !maps.EqualFunc(t.failed, failed, same)
 	gone := len(t.serving) != len(serving)
 	t.generation, t.looked, t.wanted, t.serving, t.failed = generation, t.looked || !bare, wanted, serving, failed
 	if gone {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
@@ -24,8 +25,10 @@ type PluginInfo struct {
 	State   string   `json:"state"`
 	Error   string   `json:"error,omitempty"`
 	// Unfetched is true if the files of a refused release could not be fetched. The host tries again.
-	Unfetched bool   `json:"unfetched,omitempty"`
-	ResetMode string `json:"reset_mode,omitempty"`
+	Unfetched bool `json:"unfetched,omitempty"`
+	// Since is when the host began to fetch the release, for the state fetching.
+	Since     float64 `json:"since,omitempty"`
+	ResetMode string  `json:"reset_mode,omitempty"`
 	// Subscriptions has the IDs of the subscriptions that the plugin's manifest declares for the tenant.
 	Subscriptions []string `json:"subscriptions,omitempty"`
 	// Schedules has the IDs of the schedules that the plugin's manifest declares for the tenant.
@@ -34,6 +37,11 @@ type PluginInfo struct {
 	Grants *manifest.Granted `json:"grants,omitempty"`
 	// Lowered has the limits that the host sets lower for these tasks than the manifest asks for.
 	Lowered []manifest.Lowered `json:"lowered,omitempty"`
+}
+
+// Ready reports whether the host has the plugin ready: it neither refuses nor fetches it.
+func (p *PluginInfo) Ready() bool {
+	return p.State != plugins.StateRefused && p.State != plugins.StateFetching
 }
 
 // PublishedPlugins calls visit for each plugin that a live host publishes.

@@ -222,7 +222,7 @@ func (d *decoder) list(n node, limit int, example, verb string, each func(at nod
 	}
 }
 
-// synonyms has the paths of keys by the names that other systems have for them.
+// synonyms has the paths of keys by the names that other systems, or other files of Quern, have for them.
 var synonyms = map[string]string{
 	"attempts": "retry.max_attempts", "max_retries": "retry.max_attempts", "max_retry": "retry.max_attempts",
 	"retries": "retry.max_attempts", "backoff_delay": "retry.base", "default_retry_delay": "retry.base",
@@ -234,6 +234,7 @@ var synonyms = map[string]string{
 	"worker_concurrency": "concurrency", "dead_letter": "dead", "dead_letter_queue": "dead", "dead_queue": "dead",
 	"beat_schedule": "schedule", "cron": "schedule", "crontab": "schedule", "topics": "subscribe",
 	"buckets": "capabilities.kv", "hosts": "capabilities.http",
+	"record": "records", // of grants: manifests have record
 }
 
 // synonymNotes says how the key differs from the synonym.
@@ -241,6 +242,7 @@ var synonymNotes = map[string]string{
 	"max_retries": " (the first run counts, too)", "max_retry": " (the first run counts, too)",
 	"retries": " (the first run counts, too)", "rate_limit": " (it bounds how many tasks run at a time, not their rate)",
 	"limiter": " (it bounds how many tasks run at a time, not their rate)",
+	"record":  " (the bound of a record is limits.record)",
 }
 
 // unknown reports an unknown key of a section. The remedy names the nearest known key, or the section to which the key

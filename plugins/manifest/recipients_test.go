@@ -26,6 +26,16 @@ func TestRecipients(t *testing.T) {
 	}
 }
 
+// The key in grants is records, and not record as in manifests.
+func TestRecordInGrants(t *testing.T) {
+	t.Parallel()
+	_, err := ParseGrants("grants.yaml", []byte("acme:\n  record: {recipients: ["+recipient+"]}\n"))
+	want := `grants.yaml:2: acme: unknown key "record": did you mean "records" (the bound of a record is limits.record)?`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // Bad recipients are refused when grants are read, with the remedy and without the key.
 func TestBadRecipients(t *testing.T) {
 	t.Parallel()

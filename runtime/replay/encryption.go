@@ -107,12 +107,12 @@ func decrypt(data []byte, identities []Identity) (io.Reader, error) {
 	}
 	line, rest, found := bytes.Cut(rest, []byte("\n"))
 	if !found || len(line) > maxRecipientsLine {
-		return nil, errDamaged
+		return nil, ErrDamaged
 	}
 	encrypted := &EncryptedError{Recipients: strings.Fields(string(line)), Tried: len(identities)}
 	for _, text := range encrypted.Recipients {
 		if _, err := ParseRecipient(text); err != nil {
-			return nil, errDamaged
+			return nil, ErrDamaged
 		}
 	}
 	if len(identities) == 0 {
@@ -123,7 +123,7 @@ func decrypt(data []byte, identities []Identity) (io.Reader, error) {
 		return nil, encrypted
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return body, nil
 }

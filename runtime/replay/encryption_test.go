@@ -68,7 +68,7 @@ func TestEncrypted(t *testing.T) {
 				t.Errorf("encoded in less: %v", err)
 			}
 			data[len(data)-1] ^= 1
-			if _, err := Decode(data, first); !errors.Is(err, errDamaged) {
+			if _, err := Decode(data, first); !errors.Is(err, ErrDamaged) {
 				t.Errorf("damaged: %v", err)
 			}
 		})

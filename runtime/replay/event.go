@@ -156,8 +156,8 @@ func appendBytes(b, p []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(p))+1), p...)
 }
 
-// errDamaged says that the bytes of a record are no events.
-var errDamaged = errors.New("the record is damaged")
+// ErrDamaged means that a record, or its rest, cannot be read.
+var ErrDamaged = errors.New("the record is damaged")
 
 // decoder reads encoded values. After an error, all values are zero.
 type decoder struct {
@@ -165,7 +165,7 @@ type decoder struct {
 	err  error
 }
 
-func (d *decoder) fail() { d.rest, d.err = nil, errDamaged }
+func (d *decoder) fail() { d.rest, d.err = nil, ErrDamaged }
 
 func (d *decoder) byte() byte {
 	if len(d.rest) == 0 {

@@ -182,7 +182,7 @@ func Decode(data []byte, identities ...Identity) (*Record, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(flate.NewReader(body), maxDecoded))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	r, d := new(Record), decoder{rest: text}
 	header := d.bytes()
@@ -190,7 +190,7 @@ func Decode(data []byte, identities ...Identity) (*Record, error) {
 		*section = d.bytes()
 	}
 	if d.err != nil || json.Unmarshal(header, &r.Header) != nil {
-		return nil, errDamaged
+		return nil, ErrDamaged
 	}
 	return r, nil
 }

@@ -156,10 +156,18 @@ func newPluginLs(env cli.Environment) *cobra.Command {
 		}
 		return list(cmd, client, json, views, "TENANT PLUGIN VERSION DIGEST QUEUES STATE RESET NODES FROM ERROR",
 			show.Rows(views, func(v *admin.Plugin) show.View {
-				return show.Row(v.Tenant, v.Plugin, v.Version, show.Digest(v.Digest), v.Queues, v.State, v.ResetMode, len(v.Nodes),
-					sourceOf(v), cli.Pasteable(cmd, v.Error))
+				return show.Row(v.Tenant, v.Plugin, v.Version, show.Digest(v.Digest), v.Queues, stateOf(v), v.ResetMode,
+					len(v.Nodes), sourceOf(v), cli.Pasteable(cmd, v.Error))
 			}))
 	})
+}
+
+// stateOf returns the state of a plugin, with since when a release is being fetched.
+func stateOf(v *admin.Plugin) string {
+	if v.Since == 0 {
+		return v.State
+	}
+	return v.State + " since " + admin.Moment(v.Since).UTC().Format(time.TimeOnly+" UTC")
 }
 
 // sourceOf says from where a host has a plugin: a release, or its plugin directory.

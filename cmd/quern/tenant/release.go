@@ -14,7 +14,6 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
-	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
@@ -113,8 +112,8 @@ func newPluginRollback(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rollback NAME [RELEASE]", Short: "Make all hosts serve an earlier release of a plugin",
 		Long: "Makes all hosts serve an earlier release again, and prints its number. Without RELEASE it is the newest one\n" +
-			"before the one that serves, without those from which somebody rolled back. RELEASE can also be a later one. A\n" +
-			"rollback ends a canary.",
+			"before the one that serves, without those from which somebody rolled back. RELEASE can also be a later one. The\n" +
+			"releases between the two are rolled back, too, unless it is a later one. A rollback ends a canary.",
 		Args: cli.Arguments(1, 2), PreRunE: checkRelease,
 	}
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
@@ -196,7 +195,7 @@ func hosted(ctx context.Context, client admin.Tenant, plugin string, all []relea
 	for i := range all {
 		list[i] = hostedRelease{all[i], []string{}}
 		for _, p := range published {
-			if p.Plugin == plugin && p.Release == all[i].Number && p.State != plugins.StateRefused {
+			if p.Plugin == plugin && p.Release == all[i].Number && p.Ready() {
 				list[i].Hosts = append(list[i].Hosts, p.Nodes...)
 			}
 		}
@@ -226,9 +225,10 @@ func refusedRelease(ctx context.Context, client admin.Tenant, args []string, don
 	if len(all) == 0 {
 		return cli.Refusedf("plugin %s has no releases: see `quern plugin ls`, and mind --tenant", plugin)
 	}
-	number, numbers := numberOf(args), make([]string, len(all))
+	number, numbers, known := numberOf(args), make([]string, len(all)), false
 	for i, r := range all {
 		numbers[len(all)-1-i] = strconv.Itoa(r.Number)
+		known = known || r.Number == number
 		if r.Number == number && r.Serving && errors.Is(err, release.ErrNoCanary) {
 			return cli.Refusedf("release %d of plugin %s is no canary, it serves: roll back with `quern plugin rollback %s`", number, plugin, name)
 		}
@@ -236,7 +236,7 @@ func refusedRelease(ctx context.Context, client admin.Tenant, args []string, don
 	switch {
 	case errors.Is(err, release.ErrNoCanary) && number == 0:
 		return cli.Refusedf("plugin %s has no canary: see `quern plugin releases %s`, and mind --tenant", plugin, name)
-	case errors.Is(err, release.ErrNoCanary):
+	case errors.Is(err, release.ErrNoCanary) && known:
 		return cli.Refusedf("release %d is not the canary of plugin %s: see `quern plugin releases %s`, and mind --tenant", number, plugin, name)
 	case number == 0:
 		return cli.Refusedf("plugin %s has no earlier release to go back to: see `quern plugin releases %s`, and mind --tenant", plugin, name)

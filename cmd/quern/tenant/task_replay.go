@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type taskReplay struct {
 	secrets  []string
 	identity string
 	registry registryOptions // of a release in a registry
+	file     string          // from which the record was read; "" if it is from a task
 }
 
 func newTaskReplay(env cli.Environment) *cobra.Command {
@@ -63,7 +65,7 @@ func newTaskReplay(env cli.Environment) *cobra.Command {
 	r.registry.access(f)
 	cli.NotSettings(f, "until", "log", "module", "plugins", "update-record", "secret")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := r.checkUpdate(); err != nil {
+		if err := cmp.Or(r.checkSecrets(), r.checkUpdate()); err != nil {
 			return err
 		}
 		record, client, err := r.read(cmd, args[0])

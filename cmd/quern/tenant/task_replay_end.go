@@ -38,6 +38,8 @@ func (r *taskReplay) report(cmd *cobra.Command, p *pluginfile.File, record *repl
 		cli.Note(cmd, "stopped at fuel %d%s", outcome.Fuel, place)
 		frames()
 		return nil
+	case errors.Is(outcome.Err, replay.ErrDamaged):
+		return r.unreadable(record.Task, outcome.Err)
 	case ended || stopped: // where the host had ended the run
 		outcome.Kind, outcome.Message = runtime.OutcomeKind(record.Outcome.Kind), record.Outcome.Message
 	case outcome.Kind == runtime.HostFault && record.Outcome.Kind != string(runtime.HostFault):

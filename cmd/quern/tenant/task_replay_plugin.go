@@ -51,8 +51,12 @@ func (r *taskReplay) find(cmd *cobra.Command, client admin.Tenant, record *repla
 	if unread != nil {
 		return nil, unread
 	}
-	return nil, cli.Refusedf("no module %s with the digest %s is in a release, in this folder or in %s: name its folder with --plugins DIR, or a module with --module FILE",
-		name, record.Module, plugins.DefaultDir)
+	releases := "a release, "
+	if client == nil { // the record is in a file
+		releases = ""
+	}
+	return nil, cli.Refusedf("no module %s with the digest %s is in %sthis folder, %s or ./%s: name its folder with --plugins DIR, or a module with --module FILE",
+		name, record.Module, releases, plugins.DefaultDir, record.Plugin)
 }
 
 func readPlugin(path string) (*pluginfile.File, error) {
@@ -115,6 +119,9 @@ func (r *taskReplay) released(cmd *cobra.Command, client admin.Tenant, record *r
 		return nil, nil
 	}
 	p, err := r.fetch(cmd, client, record, of)
+	if errors.Is(err, release.ErrMissing) { // its remedy, another push, would make hosts serve the release
+		err = release.ErrMissing
+	}
 	if err != nil {
 		return nil, cli.Refusedf("fetch release %d of %s: %w; or name a folder that has it by --plugins DIR", of.Number, of.Plugin,
 			err)
@@ -166,6 +173,9 @@ func fetchFile(ctx context.Context, releases admin.Releases, file *release.File,
 			return err
 		}
 		data = append(data, part...)
+	}
+	if digestOf(data) != show.DigestPrefix+file.Digest {
+		return fmt.Errorf("file %s of the release has other bytes than its digest says", file.Name)
 	}
 	path := filepath.Join(dir, filepath.FromSlash(file.Name))
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

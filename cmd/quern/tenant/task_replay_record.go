@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,8 +54,9 @@ func (r *taskReplay) read(cmd *cobra.Command, from string) (record *replay.Recor
 		return nil, nil, cli.Usagef("%s has more than %d MiB, and is no record: name a file that --update-record wrote, or the ID of a task",
 			from, maxRecordFile>>20)
 	case err == nil:
+		r.file = from
 		if record, err = replay.Decode(data, identities...); err != nil {
-			err = cli.Usagef("%s: %w: %s", from, err, r.readRemedy(err))
+			err = r.unreadable("", err)
 		}
 		return record, nil, err
 	case strings.ContainsAny(from, `/\`) || strings.HasSuffix(from, ".record"):
@@ -95,15 +97,28 @@ func (r *taskReplay) identities(cmd *cobra.Command) ([]replay.Identity, error) {
 	return identities, nil
 }
 
-// readRemedy says what to do about a record that cannot be read.
-func (r *taskReplay) readRemedy(err error) string {
-	switch encrypted, ok := errors.AsType[*replay.EncryptedError](err); {
-	case !ok:
-		return "name a file that --update-record wrote, or the ID of a task"
-	case encrypted.Tried > 0:
-		return "pass --identity FILE with the private key of one of these public keys, and not " + cli.ShellWord(r.identity)
+// unreadable says which record cannot be read, and what to do about it. task is "" if it is not known.
+func (r *taskReplay) unreadable(task string, err error) error {
+	from, refuse := "task "+task, cli.Refusedf
+	if r.file != "" {
+		from, refuse = r.file, cli.Usagef
 	}
-	return "pass --identity FILE with the private key of one of these public keys, as `age-keygen` wrote it"
+	encrypted, isEncrypted := errors.AsType[*replay.EncryptedError](err)
+	remedy := "name a file that --update-record wrote, or the ID of a task"
+	switch damaged := errors.Is(err, replay.ErrDamaged); {
+	case isEncrypted && encrypted.Tried > 0:
+		refuse = cli.Usagef
+		remedy = "pass --identity FILE with the private key of one of these public keys, and not " + cli.ShellWord(r.identity)
+	case isEncrypted:
+		refuse = cli.Usagef
+		remedy = "pass --identity FILE with the private key of one of these public keys, as `age-keygen` wrote it"
+	case damaged && r.file == "":
+		remedy = "run the task again by `quern task retry " + cli.ShellWord(task) + "`: its next record takes the place of this one"
+	case damaged:
+		remedy = fmt.Sprintf("copy the file again, or write it again by `quern task replay %s --update-record %s`",
+			cli.ShellWord(cmp.Or(task, "ID")), cli.ShellWord(r.file))
+	}
+	return refuse("%s: %w: %s", from, err, remedy)
 }
 
 func (r *taskReplay) recordOf(ctx context.Context, client admin.Tenant, id string, identities []replay.Identity,
@@ -121,11 +136,8 @@ func (r *taskReplay) recordOf(ctx context.Context, client admin.Tenant, id strin
 		return nil, err
 	}
 	record, err := replay.Decode(data, identities...)
-	if _, encrypted := errors.AsType[*replay.EncryptedError](err); encrypted {
-		return nil, cli.Usagef("task %s: %w: %s", task.ID, err, r.readRemedy(err))
-	}
 	if err != nil {
-		return nil, cli.Refusedf("task %s: %w", task.ID, err)
+		return nil, r.unreadable(task.ID, err)
 	}
 	record.Input = task.ParametersBase64
 	if task.Parameters != nil {
@@ -135,6 +147,16 @@ func (r *taskReplay) recordOf(ctx context.Context, client admin.Tenant, id strin
 		record.Input = []byte{}
 	}
 	return record, nil
+}
+
+// checkSecrets returns an error if --secret has no name.
+func (r *taskReplay) checkSecrets() error {
+	for _, text := range r.secrets {
+		if name, _, _ := strings.Cut(text, "="); name == "" {
+			return cli.Usagef("--secret has no name: write --secret NAME=VALUE, or --secret NAME for the environment variable of that name")
+		}
+	}
+	return nil
 }
 
 // secretsOf returns the values of the secrets that the run has read. It is an error if one is missing.

@@ -367,7 +367,7 @@ export function plugins({ tenant }) {
         table("Plugins by version", [
           { head: "Plugin", cell: (p) => link(p.plugin, tenant, "plugins", p.plugin) },
           { head: "Version", cell: (p) => [p.version, h("div", { class: "code faint" }, version(p.digest))] },
-          { head: "State", cell: (p) => badge(p.state) },
+          { head: "State", cell: (p) => [badge(p.state), p.since && h("div", { class: "faint" }, "since ", clock(p.since))] },
           { head: "From", cell: (p) => (p.release ? `release ${p.release}` : p.nodes.length > 0 && "directory") },
           { head: "Complete", number: true, cell: (p) => count(rates(p).complete) },
           { head: "Failed runs", number: true, cell: (p) => count(rates(p).failed) },

@@ -73,7 +73,7 @@ type Release struct {
 	Number     int     `json:"number,omitempty" doc:"Counts the releases of the plugin."`
 	Created    float64 `json:"created,omitempty" doc:"When it was pushed."`
 	Serving    bool    `json:"serving,omitempty" doc:"Whether hosts are to serve it."`
-	RolledBack float64 `json:"rolled_back,omitempty" doc:"When somebody went back from it to an earlier release."`
+	RolledBack float64 `json:"rolled_back,omitempty" doc:"When somebody went back from it, or past it, to an earlier release."`
 	Reason     string  `json:"reason,omitempty" doc:"Why hosts went back from it by themselves."`
 	Frozen     float64 `json:"frozen,omitempty" doc:"Since when its plugin takes no pushes."`
 	Stage      *Stage  `json:"stage,omitempty" doc:"Of a canary: its share of the tasks. A release that serves or served has none."`

@@ -158,6 +158,14 @@ func TestRollback(t *testing.T) {
 	if got, want := w.states("mail"), "3 serving, 2 rolled back, 1 replaced"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+	w.must(w.push(w, "mail", []byte("four")))
+	w.must(w.push(w, "mail", []byte("five")))
+	w.must(w.ServeRelease(ctx, "mail", 3))
+	if got, want := w.states("mail"), "5 rolled back, 4 rolled back, 3 serving, 2 rolled back, 1 replaced"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	w.must(w.push(w, "mail", []byte("six")))
+	w.serving("mail", 6, 3) // not 4, which a rollback passed
 	for _, number := range []int{-1, 9} {
 		if _, err := w.ServeRelease(ctx, "mail", number); !errors.Is(err, release.ErrNoRelease) {
 			t.Errorf("served release %d: %v", number, err)
@@ -205,7 +213,7 @@ func TestFreezeAndDelete(t *testing.T) {
 	}
 }
 
-// Only the newest releases are kept; the one that serves always is.
+// Only the newest releases are kept; the one that serves and the one before it always are.
 func TestKeptReleases(t *testing.T) {
 	w := newWorld(t)
 	for i := range release.MaxKept + 3 {

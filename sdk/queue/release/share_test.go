@@ -124,17 +124,21 @@ func TestFrozenPluginTakesNoCanary(t *testing.T) {
 	w.serving("mail", 1, 0)
 }
 
-// However many canaries were pushed, the release that serves is kept.
+// However many canaries were pushed, the release that serves and the one before it are kept.
 func TestCanariesDoNotDisplaceWhatServes(t *testing.T) {
 	w := newWorld(t)
+	w.must(w.push(w, "mail", []byte("zero")))
 	w.must(w.push(w, "mail", []byte("one")))
 	for i := range release.MaxKept + 2 {
 		w.must(w.stage(w, "mail", []byte{byte(i)}, percent(release.Step{Percent: 10})))
 	}
-	w.serving("mail", 1, 0)
-	w.canary("mail", release.MaxKept+3, 10)
-	if r, err := w.Release(t.Context(), "mail", 1); err != nil || !r.Serving {
-		t.Errorf("%+v, %v", r, err)
+	w.serving("mail", 2, 1)
+	w.canary("mail", release.MaxKept+4, 10)
+	if r := w.must(w.Release(t.Context(), "mail", 2)); !r.Serving {
+		t.Errorf("%+v", r)
+	}
+	if r := w.must(w.ServeRelease(t.Context(), "mail", 0)); r.Number != 1 {
+		t.Errorf("went back to release %d", r.Number)
 	}
 }
 

@@ -137,10 +137,10 @@ if what == 'push' then
     canary = number
   end
   serving = get('serving')
-  local all = numbers()
+  local all, fallback = numbers(), before(serving)
   for i = tonumber(ARGV[6]) + 1, #all do
     local old = string.format('%d', all[i])
-    if old ~= serving then drop(old) end
+    if old ~= serving and old ~= fallback then drop(old) end
   end
   show()
   return changed(number)
@@ -160,7 +160,11 @@ elseif what == 'serve' then
     return promote()
   end
   halt('release ' .. number .. ' was made to serve')
-  if tonumber(number) < tonumber(serving) then redis.call('HSET', key, serving .. ' back', clock) end
+  for _, n in ipairs(numbers()) do -- also those between: whoever passes them over does not want them back
+    n = string.format('%d', n)
+    local passed = tonumber(n) > tonumber(number) and tonumber(n) <= tonumber(serving)
+    if passed and not get(n .. ' back') and not get(n .. ' halted') then redis.call('HSET', key, n .. ' back', clock) end
+  end
   return serve(number)
 elseif what == 'promote' or what == 'halt' or what == 'advance' then
   if what == 'promote' and ARGV[4] == serving then return 'same ' .. serving end
