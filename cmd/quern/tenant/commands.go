@@ -12,6 +12,7 @@ import (
 func Commands(env cli.Environment) []*cobra.Command {
 	return clientFlags(
 		newEnqueue(env), newDoctor(env), newTop(env), newAudit(env),
+		newTenant(env),
 		cli.Group("task", "Show tasks, wait for them, cancel, retry and delete them",
 			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskAwait(env), newTaskLogs(env), newTaskReplay(env),
 			newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
