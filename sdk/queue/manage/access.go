@@ -35,14 +35,14 @@ var roles = []Role{
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha script|load time type exists del " +
 			"unlink expire pttl wait get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hkeys hlen " +
 			"hscan getrange lpush rpush rpoplpush rpop lset lrange llen lrem lpos lindex ltrim sadd srem scard " +
-			"smembers sismember srandmember zadd zrem zrange zrevrange zrangebyscore zrangebylex zscan zscore zcard " +
+			"smembers sismember smismember srandmember zadd zrem zrange zrevrange zrangebyscore zrangebylex zscan zscore zcard " +
 			"zincrby xadd xrevrange",
 	},
 	{
 		Name: "worker", Purpose: "workers in Go (package worker), which may also enqueue", channels: allChannels,
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink expire " +
 			"pttl get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen lpush rpush rpoplpush lrange " +
-			"llen lrem lpos ltrim sadd srem scard smembers sismember srandmember zadd zrem zrange zscore zcard " +
+			"llen lrem lpos ltrim sadd srem scard smembers sismember smismember srandmember zadd zrem zrange zscore zcard " +
 			"zincrby",
 	},
 	{
@@ -50,7 +50,7 @@ var roles = []Role{
 		channels: allChannels,
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink wait get " +
 			"set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hkeys lpush rpush lrange llen lrem lpos " +
-			"lindex ltrim sadd scard smembers sismember zadd zrem zrange zrevrange zrangebylex zcard zscore",
+			"lindex ltrim sadd scard smembers sismember smismember zadd zrem zrange zrevrange zrangebylex zcard zscore",
 	},
 	{
 		Name: "publisher", Purpose: "programs that only publish to topics", channels: "&_channel_*",
@@ -70,15 +70,15 @@ var roles = []Role{
 	{
 		Name: "relay", Purpose: "`quern relay` of any tables", channels: allChannels,
 		commands: "auth del eval evalsha exists expire get hdel hello hexists hget hgetall hincrby hlen hmget hset hsetnx " +
-			"hstrlen lindex llen lpos lpush lrange lrem ltrim ping publish rpush sadd scard select set sismember " +
+			"hstrlen lindex llen lpos lpush lrange lrem ltrim ping publish rpush sadd scard select set sismember smismember " +
 			"smembers subscribe time type unlink unsubscribe xadd xdel xread zadd zcard zrange zrem zscore",
 	},
 	{
 		Name: "operator", Purpose: "the commands of `quern` that show and change a tenant", channels: allChannels,
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink expire " +
 			"wait get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hkeys hlen hscan lpush " +
-			"rpush lset lrange llen lrem lpos lindex ltrim sadd srem scard smembers sismember zadd zrem zrange " +
-			"zrevrange zrangebyscore zrangebylex zscan zscore zcard xrevrange",
+			"rpush lset lrange llen lrem lpos lindex ltrim sadd srem scard smembers smismember zadd zrem zrange " +
+			"zrevrange zrangebyscore zrangebylex zscan zscore zcard zincrby xrevrange",
 	},
 	{
 		Name: "python", Purpose: "Blueque's producers and workers in Python", only: queue.DefaultTenant,
