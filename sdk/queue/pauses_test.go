@@ -14,7 +14,6 @@ import (
 
 // A pause of taking reaches the queues of its scope, says who paused it and why, and ends with Resume.
 func TestPausesOfTaking(t *testing.T) {
-	t.Parallel()
 	w := setup(t)
 	pauses := manage.New(w.Client).Pauses()
 	node := w.node(t, "a", "b")
@@ -91,7 +90,6 @@ func TestPausesOfTaking(t *testing.T) {
 
 // A pause of accepting refuses new tasks by whatever way, and nothing else.
 func TestPausesOfAccepting(t *testing.T) {
-	t.Parallel()
 	w := setup(t)
 	pauses := manage.New(w.Client).Pauses()
 	w.enqueue(t, "a", "x", queue.Options{ID: "before"})
@@ -143,7 +141,6 @@ func TestPausesOfAccepting(t *testing.T) {
 }
 
 func TestPausesRefuse(t *testing.T) {
-	t.Parallel()
 	w := setup(t)
 	pauses := manage.New(w.Client).Pauses()
 	for _, one := range []manage.Pause{

@@ -238,7 +238,7 @@ func (b *bench) queues() {
 	paused, err := admin.CountQueue(b.ctx, b, "q")
 	b.must(err)
 	b.is("paused with a limit", fmt.Sprint(paused.Paused, paused.Limit, limit), "true 7 7")
-	b.is("why", fmt.Sprint(len(paused.Pauses), paused.Pauses[0].Reason, paused.Pauses[0].Since > 0), "1 a move true")
+	b.is("why", fmt.Sprintf("%d %s %t", len(paused.Pauses), paused.Pauses[0].Reason, paused.Pauses[0].Since > 0), "1 a move true")
 	b.must(b.Pauses().Resume(b.ctx, manage.Pause{Queue: "q"}))
 	for name, want := range map[string]bool{"served": true, "q": false} {
 		has, err := b.Queue(name).HasListener(b.ctx)
