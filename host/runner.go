@@ -57,6 +57,7 @@ func (r *runner) runOne(ctx context.Context, t *task) (next *task) {
 	t.counts.Ran(e.outcome.CPU, e.outcome.Fuel)
 	now := time.Now()
 	e.took = now.Sub(begun)
+	r.settler.tally.ran(e, e.took)
 	t.span.Ran(reasonOf(e), e.outcome.CPU, e.outcome.Fuel)
 	t.Parameters = nil
 	t.result.end()

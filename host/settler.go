@@ -399,7 +399,7 @@ func (s *settler) report(e *ended, outcome listen.Outcome, err error) {
 	if t.side != "" {
 		m.ReleaseTask(t.Queue.Tenant, t.version.Name, t.side, string(outcome))
 	}
-	s.tally.settled(t, outcome, e.settlement.Failure)
+	s.tally.settled(t, outcome, e.settlement.Failure, len(e.settlement.Result))
 	s.onTrial(e, outcome)
 	t.span.Settled(string(outcome), reason)
 	if errors.Is(err, queue.ErrLost) && e.outcome.Kind != runtime.HostFault && !errors.Is(e.outcome.Err, errNoSlot) {

@@ -13,8 +13,8 @@ import (
 // last write.
 const tallyPause = 5 * time.Second
 
-// tally counts the started and settled tasks of a session, by queue and plugin version, and adds the counts to those of
-// the fleet in Redis.
+// tally counts the started and settled tasks of a session, by queue and plugin version, and what they used, and adds the
+// counts to those of the fleet in Redis.
 type tally struct {
 	periodic.Duty
 	node   *listen.Node
@@ -28,13 +28,27 @@ func (t *tally) started(task *task, wait time.Duration) {
 	}
 }
 
-// settled counts the outcome of a task, and the reason of a failure.
-func (t *tally) settled(task *task, outcome listen.Outcome, failure *queue.Failure) {
+// settled counts the outcome of a task, the reason of a failure, and the bytes of a result.
+func (t *tally) settled(task *task, outcome listen.Outcome, failure *queue.Failure, result int) {
 	var reason queue.Reason
 	if failure != nil {
 		reason = failure.Reason
 	}
 	if t.counts.Settled(tallyOf(task), outcome, reason) {
+		t.Ask()
+	}
+	if outcome == listen.OutcomeComplete && result > 0 {
+		t.counts.Used(tallyOf(task), listen.Usage{BytesOut: int64(result)})
+	}
+}
+
+// ran counts what a run of a task has used, except for its result.
+func (t *tally) ran(e *ended, took time.Duration) {
+	used := listen.Usage{
+		Runs: 1, Fuel: e.outcome.Fuel, CPU: e.outcome.CPU, Took: took, BytesIn: int64(len(e.task.Parameters)),
+		LogBytes: e.task.log.written(),
+	}
+	if t.counts.Used(tallyOf(e.task), used) {
 		t.Ask()
 	}
 }

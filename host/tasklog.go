@@ -17,6 +17,7 @@ type taskLog struct {
 	mu    sync.Mutex
 	lines []string
 	bytes int
+	all   int64 // the bytes of all lines that were added
 }
 
 // add appends a line and returns how many older lines were dropped for it.
@@ -24,7 +25,7 @@ func (l *taskLog) add(line string) (dropped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, line)
-	l.bytes += len(line)
+	l.bytes, l.all = l.bytes+len(line), l.all+int64(len(line))
 	return l.trim()
 }
 
@@ -47,6 +48,13 @@ func (l *taskLog) trim() (dropped int) {
 		dropped++
 	}
 	return dropped
+}
+
+// written returns how many bytes the task has logged.
+func (l *taskLog) written() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all
 }
 
 // cut removes the lines and returns them.

@@ -23,19 +23,15 @@ func TestHostsAccessList(t *testing.T) {
 	admin := server.Client(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
-	grantTenant(t, admin, queue.DefaultTenant)
-	producer := queuetest.AccessList(t, "../../sdk/queue/ACL.md", "acme-producer")
-	for i, word := range producer {
-		producer[i] = strings.ReplaceAll(word.(string), "acme", queue.DefaultTenant)
-	}
-	if err := admin.Do(ctx, producer...).Err(); err != nil {
-		t.Fatalf("ACL SETUSER of a producer: %v", err)
+	for _, role := range []string{"host", "producer", "operator"} {
+		grantRole(t, admin, queue.DefaultTenant, role)
 	}
 	url := "redis://" + queue.DefaultTenant + "-host:PASSWORD@" + server.Addr() + "/0"
 	u := newUser(t, url)
 	plugins := folder(t, map[string][]byte{"echo": runtimetest.Echo(t), "exit": runtimetest.Exit(t)})
 	write(t, filepath.Join(plugins, "exit.yaml"), "name: exit\ndead: echo\nmax_running: 2\n")
 	host, _ := u.host(plugins)
+	operator := u.with(map[string]string{"QUERN_REDIS_URL": strings.Replace(url, "-host:", "-operator:", 1)})
 	for _, enqueue := range [][]string{
 		{"enqueue", "echo", "hello", "--wait"},
 		{"enqueue", "echo", "\xff", "--wait"},
@@ -70,17 +66,17 @@ func TestHostsAccessList(t *testing.T) {
 		{"kv", "ls"},
 		{"audit"},
 	} {
-		u.must(enqueue...)
+		operator.must(enqueue...)
 	}
 	u.with(map[string]string{"QUERN_REDIS_URL": "redis://" + queue.DefaultTenant + "-producer:PASSWORD@" + server.Addr() + "/0"}).must("enqueue", "echo", "hello", "--wait")
-	u.run("enqueue", "exit", "7", "--wait", "--max-attempts", "2", "--backoff-max", "50ms", "--id", "dead")
-	u.must("task", "retry", "--queue", "exit")
-	u.run("task", "wait", "dead")
-	u.must("queue", "purge", "exit", "--all")
-	u.run("enqueue", "echo", "--replicas", "1")
+	operator.run("enqueue", "exit", "7", "--wait", "--max-attempts", "2", "--backoff-max", "50ms", "--id", "dead")
+	operator.must("task", "retry", "--queue", "exit")
+	operator.run("task", "wait", "dead")
+	operator.must("queue", "purge", "exit", "--all")
+	operator.run("enqueue", "echo", "--replicas", "1")
 	python := queuetest.Python(t, server.URL())
-	u.must("node", "reclaim", python.Register("echo"))
-	u.must("node", "drain", regexp.MustCompile(`\S+~[0-9a-f]{8}_\d+`).FindString(u.must("node", "ls")))
+	operator.must("node", "reclaim", python.Register("echo"))
+	operator.must("node", "drain", regexp.MustCompile(`\S+~[0-9a-f]{8}_\d+`).FindString(operator.must("node", "ls")))
 	host.wait()
 	if denied := regexp.MustCompile(`(?m)^.*NOPERM.*$`).FindString(host.stderr.String()); denied != "" {
 		t.Errorf("the host was denied something: %s", denied)
@@ -97,14 +93,20 @@ func TestHostsAccessList(t *testing.T) {
 	}
 }
 
-// grantTenant makes ACL.md's user TENANT-host.
+// grantTenant makes the Redis user of a host in the tenant.
 func grantTenant(t *testing.T, admin *redis.Client, tenant string) {
 	t.Helper()
-	list := queuetest.AccessList(t, "../../sdk/queue/ACL.md", "acme-host")
-	for i, word := range list {
-		list[i] = strings.ReplaceAll(word.(string), "acme", tenant)
+	grantRole(t, admin, tenant, "host")
+}
+
+// grantRole makes the Redis user that `quern tenant acl TENANT --for ROLE` prints.
+func grantRole(t *testing.T, admin *redis.Client, tenant, role string) {
+	t.Helper()
+	var words []any
+	for word := range strings.FieldsSeq(newUser(t, "").must("tenant", "acl", tenant, "--for", role)) {
+		words = append(words, word)
 	}
-	if err := admin.Do(t.Context(), list...).Err(); err != nil {
-		t.Fatalf("ACL SETUSER of a host: %v", err)
+	if err := admin.Do(t.Context(), words...).Err(); err != nil {
+		t.Fatalf("ACL SETUSER of %s: %v", role, err)
 	}
 }

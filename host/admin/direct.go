@@ -53,9 +53,14 @@ func (t *Direct) QueueCounts(ctx context.Context, names []string) ([]Queue, erro
 	if err != nil {
 		return nil, err
 	}
+	pauses, err := t.Manager.Pauses().Of(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
 	shapes := make([]Queue, len(names))
 	for i, name := range names {
 		shapes[i] = NewQueue(t.Tenant(), name, stats[i])
+		shapes[i].Pauses = pauses[i]
 	}
 	return shapes, nil
 }

@@ -125,6 +125,10 @@ var KnownErrors = []KnownError{
 	{"dependency", queue.ErrDependency, http.StatusConflict, "", ""},
 	{"many-queues", queue.ErrManyQueues, http.StatusConflict, "", ""},
 	{
+		"paused", manage.ErrPaused, http.StatusLocked, "wait until somebody resumes it: see GET /v1/tenants/TENANT/pauses",
+		"",
+	},
+	{
 		"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit",
 		"",
 	},

@@ -30,6 +30,9 @@ type Tenant interface {
 	Rollouts
 	Databases
 	Buckets
+	Account
+
+	Pauses() Pauses
 }
 
 // Tasks has the operations on single tasks, and the search for tasks.
@@ -81,8 +84,6 @@ type QueueHandle interface {
 
 // QueueSettings reads and changes the settings that operators make for a queue.
 type QueueSettings interface {
-	Pause(context.Context) error
-	Resume(context.Context) error
 	Limit(context.Context) (int64, error)
 	SetLimit(ctx context.Context, limit int64) error
 }
@@ -123,8 +124,6 @@ type Schedules interface {
 	Schedules(context.Context) ([]Schedule, error)
 	Schedule(ctx context.Context, id string) (Schedule, error)
 	PutSchedule(ctx context.Context, s queue.Schedule, missing bool) (queue.Put, error)
-	PauseSchedule(ctx context.Context, id string) error
-	ResumeSchedule(ctx context.Context, id string) error
 	DeleteSchedule(ctx context.Context, id, owner string) error
 	RunSchedule(ctx context.Context, id string) (string, error)
 	SyncSchedules(ctx context.Context, owner string, all []queue.Schedule, dry bool) (queue.ScheduleSync, error)
@@ -178,6 +177,13 @@ type Releases interface {
 type Databases interface {
 	Relays(context.Context) ([]listen.RelayState, error)
 	ForgetRelay(ctx context.Context, name string) error
+}
+
+// Account reads what a tenant's tasks have used.
+type Account interface {
+	// Usage reads by day what hosts have counted, from one day to another as 2006-01-02 in UTC. Days without tasks are
+	// left out. If from is "", it begins with the month of to; if to is "", it ends today.
+	Usage(ctx context.Context, from, to string) ([]manage.Usage, error)
 }
 
 // Buckets reads the buckets, in which handlers store values by key.

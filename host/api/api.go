@@ -215,6 +215,7 @@ func newService(config Config) *service {
 	s.api.UseMiddleware(s.traced, s.authorize, s.boundBody)
 	s.describeAccess()
 	s.describeQueues()
+	s.describePauses()
 	s.describeSchedules()
 	s.describeTasks()
 	s.describeFlows()

@@ -79,6 +79,10 @@ func TestOperations(t *testing.T) {
 			if ofPlugin {
 				of = reflect.TypeFor[admin.Releases]()
 			}
+			method, ofPauses := strings.CutPrefix(method, "Pauses.")
+			if ofPauses {
+				of = reflect.TypeFor[admin.Pauses]()
+			}
 			if _, ok := of.MethodByName(method); !ok {
 				t.Errorf("%s: %s has no method %s", operation, of, method)
 			}

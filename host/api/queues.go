@@ -175,7 +175,7 @@ func (s *service) describeQueues() {
 	add(s, looking("/tenants/{tenant}/queues/{queue}", "show-queue", "Show the number of a queue's tasks"),
 		func(ctx context.Context, in *show) (*Of[admin.Queue], error) {
 			out, err := s.showQueue(ctx, in.InQueue)
-			if err == nil && !out.Body.Paused && out.Body.Limit == 0 && out.Body.Error == "" {
+			if err == nil && !out.Body.Paused && out.Body.Limit == 0 && len(out.Body.Pauses) == 0 && out.Body.Error == "" {
 				err = s.tenants[in.Tenant].known(ctx, in.Queue)
 			}
 			if err != nil || !in.DeadLetters {
@@ -185,22 +185,6 @@ func (s *service) describeQueues() {
 			out.Body.DeadLetters, out.Body.FailedWithDeadLetter = &letters, &buried
 			return out, err
 		})
-	change := func(path, name, summary string, do func(context.Context, *queue.Queue) error) {
-		add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/"+path, name, summary),
-			func(ctx context.Context, in *InQueue) (*Of[admin.Queue], error) {
-				if err := do(ctx, s.tenants[in.Tenant].Queue(in.Queue)); err != nil {
-					return nil, err
-				}
-				return s.showQueue(ctx, *in)
-			})
-	}
-	change("pause", "pause-queue", "Stop hosts from taking tasks of a queue; running ones go on. Python listeners do not know pauses",
-		func(ctx context.Context, q *queue.Queue) error { return q.Pause(ctx) })
-	change("resume", "resume-queue", "End a pause", func(ctx context.Context,
-		q *queue.Queue,
-	) error {
-		return q.Resume(ctx)
-	})
 	add(s, acting(Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue",
 		"Bound how many tasks may wait; those that wait already stay"),
 		func(ctx context.Context, in *LimitOf) (*Of[admin.Queue], error) {

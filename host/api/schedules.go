@@ -126,10 +126,10 @@ func (s *service) describeSchedules() {
 	change("pause", "Let no tick of a schedule fire", func(t *tenant, ctx context.Context,
 		id string,
 	) error {
-		return t.PauseSchedule(ctx, id)
+		return t.Pauses().PauseSchedule(ctx, id)
 	})
 	change("resume", "End a pause; its ticks never come",
-		func(t *tenant, ctx context.Context, id string) error { return t.ResumeSchedule(ctx, id) })
+		func(t *tenant, ctx context.Context, id string) error { return t.Pauses().ResumeSchedule(ctx, id) })
 	add(s, acting(Operator, http.MethodPost, path+"/run", "run-schedule",
 		"Enqueue a task of a schedule now, beside its ticks"),
 		func(ctx context.Context, in *InSchedule) (*Of[Receipt], error) {

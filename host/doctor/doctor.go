@@ -183,6 +183,8 @@ type patient struct {
 	plugins     []plugin
 	quarantines []listen.Quarantine
 	stopped     map[string]release.Stopped // by plugin
+	tenant      string
+	pauses      []manage.Pause
 	queues      []string
 	maxQueues   int // how many queues the tenant may have; 0: any number
 	stats       []manage.Stats
@@ -287,7 +289,7 @@ func readRedis(ctx context.Context, client *queue.Client) (*patient, error) {
 
 // readTenant reads the data about the client's tenant.
 func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
-	p := &patient{told: make(map[string]bool)}
+	p := &patient{told: make(map[string]bool), tenant: client.Tenant()}
 	var err error
 	if p.now, err = client.Clock(ctx); err != nil {
 		return nil, err
@@ -304,6 +306,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			p.stopped, err = release.NewStore(client).Stopped(ctx)
 			return err
 		}},
+		reading{"the pauses", func() (err error) { p.pauses, err = manage.New(client).Pauses().List(ctx); return err }},
 		reading{"the queues", func() error {
 			known, err := client.Queues(ctx)
 			if err != nil {

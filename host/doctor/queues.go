@@ -13,6 +13,7 @@ import (
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 const (
@@ -66,10 +67,17 @@ var queueChecks = []check{
 			}
 		}
 	}},
+	{"tenant-paused", pausesOf(func(one manage.Pause) bool { return one.Queue == "" })},
+	{"queue-shut", pausesOf(func(one manage.Pause) bool { return one.Queue != "" && one.Accepting })},
 	{"queue-paused", func(p *patient) {
 		for i, stats := range p.stats {
-			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 {
-				p.found(Warning, "end the pause", "the queue %s is paused, and %s in it", p.queues[i], wait(waiting)).
+			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 && !p.tenantPaused() {
+				at := slices.IndexFunc(p.pauses, func(one manage.Pause) bool { return one.Queue == p.queues[i] && !one.Accepting })
+				why := ""
+				if at >= 0 {
+					why = p.pauses[at].Why()
+				}
+				p.found(Warning, "end the pause", "the queue %s is paused%s, and %s in it", p.queues[i], why, wait(waiting)).
 					by("queue", "resume", p.queues[i]).in(p.queues[i]).hurts(waiting).like("%d queues with tasks are paused")
 			}
 		}
@@ -139,6 +147,39 @@ var queueChecks = []check{
 				len(p.queues), most)
 		}
 	}},
+}
+
+// pausesOf reports the pauses that are meant, other than those of taking from a queue.
+func pausesOf(meant func(manage.Pause) bool) func(*patient) {
+	return func(p *patient) {
+		for _, one := range p.pauses {
+			if !meant(one) {
+				continue
+			}
+			group, name, verb := "tenant", p.tenant, "is paused"
+			switch {
+			case one.Queue != "":
+				group, name = "queue", one.Queue
+			case one.Plugin != "":
+				group, name = "plugin", one.Plugin
+			}
+			command := []string{group, "resume", name}
+			if one.Accepting {
+				command, verb = append(command, "--accepting"), "accepts no new tasks"
+			}
+			f := p.found(Warning, "end the pause", "%s %s%s", one.What(), verb, one.Why()).by(command...)
+			if one.Queue != "" {
+				f.in(one.Queue)
+			}
+		}
+	}
+}
+
+// tenantPaused reports whether hosts take no tasks of the tenant because it is paused.
+func (p *patient) tenantPaused() bool {
+	return slices.ContainsFunc(p.pauses, func(one manage.Pause) bool {
+		return one.Queue == "" && one.Plugin == "" && !one.Accepting
+	})
 }
 
 // pendingSince returns when the oldest pending task of the queue with index i began to wait. It returns the zero time

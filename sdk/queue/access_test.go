@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,20 +28,40 @@ import (
 // hostScripts are those of handlers' buckets, which hosts run besides.
 const hostScripts = "../../host/kv/scripts/*.lua"
 
-// connecting are the commands that any client of Redis may need, whether it was seen to: with a password, in another database,
-// on a subscription that is idle or moves, and when Redis has forgotten a script.
-var connecting = []string{"auth", "hello", "ping", "select", "subscribe", "unsubscribe", "eval", "evalsha"}
-
-// roles are the users of ACL.md, and what each does. There are tasks in the queue "work" for who runs some.
-var roles = map[string]func(t *testing.T, w *world){
+// acts are what the programs of a role do. There are tasks in the queue "work" for who runs some. The test of the role
+// operator is in host/admin, with what operators do.
+var acts = map[string]func(t *testing.T, w *world){
 	"producer": produce, "publisher": publishOnly, "worker": workOn, "host": host, "relay": relay, "outbox-relay": relayOutbox,
+}
+
+// ACL.md shows each role's permissions for the tenant acme, and Python's for blueque.
+func TestAccessListsOnThePage(t *testing.T) {
+	t.Parallel()
+	page := string(must[[]byte](t)(os.ReadFile("ACL.md")))
+	shown := regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindAllString(page, -1)
+	for _, role := range manage.Roles() {
+		tenant := "acme"
+		if !role.In(tenant) {
+			tenant = queue.DefaultTenant
+		}
+		line := role.ACL(tenant)
+		at := slices.Index(shown, line)
+		if at < 0 {
+			t.Errorf("ACL.md does not have the line of the role %s in sdk/queue/manage/access.go:\n%s", role.Name, line)
+			continue
+		}
+		shown = slices.Delete(shown, at, at+1)
+	}
+	if len(shown) > 0 {
+		t.Errorf("ACL.md has lines that no role has:\n%s", strings.Join(shown, "\n"))
+	}
 }
 
 // Each user of ACL.md may do what its role needs: the commands that its scripts name, whichever way they go, and those that
 // were seen when it did its work. It may do nothing else, and nothing of another tenant.
 func TestAccessLists(t *testing.T) {
 	t.Parallel()
-	for role, act := range roles {
+	for role, act := range acts {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()
 			server := queuetest.Start(t)
@@ -65,25 +84,17 @@ func TestAccessLists(t *testing.T) {
 			client := must[*queue.Client](t)(queue.New("redis://acme-"+role+":PASSWORD@"+server.Addr()+"/0?read_timeout=20s", queue.Config{Tenant: "acme"}))
 			defer client.Close()
 			w := &world{Client: client, rdb: client.Store().RDB.(*redis.Client), ctx: ctx}
-			scripts := &calledScripts{called: make(map[string]bool)}
-			w.rdb.AddHook(spy(scripts.note))
+			sent := queuetest.Watch(w.rdb)
 			act(t, w)
 
 			needed := seen(t, admin)
-			for _, command := range connecting {
-				needed[command] = true
-			}
-			for _, s := range store.AllScripts {
-				if scripts.called[s.Hash()] {
-					addCommands(needed, s.Source)
-				}
-			}
+			maps.Copy(needed, sent.Needed())
 			if role == "host" {
 				for _, s := range store.AllScripts {
-					addCommands(needed, s.Source)
+					queuetest.AddCommands(needed, s.Source)
 				}
 				for _, file := range must[[]string](t)(filepath.Glob(hostScripts)) {
-					addCommands(needed, string(must[[]byte](t)(os.ReadFile(file))))
+					queuetest.AddCommands(needed, string(must[[]byte](t)(os.ReadFile(file))))
 				}
 			}
 			exact(t, list, needed, admin)
@@ -187,22 +198,6 @@ func confined(t *testing.T, w, others *world) {
 	}
 }
 
-// calledScripts notes which scripts a client calls.
-type calledScripts struct {
-	mu     sync.Mutex
-	called map[string]bool // by SHA
-}
-
-func (c *calledScripts) note(cmds ...redis.Cmder) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, cmd := range cmds {
-		if args := cmd.Args(); cmd.Name() == "evalsha" {
-			c.called[args[1].(string)] = true
-		}
-	}
-}
-
 // seen are the commands that Redis has run since its counts were reset, but for those of the test itself.
 func seen(t *testing.T, admin *redis.Client) map[string]bool {
 	t.Helper()
@@ -215,28 +210,6 @@ func seen(t *testing.T, admin *redis.Client) map[string]bool {
 		delete(commands, own)
 	}
 	return commands
-}
-
-// addCommands adds the commands that a script may run: those that it names, and the functions that it calls.
-func addCommands(commands map[string]bool, source string) {
-	function := regexp.MustCompile(`(?ms)^local function (\w+)\(.*?(?:^end$| end$)`)
-	bodies := make(map[string]string)
-	rest := function.ReplaceAllStringFunc(source, func(text string) string {
-		bodies[function.FindStringSubmatch(text)[1]] = text
-		return ""
-	})
-	word := regexp.MustCompile(`\w+`)
-	for todo := []string{rest}; len(todo) > 0; todo = todo[1:] {
-		for _, match := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(todo[0], -1) {
-			commands[strings.ToLower(match[1])] = true
-		}
-		for _, name := range word.FindAllString(todo[0], -1) {
-			if body, ok := bodies[name]; ok {
-				todo = append(todo, body)
-				delete(bodies, name)
-			}
-		}
-	}
 }
 
 // produce is what a producer does: it enqueues, waits, looks, and changes its mind.

@@ -315,10 +315,11 @@ func (q *Queue) awaitMany(ctx context.Context, specs []Spec, receipts []Receipt)
 
 // read stores the replies to a block in the block's receipts, or returns the block's error.
 func (b *taskBlock) read(receipts []Receipt) error {
+	refused := full(b.err)
 	switch {
 	case b.err == nil:
-	case redis.HasErrorPrefix(b.err, "QUEUEFULL"):
-		return fmt.Errorf("%w: %w", ErrQueueFull, b.err)
+	case refused != nil:
+		return refused
 	case redis.HasErrorPrefix(b.err, "MANYQUEUES"):
 		return manyQueues(b.err)
 	case redis.HasErrorPrefix(b.err, "DEPENDENCY"):

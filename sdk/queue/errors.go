@@ -7,9 +7,11 @@ import (
 
 // Errors that callers can test for with errors.Is.
 var (
-	ErrChanged   = errors.New("it has changed since it was read") // the call changed nothing
-	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
-	ErrQueueFull = errors.New("queue is full") // nothing was enqueued
+	ErrChanged = errors.New("it has changed since it was read") // the call changed nothing
+	ErrUnique  = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
+	// ErrQueueFull means that the queue takes no new tasks now: it has as many waiting tasks as it may have, or it is
+	// paused, and then the error is also a manage.ErrPaused. Nothing was enqueued.
+	ErrQueueFull = errors.New("queue is full")
 	// ErrManyQueues means that the call needs a new queue, but the tenant has its maximum number of queues: see
 	// listen.Fleet.SetMaxQueues.
 	ErrManyQueues = errors.New("too many queues")

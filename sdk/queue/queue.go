@@ -27,13 +27,15 @@ func (q *Queue) Client() *Client { return q.client }
 // Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
 
-// Pause stops listeners, except Python listeners, from reserving tasks of the queue. Running tasks continue.
+// Pause stops listeners, except Python listeners, from reserving tasks of the queue. Running tasks continue. For other
+// pauses, and to say who pauses and why, see manage.Pauses.
 func (q *Queue) Pause(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
-	return store.Wrap(fmt.Sprintf("pause queue %q", q.name),
-		q.client.store.RDB.SAdd(ctx, q.client.store.Keys.Paused(), q.name).Err())
+	s := q.client.store
+	_, err := s.Eval(ctx, store.NewCall("pause", s.Keys.Paused(), s.Clock, "taking", q.name, "{}", store.MaxPauses))
+	return store.Wrap(fmt.Sprintf("pause queue %q", q.name), err)
 }
 
 // Resume ends a Pause or a Hold, and wakes the listeners.
@@ -43,6 +45,7 @@ func (q *Queue) Resume(ctx context.Context) error {
 	}
 	_, err := q.client.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.SRem(ctx, q.client.store.Keys.Paused(), q.name)
+		p.HDel(ctx, q.client.store.Keys.Pauses(), "taking "+q.name)
 		p.HDel(ctx, q.client.store.Keys.Stats(q.name), "held")
 		return nil
 	})
@@ -68,6 +71,14 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 		return store.Wrap(fmt.Sprintf("lift limit of queue %q", q.name), q.client.store.RDB.HDel(ctx, limits, q.name).Err())
 	}
 	return store.Wrap(fmt.Sprintf("limit queue %q", q.name), q.client.store.RDB.HSet(ctx, limits, q.name, limit).Err())
+}
+
+// full converts the error of a script that refuses new tasks, because a queue is full or paused; nil for any other error.
+func full(err error) error {
+	if text, _ := store.Answered(err); strings.HasPrefix(text, "QUEUEFULL") {
+		return fmt.Errorf("%w: %w", ErrQueueFull, err)
+	}
+	return store.Paused(err, ErrQueueFull)
 }
 
 // manyQueues turns a script's error reply MANYQUEUES into ErrManyQueues.

@@ -5,13 +5,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quern-project/quern/cmd/quern/cli"
-	"github.com/quern-project/quern/host/admin"
 )
 
 // Commands returns the commands that work on a tenant.
 func Commands(env cli.Environment) []*cobra.Command {
 	return clientFlags(
 		newEnqueue(env), newDoctor(env), newTop(env), newAudit(env),
+		newTenant(env),
 		cli.Group("task", "Show tasks, wait for them, cancel, retry and delete them",
 			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskAwait(env), newTaskLogs(env), newTaskReplay(env),
 			newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
@@ -27,8 +27,8 @@ func Commands(env cli.Environment) []*cobra.Command {
 			newPublicationShow(env)),
 		cli.Group("schedule", "Make recurring tasks, show, pause, run and delete them",
 			newScheduleCreate(env), newScheduleLs(env), newScheduleShow(env), newScheduleRun(env),
-			newScheduleAct(env, "pause", "Let no tick of a schedule fire", admin.Tenant.PauseSchedule),
-			newScheduleAct(env, "resume", "End a pause; its ticks never come", admin.Tenant.ResumeSchedule),
+			newScheduleAct(env, "pause", "Let no tick of a schedule fire", pauseSchedule),
+			newScheduleAct(env, "resume", "End a pause; its ticks never come", resumeSchedule),
 			newScheduleDelete(env), newScheduleSync(env)),
 		cli.Group("node", "List listeners: hosts, workers and Python ones; drain them, requeue the tasks of dead ones",
 			newNodeLs(env), newNodeDrain(env), newNodeReclaim(env)),
@@ -45,5 +45,5 @@ func DatabaseCommands(env cli.Environment) []*cobra.Command {
 func PluginCommands(env cli.Environment) []*cobra.Command {
 	return clientFlags(newPluginLs(env), newPluginPush(env), newPluginReleases(env), newPluginShow(env),
 		newPluginPromote(env), newPluginHalt(env), newPluginRollback(env), newPluginFreeze(env), newPluginDelete(env),
-		newPluginRelease(env))
+		newPluginRelease(env), newPluginPause(env), newPluginResume(env))
 }

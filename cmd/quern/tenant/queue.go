@@ -26,7 +26,7 @@ import (
 func queueRow(q *admin.Queue) show.View {
 	oldest := q.OldestPendingAge().Truncate(time.Millisecond)
 	return show.Row(q.Tenant, q.Queue, q.Scheduled, q.Pending, q.Reserved, q.Started, q.Complete, q.Failed, q.Listeners,
-		q.Paused, limitWord(q.Limit), show.Given(oldest))
+		pausedWord(q), limitWord(q.Limit), show.Given(oldest))
 }
 
 const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE FAILED LISTENERS PAUSED LIMIT OLDEST-PENDING"
@@ -78,40 +78,14 @@ func newQueueShow(env cli.Environment) *cobra.Command {
 			return err
 		}
 		q.DeadLetters, q.FailedWithDeadLetter = &letters, &buried
-		return show.Table(cmd, json, q, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER",
-			[]show.View{append(queueRow(&q), show.Row(letters, buried)...)})
-	})
-}
-
-func newQueuePause(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "pause QUEUE", Short: "Stop hosts from taking tasks of a queue; running ones go on",
-		Args: cli.Arguments(1, 1),
-	}
-	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-		if err := client.Queue(args[0]).Pause(cmd.Context()); err != nil {
+		if err := show.Table(cmd, json, q, queueHeading+" DEAD-LETTERS FAILED-WITH-LETTER",
+			[]show.View{append(queueRow(&q), show.Row(letters, buried)...)}); err != nil || json {
 			return err
 		}
-		if err := warnUnknown(cmd, client, args[0], "paused, but "); err != nil {
-			return err
+		for _, p := range q.Pauses {
+			cli.Note(cmd, "%s", pauseSentence(p))
 		}
-		nodes, err := client.Nodes(cmd.Context())
-		for _, node := range nodes {
-			if node.Kind == listen.KindPython && slices.Contains(node.Queues, args[0]) {
-				cli.Note(cmd, "the Python listener %s does not know pauses and goes on", node.Listener)
-			}
-		}
-		return err
-	})
-}
-
-func newQueueResume(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "resume QUEUE", Short: "End a pause", Args: cli.Arguments(1, 1)}
-	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-		if err := client.Queue(args[0]).Resume(cmd.Context()); err != nil {
-			return err
-		}
-		return warnUnknown(cmd, client, args[0], "")
+		return nil
 	})
 }
 

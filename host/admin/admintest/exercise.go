@@ -46,6 +46,8 @@ func Exercise(t *testing.T, open Open) {
 		"fleet":         (*bench).fleet,
 		"releases":      (*bench).releases,
 		"buckets":       (*bench).buckets,
+		"pauses":        (*bench).pauses,
+		"usage":         (*bench).usage,
 		"absent":        (*bench).absent,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,13 +232,14 @@ func (b *bench) queues() {
 	b.is("counts", fmt.Sprint(counts[0].Queue, counts[0].Pending, counts[0].Complete, counts[1].Queue, counts[1].Pending),
 		"q1 1unused0")
 	q := b.Queue("q")
-	b.must(q.Pause(b.ctx), q.SetLimit(b.ctx, 7))
+	b.must(b.Pauses().Pause(b.ctx, manage.Pause{Queue: "q", Reason: "a move"}), q.SetLimit(b.ctx, 7))
 	limit, err := q.Limit(b.ctx)
 	b.must(err)
 	paused, err := admin.CountQueue(b.ctx, b, "q")
 	b.must(err)
 	b.is("paused with a limit", fmt.Sprint(paused.Paused, paused.Limit, limit), "true 7 7")
-	b.must(q.Resume(b.ctx))
+	b.is("why", fmt.Sprintf("%d %s %t", len(paused.Pauses), paused.Pauses[0].Reason, paused.Pauses[0].Since > 0), "1 a move true")
+	b.must(b.Pauses().Resume(b.ctx, manage.Pause{Queue: "q"}))
 	for name, want := range map[string]bool{"served": true, "q": false} {
 		has, err := b.Queue(name).HasListener(b.ctx)
 		b.must(err)
@@ -248,6 +251,71 @@ func (b *bench) queues() {
 	busiest, all, err := b.BusiestQueues(b.ctx, 1)
 	b.must(err)
 	b.is("busiest", fmt.Sprint(len(busiest), all), "1 2")
+}
+
+func (b *bench) pauses() {
+	b.enqueue("one")
+	for _, p := range []manage.Pause{
+		{Queue: "q"},
+		{Queue: "q", Accepting: true, Reason: "full"},
+		{Plugin: "p", Reason: "a bug"},
+		{Reason: "a move"},
+		{Accepting: true},
+	} {
+		b.must(b.Pauses().Pause(b.ctx, p))
+		list, err := b.Pauses().List(b.ctx)
+		b.must(err)
+		b.is("pauses", len(list), 1)
+		b.is("a pause", fmt.Sprint(list[0].Queue, list[0].Plugin, list[0].Accepting, list[0].Reason, list[0].Since > 0),
+			fmt.Sprint(p.Queue, p.Plugin, p.Accepting, p.Reason, true))
+		_, err = b.Queue("q").EnqueueMany(b.ctx, []queue.Spec{{Options: queue.Options{ID: "new"}}})
+		if p.Accepting {
+			b.refused("an enqueue during a pause", err, manage.ErrPaused)
+		} else {
+			b.must(err)
+			b.must(b.Queue("q").CancelWaiting(b.ctx, "new"), b.Queue("q").Delete(b.ctx, "new"))
+		}
+		batch := b.node.Reserve(b.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
+		b.must(batch.Err)
+		b.is("taken during a pause of "+p.What(), len(batch.Tasks) > 0, p.Accepting)
+		for _, task := range batch.Tasks {
+			_, err := b.node.Settle(b.ctx, "q", []listen.Settlement{{Claim: task.Claim()}})
+			b.must(err)
+			b.must(b.Queue("q").Delete(b.ctx, task.ID))
+			b.must(b.Pauses().Resume(b.ctx, p))
+			b.enqueue("one")
+		}
+		b.must(b.Pauses().Resume(b.ctx, p), b.Pauses().Resume(b.ctx, p))
+	}
+	b.refused("a pause of a plugin's accepting", b.Pauses().Pause(b.ctx, manage.Pause{Plugin: "p", Accepting: true}), queue.ErrInvalid)
+}
+
+func (b *bench) usage() {
+	now, err := b.Clock(b.ctx)
+	b.must(err)
+	if now = now.UTC(); now.Add(time.Minute).Day() != now.Day() {
+		b.t.Skip("the day is about to end")
+	}
+	b.must(b.node.Tally(b.ctx, []listen.Tally{
+		{Queue: "a", Plugin: "p", Digest: "d", Complete: 3, Usage: listen.Usage{Runs: 4, Complete: 3, Failed: 1, Fuel: 1 << 40, CPU: time.Second, BytesIn: 7}},
+		{Queue: "b", Usage: listen.Usage{Runs: 1, Retried: 1, Fuel: 2, Took: time.Minute, BytesOut: 8, LogBytes: 9}},
+	}))
+	today := now.Format(time.DateOnly)
+	for _, from := range []string{"", today, now.AddDate(0, 0, -300).Format(time.DateOnly)} {
+		days, err := b.Usage(b.ctx, from, "")
+		b.must(err)
+		b.is("usage", fmt.Sprintf("%+v", days), fmt.Sprintf("%+v", []manage.Usage{{
+			Day: today, Runs: 5, Complete: 3, Failed: 1, Retried: 1, Fuel: 1<<40 + 2, CPUSeconds: 1, RunSeconds: 60,
+			BytesIn: 7, BytesOut: 8, LogBytes: 9,
+		}}))
+	}
+	days, err := b.Usage(b.ctx, "2020-01-01", "2020-01-31")
+	b.must(err)
+	b.is("usage long ago", len(days), 0)
+	for _, wrong := range [][2]string{{"yesterday", ""}, {"", "2020-13-01"}, {"2020-02-01", "2020-01-01"}, {"2020-01-01", "2022-01-01"}} {
+		_, err := b.Usage(b.ctx, wrong[0], wrong[1])
+		b.refused(fmt.Sprint(wrong), err, queue.ErrInvalid)
+	}
 }
 
 func (b *bench) topics() {
@@ -318,11 +386,11 @@ func (b *bench) schedules() {
 	put, err := b.PutSchedule(b.ctx, s, false)
 	b.must(err)
 	b.is("put", put, queue.PutChanged)
-	b.must(b.PauseSchedule(b.ctx, "nightly"))
+	b.must(b.Pauses().PauseSchedule(b.ctx, "nightly"))
 	read, err := b.Schedule(b.ctx, "nightly")
 	b.must(err)
 	b.is("read", fmt.Sprint(read.Cron, read.Paused > 0, *read.Parameters), "@hourlytruex")
-	b.must(b.ResumeSchedule(b.ctx, "nightly"))
+	b.must(b.Pauses().ResumeSchedule(b.ctx, "nightly"))
 	id, err := b.RunSchedule(b.ctx, "nightly")
 	b.must(err)
 	task, err := b.Task(b.ctx, id)

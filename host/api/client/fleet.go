@@ -204,16 +204,6 @@ func (q *queueHandle) show(ctx context.Context, query url.Values) (shape admin.Q
 	return withError(shape, q.client, q.name), err
 }
 
-// Pause keeps hosts from taking tasks of the queue.
-func (q *queueHandle) Pause(ctx context.Context) error {
-	return q.client.do(ctx, post(nil, "queues", q.name, "pause"))
-}
-
-// Resume ends a pause.
-func (q *queueHandle) Resume(ctx context.Context) error {
-	return q.client.do(ctx, post(nil, "queues", q.name, "resume"))
-}
-
 // SetLimit sets how many tasks may wait in the queue; 0 means any number.
 func (q *queueHandle) SetLimit(ctx context.Context, limit int64) error {
 	what := call{method: http.MethodPut, path: []string{"queues", q.name, "limit"}, body: map[string]int64{"limit": limit}}

@@ -45,18 +45,6 @@ func (c *Client) PutSchedule(ctx context.Context, s queue.Schedule, missing bool
 	return queue.Put(shape.Put), err
 }
 
-// PauseSchedule stops the ticks of a schedule.
-func (c *Client) PauseSchedule(ctx context.Context, id string) error {
-	_, err := c.schedule(ctx, id, post(nil, "pause"))
-	return err
-}
-
-// ResumeSchedule ends a pause.
-func (c *Client) ResumeSchedule(ctx context.Context, id string) error {
-	_, err := c.schedule(ctx, id, post(nil, "resume"))
-	return err
-}
-
 // DeleteSchedule deletes a schedule if the schedule has this owner. If owner is empty, the schedule may have any.
 func (c *Client) DeleteSchedule(ctx context.Context, id, owner string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: []string{"schedules", id}, query: url.Values{"owner": {owner}}})

@@ -67,6 +67,23 @@ type Tally struct {
 	// task is tried again.
 	Complete, Failed int64
 	Waits            Waits
+	Usage            Usage
+}
+
+// Usage is what tasks have used, as a tenant's account counts it.
+type Usage struct {
+	Runs int64 // runs that began, whatever their end
+	// Complete and Failed are tasks that ended. Retried are runs after which the task is tried again.
+	Complete, Failed, Retried   int64
+	Fuel                        int64
+	CPU, Took                   time.Duration // processor time, and time from start to end of the runs
+	BytesIn, BytesOut, LogBytes int64         // of parameters, of results, and of lines that were logged
+}
+
+func (u *Usage) add(other *Usage) {
+	u.Runs, u.Complete, u.Failed, u.Retried = u.Runs+other.Runs, u.Complete+other.Complete, u.Failed+other.Failed, u.Retried+other.Retried
+	u.Fuel, u.CPU, u.Took = u.Fuel+other.Fuel, u.CPU+other.CPU, u.Took+other.Took
+	u.BytesIn, u.BytesOut, u.LogBytes = u.BytesIn+other.BytesIn, u.BytesOut+other.BytesOut, u.LogBytes+other.LogBytes
 }
 
 // Tallies collects a listener's counts until Write writes them to Redis. Its methods are safe for concurrent use.
@@ -82,16 +99,25 @@ func (t *Tallies) Started(key Tally, wait time.Duration) (first bool) {
 	return t.change(key, func(c *Tally) { c.Waits.Add(wait) })
 }
 
-// Settled counts a run that completed the task, failed, or will be retried. It ignores cancelled runs and all other
-// outcomes. key and first are as in Started.
+// Settled counts a run that completed the task, failed, or will be retried. It ignores all other outcomes; cancelled runs
+// count only for the usage. key and first are as in Started.
 func (t *Tallies) Settled(key Tally, outcome Outcome, reason queue.Reason) (first bool) {
 	switch {
 	case outcome == OutcomeComplete:
-		return t.change(key, func(c *Tally) { c.Complete++ })
-	case outcome == OutcomeFailed && reason != queue.ReasonCancelled, outcome == OutcomeRetried:
-		return t.change(key, func(c *Tally) { c.Failed++ })
+		return t.change(key, func(c *Tally) { c.Complete, c.Usage.Complete = c.Complete+1, c.Usage.Complete+1 })
+	case outcome == OutcomeFailed && reason != queue.ReasonCancelled:
+		return t.change(key, func(c *Tally) { c.Failed, c.Usage.Failed = c.Failed+1, c.Usage.Failed+1 })
+	case outcome == OutcomeFailed:
+		return t.change(key, func(c *Tally) { c.Usage.Failed++ })
+	case outcome == OutcomeRetried:
+		return t.change(key, func(c *Tally) { c.Failed, c.Usage.Retried = c.Failed+1, c.Usage.Retried+1 })
 	}
 	return false
+}
+
+// Used adds what tasks have used. key and first are as in Started.
+func (t *Tallies) Used(key Tally, used Usage) (first bool) {
+	return t.change(key, func(c *Tally) { c.Usage.add(&used) })
 }
 
 func (t *Tallies) change(key Tally, change func(*Tally)) (first bool) {
@@ -130,14 +156,15 @@ func (t *Tallies) Write(ctx context.Context, node *Node) error {
 	return errors.Join(errs...)
 }
 
-// Tally adds tallies to the fleet's counts of the current minute, and to the counts of plugin versions of the current
-// hour. If a call is repeated after an error, tasks can be counted twice.
+// Tally adds tallies to the fleet's counts of the current minute, to the counts of plugin versions of the current hour,
+// and to the usage of the current day. If a call is repeated after an error, tasks can be counted twice.
 func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
-	minute, hour := &adder{}, &adder{}
+	minute, hour, day := &adder{}, &adder{}, &adder{}
 	total := Tally{}
 	for _, t := range tallies {
 		total.Complete, total.Failed = total.Complete+t.Complete, total.Failed+t.Failed
 		total.Waits.Merge(t.Waits)
+		total.Usage.add(&t.Usage)
 	}
 	for _, t := range append([]Tally{total}, tallies...) {
 		minute.add("complete", t.Queue, t.Complete)
@@ -151,10 +178,20 @@ func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 			hour.add("failed", version, t.Failed)
 		}
 	}
+	for i, n := range []int64{
+		total.Usage.Runs, total.Usage.Complete, total.Usage.Failed, total.Usage.Retried, total.Usage.Fuel,
+		total.Usage.CPU.Microseconds(), total.Usage.Took.Microseconds(), total.Usage.BytesIn, total.Usage.BytesOut,
+		total.Usage.LogBytes,
+	} {
+		day.add(store.UsageFields[i], "", n)
+	}
 	c := n.client
-	args := []any{c.Store().Clock, store.KeptMinutes * 60, store.KeptHours * 3600, store.TallyFields, len(minute.args)}
+	args := []any{
+		c.Store().Clock, store.KeptMinutes * 60, store.KeptHours * 3600, store.TallyFields, len(minute.args), len(day.args),
+		store.KeptDays * 24 * 3600,
+	}
 	_, err := c.Store().Eval(ctx, store.NewCall("tally", c.Store().Keys.Queues(),
-		slices.Concat(args, minute.args, hour.args)...))
+		slices.Concat(args, minute.args, day.args, hour.args)...))
 	return store.Wrap("count outcomes of tasks", err)
 }
 

@@ -25,6 +25,7 @@ const (
 	MaxMessage  = 1 << 10            // maximum bytes of the message of a progress report
 	KeptMinutes = 6 * 60             // minutes for which the counts of a minute are kept
 	KeptHours   = 2                  // hours for which the counts of an hour, by version of a plugin, are kept
+	KeptDays    = 400                // days for which a tenant's usage is kept
 	TallyFields = 2000               // maximum number of counts of a minute (a busy queue has some ten), or of an hour
 	SampleTerm  = 10 * time.Second   // age of the sample of queue counts after which a node makes a new one
 )

@@ -222,6 +222,11 @@ func ParseVersion(text string) (digest string, release int, version string) {
 	return digest, int(AsInt(number)), version
 }
 
+// UsageFields are the fields of NS_usage_N, in the order of the counts in listen.Usage. Times are in microseconds.
+var UsageFields = []string{
+	"runs", "complete", "failed", "retried", "fuel", "cpu", "took", "bytes_in", "bytes_out", "log_bytes",
+}
+
 // TallyField returns the field of the count what for subject: a queue or a plugin's version, or "" for all queues
 // together.
 func TallyField(what, subject string) string { return strings.TrimSuffix(what+" "+subject, " ") }

@@ -31,6 +31,8 @@ func (k Keys) Node(listener string) string { return k.Key("node", listener) }
 func (k Keys) Index(queue string) string   { return k.Key("tasks", queue) }
 func (k Keys) Sample() string              { return k.Key("sample") }
 func (k Keys) Paused() string              { return k.Key("paused") }
+func (k Keys) Pauses() string              { return k.Key("pauses") }
+func (k Keys) Usage(number string) string  { return k.Key("usage", number) }
 func (k Keys) Bytes(id string) string      { return k.Key("bytes", id) }
 func (k Keys) Log(id string) string        { return k.Key("log", id) }
 func (k Keys) Attempts(id string) string   { return k.Key("attempts", id) }
@@ -94,12 +96,12 @@ var luaNames = func() string {
 	k := Keys{} // without a tenant: every name begins with an underscore
 	text := "local NS = string.match(KEYS[1], '^[^_]*')\n"
 	for _, key := range []string{
-		k.Queues(), k.Nodes(), k.Paused(), k.Control(), k.Limits(), k.Crashes(), k.Ended(), k.Waiters(),
+		k.Queues(), k.Nodes(), k.Paused(), k.Pauses(), k.Control(), k.Limits(), k.Crashes(), k.Ended(), k.Waiters(),
 		k.Pending(""), k.Reserved("", ""), k.Started(""), k.Complete(""), k.Failed(""), k.Scheduled(""),
 		k.Listeners(""), k.Channel(""), k.Index(""), k.Stats(""), k.Purged(""), k.Priorities(""), k.Expiry(""), k.Keyed(""),
 		k.Level("", ""), k.Unique("", ""), k.Once(""), k.Reports(""), k.Task(""), k.Bytes(""), k.Log(""), k.Attempts(""), k.Done(""), k.Duty(""),
 		k.Node(""),
-		k.Minute(""), k.Hour(""),
+		k.Minute(""), k.Hour(""), k.Usage(""),
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),
 		k.Subscriptions(), k.Generation(), k.Topics(), k.Topic(""), k.Publications(""), k.Publishing(), k.Publication(""),
 		k.Published(""),

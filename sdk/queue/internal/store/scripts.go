@@ -344,6 +344,10 @@ const MaxLease = time.Hour
 // name.
 const MaxQueuesField = "."
 
+// MarksField is the field of NS_limits that says what scripts must look at before they make new tasks: letters, one for
+// each kind of thing. It is missing if there is nothing. No queue can have this name.
+const MarksField = ".."
+
 // MaxQueues reads the tenant's maximum number of queues; 0 means that there is no limit.
 func (s *Store) MaxQueues(ctx context.Context) (int, error) {
 	most, err := s.RDB.HGet(ctx, s.Keys.Limits(), MaxQueuesField).Result()

@@ -3,7 +3,7 @@
 -- ARGV    1 clock override  2 queue  then each task, in the form that batch.lua describes
 -- RETURNS a word for each task, separated by spaces (a list takes Redis longer): 'new', 'old' or 'taken' (see
 --         existing), or = and the ID of the task that holds its uniqueness. The error QUEUEFULL if the queue would
---         exceed its limit; MANYQUEUES if the queue is new and the tenant already has its maximum number of queues;
+--         exceed its limit; PAUSED if the queue accepts no new tasks; MANYQUEUES if the queue is new and the tenant already has its maximum number of queues;
 --         DEPENDENCY if a dependency does not exist, or is open
 local queue = ARGV[2]
 
@@ -40,10 +40,10 @@ local function lacking() -- rare
   end
 end
 
--- longway(limit, plain, clock): enqueues the tasks in every case that the short way below does not cover: tasks with
--- options, IDs that exist, a limit of the queue, keys of the wrong type. plain says that no task has options. Returns
--- the reply of the script.
-local function longway(limit, plain, clock) -- rare
+-- longway(limit, mark, plain, clock): enqueues the tasks in every case that the short way below does not cover: tasks
+-- with options, IDs that exist, a limit of the queue, a pause of accepting, keys of the wrong type. limit and mark are
+-- what LIMITS has for the queue and for the tenant. plain says that no task has options. Returns the reply of the script.
+local function longway(limit, mark, plain, clock) -- rare
   local bad = refuses(queue, plain) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
   limit = not bad and tonumber(limit or '')
   bad = bad or limit and full(limit)
@@ -58,7 +58,7 @@ local function longway(limit, plain, clock) -- rare
   at = 3
   while not bad and at <= #ARGV do
     if not used(at) then -- only a new task makes the queue
-      bad = unlisted(queue)
+      bad = shut(mark, queue) or unlisted(queue)
       break
     end
     at = beyond(at)
@@ -74,7 +74,8 @@ local function longway(limit, plain, clock) -- rare
   return table.concat(written, ' ')
 end
 
-local limit, clock = redis.pcall('HGET', LIMITS, queue), now(ARGV[1])
+local limits, clock = redis.pcall('HMGET', LIMITS, queue, '..'), now(ARGV[1])
+local limit, mark = limits.err and limits or limits[1], limits[2]
 local ids, texts, index, given, twice, at = {}, {}, {}, {}, false, 3
 -- The keys that the short way does not write, but reserve.lua uses.
 local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue }
@@ -93,7 +94,9 @@ end
 local function taken() -- rare
   return redis.call('EXISTS', unpack(keys, 4)) > 0 or mistyped(keys[1], 'zset', keys[2], 'set', keys[3], 'zset')
 end
-if limit or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then return longway(limit, at, clock) end
+if limit or mark or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then
+  return longway(limit, mark, at, clock)
+end
 
 -- The short way takes few commands, and does not check the types of keys. If Redis refuses a command, the commands
 -- before it are undone, and the long way reports the error or enqueues the tasks. At maxmemory, Redis refuses the first
@@ -116,7 +119,7 @@ if bad then
   if added == 1 then redis.call('ZREM', QUEUES, queue) end
   redis.pcall('ZREM', TASKS_ .. queue, unpack(ids))
   if pushed ~= bad then redis.call('LTRIM', KEYS[1], #ids, '-1') end
-  return longway(limit, at, clock)
+  return longway(limit, mark, at, clock)
 end
 for id, at in pairs(given) do
   clear(id)

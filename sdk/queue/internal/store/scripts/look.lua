@@ -54,7 +54,7 @@ local function look(queue)
   return {
     scheduled, pending, math.max(0, held - started), started,
     redis.call('LLEN', COMPLETE_TASKS_ .. queue), redis.call('LLEN', FAILED_TASKS_ .. queue), #listeners,
-    redis.call('SISMEMBER', PAUSED, queue), pending > 0 and string.format('%.6f', age) or '',
+    math.max(unpack(redis.call('SMISMEMBER', PAUSED, queue, '.'))), pending > 0 and string.format('%.6f', age) or '',
     redis.call('HGETALL', STATS_ .. queue), redis.call('HGET', LIMITS, queue) or '', blocked,
   }
 end

@@ -311,6 +311,16 @@ local function unlisted(queue)
   return redis.pcall('HEXISTS', LIMITS, '.') == 1 and redis.call('ZADD', QUEUES, 'NX', '0', queue) == 1 and surplus(queue) or nil
 end
 
+-- shut(mark, queue): an error reply if the queue, or the tenant, accepts no new tasks, else nil. mark is the field ".." of
+-- LIMITS, or false.
+local function shut(mark, queue)
+  if not mark or not string.find(mark, 'p', 1, true) then return nil end
+  for _, scope in ipairs({ '.', queue }) do
+    local pause = redis.pcall('HGET', PAUSES, 'accepting ' .. scope)
+    if type(pause) == 'string' then return redis.error_reply('PAUSED ' .. scope .. ' ' .. pause) end
+  end
+end
+
 -- The prefix of the IDs of dead letters.
 local LETTER = 'dead-'
 

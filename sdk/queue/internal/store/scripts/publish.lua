@@ -50,8 +50,10 @@ while at <= #ARGV do
 end
 if not h[1] then
   local limited = redis.pcall('HLEN', LIMITS)
+  local mark = limited ~= 0 and redis.call('HGET', LIMITS, '..')
   for _, name in ipairs(order) do
-    if queues[name].bad then return queues[name].bad end
+    local bad = queues[name].bad or shut(mark, name)
+    if bad then return bad end
     local limit = limited ~= 0 and tonumber(redis.call('HGET', LIMITS, name) or '')
     if limit then
       local is = stock(name)

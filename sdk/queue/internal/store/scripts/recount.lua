@@ -7,7 +7,7 @@
 --         then the queues
 -- RETURNS for some of the queues: the queue's place in the arguments, from 1, and 'forgotten' (the queue is deleted),
 --         'old' (purge.lua, with the same 2 and 3, may find tasks to delete), or 'WRONGTYPE ...'
-local wrong = mistyped(KEYS[1], 'zset', PAUSED, 'set', LIMITS, 'hash', NODES, 'zset')
+local wrong = mistyped(KEYS[1], 'zset', PAUSED, 'set', PAUSES, 'hash', LIMITS, 'hash', NODES, 'zset')
 if wrong then return wrong end
 
 local clock, age, keep = tonumber(now(ARGV[1])), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -30,7 +30,8 @@ local alive, looks = nodes(), 2000
 local function left(queue)
   if redis.call('EXISTS', PENDING_TASKS_ .. queue, SCHEDULED_TASKS_ .. queue, STARTED_TASKS_ .. queue, COMPLETE_TASKS_ .. queue,
     FAILED_TASKS_ .. queue, TASKS_ .. queue, EXPIRY_ .. queue, KEYS_ .. queue, BLOCKED_ .. queue) > 0 then return true end
-  if redis.call('SISMEMBER', PAUSED, queue) == 1 or redis.call('HEXISTS', LIMITS, queue) == 1 then return true end
+  if redis.call('SISMEMBER', PAUSED, queue) == 1 or redis.call('HEXISTS', LIMITS, queue) == 1 or
+    redis.call('HEXISTS', PAUSES, 'accepting ' .. queue) == 1 then return true end
   looks = looks - redis.call('ZCARD', NODES)
   return looks < 0 or waiting(queue) > 0 or #reservedlists(queue, alive) > 0
 end

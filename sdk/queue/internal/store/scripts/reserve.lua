@@ -1,5 +1,5 @@
 -- Reserves tasks of one queue for a listener, highest priority first. Starts them if a process ID is given, because the
--- listener has free slots. Reserves no task from a paused or held queue, none for a quarantined version of a plugin,
+-- listener has free slots. Reserves no task from a paused or held queue, none of a paused plugin or tenant, none for a quarantined version of a plugin,
 -- and no more than the plugin's limit in the fleet allows. An ID whose task is missing, damaged, finished, already held
 -- or not yet due is dropped and counted. An expired task fails.
 -- KEYS    1 pending  2 reserved of the listener
@@ -32,7 +32,8 @@ end
 
 local clock = now(ARGV[1])
 local eta = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
-if redis.call('SISMEMBER', PAUSED, queue) == 1 then return { 0, clock, eta, 0, 0, '', '', 0 } end
+local paused = redis.call('SMISMEMBER', PAUSED, queue, '.', 'plugin ' .. (string.match(ARGV[8], '^%S+') or ''))
+if paused[1] + paused[2] + paused[3] > 0 then return { 0, clock, eta, 0, 0, '', '', 0 } end
 local crashes = ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8])
 if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '', '', 0 } end
 -- ask: set if some parameters of this queue were large. Then the size of each task's parameters is read first.

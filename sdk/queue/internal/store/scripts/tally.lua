@@ -1,10 +1,12 @@
--- Adds to the counts of the current minute, and to the counts of the plugins' versions in the current hour. The hash of
+-- Adds to the counts of the current minute, to the usage of the current day, and to the counts of the plugins' versions in
+-- the current hour. The hash of
 -- a minute or an hour has a maximum number of fields. When it is full, no new field is added. The totals come first in
 -- the arguments, so they are always counted.
 -- KEYS    1 queues
 -- ARGV    1 clock override  2 seconds for which a minute is kept  3 seconds for which an hour is kept
---         4 maximum number of fields of each hash  5 number of arguments for the minute
---         then the arguments for the minute, and those for the hour: field, number to add, ...
+--         4 maximum number of fields of each hash  5 number of arguments for the minute  6 of those for the day
+--         7 seconds for which a day is kept
+--         then the arguments for the minute, for the day, and for the hour: field, number to add, ...
 -- RETURNS 1
 local clock = tonumber(now(ARGV[1]))
 
@@ -20,6 +22,8 @@ local function add(key, life, first, last)
   redis.call('EXPIRE', key, life)
 end
 
-local last = 5 + ARGV[5]
-return add(MINUTE_ .. string.format('%d', clock / 60), ARGV[2], 6, last)
-  or add(HOUR_ .. string.format('%d', clock / 3600), ARGV[3], last + 1, #ARGV) or 1
+local last = 7 + ARGV[5]
+local days = last + ARGV[6]
+return add(MINUTE_ .. string.format('%d', clock / 60), ARGV[2], 8, last)
+  or add(USAGE_ .. string.format('%d', clock / 86400), ARGV[7], last + 1, days)
+  or add(HOUR_ .. string.format('%d', clock / 3600), ARGV[3], days + 1, #ARGV) or 1

@@ -1,0 +1,113 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/sdk/queue/manage"
+)
+
+// PauseOf says how something is paused, and why.
+type PauseOf struct {
+	Accepting bool   `query:"accepting" doc:"Refuse new tasks; missing: let hosts take no tasks. Python clients do not know pauses."`
+	Reason    string `query:"reason" maxLength:"1024" doc:"Why it is paused, for others."`
+}
+
+// ResumeOf says which pause ends.
+type ResumeOf struct {
+	Accepting bool `query:"accepting" doc:"Accept new tasks again; missing: let hosts take tasks again."`
+}
+
+func (s *service) describePauses() {
+	add(s, looking("/tenants/{tenant}/pauses", "list-pauses",
+		"List what is paused, by whom, why and since when: the tenant, queues and plugins"),
+		func(ctx context.Context, in *InTenant) (*ListOf[manage.Pause], error) {
+			return listed(s.tenants[in.Tenant].Pauses().List(ctx))
+		})
+	pause := func(ctx context.Context, tenant string, p manage.Pause, how PauseOf) error {
+		p.Accepting, p.Reason, p.Who = how.Accepting, how.Reason, principal(ctx).Name
+		callerOf(ctx).detail = pauseDetail(p)
+		return s.tenants[tenant].Pauses().Pause(ctx, p)
+	}
+	resume := func(ctx context.Context, tenant string, p manage.Pause, how ResumeOf) error {
+		p.Accepting = how.Accepting
+		callerOf(ctx).detail = pauseDetail(p)
+		return s.tenants[tenant].Pauses().Resume(ctx, p)
+	}
+	type pauseQueue struct {
+		InQueue
+		PauseOf
+	}
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/pause", "pause-queue",
+		"Stop hosts from taking tasks of a queue, or the queue from accepting new ones; running tasks go on"),
+		func(ctx context.Context, in *pauseQueue) (*Of[admin.Queue], error) {
+			if err := pause(ctx, in.Tenant, manage.Pause{Queue: in.Queue}, in.PauseOf); err != nil {
+				return nil, err
+			}
+			return s.showQueue(ctx, in.InQueue)
+		})
+	type resumeQueue struct {
+		InQueue
+		ResumeOf
+	}
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/resume", "resume-queue", "End a pause of a queue"),
+		func(ctx context.Context, in *resumeQueue) (*Of[admin.Queue], error) {
+			if err := resume(ctx, in.Tenant, manage.Pause{Queue: in.Queue}, in.ResumeOf); err != nil {
+				return nil, err
+			}
+			return s.showQueue(ctx, in.InQueue)
+		})
+	type pausePlugin struct {
+		InPlugin
+		Reason string `query:"reason" maxLength:"1024" doc:"Why it is paused, for others."`
+	}
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/pause", "pause-plugin",
+		"Stop hosts from taking tasks that the plugin would run, of whatever queue; running tasks go on"),
+		func(ctx context.Context, in *pausePlugin) (*struct{}, error) {
+			return nil, pause(ctx, in.Tenant, manage.Pause{Plugin: in.Plugin}, PauseOf{Reason: in.Reason})
+		})
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/resume", "resume-plugin", "End the pause of a plugin"),
+		func(ctx context.Context, in *InPlugin) (*struct{}, error) {
+			return nil, resume(ctx, in.Tenant, manage.Pause{Plugin: in.Plugin}, ResumeOf{})
+		})
+	type pauseTenant struct {
+		InTenant
+		PauseOf
+	}
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/pause", "pause-tenant",
+		"Stop hosts from taking any tasks of the tenant, or the tenant from accepting new ones; running tasks go on"),
+		func(ctx context.Context, in *pauseTenant) (*struct{}, error) {
+			return nil, pause(ctx, in.Tenant, manage.Pause{}, in.PauseOf)
+		})
+	type resumeTenant struct {
+		InTenant
+		ResumeOf
+	}
+	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/resume", "resume-tenant", "End a pause of the tenant"),
+		func(ctx context.Context, in *resumeTenant) (*struct{}, error) {
+			return nil, resume(ctx, in.Tenant, manage.Pause{}, in.ResumeOf)
+		})
+	type days struct {
+		InTenant
+		From string `query:"from" format:"date" doc:"The first day, in UTC; missing: the first of this month."`
+		To   string `query:"to" format:"date" doc:"The last day, in UTC; missing: today."`
+	}
+	add(s, looking("/tenants/{tenant}/usage", "list-usage",
+		"List by day what the tasks that hosts ran have used: runs, fuel, processor time, bytes. Days without tasks are left out"),
+		func(ctx context.Context, in *days) (*ListOf[manage.Usage], error) {
+			return listed(s.tenants[in.Tenant].Usage(ctx, in.From, in.To))
+		})
+}
+
+// pauseDetail describes a pause for the audit log.
+func pauseDetail(p manage.Pause) string {
+	text := "taking"
+	if p.Accepting {
+		text = "accepting"
+	}
+	if p.Reason != "" {
+		text += " reason=" + p.Reason
+	}
+	return text
+}

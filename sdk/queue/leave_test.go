@@ -1,0 +1,294 @@
+package queue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// furnish fills the tenant with keys of all types, small and large ones, text and bytes.
+func furnish(t *testing.T, w *world) {
+	t.Helper()
+	for _, id := range w.spread(t, "q") {
+		_ = id
+	}
+	w.enqueue(t, "q", "\xff\xfe", queue.Options{ID: "bytes", Priority: new(70), Key: "k", Labels: map[string]string{"<a>": "ü&"}})
+	must[queue.Subscription](t)(w.Subscribe(w.ctx, queue.Subscription{ID: "s", Topic: "orders", Queue: "q"}))
+	must[queue.Published](t)(w.Publish(w.ctx, "orders", bytes.Repeat([]byte("x"), 1<<20), queue.PublishOptions{}))
+	must[queue.Put](t)(w.PutSchedule(w.ctx, queue.Schedule{ID: "nightly", Queue: "q", Cron: "@daily"}, false))
+	w.enqueue(t, "q", "", queue.Options{Unique: &queue.Unique{For: time.Hour}})
+	if err := manage.New(w.Client).Audit(w.ctx, manage.AuditEntry{Who: "ada", Action: "pause-queue"}); err != nil {
+		t.Fatal(err)
+	}
+	specs := make([]queue.Spec, 2500) // a list, a sorted set and an index in parts
+	for i := range specs {
+		specs[i].Delay = time.Duration(i%2) * time.Hour
+	}
+	must[[]queue.Receipt](t)(w.Queue("large").EnqueueMany(w.ctx, specs))
+	k := w.Store().Keys
+	for i := range 3000 {
+		w.rdb.HSet(w.ctx, k.Key("kv", "b"), fmt.Sprint("k", i), "\xff")
+		w.rdb.SAdd(w.ctx, k.Key("aset"), i)
+	}
+	for i := range 2500 {
+		w.rdb.XAdd(w.ctx, &redis.XAddArgs{Stream: k.Key("reports_r"), Values: []string{"task", fmt.Sprint(i), "other", "\n"}})
+	}
+}
+
+// content reads all keys of a tenant, without its name, but for those that live for seconds.
+func content(t *testing.T, ctx context.Context, rdb *redis.Client, tenant string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, key := range must[[]string](t)(rdb.Keys(ctx, tenant+"_*").Result()) {
+		name := strings.TrimPrefix(key, tenant+"_")
+		switch kind := rdb.Type(ctx, key).Val(); kind {
+		case "string":
+			all[name] = rdb.Get(ctx, key).Val()
+		case "hash":
+			all[name] = fmt.Sprint(rdb.HGetAll(ctx, key).Val())
+		case "list":
+			all[name] = fmt.Sprint(rdb.LRange(ctx, key, 0, -1).Val())
+		case "set":
+			members := rdb.SMembers(ctx, key).Val()
+			slices.Sort(members)
+			all[name] = fmt.Sprint(members)
+		case "zset":
+			all[name] = fmt.Sprint(rdb.ZRangeWithScores(ctx, key, 0, -1).Val())
+		case "stream":
+			all[name] = fmt.Sprint(rdb.XRange(ctx, key, "-", "+").Val())
+		}
+		if ttl := rdb.TTL(ctx, key).Val(); ttl > 0 {
+			all[name] += fmt.Sprint(" expires in hours: ", int(ttl.Hours()+0.5))
+		}
+	}
+	return all
+}
+
+func same(t *testing.T, what string, got, want map[string]string) {
+	t.Helper()
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("%s: key %s is %.200q, want %.200q", what, name, got[name], value)
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			t.Errorf("%s: key %s is new: %.200q", what, name, got[name])
+		}
+	}
+}
+
+// move returns a Manager of another tenant.
+func (w *world) other(t *testing.T, tenant string) *manage.Manager {
+	t.Helper()
+	client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: tenant}))
+	t.Cleanup(func() { _ = client.Close() })
+	return manage.New(client)
+}
+
+// A tenant that is exported and imported under another name has the same keys there, and tasks run.
+func TestExportAndImport(t *testing.T) {
+	w := setup(t)
+	furnish(t, w)
+	m := manage.New(w.Client)
+	path := filepath.Join(t.TempDir(), "acme.quern")
+	before := content(t, w.ctx, w.rdb, w.Tenant())
+	done := must[manage.Moved](t)(m.Export(w.ctx, path, nil))
+	if _, err := m.Export(w.ctx, path, nil); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("a second export to the same file: %v", err)
+	}
+	for name := range before {
+		if name == "nodes" || strings.HasPrefix(name, "node_") || strings.HasPrefix(name, "duty_") || name == "waiters" {
+			delete(before, name)
+		}
+	}
+	if done.Keys != int64(len(before)) {
+		t.Errorf("%d keys are exported, of %d", done.Keys, len(before))
+	}
+	for name, value := range before {
+		if strings.Contains(value, w.Tenant()+"_") {
+			t.Errorf("key %s has the tenant's name in its value: %.200q", name, value)
+		}
+	}
+
+	other := queuetest.Tenant()
+	into := w.other(t, other)
+	for round := range 2 {
+		imported := must[manage.Moved](t)(into.Import(w.ctx, path, round == 1, nil))
+		if imported.Keys != done.Keys {
+			t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
+		}
+		same(t, "imported", content(t, w.ctx, w.rdb, other), before)
+	}
+	if _, err := into.Import(w.ctx, path, false, nil); !errors.Is(err, manage.ErrInUse) {
+		t.Errorf("an import into a tenant that has keys: %v", err)
+	}
+	same(t, "exported", content(t, w.ctx, w.rdb, w.Tenant()), content(t, w.ctx, w.rdb, w.Tenant()))
+
+	if _, err := w.other(t, w.Tenant()).Import(w.ctx, path, true, nil); !errors.Is(err, manage.ErrInUse) {
+		t.Errorf("an import beside a live host: %v", err)
+	}
+
+	// Damaged files change nothing.
+	whole := must[[]byte](t)(os.ReadFile(path))
+	third := queuetest.Tenant()
+	for what, data := range map[string][]byte{
+		"empty": {}, "half": whole[:len(whole)/2], "no end": whole[:len(whole)-20], "other": []byte("hello"),
+		"one bit": append(append(slices.Clone(whole[:len(whole)/3]), whole[len(whole)/3]^1), whole[len(whole)/3+1:]...),
+	} {
+		damaged := filepath.Join(t.TempDir(), "damaged")
+		if err := os.WriteFile(damaged, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.other(t, third).Import(w.ctx, damaged, false, nil); !errors.Is(err, queue.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if got := content(t, w.ctx, w.rdb, third); len(got) > 0 {
+		t.Errorf("damaged files left %v", got)
+	}
+}
+
+// An export that is interrupted goes on where it was, with the same result; a part of another server begins anew.
+func TestExportGoesOn(t *testing.T) {
+	w := setup(t)
+	furnish(t, w)
+	m := manage.New(w.Client)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "acme.quern")
+	ctx, cancel := context.WithCancel(w.ctx)
+	blocks := 0
+	if _, err := m.Export(ctx, path, func(manage.Moved) {
+		if blocks++; blocks == 3 {
+			cancel()
+		}
+	}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("after %d blocks: %v", blocks, err)
+	}
+	part, err := os.OpenFile(path+".part", os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := must[os.FileInfo](t)(part.Stat()).Size()
+	_, _ = part.WriteString("\x1f\x8bhalf a block")
+	_ = part.Close()
+	first := int64(-1)
+	done := must[manage.Moved](t)(m.Export(w.ctx, path, func(m manage.Moved) {
+		if first < 0 {
+			first = m.Keys
+		}
+	}))
+	if now := must[os.FileInfo](t)(os.Stat(path)).Size(); now < size || first < 0 {
+		t.Errorf("the file has %d bytes, after %d before", now, size)
+	}
+	other := queuetest.Tenant()
+	if imported := must[manage.Moved](t)(w.other(t, other).Import(w.ctx, path, false, nil)); imported.Keys != done.Keys {
+		t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
+	}
+	want := content(t, w.ctx, w.rdb, w.Tenant())
+	for name := range want {
+		if name == "nodes" || strings.HasPrefix(name, "node_") || strings.HasPrefix(name, "duty_") || name == "waiters" {
+			delete(want, name)
+		}
+	}
+	same(t, "imported", content(t, w.ctx, w.rdb, other), want)
+}
+
+// All keys of a tenant are deleted, and none of another; the producer of a tenant that is being deleted is refused.
+func TestErase(t *testing.T) {
+	w := setup(t)
+	furnish(t, w)
+	other := queuetest.Tenant()
+	longer := w.Tenant() + "2"
+	for _, name := range []string{other, longer} {
+		w.rdb.Set(w.ctx, name+"_version", "1", 0)
+	}
+	refused := error(nil)
+	done := must[manage.Moved](t)(manage.New(w.Client).Erase(w.ctx, func(manage.Moved) {
+		if refused == nil {
+			_, refused = w.Queue("q").Enqueue(w.ctx, nil, queue.Options{})
+		}
+	}))
+	if !errors.Is(refused, manage.ErrPaused) {
+		t.Errorf("an enqueue meanwhile: %v", refused)
+	}
+	if left := content(t, w.ctx, w.rdb, w.Tenant()); len(left) > 0 || done.Keys < 2000 {
+		t.Errorf("after %d keys there are %v", done.Keys, left)
+	}
+	for _, name := range []string{other, longer} {
+		if w.rdb.Exists(w.ctx, name+"_version").Val() != 1 {
+			t.Errorf("tenant %s lost a key", name)
+		}
+	}
+	// Somebody who goes on writing is reported.
+	w.rdb.Set(w.ctx, w.Store().Keys.Version(), "1", 0)
+	_, err := manage.New(w.Client).Erase(w.ctx, func(manage.Moved) { w.rdb.Set(w.ctx, w.Store().Keys.Version(), "1", 0) })
+	if !errors.Is(err, manage.ErrInUse) || !strings.Contains(err.Error(), w.Store().Keys.Version()) {
+		t.Errorf("with a writer: %v", err)
+	}
+}
+
+// Who exports, imports and deletes needs what the role mover has, and nothing else.
+func TestMoversAccessList(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	admin := server.Client(t)
+	others := newWorld(t, server.URL())
+	others.Store().Keys, others.Config().Tenant = store.Keys{Tenant: "acme"}, "acme"
+	furnish(t, others)
+	list := queuetest.AccessList(t, "ACL.md", "acme-mover")
+	if err := admin.Do(t.Context(), list...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := must[*queue.Client](t)(queue.New("redis://acme-mover:PASSWORD@"+server.Addr()+"/0", queue.Config{Tenant: "acme"}))
+	defer client.Close()
+	w := &world{Client: client, rdb: client.Store().RDB.(*redis.Client), ctx: t.Context()}
+	sent := queuetest.Watch(w.rdb)
+	m := manage.New(client)
+	path := filepath.Join(t.TempDir(), "file")
+	for _, accepting := range []bool{true, false} {
+		p := manage.Pause{Accepting: accepting}
+		if err := errors.Join(m.Pauses().Pause(w.ctx, p), m.Pauses().Resume(w.ctx, p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must[[]manage.Pause](t)(m.Pauses().List(w.ctx))
+	admin.Del(t.Context(), "acme_nodes")
+	must[manage.Moved](t)(m.Export(w.ctx, path, nil))
+	must[manage.Moved](t)(m.Import(w.ctx, path, true, nil))
+	must[manage.Moved](t)(m.Erase(w.ctx, nil))
+	needed := sent.Needed()
+	granted := map[string]bool{}
+	for _, word := range list {
+		if command, ok := strings.CutPrefix(word.(string), "+"); ok {
+			granted[command] = true
+		}
+	}
+	for command := range needed {
+		if !granted[command] {
+			t.Errorf("a mover needs %s", command)
+		}
+	}
+	for command := range granted {
+		if !needed[command] && !slices.Contains([]string{"hgetall"}, command) {
+			t.Errorf("a mover does not need %s", command)
+		}
+	}
+	if err := w.rdb.Get(w.ctx, "beta_version").Err(); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("another tenant: %v", err)
+	}
+}

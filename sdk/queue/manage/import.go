@@ -1,0 +1,291 @@
+package manage
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+// ErrInUse means that a tenant has keys or listeners that stand in the way of an import or a deletion.
+var ErrInUse = errors.New("the tenant is in use")
+
+// Import writes the keys of an export into the tenant, under its own name. It reads the whole file first, and writes
+// nothing if that is damaged. It refuses a tenant that has any key, unless into is true: then a key of the file replaces the
+// tenant's, and the others stay; so an import that was interrupted can be repeated. The tenant is paused until all keys are
+// there. Tasks that ran at the time of the export count as those of dead hosts: hosts run them again within minutes.
+func (m *Manager) Import(ctx context.Context, path string, into bool, report func(Moved)) (Moved, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return Moved{}, err
+	}
+	defer file.Close()
+	if err := checkExport(file); err != nil {
+		return Moved{}, fmt.Errorf("%w: %s: %w", queue.ErrInvalid, path, err)
+	}
+	if err := m.receives(ctx, into); err != nil {
+		return Moved{}, err
+	}
+	for _, accepting := range []bool{false, true} {
+		if err := m.Pauses().Pause(ctx, Pause{Accepting: accepting, Reason: "an import"}); err != nil {
+			return Moved{}, err
+		}
+	}
+	if _, err := file.Seek(0, 0); err != nil {
+		return Moved{}, err
+	}
+	done := Moved{}
+	var late, block []keyPart // late are the keys of pauses
+	size := 0
+	flush := func() error {
+		err := m.load(ctx, block)
+		block, size = nil, 0
+		if report != nil {
+			report(done)
+		}
+		return err
+	}
+	err = readExport(file, func(line *exportLine, _ hash.Hash, _ int64) error {
+		if line.Key == "" {
+			return nil
+		}
+		if err := line.decode(); err != nil {
+			return err
+		}
+		if !line.More {
+			done.Keys++
+		}
+		if slices.Contains(pauseKeys, line.Key) {
+			late = append(late, line.keyPart)
+			return nil
+		}
+		for _, v := range line.Values {
+			size += len(v)
+		}
+		if block = append(block, line.keyPart); len(block) >= scanned || size > 8<<20 {
+			return flush()
+		}
+		return nil
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err == nil { // ends the pauses of the import
+		err = m.store.RDB.Del(ctx, m.names(pauseKeys)...).Err()
+	}
+	if err == nil {
+		err = m.load(ctx, late)
+	}
+	return done, store.Wrap("import "+path, err)
+}
+
+// pauseKeys are the keys of pauses, without the tenant.
+var pauseKeys = []string{"paused", "pauses", "limits"}
+
+func (m *Manager) names(keys []string) []string {
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		names[i] = m.store.Keys.Key(key)
+	}
+	return names
+}
+
+// receives checks that keys may be imported into the tenant.
+func (m *Manager) receives(ctx context.Context, into bool) error {
+	now, err := m.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	live, err := m.store.RDB.ZRangeByScore(ctx, m.store.Keys.Nodes(), &redis.ZRangeBy{
+		Min: strconv.FormatInt(now.Unix(), 10), Max: "+inf", Count: 5,
+	}).Result()
+	if err != nil {
+		return store.Wrap("list hosts", err)
+	}
+	if len(live) > 0 {
+		return fmt.Errorf("%w: %s serve it, and would drop tasks that are imported by halves: drain them first", ErrInUse,
+			strings.Join(live, ", "))
+	}
+	for cursor := uint64(0); !into; {
+		var keys []string
+		if keys, cursor, err = m.scan(ctx, cursor); err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			return fmt.Errorf("%w: tenant %s has keys, such as %s: delete it first, or import into it", ErrInUse,
+				m.store.Keys.Tenant, keys[0])
+		}
+		if cursor == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// checkExport checks that an export is whole.
+func checkExport(file *os.File) error {
+	var first, end *exportLine
+	var sum string
+	err := readExport(file, func(line *exportLine, all hash.Hash, _ int64) error {
+		if first == nil {
+			if first = line; line.Format != exportFormat {
+				return fmt.Errorf("the first line is none of an export of format %d: was it made by `quern tenant export` of a newer version?",
+					exportFormat)
+			}
+		}
+		if line.End {
+			end, sum = line, hex.EncodeToString(all.Sum(nil))
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("it is damaged: %w", err)
+	case end == nil:
+		return errors.New("its end is missing: export it again, or go on with the export to FILE.part")
+	case end.SHA256 != sum:
+		return errors.New("its checksum is wrong: copy it again, or export it again")
+	}
+	return nil
+}
+
+// load writes keys and parts of keys.
+func (m *Manager) load(ctx context.Context, parts []keyPart) error {
+	if len(parts) == 0 {
+		return nil
+	}
+	cmds, err := m.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, part := range parts {
+			key := m.store.Keys.Key(part.Key)
+			if !part.More {
+				p.Del(ctx, key)
+			}
+			values := make([]any, len(part.Values))
+			for i, v := range part.Values {
+				values[i] = v
+			}
+			for block := range slices.Chunk(values, 2*partValues) {
+				if err := write(ctx, p, key, part.Type, block); err != nil {
+					return fmt.Errorf("key %s: %w", key, err)
+				}
+			}
+			if part.Expires > 0 {
+				p.PExpireAt(ctx, key, time.UnixMilli(part.Expires))
+			}
+		}
+		return nil
+	})
+	for _, cmd := range cmds {
+		if err == nil {
+			err = cmd.Err()
+		}
+	}
+	return err
+}
+
+// write adds values to a key.
+func write(ctx context.Context, p redis.Pipeliner, key, kind string, values []any) error {
+	switch kind {
+	case "string":
+		p.Set(ctx, key, values[0], 0)
+	case "hash":
+		p.HSet(ctx, key, values...)
+	case "list":
+		p.RPush(ctx, key, values...)
+	case "set":
+		p.SAdd(ctx, key, values...)
+	case "zset":
+		words := []any{"zadd", key}
+		for pair := range slices.Chunk(values, 2) {
+			words = append(words, pair[1], pair[0])
+		}
+		p.Do(ctx, words...)
+	case "stream":
+		for entry := range slices.Chunk(values, 2) {
+			fields := map[string]any{}
+			if err := json.Unmarshal([]byte(entry[1].(string)), &fields); err != nil {
+				return err
+			}
+			p.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: entry[0].(string), Values: fields})
+		}
+	default:
+		return fmt.Errorf("%w: a key of the type %q", queue.ErrInvalid, kind)
+	}
+	return nil
+}
+
+// erasePasses is how often Erase looks for keys that came meanwhile.
+const erasePasses = 20
+
+// Erase deletes all keys of the tenant, in blocks. It pauses the tenant first, so that neither producers nor hosts make new
+// tasks, and looks again until nothing is left; so it may be interrupted, and repeated. Hosts must have left: they would
+// write their leases and the schedules of their manifests again. The error is ErrInUse, with some keys, if something goes
+// on writing.
+func (m *Manager) Erase(ctx context.Context, report func(Moved)) (Moved, error) {
+	for _, accepting := range []bool{false, true} {
+		if err := m.Pauses().Pause(ctx, Pause{Accepting: accepting, Reason: "its deletion"}); err != nil {
+			return Moved{}, err
+		}
+	}
+	kept := m.names(pauseKeys)
+	done := Moved{}
+	pass := func() (found []string, err error) {
+		for cursor := uint64(0); ; {
+			var keys []string
+			if keys, cursor, err = m.scan(ctx, cursor); err != nil {
+				return nil, err
+			}
+			keys = slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(kept, key) })
+			if len(keys) > 0 {
+				n, err := m.store.RDB.Unlink(ctx, keys...).Result()
+				if err != nil {
+					return nil, store.Wrap("delete keys", err)
+				}
+				found = keys
+				done.Keys += n
+				if report != nil {
+					report(done)
+				}
+			}
+			if cursor == 0 {
+				return found, nil
+			}
+		}
+	}
+	for range erasePasses {
+		found, err := pass()
+		if err != nil {
+			return done, err
+		}
+		if len(found) > 0 {
+			continue
+		}
+		if len(kept) > 0 { // nothing else is left
+			n, err := m.store.RDB.Unlink(ctx, kept...).Result()
+			if err != nil {
+				return done, store.Wrap("delete keys", err)
+			}
+			done.Keys, kept = done.Keys+n, nil
+			continue
+		}
+		return done, nil
+	}
+	found, err := pass()
+	if err == nil && len(found) > 0 {
+		err = fmt.Errorf("%w: somebody goes on writing to tenant %s, the last keys were %s", ErrInUse, m.store.Keys.Tenant,
+			strings.Join(found[:min(5, len(found))], ", "))
+	}
+	return done, err
+}
