@@ -201,6 +201,7 @@ func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 	c.send(ctx, groups)
 	for _, group := range groups {
 		if len(group) > 1 && (redis.HasErrorPrefix(group[0].err, "QUEUEFULL") ||
+			redis.HasErrorPrefix(group[0].err, "QUOTA") ||
 			redis.HasErrorPrefix(group[0].err, "DEPENDENCY")) {
 			single = append(single, slices.Collect(slices.Chunk(group, 1))...)
 		}

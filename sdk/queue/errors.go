@@ -3,13 +3,17 @@ package queue
 import (
 	"errors"
 	"fmt"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // Errors that callers can test for with errors.Is.
 var (
 	ErrChanged   = errors.New("it has changed since it was read") // the call changed nothing
 	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
-	ErrQueueFull = errors.New("queue is full") // nothing was enqueued
+	// ErrQueueFull means that the queue has as many waiting tasks as it may have, or that the tenant has used up a quota:
+	// then the error is a manage.QuotaError. Nothing was enqueued; later there may be room.
+	ErrQueueFull = store.ErrQueueFull
 	// ErrManyQueues means that the call needs a new queue, but the tenant has its maximum number of queues: see
 	// listen.Fleet.SetMaxQueues.
 	ErrManyQueues = errors.New("too many queues")

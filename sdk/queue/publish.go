@@ -270,9 +270,10 @@ func (c *Client) evalPublish(ctx context.Context, one store.Call, id string) (pu
 	wanted := c.config.Replicas
 	cmds, got, waited := c.store.EvalReplicated(ctx, []store.Call{one}, wanted, c.config.ReplicaTimeout)
 	text, err := cmds[0].Text()
+	full := c.full(err)
 	switch {
-	case redis.HasErrorPrefix(err, "QUEUEFULL"):
-		return publishAnswer{}, fmt.Errorf("%w: %w", ErrQueueFull, err)
+	case full != nil:
+		return publishAnswer{}, full
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return publishAnswer{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	case err != nil:

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -56,7 +57,14 @@ func (q *Queue) Resume(ctx context.Context) error {
 
 // SetLimit sets the maximum number of waiting tasks (pending or scheduled) in the queue; 0 removes the limit. A full
 // queue refuses only new tasks, with ErrQueueFull. Existing tasks can still return to it.
-func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
+func (q *Queue) SetLimit(ctx context.Context, limit int64) error { return q.limit(ctx, limit, "") }
+
+// SetRollingLimit is SetLimit for a queue that drops its oldest tasks instead: when a new task comes to the full queue,
+// the pending task that has waited longest fails with the reason dropped. Tasks of lower priorities go first. Tasks that
+// are scheduled or blocked are not dropped: if only such tasks wait, the new one is refused.
+func (q *Queue) SetRollingLimit(ctx context.Context, limit int64) error { return q.limit(ctx, limit, " drop") }
+
+func (q *Queue) limit(ctx context.Context, limit int64, drop string) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
@@ -67,7 +75,8 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	if limit == 0 {
 		return store.Wrap(fmt.Sprintf("lift limit of queue %q", q.name), q.client.store.RDB.HDel(ctx, limits, q.name).Err())
 	}
-	return store.Wrap(fmt.Sprintf("limit queue %q", q.name), q.client.store.RDB.HSet(ctx, limits, q.name, limit).Err())
+	return store.Wrap(fmt.Sprintf("limit queue %q", q.name), q.client.store.RDB.HSet(ctx, limits, q.name,
+		strconv.FormatInt(limit, 10)+drop).Err())
 }
 
 // manyQueues turns a script's error reply MANYQUEUES into ErrManyQueues.
@@ -82,7 +91,8 @@ func (q *Queue) Limit(ctx context.Context) (int64, error) {
 	if store.IsNil(err) {
 		return 0, nil
 	}
-	return store.AsInt(limit), store.Wrap(fmt.Sprintf("read limit of queue %q", q.name), err)
+	most, _ := store.ParseLimit(limit)
+	return most, store.Wrap(fmt.Sprintf("read limit of queue %q", q.name), err)
 }
 
 // Hold stops listeners, except Python listeners, from reserving tasks of the queue until wait has passed. Hosts call it

@@ -341,6 +341,10 @@ const MaxLease = time.Hour
 // name.
 const MaxQueuesField = "."
 
+// QuotasField is the field of NS_limits that says that the tenant has quotas, and of which kinds: "e" for those that
+// enqueueing must look at, "r" for those of reserving. No queue can have this name.
+const QuotasField = ".."
+
 // MaxQueues reads the tenant's maximum number of queues; 0 means that there is no limit.
 func (s *Store) MaxQueues(ctx context.Context) (int, error) {
 	most, err := s.RDB.HGet(ctx, s.Keys.Limits(), MaxQueuesField).Result()

@@ -9,7 +9,7 @@
 --         10 queue  11 overlap: skip, queue or allow
 --         then the task, in the form that batch.lua describes
 -- RETURNS 'fired'; 'planned' (5 is ""); 'skipped' (the previous tick's task has not finished); 'busy' (that task has
---         not finished, and the tick waits for it); 'full' (the queue is full, or is new and the tenant already has its
+--         not finished, and the tick waits for it); 'full' (the queue is full, the tenant has used up a quota, or the queue is new and the tenant already has its
 --         maximum number of queues, and the tick waits); 'early' (the tick has not come yet); 'later' (5 is "later");
 --         'changed' (the caller must read the schedule again); the error WRONGTYPE if the queue refuses tasks
 local id, tick, next, queue = ARGV[2], ARGV[5], ARGV[8], ARGV[10]
@@ -58,9 +58,16 @@ if running then
 end
 bad = refuses(queue)
 if bad then return later(bad) end
-local limit = redis.pcall('HGET', LIMITS, queue)
-limit = type(limit) == 'string' and tonumber(limit)
-if limit and stock(queue) >= limit or unlisted(queue) then return later('full') end
+-- limited(): an error reply if the limit of the queue or a quota of the tenant refuses the task, else nil. It makes room
+-- in a queue that drops its oldest task.
+local limits = redis.pcall('HMGET', LIMITS, queue, '..')
+local function limited() -- rare
+  local bad, much = crowded(queue, limits[1], 1)
+  bad = bad or admit(limits[2], 1, #ARGV[13], clock)
+  if not bad then drop(queue, much, clock) end
+  return bad
+end
+if (limits[1] or limits[2]) and limited() or unlisted(queue) then return later('full') end
 local tasks = batch(queue, clock)
 enqueue(tasks, 12)
 finish(tasks)
