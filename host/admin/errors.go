@@ -120,6 +120,10 @@ var KnownErrors = []KnownError{
 	{"dependency", queue.ErrDependency, http.StatusConflict, "", ""},
 	{"many-queues", queue.ErrManyQueues, http.StatusConflict, "", ""},
 	{
+		"quota", manage.ErrQuota, http.StatusTooManyRequests, "use less, or ask the operator for more",
+		"use less, or raise it with `quern tenant set`: see `quern tenant show`",
+	},
+	{
 		"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit",
 		"",
 	},

@@ -30,6 +30,7 @@ type Tenant interface {
 	Rollouts
 	Databases
 	Buckets
+	Quotas
 }
 
 // Tasks has the operations on single tasks, and the search for tasks.
@@ -85,6 +86,7 @@ type QueueSettings interface {
 	Resume(context.Context) error
 	Limit(context.Context) (int64, error)
 	SetLimit(ctx context.Context, limit int64) error
+	SetRollingLimit(ctx context.Context, limit int64) error
 }
 
 // QueueTasks changes the tasks of a queue.
@@ -178,6 +180,14 @@ type Releases interface {
 type Databases interface {
 	Relays(context.Context) ([]listen.RelayState, error)
 	ForgetRelay(ctx context.Context, name string) error
+}
+
+// Quotas bounds what a tenant uses.
+type Quotas interface {
+	// Quotas reads the quotas of the tenant, the limits of its queues and the quotas of its buckets, with what is used.
+	Quotas(context.Context) ([]Quota, error)
+	// SetQuotas changes quotas of the tenant; an empty value removes one.
+	SetQuotas(context.Context, manage.Quotas) error
 }
 
 // Buckets reads the buckets, in which handlers store values by key.

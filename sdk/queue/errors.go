@@ -9,8 +9,8 @@ import (
 
 // Errors that callers can test for with errors.Is.
 var (
-	ErrChanged   = errors.New("it has changed since it was read") // the call changed nothing
-	ErrUnique    = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
+	ErrChanged = errors.New("it has changed since it was read") // the call changed nothing
+	ErrUnique  = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
 	// ErrQueueFull means that the queue has as many waiting tasks as it may have, or that the tenant has used up a quota:
 	// then the error is a manage.QuotaError. Nothing was enqueued; later there may be room.
 	ErrQueueFull = store.ErrQueueFull

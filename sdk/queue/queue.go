@@ -62,7 +62,9 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error { return q.limi
 // SetRollingLimit is SetLimit for a queue that drops its oldest tasks instead: when a new task comes to the full queue,
 // the pending task that has waited longest fails with the reason dropped. Tasks of lower priorities go first. Tasks that
 // are scheduled or blocked are not dropped: if only such tasks wait, the new one is refused.
-func (q *Queue) SetRollingLimit(ctx context.Context, limit int64) error { return q.limit(ctx, limit, " drop") }
+func (q *Queue) SetRollingLimit(ctx context.Context, limit int64) error {
+	return q.limit(ctx, limit, " drop")
+}
 
 func (q *Queue) limit(ctx context.Context, limit int64, drop string) error {
 	if err := ValidQueue(q.name); err != nil {

@@ -32,6 +32,7 @@ func Commands(env cli.Environment) []*cobra.Command {
 			newScheduleDelete(env), newScheduleSync(env)),
 		cli.Group("node", "List listeners: hosts, workers and Python ones; drain them, requeue the tasks of dead ones",
 			newNodeLs(env), newNodeDrain(env), newNodeReclaim(env)),
+		tenantGroup(newTenantShow(env), newTenantSet(env)),
 		cli.Group("kv", "Read the key-value store of handlers", newKVLs(env), newKVGet(env)),
 	)
 }

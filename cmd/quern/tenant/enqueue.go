@@ -18,6 +18,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // enqueueOptions holds the flags of `quern enqueue`.
@@ -219,6 +220,8 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []str
 	receipts, err := q.EnqueueMany(ctx, []queue.Spec{{Parameters: parameters, Options: o.task}})
 	var lacking *queue.NotReplicatedError
 	switch {
+	case errors.Is(err, manage.ErrQuota):
+		return fmt.Errorf("nothing was enqueued: %w", err)
 	case errors.Is(err, queue.ErrQueueFull):
 		return cli.Refusedf("the queue %q is full, so nothing was enqueued: wait until it is shorter, or raise its limit with `quern queue limit %s N`", name, cli.ShellWord(name))
 	case errors.Is(err, queue.ErrDependency), errors.Is(err, queue.ErrManyQueues):

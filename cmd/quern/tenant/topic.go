@@ -11,6 +11,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // topicView returns a topic as people see it.
@@ -93,6 +94,8 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 		}
 		published, err := client.Publish(cmd.Context(), args[0], payload, o)
 		switch {
+		case errors.Is(err, manage.ErrQuota):
+			return fmt.Errorf("nothing is published: %w", err)
 		case errors.Is(err, queue.ErrQueueFull):
 			return cli.Refusedf("%v: nothing is published; wait until it is shorter, raise its limit with `quern queue limit`, or pause the subscription", err)
 		case queue.IsUnavailable(err):

@@ -222,8 +222,7 @@ func (m *Manager) SetQuotas(ctx context.Context, changes Quotas) error {
 	return store.Wrap("change quotas", err)
 }
 
-// Quotas reads the tenant's quotas.
-func (m *Manager) Quotas(ctx context.Context) (Quotas, error) {
+func (m *Manager) quotas(ctx context.Context) (Quotas, error) {
 	all, err := m.store.RDB.HGetAll(ctx, m.store.Keys.Quotas()).Result()
 	quotas := make(Quotas, len(all))
 	for name, value := range all {
@@ -236,7 +235,7 @@ func (m *Manager) Quotas(ctx context.Context) (Quotas, error) {
 
 // QuotaUses reads the tenant's quotas with what is used of them, sorted by name.
 func (m *Manager) QuotaUses(ctx context.Context) ([]QuotaUse, error) {
-	quotas, err := m.Quotas(ctx)
+	quotas, err := m.quotas(ctx)
 	if err != nil || len(quotas) == 0 {
 		return nil, err
 	}

@@ -34,7 +34,8 @@ for i = 2, #ARGV, 2 do
   if ARGV[i + 1] == '' then redis.call('HDEL', KEYS[1], ARGV[i]) else redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
 end
 for queue, of in pairs(shared) do redis.call('HSET', KEYS[1], 'limits:' .. queue, of) end
-mark = (mark.e and 'e' or '') .. (mark.r and 'r' or '')
+local others = string.gsub(redis.call('HGET', LIMITS, '..') or '', '[er]', '')
+mark = others .. (mark.e and 'e' or '') .. (mark.r and 'r' or '')
 if mark == '' then redis.call('HDEL', LIMITS, '..') else redis.call('HSET', LIMITS, '..', mark) end
 redis.call('HDEL', USED, 'waiting')
 unthrottle(1000)
