@@ -129,6 +129,10 @@ var KnownErrors = []KnownError{
 		"",
 	},
 	{
+		"quota", manage.ErrQuota, http.StatusTooManyRequests, "use less, or ask the operator for more",
+		"use less, or raise it with `quern tenant set`: see `quern tenant show`",
+	},
+	{
 		"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit",
 		"",
 	},

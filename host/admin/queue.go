@@ -28,10 +28,11 @@ type Queue struct {
 	Pauses                  []manage.Pause   `json:"pauses,omitempty" doc:"Its own pauses and those of the tenant: of taking, of accepting; by whom, why and since when."`
 	HeldUntil               float64          `json:"held_until,omitempty" doc:"Hosts take nothing until then, because the server of its webhook asked for a pause; it may be over. Resume ends it."`
 	Limit                   int64            `json:"limit,omitempty" doc:"How many tasks may wait; missing: any number."`
+	DropOldest              bool             `json:"drop_oldest,omitempty" doc:"A new task drops the oldest pending one if the queue is full."`
 	OldestPendingAgeSeconds float64          `json:"oldest_pending_age_seconds"`
 	DeadLetters             *int64           `json:"dead_letters,omitempty" doc:"Waiting tasks that stand for ones of other queues; only if asked for."`
 	FailedWithDeadLetter    *int64           `json:"failed_with_dead_letter,omitempty" doc:"Failed tasks whose dead letter nobody has handled; only if asked for."`
-	Totals                  map[string]int64 `json:"totals,omitempty" doc:"Events since the queue exists: enqueued, complete, failed, failed:REASON."`
+	Totals                  map[string]int64 `json:"totals,omitempty" doc:"Events since the queue exists: enqueued, refused, complete, failed, failed:REASON."`
 	Error                   string           `json:"error,omitempty" doc:"Why it cannot be counted; all numbers are 0 then."`
 	Err                     error            `json:"-"` // the error whose text is Error
 }
@@ -41,7 +42,7 @@ func NewQueue(tenant, name string, s manage.Stats) Queue {
 	shape := Queue{
 		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Blocked: s.Blocked, Pending: s.Depth[queue.Pending],
 		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],
-		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit, HeldUntil: Seconds(s.Held),
+		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit, DropOldest: s.DropOldest, HeldUntil: Seconds(s.Held),
 		OldestPendingAgeSeconds: s.OldestPendingAge.Seconds(), Totals: s.Totals,
 	}
 	if s.Err != nil {

@@ -33,6 +33,7 @@ type Tenant interface {
 	Account
 
 	Pauses() Pauses
+	Quotas
 }
 
 // Tasks has the operations on single tasks, and the search for tasks.
@@ -86,6 +87,7 @@ type QueueHandle interface {
 type QueueSettings interface {
 	Limit(context.Context) (int64, error)
 	SetLimit(ctx context.Context, limit int64) error
+	SetRollingLimit(ctx context.Context, limit int64) error
 }
 
 // QueueTasks changes the tasks of a queue.
@@ -184,6 +186,14 @@ type Account interface {
 	// Usage reads by day what hosts have counted, from one day to another as 2006-01-02 in UTC. Days without tasks are
 	// left out. If from is "", it begins with the month of to; if to is "", it ends today.
 	Usage(ctx context.Context, from, to string) ([]manage.Usage, error)
+}
+
+// Quotas bounds what a tenant uses.
+type Quotas interface {
+	// Quotas reads the quotas of the tenant, the limits of its queues and the quotas of its buckets, with what is used.
+	Quotas(context.Context) ([]Quota, error)
+	// SetQuotas changes quotas of the tenant; an empty value removes one.
+	SetQuotas(context.Context, manage.Quotas) error
 }
 
 // Buckets reads the buckets, in which handlers store values by key.

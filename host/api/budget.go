@@ -61,7 +61,7 @@ func (b *bounded) enter(ctx context.Context) (*account.Share, error) {
 	}
 	return nil, later(http.StatusTooManyRequests, failed(http.StatusTooManyRequests,
 		"too many %s at a time: %d of %s, or %d of all",
-		b.what, b.Each(), whose, b.Whole()))
+		b.what, b.Each(), whose, b.Whole()), nil)
 }
 
 const (

@@ -120,7 +120,7 @@ func (s *service) reserve(ctx context.Context, size int64) error {
 	c.memory.Give()
 	if c.memory = take(ctx, s.memory, c.Principal, size); c.memory == nil {
 		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable,
-			"too many large requests and answers at a time: try again"))
+			"too many large requests and answers at a time: try again"), nil)
 	}
 	return nil
 }

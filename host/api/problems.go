@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -147,13 +148,13 @@ func (s *service) problem(ctx context.Context, operation string, err error) erro
 		if kind.Remedy != "" {
 			text += ": " + kind.Remedy
 		}
-		return later(kind.Status, typed(kind.Name, huma.NewError(kind.Status, text)))
+		return later(kind.Status, typed(kind.Name, huma.NewError(kind.Status, text)), err)
 	}
 	if why := refusals[manage.Refusal(err)]; why != "" || queue.IsUnavailable(err) ||
 		errors.Is(err, guest.ErrUnavailable) {
 		why = cmp.Or(why, "Redis is not available: try again")
 		s.config.Logger.Warn("cannot answer: "+why, "operation", operation, "error", oneLine(err.Error()))
-		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "%s", why))
+		return later(http.StatusServiceUnavailable, failed(http.StatusServiceUnavailable, "%s", why), err)
 	}
 	if ctx.Err() != nil {
 		return failed(http.StatusInternalServerError, "internal error: the request ended")
@@ -177,12 +178,20 @@ func (s *service) described(ctx context.Context, operation string, err error) *P
 	return &Problem{Type: model.Type, Title: model.Title, Status: model.Status, Detail: model.Detail}
 }
 
-// later adds the header Retry-After to a problem that passes by itself: to one with status 429 or 503.
-func later(status int, err error) error {
+// later adds the header Retry-After to a problem that passes by itself: to one with status 429 or 503. cause is the error
+// that the problem stands for.
+func later(status int, err, cause error) error {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return err
 	}
-	return huma.ErrorWithHeaders(err, http.Header{"Retry-After": {"1"}})
+	seconds := 1.0
+	if quota, ok := errors.AsType[*manage.QuotaError](cause); ok {
+		if quota.RetryAfter == 0 {
+			return err // only somebody's action makes room
+		}
+		seconds = max(1, math.Ceil(quota.RetryAfter.Seconds()))
+	}
+	return huma.ErrorWithHeaders(err, http.Header{"Retry-After": {strconv.FormatFloat(seconds, 'f', 0, 64)}})
 }
 
 // write answers a request with a problem, before the request reaches an operation.

@@ -96,7 +96,8 @@ type TenantNow struct {
 type LimitOf struct {
 	InQueue
 	Body struct {
-		Limit int64 `json:"limit" minimum:"0" doc:"How many tasks may wait, pending or scheduled; 0: any number."`
+		Limit      int64 `json:"limit" minimum:"0" doc:"How many tasks may wait, pending or scheduled; 0: any number."`
+		DropOldest bool  `json:"drop_oldest,omitempty" doc:"A new task drops the oldest pending one of a full queue, instead of being refused."`
 	}
 }
 
@@ -188,8 +189,13 @@ func (s *service) describeQueues() {
 	add(s, acting(Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue",
 		"Bound how many tasks may wait; those that wait already stay"),
 		func(ctx context.Context, in *LimitOf) (*Of[admin.Queue], error) {
-			callerOf(ctx).detail = fmt.Sprintf("limit=%d", in.Body.Limit)
-			if err := s.tenants[in.Tenant].Queue(in.Queue).SetLimit(ctx, in.Body.Limit); err != nil {
+			q := s.tenants[in.Tenant].Queue(in.Queue)
+			set, detail := q.SetLimit, "limit=%d"
+			if in.Body.DropOldest {
+				set, detail = q.SetRollingLimit, "limit=%d drop_oldest"
+			}
+			callerOf(ctx).detail = fmt.Sprintf(detail, in.Body.Limit)
+			if err := set(ctx, in.Body.Limit); err != nil {
 				return nil, err
 			}
 			return s.showQueue(ctx, in.InQueue)

@@ -1,68 +1,56 @@
 package api
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"maps"
+	"net/http"
 	"slices"
+	"strings"
 
-	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
-// Quota is a limit of a tenant, and how much of the limit is used.
-type Quota struct {
-	Kind  string  `json:"kind" enum:"queue,bucket" doc:"queue: tasks that wait in it, against its limit; bucket: bytes that handlers keep in it, against the most that a plugin of a live host may write."`
-	Name  string  `json:"name"`
-	Used  int64   `json:"used"`
-	Limit int64   `json:"limit"`
-	Share float64 `json:"share" doc:"Used by limit; 1 is full."`
-}
-
 // maxQuotas is the maximum number of quotas in an answer. The answer has the fullest ones.
-const maxQuotas = 100
+const maxQuotas = 1000
+
+// QuotasOf asks to change quotas of a tenant.
+type QuotasOf struct {
+	InTenant
+	Body struct {
+		Quotas map[string]string `json:"quotas" doc:"Values by name, such as tasks_waiting: 10000, rate: 100/s, rate:mail: 10/m burst 5, limit:stripe: 10/s charge refund; empty: the quota is removed."`
+	}
+}
 
 func (s *service) describeQuotas() {
 	add(s, looking("/tenants/{tenant}/quotas", "list-quotas",
-		"List what the tenant uses of its limits, the fullest 100 first"),
-		func(ctx context.Context, in *InTenant) (*ListOf[Quota], error) {
-			quotas, err := s.tenants[in.Tenant].quotas(ctx, principal(ctx).reads())
-			return listed(quotas[:min(len(quotas), maxQuotas)], err)
+		"List what the tenant uses of its limits, the fullest 1000 first"),
+		func(ctx context.Context, in *InTenant) (*ListOf[admin.Quota], error) { return s.quotas(ctx, in.Tenant) })
+	add(s, acting(Admin, http.MethodPatch, "/tenants/{tenant}/quotas", "set-quotas",
+		"Change quotas of the tenant; only principals that may see all tenants do"),
+		func(ctx context.Context, in *QuotasOf) (*ListOf[admin.Quota], error) {
+			if tenants := principal(ctx).Tenants; len(tenants) > 0 {
+				return nil, failed(http.StatusForbidden,
+					"your token is of %s alone, and a tenant does not set its own quotas: ask for a token of all tenants",
+					strings.Join(tenants, ", "))
+			}
+			quotas := manage.Quotas(in.Body.Quotas)
+			for _, name := range slices.Sorted(maps.Keys(quotas)) {
+				callerOf(ctx).detail += fmt.Sprintf("%s=%s ", name, quotas[name])
+			}
+			if err := s.tenants[in.Tenant].SetQuotas(ctx, quotas); err != nil {
+				return nil, err
+			}
+			return s.quotas(ctx, in.Tenant)
 		})
 }
 
-// quotas returns the quotas of queues and, if reads is true, of buckets. The fullest comes first.
-func (t *tenant) quotas(ctx context.Context, reads bool) ([]Quota, error) {
-	limits, err := t.Limits(ctx)
-	if err != nil {
-		return nil, err
+// quotas reads the quotas of a tenant. Those of buckets are left out for principals that may not see what handlers wrote.
+func (s *service) quotas(ctx context.Context, tenant string) (*ListOf[admin.Quota], error) {
+	quotas, err := s.tenants[tenant].Quotas(ctx)
+	if !principal(ctx).reads() {
+		quotas = slices.DeleteFunc(quotas, func(q admin.Quota) bool { return q.Kind == "bucket" })
 	}
-	names := slices.Sorted(maps.Keys(limits))
-	stats, err := t.Stats(ctx, names...)
-	if err != nil {
-		return nil, err
-	}
-	quotas := make([]Quota, 0, len(names))
-	for i, name := range names {
-		depth := stats[i].Depth
-		quotas = append(quotas, Quota{
-			Kind: "queue", Name: name, Used: depth[queue.Pending] + depth[queue.Scheduled],
-			Limit: limits[name],
-		})
-	}
-	if reads && t.KV != nil {
-		buckets, err := t.Buckets(ctx)
-		if err != nil && len(buckets) == 0 {
-			return nil, err // none was read; otherwise a damaged bucket must not hide the others
-		}
-		for _, b := range buckets {
-			if b.Quota > 0 {
-				quotas = append(quotas, Quota{Kind: "bucket", Name: b.Bucket, Used: b.Bytes, Limit: b.Quota})
-			}
-		}
-	}
-	for i := range quotas {
-		quotas[i].Share = float64(quotas[i].Used) / float64(quotas[i].Limit)
-	}
-	slices.SortStableFunc(quotas, func(a, b Quota) int { return cmp.Compare(b.Share, a.Share) })
-	return quotas, nil
+	return listed(quotas[:min(len(quotas), maxQuotas)], err)
 }

@@ -202,6 +202,7 @@ func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 	for _, group := range groups {
 		if len(group) > 1 && (redis.HasErrorPrefix(group[0].err, "QUEUEFULL") ||
 			redis.HasErrorPrefix(group[0].err, "PAUSED") ||
+			redis.HasErrorPrefix(group[0].err, "QUOTA") ||
 			redis.HasErrorPrefix(group[0].err, "DEPENDENCY")) {
 			single = append(single, slices.Collect(slices.Chunk(group, 1))...)
 		}

@@ -187,7 +187,7 @@ func (q *Queue) enqueue(ctx context.Context, specs []Spec) ([]Receipt, error) {
 		for _, b := range blocks {
 			written := receipts[from : from+b.tasks]
 			from += b.tasks
-			if err = cmp.Or(err, b.read(written)); b.err == nil && b.replicas < wanted {
+			if err = cmp.Or(err, q.client.read(b, written)); b.err == nil && b.replicas < wanted {
 				lacking.Got, lacking.Err = min(lacking.Got, b.replicas), cmp.Or(lacking.Err, b.waited)
 				for _, receipt := range written {
 					lacking.IDs = append(lacking.IDs, receipt.ID)
@@ -313,9 +313,18 @@ func (q *Queue) awaitMany(ctx context.Context, specs []Spec, receipts []Receipt)
 	return err
 }
 
+// full converts an error with which a script refuses new tasks, because a queue is full or paused or a quota is used up;
+// nil for any other error.
+func (c *Client) full(err error) error {
+	if redis.HasErrorPrefix(err, "QUEUEFULL") {
+		return fmt.Errorf("%w: %w", ErrQueueFull, err)
+	}
+	return cmp.Or(c.store.Over(err), store.Paused(err, ErrQueueFull))
+}
+
 // read stores the replies to a block in the block's receipts, or returns the block's error.
-func (b *taskBlock) read(receipts []Receipt) error {
-	refused := full(b.err)
+func (c *Client) read(b *taskBlock, receipts []Receipt) error {
+	refused := c.full(b.err)
 	switch {
 	case b.err == nil:
 	case refused != nil:

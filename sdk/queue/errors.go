@@ -3,15 +3,18 @@ package queue
 import (
 	"errors"
 	"fmt"
+
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // Errors that callers can test for with errors.Is.
 var (
 	ErrChanged = errors.New("it has changed since it was read") // the call changed nothing
 	ErrUnique  = fmt.Errorf("%w: another task has its uniqueness", ErrStatus)
-	// ErrQueueFull means that the queue takes no new tasks now: it has as many waiting tasks as it may have, or it is
-	// paused, and then the error is also a manage.ErrPaused. Nothing was enqueued.
-	ErrQueueFull = errors.New("queue is full")
+	// ErrQueueFull means that nothing was enqueued, and that there may be room later: the queue has as many waiting tasks
+	// as it may have; or the tenant has used up a quota, and the error is a manage.QuotaError; or a pause refuses new
+	// tasks, and the error is a manage.ErrPaused, too.
+	ErrQueueFull = store.ErrQueueFull
 	// ErrManyQueues means that the call needs a new queue, but the tenant has its maximum number of queues: see
 	// listen.Fleet.SetMaxQueues.
 	ErrManyQueues = errors.New("too many queues")

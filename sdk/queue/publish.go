@@ -271,7 +271,7 @@ func (c *Client) evalPublish(ctx context.Context, one store.Call, id string) (pu
 	wanted := c.config.Replicas
 	cmds, got, waited := c.store.EvalReplicated(ctx, []store.Call{one}, wanted, c.config.ReplicaTimeout)
 	text, err := cmds[0].Text()
-	refused := full(err)
+	refused := c.full(err)
 	switch {
 	case refused != nil:
 		return publishAnswer{}, refused

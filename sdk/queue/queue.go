@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,7 +60,16 @@ func (q *Queue) Resume(ctx context.Context) error {
 
 // SetLimit sets the maximum number of waiting tasks (pending or scheduled) in the queue; 0 removes the limit. A full
 // queue refuses only new tasks, with ErrQueueFull. Existing tasks can still return to it.
-func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
+func (q *Queue) SetLimit(ctx context.Context, limit int64) error { return q.limit(ctx, limit, "") }
+
+// SetRollingLimit is SetLimit for a queue that drops its oldest tasks instead: when a new task comes to the full queue,
+// the pending task that has waited longest fails with the reason dropped. Tasks of lower priorities go first. Tasks that
+// are scheduled or blocked are not dropped: if only such tasks wait, the new one is refused.
+func (q *Queue) SetRollingLimit(ctx context.Context, limit int64) error {
+	return q.limit(ctx, limit, " drop")
+}
+
+func (q *Queue) limit(ctx context.Context, limit int64, drop string) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
 	}
@@ -70,15 +80,8 @@ func (q *Queue) SetLimit(ctx context.Context, limit int64) error {
 	if limit == 0 {
 		return store.Wrap(fmt.Sprintf("lift limit of queue %q", q.name), q.client.store.RDB.HDel(ctx, limits, q.name).Err())
 	}
-	return store.Wrap(fmt.Sprintf("limit queue %q", q.name), q.client.store.RDB.HSet(ctx, limits, q.name, limit).Err())
-}
-
-// full converts the error of a script that refuses new tasks, because a queue is full or paused; nil for any other error.
-func full(err error) error {
-	if text, _ := store.Answered(err); strings.HasPrefix(text, "QUEUEFULL") {
-		return fmt.Errorf("%w: %w", ErrQueueFull, err)
-	}
-	return store.Paused(err, ErrQueueFull)
+	return store.Wrap(fmt.Sprintf("limit queue %q", q.name), q.client.store.RDB.HSet(ctx, limits, q.name,
+		strconv.FormatInt(limit, 10)+drop).Err())
 }
 
 // manyQueues turns a script's error reply MANYQUEUES into ErrManyQueues.
@@ -93,7 +96,8 @@ func (q *Queue) Limit(ctx context.Context) (int64, error) {
 	if store.IsNil(err) {
 		return 0, nil
 	}
-	return store.AsInt(limit), store.Wrap(fmt.Sprintf("read limit of queue %q", q.name), err)
+	most, _ := store.ParseLimit(limit)
+	return most, store.Wrap(fmt.Sprintf("read limit of queue %q", q.name), err)
 }
 
 // Hold stops listeners, except Python listeners, from reserving tasks of the queue until wait has passed. Hosts call it

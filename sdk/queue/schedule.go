@@ -313,6 +313,7 @@ func (c *Client) schedule(ctx context.Context, sync, id, owner, what string, arg
 	case redis.HasErrorPrefix(err, "MANYQUEUES"):
 		err = manyQueues(err)
 	case err != nil:
+		err = cmp.Or(c.store.Over(err), err)
 	case owned:
 		err = fmt.Errorf("%w: %s", ErrOwned, other)
 	case answer == "none":

@@ -280,7 +280,10 @@ func (c *Client) writeSubscription(ctx context.Context, s *Subscription) error {
 func (c *Client) replaceSubscription(ctx context.Context, id, old, text, queue, released string) error {
 	answer, err := c.store.Eval(ctx, store.NewCall("subscribe", c.store.Keys.Subscriptions(), id, old, text,
 		MaxSubscriptions, queue, released))
+	over := c.store.Over(err)
 	switch {
+	case over != nil:
+		return over
 	case redis.HasErrorPrefix(err, "MANYQUEUES"):
 		return manyQueues(err)
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):

@@ -223,6 +223,8 @@ func (o *enqueueOptions) run(cmd *cobra.Command, client admin.Tenant, args []str
 	case errors.Is(err, manage.ErrPaused):
 		return cli.Refusedf("nothing was enqueued: %w: wait, or end that pause with `quern queue resume %s --accepting` or `quern tenant resume %s --accepting`",
 			err, cli.ShellWord(name), cli.ShellWord(client.Tenant()))
+	case errors.Is(err, manage.ErrQuota):
+		return fmt.Errorf("nothing was enqueued: %w", err)
 	case errors.Is(err, queue.ErrQueueFull):
 		return cli.Refusedf("the queue %q is full, so nothing was enqueued: wait until it is shorter, or raise its limit with `quern queue limit %s N`", name, cli.ShellWord(name))
 	case errors.Is(err, queue.ErrDependency), errors.Is(err, queue.ErrManyQueues):

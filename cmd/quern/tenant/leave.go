@@ -19,7 +19,7 @@ import (
 
 // overRedis completes a command that moves all keys of a tenant, which the API cannot do.
 func overRedis(env cli.Environment, cmd *cobra.Command, run func(cmd *cobra.Command, client direct, args []string) error) *cobra.Command {
-	return ofTenant(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
+	return ofTenant(connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		d, ok := client.(direct)
 		if !ok {
 			return cli.Usagef("%s with --server: it works over Redis alone: use --redis URL in its place", cmd.CommandPath())
@@ -29,7 +29,7 @@ func overRedis(env cli.Environment, cmd *cobra.Command, run func(cmd *cobra.Comm
 			return cli.Refusedf("%w", err)
 		}
 		return err
-	})
+	}))
 }
 
 // moving shows how many keys have been moved.

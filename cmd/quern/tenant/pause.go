@@ -139,19 +139,19 @@ func newTenantPause(env cli.Environment) *cobra.Command {
 		Args: cli.Arguments(1, 1),
 	}
 	pauseFlags(cmd, &p, true)
-	return ofTenant(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
+	return ofTenant(connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
 		p.Who = whoami()
 		return client.Pauses().Pause(cmd.Context(), p)
-	})
+	}))
 }
 
 func newTenantResume(env cli.Environment) *cobra.Command {
 	var p manage.Pause
 	cmd := &cobra.Command{Use: "resume TENANT", Short: "End a pause of a tenant", Args: cli.Arguments(1, 1)}
 	resumeFlags(cmd, &p)
-	return ofTenant(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
+	return ofTenant(connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
 		return client.Pauses().Resume(cmd.Context(), p)
-	})
+	}))
 }
 
 func newTenantPauses(env cli.Environment) *cobra.Command {
@@ -160,7 +160,7 @@ func newTenantPauses(env cli.Environment) *cobra.Command {
 		Args: cli.Arguments(1, 1),
 	}
 	output := option.Output(cmd)
-	return ofTenant(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
+	return ofTenant(connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
 		pauses, err := client.Pauses().List(cmd.Context())
 		if err != nil {
 			return err
@@ -173,7 +173,7 @@ func newTenantPauses(env cli.Environment) *cobra.Command {
 				}
 				return show.Row(p.What(), of, moment(p.Since), p.Who, p.Reason)
 			}))
-	})
+	}))
 }
 
 func newTenantUsage(env cli.Environment) *cobra.Command {
@@ -192,7 +192,7 @@ func newTenantUsage(env cli.Environment) *cobra.Command {
 	option.Text(f, &to, "DAY", "to", "the last `DAY`; default: today")
 	option.Choice(f, &output, "output/o", "text, json or csv", "text", "json", "csv")
 	cli.NotSettings(f, "from", "to")
-	return ofTenant(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
+	return ofTenant(connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
 		days, err := client.Usage(cmd.Context(), from, to)
 		if err != nil {
 			return err
@@ -213,5 +213,5 @@ func newTenantUsage(env cli.Environment) *cobra.Command {
 				return show.Row(d.Day, d.Runs, d.Complete, d.Failed, d.Retried, d.Fuel, show.Span(admin.Period(d.CPUSeconds)),
 					show.Span(admin.Period(d.RunSeconds)), d.BytesIn, d.BytesOut, d.LogBytes)
 			}))
-	})
+	}))
 }

@@ -93,21 +93,32 @@ func newQueueLimit(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "limit QUEUE [N|none]", Short: "Print how many tasks may wait in a queue, or change that",
 		Long: "Prints how many tasks may wait in a queue, pending or scheduled; N sets the limit, none removes it. Above\n" +
-			"it, enqueueing is refused. Tasks that wait already stay, and retries are not limited.",
+			"it, enqueueing is refused. Tasks that wait already stay, and retries are not limited. With --drop-oldest a\n" +
+			"new task is not refused: the pending task that has waited longest fails with the reason dropped, of the\n" +
+			"lowest priority first.",
 		Args: cli.Arguments(1, 2),
 	}
 	limit := int64(0)
+	drop := cmd.Flags().Bool("drop-oldest", false, "let a new task drop the oldest one of a full queue, instead of refusing it")
+	cli.NotSettings(cmd.Flags(), "drop-oldest")
 	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
 		if len(args) == 2 && args[1] != noLimit {
 			if limit, err = option.ParseNumber[int64](1, math.MaxInt64, option.CountRule+", or "+noLimit)(args[1]); err != nil {
 				return cli.Usagef("limit %q: %w", args[1], err)
 			}
 		}
+		if *drop && limit == 0 {
+			return cli.Usagef("--drop-oldest without a limit: use `quern queue limit %s N --drop-oldest`", cli.ShellWord(args[0]))
+		}
 		return nil
 	}
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		if len(args) == 2 {
-			if err := client.Queue(args[0]).SetLimit(cmd.Context(), limit); err != nil {
+			set := client.Queue(args[0]).SetLimit
+			if *drop {
+				set = client.Queue(args[0]).SetRollingLimit
+			}
+			if err := set(cmd.Context(), limit); err != nil {
 				return err
 			}
 			return warnUnknown(cmd, client, args[0], "the limit is set, but ")

@@ -96,6 +96,8 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 		switch {
 		case errors.Is(err, manage.ErrPaused):
 			return cli.Refusedf("nothing is published: %w: wait, or end the pause: see `quern tenant pauses`", err)
+		case errors.Is(err, manage.ErrQuota):
+			return fmt.Errorf("nothing is published: %w", err)
 		case errors.Is(err, queue.ErrQueueFull):
 			return cli.Refusedf("%v: nothing is published; wait until it is shorter, raise its limit with `quern queue limit`, or pause the subscription", err)
 		case queue.IsUnavailable(err):

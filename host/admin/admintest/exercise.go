@@ -41,6 +41,7 @@ func Exercise(t *testing.T, open Open) {
 		"flows":         (*bench).flows,
 		"queues":        (*bench).queues,
 		"topics":        (*bench).topics,
+		"quotas":        (*bench).quotas,
 		"subscriptions": (*bench).subscriptions,
 		"schedules":     (*bench).schedules,
 		"fleet":         (*bench).fleet,
@@ -316,6 +317,28 @@ func (b *bench) usage() {
 		_, err := b.Usage(b.ctx, wrong[0], wrong[1])
 		b.refused(fmt.Sprint(wrong), err, queue.ErrInvalid)
 	}
+}
+
+func (b *bench) quotas() {
+	b.must(b.SetQuotas(b.ctx, manage.Quotas{"tasks_waiting": "2", "rate:q": "90/m burst 3", "limit:shared": "1/s q r", "weight": "3"}))
+	b.enqueue("one", "two")
+	_, err := b.Queue("q").EnqueueMany(b.ctx, []queue.Spec{{}, {}})
+	b.refused("over the quota", err, manage.ErrQuota)
+	b.refused("over the quota", err, queue.ErrQueueFull)
+	quotas, err := b.Quotas(b.ctx)
+	b.must(err)
+	b.is("quotas", quotas, "[{tenant tasks_waiting 2 2 2 1 2} {tenant limit:shared 1/s burst 1 q r 0 1 0 0} "+
+		"{tenant rate:q 90/m burst 3 0 3 0 0} {tenant weight 3 0 0 0 0}]")
+	b.refused("no quota", b.SetQuotas(b.ctx, manage.Quotas{"tasks_waiting": "none"}), queue.ErrInvalid)
+	b.must(b.SetQuotas(b.ctx, manage.Quotas{"tasks_waiting": "", "rate:q": "", "limit:shared": "", "weight": ""}))
+	b.must(b.Queue("q").SetRollingLimit(b.ctx, 2))
+	b.enqueue("three")
+	counts, err := admin.CountQueue(b.ctx, b, "q")
+	b.must(err)
+	b.is("dropped", fmt.Sprint(counts.Pending, counts.Failed, counts.Totals["failed:dropped"], counts.DropOldest), "2 1 1 true")
+	quotas, err = b.Quotas(b.ctx)
+	b.must(err)
+	b.is("limits", quotas, "[{queue q  2 2 1 1}]")
 }
 
 func (b *bench) topics() {

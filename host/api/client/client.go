@@ -56,6 +56,7 @@ type Client struct {
 	Withheld func(*admin.Task)
 
 	servedQueues
+	quotas
 }
 
 // servedQueues remembers queues that hosts serve, as the last answer to an enqueue said.
@@ -124,10 +125,12 @@ func New(rawURL, token, tenant string) (*Client, error) {
 	base.Path = strings.TrimSuffix(base.Path, "/")
 	// A redirect could send the token to another server.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{
+	c := &Client{
 		http: &http.Client{Transport: transport, CheckRedirect: stay}, base: base, token: token,
 		tenant: tenant,
-	}, nil
+	}
+	c.quotas = quotas{c}
+	return c, nil
 }
 
 // security returns the TLS configuration for a URL. It reads the files that the URL's parameters name.

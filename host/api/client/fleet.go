@@ -206,8 +206,17 @@ func (q *queueHandle) show(ctx context.Context, query url.Values) (shape admin.Q
 
 // SetLimit sets how many tasks may wait in the queue; 0 means any number.
 func (q *queueHandle) SetLimit(ctx context.Context, limit int64) error {
-	what := call{method: http.MethodPut, path: []string{"queues", q.name, "limit"}, body: map[string]int64{"limit": limit}}
-	return q.client.do(ctx, what)
+	return q.limit(ctx, limit, false)
+}
+
+// SetRollingLimit is SetLimit for a queue that drops its oldest tasks when it is full.
+func (q *queueHandle) SetRollingLimit(ctx context.Context, limit int64) error {
+	return q.limit(ctx, limit, true)
+}
+
+func (q *queueHandle) limit(ctx context.Context, limit int64, drop bool) error {
+	body := map[string]any{"limit": limit, "drop_oldest": drop}
+	return q.client.do(ctx, call{method: http.MethodPut, path: []string{"queues", q.name, "limit"}, body: body})
 }
 
 // Limit returns how many tasks may wait in the queue; 0 means any number.

@@ -453,10 +453,11 @@ export function tenants({ search: asked }) {
 
 /** quota shows how much of a limit is used. */
 function quota(tenant, q) {
-  const name = q.kind === "queue" ? link(`queue ${q.name}`, tenant, "queues", q.name) : link(`bucket ${q.name}`, tenant, "store");
-  const amount = q.kind === "queue" ? count : size;
-  const text = `${amount(q.used)} of ${amount(q.limit)} (${Math.round(100 * q.share)} %)`;
-  return [name, h("div", { class: q.share >= 0.9 ? "wrong" : "faint" }, text), h("progress", { max: 1, value: Math.min(1, q.share), "aria-label": `${q.kind} ${q.name}: ${text}` })];
+  if (q.limit === 0) return [`${q.name} `, h("span", { class: "faint" }, q.value)];
+  const name = q.kind === "tenant" ? `quota ${q.name}` : q.kind === "queue" ? link(`queue ${q.name}`, tenant, "queues", q.name) : link(`bucket ${q.name}`, tenant, "store");
+  const amount = q.kind === "bucket" || q.name === "bytes_waiting" ? size : count;
+  const text = `${amount(q.used)} of ${amount(q.limit)} (${Math.round(100 * q.share)} %)${q.refused ? `, ${count(q.refused)} refused` : ""}`;
+  return [name, h("div", { class: q.share >= 0.8 ? "wrong" : "faint" }, text), h("progress", { max: 1, value: Math.min(1, q.share), "aria-label": `${q.kind} ${q.name}: ${text}` })];
 }
 
 export function buckets({ tenant }) {

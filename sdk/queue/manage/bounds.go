@@ -12,7 +12,7 @@ func (m *Manager) Limits(ctx context.Context) (map[string]int64, error) {
 	read, err := m.store.RDB.HGetAll(ctx, m.store.Keys.Limits()).Result()
 	limits := make(map[string]int64, len(read))
 	for name, text := range read {
-		if limit := store.AsInt(text); limit > 0 && name != store.MaxQueuesField {
+		if limit, _ := store.ParseLimit(text); limit > 0 && name != store.MaxQueuesField {
 			limits[name] = limit
 		}
 	}

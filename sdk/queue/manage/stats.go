@@ -20,15 +20,17 @@ type Stats struct {
 	// Listeners is the number of listeners that serve the queue.
 	Listeners int64
 	// Paused is true if an operator has paused the queue: Quern hosts reserve none of its tasks. Limit is the maximum
-	// number of tasks that can wait in the queue (0: no maximum).
-	Paused bool
-	Limit  int64
+	// number of tasks that can wait in the queue (0: no maximum); if DropOldest is true, a new task drops the oldest one
+	// of a full queue.
+	Paused     bool
+	Limit      int64
+	DropOldest bool
 	// Held is the time until which Quern hosts reserve no task of the queue, because the server of its webhook asked for
 	// a pause. It can be in the past. It is zero if no server has asked.
 	Held time.Time
 	// OldestPendingAge is how long the next pending task has waited; 0 if no task is pending.
 	OldestPendingAge time.Duration
-	// Totals maps the events enqueued, complete, failed and failed:REASON to how often Quern's clients and hosts have
+	// Totals maps the events enqueued, refused, complete, failed and failed:REASON to how often Quern's clients and hosts have
 	// caused them since the queue was created.
 	Totals map[string]int64
 	// Err is not nil if the queue cannot be counted, because one of its keys has the wrong type. Every other field is
@@ -125,7 +127,7 @@ func readStats(reply any) Stats {
 		delete(s.Totals, stale)
 	}
 	delete(s.Totals, "large") // see reserve.lua
-	s.Limit = v.Number()
+	s.Limit, s.DropOldest = store.ParseLimit(v.Text())
 	s.Blocked = v.Number()
 	if v.Err() != nil {
 		return Stats{}

@@ -1,6 +1,7 @@
 package release
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -205,6 +206,7 @@ func (s *Store) change(ctx context.Context, plugin, what string, args ...any) (c
 	answer, number, _ := strings.Cut(store.AsString(reply), " ")
 	switch {
 	case err != nil:
+		err = cmp.Or(s.store.Over(err), err)
 	case answer == "none":
 		err = ErrNoRelease
 	case answer == "frozen":

@@ -23,43 +23,46 @@ func (k Keys) Scheduled(queue string) string      { return k.Key("scheduled_task
 func (k Keys) Listeners(queue string) string      { return k.Key("listeners", queue) }
 func (k Keys) Task(id string) string              { return k.Key("task", id) }
 
-func (k Keys) Channel(queue string) string { return k.Key("channel", queue) }
-func (k Keys) Done(id string) string       { return k.Key("done", id) }
-func (k Keys) Waiters() string             { return k.Key("waiters") }
-func (k Keys) Nodes() string               { return k.Key("nodes") }
-func (k Keys) Node(listener string) string { return k.Key("node", listener) }
-func (k Keys) Index(queue string) string   { return k.Key("tasks", queue) }
-func (k Keys) Sample() string              { return k.Key("sample") }
-func (k Keys) Paused() string              { return k.Key("paused") }
-func (k Keys) Pauses() string              { return k.Key("pauses") }
-func (k Keys) Usage(number string) string  { return k.Key("usage", number) }
-func (k Keys) Bytes(id string) string      { return k.Key("bytes", id) }
-func (k Keys) Log(id string) string        { return k.Key("log", id) }
-func (k Keys) Attempts(id string) string   { return k.Key("attempts", id) }
-func (k Keys) Stats(queue string) string   { return k.Key("stats", queue) }
-func (k Keys) Purged(queue string) string  { return k.Key("purged", queue) }
-func (k Keys) Duty(name string) string     { return k.Key("duty", name) }
-func (k Keys) Version() string             { return k.Key("version") }
-func (k Keys) Control() string             { return k.Key("control") }
-func (k Keys) Limits() string              { return k.Key("limits") }
-func (k Keys) Quotas() string              { return k.Key("quotas") }
-func (k Keys) Crashes() string             { return k.Key("crashes") }
-func (k Keys) Audit() string               { return k.Key("audit") }
-func (k Keys) Once(id string) string       { return k.Key("once", id) }
-func (k Keys) Relays() string              { return k.Key("relays") }
-func (k Keys) Reports(name string) string  { return k.Key("reports", name) }
-func (k Keys) Minute(number string) string { return k.Key("minute", number) }
-func (k Keys) Hour(number string) string   { return k.Key("hour", number) }
-func (k Keys) Blocked(queue string) string { return k.Key("blocked", queue) }
-func (k Keys) After(id string) string      { return k.Key("after", id) }
-func (k Keys) Children(id string) string   { return k.Key("children", id) }
-func (k Keys) Ended() string               { return k.Key("ended") }
-func (k Keys) Ticks() string               { return k.Key("ticks") }
-func (k Keys) Schedule(id string) string   { return k.Key("schedule", id) }
-func (k Keys) Jobs() string                { return k.Key("jobs") }
-func (k Keys) Job(id string) string        { return k.Key("job", id) }
-func (k Keys) JobItems(id string) string   { return k.Key("job_items", id) }
-func (k Keys) JobEnds(id string) string    { return k.Key("job_ends", id) }
+func (k Keys) Channel(queue string) string  { return k.Key("channel", queue) }
+func (k Keys) Done(id string) string        { return k.Key("done", id) }
+func (k Keys) Waiters() string              { return k.Key("waiters") }
+func (k Keys) Nodes() string                { return k.Key("nodes") }
+func (k Keys) Node(listener string) string  { return k.Key("node", listener) }
+func (k Keys) Index(queue string) string    { return k.Key("tasks", queue) }
+func (k Keys) Sample() string               { return k.Key("sample") }
+func (k Keys) Paused() string               { return k.Key("paused") }
+func (k Keys) Pauses() string               { return k.Key("pauses") }
+func (k Keys) Usage(day string) string      { return k.Key("usage", day) }
+func (k Keys) Bytes(id string) string       { return k.Key("bytes", id) }
+func (k Keys) Log(id string) string         { return k.Key("log", id) }
+func (k Keys) Attempts(id string) string    { return k.Key("attempts", id) }
+func (k Keys) Stats(queue string) string    { return k.Key("stats", queue) }
+func (k Keys) Purged(queue string) string   { return k.Key("purged", queue) }
+func (k Keys) Duty(name string) string      { return k.Key("duty", name) }
+func (k Keys) Version() string              { return k.Key("version") }
+func (k Keys) Control() string              { return k.Key("control") }
+func (k Keys) Limits() string               { return k.Key("limits") }
+func (k Keys) Quotas() string               { return k.Key("quotas") }
+func (k Keys) Used() string                 { return k.Key("used") }
+func (k Keys) Throttled() string            { return k.Key("throttled") }
+func (k Keys) KeyRates(queue string) string { return k.Key("keyrates", queue) }
+func (k Keys) Crashes() string              { return k.Key("crashes") }
+func (k Keys) Audit() string                { return k.Key("audit") }
+func (k Keys) Once(id string) string        { return k.Key("once", id) }
+func (k Keys) Relays() string               { return k.Key("relays") }
+func (k Keys) Reports(name string) string   { return k.Key("reports", name) }
+func (k Keys) Minute(number string) string  { return k.Key("minute", number) }
+func (k Keys) Hour(number string) string    { return k.Key("hour", number) }
+func (k Keys) Blocked(queue string) string  { return k.Key("blocked", queue) }
+func (k Keys) After(id string) string       { return k.Key("after", id) }
+func (k Keys) Children(id string) string    { return k.Key("children", id) }
+func (k Keys) Ended() string                { return k.Key("ended") }
+func (k Keys) Ticks() string                { return k.Key("ticks") }
+func (k Keys) Schedule(id string) string    { return k.Key("schedule", id) }
+func (k Keys) Jobs() string                 { return k.Key("jobs") }
+func (k Keys) Job(id string) string         { return k.Key("job", id) }
+func (k Keys) JobItems(id string) string    { return k.Key("job_items", id) }
+func (k Keys) JobEnds(id string) string     { return k.Key("job_ends", id) }
 
 func (k Keys) Subscriptions() string            { return k.Key("subscriptions") }
 func (k Keys) Generation() string               { return k.Key("generation") }
@@ -105,6 +108,7 @@ var luaNames = func() string {
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),
 		k.Subscriptions(), k.Generation(), k.Topics(), k.Topic(""), k.Publications(""), k.Publishing(), k.Publication(""),
 		k.Published(""),
+		k.Quotas(), k.Used(), k.Throttled(), k.KeyRates(""),
 		k.Schedule(""), k.Pieces(), k.Piece(""), k.Release(""), k.Trial(""), k.Stopped(),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // in a key with two empty parts

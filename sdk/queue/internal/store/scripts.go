@@ -344,8 +344,9 @@ const MaxLease = time.Hour
 // name.
 const MaxQueuesField = "."
 
-// MarksField is the field of NS_limits that says what scripts must look at before they make new tasks: letters, one for
-// each kind of thing. It is missing if there is nothing. No queue can have this name.
+// MarksField is the field of NS_limits that says what scripts must look at: letters, one for each kind of thing. "p":
+// pauses of accepting; "e": quotas of enqueueing; "r": quotas of reserving. It is missing if there is nothing. No queue
+// can have this name.
 const MarksField = ".."
 
 // MaxQueues reads the tenant's maximum number of queues; 0 means that there is no limit.

@@ -43,6 +43,121 @@ local function refuses(queue, plain)
     not plain and mistyped(KEYS_ .. queue, 'zset', BLOCKED_ .. queue, 'zset', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list')
 end
 
+-- weigh(queue, most): the number of waiting tasks of a queue, and the bytes of their parameters. The bytes are those of
+-- up to most tasks of each list, the newest and the oldest, times the length of the list by their number.
+local function weigh(queue, most)
+  local sum, bytes = 0, 0
+  local function add(list, length, range)
+    length = redis.pcall(length, list)
+    if type(length) ~= 'number' or length == 0 then return end
+    sum = sum + length
+    local ids = most > 0 and redis.call(range, list, 0, length > most and most / 2 - 1 or -1) or {}
+    for _, id in ipairs(most > 0 and length > most and redis.call(range, list, -most / 2, -1) or {}) do ids[#ids + 1] = id end
+    local seen = 0
+    for _, id in ipairs(ids) do
+      local size = redis.pcall('HSTRLEN', TASK_ .. id, 'parameters')
+      if type(size) == 'number' then seen = seen + math.max(size, size < 100 and companion(id, 'parameters') or 0) end
+    end
+    if #ids > 0 then bytes = bytes + seen * length / #ids end
+  end
+  for _, list in ipairs(pendinglists(queue)) do add(list, 'LLEN', 'LRANGE') end
+  add(SCHEDULED_TASKS_ .. queue, 'ZCARD', 'ZRANGE')
+  add(BLOCKED_ .. queue, 'ZCARD', 'ZRANGE')
+  return sum, bytes
+end
+
+-- hoard(clock, most, size, new, bytes): the number of waiting tasks of the tenant, and the bytes of their parameters, if
+-- new tasks came. The field "waiting" of USED has what waited when it was last counted, and what came since, but not
+-- what left; so the sums are too high, never too low. If they exceed most or size (nil: no quota), hoard counts again,
+-- 500 queues in a call. It does not count again before a millisecond has passed for each queue that it counted. The field
+-- is: tasks and bytes that were counted; that came since; the time of the count; the number of queues of the count under
+-- way, their tasks and bytes, and what came since it began.
+local function hoard(clock, most, size, new, bytes) -- rare
+  local w, before = {}, redis.call('HGET', USED, 'waiting') or ''
+  for number in string.gmatch(before, '%S+') do w[#w + 1] = tonumber(moment(number, '0')) end
+  local unknown = #w ~= 10
+  if unknown then w = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 } end
+  local function exceeds()
+    return most and w[1] + w[3] + new > most or size and w[2] + w[4] + bytes > size
+  end
+  local age, queues = clock - w[5], tonumber(redis.pcall('ZCARD', QUEUES)) or 0
+  if unknown or w[6] > 0 or exceeds() and (age < 0 or age >= math.min(1, queues / 1000)) then
+    local names = redis.pcall('ZRANGE', QUEUES, w[6], w[6] + 499)
+    for _, queue in ipairs(names) do
+      local n, b = weigh(queue, size and math.max(2, 2 * math.floor(200 / #names)) or 0)
+      w[7], w[8] = w[7] + n, w[8] + b
+    end
+    w[6] = w[6] + 500
+    if #names < 500 then w = { w[7], w[8], w[9], w[10], clock, 0, 0, 0, 0, 0 } end
+  end
+  local tasks, weight = w[1] + w[3], w[2] + w[4]
+  local fits = not exceeds()
+  if fits then
+    for i = 3, 9, 6 do w[i], w[i + 1] = w[i] + new, w[i + 1] + bytes end
+    if w[6] == 0 then w[9], w[10] = 0, 0 end
+  end
+  for i, number in ipairs(w) do w[i] = string.format(i == 5 and '%.6f' or '%.0f', number) end
+  redis.pcall('HSET', USED, 'waiting', table.concat(w, ' '))
+  return fits, tasks, weight
+end
+
+-- admit(mark, new, bytes, clock): an error reply if a quota of the tenant refuses new tasks whose parameters have so many
+-- bytes; else nil, and they count. mark is the field ".." of LIMITS, or false.
+local function admit(mark, new, bytes, clock) -- rare
+  if not mark or new < 1 or not string.find(mark, 'e', 1, true) then return nil end
+  local bad = mistyped(QUOTAS, 'hash', USED, 'hash')
+  if bad then return bad end
+  clock = tonumber(clock)
+  local h = redis.call('HMGET', QUOTAS, 'tasks_waiting', 'bytes_waiting', 'enqueue_rate')
+  local most, size = tonumber(h[1] or ''), tonumber(h[2] or '')
+  local n, step, burst, full, cut
+  if h[3] then n, step, burst, full, cut = tokens(h[3], redis.call('HGET', USED, 'enqueue_rate'), clock, 1000) end
+  local need = math.min(new, burst or 0) -- more than the burst passes when the bucket is full
+  if n and n < need then
+    if cut then redis.pcall('HSET', USED, 'enqueue_rate', string.format('%.6f', full)) end
+    return over('enqueue_rate', new, h[3], full - (burst - need) * step - clock, new)
+  end
+  if most or size then
+    local fits, tasks, weight = hoard(clock, most, size, new, bytes)
+    if not fits and most and tasks + new > most then return over('tasks_waiting', tasks, h[1], 1, new) end
+    if not fits then return over('bytes_waiting', weight, h[2], 1, new) end
+  end
+  if n then redis.call('HSET', USED, 'enqueue_rate', string.format('%.6f', full + new * step)) end
+end
+
+-- crowded(queue, text, new): an error reply if a queue would exceed its limit with new tasks, else nil; and how many of
+-- its oldest tasks must be dropped for them. text is the queue's field of LIMITS: "N", or "N drop".
+local function crowded(queue, text, new) -- rare
+  local limit, drops = string.match(text or '', '^(%d+%.?%d*) ?(%l*)$')
+  limit = tonumber(limit or '')
+  if not limit or new == 0 then return nil, 0 end
+  local is = stock(queue)
+  local much = is + new - limit
+  if much <= 0 then return nil, 0 end
+  if drops == 'drop' and new <= limit and much <= waiting(queue) then
+    return mistyped(FAILED_TASKS_ .. queue, 'list'), much
+  end
+  if redis.call('EXISTS', STATS_ .. queue) == 1 then redis.pcall('HINCRBY', STATS_ .. queue, 'refused', new) end
+  return redis.error_reply(string.format('QUEUEFULL queue "%s" holds %d waiting tasks and may hold %d', queue, is, limit))
+end
+
+-- drop(queue, n, clock): makes room for new tasks: the oldest n pending tasks fail, those of the lowest priority first.
+-- It begins with a write that Redis refuses at maxmemory, because the script is to be refused then.
+local function drop(queue, n, clock) -- rare
+  if n < 1 then return end
+  redis.call('ZADD', QUEUES, 'NX', '0', queue)
+  local lists = pendinglists(queue)
+  for i = #lists, 1, -1 do
+    local id = n > 0 and redis.call('RPOP', lists[i])
+    while id do
+      n = n - 1
+      local status = redis.pcall('HGET', TASK_ .. id, 'status')
+      if status == 'pending' then fail(queue, id, clock, 'dropped', describe('dropped', 'the queue was full, and a newer task came')) end
+      id = n > 0 and redis.call('RPOP', lists[i])
+    end
+  end
+end
+
 -- batch(queue, clock, instead): an empty batch, for tasks that are enqueued together. finish makes the tasks visible.
 -- If task ID is not enqueued because another task holds its uniqueness, instead[ID] is that other task, and dependents
 -- of ID wait for it. Several batches can share one table instead.

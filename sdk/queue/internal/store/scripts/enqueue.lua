@@ -3,25 +3,23 @@
 -- ARGV    1 clock override  2 queue  then each task, in the form that batch.lua describes
 -- RETURNS a word for each task, separated by spaces (a list takes Redis longer): 'new', 'old' or 'taken' (see
 --         existing), or = and the ID of the task that holds its uniqueness. The error QUEUEFULL if the queue would
---         exceed its limit; PAUSED if the queue accepts no new tasks; MANYQUEUES if the queue is new and the tenant already has its maximum number of queues;
+--         exceed its limit; PAUSED if the queue accepts no new tasks; QUOTA if the tenant would exceed a quota (see
+--         over); MANYQUEUES if the queue is new and the tenant already has its maximum number of queues;
 --         DEPENDENCY if a dependency does not exist, or is open
 local queue = ARGV[2]
 
--- full(limit): an error reply if the queue would exceed its limit, else nil.
-local function full(limit) -- rare
-  local new, seen, at = 0, {}, 3
+-- fresh(): the number of the tasks that are new, and the bytes of their parameters.
+local function fresh() -- rare
+  local new, bytes, seen, at = 0, 0, {}, 3
   while at <= #ARGV do
     local id, o = ARGV[at], options(at)
     local known = seen[id] or used(at) or o.unique and (seen[' ' .. o.unique] or owner(queue, o.unique, id, o.unique_for))
-    if not known then new = new + 1 end
+    if not known then new, bytes = new + 1, bytes + #(o.bytes or ARGV[at + 1]) end
     seen[id] = true
     if o.unique then seen[' ' .. o.unique] = true end
     at = beyond(at)
   end
-  local is = stock(queue)
-  if new > 0 and is + new > limit then
-    return redis.error_reply(string.format('QUEUEFULL queue "%s" holds %d waiting tasks and may hold %d', queue, is, limit))
-  end
+  return new, bytes
 end
 
 -- lacking(): an error reply if a dependency of a task is open, or neither exists nor comes before the task in this
@@ -44,9 +42,12 @@ end
 -- with options, IDs that exist, a limit of the queue, a pause of accepting, keys of the wrong type. limit and mark are
 -- what LIMITS has for the queue and for the tenant. plain says that no task has options. Returns the reply of the script.
 local function longway(limit, mark, plain, clock) -- rare
-  local bad = refuses(queue, plain) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
-  limit = not bad and tonumber(limit or '')
-  bad = bad or limit and full(limit)
+  local bad, dropped, new, bytes = refuses(queue, plain) or mistyped(LIMITS, 'hash'), 0, 0, 0
+  if not bad and (limit or mark) then
+    new, bytes = fresh()
+    bad = new > 0 and shut(mark, queue)
+    if not bad then bad, dropped = crowded(queue, limit, new) end
+  end
   local at = 3
   while not bad and not plain and at <= #ARGV do
     if ARGV[at + 3] == 'when' then
@@ -55,6 +56,7 @@ local function longway(limit, mark, plain, clock) -- rare
     end
     at = beyond(at)
   end
+  bad = bad or admit(mark, new, bytes, clock)
   at = 3
   while not bad and at <= #ARGV do
     if not used(at) then -- only a new task makes the queue
@@ -64,6 +66,7 @@ local function longway(limit, mark, plain, clock) -- rare
     at = beyond(at)
   end
   if bad then return bad end
+  drop(queue, dropped, clock)
   local tasks, written = batch(queue, clock), {}
   at = 3
   while at <= #ARGV do
@@ -75,7 +78,7 @@ local function longway(limit, mark, plain, clock) -- rare
 end
 
 local limits, clock = redis.pcall('HMGET', LIMITS, queue, '..'), now(ARGV[1])
-local limit, mark = limits.err and limits or limits[1], limits[2]
+local limit, mark = limits.err or limits[1], limits[2]
 local ids, texts, index, given, twice, at = {}, {}, {}, {}, false, 3
 -- The keys that the short way does not write, but reserve.lua uses.
 local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue }
@@ -94,9 +97,17 @@ end
 local function taken() -- rare
   return redis.call('EXISTS', unpack(keys, 4)) > 0 or mistyped(keys[1], 'zset', keys[2], 'set', keys[3], 'zset')
 end
-if limit or mark or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then
+if limit or mark and string.find(mark, 'p', 1, true) or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then
   return longway(limit, mark, at, clock)
 end
+-- sized(): admits the tasks, with the bytes of their parameters.
+local function sized() -- rare
+  local bytes = 0
+  for _, text in ipairs(texts) do bytes = bytes + #text end
+  return admit(mark, #ids, bytes, clock)
+end
+local refusal = mark and sized()
+if refusal then return refusal end
 
 -- The short way takes few commands, and does not check the types of keys. If Redis refuses a command, the commands
 -- before it are undone, and the long way reports the error or enqueues the tasks. At maxmemory, Redis refuses the first
@@ -119,7 +130,7 @@ if bad then
   if added == 1 then redis.call('ZREM', QUEUES, queue) end
   redis.pcall('ZREM', TASKS_ .. queue, unpack(ids))
   if pushed ~= bad then redis.call('LTRIM', KEYS[1], #ids, '-1') end
-  return longway(limit, mark, at, clock)
+  return longway(limit, false, at, clock)
 end
 for id, at in pairs(given) do
   clear(id)

@@ -172,6 +172,72 @@ local function count(key, field, by)
   return by or 1
 end
 
+-- bucket(text): parses the rate of a token bucket, "N/UNIT burst B", with which text begins. Returns the seconds in
+-- which a token comes, and the burst, the most tokens that the bucket holds; nil if text is no rate.
+local function bucket(text)
+  local n, unit, burst = string.match(text or '', '^(%d+)/(%l) burst (%d+)')
+  local seconds = ({ s = 1, m = 60, h = 3600, d = 86400 })[unit]
+  if not seconds or n + 0 < 1 or burst + 0 < 1 then return nil end
+  return seconds / n, burst + 0
+end
+
+-- tokens(text, full, clock, debt): the state of a bucket. text is its rate; full is the time at which it will be full
+-- again, as the field of USED has it. It may owe debt tokens; a time later than that is from before Redis's clock was set
+-- back, and is cut. Returns the number of tokens, the seconds in which one comes, the burst, the time full, and whether
+-- that was cut: then it must be written. Returns nil if text is no rate. The bucket is full again step seconds later for
+-- each token that is taken.
+local function tokens(text, full, clock, debt)
+  local step, burst = bucket(text)
+  if not step then return nil end
+  clock = tonumber(clock)
+  full = tonumber(moment(full, '0'))
+  local last = clock + (burst + debt) * step
+  local cut = full > last + 0.000002
+  full = math.max(clock, math.min(full, last))
+  return math.floor((clock - full + 0.000002) / step) + burst, step, burst, full, cut
+end
+
+-- over(name, used, limit, wait, new): the error reply for something new that a quota of the tenant refuses. The refusals are counted; new is
+-- how many things are refused.
+-- wait is in how many seconds there may be room.
+local function over(name, used, limit, wait, new)
+  redis.pcall('HINCRBY', USED, 'refused:' .. name, new)
+  return redis.error_reply(string.format('QUOTA %s %.0f %.6f %s', name, used, wait, limit))
+end
+
+-- scarce(name, used): an error reply if the tenant has used things of this kind, and its quota allows no more; else nil.
+local function scarce(name, used)
+  local most = redis.pcall('HGET', QUOTAS, name)
+  most = type(most) == 'string' and tonumber(most)
+  return most and used >= most and over(name, used, string.format('%.0f', most), 0, 1) or nil
+end
+
+-- runningtasks(): the number of the tenant's running tasks, and the queues that have some. It counts those of the 2,000 queues
+-- with the most listeners.
+local function runningtasks()
+  local names, sum, some = redis.pcall('ZREVRANGE', QUEUES, 0, 1999), 0, {}
+  for from = 1, #names, 50 do
+    local keys, last = {}, math.min(#names, from + 49)
+    for i = from, last do keys[#keys + 1] = STARTED_TASKS_ .. names[i] end
+    if redis.call('EXISTS', unpack(keys)) > 0 then
+      for i = from, last do
+        local n = redis.pcall('SCARD', STARTED_TASKS_ .. names[i])
+        if type(n) == 'number' and n > 0 then sum, some[#some + 1] = sum + n, names[i] end
+      end
+    end
+  end
+  return sum, some
+end
+
+-- unthrottle(n): wakes the listeners of up to n queues that wait until fewer of the tenant's tasks run.
+local function unthrottle(n)
+  local queues = redis.pcall('SRANDMEMBER', THROTTLED, n)
+  for _, queue in ipairs(queues) do
+    redis.call('SREM', THROTTLED, queue)
+    announce(CHANNEL_ .. queue)
+  end
+end
+
 -- entries(list, queue, status): returns, for a list of finished tasks, the number of entries that are not stale, the
 -- number of stale entries, and whether purge.lua is to look through the whole list for stale ones. An entry becomes
 -- stale if its task is deleted or retried while the list is too long to be searched.

@@ -14,7 +14,7 @@
 --         'accepted' (it exists, and its subscribers are not chosen yet). " other" follows if 5 is "" and the existing
 --         publication has another payload or other attributes. Or, if nothing was written: 'stale' (the subscriptions
 --         have changed), 'gone' (the publication does not exist any more), or 'elsewhere' and the topic to which the ID
---         was published. Or the error QUEUEFULL
+--         was published. Or the error QUEUEFULL or QUOTA
 local clock, topic, from, to, id = now(ARGV[1]), ARGV[2], ARGV[5], ARGV[6], ARGV[8]
 local bad = unpublishable(id, topic)
 if bad then return bad end
@@ -35,9 +35,25 @@ if h[1] and from == '' then return 'accepted 0 0' .. other end
 local choice = from == '' or from == '-'
 if choice and (redis.call('GET', GENERATION) or '0') ~= ARGV[3] then return 'stale' end
 
+-- limited(): an error reply if a pause, the limit of a queue or a quota of the tenant refuses the tasks, else nil. It makes room
+-- in queues that drop their oldest tasks.
+local queues, order = {}, {}
+local function limited() -- rare
+  local limits, much, new = redis.call('HMGET', LIMITS, '..', unpack(order)), {}, 0
+  for i, name in ipairs(order) do
+    local bad = shut(limits[1], name)
+    if not bad then bad, much[i] = crowded(name, limits[i + 1], queues[name].new) end
+    if bad then return bad end
+    new = new + queues[name].new
+  end
+  local bad = admit(limits[1], new, new * #ARGV[9], clock)
+  if bad then return bad end
+  for i, name in ipairs(order) do drop(name, much[i], clock) end
+end
+
 -- queues: for each queue of the tasks, its batch, the number of new tasks, and the error if the queue refuses tasks.
 local first = beyond(8) + (choice and tonumber(ARGV[4]) or 0)
-local queues, order, at = {}, {}, first
+local at = first
 while at <= #ARGV do
   local name = ARGV[at]
   if not queues[name] then
@@ -49,19 +65,11 @@ while at <= #ARGV do
   at = beyond(at + 1)
 end
 if not h[1] then
-  local limited = redis.pcall('HLEN', LIMITS)
-  local mark = limited ~= 0 and redis.call('HGET', LIMITS, '..')
   for _, name in ipairs(order) do
-    local bad = queues[name].bad or shut(mark, name)
-    if bad then return bad end
-    local limit = limited ~= 0 and tonumber(redis.call('HGET', LIMITS, name) or '')
-    if limit then
-      local is = stock(name)
-      if is + queues[name].new > limit then
-        return redis.error_reply(string.format('QUEUEFULL queue "%s" holds %d waiting tasks and may hold %d', name, is, limit))
-      end
-    end
+    if queues[name].bad then return queues[name].bad end
   end
+  local refusal = redis.pcall('HLEN', LIMITS) ~= 0 and limited()
+  if refusal then return refusal end
   accept(8, clock)
 end
 

@@ -1,6 +1,8 @@
 -- Reserves tasks of one queue for a listener, highest priority first. Starts them if a process ID is given, because the
--- listener has free slots. Reserves no task from a paused or held queue, none of a paused plugin or tenant, none for a quarantined version of a plugin,
--- and no more than the plugin's limit in the fleet allows. An ID whose task is missing, damaged, finished, already held
+-- Reserves tasks of one queue for a listener, highest priority first. Starts them if a process ID is given, because the
+-- listener has free slots. Reserves no task from a paused or held queue, none of a paused plugin or tenant, none for a
+-- quarantined version of a plugin, and no more than the plugin's limit in the fleet and the tenant's quotas and rates
+-- allow. An ID whose task is missing, damaged, finished, already held
 -- or not yet due is dropped and counted. An expired task fails.
 -- KEYS    1 pending  2 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 maximum number of tasks (1 to 128)  5 process ID or ""
@@ -11,8 +13,8 @@
 --         tasks count for 10
 --         12 the number of the release that serves, or ""  13 the number of arguments for runners, and these arguments
 --         then field, value, ... for the plugin's version and what its manifest sets (only with a process ID)
--- RETURNS number of dropped IDs, clock, eta of the next scheduled task or "", number of tasks that failed or wait
---         again, 1 if the version is quarantined, reason why a failed task has no dead letter or "", numbers of
+-- RETURNS number of dropped IDs, clock, eta of the next scheduled task, or when the tenant's rates let more tasks start
+--         if that is earlier, or "", number of tasks that failed or wait again, 1 if the version is quarantined, reason why a failed task has no dead letter or "", numbers of
 --         releases that this host lacks or must not try, separated by spaces, 1 if the script ended early and the lists
 --         may have further tasks; then for each task: id, run, parameters
 --         or nil if they are too large, their size, number of further values, and these values: field, value, ... of
@@ -22,11 +24,13 @@
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
 local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_TASKS_ .. queue, 'set', TASKS_ .. queue, 'zset',
   SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash',
-  EXPIRY_ .. queue, 'zset', PAUSED, 'set', NODES, 'zset')
+  EXPIRY_ .. queue, 'zset', PAUSED, 'set')
 if bad then return bad end
 -- A delayed reserve must not reserve tasks for a listener that has left, or whose tasks are being reclaimed (the end of
 -- its lease is 0).
-if tonumber(redis.call('ZSCORE', NODES, listener) or '0') == 0 then
+local lease = redis.pcall('ZSCORE', NODES, listener)
+if type(lease) == 'table' then return mistyped(NODES, 'zset') or lease end
+if tonumber(lease or '0') == 0 then
   return redis.error_reply('LEASELOST listener ' .. listener .. ' is not known (any more)')
 end
 
@@ -61,6 +65,72 @@ local function room() -- rare
   return n
 end
 if ARGV[10] ~= '' then wanted = room() end
+
+-- gate(): bounds wanted by the tenant's rates and its quota of running tasks. Returns a function (n), which takes n
+-- tokens of each rate, and returns the time from which more tasks may start, as a number; 0 if no rate bounds them. For
+-- fast rates that is the time of several tokens, because a reserve for each would cost more than the task. If the tenant
+-- runs as many tasks as it may, the queue is added to THROTTLED, so that a settle wakes it.
+local keyrate -- the rate of each key of this queue, if it has one
+local throttled = false
+local function gate() -- rare
+  local h = redis.call('HMGET', QUOTAS, 'running', 'rate', 'rate:' .. queue, 'limits:' .. queue, 'key_rate:' .. queue)
+  keyrate = h[5] and bucket(h[5]) and h[5]
+  local names, rates, buckets, spent = {}, {}, {}, false
+  for i, name in ipairs({ 'rate', 'rate:' .. queue }) do
+    if h[i + 1] then names[#names + 1], rates[#rates + 1] = name, h[i + 1] end
+  end
+  for name in string.gmatch(h[4] or '', '%S+') do
+    names[#names + 1] = 'limit:' .. name
+    rates[#rates + 1] = redis.call('HGET', QUOTAS, 'limit:' .. name) or ''
+  end
+  for i, full in ipairs(#names > 0 and redis.call('HMGET', USED, unpack(names)) or {}) do
+    local n, step, burst, at, cut = tokens(rates[i], full, clock, 0)
+    if n then
+      buckets[#buckets + 1] = { name = names[i], step = step, burst = burst, full = at }
+      spent = spent or cut
+      wanted = math.min(wanted, n)
+    end
+  end
+  local most = tonumber(h[1] or '')
+  if most and wanted > 0 then
+    local n, some = runningtasks()
+    local may = n >= most and duty(DUTY_ .. 'started', listener, 5000)
+    if may and not may.err then
+      work = work + unheld(some) / 2
+      n = runningtasks()
+    end
+    wanted = math.min(wanted, math.max(0, most - n))
+    throttled = most - n <= wanted
+  end
+  return function(n)
+    local again, fields = 0, {}
+    for _, b in ipairs(buckets) do
+      local full = b.full + n * b.step
+      local some = math.min(math.max(1, math.floor(b.burst / 2)), math.ceil(0.05 / b.step))
+      again = math.max(again, full + (some - b.burst) * b.step)
+      fields[#fields + 1] = b.name
+      fields[#fields + 1] = string.format('%.6f', full)
+    end
+    if #fields > 0 and (n > 0 or spent) then redis.call('HSET', USED, unpack(fields)) end
+    return again > tonumber(clock) and again or 0
+  end
+end
+
+-- closing(spend, n): ends a gate after n tasks were reserved, and returns the eta of the reply.
+local function closing(spend, n) -- rare
+  local again = spend(n)
+  if n == wanted then -- otherwise the pending lists are empty
+    if again > 0 and (eta == '' or again < tonumber(eta)) then eta = string.format('%.6f', again) end
+    if throttled then redis.pcall('SADD', THROTTLED, queue) end
+  elseif throttled then
+    unthrottle(1) -- the message that woke this queue is of use to another one
+  end
+  return eta
+end
+-- The field ".." of LIMITS says that the tenant has quotas, and of which kinds; no queue has this name.
+local mark = redis.pcall('HGET', LIMITS, '..')
+local spend = type(mark) == 'string' and string.find(mark, 'r', 1, true) and gate()
+if wanted < 1 and spend then return { 0, clock, closing(spend, 0), 0, 0, '', '', 0 } end
 
 -- rejected(by): whether this listener has rejected the task, and another listener with a lease has not. by is the field
 -- "rejected_by" of the task. Python listeners do not count: they have no lease, so nobody knows whether they are alive.
@@ -97,6 +167,33 @@ local function otherwise() -- rare
       if ARGV[i] == 'dead' then redis.call('HSET', key, 'dead', ARGV[i + 1]) end
     end
     fail(queue, id, clock, 'expired', describe('expired', 'waited past its max_age or deadline'))
+  end
+end
+
+-- slower(): makes a function (id, key, name), once per call of the script for the same reason. A task whose key has no
+-- token left is scheduled for the time of its own token, and the function returns true. That token is the task's: the
+-- field "token" of its hash has the time, and the task is not asked for another one. Buckets that are full again are
+-- forgotten.
+local slow
+local function slower() -- rare
+  local list = KEYRATES_ .. queue
+  if mistyped(list, 'zset') then return function() return false end end
+  local step, burst = bucket(keyrate)
+  local old = redis.call('ZRANGE', list, 0, 31, 'WITHSCORES')
+  for i = 1, #old, 2 do
+    if tonumber(old[i + 1]) <= tonumber(clock) then redis.call('ZREM', list, old[i]) end
+  end
+  return function(id, key, name)
+    if redis.call('HDEL', key, 'token') == 1 then return false end
+    name = redis.sha1hex(name)
+    local full = math.max(tonumber(clock), tonumber(redis.call('ZSCORE', list, name) or '0')) + step
+    redis.call('ZADD', list, string.format('%.6f', full), name)
+    local wait = full - burst * step - tonumber(clock)
+    if wait < 0.000002 then return false end
+    redis.call('LREM', KEYS[2], 1, id)
+    work = work + 7
+    back(queue, id, clock, wait, 'LPUSH', '', '', 'token', string.format('%.6f', clock + wait))
+    return true
   end
 end
 
@@ -170,6 +267,10 @@ local function reserve(id)
     ending = ending or otherwise()
     return ending(id, key, expired)
   end
+  if keyrate and h[14] then
+    slow = slow or slower()
+    if slow(id, key, h[14]) then return end
+  end
   local all, field, number = written
   if rest > 14 or h[25] and serving ~= '' and h[25] ~= serving or h[26] then
     pick = pick or picker()
@@ -209,5 +310,6 @@ for _, list in ipairs(pendinglists(queue)) do
   end
 end
 if #started > 0 then redis.call('SADD', STARTED_TASKS_ .. queue, unpack(started)) end
+if spend then out[3] = closing(spend, taken) end
 out[1], out[4], out[6], out[8] = dropped, looked - dropped - taken, unburied, work >= 128 and taken < wanted and 1 or 0
 return out

@@ -15,7 +15,7 @@
 -- RETURNS 'ok' and the number; 'same' and the number if there is nothing to change; 'none' if there is no such release;
 --         'nocanary' if there is no such canary; 'canary' and its number if the release to delete is one;
 --         'frozen'; 'serves' if the release to delete serves; 'full' if there are too many plugins; 'missing' and a
---         digest if Redis does not have a piece
+--         digest if Redis does not have a piece; the error QUOTA if no more plugins of the tenant may have releases
 local bad = mistyped(KEYS[1], 'hash', KEYS[2], 'hash', PIECES, 'hash', STOPPED, 'hash')
 if bad then return bad end
 local clock, plugin, what = now(ARGV[1]), ARGV[2], ARGV[3]
@@ -118,6 +118,9 @@ if what == 'push' then
   end
   if frozen then return 'frozen' end
   if not serving and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[7]) then return 'full' end
+  -- HLEN counts the field "." as well.
+  bad = not serving and scarce('releases', math.max(0, redis.call('HLEN', KEYS[1]) - 1))
+  if bad then return bad end
   for i = 10, #ARGV, 2 do
     if not redis.call('HGET', PIECES, ARGV[i]) or redis.call('EXISTS', PIECE_ .. ARGV[i]) == 0 then
       return 'missing ' .. ARGV[i]

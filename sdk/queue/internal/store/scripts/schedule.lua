@@ -11,7 +11,7 @@
 --         never. During the absence, hosts fire no ticks of the schedule. After it, these ticks count as missed
 -- RETURNS for put: 'new', 'changed', 'same' or 'kept'; for the others: 'changed' or 'same'. 'none' if there is no such
 --         schedule; 'full' if there is the maximum number of schedules; 'owned' and the owner if the schedule has
---         another owner; 'overtaken' if another sync has begun; the error MANYQUEUES if the queue is new and the tenant
+--         another owner; 'overtaken' if another sync has begun; the error QUOTA or MANYQUEUES if the queue is new and the tenant
 --         already has its maximum number of queues
 local id, owner, what = ARGV[2], ARGV[3], ARGV[4]
 local key = SCHEDULE_ .. id
@@ -81,6 +81,8 @@ end
 
 if exists then attend() end
 if not exists and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[6]) then return 'full' end
+bad = not exists and scarce('schedules', redis.call('ZCARD', KEYS[1]))
+if bad then return bad end
 local given, differs = {}, false
 for i = 8, #ARGV, 2 do given[ARGV[i]] = ARGV[i + 1] end
 local is = redis.call('HMGET', key, unpack(DEFINED))

@@ -151,16 +151,21 @@ while at <= #ARGV do
   end
   at = at + 5 + more
 end
-if #started > 0 then redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started)) end
+local listening = 0 -- how many of WAITERS and THROTTLED exist
+if #started > 0 then
+  redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started))
+  listening = redis.call('EXISTS', WAITERS, THROTTLED)
+end
 if bear then bear() end
 if #completed > 0 then
   if redis.call('EXISTS', EXPIRY_ .. queue) == 1 then redis.call('ZREM', EXPIRY_ .. queue, unpack(completed)) end
   redis.call('LPUSH', COMPLETE_TASKS_ .. queue, unpack(completed))
   count(STATS_ .. queue, 'complete', #completed)
-  if redis.call('EXISTS', WAITERS) == 1 then -- see waiters.go
+  if listening == 2 or listening == 1 and redis.call('EXISTS', WAITERS) == 1 then -- see waiters.go
     for _, id in ipairs(completed) do announce(DONE_ .. id) end
   end
 end
 if woken then announce(CHANNEL_ .. queue) end
+if listening > 0 then unthrottle(#started) end
 for name in string.gmatch(ARGV[5], '%S+') do announce(CHANNEL_ .. name) end
 return table.concat(out, '\n')

@@ -5,8 +5,8 @@
 --         4 maximum number of subscriptions  5 its queue if the queue has changed, or ""  6 its queue if a hold of the
 --         queue is to end, because the webhook's URL has changed, or ""
 -- RETURNS 'ok', also if the subscription has the new text already; 'changed' if it is not as the caller has read it;
---         'full' if there are too many subscriptions; the error MANYQUEUES if the queue is new and the tenant already
---         has its maximum number of queues
+--         'full' if there are too many subscriptions; the error QUOTA if the tenant may have no more; MANYQUEUES if the
+--         queue is new and the tenant already has its maximum number of queues
 local bad = mistyped(KEYS[1], 'hash', GENERATION, 'string', QUEUES, 'zset')
 if bad then return bad end
 
@@ -17,7 +17,7 @@ if ARGV[3] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
   if is == '' and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[4]) then return 'full' end
-  bad = ARGV[5] ~= '' and unlisted(ARGV[5])
+  bad = is == '' and scarce('subscriptions', redis.call('HLEN', KEYS[1])) or ARGV[5] ~= '' and unlisted(ARGV[5])
   if bad then return bad end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
   if ARGV[6] ~= '' then redis.pcall('HDEL', STATS_ .. ARGV[6], 'held') end

@@ -9,7 +9,8 @@
 --         10 queue  11 overlap: skip, queue or allow
 --         then the task, in the form that batch.lua describes
 -- RETURNS 'fired'; 'planned' (5 is ""); 'skipped' (the previous tick's task has not finished); 'busy' (that task has
---         not finished, and the tick waits for it); 'full' (the queue is full, accepts no tasks, or is new and the tenant already has its
+--         not finished, and the tick waits for it); 'full' (the queue is full or accepts no tasks, the tenant has used up
+--         a quota, or the queue is new and the tenant already has its
 --         maximum number of queues, and the tick waits); 'early' (the tick has not come yet); 'later' (5 is "later");
 --         'changed' (the caller must read the schedule again); the error WRONGTYPE if the queue refuses tasks
 local id, tick, next, queue = ARGV[2], ARGV[5], ARGV[8], ARGV[10]
@@ -58,9 +59,17 @@ if running then
 end
 bad = refuses(queue)
 if bad then return later(bad) end
+-- limited(): an error reply if a pause, the limit of the queue or a quota of the tenant refuses the task, else nil. It
+-- makes room in a queue that drops its oldest task.
 local limits = redis.pcall('HMGET', LIMITS, queue, '..')
-local limit = tonumber(limits[1] or '')
-if limit and stock(queue) >= limit or shut(limits[2], queue) or unlisted(queue) then return later('full') end
+local function limited() -- rare
+  local bad, much = shut(limits[2], queue), 0
+  if not bad then bad, much = crowded(queue, limits[1], 1) end
+  bad = bad or admit(limits[2], 1, #ARGV[13], clock)
+  if not bad then drop(queue, much, clock) end
+  return bad
+end
+if (limits[1] or limits[2]) and limited() or unlisted(queue) then return later('full') end
 local tasks = batch(queue, clock)
 enqueue(tasks, 12)
 finish(tasks)

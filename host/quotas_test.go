@@ -1,0 +1,72 @@
+package host
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// However many hosts and plugins there are, no more tasks of a tenant run than its quota says; and each end makes room for
+// the next task at once, without a poll.
+func TestRunningTasksOfATenant(t *testing.T) {
+	t.Parallel()
+	common := settings{
+		Config: Config{Concurrency: 4, Poll: time.Hour}, tenants: []string{queuetest.Tenant()},
+		guests: map[string][]byte{"sleep": runtimetest.Sleep(t), "nap": runtimetest.Sleep(t)},
+	}
+	hosts := []*node{start(t, common), start(t, common)}
+	for _, n := range hosts {
+		n.settledAs(2, "sleep", "nap")
+	}
+	n := hosts[0]
+	if err := manage.New(n.clientOf(n.tenant)).SetQuotas(n.ctx, manage.Quotas{"running": "3"}); err != nil {
+		t.Fatal(err)
+	}
+	var most atomic.Int64
+	watching, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case <-watching:
+				return
+			default:
+			}
+			running := n.rdb.Eval(n.ctx, "return redis.call('SCARD', KEYS[1]) + redis.call('SCARD', KEYS[2])",
+				[]string{n.tenant + "_started_tasks_sleep", n.tenant + "_started_tasks_nap"}).Val()
+			if count, ok := running.(int64); ok && count > most.Load() {
+				most.Store(count)
+			}
+		}
+	}()
+	sleeps, naps := n.enqueueMany("sleep", 30, "20"), n.enqueueMany("nap", 30, "20")
+	n.complete("sleep", sleeps)
+	n.complete("nap", naps)
+	close(watching)
+	<-watched
+	if most.Load() != 3 {
+		t.Errorf("%d tasks ran at once, want 3", most.Load())
+	}
+}
+
+// Tasks over a rate wait without a slot, and begin when there is a token, without a poll.
+func TestRateOfATenant(t *testing.T) {
+	t.Parallel()
+	n := start(t, settings{
+		Config: Config{Concurrency: 4, Poll: time.Hour}, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)},
+	})
+	n.settledAs(1, "sleep")
+	if err := manage.New(n.clientOf(n.tenant)).SetQuotas(n.ctx, manage.Quotas{"rate:sleep": "20/s burst 5"}); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	ids := n.enqueueMany("sleep", 25, "0")
+	n.complete("sleep", ids)
+	if took := time.Since(begin); took < 900*time.Millisecond {
+		t.Errorf("25 tasks at 20/s with a burst of 5 took %s, want 1s", took)
+	}
+}

@@ -1,0 +1,390 @@
+package queue_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
+)
+
+func (w *world) quotas(t testing.TB, changes manage.Quotas) {
+	t.Helper()
+	if err := manage.New(w.Client).SetQuotas(w.ctx, changes); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) uses(t testing.TB) map[string]manage.QuotaUse {
+	t.Helper()
+	uses := make(map[string]manage.QuotaUse)
+	for _, use := range must[[]manage.QuotaUse](t)(manage.New(w.Client).QuotaUses(w.ctx)) {
+		uses[use.Name] = use
+	}
+	return uses
+}
+
+// refused checks that an error says which quota refuses.
+func refused(t testing.TB, err error, name, limit string, used int64) {
+	t.Helper()
+	quota, ok := errors.AsType[*manage.QuotaError](err)
+	if !ok || !errors.Is(err, queue.ErrQueueFull) || !errors.Is(err, manage.ErrQuota) {
+		t.Fatalf("%v, want the quota %s", err, name)
+	}
+	if quota.Name != name || quota.Limit != limit || quota.Used != used || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), limit) {
+		t.Errorf("%+v: want %s %s, %d used", quota, name, limit, used)
+	}
+}
+
+// upTo reserves as many tasks of a queue as it gets.
+func (w *world) upTo(t testing.TB, node *listen.Node, name string, most int) listen.ReserveReply {
+	t.Helper()
+	reply := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: name, Count: most, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
+	if reply.Err != nil {
+		t.Fatal(reply.Err)
+	}
+	return reply
+}
+
+// The waiting tasks of all queues are never more than the quota, whichever way they are enqueued; and there is room again
+// as soon as some have left.
+func TestQuotaOfWaitingTasks(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.enqueue(t, "before", "", queue.Options{})
+		w.quotas(t, manage.Quotas{"tasks_waiting": "10"})
+		for i := range 3 {
+			w.enqueue(t, fmt.Sprint("q", i), "", queue.Options{})
+			w.enqueue(t, "options", "", queue.Options{Delay: time.Hour, Key: "k"})
+		}
+		w.enqueue(t, "q0", "", queue.Options{ID: "twice", Priority: new(70)})
+		w.enqueue(t, "q0", "", queue.Options{ID: "twice", Priority: new(70)}) // a repeat is no new task
+		_, err := w.Queue("new").EnqueueMany(w.ctx, make([]queue.Spec, 3))
+		refused(t, err, "tasks_waiting", "10", 8)
+		if n := w.rdb.Exists(w.ctx, w.Store().Keys.Stats("new"), w.Store().Keys.Pending("new")).Val(); n != 0 {
+			t.Errorf("the refused tasks left %d keys", n)
+		}
+		w.enqueue(t, "q0", "", queue.Options{ID: "nine"})
+		w.enqueue(t, "q0", "", queue.Options{})
+		_, err = w.Queue("q0").Enqueue(w.ctx, nil, queue.Options{Key: "k"})
+		refused(t, err, "tasks_waiting", "10", 10)
+		w.enqueue(t, "q0", "", queue.Options{ID: "twice", Priority: new(70)}) // nor is it refused
+		if use := w.uses(t)["tasks_waiting"]; use.Used != 10 || use.Limit != 10 || use.Refused != 4 {
+			t.Errorf("%+v", use)
+		}
+
+		node := w.node(t, "q0")
+		if got := w.upTo(t, node, "q0", 9); len(got.Tasks) != 4 {
+			t.Fatalf("reserved %d", len(got.Tasks))
+		}
+		w.at(1)
+		if _, err = w.Queue("q0").EnqueueMany(w.ctx, make([]queue.Spec, 4)); err != nil {
+			t.Fatal(err)
+		}
+		w.at(2)
+		_, err = w.Queue("q0").Enqueue(w.ctx, nil, queue.Options{})
+		refused(t, err, "tasks_waiting", "10", 10)
+		// A subscriber's task counts as well, and a publication is refused as a whole.
+		w.subscribe(t, queue.Subscription{ID: "s", Topic: "t", Queue: "subscribed"})
+		_, err = w.Publish(w.ctx, "t", nil, queue.PublishOptions{})
+		refused(t, err, "tasks_waiting", "10", 10)
+		w.quotas(t, manage.Quotas{"tasks_waiting": ""})
+		w.enqueue(t, "q0", "", queue.Options{})
+		if limits := w.rdb.HGetAll(w.ctx, w.Store().Keys.Limits()).Val(); len(limits) != 0 {
+			t.Errorf("%v", limits)
+		}
+	})
+}
+
+// Bytes that wait are those of all tasks, also of ones that are not text.
+func TestQuotaOfWaitingBytes(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.quotas(t, manage.Quotas{"bytes_waiting": "1000"})
+		w.enqueue(t, "a", strings.Repeat("x", 400), queue.Options{})
+		w.enqueue(t, "b", strings.Repeat("\xff", 500), queue.Options{})
+		_, err := w.Queue("a").Enqueue(w.ctx, []byte(strings.Repeat("x", 200)), queue.Options{})
+		refused(t, err, "bytes_waiting", "1000", 900)
+		w.upTo(t, w.node(t, "a"), "a", 1)
+		w.at(1)
+		w.enqueue(t, "a", strings.Repeat("x", 200), queue.Options{})
+		if use := w.uses(t)["bytes_waiting"]; use.Used != 700 {
+			t.Errorf("%+v", use)
+		}
+	})
+}
+
+// No more tasks run than the quota says, of all queues and listeners; a task that ends wakes a queue that waits.
+func TestQuotaOfRunningTasks(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.quotas(t, manage.Quotas{"running": "3"})
+		for _, name := range []string{"a", "b"} {
+			must[[]queue.Receipt](t)(w.Queue(name).EnqueueMany(w.ctx, make([]queue.Spec, 5)))
+		}
+		one, other := w.node(t, "a", "b"), w.node(t, "a", "b")
+		woken := w.rdb.Subscribe(w.ctx, w.Store().Keys.Channel("b"))
+		t.Cleanup(func() { _ = woken.Close() })
+		if _, err := woken.Receive(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		first := w.upTo(t, one, "a", 2)
+		second := w.upTo(t, other, "b", 5)
+		if len(first.Tasks) != 2 || len(second.Tasks) != 1 {
+			t.Fatalf("%d and %d tasks run", len(first.Tasks), len(second.Tasks))
+		}
+		if none := w.upTo(t, one, "b", 5); len(none.Tasks) != 0 {
+			t.Fatalf("%d more", len(none.Tasks))
+		}
+		if use := w.uses(t)["running"]; use.Used != 3 || use.Limit != 3 {
+			t.Errorf("%+v", use)
+		}
+		w.settle(t, one, "a", listen.Settlement{Claim: first.Tasks[0].Claim()})
+		if _, err := woken.ReceiveMessage(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.upTo(t, other, "b", 5); len(got.Tasks) != 1 {
+			t.Fatalf("after the end of one %d began", len(got.Tasks))
+		}
+		w.settle(t, one, "a", listen.Settlement{Claim: first.Tasks[1].Claim(), Failure: &queue.Failure{}, Requeue: listen.RequeueRetry, Delay: time.Hour})
+		if _, err := woken.ReceiveMessage(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		// Queue b was woken for the free place; if it has nothing, another queue that waits gets the message.
+		w.upTo(t, one, "a", 0+1)
+		w.rdb.Del(w.ctx, w.Store().Keys.Started("a"))
+	})
+}
+
+// A bucket lets its burst through at once, and then as many as its rate, whoever asks how often; the reply says when to ask
+// again. A clock that goes back stops nothing.
+func TestRates(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.quotas(t, manage.Quotas{"rate:q": "10/s burst 5", "rate": "600/m burst 8", "limit:both": "1/s burst 3 r s", "rate:day": "1/d"})
+		for _, name := range []string{"q", "r", "s", "day"} {
+			must[[]queue.Receipt](t)(w.Queue(name).EnqueueMany(w.ctx, make([]queue.Spec, 40)))
+		}
+		node := w.node(t, "q", "r", "s", "day")
+		begin := w.upTo(t, node, "q", 100)
+		if len(begin.Tasks) != 5 || !begin.NextETA.Equal(begin.Clock.Add(100*time.Millisecond)) {
+			t.Fatalf("%d tasks, again at %s of %s", len(begin.Tasks), begin.NextETA, begin.Clock)
+		}
+		if r := w.upTo(t, node, "r", 2); len(r.Tasks) != 2 || !r.NextETA.IsZero() { // it got what it asked for
+			t.Errorf("%d tasks of r, again at %s", len(r.Tasks), r.NextETA)
+		}
+		if s := w.upTo(t, node, "s", 2); len(s.Tasks) != 1 || !s.NextETA.Equal(s.Clock.Add(time.Second)) {
+			t.Errorf("%d tasks of s, again at %s", len(s.Tasks), s.NextETA)
+		}
+		if q := w.upTo(t, node, "q", 1); len(q.Tasks) != 0 || !q.NextETA.Equal(q.Clock.Add(100*time.Millisecond)) {
+			t.Errorf("%d tasks at once after the burst, again at %s", len(q.Tasks), q.NextETA)
+		}
+		if uses := w.uses(t); uses["rate:q"].Used != 5 || uses["rate"].Used != 8 || uses["limit:both"].Used != 3 || uses["limit:both"].Value != "1/s burst 3 r s" {
+			t.Errorf("%+v", uses)
+		}
+		taken := 0
+		for i := range 100 { // a second in steps of 10 ms
+			w.at(float64(i+1) / 100)
+			taken += len(w.upTo(t, node, "q", 3).Tasks)
+		}
+		if taken != 10 {
+			t.Errorf("in a second %d tasks began", taken)
+		}
+		w.at(-3600)
+		if got := w.upTo(t, node, "q", 3); len(got.Tasks) != 0 || got.NextETA.Sub(got.Clock) > 110*time.Millisecond {
+			t.Errorf("an hour back: %d tasks, again in %s", len(got.Tasks), got.NextETA.Sub(got.Clock))
+		}
+		w.at(-3590)
+		if got := w.upTo(t, node, "q", 100); len(got.Tasks) != 5 {
+			t.Errorf("10 s later: %d tasks", len(got.Tasks))
+		}
+		w.at(3600)
+		if got := w.upTo(t, node, "day", 9); len(got.Tasks) != 1 || got.NextETA.Sub(got.Clock) != 24*time.Hour {
+			t.Errorf("%d tasks of a daily rate, again in %s", len(got.Tasks), got.NextETA.Sub(got.Clock))
+		}
+		w.quotas(t, manage.Quotas{"rate:q": "", "rate": "", "limit:both": "", "rate:day": ""})
+		if got := w.upTo(t, node, "q", 100); len(got.Tasks) != 20 {
+			t.Errorf("without limits %d tasks began", len(got.Tasks))
+		}
+		if left := w.rdb.HGetAll(w.ctx, w.Store().Keys.Quotas()).Val(); len(left) != 0 {
+			t.Errorf("%v", left)
+		}
+	})
+}
+
+// Tasks over the rate of their key are scheduled, each for a moment of its own, and then run without another token; tasks
+// of other keys and without a key pass them.
+func TestKeyRate(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.quotas(t, manage.Quotas{"key_rate:q": "2/s burst 2"})
+		for i := range 6 {
+			w.enqueue(t, "q", "", queue.Options{ID: fmt.Sprint("a", i), Key: "a"})
+		}
+		w.enqueue(t, "q", "", queue.Options{ID: "b", Key: "b"})
+		w.enqueue(t, "q", "", queue.Options{ID: "none"})
+		node := w.node(t, "q")
+		var got []string
+		for _, task := range w.upTo(t, node, "q", 128).Tasks {
+			got = append(got, task.ID)
+		}
+		if fmt.Sprint(got) != "[a0 a1 b none]" {
+			t.Errorf("%v", got)
+		}
+		for i, wait := range []float64{0.5, 1, 1.5, 2} {
+			id := fmt.Sprint("a", i+2)
+			task := w.task(t, id)
+			if task.Status != queue.Scheduled || task.Attempts != 0 || task.ETA.Sub(task.Created).Seconds() != wait {
+				t.Errorf("%s is %s, due after %s", id, task.Status, task.ETA.Sub(task.Created))
+			}
+			w.at(wait)
+			must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
+			if next := w.upTo(t, node, "q", 128).Tasks; len(next) != 1 || next[0].ID != id {
+				t.Errorf("%v", next)
+			}
+		}
+		w.at(60)
+		w.enqueue(t, "q", "", queue.Options{Key: "c"})
+		w.upTo(t, node, "q", 1)
+		if n := w.rdb.ZCard(w.ctx, w.Store().Keys.KeyRates("q")).Val(); n != 1 {
+			t.Errorf("%d buckets are kept", n)
+		}
+	})
+}
+
+// Producers enqueue no more than the rate, and are told when to come again; a call of more than the burst passes when the
+// bucket is full, and is paid for.
+func TestEnqueueRate(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.quotas(t, manage.Quotas{"enqueue_rate": "10/s burst 5"})
+		q := w.Queue("q")
+		must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, make([]queue.Spec, 4)))
+		_, err := q.EnqueueMany(w.ctx, make([]queue.Spec, 3))
+		refused(t, err, "enqueue_rate", "10/s burst 5", 3)
+		if quota, _ := errors.AsType[*manage.QuotaError](err); quota.RetryAfter != 200*time.Millisecond {
+			t.Errorf("again in %s", quota.RetryAfter)
+		}
+		w.at(0.2)
+		must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, make([]queue.Spec, 3)))
+		w.at(2)
+		must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, make([]queue.Spec, 20)))
+		w.at(3.4)
+		_, err = q.Enqueue(w.ctx, nil, queue.Options{})
+		refused(t, err, "enqueue_rate", "10/s burst 5", 1)
+		if quota, _ := errors.AsType[*manage.QuotaError](err); quota.RetryAfter.Round(time.Millisecond) != 200*time.Millisecond {
+			t.Errorf("again in %s", quota.RetryAfter)
+		}
+		w.at(3.6)
+		w.enqueue(t, "q", "", queue.Options{})
+		w.at(-3600)
+		_, err = q.Enqueue(w.ctx, nil, queue.Options{})
+		refused(t, err, "enqueue_rate", "10/s burst 5", 1)
+		w.at(-3400)
+		w.enqueue(t, "q", "", queue.Options{})
+	})
+}
+
+// A full queue that drops its oldest tasks takes new ones: of the lowest priority first, never scheduled ones.
+func TestDropOldest(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		if err := q.SetRollingLimit(w.ctx, 4); err != nil {
+			t.Fatal(err)
+		}
+		w.enqueue(t, "q", "", queue.Options{ID: "high", Priority: new(90)})
+		w.enqueue(t, "q", "", queue.Options{ID: "later", Delay: time.Hour})
+		for i := range 4 {
+			w.enqueue(t, "q", "", queue.Options{ID: fmt.Sprint(i), Dead: "letters"})
+		}
+		for id, status := range map[string]queue.Status{"high": queue.Pending, "later": queue.Scheduled, "0": queue.Failed, "1": queue.Failed, "2": queue.Pending, "3": queue.Pending} {
+			if task := w.task(t, id); task.Status != status || status == queue.Failed && (task.Reason != manage.ReasonDropped || task.DeadID == "") {
+				t.Errorf("%s is %s, %s, letter %q", id, task.Status, task.Reason, task.DeadID)
+			}
+		}
+		stats := must[manage.Stats](t)(manage.QueueOf(q).Stats(w.ctx))
+		if stats.Totals["failed:dropped"] != 2 || stats.Limit != 4 || !stats.DropOldest || stats.Depth[queue.Pending] != 3 {
+			t.Errorf("%+v", stats)
+		}
+		// More than the limit at once is refused, and so is what finds no pending task to drop.
+		if _, err := q.EnqueueMany(w.ctx, make([]queue.Spec, 5)); !errors.Is(err, queue.ErrQueueFull) {
+			t.Error(err)
+		}
+		must[[]queue.Receipt](t)(q.EnqueueMany(w.ctx, make([]queue.Spec, 3)))
+		if task := w.task(t, "high"); task.Status != queue.Failed {
+			t.Errorf("high is %s", task.Status)
+		}
+		if _, err := q.EnqueueMany(w.ctx, make([]queue.Spec, 4)); !errors.Is(err, queue.ErrQueueFull) {
+			t.Error(err)
+		}
+		stats = must[manage.Stats](t)(manage.QueueOf(q).Stats(w.ctx))
+		if stats.Totals["refused"] != 9 || stats.Depth[queue.Pending] != 3 {
+			t.Errorf("%+v", stats)
+		}
+		if limit := must[int64](t)(q.Limit(w.ctx)); limit != 4 {
+			t.Errorf("limit %d", limit)
+		}
+	})
+}
+
+// Other things than tasks have quotas as well.
+func TestQuotasOfThings(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.quotas(t, manage.Quotas{"schedules": "1", "subscriptions": "1"})
+		for i := range 2 {
+			_, err := w.PutSchedule(w.ctx, queue.Schedule{ID: fmt.Sprint(i), Queue: "q", Cron: "@daily"}, false)
+			_, other := w.Subscribe(w.ctx, queue.Subscription{ID: fmt.Sprint(i), Topic: "t", Queue: "q"})
+			if i == 0 && (err != nil || other != nil) {
+				t.Fatal(err, other)
+			}
+			if i == 1 {
+				refused(t, err, "schedules", "1", 1)
+				refused(t, other, "subscriptions", "1", 1)
+			}
+		}
+		// Changes of existing ones are not refused.
+		if _, err := w.PutSchedule(w.ctx, queue.Schedule{ID: "0", Queue: "q", Cron: "@hourly"}, false); err != nil {
+			t.Error(err)
+		}
+		uses := w.uses(t)
+		if uses["schedules"].Used != 1 || uses["schedules"].Refused != 1 || uses["subscriptions"].Used != 1 {
+			t.Errorf("%+v", uses)
+		}
+	})
+}
+
+// Invalid quotas are refused with the name, the value and the remedy, and change nothing.
+func TestInvalidQuotas(t *testing.T) {
+	t.Parallel()
+	for quota, remedy := range map[[2]string]string{
+		{"waiting", "1"}:          "use one of tasks_waiting, bytes_waiting, enqueue_rate, running, rate, rate:QUEUE",
+		{"tasks_waiting", "0"}:    "use a number of 1 or more",
+		{"tasks_waiting", "many"}: "use a number of 1 or more",
+		{"tasks_waiting:q", "1"}:  "use one of",
+		{"rate", "100"}:           `write tasks by s, m, h or d, such as "100/s"`,
+		{"rate", "0/s"}:           "use 1 to 100000 tasks",
+		{"rate", "1/s burst 0"}:   "a burst of 1 to 1000000",
+		{"rate", "1/s q"}:         "write a rate alone",
+		{"limit:x", "1/s"}:        "name the queues that share it",
+		{"limit:x", "1/s ..."}:    "",
+		{"limit:X", "1/s q"}:      "name the limit with up to 64",
+		{"rate:a b", "1/s"}:       "a b",
+		{"weight", "1001"}:        "use a number of 1 to 1000",
+		{"weight:q", "0"}:         "use a number of 1 to 1000",
+	} {
+		_, err := manage.Quotas{quota[0]: quota[1]}.Normal()
+		if (err == nil) != (remedy == "") || err != nil && (!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), remedy)) {
+			t.Errorf("%v: %v", quota, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"100/s": "100/s burst 100", "10/m": "10/m burst 1", "90/m  burst 7": "90/m burst 7", "7200/h": "7200/h burst 2",
+	} {
+		if got, err := (manage.Quotas{"rate": text}).Normal(); err != nil || got["rate"] != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+}
