@@ -14,6 +14,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -216,4 +217,48 @@ func benchmarkReserveSettle(b *testing.B, batch, priority int) {
 		rounds++
 	}
 	tasksPerSecond(b, rounds*batch)
+}
+
+// BenchmarkQuotas is what limits cost: the whole way of a task, enqueued in blocks, reserved, started and settled in batches,
+// in a tenant without quotas, with quotas of another queue, and with quotas that bound this one, yet never refuse.
+func BenchmarkQuotas(b *testing.B) {
+	for name, quotas := range map[string]manage.Quotas{
+		"none": nil, "other": {"rate:other": "1/s"},
+		"rate": {"rate:q": "100000/s burst 1000000"}, "running": {"running": "100000"},
+		"waiting": {"tasks_waiting": "100000000"},
+		"all": {
+			"rate:q": "100000/s burst 1000000", "rate": "100000/s burst 1000000", "limit:x": "100000/s burst 1000000 q", "running": "100000",
+			"tasks_waiting": "100000000", "enqueue_rate": "100000/s burst 1000000",
+		},
+	} {
+		for _, batch := range []int{1, 32} {
+			b.Run(fmt.Sprintf("%s/batch=%d", name, batch), func(b *testing.B) {
+				w := ownWorld(b)
+				node := w.node(b, "q")
+				if err := manage.New(w.Client).SetQuotas(w.ctx, quotas); err != nil {
+					b.Fatal(err)
+				}
+				const tasks = 320
+				spent := 0.0
+				for b.Loop() {
+					before := w.processorMicros(b)
+					for range tasks / batch {
+						w.fill(b, "q", batch)
+						got := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "q", Count: batch, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64)}})[0]
+						if len(got.Tasks) != batch {
+							b.Fatal(len(got.Tasks), got.Err)
+						}
+						held := make([]listen.Claim, batch)
+						for i, task := range got.Tasks {
+							held[i] = task.Claim()
+						}
+						w.settleMany(b, node, "q", held, &listen.Settlement{Result: []byte("done")})
+					}
+					micros := (w.processorMicros(b) - before) / tasks
+					spent = min(cmp.Or(spent, micros), micros)
+				}
+				b.ReportMetric(spent, "µs/task")
+			})
+		}
+	}
 }

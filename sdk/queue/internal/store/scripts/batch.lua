@@ -118,7 +118,14 @@ local function admit(mark, new, bytes, clock) -- rare
     return over('enqueue_rate', new, h[3], full - (burst - need) * step - clock, new)
   end
   if most or size then
-    local fits, tasks, weight = hoard(clock, most, size, new, bytes)
+    -- The usual case, in few steps: no count is under way, and none is needed.
+    local a, b, c, d, rest = string.match(redis.call('HGET', USED, 'waiting') or '', '^(%d+) (%d+) (%d+) (%d+) (%S+ 0 .*)$')
+    local fits, tasks, weight = rest and a + c + new <= (most or math.huge) and b + d + bytes <= (size or math.huge)
+    if fits then
+      redis.call('HSET', USED, 'waiting', string.format('%s %s %.0f %.0f %s', a, b, c + new, d + bytes, rest))
+    else
+      fits, tasks, weight = hoard(clock, most, size, new, bytes)
+    end
     if not fits and most and tasks + new > most then return over('tasks_waiting', tasks, h[1], 1, new) end
     if not fits then return over('bytes_waiting', weight, h[2], 1, new) end
   end
