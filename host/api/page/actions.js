@@ -81,13 +81,15 @@ export function queueActions(queue) {
   const to = path`/tenants/${queue.tenant}/queues/${queue.queue}`;
   const waiting = queue.pending + queue.scheduled;
   const finished = queue.complete + queue.failed;
+  const pauses = (queue.pauses ?? []).filter((p) => !p.accepting);
   return acts(
-    queue.paused
+    queue.paused && (pauses.length === 0 || pauses.some((p) => p.queue)) // not of the tenant alone
       ? button("operator", "Resume", { title: `Resume ${queue.queue}?`, text: `Hosts take its ${many(waiting, "waiting task")} again.`, run: () => post(`${to}/resume`) })
       : button("operator", "Pause", {
         title: `Pause ${queue.queue}?`,
         text: `Hosts take no more of its ${many(waiting, "waiting task")}; ${many(queue.started, "running task")} ${queue.started === 1 ? "goes" : "go"} on. Python listeners do not know pauses.`,
-        run: () => post(`${to}/pause`),
+        fields: field("Why, for others", { name: "reason", maxlength: 1024 }),
+        run: ({ elements: { reason } }) => post(query(`${to}/pause`, { reason: reason.value })),
       }),
     button("operator", "Limit", {
       title: `Limit ${queue.queue}`, text: `${many(waiting, "task")} ${waiting === 1 ? "waits" : "wait"} now and ${waiting === 1 ? "stays" : "stay"}; above the limit enqueueing is refused. 0: no limit.`,

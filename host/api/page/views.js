@@ -7,6 +7,12 @@ import { chart } from "./chart.js";
 import { badge, clock, coded, count, facts, h, link, many, place, section, size, span, table, version } from "./dom.js";
 import { pause, remove } from "./schedules.js";
 
+/** shut says whether a queue, or its tenant, refuses new tasks. */
+const shut = (q) => (q.pauses ?? []).some((p) => p.accepting);
+
+/** pauseText says who paused what, since when and why. */
+const pauseText = (p) => [p.queue ? "" : "the tenant ", p.accepting ? "accepts no new tasks" : "is paused", p.since && [" since ", clock(p.since)], p.who && ` by ${p.who}`, p.reason && `: ${p.reason}`, ". "];
+
 const charted = 180; // minutes
 const page = 50; // entries of a list
 
@@ -128,7 +134,7 @@ function remedy(tenant, [noun, verb, name, value, status] = []) {
 
 const queueTable = (caption, list) => table(caption, [
   { head: "Queue", cell: (q) => [queueLink(q.tenant, q.queue), q.error && h("div", { class: "wrong" }, q.error)] },
-  { head: "State", cell: (q) => [q.paused && badge("paused"), q.listeners === 0 && q.pending > 0 && !q.queue.endsWith(".dead") && badge("nobody serves it", "failed"), q.limit && q.pending + q.scheduled >= q.limit && badge("full", "failed")] },
+  { head: "State", cell: (q) => [q.paused && badge("paused"), shut(q) && badge("accepts none", "paused"), q.listeners === 0 && q.pending > 0 && !q.queue.endsWith(".dead") && badge("nobody serves it", "failed"), q.limit && q.pending + q.scheduled >= q.limit && badge("full", "failed")] },
   { head: "Pending", number: true, cell: (q) => count(q.pending) },
   { head: "Oldest", number: true, cell: (q) => (q.pending ? span(q.oldest_pending_age_seconds) : "–") },
   { head: "Scheduled", number: true, cell: (q) => count(q.scheduled) },
@@ -185,7 +191,7 @@ export function queue({ tenant, search, again }, name) {
       const reasons = Object.entries(q.totals ?? {}).filter(([key]) => key.startsWith("failed:"));
       return [
         q.error && h("p", { class: "wrong" }, q.error),
-        h("p", null, q.paused && badge("paused"), " ", q.held_until > now() && [badge("held"), " until ", clock(q.held_until), ", because its server asked for a pause "], q.listeners === 0 && !name.endsWith(".dead") && badge("nobody serves it", "failed")),
+        h("p", null, q.paused && badge("paused"), " ", shut(q) && [badge("accepts none", "paused"), " "], (q.pauses ?? []).map(pauseText), q.held_until > now() && [badge("held"), " until ", clock(q.held_until), ", because its server asked for a pause "], q.listeners === 0 && !name.endsWith(".dead") && badge("nobody serves it", "failed")),
         queueActions(q),
         findings.length > 0 && section("What is wrong now", findingList(tenant, findings, name)),
         h("div", { class: "tiles" }, facts(

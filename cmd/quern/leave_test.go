@@ -1,0 +1,101 @@
+package main
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue/queuetest"
+)
+
+// A tenant is paused, shows what it used, moves to another name beside its host, and is deleted after its host has left.
+func TestTenantLeaves(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	u := newUser(t, server.URL()).with(map[string]string{"QUERN_TENANT": "blueque"})
+	host, _ := u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
+	u.must("enqueue", "echo", "hello", "--wait", "--id", "one")
+
+	u.must("queue", "pause", "echo", "--accepting", "--reason", "the disk is full")
+	r := u.run("enqueue", "echo", "more")
+	if r.status != exitRefused || !strings.Contains(r.stderr, "the disk is full: wait, or end that pause with `quern queue resume echo --accepting`") {
+		t.Errorf("an enqueue during a pause: %+v", r)
+	}
+	if r := u.run("queue", "show", "echo"); !strings.Contains(r.stderr, "the queue echo accepts no new tasks since ") ||
+		!strings.Contains(r.stdout, "accepting") {
+		t.Errorf("show: %+v", r)
+	}
+	u.must("queue", "resume", "echo", "--accepting")
+	u.must("plugin", "pause", "echo", "--reason", "a bug")
+	u.must("tenant", "pause", "blueque")
+	u.must("enqueue", "echo", "waits", "--id", "waits")
+	pauses := u.must("tenant", "pauses", "blueque")
+	if !regexp.MustCompile(`(?m)^the tenant +taking .*\nthe plugin echo +taking .* a bug$`).MatchString(strings.TrimSpace(pauses)) {
+		t.Errorf("pauses:\n%s", pauses)
+	}
+	if found := u.run("doctor").stdout; !strings.Contains(found, "the plugin echo is paused since ") || !strings.Contains(found, "the tenant is paused since ") {
+		t.Errorf("doctor:\n%s", found)
+	}
+	if r := u.run("task", "wait", "waits", "--wait-timeout", "100ms"); r.status == exitDone {
+		t.Error("a task ran during the pause")
+	}
+	u.must("plugin", "resume", "echo")
+	u.must("tenant", "resume", "blueque")
+	u.must("task", "wait", "waits")
+
+	var usage string
+	eventually(t, "the host counts what tasks used", func() bool {
+		usage = u.must("tenant", "usage", "blueque", "-o", "csv")
+		return strings.Contains(usage, ",2,2,0,0,")
+	})
+	if today := time.Now().UTC().Format(time.DateOnly); !regexp.MustCompile(`^tenant,day,.*\nblueque,` + today + `,2,2,0,0,[1-9]\d*,0\.\d*[1-9]\d*,[\d.]+,10,10,0\n$`).MatchString(usage) {
+		t.Errorf("usage:\n%s", usage)
+	}
+
+	file := filepath.Join(t.TempDir(), "blueque.quern")
+	u.must("tenant", "export", "blueque", file, "--pause")
+	if list := u.must("tenant", "pauses", "blueque", "-o", "json"); list != "[]\n" {
+		t.Errorf("after the export: %s", list)
+	}
+	u.must("tenant", "import", "moved", file)
+	if got := u.must("task", "wait", "one", "--tenant", "moved"); got != "hello" {
+		t.Errorf("the imported result is %q", got)
+	}
+	if r := u.run("tenant", "import", "moved", file); r.status != exitRefused || !strings.Contains(r.stderr, "tenant moved has keys") {
+		t.Errorf("a second import: %+v", r)
+	}
+	if r := u.run("tenant", "delete", "blueque"); r.status != exitUsage || !strings.Contains(r.stderr, "--confirm blueque") {
+		t.Errorf("a deletion without confirmation: %+v", r)
+	}
+	u.must("tenant", "delete", "blueque", "--confirm", "blueque")
+	host.wait()
+	rdb := server.Client(t)
+	if keys := rdb.Keys(t.Context(), "blueque_*").Val(); len(keys) > 0 {
+		t.Errorf("keys stay: %v", keys)
+	}
+	if rdb.Exists(t.Context(), "moved_task_one").Val() != 1 {
+		t.Error("the other tenant lost a task")
+	}
+}
+
+func TestTenantACL(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "")
+	all := u.must("tenant", "acl", "acme")
+	if strings.Contains(all, "python") || strings.Count(all, "ACL SETUSER acme-") < 7 {
+		t.Errorf("users:\n%s", all)
+	}
+	if all := u.must("tenant", "acl", "blueque"); !strings.Contains(all, "ACL SETUSER blueque-python on >PASSWORD resetkeys ~blueque_* ") {
+		t.Errorf("users:\n%s", all)
+	}
+	for args, want := range map[string]string{
+		"acme --for python": "Blueque's clients know only the tenant blueque", "a_b": "tenant \"a_b\": ", "acme --for cook": "use one of host, ",
+	} {
+		if r := u.run(append([]string{"tenant", "acl"}, strings.Fields(args)...)...); r.status == exitDone || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+}
