@@ -135,6 +135,26 @@ func (n *node) refusal(plugin string, number int) string {
 	return ""
 }
 
+// A host that refuses the release to which somebody goes back serves the one before it, and not the bad one.
+func TestRollbackToRefusedRelease(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}})
+	first := a.pushRelease("version", runtimetest.Version(t, "one"), "")
+	a.serves("version", first.Number)
+	refused := a.pushRelease("version", []byte("no module"), "")
+	a.refuses("version", refused.Number, "not a WebAssembly module")
+	bad := a.pushRelease("version", runtimetest.Version(t, "bad"), "")
+	a.serves("version", bad.Number)
+	if r, err := release.NewStore(a.client).ServeRelease(a.ctx, "version", 0); err != nil || r.Number != refused.Number {
+		t.Fatalf("went back to release %d, %v", r.Number, err)
+	}
+	a.serves("version", first.Number)
+	a.refuses("version", refused.Number, "this host refuses it")
+	if said := string(a.wait(a.enqueue("version", "")).Result); said != "one" {
+		t.Errorf("the release before wrote %q", said)
+	}
+}
+
 // pieceKey is the key of a piece of a release's module.
 func (n *node) pieceKey(r release.Release) string { return n.tenant + "_piece_" + r.Files[0].Pieces[0] }
 

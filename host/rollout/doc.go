@@ -26,8 +26,8 @@
 //
 //   - A release that cannot be fetched or checked changes nothing: the one that serves keeps serving. A host that has
 //     none yet takes the one before. The release is listed as refused, with its number, and tried again.
-//   - A release that the plugin directory refuses is listed there. If nothing of that name serves, after a start, the
-//     host takes the one before.
+//   - A release that the plugin directory refuses is listed there. If nothing of that name serves, after a start, or
+//     only one from which somebody went back to it, the host takes the one before.
 //   - While Redis or the registry is away, what was fetched keeps serving.
 //   - A registry that is away, refuses, stops in the middle or sends other bytes is such a failure. Fetching an
 //     artifact has a deadline, which follows from its size, and delays only other artifacts of the tenant.

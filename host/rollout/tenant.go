@@ -390,19 +390,20 @@ func (t *Tenant) refusedHere(one *release.Served, old fetched) error {
 		}
 	}
 	if r := t.rejected[one.Plugin]; r.number == one.Number {
-		return fmt.Errorf("this host refuses it: %s", r.why)
+		return unfit{fmt.Errorf("this host refuses it: %s", r.why)}
 	}
 	return nil
 }
 
-// refusedAlone returns why the plugin directory refuses a release of a plugin of which nothing serves; "" otherwise.
+// refusedAlone returns why the plugin directory refuses a release of a plugin of which nothing serves, or only a later
+// release, from which somebody went back; "" otherwise.
 func (t *Tenant) refusedAlone(plugin string, number int) (why string) {
 	for _, s := range t.Directory.List() {
 		switch {
 		case s.Tenant != t.Client.Tenant() || s.Plugin != plugin:
-		case s.State == plugins.StateServing:
+		case s.State == plugins.StateServing && s.Release <= number:
 			return ""
-		case s.Release == number:
+		case s.State == plugins.StateRefused && s.Release == number:
 			why = s.Error
 		}
 	}

@@ -13,6 +13,20 @@ import (
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
+// A release that the plugin directory refuses is not one that could not be fetched: no other attempt helps.
+func TestRejectedIsFetched(t *testing.T) {
+	t.Parallel()
+	tenant, _ := fetching(t, NoArtifacts{})
+	from := &pieces{byDigest: map[string][]byte{}}
+	first, second := from.add(t, []byte("first")), from.add(t, []byte("second"))
+	first.Number, second.Number = 1, 2
+	tenant.rejected["mail"] = rejection{2, "it is too large"}
+	got, err := tenant.choose(t.Context(), time.Now(), &release.Served{Release: *second, Before: first}, fetched{}, from)
+	if status := tenant.refusal(second, err); got.Number != 1 || err == nil || status.Unfetched {
+		t.Errorf("chose release %d, %+v", got.Number, status)
+	}
+}
+
 // Which release a host serves if it cannot get the wanted one, 2: what it serves, or else the one before, 1.
 func TestChoose(t *testing.T) {
 	t.Parallel()
