@@ -43,11 +43,14 @@ local function refuses(queue, plain)
     not plain and mistyped(KEYS_ .. queue, 'zset', BLOCKED_ .. queue, 'zset', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list')
 end
 
--- batch(queue, clock, instead): an empty batch, for tasks that are enqueued together. finish makes the tasks visible.
+-- batch(queue, clock, instead, rule): an empty batch, for tasks that are enqueued together. finish makes the tasks
+-- visible. rule is the queue's field in LIMITS, or false; if it is missing, batch reads it.
 -- If task ID is not enqueued because another task holds its uniqueness, instead[ID] is that other task, and dependents
 -- of ID wait for it. Several batches can share one table instead.
-local function batch(queue, clock, instead)
-  return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, instead = instead or {}, wake = false }
+local function batch(queue, clock, instead, rule)
+  if rule == nil then rule = redis.pcall('HGET', LIMITS, RULE .. queue) end
+  return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, instead = instead or {}, wake = false,
+    rule = type(rule) == 'string' and rule }
 end
 
 -- clear(id): removes the data of an earlier task with this ID, which another client left when it deleted that task.
@@ -73,6 +76,7 @@ local function withoptions(b) -- rare
     local eta = o.eta
     if eta and string.sub(eta, 1, 1) == '+' then eta = after(clock, string.sub(eta, 2)) end
     local later = eta and tonumber(eta) > tonumber(clock)
+    local lane = o.lane or b.rule and ruled(b.rule, o)
     local fields = {
       'status', (later or o.when) and 'scheduled' or 'pending', 'queue', queue, 'parameters', ARGV[at + 1],
       'created', clock, 'updated', clock, 'run', PLAIN,
@@ -93,6 +97,7 @@ local function withoptions(b) -- rare
     for name, value in pairs(o) do
       if not NOT_STORED[name] then add(name, value) end
     end
+    if lane and not o.lane then add('lane', lane) end
     redis.call('HSET', key, unpack(fields))
     if o.given then clear(id) end
     if o.report then
@@ -116,8 +121,8 @@ local function withoptions(b) -- rare
       b.first = b.first or redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or eta + 1
       redis.call('ZADD', SCHEDULED_TASKS_ .. queue, eta, id)
       if tonumber(eta) < tonumber(b.first) then b.first, b.wake = eta, true end
-    elseif o.priority then
-      push(queue, id, o.priority, 'LPUSH')
+    elseif o.priority or o.fair or lane then
+      push(queue, id, o.priority, o.fair, lane, 'LPUSH')
       b.wake = true
     else
       b.pending[#b.pending + 1] = id
@@ -219,7 +224,7 @@ local function add(b, at)
   local id, clock = ARGV[at], b.clock
   local key = TASK_ .. id
   if redis.call('EXISTS', key) == 1 then return existing(key, b.queue, ARGV[at + 1]) end
-  if afterplain(at) then
+  if not b.rule and afterplain(at) then
     addplain(id, b.queue, ARGV[at + 1], clock)
     if ARGV[at + 2] ~= '0' then clear(id) end
     b.pending[#b.pending + 1] = id

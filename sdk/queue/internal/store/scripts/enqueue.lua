@@ -40,13 +40,24 @@ local function lacking() -- rare
   end
 end
 
+-- unlanable(rule): an error reply if a task of this call has a concurrency key, or may get one from the queue's rule, and
+-- those cannot be counted because a key has the wrong type; else nil.
+local function unlanable(rule) -- rare
+  local at, lane = 3, rule
+  while at <= #ARGV and not lane do
+    for i = at + 3, beyond(at) - 1, 2 do lane = lane or ARGV[i] == 'lane' end
+    at = beyond(at)
+  end
+  return lane and mistyped(LANES_ .. queue, 'zset', LINE_ .. queue, 'zset') or nil
+end
+
 -- longway(limit, plain, clock): enqueues the tasks in every case that the short way below does not cover: tasks with
--- options, IDs that exist, a limit of the queue, keys of the wrong type. plain says that no task has options. Returns
+-- options, IDs that exist, a limit or a rule of the queue, keys of the wrong type. plain says that no task has options. Returns
 -- the reply of the script.
-local function longway(limit, plain, clock) -- rare
-  local bad = refuses(queue, plain) or type(limit) == 'table' and (mistyped(LIMITS, 'hash') or limit)
-  limit = not bad and tonumber(limit or '')
-  bad = bad or limit and full(limit)
+local function longway(limits, plain, clock) -- rare
+  local bad = refuses(queue, plain) or limits.err and (mistyped(LIMITS, 'hash') or limits)
+  local limit = not bad and tonumber(limits[1] or '')
+  bad = bad or (limits[2] or not plain) and unlanable(limits[2]) or limit and full(limit)
   local at = 3
   while not bad and not plain and at <= #ARGV do
     if ARGV[at + 3] == 'when' then
@@ -64,7 +75,7 @@ local function longway(limit, plain, clock) -- rare
     at = beyond(at)
   end
   if bad then return bad end
-  local tasks, written = batch(queue, clock), {}
+  local tasks, written = batch(queue, clock, nil, limits[2]), {}
   at = 3
   while at <= #ARGV do
     written[#written + 1] = enqueue(tasks, at)
@@ -74,7 +85,7 @@ local function longway(limit, plain, clock) -- rare
   return table.concat(written, ' ')
 end
 
-local limit, clock = redis.pcall('HGET', LIMITS, queue), now(ARGV[1])
+local limits, clock = redis.pcall('HMGET', LIMITS, queue, RULE .. queue), now(ARGV[1])
 local ids, texts, index, given, twice, at = {}, {}, {}, {}, false, 3
 -- The keys that the short way does not write, but reserve.lua uses.
 local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue }
@@ -93,7 +104,9 @@ end
 local function taken() -- rare
   return redis.call('EXISTS', unpack(keys, 4)) > 0 or mistyped(keys[1], 'zset', keys[2], 'set', keys[3], 'zset')
 end
-if limit or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then return longway(limit, at, clock) end
+if limits.err or limits[1] or limits[2] or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then
+  return longway(limits, at, clock)
+end
 
 -- The short way takes few commands, and does not check the types of keys. If Redis refuses a command, the commands
 -- before it are undone, and the long way reports the error or enqueues the tasks. At maxmemory, Redis refuses the first
@@ -116,7 +129,7 @@ if bad then
   if added == 1 then redis.call('ZREM', QUEUES, queue) end
   redis.pcall('ZREM', TASKS_ .. queue, unpack(ids))
   if pushed ~= bad then redis.call('LTRIM', KEYS[1], #ids, '-1') end
-  return longway(limit, at, clock)
+  return longway(limits, at, clock)
 end
 for id, at in pairs(given) do
   clear(id)
