@@ -103,7 +103,7 @@ func (c catalog) servingReleases() map[string]int {
 	return releases
 }
 
-// declarations lists the schedules and subscriptions of the plugins that serve the tenant's queues here.
+// declarations lists the schedules, subscriptions and concurrencies of the plugins that serve the tenant's queues here.
 func (c catalog) declarations() (all []upkeep.Declaration) {
 	names := make(map[string]bool)
 	releases := c.servingReleases()
@@ -130,6 +130,10 @@ func (c catalog) declarations() (all []upkeep.Declaration) {
 			declared := upkeep.ScheduleOf(s)
 			declared.ID, declared.Owner = s.ID(version.Name), queue.OwnedByPlugin(version.Name)
 			add(upkeep.DeclaredSchedule(declared))
+		}
+		if m := version.Manifest; m.ConcurrencyKey != "" {
+			rule := listen.ConcurrencyRule{Key: m.ConcurrencyKey, Max: m.MaxConcurrent}
+			add(upkeep.DeclaredConcurrency(version.Name, binding.Queue, rule.String()))
 		}
 		for _, s := range version.Manifest.Subscribe {
 			add(upkeep.DeclaredSubscription(queue.Subscription{

@@ -319,8 +319,7 @@ func (t *Direct) read(ctx context.Context, id string,
 	if err != nil {
 		return nil, err
 	}
-	history, err := t.Manager.History(ctx, task)
-	return NewTask(t.Tenant(), task, history), err
+	return ReadTask(ctx, t.Manager, t.Tenant(), task)
 }
 
 // Wait blocks until the task is finished and returns it, without its history.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"math"
 	"slices"
 	"time"
@@ -59,6 +60,9 @@ type Task struct {
 	Progress       float64           `json:"progress,omitempty" doc:"0 to 1."`
 	Message        string            `json:"message,omitempty"`
 	Key            string            `json:"key,omitempty"`
+	FairKey        string            `json:"fair_key,omitempty" doc:"Whom it is for."`
+	FairWeight     int               `json:"fair_weight,omitempty"`
+	Lane           *Lane             `json:"lane,omitempty" doc:"The tasks of the queue with the same concurrency key."`
 	Labels         map[string]string `json:"labels,omitempty"`
 	Parent         string            `json:"parent,omitempty"`
 	Depth          int               `json:"depth,omitempty"`
@@ -103,6 +107,15 @@ type Attempt struct {
 	DelaySeconds float64 `json:"delay_seconds,omitempty" doc:"How long the task waited for it, since its creation or the end of the run before."`
 }
 
+// Lane is the place of a task among those with the same concurrency key.
+type Lane struct {
+	Key   string `json:"key" doc:"If the manifest takes it from a label, as in the JSON of the labels."`
+	Max   int    `json:"max" doc:"How many of them may run at once, as this task asks."`
+	Waits bool   `json:"waits,omitempty" doc:"It waits in line until others have ended."`
+	Ahead int64  `json:"ahead,omitempty" doc:"How many wait in line before it; not in lists."`
+	Taken int64  `json:"taken,omitempty" doc:"How many run, are next to run, or are to be tried again; not in lists."`
+}
+
 // Record describes the record of a run of a task.
 type Record struct {
 	Run  int64 `json:"run"`
@@ -116,6 +129,17 @@ type LogLine struct {
 	Number int64   `json:"number" doc:"Counts the lines of the task from 1, over all its runs."`
 	Time   float64 `json:"time"`
 	Text   string  `json:"text"`
+}
+
+// ReadTask converts a task to the form that operators see, and reads its history and its place among the tasks with its
+// concurrency key.
+func ReadTask(ctx context.Context, m *manage.Manager, tenant string, task *queue.Task) (*Task, error) {
+	history, err := m.History(ctx, task)
+	shape := NewTask(tenant, task, history)
+	if shape.Lane != nil && err == nil {
+		shape.Lane.Taken, shape.Lane.Ahead, err = m.LanePlace(ctx, task)
+	}
+	return shape, err
 }
 
 // NewTask converts a task to the form that operators see. The result has the payloads that were read with the task, and
@@ -132,7 +156,7 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 		Expires: Seconds(t.Expires), Deadline: Seconds(t.Deadline),
 		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Version: t.Version, Release: t.Release,
 		Priority: t.Priority, Progress: t.Progress,
-		Message: t.Message, Key: t.Key, Labels: t.Labels, Headers: t.Headers, Parent: t.Parent, Depth: t.Depth,
+		Message: t.Message, Key: t.Key, FairKey: t.FairKey, FairWeight: t.FairWeight, Labels: t.Labels, Headers: t.Headers, Parent: t.Parent, Depth: t.Depth,
 		Traceparent: t.Traceparent,
 		LiveID:      t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize,
 		After: t.After,
@@ -142,6 +166,9 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 	shape.Result, shape.ResultBase64 = Payload(t.Result)
 	if t.RecordRun > 0 {
 		shape.Record = &Record{t.RecordRun, t.RecordSize, t.RecordEncrypted}
+	}
+	if t.ConcurrencyKey != "" {
+		shape.Lane = &Lane{Key: t.ConcurrencyKey, Max: t.MaxConcurrent, Waits: t.InLine}
 	}
 	if shape.MaxAttempts == 0 && t.Retry.MaxAge > 0 {
 		shape.MaxAttempts = t.Retry.Attempts()

@@ -238,11 +238,10 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[admin.Task], 
 	if err != nil {
 		return nil, err
 	}
-	history, err := t.Manager.History(ctx, task)
+	shape, err := admin.ReadTask(ctx, t.Manager, in.Tenant, task)
 	if err != nil {
 		return nil, err
 	}
-	shape := admin.NewTask(in.Tenant, task, history)
 	shape.ParametersSize, shape.ResultSize = int(parameters), int(result)
 	return &Of[admin.Task]{*shape}, nil
 }

@@ -11,21 +11,23 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
 
-// Declaration is a schedule or a subscription of a plugin's manifest.
+// Declaration is a schedule, a subscription or a queue's concurrency of a plugin's manifest.
 type Declaration struct {
 	Kind, ID, Plugin, Queue string
 	// Behind is true if hosts are to serve another release of the plugin than this host does. The declaration is then
 	// stored only if there is none.
 	Behind bool
 
-	schedule     *queue.Schedule // exactly one of schedule and subscription is not nil
+	schedule     *queue.Schedule // exactly one of schedule, subscription and concurrency is set
 	subscription *queue.Subscription
+	concurrency  string // the rule of the queue
 }
 
 // The kinds of declarations.
 const (
 	KindSchedule     = "schedule"
 	KindSubscription = "subscription"
+	KindConcurrency  = "concurrency"
 )
 
 // DeclaredSchedule returns the declaration of a schedule that a plugin owns.
@@ -36,6 +38,11 @@ func DeclaredSchedule(s queue.Schedule) Declaration {
 // DeclaredSubscription returns the declaration of a plugin's subscription.
 func DeclaredSubscription(s queue.Subscription) Declaration {
 	return Declaration{Kind: KindSubscription, ID: s.ID, Plugin: s.Plugin, Queue: s.Queue, subscription: &s}
+}
+
+// DeclaredConcurrency returns the declaration of the concurrency of a plugin's queue. Its ID is the queue.
+func DeclaredConcurrency(plugin, name, rule string) Declaration {
+	return Declaration{Kind: KindConcurrency, ID: name, Plugin: plugin, Queue: name, concurrency: rule}
 }
 
 // Name returns the kind and the ID.
@@ -52,8 +59,11 @@ func (d Declaration) same(other Declaration) bool {
 
 // definition returns a digest of what the manifest defines.
 func (d Declaration) definition() string {
-	if d.schedule != nil {
+	switch {
+	case d.schedule != nil:
 		return d.schedule.Definition()
+	case d.concurrency != "":
+		return d.concurrency
 	}
 	return d.subscription.Definition()
 }
@@ -67,6 +77,10 @@ func (d Declaration) read(ctx context.Context, client *queue.Client) (Declaratio
 		}
 		return DeclaredSchedule(*s), nil
 	}
+	if d.concurrency != "" {
+		rule, err := listen.NewFleet(client).Concurrency(ctx, d.Queue)
+		return DeclaredConcurrency(d.Plugin, d.Queue, rule), err
+	}
 	s, err := client.Subscription(ctx, d.ID)
 	return DeclaredSubscription(s), err
 }
@@ -75,6 +89,9 @@ func (d Declaration) read(ctx context.Context, client *queue.Client) (Declaratio
 func (d Declaration) put(ctx context.Context, client *queue.Client, missing bool) (queue.Put, error) {
 	if d.schedule != nil {
 		return client.PutSchedule(ctx, *d.schedule, missing)
+	}
+	if d.concurrency != "" {
+		return listen.NewFleet(client).DeclareConcurrency(ctx, d.Queue, d.concurrency, missing)
 	}
 	return listen.NewFleet(client).DeclareSubscription(ctx, *d.subscription, missing)
 }
@@ -87,10 +104,14 @@ func (d Declaration) mark(ctx context.Context, client *queue.Client, declared bo
 	if d.schedule != nil {
 		return listen.NewFleet(client).NoteSchedule(ctx, d.schedule, declared, limit)
 	}
+	if d.Kind == KindConcurrency {
+		return listen.NewFleet(client).NoteConcurrency(ctx, d.Queue, declared, limit)
+	}
 	return listen.NewFleet(client).NoteSubscription(ctx, *d.subscription, declared, limit)
 }
 
-// storedDeclarations lists the declarations in Redis; schedules come without their parameters.
+// storedDeclarations lists the declarations in Redis; schedules come without their parameters, and concurrencies without
+// their plugin.
 func storedDeclarations(ctx context.Context, client *queue.Client) (all []Declaration, err error) {
 	schedules, err := client.ScheduleHeads(ctx)
 	if err != nil {
@@ -100,6 +121,13 @@ func storedDeclarations(ctx context.Context, client *queue.Client) (all []Declar
 		if s.PluginOwner() != "" {
 			all = append(all, DeclaredSchedule(*s))
 		}
+	}
+	rules, err := listen.NewFleet(client).Concurrencies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for name, rule := range rules {
+		all = append(all, DeclaredConcurrency("", name, rule))
 	}
 	subscriptions, err := client.Subscriptions(ctx)
 	if subscriptions == nil {

@@ -23,7 +23,7 @@ const (
 	absentTime = 7 * 24 * time.Hour
 )
 
-// Declarer keeps in Redis the schedules and subscriptions that the manifests of the tenant's plugins declare.
+// Declarer keeps in Redis the schedules, subscriptions and concurrencies of queues that the manifests of the tenant's plugins declare.
 //
 // The first host with a declaration stores it, and a host that gets another version of the plugin changes it. In
 // between, a host stores only the declarations that are missing in Redis. So two versions do not overwrite each other
@@ -33,7 +33,8 @@ const (
 // If the plugin has releases, its declarations are those of the release to serve: a host with another version of the
 // plugin stores only what is missing, whenever it starts.
 //
-// If no live host has a declaration at all, its schedule stops; its subscription still fills its queue. The declaration
+// If no live host has a declaration at all, its schedule stops; its subscription still fills its queue, and its
+// concurrency still counts. The declaration
 // is deleted after removedTime or absentTime. Until then it keeps what people have set.
 type Declarer struct {
 	periodic.Duty
@@ -204,6 +205,9 @@ func (d *Declarer) Sweep(ctx context.Context, age time.Duration) error {
 		}
 		most, change := absentTime, ""
 		if running[one.Plugin] && listeners[one.Queue] > 0 && one.subscription != nil && one.subscription.Active {
+			most = removedTime
+		}
+		if one.Kind == KindConcurrency && listeners[one.Queue] > 0 {
 			most = removedTime
 		}
 		if age < removedTime {

@@ -83,8 +83,8 @@ func (m *Manifest) keys() []key {
 		limits,
 		retry,
 		{
-			"concurrency", "Tasks at a time on one host. Default: the host's slots.",
-			countValue(&m.Concurrency, maxConcurrency, "no bound of its own"),
+			"concurrency", "Tasks at a time on one host, a number; or which tasks of a queue run one after another. Default: the host's slots, and none.",
+			m.concurrencyValue(),
 		},
 		{
 			"max_running", "Tasks at a time on all hosts. Default: no bound.",

@@ -27,6 +27,11 @@ type Manifest struct {
 	// Concurrency is the maximum number of the plugin's tasks that run on one host. Default 0: only the host's slots
 	// bound it.
 	Concurrency int
+	// ConcurrencyKey says which tasks of a queue run one after another, MaxConcurrent at a time: those with the same
+	// key, fair_key or label labels.NAME, or all, queue. Default "": none.
+	ConcurrencyKey string
+	// MaxConcurrent is 0 without a ConcurrencyKey, and at least 1 with it.
+	MaxConcurrent int
 	// MaxRunning is the maximum number of the plugin's tasks that run on all hosts together. Default 0, which is no
 	// bound.
 	MaxRunning int

@@ -22,10 +22,17 @@ import (
 )
 
 const (
-	// maxMetadata is the maximum size of the key, the parent and all labels of a task together, in bytes.
+	// maxMetadata is the maximum size of the keys, the parent and all labels of a task together, in bytes.
 	maxMetadata = 16 << 10
 	// maxLabels is the maximum number of labels of a task.
 	maxLabels = 16
+	// maxShareKey is the maximum size of a fairness key and of a concurrency key, in bytes. Redis keeps the fairness keys
+	// of all waiting tasks once more.
+	maxShareKey = 256
+	// maxWeight is the maximum weight of a fairness key.
+	maxWeight = 1000
+	// maxConcurrent is the maximum of MaxConcurrent.
+	maxConcurrent = 1_000_000
 )
 
 // Options are the options of a new task. With the zero value, the task is due at once.
@@ -74,6 +81,17 @@ type Options struct {
 	// Priority is 0 to 100 (default: DefaultPriority). Tasks of higher priority are reserved first. Python listeners
 	// see only tasks of the default priority.
 	Priority *int
+	// FairKey names whom the task is for, such as a customer: 1 to 256 bytes of UTF-8 text. Within a priority, the keys
+	// of a queue take turns, and all tasks without a key together count as one key. Each turn is FairWeight tasks long:
+	// 1 to 1,000 (default 1). Python listeners do not see tasks with a fairness key.
+	FairKey    string `json:",omitempty"`
+	FairWeight int    `json:",omitempty"`
+	// ConcurrencyKey makes the tasks of a queue with the same key run one after another, in the order in which they
+	// became due: 1 to 256 bytes of UTF-8 text. A task that is tried again keeps its place. MaxConcurrent is how many of
+	// them may run at once: 1 to 1,000,000 (default 1). The last task of a key decides for all of them. By default, the
+	// plugin's manifest decides.
+	ConcurrencyKey string `json:",omitempty"`
+	MaxConcurrent  int    `json:",omitempty"`
 }
 
 // Unique refuses a task while the queue has another task with the same Key or, without a Key, with the same parameters.
@@ -394,6 +412,8 @@ func (s *Spec) Arguments(keys *seal.Ring, args []any, id, queue string, inline b
 		"labels", string(labels),
 		"dead_queue", s.Dead,
 		"priority", priority,
+		"fair", numbered(s.FairWeight, s.FairKey),
+		"lane", numbered(s.MaxConcurrent, s.ConcurrencyKey),
 		"unique", hash,
 		"unique_for", whole,
 		"eta", eta,
@@ -404,6 +424,12 @@ func (s *Spec) Arguments(keys *seal.Ring, args []any, id, queue string, inline b
 	)
 	args[begin-1] = len(args) - begin
 	return args
+}
+
+// numbered returns the field of a task with a fairness key or a concurrency key: "NUMBER KEY", or "" without a key. The
+// default number is 1.
+func numbered(number int, key string) string {
+	return store.Optional(key != "", strconv.Itoa(max(1, number))+" "+key)
 }
 
 // given returns the value of the argument given: see batch.lua.
@@ -463,6 +489,22 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("%w: depth %d: use 0 or more", ErrInvalid, o.Depth)
 	case o.Traceparent != "" && store.TraceID(o.Traceparent) == "":
 		return invalidTraceparent(o.Traceparent)
+	case len(o.FairKey) > maxShareKey || len(o.ConcurrencyKey) > maxShareKey:
+		return fmt.Errorf("%w: a fair key of %d bytes, a concurrency key of %d: use at most %d bytes", ErrInvalid,
+			len(o.FairKey), len(o.ConcurrencyKey), maxShareKey)
+	case o.FairWeight < 0 || o.FairWeight > maxWeight:
+		return fmt.Errorf("%w: fair weight %d: use 1 to %d", ErrInvalid, o.FairWeight, maxWeight)
+	case o.MaxConcurrent < 0 || o.MaxConcurrent > maxConcurrent:
+		return fmt.Errorf("%w: max concurrent %d: use 1 to %d", ErrInvalid, o.MaxConcurrent, maxConcurrent)
+	case o.FairWeight > 0 && o.FairKey == "":
+		return fmt.Errorf("%w: the fair weight %d without a fair key: add the key, or leave the weight out", ErrInvalid,
+			o.FairWeight)
+	case o.MaxConcurrent > 0 && o.ConcurrencyKey == "":
+		return fmt.Errorf("%w: max concurrent %d without a concurrency key: add the key, or leave the maximum out",
+			ErrInvalid, o.MaxConcurrent)
+	case !utf8.ValidString(o.FairKey) || !utf8.ValidString(o.ConcurrencyKey):
+		return fmt.Errorf("%w: fair key %q or concurrency key %q is not UTF-8: use UTF-8 text", ErrInvalid, o.FairKey,
+			o.ConcurrencyKey)
 	case !utf8.ValidString(o.Key) || !utf8.ValidString(o.Parent):
 		return fmt.Errorf("%w: key %q or parent %q is not UTF-8: use UTF-8 text", ErrInvalid, o.Key, o.Parent)
 	case !o.At.IsZero() && !o.Deadline.IsZero() && o.Deadline.Before(o.At):
@@ -480,9 +522,9 @@ func (o *Options) Validate() error {
 	return o.validateHeaders()
 }
 
-// metadata returns the number of bytes of key, parent and labels.
+// metadata returns the number of bytes of keys, parent and labels.
 func (o *Options) metadata() int {
-	size := len(o.Key) + len(o.Parent)
+	size := len(o.Key) + len(o.Parent) + len(o.FairKey) + len(o.ConcurrencyKey)
 	for name, value := range o.Labels {
 		size += len(name) + len(value)
 	}

@@ -40,10 +40,17 @@ type Task struct {
 	Crashes     int // number of runs during which the host died
 	Reschedules int
 	Rejects     int
-	Priority    int           // 0 to 100, DefaultPriority unless the producer set it
-	After       *After        // the task's dependencies; nil if it has none
-	Retry       Retry         // the fields of the retry policy that the task itself sets
-	Timeout     time.Duration // maximum duration of one attempt; 0 if not set
+	Priority    int    // 0 to 100, DefaultPriority unless the producer set it
+	FairKey     string // whom the task is for; FairWeight is 0 without it
+	FairWeight  int
+	// ConcurrencyKey is the concurrency key that the producer or the manifest set, and MaxConcurrent how many tasks with
+	// it may run at once, or 0. If the key is a label, it is written as in the JSON of the labels.
+	ConcurrencyKey string
+	MaxConcurrent  int
+	InLine         bool          // it waits until other tasks with its concurrency key have ended
+	After          *After        // the task's dependencies; nil if it has none
+	Retry          Retry         // the fields of the retry policy that the task itself sets
+	Timeout        time.Duration // maximum duration of one attempt; 0 if not set
 
 	Created    time.Time
 	Updated    time.Time
@@ -115,6 +122,9 @@ func newTask(id string, hash map[string]string) *Task {
 		Traceparent: hash["traceparent"], Headers: ParseHeaders(hash["headers"], hash["traceparent"]),
 	}
 	t.After = parseAfter(hash["after"])
+	t.FairWeight, t.FairKey = parseNumbered(hash["fair"])
+	t.MaxConcurrent, t.ConcurrencyKey = parseNumbered(hash["lane"])
+	t.InLine = hash["line"] != "" && t.Status == Pending
 	if record := strings.Fields(hash["record"]); len(record) > 1 {
 		t.RecordRun, t.RecordSize = store.AsInt(record[0]), store.AsInt(record[1])
 		t.RecordEncrypted = slices.Contains(record[2:], store.Encrypted)
@@ -141,6 +151,15 @@ func newTask(id string, hash map[string]string) *Task {
 		t.Result = []byte(text)
 	}
 	return t
+}
+
+// parseNumbered parses what numbered returns. A damaged field counts as missing.
+func parseNumbered(field string) (number int, key string) {
+	text, key, _ := strings.Cut(field, " ")
+	if number = int(store.AsInt(text)); number < 1 || key == "" {
+		return 0, ""
+	}
+	return number, key
 }
 
 // Task reads a task. The error is ErrNoTask if no task has this ID.

@@ -49,7 +49,8 @@ func newEnqueue(env cli.Environment) *cobra.Command {
 			"any other value as JSON) or parameters_base64, and with what differs from the flags, by the API's names:\n" +
 			"id, key, labels, headers, parent, traceparent, priority, delay_seconds, at, deadline, timeout_seconds,\n" +
 			"max_attempts, max_age_seconds, max_reschedules, backoff, backoff_base_seconds, backoff_min_seconds,\n" +
-			"backoff_max_seconds, no_jitter, unique, unique_key, unique_for_seconds, after, when, open, dead_queue. It\n" +
+			"backoff_max_seconds, no_jitter, unique, unique_key, unique_for_seconds, after, when, open, dead_queue,\n" +
+			"fair_key, fair_weight, concurrency_key, max_concurrent. It " +
 			"names the lines that are no tasks, or whose ID is taken by something else, enqueues the others, and exits\n" +
 			"with 2. The IDs are ID-LINE, with --id or a new UUID as ID: the same command with the same --id enqueues no\n" +
 			"line twice while its task exists. If it is interrupted, or Redis or the server is away for 30s, it says how\n" +
@@ -98,6 +99,10 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.task.Key, "key", "", "your own name for the task's subject")
 	option.Pairs(f, &o.task.Labels, "label", "a label of your own, `NAME=VALUE`; up to 16 times")
 	option.Pairs(f, &o.task.Headers, "header", "a header that the handler gets with the parameters, `NAME=VALUE`, the name in lower case; up to 32 times")
+	f.StringVar(&o.task.FairKey, "fair-key", "", "whom the task is for, such as a customer: the keys of a queue take turns")
+	option.Number(f, &o.task.FairWeight, "fair-weight", "with --fair-key: how many tasks a turn of the key has (default 1)", 1, 1000, "use 1 to 1000")
+	f.StringVar(&o.task.ConcurrencyKey, "concurrency-key", "", "run the queue's tasks with this key one after another, in their order (default as its plugin's manifest says)")
+	option.Number(f, &o.task.MaxConcurrent, "max-concurrent", "with --concurrency-key: how many of them may run at once (default 1)", 1, 1_000_000, "use 1 to 1000000")
 	f.StringVar(&o.task.Parent, "parent", "", "`ID` of the task that this one comes from")
 	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it (default that of the variable TRACEPARENT)")
 	option.Duration(f, &o.task.Delay, "delay", 0, "run it after this time (default at once)")
@@ -140,7 +145,7 @@ func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
 
 // complete checks the flags and completes the task's options.
 func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
-	if err := refuseEmpty(flags, "id", "parent", "traceparent", "file", "then"); err != nil {
+	if err := refuseEmpty(flags, "id", "parent", "traceparent", "file", "then", "fair-key", "concurrency-key"); err != nil {
 		return err
 	}
 	unique := flags.Changed("unique") || o.unique != ""
@@ -166,6 +171,10 @@ func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 		return cli.Usagef("--when without --after, --then or --open: name the tasks to wait for, or leave it out")
 	case o.task.Open && o.file != "":
 		return cli.Usagef("both --open and --file: use --then for a task that waits for those of the file")
+	case o.task.FairWeight != 0 && o.task.FairKey == "":
+		return cli.Usagef("--fair-weight without --fair-key: add --fair-key, or leave it out")
+	case o.task.MaxConcurrent != 0 && o.task.ConcurrencyKey == "":
+		return cli.Usagef("--max-concurrent without --concurrency-key: add --concurrency-key, or leave it out")
 	case o.uniqueFor != 0 && !unique:
 		return cli.Usagef("--unique-for without --unique: add --unique or --unique=KEY, or leave it out")
 	}

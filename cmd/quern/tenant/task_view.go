@@ -53,6 +53,7 @@ func taskView(t *admin.Task) show.View {
 			"digest", show.Given(t.Digest), "version", show.Given(t.Version), "release", show.Given(t.Release),
 			"priority", t.Priority,
 			"progress", progress, "message", show.Given(t.Message), "key", show.Given(t.Key),
+			"fair key", show.Given(t.FairKey), "fair weight", show.Given(t.FairWeight), "concurrency key", laneText(t.Lane),
 		),
 		labels,
 		show.Lines(
@@ -67,6 +68,18 @@ func taskView(t *admin.Task) show.View {
 		recordView(t),
 		historyView(t.History),
 	)
+}
+
+// laneText names the concurrency key of a task, and says how many tasks with the same key come first.
+func laneText(l *admin.Lane) string {
+	if l == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s, %d at once", l.Key, l.Max)
+	if l.Waits {
+		text += fmt.Sprintf("; waits in line behind %s and %d in line", units.Count(int(l.Taken), "task", "tasks"), l.Ahead)
+	}
+	return text
 }
 
 // recordView says which run can be replayed, and how.
@@ -117,6 +130,8 @@ func statusText(t *admin.Task) string {
 		return "failed (handled)"
 	case t.Status == queue.Scheduled && t.After != nil && t.After.Blocked:
 		return "scheduled (waits for tasks)"
+	case t.Lane != nil && t.Lane.Waits:
+		return "pending (waits in line)"
 	case t.CancelAsked:
 		return string(t.Status) + " (to be cancelled)"
 	case t.Reschedules > 0 && (t.Status == queue.Scheduled || t.Status == queue.Pending):

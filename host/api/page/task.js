@@ -99,6 +99,8 @@ function about(t) {
     ["Hosts that died", t.crashes && count(t.crashes)], ["Rescheduled", t.reschedules && count(t.reschedules)], ["Rejected", t.rejects && count(t.rejects)],
     ["Plugin", t.plugin && [[t.plugin, t.version].filter(Boolean).join(" "), h("div", { class: "code faint" }, version(t.digest))]],
     ["Listener", t.node], ["Priority", t.priority !== 50 && count(t.priority)], ["Key", t.key],
+    ["Fair key", t.fair_key && `${t.fair_key}${t.fair_weight > 1 ? `, weight ${count(t.fair_weight)}` : ""}`],
+    ["Concurrency key", t.lane && `${t.lane.key}, ${count(t.lane.max)} at once${t.lane.waits ? `; waits in line behind ${count(t.lane.taken ?? 0)} and ${count(t.lane.ahead ?? 0)} in line` : ""}`],
     ["Headers", headers.length && headers.map(([k, v]) => h("div", null, `${k}: ${v}`))],
     ["Labels", t.labels && Object.entries(t.labels).map(([k, v]) => h("div", null, `${k}=${v}`))],
     ["Parent", t.parent && to(t.parent)], ["Stands for", t.live_id && to(t.live_id)], ["Dead letter", t.dead_id && to(t.dead_id)],

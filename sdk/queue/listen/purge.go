@@ -63,7 +63,8 @@ type Recounted struct {
 }
 
 // Recount corrects the number of listeners and the set of started tasks of each queue. It deletes queues without tasks,
-// listeners and settings, together with their counters; the next enqueue or listener creates them again. It returns
+// listeners and settings, together with their counters; the next enqueue or listener creates them again. Where tasks
+// wait for others with their concurrency key, it checks that those have not ended. It returns
 // only the queues that it deleted, that are damaged, or that are Old: a Purge with the same options may delete some of
 // their tasks.
 func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
@@ -74,12 +75,17 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 		calls[i] = store.NewCall("recount", f.client.Store().Keys.Queues(),
 			store.Named(block, f.client.Store().Clock, age, keep)...)
 	}
+	var lines []string
 	for i, reply := range f.client.Store().EvalAll(ctx, calls) {
 		v := store.ValuesOf(reply.Val())
 		for v.More() {
 			number, word := v.Count(), v.Text()
 			if number < 1 || number > len(blocks[i]) {
 				return nil, store.ErrReply
+			}
+			if word == "line" {
+				lines = append(lines, blocks[i][number-1])
+				continue
 			}
 			one := Recounted{Queue: blocks[i][number-1], Forgotten: word == "forgotten", Old: word == "old"}
 			if !one.Forgotten && !one.Old {
@@ -92,7 +98,26 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 			return nil, fmt.Errorf("recount %d queues: %w", len(queues), err)
 		}
 	}
+	for _, name := range lines {
+		if err := f.checkLanes(ctx, name); err != nil {
+			news = append(news, Recounted{Queue: name, Err: err})
+		}
+	}
 	return news, nil
+}
+
+// checkLanes takes the places of tasks that have ended unseen from them, in all lanes of a queue in which tasks wait.
+func (f *Fleet) checkLanes(ctx context.Context, name string) error {
+	for place, more := "", true; more; more = place != "" {
+		reply, err := f.client.Store().Eval(ctx, store.NewCall("lanes", f.client.Store().Keys.Line(name),
+			f.client.Store().Clock, name, store.LaneChecks, place))
+		v := store.ValuesOf(reply)
+		v.Next() // number of holders that lost their place
+		if place = v.Text(); err != nil || v.Err() != nil {
+			return fmt.Errorf("check lanes of %q: %w", name, cmp.Or(err, v.Err()))
+		}
+	}
+	return nil
 }
 
 // Purge deletes finished tasks of a queue, block by block, and returns how many. It can be interrupted and repeated at

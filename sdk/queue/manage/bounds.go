@@ -2,6 +2,7 @@ package manage
 
 import (
 	"context"
+	"strings"
 
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
@@ -12,7 +13,8 @@ func (m *Manager) Limits(ctx context.Context) (map[string]int64, error) {
 	read, err := m.store.RDB.HGetAll(ctx, m.store.Keys.Limits()).Result()
 	limits := make(map[string]int64, len(read))
 	for name, text := range read {
-		if limit, _ := store.ParseLimit(text); limit > 0 && name != store.MaxQueuesField {
+		// No name of a queue has a space.
+		if limit, _ := store.ParseLimit(text); limit > 0 && name != store.MaxQueuesField && !strings.Contains(name, " ") {
 			limits[name] = limit
 		}
 	}

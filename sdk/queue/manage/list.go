@@ -216,8 +216,9 @@ func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, err
 	return ids, err
 }
 
-// pendingIDs pages through the lists of all priorities as if they were one list: lowest priority first, and newest task
-// first within a priority.
+// pendingIDs pages through the tasks of all priorities as if they were one list: lowest priority first, and newest task
+// first within a priority. The tasks with a fairness key, the last turn first, come before the others of their priority,
+// and those that wait in line before all.
 func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error) {
 	k, rdb := q.tenant.store.Keys, q.tenant.store.RDB
 	levels, err := rdb.SMembers(ctx, k.Priorities(q.Name())).Result()
@@ -225,28 +226,64 @@ func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error
 		return nil, err
 	}
 	levels = append(levels, defaultLevel)
-	slices.Sort(levels)
-	var ids []string
+	slices.SortFunc(levels, func(a, b string) int { // "f080", for fairness keys, before "080"
+		return cmp.Or(strings.Compare(strings.TrimPrefix(a, fairMark), strings.TrimPrefix(b, fairMark)),
+			strings.Compare(b, a))
+	})
+	parts := []pendingPart{{k.Line(q.Name()), true}}
 	for _, level := range levels {
-		list := k.Pending(q.Name())
-		if level != defaultLevel {
-			list = k.Level(level, q.Name())
+		switch p, fair := strings.CutPrefix(level, fairMark); {
+		case fair:
+			parts = append(parts, pendingPart{k.Fair(p, q.Name()), true})
+		case level == defaultLevel:
+			parts = append(parts, pendingPart{k.Pending(q.Name()), false})
+		default:
+			parts = append(parts, pendingPart{k.Level(level, q.Name()), false})
 		}
-		part, err := rdb.LRange(ctx, list, from, to).Result()
+	}
+	var ids []string
+	for _, part := range parts {
+		some, length, err := part.page(ctx, rdb, from, to)
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, part...)
-		length, err := rdb.LLen(ctx, list).Result()
-		if err != nil {
-			return nil, err
-		}
+		ids = append(ids, some...)
 		if to -= length; to < 0 {
 			break
 		}
 		from = max(0, from-length)
 	}
 	return ids, nil
+}
+
+// fairMark begins the entries of the set of priorities that have tasks with a fairness key.
+const fairMark = "f"
+
+// pendingPart is one of the keys in which pending tasks wait: a list, or a sorted set.
+type pendingPart struct {
+	key    string
+	sorted bool
+}
+
+// page reads the IDs at the positions from to to, and the number of all tasks in the part.
+func (p pendingPart) page(ctx context.Context, rdb redis.UniversalClient, from, to int64) ([]string, int64, error) {
+	if !p.sorted {
+		ids, err := rdb.LRange(ctx, p.key, from, to).Result()
+		if err != nil {
+			return nil, 0, err
+		}
+		length, err := rdb.LLen(ctx, p.key).Result()
+		return ids, length, err
+	}
+	ids, err := rdb.ZRevRange(ctx, p.key, from, to).Result()
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, member := range ids { // in the line, the ID comes last in the member
+		ids[i] = member[strings.LastIndexByte(member, ' ')+1:]
+	}
+	length, err := rdb.ZCard(ctx, p.key).Result()
+	return ids, length, err
 }
 
 // defaultLevel is queue.DefaultPriority, written as in the set of priorities.

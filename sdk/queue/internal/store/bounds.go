@@ -9,6 +9,7 @@ const (
 	PurgeTasks    = 75  // tasks of purge.lua; deleting one takes some 20 commands
 	RecountQueues = 100 // queues of recount.lua
 	StatsQueues   = 50  // queues of look.lua
+	LaneChecks    = 100 // holders and lanes of lanes.lua
 )
 
 // Encrypted follows the size of a record that is encrypted, in the task's field.

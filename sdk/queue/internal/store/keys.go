@@ -84,6 +84,10 @@ func (k Keys) Records() string { return k.Key("records") }
 
 func (k Keys) Level(priority, queue string) string { return k.Key("pending", priority, queue) }
 func (k Keys) Priorities(queue string) string      { return k.Key("priorities", queue) }
+func (k Keys) Fair(priority, queue string) string  { return k.Key("fair", priority, queue) }
+func (k Keys) Turns(priority, queue string) string { return k.Key("turns", priority, queue) }
+func (k Keys) Lanes(queue string) string           { return k.Key("lanes", queue) }
+func (k Keys) Line(queue string) string            { return k.Key("line", queue) }
 func (k Keys) Expiry(queue string) string          { return k.Key("expiry", queue) }
 func (k Keys) Keyed(queue string) string           { return k.Key("keys", queue) }
 func (k Keys) Unique(queue, hash string) string    { return k.Key("unique", queue, hash) }
@@ -102,7 +106,7 @@ var luaNames = func() string {
 		k.Queues(), k.Nodes(), k.Paused(), k.Pauses(), k.Control(), k.Limits(), k.Crashes(), k.Ended(), k.Waiters(),
 		k.Pending(""), k.Reserved("", ""), k.Started(""), k.Complete(""), k.Failed(""), k.Scheduled(""),
 		k.Listeners(""), k.Channel(""), k.Index(""), k.Stats(""), k.Purged(""), k.Priorities(""), k.Expiry(""), k.Keyed(""),
-		k.Level("", ""), k.Unique("", ""), k.Once(""), k.Reports(""), k.Task(""), k.Bytes(""), k.Log(""), k.Attempts(""), k.Done(""), k.Duty(""),
+		k.Level("", ""), k.Fair("", ""), k.Turns("", ""), k.Lanes(""), k.Line(""), k.Unique("", ""), k.Once(""), k.Reports(""), k.Task(""), k.Bytes(""), k.Log(""), k.Attempts(""), k.Done(""), k.Duty(""),
 		k.Node(""),
 		k.Minute(""), k.Hour(""), k.Usage(""),
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),

@@ -60,10 +60,14 @@ local function weigh(queue, most)
     end
     if #ids > 0 then bytes = bytes + seen * length / #ids end
   end
-  for _, list in ipairs(pendinglists(queue)) do add(list, 'LLEN', 'LRANGE') end
+  local lists, fair = pendinglists(queue)
+  for _, list in ipairs(lists) do
+    add(list, 'LLEN', 'LRANGE')
+    if fair[list] then add((fairset(queue, fair[list])), 'ZCARD', 'ZRANGE') end
+  end
   add(SCHEDULED_TASKS_ .. queue, 'ZCARD', 'ZRANGE')
   add(BLOCKED_ .. queue, 'ZCARD', 'ZRANGE')
-  return sum, bytes
+  return sum + inline(queue), bytes
 end
 
 -- hoard(clock, most, size, new, bytes): the number of waiting tasks of the tenant, and the bytes of their parameters, if
@@ -141,7 +145,9 @@ local function crowded(queue, text, new) -- rare
   local is = stock(queue)
   local much = is + new - limit
   if much <= 0 then return nil, 0 end
-  if drops == 'drop' and new <= limit and much <= waiting(queue) then
+  local listed = 0 -- a task with a fairness or a concurrency key is not dropped
+  for _, list in ipairs(pendinglists(queue)) do listed = listed + redis.call('LLEN', list) end
+  if drops == 'drop' and new <= limit and much <= listed then
     return mistyped(FAILED_TASKS_ .. queue, 'list'), much
   end
   if redis.call('EXISTS', STATS_ .. queue) == 1 then redis.pcall('HINCRBY', STATS_ .. queue, 'refused', new) end
@@ -165,11 +171,14 @@ local function drop(queue, n, clock) -- rare
   end
 end
 
--- batch(queue, clock, instead): an empty batch, for tasks that are enqueued together. finish makes the tasks visible.
+-- batch(queue, clock, instead, rule): an empty batch, for tasks that are enqueued together. finish makes the tasks
+-- visible. rule is the queue's field in LIMITS, or false; if it is missing, batch reads it.
 -- If task ID is not enqueued because another task holds its uniqueness, instead[ID] is that other task, and dependents
 -- of ID wait for it. Several batches can share one table instead.
-local function batch(queue, clock, instead)
-  return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, instead = instead or {}, wake = false }
+local function batch(queue, clock, instead, rule)
+  if rule == nil then rule = redis.pcall('HGET', LIMITS, RULE .. queue) end
+  return { queue = queue, clock = clock, pending = {}, index = {}, born = {}, instead = instead or {}, wake = false,
+    rule = type(rule) == 'string' and rule }
 end
 
 -- clear(id): removes the data of an earlier task with this ID, which another client left when it deleted that task.
@@ -195,6 +204,7 @@ local function withoptions(b) -- rare
     local eta = o.eta
     if eta and string.sub(eta, 1, 1) == '+' then eta = after(clock, string.sub(eta, 2)) end
     local later = eta and tonumber(eta) > tonumber(clock)
+    local lane = o.lane or b.rule and ruled(b.rule, o)
     local fields = {
       'status', (later or o.when) and 'scheduled' or 'pending', 'queue', queue, 'parameters', ARGV[at + 1],
       'created', clock, 'updated', clock, 'run', PLAIN,
@@ -215,6 +225,7 @@ local function withoptions(b) -- rare
     for name, value in pairs(o) do
       if not NOT_STORED[name] then add(name, value) end
     end
+    if lane and not o.lane then add('lane', lane) end
     redis.call('HSET', key, unpack(fields))
     if o.given then clear(id) end
     if o.report then
@@ -238,8 +249,8 @@ local function withoptions(b) -- rare
       b.first = b.first or redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or eta + 1
       redis.call('ZADD', SCHEDULED_TASKS_ .. queue, eta, id)
       if tonumber(eta) < tonumber(b.first) then b.first, b.wake = eta, true end
-    elseif o.priority then
-      push(queue, id, o.priority, 'LPUSH')
+    elseif o.priority or o.fair or lane then
+      push(queue, id, o.priority, o.fair, lane, 'LPUSH')
       b.wake = true
     else
       b.pending[#b.pending + 1] = id
@@ -341,7 +352,7 @@ local function add(b, at)
   local id, clock = ARGV[at], b.clock
   local key = TASK_ .. id
   if redis.call('EXISTS', key) == 1 then return existing(key, b.queue, ARGV[at + 1]) end
-  if afterplain(at) then
+  if not b.rule and afterplain(at) then
     addplain(id, b.queue, ARGV[at + 1], clock)
     if ARGV[at + 2] ~= '0' then clear(id) end
     b.pending[#b.pending + 1] = id

@@ -14,7 +14,7 @@ if bad then return bad end
 
 if not exists(queue, id) then return 'gone' end
 if altered(KEYS[1], ARGV[4]) then return 'changed' end
-local h = redis.call('HMGET', KEYS[1], 'status', 'node', 'priority')
+local h = redis.call('HMGET', KEYS[1], 'status', 'node', 'priority', 'fair', 'line')
 local status = h[1] or 'pending'
 local clock = now(ARGV[1])
 local list = RESERVED_TASKS_ .. queue .. '_' .. (h[2] or '')
@@ -28,7 +28,7 @@ end
 if status == 'complete' or status == 'failed' then return status end
 redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id)
 redis.call('ZREM', BLOCKED_ .. queue, id)
-list = pendinglist(queue, h[3])
-if mistyped(list, 'list') == nil and redis.call('LLEN', list) <= SEARCHED then redis.call('LREM', list, 1, id) end
+list = not h[4] and not h[5] and pendinglist(queue, h[3])
+if list and mistyped(list, 'list') == nil and redis.call('LLEN', list) <= SEARCHED then redis.call('LREM', list, 1, id) end
 fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled before it ran'))
 return 'ok'

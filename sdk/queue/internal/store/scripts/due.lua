@@ -14,11 +14,11 @@ local movable = { scheduled = true, pending = true }
 local moved = 0
 for _, id in ipairs(ids) do
   local key = TASK_ .. id
-  local hash = redis.pcall('HMGET', key, 'status', 'priority')
+  local hash = redis.pcall('HMGET', key, 'status', 'priority', 'fair', 'lane')
   local status = not hash.err and hash[1]
   if movable[status] or (not hash.err and not status and redis.call('EXISTS', key) == 1) then
-    push(queue, id, hash[2], 'LPUSH')
     redis.call('HSET', key, 'status', 'pending', 'updated', clock)
+    push(queue, id, hash[2], hash[3], hash[4], 'LPUSH')
     moved = moved + 1
   end
   redis.call('ZREM', KEYS[1], id)

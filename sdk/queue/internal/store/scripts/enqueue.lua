@@ -38,11 +38,24 @@ local function lacking() -- rare
   end
 end
 
--- longway(limit, mark, plain, clock): enqueues the tasks in every case that the short way below does not cover: tasks
--- with options, IDs that exist, a limit of the queue, a pause of accepting, keys of the wrong type. limit and mark are
--- what LIMITS has for the queue and for the tenant. plain says that no task has options. Returns the reply of the script.
-local function longway(limit, mark, plain, clock) -- rare
+-- unlanable(rule): an error reply if a task of this call has a concurrency key, or may get one from the queue's rule, and
+-- those cannot be counted because a key has the wrong type; else nil.
+local function unlanable(rule) -- rare
+  local at, lane = 3, rule
+  while at <= #ARGV and not lane do
+    for i = at + 3, beyond(at) - 1, 2 do lane = lane or ARGV[i] == 'lane' end
+    at = beyond(at)
+  end
+  return lane and mistyped(LANES_ .. queue, 'zset', LINE_ .. queue, 'zset') or nil
+end
+
+-- longway(limit, mark, rule, plain, clock): enqueues the tasks in every case that the short way below does not cover: tasks
+-- with options, IDs that exist, a limit or a rule of the queue, a pause of accepting, keys of the wrong type.
+-- limit, mark and rule are what LIMITS has for the queue and for the tenant. plain says that no task has options. Returns
+-- the reply of the script.
+local function longway(limit, mark, rule, plain, clock) -- rare
   local bad, dropped, new, bytes = refuses(queue, plain) or mistyped(LIMITS, 'hash'), 0, 0, 0
+  bad = bad or (rule or not plain) and unlanable(rule)
   if not bad and (limit or mark) then
     new, bytes = fresh()
     bad = new > 0 and shut(mark, queue)
@@ -67,7 +80,7 @@ local function longway(limit, mark, plain, clock) -- rare
   end
   if bad then return bad end
   drop(queue, dropped, clock)
-  local tasks, written = batch(queue, clock), {}
+  local tasks, written = batch(queue, clock, nil, rule), {}
   at = 3
   while at <= #ARGV do
     written[#written + 1] = enqueue(tasks, at)
@@ -77,8 +90,8 @@ local function longway(limit, mark, plain, clock) -- rare
   return table.concat(written, ' ')
 end
 
-local limits, clock = redis.pcall('HMGET', LIMITS, queue, '..'), now(ARGV[1])
-local limit, mark = limits.err or limits[1], limits[2]
+local limits, clock = redis.pcall('HMGET', LIMITS, queue, '..', RULE .. queue), now(ARGV[1])
+local limit, mark, rule = limits.err or limits[1], limits[2], limits[3]
 local ids, texts, index, given, twice, at = {}, {}, {}, {}, false, 3
 -- The keys that the short way does not write, but reserve.lua uses.
 local keys = { SCHEDULED_TASKS_ .. queue, PRIORITIES_ .. queue, EXPIRY_ .. queue }
@@ -97,8 +110,8 @@ end
 local function taken() -- rare
   return redis.call('EXISTS', unpack(keys, 4)) > 0 or mistyped(keys[1], 'zset', keys[2], 'set', keys[3], 'zset')
 end
-if limit or mark and string.find(mark, 'p', 1, true) or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then
-  return longway(limit, mark, at, clock)
+if limit or rule or mark and string.find(mark, 'p', 1, true) or not at or twice or redis.call('EXISTS', unpack(keys)) > 0 and taken() then
+  return longway(limit, mark, rule, at, clock)
 end
 -- sized(): admits the tasks, with the bytes of their parameters.
 local function sized() -- rare
@@ -130,7 +143,7 @@ if bad then
   if added == 1 then redis.call('ZREM', QUEUES, queue) end
   redis.pcall('ZREM', TASKS_ .. queue, unpack(ids))
   if pushed ~= bad then redis.call('LTRIM', KEYS[1], #ids, '-1') end
-  return longway(limit, false, at, clock)
+  return longway(limit, false, rule, at, clock)
 end
 for id, at in pairs(given) do
   clear(id)

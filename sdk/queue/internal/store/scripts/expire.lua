@@ -15,13 +15,13 @@ local message = describe('expired', 'waited past its max_age or deadline')
 local failed, searched = 0, 0
 
 -- expire(id, list): fails a waiting task. In a long list, the task's entry stays, because searching the list would take
--- Redis too long; reserve.lua drops the entry later.
+-- Redis too long; reserve.lua drops the entry later. Without a list, fail removes the task from where it waits.
 local function expire(id, list)
   redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id)
   redis.call('ZREM', BLOCKED_ .. queue, id)
-  if redis.call('LINDEX', list, -1) == id then
+  if list and redis.call('LINDEX', list, -1) == id then
     redis.call('RPOP', list)
-  else
+  elseif list then
     local length = redis.call('LLEN', list)
     if searched + length <= SEARCHED then
       searched = searched + length
@@ -36,24 +36,37 @@ end
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', clock, 'LIMIT', 0, most)
 for _, id in ipairs(ids) do
   redis.call('ZREM', KEYS[1], id) -- a running task gets a new entry when it waits again
-  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'priority')
-  if not h.err and (h[1] == 'pending' or h[1] == 'scheduled') then expire(id, pendinglist(queue, h[2])) end
+  local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'priority', 'fair', 'line')
+  if not h.err and (h[1] == 'pending' or h[1] == 'scheduled') then expire(id, not h[3] and not h[4] and pendinglist(queue, h[2])) end
 end
 
 local more = #ids == most
-for _, list in ipairs(ARGV[4] ~= '' and pendinglists(queue) or {}) do
-  -- This goes from the oldest task to the first one that is young enough. It skips tasks that set a maximum age
-  -- themselves.
+
+-- sweep(list, oldest): goes from the oldest task, the last one, to the first one that is young enough. It skips tasks that
+-- set a maximum age themselves.
+local function sweep(list, oldest)
   local before, young = failed, false
-  local oldest = redis.call('LRANGE', list, -most, -1)
   for i = #oldest, 1, -1 do
     local h = redis.pcall('HMGET', TASK_ .. oldest[i], 'status', 'created', 'eta', 'retried_at', 'max_age')
     if not h.err and h[1] == 'pending' and not h[5] then
       young = since(clock, h[2], h[3], h[4]) + tonumber(ARGV[4]) >= tonumber(clock)
-      if young then break end
-      expire(oldest[i], list)
+      if young and list then break end
+      if not young then expire(oldest[i], list) end
     end
   end
   more = more or not young and failed > before and #oldest == most
+end
+
+if ARGV[4] ~= '' then
+  local lists, fair = pendinglists(queue)
+  for _, list in ipairs(lists) do
+    sweep(list, redis.call('LRANGE', list, -most, -1))
+    -- Tasks with a fairness key are not sorted by age: those whose turn comes next are looked at.
+    if fair[list] then sweep(nil, redis.call('ZRANGE', fairset(queue, fair[list]), 0, most - 1)) end
+  end
+  -- Tasks that wait in line are sorted by lane: a part that begins at random is looked at.
+  local line = redis.pcall('ZRANGEBYLEX', LINE_ .. queue, '[' .. redis.sha1hex(clock), '+', 'LIMIT', 0, most)
+  for i, member in ipairs(line) do line[i] = string.match(member, '%S+$') end
+  sweep(nil, line)
 end
 return { failed, more and 1 or 0, clock, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '', unburied }

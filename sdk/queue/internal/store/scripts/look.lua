@@ -19,12 +19,11 @@ local function look(queue)
   local scheduled, pending, started, held, age, blocked = 0, 0, 0, 0, 0, 0
   -- Most queues have none of these keys, so one command checks for all.
   if not bad and redis.call('EXISTS', SCHEDULED_TASKS_ .. queue, PENDING_TASKS_ .. queue, PRIORITIES_ .. queue, STARTED_TASKS_ .. queue,
-    BLOCKED_ .. queue) > 0 then
+    BLOCKED_ .. queue, LINE_ .. queue) > 0 then
     bad = mistyped(SCHEDULED_TASKS_ .. queue, 'zset', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set',
       STARTED_TASKS_ .. queue, 'set', BLOCKED_ .. queue, 'zset')
-    for _, list in ipairs(bad and {} or pendinglists(queue)) do
-      pending = pending + redis.call('LLEN', list)
-      local oldest = redis.call('LINDEX', list, -1)
+    -- grow(oldest): takes the age of a list's oldest task into account. Of tasks with a fairness key it is the next one.
+    local function grow(oldest)
       local times = oldest and redis.pcall('HMGET', TASK_ .. oldest, 'created', 'eta', 'retried_at') or {}
       local created = not times.err and moment(times[1])
       if created then
@@ -33,6 +32,12 @@ local function look(queue)
       end
     end
     if not bad then
+      local lists, fair = pendinglists(queue)
+      for _, list in ipairs(lists) do
+        grow(redis.call('LINDEX', list, -1))
+        if fair[list] then grow(redis.call('ZRANGE', fairset(queue, fair[list]), 0, 0)[1]) end
+      end
+      pending = waiting(queue)
       blocked, started = redis.call('ZCARD', BLOCKED_ .. queue), redis.call('SCARD', STARTED_TASKS_ .. queue)
       scheduled = redis.call('ZCARD', SCHEDULED_TASKS_ .. queue) + blocked
     end

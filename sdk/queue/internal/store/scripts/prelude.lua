@@ -283,51 +283,215 @@ local function companion(id, field)
   return type(bytes) == 'number' and bytes or 0
 end
 
+-- levelof(priority): the name of a task's priority, three digits; '050' if the priority is missing or invalid.
+local function levelof(priority)
+  local p = tonumber(priority or 50)
+  if not p or p < 0 or p > 100 or p ~= math.floor(p) then p = 50 end
+  return string.format('%03d', p)
+end
+
 -- pendinglist(queue, priority): the key of the list in which tasks of this priority wait, and the priority's name in
 -- PRIORITIES_. For priority 50, a missing or invalid priority, and one whose list has the wrong type, returns only the
 -- list that Python listeners know.
 local function pendinglist(queue, priority)
-  local p = tonumber(priority or 50)
-  if not p or p == 50 or p < 0 or p > 100 or p ~= math.floor(p) then return PENDING_TASKS_ .. queue end
-  p = string.format('%03d', p)
+  local p = levelof(priority)
+  if p == '050' then return PENDING_TASKS_ .. queue end
   local list = PENDING_ .. p .. '_' .. queue
   if mistyped(list, 'list') then return PENDING_TASKS_ .. queue end
   return list, p
 end
 
--- pendinglists(queue): the keys of the lists that may contain pending tasks, highest priority first.
-local function pendinglists(queue)
-  local levels = redis.call('SMEMBERS', PRIORITIES_ .. queue)
-  if #levels == 0 then return { PENDING_TASKS_ .. queue } end
-  local lists = {}
-  for _, level in ipairs(levels) do
-    local list, is = pendinglist(queue, level)
-    if is == level then lists[#lists + 1] = { is, list } end -- otherwise Quern did not write this entry
-  end
-  lists[#lists + 1] = { '050', PENDING_TASKS_ .. queue }
-  table.sort(lists, function(a, b) return a[1] > b[1] end)
-  for i, level in ipairs(lists) do lists[i] = level[2] end
-  return lists
+-- fairset(queue, level): the keys of the set in which tasks of a priority with a fairness key wait, and of the turns of
+-- these keys; nil if one has the wrong type.
+local function fairset(queue, level)
+  local set, turns = FAIR_ .. level .. '_' .. queue, TURNS_ .. level .. '_' .. queue
+  if mistyped(set, 'zset', turns, 'zset') then return nil end
+  return set, turns
 end
 
--- waiting(queue): the number of pending tasks of all priorities.
-local function waiting(queue)
-  local n = 0
-  for _, list in ipairs(pendinglists(queue)) do n = n + redis.call('LLEN', list) end
+-- pendinglists(queue): the keys of the lists that may contain pending tasks, highest priority first. For those with
+-- tasks that have a fairness key, fair[list] is the name of the priority.
+local function pendinglists(queue)
+  local levels = redis.call('SMEMBERS', PRIORITIES_ .. queue)
+  if #levels == 0 then return { PENDING_TASKS_ .. queue }, {} end
+  local known, lists, fair = { ['050'] = PENDING_TASKS_ .. queue }, {}, {}
+  for _, entry in ipairs(levels) do
+    local level = string.match(entry, '^f?(%d%d%d)$') -- otherwise Quern did not write this entry
+    local list, is = pendinglist(queue, level or '')
+    if level and (level == is or level == '050') then
+      known[level] = list
+      if level ~= entry and fairset(queue, level) then fair[list] = level end
+    end
+  end
+  for level, list in pairs(known) do lists[#lists + 1] = { level, list } end
+  table.sort(lists, function(a, b) return a[1] > b[1] end)
+  for i, level in ipairs(lists) do lists[i] = level[2] end
+  return lists, fair
+end
+
+-- reservable(queue): the number of pending tasks of all priorities that can be reserved.
+local function reservable(queue)
+  local n, lists, fair = 0, pendinglists(queue)
+  for _, list in ipairs(lists) do
+    n = n + redis.call('LLEN', list)
+    if fair[list] then n = n + redis.call('ZCARD', (fairset(queue, fair[list]))) end
+  end
   return n
 end
+
+-- inline(queue): the number of pending tasks that wait in the line of their concurrency key.
+local function inline(queue)
+  local n = redis.pcall('ZCARD', LINE_ .. queue)
+  return type(n) == 'number' and n or 0
+end
+
+-- waiting(queue): the number of pending tasks.
+local function waiting(queue) return reservable(queue) + inline(queue) end
 
 -- stock(queue): the number of tasks that a queue's limit counts: pending, scheduled and blocked ones.
 local function stock(queue)
   return waiting(queue) + redis.call('ZCARD', SCHEDULED_TASKS_ .. queue) + redis.call('ZCARD', BLOCKED_ .. queue)
 end
 
--- push(queue, id, priority, command): puts a task into the pending list of its priority. command is 'LPUSH' for the
--- back of the list, 'RPUSH' for the front.
-local function push(queue, id, priority, command)
+-- shareof(fair): parses fair, the field of a task with a fairness key: the name of the key in TURNS_, and how far its
+-- turn moves with each task. Returns nil if the field is damaged.
+local function shareof(fair)
+  local weight, key = string.match(fair, '^(%d+) (.+)$')
+  if not key or tonumber(weight) == 0 then return nil end
+  return 'K' .. key, 1000 / tonumber(weight)
+end
+
+-- scored(turn): formats a turn as a score.
+local function scored(turn) return string.format('%.3f', turn) end
+
+-- taketurn(queue, id, priority, fair, front): gives a task with a fairness key its turn among the tasks of its priority:
+-- after the last one of its key, or before all others. Returns whether it did; not if a key has the wrong type.
+local function taketurn(queue, id, priority, fair, front) -- rare
+  local level, key, step = levelof(priority), shareof(fair)
+  local set, turns = fairset(queue, level)
+  if not key or not set then return false end
+  local turn = tonumber(redis.call('ZSCORE', turns, 'turn') or '0')
+  if front then
+    turn = tonumber(redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2] or turn) - 1
+  else
+    turn = math.max(turn, tonumber(redis.call('ZSCORE', turns, key) or '0')) + step
+    redis.call('ZADD', turns, scored(turn), key)
+  end
+  redis.call('ZADD', set, scored(turn), id)
+  redis.call('SADD', PRIORITIES_ .. queue, 'f' .. level)
+  return true
+end
+
+-- giveturn(queue, id, priority, fair): removes a task that ends before its turn, so that later tasks of its key come
+-- earlier.
+local function giveturn(queue, id, priority, fair) -- rare
+  local key, step = shareof(fair)
+  local set, turns = fairset(queue, levelof(priority))
+  if key and set and redis.call('ZREM', set, id) == 1 and redis.call('ZSCORE', turns, key) then
+    redis.call('ZINCRBY', turns, scored(-step), key)
+  end
+end
+
+-- put(queue, id, priority, fair, command): puts a task where reserve.lua finds it: into the pending list of its
+-- priority, or among the tasks with a fairness key. command is 'LPUSH' for the back of the list, 'RPUSH' for the front.
+-- fair is the field of the task, or false.
+local function put(queue, id, priority, fair, command)
+  if fair and taketurn(queue, id, priority, fair, command == 'RPUSH') then return end
   local list, level = pendinglist(queue, priority)
   if level then redis.call('SADD', PRIORITIES_ .. queue, level) end
   redis.call(command, list, id)
+end
+
+-- laneof(lane): parses lane, the field of a task with a concurrency key: the SHA-1 of the key, and the maximum of its
+-- tasks. Returns nil if the field is damaged.
+local function laneof(lane)
+  local max, key = string.match(lane, '^(%d+) (.+)$')
+  if key then return redis.sha1hex(key), tonumber(max) end
+end
+
+-- The members of LANES_ and LINE_ begin with the SHA-1 of a concurrency key, and all have the same score. So those of a
+-- lane are a range by name. In LANES_ "HASH ID" is a holder, and "HASH=MAX" is the lane's maximum if that is not 1. In
+-- LINE_ "HASH NUMBER ID" is a task that waits, with a number of twelve digits.
+local function holders(queue, hash) return redis.call('ZLEXCOUNT', LANES_ .. queue, '[' .. hash .. ' ', '(' .. hash .. '!') end
+
+-- maximum(queue, hash): the member of LANES_ with the maximum of a lane, or nil; and the maximum.
+local function maximum(queue, hash)
+  local member = redis.call('ZRANGEBYLEX', LANES_ .. queue, '[' .. hash .. '=', '(' .. hash .. '>', 'LIMIT', 0, 1)[1]
+  return member, member and tonumber(string.sub(member, #hash + 2)) or 1
+end
+
+-- letin(queue, hash): makes the first tasks of a line reservable while their lane has room, at most 32. A task that is
+-- older than the next one of its list goes before it, because it was enqueued before. The others go to the back, or the
+-- lane with the longest line would keep all other tasks waiting.
+local function letin(queue, hash)
+  local member, max = maximum(queue, hash)
+  local n, woken = holders(queue, hash), false
+  for _ = n + 1, math.min(max, n + 32) do
+    local first = redis.call('ZRANGEBYLEX', LINE_ .. queue, '[' .. hash .. ' ', '(' .. hash .. '!', 'LIMIT', 0, 1)[1]
+    if not first then
+      if n == 0 and member then redis.call('ZREM', LANES_ .. queue, member) end
+      break
+    end
+    redis.call('ZREM', LINE_ .. queue, first)
+    local number, id = string.match(first, '^%x+ (%d+) (%S+)$')
+    local h = redis.pcall('HMGET', TASK_ .. id, 'status', 'line', 'priority', 'fair', 'created')
+    if not h.err and h[1] == 'pending' and h[2] == number then -- otherwise somebody deleted or changed it by hand
+      redis.call('ZADD', LANES_ .. queue, 0, hash .. ' ' .. id)
+      redis.call('HDEL', TASK_ .. id, 'line')
+      local command, ahead = 'LPUSH', not h[4] and redis.call('LINDEX', pendinglist(queue, h[3]), -1)
+      local born = ahead and redis.pcall('HGET', TASK_ .. ahead, 'created')
+      if type(born) == 'string' and tonumber(moment(h[5], '0')) < tonumber(moment(born, '0')) then command = 'RPUSH' end
+      put(queue, id, h[3], h[4], command)
+      n, woken = n + 1, true
+    end
+  end
+  if woken then announce(CHANNEL_ .. queue) end
+end
+
+-- enter(queue, id, lane): gives a task that is to become pending its place in its lane, which it keeps until it has
+-- ended for good. Returns whether it has one. If not, it waits in line. A task without a lane has all the place it needs.
+local function enter(queue, id, lane) -- rare
+  local hash, max = laneof(lane)
+  if not hash or mistyped(LANES_ .. queue, 'zset', LINE_ .. queue, 'zset') or
+    redis.call('ZSCORE', LANES_ .. queue, hash .. ' ' .. id) then return true end
+  local member, is = maximum(queue, hash)
+  if is ~= max then -- the last task decides
+    if member then redis.call('ZREM', LANES_ .. queue, member) end
+    if max ~= 1 then redis.call('ZADD', LANES_ .. queue, 0, hash .. '=' .. max) end
+  end
+  local last = redis.call('ZREVRANGEBYLEX', LINE_ .. queue, '(' .. hash .. '!', '[' .. hash .. ' ', 'LIMIT', 0, 1)[1]
+  if not last and holders(queue, hash) < max then
+    redis.call('ZADD', LANES_ .. queue, 0, hash .. ' ' .. id)
+    return true
+  end
+  local number = string.format('%012d', (tonumber(last and string.match(last, ' (%d+) ') or '0') or 0) + 1)
+  redis.call('ZADD', LINE_ .. queue, 0, hash .. ' ' .. number .. ' ' .. id)
+  redis.call('HSET', TASK_ .. id, 'line', number)
+  if is < max then letin(queue, hash) end
+  return false
+end
+
+-- leave(queue, id, lane): takes a task that has ended for good out of its lane or out of the line, and lets the next
+-- ones in.
+local function leave(queue, id, lane) -- rare
+  local hash = laneof(lane)
+  if not hash or mistyped(LANES_ .. queue, 'zset', LINE_ .. queue, 'zset', PENDING_TASKS_ .. queue, 'list', PRIORITIES_ .. queue, 'set') then
+    return
+  end
+  if redis.call('ZREM', LANES_ .. queue, hash .. ' ' .. id) == 0 then
+    local number = redis.call('HGET', TASK_ .. id, 'line')
+    if number then
+      redis.call('ZREM', LINE_ .. queue, hash .. ' ' .. number .. ' ' .. id)
+      redis.call('HDEL', TASK_ .. id, 'line')
+    end
+  end
+  letin(queue, hash)
+end
+
+-- push(queue, id, priority, fair, lane, command): makes a task reservable as put does, as soon as its lane has room. fair
+-- and lane are the fields of the task, or false.
+local function push(queue, id, priority, fair, lane, command)
+  if not lane or enter(queue, id, lane) then put(queue, id, priority, fair, command) end
 end
 
 -- describe(reason, message): a failure in the JSON form that hosts write. Neither argument may contain an unescaped
@@ -387,6 +551,34 @@ local function shut(mark, queue)
   end
 end
 
+-- RULE and a queue are the field of LIMITS with the concurrency of the queue's plugin: "MAX key", "MAX fair_key",
+-- "MAX queue", or "MAX label NEEDLE" with the JSON of a label's name and a colon. No queue's name has a space.
+local RULE = 'concurrency '
+
+-- ruled(rule, o): the value for the field "lane" of a task of a queue with this rule, or nil if the rule leaves the task
+-- alone. o contains fields of the task.
+local function ruled(rule, o) -- rare
+  local max, source, needle = string.match(rule, '^(%d+) (%S+) ?(.*)$')
+  local key
+  if source == 'queue' then
+    key = source
+  elseif source == 'key' then
+    key = o.key
+  elseif source == 'fair_key' then
+    key = o.fair and string.match(o.fair, '^%d+ (.+)$')
+  elseif source == 'label' and o.labels then
+    local _, at = string.find(o.labels, '{' .. needle .. '"', 1, true)
+    if not at then _, at = string.find(o.labels, ',' .. needle .. '"', 1, true) end
+    local ends = at and at + 1
+    while ends and string.sub(o.labels, ends, ends) ~= '"' do -- a quote within the value is escaped
+      local special = string.find(o.labels, '["\\\\]', ends)
+      ends = special and (string.sub(o.labels, special, special) == '"' and special or special + 2)
+    end
+    key = ends and string.sub(o.labels, at + 1, ends - 1)
+  end
+  return key and key ~= '' and max .. ' ' .. key or nil
+end
+
 -- The prefix of the IDs of dead letters.
 local LETTER = 'dead-'
 
@@ -440,7 +632,10 @@ local function bury(id, clock, dead, run, priority)
     if before then inherit(live, before) end -- the earlier letter may be retried after the first task is deleted
     redis.call('HSET', TASK_ .. live, 'dead_id', letter)
   end
-  push(dead, letter, priority, 'LPUSH')
+  local rule = redis.pcall('HGET', LIMITS, RULE .. dead)
+  local lane = type(rule) == 'string' and ruled(rule, {})
+  if lane then redis.call('HSET', TASK_ .. letter, 'lane', lane) end
+  push(dead, letter, priority, false, lane, 'LPUSH')
   announce(CHANNEL_ .. dead)
 end
 
@@ -484,8 +679,10 @@ local function fail(queue, id, clock, reason, text, ...)
   redis.call('LPUSH', FAILED_TASKS_ .. queue, id)
   count(STATS_ .. queue, 'failed')
   count(STATS_ .. queue, 'failed:' .. reason)
-  local h = redis.call('HMGET', key, 'expires', 'dead', 'run', 'priority', 'unique', 'unique_for', 'awaited', 'dead_queue')
+  local h = redis.call('HMGET', key, 'expires', 'dead', 'run', 'priority', 'unique', 'unique_for', 'awaited', 'dead_queue', 'fair', 'lane')
   local dead = h[8] or h[2]
+  if h[9] then giveturn(queue, id, h[4], h[9]) end
+  if h[10] then leave(queue, id, h[10]) end
   if h[1] then redis.call('ZREM', EXPIRY_ .. queue, id) end
   if h[7] then noteend(id, 1) end
   if h[5] and not h[6] then unlock(queue, id, h[5]) end
@@ -500,7 +697,7 @@ end
 -- the task's hash. Returns whether the task waits, and whether it is in the pending list.
 local function back(queue, id, clock, delay, command, outcome, text, ...)
   local key = TASK_ .. id
-  local h = redis.call('HMGET', key, 'priority', 'cancel', 'expires', 'run')
+  local h = redis.call('HMGET', key, 'priority', 'cancel', 'expires', 'run', 'fair', 'lane')
   if h[4] == PLAIN then redis.call('HSET', key, 'run', '0') end -- a Python listener held it, and has added fields
   if h[2] then
     fail(queue, id, clock, 'cancelled', describe('cancelled', tonumber(h[4]) == 0 and 'cancelled before it ran' or 'cancelled while it ran'), ...)
@@ -520,7 +717,7 @@ local function back(queue, id, clock, delay, command, outcome, text, ...)
     return true, false
   end
   redis.call('HSET', key, 'status', 'pending', 'updated', clock, ...)
-  push(queue, id, h[1], command)
+  push(queue, id, h[1], h[5], h[6], command)
   return true, true
 end
 
@@ -709,7 +906,7 @@ local function noteuntold(id, awaited, status)
 end
 
 -- The fields of a task that forget needs, in this order.
-local OWNED = { 'key', 'dead_id' }
+local OWNED = { 'key', 'dead_id', 'lane' }
 
 -- forget(queue, ids, owned): deletes finished tasks and their data, except their entries in lists. The caller has made
 -- sure that all dependents know of their end. owned contains the OWNED fields of each task. A task's dead letter gets a
@@ -719,6 +916,7 @@ local function forget(queue, ids, owned)
     local key, h = TASK_ .. id, owned[i]
     if h[1] then redis.call('ZREM', KEYS_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
     if h[2] then inherit(id, h[2]) end
+    if h[3] then leave(queue, id, h[3]) end -- a Python listener may have ended it
     redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, CHILDREN_ .. id)
   end
   for from = 1, #ids, 1000 do
@@ -784,7 +982,7 @@ end
 -- result as its parameters.
 local function release(queue, id, clock, d)
   local key = TASK_ .. id
-  local h = redis.call('HMGET', key, 'priority', 'eta', 'max_age', 'deadline')
+  local h = redis.call('HMGET', key, 'priority', 'eta', 'max_age', 'deadline', 'fair', 'lane')
   if d.of == 1 then
     local other, place = unpack(redis.call('HGETALL', AFTER_ .. id))
     if not endow(id, other) and place and string.find(place, ' complete$') then
@@ -801,7 +999,7 @@ local function release(queue, id, clock, d)
   if later then
     redis.call('ZADD', SCHEDULED_TASKS_ .. queue, due, id)
   else
-    push(queue, id, h[1], 'LPUSH')
+    push(queue, id, h[1], h[5], h[6], 'LPUSH')
   end
   announce(CHANNEL_ .. queue)
 end

@@ -6,7 +6,8 @@
 --         3 maximum number of finished tasks to keep for each status, or "" for all
 --         then the queues
 -- RETURNS for some of the queues: the queue's place in the arguments, from 1, and 'forgotten' (the queue is deleted),
---         'old' (purge.lua, with the same 2 and 3, may find tasks to delete), or 'WRONGTYPE ...'
+--         'old' (purge.lua, with the same 2 and 3, may find tasks to delete), 'line' (lanes.lua has lanes to check), or
+--         'WRONGTYPE ...'. A queue may be 'old' and have a 'line'
 local wrong = mistyped(KEYS[1], 'zset', PAUSED, 'set', PAUSES, 'hash', LIMITS, 'hash', NODES, 'zset')
 if wrong then return wrong end
 
@@ -64,15 +65,16 @@ for i = 4, #ARGV do
     news = bad[i].err
   elseif score and count == 0 and not left(queue) then
     redis.call('ZREM', KEYS[1], queue)
-    redis.call('UNLINK', STATS_ .. queue, PRIORITIES_ .. queue, PURGED_ .. queue)
+    local _, fair = pendinglists(queue)
+    for _, level in pairs(fair) do redis.call('UNLINK', TURNS_ .. level .. '_' .. queue) end
+    redis.call('UNLINK', STATS_ .. queue, PRIORITIES_ .. queue, PURGED_ .. queue, LANES_ .. queue)
     news = 'forgotten'
   else
     if score and tonumber(score) ~= count then redis.call('ZADD', KEYS[1], count, queue) end
     if (age or keep) and (old(COMPLETE_TASKS_ .. queue, queue, 'complete') or old(FAILED_TASKS_ .. queue, queue, 'failed')) then news = 'old' end
   end
-  if news then
-    out[#out + 1] = i - 3
-    out[#out + 1] = news
+  for _, word in ipairs({ news or '', redis.call('EXISTS', LINE_ .. queue) == 1 and 'line' or '' }) do
+    if word ~= '' then out[#out + 1], out[#out + 2] = i - 3, word end
   end
 end
 return out

@@ -298,9 +298,49 @@ local function reserve(id)
   taken = taken + 1
 end
 
-for _, list in ipairs(pendinglists(queue)) do
+-- inturn(list, level): makes two functions for a list beside which tasks with a fairness key wait. take() moves the next
+-- task of the list or of these tasks to the reserved list and returns it, or nil if there is none. save() writes down
+-- whose turn it is. It is start-time fair queueing: the first task of each key has a turn, and the lowest turn is next. The
+-- tasks of the list together count as one key, which only this script gives turns to.
+local function inturn(list, level) -- rare
+  local set, turns = fairset(queue, level)
+  local now = tonumber(redis.call('ZSCORE', turns, 'turn') or '0')
+  local own = tonumber(redis.call('ZSCORE', turns, 'list') or '0')
+  if own < now then own = now + 1000 end -- the list was empty meanwhile
+  local left, moved = redis.call('LLEN', list), false
+  return function()
+    local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')
+    local turn = tonumber(first[2])
+    if not turn or left > 0 and own <= turn then
+      local id = redis.call('RPOPLPUSH', list, KEYS[2])
+      left = left - 1
+      if id then now, own, moved = math.max(now, own), math.max(now, own) + 1000, true end
+      return id
+    end
+    redis.call('LPUSH', KEYS[2], first[1])
+    redis.call('ZREM', set, first[1])
+    now, moved = math.max(now, turn), true
+    return first[1]
+  end, function()
+    if redis.call('EXISTS', set) == 0 then
+      redis.call('UNLINK', turns)
+      redis.call('SREM', PRIORITIES_ .. queue, 'f' .. level)
+    elseif moved then
+      redis.call('ZADD', turns, scored(now), 'turn', scored(own), 'list')
+      -- What ended before now has no effect any more. Each task adds at most one entry, so this keeps their number low.
+      local past = redis.call('ZRANGEBYSCORE', turns, '-inf', '(' .. scored(now), 'LIMIT', 0, 256)
+      if #past > 0 then redis.call('ZREM', turns, unpack(past)) end
+    end
+  end
+end
+
+local lists, fair = pendinglists(queue)
+for _, list in ipairs(lists) do
+  local take, save
+  if fair[list] and taken < wanted and work < 128 then take, save = inturn(list, fair[list]) end
   while taken < wanted and work < 128 do
-    local id = redis.call('RPOPLPUSH', list, KEYS[2])
+    local id
+    if take then id = take() else id = redis.call('RPOPLPUSH', list, KEYS[2]) end
     if not id then
       if list ~= KEYS[1] then redis.call('SREM', PRIORITIES_ .. queue, string.sub(list, #PENDING_ + 1, #PENDING_ + 3)) end
       break
@@ -308,6 +348,7 @@ for _, list in ipairs(pendinglists(queue)) do
     looked, work = looked + 1, work + 1
     reserve(id)
   end
+  if save then save() end
 end
 if #started > 0 then redis.call('SADD', STARTED_TASKS_ .. queue, unpack(started)) end
 if spend then out[3] = closing(spend, taken) end

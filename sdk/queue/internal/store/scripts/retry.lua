@@ -49,14 +49,14 @@ end
 if not exists(queue, id) then return 'gone' end
 if altered(KEYS[1], ARGV[4]) then return 'changed' end
 local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node', 'unique', 'unique_for',
-  'dead_id', 'awaited', 'after', 'updated', 'run', 'stale', 'last_action')
+  'dead_id', 'awaited', 'after', 'updated', 'run', 'stale', 'last_action', 'fair', 'lane')
 if h[1] == 'scheduled' and h[15] then
   bad = mistyped(SCHEDULED_TASKS_ .. queue, 'zset')
   if bad then return bad end
   if redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id) == 1 then
     local clock = now(ARGV[1])
     redis.call('HSET', key, 'status', 'pending', 'eta', clock, 'updated', clock)
-    push(queue, id, h[3], 'LPUSH')
+    push(queue, id, h[3], h[16], h[17], 'LPUSH')
     announce(CHANNEL_ .. queue)
     return 'ok'
   end
@@ -102,6 +102,6 @@ if wait then
   wait(clock)
   return 'ok'
 end
-push(queue, id, h[3], 'LPUSH')
+push(queue, id, h[3], h[16], h[17], 'LPUSH')
 announce(CHANNEL_ .. queue)
 return 'ok'

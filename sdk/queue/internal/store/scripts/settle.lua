@@ -50,6 +50,7 @@ local function complete(id, key, h, text, bytes)
     redis.pcall('HDEL', BYTES_ .. id, 'checkpoint')
   end
   if h[7] and redis.call('HEXISTS', key, 'unique_for') == 0 then unlock(queue, id, h[7]) end
+  if h[9] then leave(queue, id, h[9]) end
 end
 
 -- otherwise(): makes a function (id, key, h, run, action, text, more) that fails the task, or makes it wait for its
@@ -117,7 +118,7 @@ local out, at = {}, 6
 while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
-  local hold, h = holder(key, listener, run, 'checkpoint', 'unique', 'awaited')
+  local hold, h = holder(key, listener, run, 'checkpoint', 'unique', 'awaited', 'lane')
   -- A Python client completed the task, or an error ended an earlier settle.
   if hold == 'done' and h[3] == 'complete' and redis.call('LPOS', KEYS[1], id) then hold = 'held' end
   local has = action == 'complete' and tonumber(more) > 1

@@ -1,0 +1,118 @@
+package listen
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
+)
+
+// ConcurrencyRule gives a concurrency key to the tasks of a queue that have none themselves.
+type ConcurrencyRule struct {
+	// Key says what the key is: KeyQueue, the same for all tasks of the queue; KeyTask or KeyFair, that field of the
+	// task; or KeyLabels and the name of a label. Tasks that lack it get no key.
+	Key string
+	Max int // how many tasks with the same key may run at once, at least 1
+}
+
+// The values of ConcurrencyRule.Key.
+const (
+	KeyQueue  = "queue"
+	KeyTask   = "key"
+	KeyFair   = "fair_key"
+	KeyLabels = "labels."
+)
+
+// String returns the rule as scripts read it.
+func (r ConcurrencyRule) String() string {
+	key := r.Key
+	if label, ok := strings.CutPrefix(key, KeyLabels); ok {
+		name, _ := json.Marshal(label) // as in the labels of a task; a text can always be encoded
+		key = "label " + string(name) + ":"
+	}
+	return fmt.Sprintf("%d %s", r.Max, key)
+}
+
+// The beginnings of the fields of NS_limits that contain a rule, and since when no live host has had it.
+const (
+	ruleField   = "concurrency "
+	absentField = "absent "
+)
+
+// Concurrency reads the rule of a queue as ConcurrencyRule.String returns it; "" if the queue has none.
+func (f *Fleet) Concurrency(ctx context.Context, name string) (string, error) {
+	c := f.client.Store()
+	rule, err := c.RDB.HGet(ctx, c.Keys.Limits(), ruleField+name).Result()
+	if store.IsNil(err) {
+		err = nil
+	}
+	return rule, store.Wrap("read concurrency of "+name, err)
+}
+
+// Concurrencies reads the rules of all queues, by queue.
+func (f *Fleet) Concurrencies(ctx context.Context) (map[string]string, error) {
+	c := f.client.Store()
+	fields, err := c.RDB.HGetAll(ctx, c.Keys.Limits()).Result()
+	rules := make(map[string]string)
+	for field, rule := range fields {
+		if name, ok := strings.CutPrefix(field, ruleField); ok {
+			rules[name] = rule
+		}
+	}
+	return rules, store.Wrap("read concurrency of queues", err)
+}
+
+// DeclareConcurrency stores the rule of a queue, which tasks that are enqueued from then on follow. If missing is true,
+// an existing rule stays.
+func (f *Fleet) DeclareConcurrency(ctx context.Context, name, rule string, missing bool) (queue.Put, error) {
+	c := f.client.Store()
+	is, err := f.Concurrency(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	if is == "" || is != rule && !missing {
+		err = c.RDB.HSet(ctx, c.Keys.Limits(), ruleField+name, rule).Err()
+	}
+	if err == nil {
+		err = c.RDB.HDel(ctx, c.Keys.Limits(), absentField+name).Err()
+	}
+	put := queue.PutChanged
+	switch {
+	case is == "":
+		put = queue.PutNew
+	case is == rule:
+		put = queue.PutSame
+	case missing:
+		put = queue.PutKept
+	}
+	return put, store.Wrap("store concurrency of "+name, err)
+}
+
+// NoteConcurrency records whether any live host declares the rule of a queue. A rule that none has had for maxAbsence is
+// deleted (0: never), and NoteConcurrency then returns true.
+func (f *Fleet) NoteConcurrency(ctx context.Context, name string, declared bool,
+	maxAbsence time.Duration,
+) (deleted bool, err error) {
+	c := f.client.Store()
+	field := absentField + name
+	if declared {
+		return false, store.Wrap("keep concurrency of "+name, c.RDB.HDel(ctx, c.Keys.Limits(), field).Err())
+	}
+	now, err := c.Now(ctx)
+	if err == nil {
+		err = c.RDB.HSetNX(ctx, c.Keys.Limits(), field, store.Seconds(now)).Err()
+	}
+	if err != nil || maxAbsence == 0 {
+		return false, store.Wrap("mark concurrency of "+name+" as absent", err)
+	}
+	since, err := c.RDB.HGet(ctx, c.Keys.Limits(), field).Result()
+	if err == nil && now.Sub(store.ParseSeconds(since)) >= maxAbsence {
+		deleted = true
+		err = c.RDB.HDel(ctx, c.Keys.Limits(), ruleField+name, field).Err()
+	}
+	return deleted && err == nil, store.Wrap("delete concurrency of "+name, err)
+}
