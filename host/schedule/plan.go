@@ -213,8 +213,8 @@ func (p *plan) candidates() (candidates, expected, unsure []*queue) {
 	return candidates, expected, unsure
 }
 
-// pick gives the free slots to queues, one at a time: see fair.go. A queue that cannot have the slot is passed over from
-// then on. full reports that a queue was passed over because short tasks keep all places for guests busy.
+// pick gives the free slots to queues, one at a time: see fair.go. A queue that cannot have the slot is passed over
+// from then on. full reports that a queue was passed over because short tasks keep all places for guests busy.
 //
 // If it is the turn of a tenant whose reserve is on its way, the slot waits for it, unless places for guests would be
 // idle. Else a tenant with a large weight would lose each slot that becomes free during its reserves.

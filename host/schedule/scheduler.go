@@ -335,8 +335,8 @@ func (s *Scheduler) freeSlot(q *queue, v *Version, part *share, cost float64) {
 	}
 }
 
-// Ended frees the slot of a task that has run. It also frees the task's memory, except for the bytes of its result, which
-// Settled frees. The task still retains its version.
+// Ended frees the slot of a task that has run. It also frees the task's memory, except for the bytes of its result,
+// which Settled frees. The task still retains its version.
 //
 // If a task of the same queue waits for a slot, it can get this slot at once; Ended then returns it. This happens only
 // if the last plan had no other queue to serve, or had more queues than slots and the queue's turn is not over.
