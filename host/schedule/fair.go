@@ -19,8 +19,11 @@ const (
 	maxCredit = 250 * time.Millisecond
 	// costInterval is the minimum time between two updates of what running tasks have cost so far.
 	costInterval = 5 * time.Millisecond
-	// reserveWait is how long a free slot waits for a tenant whose turn it is while a reserve of the tenant is on its way.
-	reserveWait = 2 * time.Millisecond
+	// A free slot waits for a tenant whose turn it is while a reserve of the tenant is on its way: for reserveWait, or for
+	// slowReserve times as long as the tenant's reserves take on average, but at most for maxReserveWait.
+	reserveWait    = 2 * time.Millisecond
+	slowReserve    = 3
+	maxReserveWait = 20 * time.Millisecond
 	// leastComputed is the processor time that a task costs at least: about what the host itself spends on a task.
 	leastComputed = 50 * time.Microsecond
 

@@ -151,7 +151,7 @@ func (p *plan) source(q *queue) *sourcePlan {
 		s = new(sourcePlan)
 		s.available, s.reserving = q.source.State(p.now)
 		if source := p.served[q.source]; source != nil && s.available && s.reserving && len(p.served) > 1 {
-			s.expected = reserveWait - p.now.Sub(source.asked)
+			s.expected = source.waits(p.now)
 		}
 		p.sources[q.source] = s
 	}

@@ -84,6 +84,13 @@ type Scheduler struct {
 type serving struct {
 	queues int       // number of its queues
 	asked  time.Time // when it last got allocations
+	// took is a moving average of the time from the allocations to the tasks.
+	took time.Duration
+}
+
+// waits returns how much longer a slot waits for the tasks of a reserve that is on its way.
+func (s *serving) waits(now time.Time) time.Duration {
+	return min(max(reserveWait, slowReserve*s.took), maxReserveWait) - now.Sub(s.asked)
 }
 
 // slots counts the slots of a host.
@@ -254,6 +261,9 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 	for i, t := range begun {
 		t.slot().share = a.shares[i]
 		a.shares[i].begun = now
+	}
+	if source := s.served[q.source]; source != nil && !reply.Failed {
+		source.took += (now.Sub(source.asked) - source.took) / 8
 	}
 	s.freeSlots(a, len(begun))
 	s.keepAhead(q, tasks[len(begun):])
