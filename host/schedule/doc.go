@@ -54,9 +54,9 @@
 // are free together are spread.
 //
 // If there are several sources, each gets at most half of the slots in one plan: a source whose Redis hangs must not
-// keep them all. For a tenant whose turn it is, a slot waits up to 2 ms while a reserve of the tenant is on its way.
-// Results that wait to be settled count like used slots. A queue of short tasks keeps its slot for a turn of 4 ms, and
-// is charged when the turn ends.
+// keep them all. A slot waits for a tenant whose turn it is while a reserve of the tenant is on its way: three times as
+// long as its reserves take, 2 to 20 ms. Results that wait to be settled count like used slots. A queue of short tasks
+// keeps its slot for a turn of 4 ms, and is charged when the turn ends.
 //
 // # Failure
 //
