@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A slot goes to the tenant whose tasks have cost least for its weight, and then to the queue of this tenant whose tasks
-// have cost least for its weight.
+// A slot goes to the tenant whose tasks have cost least for its weight, and then to the queue of this tenant whose
+// tasks have cost least for its weight.
 const (
 	// horizon is how far ahead the tasks count that have slots now. So slots that are free at the same time go to
 	// different tenants, and a tenant with long tasks in half of the slots gets no more beside a tenant that has none.

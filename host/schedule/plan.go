@@ -176,8 +176,8 @@ func (p *plan) mayAsk(q *queue) bool {
 func (p *plan) mayReserve(q *queue) bool { return !q.leaving && q.returning == 0 && p.mayAsk(q) }
 
 // candidates lists the active queues that may have tasks, here or in Redis, and the queues to reconcile. It also counts
-// the unsettled tasks that hold back their sources. expected are queues that can get slots when a reserve has ended that
-// is on its way.
+// the unsettled tasks that hold back their sources. expected are queues that can get slots when a reserve has ended
+// that is on its way.
 func (p *plan) candidates() (candidates, expected, unsure []*queue) {
 	for i := 0; i < len(p.active); {
 		q := p.active[i]
