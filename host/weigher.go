@@ -27,7 +27,7 @@ type weigher struct {
 
 // RunOnce implements periodic.Worker.
 func (w *weigher) RunOnce(ctx context.Context) (pause, wait time.Duration, err error) {
-	weights, err := listen.NewFleet(w.access.client).Weights(ctx)
+	weights, err := listen.ReadWeights(ctx, w.access.client)
 	if err != nil {
 		w.Reports.FailedQuietly(opWeigh, err) // the weights that are known still count
 		return pollPause, periodic.Jitter(weighInterval), err

@@ -28,7 +28,7 @@ func TestWeights(t *testing.T) {
 		})
 	}
 	set("weight", 3, "weight:empty", 20, "weight:a:b", 1000, "weightless", "x", "tasks_waiting", 5)
-	weights, err := listen.NewFleet(n.client).Weights(n.ctx)
+	weights, err := listen.ReadWeights(n.ctx, n.client)
 	if want := map[string]int{"empty": 20, "a:b": 1000}; err != nil || weights.Tenant != 3 || !maps.Equal(weights.Queues, want) ||
 		len(weights.Invalid) > 0 {
 		t.Errorf("%+v, %v", weights, err)
@@ -37,7 +37,7 @@ func TestWeights(t *testing.T) {
 	weighs(3)
 	for _, value := range []string{"0", "1001", "-1", "3.5", "", "three"} {
 		set("weight", value, "weight:q", value)
-		weights, err := listen.NewFleet(n.client).Weights(n.ctx)
+		weights, err := listen.ReadWeights(n.ctx, n.client)
 		if err != nil || weights.Tenant != 1 || weights.Queues["q"] != 1 || len(weights.Invalid) != 2 {
 			t.Errorf("%q: %+v, %v", value, weights, err)
 		}

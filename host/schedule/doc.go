@@ -47,16 +47,16 @@
 // # Fairness
 //
 // A free slot goes to the tenant with the lowest virtual time, and then to the queue of this tenant with the lowest
-// virtual time. A virtual time is what the tasks have cost, divided by the weight. A task costs the largest of its shares
-// of the host: of the processors, the memory and the slots. It is charged while it runs, and exactly when it ends. A
-// tenant or queue whose tasks begin to wait starts at no less than the lowest virtual time of the others, so it gets
-// nothing for the time in which it had no tasks. Tasks that have slots count for the next 50 ms in advance, so slots that
-// are free together are spread.
+// virtual time. A virtual time is what the tasks have cost, divided by the weight. A task costs the largest of its
+// shares of the host: of the processors, the memory and the slots. It is charged while it runs, and exactly when it
+// ends. A tenant or queue whose tasks begin to wait starts at no less than the lowest virtual time of the others, so it
+// gets nothing for the time in which it had no tasks. Tasks that have slots count for the next 50 ms in advance, so
+// slots that are free together are spread.
 //
 // If there are several sources, each gets at most half of the slots in one plan: a source whose Redis hangs must not
-// keep them all. For a tenant whose turn it is, a slot waits up to 2 ms while a reserve of the tenant is on its way.
-// Results that wait to be settled count like used slots. A queue of short tasks keeps its slot for a turn of 4 ms, and
-// is charged when the turn ends.
+// keep them all. A slot waits for a tenant whose turn it is while a reserve of the tenant is on its way: three times as
+// long as its reserves take, 2 to 20 ms. Results that wait to be settled count like used slots. A queue of short tasks
+// keeps its slot for a turn of 4 ms, and is charged when the turn ends.
 //
 // # Failure
 //

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A slot goes to the tenant whose tasks have cost least for its weight, and then to the queue of this tenant whose tasks
-// have cost least for its weight.
+// A slot goes to the tenant whose tasks have cost least for its weight, and then to the queue of this tenant whose
+// tasks have cost least for its weight.
 const (
 	// horizon is how far ahead the tasks count that have slots now. So slots that are free at the same time go to
 	// different tenants, and a tenant with long tasks in half of the slots gets no more beside a tenant that has none.
@@ -19,8 +19,11 @@ const (
 	maxCredit = 250 * time.Millisecond
 	// costInterval is the minimum time between two updates of what running tasks have cost so far.
 	costInterval = 5 * time.Millisecond
-	// reserveWait is how long a free slot waits for a tenant whose turn it is while a reserve of the tenant is on its way.
-	reserveWait = 2 * time.Millisecond
+	// A free slot waits for a tenant whose turn it is while a reserve of the tenant is on its way: for reserveWait, or for
+	// slowReserve times as long as the tenant's reserves take on average, but at most for maxReserveWait.
+	reserveWait    = 2 * time.Millisecond
+	slowReserve    = 3
+	maxReserveWait = 20 * time.Millisecond
 	// leastComputed is the processor time that a task costs at least: about what the host itself spends on a task.
 	leastComputed = 50 * time.Microsecond
 

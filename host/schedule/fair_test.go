@@ -15,7 +15,7 @@ import (
 
 const (
 	simStep    = 50 * time.Microsecond
-	simReserve = 300 * time.Microsecond // a round trip to Redis
+	simReserve = 300 * time.Microsecond // a round trip to Redis, unless the simulation has its own
 	simSlice   = 250 * time.Microsecond // for which a guest computes before another one gets its place
 	simMemory  = 1 << 30
 )
@@ -90,10 +90,11 @@ type sim struct {
 	tenants []*simTenant
 	hosts   []*simHost
 	random  *rand.Rand
+	reserve time.Duration
 }
 
 func newSim(hosts, slots, places int, tenants ...*simTenant) *sim {
-	s := &sim{now: time.Unix(1_700_000_000, 0), tenants: tenants, random: rand.New(rand.NewPCG(1, 2))}
+	s := &sim{now: time.Unix(1_700_000_000, 0), tenants: tenants, random: rand.New(rand.NewPCG(1, 2)), reserve: simReserve}
 	for range hosts {
 		h := &simHost{sim: s, sources: make(map[string]*simSource), places: places}
 		h.Scheduler = schedule.New(schedule.Config{
@@ -180,7 +181,7 @@ func (h *simHost) plan() {
 			if from.hangs {
 				continue
 			}
-			h.replies = append(h.replies, simReply{from, work.Allocations, h.sim.now.Add(simReserve)})
+			h.replies = append(h.replies, simReply{from, work.Allocations, h.sim.now.Add(h.sim.reserve)})
 		}
 	}
 	h.due = h.due || round.More
@@ -488,4 +489,17 @@ func TestFreeSlotsDoNotAllGoToTheLast(t *testing.T) {
 	if min(running["one"], running["other"], running["third"]) < 3 || len(s.hosts[0].gate) != 15 {
 		t.Errorf("%v run, want about 5 of each", running)
 	}
+}
+
+// A tenant gets its weight also if its reserves take as long as its tasks.
+func TestSlowReserves(t *testing.T) {
+	t.Parallel()
+	one := &simTenant{name: "one", weight: 4, queues: 2, computes: 2 * time.Millisecond, memory: small}
+	other := &simTenant{name: "other", weight: 1, queues: 1, computes: 20 * time.Millisecond, memory: small}
+	one.fill(10_000_000)
+	other.fill(10_000_000)
+	s := newSim(1, 8, 2, one, other)
+	s.reserve = 2500 * time.Microsecond
+	s.run(time.Second)
+	wantShares(t, s.during(3*time.Second), one, other)
 }

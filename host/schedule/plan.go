@@ -151,7 +151,7 @@ func (p *plan) source(q *queue) *sourcePlan {
 		s = new(sourcePlan)
 		s.available, s.reserving = q.source.State(p.now)
 		if source := p.served[q.source]; source != nil && s.available && s.reserving && len(p.served) > 1 {
-			s.expected = reserveWait - p.now.Sub(source.asked)
+			s.expected = source.waits(p.now)
 		}
 		p.sources[q.source] = s
 	}
@@ -176,8 +176,8 @@ func (p *plan) mayAsk(q *queue) bool {
 func (p *plan) mayReserve(q *queue) bool { return !q.leaving && q.returning == 0 && p.mayAsk(q) }
 
 // candidates lists the active queues that may have tasks, here or in Redis, and the queues to reconcile. It also counts
-// the unsettled tasks that hold back their sources. expected are queues that can get slots when a reserve has ended that
-// is on its way.
+// the unsettled tasks that hold back their sources. expected are queues that can get slots when a reserve has ended
+// that is on its way.
 func (p *plan) candidates() (candidates, expected, unsure []*queue) {
 	for i := 0; i < len(p.active); {
 		q := p.active[i]
@@ -213,8 +213,8 @@ func (p *plan) candidates() (candidates, expected, unsure []*queue) {
 	return candidates, expected, unsure
 }
 
-// pick gives the free slots to queues, one at a time: see fair.go. A queue that cannot have the slot is passed over from
-// then on. full reports that a queue was passed over because short tasks keep all places for guests busy.
+// pick gives the free slots to queues, one at a time: see fair.go. A queue that cannot have the slot is passed over
+// from then on. full reports that a queue was passed over because short tasks keep all places for guests busy.
 //
 // If it is the turn of a tenant whose reserve is on its way, the slot waits for it, unless places for guests would be
 // idle. Else a tenant with a large weight would lose each slot that becomes free during its reserves.

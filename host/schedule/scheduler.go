@@ -84,6 +84,13 @@ type Scheduler struct {
 type serving struct {
 	queues int       // number of its queues
 	asked  time.Time // when it last got allocations
+	// took is a moving average of the time from the allocations to the tasks.
+	took time.Duration
+}
+
+// waits returns how much longer a slot waits for the tasks of a reserve that is on its way.
+func (s *serving) waits(now time.Time) time.Duration {
+	return min(max(reserveWait, slowReserve*s.took), maxReserveWait) - now.Sub(s.asked)
 }
 
 // slots counts the slots of a host.
@@ -255,6 +262,9 @@ func (s *Scheduler) Reserved(a *Allocation, tasks []Task, reply Reply, now time.
 		t.slot().share = a.shares[i]
 		a.shares[i].begun = now
 	}
+	if source := s.served[q.source]; source != nil && !reply.Failed {
+		source.took += (now.Sub(source.asked) - source.took) / 8
+	}
 	s.freeSlots(a, len(begun))
 	s.keepAhead(q, tasks[len(begun):])
 	switch {
@@ -335,8 +345,8 @@ func (s *Scheduler) freeSlot(q *queue, v *Version, part *share, cost float64) {
 	}
 }
 
-// Ended frees the slot of a task that has run. It also frees the task's memory, except for the bytes of its result, which
-// Settled frees. The task still retains its version.
+// Ended frees the slot of a task that has run. It also frees the task's memory, except for the bytes of its result,
+// which Settled frees. The task still retains its version.
 //
 // If a task of the same queue waits for a slot, it can get this slot at once; Ended then returns it. This happens only
 // if the last plan had no other queue to serve, or had more queues than slots and the queue's turn is not over.

@@ -423,7 +423,7 @@ func host(t *testing.T, w *world) {
 		t.Error(err)
 	}
 	must[[]string](t)(listen.NewFleet(w.Client).Unleased(ctx))
-	must[listen.Weights](t)(listen.NewFleet(w.Client).Weights(ctx))
+	must[listen.Weights](t)(listen.ReadWeights(ctx, w.Client))
 	w.settle(t, node, "work", listen.Settlement{Claim: first.Tasks[0].Claim(), Result: []byte("\xff")})
 	must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(ctx))
 	if err := manage.New(w.Client).Drain(ctx, node.ID()); err != nil {

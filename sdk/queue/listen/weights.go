@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
@@ -19,13 +20,13 @@ type Weights struct {
 	Invalid map[string]string // fields with their values that are no weights: these count as 1
 }
 
-// Weights reads the weights of the tenant and of its queues.
-func (f *Fleet) Weights(ctx context.Context) (Weights, error) {
-	s := f.client.Store()
+// ReadWeights reads the weights of a tenant and of its queues.
+func ReadWeights(ctx context.Context, c *queue.Client) (Weights, error) {
+	s := c.Store()
 	fields, err := s.RDB.HGetAll(ctx, s.Keys.Quotas()).Result()
 	w := Weights{Tenant: 1, Queues: make(map[string]int), Invalid: make(map[string]string)}
 	for field, text := range fields {
-		kind, queue, ofQueue := strings.Cut(field, ":")
+		kind, name, ofQueue := strings.Cut(field, ":")
 		if kind != "weight" {
 			continue
 		}
@@ -34,7 +35,7 @@ func (f *Fleet) Weights(ctx context.Context) (Weights, error) {
 			w.Invalid[field], weight = text, 1
 		}
 		if ofQueue {
-			w.Queues[queue] = weight
+			w.Queues[name] = weight
 		} else {
 			w.Tenant = weight
 		}

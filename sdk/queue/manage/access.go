@@ -33,59 +33,65 @@ var roles = []Role{
 	{
 		Name: "host", Purpose: "`quern serve` and `quern admin`", channels: allChannels,
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha script|load time type exists del " +
-			"unlink expire pttl wait get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hkeys hlen " +
-			"hscan getrange lpush rpush rpoplpush rpop lset lrange llen lrem lpos lindex ltrim sadd srem scard " +
-			"smembers sismember smismember srandmember zadd zrem zrange zrevrange zrangebyscore zrangebylex zscan zscore zcard " +
-			"zincrby xadd xrevrange",
+			"unlink expire pttl wait get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hkeys " +
+			"hlen hscan getrange lpush rpush rpoplpush rpop lset lrange llen lrem lpos lindex ltrim sadd srem " +
+			"scard smembers sismember smismember srandmember zadd zrem zrange zrevrange zrangebyscore " +
+			"zrangebylex zscan zscore zcard zincrby xadd xrevrange zlexcount zrevrangebylex",
 	},
 	{
 		Name: "worker", Purpose: "workers in Go (package worker), which may also enqueue", channels: allChannels,
-		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink expire " +
-			"pttl get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen lpush rpush rpoplpush lrange " +
-			"llen lrem lpos ltrim sadd srem scard smembers smismember srandmember zadd zrem zrange zscore zcard " +
-			"zincrby",
+		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink " +
+			"expire pttl get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen lpush rpush " +
+			"rpoplpush lrange llen lrem lpos ltrim sadd srem scard smembers smismember srandmember zadd zrem " +
+			"zrange zscore zcard zincrby zrevrange rpop lindex zlexcount zrangebylex zrangebyscore " +
+			"zrevrangebylex",
 	},
 	{
 		Name: "producer", Purpose: "programs that enqueue, await, inspect, cancel, retry and delete tasks",
 		channels: allChannels,
-		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink wait get " +
-			"set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hkeys lpush rpush lrange llen lrem lpos " +
-			"lindex ltrim sadd scard smembers smismember zadd zrem zrange zrevrange zrangebylex zcard zscore",
+		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink wait " +
+			"get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hkeys lpush rpush lrange llen " +
+			"lrem lpos lindex ltrim sadd scard smembers smismember zadd zrem zrange zrevrange zrangebylex zcard " +
+			"zscore rpop zincrby zlexcount zrevrangebylex",
 	},
 	{
 		Name: "publisher", Purpose: "programs that only publish to topics", channels: "&_channel_*",
-		keys: "%R~_generation %R~_subscriptions %R~_limits %R~_pauses ~_publi* ~_topic* ~_queues ~_task* ~_stats_* ~_pending_* " +
-			"~_scheduled_tasks_* ~_complete_tasks_* ~_failed_tasks_* ~_blocked_* ~_priorities_* ~_expiry_* ~_keys_* " +
-			"~_unique_* ~_bytes_* ~_log_* ~_attempts_* ~_after_* ~_children_*",
-		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink wait get " +
-			"set hget hmget hgetall hset hsetnx hexists hincrby hstrlen hlen lpush rpush lrange llen smembers sadd " +
-			"zadd zrem zrange zcard",
+		keys: "%R~_generation %R~_subscriptions %R~_limits %R~_pauses ~_publi* ~_topic* ~_queues ~_task* ~_stats_* " +
+			"~_pending_* ~_scheduled_tasks_* ~_complete_tasks_* ~_failed_tasks_* ~_blocked_* ~_priorities_* " +
+			"~_expiry_* ~_keys_* ~_unique_* ~_bytes_* ~_log_* ~_attempts_* ~_after_* ~_children_* %R~_quotas " +
+			"~_used ~_fair_* ~_turns_* ~_lanes_* ~_line_*",
+		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink wait " +
+			"get set hget hmget hgetall hset hsetnx hexists hincrby hstrlen hlen lpush rpush lrange llen " +
+			"smembers sadd zadd zrem zrange zcard rpop hdel lindex zincrby zlexcount zrangebylex zrevrangebylex " +
+			"zscore",
 	},
 	{
 		Name: "outbox-relay", Purpose: "`quern relay` of an outbox alone", channels: allChannels,
-		commands: "auth del eval evalsha exists expire get hdel hello hexists hget hgetall hincrby hlen hmget hset hsetnx " +
-			"hstrlen llen lpush ltrim ping publish rpush sadd select set smembers subscribe time type unlink " +
-			"unsubscribe xdel xread zadd zcard zrange zrem",
+		commands: "auth del eval evalsha exists expire get hdel hello hexists hget hgetall hincrby hlen hmget hset " +
+			"hsetnx hstrlen llen lpush ltrim ping publish rpush sadd select set smembers subscribe time type " +
+			"unlink unsubscribe xdel xread zadd zcard zrange zrem rpop lindex zincrby zlexcount zrangebylex " +
+			"zrevrangebylex zscore",
 	},
 	{
 		Name: "relay", Purpose: "`quern relay` of any tables", channels: allChannels,
-		commands: "auth del eval evalsha exists expire get hdel hello hexists hget hgetall hincrby hlen hmget hset hsetnx " +
-			"hstrlen lindex llen lpos lpush lrange lrem ltrim ping publish rpush sadd scard select set smismember " +
-			"smembers subscribe time type unlink unsubscribe xadd xdel xread zadd zcard zrange zrem zscore",
+		commands: "auth del eval evalsha exists expire get hdel hello hexists hget hgetall hincrby hlen hmget hset " +
+			"hsetnx hstrlen lindex llen lpos lpush lrange lrem ltrim ping publish rpush sadd scard select set " +
+			"smismember smembers subscribe time type unlink unsubscribe xadd xdel xread zadd zcard zrange zrem " +
+			"zscore rpop zincrby zlexcount zrangebylex zrevrangebylex",
 	},
 	{
 		Name: "operator", Purpose: "the commands of `quern` that show and change a tenant", channels: allChannels,
-		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink expire " +
-			"wait get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hkeys hlen hscan lpush " +
-			"rpush lset lrange llen lrem lpos lindex ltrim sadd srem scard smembers smismember zadd zrem zrange " +
-			"zrevrange zrangebyscore zrangebylex zscan zscore zcard zincrby xrevrange",
+		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink " +
+			"expire wait get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hkeys hlen hscan " +
+			"lpush rpush lset lrange llen lrem lpos lindex ltrim sadd srem scard smembers smismember zadd zrem " +
+			"zrange zrevrange zrangebyscore zrangebylex zscan zscore zcard zincrby xrevrange",
 	},
 	{
 		Name: "mover", Purpose: "`quern tenant export`, `import` and `delete`; it sees the names of all keys in Redis",
 		channels: allChannels,
-		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time info scan type pttl get set strlen " +
-			"hget hgetall hscan hset hdel hkeys hlen hstrlen hexists lrange llen rpush sadd srem scard smembers sscan " +
-			"zadd zcard zrange zrangebyscore zscan xadd xlen xrange del unlink pexpireat",
+		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time info scan type pttl get set " +
+			"strlen hget hgetall hscan hset hdel hkeys hlen hstrlen hexists lrange llen rpush sadd srem scard " +
+			"smembers sscan zadd zcard zrange zrangebyscore zscan xadd xlen xrange del unlink pexpireat",
 	},
 	{
 		Name: "python", Purpose: "Blueque's producers and workers in Python", only: queue.DefaultTenant,
