@@ -53,6 +53,7 @@ func exercise(m *Metrics) {
 	})
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"acme": true} })
 	m.QueuesHidden("acme", 12)
+	m.QuotaUsed("acme", 0.5)
 	m.ScheduleTicks("acme", "fired", 2)
 	m.ScheduleLate("acme", 20*time.Millisecond)
 	m.Slots(8)
