@@ -100,6 +100,9 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		}
 	}
 	h.metrics.QueuesHidden(tenant, known-int64(len(names)))
+	if share, err := manage.New(a.client).FullestQuota(ctx); err == nil { // otherwise the value before stays
+		h.metrics.QuotaUsed(tenant, share)
+	}
 	for _, name := range names {
 		stat, ok := stats[name]
 		if !ok {

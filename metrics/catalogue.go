@@ -53,6 +53,8 @@ var (
 		"Dead letters that wait: pending and scheduled tasks in a queue that the manifest of a plugin here names as dead. No series for other queues.")
 	queuesHidden = define(gauge, "quern_queues_hidden", "tenant",
 		"Queues of the tenant in Redis that have no series: those beyond --max-queues, and those with names that Quern does not take.")
+	quotaUsed = define(gauge, "quern_quota_used_ratio", "tenant",
+		"Used part of the tenant's fullest quota, of those that refuse what is over: waiting tasks and bytes, schedules, subscriptions, releases. Every host shows the same value.")
 	tasks = define(counter, "quern_tasks_total", "tenant queue plugin outcome reason",
 		"Tasks that this host ran, by outcome; reason is the cause of a failure.")
 	tasksDropped = define(counter, "quern_tasks_dropped_total", "tenant queue",
@@ -162,7 +164,7 @@ var counted = []*family{
 	tasks, tasksDropped, tasksReclaimed, taskWait, taskDuration, taskCPU, taskFuel, releaseTasks,
 	resultsRefused, logLinesDropped,
 	slots, slotsInUse, pluginInfo, pluginResetMode, pluginLoads, hostLogLinesDropped, redisErrors, redisMemoryUsed,
-	redisMemoryMax, redisRoundTrip, clockSkew, leaseRenewalsLate, queuesHidden, scheduleTicks, scheduleLate,
+	redisMemoryMax, redisRoundTrip, clockSkew, leaseRenewalsLate, queuesHidden, quotaUsed, scheduleTicks, scheduleLate,
 	destinationsOff, buildInfo,
 }
 

@@ -55,6 +55,7 @@ func exercise(m *Metrics) {
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"acme": true} })
 	m.CollectShares(func() map[string]ShareSample { return map[string]ShareSample{"acme": {3, 1500 * time.Millisecond}} })
 	m.QueuesHidden("acme", 12)
+	m.QuotaUsed("acme", 0.5)
 	m.ScheduleTicks("acme", "fired", 2)
 	m.ScheduleLate("acme", 20*time.Millisecond)
 	m.Slots(8)

@@ -123,7 +123,7 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m.count(hostLogLinesDropped, 0)
 	m.vacant(true, ofQueues...)
 	m.vacant(true, ofProblems...)
-	m.vacant(true, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff,
+	m.vacant(true, tasksReclaimed, queuesHidden, quotaUsed, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff,
 		redisMemoryUsed, redisMemoryMax,
 		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode,
 		releaseTasks)
@@ -245,7 +245,8 @@ func (m *Metrics) TenantServed(tenant string) {
 	m.count(leaseRenewalsLate, 0, tenant)
 	m.DestinationsOff(tenant, 0)
 	m.QueuesHidden(tenant, 0)
-	m.vacant(false, tasksReclaimed, queuesHidden, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff)
+	m.QuotaUsed(tenant, 0)
+	m.vacant(false, tasksReclaimed, queuesHidden, quotaUsed, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff)
 }
 
 // ScheduleTicks counts n ticks of schedules that this host handled. result is fired, skipped or missed.
@@ -266,6 +267,11 @@ func (m *Metrics) DestinationsOff(tenant string, n int) {
 // QueuesHidden sets how many of the tenant's queues in Redis have no queue gauges.
 func (m *Metrics) QueuesHidden(tenant string, n int64) {
 	m.vecs[queuesHidden].gauge.WithLabelValues(text(tenant)).Set(float64(max(0, n)))
+}
+
+// QuotaUsed sets the used part of the tenant's fullest quota, from 0 to 1.
+func (m *Metrics) QuotaUsed(tenant string, share float64) {
+	m.vecs[quotaUsed].gauge.WithLabelValues(text(tenant)).Set(share)
 }
 
 // Started counts the start of a task. wait is how long the task was pending. traceID is the ID of the task's trace if
