@@ -80,8 +80,9 @@ func (c *Cache) find(r *release.Release) (folder string, has bool, err error) {
 	return folder, check(folder, r) == nil, nil
 }
 
-// unfit is why a release cannot serve although it can be fetched: its signature, its bytes, or what the plugin directory
-// says. Another attempt to fetch it ends the same way. Pieces that are gone are as bad: only another push puts them.
+// unfit is why a release cannot serve although it can be fetched: its signature, its bytes, or what the plugin
+// directory says. Another attempt to fetch it ends the same way. Pieces that are gone are as bad: only another push
+// puts them.
 type unfit struct{ error }
 
 func (u unfit) Unwrap() error { return u.error }

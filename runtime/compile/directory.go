@@ -313,8 +313,8 @@ func (d *directory) compile(ctx context.Context, stage string, m *program, b bud
 // errOccupied is the error of a stage that another process has locked.
 var errOccupied = errors.New("another process compiles the module")
 
-// occupy makes an empty stage for a module and locks it. The lock ends with vacate, which removes the stage, or with the
-// process.
+// occupy makes an empty stage for a module and locks it. The lock ends with vacate, which removes the stage, or with
+// the process.
 func (d *directory) occupy(key string) (stage string, vacate func() error, err error) {
 	stage = filepath.Join(d.dir, stagePrefix+key)
 	if err := os.Mkdir(stage, ownerOnly); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -29,7 +29,7 @@
 //	                   └────────────── rollback ────────────────────┘
 //
 // The newest [MaxKept] releases of a plugin are kept, and always the one that serves and the one to serve if that
-// fails. A frozen plugin takes no push; a rollback is possible. Releases that a rollback passes are rolled back as well.
+// fails. A frozen plugin takes no push; a rollback is possible. Releases that a rollback passes are rolled back, too.
 //
 // A release that is pushed with a [Share] is a canary: it gets that share of the tasks beside the release that serves.
 // A plugin has one canary at a time.
