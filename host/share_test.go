@@ -160,6 +160,10 @@ func TestTenantsShareAHost(t *testing.T) {
 				{"d", 1, 10, 200, 40_000},
 				{"e", 1, 1, 4000, 10_000},
 			}
+			tolerance := 0.1
+			if hosts > 1 { // they share this machine's processors, so replies of Redis take longer than tasks; see schedule.TestTenantsGetTheirWeights
+				tolerance = 0.35
+			}
 			times := share(t, hosts, enough, tenants)
 			sum, weights := 0.0, 0
 			for _, of := range tenants {
@@ -169,7 +173,7 @@ func TestTenantsShareAHost(t *testing.T) {
 				name, _, _ := strings.Cut(of.name, "-")
 				part := times[of.name] / (sum * float64(of.weight) / float64(weights))
 				t.Logf("%-6s weight %d: %6.3f s, %3.0f %%", name, of.weight, times[of.name], 100*part)
-				if math.Abs(part-1) > 0.1 {
+				if math.Abs(part-1) > tolerance {
 					t.Errorf("%s got %.0f %% of its share", name, 100*part)
 				}
 			}
