@@ -12,8 +12,8 @@ func TestConcurrency(t *testing.T) {
 		key     string
 		max     int
 	}{
-		"concurrency: 8":                                            {8, "", 0},
-		"concurrency: {key: queue}":                                 {0, "queue", 1},
+		"concurrency: 8":            {8, "", 0},
+		"concurrency: {key: queue}": {0, "queue", 1},
 		"concurrency: {key: labels.customer, max: 3, per_host: 20}": {20, "labels.customer", 3},
 		"concurrency: {key: fair_key, max: 1000000}":                {0, "fair_key", 1_000_000},
 	} {

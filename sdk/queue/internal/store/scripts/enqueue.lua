@@ -51,9 +51,9 @@ local function unlanable(rule) -- rare
   return lane and mistyped(LANES_ .. queue, 'zset', LINE_ .. queue, 'zset') or nil
 end
 
--- longway(limit, plain, clock): enqueues the tasks in every case that the short way below does not cover: tasks with
--- options, IDs that exist, a limit or a rule of the queue, keys of the wrong type. plain says that no task has options. Returns
--- the reply of the script.
+-- longway(limits, plain, clock): enqueues the tasks in every case that the short way below does not cover: tasks with
+-- options, IDs that exist, a limit or a rule of the queue, keys of the wrong type. limits are the queue's fields in
+-- LIMITS, or an error reply. plain says that no task has options. Returns the reply of the script.
 local function longway(limits, plain, clock) -- rare
   local bad = refuses(queue, plain) or limits.err and (mistyped(LIMITS, 'hash') or limits)
   local limit = not bad and tonumber(limits[1] or '')
