@@ -111,7 +111,8 @@ func newChild(asked service.Child, parent string) (listen.Child, error) {
 		ID: cmp.Or(asked.ID, queue.NewID()), Key: asked.Key, Labels: asked.Labels, Headers: asked.Headers,
 		Priority: asked.Priority, Delay: asked.Delay, At: asked.At,
 		Retry: queue.Retry{MaxAttempts: asked.MaxAttempts}, Timeout: asked.Timeout, Unique: (*queue.Unique)(asked.Unique),
-		Parent: parent, After: asked.After, When: queue.When(asked.When),
+		Parent: parent, After: asked.After, When: queue.When(asked.When), FairKey: asked.FairKey,
+		FairWeight: asked.FairWeight, ConcurrencyKey: asked.ConcurrencyKey, MaxConcurrent: asked.MaxConcurrent,
 	}}}
 	if err := child.Validate(); err != nil {
 		return listen.Child{}, invalid(err)

@@ -78,7 +78,7 @@ func (d Declaration) read(ctx context.Context, client *queue.Client) (Declaratio
 		return DeclaredSchedule(*s), nil
 	}
 	if d.concurrency != "" {
-		rule, err := listen.NewFleet(client).Concurrency(ctx, d.Queue)
+		rule, err := listen.NewRules(client).Of(ctx, d.Queue)
 		return DeclaredConcurrency(d.Plugin, d.Queue, rule), err
 	}
 	s, err := client.Subscription(ctx, d.ID)
@@ -91,7 +91,7 @@ func (d Declaration) put(ctx context.Context, client *queue.Client, missing bool
 		return client.PutSchedule(ctx, *d.schedule, missing)
 	}
 	if d.concurrency != "" {
-		return listen.NewFleet(client).DeclareConcurrency(ctx, d.Queue, d.concurrency, missing)
+		return listen.NewRules(client).Declare(ctx, d.Queue, d.concurrency, missing)
 	}
 	return listen.NewFleet(client).DeclareSubscription(ctx, *d.subscription, missing)
 }
@@ -105,7 +105,7 @@ func (d Declaration) mark(ctx context.Context, client *queue.Client, declared bo
 		return listen.NewFleet(client).NoteSchedule(ctx, d.schedule, declared, limit)
 	}
 	if d.Kind == KindConcurrency {
-		return listen.NewFleet(client).NoteConcurrency(ctx, d.Queue, declared, limit)
+		return listen.NewRules(client).Note(ctx, d.Queue, declared, limit)
 	}
 	return listen.NewFleet(client).NoteSubscription(ctx, *d.subscription, declared, limit)
 }
@@ -122,7 +122,7 @@ func storedDeclarations(ctx context.Context, client *queue.Client) (all []Declar
 			all = append(all, DeclaredSchedule(*s))
 		}
 	}
-	rules, err := listen.NewFleet(client).Concurrencies(ctx)
+	rules, err := listen.NewRules(client).All(ctx)
 	if err != nil {
 		return nil, err
 	}

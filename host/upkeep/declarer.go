@@ -23,7 +23,8 @@ const (
 	absentTime = 7 * 24 * time.Hour
 )
 
-// Declarer keeps in Redis the schedules, subscriptions and concurrencies of queues that the manifests of the tenant's plugins declare.
+// Declarer keeps in Redis the schedules, subscriptions and concurrencies of queues that the manifests of the tenant's
+// plugins declare.
 //
 // The first host with a declaration stores it, and a host that gets another version of the plugin changes it. In
 // between, a host stores only the declarations that are missing in Redis. So two versions do not overwrite each other

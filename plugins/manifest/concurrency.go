@@ -15,9 +15,10 @@ const labelPrefix = "labels."
 func (m *Manifest) concurrencyValue() value {
 	count := func() value { return countValue(&m.Concurrency, maxConcurrency, "no bound of its own") }
 	keys := []key{
-		{"key", "What the tasks that run one after another have in common: labels.NAME, a label; fair_key or key; or queue, all tasks of a queue.", checkedValue(
+		{"key", "What the tasks that run one after another have in common: labels.NAME, a label; fair_key or key; or " +
+			"queue, all tasks of a queue.", checkedValue(
 			&m.ConcurrencyKey, textProperty(`^(queue|key|fair_key|labels\..+)$`, "labels.customer"), (*decoder).concurrencyKey,
-		).require("write what the tasks have in common, such as key: labels.customer, or key: queue for all tasks of a queue")},
+		).require("write what the tasks have in common, such as key: labels.customer, or key: queue for all of a queue")},
 		{"max", "How many of them may run at once, on all hosts. Default 1.", countValue(&m.MaxConcurrent, maxRunning, "1")},
 		{"per_host", "Tasks at a time on one host. Default: the host's slots.", count()},
 	}

@@ -76,7 +76,13 @@ func parseChild(options []byte) (service.Child, error) {
 		Timeout     int64             `json:"timeout_ms"`
 		After       []string          `json:"after"`
 		When        string            `json:"when"`
-		Unique      *struct {
+
+		FairKey        string `json:"fair_key"`
+		FairWeight     int    `json:"fair_weight"`
+		ConcurrencyKey string `json:"concurrency_key"`
+		MaxConcurrent  int    `json:"max_concurrent"`
+
+		Unique *struct {
 			Key string `json:"key"`
 			For int64  `json:"for_ms"`
 		} `json:"unique"`
@@ -92,7 +98,8 @@ func parseChild(options []byte) (service.Child, error) {
 	child := service.Child{
 		ID: fields.ID, Key: fields.Key, Labels: fields.Labels, Headers: fields.Headers, Priority: fields.Priority,
 		Delay: milliseconds(fields.Delay), MaxAttempts: fields.MaxAttempts, Timeout: milliseconds(fields.Timeout),
-		After: fields.After, When: fields.When,
+		After: fields.After, When: fields.When, FairKey: fields.FairKey, FairWeight: fields.FairWeight,
+		ConcurrencyKey: fields.ConcurrencyKey, MaxConcurrent: fields.MaxConcurrent,
 	}
 	if fields.At != 0 {
 		child.At = time.UnixMilli(fields.At)

@@ -137,6 +137,10 @@ type Child struct {
 	// which means the same), "ended", "any" or "failed".
 	After []string
 	When  string
+	// FairKey names whom the task is for, and ConcurrencyKey the tasks that run one after another. FairWeight and
+	// MaxConcurrent are 0 for 1.
+	FairKey, ConcurrencyKey   string
+	FairWeight, MaxConcurrent int
 }
 
 // Publication is a message that a task publishes to a topic.

@@ -395,6 +395,8 @@ func describe(c listen.Child, secrets *redact.Secrets) string {
 		add(true, "unique by %s", cmp.Or(u.Key, "its parameters"))
 		add(u.For > 0, "unique for %s", u.For)
 	}
+	add(c.FairKey != "", "fair key %s", c.FairKey)
+	add(c.ConcurrencyKey != "", "concurrency key %s", c.ConcurrencyKey)
 	add(len(c.After) > 0, "waits for %s", strings.Join(c.After, ","))
 	add(c.When != "", "when %s", c.When)
 	return summary(strings.Join(words, ", "), c.Parameters, secrets)

@@ -36,6 +36,14 @@ export interface Options {
   when?: "complete" | "ended" | "any" | "failed";
   open?: boolean;
   deadQueue?: string;
+  /** Whom it is for, such as a customer: the keys of a queue take turns. */
+  fairKey?: string;
+  /** How many tasks a turn of the key has; by default 1. */
+  fairWeight?: number;
+  /** Tasks of the queue with the same key run one after another. */
+  concurrencyKey?: string;
+  /** How many of them may run at once; by default 1. */
+  maxConcurrent?: number;
   parent?: string;
   traceparent?: string;
 }

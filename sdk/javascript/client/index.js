@@ -52,7 +52,8 @@ const queryBytes = 7 << 10;
 const longPoll = 20;
 
 // The options whose values the API takes as they are, and those in milliseconds that it takes as seconds.
-const plain = ["key", "priority", "maxAttempts", "backoff", "maxReschedules", "when", "open", "deadQueue", "parent", "traceparent"];
+const plain = ["key", "priority", "maxAttempts", "backoff", "maxReschedules", "when", "open", "deadQueue", "parent", "traceparent",
+  "fairKey", "fairWeight", "concurrencyKey", "maxConcurrent"];
 const durations = ["delay", "timeout", "backoffBase", "backoffMin", "backoffMax", "maxAge"];
 const others = ["id", "labels", "headers", "at", "deadline", "jitter", "unique", "after"];
 const taskOptions = [...plain, ...durations, ...others];
@@ -150,7 +151,7 @@ const oneOf = (...values) => [(value) => values.includes(value), values.map((val
 
 // What the values of options must be that are neither numbers nor times.
 const kinds = {
-  id: text, key: text, deadQueue: text, parent: text, traceparent: text, labels: pairs, headers: pairs, jitter: yesOrNo, open: yesOrNo,
+  id: text, key: text, deadQueue: text, parent: text, traceparent: text, fairKey: text, concurrencyKey: text, labels: pairs, headers: pairs, jitter: yesOrNo, open: yesOrNo,
   backoff: oneOf("exponential", "linear"), when: oneOf("complete", "ended", "any", "failed"),
   after: [(value) => listOf(value).every((id) => typeof id === "string"), "a list of handles or IDs, such as [handle]"],
   unique: [(value) => ["boolean", "string"].includes(typeof value) || (typeof value === "object" && value !== null), "true, a key, or { key, duration }"],
@@ -191,7 +192,7 @@ function translated(options) {
     if (valid && options[name] !== undefined && !valid(options[name])) throw new TypeError(`${name} ${shown(options[name])}: use ${what}`);
   }
   if (options.delay !== undefined && options.at !== undefined) throw new TypeError("both delay and at: give one of them");
-  for (const name of [...durations, "priority", "maxAttempts", "maxReschedules"]) {
+  for (const name of [...durations, "priority", "maxAttempts", "maxReschedules", "fairWeight", "maxConcurrent"]) {
     if (options[name] !== undefined && !Number.isFinite(options[name])) throw new TypeError(`${name} ${options[name]}: use a number`);
   }
   if (options.priority < 0 || options.priority > 100) throw new TypeError(`priority ${options.priority}: use 0 to 100, higher ones first`);

@@ -43,9 +43,15 @@ const (
 	absentField = "absent "
 )
 
-// Concurrency reads the rule of a queue as ConcurrencyRule.String returns it; "" if the queue has none.
-func (f *Fleet) Concurrency(ctx context.Context, name string) (string, error) {
-	c := f.client.Store()
+// Rules are the concurrency rules of a tenant's queues in Redis.
+type Rules struct{ store *store.Store }
+
+// NewRules returns the rules of the client's tenant.
+func NewRules(client *queue.Client) *Rules { return &Rules{client.Store()} }
+
+// Of reads the rule of a queue as ConcurrencyRule.String returns it; "" if the queue has none.
+func (r *Rules) Of(ctx context.Context, name string) (string, error) {
+	c := r.store
 	rule, err := c.RDB.HGet(ctx, c.Keys.Limits(), ruleField+name).Result()
 	if store.IsNil(err) {
 		err = nil
@@ -53,9 +59,9 @@ func (f *Fleet) Concurrency(ctx context.Context, name string) (string, error) {
 	return rule, store.Wrap("read concurrency of "+name, err)
 }
 
-// Concurrencies reads the rules of all queues, by queue.
-func (f *Fleet) Concurrencies(ctx context.Context) (map[string]string, error) {
-	c := f.client.Store()
+// All reads the rules of all queues, by queue.
+func (r *Rules) All(ctx context.Context) (map[string]string, error) {
+	c := r.store
 	fields, err := c.RDB.HGetAll(ctx, c.Keys.Limits()).Result()
 	rules := make(map[string]string)
 	for field, rule := range fields {
@@ -66,11 +72,11 @@ func (f *Fleet) Concurrencies(ctx context.Context) (map[string]string, error) {
 	return rules, store.Wrap("read concurrency of queues", err)
 }
 
-// DeclareConcurrency stores the rule of a queue, which tasks that are enqueued from then on follow. If missing is true,
+// Declare stores the rule of a queue, which tasks that are enqueued from then on follow. If missing is true,
 // an existing rule stays.
-func (f *Fleet) DeclareConcurrency(ctx context.Context, name, rule string, missing bool) (queue.Put, error) {
-	c := f.client.Store()
-	is, err := f.Concurrency(ctx, name)
+func (r *Rules) Declare(ctx context.Context, name, rule string, missing bool) (queue.Put, error) {
+	c := r.store
+	is, err := r.Of(ctx, name)
 	if err != nil {
 		return "", err
 	}
@@ -92,12 +98,12 @@ func (f *Fleet) DeclareConcurrency(ctx context.Context, name, rule string, missi
 	return put, store.Wrap("store concurrency of "+name, err)
 }
 
-// NoteConcurrency records whether any live host declares the rule of a queue. A rule that none has had for maxAbsence is
-// deleted (0: never), and NoteConcurrency then returns true.
-func (f *Fleet) NoteConcurrency(ctx context.Context, name string, declared bool,
+// Note records whether any live host declares the rule of a queue. A rule that none has had for maxAbsence is deleted
+// (0: never), and Note then returns true.
+func (r *Rules) Note(ctx context.Context, name string, declared bool,
 	maxAbsence time.Duration,
 ) (deleted bool, err error) {
-	c := f.client.Store()
+	c := r.store
 	field := absentField + name
 	if declared {
 		return false, store.Wrap("keep concurrency of "+name, c.RDB.HDel(ctx, c.Keys.Limits(), field).Err())

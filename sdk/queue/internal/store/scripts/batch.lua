@@ -13,6 +13,7 @@
 --                     there is a when, it is the first name
 --           after     the IDs of the dependencies, separated by spaces
 --           open      "1" if dependencies can be added later
+--           fair      "WEIGHT KEY" of the fairness key, and lane "MAX KEY" of the concurrency key; both are fields, too
 --           report    the name of the list that gets the ID when the task has ended
 
 -- beyond(at): the index after the arguments of the task whose arguments begin at this index.

@@ -52,12 +52,19 @@ class Options(TypedDict, total=False):
     when: str  # complete, ended, any or failed. Default: complete
     open: bool
     dead_queue: str
+    fair_key: str  # whom it is for, such as a customer: the keys of a queue take turns
+    fair_weight: int  # how many tasks a turn of the key has. Default: 1
+    concurrency_key: str  # tasks of the queue with the same key run one after another
+    max_concurrent: int  # how many of them may run at once. Default: 1
     parent: str
     traceparent: str
 
 
 # The options whose values the API takes as they are, and those that it takes as seconds, by its names.
-_PLAIN = ("key", "priority", "max_attempts", "backoff", "max_reschedules", "when", "open", "dead_queue", "parent", "traceparent")
+_PLAIN = (
+    "key", "priority", "max_attempts", "backoff", "max_reschedules", "when", "open", "dead_queue", "parent", "traceparent",
+    "fair_key", "fair_weight", "concurrency_key", "max_concurrent",
+)
 _DURATIONS = {
     "delay": "delay_seconds", "timeout": "timeout_seconds", "backoff_base": "backoff_base_seconds",
     "backoff_min": "backoff_min_seconds", "backoff_max": "backoff_max_seconds", "max_age": "max_age_seconds",
