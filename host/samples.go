@@ -100,8 +100,8 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		}
 	}
 	h.metrics.QueuesHidden(tenant, known-int64(len(names)))
-	if share, err := manage.New(a.client).FullestQuota(ctx); err == nil { // otherwise the value before stays
-		h.metrics.QuotaUsed(tenant, share)
+	if uses, err := manage.New(a.client).QuotaUses(ctx); err == nil { // otherwise the value before stays
+		h.metrics.QuotaUsed(tenant, manage.FullestQuota(uses))
 	}
 	for _, name := range names {
 		stat, ok := stats[name]

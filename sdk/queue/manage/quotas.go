@@ -306,15 +306,14 @@ func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]str
 	return counts, err
 }
 
-// FullestQuota returns the used part of the tenant's fullest quota of those that refuse what is over, and are no rates; 0
-// if there is none.
-func (m *Manager) FullestQuota(ctx context.Context) (share float64, err error) {
-	uses, err := m.QuotaUses(ctx)
+// FullestQuota returns the used part of the fullest quota of those that refuse what is over, and are no rates; 0 if there
+// is none.
+func FullestQuota(uses []QuotaUse) (share float64) {
 	for _, use := range uses {
 		kind, _, _ := KindOf(use.Name)
 		if (kind.Form == FormCount || kind.Form == FormBytes) && kind.Name != "running" {
 			share = max(share, float64(use.Used)/float64(use.Limit))
 		}
 	}
-	return share, err
+	return share
 }
