@@ -317,10 +317,10 @@ local function inturn(list, level) -- rare
       if id then now, own, moved = math.max(now, own), math.max(now, own) + 1000, true end
       return id
     end
-    redis.call('LPUSH', KEYS[2], first[1])
+    redis.call('RPUSH', list, first[1])
     redis.call('ZREM', set, first[1])
     now, moved = math.max(now, turn), true
-    return first[1]
+    return redis.call('RPOPLPUSH', list, KEYS[2])
   end, function()
     if redis.call('EXISTS', set) == 0 then
       redis.call('UNLINK', turns)
