@@ -51,9 +51,9 @@ func newEnqueue(env cli.Environment) *cobra.Command {
 			"max_attempts, max_age_seconds, max_reschedules, backoff, backoff_base_seconds, backoff_min_seconds,\n" +
 			"backoff_max_seconds, no_jitter, unique, unique_key, unique_for_seconds, after, when, open, dead_queue,\n" +
 			"fair_key, fair_weight, concurrency_key, max_concurrent. It names the lines that are no tasks, or whose ID\n" +
-			"is taken by something else, enqueues the others, and exits with 2. The IDs are ID-LINE, with --id or a new UUID as ID: the same command with the same --id enqueues no\n" +
-			"line twice while its task exists. If it is interrupted, or Redis or the server is away for 30s, it says how\n" +
-			"to go on with --id and --skip.\n\n" +
+			"is taken by something else, enqueues the others, and exits with 2. The IDs are ID-LINE, with --id or a new\n" +
+			"UUID as ID: the same command with the same --id enqueues no line twice while its task exists. If it is\n" +
+			"interrupted, or Redis or the server is away for 30s, it says how to go on with --id and --skip.\n\n" +
 			"With --after the task waits for others, which must exist; those that have ended count. By default it\n" +
 			"runs when all are complete, and fails as soon as one has failed; --when says otherwise. With one of\n" +
 			"them and no PARAMETERS, its input is that one's result. With --then all tasks of a file are a batch:\n" +
