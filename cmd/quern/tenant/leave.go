@@ -140,8 +140,8 @@ func newTenantDelete(env cli.Environment) *cobra.Command {
 	}
 	option.Text(cmd.Flags(), &confirm, "TENANT", "confirm", "`TENANT` once more, because nothing brings it back")
 	cli.NotSettings(cmd.Flags(), "confirm")
-	wait := 5 * time.Minute
-	option.Lasting(cmd.Flags(), &wait, "leave-timeout", "how long to wait for hosts and workers to leave")
+	var wait time.Duration
+	option.Duration(cmd.Flags(), &wait, "leave-timeout", 5*time.Minute, "how long to wait for hosts and workers to leave")
 	output := option.Output(cmd)
 	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
 		if confirm != args[0] {
@@ -175,7 +175,7 @@ func drainAll(cmd *cobra.Command, client direct, wait time.Duration) error {
 	defer cancel()
 	drained := map[string]bool{}
 	for {
-		nodes, err := client.Nodes(ctx)
+		nodes, err := client.Nodes(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func drainAll(cmd *cobra.Command, client direct, wait time.Duration) error {
 				return cli.Refusedf("the Python listener %s serves the tenant: end its process, then `quern node reclaim %s`, and repeat the command",
 					node.Listener, cli.ShellWord(node.Listener))
 			case !drained[node.Listener]:
-				if err := client.Drain(ctx, node.Listener); err != nil && !errors.Is(err, listen.ErrNoNode) {
+				if err := client.Drain(cmd.Context(), node.Listener); err != nil && !errors.Is(err, listen.ErrNoNode) {
 					return err
 				}
 				drained[node.Listener] = true
