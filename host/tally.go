@@ -9,12 +9,12 @@ import (
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
-// tallyPause is the time between two writes of a session's counts. One script writes the counts of all tasks since the
-// last write.
+// tallyPause is the time between two writes of a session's counts. One script writes the counts of all tasks since
+// the last write.
 const tallyPause = 5 * time.Second
 
-// tally counts the started and settled tasks of a session, by queue and plugin version, and what they used, and adds the
-// counts to those of the fleet in Redis.
+// tally counts the started and settled tasks of a session, by queue and plugin version, and what they used, and
+// adds the counts to those of the fleet in Redis.
 type tally struct {
 	periodic.Duty
 	node   *listen.Node

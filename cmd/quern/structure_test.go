@@ -81,7 +81,7 @@ var directions = map[string][]string{
 	"sdk/queue/manage":         {"sdk/queue", "sdk/queue/listen", "sdk/queue/internal/store"},
 	"sdk/queue/release":        {"sdk/queue", "sdk/queue/internal/store"},
 	"sdk/queue/worker":         {"sdk/queue", "sdk/queue/listen", "sdk/queue/internal/store", "sdk/queue/periodic"},
-	"sdk/queue/queuetest":      {},
+	"sdk/queue/queuetest":      {"sdk/queue/internal/store"},
 	"metrics":                  {},
 	"examples":                 {"sdk", "sdk/queue"},
 

@@ -92,19 +92,19 @@ func same(t *testing.T, what string, got, want map[string]string) {
 	}
 }
 
-// move returns a Manager of another tenant.
-func (w *world) other(t *testing.T, tenant string) *manage.Manager {
+// other returns the Mover of another tenant.
+func (w *world) other(t *testing.T, tenant string) manage.Mover {
 	t.Helper()
 	client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: tenant}))
 	t.Cleanup(func() { _ = client.Close() })
-	return manage.New(client)
+	return manage.NewMover(manage.New(client))
 }
 
 // A tenant that is exported and imported under another name has the same keys there, and tasks run.
 func TestExportAndImport(t *testing.T) {
 	w := setup(t)
 	furnish(t, w)
-	m := manage.New(w.Client)
+	m := manage.NewMover(manage.New(w.Client))
 	path := filepath.Join(t.TempDir(), "acme.quern")
 	before := content(t, w.ctx, w.rdb, w.Tenant())
 	done := must[manage.Moved](t)(m.Export(w.ctx, path, nil))
@@ -167,7 +167,7 @@ func TestExportAndImport(t *testing.T) {
 func TestExportGoesOn(t *testing.T) {
 	w := setup(t)
 	furnish(t, w)
-	m := manage.New(w.Client)
+	m := manage.NewMover(manage.New(w.Client))
 	dir := t.TempDir()
 	path := filepath.Join(dir, "acme.quern")
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -218,7 +218,7 @@ func TestErase(t *testing.T) {
 		w.rdb.Set(w.ctx, name+"_version", "1", 0)
 	}
 	refused := error(nil)
-	done := must[manage.Moved](t)(manage.New(w.Client).Erase(w.ctx, func(manage.Moved) {
+	done := must[manage.Moved](t)(manage.NewMover(manage.New(w.Client)).Erase(w.ctx, func(manage.Moved) {
 		if refused == nil {
 			_, refused = w.Queue("q").Enqueue(w.ctx, nil, queue.Options{})
 		}
@@ -236,7 +236,7 @@ func TestErase(t *testing.T) {
 	}
 	// Somebody who goes on writing is reported.
 	w.rdb.Set(w.ctx, w.Store().Keys.Version(), "1", 0)
-	_, err := manage.New(w.Client).Erase(w.ctx, func(manage.Moved) { w.rdb.Set(w.ctx, w.Store().Keys.Version(), "1", 0) })
+	_, err := manage.NewMover(manage.New(w.Client)).Erase(w.ctx, func(manage.Moved) { w.rdb.Set(w.ctx, w.Store().Keys.Version(), "1", 0) })
 	if !errors.Is(err, manage.ErrInUse) || !strings.Contains(err.Error(), w.Store().Keys.Version()) {
 		t.Errorf("with a writer: %v", err)
 	}
@@ -268,9 +268,9 @@ func TestMoversAccessList(t *testing.T) {
 	}
 	must[[]manage.Pause](t)(m.Pauses().List(w.ctx))
 	admin.Del(t.Context(), "acme_nodes")
-	must[manage.Moved](t)(m.Export(w.ctx, path, nil))
-	must[manage.Moved](t)(m.Import(w.ctx, path, true, nil))
-	must[manage.Moved](t)(m.Erase(w.ctx, nil))
+	must[manage.Moved](t)(manage.NewMover(m).Export(w.ctx, path, nil))
+	must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, true, nil))
+	must[manage.Moved](t)(manage.NewMover(m).Erase(w.ctx, nil))
 	needed := sent.Needed()
 	granted := map[string]bool{}
 	for _, word := range list {

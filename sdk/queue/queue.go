@@ -28,8 +28,8 @@ func (q *Queue) Client() *Client { return q.client }
 // Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
 
-// Pause stops listeners, except Python listeners, from reserving tasks of the queue. Running tasks continue. For other
-// pauses, and to say who pauses and why, see manage.Pauses.
+// Pause stops listeners, except Python listeners, from reserving tasks of the queue. Running tasks continue. For
+// other pauses, and to say who pauses and why, see manage.Pauses.
 func (q *Queue) Pause(ctx context.Context) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err
@@ -100,9 +100,9 @@ func (q *Queue) Limit(ctx context.Context) (int64, error) {
 	return most, store.Wrap(fmt.Sprintf("read limit of queue %q", q.name), err)
 }
 
-// Hold stops listeners, except Python listeners, from reserving tasks of the queue until wait has passed. Hosts call it
-// when a webhook's server asks for a pause. Running tasks continue. A hold never shortens an earlier one. Resume ends a
-// hold, and so does a change of the webhook's URL.
+// Hold stops listeners, except Python listeners, from reserving tasks of the queue until wait has passed. Hosts
+// call it when a webhook's server asks for a pause. Running tasks continue. A hold never shortens an earlier one.
+// Resume ends a hold, and so does a change of the webhook's URL.
 func (q *Queue) Hold(ctx context.Context, wait time.Duration) error {
 	if err := ValidQueue(q.name); err != nil {
 		return err

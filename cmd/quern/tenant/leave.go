@@ -18,7 +18,9 @@ import (
 )
 
 // overRedis completes a command that moves all keys of a tenant, which the API cannot do.
-func overRedis(env cli.Environment, cmd *cobra.Command, run func(cmd *cobra.Command, client direct, args []string) error) *cobra.Command {
+func overRedis(env cli.Environment, cmd *cobra.Command,
+	run func(cmd *cobra.Command, client direct, args []string) error,
+) *cobra.Command {
 	return ofTenant(connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
 		d, ok := client.(direct)
 		if !ok {
@@ -60,7 +62,7 @@ func newTenantExport(env cli.Environment) *cobra.Command {
 			defer end()
 		}
 		report, clear := moving(cmd, "exported")
-		done, err := client.Export(cmd.Context(), args[1], report)
+		done, err := manage.NewMover(client.Manager).Export(cmd.Context(), args[1], report)
 		clear()
 		if err != nil {
 			return fmt.Errorf("%w: repeat the command to go on", err)
@@ -116,7 +118,7 @@ func newTenantImport(env cli.Environment) *cobra.Command {
 	output := option.Output(cmd)
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, args []string) error {
 		report, clear := moving(cmd, "imported")
-		done, err := client.Import(cmd.Context(), args[1], *into, report)
+		done, err := manage.NewMover(client.Manager).Import(cmd.Context(), args[1], *into, report)
 		clear()
 		if err != nil && done.Keys > 0 {
 			return fmt.Errorf("%w: %d keys are imported, and the tenant is paused: repeat the command with --into", err, done.Keys)
@@ -140,8 +142,8 @@ func newTenantDelete(env cli.Environment) *cobra.Command {
 	}
 	option.Text(cmd.Flags(), &confirm, "TENANT", "confirm", "`TENANT` once more, because nothing brings it back")
 	cli.NotSettings(cmd.Flags(), "confirm")
-	wait := 5 * time.Minute
-	option.Lasting(cmd.Flags(), &wait, "leave-timeout", "how long to wait for hosts and workers to leave")
+	var wait time.Duration
+	option.Duration(cmd.Flags(), &wait, "leave-timeout", 5*time.Minute, "how long to wait for hosts and workers to leave")
 	output := option.Output(cmd)
 	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
 		if confirm != args[0] {
@@ -160,7 +162,7 @@ func newTenantDelete(env cli.Environment) *cobra.Command {
 			return err
 		}
 		report, clear := moving(cmd, "deleted")
-		done, err := client.Erase(cmd.Context(), report)
+		done, err := manage.NewMover(client.Manager).Erase(cmd.Context(), report)
 		clear()
 		if err != nil {
 			return fmt.Errorf("%w: end it, and repeat the command", err)
@@ -175,7 +177,7 @@ func drainAll(cmd *cobra.Command, client direct, wait time.Duration) error {
 	defer cancel()
 	drained := map[string]bool{}
 	for {
-		nodes, err := client.Nodes(ctx)
+		nodes, err := client.Nodes(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -188,7 +190,7 @@ func drainAll(cmd *cobra.Command, client direct, wait time.Duration) error {
 				return cli.Refusedf("the Python listener %s serves the tenant: end its process, then `quern node reclaim %s`, and repeat the command",
 					node.Listener, cli.ShellWord(node.Listener))
 			case !drained[node.Listener]:
-				if err := client.Drain(ctx, node.Listener); err != nil && !errors.Is(err, listen.ErrNoNode) {
+				if err := client.Drain(cmd.Context(), node.Listener); err != nil && !errors.Is(err, listen.ErrNoNode) {
 					return err
 				}
 				drained[node.Listener] = true

@@ -14,7 +14,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// tallyWaits is the number of buckets in Waits. The first counts waits up to 1 ms, the next up to 2 ms, 4 ms and so on.
+// tallyWaits is the number of buckets in Waits. The first counts waits up to 1 ms, the next up to 2 ms, 4 ms and
+// so on.
 const tallyWaits = 28
 
 // Waits is a histogram of how long tasks had waited when they started.
@@ -58,8 +59,8 @@ func (w *Waits) Quantile(share float64) (time.Duration, bool) {
 	return 0, false
 }
 
-// Tally has a listener's counts for the tasks of one queue that one plugin version runs. Plugin, Digest and Version are
-// "" for tasks that no plugin runs.
+// Tally has a listener's counts for the tasks of one queue that one plugin version runs. Plugin, Digest and
+// Version are "" for tasks that no plugin runs.
 type Tally struct {
 	Queue, Plugin, Digest, Version string // Version is the version's name, or "" if it has none
 	Release                        int    // the number of the release that the version is; 0 for none
@@ -81,7 +82,8 @@ type Usage struct {
 }
 
 func (u *Usage) add(other *Usage) {
-	u.Runs, u.Complete, u.Failed, u.Retried = u.Runs+other.Runs, u.Complete+other.Complete, u.Failed+other.Failed, u.Retried+other.Retried
+	u.Runs, u.Complete = u.Runs+other.Runs, u.Complete+other.Complete
+	u.Failed, u.Retried = u.Failed+other.Failed, u.Retried+other.Retried
 	u.Fuel, u.CPU, u.Took = u.Fuel+other.Fuel, u.CPU+other.CPU, u.Took+other.Took
 	u.BytesIn, u.BytesOut, u.LogBytes = u.BytesIn+other.BytesIn, u.BytesOut+other.BytesOut, u.LogBytes+other.LogBytes
 }
@@ -99,8 +101,8 @@ func (t *Tallies) Started(key Tally, wait time.Duration) (first bool) {
 	return t.change(key, func(c *Tally) { c.Waits.Add(wait) })
 }
 
-// Settled counts a run that completed the task, failed, or will be retried. It ignores all other outcomes; cancelled runs
-// count only for the usage. key and first are as in Started.
+// Settled counts a run that completed the task, failed, or will be retried. It ignores all other outcomes;
+// cancelled runs count only for the usage. key and first are as in Started.
 func (t *Tallies) Settled(key Tally, outcome Outcome, reason queue.Reason) (first bool) {
 	switch {
 	case outcome == OutcomeComplete:
@@ -156,8 +158,8 @@ func (t *Tallies) Write(ctx context.Context, node *Node) error {
 	return errors.Join(errs...)
 }
 
-// Tally adds tallies to the fleet's counts of the current minute, to the counts of plugin versions of the current hour,
-// and to the usage of the current day. If a call is repeated after an error, tasks can be counted twice.
+// Tally adds tallies to the fleet's counts of the current minute, to the counts of plugin versions of the current
+// hour, and to the usage of the current day. If a call is repeated after an error, tasks can be counted twice.
 func (n *Node) Tally(ctx context.Context, tallies []Tally) error {
 	minute, hour, day := &adder{}, &adder{}, &adder{}
 	total := Tally{}

@@ -27,8 +27,8 @@ const allChannels = "&_channel_* &_done_* &_control &_ended"
 // Roles returns the roles of programs that use a tenant.
 func Roles() []Role { return slices.Clone(roles) }
 
-// roles is the only list of permissions in this module. ACL.md shows it for the tenant acme; tests compare both, and check
-// that each role has what it needs and nothing else.
+// roles is the only list of permissions in this module. ACL.md shows it for the tenant acme; tests compare both,
+// and check that each role has what it needs and nothing else.
 var roles = []Role{
 	{
 		Name: "host", Purpose: "`quern serve` and `quern admin`", channels: allChannels,
@@ -106,8 +106,8 @@ func (r Role) In(tenant string) bool { return r.only == "" || r.only == tenant }
 // User is the name of the role's Redis user in the tenant.
 func (r Role) User(tenant string) string { return tenant + "-" + r.Name }
 
-// ACL returns the command that makes or changes the role's Redis user in the tenant, with the placeholder PASSWORD. The
-// tenant must be valid.
+// ACL returns the command that makes or changes the role's Redis user in the tenant, with the placeholder
+// PASSWORD. The tenant must be valid.
 func (r Role) ACL(tenant string) string {
 	words := []string{"ACL", "SETUSER", r.User(tenant), "on", ">PASSWORD", "resetkeys"}
 	for pattern := range strings.FieldsSeq(cmp.Or(r.keys, "~_*")) {

@@ -26,9 +26,9 @@ const exportFormat = 1
 // maxExportLine is the maximum length of a line of an export in bytes. A value of Redis has at most 512 MiB.
 const maxExportLine = 1 << 30
 
-// exportLine is a line of an export. The file is a sequence of gzip members, one for each block of keys: lines of JSON. The
-// first line has Format, Tenant and Server, each member but the last ends with a line with Cursor, and the last line of
-// the file has End.
+// exportLine is a line of an export. The file is a sequence of gzip members, one for each block of keys: lines of
+// JSON. The first line has Format, Tenant and Server, each member but the last ends with a line with Cursor, and
+// the last line of the file has End.
 type exportLine struct {
 	Format int    `json:"quern_tenant,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
@@ -65,11 +65,7 @@ type exporter struct {
 	last string // the cursor behind the blocks that are written; "" before the first
 }
 
-// Export writes all keys of the tenant to a new file, except what says who lives now: leases, duties, the sample. It writes
-// FILE.part first; if that exists, from an export that was interrupted, it goes on there as long as the server is the same.
-// Keys that change meanwhile are as they were at some moment of the export, each at its own: it is no snapshot, unless the
-// tenant is paused and nothing runs. report is called after each block.
-func (m *Manager) Export(ctx context.Context, path string, report func(Moved)) (Moved, error) {
+func (m *Manager) export(ctx context.Context, path string, report func(Moved)) (Moved, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = fmt.Errorf("%w: %s exists: name another file", queue.ErrInvalid, path)
@@ -207,8 +203,8 @@ func (c *counted) ReadByte() (byte, error) {
 	return b, err
 }
 
-// readExport reads the lines of an export. For the last line of a member, offset is the end of that member in the file; sum
-// has all lines up to and with this one.
+// readExport reads the lines of an export. For the last line of a member, offset is the end of that member in the
+// file; sum has all lines up to and with this one.
 func readExport(file io.Reader, each func(line *exportLine, sum hash.Hash, offset int64) error) error {
 	in, sum := &counted{Reader: bufio.NewReaderSize(file, 1<<20)}, sha256.New()
 	zip, err := gzip.NewReader(in)

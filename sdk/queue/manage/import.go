@@ -22,11 +22,7 @@ import (
 // ErrInUse means that a tenant has keys or listeners that stand in the way of an import or a deletion.
 var ErrInUse = errors.New("the tenant is in use")
 
-// Import writes the keys of an export into the tenant, under its own name. It reads the whole file first, and writes
-// nothing if that is damaged. It refuses a tenant that has any key, unless into is true: then a key of the file replaces the
-// tenant's, and the others stay; so an import that was interrupted can be repeated. The tenant is paused until all keys are
-// there. Tasks that ran at the time of the export count as those of dead hosts: hosts run them again within minutes.
-func (m *Manager) Import(ctx context.Context, path string, into bool, report func(Moved)) (Moved, error) {
+func (m *Manager) restore(ctx context.Context, path string, into bool, report func(Moved)) (Moved, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return Moved{}, err
@@ -229,11 +225,7 @@ func write(ctx context.Context, p redis.Pipeliner, key, kind string, values []an
 // erasePasses is how often Erase looks for keys that came meanwhile.
 const erasePasses = 20
 
-// Erase deletes all keys of the tenant, in blocks. It pauses the tenant first, so that neither producers nor hosts make new
-// tasks, and looks again until nothing is left; so it may be interrupted, and repeated. Hosts must have left: they would
-// write their leases and the schedules of their manifests again. The error is ErrInUse, with some keys, if something goes
-// on writing.
-func (m *Manager) Erase(ctx context.Context, report func(Moved)) (Moved, error) {
+func (m *Manager) erase(ctx context.Context, report func(Moved)) (Moved, error) {
 	for _, accepting := range []bool{false, true} {
 		if err := m.Pauses().Pause(ctx, Pause{Accepting: accepting, Reason: "its deletion"}); err != nil {
 			return Moved{}, err

@@ -23,8 +23,8 @@ var ErrPaused = store.ErrPaused
 // maxPauseText is the maximum length of a Pause's Who and Reason, in bytes.
 const maxPauseText = 1024
 
-// Pause stops hosts and workers from taking tasks of a queue, a plugin or the whole tenant, or stops a queue or the tenant
-// from accepting new tasks. Python clients do not know pauses.
+// Pause stops hosts and workers from taking tasks of a queue, a plugin or the whole tenant, or stops a queue or
+// the tenant from accepting new tasks. Python clients do not know pauses.
 type Pause struct {
 	// Queue or Plugin is what is paused. If both are "", it is the tenant.
 	Queue  string `json:"queue,omitempty" doc:"The queue that is paused. Without queue and plugin it is the tenant."`
@@ -184,8 +184,8 @@ func (p Pauses) Pause(ctx context.Context, one Pause) error {
 	return err
 }
 
-// Resume ends a pause, and wakes the hosts. Of a queue, a Resume of taking also ends a Hold. It is no error if there is no
-// such pause.
+// Resume ends a pause, and wakes the hosts. Of a queue, a Resume of taking also ends a Hold. It is no error if
+// there is no such pause.
 func (p Pauses) Resume(ctx context.Context, one Pause) error {
 	answer, err := p.change(ctx, one, "")
 	switch {

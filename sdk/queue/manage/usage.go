@@ -18,7 +18,7 @@ import (
 type Usage struct {
 	Day        string  `json:"day" doc:"The day, in UTC."`
 	Runs       int64   `json:"runs" doc:"Runs that began."`
-	Complete   int64   `json:"complete" doc:"Tasks that ended so. Deliveries of webhooks are tasks."`
+	Complete   int64   `json:"complete" doc:"Tasks; deliveries of webhooks are tasks."`
 	Failed     int64   `json:"failed"`
 	Retried    int64   `json:"retried" doc:"Runs after which the task is tried again."`
 	Fuel       int64   `json:"fuel" doc:"About one unit for each instruction."`

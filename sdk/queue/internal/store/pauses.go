@@ -42,7 +42,8 @@ type pausedError struct {
 func (e *pausedError) Error() string   { return e.text }
 func (e *pausedError) Unwrap() []error { return []error{ErrPaused, e.full} }
 
-// Paused converts the error reply PAUSED of a script. The result wraps ErrPaused and full. It is nil for other errors.
+// Paused converts the error reply PAUSED of a script. The result wraps ErrPaused and full. It is nil for other
+// errors.
 func Paused(err, full error) error {
 	text, _ := Answered(err)
 	rest, ok := strings.CutPrefix(text, "PAUSED ")

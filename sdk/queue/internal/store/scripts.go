@@ -26,9 +26,9 @@ type Script struct {
 	Source string
 }
 
-// AllScripts contains the scripts of the folder scripts, by name. Each script is one transition, atomic in Redis. Its
-// file documents its KEYS, ARGV and RETURNS. In a Script's Source, the file's text is preceded by the names of keys and
-// the functions of prelude.lua and batch.lua that it uses.
+// AllScripts contains the scripts of the folder scripts, by name. Each script is one transition, atomic in Redis.
+// Its file documents its KEYS, ARGV and RETURNS. In a Script's Source, the file's text is preceded by the names of
+// keys and the functions of prelude.lua and batch.lua that it uses.
 var AllScripts = func() map[string]Script {
 	read := func(name string) string {
 		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
@@ -82,10 +82,10 @@ var rareFunction = regexp.MustCompile(`(?ms)^(local function [^\n]*` + rareMark 
 
 const rareMark = " -- rare\n"
 
-// WithUsed returns a script, preceded by the declarations of the library that it uses, in the library's order. Redis
-// executes all declarations of a script in each call, and the whole library would take longer than many transitions. A
-// declaration that only a rare function uses is put inside that function. It is then executed each time the function
-// runs, so it must hold no state.
+// WithUsed returns a script, preceded by the declarations of the library that it uses, in the library's order.
+// Redis executes all declarations of a script in each call, and the whole library would take longer than many
+// transitions. A declaration that only a rare function uses is put inside that function. It is then executed each
+// time the function runs, so it must hold no state.
 func WithUsed(library []Declaration, script string) string {
 	above := make(map[string]bool) // the names that are declared before the script
 	return inRare(library, using(library, NewDeclaration(script).common, above)+script, above)
@@ -105,8 +105,8 @@ func inRare(library []Declaration, text string, above map[string]bool) string {
 	})
 }
 
-// using returns the declarations that the words in used refer to, directly or through other declarations. It leaves out
-// those whose names are in above, and adds the names of the returned ones to above.
+// using returns the declarations that the words in used refer to, directly or through other declarations. It
+// leaves out those whose names are in above, and adds the names of the returned ones to above.
 func using(library []Declaration, used, above map[string]bool) (text string) {
 	for _, d := range slices.Backward(library) { // a declaration uses only earlier ones
 		for name := range d.names {
@@ -204,10 +204,11 @@ func (s *Store) EvalAll(ctx context.Context, calls []Call) (cmds []*redis.Cmd) {
 	return cmds
 }
 
-// EvalReplicated runs calls in one round trip. Calls whose script Redis did not know are sent again, with the source,
-// in a second round trip. It never uses MULTI, in which an unknown script would fail all calls. Each result has its own
-// error. If replicas is above 0, it then waits on the same connection until that many replicas have the writes, at most
-// for timeout. got is the number of replicas that have them. waited is the error if that number is unknown.
+// EvalReplicated runs calls in one round trip. Calls whose script Redis did not know are sent again, with the
+// source, in a second round trip. It never uses MULTI, in which an unknown script would fail all calls. Each
+// result has its own error. If replicas is above 0, it then waits on the same connection until that many replicas
+// have the writes, at most for timeout. got is the number of replicas that have them. waited is the error if that
+// number is unknown.
 func (s *Store) EvalReplicated(ctx context.Context, calls []Call, replicas int,
 	timeout time.Duration,
 ) (cmds []*redis.Cmd, got int, waited error) {
@@ -340,8 +341,8 @@ func (s *Store) Retire(ctx context.Context, listener, dead string) error {
 // MaxLease is the maximum length of a lease.
 const MaxLease = time.Hour
 
-// MaxQueuesField is the field of NS_limits that contains the tenant's maximum number of queues. No queue can have this
-// name.
+// MaxQueuesField is the field of NS_limits that contains the tenant's maximum number of queues. No queue can have
+// this name.
 const MaxQueuesField = "."
 
 // MarksField is the field of NS_limits that says what scripts must look at: letters, one for each kind of thing. "p":
@@ -358,8 +359,8 @@ func (s *Store) MaxQueues(ctx context.Context) (int, error) {
 	return int(AsInt(most)), Wrap("read bound of queues", err)
 }
 
-// BlockTasks is the maximum number of tasks that one script call writes. That takes some 500 commands, and less than 5
-// ms of Redis's time.
+// BlockTasks is the maximum number of tasks that one script call writes. That takes some 500 commands, and less
+// than 5 ms of Redis's time.
 const BlockTasks = 48
 
 // ScheduleIDs lists the IDs of the tenant's schedules, sorted. If there are more than limit, it returns limit+1 of
