@@ -29,8 +29,8 @@ type Usage struct {
 	LogBytes   int64   `json:"log_bytes" doc:"Of lines that handlers logged."`
 }
 
-// Usage reads the usage of each day from one to another, both as 2006-01-02 in UTC, at most 400 days. Days without tasks
-// are left out. If to is "", it is today; if from is "", it is the first day of to's month.
+// Usage reads the usage of each day from one to another, both as 2006-01-02 in UTC, at most 400 days. Days without
+// tasks are left out. If to is "", it is today; if from is "", it is the first day of to's month.
 func (m *Manager) Usage(ctx context.Context, from, to string) ([]Usage, error) {
 	last, err := m.store.Now(ctx)
 	if err == nil && to != "" {
