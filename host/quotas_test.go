@@ -23,7 +23,7 @@ func TestRunningTasksOfATenant(t *testing.T) {
 		n.settledAs(2, "sleep", "nap")
 	}
 	n := hosts[0]
-	if err := manage.New(n.clientOf(n.tenant)).SetQuotas(n.ctx, manage.Quotas{"running": "3"}); err != nil {
+	if err := manage.SetQuotas(n.ctx, n.clientOf(n.tenant), manage.Quotas{"running": "3"}); err != nil {
 		t.Fatal(err)
 	}
 	var most atomic.Int64
@@ -60,7 +60,7 @@ func TestRateOfATenant(t *testing.T) {
 		Config: Config{Concurrency: 4, Poll: time.Hour}, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)},
 	})
 	n.settledAs(1, "sleep")
-	if err := manage.New(n.clientOf(n.tenant)).SetQuotas(n.ctx, manage.Quotas{"rate:sleep": "20/s burst 5"}); err != nil {
+	if err := manage.SetQuotas(n.ctx, n.clientOf(n.tenant), manage.Quotas{"rate:sleep": "20/s burst 5"}); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()

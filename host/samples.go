@@ -100,7 +100,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		}
 	}
 	h.metrics.QueuesHidden(tenant, known-int64(len(names)))
-	if uses, err := manage.New(a.client).QuotaUses(ctx); err == nil { // otherwise the value before stays
+	if uses, err := manage.QuotaUses(ctx, a.client); err == nil { // otherwise the value before stays
 		h.metrics.QuotaUsed(tenant, manage.FullestQuota(uses))
 	}
 	for _, name := range names {

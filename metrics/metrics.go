@@ -123,8 +123,8 @@ func New(reg prometheus.Registerer, cfg Config) (*Metrics, error) {
 	m.count(hostLogLinesDropped, 0)
 	m.vacant(true, ofQueues...)
 	m.vacant(true, ofProblems...)
-	m.vacant(true, tasksReclaimed, queuesHidden, quotaUsed, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff,
-		redisMemoryUsed, redisMemoryMax,
+	m.vacant(true, tasksReclaimed, queuesHidden, quotaUsed, leaseRenewalsLate, scheduleTicks, scheduleLate,
+		destinationsOff, redisMemoryUsed, redisMemoryMax,
 		redisRoundTrip, clockSkew, pluginLoads, pluginInfo, pluginResetMode,
 		releaseTasks)
 	m.CollectTenants(func() map[string]bool { return map[string]bool{"": false} }) // as vacant does for other families
@@ -246,7 +246,8 @@ func (m *Metrics) TenantServed(tenant string) {
 	m.DestinationsOff(tenant, 0)
 	m.QueuesHidden(tenant, 0)
 	m.QuotaUsed(tenant, 0)
-	m.vacant(false, tasksReclaimed, queuesHidden, quotaUsed, leaseRenewalsLate, scheduleTicks, scheduleLate, destinationsOff)
+	m.vacant(false, tasksReclaimed, queuesHidden, quotaUsed, leaseRenewalsLate, scheduleTicks,
+		scheduleLate, destinationsOff)
 }
 
 // ScheduleTicks counts n ticks of schedules that this host handled. result is fired, skipped or missed.

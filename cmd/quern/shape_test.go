@@ -26,11 +26,11 @@ const (
 var oversized = map[string]int{
 	"host/api/client.Client":        55, // the methods of admin.Tenant
 	"sdk/internal/native.Host":      26, // the functions of the ABI
-	"sdk/queue/internal/store.Keys": 66, // a key each
+	"sdk/queue/internal/store.Keys": 74, // a key each
 }
 
 // maxBack bounds, for each folder, the references back of its packages: see referencesBack.
-var maxBack = map[string]int{"cmd/quern": 28}
+var maxBack = map[string]int{"cmd/quern": 25}
 
 // TestShape bounds what one has to know of a package, and how its files depend on each other.
 func TestShape(t *testing.T) {

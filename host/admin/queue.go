@@ -42,7 +42,8 @@ func NewQueue(tenant, name string, s manage.Stats) Queue {
 	shape := Queue{
 		Tenant: tenant, Queue: name, Scheduled: s.Depth[queue.Scheduled], Blocked: s.Blocked, Pending: s.Depth[queue.Pending],
 		Reserved: s.Depth[queue.Reserved], Started: s.Depth[queue.Started], Complete: s.Depth[queue.Complete],
-		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit, DropOldest: s.DropOldest, HeldUntil: Seconds(s.Held),
+		Failed: s.Depth[queue.Failed], Listeners: s.Listeners, Paused: s.Paused, Limit: s.Limit,
+		DropOldest: s.DropOldest, HeldUntil: Seconds(s.Held),
 		OldestPendingAgeSeconds: s.OldestPendingAge.Seconds(), Totals: s.Totals,
 	}
 	if s.Err != nil {

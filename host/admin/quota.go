@@ -22,9 +22,14 @@ type Quota struct {
 	Refused int64   `json:"refused,omitempty" doc:"How many tasks, or other things, this quota of the tenant refused so far."`
 }
 
+// SetQuotas changes quotas of the tenant; an empty value removes one.
+func (t *Direct) SetQuotas(ctx context.Context, changes manage.Quotas) error {
+	return manage.SetQuotas(ctx, t.Client, changes)
+}
+
 // Quotas reads the quotas of the tenant, the limits of queues, and the quotas of buckets. The fullest comes first.
 func (t *Direct) Quotas(ctx context.Context) ([]Quota, error) {
-	uses, err := t.QuotaUses(ctx)
+	uses, err := manage.QuotaUses(ctx, t.Client)
 	if err != nil {
 		return nil, err
 	}

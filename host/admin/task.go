@@ -137,7 +137,7 @@ func ReadTask(ctx context.Context, m *manage.Manager, tenant string, task *queue
 	history, err := m.History(ctx, task)
 	shape := NewTask(tenant, task, history)
 	if shape.Lane != nil && err == nil {
-		shape.Lane.Taken, shape.Lane.Ahead, err = m.LanePlace(ctx, task)
+		shape.Lane.Taken, shape.Lane.Ahead, err = m.Queue(task.Queue).LanePlace(ctx, task)
 	}
 	return shape, err
 }

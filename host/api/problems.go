@@ -178,8 +178,8 @@ func (s *service) described(ctx context.Context, operation string, err error) *P
 	return &Problem{Type: model.Type, Title: model.Title, Status: model.Status, Detail: model.Detail}
 }
 
-// later adds the header Retry-After to a problem that passes by itself: to one with status 429 or 503. cause is the error
-// that the problem stands for.
+// later adds the header Retry-After to a problem that passes by itself: to one with status 429 or 503. cause is the
+// error that the problem stands for.
 func later(status int, err, cause error) error {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return err

@@ -46,7 +46,8 @@ func (s *service) describeQuotas() {
 		})
 }
 
-// quotas reads the quotas of a tenant. Those of buckets are left out for principals that may not see what handlers wrote.
+// quotas reads the quotas of a tenant. Those of buckets are left out for principals that may not see what handlers
+// wrote.
 func (s *service) quotas(ctx context.Context, tenant string) (*ListOf[admin.Quota], error) {
 	quotas, err := s.tenants[tenant].Quotas(ctx)
 	if !principal(ctx).reads() {

@@ -110,8 +110,8 @@ func (d Declaration) mark(ctx context.Context, client *queue.Client, declared bo
 	return listen.NewFleet(client).NoteSubscription(ctx, *d.subscription, declared, limit)
 }
 
-// storedDeclarations lists the declarations in Redis; schedules come without their parameters, and concurrencies without
-// their plugin.
+// storedDeclarations lists the declarations in Redis; schedules come without their parameters, and concurrencies
+// without their plugin.
 func storedDeclarations(ctx context.Context, client *queue.Client) (all []Declaration, err error) {
 	schedules, err := client.ScheduleHeads(ctx)
 	if err != nil {

@@ -235,7 +235,7 @@ func BenchmarkQuotas(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/batch=%d", name, batch), func(b *testing.B) {
 				w := ownWorld(b)
 				node := w.node(b, "q")
-				if err := manage.New(w.Client).SetQuotas(w.ctx, quotas); err != nil {
+				if err := manage.SetQuotas(w.ctx, w.Client, quotas); err != nil {
 					b.Fatal(err)
 				}
 				const tasks = 320

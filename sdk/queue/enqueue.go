@@ -331,8 +331,8 @@ func (q *Queue) awaitMany(ctx context.Context, specs []Spec, receipts []Receipt)
 	return err
 }
 
-// full converts an error with which a script refuses new tasks, because a queue is full or paused or a quota is used up;
-// nil for any other error.
+// full converts an error with which a script refuses new tasks, because a queue is full or paused or a quota is used
+// up; nil for any other error.
 func (c *Client) full(err error) error {
 	if redis.HasErrorPrefix(err, "QUEUEFULL") {
 		return fmt.Errorf("%w: %w", ErrQueueFull, err)

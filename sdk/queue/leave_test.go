@@ -139,6 +139,7 @@ func TestExportAndImport(t *testing.T) {
 	}
 	same(t, "exported", content(t, w.ctx, w.rdb, w.Tenant()), content(t, w.ctx, w.rdb, w.Tenant()))
 
+	w.node(t)
 	if _, err := w.other(t, w.Tenant()).Import(w.ctx, path, true, nil); !errors.Is(err, manage.ErrInUse) {
 		t.Errorf("an import beside a live host: %v", err)
 	}

@@ -63,8 +63,8 @@ func (q *Queue) Resume(ctx context.Context) error {
 func (q *Queue) SetLimit(ctx context.Context, limit int64) error { return q.limit(ctx, limit, "") }
 
 // SetRollingLimit is SetLimit for a queue that drops its oldest tasks instead: when a new task comes to the full queue,
-// the pending task that has waited longest fails with the reason dropped. Tasks of lower priorities go first. Tasks that
-// are scheduled or blocked are not dropped: if only such tasks wait, the new one is refused.
+// the pending task that has waited longest fails with the reason dropped. Tasks of lower priorities go first. Tasks
+// that are scheduled or blocked are not dropped: if only such tasks wait, the new one is refused.
 func (q *Queue) SetRollingLimit(ctx context.Context, limit int64) error {
 	return q.limit(ctx, limit, " drop")
 }

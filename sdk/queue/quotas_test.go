@@ -14,7 +14,7 @@ import (
 
 func (w *world) quotas(t testing.TB, changes manage.Quotas) {
 	t.Helper()
-	if err := manage.New(w.Client).SetQuotas(w.ctx, changes); err != nil {
+	if err := manage.SetQuotas(w.ctx, w.Client, changes); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -22,7 +22,7 @@ func (w *world) quotas(t testing.TB, changes manage.Quotas) {
 func (w *world) uses(t testing.TB) map[string]manage.QuotaUse {
 	t.Helper()
 	uses := make(map[string]manage.QuotaUse)
-	for _, use := range must[[]manage.QuotaUse](t)(manage.New(w.Client).QuotaUses(w.ctx)) {
+	for _, use := range must[[]manage.QuotaUse](t)(manage.QuotaUses(w.ctx, w.Client)) {
 		uses[use.Name] = use
 	}
 	return uses

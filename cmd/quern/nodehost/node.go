@@ -51,6 +51,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 	"github.com/quern-project/quern/sdk/queue/release"
+	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
 // Node is a host and everything that it is made of, ready to run.
@@ -352,6 +353,11 @@ func (n *Node) connect(cmd *cobra.Command, redisURL string) error {
 		n.stores[tenant] = kv.New(shared.values, tenant)
 	}
 	return nil
+}
+
+// PayloadKeys reads the keys of a tenant's payloads from a folder of secrets, "" for none; nil if there are none.
+func PayloadKeys(secrets, tenant string) (*seal.Ring, error) {
+	return guest.PayloadKeys(secrets, tenant, nil)
 }
 
 // relay makes a relay for each source of the file of --sources.

@@ -17,7 +17,6 @@ import (
 	"github.com/quern-project/quern/cmd/quern/nodehost"
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/host/api"
-	"github.com/quern-project/quern/host/guest"
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
@@ -101,7 +100,7 @@ func adminConfig(cmd *cobra.Command, rdb redis.UniversalClient, tenants []string
 		if queue.ValidTenant(tenant) != nil || config.Stores[tenant] != nil {
 			return config, cli.Usagef("%s %q: %s, each once", cli.Origin(cmd.Flag("tenants")), tenant, cli.TenantRule)
 		}
-		keys, err := guest.PayloadKeys(secrets, tenant, nil)
+		keys, err := nodehost.PayloadKeys(secrets, tenant)
 		if err != nil {
 			return config, cli.Usagef("%s: %w", cli.Origin(cmd.Flag("secrets")), err)
 		}

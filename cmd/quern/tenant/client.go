@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/url"
@@ -24,6 +25,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api/client"
 	"github.com/quern-project/quern/host/kv"
+	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
 )
 
@@ -257,4 +259,64 @@ func traceOf(env cli.Environment) map[string]string {
 		queue.HeaderTraceparent: env.Get("TRACEPARENT"),
 		queue.HeaderTracestate:  env.Get("TRACESTATE"),
 	}, nil)
+}
+
+// ofTenant makes the command's first argument, if there is one, the tenant, as --tenant is.
+func ofTenant(cmd *cobra.Command) *cobra.Command {
+	check := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			if flag := cmd.Flag("tenant"); flag.Changed && flag.Value.String() != args[0] {
+				return cli.Usagef("both the tenant %q and --tenant %s are given: leave --tenant out", args[0], flag.Value)
+			}
+			if queue.ValidTenant(args[0]) != nil {
+				return cli.Usagef("tenant %q: %s", args[0], cli.TenantRule)
+			}
+			if err := cmd.Flags().Set("tenant", args[0]); err != nil {
+				return err
+			}
+		}
+		if check == nil {
+			return nil
+		}
+		return check(cmd, args)
+	}
+	return cmd
+}
+
+// warnUnknown warns of a queue that nobody has used yet: its name may be misspelled. done is what to say before the
+// warning.
+func warnUnknown(cmd *cobra.Command, client admin.Tenant, name, done string) error {
+	known, err := client.Queues(cmd.Context())
+	if _, ok := known[name]; err == nil && !ok {
+		cli.Note(cmd, "%stenant %s has no queue %q yet%s", done, client.Tenant(), name,
+			alike(cmd.Context(), client, name, known))
+	}
+	return err
+}
+
+// alike asks whether a queue with a similar name was meant: one that is served, or else one that has tasks; "" if there
+// is none.
+func alike(ctx context.Context, client admin.Tenant, name string, known map[string]int64) string {
+	var served, others []string
+	for _, other := range slices.Sorted(maps.Keys(known)) {
+		if known[other] > 0 {
+			served = append(served, other)
+		} else {
+			others = append(others, other)
+		}
+	}
+	near := spelling.Nearest(name, served)
+	if len(near) == 0 {
+		counts, _ := client.QueueCounts(ctx, spelling.Nearest(name, others))
+		for _, q := range counts {
+			if q.Scheduled+q.Pending+q.Reserved+q.Started+q.Complete+q.Failed > 0 {
+				near = append(near, q.Queue)
+			}
+		}
+	}
+	if len(near) == 0 {
+		return ""
+	}
+	return ": did you mean " + firstOf(near) + "?"
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
-	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 )
@@ -179,17 +178,6 @@ func newQueuePurge(env cli.Environment) *cobra.Command {
 	})
 }
 
-// warnUnknown warns of a queue that nobody has used yet: its name may be misspelled. done is what to say before the
-// warning.
-func warnUnknown(cmd *cobra.Command, client admin.Tenant, name, done string) error {
-	known, err := client.Queues(cmd.Context())
-	if _, ok := known[name]; err == nil && !ok {
-		cli.Note(cmd, "%stenant %s has no queue %q yet%s", done, client.Tenant(), name,
-			alike(cmd.Context(), client, name, known))
-	}
-	return err
-}
-
 // needKnown refuses a queue that nobody has used.
 func needKnown(ctx context.Context, client admin.Tenant, name string) error {
 	if err := queue.ValidQueue(name); err != nil {
@@ -202,32 +190,6 @@ func needKnown(ctx context.Context, client admin.Tenant, name string) error {
 			client.Tenant(), name, remedy)
 	}
 	return err
-}
-
-// alike asks whether a queue with a similar name was meant: one that is served, or else one that has tasks; "" if there
-// is none.
-func alike(ctx context.Context, client admin.Tenant, name string, known map[string]int64) string {
-	var served, others []string
-	for _, other := range slices.Sorted(maps.Keys(known)) {
-		if known[other] > 0 {
-			served = append(served, other)
-		} else {
-			others = append(others, other)
-		}
-	}
-	near := spelling.Nearest(name, served)
-	if len(near) == 0 {
-		counts, _ := client.QueueCounts(ctx, spelling.Nearest(name, others))
-		for _, q := range counts {
-			if q.Scheduled+q.Pending+q.Reserved+q.Started+q.Complete+q.Failed > 0 {
-				near = append(near, q.Queue)
-			}
-		}
-	}
-	if len(near) == 0 {
-		return ""
-	}
-	return ": did you mean " + firstOf(near) + "?"
 }
 
 // noLimit is the word for a queue without a limit.

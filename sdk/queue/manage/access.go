@@ -84,7 +84,8 @@ var roles = []Role{
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink " +
 			"expire wait get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hkeys hlen hscan " +
 			"lpush rpush lset lrange llen lrem lpos lindex ltrim sadd srem scard smembers smismember zadd zrem " +
-			"zrange zrevrange zrangebyscore zrangebylex zscan zscore zcard zincrby xrevrange",
+			"zrange zrevrange zrangebyscore zrangebylex zscan zscore zcard zincrby xrevrange rpop srandmember " +
+			"zlexcount zrevrangebylex",
 	},
 	{
 		Name: "mover", Purpose: "`quern tenant export`, `import` and `delete`; it sees the names of all keys in Redis",

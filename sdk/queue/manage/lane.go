@@ -12,10 +12,10 @@ import (
 
 // LanePlace returns how many tasks have a place among those with the concurrency key of a task, because they run, can
 // run next or are to be tried again. If the task waits in line, ahead is how many wait before it.
-func (m *Manager) LanePlace(ctx context.Context, task *queue.Task) (taken, ahead int64, err error) {
+func (q *Queue) LanePlace(ctx context.Context, task *queue.Task) (taken, ahead int64, err error) {
 	sum := sha1.Sum([]byte(task.ConcurrencyKey)) //nolint:gosec // as above
 	lane := hex.EncodeToString(sum[:])
-	rdb, k := m.store.RDB, m.store.Keys
+	rdb, k := q.tenant.store.RDB, q.tenant.store.Keys
 	number := ""
 	if task.InLine {
 		if number, err = rdb.HGet(ctx, k.Task(task.ID), "line").Result(); err != nil && !store.IsNil(err) {

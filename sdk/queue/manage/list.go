@@ -217,8 +217,8 @@ func (q *Queue) scheduledIDs(ctx context.Context, from, to int64) ([]string, err
 }
 
 // pendingIDs pages through the tasks of all priorities as if they were one list: lowest priority first, and newest task
-// first within a priority. The tasks with a fairness key, the last turn first, come before the others of their priority,
-// and those that wait in line before all.
+// first within a priority. The tasks with a fairness key, the last turn first, come before the others of their
+// priority, and those that wait in line before all.
 func (q *Queue) pendingIDs(ctx context.Context, from, to int64) ([]string, error) {
 	k, rdb := q.tenant.store.Keys, q.tenant.store.RDB
 	levels, err := rdb.SMembers(ctx, k.Priorities(q.Name())).Result()

@@ -96,8 +96,8 @@ func KindOf(name string) (kind QuotaKind, of string, err error) {
 	return kind, of, err
 }
 
-// Normal returns the quotas with their values in the form in which Redis has them. An empty value stays, and stands for no
-// quota. The error names the first quota that is invalid.
+// Normal returns the quotas with their values in the form in which Redis has them. An empty value stays, and stands
+// for no quota. The error names the first quota that is invalid.
 func (q Quotas) Normal() (Quotas, error) {
 	normal := make(Quotas, len(q))
 	for _, name := range slices.Sorted(maps.Keys(q)) {
@@ -156,8 +156,8 @@ func (k QuotaKind) normal(name, value string) (string, error) {
 	}
 }
 
-// Rate is the rate of a token bucket: Tasks in each Per, which is a second, minute, hour or day. The bucket holds at most
-// Burst tokens, so that many tasks can come at once after a pause.
+// Rate is the rate of a token bucket: Tasks in each Per, which is a second, minute, hour or day. The bucket holds at
+// most Burst tokens, so that many tasks can come at once after a pause.
 type Rate struct {
 	Tasks int64
 	Per   time.Duration
@@ -195,8 +195,8 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d/%s burst %d", r.Tasks, unit, r.Burst)
 }
 
-// QuotaUse is a quota and how much of it is used. For a rate, Limit is the burst and Used how many tokens are missing in
-// the bucket. Kinds that count nothing have neither: weights, and rates of keys.
+// QuotaUse is a quota and how much of it is used. For a rate, Limit is the burst and Used how many tokens are missing
+// in the bucket. Kinds that count nothing have neither: weights, and rates of keys.
 type QuotaUse struct {
 	Name        string
 	Value       string
@@ -206,7 +206,7 @@ type QuotaUse struct {
 
 // SetQuotas changes quotas. An empty value removes a quota. The change counts for all hosts and producers at once. The
 // error is queue.ErrInvalid if a quota is invalid, or the tenant would have more than 1,000.
-func (m *Manager) SetQuotas(ctx context.Context, changes Quotas) error {
+func SetQuotas(ctx context.Context, c *queue.Client, changes Quotas) error {
 	normal, err := changes.Normal()
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (m *Manager) SetQuotas(ctx context.Context, changes Quotas) error {
 	for _, name := range slices.Sorted(maps.Keys(normal)) {
 		args = append(args, name, normal[name])
 	}
-	answer, err := m.store.Eval(ctx, store.NewCall("quotas", m.store.Keys.Quotas(), args...))
+	answer, err := c.Store().Eval(ctx, store.NewCall("quotas", c.Store().Keys.Quotas(), args...))
 	if answer == "full" {
 		return fmt.Errorf("%w: more than %d quotas: remove some", queue.ErrInvalid, maxQuotas)
 	}
@@ -234,7 +234,8 @@ func (m *Manager) quotas(ctx context.Context) (Quotas, error) {
 }
 
 // QuotaUses reads the tenant's quotas with what is used of them, sorted by name.
-func (m *Manager) QuotaUses(ctx context.Context) ([]QuotaUse, error) {
+func QuotaUses(ctx context.Context, c *queue.Client) ([]QuotaUse, error) {
+	m := New(c)
 	quotas, err := m.quotas(ctx)
 	if err != nil || len(quotas) == 0 {
 		return nil, err
@@ -306,8 +307,8 @@ func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]str
 	return counts, err
 }
 
-// FullestQuota returns the used part of the fullest quota of those that refuse what is over, and are no rates; 0 if there
-// is none.
+// FullestQuota returns the used part of the fullest quota of those that refuse what is over, and are no rates; 0 if
+// there is none.
 func FullestQuota(uses []QuotaUse) (share float64) {
 	for _, use := range uses {
 		kind, _, _ := KindOf(use.Name)

@@ -30,8 +30,8 @@ type Stats struct {
 	Held time.Time
 	// OldestPendingAge is how long the next pending task has waited; 0 if no task is pending.
 	OldestPendingAge time.Duration
-	// Totals maps the events enqueued, refused, complete, failed and failed:REASON to how often Quern's clients and hosts have
-	// caused them since the queue was created.
+	// Totals maps the events enqueued, refused, complete, failed and failed:REASON to how often Quern's clients and
+	// hosts have caused them since the queue was created.
 	Totals map[string]int64
 	// Err is not nil if the queue cannot be counted, because one of its keys has the wrong type. Every other field is
 	// zero then.

@@ -55,8 +55,8 @@ type key struct {
 	nonces, hash []byte // keys of HMACs
 }
 
-// Parse reads a key ring: one key a line, each 32 bytes in base64, the first of which seals. Empty lines, and lines that
-// begin with #, are passed over.
+// Parse reads a key ring: one key a line, each 32 bytes in base64, the first of which seals. Empty lines, and lines
+// that begin with #, are passed over.
 func Parse(text string) (*Ring, error) {
 	r := &Ring{}
 	for number, line := range strings.Split(text, "\n") {

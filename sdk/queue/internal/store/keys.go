@@ -32,7 +32,7 @@ func (k Keys) Index(queue string) string    { return k.Key("tasks", queue) }
 func (k Keys) Sample() string               { return k.Key("sample") }
 func (k Keys) Paused() string               { return k.Key("paused") }
 func (k Keys) Pauses() string               { return k.Key("pauses") }
-func (k Keys) Usage(day string) string      { return k.Key("usage", day) }
+func (k Keys) Usage(number string) string   { return k.Key("usage", number) }
 func (k Keys) Bytes(id string) string       { return k.Key("bytes", id) }
 func (k Keys) Log(id string) string         { return k.Key("log", id) }
 func (k Keys) Attempts(id string) string    { return k.Key("attempts", id) }

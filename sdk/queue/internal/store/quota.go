@@ -35,8 +35,8 @@ func (e *QuotaError) Error() string {
 // Unwrap makes errors.Is find ErrQuota and ErrQueueFull.
 func (e *QuotaError) Unwrap() error { return ErrQuota }
 
-// ParseLimit parses a queue's field of NS_limits: how many tasks may wait, and whether the oldest is dropped if more come.
-// The limit is 0 if there is none.
+// ParseLimit parses a queue's field of NS_limits: how many tasks may wait, and whether the oldest is dropped if more
+// come. The limit is 0 if there is none.
 func ParseLimit(text string) (limit int64, dropOldest bool) {
 	number, drop, _ := strings.Cut(text, " ")
 	return AsInt(number), drop == "drop"
