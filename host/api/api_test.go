@@ -332,10 +332,10 @@ func TestLocationBelowTheBasePath(t *testing.T) {
 	}
 }
 
-// faulty is a Redis client with a bug: it panics where a queue is paused.
+// faulty is a Redis client with a bug: it panics where a queue is limited.
 type faulty struct{ redis.UniversalClient }
 
-func (faulty) SAdd(context.Context, string, ...any) *redis.IntCmd { panic("a bug") }
+func (faulty) HSet(context.Context, string, ...any) *redis.IntCmd { panic("a bug") }
 
 // An action that ends in a bug is in the audit log: it may have been done in part. The server goes on.
 func TestAuditOfAPanic(t *testing.T) {
@@ -349,9 +349,9 @@ func TestAuditOfAPanic(t *testing.T) {
 		t.Cleanup(func() { _ = client.Close() })
 		c.Clients, c.Logger = []*queue.Client{client}, hclog.New(&hclog.LoggerOptions{Output: log})
 	})
-	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/mail/pause"}), http.StatusInternalServerError, "the log of this process has the details")
+	refused(t, w.do(t, request{method: http.MethodPut, path: "/queues/mail/limit", body: []byte(`{"limit": 3}`)}), http.StatusInternalServerError, "the log of this process has the details")
 	entries := get[api.List[admin.AuditEntry]](t, w, "/audit").Items
-	if len(entries) != 1 || entries[0].Action != "pause-queue" || entries[0].On != "queue mail" || entries[0].Status != http.StatusInternalServerError {
+	if len(entries) != 1 || entries[0].Action != "limit-queue" || entries[0].On != "queue mail" || entries[0].Status != http.StatusInternalServerError {
 		t.Errorf("%+v", entries)
 	}
 	if text := log.String(); !strings.Contains(text, "panic=\"a bug\"") {
