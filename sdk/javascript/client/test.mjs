@@ -48,7 +48,7 @@ test("every option", async () => {
     for (const time of [{ delay: 3_600_000 }, { at: new Date("2099-01-01") }]) {
       const id = `js-every-${size}-${Object.keys(time)}`;
       const task = await (await client.enqueue("unserved", "\0".repeat(size), {
-        ...time, id, key: "k", labels: { team: "core" }, headers: { "x-request": "7" }, priority: 70, timeout: 90_000,
+        ...time, id, key: "k", fairKey: "acme", fairWeight: 3, concurrencyKey: "customer", maxConcurrent: 2, labels: { team: "core" }, headers: { "x-request": "7" }, priority: 70, timeout: 90_000,
         deadline: new Date("2100-01-01"), maxAttempts: 3, backoff: "exponential", backoffBase: 500, backoffMin: 100, backoffMax: 60_000,
         jitter: false, maxAge: 7_200_000, maxReschedules: 5, unique: { key: id, duration: 60_000 }, after: [first.id], when: "ended",
         open: true, deadQueue: "letters", parent: "js-parent", traceparent: `00-${"1".repeat(32)}-${"2".repeat(16)}-01`,

@@ -61,7 +61,8 @@ def test_options(client):
 
 
 EVERY_OPTION = {
-    "key": "k", "labels": {"team": "core"}, "headers": {"x-request": "7"}, "priority": 70, "delay": 3600, "timeout": 90,
+    "key": "k", "fair_key": "acme", "fair_weight": 3, "concurrency_key": "customer", "max_concurrent": 2,
+    "labels": {"team": "core"}, "headers": {"x-request": "7"}, "priority": 70, "delay": 3600, "timeout": 90,
     "deadline": datetime(2100, 1, 1, tzinfo=timezone.utc), "max_attempts": 3, "backoff": "exponential", "backoff_base": 0.5, "backoff_min": 0.1,
     "backoff_max": 60, "jitter": False, "max_age": 7200, "max_reschedules": 5, "unique": Unique("every", 60), "when": "ended",
     "open": True, "dead_queue": "letters", "parent": "py-parent", "traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
