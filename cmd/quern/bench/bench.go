@@ -163,8 +163,10 @@ func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show
 // tryWrites checks that Redis accepts writes and messages. Without this check, hosts would retry refused writes for a
 // long time.
 func (b *bench) tryWrites(ctx context.Context) error {
-	if err := b.queue.Pause(ctx); err != nil {
-		return err
+	for _, limit := range []int64{1, 0} { // the first write is refused by a full Redis, unlike that of a pause
+		if err := b.queue.SetLimit(ctx, limit); err != nil {
+			return err
+		}
 	}
 	return b.queue.Resume(ctx)
 }
