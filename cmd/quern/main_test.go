@@ -571,7 +571,8 @@ func (s *transcript) String() string {
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \w+`, "DATE"},
 		{`sha256:[0-9a-f]{12,64}`, "DIGEST"},
 		{`\b\d+\.\ds\b`, "AGE"},
-		{`"who":"[^"]*","since"`, `"who":"WHO","since"`}, {`since \S+Z by [^ :]+`, "since TIME by WHO"},
+		{`"who":"[^"]*","since"`, `"who":"WHO","since"`},
+		{`since \S+Z by [^ :]+`, "since TIME by WHO"},
 		{`(?m)((no|yes) +(none|\d+) +)\d+(\.\d+)?m?s( +\d+ +\d+)?$`, "${1}AGE$5"},
 		{`((_pending_age|"run|"delay)_seconds":)\d+(\.\d+(e-\d+)?)?`, "${1}AGE"},
 		{`v0\.0\.0-\d{14}-[0-9a-f]{12}(\+dirty)?`, "(devel)"}, // of a test that is built of a commit

@@ -17,7 +17,7 @@ import (
 
 // The Redis user of the role operator can do everything in the contract of Tenant, and has no command that this does not
 // need.
-func TestOperatorsAccessList(t *testing.T) {
+func TestOperatorsAccessList(t *testing.T) { //nolint:tparallel // what follows needs what the parts have sent
 	t.Parallel()
 	role, err := manage.RoleNamed("operator")
 	if err != nil {

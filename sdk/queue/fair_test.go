@@ -77,8 +77,12 @@ func TestFairKeysAndTheRest(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		high := 80
 		for _, options := range []queue.Options{
-			{ID: "a1", FairKey: "a"}, {ID: "a2", FairKey: "a"}, {ID: "a3", FairKey: "a"}, {ID: "b1", FairKey: "b"},
-			{ID: "ha", FairKey: "a", Priority: &high}, {ID: "h", Priority: &high},
+			{ID: "a1", FairKey: "a"},
+			{ID: "a2", FairKey: "a"},
+			{ID: "a3", FairKey: "a"},
+			{ID: "b1", FairKey: "b"},
+			{ID: "ha", FairKey: "a", Priority: &high},
+			{ID: "h", Priority: &high},
 		} {
 			w.enqueue(t, "q", "", options)
 		}
@@ -130,8 +134,13 @@ func TestFairKeysAndTheRest(t *testing.T) {
 func TestLanesAndOtherTasks(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
 		for i, options := range []queue.Options{
-			{ID: "a1", ConcurrencyKey: "a"}, {ID: "a2", ConcurrencyKey: "a"}, {ID: "p3"}, {ID: "p4"},
-			{ID: "a5", ConcurrencyKey: "a"}, {ID: "a6", ConcurrencyKey: "a"}, {ID: "p7"},
+			{ID: "a1", ConcurrencyKey: "a"},
+			{ID: "a2", ConcurrencyKey: "a"},
+			{ID: "p3"},
+			{ID: "p4"},
+			{ID: "a5", ConcurrencyKey: "a"},
+			{ID: "a6", ConcurrencyKey: "a"},
+			{ID: "p7"},
 		} {
 			w.at(float64(i))
 			w.enqueue(t, "q", "", options)

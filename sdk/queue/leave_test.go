@@ -139,7 +139,9 @@ func TestExportAndImport(t *testing.T) {
 	}
 	same(t, "exported", content(t, w.ctx, w.rdb, w.Tenant()), content(t, w.ctx, w.rdb, w.Tenant()))
 
-	w.node(t)
+	host := &world{Client: must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: w.Tenant(), Lease: time.Hour})), ctx: w.ctx}
+	defer host.Close()
+	host.node(t)
 	if _, err := w.other(t, w.Tenant()).Import(w.ctx, path, true, nil); !errors.Is(err, manage.ErrInUse) {
 		t.Errorf("an import beside a live host: %v", err)
 	}
@@ -257,7 +259,7 @@ func TestMoversAccessList(t *testing.T) {
 	}
 	client := must[*queue.Client](t)(queue.New("redis://acme-mover:PASSWORD@"+server.Addr()+"/0", queue.Config{Tenant: "acme"}))
 	defer client.Close()
-	w := &world{Client: client, rdb: client.Store().RDB.(*redis.Client), ctx: t.Context()}
+	w := &world{rdb: client.Store().RDB.(*redis.Client), ctx: t.Context()}
 	sent := queuetest.Watch(w.rdb)
 	m := manage.New(client)
 	path := filepath.Join(t.TempDir(), "file")

@@ -144,8 +144,12 @@ func TestPausesRefuse(t *testing.T) {
 	w := setup(t)
 	pauses := manage.New(w.Client).Pauses()
 	for _, one := range []manage.Pause{
-		{Queue: "a b"}, {Plugin: "a b"}, {Queue: "a", Plugin: "a"}, {Plugin: "a", Accepting: true},
-		{Reason: strings.Repeat("x", 1025)}, {Reason: "\xff"},
+		{Queue: "a b"},
+		{Plugin: "a b"},
+		{Queue: "a", Plugin: "a"},
+		{Plugin: "a", Accepting: true},
+		{Reason: strings.Repeat("x", 1025)},
+		{Reason: "\xff"},
 	} {
 		if err := pauses.Pause(w.ctx, one); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%+v: %v", one, err)

@@ -35,7 +35,7 @@ func overRedis(env cli.Environment, cmd *cobra.Command,
 }
 
 // moving shows how many keys have been moved.
-func moving(cmd *cobra.Command, what string) (report func(manage.Moved), clear func()) {
+func moving(cmd *cobra.Command, what string) (report func(manage.Moved), end func()) {
 	progress := show.NewProgress(cmd.ErrOrStderr())
 	return func(m manage.Moved) { progress.Show("%s %d keys", what, m.Keys) }, progress.Clear
 }
@@ -61,9 +61,9 @@ func newTenantExport(env cli.Environment) *cobra.Command {
 			}
 			defer end()
 		}
-		report, clear := moving(cmd, "exported")
+		report, end := moving(cmd, "exported")
 		done, err := manage.NewMover(client.Manager).Export(cmd.Context(), args[1], report)
-		clear()
+		end()
 		if err != nil {
 			return fmt.Errorf("%w: repeat the command to go on", err)
 		}
@@ -117,9 +117,9 @@ func newTenantImport(env cli.Environment) *cobra.Command {
 	into := cmd.Flags().Bool("into", false, "write into a tenant that has keys")
 	output := option.Output(cmd)
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, args []string) error {
-		report, clear := moving(cmd, "imported")
+		report, end := moving(cmd, "imported")
 		done, err := manage.NewMover(client.Manager).Import(cmd.Context(), args[1], *into, report)
-		clear()
+		end()
 		if err != nil && done.Keys > 0 {
 			return fmt.Errorf("%w: %d keys are imported, and the tenant is paused: repeat the command with --into", err, done.Keys)
 		}
@@ -161,9 +161,9 @@ func newTenantDelete(env cli.Environment) *cobra.Command {
 		if err := drainAll(cmd, client, wait); err != nil {
 			return err
 		}
-		report, clear := moving(cmd, "deleted")
+		report, end := moving(cmd, "deleted")
 		done, err := manage.NewMover(client.Manager).Erase(cmd.Context(), report)
-		clear()
+		end()
 		if err != nil {
 			return fmt.Errorf("%w: end it, and repeat the command", err)
 		}

@@ -1,7 +1,6 @@
 package tenant
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -14,14 +13,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
-
-func pauseSchedule(client admin.Tenant, ctx context.Context, id string) error {
-	return client.Pauses().PauseSchedule(ctx, id)
-}
-
-func resumeSchedule(client admin.Tenant, ctx context.Context, id string) error {
-	return client.Pauses().ResumeSchedule(ctx, id)
-}
 
 // pausedWord says in a table whether a queue is paused: true, false, or accepting if only new tasks are refused.
 func pausedWord(q *admin.Queue) any {

@@ -182,6 +182,20 @@ func newScheduleAct(env cli.Environment, use, short string,
 	})
 }
 
+func newSchedulePause(env cli.Environment) *cobra.Command {
+	return newScheduleAct(env, "pause", "Let no tick of a schedule fire",
+		func(client admin.Tenant, ctx context.Context, id string) error {
+			return client.Pauses().PauseSchedule(ctx, id)
+		})
+}
+
+func newScheduleResume(env cli.Environment) *cobra.Command {
+	return newScheduleAct(env, "resume", "End a pause; its ticks never come",
+		func(client admin.Tenant, ctx context.Context, id string) error {
+			return client.Pauses().ResumeSchedule(ctx, id)
+		})
+}
+
 func newScheduleDelete(env cli.Environment) *cobra.Command {
 	return newScheduleAct(env, "delete", "Delete a schedule; its tasks stay",
 		func(client admin.Tenant, ctx context.Context, id string) error {

@@ -295,8 +295,9 @@ func (n *Node) readReserveReply(answer *redis.Cmd, started bool, what string) Re
 	r.Early = v.Flag()
 	for err = cmp.Or(err, v.Err()); err == nil && v.More(); err = v.Err() {
 		task := readReservation(&v)
-		if task.Parameters, err = n.client.Store().Seal.Open(task.Parameters); err != nil {
-			task.Large, err = true, nil // queue.Client.Parameters says what is wrong with them
+		parameters, sealed := n.client.Store().Seal.Open(task.Parameters)
+		if task.Parameters = parameters; sealed != nil {
+			task.Large = true // queue.Client.Parameters says what is wrong with them
 		}
 		if started {
 			task.Born += store.StartedAt(clock)

@@ -191,7 +191,7 @@ func (m *Manager) dumpSmall(ctx context.Context, parts []keyPart, write func(key
 			part.Values = cmd.Val()
 		case *redis.ZSliceCmd:
 			for _, z := range cmd.Val() {
-				part.Values = append(part.Values, z.Member.(string), strconv.FormatFloat(z.Score, 'g', -1, 64))
+				part.Values = append(part.Values, store.AsString(z.Member), strconv.FormatFloat(z.Score, 'g', -1, 64))
 			}
 		case *redis.XMessageSliceCmd:
 			part.Values = entriesOf(cmd.Val())

@@ -161,7 +161,7 @@ func openPart(path, tenant, server string) (*exporter, error) {
 			same = line.Format == exportFormat && line.Tenant == tenant && line.Server == server && server != ""
 		case line.Cursor != "" && line.Cursor != "0":
 			e.last, e.keys, end = line.Cursor, line.Keys, offset
-			state, _ = sum.(encoding.BinaryMarshaler).MarshalBinary()
+			state, _ = sum.(encoding.BinaryMarshaler).MarshalBinary() //nolint:errcheck // as crypto/sha256 documents
 		}
 		if !same {
 			return errStop
@@ -170,7 +170,7 @@ func openPart(path, tenant, server string) (*exporter, error) {
 	})
 	if !same || e.last == "" {
 		e.last, e.keys, end = "", 0, 0
-	} else if err := e.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state); err != nil {
+	} else if err := e.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state); err != nil { //nolint:errcheck // as above
 		return nil, errors.Join(err, file.Close())
 	}
 	if err := file.Truncate(end); err != nil {

@@ -211,10 +211,10 @@ func write(ctx context.Context, p redis.Pipeliner, key, kind string, values []an
 	case "stream":
 		for entry := range slices.Chunk(values, 2) {
 			fields := map[string]any{}
-			if err := json.Unmarshal([]byte(entry[1].(string)), &fields); err != nil {
+			if err := json.Unmarshal([]byte(store.AsString(entry[1])), &fields); err != nil {
 				return err
 			}
-			p.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: entry[0].(string), Values: fields})
+			p.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: store.AsString(entry[0]), Values: fields})
 		}
 	default:
 		return fmt.Errorf("%w: a key of the type %q", queue.ErrInvalid, kind)
