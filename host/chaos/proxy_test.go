@@ -94,14 +94,6 @@ func (p *proxy) heal() error {
 	})
 }
 
-// lead leads to another server from now on.
-func (p *proxy) lead(upstream string) error {
-	p.mu.Lock()
-	p.upstream = upstream
-	p.mu.Unlock()
-	return p.heal()
-}
-
 // bounded bounds what toxiproxy may take: it has no limits of its own.
 func bounded(act func() error) error {
 	done := make(chan error, 1)
