@@ -1,7 +1,6 @@
 package host
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,31 +25,7 @@ func TestRunningTasksOfATenant(t *testing.T) {
 	if err := manage.SetQuotas(n.ctx, n.clientOf(n.tenant), manage.Quotas{"running": "3"}); err != nil {
 		t.Fatal(err)
 	}
-	var most atomic.Int64
-	watching, watched := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(watched)
-		for {
-			select {
-			case <-watching:
-				return
-			default:
-			}
-			running := n.rdb.Eval(n.ctx, "return redis.call('SCARD', KEYS[1]) + redis.call('SCARD', KEYS[2])",
-				[]string{n.tenant + "_started_tasks_sleep", n.tenant + "_started_tasks_nap"}).Val()
-			if count, ok := running.(int64); ok && count > most.Load() {
-				most.Store(count)
-			}
-		}
-	}()
-	sleeps, naps := n.enqueueMany("sleep", 30, "20"), n.enqueueMany("nap", 30, "20")
-	n.complete("sleep", sleeps)
-	n.complete("nap", naps)
-	close(watching)
-	<-watched
-	if most.Load() != 3 {
-		t.Errorf("%d tasks ran at once, want 3", most.Load())
-	}
+	n.runsAtMostThree()
 }
 
 // Tasks over a rate wait without a slot, and begin when there is a token, without a poll.

@@ -14,8 +14,8 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// sharer is a tenant with work for longer than a test: tasks in queues, each of so many thousand rounds of a loop, which take some
-// microseconds.
+// sharer is a tenant that has more work than a test can finish. Each task runs a loop of some thousand rounds. A thousand
+// rounds take some microseconds.
 type sharer struct {
 	name           string
 	weight         int

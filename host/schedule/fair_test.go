@@ -20,7 +20,7 @@ const (
 	simMemory  = 1 << 30
 )
 
-// simTenant is a tenant of a simulation, and what it has to do.
+// simTenant is a tenant of a simulation. It has tasks of one kind in some queues.
 type simTenant struct {
 	name             string
 	weight           int
