@@ -395,8 +395,8 @@ func (t *Tenant) refusedHere(one *release.Served, old fetched) error {
 	return nil
 }
 
-// refusedAlone returns why the plugin directory refuses a release, if no other release can serve in its place: nothing of
-// the plugin serves, or what serves is a later release, from which somebody went back. Otherwise it returns "".
+// refusedAlone returns why the plugin directory refuses a release, if no other release can serve in its place: nothing
+// of the plugin serves, or what serves is a later release, from which somebody went back. Otherwise it returns "".
 func (t *Tenant) refusedAlone(plugin string, number int) (why string) {
 	for _, s := range t.Directory.List() {
 		switch {

@@ -618,12 +618,19 @@ local function bury(id, clock, dead, run, priority)
     redis.call('HSET', TASK_ .. id, 'dead_error', unburied)
     return
   end
-  redis.call('HSET', TASK_ .. letter, 'status', 'pending', 'queue', dead, 'created', clock, 'updated', clock,
-    'run', '0', 'live_id', live, 'letters', letters + 1)
-  if priority then redis.call('HSET', TASK_ .. letter, 'priority', priority) end
-  if h[3] then redis.call('HSET', TASK_ .. letter, 'depth', h[3]) end -- otherwise a cycle through letters would not end
-  if h[4] then redis.call('HSET', TASK_ .. letter, 'traceparent', h[4]) end
-  if h[7] then redis.call('HSET', TASK_ .. letter, 'headers', h[7]) end
+  local rule = redis.pcall('HGET', LIMITS, RULE .. dead)
+  local lane = type(rule) == 'string' and ruled(rule, {})
+  local fields = { 'status', 'pending', 'queue', dead, 'created', clock, 'updated', clock, 'run', '0', 'live_id', live,
+    'letters', letters + 1 }
+  local function set(field, value)
+    if value then fields[#fields + 1], fields[#fields + 2] = field, value end
+  end
+  set('priority', priority)
+  set('depth', h[3]) -- otherwise a cycle through letters would not end
+  set('traceparent', h[4])
+  set('headers', h[7])
+  set('lane', lane)
+  redis.call('HSET', TASK_ .. letter, unpack(fields))
   redis.call('ZADD', TASKS_ .. dead, clock, letter)
   count(STATS_ .. dead, 'enqueued')
   redis.call('HSET', TASK_ .. id, 'dead_id', letter)
@@ -632,9 +639,6 @@ local function bury(id, clock, dead, run, priority)
     if before then inherit(live, before) end -- the earlier letter may be retried after the first task is deleted
     redis.call('HSET', TASK_ .. live, 'dead_id', letter)
   end
-  local rule = redis.pcall('HGET', LIMITS, RULE .. dead)
-  local lane = type(rule) == 'string' and ruled(rule, {})
-  if lane then redis.call('HSET', TASK_ .. letter, 'lane', lane) end
   push(dead, letter, priority, false, lane, 'LPUSH')
   announce(CHANNEL_ .. dead)
 end
