@@ -90,6 +90,7 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 			return access.borrow(ctx, c.calls, copies*size)
 		},
 		Changed: func() { listener.Publish(); fleet.Declarer.Ask() },
+		MinStep: 3 * listener.Lease(), // a host dies, its task runs again, a second host dies
 		Fleet: func(ctx context.Context, plugin string, number int) (rollout.Presence, error) {
 			return presence(ctx, client, plugin, number)
 		},

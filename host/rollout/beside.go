@@ -265,12 +265,14 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 		f.setPresent(c, in.Has, now)
 		if c.Stage.Step < len(c.Stage.Share.Steps) {
 			step := c.Stage.Share.Steps[c.Stage.Step]
-			over := step.Seconds > 0 && age >= step.Duration()
-			if !over && step.Tasks > 0 {
+			least := step.Duration()
+			if step.Tasks > 0 {
 				ran, failed := f.ran(ctx, c)
-				err = errors.Join(err, failed)
-				over = ran >= step.Tasks
+				if err = errors.Join(err, failed); ran >= step.Tasks {
+					least = f.MinStep
+				}
 			}
+			over := least > 0 && age >= least
 			if over && in.Has {
 				why, failed := f.unproved(ctx, c)
 				if err = errors.Join(err, failed); why != "" || failed != nil { // a Judge halts it if it is bad
@@ -282,7 +284,7 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 				err = errors.Join(err, ignored(failed))
 				continue
 			}
-			if left := step.Duration() - age; left > 0 && (next == 0 || left < next) {
+			if left := least - age; left > 0 && (next == 0 || left < next) {
 				next = left
 			}
 		}

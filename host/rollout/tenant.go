@@ -27,6 +27,9 @@ const (
 	askPause = 20 * time.Millisecond
 	// retryTime is how long a release that could not be fetched waits for the next attempt.
 	retryTime = 10 * time.Second
+	// rejectTime is how long a release that the plugin directory refuses waits for the next attempt. The reason may be the
+	// host's, such as a full disk.
+	rejectTime = 10 * time.Minute
 	// fetchTime is how long a look fetches a release from Redis before hosts say so.
 	fetchTime = time.Second
 )
@@ -80,6 +83,7 @@ type stuckStep struct{ number, step int }
 type rejection struct {
 	number int
 	why    string
+	until  time.Time // when the release is tried again
 }
 
 // fetched is a release with its folder.
@@ -141,6 +145,9 @@ type Follower struct {
 	*Tenant
 	// Changed is called when the result of Refused, Fetching or Wanted has changed. It must not block.
 	Changed func()
+	// MinStep is how long a step lasts at least that ends after a number of tasks: until then, a task that kills its host
+	// has done so twice, and both deaths are known.
+	MinStep time.Duration
 	// Borrow reserves memory to read a piece of this size.
 	Borrow func(ctx context.Context, size int64) (*account.Share, error)
 	// Fleet tells which live hosts have a canary.
@@ -312,7 +319,7 @@ func (t *Tenant) choose(ctx context.Context, now time.Time, one *release.Served,
 	if one.Err != nil {
 		return old, one.Err
 	}
-	refused := t.refusedHere(one, old)
+	refused := t.refusedHere(now, one, old)
 	if err = refused; err == nil {
 		if got, err = t.obtain(ctx, now, &one.Release, old, blobs); err == nil {
 			return got, nil
@@ -378,18 +385,18 @@ func (t *Tenant) fetchStatus(r *release.Release, since time.Time) plugins.Status
 	}
 }
 
-// refusedHere returns an error if the plugin directory refuses the wanted release, or did, and has nothing else to
-// serve in its place, but there is a release before it.
-func (t *Tenant) refusedHere(one *release.Served, old fetched) error {
+// refusedHere returns an error if the plugin directory refuses the wanted release, or did within the last rejectTime,
+// and has nothing else to serve in its place, but there is a release before it.
+func (t *Tenant) refusedHere(now time.Time, one *release.Served, old fetched) error {
 	if one.Before == nil {
 		return nil
 	}
 	if old.Number == one.Number {
 		if why := t.refusedAlone(one.Plugin, one.Number); why != "" {
-			t.rejected[one.Plugin] = rejection{one.Number, why}
+			t.rejected[one.Plugin] = rejection{one.Number, why, now.Add(rejectTime)}
 		}
 	}
-	if r := t.rejected[one.Plugin]; r.number == one.Number {
+	if r := t.rejected[one.Plugin]; r.number == one.Number && now.Before(r.until) {
 		return unfit{fmt.Errorf("this host refuses it: %s", r.why)}
 	}
 	return nil

@@ -13,17 +13,21 @@ import (
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
-// A release that the plugin directory refuses is not one that could not be fetched: no other attempt helps.
+// A release that the plugin directory refuses is not one that could not be fetched, and is tried again after a while.
 func TestRejectedIsFetched(t *testing.T) {
 	t.Parallel()
 	tenant, _ := fetching(t, NoArtifacts{})
 	from := &pieces{byDigest: map[string][]byte{}}
 	first, second := from.add(t, []byte("first")), from.add(t, []byte("second"))
 	first.Number, second.Number = 1, 2
-	tenant.rejected["mail"] = rejection{2, "it is too large"}
-	got, err := tenant.choose(t.Context(), time.Now(), &release.Served{Release: *second, Before: first}, fetched{}, from)
+	now, wanted := time.Now(), &release.Served{Release: *second, Before: first}
+	tenant.rejected["mail"] = rejection{2, "the disk is full", now.Add(rejectTime)}
+	got, err := tenant.choose(t.Context(), now, wanted, fetched{}, from)
 	if status := tenant.refusal(second, err); got.Number != 1 || err == nil || status.Unfetched {
 		t.Errorf("chose release %d, %+v", got.Number, status)
+	}
+	if got, err := tenant.choose(t.Context(), now.Add(rejectTime), wanted, got, from); got.Number != 2 || err != nil {
+		t.Errorf("later chose release %d, %v", got.Number, err)
 	}
 }
 

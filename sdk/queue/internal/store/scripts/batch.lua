@@ -172,6 +172,25 @@ local function drop(queue, n, clock) -- rare
   end
 end
 
+-- limited(list, bytes, clock): an error reply if a pause, the limit of a queue or a quota of the tenant refuses new
+-- tasks, else nil; then queues that drop their oldest tasks have room. list has a table for each queue: queue is its
+-- name, new the number of its new tasks. bytes is the size of a task's parameters.
+local function limited(list, bytes, clock) -- rare
+  local names, all = {}, 0
+  for i, one in ipairs(list) do names[i], all = one.queue, all + one.new end
+  if all == 0 then return nil end
+  local limits, much = redis.pcall('HMGET', LIMITS, '..', unpack(names)), {}
+  if limits.err then return limits end
+  for i, one in ipairs(list) do
+    local bad = shut(limits[1], one.queue)
+    if not bad then bad, much[i] = crowded(one.queue, limits[i + 1], one.new) end
+    if bad then return bad end
+  end
+  local bad = admit(limits[1], all, all * bytes, clock)
+  if bad then return bad end
+  for i, one in ipairs(list) do drop(one.queue, much[i], clock) end
+end
+
 -- batch(queue, clock, instead, rule): an empty batch, for tasks that are enqueued together. finish makes the tasks
 -- visible. rule is the queue's field in LIMITS, or false; if it is missing, batch reads it.
 -- If task ID is not enqueued because another task holds its uniqueness, instead[ID] is that other task, and dependents

@@ -54,13 +54,8 @@ end
 -- limit, mark and rule are what LIMITS has for the queue and for the tenant. plain says that no task has options. Returns
 -- the reply of the script.
 local function longway(limit, mark, rule, plain, clock) -- rare
-  local bad, dropped, new, bytes = refuses(queue, plain) or mistyped(LIMITS, 'hash'), 0, 0, 0
+  local bad = refuses(queue, plain) or mistyped(LIMITS, 'hash')
   bad = bad or (rule or not plain) and unlanable(rule)
-  if not bad and (limit or mark) then
-    new, bytes = fresh()
-    bad = new > 0 and shut(mark, queue)
-    if not bad then bad, dropped = crowded(queue, limit, new) end
-  end
   local at = 3
   while not bad and not plain and at <= #ARGV do
     if ARGV[at + 3] == 'when' then
@@ -69,17 +64,19 @@ local function longway(limit, mark, rule, plain, clock) -- rare
     end
     at = beyond(at)
   end
-  bad = bad or admit(mark, new, bytes, clock)
+  if not bad and (limit or mark) then
+    local new, bytes = fresh()
+    bad = limited({ { queue = queue, new = new } }, bytes / math.max(new, 1), clock)
+  end
   at = 3
   while not bad and at <= #ARGV do
     if not used(at) then -- only a new task makes the queue
-      bad = shut(mark, queue) or unlisted(queue)
+      bad = unlisted(queue)
       break
     end
     at = beyond(at)
   end
   if bad then return bad end
-  drop(queue, dropped, clock)
   local tasks, written = batch(queue, clock, nil, rule), {}
   at = 3
   while at <= #ARGV do

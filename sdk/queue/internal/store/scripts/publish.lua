@@ -35,23 +35,8 @@ if h[1] and from == '' then return 'accepted 0 0' .. other end
 local choice = from == '' or from == '-'
 if choice and (redis.call('GET', GENERATION) or '0') ~= ARGV[3] then return 'stale' end
 
--- limited(): an error reply if a pause, the limit of a queue or a quota of the tenant refuses the tasks, else nil. It makes room
--- in queues that drop their oldest tasks.
-local queues, order = {}, {}
-local function limited() -- rare
-  local limits, much, new = redis.call('HMGET', LIMITS, '..', unpack(order)), {}, 0
-  for i, name in ipairs(order) do
-    local bad = shut(limits[1], name)
-    if not bad then bad, much[i] = crowded(name, limits[i + 1], queues[name].new) end
-    if bad then return bad end
-    new = new + queues[name].new
-  end
-  local bad = admit(limits[1], new, new * #ARGV[9], clock)
-  if bad then return bad end
-  for i, name in ipairs(order) do drop(name, much[i], clock) end
-end
-
 -- queues: for each queue of the tasks, its batch, the number of new tasks, and the error if the queue refuses tasks.
+local queues, order = {}, {}
 local first = beyond(8) + (choice and tonumber(ARGV[4]) or 0)
 local at = first
 while at <= #ARGV do
@@ -59,16 +44,16 @@ while at <= #ARGV do
   if not queues[name] then
     queues[name] = batch(name, clock)
     queues[name].new, queues[name].bad = 0, refuses(name)
-    order[#order + 1] = name
+    order[#order + 1] = queues[name]
   end
   queues[name].new = queues[name].new + 1
   at = beyond(at + 1)
 end
 if not h[1] then
-  for _, name in ipairs(order) do
-    if queues[name].bad then return queues[name].bad end
+  for _, b in ipairs(order) do
+    if b.bad then return b.bad end
   end
-  local refusal = redis.pcall('HLEN', LIMITS) ~= 0 and limited()
+  local refusal = redis.pcall('HLEN', LIMITS) ~= 0 and limited(order, #ARGV[9], clock)
   if refusal then return refusal end
   accept(8, clock)
 end
@@ -103,5 +88,5 @@ else
   redis.call('ZADD', PUBLISHING, clock, id)
 end
 if new > 0 then count(TOPIC_ .. topic, 'tasks', new) end
-for _, name in ipairs(order) do finish(queues[name]) end
+for _, b in ipairs(order) do finish(b) end
 return 'new ' .. ARGV[4] .. ' ' .. to

@@ -59,17 +59,8 @@ if running then
 end
 bad = refuses(queue)
 if bad then return later(bad) end
--- limited(): an error reply if a pause, the limit of the queue or a quota of the tenant refuses the task, else nil. It
--- makes room in a queue that drops its oldest task.
-local limits = redis.pcall('HMGET', LIMITS, queue, '..')
-local function limited() -- rare
-  local bad, much = shut(limits[2], queue), 0
-  if not bad then bad, much = crowded(queue, limits[1], 1) end
-  bad = bad or admit(limits[2], 1, #ARGV[13], clock)
-  if not bad then drop(queue, much, clock) end
-  return bad
-end
-if (limits[1] or limits[2]) and limited() or unlisted(queue) then return later('full') end
+local full = redis.pcall('HLEN', LIMITS) ~= 0 and limited({ { queue = queue, new = 1 } }, #ARGV[13], clock)
+if full or unlisted(queue) then return later('full') end
 local tasks = batch(queue, clock)
 enqueue(tasks, 12)
 finish(tasks)
