@@ -583,6 +583,27 @@ func TestStepOfAllTasksEnds(t *testing.T) {
 	a.serves("version", canary.Number)
 }
 
+// A step does not end soon after a host died that ran a task of the canary: the task may kill the next host.
+func TestStepAfterCrashDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	a := start(t, settings{Config: Config{Poll: 50 * time.Millisecond}, lease: 10 * time.Minute})
+	a.serves("version", a.pushRelease("version", runtimetest.Version(t, "one"), "").Number)
+	canary := a.pushCanary("version", runtimetest.Version(t, "two"), "{}",
+		release.Share{Steps: []release.Step{{Percent: 20, Seconds: 3600}}})
+	a.has("version", canary.Number, plugins.StateCanary)
+	crashed := func(at time.Time) {
+		t.Helper()
+		if err := a.rdb.HSet(a.ctx, a.tenant+"_release_version", fmt.Sprint(canary.Number, " deaths"), at.Unix()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	crashed(time.Now())
+	a.agePush("version")
+	a.eventually("the host says so", func() bool { return a.log.lines("the step of a canary does not end") == 1 })
+	crashed(time.Now().Add(-time.Hour))
+	a.serves("version", canary.Number)
+}
+
 // A canary over whose tasks two hosts died is not promoted by time, whichever host looks first.
 func TestStepOfDeadlyCanaryDoesNotEnd(t *testing.T) {
 	t.Parallel()

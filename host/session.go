@@ -89,8 +89,8 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 		Duty: duty(0), Tenant: t.releases, Borrow: func(ctx context.Context, size int64) (*account.Share, error) {
 			return access.borrow(ctx, c.calls, copies*size)
 		},
-		Changed: func() { listener.Publish(); fleet.Declarer.Ask() },
-		MinStep: 3 * listener.Lease(), // a host dies, its task runs again, a second host dies
+		Changed:   func() { listener.Publish(); fleet.Declarer.Ask() },
+		CrashLoop: 3 * listener.Lease(),
 		Fleet: func(ctx context.Context, plugin string, number int) (rollout.Presence, error) {
 			return presence(ctx, client, plugin, number)
 		},

@@ -136,7 +136,7 @@ func newRollouts(t *testing.T, s settings, load int) *rollouts {
 		t.Fatal(err)
 	}
 	s.arguments = []string{"--grants", grants, "--require-signed"}
-	r := &rollouts{load: load, oneOf: 50, defects: make(map[int]defect)}
+	r := &rollouts{load: load, oneOf: 10, defects: make(map[int]defect)}
 	s.heard, s.bad = r.heard, func(digest string) bool { return digest == r.deadly.Load() }
 	r.fleet = newFleet(t, s)
 	r.store, r.key = release.NewStore(r.client), private

@@ -269,12 +269,12 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 			if step.Tasks > 0 {
 				ran, failed := f.ran(ctx, c)
 				if err = errors.Join(err, failed); ran >= step.Tasks {
-					least = f.MinStep
+					least = f.CrashLoop
 				}
 			}
 			over := least > 0 && age >= least
 			if over && in.Has {
-				why, failed := f.unproved(ctx, c)
+				why, failed := f.unproved(ctx, now, c)
 				if err = errors.Join(err, failed); why != "" || failed != nil { // a Judge halts it if it is bad
 					f.tellStuck(c, why)
 					next = cmp.Or(min(next, countWait), countWait)

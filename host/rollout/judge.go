@@ -232,13 +232,13 @@ func (t *onTrial) tasksOver(counts *release.Trial) bool {
 	return tasks > 0 && counts.At(t.step()).New.Runs >= int64(tasks)
 }
 
-// unproved returns why the step of a canary must not end; "" if it may. Its tasks hang, or it is bad: the host that
-// counted them may have died before it judged the canary.
-func (t *Tenant) unproved(ctx context.Context, canary *release.Release) (why string, err error) {
-	if t.ReportOnly {
+// unproved returns why the step of a canary must not end; "" if it may. Its tasks hang, it may have killed a host, or it is
+// bad: the host that counted its tasks may have died before it judged the canary.
+func (f *Follower) unproved(ctx context.Context, now time.Time, canary *release.Release) (why string, err error) {
+	if f.ReportOnly {
 		return "", nil
 	}
-	tried, err := t.store.AddTrial(ctx, canary, &release.Trial{Number: canary.Number})
+	tried, err := f.store.AddTrial(ctx, canary, &release.Trial{Number: canary.Number})
 	if err != nil {
 		if errors.Is(err, release.ErrNoTrial) { // somebody has ended it
 			err = nil
@@ -248,6 +248,10 @@ func (t *Tenant) unproved(ctx context.Context, canary *release.Release) (why str
 	tried.At(canary.Stage.Step)
 	if steps := StepsOf(canary, &tried.Trial); trial.Hangs(&steps[len(steps)-1]) {
 		return "none of its tasks has ended in this step", nil
+	}
+	// A crash in the future is from before Redis's clock was set back.
+	if age := now.Sub(tried.Crashed); age >= 0 && age < f.CrashLoop {
+		return "a host died that ran one of its tasks: if the task is the cause, the next host dies soon", nil
 	}
 	return judgeCanary(canary, &tried).Reason, nil
 }

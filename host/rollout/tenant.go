@@ -145,9 +145,8 @@ type Follower struct {
 	*Tenant
 	// Changed is called when the result of Refused, Fetching or Wanted has changed. It must not block.
 	Changed func()
-	// MinStep is how long a step lasts at least that ends after a number of tasks: until then, a task that kills its host
-	// has done so twice, and both deaths are known.
-	MinStep time.Duration
+	// CrashLoop is how long it takes until a task that kills its host has killed a second one, and both deaths are known.
+	CrashLoop time.Duration
 	// Borrow reserves memory to read a piece of this size.
 	Borrow func(ctx context.Context, size int64) (*account.Share, error)
 	// Fleet tells which live hosts have a canary.

@@ -49,6 +49,8 @@ type Tried struct {
 	// Deaths is how many hosts have died over a task of the release: one that was in a crash before or may crash only
 	// once, or any while the release began on one host alone.
 	Deaths int
+	// Crashed is when the last host was found dead that ran a task of the release, whatever it died of; zero if none was.
+	Crashed time.Time
 }
 
 // AddTrial adds the counts of a host to those of all hosts, and returns the sum. r is the release on trial. The error
@@ -71,7 +73,10 @@ func (s *Store) AddTrial(ctx context.Context, r *Release, counts *Trial) (Tried,
 		return Tried{}, fmt.Errorf("release %d of plugin %s: %w", r.Number, r.Plugin, ErrNoTrial)
 	}
 	tried := Tried{Trial: Trial{Number: r.Number}}
-	tried.Deaths = len(strings.Fields(store.AsString(parts[0]))) / 2 // "0 LISTENER SECOND LISTENER SECOND ..."
+	if deaths := strings.Fields(store.AsString(parts[0])); len(deaths) > 0 { // "CRASHED LISTENER SECOND LISTENER SECOND ..."
+		tried.Deaths = len(deaths) / 2
+		tried.Crashed = time.UnixMilli(int64(seconds(deaths[0]) * 1000))
+	}
 	fields := store.AsList(parts[1])
 	for i := 0; i+1 < len(fields); i += 2 {
 		tried.read(store.AsString(fields[i]), store.AsString(fields[i+1]))

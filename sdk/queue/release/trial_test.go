@@ -135,10 +135,10 @@ func TestDeathsOfTrial(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.push(w, "mail", []byte("one")))
 	r := w.staged("mail", []byte("two"))
-	w.rdb.HSet(t.Context(), w.keys.Release("mail"), fmt.Sprint(r.Number, " deaths"), "0 a 1700000000.5 b 1700000060")
+	w.rdb.HSet(t.Context(), w.keys.Release("mail"), fmt.Sprint(r.Number, " deaths"), "1700000061 a 1700000000.5 b 1700000060")
 	got, err := w.AddTrial(t.Context(), &r, &release.Trial{})
-	if err != nil || got.Deaths != 2 {
-		t.Errorf("%d, %v", got.Deaths, err)
+	if err != nil || got.Deaths != 2 || got.Crashed.Unix() != 1700000061 {
+		t.Errorf("%d deaths, the last crash at %s, %v", got.Deaths, got.Crashed, err)
 	}
 }
 

@@ -77,17 +77,22 @@ local function blame(id, version)
   redis.pcall('EXPIRE', CRASHES, 86400)
 end
 
--- blamerelease(id, plugin, number, again): the same of a release, for the hosts that judge it. A task that was in no crash
--- before is to blame while the release begins on one listener: see runners.
+-- blamerelease(id, plugin, number, again): the same of a release, for the hosts that judge it, with the time of the last
+-- crash of any of its tasks in place of UNTIL. A task that was in no crash before is to blame while the release begins on
+-- one listener: see runners.
 local function blamerelease(id, plugin, number, again)
   local key = RELEASE_ .. plugin
   local h = redis.pcall('HMGET', key, number, number .. ' first', number .. ' deaths')
-  if h.err or not h[1] or not again and not h[2] then return end
-  local deaths = deathsof(h[3] or '0', id, function(ran)
-    local its, release = string.match(ran, '^(%S+) [^/]-@(%d+)')
-    return its == plugin and release == number
-  end)
-  if #deaths <= 3 then redis.pcall('HSET', key, number .. ' deaths', '0' .. table.concat(deaths)) end
+  if h.err or not h[1] then return end
+  local value = clock .. string.match(h[3] or '', '^%S*(.*)$')
+  if again or h[2] then
+    local deaths = deathsof(value, id, function(ran)
+      local its, release = string.match(ran, '^(%S+) [^/]-@(%d+)')
+      return its == plugin and release == number
+    end)
+    if #deaths <= 3 then value = clock .. table.concat(deaths) end
+  end
+  if value ~= h[3] then redis.pcall('HSET', key, number .. ' deaths', value) end
 end
 
 -- crash(id, h): handles a task whose host died while the task ran. The plugin's version is blamed only if the task was
