@@ -120,6 +120,13 @@ func TestCanaryBeginsOnOneHost(t *testing.T) {
 				t.Error("a canary that has begun is not for all hosts")
 			}
 		}
+		w.die(t, second)
+		w.at(20)
+		must[listen.Reclaimed](t)(listen.NewFleet(w.Client).Reclaim(w.ctx, second.ID(), 0))
+		text := w.rdb.HGet(w.ctx, w.Store().Keys.Release("mail"), "8 deaths").Val()
+		if text != w.Store().Clock {
+			t.Errorf("the first crash of a task is noted as %q", text)
+		}
 	})
 }
 
