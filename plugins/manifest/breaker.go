@@ -10,6 +10,7 @@ const (
 	maxFailures     = 10_000
 	defaultPause    = 30 * time.Second
 	defaultMaxPause = time.Hour
+	shortestPause   = 100 * time.Millisecond
 	longestPause    = 24 * time.Hour // as the quarantine of a version that ended hosts
 )
 
@@ -22,7 +23,7 @@ func (b *Breaker) value() value {
 			integerValue(&b.Failures, 1, maxFailures, remedy).
 				require("write after how many failures in a row the tasks wait, such as failures: 10"),
 		},
-		key{"pause", "How long they wait before one runs as a probe. Default 30s.", durationValue(&b.Pause, "30s", "30s")},
+		key{"pause", "How long they wait before one runs as a probe: 100ms at least. Default 30s.", durationValue(&b.Pause, "30s", "30s")},
 		key{
 			"max_pause", "Each probe that fails doubles the pause, up to this one: 24h at most. Default 1h.",
 			durationValue(&b.MaxPause, "1h", "1h"),
@@ -40,6 +41,8 @@ func (d *decoder) pauses(m *Manifest) {
 	pause, hasPause := d.values["breaker.pause"]
 	most, hasMost := d.values["breaker.max_pause"]
 	switch {
+	case b.Pause < shortestPause:
+		d.bad(pause, "is less than 100ms", "write a duration of at least 100ms")
 	case b.MaxPause > longestPause:
 		d.bad(most, "is more than 24h", "write a duration of at most 24h")
 	case b.Pause <= b.MaxPause:
