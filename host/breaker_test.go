@@ -85,7 +85,7 @@ func TestOpenCircuitBreaker(t *testing.T) {
 		t.Errorf("reason %s", task.Reason)
 	}
 	id := n.enqueue("exit", "0")
-	n.counted(1, "quern_queue_quarantined", "queue", "exit", "cause", "failures")
+	n.counted(1, "quern_queue_quarantined", "queue", "exit", "reason", "failures")
 	if n.wait(n.enqueue("echo", "")).Status != queue.Complete {
 		t.Error("another plugin does not run")
 	}
