@@ -225,11 +225,12 @@ type batch struct {
 
 // batches cuts the results of a group into batches. The list must have at least one result.
 func batches(to group, list []*ended) (all []batch) {
-	begin, tasks, size := 0, 0, 0
+	base := to.circuitBreaker().Weight()
+	begin, tasks, size := 0, base, 0
 	for i, e := range list {
 		more, bytes := e.settlement.Weight(), e.size()
 		if i > begin && (tasks+more > batchTasks || size+bytes > batchBytes) {
-			all, begin, tasks, size = append(all, batch{to, list[begin:i], size}), i, 0, 0
+			all, begin, tasks, size = append(all, batch{to, list[begin:i], size}), i, base, 0
 		}
 		tasks, size = tasks+more, size+bytes
 	}

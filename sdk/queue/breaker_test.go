@@ -212,8 +212,12 @@ func TestBreakerIsOfOneVersion(t *testing.T) {
 // A probe that ends without an answer, or whose host dies, makes room for another one at once.
 func TestProbeWithoutAnAnswer(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, w *world, node *listen.Node, probe listen.Reservation){
-		"later": func(t *testing.T, w *world, node *listen.Node, probe listen.Reservation) { w.end(t, node, probe, "later") },
-		"fatal": func(t *testing.T, w *world, node *listen.Node, probe listen.Reservation) { w.end(t, node, probe, "fatal") },
+		"later": func(t *testing.T, w *world, node *listen.Node, probe listen.Reservation) {
+			w.end(t, node, probe, "later")
+		},
+		"fatal": func(t *testing.T, w *world, node *listen.Node, probe listen.Reservation) {
+			w.end(t, node, probe, "fatal")
+		},
 		"given back": func(t *testing.T, w *world, node *listen.Node, probe listen.Reservation) {
 			must[[]error](t)(node.Release(w.ctx, "q", []listen.Claim{probe.Claim()}))
 		},

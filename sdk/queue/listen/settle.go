@@ -177,8 +177,8 @@ func (c *Child) Validate() error {
 	return cmp.Or(queue.ValidTarget(c.Queue), queue.ValidID(c.ID), c.ValidateTarget(), c.Options.Validate())
 }
 
-// SettleRequest ends the runs of held tasks of one queue. The weights of the settlements should sum up to at most
-// MaxWeight, which takes Redis a few milliseconds.
+// SettleRequest ends the runs of held tasks of one queue. The weights of the settlements and of the circuit breaker
+// should sum up to at most MaxWeight, which takes Redis a few milliseconds.
 type SettleRequest struct {
 	Queue       string
 	Settlements []Settlement
@@ -198,6 +198,14 @@ type Breaker struct {
 	Queues          []string // those of the plugin, whose listeners are woken when the breaker opens or its probe has ended
 	Failures        int
 	Pause, MaxPause time.Duration
+}
+
+// Weight is as that of a Settlement; 0 for nil.
+func (b *Breaker) Weight() int {
+	if b == nil {
+		return 0
+	}
+	return 1 + len(b.Queues)/4
 }
 
 // text returns the argument for the script; "" for nil.
