@@ -76,19 +76,22 @@ func (c catalog) refused(report func(tenant, plugin string)) {
 	}
 }
 
-// quarantined reports whether quarantines has the plugin version that serves a queue here.
-func (c catalog) quarantined(name string, quarantines []listen.Quarantine) bool {
+// quarantined returns why the plugin version that serves a queue here is one of the quarantines; "" if it is none.
+func (c catalog) quarantined(name string, quarantines []listen.Quarantine) listen.Cause {
 	if len(quarantines) == 0 {
-		return false
+		return ""
 	}
 	version := c.directory.Acquire(c.tenant, name)
 	if version == nil {
-		return false
+		return ""
 	}
 	defer version.Release()
-	return slices.ContainsFunc(quarantines, func(q listen.Quarantine) bool {
-		return q.Plugin == version.Name && q.Digest == version.Digest
-	})
+	for _, q := range quarantines {
+		if q.Plugin == version.Name && q.Digest == version.Digest {
+			return q.Cause
+		}
+	}
+	return ""
 }
 
 // servingReleases maps the tenant's own plugins to the numbers of the releases that serve here. A plugin of the plugin

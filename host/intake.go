@@ -36,8 +36,8 @@ type intake struct {
 	runner    *runner
 	ahead     *atomic.Int64 // tasks that are reserved ahead
 	releases  *rollout.Follower
-	// quarantined maps a queue to the digest of its plugin version, if that version is quarantined. Only reserve uses it.
-	quarantined map[string]string
+	// quarantined maps a queue to its plugin version, if that version is quarantined. Only reserve uses it.
+	quarantined map[string]quarantined
 	// instead has the tasks that ran on another release than theirs and are not logged yet. Only reserve uses it.
 	instead map[instead]*unlogged
 }
@@ -47,6 +47,12 @@ type instead struct {
 	queue string
 	own   int
 	why   string
+}
+
+// quarantined is a version of a plugin that is quarantined.
+type quarantined struct {
+	digest string
+	cause  listen.Cause
 }
 
 // unlogged are tasks since the last line of the log about them.
@@ -130,8 +136,8 @@ func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
 		Queue: a.Queue.Name, Count: a.Tasks(), Start: true, Plugin: version.Name, Digest: version.Digest,
 		Version: plugin.Version,
 		MaxAge:  maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
-		FailurePolicy: failurePolicy(version.TenantVersion),
-		Release:       version.Number, Pin: plugin.Pin == manifest.PinTask,
+		FailurePolicy: failurePolicy(version.TenantVersion), Breaker: plugin.Breaker.Failures > 0,
+		Release: version.Number, Pin: plugin.Pin == manifest.PinTask,
 	}
 	if version.Number > 0 {
 		in.addReleases(&r, version)
@@ -158,7 +164,7 @@ func (in *intake) addReleases(r *listen.ReserveRequest, serving plugins.Serving)
 		v := serving.Other(number)
 		r.Others = append(r.Others, listen.OtherRelease{
 			Number: number, Plugin: v.Name, Digest: v.Digest, Version: v.Manifest.Version, FailurePolicy: failurePolicy(v),
-			Pin: v.Manifest.Pin == manifest.PinTask,
+			Breaker: v.Manifest.Breaker.Failures > 0, Pin: v.Manifest.Pin == manifest.PinTask,
 		})
 	}
 	for _, number := range gone {
@@ -320,16 +326,25 @@ func (in *intake) start(ctx context.Context, t schedule.Task) {
 }
 
 // noteQuarantine records whether the plugin version of a queue is quarantined, and logs a change.
-func (in *intake) noteQuarantine(request *listen.ReserveRequest, quarantined bool) {
-	switch before := in.quarantined[request.Queue]; {
-	case quarantined && before != request.Digest:
-		in.quarantined[request.Queue] = request.Digest
-		in.access.logger.Error("plugin is quarantined and its tasks wait: tasks of this version crashed several hosts; replace the version, or see `quern plugin release`",
-			"queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest)
-	case !quarantined && before != "":
+func (in *intake) noteQuarantine(request *listen.ReserveRequest, cause listen.Cause) {
+	before, was := in.quarantined[request.Queue]
+	now := quarantined{request.Digest, cause}
+	fields := []any{"queue", request.Queue, "plugin", request.Plugin, "digest", request.Digest}
+	switch {
+	case cause == "" && was:
 		delete(in.quarantined, request.Queue)
-		in.access.logger.Info("plugin is not quarantined any more", "queue", request.Queue, "plugin", request.Plugin,
-			"digest", request.Digest)
+		in.access.logger.Info("plugin is not quarantined any more", fields...)
+	case cause == "" || now == before:
+		return
+	case cause == listen.CauseFailures:
+		in.access.logger.Warn("circuit breaker of the plugin is open and its tasks wait: runs of this version failed in a row, "+
+			"so one task runs as a probe after each pause; see `quern plugin ls`", fields...)
+	default:
+		in.access.logger.Error("plugin is quarantined and its tasks wait: tasks of this version crashed several hosts; "+
+			"replace the version, or see `quern plugin release`", fields...)
+	}
+	if cause != "" {
+		in.quarantined[request.Queue] = now
 	}
 }
 

@@ -119,7 +119,7 @@ func (h *Host) samplesOf(ctx context.Context, a *tenantAccess) (samples []metric
 		sample := metrics.QueueSample{
 			Tenant: tenant, Queue: name, Depth: depth,
 			OldestPendingAge: stat.OldestPendingAge, Listeners: stat.Listeners,
-			Quarantined: a.catalog.quarantined(name, quarantines), Paused: stat.Paused,
+			Quarantined: string(a.catalog.quarantined(name, quarantines)), Paused: stat.Paused,
 		}
 		if dead[name] {
 			waiting := stat.Depth[queue.Pending] + stat.Depth[queue.Scheduled]

@@ -119,7 +119,7 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 	}
 	intake := &intake{
 		access: access, scheduler: c.scheduler, health: health, polls: polls, shipper: shipper,
-		workers: c.workers, ahead: settler.ahead, releases: releases, quarantined: make(map[string]string),
+		workers: c.workers, ahead: settler.ahead, releases: releases, quarantined: make(map[string]quarantined),
 		instead: make(map[instead]*unlogged),
 		runner:  &runner{common: c, access: access, settler: settler, draining: draining},
 	}

@@ -82,7 +82,7 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 		s.Children, s.Publications = t.children.Waiting(), t.children.Publications()
 		return s
 	}
-	policy := t.policy(host)
+	policy, reason := t.policy(host), s.Failure.Reason
 	switch {
 	case errors.Is(e.outcome.Err, seal.ErrKey): // another host may have the key, and this one gets it some day
 		s.Requeue, s.Delay = listen.RequeueReject, periodic.Doubled(time.Second, time.Minute, t.Rejects)
@@ -94,6 +94,9 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 		delay := max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.version.Permissions.MostRetry.Min)
 		s = s.PutOff(policy, t.Reschedules, delay)
 	default:
+		if t.version.Manifest.Breaker.Failures > 0 && e.outcome.Kind != runtime.HostFault {
+			s.Counts = reason // the reason of s changes with the last attempt
+		}
 		s = s.TryAgain(policy, t.Attempts+1)
 		if after := e.outcome.RetryAfter; after > 0 && s.Requeue != "" {
 			s.Delay = max(min(after, policy.Delay(math.MaxInt)), policy.Least()) // that of the last attempt is the longest
@@ -106,7 +109,7 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 			Reason: queue.ReasonExpired, Message: "its deadline was over while it ran",
 			Stderr: e.outcome.Stderr,
 		}
-		s.Requeue, s.Delay = "", 0
+		s.Requeue, s.Delay, s.Counts = "", 0, ""
 		return s
 	}
 	return s.NoLaterThan(t.expires(), now)

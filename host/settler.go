@@ -18,6 +18,7 @@ import (
 	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/host/trace"
 	"github.com/quern-project/quern/host/upkeep"
+	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
@@ -153,8 +154,8 @@ func (s *settler) flush(ctx context.Context, all bool) (unavailable bool) {
 	defer s.giveBack(ctx, late) // after the results, because it blocks while Redis is away
 	var round []batch
 	tasks, size := 0, 0
-	for name, list := range byQueue(results) {
-		for _, b := range batches(name, list) {
+	for to, list := range byQueue(results) {
+		for _, b := range batches(to, list) {
 			if len(round) > 0 && (tasks+len(b.results) > roundTasks || size+b.bytes > batchBytes) {
 				unavailable = s.write(ctx, round)
 				round, tasks, size = nil, 0, 0
@@ -197,32 +198,43 @@ func (s *settler) due(all bool) (due []*ended) {
 	return due
 }
 
-func byQueue(list []*ended) map[string][]*ended {
-	groups := make(map[string][]*ended)
+// group is what the results of a batch have in common.
+type group struct {
+	queue   string
+	breaker *plugins.TenantVersion // what ran them, if it has a circuit breaker, else nil
+}
+
+func byQueue(list []*ended) map[group][]*ended {
+	groups := make(map[group][]*ended)
 	for _, e := range list {
-		groups[e.task.Queue.Name] = append(groups[e.task.Queue.Name], e)
+		to := group{queue: e.task.Queue.Name}
+		if e.task.version.Manifest.Breaker.Failures > 0 {
+			to.breaker = e.task.version
+		}
+		groups[to] = append(groups[to], e)
 	}
 	return groups
 }
 
-// batch is what one script settles: results of one queue.
+// batch is what one script settles: results of one group.
 type batch struct {
-	queue   string
+	group
 	results []*ended
 	bytes   int
 }
 
-// batches cuts the results of a queue into batches. The list must have at least one result.
-func batches(name string, list []*ended) (all []batch) {
-	begin, tasks, size := 0, 0, 0
+// batches cuts the results of a group into batches. The list must have at least one result.
+func batches(to group, list []*ended) (all []batch) {
+	base := to.circuitBreaker().Weight()
+	begin, tasks, size := 0, base, 0
 	for i, e := range list {
 		more, bytes := e.settlement.Weight(), e.size()
 		if i > begin && (tasks+more > batchTasks || size+bytes > batchBytes) {
-			all, begin, tasks, size = append(all, batch{name, list[begin:i], size}), i, 0, 0
+			all, begin, tasks, size = append(all, batch{to, list[begin:i], size}), i, base, 0
 		}
 		tasks, size = tasks+more, size+bytes
 	}
-	return append(all, batch{name, list[begin:], size})
+	return append(all, batch{to, list[begin:], size})
 }
 
 // finish settles the remaining results when the session ends. Tasks that cannot be settled in time stay in the reserved
@@ -275,7 +287,9 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 		for j, e := range b.results {
 			settlements[j] = e.settlement
 		}
-		requests[i] = listen.SettleRequest{Queue: b.queue, Settlements: settlements, Wake: boundedQueues(b.results)}
+		requests[i] = listen.SettleRequest{
+			Queue: b.queue, Settlements: settlements, Wake: boundedQueues(b.results), Breaker: b.circuitBreaker(),
+		}
 	}
 	var damaged []batch
 	for i, reply := range s.access.listener.SettleAll(ctx, requests) {
@@ -287,7 +301,7 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 		}
 		s.succeeded(b.queue)
 		if rest := s.answered(b.results, reply.Errs); len(rest) > 0 {
-			damaged = append(damaged, batch{queue: b.queue, results: rest})
+			damaged = append(damaged, batch{group: b.group, results: rest})
 		}
 	}
 	return s.write(ctx, damaged) || unavailable
@@ -366,6 +380,18 @@ func (s *settler) written(e *ended, err error) {
 		s.shipper.settled(e)
 	}
 	s.report(e, outcome, err)
+}
+
+// circuitBreaker returns the circuit breaker of the version that ran the batch; nil if it has none.
+func (g group) circuitBreaker() *listen.Breaker {
+	if g.breaker == nil {
+		return nil
+	}
+	m := &g.breaker.Manifest
+	return &listen.Breaker{
+		Plugin: g.breaker.Name, Digest: g.breaker.Digest, Queues: m.Queues,
+		Failures: m.Breaker.Failures, Pause: m.Breaker.Pause, MaxPause: m.Breaker.MaxPause,
+	}
 }
 
 // boundedQueues lists the queues whose tasks may have waited for one of the results, because their plugin bounds how
@@ -504,13 +530,14 @@ func traceFields(trace string) []any {
 // that the oldest task ends up at the very front of its queue.
 func (s *settler) giveBack(ctx context.Context, list []*ended) {
 	slices.SortFunc(list, func(a, b *ended) int { return cmp.Compare(b.task.Number(), a.task.Number()) })
-	for name, list := range byQueue(list) {
-		s.release(ctx, name, list)
+	for to, list := range byQueue(list) {
+		s.release(ctx, to, list)
 	}
 }
 
-func (s *settler) release(ctx context.Context, name string, results []*ended) {
-	s.shipper.shipLast(ctx, batch{queue: name, results: results})
+func (s *settler) release(ctx context.Context, from group, results []*ended) {
+	name := from.queue
+	s.shipper.shipLast(ctx, batch{group: from, results: results})
 	claims := make([]listen.Claim, len(results))
 	for i, e := range results {
 		claims[i] = e.task.Claim()

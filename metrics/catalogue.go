@@ -45,8 +45,8 @@ var (
 		"Age of the oldest pending task of the queue, 0 if none is pending.")
 	queueListeners = define(gauge, "quern_queue_listeners", "tenant queue",
 		"Listeners of the queue: Quern hosts and others.")
-	queueQuarantined = define(gauge, "quern_queue_quarantined", "tenant queue",
-		"1 while the plugin version that serves the queue here is quarantined because its tasks crashed several hosts, else no series.")
+	queueQuarantined = define(gauge, "quern_queue_quarantined", "tenant queue reason",
+		"1 while the plugin version that serves the queue here is quarantined, else no series: because its tasks crashed several hosts, or its circuit breaker is open (failures).")
 	queuePaused = define(gauge, "quern_queue_paused", "tenant queue",
 		"1 while the queue is paused, else no series.")
 	queueDeadLetters = define(gauge, "quern_queue_dead_letters", "tenant queue",

@@ -47,7 +47,7 @@ func exercise(m *Metrics) {
 			Depth:            map[string]int64{"pending": 3, "started": 1, "complete": 40},
 			OldestPendingAge: 1500 * time.Millisecond,
 			Listeners:        2,
-			Quarantined:      true,
+			Quarantined:      "crashes",
 			Paused:           true,
 			DeadLetters:      new(int64),
 		}}, nil

@@ -29,8 +29,9 @@ type QueueSample struct {
 	// OldestPendingAge is 0 if no task is pending.
 	OldestPendingAge time.Duration
 	Listeners        int64
-	// Quarantined is true if the plugin version that serves the queue here is quarantined.
-	Quarantined bool
+	// Quarantined is why the plugin version that serves the queue here is quarantined, "crashes" or "failures"; "": it is
+	// not.
+	Quarantined string
 	Paused      bool
 	// DeadLetters is the number of dead letters that wait in the queue; nil if no manifest of a plugin here names the
 	// queue as dead.
@@ -85,8 +86,9 @@ func (q *queueSampler) emit(emit emitter) {
 	q.refresh()
 	shown := q.current()
 	if shown != nil {
-		for _, f := range []*family{queueQuarantined, queuePaused, queueDeadLetters} {
-			emit(f, 0, "", "") // as vacant does for other families
+		emit(queueQuarantined, 0, "", "", "") // as vacant does for other families
+		for _, f := range []*family{queuePaused, queueDeadLetters} {
+			emit(f, 0, "", "")
 		}
 	}
 	for at, s := range shown {
@@ -97,8 +99,8 @@ func (q *queueSampler) emit(emit emitter) {
 		}
 		emit(queueOldestPendingAge, s.OldestPendingAge.Seconds(), at.tenant, at.queue)
 		emit(queueListeners, float64(s.Listeners), at.tenant, at.queue)
-		if s.Quarantined {
-			emit(queueQuarantined, 1, at.tenant, at.queue)
+		if s.Quarantined != "" {
+			emit(queueQuarantined, 1, at.tenant, at.queue, s.Quarantined)
 		}
 		if s.Paused {
 			emit(queuePaused, 1, at.tenant, at.queue)

@@ -77,6 +77,7 @@ func testDoctorFinds(t *testing.T, by over) {
 	for _, err := range []error{
 		rdb.Set(t.Context(), "blueque_paused_x", "", 0).Err(),
 		rdb.HSet(t.Context(), "blueque_crashes", "mail "+"0a", "4102444800 a~00000001_1 1.0").Err(),
+		rdb.HSet(t.Context(), "blueque_crashes", "mail 0b failures", "4102444800 trap 1.0 30 5 - -").Err(),
 		rdb.ZAdd(t.Context(), "blueque_queues", redis.Z{Member: "odd", Score: 0}).Err(),
 		rdb.Set(t.Context(), "blueque_pending_tasks_odd", "x", 0).Err(),
 		rdb.ZAdd(t.Context(), "blueque_nodes", redis.Z{Member: "fast~00000001_1", Score: float64(now.Unix() + 9)}).Err(),
@@ -124,6 +125,9 @@ func testDoctorFinds(t *testing.T, by over) {
 		if r := u.run("doctor"); !strings.Contains(r.stdout, "  "+remedy+"\n") {
 			t.Errorf("%s is not in\n%s", remedy, r.stdout)
 		}
+	}
+	if r, want := u.run("doctor"), "the plugin mail waits for its circuit breaker: 5 of its runs in a row failed (trap)"; !strings.Contains(r.stdout, want) {
+		t.Errorf("%s is not in\n%s", want, r.stdout)
 	}
 	info := rdb.InfoMap(t.Context(), "memory").Val()["Memory"]
 	used, err := strconv.ParseInt(info["used_memory"], 10, 64)

@@ -46,12 +46,16 @@ type Released struct {
 	Digest string `json:"digest"`
 }
 
-// Quarantine is a version of a plugin that no host runs, because its tasks ended several hosts.
+// Quarantine is a version of a plugin that no host runs, because its tasks ended several hosts or failed in a row.
 type Quarantine struct {
 	Plugin    string   `json:"plugin"`
 	Digest    string   `json:"digest"`
+	Cause     string   `json:"cause" enum:"crashes,failures" doc:"Its tasks ended hosts, or failed in a row: its circuit breaker is open."`
 	Listeners []string `json:"listeners" doc:"The hosts that its tasks ended."`
-	Until     float64  `json:"until" doc:"When it ends by itself."`
+	Until     float64  `json:"until" doc:"When it ends by itself, or a task runs as the probe of the circuit breaker."`
+	Failures  int      `json:"failures,omitempty" doc:"With cause failures: how many runs failed in a row."`
+	Reason    string   `json:"reason,omitempty" doc:"Of these failures."`
+	Probe     string   `json:"probe,omitempty" doc:"The task that runs as the probe; missing: none does."`
 }
 
 // Bucket describes a bucket, in which handlers store values by key.
@@ -87,5 +91,7 @@ func NewReclaimed(listener string, r listen.Reclaimed) Reclaimed {
 
 // NewQuarantine converts a quarantine to the form that operators see.
 func NewQuarantine(q listen.Quarantine) Quarantine {
-	return Quarantine{q.Plugin, q.Digest, q.Listeners, Seconds(q.Until)}
+	return Quarantine{
+		q.Plugin, q.Digest, string(q.Cause), append([]string{}, q.Listeners...), Seconds(q.Until), q.Failures, string(q.Reason), q.Probe,
+	}
 }

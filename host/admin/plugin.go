@@ -79,8 +79,7 @@ func (t *Direct) Plugins(ctx context.Context) ([]Plugin, error) {
 		if !plainWord.MatchString(word) { // a digest needs no quotes in a shell
 			word = p.Digest
 		}
-		p.Error = fmt.Sprintf("its tasks ended %s; replace it, or use `quern plugin release %s`",
-			strings.Join(quarantines[at].Listeners, ", "), word)
+		p.Error = fmt.Sprintf("%s; replace it, or use `quern plugin release %s`", quarantines[at].Why(), word)
 	}
 	slices.SortStableFunc(list, func(a, b Plugin) int { return strings.Compare(a.Name(), b.Name()) })
 	return list, nil

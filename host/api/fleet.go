@@ -67,7 +67,7 @@ func (s *service) describeFleet() {
 		Digest string `query:"digest" maxLength:"80" doc:"Only this version; missing: all."`
 	}
 	add(s, looking("/tenants/{tenant}/quarantines", "list-quarantines",
-		"List the versions of plugins that no host runs because their tasks ended several hosts"),
+		"List the versions of plugins that no host runs because their tasks ended several hosts or failed in a row"),
 		func(ctx context.Context, in *InTenant) (*ListOf[admin.Quarantine], error) {
 			return listed(s.tenants[in.Tenant].Quarantines(ctx))
 		})
@@ -90,7 +90,7 @@ func (s *service) describeFleet() {
 			return nil, err
 		})
 	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/plugins/{plugin}/release", "release-plugin",
-		"End the quarantine of a plugin whose tasks ended several hosts"),
+		"End the quarantine of a plugin, also that of its circuit breaker"),
 		func(ctx context.Context, in *release) (*ListOf[admin.Released], error) {
 			return listed(s.tenants[in.Tenant].release(ctx, in.Plugin, in.Digest))
 		})

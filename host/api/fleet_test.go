@@ -60,6 +60,18 @@ func TestPlugins(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/plugins/mail/release"}), http.StatusNotFound, "no quarantined plugin")
+	must(t, w.Store().RDB.HSet(w.ctx, w.Store().Keys.Crashes(), "mail sha256:1 failures", "4102444800 error 1.0 30 5 - -").Err())
+	list = get[api.List[admin.Plugin]](t, w, "/plugins")
+	if p := list.Items[1]; p.State != "quarantined" ||
+		p.Error != "5 of its runs in a row failed (error), and a task runs as a probe at 2100-01-01T00:00:00Z; replace it, or use `quern plugin release mail`" {
+		t.Errorf("%+v", p)
+	}
+	if got := w.do(t, request{method: http.MethodPost, path: "/plugins/mail/release"}); got.status != http.StatusOK {
+		t.Errorf("release: %d %s", got.status, got.body)
+	}
+	if list = get[api.List[admin.Plugin]](t, w, "/plugins"); list.Items[1].State != "serving" {
+		t.Errorf("%+v", list)
+	}
 }
 
 func TestKV(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
@@ -30,9 +31,12 @@ var pluginChecks = []check{
 	}},
 	{"plugin-quarantined", func(p *patient) {
 		for _, q := range p.quarantines {
-			p.found(Error, "replace it, or end the quarantine",
-				"the plugin %s is quarantined until %s: its tasks ended the hosts %s",
-				q.Plugin, q.Until.UTC().Format(time.RFC3339), strings.Join(q.Listeners, ", ")).by("plugin", "release", q.Plugin)
+			what := "is quarantined until " + q.Until.UTC().Format(time.RFC3339)
+			if q.Cause == listen.CauseFailures {
+				what = "waits for its circuit breaker"
+			}
+			p.found(Error, "replace it, or end the quarantine", "the plugin %s %s: %s", q.Plugin, what, q.Why()).
+				by("plugin", "release", q.Plugin)
 		}
 	}},
 	{"release-stopped", func(p *patient) {

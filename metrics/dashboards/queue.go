@@ -23,7 +23,7 @@ func queue() Dashboard {
 					"What waits in the queue as letters of tasks that failed for good: pick the queue that manifests name as dead."),
 				now("Paused", "quern_queue_paused", `queue!=""`, 1, "Queues that somebody paused: `quern queue resume`."),
 				now("Quarantined", "quern_queue_quarantined", `queue!=""`, 1,
-					"Queues whose plugin ended several hosts: `quern plugin release`."),
+					"Queues whose plugin ended several hosts, or whose circuit breaker is open: `quern plugin release`."),
 				number("Within the objective, 6 h", Share,
 					"Part of the time in which the oldest task was younger than the objective, of 99 %. Needs rules.yml.",
 					ask("1 - avg("+recorded.of("tenant_queue:quern_queue_late:avg6h")+")", "in time")).wide(3),

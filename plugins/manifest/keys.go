@@ -96,6 +96,10 @@ func (m *Manifest) keys() []key {
 		},
 		crashes,
 		{
+			"breaker", "The circuit breaker of a version: after many failures of one kind in a row its tasks wait for a while. Default none.",
+			m.Breaker.value(),
+		},
+		{
 			"record", "Which runs to record for replay: failed, sampled (failed ones, and one in a hundred others) or none. Default none.",
 			choiceValue(&m.Record, RecordFailed, RecordSampled, RecordNone),
 		},
@@ -678,6 +682,7 @@ func (d *decoder) together(m *Manifest) {
 			"name another queue, such as "+Shorten(m.Dead)+".dead")
 	}
 	d.ownSchedules(m)
+	d.pauses(m)
 	for i, test := range m.Tests {
 		if n, ok := d.values[fmt.Sprintf("tests[%d].queue", i)]; ok && test.Queue != "" &&
 			!slices.Contains(m.Queues, test.Queue) {

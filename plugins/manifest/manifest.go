@@ -37,6 +37,8 @@ type Manifest struct {
 	MaxRunning int
 	// OnCrash says what becomes of a task whose host died: CrashRerun or CrashFail. Default "": not set.
 	OnCrash string
+	// Breaker is the circuit breaker of each version. Default zero: none.
+	Breaker Breaker
 	// MaxCrashes is the number of hosts that can die while they run a task before the task fails, if it is less than the
 	// host's bound. Default 0: the host's bound.
 	MaxCrashes int
@@ -92,6 +94,13 @@ type Retry struct {
 	MaxAge time.Duration
 	// MaxReschedules is how often a task can ask to be run later without an attempt being counted.
 	MaxReschedules int
+}
+
+// Breaker is the section breaker of a manifest: after Failures of one kind in a row, hosts run no task of the version for
+// Pause, and then one as a probe. A probe that fails doubles the pause, up to MaxPause.
+type Breaker struct {
+	Failures        int // at least 1 with the section
+	Pause, MaxPause time.Duration
 }
 
 // Unlimited is the value of MaxAttempts that sets no bound.

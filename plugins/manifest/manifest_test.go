@@ -208,7 +208,7 @@ func TestParseErrors(t *testing.T) {
 
 func TestParseUnknownKey(t *testing.T) {
 	t.Parallel()
-	const top = "name, version, queues, limits, retry, concurrency, max_running, on_crash, max_crashes, record, dead, pin, entry, warm, config, capabilities, subscribe, schedule, tests"
+	const top = "name, version, queues, limits, retry, concurrency, max_running, on_crash, max_crashes, breaker, record, dead, pin, entry, warm, config, capabilities, subscribe, schedule, tests"
 	tests := []struct{ data, want string }{
 		{"queue: [a]", `x.yaml:1: unknown key "queue": did you mean "queues"?`},
 		{"Name: x", `x.yaml:1: unknown key "Name": did you mean "name"?`},

@@ -109,6 +109,7 @@ concurrency: 1
 max_running: 1
 on_crash: fail
 max_crashes: 1
+breaker: {failures: 10, pause: 30s, max_pause: 1h}
 record: sampled
 dead: x.dead
 pin: attempt
@@ -139,7 +140,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"limits: {timeout: 30}", "limits: {timeout: soon}", "limits: {cpu: -1s}",
 		"concurrency: 0", "concurrency: 1.5", "concurrency: 65537", "concurrency: [1]", "concurrency: many",
 		"retry: {}", "retry: {max_attempts: 0}", "retry: {max_attempts: never}", "retry: {max_attempts: 1, backoff: fast}",
-		"retry: {max_attempts: 1, jitter: 1}", "on_crash: retry", "pin: release", "warm: {}", "warm: {output: a}", "warm: {input: /a}",
+		"retry: {max_attempts: 1, jitter: 1}", "on_crash: retry", "breaker: {}", "breaker: 3", "breaker: {failures: 0}", "breaker: {failures: 1, pause: 5}", "pin: release", "warm: {}", "warm: {output: a}", "warm: {input: /a}",
 		"config: [a]", "config: {a b: c}", "config: {a: {b: c}}", "config: {a: }",
 		"capabilities: {kv: [thumbs]}", "capabilities: {kv: [{}]}", "capabilities: {kv: [{bucket: a, access: w}]}",
 		"capabilities: {kv: [{bucket: a, quota: 5}]}", "capabilities: {http: [{}]}", `capabilities: {http: [{host: "https://a"}]}`,

@@ -82,16 +82,18 @@ func TestNoScriptIsLong(t *testing.T) {
 		}
 		return holds
 	}
+	var guard *listen.Breaker
 	settle := func(what string, s listen.Settlement) {
 		t.Helper()
 		var all []listen.Settlement
 		weight := 0
 		for _, hold := range reserve() {
-			if s.Claim, weight = hold, weight+s.Weight(); weight <= listen.MaxWeight {
+			if s.Claim, weight = hold, weight+s.Weight(); weight+guard.Weight() <= listen.MaxWeight {
 				all = append(all, s)
 			}
 		}
-		measure(what, func() { must[[]error](t)(node.Settle(w.ctx, "q", all)) })
+		request := []listen.SettleRequest{{Queue: "q", Settlements: all, Breaker: guard}}
+		measure(what, func() { must[listen.SettleReply](t)(node.SettleAll(w.ctx, request)[0], nil) })
 	}
 
 	w.at(0)
@@ -103,6 +105,12 @@ func TestNoScriptIsLong(t *testing.T) {
 	measure("release", func() { must[[]error](t)(node.Release(w.ctx, "q", holds[:min(store.BlockTasks, len(holds))])) })
 	settle("settle as complete", listen.Settlement{})
 	settle("settle as failed", listen.Settlement{Failure: &queue.Failure{}})
+	guard = &listen.Breaker{Plugin: "p", Digest: "d", Failures: 1, Pause: time.Second, MaxPause: time.Second}
+	for i := range 100 {
+		guard.Queues = append(guard.Queues, fmt.Sprint("queue", i))
+	}
+	settle("settle with a breaker", listen.Settlement{Failure: &queue.Failure{}, Counts: queue.ReasonError})
+	guard = nil
 	settle("settle to try again", listen.Settlement{Failure: &queue.Failure{}, Requeue: listen.RequeueRetry, Delay: time.Second})
 	settle("settle with children", listen.Settlement{Children: []listen.Child{{Queue: "q", Spec: queue.Spec{Options: queue.Options{ID: "child"}}}}})
 	reserve()

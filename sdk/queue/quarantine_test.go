@@ -35,7 +35,7 @@ func (w *world) quarantined(t testing.TB, digest string) bool {
 	t.Helper()
 	node := w.node(t, "q")
 	batch := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: digest}})[0]
-	if batch.Err != nil || batch.Quarantined != (len(batch.Tasks) == 0) {
+	if batch.Err != nil || (batch.Quarantined == listen.CauseCrashes) != (len(batch.Tasks) == 0) {
 		t.Fatalf("reserved %+v", batch)
 	}
 	for _, task := range batch.Tasks {
@@ -43,7 +43,7 @@ func (w *world) quarantined(t testing.TB, digest string) bool {
 			t.Fatal(errs, err)
 		}
 	}
-	return batch.Quarantined
+	return batch.Quarantined != ""
 }
 
 // completeAll completes what waits, by a worker without a plugin.

@@ -180,10 +180,11 @@ func sourceOf(v *admin.Plugin) string {
 
 func newPluginRelease(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "release NAME|DIGEST", Short: "End the quarantine of a plugin whose tasks ended several hosts",
+		Use: "release NAME|DIGEST", Short: "End the quarantine of a plugin, also that of its circuit breaker",
 		Long: "Ends the quarantine of every version of the plugin NAME, or of the version DIGEST (eight digits of\n" +
 			"`quern plugin ls` are enough), and prints what it released. Hosts run it again within seconds. A version\n" +
-			"whose tasks end three hosts within an hour is quarantined for a day.",
+			"whose tasks end three hosts within an hour is quarantined for a day. One whose runs fail in a row, as\n" +
+			"often as breaker in its manifest says, is quarantined until a probe completes: see `quern help retries`.",
 		Args: cli.Arguments(1, 1),
 	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {

@@ -430,6 +430,35 @@ func (b *bench) schedules() {
 	b.refused("a deleted one", err, queue.ErrNoSchedule)
 }
 
+// breaker lets the circuit breaker of a version open, and closes it.
+func (b *bench) breaker() {
+	node := listen.New(b.client)
+	b.must(node.Join(b.ctx))
+	b.enqueue("fails")
+	batch := node.Reserve(b.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "mail", Digest: "sha256:1"}})[0]
+	b.must(batch.Err)
+	reply := node.SettleAll(b.ctx, []listen.SettleRequest{{
+		Queue: "q", Settlements: []listen.Settlement{{
+			Claim: batch.Tasks[0].Claim(), Failure: &queue.Failure{Reason: queue.ReasonTrap}, Counts: queue.ReasonTrap,
+		}},
+		Breaker: &listen.Breaker{Plugin: "mail", Digest: "sha256:1", Failures: 1, Pause: time.Hour, MaxPause: time.Hour},
+	}})[0]
+	b.must(reply.Err)
+	quarantines, err := b.Quarantines(b.ctx)
+	b.must(err)
+	for i := range quarantines {
+		if left := time.Until(admin.Moment(quarantines[i].Until)); left < 50*time.Minute || left > 70*time.Minute {
+			b.t.Errorf("the pause ends in %s", left)
+		}
+		quarantines[i].Until = 0
+	}
+	b.is("a circuit breaker", fmt.Sprint(quarantines), "[{mail sha256:1 failures [] 0 1 trap }]")
+	b.must(b.EndQuarantine(b.ctx, "mail", "sha256:1"))
+	quarantines, err = b.Quarantines(b.ctx)
+	b.must(err)
+	b.is("quarantines", len(quarantines), 0)
+}
+
 func (b *bench) fleet() {
 	b.must(b.node.Register(b.ctx, "q"))
 	b.enqueue("held")
@@ -449,6 +478,7 @@ func (b *bench) fleet() {
 	quarantines, err := b.Quarantines(b.ctx)
 	b.must(err)
 	b.is("plugins and quarantines", len(plugins)+len(quarantines), 0)
+	b.breaker()
 	b.must(listen.NewRelayClient(b.client).Publish(b.ctx, listen.RelayState{Name: "shop", Table: "outbox", Leader: "host 1", Waiting: 3}))
 	relays, err := b.Relays(b.ctx)
 	b.must(err)

@@ -219,7 +219,7 @@ export function nodeActions(node) {
 
 /** release ends the quarantine of a plugin. */
 export const release = (tenant, plugin, digest) => button("admin", "Release", {
-  title: `Release ${plugin}?`, text: "Its tasks ended several hosts. Hosts take them again at once, and may end again.", verb: "Release it", danger: true,
+  title: `Release ${plugin}?`, text: "Hosts take its tasks again at once. They may fail or end hosts again.", verb: "Release it", danger: true,
   run: () => post(query(path`/tenants/${tenant}/plugins/${plugin}/release`, { digest })),
 });
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -294,39 +293,4 @@ func (f *Fleet) Changed(ctx context.Context, empty, waiting []string) (bool, err
 	}
 	return filled.Val() > 0 || slices.ContainsFunc(still,
 		func(exists *redis.IntCmd) bool { return exists.Val() == 0 }), nil
-}
-
-// Quarantine is a version of a plugin whose tasks crashed several hosts. Until the quarantine ends, hosts reserve
-// nothing for this version.
-type Quarantine struct {
-	Plugin, Digest string
-	Listeners      []string  // the listeners that crashed
-	Until          time.Time // when the quarantine ends by itself
-}
-
-// Quarantines lists the quarantines of the tenant, by plugin and digest.
-func (f *Fleet) Quarantines(ctx context.Context) ([]Quarantine, error) {
-	c := f.client
-	versions, err := c.Store().RDB.HGetAll(ctx, c.Store().Keys.Crashes()).Result()
-	if err != nil || len(versions) == 0 {
-		return nil, store.Wrap("read quarantines of "+c.Store().Keys.Crashes(), err)
-	}
-	now, err := c.Store().Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var list []Quarantine
-	for _, version := range slices.Sorted(maps.Keys(versions)) {
-		words := strings.Fields(versions[version]) // "UNTIL LISTENER SECOND LISTENER SECOND ..."
-		if len(words) == 0 || !store.ParseSeconds(words[0]).After(now) {
-			continue
-		}
-		q := Quarantine{Until: store.ParseSeconds(words[0])}
-		q.Plugin, q.Digest, _ = strings.Cut(version, " ")
-		for i := 1; i < len(words); i += 2 {
-			q.Listeners = append(q.Listeners, words[i])
-		}
-		list = append(list, q)
-	}
-	return list, nil
 }

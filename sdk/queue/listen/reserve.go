@@ -45,6 +45,8 @@ type ReserveRequest struct {
 	Fleet      []string
 	// With Start, FailurePolicy is written to the tasks. If this node dies, the node that reclaims the tasks reads it.
 	FailurePolicy FailurePolicy
+	// Breaker is true if the version has a circuit breaker: see Breaker. Only with Start.
+	Breaker bool
 	// Release is the number of the release that the version is; 0 if it is none. Without one, or without Start, the fields
 	// below do not count. Pin makes a task keep to this release in its further attempts.
 	Release int
@@ -71,7 +73,13 @@ type OtherRelease struct {
 	Gone                    bool
 	Plugin, Digest, Version string
 	FailurePolicy           FailurePolicy
+	Breaker                 bool // as in ReserveRequest
 	Pin                     bool
+}
+
+// reservedVersion names a version as the scripts of a reserve do, which differs if it has a circuit breaker.
+func reservedVersion(plugin, digest string, breaker bool) string {
+	return plugin + " " + digest + store.Optional(breaker, store.Failures)
 }
 
 // FailurePolicy has the settings of a plugin's manifest for tasks that fail for good, or whose host dies.
@@ -112,7 +120,7 @@ func (r *ReserveRequest) releases() []any {
 	}
 	for _, o := range r.Others {
 		fields := o.fields()
-		args = append(append(args, o.Number, store.Optional(!o.Gone, o.Plugin+" "+o.Digest), len(fields)), fields...)
+		args = append(append(args, o.Number, store.Optional(!o.Gone, reservedVersion(o.Plugin, o.Digest, o.Breaker)), len(fields)), fields...)
 	}
 	args[1] = len(args) - 2
 	return args
@@ -188,7 +196,9 @@ type ReserveReply struct {
 	// finished, already held or not yet due. Passed is the number of IDs that were removed because their task expired,
 	// was cancelled, or must wait for another listener.
 	Dropped, Passed int
-	Quarantined     bool // nothing was reserved, because the plugin version is quarantined
+	// Quarantined is why nothing was reserved for the plugin version, or only the probe of its circuit breaker; "": it is
+	// not quarantined.
+	Quarantined Cause
 	// Lacking has the numbers of releases of tasks that must wait, because this node does not have them, or another one
 	// tries the canary.
 	Lacking []int
@@ -209,7 +219,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 	k := n.client.Store().Keys
 	calls := make([]store.Call, len(requests))
 	for i, r := range requests {
-		version := store.Optional(r.Start && r.Plugin != "", r.Plugin+" "+r.Digest)
+		version := store.Optional(r.Start && r.Plugin != "", reservedVersion(r.Plugin, r.Digest, r.Breaker))
 		calls[i] = store.Call{
 			Script: store.AllScripts["reserve"],
 			Keys:   []string{k.Pending(r.Queue), k.Reserved(r.Queue, n.id)}, Args: append([]any{
@@ -288,7 +298,7 @@ func (n *Node) readReserveReply(answer *redis.Cmd, started bool, what string) Re
 	r := ReserveReply{Tasks: make([]Reservation, 0, len(v.Left)/rowValues), Dropped: v.Count()}
 	clock := v.Text()
 	r.Clock, r.NextETA = store.ParseSeconds(clock), v.Eta()
-	r.Passed, r.Quarantined, r.DeadError = v.Count(), v.Flag(), v.Text()
+	r.Passed, r.Quarantined, r.DeadError = v.Count(), causes[v.Text()], v.Text()
 	for _, number := range strings.Fields(v.Text()) {
 		r.Lacking = append(r.Lacking, int(store.AsInt(number)))
 	}

@@ -52,6 +52,8 @@ type Settlement struct {
 	Claim
 	Result  []byte         // the result of a complete task
 	Failure *queue.Failure // why the run failed; nil means that the task is complete
+	// Counts is the kind of the failure if the circuit breaker in the SettleRequest counts it, and otherwise "".
+	Counts queue.Reason
 	// If Requeue is not "", a task whose run failed waits for Delay and then runs again. Otherwise it has failed for
 	// good.
 	Requeue Requeue
@@ -175,14 +177,44 @@ func (c *Child) Validate() error {
 	return cmp.Or(queue.ValidTarget(c.Queue), queue.ValidID(c.ID), c.ValidateTarget(), c.Options.Validate())
 }
 
-// SettleRequest ends the runs of held tasks of one queue. The weights of the settlements should sum up to at most
-// MaxWeight, which takes Redis a few milliseconds.
+// SettleRequest ends the runs of held tasks of one queue. The weights of the settlements and of the circuit breaker
+// should sum up to at most MaxWeight, which takes Redis a few milliseconds.
 type SettleRequest struct {
 	Queue       string
 	Settlements []Settlement
 	// Wake names queues whose tasks may have waited for these runs to end. The settlement wakes the listeners of these
 	// queues.
 	Wake []string
+	// Breaker is the circuit breaker of the plugin version that ran all of these tasks; nil if it has none.
+	Breaker *Breaker
+}
+
+// Breaker is the circuit breaker of a version of a plugin. It opens when this number of Failures of one kind have come
+// in a row, on all hosts together. Nothing is then reserved for the version for Pause. After that, one task runs as a
+// probe. If it completes, the breaker closes. If it fails, the next pause is twice as long, up to MaxPause. Failures that
+// come from tasks other than the probe while the breaker is open do not count.
+type Breaker struct {
+	Plugin, Digest  string
+	Queues          []string // those of the plugin, whose listeners are woken when the breaker opens or its probe has ended
+	Failures        int
+	Pause, MaxPause time.Duration
+}
+
+// Weight is as that of a Settlement; 0 for nil.
+func (b *Breaker) Weight() int {
+	if b == nil {
+		return 0
+	}
+	return 1 + len(b.Queues)/4
+}
+
+// text returns the argument for the script; "" for nil.
+func (b *Breaker) text() string {
+	if b == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %.6f %.6f %s %s %s", b.Failures, b.Pause.Seconds(), b.MaxPause.Seconds(), b.Plugin, b.Digest,
+		strings.Join(b.Queues, " "))
 }
 
 // SettleReply is the reply to one SettleRequest.
@@ -222,8 +254,8 @@ func (n *Node) SettleAll(ctx context.Context, requests []SettleRequest) []Settle
 }
 
 func (n *Node) settleArguments(r *SettleRequest) []any {
-	args := append(make([]any, 0, 5+5*len(r.Settlements)),
-		n.client.Store().Clock, r.Queue, n.id, n.pid, strings.Join(r.Wake, " "))
+	args := append(make([]any, 0, 6+5*len(r.Settlements)),
+		n.client.Store().Clock, r.Queue, n.id, n.pid, strings.Join(r.Wake, " "), r.Breaker.text())
 	for i := range r.Settlements {
 		s := &r.Settlements[i]
 		action, value := string(queue.Complete), s.Result
@@ -250,6 +282,9 @@ func (n *Node) settleArguments(r *SettleRequest) []any {
 			for _, p := range s.Publications {
 				further = p.Arguments(keys, append(further, ""), true)
 			}
+		}
+		if s.Failure != nil && s.Counts != "" {
+			further = append(further, string(s.Counts))
 		}
 		args = append(append(args, s.ID, s.proof(), action, text, len(further)), further...)
 	}

@@ -41,7 +41,7 @@ var roles = []Role{
 	{
 		Name: "worker", Purpose: "workers in Go (package worker), which may also enqueue", channels: allChannels,
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink " +
-			"expire pttl get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen lpush rpush " +
+			"expire pttl get set hget hmget hgetall hset hsetnx hdel hexists hincrby hstrlen hlen lpush rpush " +
 			"rpoplpush lrange llen lrem lpos ltrim sadd srem scard smembers smismember srandmember zadd zrem " +
 			"zrange zscore zcard zincrby zrevrange rpop lindex zlexcount zrangebylex zrangebyscore " +
 			"zrevrangebylex",

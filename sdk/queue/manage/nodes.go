@@ -26,10 +26,10 @@ func (m *Manager) Drain(ctx context.Context, listener string) error {
 }
 
 // EndQuarantine lets hosts run a version of a plugin again. It also deletes the list of hosts that the version has
-// crashed.
+// crashed, and closes its circuit breaker.
 func (m *Manager) EndQuarantine(ctx context.Context, plugin, digest string) error {
 	return store.Wrap(fmt.Sprintf("release plugin %q", plugin),
-		m.store.RDB.HDel(ctx, m.store.Keys.Crashes(), plugin+" "+digest).Err())
+		m.store.RDB.HDel(ctx, m.store.Keys.Crashes(), plugin+" "+digest, plugin+" "+digest+store.Failures).Err())
 }
 
 // ReclaimNode reclaims all tasks of a listener when an operator asks for it. A Quern listener's lease must be over. A

@@ -118,9 +118,13 @@ var luaNames = func() string {
 		key = strings.Replace(key, "__", "_", 1) // in a key with two empty parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)
 	}
-	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\nlocal LISTED_CHILDREN = %d\n", Searched,
-		int64(UniqueLife.Seconds()), ListedChildren)
+	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\nlocal LISTED_CHILDREN = %d\nlocal FAILURES = '%s'\n",
+		Searched, int64(UniqueLife.Seconds()), ListedChildren, Failures)
 }()
+
+// Failures follows the name of a version, "PLUGIN DIGEST", that has a circuit breaker. The result is the field of
+// Crashes with the breaker's state, and names the version in a reserve.
+const Failures = " failures"
 
 // UniqueLife is the maximum duration of a uniqueness that lasts until its task is finished, because the task may never
 // finish.

@@ -93,12 +93,68 @@ local function quarantined(crashes, clock)
   return type(crashes) == 'string' and tonumber(moment(string.match(crashes, '^%S+'), '0')) > tonumber(clock)
 end
 
+-- nocrashroom(clock): whether CRASHES has no room for one more field. If there is none, it first removes those that
+-- quarantine nothing, and whose last death or failure was more than an hour ago.
+local function nocrashroom(clock) -- rare
+  if redis.call('TYPE', CRASHES)['ok'] ~= 'hash' or redis.call('HLEN', CRASHES) < 1000 then return false end
+  local fields, stale = redis.call('HGETALL', CRASHES), {}
+  for i = 1, #fields, 2 do
+    local fresh = quarantined(fields[i + 1], clock)
+    for second in string.gmatch(fields[i + 1], ' %S+ ([%d.]+)') do
+      fresh = fresh or tonumber(moment(second, '0')) > tonumber(clock) - 3600
+    end
+    if not fresh then stale[#stale + 1] = fields[i] end
+  end
+  for from = 1, #stale, 1000 do redis.call('HDEL', CRASHES, unpack(stale, from, math.min(#stale, from + 999))) end
+  return #fields / 2 - #stale >= 1000
+end
+
 -- helduntil(text, clock): the end of a queue's hold, or nil if the queue is not held now. text is the field "held" of
 -- the queue's statistics. A hold that begins in the future does not count: it was made before Redis's clock was set
 -- back.
 local function helduntil(text, clock)
   local from, ends = string.match(text or '', '^(%d+%.?%d*) (%d+%.?%d*)$')
   return from and tonumber(from) <= tonumber(clock) and tonumber(clock) < tonumber(ends) and ends or nil
+end
+
+-- breaker(version): the state of a version's circuit breaker, nil if it has none or it is damaged: of row runs in a row
+-- that failed for reason, the last at from. If pause is above 0, the breaker is open: nothing is reserved from then
+-- until ends, pause seconds later, and after that one task as a probe. That is id of listener, or "-" and "-".
+local function breaker(version)
+  local text = redis.pcall('HGET', CRASHES, version .. FAILURES)
+  local b = { string.match(type(text) == 'string' and text or '', '^(%S+) (%l+) (%S+) (%d+%.?%d*) (%d+) (%S+) (%S+)$') }
+  if not b[1] or not moment(b[1]) or not moment(b[3]) then return nil end
+  return { ends = b[1], reason = b[2], from = b[3], pause = tonumber(b[4]), row = tonumber(b[5]), listener = b[6], id = b[7] }
+end
+
+-- savebreaker(version, b): writes the state of a version's circuit breaker.
+local function savebreaker(version, b)
+  redis.pcall('HSET', CRASHES, version .. FAILURES, string.format('%s %s %s %.6f %d %s %s', b.ends, b.reason, b.from, b.pause,
+    b.row, b.listener, b.id))
+  redis.pcall('EXPIRE', CRASHES, 86400)
+end
+
+-- barrier(version, clock): why no task is reserved for a version: 1 if it is quarantined for deaths, 2 if its circuit
+-- breaker is open, nil if tasks are reserved. If the breaker has a pause, also returns its end. If the pause is over, and
+-- no probe runs, the third value is the state of the breaker: one task may be reserved, as probe does it.
+local function barrier(version, clock)
+  local plain = version
+  if string.sub(version, -#FAILURES) == FAILURES then plain = string.sub(version, 1, -#FAILURES - 1) end
+  if quarantined(redis.pcall('HGET', CRASHES, plain), clock) then return 1 end
+  local b = plain ~= version and breaker(plain)
+  if not b or b.pause == 0 then return nil end
+  local ends = helduntil(b.from .. ' ' .. b.ends, clock)
+  if ends then return 2, ends end
+  local task = b.id ~= '-' and redis.pcall('HMGET', TASK_ .. b.id, 'node', 'status') or {}
+  -- Otherwise the task was given back, or its host died and others took the task.
+  local runs = not task.err and task[1] == b.listener and task[2] == 'started' and redis.call('ZSCORE', NODES, b.listener)
+  return 2, nil, not runs and b or nil
+end
+
+-- probe(version, b, listener, id): records that a task is the probe of a version's circuit breaker.
+local function probe(version, b, listener, id) -- rare
+  b.listener, b.id = listener, id
+  savebreaker(string.sub(version, 1, -#FAILURES - 1), b)
 end
 
 -- since(clock, created, eta, retried): the time at which a task began to wait: the latest of the three times in its
@@ -739,8 +795,9 @@ end
 
 -- runners(serving, listener, from, to, clock): makes a function that decides which release of a plugin runs a task of a
 -- listener. serving is the number of the one that serves. ARGV[from] to ARGV[to] are: the canary as "NUMBER PERCENT" or
--- "NUMBER label NEEDLE", or "" if there is none; then for each further release its number, "PLUGIN DIGEST" or "" if it
--- is gone, the number of further values, and these values: field, value, ... that are written to its tasks.
+-- "NUMBER label NEEDLE", or "" if there is none; then for each further release its number, its version as in ARGV[8] of
+-- reserve.lua or "" if it is gone, the number of further values, and these values: field, value, ... that are written to
+-- its tasks.
 --
 -- The function takes an ID, and the fields "pinned" of the task, the number of the release on which it began, and
 -- "aside", since when it waits for a host that has its release. It returns the number of the task's release, or nil if
@@ -748,7 +805,7 @@ end
 -- release, the third value is whether the task must wait, because this host lacks its release or another host tries it. If
 -- not, no host took it for a minute or it is gone, and the release that serves runs the task.
 local function runners(serving, listener, from, to, clock)
-  local others, gone, barred = {}, {}, {}
+  local others, gone, barred, tested = {}, {}, {}, {}
   local canary, percent, needle = string.match(ARGV[from] or '', '^(%d+) (%S+) ?(.*)$')
   local at = from + 1
   while at <= to do
@@ -768,7 +825,10 @@ local function runners(serving, listener, from, to, clock)
   -- runs(number): the release, if this host has it, and it is not quarantined.
   local function runs(number)
     local one = others[number]
-    if one and barred[number] == nil then barred[number] = quarantined(redis.pcall('HGET', CRASHES, one.version), clock) end
+    if one and barred[number] == nil then
+      local why, _, half = barrier(one.version, clock)
+      barred[number], tested[number] = why and not half, half
+    end
     return not barred[number] and one or nil
   end
   -- tries(id): whether this listener may run tasks of the canary. A canary may end each host that runs it. So it begins
@@ -813,6 +873,10 @@ local function runners(serving, listener, from, to, clock)
     end
     local one = runs(number)
     if one and number == canary and not tries(id) then one = nil end
+    if one and tested[number] then
+      probe(one.version, tested[number], listener, id)
+      barred[number], tested[number] = true, nil
+    end
     return number, one, not one and tonumber(clock) - tonumber(moment(aside, clock)) < 60
   end
 end

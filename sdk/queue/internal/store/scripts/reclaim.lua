@@ -26,23 +26,6 @@ local function recent(second)
   return tonumber(moment(second, '0')) > tonumber(clock) - 3600
 end
 
--- full(): whether CRASHES has no room for one more version. If there is none, full first removes, once per call of the
--- script, the versions that are not quarantined and had no death within the last hour.
-local swept = false
-local function full()
-  if redis.call('TYPE', CRASHES)['ok'] ~= 'hash' or redis.call('HLEN', CRASHES) < 1000 then return false end
-  if swept then return true end
-  swept = true
-  local fields, stale = redis.call('HGETALL', CRASHES), {}
-  for i = 1, #fields, 2 do
-    local fresh = quarantined(fields[i + 1], clock)
-    for second in string.gmatch(fields[i + 1], ' %S+ ([%d.]+)') do fresh = fresh or recent(second) end
-    if not fresh then stale[#stale + 1] = fields[i] end
-  end
-  for from = 1, #stale, 1000 do redis.call('HDEL', CRASHES, unpack(stale, from, math.min(#stale, from + 999))) end
-  return #fields / 2 - #stale >= 1000
-end
-
 -- deathsof(value, id, same): the deaths in value, "UNTIL LISTENER SECOND ..."; that of the listener of the task's previous
 -- crash, if same(its "PLUGIN DIGEST" in the history); and that of this listener. It leaves out what is not recent.
 -- Listeners that died together count as one death, because a power failure may be the cause.
@@ -63,12 +46,15 @@ local function deathsof(value, id, same)
   return words
 end
 
+local packed -- set once CRASHES has no room
+
 -- blame(id, version): records that a version of a plugin has killed this listener and, if it ran then too, the listener
 -- of the task's previous crash. The third death within an hour quarantines the version for a day.
 local function blame(id, version)
   local value = redis.pcall('HGET', CRASHES, version)
   if type(value) ~= 'string' then
-    if full() then return end
+    packed = packed or nocrashroom(clock)
+    if packed then return end
     value = '0'
   end
   if quarantined(value, clock) then return end

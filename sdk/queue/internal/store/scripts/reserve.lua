@@ -1,21 +1,22 @@
 -- Reserves tasks of one queue for a listener, highest priority first. Starts them if a process ID is given, because the
--- Reserves tasks of one queue for a listener, highest priority first. Starts them if a process ID is given, because the
 -- listener has free slots. Reserves no task from a paused or held queue, none of a paused plugin or tenant, none for a
--- quarantined version of a plugin, and no more than the plugin's limit in the fleet and the tenant's quotas and rates
+-- quarantined version of a plugin but the probe of its circuit breaker, and no more than the plugin's limit in the fleet and the tenant's quotas and rates
 -- allow. An ID whose task is missing, damaged, finished, already held
 -- or not yet due is dropped and counted. An expired task fails.
 -- KEYS    1 pending  2 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 maximum number of tasks (1 to 128)  5 process ID or ""
 --         6 maximum bytes of one task's parameters  7 maximum bytes of all parameters
---         8 "PLUGIN DIGEST" of the version that will run the tasks, or "" (only with a process ID)
+--         8 "PLUGIN DIGEST" of the version that will run the tasks, followed by " failures" if it has a circuit breaker,
+--         or "" (only with a process ID)
 --         9 maximum age in seconds of tasks that set none themselves, or ""
 --         10 maximum number of tasks that run in the fleet, or ""  11 the queues, separated by spaces, whose running
 --         tasks count for 10
 --         12 the number of the release that serves, or ""  13 the number of arguments for runners, and these arguments
 --         then field, value, ... for the plugin's version and what its manifest sets (only with a process ID)
 -- RETURNS number of dropped IDs, clock, eta of the next scheduled task, or when the tenant's rates let more tasks start
---         if that is earlier, or "", number of tasks that failed or wait again, 1 if the version is quarantined, reason why a failed task has no dead letter or "", numbers of
---         releases that this host lacks or must not try, separated by spaces, 1 if the script ended early and the lists
+--         or the pause of the circuit breaker ends if that is earlier, or "", number of tasks that failed or wait again, 1
+--         if the version is quarantined or 2 if its circuit breaker is open (a task is then the probe), reason why a failed
+--         task has no dead letter or "", numbers of releases that this host lacks or must not try, separated by spaces, 1 if the script ended early and the lists
 --         may have further tasks; then for each task: id, run, parameters
 --         or nil if they are too large, their size, number of further values, and these values: field, value, ... of
 --         fields in TAKEN, and "release", the number of the release that runs it if that does not serve ("delayed" if
@@ -38,12 +39,16 @@ local clock = now(ARGV[1])
 local eta = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
 local paused = redis.call('SMISMEMBER', PAUSED, queue, '.', 'plugin ' .. (string.match(ARGV[8], '^%S+') or ''))
 if paused[1] + paused[2] + paused[3] > 0 then return { 0, clock, eta, 0, 0, '', '', 0 } end
-local crashes = ARGV[8] ~= '' and redis.pcall('HGET', CRASHES, ARGV[8])
-if quarantined(crashes, clock) then return { 0, clock, eta, 0, 1, '', '', 0 } end
+local barred, ends, half
+if ARGV[8] ~= '' then barred, ends, half = barrier(ARGV[8], clock) end
+if barred and not half then
+  if ends and (eta == '' or tonumber(ends) < tonumber(eta)) then eta = ends end
+  return { 0, clock, eta, 0, barred, '', '', 0 }
+end
 -- ask: set if some parameters of this queue were large. Then the size of each task's parameters is read first.
 local ask, held = unpack(redis.call('HMGET', STATS_ .. queue, 'large', 'held'))
 if held and helduntil(held, clock) then return { 0, clock, eta, 0, 0, '', '', 0 } end
-local wanted = tonumber(ARGV[4])
+local wanted = math.min(tonumber(ARGV[4]), half and 1 or 128)
 local work = 0 -- in units of one reserved task; at 128 the script ends, and the caller calls again
 
 -- room(): the number of tasks that are still allowed to start in the fleet, at most wanted.
@@ -130,7 +135,7 @@ end
 -- The field ".." of LIMITS says that the tenant has quotas, and of which kinds; no queue has this name.
 local mark = redis.pcall('HGET', LIMITS, '..')
 local spend = type(mark) == 'string' and string.find(mark, 'r', 1, true) and gate()
-if wanted < 1 and spend then return { 0, clock, closing(spend, 0), 0, 0, '', '', 0 } end
+if wanted < 1 and spend then return { 0, clock, closing(spend, 0), 0, barred or 0, '', '', 0 } end
 
 -- rejected(by): whether this listener has rejected the task, and another listener with a lease has not. by is the field
 -- "rejected_by" of the task. Python listeners do not count: they have no lease, so nobody knows whether they are alive.
@@ -149,7 +154,8 @@ local written = { 'status', 'reserved', 'node', listener, 'updated', clock, 'res
 if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, rest) } end
 written[#written + 1] = 'run'
 local most, bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
-local out, taken, started, dropped, looked = { 0, clock, eta, 0, 0, '', '', 0 }, 0, {}, 0, 0
+local out, taken, started, dropped, looked = { 0, clock, eta, 0, barred or 0, '', '', 0 }, 0, {}, 0, 0
+local tested -- whether a task is the probe of the circuit breaker
 
 -- otherwise(): makes a function (id, key, expired) that removes a task from the reserved list again. The task fails if
 -- it has expired; if not, it waits again. The function is made once per call of the script, because making it executes
@@ -296,6 +302,10 @@ local function reserve(id)
     out[at] = out[at] + 2
   end
   taken = taken + 1
+  if half and all == written then
+    probe(ARGV[8], half, listener, id)
+    tested = true
+  end
 end
 
 -- inturn(list, level): makes two functions for a list beside which tasks with a fairness key wait. take() moves the next
@@ -352,5 +362,7 @@ for _, list in ipairs(lists) do
 end
 if #started > 0 then redis.call('SADD', STARTED_TASKS_ .. queue, unpack(started)) end
 if spend then out[3] = closing(spend, taken) end
-out[1], out[4], out[6], out[8] = dropped, looked - dropped - taken, unburied, work >= 128 and taken < wanted and 1 or 0
+-- Another release ran the one task: the next one may be the probe.
+local early = work >= 128 and taken < wanted or half and taken > 0 and not tested
+out[1], out[4], out[6], out[8] = dropped, looked - dropped - taken, unburied, early and 1 or 0
 return out

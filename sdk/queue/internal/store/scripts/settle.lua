@@ -5,13 +5,15 @@
 -- complete task is settled again, and a failed one is only removed from the list.
 -- KEYS    1 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 process ID  5 queues whose listeners are to be woken, separated by
---         spaces
+--         spaces  6 "FAILURES PAUSE LONGEST PLUGIN DIGEST QUEUE ..." if the version that ran the tasks has a circuit
+--         breaker, which opens after this number of failures, for PAUSE seconds at first, or ""
 --         then for each task: id, run (in the form that holder takes), action (complete, failed, retry, reschedule or
 --         reject), result or error as text, number of further values, and these values:
 --         for complete: none, or the bytes of the result ("" if the text is the result), followed by the tasks and
 --         publications that are made with the completion. A task is its queue and the form that batch.lua describes. A
 --         publication is "" and the form that accept takes;
---         for failed: the reason; for the other actions: the delay in seconds
+--         for failed: the reason; for the other actions: the delay in seconds; then for both, if the circuit breaker
+--         counts the failure, its reason
 -- RETURNS a line for each task: 'ok', 'cancelled' (it has failed instead of waiting again), 'lost' or 'gone'; 'refused'
 --         and the queue that accepts no tasks, or the topic that accepts no publications (the task is still held); or
 --         'unburied' and the reason why the failed task has no dead letter
@@ -113,8 +115,44 @@ local function withchildren() -- rare
   end
 end
 
-local ending, children, bear
-local out, at = {}, 6
+-- watching(): makes two functions for the circuit breaker of the version that ran the tasks. note(id, action, reason) is
+-- for each task that was settled; reason is nil if its failure does not count. While the breaker is open, only its probe
+-- counts: others began before. save() writes the state at the end.
+local function watching() -- rare
+  local failures, pause, longest, version, queues = string.match(ARGV[6], '^(%d+) (%S+) (%S+) (%S+ %S+) ?(.*)$')
+  local b, new, changed, turned = breaker(version), false, false, false
+  return function(id, action, reason)
+    local probed = b and b.listener == listener and b.id == id
+    if b and b.pause > 0 and not probed then return end
+    turned = turned or probed
+    if action == 'complete' then
+      if b then b, changed = nil, true end
+      return
+    end
+    if not reason then
+      if probed then b.listener, b.id, changed = '-', '-', true end
+      return
+    end
+    if not b then b, new = { pause = 0, row = 0 }, true end
+    b.row = (probed or b.reason == reason) and b.row + 1 or 1
+    b.reason, b.from, b.ends, b.listener, b.id, changed = reason, clock, '0', '-', '-', true
+    if probed then
+      b.pause = math.min(2 * b.pause, tonumber(longest))
+    elseif b.row >= tonumber(failures) then
+      b.pause, turned = tonumber(pause), true
+    end
+    if b.pause > 0 then b.ends = after(clock, b.pause) end
+  end, function()
+    if not changed or new and b and nocrashroom(clock) then return end
+    if b then savebreaker(version, b) else redis.pcall('HDEL', CRASHES, version .. FAILURES) end
+    if not turned then return end
+    for name in string.gmatch(queues, '%S+') do announce(CHANNEL_ .. name) end -- so that each host looks at once
+  end
+end
+
+local ending, children, bear, note, save
+if ARGV[6] ~= '' then note, save = watching() end
+local out, at = {}, 7
 while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
@@ -148,6 +186,7 @@ while at <= #ARGV do
       ending = ending or otherwise()
       answer = ending(id, key, h, run, action, text, ARGV[at + 5])
     end
+    if note then note(id, action, action ~= 'complete' and answer ~= 'cancelled' and more == '2' and ARGV[at + 6] or nil) end
     out[#out + 1] = answer
   end
   at = at + 5 + more
@@ -157,6 +196,7 @@ if #started > 0 then
   redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started))
   listening = redis.call('EXISTS', WAITERS, THROTTLED)
 end
+if save then save() end
 if bear then bear() end
 if #completed > 0 then
   if redis.call('EXISTS', EXPIRY_ .. queue) == 1 then redis.call('ZREM', EXPIRY_ .. queue, unpack(completed)) end
