@@ -143,8 +143,8 @@ QUERN_IMPORT(output_write) int32_t quern_output_write(const void *data, uint32_t
 QUERN_IMPORT(error_set) int32_t quern_error_set(const void *text, uint32_t size);
 
 // Sets the delay of the next attempt, at most a year, if there is one: after QUERN_RETRY, which counts no attempt, and after a
-// failure, which counts one. The last call counts.
-// QUERN_EINVAL below 0.
+// failure, which counts one. The last call counts. Below 0, after QUERN_RETRY, it is the delay of -milliseconds of all waiting
+// tasks of the queue with the key of this one, such as those of a customer whom a service answers with 429.
 QUERN_IMPORT(retry_after) int32_t quern_retry_after(int64_t milliseconds);
 
 // Slot: a text about the task, by field: QUERN_TASK_ID and so on. QUERN_EINVAL for an unknown field; for

@@ -92,7 +92,11 @@ export class Failure extends Error {
  * Throw it to have the task run again later, because something that it needs is unavailable. This does not count as an attempt: see
  * {@link Failure} for what does.
  */
-export class Retry extends Failure {}
+export class Retry extends Failure {
+  /** With key, all other waiting tasks of the queue with the key of this one wait for the delay, too. */
+  constructor(message?: string, options?: ErrorOptions & { delay?: number; key?: boolean });
+  readonly key: boolean;
+}
 
 /** Throw it to fail the task for good, because another attempt would fail as well. Its message is the task's error. */
 export class Fatal extends Failure {

@@ -2,7 +2,7 @@
 // answered. README.md, one folder up, describes them.
 import {
   Bucket, Database, Enqueue, Errno, Failure, Fields, Params, Publish, Request, Task,
-  checkpoint, config, exit, log, monotonic, now, progress, random, run, secret, sleep, sys, textOf, utf8, write,
+  checkpoint, config, exit, log, monotonic, now, progress, random, retry, run, secret, sleep, sys, textOf, utf8, write,
 } from "@quern/assemblyscript";
 import * as raw from "./raw";
 import { bytes, number } from "./words";
@@ -87,8 +87,8 @@ function ofTask(verb: string): bool {
   if (verb == "write") write(bytes(word(1)));
   else if (verb == "end") end(<i32>n(1));
   else if (verb == "retry") {
-    sys.retry_after(n(1));
-    exit(75, text(2));
+    const ms = n(1);
+    retry(text(2), abs(ms), ms < 0);
   } else if (verb == "trap") unreachable();
   else if (verb == "size") toldText(task.input.byteLength.toString());
   else if (verb == "sum") toldText(sum().toString());

@@ -82,7 +82,7 @@ const calls = {
     const message = text(why);
     throw new End(status === "0" ? undefined : status === "65" ? new Fatal(message) : status === "75" ? new Retry(message) : message);
   },
-  retry([, ms, why]) { throw new End(new Retry(text(why), { delay: number(ms) })); },
+  retry([, ms, why]) { throw new End(new Retry(text(why), { delay: Math.abs(number(ms)), key: number(ms) < 0 })); },
   json: () => task.json(),
   size: ([verb]) => tell(verb, "ok", task.bytes().length),
   sum([verb]) {

@@ -123,7 +123,7 @@ class Guest:
         raise Ended(kind and kind(text(why)))
 
     def call_retry(self, ms, why):
-        raise Ended(quern.Retry(text(why), delay=number(ms) / 1000))
+        raise Ended(quern.Retry(text(why), delay=abs(number(ms)) / 1000, key=number(ms) < 0))
 
     def call_trap(self):
         os.abort()

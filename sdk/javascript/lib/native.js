@@ -154,7 +154,7 @@ export const native = {
   },
   output(value) { running("output_write").output = bytes(value).slice(); },
   setError(value) { running("error_set").error = value; },
-  retryAfter(ms) { running("retry_after").delay = ms; },
+  retryAfter(ms) { Object.assign(running("retry_after"), { delay: Math.abs(ms), key: ms < 0 }); },
   taskText: (field) => running("task_text").texts[field],
   taskNumber: (field) => running("task_number").numbers[field],
   cancelled: () => running("cancelled").cancelled,

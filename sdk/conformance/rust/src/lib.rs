@@ -102,7 +102,10 @@ fn call(task: &Task, w: Words) -> Result<bool, Error> {
     let answer = match verb {
         "write" => return w.bytes(1).write().map(|()| false),
         "end" => return end(w.number(1) as i32, w.text(2)).map(|()| true),
-        "retry" => return Err(Error::retry(w.text(2)).after(w.time(1).unwrap_or_default())),
+        "retry" => {
+            let again = Error::retry(w.text(2)).after(Duration::from_millis(w.number(1).unsigned_abs()));
+            return Err(if w.number(1) < 0 { again.for_key() } else { again });
+        }
         "trap" => std::process::abort(),
         "raw" => {
             let answer = HostError::check("raw", raw::call(w)).and_then(text);

@@ -50,6 +50,7 @@ class Run:
     output: bytes = b""
     error: str = ""
     delay: Optional[float] = None
+    key: bool = False
     log: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     progress: list[tuple[float, str]] = field(default_factory=list)
     strayed: bool = False  # a progress outside 0 to 1 was reported
@@ -487,4 +488,4 @@ def error_set(text: str) -> None:
 
 
 def retry_after(milliseconds: int) -> None:
-    _run().delay = milliseconds / 1000
+    _run().delay, _run().key = abs(milliseconds) / 1000, milliseconds < 0

@@ -11,7 +11,8 @@
 --         for complete: none, or the bytes of the result ("" if the text is the result), followed by the tasks and
 --         publications that are made with the completion. A task is its queue and the form that batch.lua describes. A
 --         publication is "" and the form that accept takes;
---         for failed: the reason; for the other actions: the delay in seconds
+--         for failed: the reason; for the other actions: the delay in seconds, and "key" if all tasks of the queue with
+--         the key of this one are to wait as long
 -- RETURNS a line for each task: 'ok', 'cancelled' (it has failed instead of waiting again), 'lost' or 'gone'; 'refused'
 --         and the queue that accepts no tasks, or the topic that accepts no publications (the task is still held); or
 --         'unburied' and the reason why the failed task has no dead letter
@@ -57,7 +58,7 @@ end
 -- next run unless it was cancelled. It returns the task's line of the reply. The function is made once per call,
 -- because making it executes all declarations that it needs.
 local function otherwise() -- rare
-  return function(id, key, h, run, action, text, more)
+  return function(id, key, h, run, action, text, more, held)
     if action == 'failed' then
       unburied = ''
       fail(queue, id, clock, more, text, 'settled', h[2], 'attempts', following(attempts(key, h[2])))
@@ -76,6 +77,8 @@ local function otherwise() -- rare
     local waits, listed = back(queue, id, clock, more, 'LPUSH', action, text, 'settled', settler(listener, run), 'last_error', text,
       'last_action', action)
     woken = woken or listed
+    local name = held == 'key' and redis.call('HGET', key, 'key')
+    if name then holdkey(queue, name, clock + more) end
     return waits and 'ok' or 'cancelled'
   end
 end
@@ -146,7 +149,7 @@ while at <= #ARGV do
       if has then children(at, true) end
     else
       ending = ending or otherwise()
-      answer = ending(id, key, h, run, action, text, ARGV[at + 5])
+      answer = ending(id, key, h, run, action, text, ARGV[at + 5], more ~= '1' and ARGV[at + 6])
     end
     out[#out + 1] = answer
   end
