@@ -122,8 +122,7 @@ func (r *run) retryAfter() (stderr string, after time.Duration, key bool) {
 	if r.module.info.Kind == Command {
 		return cutRetryAfter(r.logs.end())
 	}
-	after, key = r.abi.RetryAfter()
-	return r.logs.end(), after, key
+	return r.logs.end(), r.abi.RetryAfter(), r.abi.HoldKey()
 }
 
 func (r *run) trapped(err error, at location) Outcome {

@@ -120,9 +120,12 @@ type System struct {
 // Init prepares s for another call. It keeps nothing of the previous call.
 func (s *System) Init(c Config) { *s = System{Config: c} }
 
-// RetryAfter returns the delay, at most a year, that the guest asked for before the task's next attempt, and whether it
-// asked for all tasks with the task's key. It returns 0 if the guest did not ask for a delay.
-func (s *System) RetryAfter() (delay time.Duration, key bool) { return s.retryAfter, s.holdKey }
+// RetryAfter returns the delay, at most a year, that the guest asked for before the task's next attempt. It returns 0
+// if the guest did not ask for a delay.
+func (s *System) RetryAfter() time.Duration { return s.retryAfter }
+
+// HoldKey returns whether the guest asked for that delay for all tasks with the task's key.
+func (s *System) HoldKey() bool { return s.holdKey }
 
 // Misused returns the name of the first function that was refused in the stage Warming, or "".
 func (s *System) Misused() string { return s.misused }

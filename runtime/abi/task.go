@@ -72,11 +72,7 @@ func (s *System) Denial() string { return s.denial }
 func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 	ms := int64(a[0])
 	most := maxDelay.Milliseconds()
-	s.holdKey = ms < 0
-	if ms = max(ms, -most); ms < 0 {
-		ms = -ms
-	}
-	s.retryAfter = time.Duration(min(ms, most)) * time.Millisecond
+	s.holdKey, s.retryAfter = ms < 0, (time.Duration(min(max(ms, -most), most)) * time.Millisecond).Abs()
 	return errnoSuccess
 }
 
