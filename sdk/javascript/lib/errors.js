@@ -115,8 +115,7 @@ export function statusOf(error) {
     for (let n = 0; n < MOST_CAUSES && error instanceof Error; n++, error = error.cause) {
       if (!(error instanceof Failure)) continue;
       status = error instanceof Fatal ? FATAL : error instanceof Retry ? RETRY : FAILED;
-      const delay = Math.min(Math.ceil(error.delay), MOST_DELAY);
-      if (status !== FATAL && delay > 0) native.retryAfter(error.key ? -delay : delay);
+      if (status !== FATAL && error.delay > 0) native.retryAfter((error.key ? -1 : 1) * Math.min(Math.ceil(error.delay), MOST_DELAY));
       return;
     }
   });
