@@ -72,7 +72,7 @@ var queueChecks = []check{
 	{"queue-paused", func(p *patient) {
 		for i, stats := range p.stats {
 			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 && !p.tenantPaused() {
-				at := slices.IndexFunc(p.pauses, func(one manage.Pause) bool { 
+				at := slices.IndexFunc(p.pauses, func(one manage.Pause) bool {
 					return one.Queue == p.queues[i] && one.Key == "" && !one.Accepting
 				})
 				why := ""
