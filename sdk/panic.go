@@ -12,7 +12,7 @@ import (
 // panicError is the error for a handler's panic.
 type panicError string
 
-func (e panicError) Error() string               { return "panic: " + string(e) }
+func (e panicError) Error() string                     { return "panic: " + string(e) }
 func (panicError) outcome() (int, time.Duration, bool) { return exitPanic, 0, false }
 
 // maxStack is the maximum size of the stack in the log, in bytes.

@@ -35,13 +35,13 @@ func (s *service) describePauses() {
 		callerOf(ctx).detail = pauseDetail(p)
 		return s.tenants[tenant].Pauses().Resume(ctx, p)
 	}
-	type ofKey struct {
+	type OfKey struct {
 		Key string `query:"key" maxLength:"1024" doc:"Only the tasks with this key; missing: all of the queue. Not with accepting."`
 	}
 	type pauseQueue struct {
 		InQueue
 		PauseOf
-		ofKey
+		OfKey
 	}
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/pause", "pause-queue",
 		"Stop hosts from taking tasks of a queue, or those with a key, or the queue from accepting new ones; running tasks go on"),
@@ -54,7 +54,7 @@ func (s *service) describePauses() {
 	type resumeQueue struct {
 		InQueue
 		ResumeOf
-		ofKey
+		OfKey
 	}
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/resume", "resume-queue", "End a pause of a queue"),
 		func(ctx context.Context, in *resumeQueue) (*Of[admin.Queue], error) {

@@ -259,8 +259,8 @@ QUERN_IMPORT(random) int32_t quern_random(void *to, uint32_t size);
 
 // Slot: the ID of a new child task. Options are a JSON object of at most QUERN_MAX_OPTIONS, or no bytes:
 // {"id": "text", "key": "text", "labels": {"name": "value"}, "headers": {"name": "value"}, "priority": 50, "delay_ms": 5000, "at_ms": 1700000000000,
-// "max_attempts": 3, "timeout_ms": 60000, "after": ["ID"], "when": "complete", "unique": {"key": "text", "for_ms": 60000}}, each of them
-// optional. The task is created when this one completes, or at once with `after: call` in the manifest. Needs capabilities.enqueue.
+// "max_attempts": 3, "timeout_ms": 60000, "after": ["ID"], "when": "complete", "fair_key": "text", "fair_weight": 1,
+// "concurrency_key": "text", "max_concurrent": 1, "unique": {"key": "text", "for_ms": 60000}}, each of them optional. The task is created when this one completes, or at once with `after: call` in the manifest. Needs capabilities.enqueue.
 // QUERN_EINVAL (the queue's name, an option), QUERN_EDENIED, QUERN_ETOOBIG (output and new tasks together are over limits.output),
 // QUERN_ELIMIT (more than 256, or too long a chain of parents); with `after: call` also QUERN_EQUOTA (the queue is full) and
 // QUERN_EAGAIN (the task may exist or not: repeating the id creates no second one). See quern_publish for an empty queue.

@@ -311,6 +311,7 @@ func (n *node) compareChildren(t *testing.T, b behavior, parent *queue.Task) {
 		got := child{
 			ID: task.ID, Queue: task.Queue, Status: string(task.Status), Body: string(task.Parameters),
 			Key: task.Key, Label: task.Labels["kit"], Header: cmp.Or(task.Headers["kit"], task.Headers["ce-kit"]), Priority: task.Priority, Attempts: task.MaxAttempts, Timeout: task.Timeout,
+			Fair: numbered(task.FairWeight, task.FairKey), Lane: numbered(task.MaxConcurrent, task.ConcurrencyKey),
 		}
 		if a := task.After; a != nil {
 			state := "released"
@@ -359,4 +360,12 @@ func (n *node) endsWithHost(t *testing.T) {
 	if want := "cancelled ok 0\nawait ok\n"; string(task.Result) != want {
 		t.Errorf("result %q, want %q: %+v", task.Result, want, task.Failure())
 	}
+}
+
+// numbered is a key with its number; "" if there is none.
+func numbered(n int, key string) string {
+	if key == "" {
+		return ""
+	}
+	return fmt.Sprint(n, " ", key)
 }

@@ -89,6 +89,7 @@ type child struct {
 	Body               string
 	Size               int
 	Priority, Attempts int
+	Fair, Lane         string // weight and key, maximum and key
 	Timeout            time.Duration
 }
 

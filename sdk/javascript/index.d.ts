@@ -291,6 +291,12 @@ export interface EnqueueOptions {
   maxAttempts?: number;
   /** Of each attempt, in milliseconds. */
   timeout?: number;
+  /** Whom the task is for, such as a customer, in at most 256 bytes: the keys of a queue take turns of fairWeight tasks, 1 (the default) to 1000. */
+  fairKey?: string;
+  fairWeight?: number;
+  /** Tasks of the queue with the same key, of at most 256 bytes, run one after another in their order, or maxConcurrent at once. */
+  concurrencyKey?: string;
+  maxConcurrent?: number;
   /**
    * No second task of the queue with the same key, or without one the same body: for duration milliseconds, 1,000 at least, or until the
    * first is finished.

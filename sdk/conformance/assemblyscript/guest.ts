@@ -161,7 +161,9 @@ function enqueue(): void {
     else if (option == "delay") child.delay(n(i + 1));
     else if (option == "at") child.at(n(i + 1));
     else if (option == "attempts") child.maxAttempts(n(i + 1));
-    else child.timeout(n(i + 1));
+    else if (option == "fair_key") child.fair(text(i + 1), n(words.indexOf("fair_weight") + 1));
+    else if (option == "concurrency_key") child.concurrency(text(i + 1), n(words.indexOf("max_concurrent") + 1));
+    else if (option == "timeout") child.timeout(n(i + 1));
   }
   toldText(child.send(bytes(word(2)), failure));
 }

@@ -290,6 +290,14 @@ func (g *guest) enqueue(w []string) {
 			options.At = time.UnixMilli(int64(n))
 		case "attempts":
 			options.MaxAttempts = n
+		case "fair_key":
+			options.FairKey = value
+		case "fair_weight":
+			options.FairWeight = n
+		case "concurrency_key":
+			options.ConcurrencyKey = value
+		case "max_concurrent":
+			options.MaxConcurrent = n
 		case "timeout":
 			options.Timeout = time.Duration(n) * time.Millisecond
 		}

@@ -74,7 +74,8 @@ const started = {
 
 const fields = ["id", "queue", "tenant", "plugin", "previousError", "parent", "key", "traceparent"];
 const options = { id: ["id", text], key: ["key", text], label: ["labels", (v) => ({ kit: text(v) })], header: ["headers", (v) => ({ kit: text(v) })], unique: ["unique", (v) => ({ key: text(v) })],
-  after: ["after", (v) => [text(v)]], when: ["when", text], priority: ["priority", number], delay: ["delay", number], at: ["at", number], attempts: ["maxAttempts", number], timeout: ["timeout", number] };
+  after: ["after", (v) => [text(v)]], when: ["when", text], priority: ["priority", number], delay: ["delay", number], at: ["at", number], attempts: ["maxAttempts", number], timeout: ["timeout", number],
+  fair_key: ["fairKey", text], fair_weight: ["fairWeight", number], concurrency_key: ["concurrencyKey", text], max_concurrent: ["maxConcurrent", number] };
 
 const calls = {
   write: ([, word]) => output.push(bytes(word)),

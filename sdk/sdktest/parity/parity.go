@@ -242,6 +242,7 @@ func (p *paper) children() {
 		{Timeout: time.Minute},
 		{After: []string{"mine", "other"}},
 		{After: []string{"mine"}, When: "ended"},
+		{FairKey: "f", FairWeight: 1000, ConcurrencyKey: "c", MaxConcurrent: 1_000_000},
 		{Unique: &sdk.Unique{}},
 		{Unique: &sdk.Unique{Key: "u", For: time.Hour}},
 	} {

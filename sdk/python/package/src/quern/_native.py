@@ -462,6 +462,10 @@ def _check_options(options: dict[str, Any]) -> None:
         "at_ms": 0 <= options.get("at_ms", 0) < 253402300800_000,
         "max_attempts": 0 <= options.get("max_attempts", 0) <= 1_000_000,
         "timeout_ms": 0 <= options.get("timeout_ms", 0) <= 100 * _YEAR,
+        "fair_key": len(options.get("fair_key", "").encode()) <= 256,
+        "fair_weight": 0 <= options.get("fair_weight", 0) <= 1000 and ("fair_weight" not in options or "fair_key" in options),
+        "concurrency_key": len(options.get("concurrency_key", "").encode()) <= 256,
+        "max_concurrent": 0 <= options.get("max_concurrent", 0) <= 1_000_000 and ("max_concurrent" not in options or "concurrency_key" in options),
         "unique.for_ms": unique.get("for_ms", 0) == 0 or 1000 <= unique["for_ms"] <= 100 * _YEAR,
     }.items():
         if not valid:
