@@ -269,3 +269,16 @@ test("progress outside 0 to 1 is the nearer end, with a warning", async () => {
   ]);
   assert.match(result.error, /^QuernError: progress: NaN: use 0 to 1, such as 0.5 \(EINVAL\)/);
 });
+
+test("keys of new tasks", async () => {
+  const host = testHost({ queues: ["q"] });
+  const keys = { fairKey: "ada", fairWeight: 3, concurrencyKey: "c", maxConcurrent: 2 };
+  const { enqueued } = await host.run(() => enqueue("q", 1, keys) && undefined);
+  assert.deepEqual(enqueued[0].options, keys);
+  for (const [options, message] of [
+    [{ fairWeight: 2 }, /option fairWeight: 2: expected it together with fairKey/], [{ fairKey: "x", fairWeight: 1001 }, /option fairWeight: 1001: expected 0 to 1000/],
+    [{ concurrencyKey: "ü".repeat(129) }, /option concurrencyKey: .*: expected at most 256 bytes/], [{ maxConcurrent: 2 }, /option maxConcurrent: 2: expected it together with concurrencyKey/],
+  ]) {
+    assert.match((await host.run(() => enqueue("q", 1, options))).error, message);
+  }
+});
