@@ -93,6 +93,7 @@ func settlement(e *ended, host queue.Retry) listen.Settlement {
 	case e.outcome.Kind == runtime.Retry:
 		delay := max(cmp.Or(e.outcome.RetryAfter, policy.Least()), t.version.Permissions.MostRetry.Min)
 		s = s.PutOff(policy, t.Reschedules, delay)
+		s.HoldKey = e.outcome.HoldKey && e.outcome.RetryAfter > 0
 	default:
 		if t.version.Manifest.Breaker.Failures > 0 && e.outcome.Kind != runtime.HostFault {
 			s.Counts = reason // the reason of s changes with the last attempt

@@ -186,6 +186,10 @@ func TestRetryAfter(t *testing.T) {
 		"\nquern:retry-after=-5s\n":                                  {0, plain + ": quern:retry-after=-5s"},
 		"\nquern:retry-after=8761h\n":                                {0, plain + ": quern:retry-after=8761h"},
 		"\nquern:retry-after=99999999999999999999\n":                 {0, plain + ": quern:retry-after=99999999999999999999"},
+		"busy\nquern:retry-after=30s key\n":                          {30 * time.Second, plain + ": busy"},
+		"\nquern:retry-after=5 key\n":                                {5 * time.Second, plain},
+		"\nquern:retry-after=5 keys\n":                               {0, plain + ": quern:retry-after=5 keys"},
+		"\nquern:retry-after= key\n":                                 {0, plain + ": quern:retry-after= key"},
 		"\nquern:retry-after=soon\n":                                 {0, plain + ": quern:retry-after=soon"},
 		"\nquern:retry-after=\n":                                     {0, plain + ": quern:retry-after="},
 		"\nquern:retry-after=1e3\n":                                  {0, plain + ": quern:retry-after=1e3"},
@@ -196,7 +200,8 @@ func TestRetryAfter(t *testing.T) {
 		got := bound(module, "", Profile{}).Run(t.Context(), Call{
 			Input: []byte("75" + stderr), Log: func(line string) { logged = append(logged, line) },
 		})
-		if got.Kind != Retry || got.RetryAfter != want.after || got.Message != want.message {
+		key := want.after > 0 && strings.HasSuffix(stderr, " key\n")
+		if got.Kind != Retry || got.RetryAfter != want.after || got.HoldKey != key || got.Message != want.message {
 			t.Errorf("%q: outcome = %+v, want %v, %s", stderr, got, want.after, want.message)
 		}
 		if !strings.Contains(strings.Join(logged, "\n"), "quern:retry-after=") || !strings.Contains(got.Stderr, "quern:retry-after=") {

@@ -50,6 +50,7 @@ func TestHandler(t *testing.T) {
 			(drop (call $output_write (i32.const 64) (call $input_size))) (i32.const 0)`, Outcome{Kind: Complete}, "input"},
 		"empty":       {"", `(i32.const 0)`, Outcome{Kind: Complete}, ""},
 		"retry":       {"", `(drop (call $retry_after (i64.const 90000))) (i32.const 75)`, Outcome{Kind: Retry, Code: 75, RetryAfter: 90 * time.Second, Message: "exit status 75 (try again later)"}, ""},
+		"retry key":   {"", `(drop (call $retry_after (i64.const -90000))) (i32.const 75)`, Outcome{Kind: Retry, Code: 75, RetryAfter: 90 * time.Second, HoldKey: true, Message: "exit status 75 (try again later)"}, ""},
 		"fails later": {"", `(drop (call $retry_after (i64.const 90000))) (i32.const 3)`, Outcome{Kind: Failed, Code: 3, RetryAfter: 90 * time.Second, Message: "exit status 3"}, ""},
 		"fatal":       {words, `(call $say) (i32.const 65)`, Outcome{Kind: Fatal, Code: 65, Message: "no such user\n\\x1b[31mred"}, ""},
 		"failed":      {words, `(call $say) (i32.const 3)`, Outcome{Kind: Failed, Code: 3, Message: "no such user\n\\x1b[31mred"}, ""},

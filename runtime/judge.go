@@ -99,9 +99,9 @@ func (r *run) ended(code int) Outcome {
 	case code == 0:
 		return Outcome{Kind: Complete, Output: r.output.bytes}
 	case code == exitRetry:
-		stderr, after := r.retryAfter()
+		stderr, after, key := r.retryAfter()
 		return Outcome{
-			Kind: Retry, Code: code, RetryAfter: after,
+			Kind: Retry, Code: code, RetryAfter: after, HoldKey: key,
 			Message: r.failure("exit status 75 (try again later)", stderr),
 		}
 	case code == exitFatal:
@@ -109,19 +109,20 @@ func (r *run) ended(code int) Outcome {
 	case r.refused() != nil:
 		return limitOutcome(r.refused(), location{}, r.said())
 	default:
-		stderr, after := r.retryAfter()
+		stderr, after, _ := r.retryAfter()
 		return Outcome{
 			Kind: Failed, Code: code, RetryAfter: after, Message: r.failure(fmt.Sprintf("exit status %d", code), stderr),
 		}
 	}
 }
 
-// retryAfter returns the end of the log, and the delay of the next attempt if the guest asks for one.
-func (r *run) retryAfter() (stderr string, after time.Duration) {
+// retryAfter returns the end of the log, the delay of the next attempt if the guest asks for one, and whether it is for
+// all tasks with the key of this one.
+func (r *run) retryAfter() (stderr string, after time.Duration, key bool) {
 	if r.module.info.Kind == Command {
 		return cutRetryAfter(r.logs.end())
 	}
-	return r.logs.end(), r.abi.RetryAfter()
+	return r.logs.end(), r.abi.RetryAfter(), r.abi.HoldKey()
 }
 
 func (r *run) trapped(err error, at location) Outcome {

@@ -252,16 +252,18 @@ func parseFraction(text []byte) (float64, bool) {
 	return fraction + 0, true // -0 becomes 0
 }
 
-// cutRetryAfter removes the last line of stderr if it is a retry-after directive, and returns the directive's delay.
-func cutRetryAfter(stderr string) (rest string, after time.Duration) {
+// cutRetryAfter removes the last line of stderr if it is a retry-after directive, and returns the directive's delay, and
+// whether the word key behind it makes it that of all tasks with the key.
+func cutRetryAfter(stderr string) (rest string, after time.Duration, key bool) {
 	last := stderr[strings.LastIndexByte(stderr, '\n')+1:]
 	text, found := strings.CutPrefix(last, retryAfterPrefix)
+	text, key = strings.CutSuffix(text, " key")
 	if text != "" && strings.Trim(text, "0123456789.") == "" {
 		text += "s"
 	}
 	after, err := time.ParseDuration(text)
 	if !found || err != nil || after < 0 || after > maxRetryAfter {
-		return stderr, 0
+		return stderr, 0, false
 	}
-	return strings.TrimSuffix(stderr, last), after
+	return strings.TrimSuffix(stderr, last), after, key
 }

@@ -64,6 +64,9 @@ type Outcome struct {
 	// last line of stderr, such as quern:retry-after=30s. The value is a duration of Go or a number of seconds, of at most
 	// a year. That line is also in Stderr, but Message quotes the line before it.
 	RetryAfter time.Duration
+	// HoldKey is true for Retry if RetryAfter is for all tasks of the queue with the key of this one. A command asks by
+	// the word key behind the delay: quern:retry-after=30s key.
+	HoldKey bool
 	// Message is for people. Its first line says what happened; more lines of the guest's own error can follow. It is
 	// empty for Complete.
 	Message string

@@ -67,9 +67,13 @@ func positive(s string, otherwise int) int {
 // error's exit status. An error of the write itself cannot be reported anywhere.
 func report(stderr io.Writer, doing string, err error) int {
 	text := doing + err.Error() + "\n"
-	status, delay := judge(err)
+	status, delay, key := judge(err)
 	if delay > 0 {
-		text += "quern:retry-after=" + delay.String() + "\n"
+		text += "quern:retry-after=" + delay.String()
+		if key {
+			text += " key"
+		}
+		text += "\n"
 	}
 	_, _ = io.WriteString(stderr, text)
 	return status

@@ -34,6 +34,15 @@ type EnqueueOptions struct {
 	MaxAttempts int
 	// Timeout bounds each attempt, rounded up to milliseconds; 0 means the timeout in that manifest.
 	Timeout time.Duration
+	// FairKey names whom the task is for, such as a customer, in at most 256 bytes: the keys of a queue take turns of
+	// FairWeight tasks, 1 to 1000; 0 means 1.
+	FairKey    string
+	FairWeight int
+	// ConcurrencyKey, of at most 256 bytes, makes tasks of the queue with the same key run one after another in their
+	// order, or MaxConcurrent at once, 1 to 1000000; 0 means 1. "" means the key that the manifest of the plugin that
+	// serves the queue names.
+	ConcurrencyKey string
+	MaxConcurrent  int
 	// Unique prevents a second task of the same kind; nil allows it. If there is a first task and the manifest has after:
 	// call, Enqueue returns the first task's ID. Otherwise it returns the ID of a new task that will not be created.
 	Unique *Unique
@@ -117,9 +126,7 @@ func (o *EnqueueOptions) json() string {
 	if !o.At.IsZero() {
 		to = strconv.AppendInt(appendName(to, "at_ms"), o.At.Add(time.Millisecond-1).UnixMilli(), 10)
 	}
-	if o.MaxAttempts != 0 {
-		to = strconv.AppendInt(appendName(to, "max_attempts"), int64(o.MaxAttempts), 10)
-	}
+	to = appendNumber(to, "max_attempts", o.MaxAttempts)
 	to = appendMilliseconds(to, "timeout_ms", o.Timeout)
 	if len(o.After) > 0 {
 		to = append(appendName(to, "after"), '[')
@@ -132,6 +139,10 @@ func (o *EnqueueOptions) json() string {
 		to = append(to, ']')
 	}
 	to = appendText(to, "when", o.When)
+	to = appendText(to, "fair_key", o.FairKey)
+	to = appendNumber(to, "fair_weight", o.FairWeight)
+	to = appendText(to, "concurrency_key", o.ConcurrencyKey)
+	to = appendNumber(to, "max_concurrent", o.MaxConcurrent)
 	if o.Unique != nil {
 		to = append(appendName(to, "unique"), '{')
 		to = appendText(to, "key", o.Unique.Key)
@@ -139,6 +150,14 @@ func (o *EnqueueOptions) json() string {
 		to = append(to, '}')
 	}
 	return string(append(to, '}'))
+}
+
+// appendNumber appends a member unless its number is 0.
+func appendNumber(to []byte, name string, n int) []byte {
+	if n == 0 {
+		return to
+	}
+	return strconv.AppendInt(appendName(to, name), int64(n), 10)
 }
 
 // appendName appends the name of a JSON object's member.

@@ -14,6 +14,7 @@ type FatalError struct {
 type RetryError struct {
 	Err   error         // never nil when made by Retry or RetryAfter
 	After time.Duration // delay of the next run; 0 means the retry policy's delay
+	Key   bool          // After is for all tasks with the task's key; see RetryKeyAfter
 }
 
 // FailError marks an error that names the delay before the next attempt; see [FailAfter].
@@ -49,6 +50,16 @@ func RetryAfter(err error, d time.Duration) error {
 	return &RetryError{Err: err, After: min(max(d, 0), maxRetryAfter)}
 }
 
+// RetryKeyAfter does what [RetryAfter] does, and also puts off all other waiting tasks of the queue with the key of this
+// one, such as those of a customer whom a service answers with 429. They wait as long, and count no reschedule. If the
+// task has no key, RetryKeyAfter is RetryAfter.
+func RetryKeyAfter(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &RetryError{Err: err, After: min(max(d, 0), maxRetryAfter), Key: true}
+}
+
 // FailAfter sets the delay before the next attempt, if the retry policy allows one: the policy's min and max bound it.
 // The attempt counts, as for an error that is not wrapped. With a delay of 0 or less, the retry policy decides. If err
 // is nil, it returns nil.
@@ -80,25 +91,26 @@ func (e *FailError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *FailError) Unwrap() error { return e.Err }
 
-// outcome is an error that has an exit status and the delay of the next attempt; 0 means the retry policy's delay.
+// outcome is an error that has an exit status and the delay of the next attempt; 0 means the retry policy's delay. key is
+// true if the delay is for all tasks with the task's key.
 type outcome interface {
 	error
-	outcome() (status int, delay time.Duration)
+	outcome() (status int, delay time.Duration, key bool)
 }
 
-func (e *FatalError) outcome() (int, time.Duration) { return exitDataErr, 0 }
-func (e *RetryError) outcome() (int, time.Duration) {
-	return exitTempFail, min(max(e.After, 0), maxRetryAfter)
+func (e *FatalError) outcome() (int, time.Duration, bool) { return exitDataErr, 0, false }
+func (e *RetryError) outcome() (int, time.Duration, bool) {
+	return exitTempFail, min(max(e.After, 0), maxRetryAfter), e.Key
 }
 
-func (e *FailError) outcome() (int, time.Duration) {
-	return exitFailed, min(max(e.After, 0), maxRetryAfter)
+func (e *FailError) outcome() (int, time.Duration, bool) {
+	return exitFailed, min(max(e.After, 0), maxRetryAfter), false
 }
 
-// judge returns the exit status for a handler's error, and the delay of the next attempt.
-func judge(err error) (status int, delay time.Duration) {
+// judge returns the exit status for a handler's error, and what outcome returns.
+func judge(err error) (status int, delay time.Duration, key bool) {
 	if o, ok := errors.AsType[outcome](err); ok {
 		return o.outcome()
 	}
-	return exitFailed, 0
+	return exitFailed, 0, false
 }

@@ -12,8 +12,8 @@ import (
 // panicError is the error for a handler's panic.
 type panicError string
 
-func (e panicError) Error() string               { return "panic: " + string(e) }
-func (panicError) outcome() (int, time.Duration) { return exitPanic, 0 }
+func (e panicError) Error() string                     { return "panic: " + string(e) }
+func (panicError) outcome() (int, time.Duration, bool) { return exitPanic, 0, false }
 
 // maxStack is the maximum size of the stack in the log, in bytes.
 const maxStack = 8 << 10

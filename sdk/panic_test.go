@@ -73,7 +73,7 @@ func TestAttempt(t *testing.T) {
 			if result != nil || err == nil || !strings.HasPrefix(err.Error(), "panic: "+tt.want+" [sdk.") || !strings.Contains(err.Error(), " (panic_test.go:") {
 				t.Fatalf("result %q, error %q, want %q", result, err, "panic: "+tt.want)
 			}
-			if status, delay := judge(err); status != 2 || delay != 0 {
+			if status, delay, _ := judge(err); status != 2 || delay != 0 {
 				t.Errorf("exit status %d after %v", status, delay)
 			}
 			if !strings.HasPrefix(log.String(), "panic: "+tt.want+"\n\ngoroutine ") || !strings.Contains(log.String(), "panic_test.go:") ||

@@ -78,7 +78,7 @@ func hinted(text string) string {
 type settler interface {
 	Output(result []byte) error
 	Fail(text string)
-	RetryAfter(ms int64)
+	RetryAfter(ms int64) // below 0: the delay -ms of all tasks with the task's key
 }
 
 // settle reports a handler's result or error to the host, and returns the exit status.
@@ -95,9 +95,13 @@ func settle(to settler, result []byte, err error) int32 {
 // fail reports an error to the host, with doing before its text, and returns its exit status.
 func fail(to settler, doing string, err error) int32 {
 	to.Fail(hinted(doing + err.Error()))
-	status, delay := judge(err)
+	status, delay, key := judge(err)
+	ms := guest.Milliseconds(delay)
+	if key {
+		ms = -ms
+	}
 	if delay > 0 {
-		to.RetryAfter(guest.Milliseconds(delay))
+		to.RetryAfter(ms)
 	}
 	return int32(status)
 }

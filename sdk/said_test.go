@@ -21,10 +21,11 @@ func TestEnqueueOptions(t *testing.T) {
 			&EnqueueOptions{
 				ID: "a", Key: "b\"\n", Labels: map[string]string{"z": "1", "a": "é"}, Priority: &high,
 				Delay: time.Second, At: time.UnixMilli(1700000000123), MaxAttempts: 3, Timeout: time.Minute,
-				Unique: &Unique{Key: "u", For: time.Hour},
+				FairKey: "f", FairWeight: 2, ConcurrencyKey: "c", MaxConcurrent: 3, Unique: &Unique{Key: "u", For: time.Hour},
 			},
 			`{"id":"a","key":"b\"\u000a","labels":{"a":"é","z":"1"},"priority":90,"delay_ms":1000,"at_ms":1700000000123,` +
-				`"max_attempts":3,"timeout_ms":60000,"unique":{"key":"u","for_ms":3600000}}`,
+				`"max_attempts":3,"timeout_ms":60000,"fair_key":"f","fair_weight":2,"concurrency_key":"c","max_concurrent":3,` +
+				`"unique":{"key":"u","for_ms":3600000}}`,
 		},
 		"Least":    {&EnqueueOptions{Priority: &zero, Delay: 1, Timeout: time.Millisecond + 1, Unique: &Unique{}}, `{"priority":0,"delay_ms":1,"timeout_ms":2,"unique":{}}`},
 		"Negative": {&EnqueueOptions{Delay: -time.Second, MaxAttempts: -1, Unique: &Unique{For: -1500 * time.Microsecond}}, `{"delay_ms":-1000,"max_attempts":-1,"unique":{"for_ms":-2}}`},

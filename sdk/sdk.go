@@ -24,6 +24,7 @@
 //	nil              0             completes with the returned bytes as its result
 //	Retry(err)       75            is tried again later; no attempt is counted
 //	RetryAfter(…)    75            is tried again after the given delay; no attempt is counted
+//	RetryKeyAfter(…) 75            the same, and all tasks with its key wait as long
 //	Fatal(err)       65            fails for good: another attempt would end the same way
 //	any other        1             fails, and is tried again if its retry policy says so; an attempt is counted
 //	FailAfter(…)     1             fails likewise, and is tried again after the given delay

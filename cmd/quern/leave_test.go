@@ -11,6 +11,36 @@ import (
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
+// A pause of a key stops its tasks alone, is listed, and found by doctor, whose remedy ends it.
+func TestPauseOfAKey(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, queuetest.Start(t).URL())
+	u.host(folder(t, map[string][]byte{"echo": runtimetest.Echo(t)}))
+	u.must("enqueue", "echo", "x", "--wait")
+	u.must("queue", "pause", "echo", "--key", "customer 7", "--reason", "owes money")
+	u.must("enqueue", "echo", "x", "--id", "waits", "--key", "customer 7")
+	u.must("enqueue", "echo", "x", "--key", "customer 8", "--wait")
+	eventually(t, "the task is held", func() bool {
+		return strings.Contains(u.must("task", "show", "waits"), "scheduled (its key is held)")
+	})
+	const what = `the key "customer 7" of the queue echo`
+	if list := u.must("tenant", "pauses", "blueque"); !strings.Contains(list, what) || !strings.Contains(list, "owes money") {
+		t.Errorf("pauses:\n%s", list)
+	}
+	if found := u.run("doctor").stdout; !strings.Contains(found, what+" is paused since ") ||
+		!strings.Contains(found, "`quern queue resume echo --key 'customer 7'`") {
+		t.Errorf("doctor:\n%s", found)
+	}
+	if r := u.run("queue", "resume", "echo", "--key", ""); r.status != exitUsage || !strings.Contains(r.stderr, "--key is empty") {
+		t.Errorf("%+v", r)
+	}
+	if r := u.run("queue", "pause", "echo", "--key", "x", "--accepting"); r.status == exitDone || !strings.Contains(r.stderr, "pause taking") {
+		t.Errorf("%+v", r)
+	}
+	u.must("queue", "resume", "echo", "--key", "customer 7")
+	u.must("task", "wait", "waits")
+}
+
 // A tenant is paused, shows what it used, moves to another name beside its host, and is deleted after its host has left.
 func TestTenantLeaves(t *testing.T) {
 	t.Parallel()

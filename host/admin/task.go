@@ -62,6 +62,7 @@ type Task struct {
 	Key            string            `json:"key,omitempty"`
 	FairKey        string            `json:"fair_key,omitempty" doc:"Whom it is for."`
 	FairWeight     int               `json:"fair_weight,omitempty"`
+	KeyHeld        bool              `json:"key_held,omitempty" doc:"It is scheduled because its key is paused, or held by a handler until eta."`
 	Lane           *Lane             `json:"lane,omitempty" doc:"The tasks of the queue with the same concurrency key."`
 	Labels         map[string]string `json:"labels,omitempty"`
 	Parent         string            `json:"parent,omitempty"`
@@ -156,7 +157,7 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 		Expires: Seconds(t.Expires), Deadline: Seconds(t.Deadline),
 		TimeoutSeconds: t.Timeout.Seconds(), Plugin: t.Plugin, Digest: t.Digest, Version: t.Version, Release: t.Release,
 		Priority: t.Priority, Progress: t.Progress,
-		Message: t.Message, Key: t.Key, FairKey: t.FairKey, FairWeight: t.FairWeight, Labels: t.Labels,
+		Message: t.Message, Key: t.Key, KeyHeld: t.Held, FairKey: t.FairKey, FairWeight: t.FairWeight, Labels: t.Labels,
 		Headers: t.Headers, Parent: t.Parent, Depth: t.Depth,
 		Traceparent: t.Traceparent,
 		LiveID:      t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize,

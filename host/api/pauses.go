@@ -21,7 +21,7 @@ type ResumeOf struct {
 
 func (s *service) describePauses() {
 	add(s, looking("/tenants/{tenant}/pauses", "list-pauses",
-		"List what is paused, by whom, why and since when: the tenant, queues and plugins"),
+		"List what is paused, by whom, why and since when: the tenant, queues, keys and plugins"),
 		func(ctx context.Context, in *InTenant) (*ListOf[manage.Pause], error) {
 			return listed(s.tenants[in.Tenant].Pauses().List(ctx))
 		})
@@ -35,14 +35,18 @@ func (s *service) describePauses() {
 		callerOf(ctx).detail = pauseDetail(p)
 		return s.tenants[tenant].Pauses().Resume(ctx, p)
 	}
+	type OfKey struct {
+		Key string `query:"key" maxLength:"1024" doc:"Only the tasks with this key; missing: all of the queue. Not with accepting."`
+	}
 	type pauseQueue struct {
 		InQueue
 		PauseOf
+		OfKey
 	}
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/pause", "pause-queue",
-		"Stop hosts from taking tasks of a queue, or the queue from accepting new ones; running tasks go on"),
+		"Stop hosts from taking tasks of a queue, or those with a key, or the queue from accepting new ones; running tasks go on"),
 		func(ctx context.Context, in *pauseQueue) (*Of[admin.Queue], error) {
-			if err := pause(ctx, in.Tenant, manage.Pause{Queue: in.Queue}, in.PauseOf); err != nil {
+			if err := pause(ctx, in.Tenant, manage.Pause{Queue: in.Queue, Key: in.Key}, in.PauseOf); err != nil {
 				return nil, err
 			}
 			return s.showQueue(ctx, in.InQueue)
@@ -50,10 +54,11 @@ func (s *service) describePauses() {
 	type resumeQueue struct {
 		InQueue
 		ResumeOf
+		OfKey
 	}
 	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/queues/{queue}/resume", "resume-queue", "End a pause of a queue"),
 		func(ctx context.Context, in *resumeQueue) (*Of[admin.Queue], error) {
-			if err := resume(ctx, in.Tenant, manage.Pause{Queue: in.Queue}, in.ResumeOf); err != nil {
+			if err := resume(ctx, in.Tenant, manage.Pause{Queue: in.Queue, Key: in.Key}, in.ResumeOf); err != nil {
 				return nil, err
 			}
 			return s.showQueue(ctx, in.InQueue)
@@ -105,6 +110,9 @@ func pauseDetail(p manage.Pause) string {
 	text := "taking"
 	if p.Accepting {
 		text = "accepting"
+	}
+	if p.Key != "" {
+		text += " key=" + p.Key
 	}
 	if p.Reason != "" {
 		text += " reason=" + p.Reason

@@ -68,11 +68,13 @@ var queueChecks = []check{
 		}
 	}},
 	{"tenant-paused", pausesOf(func(one manage.Pause) bool { return one.Queue == "" })},
-	{"queue-shut", pausesOf(func(one manage.Pause) bool { return one.Queue != "" && one.Accepting })},
+	{"queue-shut", pausesOf(func(one manage.Pause) bool { return one.Queue != "" && (one.Accepting || one.Key != "") })},
 	{"queue-paused", func(p *patient) {
 		for i, stats := range p.stats {
 			if waiting := stats.Depth[queue.Pending]; stats.Paused && waiting > 0 && !p.tenantPaused() {
-				at := slices.IndexFunc(p.pauses, func(one manage.Pause) bool { return one.Queue == p.queues[i] && !one.Accepting })
+				at := slices.IndexFunc(p.pauses, func(one manage.Pause) bool {
+					return one.Queue == p.queues[i] && one.Key == "" && !one.Accepting
+				})
 				why := ""
 				if at >= 0 {
 					why = p.pauses[at].Why()
@@ -164,6 +166,9 @@ func pausesOf(meant func(manage.Pause) bool) func(*patient) {
 				group, name = "plugin", one.Plugin
 			}
 			command := []string{group, "resume", name}
+			if one.Key != "" {
+				command = append(command, "--key", one.Key)
+			}
 			if one.Accepting {
 				command, verb = append(command, "--accepting"), "accepts no new tasks"
 			}

@@ -111,6 +111,7 @@ type System struct {
 	failure    []byte // text of the last error_set
 	failed     bool   // error_set was called
 	retryAfter time.Duration
+	holdKey    bool // retryAfter is for all tasks with the task's key
 	misused    string
 	strayed    bool // a fraction of progress outside 0 to 1 was logged
 	extism     extism
@@ -122,6 +123,9 @@ func (s *System) Init(c Config) { *s = System{Config: c} }
 // RetryAfter returns the delay, at most a year, that the guest asked for before the task's next attempt. It returns 0
 // if the guest did not ask for a delay.
 func (s *System) RetryAfter() time.Duration { return s.retryAfter }
+
+// HoldKey returns whether the guest asked for that delay for all tasks with the task's key.
+func (s *System) HoldKey() bool { return s.holdKey }
 
 // Misused returns the name of the first function that was refused in the stage Warming, or "".
 func (s *System) Misused() string { return s.misused }

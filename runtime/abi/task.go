@@ -68,13 +68,11 @@ func (s *System) Error() (text string, said bool) { return string(s.failure), s.
 // Denial returns the function that was last refused, and why, if it answered EDENIED; else "".
 func (s *System) Denial() string { return s.denial }
 
-// setRetryAfter implements retry_after(ms). The last call counts.
+// setRetryAfter implements retry_after(ms). The last call counts. Below 0 it is the delay -ms of all tasks with the key.
 func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 	ms := int64(a[0])
-	if ms < 0 {
-		return s.invalid("a delay of %d ms: use 0 or more", ms)
-	}
-	s.retryAfter = time.Duration(min(ms, maxDelay.Milliseconds())) * time.Millisecond
+	most := maxDelay.Milliseconds()
+	s.holdKey, s.retryAfter = ms < 0, (time.Duration(min(max(ms, -most), most)) * time.Millisecond).Abs()
 	return errnoSuccess
 }
 

@@ -67,6 +67,18 @@ export class Enqueue {
     this.options.integer("timeout_ms", ms);
     return this;
   }
+  /** Whom the task is for, such as a customer, in at most 256 bytes: the keys of a queue take turns of weight tasks, 1 to 1000. */
+  fair(key: string, weight: i64 = 1): this {
+    this.options.text("fair_key", key);
+    this.options.integer("fair_weight", weight);
+    return this;
+  }
+  /** Tasks of the queue with the same key, of at most 256 bytes, run one after another in their order, or so many at once as most says. */
+  concurrency(key: string, most: i64 = 1): this {
+    this.options.text("concurrency_key", key);
+    this.options.integer("max_concurrent", most);
+    return this;
+  }
   /** No second task of the queue with the same key, or without a key the same body: for some milliseconds, 1000 or more, or until the
    * first one is finished. */
   unique(key: string = "", ms: i64 = 0): this {

@@ -106,10 +106,11 @@ export function fatal(message: string): void {
 
 /**
  * Has the task tried again later, because something that it needs is unavailable: after a delay in milliseconds, a year at most, or
- * without one when its retry policy says. This does not count as an attempt.
+ * without one when its retry policy says. This does not count as an attempt. With key, all other waiting tasks of the queue with the
+ * key of this one wait for the delay, too.
  */
-export function retry(message: string, delay: i64 = 0): void {
-  if (delay > 0) sys.retry_after(delay);
+export function retry(message: string, delay: i64 = 0, key: bool = false): void {
+  if (delay > 0) sys.retry_after(key ? -delay : delay);
   exit(75, message);
 }
 

@@ -143,8 +143,8 @@ QUERN_IMPORT(output_write) int32_t quern_output_write(const void *data, uint32_t
 QUERN_IMPORT(error_set) int32_t quern_error_set(const void *text, uint32_t size);
 
 // Sets the delay of the next attempt, at most a year, if there is one: after QUERN_RETRY, which counts no attempt, and after a
-// failure, which counts one. The last call counts.
-// QUERN_EINVAL below 0.
+// failure, which counts one. The last call counts. Below 0, after QUERN_RETRY, it is the delay of -milliseconds of all waiting
+// tasks of the queue with the key of this one, such as those of a customer whom a service answers with 429.
 QUERN_IMPORT(retry_after) int32_t quern_retry_after(int64_t milliseconds);
 
 // Slot: a text about the task, by field: QUERN_TASK_ID and so on. QUERN_EINVAL for an unknown field; for
@@ -259,8 +259,8 @@ QUERN_IMPORT(random) int32_t quern_random(void *to, uint32_t size);
 
 // Slot: the ID of a new child task. Options are a JSON object of at most QUERN_MAX_OPTIONS, or no bytes:
 // {"id": "text", "key": "text", "labels": {"name": "value"}, "headers": {"name": "value"}, "priority": 50, "delay_ms": 5000, "at_ms": 1700000000000,
-// "max_attempts": 3, "timeout_ms": 60000, "after": ["ID"], "when": "complete", "unique": {"key": "text", "for_ms": 60000}}, each of them
-// optional. The task is created when this one completes, or at once with `after: call` in the manifest. Needs capabilities.enqueue.
+// "max_attempts": 3, "timeout_ms": 60000, "after": ["ID"], "when": "complete", "fair_key": "text", "fair_weight": 1,
+// "concurrency_key": "text", "max_concurrent": 1, "unique": {"key": "text", "for_ms": 60000}}, each of them optional. The task is created when this one completes, or at once with `after: call` in the manifest. Needs capabilities.enqueue.
 // QUERN_EINVAL (the queue's name, an option), QUERN_EDENIED, QUERN_ETOOBIG (output and new tasks together are over limits.output),
 // QUERN_ELIMIT (more than 256, or too long a chain of parents); with `after: call` also QUERN_EQUOTA (the queue is full) and
 // QUERN_EAGAIN (the task may exist or not: repeating the id creates no second one). See quern_publish for an empty queue.

@@ -69,6 +69,10 @@ func TestConformance(t *testing.T) {
 // behave runs a behavior's task, and compares what becomes of it.
 func (n *node) behave(t *testing.T, b behavior) {
 	t.Helper()
+	if b.Held > 0 {
+		n.holds(t, b)
+		return
+	}
 	first := n.run(t, b, b.Name)
 	n.compare(t, b, first)
 	if !b.Again {
@@ -81,8 +85,45 @@ func (n *node) behave(t *testing.T, b behavior) {
 	n.compare(t, b, second)
 }
 
+// holds checks that a task, and one that is enqueued with its key after its first run, wait equally long.
+func (n *node) holds(t *testing.T, b behavior) {
+	t.Helper()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	waits := func(id string) *queue.Task {
+		n.enqueue(t, b, id)
+		for range ticker.C {
+			task, err := n.client.Task(n.ctx, id)
+			if err != nil || task.Status.Finished() {
+				t.Fatalf("%+v, %v", task, err)
+			}
+			if task.Status == queue.Scheduled {
+				return task
+			}
+		}
+		return nil
+	}
+	first, second := waits(b.Name), waits(b.Name+".next")
+	if first.Reschedules != b.Reschedules || first.ETA.Sub(first.Updated) != b.Held || first.Held {
+		t.Errorf("put off %d times, by %s, held %t", first.Reschedules, first.ETA.Sub(first.Updated), first.Held)
+	}
+	if second.Run != 0 || !second.Held || second.ETA.Sub(first.ETA).Abs() > time.Millisecond {
+		t.Errorf("the next one had %d runs, is held %t, until %s; the first one waits until %s", second.Run, second.Held, second.ETA, first.ETA)
+	}
+}
+
 // run enqueues a task and waits for its end.
 func (n *node) run(t *testing.T, b behavior, id string) *queue.Task {
+	t.Helper()
+	n.enqueue(t, b, id)
+	task, err := n.client.Wait(n.ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
+func (n *node) enqueue(t *testing.T, b behavior, id string) {
 	t.Helper()
 	input := strings.Repeat(addressed(b.Input), max(b.Times, 1))
 	if b.Pad > 0 {
@@ -111,11 +152,6 @@ func (n *node) run(t *testing.T, b behavior, id string) *queue.Task {
 	if err != nil {
 		t.Fatal(err)
 	}
-	task, err := n.client.Wait(n.ctx, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return task
 }
 
 // compare compares a task with what was to become of it.
@@ -275,6 +311,7 @@ func (n *node) compareChildren(t *testing.T, b behavior, parent *queue.Task) {
 		got := child{
 			ID: task.ID, Queue: task.Queue, Status: string(task.Status), Body: string(task.Parameters),
 			Key: task.Key, Label: task.Labels["kit"], Header: cmp.Or(task.Headers["kit"], task.Headers["ce-kit"]), Priority: task.Priority, Attempts: task.MaxAttempts, Timeout: task.Timeout,
+			Fair: numbered(task.FairWeight, task.FairKey), Lane: numbered(task.MaxConcurrent, task.ConcurrencyKey),
 		}
 		if a := task.After; a != nil {
 			state := "released"
@@ -323,4 +360,12 @@ func (n *node) endsWithHost(t *testing.T) {
 	if want := "cancelled ok 0\nawait ok\n"; string(task.Result) != want {
 		t.Errorf("result %q, want %q: %+v", task.Result, want, task.Failure())
 	}
+}
+
+// numbered is a key with its number; "" if there is none.
+func numbered(n int, key string) string {
+	if key == "" {
+		return ""
+	}
+	return fmt.Sprint(n, " ", key)
 }

@@ -66,6 +66,7 @@ type behavior struct {
 	Exit          int
 	Attempts      int // that counted; 0 for one if it failed, else for none beside the last
 	Reschedules   int
+	Held          time.Duration // after one run it, and all tasks with its key, wait that long: it does not end
 	Takes         time.Duration // at least, from its creation to its end
 	Log           []string      // its lines; "…" alone for any
 	Progress      float64
@@ -88,6 +89,7 @@ type child struct {
 	Body               string
 	Size               int
 	Priority, Attempts int
+	Fair, Lane         string // weight and key, maximum and key
 	Timeout            time.Duration
 }
 

@@ -92,7 +92,11 @@ export class Failure extends Error {
  * Throw it to have the task run again later, because something that it needs is unavailable. This does not count as an attempt: see
  * {@link Failure} for what does.
  */
-export class Retry extends Failure {}
+export class Retry extends Failure {
+  /** With key, all other waiting tasks of the queue with the key of this one wait for the delay, too. */
+  constructor(message?: string, options?: ErrorOptions & { delay?: number; key?: boolean });
+  readonly key: boolean;
+}
 
 /** Throw it to fail the task for good, because another attempt would fail as well. Its message is the task's error. */
 export class Fatal extends Failure {
@@ -287,6 +291,12 @@ export interface EnqueueOptions {
   maxAttempts?: number;
   /** Of each attempt, in milliseconds. */
   timeout?: number;
+  /** Whom the task is for, such as a customer, in at most 256 bytes: the keys of a queue take turns of fairWeight tasks, 1 (the default) to 1000. */
+  fairKey?: string;
+  fairWeight?: number;
+  /** Tasks of the queue with the same key, of at most 256 bytes, run one after another in their order, or maxConcurrent at once. */
+  concurrencyKey?: string;
+  maxConcurrent?: number;
   /**
    * No second task of the queue with the same key, or without one the same body: for duration milliseconds, 1,000 at least, or until the
    * first is finished.

@@ -110,6 +110,8 @@ export interface TestResult {
   thrown: unknown;
   /** The milliseconds that Retry or Failure asked for. */
   delay: number | undefined;
+  /** Whether these are for all tasks with the task's key. */
+  key: boolean;
   /** Lines of the log; console writes there as well. */
   log: { level: Level; text: string; fields: Record<string, any> }[];
   progress: { fraction: number; message: string }[];

@@ -88,6 +88,7 @@ class Run {
   error = "";
   thrown = undefined;
   delay = undefined;
+  key = false;
 
   constructor(host, input, given) {
     const {
@@ -181,6 +182,7 @@ class Result {
     this.error = run.error;
     this.thrown = run.thrown;
     this.delay = run.delay;
+    this.key = run.key;
     this.log = run.log;
     this.progress = run.progress;
     this.enqueued = complete ? run.enqueued : [];

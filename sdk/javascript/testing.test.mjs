@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 
-import { checkpoint, config, database, enqueue, Fatal, http, kv, log, progress, publish, QuernError, Retry, secrets } from "@quern/sdk";
+import { checkpoint, config, database, enqueue, Failure, Fatal, http, kv, log, progress, publish, QuernError, Retry, secrets } from "@quern/sdk";
 import { testHost } from "@quern/sdk/testing";
 
 test("results", async () => {
@@ -45,6 +45,11 @@ test("failures", async () => {
   assert.deepEqual(await run(thrown).then((r) => [r.status, r.error, r.thrown, r.enqueued]), ["failed", "TypeError: bad", thrown, []]);
   assert.deepEqual(await run(new Fatal("never")).then((r) => [r.status, r.error]), ["fatal", "never"]);
   assert.deepEqual(await run(new Retry("later", { delay: 1500 })).then((r) => [r.status, r.error, r.delay]), ["retry", "later", 1500]);
+  const held = await run(new Retry("later", { delay: 1500, key: true }));
+  assert.deepEqual([held.delay, held.key], [1500, true]);
+  assert.equal((await run(new Retry("later", { delay: 1500 }))).key, false);
+  assert.throws(() => new Retry("later", { key: true }), /key of Retry: true: write true, and a delay/);
+  assert.throws(() => new Failure("later", { delay: 1, key: true }), /Failure: key: options are delay, cause/);
   assert.equal((await host.run((task) => task.json(), "{")).status, "fatal");
   assert.deepEqual(host.enqueued, []);
 });
@@ -244,7 +249,7 @@ test("wrong arguments", async () => {
     [() => enqueue("q", "x", "now"), 'enqueue: options "now": use an object with id, '], [() => enqueue("q", "name", {}, {}), "enqueue: 4 arguments: write enqueue(queue, body, { delay })"],
     [() => publish("t", "x", { key: "a" }), "publish: key: options are id, attributes"], [() => config.get("a", "b"), "config.get: 2 arguments: write config.get(name)"],
     [() => log.info("a", "b"), 'log: fields "b": use an object, such as { id: 7 }'], [() => log.error("a", new Error("b")), "log: fields Error: b: use an object, such as { error }"],
-    [() => log.info("a", {}, {}), "log.info: 3 arguments: write log.info(text, { name: value })"], [() => new Retry("later", 60), "Retry: options 60: use an object with delay, cause"],
+    [() => log.info("a", {}, {}), "log.info: 3 arguments: write log.info(text, { name: value })"], [() => new Retry("later", 60), "Retry: options 60: use an object with delay, key, cause"],
     [() => new Fatal("never", { deley: 60 }), "Fatal: deley: options are delay, cause"], [() => database("d").query("SELECT $1, $2", 1, 2), "database(...).query: 3 arguments: write database(...).query(statement, [parameter, ...])"],
   ]) {
     const result = await host.run(() => call());
@@ -263,4 +268,17 @@ test("progress outside 0 to 1 is the nearer end, with a warning", async () => {
     [{ fraction: 1, message: "half" }], [{ level: "warn", text: "progress 50: use 0 to 1, such as 0.5", fields: {} }],
   ]);
   assert.match(result.error, /^QuernError: progress: NaN: use 0 to 1, such as 0.5 \(EINVAL\)/);
+});
+
+test("keys of new tasks", async () => {
+  const host = testHost({ queues: ["q"] });
+  const keys = { fairKey: "ada", fairWeight: 3, concurrencyKey: "c", maxConcurrent: 2 };
+  const { enqueued } = await host.run(() => enqueue("q", 1, keys) && undefined);
+  assert.deepEqual(enqueued[0].options, keys);
+  for (const [options, message] of [
+    [{ fairWeight: 2 }, /option fairWeight: 2: expected it together with fairKey/], [{ fairKey: "x", fairWeight: 1001 }, /option fairWeight: 1001: expected 0 to 1000/],
+    [{ concurrencyKey: "ü".repeat(129) }, /option concurrencyKey: .*: expected at most 256 bytes/], [{ maxConcurrent: 2 }, /option maxConcurrent: 2: expected it together with concurrencyKey/],
+  ]) {
+    assert.match((await host.run(() => enqueue("q", 1, options))).error, message);
+  }
 });

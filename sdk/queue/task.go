@@ -48,6 +48,7 @@ type Task struct {
 	ConcurrencyKey string
 	MaxConcurrent  int
 	InLine         bool          // it waits until other tasks with its concurrency key have ended
+	Held           bool          // it is scheduled because its key is held or paused
 	After          *After        // the task's dependencies; nil if it has none
 	Retry          Retry         // the fields of the retry policy that the task itself sets
 	Timeout        time.Duration // maximum duration of one attempt; 0 if not set
@@ -125,6 +126,7 @@ func newTask(id string, hash map[string]string) *Task {
 	t.FairWeight, t.FairKey = parseNumbered(hash["fair"])
 	t.MaxConcurrent, t.ConcurrencyKey = parseNumbered(hash["lane"])
 	t.InLine = hash["line"] != "" && t.Status == Pending
+	t.Held = t.Status == Scheduled && hash["held"] != "" && hash["held"] == hash["eta"]
 	if record := strings.Fields(hash["record"]); len(record) > 1 {
 		t.RecordRun, t.RecordSize = store.AsInt(record[0]), store.AsInt(record[1])
 		t.RecordEncrypted = slices.Contains(record[2:], store.Encrypted)

@@ -36,6 +36,8 @@ type Result struct {
 	Err error
 	// RetryAfter is the delay that the handler asks for, rounded up to milliseconds; 0 leaves the delay to the host.
 	RetryAfter time.Duration
+	// HoldKey is true if RetryAfter is for all tasks with the task's key: see sdk.RetryKeyAfter.
+	HoldKey bool
 	// Log has the lines that the handler wrote by sdk.Log, each with its level and its fields. After a panic, it also has
 	// the stack.
 	Log []string
@@ -92,7 +94,11 @@ func (r *Result) String() string {
 		text += ": " + r.Err.Error()
 	}
 	if r.RetryAfter > 0 {
-		text += " (retry after " + r.RetryAfter.String() + ")"
+		text += " (retry after " + r.RetryAfter.String()
+		if r.HoldKey {
+			text += ", all tasks with its key"
+		}
+		text += ")"
 	}
 	if len(r.Log) > 0 {
 		text += "\n" + strings.Join(r.Log, "\n")

@@ -80,7 +80,8 @@ func (r *run) Fail(text string) {
 
 func (r *run) RetryAfter(ms int64) {
 	defer r.lock()()
-	r.result.RetryAfter = time.Duration(ms) * time.Millisecond
+	r.result.HoldKey = ms < 0
+	r.result.RetryAfter = (time.Duration(ms) * time.Millisecond).Abs()
 }
 
 func (r *run) TaskText(field uint32) string {

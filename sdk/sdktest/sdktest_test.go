@@ -64,6 +64,10 @@ func TestOutcomes(t *testing.T) {
 		{errNoPaper, sdktest.Failed, 0, "failed: no paper"},
 		{fmt.Errorf("print: %w", sdk.Retry(errNoPaper)), sdktest.Retry, 0, "retry: print: no paper"},
 		{sdk.RetryAfter(errNoPaper, time.Minute), sdktest.Retry, time.Minute, "retry: no paper (retry after 1m0s)"},
+		{
+			sdk.RetryKeyAfter(errNoPaper, time.Minute), sdktest.Retry, time.Minute,
+			"retry: no paper (retry after 1m0s, all tasks with its key)",
+		},
 		{nil, sdktest.Complete, 0, "complete\nwarning: oh"},
 		{sdk.Fatal(errNoPaper), sdktest.Fatal, 0, "fatal: no paper"},
 		{errNoPaper, sdktest.Failed, 0, "failed: no paper"},

@@ -16,7 +16,8 @@ func Commands(env cli.Environment) []*cobra.Command {
 			newTaskShow(env), newTaskLs(env), newTaskWait(env), newTaskAwait(env), newTaskLogs(env), newTaskReplay(env),
 			newTaskCancel(env), newTaskRetry(env), newTaskDelete(env)),
 		cli.Group("queue", "Show queues, pause, limit and purge them",
-			newQueueLs(env), newQueueShow(env), newQueuePause(env), newQueueResume(env), newQueueLimit(env), newQueuePurge(env)),
+			newQueueLs(env), newQueueShow(env), newPause(env, pausableQueue, false),
+			newPause(env, pausableQueue, true), newQueueLimit(env), newQueuePurge(env)),
 		cli.Group("topic", "List topics and publish to them",
 			newTopicLs(env), newTopicShow(env), newTopicPublish(env)),
 		cli.Group("subscription", "Subscribe queues and webhooks to topics, pause and delete subscriptions",
@@ -43,5 +44,5 @@ func DatabaseCommands(env cli.Environment) []*cobra.Command {
 func PluginCommands(env cli.Environment) []*cobra.Command {
 	return clientFlags(newPluginLs(env), newPluginPush(env), newPluginReleases(env), newPluginShow(env),
 		newPluginPromote(env), newPluginHalt(env), newPluginRollback(env), newPluginFreeze(env), newPluginDelete(env),
-		newPluginRelease(env), newPluginPause(env), newPluginResume(env))
+		newPluginRelease(env), newPause(env, pausablePlugin, false), newPause(env, pausablePlugin, true))
 }

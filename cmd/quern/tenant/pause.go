@@ -34,115 +34,107 @@ func pauseSentence(p manage.Pause) string {
 	return p.What() + " is paused" + p.Why()
 }
 
-// pauseFlags adds the flags of commands that pause.
-func pauseFlags(cmd *cobra.Command, p *manage.Pause, accepting bool) {
-	option.Text(cmd.Flags(), &p.Reason, "TEXT", "reason", "`TEXT` about why, for others, at most 1024 bytes")
-	if accepting {
-		cmd.Flags().BoolVar(&p.Accepting, "accepting", false, "refuse new tasks; hosts still take those that wait")
+// pausable is a kind of thing that commands pause and resume.
+type pausable struct {
+	argument            string
+	short, long, resume string // what the commands do
+	accepting, key      bool   // it has the flag
+	// of sets what is paused, by the name that was given. note says what else there is to know once it is done.
+	of   func(p *manage.Pause, name string)
+	note func(cmd *cobra.Command, client admin.Tenant, p manage.Pause, resumed bool) error
+}
+
+var (
+	pausableQueue = pausable{
+		argument: "QUEUE", short: "Stop hosts from taking tasks of a queue; running ones go on",
+		long: "Stops hosts from taking tasks of a queue; running ones go on. With --key it is only the tasks with that key,\n" +
+			"such as those of one customer. With --accepting it refuses new tasks instead, of producers and publishers;\n" +
+			"schedules wait. Two pauses of both kinds may last at the same time.",
+		resume: "End a pause", accepting: true, key: true,
+		of: func(p *manage.Pause, name string) { p.Queue = name }, note: noteQueuePause,
 	}
-}
+	pausablePlugin = pausable{
+		argument: "NAME", short: "Stop hosts from taking tasks that a plugin would run; running ones go on",
+		resume: "End the pause of a plugin",
+		of:     func(p *manage.Pause, name string) { p.Plugin = name }, note: notePluginPause,
+	}
+	pausableTenant = pausable{
+		argument: "TENANT", short: "Stop hosts from taking any tasks of a tenant; running ones go on",
+		long: "Stops hosts from taking any tasks of a tenant; running ones go on. With --accepting the tenant refuses new\n" +
+			"tasks instead. Python clients do not know pauses.",
+		resume: "End a pause of a tenant", accepting: true,
+		of:   func(*manage.Pause, string) {},
+		note: func(*cobra.Command, admin.Tenant, manage.Pause, bool) error { return nil },
+	}
+)
 
-// resumeFlags adds the flags of commands that end a pause.
-func resumeFlags(cmd *cobra.Command, p *manage.Pause) {
-	cmd.Flags().BoolVar(&p.Accepting, "accepting", false, "accept new tasks again")
-}
-
-func newQueuePause(env cli.Environment) *cobra.Command {
+// newPause returns the command that pauses things of a kind, or the one that resumes them.
+func newPause(env cli.Environment, kind pausable, resume bool) *cobra.Command {
 	var p manage.Pause
-	cmd := &cobra.Command{
-		Use: "pause QUEUE", Short: "Stop hosts from taking tasks of a queue; running ones go on",
-		Long: "Stops hosts from taking tasks of a queue; running ones go on. With --accepting it refuses new tasks instead,\n" +
-			"of producers and publishers; schedules wait. Two pauses of both kinds may last at the same time.",
-		Args: cli.Arguments(1, 1),
+	cmd := &cobra.Command{Use: "pause " + kind.argument, Short: kind.short, Long: kind.long, Args: cli.Arguments(1, 1)}
+	accepting, key := "refuse new tasks; hosts still take those that wait", "only the tasks with this `KEY`, at most 1024 bytes"
+	if resume {
+		cmd.Use, cmd.Short, cmd.Long = "resume "+kind.argument, kind.resume, ""
+		accepting, key = "accept new tasks again", "only the pause of this `KEY`, or its hold by a handler"
+	} else {
+		option.Text(cmd.Flags(), &p.Reason, "TEXT", "reason", "`TEXT` about why, for others, at most 1024 bytes")
 	}
-	pauseFlags(cmd, &p, true)
+	if kind.accepting {
+		cmd.Flags().BoolVar(&p.Accepting, "accepting", false, accepting)
+	}
+	if kind.key {
+		option.Text(cmd.Flags(), &p.Key, "KEY", "key", key)
+		cli.NotSettings(cmd.Flags(), "key")
+	}
 	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-		p.Queue, p.Who = args[0], whoami()
-		if err := client.Pauses().Pause(cmd.Context(), p); err != nil {
+		if flag := cmd.Flag("key"); kind.key && flag.Changed && p.Key == "" {
+			return cli.Usagef("--key is empty: give it a value, or leave it out")
+		}
+		kind.of(&p, args[0])
+		change := client.Pauses().Resume
+		if !resume {
+			p.Who, change = whoami(), client.Pauses().Pause
+		}
+		if err := change(cmd.Context(), p); err != nil {
 			return err
 		}
-		if err := warnUnknown(cmd, client, args[0], "paused, but "); err != nil {
-			return err
-		}
-		nodes, err := client.Nodes(cmd.Context())
-		for _, node := range nodes {
-			if node.Kind == listen.KindPython && slices.Contains(node.Queues, args[0]) && !p.Accepting {
-				cli.Note(cmd, "the Python listener %s does not know pauses and goes on", node.Listener)
-			}
-		}
-		return err
+		return kind.note(cmd, client, p, resume)
 	})
 }
 
-func newQueueResume(env cli.Environment) *cobra.Command {
-	var p manage.Pause
-	cmd := &cobra.Command{Use: "resume QUEUE", Short: "End a pause", Args: cli.Arguments(1, 1)}
-	resumeFlags(cmd, &p)
-	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-		p.Queue = args[0]
-		if err := client.Pauses().Resume(cmd.Context(), p); err != nil {
-			return err
-		}
-		if err := warnUnknown(cmd, client, args[0], ""); err != nil {
-			return err
-		}
-		q, err := admin.CountQueue(cmd.Context(), client, args[0])
+func noteQueuePause(cmd *cobra.Command, client admin.Tenant, p manage.Pause, resumed bool) error {
+	done := "paused, but "
+	if resumed {
+		done = ""
+	}
+	if err := warnUnknown(cmd, client, p.Queue, done); err != nil {
+		return err
+	}
+	if resumed {
+		q, err := admin.CountQueue(cmd.Context(), client, p.Queue)
 		for _, left := range q.Pauses {
 			cli.Note(cmd, "%s", pauseSentence(left))
 		}
 		return err
-	})
-}
-
-func newPluginPause(env cli.Environment) *cobra.Command {
-	var p manage.Pause
-	cmd := &cobra.Command{
-		Use: "pause NAME", Short: "Stop hosts from taking tasks that a plugin would run; running ones go on",
-		Args: cli.Arguments(1, 1),
 	}
-	pauseFlags(cmd, &p, false)
-	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-		p.Plugin, p.Who = args[0], whoami()
-		if err := client.Pauses().Pause(cmd.Context(), p); err != nil {
-			return err
+	nodes, err := client.Nodes(cmd.Context())
+	for _, node := range nodes {
+		if node.Kind == listen.KindPython && slices.Contains(node.Queues, p.Queue) && !p.Accepting {
+			cli.Note(cmd, "the Python listener %s does not know pauses and goes on", node.Listener)
 		}
-		all, err := client.Plugins(cmd.Context())
-		if err == nil && !slices.ContainsFunc(all, func(one admin.Plugin) bool { return one.Plugin == args[0] }) {
-			cli.Note(cmd, "paused, but no live host of tenant %s has a plugin %q: see `quern plugin ls`", client.Tenant(), args[0])
-		}
-		return err
-	})
-}
-
-func newPluginResume(env cli.Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "resume NAME", Short: "End the pause of a plugin", Args: cli.Arguments(1, 1)}
-	return connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, _ bool) error {
-		return client.Pauses().Resume(cmd.Context(), manage.Pause{Plugin: args[0]})
-	})
-}
-
-func newTenantPause(env cli.Environment) *cobra.Command {
-	var p manage.Pause
-	cmd := &cobra.Command{
-		Use: "pause TENANT", Short: "Stop hosts from taking any tasks of a tenant; running ones go on",
-		Long: "Stops hosts from taking any tasks of a tenant; running ones go on. With --accepting the tenant refuses new\n" +
-			"tasks instead. Python clients do not know pauses.",
-		Args: cli.Arguments(1, 1),
 	}
-	pauseFlags(cmd, &p, true)
-	return ofTenant(connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
-		p.Who = whoami()
-		return client.Pauses().Pause(cmd.Context(), p)
-	}))
+	return err
 }
 
-func newTenantResume(env cli.Environment) *cobra.Command {
-	var p manage.Pause
-	cmd := &cobra.Command{Use: "resume TENANT", Short: "End a pause of a tenant", Args: cli.Arguments(1, 1)}
-	resumeFlags(cmd, &p)
-	return ofTenant(connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
-		return client.Pauses().Resume(cmd.Context(), p)
-	}))
+func notePluginPause(cmd *cobra.Command, client admin.Tenant, p manage.Pause, resumed bool) error {
+	if resumed {
+		return nil
+	}
+	all, err := client.Plugins(cmd.Context())
+	if err == nil && !slices.ContainsFunc(all, func(one admin.Plugin) bool { return one.Plugin == p.Plugin }) {
+		cli.Note(cmd, "paused, but no live host of tenant %s has a plugin %q: see `quern plugin ls`", client.Tenant(), p.Plugin)
+	}
+	return err
 }
 
 func newTenantPauses(env cli.Environment) *cobra.Command {

@@ -130,6 +130,8 @@ func statusText(t *admin.Task) string {
 		return "failed (handled)"
 	case t.Status == queue.Scheduled && t.After != nil && t.After.Blocked:
 		return "scheduled (waits for tasks)"
+	case t.KeyHeld:
+		return "scheduled (its key is held)"
 	case t.Lane != nil && t.Lane.Waits:
 		return "pending (waits in line)"
 	case t.CancelAsked:

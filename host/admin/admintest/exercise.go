@@ -258,6 +258,7 @@ func (b *bench) pauses() {
 	b.enqueue("one")
 	for _, p := range []manage.Pause{
 		{Queue: "q"},
+		{Queue: "q", Key: "k"},
 		{Queue: "q", Accepting: true, Reason: "full"},
 		{Plugin: "p", Reason: "a bug"},
 		{Reason: "a move"},
@@ -267,8 +268,8 @@ func (b *bench) pauses() {
 		list, err := b.Pauses().List(b.ctx)
 		b.must(err)
 		b.is("pauses", len(list), 1)
-		b.is("a pause", fmt.Sprint(list[0].Queue, list[0].Plugin, list[0].Accepting, list[0].Reason, list[0].Since > 0),
-			fmt.Sprint(p.Queue, p.Plugin, p.Accepting, p.Reason, true))
+		b.is("a pause", fmt.Sprint(list[0].Queue, list[0].Key, list[0].Plugin, list[0].Accepting, list[0].Reason, list[0].Since > 0),
+			fmt.Sprint(p.Queue, p.Key, p.Plugin, p.Accepting, p.Reason, true))
 		_, err = b.Queue("q").EnqueueMany(b.ctx, []queue.Spec{{Options: queue.Options{ID: "new"}}})
 		if p.Accepting {
 			b.refused("an enqueue during a pause", err, manage.ErrPaused)
@@ -278,7 +279,7 @@ func (b *bench) pauses() {
 		}
 		batch := b.node.Reserve(b.ctx, []listen.ReserveRequest{{Queue: "q", Count: 1, Start: true, Plugin: "p", Digest: "sha256:0"}})[0]
 		b.must(batch.Err)
-		b.is("taken during a pause of "+p.What(), len(batch.Tasks) > 0, p.Accepting)
+		b.is("taken during a pause of "+p.What(), len(batch.Tasks) > 0, p.Accepting || p.Key != "")
 		for _, task := range batch.Tasks {
 			_, err := b.node.Settle(b.ctx, "q", []listen.Settlement{{Claim: task.Claim()}})
 			b.must(err)

@@ -46,6 +46,9 @@ func (p pauses) change(ctx context.Context, one manage.Pause, action string) err
 	if one.Accepting {
 		what.query.Set("accepting", fmt.Sprint(one.Accepting))
 	}
+	if one.Key != "" {
+		what.query.Set("key", one.Key)
+	}
 	if one.Reason != "" {
 		what.query.Set("reason", one.Reason)
 	}

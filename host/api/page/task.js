@@ -22,6 +22,7 @@ export function task({ tenant }, id) {
     show: (t) => [
       h("p", null, badge(t.status), " ", t.reason && badge(t.reason, "failed"), " ", t.cancel_asked && badge("to be cancelled", "warning"), " in ", link(t.queue, tenant, "queues", t.queue)),
       t.queued && h("p", null, t.queued),
+      t.key_held && h("p", null, `It waits, because the key ${t.key} is paused, or a handler put off all tasks with it.`),
       taskActions(t),
       t.progress > 0 && h("p", null, h("label", null, `${Math.round(100 * t.progress)} % ${t.message ?? ""}`, h("progress", { max: 1, value: t.progress }))),
       t.error && section("Why it failed", failure(t.error, t.reason)),

@@ -2,7 +2,7 @@
 // answered. README.md, one folder up, describes them.
 import {
   Bucket, Database, Enqueue, Errno, Failure, Fields, Params, Publish, Request, Task,
-  checkpoint, config, exit, log, monotonic, now, progress, random, run, secret, sleep, sys, textOf, utf8, write,
+  checkpoint, config, exit, log, monotonic, now, progress, random, retry, run, secret, sleep, sys, textOf, utf8, write,
 } from "@quern/assemblyscript";
 import * as raw from "./raw";
 import { bytes, number } from "./words";
@@ -87,8 +87,8 @@ function ofTask(verb: string): bool {
   if (verb == "write") write(bytes(word(1)));
   else if (verb == "end") end(<i32>n(1));
   else if (verb == "retry") {
-    sys.retry_after(n(1));
-    exit(75, text(2));
+    const ms = n(1);
+    retry(text(2), abs(ms), ms < 0);
   } else if (verb == "trap") unreachable();
   else if (verb == "size") toldText(task.input.byteLength.toString());
   else if (verb == "sum") toldText(sum().toString());
@@ -161,7 +161,9 @@ function enqueue(): void {
     else if (option == "delay") child.delay(n(i + 1));
     else if (option == "at") child.at(n(i + 1));
     else if (option == "attempts") child.maxAttempts(n(i + 1));
-    else child.timeout(n(i + 1));
+    else if (option == "fair_key") child.fair(text(i + 1), n(words.indexOf("fair_weight") + 1));
+    else if (option == "concurrency_key") child.concurrency(text(i + 1), n(words.indexOf("max_concurrent") + 1));
+    else if (option == "timeout") child.timeout(n(i + 1));
   }
   toldText(child.send(bytes(word(2)), failure));
 }

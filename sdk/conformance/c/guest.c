@@ -354,6 +354,10 @@ static void call_enqueue(const quern_view *w) {
 		if (is(w[i], "at")) quern_number_member(&options, "at_ms", number(value));
 		if (is(w[i], "attempts")) quern_number_member(&options, "max_attempts", number(value));
 		if (is(w[i], "timeout")) quern_number_member(&options, "timeout_ms", number(value));
+		if (is(w[i], "fair_key")) quern_text_member(&options, "fair_key", QUERN_VIEW(value));
+		if (is(w[i], "fair_weight")) quern_number_member(&options, "fair_weight", number(value));
+		if (is(w[i], "concurrency_key")) quern_text_member(&options, "concurrency_key", QUERN_VIEW(value));
+		if (is(w[i], "max_concurrent")) quern_number_member(&options, "max_concurrent", number(value));
 		if (is(w[i], "when") || is(w[i], "topic")) quern_text_member(&options, is(w[i], "when") ? "when" : "topic", QUERN_VIEW(value));
 		if (is(w[i], "after")) {
 			quern_member(&options, "after");

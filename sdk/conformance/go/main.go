@@ -40,7 +40,11 @@ var calls = map[string]func(g *guest, words []string){
 	"write": func(g *guest, w []string) { g.output.WriteString(text(w[1])) },
 	"end":   (*guest).end,
 	"retry": func(g *guest, w []string) {
-		g.ending, g.ended = sdk.RetryAfter(errors.New(text(w[2])), time.Duration(number(w[1]))*time.Millisecond), true
+		again, ms := sdk.RetryAfter, number(w[1])
+		if ms < 0 {
+			again, ms = sdk.RetryKeyAfter, -ms
+		}
+		g.ending, g.ended = again(errors.New(text(w[2])), time.Duration(ms)*time.Millisecond), true
 	},
 	"trap": func(*guest, []string) {
 		go func() { panic("trap") }() // a panic in the handler's goroutine would only become the handler's error
@@ -286,6 +290,14 @@ func (g *guest) enqueue(w []string) {
 			options.At = time.UnixMilli(int64(n))
 		case "attempts":
 			options.MaxAttempts = n
+		case "fair_key":
+			options.FairKey = value
+		case "fair_weight":
+			options.FairWeight = n
+		case "concurrency_key":
+			options.ConcurrencyKey = value
+		case "max_concurrent":
+			options.MaxConcurrent = n
 		case "timeout":
 			options.Timeout = time.Duration(n) * time.Millisecond
 		}

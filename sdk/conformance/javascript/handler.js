@@ -74,7 +74,8 @@ const started = {
 
 const fields = ["id", "queue", "tenant", "plugin", "previousError", "parent", "key", "traceparent"];
 const options = { id: ["id", text], key: ["key", text], label: ["labels", (v) => ({ kit: text(v) })], header: ["headers", (v) => ({ kit: text(v) })], unique: ["unique", (v) => ({ key: text(v) })],
-  after: ["after", (v) => [text(v)]], when: ["when", text], priority: ["priority", number], delay: ["delay", number], at: ["at", number], attempts: ["maxAttempts", number], timeout: ["timeout", number] };
+  after: ["after", (v) => [text(v)]], when: ["when", text], priority: ["priority", number], delay: ["delay", number], at: ["at", number], attempts: ["maxAttempts", number], timeout: ["timeout", number],
+  fair_key: ["fairKey", text], fair_weight: ["fairWeight", number], concurrency_key: ["concurrencyKey", text], max_concurrent: ["maxConcurrent", number] };
 
 const calls = {
   write: ([, word]) => output.push(bytes(word)),
@@ -82,7 +83,7 @@ const calls = {
     const message = text(why);
     throw new End(status === "0" ? undefined : status === "65" ? new Fatal(message) : status === "75" ? new Retry(message) : message);
   },
-  retry([, ms, why]) { throw new End(new Retry(text(why), { delay: number(ms) })); },
+  retry([, ms, why]) { throw new End(new Retry(text(why), { delay: Math.abs(number(ms)), key: number(ms) < 0 })); },
   json: () => task.json(),
   size: ([verb]) => tell(verb, "ok", task.bytes().length),
   sum([verb]) {

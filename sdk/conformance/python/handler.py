@@ -123,7 +123,7 @@ class Guest:
         raise Ended(kind and kind(text(why)))
 
     def call_retry(self, ms, why):
-        raise Ended(quern.Retry(text(why), delay=number(ms) / 1000))
+        raise Ended(quern.Retry(text(why), delay=abs(number(ms)) / 1000, key=number(ms) < 0))
 
     def call_trap(self):
         os.abort()
@@ -263,7 +263,7 @@ class Guest:
         options = {}
         for name, word in zip(rest[::2], rest[1::2]):
             value = text(word)
-            if name in ("id", "key", "unique", "when"):
+            if name in ("id", "key", "unique", "when", "fair_key", "concurrency_key"):
                 options[name] = value
             elif name == "after":
                 options["after"] = [value]
@@ -271,7 +271,7 @@ class Guest:
                 options["labels"] = {"kit": value}
             elif name == "header":
                 options["headers"] = {"kit": value}
-            elif name == "priority":
+            elif name in ("priority", "fair_weight", "max_concurrent"):
                 options[name] = number(value)
             elif name == "attempts":
                 options["max_attempts"] = number(value)

@@ -66,7 +66,9 @@
 		"id \"id\":\"$1\"\nkey \"key\":\"$1\"\npriority \"priority\":$1\ndelay \"delay_ms\":$1\nat \"at_ms\":$1\n"
 		"attempts \"max_attempts\":$1\ntimeout \"timeout_ms\":$1\n"
 		"label \"labels\":{\"kit\":\"$1\"}\nheader \"headers\":{\"kit\":\"$1\"}\nunique \"unique\":{\"key\":\"$1\"}\n"
-		"after \"after\":[\"$1\"]\nwhen \"when\":\"$1\"\ntopic \"topic\":\"$1\"\nattribute \"attributes\":{\"kit\":\"$1\"}\n\00")
+		"after \"after\":[\"$1\"]\nwhen \"when\":\"$1\"\ntopic \"topic\":\"$1\"\nattribute \"attributes\":{\"kit\":\"$1\"}\n"
+		"fair_key \"fair_key\":\"$1\"\nfair_weight \"fair_weight\":$1\n"
+		"concurrency_key \"concurrency_key\":\"$1\"\nmax_concurrent \"max_concurrent\":$1\n\00")
 	(data (i32.const 0xe00)
 		"text task_text 0\nconfig config_get @size\nlog log 2 @start 0 0\nrandom random & 1\nclock clock 0 &\nget kv_get @kit @start\n"
 		"secret secret_get @api_key\nsave checkpoint_save @start\nload checkpoint_load\nsize input_size\n\00")

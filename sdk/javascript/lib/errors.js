@@ -69,9 +69,9 @@ export class SQLError extends Error {
 // What handlers throw to fail the attempt with this message alone. If there is another attempt, it comes after options.delay
 // milliseconds if that is set.
 export class Failure extends Error {
-  constructor(message, options) {
+  constructor(message, options, more = []) {
     super(message, options);
-    const { delay } = optionsOf(this.name, options, ["delay", "cause"]);
+    const { delay } = optionsOf(this.name, options, ["delay", ...more, "cause"]);
     if (delay !== undefined && !(typeof delay === "number" && delay >= 0)) {
       throw new RangeError(`delay of ${this.name}: ${String(delay)}: write milliseconds, 0 or more`);
     }
@@ -79,8 +79,18 @@ export class Failure extends Error {
   }
 }
 
-// What handlers throw to run again later, without counting an attempt.
-export class Retry extends Failure {}
+// What handlers throw to run again later, without counting an attempt. With options.key all other waiting tasks with the key of this one
+// wait as long.
+export class Retry extends Failure {
+  constructor(message, options) {
+    super(message, options, ["key"]);
+    const key = options?.key ?? false;
+    if (typeof key !== "boolean" || (key && !(this.delay > 0))) {
+      throw new RangeError(`key of Retry: ${String(key)}: write true, and a delay for the tasks with this key`);
+    }
+    this.key = key;
+  }
+}
 
 // What handlers throw if another attempt would fail as well.
 export class Fatal extends Failure {}
@@ -105,7 +115,7 @@ export function statusOf(error) {
     for (let n = 0; n < MOST_CAUSES && error instanceof Error; n++, error = error.cause) {
       if (!(error instanceof Failure)) continue;
       status = error instanceof Fatal ? FATAL : error instanceof Retry ? RETRY : FAILED;
-      if (status !== FATAL && error.delay > 0) native.retryAfter(Math.min(Math.ceil(error.delay), MOST_DELAY));
+      if (status !== FATAL && error.delay > 0) native.retryAfter((error.key ? -1 : 1) * Math.min(Math.ceil(error.delay), MOST_DELAY));
       return;
     }
   });

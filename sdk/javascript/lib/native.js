@@ -87,7 +87,8 @@ class Bucket {
 const compare = (a, b) => Buffer.compare(bytes(a), bytes(b));
 
 // The options of enqueue by the names that handlers use.
-const optionNames = { delay_ms: "delay", at_ms: "at", max_attempts: "maxAttempts", timeout_ms: "timeout" };
+const optionNames = { delay_ms: "delay", at_ms: "at", max_attempts: "maxAttempts", timeout_ms: "timeout",
+  fair_key: "fairKey", fair_weight: "fairWeight", concurrency_key: "concurrencyKey", max_concurrent: "maxConcurrent" };
 
 function optionsOf(options) {
   const entries = Object.entries(options).map(([name, value]) => [optionNames[name] ?? name, value]);
@@ -113,6 +114,11 @@ function checkOptions(options) {
     ["at", options.at_ms, within(options.at_ms, 0, 253402300800000 - 1), "a time from 1970 to 9999"],
     ["maxAttempts", options.max_attempts, within(options.max_attempts, 0, 1_000_000), "0 to 1000000"],
     ["timeout", options.timeout_ms, within(options.timeout_ms, 0, 100 * YEAR), "0 milliseconds to 100 years"],
+    ...[["fair", "fairKey", "fairWeight", "fair_weight", 1000], ["concurrency", "concurrencyKey", "maxConcurrent", "max_concurrent", 1_000_000]].flatMap(
+      ([of, key, number, member, most]) => [
+        [key, options[`${of}_key`], bytes(options[`${of}_key`] ?? "").length <= 256, "at most 256 bytes"],
+        [number, options[member], within(options[member], 0, most), `0 to ${most}`],
+        [number, options[member], !options[member] || options[`${of}_key`], `it together with ${key}`]]),
   ]) {
     if (!valid) refuse("EINVAL", "enqueue", `option ${name}: ${shown(value)}: expected ${range}`);
   }
@@ -154,7 +160,7 @@ export const native = {
   },
   output(value) { running("output_write").output = bytes(value).slice(); },
   setError(value) { running("error_set").error = value; },
-  retryAfter(ms) { running("retry_after").delay = ms; },
+  retryAfter(ms) { Object.assign(running("retry_after"), { delay: Math.abs(ms), key: ms < 0 }); },
   taskText: (field) => running("task_text").texts[field],
   taskNumber: (field) => running("task_number").numbers[field],
   cancelled: () => running("cancelled").cancelled,

@@ -194,6 +194,10 @@ const enqueueOptions = {
   at: ["at_ms", (time) => milliseconds(time instanceof Date ? time.getTime() : time, "at")],
   maxAttempts: ["max_attempts", Number],
   timeout: ["timeout_ms", (ms) => milliseconds(ms, "timeout")],
+  fairKey: ["fair_key", String],
+  fairWeight: ["fair_weight", Number],
+  concurrencyKey: ["concurrency_key", String],
+  maxConcurrent: ["max_concurrent", Number],
   unique: ["unique", uniqueOf],
 };
 

@@ -58,6 +58,9 @@ type Settlement struct {
 	// good.
 	Requeue Requeue
 	Delay   time.Duration
+	// HoldKey lets no other task of the queue with the key of this one start within Delay, if the task waits and has a
+	// key.
+	HoldKey bool
 	// Children, at most MaxChildren, are enqueued together with the completion of the task. They ignore the limits of
 	// their queues.
 	Children []Child
@@ -270,7 +273,9 @@ func (n *Node) settleArguments(r *SettleRequest) []any {
 		var further []any
 		switch {
 		case s.Failure != nil && s.Requeue != "":
-			further = []any{s.Delay.Seconds()}
+			if further = []any{s.Delay.Seconds()}; s.HoldKey {
+				further = append(further, "key")
+			}
 		case s.Failure != nil:
 			further = []any{string(s.Failure.Why())}
 		case companion != nil || len(s.Children)+len(s.Publications) > 0:

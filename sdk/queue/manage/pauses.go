@@ -20,15 +20,17 @@ import (
 // ErrPaused is the error of an enqueue that a pause refuses. Such an error is a queue.ErrQueueFull, too.
 var ErrPaused = store.ErrPaused
 
-// maxPauseText is the maximum length of a Pause's Who and Reason, in bytes.
+// maxPauseText is the maximum length of a Pause's Key, Who and Reason, in bytes.
 const maxPauseText = 1024
 
-// Pause stops hosts and workers from taking tasks of a queue, a plugin or the whole tenant, or stops a queue or
-// the tenant from accepting new tasks. Python clients do not know pauses.
+// Pause stops hosts and workers from taking tasks of a queue, of a key in a queue, of a plugin or of the whole tenant,
+// or stops a queue or the tenant from accepting new tasks. Python clients do not know pauses.
 type Pause struct {
 	// Queue or Plugin is what is paused. If both are "", it is the tenant.
 	Queue  string `json:"queue,omitempty" doc:"The queue that is paused. Without queue and plugin it is the tenant."`
 	Plugin string `json:"plugin,omitempty" doc:"The plugin that is paused."`
+	// Key pauses, of the tasks of Queue, only those with this key.
+	Key string `json:"key,omitempty" maxLength:"1024" doc:"Only the queue's tasks with this key are paused."`
 	// Accepting is true if new tasks are refused. What tasks enqueue at their completion, dead letters and retries are
 	// still accepted, as in a full queue; ticks of schedules wait.
 	Accepting bool    `json:"accepting,omitempty" doc:"New tasks are refused; missing: no tasks are taken."`
@@ -40,6 +42,8 @@ type Pause struct {
 // What names what is paused, for people.
 func (p Pause) What() string {
 	switch {
+	case p.Key != "":
+		return fmt.Sprintf("the key %q of the queue %s", p.Key, p.Queue)
 	case p.Queue != "":
 		return "the queue " + p.Queue
 	case p.Plugin != "":
@@ -64,8 +68,11 @@ func (p Pause) Why() string {
 }
 
 func (p Pause) scope() string {
-	if p.Plugin != "" {
+	switch {
+	case p.Plugin != "":
 		return store.PluginScope + p.Plugin
+	case p.Key != "":
+		return store.KeyScope + p.Queue + " " + p.Key
 	}
 	return cmp.Or(p.Queue, store.TenantScope)
 }
@@ -82,6 +89,9 @@ func (p Pause) Validate() error {
 	switch {
 	case p.Queue != "" && p.Plugin != "":
 		return fmt.Errorf("%w: pause of the queue %q and the plugin %q: name one of them", queue.ErrInvalid, p.Queue, p.Plugin)
+	case p.Key != "" && (p.Queue == "" || p.Accepting):
+		return fmt.Errorf("%w: pause of the key %q: name its queue, and pause taking: new tasks with it are accepted",
+			queue.ErrInvalid, p.Key)
 	case p.Plugin != "" && p.Accepting:
 		return fmt.Errorf("%w: plugin %q: a plugin accepts no tasks, queues do: pause the accepting of its queues",
 			queue.ErrInvalid, p.Plugin)
@@ -92,7 +102,7 @@ func (p Pause) Validate() error {
 			return err
 		}
 	}
-	for what, text := range map[string]string{"reason": p.Reason, "who": p.Who} {
+	for what, text := range map[string]string{"key": p.Key, "reason": p.Reason, "who": p.Who} {
 		if len(text) > maxPauseText || !utf8.ValidString(text) {
 			return fmt.Errorf("%w: %s of the pause: use at most %d bytes of UTF-8 text", queue.ErrInvalid, what, maxPauseText)
 		}
@@ -127,7 +137,8 @@ func (p Pauses) List(ctx context.Context) ([]Pause, error) {
 		list = append(list, pauseOf(field, note))
 	}
 	slices.SortFunc(list, func(a, b Pause) int {
-		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.field(), b.field()))
+		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Key, b.Key),
+			cmp.Compare(a.field(), b.field()))
 	})
 	return list, nil
 }
@@ -167,6 +178,8 @@ func pauseOf(field, text string) Pause {
 	}
 	if plugin, ok := strings.CutPrefix(scope, store.PluginScope); ok {
 		p.Plugin = plugin
+	} else if rest, ok := strings.CutPrefix(scope, store.KeyScope); ok {
+		p.Queue, p.Key, _ = strings.Cut(rest, " ")
 	} else if scope != store.TenantScope {
 		p.Queue = scope
 	}
@@ -184,13 +197,15 @@ func (p Pauses) Pause(ctx context.Context, one Pause) error {
 	return err
 }
 
-// Resume ends a pause, and wakes the hosts. Of a queue, a Resume of taking also ends a Hold. It is no error if
-// there is no such pause.
+// Resume ends a pause, and wakes the hosts. Of a queue or a key, a Resume of taking also ends a hold. It is no error
+// if there is no such pause.
 func (p Pauses) Resume(ctx context.Context, one Pause) error {
 	answer, err := p.change(ctx, one, "")
 	switch {
 	case err != nil || one.Accepting:
 		return err
+	case one.Key != "":
+		return p.unhold(ctx, one)
 	case one.Queue != "":
 		return p.tenant.Queue(one.Queue).Resume(ctx)
 	case answer == "none":
@@ -213,13 +228,26 @@ func (p Pauses) Resume(ctx context.Context, one Pause) error {
 	return nil
 }
 
+// unhold makes the tasks due that wait for the end of the hold of a key.
+func (p Pauses) unhold(ctx context.Context, one Pause) error {
+	s := p.tenant.store
+	for place := ""; ; {
+		reply, err := s.Eval(ctx, store.NewCall("unhold", s.Keys.Keyed(one.Queue), s.Clock, one.Queue, one.Key, place,
+			store.UnholdTasks))
+		if place = store.AsString(reply); err != nil || place == "" {
+			return store.Wrap("resume "+one.What(), err)
+		}
+	}
+}
+
 func (p Pauses) change(ctx context.Context, one Pause, note string) (string, error) {
 	if err := one.Validate(); err != nil {
 		return "", err
 	}
 	what, _, _ := strings.Cut(one.field(), " ")
 	s := p.tenant.store
-	reply, err := s.Eval(ctx, store.NewCall("pause", s.Keys.Paused(), s.Clock, what, one.scope(), note, store.MaxPauses))
+	reply, err := s.Eval(ctx, store.NewCall("pause", s.Keys.Paused(), s.Clock, what, one.scope(), note, store.MaxPauses,
+		one.Key))
 	if err != nil {
 		return "", store.Wrap("pause "+one.What(), err)
 	}

@@ -114,6 +114,16 @@ impl Enqueue {
     pub fn timeout(self, timeout: Duration) -> Enqueue {
         self.number("timeout_ms", millis(timeout))
     }
+    /// Whom the task is for, such as a customer, in at most 256 bytes: the keys of a queue take turns of `weight` tasks, 1 to 1000.
+    pub fn fair(mut self, key: &str, weight: u32) -> Enqueue {
+        self.options.text("fair_key", key);
+        self.number("fair_weight", weight.into())
+    }
+    /// Tasks of the queue with the same key, of at most 256 bytes, run one after another in their order, or `most` at once.
+    pub fn concurrency(mut self, key: &str, most: u32) -> Enqueue {
+        self.options.text("concurrency_key", key);
+        self.number("max_concurrent", most.into())
+    }
     /// No second task of the queue with the same key, or with the same body if the key is empty: for a time from one second on, or
     /// until the first one is finished.
     pub fn unique(mut self, key: &str, time: Option<Duration>) -> Enqueue {

@@ -137,6 +137,7 @@ pub struct Error {
     pub(crate) status: i32,
     pub(crate) message: String,
     pub(crate) delay: Option<Duration>,
+    pub(crate) key: bool,
 }
 
 const FAILED: i32 = 1;
@@ -146,7 +147,7 @@ const RETRY: i32 = 75;
 impl Error {
     /// The attempt has failed; the task's retry policy decides about another one.
     pub fn new(message: impl Into<String>) -> Error {
-        Error { status: FAILED, message: message.into(), delay: None }
+        Error { status: FAILED, message: message.into(), delay: None, key: false }
     }
 
     /// The task has failed for good: another attempt would fail as well.
@@ -163,6 +164,12 @@ impl Error {
     /// [`Error::new`] counts, one with [`Error::retry`] does not.
     pub fn after(self, delay: Duration) -> Error {
         Error { delay: Some(delay), ..self }
+    }
+
+    /// Of an error of [`Error::retry`] with a delay: all other waiting tasks of the queue with the key of this one wait as long, such as
+    /// those of a customer whom a service answers with 429.
+    pub fn for_key(self) -> Error {
+        Error { key: true, ..self }
     }
 
     /// Sets the exit status. 0 would be that of a complete task, and becomes 1.

@@ -135,8 +135,9 @@ pub fn __run<T: Output>(handle: impl FnOnce(Task) -> Result<T, Error>) -> i32 {
         let _ = __set_error(&err.message); // the status says that it failed, if nothing else
     }
     if let Some(delay) = err.delay {
+        let delay = millis(delay);
         // Safety: there is no pointer.
-        unsafe { sys::retry_after(millis(delay)) };
+        unsafe { sys::retry_after(if err.key { -delay } else { delay }) };
     }
     err.status
 }

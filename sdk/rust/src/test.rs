@@ -218,6 +218,8 @@ pub struct Result {
     pub error: String,
     /// What [`Error::after`] asks for.
     pub delay: Option<Duration>,
+    /// Whether the delay is for all tasks with the task's key: [`Error::for_key`].
+    pub key: bool,
     /// The lines of the log as a host writes them: the level unless it is info, the text, and the fields as JSON.
     pub log: Vec<String>,
     /// All reports.

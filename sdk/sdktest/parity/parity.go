@@ -16,14 +16,16 @@ import (
 	"github.com/quern-project/quern/sdk/fetch"
 )
 
-// Ask is the handler. Its input is a verb, a blank and the URL of an HTTP server. The verbs fail, retry, fatal and
-// panic end the task in that way. Otherwise Ask calls every service.
+// Ask is the handler. Its input is a verb, a blank and the URL of an HTTP server. The verbs fail, retry, retry-key, fatal
+// and panic end the task in that way. Otherwise Ask calls every service.
 func Ask(ctx context.Context, task *sdk.Task) ([]byte, error) {
 	switch verb, rest, _ := strings.Cut(string(task.Input), " "); verb {
 	case "fail":
 		return []byte("half"), errors.New("out of ink")
 	case "retry":
 		return nil, fmt.Errorf("print: %w", sdk.RetryAfter(errors.New("no paper"), 1500*time.Microsecond))
+	case "retry-key":
+		return nil, sdk.RetryKeyAfter(errors.New("too many prints"), time.Minute)
 	case "fatal":
 		return nil, sdk.Fatal(errors.New("no picture"))
 	case "panic":
@@ -240,6 +242,7 @@ func (p *paper) children() {
 		{Timeout: time.Minute},
 		{After: []string{"mine", "other"}},
 		{After: []string{"mine"}, When: "ended"},
+		{FairKey: "f", FairWeight: 1000, ConcurrencyKey: "c", MaxConcurrent: 1_000_000},
 		{Unique: &sdk.Unique{}},
 		{Unique: &sdk.Unique{Key: "u", For: time.Hour}},
 	} {

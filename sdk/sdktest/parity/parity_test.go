@@ -248,10 +248,11 @@ func TestParityOfFailures(t *testing.T) {
 	kinds := map[sdktest.Outcome]runtime.OutcomeKind{
 		sdktest.Failed: runtime.Failed, sdktest.Retry: runtime.Retry, sdktest.Fatal: runtime.Fatal, sdktest.Panicked: runtime.Failed,
 	}
-	for _, input := range []string{"fail", "retry", "fatal", "panic"} {
+	for _, input := range []string{"fail", "retry", "retry-key", "fatal", "panic"} {
 		want := g.run(t, input)
 		got := h.Run(parity.Ask, sdktest.Task{ID: input, Input: []byte(input)})
-		if kinds[got.Outcome] != want.Kind || got.Status != want.Code || got.RetryAfter != want.RetryAfter || got.Result != nil {
+		if kinds[got.Outcome] != want.Kind || got.Status != want.Code || got.RetryAfter != want.RetryAfter ||
+			got.HoldKey != want.HoldKey || got.HoldKey != (input == "retry-key") || got.Result != nil {
 			t.Errorf("%s: %+v, a host has %+v", input, got, want)
 		}
 		if input == "panic" && (len(got.Log) < 3 || got.Log[0] != g.lines[0]) {

@@ -102,7 +102,10 @@ fn call(task: &Task, w: Words) -> Result<bool, Error> {
     let answer = match verb {
         "write" => return w.bytes(1).write().map(|()| false),
         "end" => return end(w.number(1) as i32, w.text(2)).map(|()| true),
-        "retry" => return Err(Error::retry(w.text(2)).after(w.time(1).unwrap_or_default())),
+        "retry" => {
+            let again = Error::retry(w.text(2)).after(Duration::from_millis(w.number(1).unsigned_abs()));
+            return Err(if w.number(1) < 0 { again.for_key() } else { again });
+        }
         "trap" => std::process::abort(),
         "raw" => {
             let answer = HostError::check("raw", raw::call(w)).and_then(text);
@@ -249,22 +252,27 @@ fn clock(w: Words) -> Answer {
 
 fn enqueue(w: Words) -> Answer {
     let mut task = Enqueue::new(w.text(1), w.bytes(2));
-    for (option, value) in w.pairs(3) {
-        let number = words::number(&value);
+    let pairs = w.pairs(3);
+    let number_of = |name: &str| pairs.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| words::number(value) as u32);
+    for (option, value) in &pairs {
+        let number = words::number(value);
         let (n, time) = (number as u32, Duration::from_millis(number as u64));
         task = match option.as_str() {
-            "id" => task.id(&value),
-            "key" => task.key(&value),
-            "label" => task.label("kit", &value),
-            "header" => task.header("kit", &value),
-            "unique" => task.unique(&value, None),
-            "after" => task.after(&[&value]),
-            "when" => task.when(&value),
+            "id" => task.id(value),
+            "key" => task.key(value),
+            "label" => task.label("kit", value),
+            "header" => task.header("kit", value),
+            "unique" => task.unique(value, None),
+            "after" => task.after(&[value]),
+            "when" => task.when(value),
             "priority" => task.priority(n),
             "delay" => task.delay(time),
             "at" => task.at(UNIX_EPOCH + time),
             "attempts" => task.max_attempts(n),
-            _ => task.timeout(time),
+            "timeout" => task.timeout(time),
+            "fair_key" => task.fair(value, number_of("fair_weight")),
+            "concurrency_key" => task.concurrency(value, number_of("max_concurrent")),
+            _ => task,
         };
     }
     task.send().and_then(text)

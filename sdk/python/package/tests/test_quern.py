@@ -27,9 +27,11 @@ def test_task():
 
 def test_failures():
     def handle(task):
-        raise {"retry": quern.Retry("later", delay=timedelta(seconds=1.5)), "fatal": quern.Fatal("never")}.get(task.text, ValueError("bad"))
+        raise {"retry": quern.Retry("later", delay=timedelta(seconds=1.5)), "held": quern.Retry("later", delay=2, key=True),
+               "fatal": quern.Fatal("never")}.get(task.text, ValueError("bad"))
 
-    assert testing.run(handle, "retry").delay == 1.5
+    assert testing.run(handle, "retry").delay == 1.5 and not testing.run(handle, "retry").key
+    assert testing.run(handle, "held").delay == 2 and testing.run(handle, "held").key
     assert testing.run(handle, "fatal").status == "fatal"
     failed = testing.run(handle, "x")
     assert failed.error == "ValueError: bad" and "test_quern.py" in failed.traceback
@@ -231,6 +233,8 @@ def test_names_of_other_libraries():
         (lambda task: quern.Retry("x", countdown=5), "TypeError: quern.Retry has no option 'countdown': did you mean delay? (seconds, or a timedelta)"),
         (lambda task: quern.Fatal("x", delay=5), "TypeError: quern.Fatal has no option 'delay': another attempt is made by quern.Failure or quern.Retry"),
         (lambda task: quern.enqueue("q", at=datetime(2030, 1, 1)), "ValueError: at datetime.datetime(2030, 1, 1, 0, 0) has no time zone: use datetime.now(timezone.utc) or .astimezone(), or a delay"),
+        (lambda task: quern.Retry("x", key=True), "ValueError: key of Retry without a delay: write how long the tasks with this key are to wait, such as delay=30"),
+        (lambda task: quern.Failure("x", key=True), "TypeError: quern.Failure has no option 'key': use delay"),
         (lambda task: task.retry(), "AttributeError: a task has no 'retry': raise quern.Retry(why, delay=seconds), or quern.Failure if the attempt counts"),
         (lambda task: task.request, "AttributeError: a task has no 'request': use task.id, task.attempt, task.headers"),
         (lambda task: task.atempt, "AttributeError: a task has no 'atempt': did you mean attempt?"),

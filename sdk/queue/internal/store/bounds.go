@@ -10,6 +10,7 @@ const (
 	RecountQueues = 100 // queues of recount.lua
 	StatsQueues   = 50  // queues of look.lua
 	LaneChecks    = 100 // holders and lanes of lanes.lua
+	UnholdTasks   = 150 // tasks of unhold.lua
 )
 
 // Encrypted follows the size of a record that is encrypted, in the task's field.

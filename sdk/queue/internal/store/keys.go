@@ -46,6 +46,7 @@ func (k Keys) Quotas() string               { return k.Key("quotas") }
 func (k Keys) Used() string                 { return k.Key("used") }
 func (k Keys) Throttled() string            { return k.Key("throttled") }
 func (k Keys) KeyRates(queue string) string { return k.Key("keyrates", queue) }
+func (k Keys) Held(queue string) string     { return k.Key("held", queue) }
 func (k Keys) Crashes() string              { return k.Key("crashes") }
 func (k Keys) Audit() string                { return k.Key("audit") }
 func (k Keys) Once(id string) string        { return k.Key("once", id) }
@@ -112,14 +113,14 @@ var luaNames = func() string {
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),
 		k.Subscriptions(), k.Generation(), k.Topics(), k.Topic(""), k.Publications(""), k.Publishing(), k.Publication(""),
 		k.Published(""),
-		k.Quotas(), k.Used(), k.Throttled(), k.KeyRates(""),
+		k.Quotas(), k.Used(), k.Throttled(), k.KeyRates(""), k.Held(""),
 		k.Schedule(""), k.Pieces(), k.Piece(""), k.Release(""), k.Trial(""), k.Stopped(),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // in a key with two empty parts
 		text += fmt.Sprintf("local %s = NS .. '%s'\n", strings.ToUpper(key[1:]), key)
 	}
-	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\nlocal LISTED_CHILDREN = %d\nlocal FAILURES = '%s'\n",
-		Searched, int64(UniqueLife.Seconds()), ListedChildren, Failures)
+	return text + fmt.Sprintf("local SEARCHED = %d\nlocal UNIQUE_LIFE = %d\nlocal LISTED_CHILDREN = %d\nlocal MOST_HELD = %d\n"+
+		"local FAILURES = '%s'\n", Searched, int64(UniqueLife.Seconds()), ListedChildren, mostHeld, Failures)
 }()
 
 // Failures follows the name of a version, "PLUGIN DIGEST", that has a circuit breaker. The result is the field of
@@ -129,6 +130,9 @@ const Failures = " failures"
 // UniqueLife is the maximum duration of a uniqueness that lasts until its task is finished, because the task may never
 // finish.
 const UniqueLife = 90 * 24 * time.Hour
+
+// mostHeld is the maximum number of keys of a queue that are held.
+const mostHeld = 100_000
 
 // Searched is the maximum length of a list that scripts search for an ID. Searching a longer one would take Redis
 // milliseconds.

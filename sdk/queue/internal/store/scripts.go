@@ -302,7 +302,7 @@ var SummaryFields = []string{
 	"crashes", "reschedules", "rejects", "retry", "max_age", "timeout", "deadline", "expires", "retried_at", "cancel",
 	"dead_id", "dead_queue", "dead_error", "handled", "priority", "created", "updated", "eta", "reserved_at", "started_at",
 	"plugin", "digest", "version", "release", "progress", "message", "key", "labels", "parent", "depth", "traceparent",
-	"headers", "live_id", "checkpoint", "after", "record", "fair", "lane", "line",
+	"headers", "live_id", "checkpoint", "after", "record", "fair", "lane", "line", "held",
 }
 
 // advanceTasks is the maximum number of dependents that one call of advance.lua handles. Each takes some 20 commands.

@@ -56,6 +56,7 @@ impl Host {
             output: Vec::new(),
             error: String::new(),
             delay: None,
+            key: false,
             log: Vec::new(),
             progress: Vec::new(),
             enqueued: Vec::new(),
@@ -175,7 +176,8 @@ impl Host {
         Ok(0)
     }
     pub(crate) unsafe fn retry_after(&mut self, ms: i64) -> Returned {
-        self.left.delay = Some(Duration::from_millis(u64::try_from(ms).map_err(|_| ErrorKind::Invalid)?));
+        self.left.delay = Some(Duration::from_millis(ms.unsigned_abs()));
+        self.left.key = ms < 0;
         Ok(0)
     }
     pub(crate) unsafe fn task_text(&mut self, field: i32) -> Returned {

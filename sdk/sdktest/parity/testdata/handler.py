@@ -138,6 +138,8 @@ def children(paper, task):
     for queue in ("mail", "mail.out", "done", "other", "", "a b", "x" * 129):
         paper.ask(f"enqueue {queue[:20]!r}", lambda: bool(quern.enqueue(queue, "body")))
     for options in (
+        {"fair_key": "f", "fair_weight": 1000, "concurrency_key": "c", "max_concurrent": 1_000_000}, {"fair_weight": 2}, {"max_concurrent": 2},
+        {"fair_key": "f", "fair_weight": 1001}, {"concurrency_key": "c", "max_concurrent": -1}, {"fair_key": "ü" * 129}, {"concurrency_key": "x" * 257},
         {"id": "mine"}, {"id": "a b"}, {"id": "x" * 129}, {"key": "k"}, {"labels": {"a": 'b"'}}, {"priority": 0}, {"priority": 100},
         {"priority": 101}, {"priority": -1}, {"delay": 1}, {"delay": -1}, {"at": 1700000000.5}, {"at": -1}, {"at": 253402300800},
         {"delay": 1, "at": 1700000000}, {"max_attempts": 3}, {"max_attempts": -1}, {"max_attempts": 1000001}, {"timeout": 60}, {"timeout": -1},

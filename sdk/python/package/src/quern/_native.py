@@ -50,6 +50,7 @@ class Run:
     output: bytes = b""
     error: str = ""
     delay: Optional[float] = None
+    key: bool = False
     log: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     progress: list[tuple[float, str]] = field(default_factory=list)
     strayed: bool = False  # a progress outside 0 to 1 was reported
@@ -461,6 +462,10 @@ def _check_options(options: dict[str, Any]) -> None:
         "at_ms": 0 <= options.get("at_ms", 0) < 253402300800_000,
         "max_attempts": 0 <= options.get("max_attempts", 0) <= 1_000_000,
         "timeout_ms": 0 <= options.get("timeout_ms", 0) <= 100 * _YEAR,
+        "fair_key": len(options.get("fair_key", "").encode()) <= 256,
+        "fair_weight": 0 <= options.get("fair_weight", 0) <= 1000 and ("fair_weight" not in options or "fair_key" in options),
+        "concurrency_key": len(options.get("concurrency_key", "").encode()) <= 256,
+        "max_concurrent": 0 <= options.get("max_concurrent", 0) <= 1_000_000 and ("max_concurrent" not in options or "concurrency_key" in options),
         "unique.for_ms": unique.get("for_ms", 0) == 0 or 1000 <= unique["for_ms"] <= 100 * _YEAR,
     }.items():
         if not valid:
@@ -487,4 +492,4 @@ def error_set(text: str) -> None:
 
 
 def retry_after(milliseconds: int) -> None:
-    _run().delay = milliseconds / 1000
+    _run().delay, _run().key = abs(milliseconds) / 1000, milliseconds < 0

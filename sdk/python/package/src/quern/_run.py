@@ -219,7 +219,8 @@ def _fail(error: BaseException, before: str = "") -> int:
             text, whole = _text(error), error.__cause__ is None
             status = int(error.status)
             if error.delay is not None:
-                _host.functions.retry_after(min(_host.milliseconds(error.delay), MOST_DELAY))
+                delay = min(_host.milliseconds(error.delay), MOST_DELAY)
+                _host.functions.retry_after(-delay if error.key else delay)
         elif isinstance(error, SystemExit):
             status, text = _exit(error)
         else:

@@ -66,6 +66,10 @@ def enqueue(
     at: Union[datetime, float, None] = None,
     max_attempts: int = 0,
     timeout: Optional[Duration] = None,
+    fair_key: str = "",
+    fair_weight: int = 0,
+    concurrency_key: str = "",
+    max_concurrent: int = 0,
     unique: Union[None, bool, str, Unique] = None,
     **unknown: NoReturn,
 ) -> str:
@@ -75,6 +79,9 @@ def enqueue(
     time zone, or Unix time. Headers have names in lower case; without a traceparent the task inherits that of this one.
     after has IDs of tasks that it waits for: siblings enqueued before, with IDs of their own, or others; when is what must become of
     them: complete (all, the default), ended (all, however), any (one is complete) or failed (one has failed).
+    fair_key names whom it is for, such as a customer: the keys of a queue take turns of fair_weight tasks, 1 (the default) to 1000.
+    Tasks of the queue with the same concurrency_key run one after another in their order, or max_concurrent at once. Keys have at most
+    256 bytes.
     """
     if unknown:
         from ._hints import option
@@ -107,6 +114,8 @@ def enqueue(
         options["max_attempts"] = max_attempts
     if timeout is not None:
         options["timeout_ms"] = _host.milliseconds(timeout)
+    shares = {"fair_key": fair_key, "fair_weight": fair_weight, "concurrency_key": concurrency_key, "max_concurrent": max_concurrent}
+    options.update((name, value) for name, value in shares.items() if value)
     if unique is not None and unique is not False:
         if not isinstance(unique, Unique):
             unique = Unique("" if unique is True else unique)

@@ -14,12 +14,14 @@ class Failure(Exception):
     about another attempt, which comes after the delay, between its min and max, or, without one, after the policy's delay."""
 
     status = 1
+    key = False
+    _options = ["delay"]
 
     def __init__(self, *args: object, delay: Optional[Duration] = None, **unknown: NoReturn) -> None:
         if unknown:
             from ._hints import option
 
-            raise option(f"quern.{type(self).__name__}", next(iter(unknown)), ["delay"])
+            raise option(f"quern.{type(self).__name__}", next(iter(unknown)), self._options)
         super().__init__(*args)
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         if seconds is not None and not (isinstance(seconds, (int, float)) and 0 <= seconds < float("inf")):
@@ -40,9 +42,17 @@ class Fatal(Failure):
 
 class Retry(Failure):
     """Has the task run again later: after the delay, or, without one, after the shortest delay of its retry policy. This does not count
-    as an attempt: see Failure for what does."""
+    as an attempt: see Failure for what does. With key=True all other waiting tasks of the queue with the key of this one wait as long,
+    such as those of a customer whom a service answers with 429."""
 
     status = 75
+    _options = ["delay", "key"]
+
+    def __init__(self, *args: object, delay: Optional[Duration] = None, key: bool = False, **unknown: NoReturn) -> None:
+        super().__init__(*args, delay=delay, **unknown)
+        if key and not self.delay:
+            raise ValueError("key of Retry without a delay: write how long the tasks with this key are to wait, such as delay=30")
+        self.key = bool(key)
 
 
 class HostError(Exception):

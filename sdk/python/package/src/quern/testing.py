@@ -132,8 +132,8 @@ class Host:
             self.enqueued += run.enqueued
             self.published += run.published
         return Result(
-            status=status, output=run.output if complete else b"", error=run.error, traceback=trace, delay=run.delay, log=run.log,
-            progress=run.progress, enqueued=run.enqueued if complete else [],
+            status=status, output=run.output if complete else b"", error=run.error, traceback=trace, delay=run.delay, key=run.key,
+            log=run.log, progress=run.progress, enqueued=run.enqueued if complete else [],
             published=run.published if complete else [], checkpoint=self.checkpoints.get(id),
             kv={name: {key: bytes(_host.encoded(value)) for key, value in values.items()} for name, values in self.kv.items()},
         )
@@ -157,6 +157,8 @@ class Result:
     traceback: str
     delay: Optional[float]
     """The seconds that Retry or Failure asked for."""
+    key: bool
+    """Whether these are for all tasks with the task's key."""
     log: list[tuple[str, str, dict[str, Any]]]
     """Lines of the log: level, text, fields."""
     progress: list[tuple[float, str]]
@@ -223,7 +225,7 @@ class Plugin:
         trace = re.sub(r"(?m)^  ", "", trace)  # as the command prints it
         status = "complete" if done.returncode == 0 else reason if reason in ("fatal", "retry") else "failed"
         return Result(
-            status=status, output=done.stdout if status == "complete" else b"", error=error, traceback=trace, delay=None, log=log,
+            status=status, output=done.stdout if status == "complete" else b"", error=error, traceback=trace, delay=None, key=False, log=log,
             progress=[], enqueued=[], published=[], checkpoint=None, kv={},
         )
 
@@ -294,7 +296,7 @@ def _call(handle: Callable[[Task], Any], run: _native.Run) -> tuple[str, str]:
     except Failure as error:
         run.error = cause + str(error)
         if error.delay is not None:
-            run.delay = max(_host.milliseconds(error.delay), 0) / 1000
+            run.delay, run.key = max(_host.milliseconds(error.delay), 0) / 1000, error.key
         return {65: "fatal", 75: "retry"}.get(error.status, "failed"), _trace(error)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1

@@ -157,6 +157,17 @@ local function probe(version, b, listener, id) -- rare
   savebreaker(string.sub(version, 1, -#FAILURES - 1), b)
 end
 
+-- ENDLESS is the end of the hold of a paused key, in the year 2223. There microseconds still differ in a score.
+local ENDLESS = 7999999999
+
+-- holdkey(queue, name, ends): lets no task of the queue with this key start before the time ends. An earlier hold is never
+-- shortened. Nothing is done if the queue has as many holds as it may.
+local function holdkey(queue, name, ends) -- rare
+  local held = HELD_ .. queue
+  if mistyped(held, 'zset') or redis.call('ZCARD', held) >= MOST_HELD then return end
+  redis.call('ZADD', held, 'GT', string.format('%.6f', ends), redis.sha1hex(name))
+end
+
 -- since(clock, created, eta, retried): the time at which a task began to wait: the latest of the three times in its
 -- hash.
 local function since(clock, created, eta, retried)

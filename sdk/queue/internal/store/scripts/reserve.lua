@@ -176,30 +176,38 @@ local function otherwise() -- rare
   end
 end
 
--- slower(): makes a function (id, key, name), once per call of the script for the same reason. A task whose key has no
--- token left is scheduled for the time of its own token, and the function returns true. That token is the task's: the
--- field "token" of its hash has the time, and the task is not asked for another one. Buckets that are full again are
--- forgotten.
-local slow
+-- slower(): makes a function (id, key, name), once per call of the script for the same reason. A task whose key is held is
+-- scheduled for the end of the hold, and one whose key has no token left for the time of its own token; then the
+-- function returns true. That token is the task's: the field "token" of its hash has the time, and the task is not asked
+-- for another one. Holds that have ended and buckets that are full again are forgotten.
+local slow, holds -- holds: whether keys of this queue are held, nil as long as no task has a key
 local function slower() -- rare
-  local list = KEYRATES_ .. queue
-  if mistyped(list, 'zset') then return function() return false end end
+  local rates, held = KEYRATES_ .. queue, HELD_ .. queue
+  if mistyped(rates, 'zset', held, 'zset') then return function() return false end end
   local step, burst = bucket(keyrate)
-  local old = redis.call('ZRANGE', list, 0, 31, 'WITHSCORES')
-  for i = 1, #old, 2 do
-    if tonumber(old[i + 1]) <= tonumber(clock) then redis.call('ZREM', list, old[i]) end
+  for _, set in ipairs({ rates, held }) do
+    local old = redis.call('ZRANGE', set, 0, 31, 'WITHSCORES')
+    for i = 1, #old, 2 do
+      if tonumber(old[i + 1]) <= tonumber(clock) then redis.call('ZREM', set, old[i]) end
+    end
   end
-  return function(id, key, name)
-    if redis.call('HDEL', key, 'token') == 1 then return false end
-    name = redis.sha1hex(name)
-    local full = math.max(tonumber(clock), tonumber(redis.call('ZSCORE', list, name) or '0')) + step
-    redis.call('ZADD', list, string.format('%.6f', full), name)
-    local wait = full - burst * step - tonumber(clock)
-    if wait < 0.000002 then return false end
+  local function putoff(id, at, field)
     redis.call('LREM', KEYS[2], 1, id)
     work = work + 7
-    back(queue, id, clock, wait, 'LPUSH', '', '', 'token', string.format('%.6f', clock + wait))
+    back(queue, id, clock, at - tonumber(clock), 'LPUSH', '', '', field, string.format('%.6f', at))
     return true
+  end
+  return function(id, key, name)
+    name = redis.sha1hex(name)
+    local ends = holds and redis.call('ZSCORE', held, name)
+    if ends and tonumber(ends) > tonumber(clock) then -- each task comes after the one before
+      return putoff(id, tonumber(redis.call('ZINCRBY', held, '0.000002', name)), 'held')
+    end
+    if not step or redis.call('HDEL', key, 'token') == 1 then return false end
+    local full = math.max(tonumber(clock), tonumber(redis.call('ZSCORE', rates, name) or '0')) + step
+    redis.call('ZADD', rates, string.format('%.6f', full), name)
+    local at = full - burst * step
+    return at - tonumber(clock) >= 0.000002 and putoff(id, at, 'token')
   end
 end
 
@@ -273,9 +281,12 @@ local function reserve(id)
     ending = ending or otherwise()
     return ending(id, key, expired)
   end
-  if keyrate and h[14] then
-    slow = slow or slower()
-    if slow(id, key, h[14]) then return end
+  if h[14] then
+    if holds == nil then holds = redis.call('EXISTS', HELD_ .. queue) == 1 end
+    if keyrate or holds then
+      slow = slow or slower()
+      if slow(id, key, h[14]) then return end
+    end
   end
   local all, field, number = written
   if rest > 14 or h[25] and serving ~= '' and h[25] ~= serving or h[26] then

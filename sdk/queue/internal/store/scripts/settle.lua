@@ -13,7 +13,7 @@
 --         publications that are made with the completion. A task is its queue and the form that batch.lua describes. A
 --         publication is "" and the form that accept takes;
 --         for failed: the reason; for the other actions: the delay in seconds; then for both, if the circuit breaker
---         counts the failure, its reason
+--         counts the failure, its reason, or "key" if all tasks of the queue with the key of this one are to wait as long
 -- RETURNS a line for each task: 'ok', 'cancelled' (it has failed instead of waiting again), 'lost' or 'gone'; 'refused'
 --         and the queue that accepts no tasks, or the topic that accepts no publications (the task is still held); or
 --         'unburied' and the reason why the failed task has no dead letter
@@ -55,11 +55,11 @@ local function complete(id, key, h, text, bytes)
   if h[9] then leave(queue, id, h[9]) end
 end
 
--- otherwise(): makes a function (id, key, h, run, action, text, more) that fails the task, or makes it wait for its
--- next run unless it was cancelled. It returns the task's line of the reply. The function is made once per call,
+-- otherwise(): makes a function (id, key, h, run, action, text, more, held) that fails the task, or makes it wait for its
+-- next run unless it was cancelled. If held is set, all tasks with its key wait as long. It returns the task's line of the reply. The function is made once per call,
 -- because making it executes all declarations that it needs.
 local function otherwise() -- rare
-  return function(id, key, h, run, action, text, more)
+  return function(id, key, h, run, action, text, more, held)
     if action == 'failed' then
       unburied = ''
       fail(queue, id, clock, more, text, 'settled', h[2], 'attempts', following(attempts(key, h[2])))
@@ -78,6 +78,8 @@ local function otherwise() -- rare
     local waits, listed = back(queue, id, clock, more, 'LPUSH', action, text, 'settled', settler(listener, run), 'last_error', text,
       'last_action', action)
     woken = woken or listed
+    local name = held and redis.call('HGET', key, 'key')
+    if name then holdkey(queue, name, clock + more) end
     return waits and 'ok' or 'cancelled'
   end
 end
@@ -178,15 +180,17 @@ while at <= #ARGV do
     out[#out + 1] = 'lost'
   else
     started[#started + 1] = listener .. ' ' .. pid .. ' ' .. id
-    local answer = 'ok'
+    local answer, reason = 'ok', nil
     if action == 'complete' then
       complete(id, key, h, text, more == '0' and '' or ARGV[at + 5])
       if has then children(at, true) end
     else
       ending = ending or otherwise()
-      answer = ending(id, key, h, run, action, text, ARGV[at + 5])
+      local second = more == '2' and ARGV[at + 6] or nil
+      answer = ending(id, key, h, run, action, text, ARGV[at + 5], second == 'key')
+      if second ~= 'key' and answer ~= 'cancelled' then reason = second end
     end
-    if note then note(id, action, action ~= 'complete' and answer ~= 'cancelled' and more == '2' and ARGV[at + 6] or nil) end
+    if note then note(id, action, reason) end
     out[#out + 1] = answer
   end
   at = at + 5 + more
