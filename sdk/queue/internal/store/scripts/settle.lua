@@ -56,8 +56,8 @@ local function complete(id, key, h, text, bytes)
 end
 
 -- otherwise(): makes a function (id, key, h, run, action, text, more, held) that fails the task, or makes it wait for its
--- next run unless it was cancelled. If held is set, all tasks with its key wait as long. It returns the task's line of the reply. The function is made once per call,
--- because making it executes all declarations that it needs.
+-- next run unless it was cancelled. If held is set, all tasks with its key wait as long. It returns the task's line of
+-- the reply. The function is made once per call, because making it executes all declarations that it needs.
 local function otherwise() -- rare
   return function(id, key, h, run, action, text, more, held)
     if action == 'failed' then
