@@ -57,11 +57,12 @@ func TestConcurrencyOfALabel(t *testing.T) {
 		},
 		guests: map[string][]byte{"one": queueing(t), "three": queueing(t)},
 	}
-	const manifest = "concurrency: {key: labels.customer, max: %d}\nretry: {base: 1ms, min: 1ms}\n" +
+	const manifest = "concurrency: {key: labels.customer, max: %d}\nretry: {max_attempts: 5, base: 1ms, min: 1ms}\n" +
 		"capabilities: {kv: [{bucket: counts, access: rw}]}\n"
 	common.yaml = map[string]string{"one": fmt.Sprintf(manifest, 1), "three": fmt.Sprintf(manifest, 3)}
 	hosts := []*node{start(t, common), start(t, common)}
 	n := hosts[0]
+	n.serving("one", "three")
 	for name, most := range map[string]int{"one": 1, "three": 3} {
 		n.eventually("the rule of "+name, func() bool {
 			rule, err := listen.NewRules(n.client).Of(n.ctx, name)
@@ -89,7 +90,7 @@ func TestConcurrencyOfALabel(t *testing.T) {
 				task := n.wait(id)
 				nodes[task.Node] = true
 				in, ends := 0, 0
-				if _, err := fmt.Sscan(string(task.Result), &in, &ends); err != nil {
+				if _, err := fmt.Sscanf(string(task.Result), "%d %d", &in, &ends); err != nil {
 					t.Fatalf("%+v", task)
 				}
 				if customer != "-" && (in > most || most == 1 && ends != i+1) {
