@@ -10,7 +10,6 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
-	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
@@ -41,7 +40,7 @@ func newTenantSet(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set [TENANT]", Short: "Set quotas, rates and weights of a tenant",
 		Long: "Sets quotas, rates and weights of a tenant. They are kept in Redis and count for all hosts and producers at\n" +
-			"once; none removes one. A rate is tasks by second, minute, hour or day, and perhaps the burst that may come\n" +
+			"once; none removes one, or brings back what the hosts' file of grants says. A rate is tasks by second, minute, hour or day, and perhaps the burst that may come\n" +
 			"at once after a pause: 100/s, \"10/m burst 5\". The default burst is what comes in a second, and at least 1.",
 		Example: "  quern tenant set acme --tasks-waiting 10000 --running 50\n" +
 			"  quern tenant set acme --rate 100/s --queue-rate \"mail=10/m burst 5\"\n" +
@@ -76,7 +75,7 @@ func newTenantSet(env cli.Environment) *cobra.Command {
 				continue
 			}
 			if kind.Of == "" {
-				if err := noteQuota(changes, flag, kind, kind.Name, *one[kind.Name]); err != nil {
+				if err := noteQuota(changes, flag, kind.Name, *one[kind.Name]); err != nil {
 					return err
 				}
 				continue
@@ -86,7 +85,7 @@ func newTenantSet(env cli.Environment) *cobra.Command {
 				if !ok {
 					return cli.Usagef("--%s %s: write %s=VALUE", flag, cli.ShellWord(text), kind.Of)
 				}
-				if err := noteQuota(changes, flag, kind, kind.Name+":"+of, value); err != nil {
+				if err := noteQuota(changes, flag, kind.Name+":"+of, value); err != nil {
 					return err
 				}
 			}
@@ -110,24 +109,19 @@ func quotaFlag(kind manage.QuotaKind) string {
 	return name
 }
 
-// noteQuota adds the value of a flag to changes. The flag's sizes may have a unit.
-func noteQuota(changes manage.Quotas, flag string, kind manage.QuotaKind, name, value string) error {
+// noteQuota adds the value of a flag to changes.
+func noteQuota(changes manage.Quotas, flag, name, value string) error {
 	if value == "" {
 		return cli.Usagef("--%s: give a value, or none", flag)
 	}
-	if value == noLimit {
-		value = ""
-	} else if kind.Form == manage.FormBytes {
-		size, err := units.ParseSize(value)
-		if err != nil {
-			return cli.Usagef("--%s %s: %w", flag, cli.ShellWord(value), err)
-		}
-		value = fmt.Sprint(size)
+	if _, _, err := manage.KindOf(name); value == noLimit && err == nil {
+		changes[name] = ""
+		return nil
 	}
-	normal, err := manage.Quotas{name: value}.Normal()
+	value, err := admin.ParseQuota(name, value)
 	if err != nil {
 		return cli.Usagef("--%s: %w", flag, cli.TrimInvalid(err))
 	}
-	changes[name] = normal[name]
+	changes[name] = value
 	return nil
 }
