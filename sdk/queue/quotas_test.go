@@ -203,10 +203,12 @@ func TestQuotaOfMemory(t *testing.T) {
 		end("large", large[0])
 		end("small", reserve("small", 20, 2)...)
 		end("large", large[1])
-		for range 4 {
-			w.rdb.SPopN(w.ctx, w.Store().Keys.Started("none"), 9)
-		}
+		w.rdb.Del(w.ctx, w.Store().Keys.Started("none"))
 		end("large", reserve("large", 101, 1)...)
+		w.quotas(t, manage.Quotas{"memory": ""})
+		if used := w.rdb.HGetAll(w.ctx, w.Store().Keys.Used()).Val(); len(used) != 0 {
+			t.Errorf("%v is left", used)
+		}
 	})
 }
 

@@ -264,7 +264,7 @@ func change(ctx context.Context, c *queue.Client, mode string, changes Quotas) e
 
 // quotas reads the quotas of the tenant, and what the file of the hosts says.
 func (m *Manager) quotas(ctx context.Context) (quotas, granted Quotas, err error) {
-	all, err := m.store.RDB.HGetAll(ctx, m.store.Keys.Quotas()).Result()
+	all, err := m.store.Quotas(ctx)
 	quotas, granted = make(Quotas, len(all)), make(Quotas)
 	for name, value := range all {
 		to := quotas
@@ -275,7 +275,7 @@ func (m *Manager) quotas(ctx context.Context) (quotas, granted Quotas, err error
 			to[name] = value
 		}
 	}
-	return quotas, granted, store.Wrap("read quotas in "+m.store.Keys.Quotas(), err)
+	return quotas, granted, err
 }
 
 // QuotaUses reads the tenant's quotas with what is used of them, sorted by name.

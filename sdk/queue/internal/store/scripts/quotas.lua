@@ -63,6 +63,12 @@ local others = string.gsub(redis.call('HGET', LIMITS, '..') or '', '[er]', '')
 mark = others .. (mark.e and 'e' or '') .. (mark.r and 'r' or '')
 if mark == '' then redis.call('HDEL', LIMITS, '..') else redis.call('HSET', LIMITS, '..', mark) end
 redis.call('HDEL', USED, 'waiting')
+if changes.memory == '' then
+  local all = redis.call('HGETALL', USED)
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 7) == 'memory:' then redis.call('HDEL', USED, all[i]) end
+  end
+end
 if not quotas.log_bytes then
   redis.call('UNLINK', LOGS)
   redis.call('HDEL', USED, 'log_bytes')
