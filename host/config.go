@@ -19,6 +19,7 @@ import (
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
 
@@ -52,6 +53,9 @@ type Config struct {
 	// but hosts and workers can still register for one. A tenant's grants can lower the bound. The metrics show at most
 	// this many queues of a tenant, but always all served ones.
 	MaxQueues int
+	// Quotas are what the host's file says of the quotas of each tenant (default: nothing). An operator's value counts
+	// in the place of the file's.
+	Quotas map[string]manage.Quotas
 	// Keep is how long finished tasks are kept (default 7 days; negative: for ever).
 	Keep time.Duration
 	// KeepTasks is how many finished tasks are kept in each queue (default 100,000; negative: all).

@@ -135,7 +135,7 @@ func (in *intake) request(a *schedule.Allocation) listen.ReserveRequest {
 	r := listen.ReserveRequest{
 		Queue: a.Queue.Name, Count: a.Tasks(), Start: true, Plugin: version.Name, Digest: version.Digest,
 		Version: plugin.Version,
-		MaxAge:  maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues,
+		MaxAge:  maxAge, MaxRunning: plugin.MaxRunning, Fleet: plugin.Queues, Memory: a.Version.Memory,
 		FailurePolicy: failurePolicy(version.TenantVersion), Breaker: plugin.Breaker.Failures > 0,
 		Release: version.Number, Pin: plugin.Pin == manifest.PinTask,
 	}

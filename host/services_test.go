@@ -231,7 +231,7 @@ list: [n] <nil>
 list none: kv list counts/*: invalid: a limit of 0 keys: use 1 to 1000
 delete: true <nil>
 delete: false <nil>
-quota: kv set small/k: there is no room for more
+quota: kv set small/k: set key "k" of bucket "small": over the quota: the bucket holds 0 bytes and may hold 100
 read only: kv set seen/k: denied: bucket "seen" is granted for reading only: add access: rw to bucket "seen" in capabilities.kv
 checkpoint: false <nil>
 save: <nil> save checkpoint: it is larger than the plugin's limit

@@ -16,6 +16,7 @@ import (
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
@@ -208,6 +209,7 @@ func (s *session) join(ctx context.Context, reached func()) error {
 			if err := listen.NewFleet(s.access.client).SetMaxQueues(ctx, s.access.catalog.maxQueues()); err != nil {
 				s.health.FailedQuietly(listen.OpJoin, err) // other hosts set the same bound
 			}
+			s.grantQuotas(ctx)
 			reached()
 			s.health.Succeeded(listen.OpJoin, "")
 		case ctx.Err() == nil && queue.IsUnavailable(err):
@@ -218,6 +220,17 @@ func (s *session) join(ctx context.Context, reached func()) error {
 		}
 		return err
 	})
+}
+
+// grantQuotas makes known what the host's file says of the tenant's quotas.
+func (s *session) grantQuotas(ctx context.Context) {
+	quotas, ok := s.config.Quotas[s.access.client.Tenant()]
+	if !ok {
+		return
+	}
+	if err := manage.GrantQuotas(ctx, s.access.client, quotas); err != nil {
+		s.access.logger.Error("the quotas of the file of grants were not stored: others count until the next start", "error", err)
+	}
 }
 
 // abandon gives up all tasks of a session whose lease is lost, because other hosts take these tasks.

@@ -12,6 +12,7 @@ import (
 	"github.com/quern-project/quern/metrics"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/periodic"
 )
 
@@ -169,7 +170,14 @@ func (s *shipper) send(ctx context.Context, tasks []*task) {
 		}
 	}
 	if len(logs) > 0 {
-		s.retry(ctx, s.listener.AppendLogs(ctx, logs), func(i int) {
+		errs := s.listener.AppendLogs(ctx, logs)
+		for i, err := range errs {
+			if at := writers[i].Queue; errors.Is(err, manage.ErrQuota) {
+				s.metrics.LogLinesDropped(at.Tenant, at.Name, len(logs[i].Lines))
+				errs[i] = nil
+			}
+		}
+		s.retry(ctx, errs, func(i int) {
 			at := writers[i].Queue
 			s.metrics.LogLinesDropped(at.Tenant, at.Name, writers[i].log.putBack(logs[i].Lines))
 		})

@@ -54,7 +54,7 @@ var (
 	queuesHidden = define(gauge, "quern_queues_hidden", "tenant",
 		"Queues of the tenant in Redis that have no series: those beyond --max-queues, and those with names that Quern does not take.")
 	quotaUsed = define(gauge, "quern_quota_used_ratio", "tenant",
-		"Used part of the tenant's fullest quota, of those that refuse what is over: waiting tasks and bytes, schedules, subscriptions, releases. Every host shows the same value.")
+		"Used part of the tenant's fullest quota, of waiting tasks and bytes, schedules, subscriptions, releases, bytes in buckets and logs, and the fuel of the day. Every host shows the same value.")
 	tasks = define(counter, "quern_tasks_total", "tenant queue plugin outcome reason",
 		"Tasks that this host ran, by outcome; reason is the cause of a failure.")
 	tasksDropped = define(counter, "quern_tasks_dropped_total", "tenant queue",

@@ -68,7 +68,7 @@ func asking(err error, call, place, name string) error {
 	if place != "" {
 		call += place + "/"
 	}
-	for _, refused := range []HostError{ErrInvalid, ErrDenied, ErrUnavailable, ErrLimit} {
+	for _, refused := range []HostError{ErrInvalid, ErrDenied, ErrQuota, ErrUnavailable, ErrLimit} {
 		if errors.Is(err, refused) {
 			return &callError{call + name, guest.Because(err, refusal())}
 		}

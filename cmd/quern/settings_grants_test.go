@@ -55,6 +55,7 @@ acme:
   config: {size: 300x300}
   secrets: {api_key: {value: "hunter2, the value"}}
   limits: {output: 1KiB}
+  quotas: {kv_bytes: 1MiB, rate:a: 60/m, running: 5}
 `)
 	write(t, filepath.Join(filepath.Dir(grants), "key"), "the first\n")
 	if err := os.Chmod(grants, 0o644); err != nil {
@@ -101,6 +102,11 @@ acme:
 			return strings.Contains(u.must("plugin", "ls", "-o", "json", "--tenant", tenant), want)
 		})
 	}
+	u.must("tenant", "set", "acme", "--running", "7", "--fuel-rate", "2G/s burst 60G", "--fuel-day", "36T", "--memory", "1GiB")
+	if got := u.must("tenant", "show", "acme"); !regexp.MustCompile(`(?m)^tenant +kv_bytes +1048576 +1048576 +0 +1048576 .*
+(.*\n)*tenant +running +7 +5 +0 +7 .*$`).MatchString(got) || !strings.Contains(got, "rate:a") || !strings.Contains(got, "2000000000/s burst 60000000000") {
+		t.Errorf("%s", got)
+	}
 	if strings.Contains(c.stderr.String(), "hunter2") {
 		t.Errorf("the log has the secret: %s", c.stderr.String())
 	}
@@ -116,6 +122,10 @@ func TestServeGrantsRefused(t *testing.T) {
 			path + `:2: acme.config: expected a mapping, but it is a list: write its keys, such as config: {greeting: Hello}, or leave it out`,
 		"blueque: {secrets: {a: {env: QUERN_TEST_NOWHERE}}}": `quern: ` + path + `:1: blueque.secrets.a: the variable QUERN_TEST_NOWHERE is not set: ` +
 			`set it, or remove the secret`,
+		"blueque:\n  quotas:\n    kv_bytes: 5\n    rate: fast": `quern: ` + path + `:3: blueque.quotas.kv_bytes: quota kv_bytes: "5" is not a size: it has no unit; ` +
+			`write a whole number and B, kB, KiB, MB, MiB, GB, GiB or TiB, such as 64MiB: see ` +
+			"`quern tenant set --help`; " + path + `:4: blueque.quotas.rate: quota rate "fast": write tasks by s, m, h or d, such as "100/s" or "100/s burst 200": see ` +
+			"`quern tenant set --help`",
 	} {
 		write(t, path, data)
 		r := newUser(t, "").with(map[string]string{"QUERN_GRANTS": path}).run("serve", "--check")

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
+	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
@@ -15,11 +18,31 @@ import (
 type Quota struct {
 	Kind    string  `json:"kind" enum:"tenant,queue,bucket" doc:"tenant: a quota of the tenant, by its name; queue: tasks that wait in it, against its limit; bucket: bytes that handlers keep in it, against the most that a plugin of a live host may write."`
 	Name    string  `json:"name"`
-	Value   string  `json:"value,omitempty" doc:"Of a quota of the tenant, as it was set: a number, or a rate such as 100/s burst 200."`
+	Value   string  `json:"value,omitempty" doc:"Of a quota of the tenant: a number, or a rate such as 100/s burst 200."`
+	Granted string  `json:"granted,omitempty" doc:"Of a quota of the tenant, its value in the hosts' file of grants; missing: the file does not have it. Another value was set by an operator."`
 	Used    int64   `json:"used"`
 	Limit   int64   `json:"limit" doc:"Of a rate its burst, of which used are missing; 0: it counts nothing, as weights and rates by key."`
 	Share   float64 `json:"share" doc:"Used by limit; 1 is full."`
 	Refused int64   `json:"refused,omitempty" doc:"How many tasks, or other things, this quota of the tenant refused so far."`
+}
+
+// ParseQuota checks a quota that a person wrote, and returns its value. Numbers of bytes need a unit.
+func ParseQuota(name, text string) (string, error) {
+	kind, _, err := manage.KindOf(name)
+	switch {
+	case err != nil:
+		return "", err
+	case text == "":
+		return "", fmt.Errorf("%w: quota %s: give a value", queue.ErrInvalid, name)
+	case kind.Form == manage.FormBytes:
+		size, err := units.ParseSize(text)
+		if err != nil {
+			return "", fmt.Errorf("%w: quota %s: %w", queue.ErrInvalid, name, err)
+		}
+		text = strconv.FormatInt(size, 10)
+	}
+	normal, err := manage.Quotas{name: text}.Normal()
+	return normal[name], err
 }
 
 // SetQuotas changes quotas of the tenant; an empty value removes one.
@@ -36,7 +59,8 @@ func (t *Direct) Quotas(ctx context.Context) ([]Quota, error) {
 	quotas := make([]Quota, 0, len(uses))
 	for _, use := range uses {
 		quotas = append(quotas, Quota{
-			Kind: "tenant", Name: use.Name, Value: use.Value, Used: use.Used, Limit: use.Limit, Refused: use.Refused,
+			Kind: "tenant", Name: use.Name, Value: use.Value, Granted: use.Granted, Used: use.Used, Limit: use.Limit,
+			Refused: use.Refused,
 		})
 	}
 	limits, err := t.Limits(ctx)

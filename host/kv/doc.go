@@ -17,7 +17,8 @@
 //
 // No other key of a tenant begins with these four words, and a tenant's name has no underscore: the keys of a bucket
 // never collide with other keys, whatever its name. The quota bounds a bucket's entries: each counts the bytes of its
-// key and its value, and a key has at least one byte. The quota does not count Redis's own overhead for an entry:
+// key and its value, and a key has at least one byte. A tenant's quota kv_bytes bounds the bytes of all buckets; what
+// has expired counts until a call of its bucket removes it. Neither quota counts Redis's own overhead for an entry:
 // about 140 bytes, and 240 for one that expires (Redis 7.0 on 64 bits).
 //
 // # Scripts

@@ -21,6 +21,10 @@ func (k keys) names(bucket string) string  { return k.ns + "_kvkeys_" + bucket }
 func (k keys) expiry(bucket string) string { return k.ns + "_kvttl_" + bucket }
 func (k keys) buckets() string             { return k.ns + "_kvs" }
 
+// The tenant's quotas, and how much they refused, belong to package manage.
+func (k keys) quotas() string { return k.ns + "_quotas" }
+func (k keys) used() string   { return k.ns + "_used" }
+
 //go:embed scripts/*.lua
 var scriptFiles embed.FS
 

@@ -136,7 +136,9 @@ func between(prefix, after string) (from, to string) {
 // answer is a word and values. call returns the values, and the error for which the word stands.
 func (s *Store) call(ctx context.Context, script *redis.Script, grant Grant, args ...any) (values []string, err error) {
 	bucket := grant.Bucket
-	keys := []string{s.keys.values(bucket), s.keys.names(bucket), s.keys.expiry(bucket), s.keys.buckets()}
+	keys := []string{
+		s.keys.values(bucket), s.keys.names(bucket), s.keys.expiry(bucket), s.keys.buckets(), s.keys.quotas(), s.keys.used(),
+	}
 	args = append([]any{s.clock, bucket, s.sweep}, args...)
 	word := "again"
 	for word == "again" {
@@ -160,12 +162,15 @@ func (s *Store) call(ctx context.Context, script *redis.Script, grant Grant, arg
 		return nil, service.ErrLimit
 	case "quota":
 		return nil, fmt.Errorf("%w: the bucket holds %s bytes and may hold %d", service.ErrQuota, values[0], grant.Quota)
+	case "tenant":
+		return nil, fmt.Errorf("%w: the quota kv_bytes of tenant %s is %s, and %s are used: delete keys, or have it raised with `quern tenant set --kv-bytes`",
+			service.ErrQuota, s.keys.ns, values[1], values[0])
 	}
 	return nil, fmt.Errorf("the script answered %q and %d more", word, len(values))
 }
 
 // types are the types of a bucket's keys, in the order in which the scripts take them.
-var types = []string{"hash", "zset", "zset", "hash"}
+var types = []string{"hash", "zset", "zset", "hash", "hash", "hash"}
 
 // explain adds the name of the key to an error of Redis about the type of a key. Scripts do not check the types
 // themselves: that would be four more commands in each, for a rare error.

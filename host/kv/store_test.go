@@ -283,6 +283,51 @@ func TestQuota(t *testing.T) {
 	})
 }
 
+// A tenant's quota bounds the bytes of all buckets together; the refusal names it, its value and the remedy, and is
+// counted. Smaller values and other tenants pass.
+func TestQuotaOfTheTenant(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		kv := w.For([]Grant{{Bucket: "b", Write: true, Quota: 100}, {Bucket: "other", Write: true, Quota: 100}}, nil)
+		set := func(bucket, key, value string) error { return kv.Set(w.ctx, bucket, key, []byte(value), time.Second) }
+		ok := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		full := func(used int64, err error) {
+			t.Helper()
+			want := fmt.Sprintf("the quota kv_bytes of tenant %s is 20, and %d are used: delete keys, or have it raised with `quern tenant set --kv-bytes`", w.keys.ns, used)
+			if !errors.Is(err, service.ErrQuota) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+		ok(set("other", "k", "1234567890"))
+		ok(w.rdb.HSet(w.ctx, w.keys.quotas(), "kv_bytes", "20").Err())
+		ok(set("b", "k", "12345678"))
+		full(20, set("b", "k", "123456789"))
+		full(20, set("other", "x", ""))
+		_, err := kv.Swap(w.ctx, "b", "new", nil, nil, 0)
+		full(20, err)
+		_, err = kv.Increment(w.ctx, "b", "n", 1)
+		full(20, err)
+		ok(set("b", "k", "87654321"))
+		ok(set("b", "k", ""))
+		if sum := must[int64](t)(kv.Increment(w.ctx, "b", "n", 1)); sum != 1 {
+			t.Errorf("sum %d", sum)
+		}
+		full(14, set("b", "x", "1234567"))
+		if n := w.rdb.HGet(w.ctx, w.keys.used(), "refused:kv_bytes").Val(); n != "5" {
+			t.Errorf("%s refused", n)
+		}
+		w.at(1000)
+		full(13, set("b", "x", "1234567")) // what has expired in the other bucket counts until it is used
+		ok(w.rdb.HSet(w.ctx, w.keys.quotas(), "kv_bytes", "damaged").Err())
+		ok(set("other", "x", strings.Repeat("x", 50)))
+	})
+}
+
 // The quota is the bucket's, whoever wrote to it; one that was lowered keeps nobody from making room.
 func TestQuotaOfABucketThatIsOverIt(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -42,10 +42,18 @@ type TenantGrants struct {
 	Databases map[string]Database
 	// Recipients are the keys to which the records of the tenant's runs are encrypted; none: they are not.
 	Recipients []replay.Recipient
+	// Quotas are the quotas of the tenant, by name, as the file has them.
+	Quotas map[string]Quota
 	// Where names the entry, for messages: the tenant's name or "*", and the file.
 	Where string
 
 	name string // the tenant's name, or everyone
+}
+
+// Quota is a quota of a tenant, which Grants.QuotasOf reads.
+type Quota struct {
+	text string
+	line int
 }
 
 // everyone is the name of the entry that applies to all tenants without their own entry.
@@ -133,6 +141,7 @@ func (t *TenantGrants) keys(m *Manifest) []key {
 		m.ceilingKeys(),
 		[]key{
 			{name: "max_queues", value: countValue(&t.MaxQueues, maxTries, "the host's bound")},
+			{name: "quotas", value: value{read: func(d *decoder, n node) { t.Quotas = d.quotas(n) }}},
 			{name: "signers", value: value{read: func(d *decoder, n node) { t.Signers = d.signers(n) }}},
 			{name: "databases", value: value{read: func(d *decoder, n node) { t.Databases = d.hostDatabases(n) }}},
 			{name: "records", value: value{keys: []key{{name: "recipients", value: value{
@@ -141,6 +150,17 @@ func (t *TenantGrants) keys(m *Manifest) []key {
 			{name: "secrets", value: value{read: func(d *decoder, n node) { t.Secrets = d.sources(n) }}},
 		},
 	)
+}
+
+// quotas reads quotas, which only the host knows.
+func (d *decoder) quotas(n node) map[string]Quota {
+	quotas := map[string]Quota{}
+	d.entries(n, func(name string, keyNode, value node) {
+		if d.text(value, "write a number or a rate, such as tasks_waiting: 10000 or rate: 100/s") {
+			quotas[name] = Quota{value.Value, keyNode.Line}
+		}
+	})
+	return quotas
 }
 
 // signers reads the public keys of those who may sign releases, by name.
@@ -286,6 +306,31 @@ func (g *Grants) Check(tenants []string) error {
 		}
 	}
 	return NewError(g.file, problems)
+}
+
+// QuotasOf returns the quotas of each of the tenants by name. parse checks a quota and returns its value; an *Error lists
+// all errors of parse.
+func (g *Grants) QuotasOf(tenants []string, parse func(name, text string) (string, error)) (map[string]map[string]string, error) {
+	var problems []Problem
+	quotas := map[string]map[string]string{}
+	checked := map[*TenantGrants]map[string]string{}
+	for _, tenant := range tenants {
+		t := g.Of(tenant)
+		if checked[t] == nil {
+			checked[t] = map[string]string{}
+			for name, q := range t.Quotas {
+				value, err := parse(name, q.text)
+				if err != nil {
+					problems = append(problems, Problem{
+						q.line, t.name + ".quotas." + name, err.Error(), "see `quern tenant set --help`",
+					})
+				}
+				checked[t][name] = value
+			}
+		}
+		quotas[tenant] = checked[t]
+	}
+	return quotas, NewError(g.file, problems)
 }
 
 func (g *Grants) missing(tenants []string) (problems []Problem) {

@@ -193,6 +193,26 @@ func TestPermissionsDenyDepth(t *testing.T) {
 	}
 }
 
+// The quotas of a tenant are those of its entry, or of "*". All errors are listed, with their lines.
+func TestQuotasOfGrants(t *testing.T) {
+	t.Parallel()
+	g, err := ParseGrants("g.yaml", []byte("acme:\n  quotas:\n    running: 50\n    rate:mail: 10/m burst 5\n\"*\": {quotas: {kv_bytes: 1MiB}}\nnone: {}\n"))
+	check(t, err)
+	quotas, err := g.QuotasOf([]string{"acme", "beta", "gamma", "none"}, func(name, text string) (string, error) { return name + text, nil })
+	check(t, err)
+	want := "map[acme:map[rate:mail:rate:mail10/m burst 5 running:running50] beta:map[kv_bytes:kv_bytes1MiB] gamma:map[kv_bytes:kv_bytes1MiB] none:map[]]"
+	if got := fmt.Sprint(quotas); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	_, err = g.QuotasOf([]string{"acme", "beta", "gamma"}, func(name, text string) (string, error) { return "", fmt.Errorf("%s %q is bad", name, text) })
+	const wrong = `g.yaml:3: acme.quotas.running: running "50" is bad: see ` + "`quern tenant set --help`" +
+		`; g.yaml:4: acme.quotas.rate:mail: rate:mail "10/m burst 5" is bad: see ` + "`quern tenant set --help`" +
+		`; g.yaml:5: *.quotas.kv_bytes: kv_bytes "1MiB" is bad: see ` + "`quern tenant set --help`"
+	if fmt.Sprint(err) != wrong {
+		t.Errorf("got  %v\nwant %s", err, wrong)
+	}
+}
+
 func TestParseHostGrantsWrong(t *testing.T) {
 	t.Parallel()
 	const words = "1 to 32 of a-z, 0-9 and -, such a word in braces, or \"*\" for all others"
@@ -205,12 +225,13 @@ func TestParseHostGrantsWrong(t *testing.T) {
 		"acme: {capability: }": `g.yaml:1: acme: unknown key "capability": did you mean "capabilities"?`,
 		"acme: {kv: []}":       `g.yaml:1: acme: unknown key "kv": it belongs to capabilities, as capabilities.kv`,
 		"acme: {concurrency: 5}": `g.yaml:1: acme: unknown key "concurrency": the nearest is "config"; ` +
-			`allowed are config, capabilities, limits, retry, max_crashes, schedule, subscribe, max_queues, signers, databases, records, secrets`,
+			`allowed are config, capabilities, limits, retry, max_crashes, schedule, subscribe, max_queues, quotas, signers, databases, records, secrets`,
 		"acme: {limits: {memory: 1KiB}}": `g.yaml:1: acme.limits.memory: "1KiB" is too small: write a size from 64KiB to ` +
 			units.FormatSize(runtime.MaxMemory) + `, such as 16MiB`,
 		"acme: {limits: {memroy: 1MiB}}":    `g.yaml:1: acme.limits: unknown key "memroy": did you mean "memory"?`,
 		"acme: {signers: {ci: RWnonsense}}": "g.yaml:1: acme.signers.ci: is not a public key: " + signature.KeyRule,
 		"acme: {signers: {ci: [a]}}":        "g.yaml:1: acme.signers.ci: is not a public key: " + signature.KeyRule,
+		"acme: {quotas: {running: [1]}}":    `g.yaml:1: acme.quotas.running: is a list: write a number or a rate, such as tasks_waiting: 10000 or rate: 100/s`,
 		"acme: {max_queues: 0}":             `g.yaml:1: acme.max_queues: "0" is not allowed: write a whole number from 1 to 1000000, or leave the key out for the host's bound`,
 		"acme: {retry: {base: 1s}}":         `g.yaml:1: acme.retry: unknown key "base": the nearest is "min"; allowed are max_attempts, min, max_age, max_reschedules`,
 		"capabilities: {kv: [{bucket: a}]}": `g.yaml:1: capabilities: is where a tenant name belongs: ` +

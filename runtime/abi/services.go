@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -52,6 +53,9 @@ func fetch(a *reader, function string, granted bool, call func(ctx context.Conte
 	return a.system.fillBytes(value)
 }
 
+// explained are the refusals whose reasons the plugin's owner gets.
+var explained = []errno{errnoInval, errnoDenied, errnoQuota, errnoUnavailable, errnoLimit}
+
 // refuse returns the errno for a service's error. If the plugin's owner can act on the error, refuse stores it in
 // s.reason, which the caller reports. An error that no guest can cause ends the guest as a fault of the host.
 func (s *System) refuse(function string, err error) errno {
@@ -59,7 +63,7 @@ func (s *System) refuse(function string, err error) errno {
 	switch {
 	case !known:
 		s.Host.Fail(fmt.Errorf("%s.%s: %w", ModuleName, function, err))
-	case answer == errnoInval || answer == errnoDenied || answer == errnoLimit || answer == errnoUnavailable:
+	case slices.Contains(explained, answer):
 		s.reason = err
 	}
 	return answer

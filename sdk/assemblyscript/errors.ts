@@ -78,7 +78,8 @@ const REFUSAL: i32 = 10; // the field of task_text with why the host last refuse
 /** Why the host refused the call that has just failed with this code, or a dependency has no result; "" if it does not tell, as an
  * older host. */
 function refusal(call: string, code: i32): string {
-  const told = code == Errno.EINVAL || code == Errno.EDENIED || code == Errno.EAGAIN || code == Errno.ELIMIT;
+  const told = code == Errno.EINVAL || code == Errno.EDENIED || code == Errno.EQUOTA || code == Errno.EAGAIN ||
+    code == Errno.ELIMIT;
   if (!told && !(code == Errno.ENOTFOUND && call == "dependency_result")) return "";
   const size = sys.task_text(REFUSAL);
   return size > 0 ? textOf(slot(size)) : "";

@@ -76,7 +76,7 @@ enum {
 	QUERN_TASK_TRACEPARENT,    // of the W3C's Trace Context
 	QUERN_TASK_HEADERS,        // lines "name: value", traceparent among them: see quern_header
 	QUERN_TASK_DEPENDENCIES,   // lines "ID END", what the task waited for: see quern_next_dependency
-	QUERN_TASK_REFUSAL         // why the host last refused a call (EINVAL, EDENIED, EAGAIN, ELIMIT), or a dependency has no result (ENOTFOUND)
+	QUERN_TASK_REFUSAL         // why the host last refused a call (EINVAL, EDENIED, EQUOTA, EAGAIN, ELIMIT), or a dependency has no result (ENOTFOUND)
 };
 
 // Fields of quern_task_number.

@@ -424,6 +424,10 @@ func host(t *testing.T, w *world) {
 	}
 	must[[]string](t)(listen.NewFleet(w.Client).Unleased(ctx))
 	must[listen.Weights](t)(listen.ReadWeights(ctx, w.Client))
+	if err := manage.GrantQuotas(ctx, w.Client, manage.Quotas{"fuel_rate": "1G/s", "memory": "1000", "log_bytes": "1000"}); err != nil {
+		t.Error(err)
+	}
+	w.append(t, node, first.Tasks[0].Claim(), "a line")
 	w.settle(t, node, "work", listen.Settlement{Claim: first.Tasks[0].Claim(), Result: []byte("\xff")})
 	must[[]listen.NodeInfo](t)(listen.NewFleet(w.Client).Nodes(ctx))
 	if err := manage.New(w.Client).Drain(ctx, node.ID()); err != nil {

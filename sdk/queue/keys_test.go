@@ -49,6 +49,8 @@ func TestKeys(t *testing.T) {
 		"blueque_control":                   k.Control(),
 		"blueque_limits":                    k.Limits(),
 		"blueque_quotas":                    k.Quotas(),
+		"blueque_kvs":                       k.Buckets(),
+		"blueque_logs":                      k.Logs(),
 		"blueque_releases":                  k.Releases(),
 		"blueque_release_mail":              k.Release("mail"),
 		"blueque_pieces":                    k.Pieces(),

@@ -103,6 +103,17 @@ func TestNoScriptIsLong(t *testing.T) {
 	var holds []listen.Claim
 	measure("reserve", func() { holds = reserve() })
 	measure("release", func() { must[[]error](t)(node.Release(w.ctx, "q", holds[:min(store.BlockTasks, len(holds))])) })
+	w.quotas(t, manage.Quotas{"log_bytes": "10"})
+	for i := range 1000 {
+		w.rdb.ZAdd(w.ctx, w.Store().Keys.Logs(), redis.Z{Score: 1e9 + 1e-6, Member: fmt.Sprint("gone", i)})
+	}
+	measure("log of many logs", func() {
+		node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: holds[len(holds)-1], Lines: make([]string, 1000)}})
+	})
+	if n := w.rdb.ZCard(w.ctx, w.Store().Keys.Logs()).Val(); n != 1000-64 {
+		t.Errorf("%d logs are left", n)
+	}
+	w.quotas(t, manage.Quotas{"log_bytes": ""})
 	settle("settle as complete", listen.Settlement{})
 	settle("settle as failed", listen.Settlement{Failure: &queue.Failure{}})
 	guard = &listen.Breaker{Plugin: "p", Digest: "d", Failures: 1, Pause: time.Second, MaxPause: time.Second}

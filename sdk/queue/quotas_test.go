@@ -3,6 +3,8 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +158,272 @@ func TestQuotaOfRunningTasks(t *testing.T) {
 		// Queue b was woken for the free place; if it has nothing, another queue that waits gets the message.
 		w.upTo(t, one, "a", 0+1)
 		w.rdb.Del(w.ctx, w.Store().Keys.Started("a"))
+	})
+}
+
+// The memory that running tasks may use is bounded, of all queues and listeners. A task that alone needs more runs alone.
+func TestQuotaOfMemory(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.quotas(t, manage.Quotas{"memory": "100"})
+		for _, name := range []string{"small", "large", "none"} {
+			must[[]queue.Receipt](t)(w.Queue(name).EnqueueMany(w.ctx, make([]queue.Spec, 9)))
+		}
+		node := w.node(t, "small", "large", "none")
+		reserve := func(name string, memory int64, want int) []listen.Reservation {
+			t.Helper()
+			reply := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: name, Count: 4, Start: true, Memory: memory}})[0]
+			if reply.Err != nil || len(reply.Tasks) != want {
+				t.Fatalf("%d tasks of %s began, want %d: %v", len(reply.Tasks), name, want, reply.Err)
+			}
+			return reply.Tasks
+		}
+		end := func(name string, tasks ...listen.Reservation) {
+			t.Helper()
+			for _, task := range tasks {
+				w.settle(t, node, name, listen.Settlement{Claim: task.Claim()})
+			}
+		}
+		first := reserve("small", 20, 4)
+		reserve("none", 0, 4) // of a worker, which does not say how much it needs
+		reserve("large", 50, 0)
+		if use := w.uses(t)["memory"]; use.Used != 80 || use.Limit != 100 {
+			t.Errorf("%+v", use)
+		}
+		woken := w.rdb.Subscribe(w.ctx, w.Store().Keys.Channel("large"))
+		t.Cleanup(func() { _ = woken.Close() })
+		if _, err := woken.Receive(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		end("small", first...)
+		if _, err := woken.ReceiveMessage(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		large := reserve("large", 50, 2)
+		reserve("small", 20, 0)
+		end("large", large[0])
+		end("small", reserve("small", 20, 2)...)
+		end("large", large[1])
+		w.rdb.Del(w.ctx, w.Store().Keys.Started("none"))
+		end("large", reserve("large", 101, 1)...)
+		w.quotas(t, manage.Quotas{"memory": ""})
+		if used := w.rdb.HGetAll(w.ctx, w.Store().Keys.Used()).Val(); len(used) != 0 {
+			t.Errorf("%v is left", used)
+		}
+	})
+}
+
+// Tasks begin while the bucket of fuel has some; what they burn puts it into debt, and then all queues wait until that is
+// paid. A new day begins with all of its fuel.
+func TestQuotasOfFuel(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		must[[]queue.Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, make([]queue.Spec, 90)))
+		node := w.node(t, "q")
+		burn := func(fuel int64) {
+			t.Helper()
+			if err := node.Tally(w.ctx, []listen.Tally{{Queue: "q", Usage: listen.Usage{Fuel: fuel}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waits := func(until time.Duration) {
+			t.Helper()
+			got := w.upTo(t, node, "q", 1)
+			if wait := got.NextETA.Sub(got.Clock).Round(time.Millisecond); len(got.Tasks) != 0 || wait != until {
+				t.Errorf("%d tasks began, the next may in %s, want %s", len(got.Tasks), wait, until)
+			}
+		}
+		runs := func() {
+			t.Helper()
+			if got := w.upTo(t, node, "q", 1); len(got.Tasks) != 1 {
+				t.Errorf("no task began, the next may in %s", got.NextETA.Sub(got.Clock))
+			}
+		}
+		burn(1e12) // nothing waits for what was burnt before
+		w.quotas(t, manage.Quotas{"fuel_rate": "2G/s burst 10G"})
+		runs()
+		burn(7e9)
+		runs()
+		burn(7e9)
+		if use := w.uses(t)["fuel_rate"]; use.Used != 14e9 || use.Limit != 10e9 {
+			t.Errorf("%+v", use)
+		}
+		waits(2050 * time.Millisecond) // and 50 ms, so that it is not asked for each unit
+		w.at(2.05)
+		runs()
+		w.at(100)
+		burn(1e18) // a debt of more than a day is forgiven
+		waits(24*time.Hour + 50*time.Millisecond)
+		w.at(-3600)
+		waits(24*time.Hour + 50*time.Millisecond)
+		w.at(24*3600 + 101)
+		runs()
+
+		w.at(0)
+		now := time.Unix(1700000000, 0)
+		midnight := now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
+		w.quotas(t, manage.Quotas{"fuel_rate": ""})
+		w.rdb.Del(w.ctx, w.Store().Keys.Usage(fmt.Sprint(now.Unix()/86400)))
+		w.quotas(t, manage.Quotas{"fuel_day": "5G"})
+		burn(5e9 - 1)
+		runs()
+		burn(1)
+		waits(midnight)
+		if use := w.uses(t)["fuel_day"]; use.Used != 5e9 || use.Limit != 5e9 || manage.FullestQuota([]manage.QuotaUse{use}) != 1 {
+			t.Errorf("%+v", use)
+		}
+		woken := w.rdb.Subscribe(w.ctx, w.Store().Keys.Channel("q"))
+		t.Cleanup(func() { _ = woken.Close() })
+		if _, err := woken.Receive(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.quotas(t, manage.Quotas{"fuel_day": "6G"})
+		if _, err := woken.ReceiveMessage(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		runs()
+		burn(2e9)
+		waits(midnight)
+		w.at(midnight.Seconds())
+		runs()
+	})
+}
+
+// The logs of a tenant are bounded; a log that is cut says why. Logs that went with their tasks make room.
+func TestQuotaOfLogs(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.quotas(t, manage.Quotas{"log_bytes": "10000"})
+		node := w.node(t, "q")
+		var ids []string
+		write := func(lines ...string) error {
+			t.Helper()
+			ids = append(ids, w.enqueue(t, "q", "", queue.Options{}))
+			task := w.reserve(t, node, "q", true)
+			err := node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: task.Claim(), Lines: lines}})[0]
+			if len(lines) > 1 {
+				again := node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: task.Claim(), Lines: lines[:1]}})[0]
+				if (again == nil) != (err == nil) {
+					t.Errorf("%v, then %v", err, again)
+				}
+			}
+			w.settle(t, node, "q", listen.Settlement{Claim: task.Claim()})
+			return err
+		}
+		size := func() (bytes int64) {
+			for _, id := range ids {
+				for _, entry := range must[[]string](t)(w.rdb.LRange(w.ctx, w.Store().Keys.Log(id), 0, -1).Result()) {
+					bytes += int64(len(entry))
+				}
+			}
+			return bytes
+		}
+		for range 4 {
+			if err := write(strings.Repeat("x", 2200)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := write(strings.Repeat("x", 1000), "")
+		refused(t, err, "log_bytes", "10000", size()-int64(len(w.rdb.LIndex(w.ctx, w.Store().Keys.Log(ids[4]), 0).Val())))
+		lines := w.log(t, ids[4], 0)
+		if len(lines) != 1 || lines[0].Number != 3 || !strings.HasPrefix(lines[0].Text, "lines are left out: the logs of tenant "+w.Tenant()+" have reached the quota log_bytes of 10000: delete tasks") {
+			t.Errorf("%+v", lines)
+		}
+		if use := w.uses(t)["log_bytes"]; use.Used != size() || use.Limit != 10000 || use.Refused != 3 {
+			t.Errorf("%+v, %d bytes", use, size())
+		}
+		for range 20 { // there is no more room for all of these lines
+			if err := write(strings.Repeat("x", 1000)); err == nil {
+				t.Error("there is room")
+			}
+		}
+		if n := size(); n > 10000 || n < 9800 {
+			t.Errorf("%d bytes", n)
+		}
+		for _, id := range ids[:2] {
+			if err := w.Queue("q").Delete(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ids = ids[2:]
+		if err := write(strings.Repeat("x", 2200)); err != nil {
+			t.Error(err)
+		}
+		if use := w.uses(t)["log_bytes"]; use.Used != size() {
+			t.Errorf("%+v, %d bytes", use, size())
+		}
+		// A log that drops its oldest lines for new ones takes no more room.
+		w.quotas(t, manage.Quotas{"log_bytes": "100000"})
+		id := w.enqueue(t, "q", "", queue.Options{})
+		ids = append(ids, id)
+		last := w.reserve(t, node, "q", true)
+		claim := last.Claim()
+		for range 10 {
+			w.append(t, node, claim, slices.Repeat([]string{strings.Repeat("y", 9000)}, 3)...)
+		}
+		if use := w.uses(t)["log_bytes"]; use.Used != size() || use.Used < 60000 {
+			t.Errorf("%+v, %d bytes", use, size())
+		}
+		w.quotas(t, manage.Quotas{"log_bytes": ""})
+		if n := w.rdb.Exists(w.ctx, w.Store().Keys.Logs()).Val() + w.rdb.HLen(w.ctx, w.Store().Keys.Used()).Val(); n != 1 { // refused:log_bytes
+			t.Errorf("%d keys and fields are left", n)
+		}
+	})
+}
+
+// What the file of the hosts says counts until an operator sets another value, and again when that is removed. The file
+// of the host that starts last counts.
+func TestGrantedQuotas(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		grant := func(quotas manage.Quotas) {
+			t.Helper()
+			if err := manage.GrantQuotas(w.ctx, w.Client, quotas); err != nil {
+				t.Fatal(err)
+			}
+		}
+		is := func(want string) {
+			t.Helper()
+			var got []string
+			for _, use := range must[[]manage.QuotaUse](t)(manage.QuotaUses(w.ctx, w.Client)) {
+				got = append(got, fmt.Sprintf("%s=%s(%s)", use.Name, use.Value, use.Granted))
+			}
+			if text := strings.Join(got, " "); text != want {
+				t.Errorf("%s, want %s", text, want)
+			}
+		}
+		grant(manage.Quotas{})
+		if n := w.rdb.Exists(w.ctx, w.Store().Keys.Quotas(), w.Store().Keys.Limits()).Val(); n != 0 {
+			t.Errorf("a file without quotas makes %d keys", n)
+		}
+		w.quotas(t, manage.Quotas{"schedules": "7", "releases": "3"})
+		grant(manage.Quotas{"tasks_waiting": "2", "schedules": "5", "limit:x": "1/s q"})
+		is("limit:x=1/s burst 1 q(1/s burst 1 q) releases=3() schedules=7(5) tasks_waiting=2(2)")
+		w.enqueue(t, "q", "", queue.Options{})
+		w.enqueue(t, "q", "", queue.Options{})
+		_, err := w.Queue("q").Enqueue(w.ctx, nil, queue.Options{})
+		refused(t, err, "tasks_waiting", "2", 2)
+		used := w.rdb.HGetAll(w.ctx, w.Store().Keys.Used()).Val()
+		grant(manage.Quotas{"tasks_waiting": "2", "schedules": "5", "limit:x": "1/s q"}) // another host starts
+		if now := w.rdb.HGetAll(w.ctx, w.Store().Keys.Used()).Val(); !maps.Equal(now, used) {
+			t.Errorf("a repeat changes %v to %v", used, now)
+		}
+		w.quotas(t, manage.Quotas{"tasks_waiting": "9", "schedules": ""})
+		is("limit:x=1/s burst 1 q(1/s burst 1 q) releases=3() schedules=5(5) tasks_waiting=9(2)")
+		grant(manage.Quotas{"tasks_waiting": "3", "schedules": "6"})
+		is("releases=3() schedules=6(6) tasks_waiting=9(3)")
+		grant(manage.Quotas{})
+		is("releases=3() tasks_waiting=9()")
+		w.quotas(t, manage.Quotas{"tasks_waiting": "", "releases": ""})
+		is("")
+		if err := manage.GrantQuotas(w.ctx, w.Client, manage.Quotas{"rate": "fast"}); !errors.Is(err, queue.ErrInvalid) {
+			t.Error(err)
+		}
+		many := make(manage.Quotas)
+		for i := range 1000 {
+			many[fmt.Sprint("weight:", i)] = "1"
+		}
+		grant(many)
+		if err := manage.SetQuotas(w.ctx, w.Client, manage.Quotas{"running": "1"}); !errors.Is(err, queue.ErrInvalid) {
+			t.Error(err)
+		}
 	})
 }
 
@@ -360,7 +628,7 @@ func TestQuotasOfThings(t *testing.T) {
 func TestInvalidQuotas(t *testing.T) {
 	t.Parallel()
 	for quota, remedy := range map[[2]string]string{
-		{"waiting", "1"}:          "use one of tasks_waiting, bytes_waiting, enqueue_rate, running, rate, rate:QUEUE",
+		{"waiting", "1"}:          "use one of tasks_waiting, bytes_waiting, enqueue_rate, running, memory, fuel_rate",
 		{"tasks_waiting", "0"}:    "use a number of 1 or more",
 		{"tasks_waiting", "many"}: "use a number of 1 or more",
 		{"tasks_waiting:q", "1"}:  "use one of",
@@ -374,6 +642,13 @@ func TestInvalidQuotas(t *testing.T) {
 		{"rate:a b", "1/s"}:       "a b",
 		{"weight", "1001"}:        "use a number of 1 to 1000",
 		{"weight:q", "0"}:         "use a number of 1 to 1000",
+		{"fuel_rate", "2"}:        `write fuel by s, m, h or d, such as "2G/s" or "2G/s burst 10G"`,
+		{"fuel_rate", "2000T/s"}:  "use 1 to 1000000000000000 fuel",
+		{"fuel_rate", "2KG/s"}:    "write fuel",
+		{"fuel_day", "2x"}:        "use a number of 1 or more",
+		{"rate", "2k/s"}:          "write tasks",
+		{"running", "2k"}:         "use a number of 1 or more",
+		{"log_bytes:q", "1"}:      "use one of",
 	} {
 		_, err := manage.Quotas{quota[0]: quota[1]}.Normal()
 		if (err == nil) != (remedy == "") || err != nil && (!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), remedy)) {
@@ -384,6 +659,13 @@ func TestInvalidQuotas(t *testing.T) {
 		"100/s": "100/s burst 100", "10/m": "10/m burst 1", "90/m  burst 7": "90/m burst 7", "7200/h": "7200/h burst 2",
 	} {
 		if got, err := (manage.Quotas{"rate": text}).Normal(); err != nil || got["rate"] != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"2G/s": "2000000000/s burst 2000000000", "3600M/h burst 5k": "3600000000/h burst 5000", "1T/s": "1000000000000/s burst 1000000000000",
+	} {
+		if got, err := (manage.Quotas{"fuel_rate": text, "fuel_day": "36T"}).Normal(); err != nil || got["fuel_rate"] != want || got["fuel_day"] != "36000000000000" {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}

@@ -7,6 +7,7 @@
 package nodehost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func New(cmd *cobra.Command, env cli.Environment, o *Options, redisURL string) (
 		o.Host.Concurrency = max(4, 2*o.Host.Guests)
 	}
 	if o.Plugins.Grants, err = sandbox.LoadGrants(cmd.Flags(), o.grants,
-		func(g *manifest.Grants) error { return g.Check(o.Plugins.Tenants) }); err != nil {
+		func(g *manifest.Grants) error { return cmp.Or(g.Check(o.Plugins.Tenants), o.readQuotas(g)) }); err != nil {
 		return nil, err
 	}
 	if o.Plugins.Ceilings, err = manifest.ParseCeilings(cli.Origin(cmd.Flag("ceiling")), o.ceilings); err != nil {

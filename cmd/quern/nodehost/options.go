@@ -23,10 +23,13 @@ import (
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/sandbox"
 	"github.com/quern-project/quern/host"
+	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/sql"
 	"github.com/quern-project/quern/plugins"
+	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // Options are the settings of a node host.
@@ -190,6 +193,22 @@ func (o *Options) config() host.Config {
 	config.Grace = max(config.Grace, time.Nanosecond)
 	config.Keep, config.KeepTasks = orNone(config.Keep), orNone(config.KeepTasks)
 	return config
+}
+
+// readQuotas takes the quotas of the tenants from the file of grants.
+func (o *Options) readQuotas(grants *manifest.Grants) error {
+	quotas, err := grants.QuotasOf(o.Plugins.Tenants, func(name, text string) (string, error) {
+		value, err := admin.ParseQuota(name, text)
+		if err != nil {
+			err = cli.TrimInvalid(err)
+		}
+		return value, err
+	})
+	o.Host.Quotas = make(map[string]manage.Quotas, len(quotas))
+	for tenant, of := range quotas {
+		o.Host.Quotas[tenant] = of
+	}
+	return err
 }
 
 // orNone translates a bound from a flag to a Config. To disable the bound, a flag has 0, and a Config a negative value.

@@ -10,7 +10,6 @@ import (
 	"github.com/quern-project/quern/cmd/quern/cli"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
-	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
@@ -18,21 +17,21 @@ func newTenantShow(env cli.Environment) *cobra.Command {
 	return ofTenant(watchable(env, &cobra.Command{
 		Use: "show [TENANT]", Short: "Show a tenant's quotas and limits, and what is used of them",
 		Long: "Shows the quotas of a tenant, the limits of its queues and the quotas of its handlers' buckets, the fullest\n" +
-			"first. Of a rate it shows the burst, and how much of it is used up now. REFUSED counts what was refused or\n" +
-			"dropped so far.",
+			"first. Of a rate it shows the burst, and how much of it is used up now. GRANTS has what the hosts' file says\n" +
+			"of a quota; VALUE counts. REFUSED counts what was refused or dropped so far.",
 		Args: cli.Arguments(0, 1),
 	}, func(cmd *cobra.Command, client admin.Tenant, _ []string, json bool) error {
 		quotas, err := client.Quotas(cmd.Context())
 		if err != nil && len(quotas) == 0 {
 			return err
 		}
-		return list(cmd, client, json, append([]admin.Quota{}, quotas...), "KIND NAME VALUE USED LIMIT SHARE REFUSED",
+		return list(cmd, client, json, append([]admin.Quota{}, quotas...), "KIND NAME VALUE GRANTS USED LIMIT SHARE REFUSED",
 			show.Rows(quotas, func(q *admin.Quota) show.View {
 				share := any(nil)
 				if q.Limit > 0 {
 					share = fmt.Sprintf("%.0f %%", math.Floor(100*q.Share))
 				}
-				return show.Row(q.Kind, q.Name, show.Given(q.Value), q.Used, show.Given(q.Limit), share, q.Refused)
+				return show.Row(q.Kind, q.Name, show.Given(q.Value), show.Given(q.Granted), q.Used, show.Given(q.Limit), share, q.Refused)
 			}))
 	}))
 }
@@ -41,11 +40,13 @@ func newTenantSet(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set [TENANT]", Short: "Set quotas, rates and weights of a tenant",
 		Long: "Sets quotas, rates and weights of a tenant. They are kept in Redis and count for all hosts and producers at\n" +
-			"once; none removes one. A rate is tasks by second, minute, hour or day, and perhaps the burst that may come\n" +
-			"at once after a pause: 100/s, \"10/m burst 5\". The default burst is what comes in a second, and at least 1.",
+			"once; none removes one, or brings back what the hosts' file of grants says. A rate is tasks by second, minute,\n" +
+			"hour or day, and perhaps the burst that may come at once after a pause: 100/s, \"10/m burst 5\". The default\n" +
+			"burst is what comes in a second, and at least 1. Fuel may end in k, M, G or T; 1G is about a second of computing.",
 		Example: "  quern tenant set acme --tasks-waiting 10000 --running 50\n" +
 			"  quern tenant set acme --rate 100/s --queue-rate \"mail=10/m burst 5\"\n" +
-			"  quern tenant set acme --limit \"stripe=25/s charge refund\" --rate none",
+			"  quern tenant set acme --limit \"stripe=25/s charge refund\" --rate none\n" +
+			"  quern tenant set acme --memory 4GiB --fuel-rate 2G/s --fuel-day 36T --kv-bytes 1GiB",
 		Args: cli.Arguments(0, 1),
 	}
 	f := cmd.Flags()
@@ -76,7 +77,7 @@ func newTenantSet(env cli.Environment) *cobra.Command {
 				continue
 			}
 			if kind.Of == "" {
-				if err := noteQuota(changes, flag, kind, kind.Name, *one[kind.Name]); err != nil {
+				if err := noteQuota(changes, flag, kind.Name, *one[kind.Name]); err != nil {
 					return err
 				}
 				continue
@@ -86,7 +87,7 @@ func newTenantSet(env cli.Environment) *cobra.Command {
 				if !ok {
 					return cli.Usagef("--%s %s: write %s=VALUE", flag, cli.ShellWord(text), kind.Of)
 				}
-				if err := noteQuota(changes, flag, kind, kind.Name+":"+of, value); err != nil {
+				if err := noteQuota(changes, flag, kind.Name+":"+of, value); err != nil {
 					return err
 				}
 			}
@@ -110,24 +111,19 @@ func quotaFlag(kind manage.QuotaKind) string {
 	return name
 }
 
-// noteQuota adds the value of a flag to changes. The flag's sizes may have a unit.
-func noteQuota(changes manage.Quotas, flag string, kind manage.QuotaKind, name, value string) error {
+// noteQuota adds the value of a flag to changes.
+func noteQuota(changes manage.Quotas, flag, name, value string) error {
 	if value == "" {
 		return cli.Usagef("--%s: give a value, or none", flag)
 	}
-	if value == noLimit {
-		value = ""
-	} else if kind.Form == manage.FormBytes {
-		size, err := units.ParseSize(value)
-		if err != nil {
-			return cli.Usagef("--%s %s: %w", flag, cli.ShellWord(value), err)
-		}
-		value = fmt.Sprint(size)
+	if _, _, err := manage.KindOf(name); value == noLimit && err == nil {
+		changes[name] = ""
+		return nil
 	}
-	normal, err := manage.Quotas{name: value}.Normal()
+	value, err := admin.ParseQuota(name, value)
 	if err != nil {
 		return cli.Usagef("--%s: %w", flag, cli.TrimInvalid(err))
 	}
-	changes[name] = normal[name]
+	changes[name] = value
 	return nil
 }

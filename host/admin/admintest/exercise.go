@@ -328,8 +328,8 @@ func (b *bench) quotas() {
 	b.refused("over the quota", err, queue.ErrQueueFull)
 	quotas, err := b.Quotas(b.ctx)
 	b.must(err)
-	b.is("quotas", quotas, "[{tenant tasks_waiting 2 2 2 1 2} {tenant limit:shared 1/s burst 1 q r 0 1 0 0} "+
-		"{tenant rate:q 90/m burst 3 0 3 0 0} {tenant weight 3 0 0 0 0}]")
+	b.is("quotas", quotas, "[{tenant tasks_waiting 2  2 2 1 2} {tenant limit:shared 1/s burst 1 q r  0 1 0 0} "+
+		"{tenant rate:q 90/m burst 3  0 3 0 0} {tenant weight 3  0 0 0 0}]")
 	b.refused("no quota", b.SetQuotas(b.ctx, manage.Quotas{"tasks_waiting": "none"}), queue.ErrInvalid)
 	b.must(b.SetQuotas(b.ctx, manage.Quotas{"tasks_waiting": "", "rate:q": "", "limit:shared": "", "weight": ""}))
 	b.must(b.Queue("q").SetRollingLimit(b.ctx, 2))
@@ -339,7 +339,7 @@ func (b *bench) quotas() {
 	b.is("dropped", fmt.Sprint(counts.Pending, counts.Failed, counts.Totals["failed:dropped"], counts.DropOldest), "2 1 1 true")
 	quotas, err = b.Quotas(b.ctx)
 	b.must(err)
-	b.is("limits", quotas, "[{queue q  2 2 1 1}]")
+	b.is("limits", quotas, "[{queue q   2 2 1 1}]")
 }
 
 func (b *bench) topics() {

@@ -1,8 +1,8 @@
 -- Adds to a whole number of 64 bits. Lua's own numbers have 53: Redis adds, and the sum is taken back if it
 -- turns out that it may not be, which nobody sees.
 -- ARGV    4 key  5 what is added, a decimal  6 quota in bytes
--- RETURNS {'ok', sum}, {'conflict'} (the value is no number), {'limit'} (the sum is none of 64 bits), or
---         {'quota', bytes that the bucket holds}
+-- RETURNS {'ok', sum}, {'conflict'} (the value is no number), {'limit'} (the sum is none of 64 bits),
+--         {'quota', bytes that the bucket holds}, or {'tenant', bytes of all buckets, quota}
 local key, delta = ARGV[4], ARGV[5]
 local more = sweep(key)
 local length = redis.call('HSTRLEN', VALUES, key)

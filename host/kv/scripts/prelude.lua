@@ -1,9 +1,9 @@
 -- Prepended to every script of this folder. What all of them take:
--- KEYS    1 values  2 names  3 expiry  4 buckets
+-- KEYS    1 values  2 names  3 expiry  4 buckets  5 the tenant's quotas  6 what is used of them
 -- ARGV    1 clock override in milliseconds, or ""  2 bucket  3 most expired values that are removed at once
 -- RETURNS a word, and what belongs to it. All may answer {'again'}: the call is to be repeated, because more
 --         has expired than one call removes; nothing else was done, and there is less to do next time.
--- Redis rolls nothing back. So a script that writes has read all four keys before: one of another type ends it
+-- Redis rolls nothing back. So a script that writes has read the first four keys before: one of another type ends it
 -- there. What needs memory is written first, where nothing has expired: a Redis that is full refuses that.
 -- Plain Lua 5.1 with redis.call and pcall only, so that the scripts run on miniredis too.
 local VALUES, NAMES, EXPIRY, BUCKETS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -71,12 +71,21 @@ local function sweep(key)
 end
 
 -- refused(held, was, is, quota, more): the answer to a write after which an entry would have so many bytes
--- instead of so many and the bucket more than its quota, or nil. What does not grow is never refused: a quota
--- that was lowered keeps nobody from making room. Where more may have expired, that comes first.
+-- instead of so many and the bucket more than its quota, or all buckets more than the tenant's quota kv_bytes;
+-- else nil. What does not grow is never refused: a quota that was lowered keeps nobody from making room. Where
+-- more may have expired, that comes first.
 local function refused(held, was, is, quota, more)
-  if is <= was or held - was + is <= tonumber(quota) then return nil end
-  if more then return { 'again' } end
-  return { 'quota', digits(held) }
+  if is <= was then return nil end
+  local over = held - was + is > tonumber(quota) and { 'quota', digits(held) }
+  local most = redis.pcall('HGET', KEYS[5], 'kv_bytes')
+  if not over and type(most) == 'string' and tonumber(most) then
+    local all, sum = redis.call('HGETALL', BUCKETS), 0
+    for i = 2, #all, 2 do sum = sum + (tonumber(all[i]) or 0) end
+    over = sum - was + is > tonumber(most) and { 'tenant', digits(sum), most }
+  end
+  if over and more then return { 'again' } end
+  if over and over[1] == 'tenant' then redis.pcall('HINCRBY', KEYS[6], 'refused:kv_bytes', 1) end
+  return over or nil
 end
 
 -- put(key, value, ttl, quota, more): sets a value, for ttl milliseconds unless that is "0".

@@ -23,7 +23,7 @@ let asking = false;
 // Returns why the host refused the call that has just failed with this code, or why a dependency has no result; "" if it does not
 // tell: an older host answers EINVAL.
 function refusal(code, call) {
-  const told = ["EINVAL", "EDENIED", "EAGAIN", "ELIMIT"].includes(code) || (code === "ENOTFOUND" && call === "dependency_result");
+  const told = ["EINVAL", "EDENIED", "EQUOTA", "EAGAIN", "ELIMIT"].includes(code) || (code === "ENOTFOUND" && call === "dependency_result");
   if (asking || !told) return "";
   asking = true;
   try {

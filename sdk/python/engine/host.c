@@ -21,7 +21,8 @@ static PyObject *raise_result(int32_t result) {
 	if (!class) return PyErr_Format(PyExc_RuntimeError, "the host answered %d, which this SDK does not know", (int)result);
 	PyObject *error = PyObject_CallNoArgs(class);
 	if (!error) return NULL;
-	if (result == QUERN_EINVAL || result == QUERN_EDENIED || result == QUERN_EAGAIN || result == QUERN_ELIMIT) {
+	if (result == QUERN_EINVAL || result == QUERN_EDENIED || result == QUERN_EQUOTA || result == QUERN_EAGAIN ||
+		result == QUERN_ELIMIT) {
 		int32_t size = quern_task_text(QUERN_TASK_REFUSAL);
 		PyObject *why = size > 0 ? slot_text(size) : NULL;
 		if (!why || PyObject_SetAttrString(error, "about", why) < 0) PyErr_Clear();

@@ -43,6 +43,8 @@ type ReserveRequest struct {
 	// maximum). Fleet is only this queue by default.
 	MaxRunning int
 	Fleet      []string
+	// Memory is how many bytes of memory a task may use, for the tenant's quota (0: unknown, and not counted).
+	Memory int64
 	// With Start, FailurePolicy is written to the tasks. If this node dies, the node that reclaims the tasks reads it.
 	FailurePolicy FailurePolicy
 	// Breaker is true if the version has a circuit breaker: see Breaker. Only with Start.
@@ -225,7 +227,7 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 			Keys:   []string{k.Pending(r.Queue), k.Reserved(r.Queue, n.id)}, Args: append([]any{
 				n.client.Store().Clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
 				store.DurationText(r.MaxAge), store.Optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
-				cmp.Or(strings.Join(r.Fleet, " "), r.Queue),
+				cmp.Or(strings.Join(r.Fleet, " "), r.Queue), r.Memory,
 			}, append(r.releases(), r.fields()...)...),
 		}
 	}

@@ -354,7 +354,8 @@ func (n *Node) Start(ctx context.Context, name string, claim Claim) (Claim, erro
 func (n *Node) report(ctx context.Context, verb string, ids []string, calls ...store.Call) []error {
 	errs := make([]error, len(calls))
 	for i, reply := range n.client.Store().EvalAll(ctx, calls) {
-		if errs[i] = store.Wrap(verb+" task "+ids[i], reply.Err()); errs[i] == nil {
+		err := cmp.Or(n.client.Store().Over(reply.Err()), reply.Err())
+		if errs[i] = store.Wrap(verb+" task "+ids[i], err); errs[i] == nil {
 			errs[i] = store.Verdict(reply.Val(), ids[i])
 		}
 	}
@@ -394,7 +395,7 @@ type LogBatch struct {
 
 // AppendLogs adds lines to the logs of tasks. Each log keeps its last 1,000 lines, at most 64 KiB, and each line its
 // first 16 KiB. The errors are as in Progress. Lines are dropped if the run that wrote them neither holds the task nor
-// has settled it.
+// has settled it. The error is a manage.QuotaError if they are dropped because the logs of the tenant have no room.
 func (n *Node) AppendLogs(ctx context.Context, batches []LogBatch) []error {
 	calls, ids := make([]store.Call, len(batches)), make([]string, len(batches))
 	for i, batch := range batches {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/quern-project/quern/sdk/queue"
-	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
 // maxWeight is the maximum weight of a tenant or a queue.
@@ -22,8 +21,7 @@ type Weights struct {
 
 // ReadWeights reads the weights of a tenant and of its queues.
 func ReadWeights(ctx context.Context, c *queue.Client) (Weights, error) {
-	s := c.Store()
-	fields, err := s.RDB.HGetAll(ctx, s.Keys.Quotas()).Result()
+	fields, err := c.Store().Quotas(ctx)
 	w := Weights{Tenant: 1, Queues: make(map[string]int), Invalid: make(map[string]string)}
 	for field, text := range fields {
 		kind, name, ofQueue := strings.Cut(field, ":")
@@ -40,5 +38,5 @@ func ReadWeights(ctx context.Context, c *queue.Client) (Weights, error) {
 			w.Tenant = weight
 		}
 	}
-	return w, store.Wrap("read weights in "+s.Keys.Quotas(), err)
+	return w, err
 }

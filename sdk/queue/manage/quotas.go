@@ -39,7 +39,7 @@ type QuotaForm string
 
 // The forms of values.
 const (
-	FormCount  QuotaForm = "count"  // a number of 1 or more
+	FormCount  QuotaForm = "count"  // a number of 1 or more; numbers of fuel may end in k, M, G or T
 	FormBytes  QuotaForm = "bytes"  // the same, a number of bytes
 	FormRate   QuotaForm = "rate"   // "N/s", "N/m", "N/h" or "N/d", and perhaps " burst B"
 	FormShared QuotaForm = "shared" // a rate, then the queues that share it
@@ -60,6 +60,11 @@ var QuotaKinds = []QuotaKind{
 	{"bytes_waiting", "", FormBytes, "bytes of parameters of waiting tasks, an estimate"},
 	{"enqueue_rate", "", FormRate, "tasks that producers enqueue"},
 	{"running", "", FormCount, "tasks that run in the fleet at once"},
+	{"memory", "", FormBytes, "bytes of memory that running tasks may use, in the fleet"},
+	{"fuel_rate", "", FormRate, "fuel that tasks burn"},
+	{"fuel_day", "", FormCount, "fuel that tasks burn on a day in UTC"},
+	{"kv_bytes", "", FormBytes, "bytes of keys and values in all buckets"},
+	{"log_bytes", "", FormBytes, "bytes of all logs of tasks"},
 	{"rate", "", FormRate, "tasks that start, of all queues together"},
 	{"rate", "QUEUE", FormRate, "tasks that start, of one queue"},
 	{"key_rate", "QUEUE", FormRate, "tasks that start, of each key of a queue"},
@@ -114,6 +119,22 @@ func (q Quotas) Normal() (Quotas, error) {
 	return normal, nil
 }
 
+// ofFuel reports whether a quota of this kind counts fuel: then its numbers may end in k, M, G or T.
+func (k QuotaKind) ofFuel() bool { return strings.HasPrefix(k.Name, "fuel_") }
+
+// fuelUnit matches the last digit of a number of fuel with a unit.
+var fuelUnit = regexp.MustCompile(`[0-9][kMGT]\b`)
+
+// digits returns a value of this kind without units.
+func (k QuotaKind) digits(value string) string {
+	if !k.ofFuel() {
+		return value
+	}
+	return fuelUnit.ReplaceAllStringFunc(value, func(end string) string {
+		return end[:1] + strings.Repeat("000", 1+strings.Index("kMGT", end[1:]))
+	})
+}
+
 // normal checks the value of the quota with this name, and returns it as Redis has it.
 func (k QuotaKind) normal(name, value string) (string, error) {
 	refuse := func(remedy string) (string, error) {
@@ -121,12 +142,12 @@ func (k QuotaKind) normal(name, value string) (string, error) {
 	}
 	switch k.Form {
 	case FormRate, FormShared:
-		rate, queues, err := ParseRate(value)
+		rate, queues, err := k.parseRate(value)
 		switch {
 		case err != nil:
 			return refuse(err.Error())
 		case k.Form == FormRate && len(queues) > 0:
-			return refuse("write a rate alone, such as \"100/s\" or \"100/s burst 200\"")
+			return refuse("write a rate alone, without queues")
 		case k.Form == FormShared && len(queues) == 0:
 			return refuse("name the queues that share it, such as \"10/s charge refund\"")
 		}
@@ -141,7 +162,7 @@ func (k QuotaKind) normal(name, value string) (string, error) {
 		if k.Form == FormWeight {
 			most = 1000
 		}
-		n, err := strconv.ParseInt(value, 10, 64)
+		n, err := strconv.ParseInt(k.digits(value), 10, 64)
 		switch {
 		case err != nil || n < 1 || n > most:
 			remedy := "use a number of 1 or more"
@@ -156,7 +177,7 @@ func (k QuotaKind) normal(name, value string) (string, error) {
 	}
 }
 
-// Rate is the rate of a token bucket: Tasks in each Per, which is a second, minute, hour or day. The bucket holds at
+// Rate is the rate of a token bucket: Tasks, or fuel, in each Per: a second, minute, hour or day. The bucket holds at
 // most Burst tokens, so that many tasks can come at once after a pause.
 type Rate struct {
 	Tasks int64
@@ -167,24 +188,31 @@ type Rate struct {
 // rateUnits are the letters of units of time.
 var rateUnits = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
-var rateText = regexp.MustCompile(`^([0-9]{1,9})/([smhd])(?: +burst +([0-9]{1,9}))?(?: +(.*))?$`)
+var rateText = regexp.MustCompile(`^([0-9]{1,16})/([smhd])(?: +burst +([0-9]{1,16}))?(?: +(.*))?$`)
 
-// ParseRate parses "N/s", "N/m", "N/h" or "N/d", perhaps with " burst B", and returns the words that follow. The default
+// maxFuel is the maximum of a rate of fuel, and of its burst: a million seconds of computing.
+const maxFuel = 1_000_000_000_000_000
+
+// parseRate parses "N/s", "N/m", "N/h" or "N/d", perhaps with " burst B", and returns the words that follow. The default
 // burst is what comes in a second, and at least 1.
-func ParseRate(text string) (rate Rate, rest []string, err error) {
-	parts := rateText.FindStringSubmatch(strings.TrimSpace(text))
+func (k QuotaKind) parseRate(text string) (rate Rate, rest []string, err error) {
+	parts := rateText.FindStringSubmatch(strings.TrimSpace(k.digits(text)))
+	what, example, most, burst := "tasks", `"100/s" or "100/s burst 200"`, int64(100_000), int64(1_000_000)
+	if k.ofFuel() {
+		what, example, most, burst = "fuel", `"2G/s" or "2G/s burst 10G"`, maxFuel, maxFuel
+	}
 	if parts == nil {
-		return Rate{}, nil, fmt.Errorf("write tasks by s, m, h or d, such as \"100/s\" or \"100/s burst 200\"")
+		return Rate{}, nil, fmt.Errorf("write %s by s, m, h or d, such as %s", what, example)
 	}
 	rate = Rate{Tasks: store.AsInt(parts[1]), Per: rateUnits[parts[2]], Burst: store.AsInt(parts[3])}
-	if rate.Tasks < 1 || rate.Tasks > 100_000 || parts[3] != "" && (rate.Burst < 1 || rate.Burst > 1_000_000) {
-		return Rate{}, nil, fmt.Errorf("use 1 to 100000 tasks, and a burst of 1 to 1000000")
+	if rate.Tasks < 1 || rate.Tasks > most || parts[3] != "" && (rate.Burst < 1 || rate.Burst > burst) {
+		return Rate{}, nil, fmt.Errorf("use 1 to %d %s, and a burst of 1 to %d", most, what, burst)
 	}
-	rate.Burst = cmp.Or(rate.Burst, max(1, rate.Tasks*int64(time.Second)/int64(rate.Per)))
+	rate.Burst = cmp.Or(rate.Burst, max(1, rate.Tasks/int64(rate.Per/time.Second)))
 	return rate, strings.Fields(parts[4]), nil
 }
 
-// String returns the rate in the form that ParseRate takes, with its burst.
+// String returns the rate in the form that parseRate takes, with its burst.
 func (r Rate) String() string {
 	unit := "s"
 	for letter, per := range rateUnits {
@@ -200,18 +228,30 @@ func (r Rate) String() string {
 type QuotaUse struct {
 	Name        string
 	Value       string
-	Used, Limit int64
-	Refused     int64 // how many tasks, or other things, were refused, since the quota's tenant has any
+	Granted     string // what the file of the hosts says, from which an operator's value may differ; "": nothing
+	Used, Limit int64  // Used may exceed Limit: fuel is known when it is burnt
+	Refused     int64  // how many tasks, or other things, were refused, since the quota's tenant has any
 }
 
-// SetQuotas changes quotas. An empty value removes a quota. The change counts for all hosts and producers at once. The
-// error is queue.ErrInvalid if a quota is invalid, or the tenant would have more than 1,000.
+// SetQuotas changes quotas. An empty value removes a quota, or brings back what the file of the hosts says. The change
+// counts for all hosts and producers at once. The error is queue.ErrInvalid if a quota is invalid, or the tenant would
+// have more than 1,000.
 func SetQuotas(ctx context.Context, c *queue.Client, changes Quotas) error {
+	return change(ctx, c, "", changes)
+}
+
+// GrantQuotas makes known what the file of a host says of the tenant: these quotas, and no others. A quota that differs
+// from what the file said before stays, because somebody has set it. The errors are those of SetQuotas.
+func GrantQuotas(ctx context.Context, c *queue.Client, granted Quotas) error {
+	return change(ctx, c, "granted", granted)
+}
+
+func change(ctx context.Context, c *queue.Client, mode string, changes Quotas) error {
 	normal, err := changes.Normal()
 	if err != nil {
 		return err
 	}
-	args := []any{maxQuotas}
+	args := []any{maxQuotas, mode}
 	for _, name := range slices.Sorted(maps.Keys(normal)) {
 		args = append(args, name, normal[name])
 	}
@@ -222,21 +262,26 @@ func SetQuotas(ctx context.Context, c *queue.Client, changes Quotas) error {
 	return store.Wrap("change quotas", err)
 }
 
-func (m *Manager) quotas(ctx context.Context) (Quotas, error) {
-	all, err := m.store.RDB.HGetAll(ctx, m.store.Keys.Quotas()).Result()
-	quotas := make(Quotas, len(all))
+// quotas reads the quotas of the tenant, and what the file of the hosts says.
+func (m *Manager) quotas(ctx context.Context) (quotas, granted Quotas, err error) {
+	all, err := m.store.Quotas(ctx)
+	quotas, granted = make(Quotas, len(all)), make(Quotas)
 	for name, value := range all {
+		to := quotas
+		if of, ok := strings.CutPrefix(name, "granted:"); ok {
+			name, to = of, granted
+		}
 		if _, _, bad := KindOf(name); bad == nil { // a later version may have others
-			quotas[name] = value
+			to[name] = value
 		}
 	}
-	return quotas, store.Wrap("read quotas in "+m.store.Keys.Quotas(), err)
+	return quotas, granted, err
 }
 
 // QuotaUses reads the tenant's quotas with what is used of them, sorted by name.
 func QuotaUses(ctx context.Context, c *queue.Client) ([]QuotaUse, error) {
 	m := New(c)
-	quotas, err := m.quotas(ctx)
+	quotas, granted, err := m.quotas(ctx)
 	if err != nil || len(quotas) == 0 {
 		return nil, err
 	}
@@ -248,16 +293,19 @@ func QuotaUses(ctx context.Context, c *queue.Client) ([]QuotaUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts, err := m.counts(ctx, quotas, used)
+	counts, err := m.counts(ctx, quotas, used, now)
 	uses := make([]QuotaUse, 0, len(quotas))
 	for _, name := range slices.Sorted(maps.Keys(quotas)) {
 		kind, _, _ := KindOf(name)
-		use := QuotaUse{Name: name, Value: quotas[name], Refused: store.AsInt(used["refused:"+name])}
-		switch rate, _, bad := ParseRate(use.Value); {
+		use := QuotaUse{Name: name, Value: quotas[name], Granted: granted[name], Refused: store.AsInt(used["refused:"+name])}
+		switch rate, _, bad := kind.parseRate(use.Value); {
 		case kind.Form == FormCount || kind.Form == FormBytes:
 			use.Limit, use.Used = store.AsInt(use.Value), counts[name]
 		case bad == nil && kind.Name != "key_rate" && kind.Form != FormWeight:
 			use.Limit, use.Used = rate.Burst, rate.missing(store.ParseSeconds(used[name]), now)
+			if !kind.ofFuel() {
+				use.Used = min(use.Used, use.Limit)
+			}
 		}
 		uses = append(uses, use)
 	}
@@ -267,22 +315,30 @@ func QuotaUses(ctx context.Context, c *queue.Client) ([]QuotaUse, error) {
 // missing returns how many tokens are missing in the bucket, which is full again at the time full.
 func (r Rate) missing(full, now time.Time) int64 {
 	step := float64(r.Per) / float64(r.Tasks)
-	return max(0, min(r.Burst, int64(math.Ceil(float64(full.Sub(now))/step))))
+	return max(0, int64(math.Ceil(float64(full.Sub(now))/step)))
 }
 
 // counts counts what quotas bound that are no rates, by the quota's name. used is NS_used.
-func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]string) (map[string]int64, error) {
+func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]string,
+	now time.Time,
+) (map[string]int64, error) {
 	counts := make(map[string]int64)
 	k := m.store.Keys
 	p := m.store.RDB.Pipeline()
 	schedules, subscriptions := p.ZCard(ctx, k.Ticks()), p.HLen(ctx, k.Subscriptions())
 	releases, queues := p.HLen(ctx, k.Releases()), p.ZRevRange(ctx, k.Queues(), 0, busiestOf-1)
+	buckets, fuel := p.HGetAll(ctx, k.Buckets()), p.HGet(ctx, k.Usage(strconv.FormatInt(now.Unix()/86400, 10)), "fuel")
 	if _, err := p.Exec(ctx); store.PassReplies(err) != nil {
 		return nil, store.Wrap("count what quotas bound", err)
 	}
 	counts["schedules"], counts["subscriptions"] = schedules.Val(), subscriptions.Val()
 	counts["releases"] = max(0, releases.Val()-1) // see the field . of NS_releases
-	if quotas["running"] == "" && quotas["tasks_waiting"] == "" && quotas["bytes_waiting"] == "" {
+	counts["log_bytes"], counts["fuel_day"] = store.AsInt(used["log_bytes"]), store.AsInt(fuel.Val())
+	for _, bytes := range buckets.Val() {
+		counts["kv_bytes"] += store.AsInt(bytes)
+	}
+	if !slices.ContainsFunc([]string{"running", "memory", "tasks_waiting", "bytes_waiting"},
+		func(name string) bool { return quotas[name] != "" }) {
 		return counts, nil
 	}
 	names := slices.DeleteFunc(queues.Val(), func(name string) bool { return queue.ValidQueue(name) != nil })
@@ -291,8 +347,9 @@ func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]str
 	if err != nil {
 		return nil, store.Wrap("count running tasks", err)
 	}
-	for _, one := range started {
+	for i, one := range started {
 		counts["running"] += one.Val()
+		counts["memory"] += one.Val() * store.AsInt(used["memory:"+names[i]])
 	}
 	stats, err := m.Stats(ctx, names...)
 	for _, s := range stats {
@@ -307,12 +364,12 @@ func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]str
 	return counts, err
 }
 
-// FullestQuota returns the used part of the fullest quota of those that refuse what is over, and are no rates; 0 if
-// there is none.
+// FullestQuota returns the used part of the fullest quota; 0 if there is none. Quotas of which tasks give back what they
+// use, or which fill up again within a while, do not count: rates, running tasks and their memory.
 func FullestQuota(uses []QuotaUse) (share float64) {
 	for _, use := range uses {
 		kind, _, _ := KindOf(use.Name)
-		if (kind.Form == FormCount || kind.Form == FormBytes) && kind.Name != "running" {
+		if (kind.Form == FormCount || kind.Form == FormBytes) && kind.Name != "running" && kind.Name != "memory" {
 			share = max(share, float64(use.Used)/float64(use.Limit))
 		}
 	}

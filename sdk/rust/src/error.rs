@@ -83,7 +83,7 @@ impl HostError {
             Ok(()) => return Ok(answer as u32),
             Err(kind) => kind,
         };
-        let told = matches!(kind, ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Unavailable | ErrorKind::Limit)
+        let told = matches!(kind, ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Quota | ErrorKind::Unavailable | ErrorKind::Limit)
             || kind == ErrorKind::NotFound && function == "dependency_result";
         let reason = if told { refusal() } else { String::new() };
         Err(HostError { function, name: String::new(), kind, reason })

@@ -35,6 +35,7 @@ func (k Keys) Pauses() string               { return k.Key("pauses") }
 func (k Keys) Usage(number string) string   { return k.Key("usage", number) }
 func (k Keys) Bytes(id string) string       { return k.Key("bytes", id) }
 func (k Keys) Log(id string) string         { return k.Key("log", id) }
+func (k Keys) Logs() string                 { return k.Key("logs") }
 func (k Keys) Attempts(id string) string    { return k.Key("attempts", id) }
 func (k Keys) Stats(queue string) string    { return k.Key("stats", queue) }
 func (k Keys) Purged(queue string) string   { return k.Key("purged", queue) }
@@ -45,6 +46,7 @@ func (k Keys) Limits() string               { return k.Key("limits") }
 func (k Keys) Quotas() string               { return k.Key("quotas") }
 func (k Keys) Used() string                 { return k.Key("used") }
 func (k Keys) Throttled() string            { return k.Key("throttled") }
+func (k Keys) Buckets() string              { return k.Key("kvs") }
 func (k Keys) KeyRates(queue string) string { return k.Key("keyrates", queue) }
 func (k Keys) Held(queue string) string     { return k.Key("held", queue) }
 func (k Keys) Crashes() string              { return k.Key("crashes") }
@@ -113,7 +115,7 @@ var luaNames = func() string {
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),
 		k.Subscriptions(), k.Generation(), k.Topics(), k.Topic(""), k.Publications(""), k.Publishing(), k.Publication(""),
 		k.Published(""),
-		k.Quotas(), k.Used(), k.Throttled(), k.KeyRates(""), k.Held(""),
+		k.Quotas(), k.Used(), k.Throttled(), k.KeyRates(""), k.Held(""), k.Logs(),
 		k.Schedule(""), k.Pieces(), k.Piece(""), k.Release(""), k.Trial(""), k.Stopped(),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // in a key with two empty parts

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -40,6 +41,12 @@ func (e *QuotaError) Unwrap() error { return ErrQuota }
 func ParseLimit(text string) (limit int64, dropOldest bool) {
 	number, drop, _ := strings.Cut(text, " ")
 	return AsInt(number), drop == "drop"
+}
+
+// Quotas reads NS_quotas.
+func (s *Store) Quotas(ctx context.Context) (map[string]string, error) {
+	all, err := s.RDB.HGetAll(ctx, s.Keys.Quotas()).Result()
+	return all, Wrap("read quotas in "+s.Keys.Quotas(), err)
 }
 
 // Over returns a QuotaError if err is the error reply QUOTA of a script, else nil.

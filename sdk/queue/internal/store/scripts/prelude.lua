@@ -264,9 +264,17 @@ local function tokens(text, full, clock, debt)
   return math.floor((clock - full + 0.000002) / step) + burst, step, burst, full, cut
 end
 
--- over(name, used, limit, wait, new): the error reply for something new that a quota of the tenant refuses. The refusals are counted; new is
--- how many things are refused.
--- wait is in how many seconds there may be room.
+-- fuelstate(clock): the state of the tenant's bucket of fuel, as tokens returns it, and its rate; nil if there is none.
+-- Fuel is known when a run has ended, so the bucket may be in debt: what would take more than a day to pay is forgiven.
+local function fuelstate(clock)
+  local rate = redis.call('HGET', QUOTAS, 'fuel_rate')
+  local step = rate and bucket(rate)
+  if not step then return nil end
+  return tokens(rate, redis.call('HGET', USED, 'fuel_rate'), clock, 86400 / step)
+end
+
+-- over(name, used, limit, wait, new): the error reply for something new that a quota of the tenant refuses. The
+-- refusals are counted; new is how many things are refused. wait is in how many seconds there may be room.
 local function over(name, used, limit, wait, new)
   redis.pcall('HINCRBY', USED, 'refused:' .. name, new)
   return redis.error_reply(string.format('QUOTA %s %.0f %.6f %s', name, used, wait, limit))
@@ -279,21 +287,21 @@ local function scarce(name, used)
   return most and used >= most and over(name, used, string.format('%.0f', most), 0, 1) or nil
 end
 
--- runningtasks(): the number of the tenant's running tasks, and the queues that have some. It counts those of the 2,000 queues
--- with the most listeners.
+-- runningtasks(): the number of the tenant's running tasks, the queues that have some, and the number of each. It
+-- counts those of the 2,000 queues with the most listeners.
 local function runningtasks()
-  local names, sum, some = redis.pcall('ZREVRANGE', QUEUES, 0, 1999), 0, {}
+  local names, sum, some, counts = redis.pcall('ZREVRANGE', QUEUES, 0, 1999), 0, {}, {}
   for from = 1, #names, 50 do
     local keys, last = {}, math.min(#names, from + 49)
     for i = from, last do keys[#keys + 1] = STARTED_TASKS_ .. names[i] end
     if redis.call('EXISTS', unpack(keys)) > 0 then
       for i = from, last do
         local n = redis.pcall('SCARD', STARTED_TASKS_ .. names[i])
-        if type(n) == 'number' and n > 0 then sum, some[#some + 1] = sum + n, names[i] end
+        if type(n) == 'number' and n > 0 then sum, some[#some + 1], counts[#counts + 1] = sum + n, names[i], n end
       end
     end
   end
-  return sum, some
+  return sum, some, counts
 end
 
 -- unthrottle(n): wakes the listeners of up to n queues that wait until fewer of the tenant's tasks run.

@@ -11,7 +11,8 @@
 --         9 maximum age in seconds of tasks that set none themselves, or ""
 --         10 maximum number of tasks that run in the fleet, or ""  11 the queues, separated by spaces, whose running
 --         tasks count for 10
---         12 the number of the release that serves, or ""  13 the number of arguments for runners, and these arguments
+--         12 bytes of memory that a task may use; 0: unknown
+--         13 the number of the release that serves, or ""  14 the number of arguments for runners, and these arguments
 --         then field, value, ... for the plugin's version and what its manifest sets (only with a process ID)
 -- RETURNS number of dropped IDs, clock, eta of the next scheduled task, or when the tenant's rates let more tasks start
 --         or the pause of the circuit breaker ends if that is earlier, or "", number of tasks that failed or wait again, 1
@@ -71,14 +72,16 @@ local function room() -- rare
 end
 if ARGV[10] ~= '' then wanted = room() end
 
--- gate(): bounds wanted by the tenant's rates and its quota of running tasks. Returns a function (n), which takes n
--- tokens of each rate, and returns the time from which more tasks may start, as a number; 0 if no rate bounds them. For
--- fast rates that is the time of several tokens, because a reserve for each would cost more than the task. If the tenant
--- runs as many tasks as it may, the queue is added to THROTTLED, so that a settle wakes it.
+-- gate(): bounds wanted by the tenant's rates and its quotas of running tasks, of their memory, and of fuel. Returns a
+-- function (n), which takes n tokens of each rate, and returns the time from which more tasks may start, as a number; 0
+-- if no rate bounds them. For fast rates that is the time of several tokens, because a reserve for each would cost more
+-- than the task. If the tenant's tasks are as many as they may be, or the day's fuel is burnt, the queue is added to
+-- THROTTLED, so that a settle or a change of quotas wakes it.
 local keyrate -- the rate of each key of this queue, if it has one
 local throttled = false
 local function gate() -- rare
-  local h = redis.call('HMGET', QUOTAS, 'running', 'rate', 'rate:' .. queue, 'limits:' .. queue, 'key_rate:' .. queue)
+  local h = redis.call('HMGET', QUOTAS, 'running', 'rate', 'rate:' .. queue, 'limits:' .. queue, 'key_rate:' .. queue,
+    'memory', 'fuel_rate', 'fuel_day')
   keyrate = h[5] and bucket(h[5]) and h[5]
   local names, rates, buckets, spent = {}, {}, {}, false
   for i, name in ipairs({ 'rate', 'rate:' .. queue }) do
@@ -96,21 +99,51 @@ local function gate() -- rare
       wanted = math.min(wanted, n)
     end
   end
-  local most = tonumber(h[1] or '')
-  if most and wanted > 0 then
-    local n, some = runningtasks()
-    local may = n >= most and duty(DUTY_ .. 'started', listener, 5000)
+  if h[7] then
+    local n, step, burst, at, cut = fuelstate(clock)
+    if n then buckets[#buckets + 1] = { name = 'fuel_rate', step = step, burst = burst, full = at, free = true } end
+    spent = spent or cut
+    if n and n < 1 then wanted = 0 end
+  end
+  local midnight, day = 0, tonumber(h[8] or '')
+  if day then
+    local number = math.floor(clock / 86400)
+    local burnt = redis.pcall('HGET', USAGE_ .. string.format('%d', number), 'fuel')
+    if type(burnt) == 'string' and tonumber(moment(burnt, '0')) >= day then
+      wanted, throttled, midnight = 0, true, (number + 1) * 86400
+    end
+  end
+  local most, memory = tonumber(h[1] or ''), tonumber(h[6] or '')
+  if (most or memory) and wanted > 0 then
+    -- left(): how many more tasks may start. A task that alone needs more memory than the quota runs alone.
+    local function left()
+      local n, some, counts = runningtasks()
+      local free = most and most - n or wanted + 1
+      local need = tonumber(ARGV[12])
+      if memory and need > 0 then
+        local names, sum = {}, 0
+        for i, name in ipairs(some) do names[i] = 'memory:' .. name end
+        for i, each in ipairs(#some > 0 and redis.call('HMGET', USED, unpack(names)) or {}) do
+          sum = sum + counts[i] * (some[i] == queue and need or tonumber(moment(each, '0')))
+        end
+        free = math.min(free, n == 0 and memory < need and 1 or math.floor((memory - sum) / need))
+      end
+      return free, some
+    end
+    local free, some = left()
+    local may = free <= 0 and duty(DUTY_ .. 'started', listener, 5000)
     if may and not may.err then
       work = work + unheld(some) / 2
-      n = runningtasks()
+      free = left()
     end
-    wanted = math.min(wanted, math.max(0, most - n))
-    throttled = most - n <= wanted
+    wanted = math.min(wanted, math.max(0, free))
+    throttled = throttled or free <= wanted
+    if memory and ARGV[12] ~= '0' then redis.call('HSET', USED, 'memory:' .. queue, ARGV[12]) end
   end
   return function(n)
-    local again, fields = 0, {}
+    local again, fields = midnight, {}
     for _, b in ipairs(buckets) do
-      local full = b.full + n * b.step
+      local full = b.full + (b.free and 0 or n * b.step)
       local some = math.min(math.max(1, math.floor(b.burst / 2)), math.ceil(0.05 / b.step))
       again = math.max(again, full + (some - b.burst) * b.step)
       fields[#fields + 1] = b.name
@@ -149,7 +182,7 @@ local function rejected(by)
   return false
 end
 
-local serving, rest = ARGV[12], 14 + ARGV[13]
+local serving, rest = ARGV[13], 15 + ARGV[14]
 local written = { 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock }
 if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, rest) } end
 written[#written + 1] = 'run'
@@ -215,7 +248,7 @@ end
 -- lacks the release of the task or must not try it, it makes the task wait and returns nil. Otherwise it returns what is
 -- written to the task, and a field and value for the reply.
 local function picker() -- rare
-  local choose, wanted, begin = runners(serving, listener, 14, rest - 1, clock), {}, { unpack(written, 1, 10) }
+  local choose, wanted, begin = runners(serving, listener, 15, rest - 1, clock), {}, { unpack(written, 1, 10) }
   return function(id, key, pinned, aside)
     local number, one, waits = choose(id, pinned, aside)
     if waits then
@@ -289,7 +322,7 @@ local function reserve(id)
     end
   end
   local all, field, number = written
-  if rest > 14 or h[25] and serving ~= '' and h[25] ~= serving or h[26] then
+  if rest > 15 or h[25] and serving ~= '' and h[25] ~= serving or h[26] then
     pick = pick or picker()
     all, field, number = pick(id, key, h[25], h[26])
     if not all then return end
