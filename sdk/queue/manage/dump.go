@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
@@ -82,7 +81,10 @@ func (m *Manager) dump(ctx context.Context, keys []string, write func(keyPart) e
 	if err != nil {
 		return err
 	}
-	now := time.Now()
+	now, err := m.store.Time(ctx)
+	if err != nil {
+		return err
+	}
 	parts := make([]keyPart, len(keys))
 	for i, a := range abouts {
 		if err := cmp.Or(a.kind.Err(), a.life.Err()); err != nil {
@@ -106,9 +108,11 @@ func (m *Manager) dump(ctx context.Context, keys []string, write func(keyPart) e
 			if err := size.Err(); err != nil && !store.IsNil(err) {
 				return err
 			}
-			large = large || at == 0 && part.Type != "string" && size.Val() > partValues || (at > 0 || part.Type == "string") && size.Val() > smallValues
+			bytes := at > 0 || part.Type == "string"
+			large = large || bytes && size.Val() > smallValues || !bytes && size.Val() > partValues
 		}
-		if !large {
+		if !large && !strings.HasPrefix(part.Key, "kv_") { // the values of a bucket have up to 512 KiB
+
 			small = append(small, part)
 		} else if err := m.dumpLarge(ctx, part, write); err != nil {
 			return fmt.Errorf("read key %s: %w", keys[i], err)
