@@ -172,7 +172,10 @@ func drainAll(cmd *cobra.Command, client direct, wait time.Duration) error {
 		}
 		select {
 		case <-ctx.Done():
-			return cli.Refusedf("nothing is deleted: %s did not leave within %s: see `quern node ls`, and repeat the command",
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
+			return cli.Refusedf("nothing is deleted, and the tenant stays paused: %s did not leave within %s: see `quern node ls`, and repeat the command",
 				strings.Join(left, ", "), wait)
 		case <-time.After(200 * time.Millisecond):
 		}

@@ -2,7 +2,6 @@ package manage
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -123,16 +122,4 @@ func (r Role) ACL(tenant string) string {
 		words = append(words, "+"+command)
 	}
 	return strings.Join(words, " ")
-}
-
-// RoleNamed returns the role with this name.
-func RoleNamed(name string) (Role, error) {
-	var names []string
-	for _, r := range roles {
-		if r.Name == name {
-			return r, nil
-		}
-		names = append(names, r.Name)
-	}
-	return Role{}, fmt.Errorf("%w: role %q: use one of %s", queue.ErrInvalid, name, strings.Join(names, ", "))
 }

@@ -64,13 +64,13 @@ func passing(name string) bool {
 }
 
 // scan lists keys of the tenant from a cursor of SCAN on. The next cursor is 0 after the last keys.
-func (m *Manager) scan(ctx context.Context, cursor uint64) (keys []string, next uint64, err error) {
+func (m Mover) scan(ctx context.Context, cursor uint64) (keys []string, next uint64, err error) {
 	keys, next, err = m.store.RDB.Scan(ctx, cursor, m.store.Keys.Key("*"), scanned).Result()
 	return keys, next, store.Wrap("list keys of tenant "+m.store.Keys.Tenant, err)
 }
 
 // dump reads keys, a part at a time.
-func (m *Manager) dump(ctx context.Context, keys []string, write func(keyPart) error) error {
+func (m Mover) dump(ctx context.Context, keys []string, write func(keyPart) error) error {
 	type about struct {
 		kind *redis.StatusCmd
 		life *redis.DurationCmd
@@ -152,7 +152,7 @@ func sizesOf(ctx context.Context, p redis.Pipeliner, key, kind string) []*redis.
 }
 
 // dumpSmall reads whole keys in one round trip.
-func (m *Manager) dumpSmall(ctx context.Context, parts []keyPart, write func(keyPart) error) error {
+func (m Mover) dumpSmall(ctx context.Context, parts []keyPart, write func(keyPart) error) error {
 	cmds, err := store.Pipelined(ctx, m.store, parts, func(p redis.Pipeliner, part keyPart) redis.Cmder {
 		key := m.store.Keys.Key(part.Key)
 		switch part.Type {
@@ -210,7 +210,7 @@ func (m *Manager) dumpSmall(ctx context.Context, parts []keyPart, write func(key
 }
 
 // dumpLarge reads a key in parts. Values that come or go meanwhile may be missing or there; the others are read.
-func (m *Manager) dumpLarge(ctx context.Context, part keyPart, write func(keyPart) error) error {
+func (m Mover) dumpLarge(ctx context.Context, part keyPart, write func(keyPart) error) error {
 	key, rdb := m.store.Keys.Key(part.Key), m.store.RDB
 	var cursor uint64
 	var from int64

@@ -68,14 +68,18 @@ type exporter struct {
 	last     string // the cursor behind the blocks that are there already; "" before the first
 }
 
-func (m *Manager) export(ctx context.Context, path string, report func(Moved)) (Moved, error) {
+// Export writes all keys of the tenant to a new file, except what says who lives now: leases, duties, the sample.
+// It writes FILE.part first; if that exists, from an export that was interrupted, it goes on there as long as the
+// server is the same. Keys that change meanwhile are as they were at some moment of the export, each at its own:
+// it is no snapshot, unless the tenant is paused and nothing runs. report is called after each block.
+func (m Mover) Export(ctx context.Context, path string, report func(Moved)) (Moved, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = fmt.Errorf("%w: %s exists: name another file", queue.ErrInvalid, path)
 		}
 		return Moved{}, err
 	}
-	info, _ := m.Info(ctx, "server") // without the permission, an interrupted export begins anew
+	info, _ := m.tenant.Info(ctx, "server") // without the permission, an interrupted export begins anew
 	e, err := openPart(path+".part", m.store.Keys.Tenant, info["run_id"])
 	if err != nil {
 		return Moved{}, err
@@ -95,7 +99,7 @@ func (m *Manager) export(ctx context.Context, path string, report func(Moved)) (
 }
 
 // exportBlocks writes all blocks from e.last on.
-func (m *Manager) exportBlocks(ctx context.Context, e *exporter, server string, report func(Moved)) error {
+func (m Mover) exportBlocks(ctx context.Context, e *exporter, server string, report func(Moved)) error {
 	var cursor uint64
 	if e.last != "" {
 		if _, err := fmt.Sscan(e.last, &cursor); err != nil {

@@ -23,7 +23,12 @@ import (
 // ErrInUse means that a tenant has keys or listeners that stand in the way of an import or a deletion.
 var ErrInUse = errors.New("the tenant is in use")
 
-func (m *Manager) restore(ctx context.Context, path string, into bool, report func(Moved)) (Moved, error) {
+// Import writes the keys of an export into the tenant, under its own name. It reads the whole file first, and
+// writes nothing if that is damaged. It refuses a tenant that has any key, unless into is true: then a key of the
+// file replaces the tenant's, and the others stay; so an import that was interrupted can be repeated. Pauses, and limits
+// of queues, are added one by one. The tenant is paused until all keys are there; the pauses of the export end, too.
+// Tasks that ran at the time of the export count as those of dead hosts: hosts run them again within minutes.
+func (m Mover) Import(ctx context.Context, path string, into bool, report func(Moved)) (Moved, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return Moved{}, err
@@ -35,7 +40,7 @@ func (m *Manager) restore(ctx context.Context, path string, into bool, report fu
 	if err := m.receives(ctx, into); err != nil {
 		return Moved{}, err
 	}
-	if err := (Mover{m}).Pause(ctx, "", ReasonImport); err != nil {
+	if err := m.Pause(ctx, "", ReasonImport); err != nil {
 		return Moved{}, err
 	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
@@ -86,8 +91,8 @@ func (m *Manager) restore(ctx context.Context, path string, into bool, report fu
 
 // finish ends an import: it ends the import's pauses and adds pauseKeys, without those of an export. The marks in
 // NS_limits then follow from the pauses and quotas, of which some may be the tenant's own.
-func (m *Manager) finish(ctx context.Context, late []keyPart) error {
-	if err := (Mover{m}).Resume(ctx); err != nil {
+func (m Mover) finish(ctx context.Context, late []keyPart) error {
+	if err := m.Resume(ctx); err != nil {
 		return err
 	}
 	ended := make(map[string]bool) // by field of NS_pauses
@@ -117,13 +122,13 @@ func (m *Manager) finish(ctx context.Context, late []keyPart) error {
 	if _, err := m.store.Eval(ctx, call); err != nil {
 		return err
 	}
-	return SetQuotas(ctx, m.client, nil)
+	return SetQuotas(ctx, m.tenant.client, nil)
 }
 
 // pauseKeys are the keys of pauses, without the tenant, and NS_limits with their mark.
 var pauseKeys = []string{"paused", "pauses", "limits"}
 
-func (m *Manager) names(keys []string) []string {
+func (m Mover) names(keys []string) []string {
 	names := make([]string, len(keys))
 	for i, key := range keys {
 		names[i] = m.store.Keys.Key(key)
@@ -132,7 +137,7 @@ func (m *Manager) names(keys []string) []string {
 }
 
 // receives checks that keys may be imported into the tenant.
-func (m *Manager) receives(ctx context.Context, into bool) error {
+func (m Mover) receives(ctx context.Context, into bool) error {
 	now, err := m.store.Now(ctx)
 	if err != nil {
 		return err
@@ -191,7 +196,7 @@ func checkExport(file *os.File) error {
 }
 
 // load writes keys and parts of keys.
-func (m *Manager) load(ctx context.Context, parts []keyPart) error {
+func (m Mover) load(ctx context.Context, parts []keyPart) error {
 	if len(parts) == 0 {
 		return nil
 	}
@@ -253,8 +258,12 @@ func write(ctx context.Context, p redis.Pipeliner, key, kind string, values []an
 // erasePasses is how often Erase looks for keys that came meanwhile.
 const erasePasses = 20
 
-func (m *Manager) erase(ctx context.Context, report func(Moved)) (Moved, error) {
-	if err := (Mover{m}).Pause(ctx, "", ReasonDeletion); err != nil {
+// Erase deletes all keys of the tenant, in blocks. It pauses the tenant first, so that neither producers nor hosts
+// make new tasks, and looks again until nothing is left; so it may be interrupted, and repeated. Hosts must have
+// left: they would write their leases and the schedules of their manifests again. The error is ErrInUse, with some
+// keys, if something goes on writing.
+func (m Mover) Erase(ctx context.Context, report func(Moved)) (Moved, error) {
+	if err := m.Pause(ctx, "", ReasonDeletion); err != nil {
 		return Moved{}, err
 	}
 	kept := m.names(pauseKeys)
