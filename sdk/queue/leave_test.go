@@ -17,14 +17,15 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// furnish fills the tenant with keys of all types, small and large ones, text and bytes.
-func furnish(t *testing.T, w *world) {
+// furnish fills the tenant with keys of all types, small and large ones, text and bytes. It returns tasks by status.
+func furnish(t *testing.T, w *world) (ids map[queue.Status][]string) {
 	t.Helper()
-	w.spread(t, "q")
+	ids = w.spread(t, "q")
 	w.enqueue(t, "q", "\xff\xfe", queue.Options{ID: "bytes", Priority: new(70), Key: "k", Labels: map[string]string{"<a>": "ü&"}})
 	must[queue.Subscription](t)(w.Subscribe(w.ctx, queue.Subscription{ID: "s", Topic: "orders", Queue: "q"}))
 	must[queue.Published](t)(w.Publish(w.ctx, "orders", bytes.Repeat([]byte("x"), 1<<20), queue.PublishOptions{}))
@@ -48,6 +49,7 @@ func furnish(t *testing.T, w *world) {
 		}
 		return nil
 	}))
+	return ids
 }
 
 // content reads all keys of a tenant, without its name.
@@ -127,7 +129,7 @@ func (w *world) other(t *testing.T, tenant string) manage.Mover {
 // A tenant that is exported and imported under another name has the same keys there, and tasks run.
 func TestExportAndImport(t *testing.T) {
 	w := setup(t)
-	furnish(t, w)
+	ran := furnish(t, w)
 	m := manage.NewMover(manage.New(w.Client))
 	path := filepath.Join(t.TempDir(), "acme.quern")
 	before := lasting(t, w.ctx, w.rdb, w.Tenant())
@@ -157,6 +159,19 @@ func TestExportAndImport(t *testing.T) {
 		t.Errorf("an import into a tenant that has keys: %v", err)
 	}
 	same(t, "exported", lasting(t, w.ctx, w.rdb, w.Tenant()), before)
+
+	// Tasks that ran at the time of the export run again.
+	fleet := listen.NewFleet(must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: other})))
+	for _, dead := range must[[]string](t)(fleet.Unleased(w.ctx)) {
+		must[listen.Reclaimed](t)(fleet.Reclaim(w.ctx, dead, 0))
+	}
+	for _, status := range []queue.Status{queue.Started, queue.Reserved} {
+		for _, id := range ran[status] {
+			if now := w.rdb.HGet(w.ctx, other+"_task_"+id, "status").Val(); now != string(queue.Pending) {
+				t.Errorf("task %s was %s, and is %s", id, status, now)
+			}
+		}
+	}
 
 	host := &world{Client: must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: w.Tenant(), Lease: time.Hour})), ctx: w.ctx}
 	defer host.Close()
@@ -218,7 +233,13 @@ func TestExportGoesOn(t *testing.T) {
 		t.Errorf("the file has %d bytes, after %d before", now, size)
 	}
 	other := queuetest.Tenant()
-	if imported := must[manage.Moved](t)(w.other(t, other).Import(w.ctx, path, false, nil)); imported.Keys != done.Keys {
+	// So does an import.
+	ctx, cancel = context.WithCancel(w.ctx)
+	half, err := w.other(t, other).Import(ctx, path, false, func(manage.Moved) { cancel() })
+	if !errors.Is(err, context.Canceled) || half.Keys == 0 || half.Keys >= done.Keys {
+		t.Fatalf("an import that was cancelled: %+v, %v", half, err)
+	}
+	if imported := must[manage.Moved](t)(w.other(t, other).Import(w.ctx, path, true, nil)); imported.Keys != done.Keys {
 		t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
 	}
 	same(t, "imported", content(t, w.ctx, w.rdb, other), lasting(t, w.ctx, w.rdb, w.Tenant()))
@@ -290,6 +311,10 @@ func TestErase(t *testing.T) {
 		w.rdb.Set(w.ctx, name+"_version", "1", 0)
 	}
 	refused := error(nil)
+	ctx, cancel := context.WithCancel(w.ctx)
+	if _, err := manage.NewMover(manage.New(w.Client)).Erase(ctx, func(manage.Moved) { cancel() }); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a deletion that was cancelled: %v", err)
+	}
 	done := must[manage.Moved](t)(manage.NewMover(manage.New(w.Client)).Erase(w.ctx, func(manage.Moved) {
 		if refused == nil {
 			_, refused = w.Queue("q").Enqueue(w.ctx, nil, queue.Options{})
