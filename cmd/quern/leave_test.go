@@ -91,6 +91,9 @@ func TestTenantLeaves(t *testing.T) {
 		t.Errorf("after the export: %s", list)
 	}
 	u.must("tenant", "import", "moved", file)
+	if list := u.must("tenant", "pauses", "moved", "-o", "json"); list != "[]\n" {
+		t.Errorf("after the import: %s", list)
+	}
 	if got := u.must("task", "wait", "one", "--tenant", "moved"); got != "hello" {
 		t.Errorf("the imported result is %q", got)
 	}

@@ -202,7 +202,7 @@ func (t *Direct) deliveries(ctx context.Context, list []Delivery, tasks []*queue
 		if task.Status == queue.Complete {
 			result, err := t.Result(ctx, task.ID, maxOfAnswer)
 			if err != nil && !errors.Is(err, queue.ErrNoTask) && !errors.Is(err, queue.ErrInvalid) &&
-				!errors.Is(err, seal.ErrKey) {
+				!errors.Is(err, seal.ErrKey) && !errors.Is(err, seal.ErrDamaged) {
 				return nil, err
 			}
 			_ = json.Unmarshal(result, &answer) // the result may have no status

@@ -14,8 +14,7 @@ type Pauses interface {
 	Pause(ctx context.Context, p manage.Pause) error
 	// Resume ends a pause. It is no error if there is none.
 	Resume(ctx context.Context, p manage.Pause) error
-	PauseSchedule(ctx context.Context, id string) error
-	ResumeSchedule(ctx context.Context, id string) error
+	schedulePauses
 }
 
 // schedulePauses are the pauses of schedules, which are not kept among those of queues.

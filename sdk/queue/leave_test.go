@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,16 +17,15 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
-// furnish fills the tenant with keys of all types, small and large ones, text and bytes.
-func furnish(t *testing.T, w *world) {
+// furnish fills the tenant with keys of all types, small and large ones, text and bytes. It returns tasks by status.
+func furnish(t *testing.T, w *world) (ids map[queue.Status][]string) {
 	t.Helper()
-	for _, id := range w.spread(t, "q") {
-		_ = id
-	}
+	ids = w.spread(t, "q")
 	w.enqueue(t, "q", "\xff\xfe", queue.Options{ID: "bytes", Priority: new(70), Key: "k", Labels: map[string]string{"<a>": "ü&"}})
 	must[queue.Subscription](t)(w.Subscribe(w.ctx, queue.Subscription{ID: "s", Topic: "orders", Queue: "q"}))
 	must[queue.Published](t)(w.Publish(w.ctx, "orders", bytes.Repeat([]byte("x"), 1<<20), queue.PublishOptions{}))
@@ -40,41 +40,67 @@ func furnish(t *testing.T, w *world) {
 	}
 	must[[]queue.Receipt](t)(w.Queue("large").EnqueueMany(w.ctx, specs))
 	k := w.Store().Keys
-	for i := range 3000 {
-		w.rdb.HSet(w.ctx, k.Key("kv", "b"), fmt.Sprint("k", i), "\xff")
-		w.rdb.SAdd(w.ctx, k.Key("aset"), i)
-	}
-	for i := range 2500 {
-		w.rdb.XAdd(w.ctx, &redis.XAddArgs{Stream: k.Key("reports_r"), Values: []string{"task", fmt.Sprint(i), "other", "\n"}})
-	}
+	must[[]redis.Cmder](t)(w.rdb.Pipelined(w.ctx, func(p redis.Pipeliner) error {
+		p.HSet(w.ctx, k.Key("kv", "few"), "a", strings.Repeat("large", 100<<10), "b", "\xff")
+		for i := range 3000 {
+			p.HSet(w.ctx, k.Key("kv", "b"), fmt.Sprint("k", i), "\xff")
+			p.SAdd(w.ctx, k.Key("aset"), i)
+			p.XAdd(w.ctx, &redis.XAddArgs{Stream: k.Key("reports_r"), Values: []string{"task", fmt.Sprint(i), "other", "\n"}})
+		}
+		return nil
+	}))
+	return ids
 }
 
-// content reads all keys of a tenant, without its name, but for those that live for seconds.
+// content reads all keys of a tenant, without its name.
 func content(t *testing.T, ctx context.Context, rdb *redis.Client, tenant string) map[string]string {
 	t.Helper()
-	all := map[string]string{}
-	for _, key := range must[[]string](t)(rdb.Keys(ctx, tenant+"_*").Result()) {
-		name := strings.TrimPrefix(key, tenant+"_")
-		switch kind := rdb.Type(ctx, key).Val(); kind {
+	keys := must[[]string](t)(rdb.Keys(ctx, tenant+"_*").Result())
+	// each asks for something of all keys in one round trip.
+	each := func(ask func(p redis.Pipeliner, i int)) []redis.Cmder {
+		return must[[]redis.Cmder](t)(rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := range keys {
+				ask(p, i)
+			}
+			return nil
+		}))
+	}
+	kinds := each(func(p redis.Pipeliner, i int) { p.Type(ctx, keys[i]) })
+	lives := each(func(p redis.Pipeliner, i int) { p.TTL(ctx, keys[i]) })
+	values := each(func(p redis.Pipeliner, i int) {
+		switch kinds[i].(*redis.StatusCmd).Val() {
 		case "string":
-			all[name] = rdb.Get(ctx, key).Val()
+			p.Get(ctx, keys[i])
 		case "hash":
-			all[name] = fmt.Sprint(rdb.HGetAll(ctx, key).Val())
+			p.HGetAll(ctx, keys[i])
 		case "list":
-			all[name] = fmt.Sprint(rdb.LRange(ctx, key, 0, -1).Val())
+			p.LRange(ctx, keys[i], 0, -1)
 		case "set":
-			members := rdb.SMembers(ctx, key).Val()
-			slices.Sort(members)
-			all[name] = fmt.Sprint(members)
+			p.Sort(ctx, keys[i], &redis.Sort{Alpha: true})
 		case "zset":
-			all[name] = fmt.Sprint(rdb.ZRangeWithScores(ctx, key, 0, -1).Val())
+			p.ZRangeWithScores(ctx, keys[i], 0, -1)
 		case "stream":
-			all[name] = fmt.Sprint(rdb.XRange(ctx, key, "-", "+").Val())
+			p.XRange(ctx, keys[i], "-", "+")
 		}
-		if ttl := rdb.TTL(ctx, key).Val(); ttl > 0 {
-			all[name] += fmt.Sprint(" expires in hours: ", int(ttl.Hours()+0.5))
+	})
+	all := map[string]string{}
+	for i, key := range keys {
+		name := strings.TrimPrefix(key, tenant+"_")
+		all[name] = strings.Replace(fmt.Sprint(values[i]), key, "", 1)
+		if life := lives[i].(*redis.DurationCmd).Val(); life > 0 {
+			all[name] += fmt.Sprint(" expires in hours: ", int(life.Hours()+0.5))
 		}
 	}
+	return all
+}
+
+// lasting is content without the keys that live for seconds.
+func lasting(t *testing.T, ctx context.Context, rdb *redis.Client, tenant string) map[string]string {
+	t.Helper()
+	all := content(t, ctx, rdb, tenant)
+	maps.DeleteFunc(all, func(name, _ string) bool {
+		return name == "nodes" || strings.HasPrefix(name, "node_") || strings.HasPrefix(name, "duty_") || name == "waiters"
+	})
 	return all
 }
 
@@ -103,18 +129,13 @@ func (w *world) other(t *testing.T, tenant string) manage.Mover {
 // A tenant that is exported and imported under another name has the same keys there, and tasks run.
 func TestExportAndImport(t *testing.T) {
 	w := setup(t)
-	furnish(t, w)
+	ran := furnish(t, w)
 	m := manage.NewMover(manage.New(w.Client))
 	path := filepath.Join(t.TempDir(), "acme.quern")
-	before := content(t, w.ctx, w.rdb, w.Tenant())
+	before := lasting(t, w.ctx, w.rdb, w.Tenant())
 	done := must[manage.Moved](t)(m.Export(w.ctx, path, nil))
 	if _, err := m.Export(w.ctx, path, nil); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("a second export to the same file: %v", err)
-	}
-	for name := range before {
-		if name == "nodes" || strings.HasPrefix(name, "node_") || strings.HasPrefix(name, "duty_") || name == "waiters" {
-			delete(before, name)
-		}
 	}
 	if done.Keys != int64(len(before)) {
 		t.Errorf("%d keys are exported, of %d", done.Keys, len(before))
@@ -137,7 +158,20 @@ func TestExportAndImport(t *testing.T) {
 	if _, err := into.Import(w.ctx, path, false, nil); !errors.Is(err, manage.ErrInUse) {
 		t.Errorf("an import into a tenant that has keys: %v", err)
 	}
-	same(t, "exported", content(t, w.ctx, w.rdb, w.Tenant()), content(t, w.ctx, w.rdb, w.Tenant()))
+	same(t, "exported", lasting(t, w.ctx, w.rdb, w.Tenant()), before)
+
+	// Tasks that ran at the time of the export run again.
+	fleet := listen.NewFleet(must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: other})))
+	for _, dead := range must[[]string](t)(fleet.Unleased(w.ctx)) {
+		must[listen.Reclaimed](t)(fleet.Reclaim(w.ctx, dead, 0))
+	}
+	for _, status := range []queue.Status{queue.Started, queue.Reserved} {
+		for _, id := range ran[status] {
+			if now := w.rdb.HGet(w.ctx, other+"_task_"+id, "status").Val(); now != string(queue.Pending) {
+				t.Errorf("task %s was %s, and is %s", id, status, now)
+			}
+		}
+	}
 
 	host := &world{Client: must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: w.Tenant(), Lease: time.Hour})), ctx: w.ctx}
 	defer host.Close()
@@ -199,16 +233,72 @@ func TestExportGoesOn(t *testing.T) {
 		t.Errorf("the file has %d bytes, after %d before", now, size)
 	}
 	other := queuetest.Tenant()
-	if imported := must[manage.Moved](t)(w.other(t, other).Import(w.ctx, path, false, nil)); imported.Keys != done.Keys {
+	// So does an import.
+	ctx, cancel = context.WithCancel(w.ctx)
+	half, err := w.other(t, other).Import(ctx, path, false, func(manage.Moved) { cancel() })
+	if !errors.Is(err, context.Canceled) || half.Keys == 0 || half.Keys >= done.Keys {
+		t.Fatalf("an import that was cancelled: %+v, %v", half, err)
+	}
+	if imported := must[manage.Moved](t)(w.other(t, other).Import(w.ctx, path, true, nil)); imported.Keys != done.Keys {
 		t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
 	}
-	want := content(t, w.ctx, w.rdb, w.Tenant())
-	for name := range want {
-		if name == "nodes" || strings.HasPrefix(name, "node_") || strings.HasPrefix(name, "duty_") || name == "waiters" {
-			delete(want, name)
-		}
+	same(t, "imported", content(t, w.ctx, w.rdb, other), lasting(t, w.ctx, w.rdb, w.Tenant()))
+}
+
+// An import ends its own pauses and those of the export, and no others. Limits and quotas of the tenant stay in force.
+func TestImportIntoSettings(t *testing.T) {
+	for name, furnished := range map[string]bool{"the file has limits": true, "the file has none": false} {
+		t.Run(name, func(t *testing.T) {
+			w := setup(t)
+			mover := manage.NewMover(manage.New(w.Client))
+			w.enqueue(t, "q", "", queue.Options{})
+			path := filepath.Join(t.TempDir(), "acme.quern")
+			do := func(errs ...error) {
+				t.Helper()
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if furnished {
+				pause := manage.Pause{Queue: "q", Reason: "theirs"}
+				do(w.Queue("q").SetLimit(w.ctx, 7), manage.New(w.Client).Pauses().Pause(w.ctx, pause), mover.Pause(w.ctx, "ada", manage.ReasonExport))
+			}
+			must[manage.Moved](t)(mover.Export(w.ctx, path, nil))
+			do(mover.Resume(w.ctx))
+
+			client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: queuetest.Tenant()}))
+			t.Cleanup(func() { _ = client.Close() })
+			m := manage.New(client)
+			do(
+				manage.SetQuotas(w.ctx, client, manage.Quotas{"tasks_waiting": "2"}),
+				client.Queue("own").SetLimit(w.ctx, 5),
+				m.Pauses().Pause(w.ctx, manage.Pause{Queue: "stopped", Accepting: true, Reason: "mine"}),
+				m.Pauses().Pause(w.ctx, manage.Pause{Reason: "mine"}),
+			)
+			want := must[[]manage.Pause](t)(m.Pauses().List(w.ctx))
+			must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, true, nil))
+
+			theirs := must[[]manage.Pause](t)(manage.New(w.Client).Pauses().List(w.ctx))
+			if furnished != (len(theirs) == 1) {
+				t.Errorf("the exported tenant has the pauses %+v", theirs)
+			}
+			want = slices.Insert(want, 1, theirs...) // by queue, after that of the tenant
+			if got := must[[]manage.Pause](t)(m.Pauses().List(w.ctx)); !slices.Equal(got, want) {
+				t.Errorf("pauses %+v, want %+v", got, want)
+			}
+			if _, err := client.Queue("stopped").Enqueue(w.ctx, nil, queue.Options{}); !errors.Is(err, manage.ErrPaused) {
+				t.Errorf("enqueue in a paused queue: %v", err)
+			}
+			own, imported := must[int64](t)(client.Queue("own").Limit(w.ctx)), must[int64](t)(client.Queue("q").Limit(w.ctx))
+			if own != 5 || furnished != (imported == 7) {
+				t.Errorf("limits %d and %d", own, imported)
+			}
+			_, err := client.Queue("own").EnqueueMany(w.ctx, make([]queue.Spec, 3))
+			if !errors.Is(err, manage.ErrQuota) {
+				t.Errorf("the tenant's quota is not in force: %v", err)
+			}
+		})
 	}
-	same(t, "imported", content(t, w.ctx, w.rdb, other), want)
 }
 
 // All keys of a tenant are deleted, and none of another; the producer of a tenant that is being deleted is refused.
@@ -221,6 +311,10 @@ func TestErase(t *testing.T) {
 		w.rdb.Set(w.ctx, name+"_version", "1", 0)
 	}
 	refused := error(nil)
+	ctx, cancel := context.WithCancel(w.ctx)
+	if _, err := manage.NewMover(manage.New(w.Client)).Erase(ctx, func(manage.Moved) { cancel() }); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a deletion that was cancelled: %v", err)
+	}
 	done := must[manage.Moved](t)(manage.NewMover(manage.New(w.Client)).Erase(w.ctx, func(manage.Moved) {
 		if refused == nil {
 			_, refused = w.Queue("q").Enqueue(w.ctx, nil, queue.Options{})

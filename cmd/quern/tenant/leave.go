@@ -54,55 +54,27 @@ func newTenantExport(env cli.Environment) *cobra.Command {
 	pause := cmd.Flags().Bool("pause", false, "pause the tenant meanwhile, taking and accepting")
 	output := option.Output(cmd)
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, args []string) (err error) {
+		mover := manage.NewMover(client.Manager)
 		if *pause {
-			end, err := pauseWhile(cmd, client, "an export")
-			if err != nil {
+			defer func() {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
+				defer cancel()
+				if err := mover.Resume(ctx); err != nil {
+					cli.Note(cmd, "the tenant may be paused: %v: see `quern tenant pauses %s`", err, client.Tenant())
+				}
+			}()
+			if err := mover.Pause(cmd.Context(), whoami(), manage.ReasonExport); err != nil {
 				return err
 			}
-			defer end()
 		}
 		report, end := moving(cmd, "exported")
-		done, err := manage.NewMover(client.Manager).Export(cmd.Context(), args[1], report)
+		done, err := mover.Export(cmd.Context(), args[1], report)
 		end()
 		if err != nil {
-			return fmt.Errorf("%w: repeat the command to go on", err)
+			return err
 		}
 		return show.Line(cmd, output.JSON(), done, fmt.Sprint(done.Keys))
 	})
-}
-
-// pauseWhile pauses a tenant that is not paused. The function that it returns ends these pauses.
-func pauseWhile(cmd *cobra.Command, client direct, why string) (end func(), err error) {
-	before, err := client.Pauses().List(cmd.Context())
-	if err != nil {
-		return nil, err
-	}
-	lasting := map[bool]bool{} // by Accepting
-	for _, p := range before {
-		if p.Queue == "" && p.Plugin == "" {
-			lasting[p.Accepting] = true
-		}
-	}
-	for _, accepting := range []bool{true, false} {
-		if !lasting[accepting] {
-			p := manage.Pause{Accepting: accepting, Who: whoami(), Reason: why}
-			if err := client.Pauses().Pause(cmd.Context(), p); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
-		defer cancel()
-		for _, accepting := range []bool{false, true} {
-			if lasting[accepting] {
-				continue
-			}
-			if err := client.Pauses().Resume(ctx, manage.Pause{Accepting: accepting}); err != nil {
-				cli.Note(cmd, "the tenant stays paused: %v: end it with `quern tenant resume %s`", err, client.Tenant())
-			}
-		}
-	}, nil
 }
 
 func newTenantImport(env cli.Environment) *cobra.Command {
@@ -152,20 +124,18 @@ func newTenantDelete(env cli.Environment) *cobra.Command {
 		return nil
 	}
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, _ []string) error {
-		for _, accepting := range []bool{true, false} {
-			p := manage.Pause{Accepting: accepting, Who: whoami(), Reason: "its deletion"}
-			if err := client.Pauses().Pause(cmd.Context(), p); err != nil {
-				return err
-			}
+		mover := manage.NewMover(client.Manager)
+		if err := mover.Pause(cmd.Context(), whoami(), manage.ReasonDeletion); err != nil {
+			return err
 		}
 		if err := drainAll(cmd, client, wait); err != nil {
 			return err
 		}
 		report, end := moving(cmd, "deleted")
-		done, err := manage.NewMover(client.Manager).Erase(cmd.Context(), report)
+		done, err := mover.Erase(cmd.Context(), report)
 		end()
 		if err != nil {
-			return fmt.Errorf("%w: end it, and repeat the command", err)
+			return err
 		}
 		return show.Line(cmd, output.JSON(), done, fmt.Sprint(done.Keys))
 	})
@@ -202,7 +172,10 @@ func drainAll(cmd *cobra.Command, client direct, wait time.Duration) error {
 		}
 		select {
 		case <-ctx.Done():
-			return cli.Refusedf("nothing is deleted: %s did not leave within %s: see `quern node ls`, and repeat the command",
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
+			return cli.Refusedf("nothing is deleted, and the tenant stays paused: %s did not leave within %s: see `quern node ls`, and repeat the command",
 				strings.Join(left, ", "), wait)
 		case <-time.After(200 * time.Millisecond):
 		}

@@ -2,7 +2,6 @@ package manage
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -92,7 +91,7 @@ var roles = []Role{
 		channels: allChannels,
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time info scan type pttl get set " +
 			"strlen hget hgetall hscan hset hdel hkeys hlen hstrlen hexists lrange llen rpush sadd srem scard " +
-			"smembers sscan zadd zcard zrange zrangebyscore zscan xadd xlen xrange del unlink pexpireat",
+			"smembers srandmember sscan zadd zcard zrange zrangebyscore zscan xadd xlen xrange del unlink pexpireat",
 	},
 	{
 		Name: "python", Purpose: "Blueque's producers and workers in Python", only: queue.DefaultTenant,
@@ -123,16 +122,4 @@ func (r Role) ACL(tenant string) string {
 		words = append(words, "+"+command)
 	}
 	return strings.Join(words, " ")
-}
-
-// RoleNamed returns the role with this name.
-func RoleNamed(name string) (Role, error) {
-	var names []string
-	for _, r := range roles {
-		if r.Name == name {
-			return r, nil
-		}
-		names = append(names, r.Name)
-	}
-	return Role{}, fmt.Errorf("%w: role %q: use one of %s", queue.ErrInvalid, name, strings.Join(names, ", "))
 }

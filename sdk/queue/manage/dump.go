@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
@@ -65,13 +64,13 @@ func passing(name string) bool {
 }
 
 // scan lists keys of the tenant from a cursor of SCAN on. The next cursor is 0 after the last keys.
-func (m *Manager) scan(ctx context.Context, cursor uint64) (keys []string, next uint64, err error) {
+func (m Mover) scan(ctx context.Context, cursor uint64) (keys []string, next uint64, err error) {
 	keys, next, err = m.store.RDB.Scan(ctx, cursor, m.store.Keys.Key("*"), scanned).Result()
 	return keys, next, store.Wrap("list keys of tenant "+m.store.Keys.Tenant, err)
 }
 
 // dump reads keys, a part at a time.
-func (m *Manager) dump(ctx context.Context, keys []string, write func(keyPart) error) error {
+func (m Mover) dump(ctx context.Context, keys []string, write func(keyPart) error) error {
 	type about struct {
 		kind *redis.StatusCmd
 		life *redis.DurationCmd
@@ -82,7 +81,10 @@ func (m *Manager) dump(ctx context.Context, keys []string, write func(keyPart) e
 	if err != nil {
 		return err
 	}
-	now := time.Now()
+	now, err := m.store.Time(ctx)
+	if err != nil {
+		return err
+	}
 	parts := make([]keyPart, len(keys))
 	for i, a := range abouts {
 		if err := cmp.Or(a.kind.Err(), a.life.Err()); err != nil {
@@ -106,9 +108,11 @@ func (m *Manager) dump(ctx context.Context, keys []string, write func(keyPart) e
 			if err := size.Err(); err != nil && !store.IsNil(err) {
 				return err
 			}
-			large = large || at == 0 && part.Type != "string" && size.Val() > partValues || (at > 0 || part.Type == "string") && size.Val() > smallValues
+			bytes := at > 0 || part.Type == "string"
+			large = large || bytes && size.Val() > smallValues || !bytes && size.Val() > partValues
 		}
-		if !large {
+		if !large && !strings.HasPrefix(part.Key, "kv_") { // the values of a bucket have up to 512 KiB
+
 			small = append(small, part)
 		} else if err := m.dumpLarge(ctx, part, write); err != nil {
 			return fmt.Errorf("read key %s: %w", keys[i], err)
@@ -148,7 +152,7 @@ func sizesOf(ctx context.Context, p redis.Pipeliner, key, kind string) []*redis.
 }
 
 // dumpSmall reads whole keys in one round trip.
-func (m *Manager) dumpSmall(ctx context.Context, parts []keyPart, write func(keyPart) error) error {
+func (m Mover) dumpSmall(ctx context.Context, parts []keyPart, write func(keyPart) error) error {
 	cmds, err := store.Pipelined(ctx, m.store, parts, func(p redis.Pipeliner, part keyPart) redis.Cmder {
 		key := m.store.Keys.Key(part.Key)
 		switch part.Type {
@@ -206,7 +210,7 @@ func (m *Manager) dumpSmall(ctx context.Context, parts []keyPart, write func(key
 }
 
 // dumpLarge reads a key in parts. Values that come or go meanwhile may be missing or there; the others are read.
-func (m *Manager) dumpLarge(ctx context.Context, part keyPart, write func(keyPart) error) error {
+func (m Mover) dumpLarge(ctx context.Context, part keyPart, write func(keyPart) error) error {
 	key, rdb := m.store.Keys.Key(part.Key), m.store.RDB
 	var cursor uint64
 	var from int64

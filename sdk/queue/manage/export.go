@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -59,49 +60,66 @@ func entriesOf(entries []redis.XMessage) (values []string) {
 
 // exporter writes an export.
 type exporter struct {
-	file *os.File
-	sum  hash.Hash
-	keys int64
-	last string // the cursor behind the blocks that are written; "" before the first
+	file     *os.File
+	buffered *bufio.Writer
+	zip      *gzip.Writer
+	sum      hash.Hash // of all lines
+	keys     int64
+	last     string // the cursor behind the blocks that are there already; "" before the first
 }
 
-func (m *Manager) export(ctx context.Context, path string, report func(Moved)) (Moved, error) {
+// Export writes all keys of the tenant to a new file, except what says who lives now: leases, duties, the sample.
+// It writes FILE.part first; if that exists, from an export that was interrupted, it goes on there as long as the
+// server is the same. Keys that change meanwhile are as they were at some moment of the export, each at its own:
+// it is no snapshot, unless the tenant is paused and nothing runs. report is called after each block.
+func (m Mover) Export(ctx context.Context, path string, report func(Moved)) (Moved, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = fmt.Errorf("%w: %s exists: name another file", queue.ErrInvalid, path)
 		}
 		return Moved{}, err
 	}
-	info, _ := m.Info(ctx, "server") // without the permission, an interrupted export begins anew
+	info, _ := m.tenant.Info(ctx, "server") // without the permission, an interrupted export begins anew
 	e, err := openPart(path+".part", m.store.Keys.Tenant, info["run_id"])
 	if err != nil {
 		return Moved{}, err
 	}
 	defer e.file.Close()
+	err = m.exportBlocks(ctx, e, info["run_id"], report)
+	if err == nil {
+		err = e.file.Sync()
+	}
+	if err == nil {
+		err = os.Rename(path+".part", path)
+	}
+	if err != nil {
+		err = fmt.Errorf("export to %s: %w: repeat it, and it goes on", path, err)
+	}
+	return Moved{e.keys}, err
+}
+
+// exportBlocks writes all blocks from e.last on.
+func (m Mover) exportBlocks(ctx context.Context, e *exporter, server string, report func(Moved)) error {
 	var cursor uint64
 	if e.last != "" {
 		if _, err := fmt.Sscan(e.last, &cursor); err != nil {
-			return Moved{}, err
+			return err
 		}
 	}
 	for begun := e.last != ""; !begun || cursor != 0; begun = true {
-		var keys []string
-		if keys, cursor, err = m.scan(ctx, cursor); err != nil {
-			return Moved{}, err
+		keys, next, err := m.scan(ctx, cursor)
+		if err != nil {
+			return err
 		}
+		cursor = next
+		keys = slices.DeleteFunc(keys, func(key string) bool { return passing(key[len(m.store.Keys.Key("")):]) })
 		if err := e.block(func(write func(exportLine) error) error {
 			if !begun {
-				if err := write(exportLine{Format: exportFormat, Tenant: m.store.Keys.Tenant, Server: info["run_id"]}); err != nil {
+				if err := write(exportLine{Format: exportFormat, Tenant: m.store.Keys.Tenant, Server: server}); err != nil {
 					return err
 				}
 			}
-			keep := keys[:0]
-			for _, key := range keys {
-				if !passing(key[len(m.store.Keys.Key("")):]) {
-					keep = append(keep, key)
-				}
-			}
-			err := m.dump(ctx, keep, func(part keyPart) error {
+			err := m.dump(ctx, keys, func(part keyPart) error {
 				if !part.More {
 					e.keys++
 				}
@@ -113,38 +131,31 @@ func (m *Manager) export(ctx context.Context, path string, report func(Moved)) (
 			}
 			return write(exportLine{Cursor: fmt.Sprint(cursor), Keys: e.keys})
 		}); err != nil {
-			return Moved{}, fmt.Errorf("export to %s: %w", path, err)
+			return err
 		}
 		if report != nil {
 			report(Moved{e.keys})
 		}
 	}
 	sum := hex.EncodeToString(e.sum.Sum(nil))
-	err = e.block(func(write func(exportLine) error) error {
+	return e.block(func(write func(exportLine) error) error {
 		return write(exportLine{End: true, Keys: e.keys, SHA256: sum})
 	})
-	if err == nil {
-		err = e.file.Sync()
-	}
-	if err == nil {
-		err = os.Rename(path+".part", path)
-	}
-	return Moved{e.keys}, err
 }
 
 // block writes one gzip member.
 func (e *exporter) block(fill func(write func(exportLine) error) error) error {
-	buffered := bufio.NewWriterSize(e.file, 1<<20)
-	zip := gzip.NewWriter(buffered)
-	lines := json.NewEncoder(io.MultiWriter(zip, e.sum))
+	e.buffered.Reset(e.file)
+	e.zip.Reset(e.buffered)
+	lines := json.NewEncoder(io.MultiWriter(e.zip, e.sum))
 	lines.SetEscapeHTML(false)
 	if err := fill(func(line exportLine) error { return lines.Encode(line) }); err != nil {
 		return err
 	}
-	if err := zip.Close(); err != nil {
+	if err := e.zip.Close(); err != nil {
 		return err
 	}
-	return buffered.Flush()
+	return e.buffered.Flush()
 }
 
 // openPart opens the file of an export, behind the last block that is whole.
@@ -153,7 +164,7 @@ func openPart(path, tenant, server string) (*exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &exporter{file: file, sum: sha256.New()}
+	e := &exporter{file: file, buffered: bufio.NewWriterSize(nil, 1<<20), zip: gzip.NewWriter(nil), sum: sha256.New()}
 	end, state, same := int64(0), []byte(nil), false
 	_ = readExport(file, func(line *exportLine, sum hash.Hash, offset int64) error { // up to where it is damaged
 		switch {

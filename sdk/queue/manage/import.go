@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -22,7 +23,12 @@ import (
 // ErrInUse means that a tenant has keys or listeners that stand in the way of an import or a deletion.
 var ErrInUse = errors.New("the tenant is in use")
 
-func (m *Manager) restore(ctx context.Context, path string, into bool, report func(Moved)) (Moved, error) {
+// Import writes the keys of an export into the tenant, under its own name. It reads the whole file first, and
+// writes nothing if that is damaged. It refuses a tenant that has any key, unless into is true: then a key of the
+// file replaces the tenant's, and the others stay; so an import that was interrupted can be repeated. Pauses, and limits
+// of queues, are added one by one. The tenant is paused until all keys are there; the pauses of the export end, too.
+// Tasks that ran at the time of the export count as those of dead hosts: hosts run them again within minutes.
+func (m Mover) Import(ctx context.Context, path string, into bool, report func(Moved)) (Moved, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return Moved{}, err
@@ -34,16 +40,14 @@ func (m *Manager) restore(ctx context.Context, path string, into bool, report fu
 	if err := m.receives(ctx, into); err != nil {
 		return Moved{}, err
 	}
-	for _, accepting := range []bool{false, true} {
-		if err := m.Pauses().Pause(ctx, Pause{Accepting: accepting, Reason: "an import"}); err != nil {
-			return Moved{}, err
-		}
+	if err := m.Pause(ctx, "", ReasonImport); err != nil {
+		return Moved{}, err
 	}
-	if _, err := file.Seek(0, 0); err != nil {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return Moved{}, err
 	}
 	done := Moved{}
-	var late, block []keyPart // late are the keys of pauses
+	var late, block []keyPart // late has pauseKeys
 	size := 0
 	flush := func() error {
 		err := m.load(ctx, block)
@@ -64,6 +68,7 @@ func (m *Manager) restore(ctx context.Context, path string, into bool, report fu
 			done.Keys++
 		}
 		if slices.Contains(pauseKeys, line.Key) {
+			line.More = true // it adds to what the tenant has
 			late = append(late, line.keyPart)
 			return nil
 		}
@@ -78,19 +83,52 @@ func (m *Manager) restore(ctx context.Context, path string, into bool, report fu
 	if err == nil {
 		err = flush()
 	}
-	if err == nil { // ends the pauses of the import
-		err = m.store.RDB.Del(ctx, m.names(pauseKeys)...).Err()
-	}
 	if err == nil {
-		err = m.load(ctx, late)
+		err = m.finish(ctx, late)
 	}
 	return done, store.Wrap("import "+path, err)
 }
 
-// pauseKeys are the keys of pauses, without the tenant.
+// finish ends an import: it ends the import's pauses and adds pauseKeys, without those of an export. The marks in
+// NS_limits then follow from the pauses and quotas, of which some may be the tenant's own.
+func (m Mover) finish(ctx context.Context, late []keyPart) error {
+	if err := m.Resume(ctx); err != nil {
+		return err
+	}
+	ended := make(map[string]bool) // by field of NS_pauses
+	for i := range late {
+		if part := &late[i]; part.Key == "pauses" {
+			lasting := part.Values[:0]
+			for note := range slices.Chunk(part.Values, 2) {
+				if pauseOf(note[0], note[1]).ofMover() {
+					ended[note[0]] = true
+				} else {
+					lasting = append(lasting, note...)
+				}
+			}
+			part.Values = lasting
+		}
+	}
+	for i := range late {
+		if part := &late[i]; part.Key == "paused" {
+			part.Values = slices.DeleteFunc(part.Values, func(scope string) bool { return ended["taking "+scope] })
+		}
+	}
+	if err := m.load(ctx, late); err != nil {
+		return err
+	}
+	// There is no pause of an empty scope: to end it changes nothing but the marks.
+	call := store.NewCall("pause", m.store.Keys.Paused(), m.store.Clock, "accepting", "", "", store.MaxPauses)
+	if _, err := m.store.Eval(ctx, call); err != nil {
+		return err
+	}
+	return SetQuotas(ctx, m.tenant.client, nil)
+}
+
+// pauseKeys are the keys of pauses, without the tenant, and NS_limits with their mark.
 var pauseKeys = []string{"paused", "pauses", "limits"}
 
-func (m *Manager) names(keys []string) []string {
+func (m Mover) names(keys []string) []string {
 	names := make([]string, len(keys))
 	for i, key := range keys {
 		names[i] = m.store.Keys.Key(key)
@@ -99,7 +137,7 @@ func (m *Manager) names(keys []string) []string {
 }
 
 // receives checks that keys may be imported into the tenant.
-func (m *Manager) receives(ctx context.Context, into bool) error {
+func (m Mover) receives(ctx context.Context, into bool) error {
 	now, err := m.store.Now(ctx)
 	if err != nil {
 		return err
@@ -158,11 +196,11 @@ func checkExport(file *os.File) error {
 }
 
 // load writes keys and parts of keys.
-func (m *Manager) load(ctx context.Context, parts []keyPart) error {
+func (m Mover) load(ctx context.Context, parts []keyPart) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	cmds, err := m.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := m.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, part := range parts {
 			key := m.store.Keys.Key(part.Key)
 			if !part.More {
@@ -183,11 +221,6 @@ func (m *Manager) load(ctx context.Context, parts []keyPart) error {
 		}
 		return nil
 	})
-	for _, cmd := range cmds {
-		if err == nil {
-			err = cmd.Err()
-		}
-	}
 	return err
 }
 
@@ -225,11 +258,13 @@ func write(ctx context.Context, p redis.Pipeliner, key, kind string, values []an
 // erasePasses is how often Erase looks for keys that came meanwhile.
 const erasePasses = 20
 
-func (m *Manager) erase(ctx context.Context, report func(Moved)) (Moved, error) {
-	for _, accepting := range []bool{false, true} {
-		if err := m.Pauses().Pause(ctx, Pause{Accepting: accepting, Reason: "its deletion"}); err != nil {
-			return Moved{}, err
-		}
+// Erase deletes all keys of the tenant, in blocks. It pauses the tenant first, so that neither producers nor hosts
+// make new tasks, and looks again until nothing is left; so it may be interrupted, and repeated. Hosts must have
+// left: they would write their leases and the schedules of their manifests again. The error is ErrInUse, with some
+// keys, if something goes on writing.
+func (m Mover) Erase(ctx context.Context, report func(Moved)) (Moved, error) {
+	if err := m.Pause(ctx, "", ReasonDeletion); err != nil {
+		return Moved{}, err
 	}
 	kept := m.names(pauseKeys)
 	done := Moved{}
@@ -276,7 +311,7 @@ func (m *Manager) erase(ctx context.Context, report func(Moved)) (Moved, error) 
 	}
 	found, err := pass()
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("%w: somebody goes on writing to tenant %s, the last keys were %s", ErrInUse, m.store.Keys.Tenant,
+		err = fmt.Errorf("%w: somebody goes on writing to tenant %s, the last keys were %s: end it, and delete the tenant again", ErrInUse, m.store.Keys.Tenant,
 			strings.Join(found[:min(5, len(found))], ", "))
 	}
 	return done, err

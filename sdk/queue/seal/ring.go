@@ -1,13 +1,16 @@
 // Package seal encrypts the payloads of a tenant at rest: the parameters and results of tasks, checkpoints, records of
-// runs and publications. Whoever reads Redis, its files or its backups without a key sees how long they are, and no
-// more. Names are not encrypted, nor are labels, headers, errors, progress messages, logs, schedules, kv and metrics.
+// runs, publications and the parameters of schedules. Whoever reads Redis, its files or its backups without a key sees
+// how long they are, and no more. Names, labels, headers, errors, progress messages, logs, kv and metrics are not
+// encrypted.
 //
 // A sealed payload is AES-256-GCM: "quern:sealed:", the ID of the key, ":", a nonce of 12 bytes, the ciphertext and a
 // tag of 16 bytes. The nonce is not random but an HMAC-SHA256 of the subject and the payload (as in RFC 5297: a
 // synthetic initialization vector), so that a task that is enqueued again by its ID has the same parameters as before.
-// Two tasks with equal payloads have different subjects, and so different ciphertexts.
+// Two tasks with equal payloads have different subjects, and so different ciphertexts. The nonces of different payloads
+// may be equal by chance, as random ones: a key is good for 2^32 payloads. The tag does not bind the subject, because
+// the result of a task becomes the parameters of another one.
 //
-// A key ring has the key that seals, and others that only open: a key is replaced in three steps, each on all hosts and
+// A key ring has the key that seals, and others that only open. A key is replaced in three steps, each on all hosts and
 // producers before the next: add the new key behind the old one, put it in front, remove the old one once nothing that
 // it sealed is kept.
 package seal
