@@ -71,7 +71,8 @@ func TestPlugins(t *testing.T) {
 	}})[0]
 	must(t, errors.Join(append(ended.Errs, ended.Err)...))
 	list = get[api.List[admin.Plugin]](t, w, "/plugins")
-	if p := list.Items[1]; p.State != "quarantined" || !strings.HasPrefix(p.Error, "1 of its runs in a row failed (error), and a task runs as a probe at 2") ||
+	if p := list.Items[1]; p.State != "quarantined" ||
+		!strings.HasPrefix(p.Error, "1 of its runs in a row failed (error), and a task runs as a probe at 2") ||
 		!strings.HasSuffix(p.Error, "Z; replace it, or use `quern plugin release mail`") {
 		t.Errorf("%+v", p)
 	}

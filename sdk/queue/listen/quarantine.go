@@ -12,13 +12,14 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Breaker is the circuit breaker of a version of a plugin. It opens after this number of Failures of one kind in a row,
-// on all hosts together: nothing is reserved for the version for Pause, and then one task as a probe. If the probe
-// completes, the breaker closes. If it fails, the next pause is twice as long, up to MaxPause. Other tasks that end while
-// the breaker is open began before, and do not count.
+// Breaker is the circuit breaker of a version of a plugin. It opens after this number of Failures of one kind in a
+// row, on all hosts together: nothing is reserved for the version for Pause, and then one task as a probe. If the
+// probe completes, the breaker closes. If it fails, the next pause is twice as long, up to MaxPause. Other tasks that
+// end while the breaker is open began before, and do not count.
 type Breaker struct {
-	Plugin, Digest  string
-	Queues          []string // the plugin's: their listeners are woken when the breaker opens, and when its probe has ended
+	Plugin, Digest string
+	// Queues are the plugin's. Their listeners are woken when the breaker opens, and when its probe has ended.
+	Queues          []string
 	Failures        int
 	Pause, MaxPause time.Duration
 }
