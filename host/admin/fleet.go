@@ -92,6 +92,7 @@ func NewReclaimed(listener string, r listen.Reclaimed) Reclaimed {
 // NewQuarantine converts a quarantine to the form that operators see.
 func NewQuarantine(q listen.Quarantine) Quarantine {
 	return Quarantine{
-		q.Plugin, q.Digest, string(q.Cause), append([]string{}, q.Listeners...), Seconds(q.Until), q.Failures, string(q.Reason), q.Probe,
+		q.Plugin, q.Digest, string(q.Cause), append([]string{}, q.Listeners...), Seconds(q.Until),
+		q.Failures, string(q.Reason), q.Probe,
 	}
 }

@@ -2,8 +2,11 @@ package api_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
@@ -60,10 +63,17 @@ func TestPlugins(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	refused(t, w.do(t, request{method: http.MethodPost, path: "/plugins/mail/release"}), http.StatusNotFound, "no quarantined plugin")
-	must(t, w.Store().RDB.HSet(w.ctx, w.Store().Keys.Crashes(), "mail sha256:1 failures", "4102444800 error 1.0 30 5 - -").Err())
+	w.enqueue(t, "mail", "", queue.Options{})
+	node, task := w.start(t, "mail")
+	ended := node.SettleAll(w.ctx, []listen.SettleRequest{{
+		Queue: "mail", Settlements: []listen.Settlement{{Claim: task.Claim(), Failure: &queue.Failure{}, Counts: queue.ReasonError}},
+		Breaker: &listen.Breaker{Plugin: "mail", Digest: "sha256:1", Failures: 1, Pause: time.Hour, MaxPause: time.Hour},
+	}})[0]
+	must(t, errors.Join(append(ended.Errs, ended.Err)...))
 	list = get[api.List[admin.Plugin]](t, w, "/plugins")
 	if p := list.Items[1]; p.State != "quarantined" ||
-		p.Error != "5 of its runs in a row failed (error), and a task runs as a probe at 2100-01-01T00:00:00Z; replace it, or use `quern plugin release mail`" {
+		!strings.HasPrefix(p.Error, "1 of its runs in a row failed (error), and a task runs as a probe at 2") ||
+		!strings.HasSuffix(p.Error, "Z; replace it, or use `quern plugin release mail`") {
 		t.Errorf("%+v", p)
 	}
 	if got := w.do(t, request{method: http.MethodPost, path: "/plugins/mail/release"}); got.status != http.StatusOK {

@@ -96,8 +96,8 @@ type Retry struct {
 	MaxReschedules int
 }
 
-// Breaker is the section breaker of a manifest: after Failures of one kind in a row, hosts run no task of the version for
-// Pause, and then one as a probe. A probe that fails doubles the pause, up to MaxPause.
+// Breaker is the section breaker of a manifest: after Failures of one kind in a row, hosts run no task of the version
+// for Pause, and then one as a probe. A probe that fails doubles the pause, up to MaxPause.
 type Breaker struct {
 	Failures        int // at least 1 with the section
 	Pause, MaxPause time.Duration

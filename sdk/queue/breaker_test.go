@@ -211,6 +211,7 @@ func TestBreakerIsOfOneVersion(t *testing.T) {
 
 // A probe that ends without an answer, or whose host dies, makes room for another one at once.
 func TestProbeWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, w *world, node *listen.Node, probe listen.Reservation){
 		"later": func(t *testing.T, w *world, node *listen.Node, probe listen.Reservation) {
 			w.end(t, node, probe, "later")

@@ -12,6 +12,35 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
+// Breaker is the circuit breaker of a version of a plugin. It opens after this number of Failures of one kind in a
+// row, on all hosts together: nothing is reserved for the version for Pause, and then one task as a probe. If the
+// probe completes, the breaker closes. If it fails, the next pause is twice as long, up to MaxPause. Other tasks that
+// end while the breaker is open began before, and do not count.
+type Breaker struct {
+	Plugin, Digest string
+	// Queues are the plugin's. Their listeners are woken when the breaker opens, and when its probe has ended.
+	Queues          []string
+	Failures        int
+	Pause, MaxPause time.Duration
+}
+
+// Weight is as that of a Settlement; 0 for nil.
+func (b *Breaker) Weight() int {
+	if b == nil {
+		return 0
+	}
+	return 1 + len(b.Queues)/4
+}
+
+// text returns the argument for the script; "" for nil.
+func (b *Breaker) text() string {
+	if b == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %.6f %.6f %s %s %s", b.Failures, b.Pause.Seconds(), b.MaxPause.Seconds(), b.Plugin, b.Digest,
+		strings.Join(b.Queues, " "))
+}
+
 // Cause is why a version of a plugin is quarantined.
 type Cause string
 

@@ -121,8 +121,8 @@ func (r *ReserveRequest) releases() []any {
 		args[2] = fmt.Sprintf("%d %s", c.Number, strconv.FormatFloat(c.Percent, 'f', -1, 64))
 	}
 	for _, o := range r.Others {
-		fields := o.fields()
-		args = append(append(args, o.Number, store.Optional(!o.Gone, reservedVersion(o.Plugin, o.Digest, o.Breaker)), len(fields)), fields...)
+		fields, version := o.fields(), store.Optional(!o.Gone, reservedVersion(o.Plugin, o.Digest, o.Breaker))
+		args = append(append(args, o.Number, version, len(fields)), fields...)
 	}
 	args[1] = len(args) - 2
 	return args

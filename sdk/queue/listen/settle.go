@@ -192,34 +192,6 @@ type SettleRequest struct {
 	Breaker *Breaker
 }
 
-// Breaker is the circuit breaker of a version of a plugin. It opens when this number of Failures of one kind have come
-// in a row, on all hosts together. Nothing is then reserved for the version for Pause. After that, one task runs as a
-// probe. If it completes, the breaker closes. If it fails, the next pause is twice as long, up to MaxPause. Failures that
-// come from tasks other than the probe while the breaker is open do not count.
-type Breaker struct {
-	Plugin, Digest  string
-	Queues          []string // those of the plugin, whose listeners are woken when the breaker opens or its probe has ended
-	Failures        int
-	Pause, MaxPause time.Duration
-}
-
-// Weight is as that of a Settlement; 0 for nil.
-func (b *Breaker) Weight() int {
-	if b == nil {
-		return 0
-	}
-	return 1 + len(b.Queues)/4
-}
-
-// text returns the argument for the script; "" for nil.
-func (b *Breaker) text() string {
-	if b == nil {
-		return ""
-	}
-	return fmt.Sprintf("%d %.6f %.6f %s %s %s", b.Failures, b.Pause.Seconds(), b.MaxPause.Seconds(), b.Plugin, b.Digest,
-		strings.Join(b.Queues, " "))
-}
-
 // SettleReply is the reply to one SettleRequest.
 type SettleReply struct {
 	// Errs has an entry for each settlement: nil if it was written, or one of these errors.
