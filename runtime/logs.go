@@ -252,7 +252,7 @@ func parseFraction(text []byte) (float64, bool) {
 	return fraction + 0, true // -0 becomes 0
 }
 
-// cutRetryAfter removes the last line of stderr if it is a retry-after directive, and returns the directive's delay, and
+// cutRetryAfter removes the last line of stderr if it is a retry-after directive. It returns the directive's delay, and
 // whether the word key behind it makes it that of all tasks with the key.
 func cutRetryAfter(stderr string) (rest string, after time.Duration, key bool) {
 	last := stderr[strings.LastIndexByte(stderr, '\n')+1:]

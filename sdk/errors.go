@@ -50,9 +50,9 @@ func RetryAfter(err error, d time.Duration) error {
 	return &RetryError{Err: err, After: min(max(d, 0), maxRetryAfter)}
 }
 
-// RetryKeyAfter does what [RetryAfter] does, and also puts off all other waiting tasks of the queue with the key of this
-// one, such as those of a customer whom a service answers with 429. They wait as long, and count no reschedule. If the
-// task has no key, RetryKeyAfter is RetryAfter.
+// RetryKeyAfter does what [RetryAfter] does, and also puts off all other waiting tasks of the queue with the key of
+// this one, such as those of a customer whom a service answers with 429. They wait as long, and count no reschedule. If
+// the task has no key, RetryKeyAfter is RetryAfter.
 func RetryKeyAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -91,8 +91,8 @@ func (e *FailError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *FailError) Unwrap() error { return e.Err }
 
-// outcome is an error that has an exit status and the delay of the next attempt; 0 means the retry policy's delay. key is
-// true if the delay is for all tasks with the task's key.
+// outcome is an error that has an exit status and the delay of the next attempt; 0 means the retry policy's delay. key
+// is true if the delay is for all tasks with the task's key.
 type outcome interface {
 	error
 	outcome() (status int, delay time.Duration, key bool)

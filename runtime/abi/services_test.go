@@ -196,7 +196,6 @@ func TestServices(t *testing.T) {
 		"ErrInvalText":    {"kv_get", []uint64{0, 6, 60, 2}, errnoInval, "", ""},
 		"ErrInvalField":   {"task_text", []uint64{11}, errnoInval, "", ""},
 		"ErrInvalNumber":  {"task_number", []uint64{5, 0}, errnoInval, "", ""},
-		"ErrInvalDelay":   {"retry_after", []uint64{1 << 63}, errnoInval, "", ""},
 		"ErrInvalSleep":   {"sleep", []uint64{1 << 63}, errnoInval, "", ""},
 		"ErrInvalClock":   {"clock", []uint64{2, 0}, errnoInval, "", ""},
 		"ErrInvalNaN":     {"progress", []uint64{0x7ff8 << 48, 0, 0}, errnoInval, "", ""},

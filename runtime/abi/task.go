@@ -68,7 +68,8 @@ func (s *System) Error() (text string, said bool) { return string(s.failure), s.
 // Denial returns the function that was last refused, and why, if it answered EDENIED; else "".
 func (s *System) Denial() string { return s.denial }
 
-// setRetryAfter implements retry_after(ms). The last call counts. Below 0 it is the delay -ms of all tasks with the key.
+// setRetryAfter implements retry_after(ms). The last call counts. Below 0 it is the delay -ms of all tasks with the
+// task's key.
 func (s *System) setRetryAfter(_ api.Memory, a []uint64) errno {
 	ms := int64(a[0])
 	most := maxDelay.Milliseconds()

@@ -16,8 +16,8 @@ import (
 	"github.com/quern-project/quern/sdk/fetch"
 )
 
-// Ask is the handler. Its input is a verb, a blank and the URL of an HTTP server. The verbs fail, retry, retry-key, fatal
-// and panic end the task in that way. Otherwise Ask calls every service.
+// Ask is the handler. Its input is a verb, a blank and the URL of an HTTP server. The verbs fail, retry, retry-key,
+// fatal and panic end the task in that way. Otherwise Ask calls every service.
 func Ask(ctx context.Context, task *sdk.Task) ([]byte, error) {
 	switch verb, rest, _ := strings.Cut(string(task.Input), " "); verb {
 	case "fail":

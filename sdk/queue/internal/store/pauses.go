@@ -11,8 +11,8 @@ import (
 // MaxPauses is the maximum number of pauses of a tenant.
 const MaxPauses = 10_000
 
-// The scopes of a pause, as NS_paused and NS_pauses name them: a queue has its name, which has no space. That of a key is
-// KeyScope, the queue, a space and the key.
+// The scopes of a pause, as NS_paused and NS_pauses name them: a queue has its name, which has no space. That of a key
+// is KeyScope, the queue, a space and the key.
 const (
 	TenantScope = "."
 	PluginScope = "plugin "
