@@ -308,9 +308,11 @@ func (g *Grants) Check(tenants []string) error {
 	return NewError(g.file, problems)
 }
 
-// QuotasOf returns the quotas of each of the tenants by name. parse checks a quota and returns its value; an *Error lists
-// all errors of parse.
-func (g *Grants) QuotasOf(tenants []string, parse func(name, text string) (string, error)) (map[string]map[string]string, error) {
+// QuotasOf returns the quotas of each of the tenants by name. parse checks a quota and returns its value; an *Error
+// lists all errors of parse.
+func (g *Grants) QuotasOf(tenants []string,
+	parse func(name, text string) (string, error),
+) (map[string]map[string]string, error) {
 	var problems []Problem
 	quotas := map[string]map[string]string{}
 	checked := map[*TenantGrants]map[string]string{}

@@ -31,7 +31,8 @@ func newTenantShow(env cli.Environment) *cobra.Command {
 				if q.Limit > 0 {
 					share = fmt.Sprintf("%.0f %%", math.Floor(100*q.Share))
 				}
-				return show.Row(q.Kind, q.Name, show.Given(q.Value), show.Given(q.Granted), q.Used, show.Given(q.Limit), share, q.Refused)
+				return show.Row(q.Kind, q.Name, show.Given(q.Value), show.Given(q.Granted), q.Used, show.Given(q.Limit), share,
+					q.Refused)
 			}))
 	}))
 }

@@ -193,8 +193,8 @@ var rateText = regexp.MustCompile(`^([0-9]{1,16})/([smhd])(?: +burst +([0-9]{1,1
 // maxFuel is the maximum of a rate of fuel, and of its burst: a million seconds of computing.
 const maxFuel = 1_000_000_000_000_000
 
-// parseRate parses "N/s", "N/m", "N/h" or "N/d", perhaps with " burst B", and returns the words that follow. The default
-// burst is what comes in a second, and at least 1.
+// parseRate parses "N/s", "N/m", "N/h" or "N/d", perhaps with " burst B", and returns the words that follow. The
+// default burst is what comes in a second, and at least 1.
 func (k QuotaKind) parseRate(text string) (rate Rate, rest []string, err error) {
 	parts := rateText.FindStringSubmatch(strings.TrimSpace(k.digits(text)))
 	what, example, most, burst := "tasks", `"100/s" or "100/s burst 200"`, int64(100_000), int64(1_000_000)
@@ -364,8 +364,8 @@ func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]str
 	return counts, err
 }
 
-// FullestQuota returns the used part of the fullest quota; 0 if there is none. Quotas of which tasks give back what they
-// use, or which fill up again within a while, do not count: rates, running tasks and their memory.
+// FullestQuota returns the used part of the fullest quota; 0 if there is none. Rates, running tasks and their memory do
+// not count, because what is used of them is soon free again.
 func FullestQuota(uses []QuotaUse) (share float64) {
 	for _, use := range uses {
 		kind, _, _ := KindOf(use.Name)
