@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -45,6 +46,9 @@ func (p *keyPart) encode() {
 
 // decode undoes encode.
 func (p *keyPart) decode() error {
+	if slices.Contains([]string{"hash", "zset", "stream"}, p.Type) && len(p.Values)%2 != 0 {
+		return fmt.Errorf("key %s has half a pair of values", p.Key)
+	}
 	for i, v := range p.Values {
 		if p.Base64 {
 			value, err := base64.StdEncoding.DecodeString(v)

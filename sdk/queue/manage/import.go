@@ -89,12 +89,9 @@ func (m Mover) Import(ctx context.Context, path string, into bool, report func(M
 	return done, store.Wrap("import "+path, err)
 }
 
-// finish ends an import: it ends the import's pauses and adds pauseKeys, without those of an export. The marks in
+// finish ends an import: it adds pauseKeys, without the pauses of an export, and ends those of the import. The marks in
 // NS_limits then follow from the pauses and quotas, of which some may be the tenant's own.
 func (m Mover) finish(ctx context.Context, late []keyPart) error {
-	if err := m.Resume(ctx); err != nil {
-		return err
-	}
 	ended := make(map[string]bool) // by field of NS_pauses
 	for i := range late {
 		if part := &late[i]; part.Key == "pauses" {
@@ -115,6 +112,9 @@ func (m Mover) finish(ctx context.Context, late []keyPart) error {
 		}
 	}
 	if err := m.load(ctx, late); err != nil {
+		return err
+	}
+	if err := m.Resume(ctx); err != nil {
 		return err
 	}
 	// There is no pause of an empty scope: to end it changes nothing but the marks.
@@ -182,7 +182,7 @@ func checkExport(file *os.File) error {
 		if line.End {
 			end, sum = line, hex.EncodeToString(all.Sum(nil))
 		}
-		return nil
+		return line.decode()
 	})
 	switch {
 	case err != nil:

@@ -14,7 +14,7 @@ import (
 )
 
 // Usage is what the tasks that hosts ran on a day have used. Tasks of workers and of Python listeners are not counted,
-// nor are the last seconds of a host that died.
+// nor are the last seconds of a host that died, and the time in which a host could not reach Redis.
 type Usage struct {
 	Day        string  `json:"day" doc:"The day, in UTC."`
 	Runs       int64   `json:"runs" doc:"Runs that began."`
