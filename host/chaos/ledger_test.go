@@ -189,7 +189,7 @@ func (l *ledger) nothingLeft() {
 func (l *ledger) lists() {
 	f := l.fleet
 	seen := make(map[string]int)
-	for _, name := range queues {
+	for _, name := range append(slices.Clone(queues), laned) {
 		for _, status := range []queue.Status{queue.Complete, queue.Failed} {
 			for _, id := range l.read(f.rdb.LRange(l.ctx, key(string(status), "tasks", name), 0, -1)) {
 				seen[id]++

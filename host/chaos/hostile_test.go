@@ -1,0 +1,295 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quern-project/quern/runtime/bundle"
+	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/release"
+)
+
+//go:embed testdata/hostile.c
+var hostileSource string
+
+const (
+	hostileTenant   = "hostile"
+	hostileManifest = `limits: {memory: 4MiB, timeout: 2s, output: 1MiB, log: 64KiB}
+retry: {max_attempts: 1}
+capabilities: {kv: [{bucket: bucket, access: rw, quota: 4MiB}], enqueue: {queues: [hostile]}}
+`
+	// What the operator gives to the tenant. Beside its quotas hosts bound what one task may leave behind.
+	waitingTasks, waitingBytes = 5000, 64 << 20
+	startsPerSecond, burst     = 100, 100
+	hostileQueues              = 500
+	// What bounds Redis's memory beside what waits: what a task has beside its parameters, and what it leaves when it has run.
+	taskBytes, leftBytes = 3 << 10, 8 << 10
+	// otherBytes is for kv, releases, schedules, and the statistics of queues.
+	otherBytes = 32 << 20
+	// honestEvery is the pace of the honest tenant's tasks.
+	honestEvery = 20 * time.Millisecond
+)
+
+// hostile is a tenant that does its worst.
+type hostile struct {
+	*fleet
+	client *queue.Client
+	module []byte
+}
+
+// TestHostileTenants has one tenant attack in one way after the other, within its quotas, while another one has short tasks at a
+// steady pace. None of those is lost, they take at most three times as long as alone, and Redis has no more of the hostile tenant
+// than its quotas allow.
+func TestHostileTenants(t *testing.T) {
+	beside(t)
+	f := newFleet(t, settings{
+		hosts: 2, concurrency: 8, lease: 10 * time.Second, grace: time.Second, patience: 15 * time.Minute,
+		tenants: []string{tenant, hostileTenant},
+		arguments: []string{
+			"--max-queues", strconv.Itoa(hostileQueues), "--ceiling", "limits.output=4KiB", "--ceiling", "limits.log=4KiB",
+			"--keep-tasks", "1000",
+		},
+	})
+	if err := f.rdb.ConfigSet(f.ctx, "appendonly", "no").Err(); err != nil { // what a disk takes is nobody's attack
+		t.Fatal(err)
+	}
+	client, err := queue.NewFromRedis(f.rdb, queue.Config{Tenant: hostileTenant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hostile{fleet: f, client: client, module: runtimetest.BuildCHandler(t, hostileSource)}
+	h.put(filepath.Join(hostileTenant, "hostile"), hostileManifest, h.module)
+	h.set("--tasks-waiting", strconv.Itoa(waitingTasks), "--bytes-waiting", fmt.Sprintf("%dMiB", waitingBytes>>20), "--enqueue-rate", "1000/s burst 2000",
+		"--running", "6", "--rate", fmt.Sprintf("%d/s burst %d", startsPerSecond, burst), "--schedules", "20", "--subscriptions", "20",
+		"--releases", "2")
+	id, err := client.Queue("hostile").Enqueue(f.ctx, []byte("nothing"), queue.Options{})
+	if err == nil {
+		_, err = client.Wait(f.ctx, id)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	length := 3 * time.Second
+	if full {
+		length = 20 * time.Second
+	}
+	alone := f.steady("alone", length)
+	before, began := h.memory(), time.Now()
+	t.Logf("%-12s median %8s, p99 %8s", "alone", percentile(alone, 50), percentile(alone, 99))
+	for _, way := range []struct {
+		name string
+		do   func(ctx context.Context)
+	}{
+		{"names", h.names},
+		{"floods", h.floods},
+		{"huge tasks", h.huge},
+		{"kv", func(ctx context.Context) { h.guests(ctx, "k") }},
+		{"children", func(ctx context.Context) { h.guests(ctx, "c") }},
+		{"logs", func(ctx context.Context) { h.guests(ctx, "l") }},
+		{"results", func(ctx context.Context) { h.guests(ctx, "o") }},
+		{"deadlines", h.deadlines},
+		{"cancels", h.cancels},
+		{"keys", h.keys},
+		{"limits", h.limits},
+		{"releases", h.releases},
+	} {
+		ctx, stop := context.WithCancel(f.ctx)
+		var attackers sync.WaitGroup
+		rounds := make([]int, 2)
+		for i := range rounds {
+			attackers.Go(func() {
+				for ctx.Err() == nil {
+					way.do(ctx)
+					rounds[i]++
+				}
+			})
+		}
+		beside := f.steady(way.name, length)
+		stop()
+		attackers.Wait()
+		took := time.Since(began).Seconds()
+		used := h.memory() - before
+		most := int64(waitingBytes + waitingTasks*taskBytes + int(burst+startsPerSecond*took)*(taskBytes+leftBytes) + otherBytes)
+		t.Logf("%-12s median %8s, p99 %8s; %d rounds; %4d of %d MiB", way.name, percentile(beside, 50), percentile(beside, 99),
+			rounds[0]+rounds[1], used>>20, most>>20)
+		if bound := max(maxDelay, maxSlower*percentile(alone, 99)); full && percentile(beside, 99) > bound {
+			t.Errorf("%s: the honest tenant's p99 is %s, want at most %s", way.name, percentile(beside, 99), bound)
+		}
+		if used > most {
+			t.Errorf("%s: the tenant takes %d MiB of Redis, and its quotas allow %d", way.name, used>>20, most>>20)
+		}
+	}
+	f.leave()
+}
+
+// steady enqueues short tasks at an even pace, whatever becomes of them, and returns how long each took from then to its end.
+func (f *fleet) steady(name string, length time.Duration) (took []time.Duration) {
+	f.t.Helper()
+	var calls sync.WaitGroup
+	ids, sent := make([]string, length/honestEvery), make([]time.Time, length/honestEvery)
+	began := time.Now()
+	for i := range ids {
+		o := order{id: fmt.Sprintf("%s-%05d", strings.ReplaceAll(name, " ", "-"), i), queue: queues[i%len(queues)], manner: "ok"}
+		ids[i], sent[i] = o.id, began.Add(time.Duration(i)*honestEvery)
+		sleep(f.ctx, time.Until(sent[i]))
+		calls.Go(func() {
+			if _, err := f.client.Queue(o.queue).EnqueueMany(f.ctx, []queue.Spec{o.spec()}); err != nil {
+				f.t.Errorf("%s: %v", o.id, err)
+			}
+		})
+	}
+	calls.Wait()
+	for i, id := range ids {
+		task, err := f.client.Wait(f.ctx, id)
+		if err != nil || task.Status != queue.Complete {
+			f.t.Fatalf("%s is lost: %+v, %v", id, task, err)
+		}
+		took = append(took, task.FinishedAt.Sub(sent[i]).Round(10*time.Microsecond))
+	}
+	slices.Sort(took)
+	return took
+}
+
+// set is what an operator does.
+func (h *hostile) set(arguments ...string) {
+	h.t.Helper()
+	command := exec.Command(program, append([]string{"tenant", "set", hostileTenant, "--redis", "redis://" + h.address.addr()}, arguments...)...)
+	if out, err := command.CombinedOutput(); err != nil {
+		h.t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+}
+
+// memory is what Redis has of the tenant, in bytes.
+func (h *hostile) memory() (sum int64) {
+	h.t.Helper()
+	for cursor := uint64(0); ; {
+		keys, next, err := h.rdb.Scan(h.ctx, cursor, hostileTenant+"_*", 1000).Result()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		pipe := h.rdb.Pipeline()
+		for _, key := range keys {
+			pipe.MemoryUsage(h.ctx, key)
+		}
+		answers, _ := pipe.Exec(h.ctx) // a key may be gone
+		for _, answer := range answers {
+			if n, err := answer.(interface{ Result() (int64, error) }).Result(); err == nil {
+				sum += n
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return sum
+		}
+	}
+}
+
+// names makes queues without end, of every name that there may be.
+func (h *hostile) names(ctx context.Context) {
+	for i := range 100 {
+		name := []byte(fmt.Sprintf("%d-%d-", time.Now().UnixNano(), i))
+		for len(name) < 128 {
+			name = append(name, byte(0x21+rand.IntN(0x7e-0x21)))
+		}
+		_, _ = h.client.Queue(string(name)).Enqueue(ctx, nil, queue.Options{})
+	}
+}
+
+// floods enqueues as much as it can.
+func (h *hostile) floods(ctx context.Context) {
+	specs := make([]queue.Spec, 1000)
+	for i := range specs {
+		specs[i].Parameters = []byte("nothing")
+	}
+	_, _ = h.client.Queue("hostile").EnqueueMany(ctx, specs)
+}
+
+func (h *hostile) huge(ctx context.Context) {
+	_, _ = h.client.Queue("hostile").Enqueue(ctx, bytes.Repeat([]byte{0xff}, 15<<20), queue.Options{})
+}
+
+// guests keeps tasks of that manner waiting.
+func (h *hostile) guests(ctx context.Context, manner string) {
+	for range 10 {
+		_, _ = h.client.Queue("hostile").Enqueue(ctx, []byte(manner), queue.Options{})
+	}
+	sleep(ctx, 20*time.Millisecond)
+}
+
+// deadlines makes tasks that expire at once, and together.
+func (h *hostile) deadlines(ctx context.Context) {
+	specs := make([]queue.Spec, 500)
+	for i := range specs {
+		specs[i].Deadline = time.Now().Add(time.Duration(i%2) * time.Second)
+	}
+	_, _ = h.client.Queue("expires").EnqueueMany(ctx, specs)
+}
+
+// cancels makes tasks that would run for long, and cancels them, waiting or not.
+func (h *hostile) cancels(ctx context.Context) {
+	for range 20 {
+		if id, err := h.client.Queue("hostile").Enqueue(ctx, []byte("s"), queue.Options{}); err == nil {
+			_, _ = h.client.Queue("hostile").Cancel(ctx, id)
+		}
+	}
+}
+
+// keys makes tasks with keys of every kind, each of its own.
+func (h *hostile) keys(ctx context.Context) {
+	specs := make([]queue.Spec, 500)
+	for i := range specs {
+		text := strconv.FormatUint(rand.Uint64(), 36)
+		o := &specs[i].Options
+		o.Key, o.FairKey, o.FairWeight = text, text, 1+i
+		o.Unique = &queue.Unique{Key: text, For: time.Hour}
+		o.ConcurrencyKey, o.MaxConcurrent = text, 1+i
+		if i%2 == 0 {
+			o.ConcurrencyKey = "one"
+		}
+	}
+	_, _ = h.client.Queue("hostile").EnqueueMany(ctx, specs)
+}
+
+// limits sets and resets what it may, with tasks that are bound by it.
+func (h *hostile) limits(ctx context.Context) {
+	for i := range 20 {
+		shared := "1/s"
+		for j := range 50 {
+			shared += fmt.Sprintf(" queue-%d", j)
+		}
+		_ = manage.SetQuotas(ctx, h.client, manage.Quotas{"rate:hostile": fmt.Sprintf("%d/s", 1+i), "limit:l": shared, "key_rate:hostile": "1/s"})
+		_ = h.client.Queue("hostile").SetRollingLimit(ctx, int64(1+i))
+		_, _ = h.client.Queue("hostile").Enqueue(ctx, []byte("nothing"), queue.Options{Key: "k"})
+		_ = h.client.Queue("hostile").SetLimit(ctx, 0)
+		_ = manage.SetQuotas(ctx, h.client, manage.Quotas{"rate:hostile": "", "limit:l": "", "key_rate:hostile": ""})
+	}
+}
+
+// releases pushes one release after the other, of plugins without end.
+func (h *hostile) releases(ctx context.Context) {
+	for i := range 3 {
+		module, err := bundle.Append(h.module, map[string][]byte{"/number": []byte(strconv.FormatUint(rand.Uint64(), 36))})
+		if err != nil {
+			h.t.Error(err)
+			return
+		}
+		name := fmt.Sprintf("pushed-%d", i)
+		files := []release.Content{{Name: name + ".wasm", Data: module}, {Name: name + ".yaml", Data: []byte("limits: {memory: 1MiB}\n")}}
+		if one, err := release.New(name, files); err == nil {
+			_, _ = release.Push(ctx, release.NewStore(h.client), one, files, nil)
+		}
+	}
+}
