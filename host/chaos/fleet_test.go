@@ -362,6 +362,7 @@ func (p *process) read(log io.Reader) {
 type logLine struct {
 	Level    string    `json:"@level"`
 	Message  string    `json:"@message"`
+	Line     string    `json:"line"` // of a guest
 	Time     time.Time `json:"@timestamp"`
 	Listener string    `json:"listener"`
 	Dead     string    `json:"dead"`

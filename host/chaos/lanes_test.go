@@ -65,7 +65,7 @@ func newLanes(t testing.TB) *lanes {
 
 // heard learns from the log which run of its task a token is.
 func (l *lanes) heard(p *process, line logLine) {
-	token, named := strings.CutPrefix(line.Message, "token ")
+	token, named := strings.CutPrefix(line.Line, "token ")
 	if line.Queue != laned || !named && line.Message != "task started" {
 		return
 	}
@@ -98,6 +98,9 @@ func newLaneOrders(random *rand.Rand, count int, ways ...manner) []order {
 		o := order{
 			id: fmt.Sprintf("lane-%05d", i), queue: laned, manner: ways[random.IntN(len(ways))], takes: between(random, 0, 60*time.Millisecond),
 			lane: fmt.Sprintf("one-%02d", random.IntN(max(4, count/100))),
+		}
+		if random.IntN(8) == 0 { // long enough for a fault to hit it
+			o.takes = between(random, 200*time.Millisecond, 800*time.Millisecond)
 		}
 		if i%2 == 0 {
 			o.lane, o.wide = fmt.Sprintf("wide-%02d", random.IntN(max(2, count/300))), true
@@ -170,4 +173,36 @@ func (l *lanes) audit(orders []order, most int) (wrong []string, fullest int) {
 		}
 	}
 	return wrong, fullest
+}
+
+// The audit finds what it is there for, and lets a run pass that is not the last one of its task.
+func TestLanesAudit(t *testing.T) {
+	t.Parallel()
+	orders := []order{{id: "a", lane: "one"}, {id: "b", lane: "one"}, {id: "c", lane: "wide", wide: true}}
+	enter := func(task, token string) laneEvent { return laneEvent{task, token, true} }
+	leave := func(task, token string) laneEvent { return laneEvent{task, token, false} }
+	for name, one := range map[string]struct {
+		events []laneEvent
+		most   int
+		wrong  string
+	}{
+		"in turn": {[]laneEvent{enter("c", "c1"), enter("a", "a1"), leave("a", "a1"), enter("b", "b1"), leave("b", "b1")}, 2, ""},
+		"a run that counts as dead goes on": {[]laneEvent{
+			enter("c", "c1"), enter("a", "a1"), enter("a", "a2"), leave("a", "a2"), enter("b", "b1"), leave("a", "a1"), leave("b", "b1"),
+		}, 2, ""},
+		"a run that counts as dead begins late": {[]laneEvent{
+			enter("c", "c1"), enter("a", "a2"), leave("a", "a2"), enter("b", "b1"), enter("a", "a1"), leave("a", "a1"), leave("b", "b1"),
+		}, 2, ""},
+		"two at once":  {[]laneEvent{enter("c", "c1"), enter("a", "a1"), enter("b", "b1")}, 0, "one: 2 tasks are inside when run 1 of b enters"},
+		"out of order": {[]laneEvent{enter("c", "c1"), enter("b", "b1"), leave("b", "b1"), enter("a", "a1")}, 0, "a of one entered after b"},
+		"too many":     {[]laneEvent{enter("c", "c1"), enter("a", "a1"), leave("a", "a1"), enter("b", "b1")}, 1, "2 tasks are inside when run 1 of a"},
+		"a task less":  {[]laneEvent{enter("a", "a1"), leave("a", "a1"), enter("b", "b1")}, 0, "c never entered"},
+		"an unknown":   {[]laneEvent{enter("c", "c1"), enter("a", "?"), enter("a", "a1"), leave("a", "a1"), enter("b", "b1")}, 0, "is in no log"},
+	} {
+		l := &lanes{events: one.events, runs: map[string]int64{"a1": 1, "a2": 2, "b1": 1, "c1": 1}}
+		wrong, _ := l.audit(orders, one.most)
+		if text := strings.Join(wrong, "\n"); (text == "") != (one.wrong == "") || !strings.Contains(text, one.wrong) {
+			t.Errorf("%s: %q, want %q", name, text, one.wrong)
+		}
+	}
 }
