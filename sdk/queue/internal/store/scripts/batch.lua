@@ -106,17 +106,19 @@ local function hoard(clock, most, size, new, bytes) -- rare
   return fits, tasks, weight
 end
 
--- admit(mark, new, bytes, clock): an error reply if a quota of the tenant refuses new tasks whose parameters have so many
--- bytes; else nil, and they count. mark is the field ".." of LIMITS, or false.
-local function admit(mark, new, bytes, clock) -- rare
+-- admit(mark, new, bytes, clock, times): an error reply if a quota of the tenant refuses new tasks whose parameters have so
+-- many bytes; else nil, and they count. mark is the field ".." of LIMITS, or false. times is for children of a task that
+-- completes: as many times the quotas of what waits, and no rate.
+local function admit(mark, new, bytes, clock, times) -- rare
   if not mark or new < 1 or not string.find(mark, 'e', 1, true) then return nil end
   local bad = mistyped(QUOTAS, 'hash', USED, 'hash')
   if bad then return bad end
   clock = tonumber(clock)
   local h = redis.call('HMGET', QUOTAS, 'tasks_waiting', 'bytes_waiting', 'enqueue_rate')
   local most, size = tonumber(h[1] or ''), tonumber(h[2] or '')
+  if times then most, size = most and most * times, size and size * times end
   local n, step, burst, full, cut
-  if h[3] then n, step, burst, full, cut = tokens(h[3], redis.call('HGET', USED, 'enqueue_rate'), clock, 1000) end
+  if h[3] and not times then n, step, burst, full, cut = tokens(h[3], redis.call('HGET', USED, 'enqueue_rate'), clock, 1000) end
   local need = math.min(new, burst or 0) -- more than the burst passes when the bucket is full
   if n and n < need then
     if cut then redis.pcall('HSET', USED, 'enqueue_rate', string.format('%.6f', full)) end
