@@ -295,8 +295,8 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 }
 
 // answered ends the tasks for which Redis gave a final answer. It returns the tasks that must be settled as failed
-// instead: their children cannot be enqueued, because a key of the children's queue is damaged, or the tenant has used up
-// its quota. Then there may be room for another attempt.
+// instead: their children cannot be enqueued, because a key of the children's queue is damaged, or the tenant has used
+// up a quota. In the second case, they are tried again, because there may be room later.
 func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
 	tasks, slots := make([]*listen.Task, 0, len(results)), make([]*schedule.Slot, 0, len(results))
 	for i, e := range results {
