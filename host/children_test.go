@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/runtimetest"
@@ -214,6 +215,35 @@ func TestChildrenOfADamagedQueue(t *testing.T) {
 	if task := n.wait(good); task.Status != queue.Complete {
 		t.Errorf("%+v", task)
 	}
+}
+
+// A task whose children would exceed twice a quota of its tenant is tried again, and completes when there is room.
+func TestChildrenOverAQuota(t *testing.T) {
+	t.Parallel()
+	n := breed(t, "")
+	quotas := func(most string) {
+		t.Helper()
+		if err := manage.SetQuotas(n.ctx, n.clientOf(n.tenant), manage.Quotas{"tasks_waiting": most}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quotas("1")
+	n.count("born", queue.Pending, 0)
+	id, err := n.clientOf(n.tenant).Queue("breeding").Enqueue(n.ctx, []byte("c3born"), queue.Options{
+		Retry: queue.Retry{MaxAttempts: 1000, Min: time.Millisecond, Base: time.Millisecond, Max: 10 * time.Millisecond},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("the task has been refused and tried again", func() bool {
+		task, err := n.client.Task(n.ctx, id)
+		return err == nil && task.Attempts > 1 && strings.Contains(task.LastError, "the quota tasks_waiting of tenant")
+	})
+	quotas("2")
+	if task := n.wait(id); task.Status != queue.Complete {
+		t.Errorf("%+v", task)
+	}
+	n.count("born", queue.Pending, 3)
 }
 
 // Children are there once, whatever becomes of the answers from Redis.

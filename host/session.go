@@ -115,8 +115,8 @@ func newSession(client *queue.Client, c *common, t *tenant, about func() map[str
 	settler := &settler{
 		access: access, scheduler: c.scheduler, shipper: shipper, tally: tally, judge: judge, publisher: fleet.Publisher,
 		health: health,
-		ended:  c.config.Ended,
-		ahead:  new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*periodic.Pause),
+		ended:  c.config.Ended, retry: c.config.Retry,
+		ahead: new(atomic.Int64), poke: make(chan struct{}, 1), pauses: make(map[string]*periodic.Pause),
 	}
 	intake := &intake{
 		access: access, scheduler: c.scheduler, health: health, polls: polls, shipper: shipper,

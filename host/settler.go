@@ -52,6 +52,7 @@ type settler struct {
 	health    *health
 	ahead     *atomic.Int64 // tasks of the session that are reserved ahead
 	ended     func(Ended)   // Config.Ended; nil if it is not set
+	retry     queue.Retry   // Config.Retry
 	// poke has a token when results wait; never closed.
 	poke chan struct{}
 
@@ -308,15 +309,21 @@ func (s *settler) write(ctx context.Context, round []batch) (unavailable bool) {
 }
 
 // answered ends the tasks for which Redis gave a final answer. It returns the tasks that must be settled as failed
-// instead: their children cannot be enqueued, because a key of the children's queue is damaged.
+// instead: their children cannot be enqueued, because a key of the children's queue is damaged, or the tenant has used
+// up a quota. In the second case, they are tried again, because there may be room later.
 func (s *settler) answered(results []*ended, errs []error) (rest []*ended) {
 	tasks, slots := make([]*listen.Task, 0, len(results)), make([]*schedule.Slot, 0, len(results))
 	for i, e := range results {
-		if errors.Is(errs[i], queue.ErrDamaged) {
+		full := errors.Is(errs[i], queue.ErrQueueFull)
+		if full || errors.Is(errs[i], queue.ErrDamaged) {
 			// The error names queues and IDs that the guest chose, so it can contain secrets.
 			e.settlement = listen.Settlement{Claim: e.task.Claim(), Failure: &queue.Failure{
 				Reason: queue.ReasonError, Message: e.task.secrets.Text([]byte(errs[i].Error())),
 			}}
+			if full {
+				e.settlement = e.settlement.TryAgain(e.task.policy(s.retry), e.task.Attempts+1).
+					NoLaterThan(e.task.expires(), e.task.Clock(time.Now()))
+			}
 			rest = append(rest, e)
 			continue
 		}

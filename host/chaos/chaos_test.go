@@ -22,13 +22,17 @@ func TestLedger(t *testing.T) {
 	plan := newPlan(seed, s, victims(t), length, rest, redisRest)
 	orders := newOrders(newRandom(seed, 100), tasks)
 	graph := newGraph(newRandom(seed, 101), tasks/4)
+	inLanes := newLaneOrders(newRandom(seed, 104), max(100, tasks/10), "ok", "ok", "ok", "slip", "yield")
 	doomed := newDoomed(newRandom(seed, 103), tasks/100)
 	t.Logf("QUERN_CHAOS_SEED=%d:", seed)
 	for _, one := range plan {
 		t.Log(one)
 		length = max(length, one.at+one.length)
 	}
+	lanes := newLanes(t)
+	s.heard = lanes.heard
 	f := newFleet(t, s)
+	lanes.serve(f)
 	through := newProxy(t, f.address.addr())
 	p := newProducers(f, through)
 
@@ -36,18 +40,22 @@ func TestLedger(t *testing.T) {
 	begun := time.Now()
 	produced := make(chan error, 1)
 	go func() { produced <- p.produce(f.ctx, orders, length) }()
-	go func() { produced <- p.produceGraph(f.ctx, graph, length) }()
+	go func() { produced <- p.produceInOrder(f.ctx, graph, length) }()
+	go func() { produced <- p.produceInOrder(f.ctx, inLanes, length) }()
 	go func() { produced <- p.produceDoomed(f.ctx, doomed, length) }()
 	f.suffer(plan, through)
-	if err := errors.Join(<-produced, <-produced, <-produced); err != nil {
+	if err := errors.Join(<-produced, <-produced, <-produced, <-produced); err != nil {
 		t.Fatal(err)
 	}
-	orders = slices.Concat(orders, graph, slices.Concat(doomed...))
-	f.settled(len(orders))
+	orders = slices.Concat(orders, graph, inLanes, slices.Concat(doomed...))
+	f.settled(len(orders), laned)
 	took := time.Since(begun)
 	f.auditTicks(took)
 	l := f.audit(orders)
 	l.order(graph)
+	wrong, fullest := lanes.audit(inLanes, 0)
+	l.wrong = append(l.wrong, wrong...)
+	t.Logf("lanes     %d tasks with a concurrency key; at most %d of %d that may run at once did", len(inLanes), fullest, widest)
 	t.Logf("\n%s", l.report(seed, p, took))
 	l.complain()
 	f.leave()

@@ -13,6 +13,9 @@
 // only if a fault hit it. The number of its runs is taken from the hosts' logs, whatever Redis says. An outage of Redis
 // alone must cost no host its lease and cause no second run, even if it outlasts every lease.
 //
+// Guests tell the test over HTTP when they begin and end what only some tasks of a concurrency key may do at a time. So
+// it is known that no key had more at once, whatever broke, and however Redis's clock was set meanwhile.
+//
 // The tasks come in every possible way: due at once, due later, by a schedule, in graphs and batches, in flows that are
 // cancelled, and by publications. Producers and handlers publish to subscribed handlers, to a webhook, and to
 // more subscribers than one call writes tasks for.

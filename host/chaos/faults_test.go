@@ -30,6 +30,7 @@ const (
 	redisKilled kind = "redis killed"
 	redisStops  kind = "redis stopped"
 	redisFails  kind = "redis failed over"
+	clockSet    kind = "redis's clock set"
 
 	databaseEnded  kind = "database restarted"
 	databaseKilled kind = "database killed"
@@ -61,10 +62,14 @@ type fault struct {
 	at     time.Duration // since the beginning
 	length time.Duration
 	toxics []toxic
+	ahead  time.Duration // by how much Redis's clock is then ahead of the right time
 }
 
 func (f fault) String() string {
 	text := fmt.Sprintf("%6.2fs %-9s %s for %s", f.at.Seconds(), f.victim, f.kind, f.length.Round(time.Millisecond))
+	if f.kind == clockSet {
+		text += fmt.Sprintf(" to %s ahead", f.ahead)
+	}
 	for _, toxic := range f.toxics {
 		text += fmt.Sprintf(", %s %s %v", toxic.Stream, toxic.Type, toxic.Attributes)
 	}
@@ -85,6 +90,10 @@ func newPlan(seed uint64, s settings, sorts []string, length, rest, redisRest ti
 	for i := range s.hosts {
 		hosts = append(hosts, hostName(i))
 	}
+	ofRedis := redisFaults
+	if s.setClock != nil {
+		ofRedis = slices.Concat(redisFaults, []kind{clockSet, clockSet})
+	}
 	for stream, part := range []struct {
 		sort    string
 		kinds   []kind
@@ -93,7 +102,7 @@ func newPlan(seed uint64, s settings, sorts []string, length, rest, redisRest ti
 	}{
 		{hostVictims, hostFaults, hosts, rest},
 		{producersVictim, networkFaults, []string{producersVictim}, rest},
-		{redisVictim, redisFaults, []string{redisVictim}, redisRest},
+		{redisVictim, ofRedis, []string{redisVictim}, redisRest},
 		{databaseVictim, databaseFaults, []string{databaseVictim}, redisRest},
 	} {
 		if !slices.Contains(sorts, part.sort) {
@@ -124,6 +133,9 @@ func (p *planner) deal(kinds []kind, victims []string, rest time.Duration) (faul
 		f := fault{kind: deck[0], victim: victims[next], at: at}
 		deck = deck[1:]
 		f.length, f.toxics = p.details(f.kind)
+		if f.kind == clockSet {
+			f.ahead = []time.Duration{-time.Hour, -time.Minute, -3 * time.Second, 3 * time.Second, time.Minute, time.Hour}[p.random.IntN(6)]
+		}
 		faults = append(faults, f)
 		free[next] = at + f.length
 	}
@@ -240,6 +252,10 @@ func (f *fleet) sufferRedis(ctx context.Context, one fault) error {
 		f.redis.Pause()
 		sleep(ctx, one.length)
 		f.redis.Resume()
+		return nil
+	}
+	if one.kind == clockSet {
+		f.setClock(one.ahead)
 		return nil
 	}
 	if one.kind == redisFails {

@@ -54,15 +54,17 @@ retry: {max_attempts: 3, max_reschedules: 2, base: 50ms, min: 50ms, max: 500ms}
 type settings struct {
 	hosts, concurrency int
 	lease, grace       time.Duration
-	patience           time.Duration                  // bounds the whole test
-	within             []string                       // the command that runs the hosts' own; none: they run as they are
-	tenants            []string                       // default: tenant
-	arguments          []string                       // more of the hosts'
-	database           *database                      // that the hosts relay; nil for none
-	bad                func(digest string) bool       // reports whether a version of a plugin ends its hosts; may be nil
-	apart              bool                           // each host has a plugin directory and a cache of its own
-	oneCache           bool                           // if apart: they share the cache all the same, as hosts of one machine do
-	heard              func(p *process, line logLine) // is called with each line of a log; may be nil
+	patience           time.Duration                                           // bounds the whole test
+	within             []string                                                // the command that runs the hosts' own; none: they run as they are
+	tenants            []string                                                // default: tenant
+	arguments          []string                                                // more of the hosts'
+	database           *database                                               // that the hosts relay; nil for none
+	bad                func(digest string) bool                                // reports whether a version of a plugin ends its hosts; may be nil
+	apart              bool                                                    // each host has a plugin directory and a cache of its own
+	oneCache           bool                                                    // if apart: they share the cache all the same, as hosts of one machine do
+	heard              func(p *process, line logLine)                          // is called with each line of a log; may be nil
+	startRedis         func(t testing.TB, options ...string) *queuetest.Server // default: queuetest.Start
+	setClock           func(ahead time.Duration)                               // sets the clock of the last Redis that startRedis has started; may be nil
 }
 
 // fleet is some hosts with their Redis, and what their logs have told.
@@ -95,10 +97,8 @@ type host struct {
 // newFleet starts Redis and the hosts, and returns when all of them serve.
 func newFleet(t testing.TB, s settings) *fleet {
 	t.Helper()
-	f := &fleet{
-		settings: s, t: t, plugins: t.TempDir(), journal: newJournal(),
-		redis: queuetest.Start(t, "--appendonly", "yes", "--appendfsync", "always"),
-	}
+	f := &fleet{settings: s, t: t, plugins: t.TempDir(), journal: newJournal()}
+	f.redis = f.newRedis()
 	var cancel context.CancelFunc
 	f.ctx, cancel = context.WithTimeout(context.Background(), s.patience)
 	t.Cleanup(cancel)
@@ -116,6 +116,16 @@ func newFleet(t testing.TB, s settings) *fleet {
 	}
 	f.serve(queues...)
 	return f
+}
+
+// newRedis starts a server that has on its disk what it has answered.
+func (f *fleet) newRedis() *queuetest.Server {
+	f.t.Helper()
+	start := f.startRedis
+	if start == nil {
+		start = queuetest.Start
+	}
+	return start(f.t, "--appendonly", "yes", "--appendfsync", "always")
 }
 
 // put gives the hosts a plugin, the manifest first.
@@ -352,6 +362,7 @@ func (p *process) read(log io.Reader) {
 type logLine struct {
 	Level    string    `json:"@level"`
 	Message  string    `json:"@message"`
+	Line     string    `json:"line"` // of a guest
 	Time     time.Time `json:"@timestamp"`
 	Listener string    `json:"listener"`
 	Dead     string    `json:"dead"`

@@ -63,11 +63,11 @@ func failures(o order, all map[string]order) (n int) {
 	return n
 }
 
-// produceGraph enqueues a graph in its order, at an even pace.
-func (p *producers) produceGraph(ctx context.Context, graph []order, length time.Duration) error {
+// produceInOrder enqueues tasks one after the other, at an even pace.
+func (p *producers) produceInOrder(ctx context.Context, orders []order, length time.Duration) error {
 	begun := time.Now()
-	for i, o := range graph {
-		if err := p.enqueue(ctx, begun.Add(length*time.Duration(i)/time.Duration(len(graph))), o); err != nil {
+	for i, o := range orders {
+		if err := p.enqueue(ctx, begun.Add(length*time.Duration(i)/time.Duration(len(orders))), o); err != nil {
 			return err
 		}
 	}

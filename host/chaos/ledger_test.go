@@ -189,7 +189,7 @@ func (l *ledger) nothingLeft() {
 func (l *ledger) lists() {
 	f := l.fleet
 	seen := make(map[string]int)
-	for _, name := range queues {
+	for _, name := range append(slices.Clone(queues), laned) {
 		for _, status := range []queue.Status{queue.Complete, queue.Failed} {
 			for _, id := range l.read(f.rdb.LRange(l.ctx, key(string(status), "tasks", name), 0, -1)) {
 				seen[id]++
@@ -354,7 +354,7 @@ func (l *ledger) report(seed uint64, p *producers, took time.Duration) string {
 	fmt.Fprintf(&text, "runs      %d: %d after a retry by policy, %d after a fault; %d more were reserved and never began\n",
 		l.runs, l.retried, repeated, l.idle)
 	fmt.Fprintf(&text, "reclaimed %d that ran\n", l.crashes)
-	for _, k := range slices.Concat(hostFaults, redisFaults, databaseFaults) {
+	for _, k := range slices.Concat(hostFaults, redisFaults, []kind{clockSet}, databaseFaults) {
 		fmt.Fprintf(&text, "  %-24s %3d times, %4d tasks ran again\n", k, faults[k], l.repeated[k])
 	}
 	return text.String()

@@ -89,7 +89,7 @@ func (f *fleet) failOver(ctx context.Context, fail func(*queuetest.Server), late
 func (f *fleet) replica() (*queuetest.Server, *redis.Client) {
 	f.t.Helper()
 	host, port, _ := strings.Cut(f.redis.Addr(), ":")
-	replica := queuetest.Start(f.t, "--appendonly", "yes", "--appendfsync", "always")
+	replica := f.newRedis()
 	standby := replica.Client(f.t)
 	if err := standby.ReplicaOf(f.ctx, host, port).Err(); err != nil { // no option: a restart would make it a replica again
 		f.t.Fatal(err)

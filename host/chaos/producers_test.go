@@ -26,6 +26,9 @@ var manners = map[manner]struct {
 	"trap":  {status: queue.Failed, attempts: maxAttempts},
 	"never": {status: queue.Failed, attempts: 1},
 	"later": {status: queue.Failed, attempts: 1, reschedules: maxReschedules},
+	// Those of testdata/lane.c.
+	"slip":  {status: queue.Complete, attempts: 2},
+	"yield": {status: queue.Complete, attempts: 1, reschedules: 1},
 	// What never runs, because of what it waits for.
 	unmet:     {status: queue.Failed},
 	skipped:   {status: queue.Complete},
@@ -43,7 +46,9 @@ type order struct {
 	delay  time.Duration
 	after  []string // what it waits for
 	when   queue.When
-	open   bool // it is told so only when it is there, as the task of a batch
+	open   bool   // it is told so only when it is there, as the task of a batch
+	lane   string // its concurrency key; "" for none
+	wide   bool   // the key is that of a label
 }
 
 func (o order) spec() queue.Spec {
@@ -51,6 +56,11 @@ func (o order) spec() queue.Spec {
 	options := queue.Options{ID: o.id, Delay: o.delay, After: o.after, When: o.when, Open: o.open}
 	if o.open {
 		options.After = nil
+	}
+	if o.wide {
+		options.Labels = map[string]string{"customer": o.lane}
+	} else {
+		options.ConcurrencyKey = o.lane
 	}
 	return queue.Spec{Parameters: []byte(parameters), Options: options}
 }

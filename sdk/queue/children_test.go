@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,6 +132,37 @@ func TestChildrenOfAFullQueue(t *testing.T) {
 		if _, err := w.Queue("b").Enqueue(w.ctx, nil, queue.Options{}); !errors.Is(err, queue.ErrQueueFull) {
 			t.Errorf("a producer: %v", err)
 		}
+	})
+}
+
+// Children may exceed the quotas of what waits by as much again, whatever waits already; a task that has more is still held.
+func TestChildrenOverAQuota(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		node, hold := w.begun(t, "q")
+		w.quotas(t, manage.Quotas{"tasks_waiting": "2", "bytes_waiting": "100", "enqueue_rate": "1/h"})
+		children := func(n, bytes int) (list []listen.Child) {
+			for i := range n {
+				list = append(list, child("b", fmt.Sprint(n, "-", bytes, "-", i), strings.Repeat("x", bytes), queue.Options{}))
+			}
+			return list
+		}
+		for _, over := range []struct {
+			children    []listen.Child
+			name, limit string
+		}{{children(5, 1), "tasks_waiting", "2"}, {children(2, 101), "bytes_waiting", "100"}} {
+			errs, err := node.Settle(w.ctx, "q", []listen.Settlement{{Claim: hold, Children: over.children}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused(t, errs[0], over.name, over.limit, 0)
+		}
+		w.depth(t, "q", map[queue.Status]int64{queue.Started: 1})
+		w.settle(t, node, "q", listen.Settlement{Claim: hold, Children: children(4, 50)})
+		w.depth(t, "b", map[queue.Status]int64{queue.Pending: 4})
+		w.at(2)
+		_, err := w.Queue("b").Enqueue(w.ctx, nil, queue.Options{})
+		refused(t, err, "tasks_waiting", "2", 4)
 	})
 }
 

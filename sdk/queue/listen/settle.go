@@ -199,6 +199,7 @@ type SettleReply struct {
 	//   - queue.ErrLost, queue.ErrNoTask: nothing was written.
 	//   - queue.ErrCancelled: the task was cancelled, and has failed instead of running again.
 	//   - queue.ErrDamaged: a child or publication could not be stored, and the task is still held.
+	//   - queue.ErrQueueFull: the children would exceed twice a quota of the tenant, and the task is still held.
 	//   - queue.ErrNoLetter: the task failed, but its dead letter was not written.
 	Errs []error
 	// If Err is not nil, the outcome is unknown. The same request can be repeated: Redis recognizes settlements that were
@@ -222,7 +223,7 @@ func (n *Node) SettleAll(ctx context.Context, requests []SettleRequest) []Settle
 	replies := make([]SettleReply, len(requests))
 	for i, answer := range n.client.Store().EvalAll(ctx, calls) {
 		r := &requests[i]
-		replies[i].Errs, replies[i].Err = verdicts(answer, "settle", r.Queue, len(r.Settlements),
+		replies[i].Errs, replies[i].Err = n.verdicts(answer, "settle", r.Queue, len(r.Settlements),
 			func(j int) string { return r.Settlements[j].ID })
 	}
 	return replies
@@ -277,7 +278,7 @@ func (n *Node) Release(ctx context.Context, name string, claims []Claim) (errs [
 			args = append(args, c.ID, c.proof(), n.pid)
 		}
 		answer := store.NewCall("release", n.client.Store().Keys.Reserved(name, n.id), args...).On(ctx, n.client.Store().RDB)
-		given, err := verdicts(answer, "release", name, len(part), func(i int) string { return part[i].ID })
+		given, err := n.verdicts(answer, "release", name, len(part), func(i int) string { return part[i].ID })
 		if err != nil {
 			return errs, err
 		}
@@ -286,19 +287,23 @@ func (n *Node) Release(ctx context.Context, name string, claims []Claim) (errs [
 	return errs, nil
 }
 
-// verdicts parses the reply of a script, which has a line for each of n tasks. id returns the ID of the i-th task.
-func verdicts(answer *redis.Cmd, script, name string, n int, id func(int) string) ([]error, error) {
+// verdicts parses the reply of a script, which has a line for each of count tasks. id returns the ID of the i-th task.
+func (n *Node) verdicts(answer *redis.Cmd, script, name string, count int, id func(int) string) ([]error, error) {
 	value, err := answer.Result()
 	lines := strings.FieldsFunc(store.AsString(value), func(r rune) bool { return r == '\n' })
-	if err == nil && len(lines) != n {
+	if err == nil && len(lines) != count {
 		err = store.ErrReply
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s tasks of %q: %w", script, name, err)
 	}
-	errs := make([]error, n)
+	errs := make([]error, count)
 	for i, line := range lines {
-		errs[i] = store.Verdict(line, id(i))
+		if over := n.client.Store().OverText(strings.TrimPrefix(line, "refused ")); over != nil {
+			errs[i] = store.Wrap("enqueue children of task "+id(i), over)
+		} else {
+			errs[i] = store.Verdict(line, id(i))
+		}
 	}
 	return errs, nil
 }

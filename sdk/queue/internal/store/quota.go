@@ -52,6 +52,11 @@ func (s *Store) Quotas(ctx context.Context) (map[string]string, error) {
 // Over returns a QuotaError if err is the error reply QUOTA of a script, else nil.
 func (s *Store) Over(err error) error {
 	text, _ := Answered(err)
+	return s.OverText(text)
+}
+
+// OverText is Over for the text of the reply.
+func (s *Store) OverText(text string) error {
 	words := strings.SplitN(text, " ", 5)
 	if len(words) != 5 || words[0] != "QUOTA" {
 		return nil

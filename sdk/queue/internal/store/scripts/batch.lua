@@ -106,35 +106,38 @@ local function hoard(clock, most, size, new, bytes) -- rare
   return fits, tasks, weight
 end
 
--- admit(mark, new, bytes, clock): an error reply if a quota of the tenant refuses new tasks whose parameters have so many
--- bytes; else nil, and they count. mark is the field ".." of LIMITS, or false.
-local function admit(mark, new, bytes, clock) -- rare
+-- admit(mark, new, bytes, clock, times): an error reply if a quota of the tenant refuses new tasks whose parameters have so
+-- many bytes; else nil, and they count. mark is the field ".." of LIMITS, or false. times is for children of a task that
+-- completes: as many times the quotas of what waits, and no rate.
+local function admit(mark, new, bytes, clock, times) -- rare
   if not mark or new < 1 or not string.find(mark, 'e', 1, true) then return nil end
-  local bad = mistyped(QUOTAS, 'hash', USED, 'hash')
-  if bad then return bad end
   clock = tonumber(clock)
-  local h = redis.call('HMGET', QUOTAS, 'tasks_waiting', 'bytes_waiting', 'enqueue_rate')
+  local h, used = redis.pcall('HMGET', QUOTAS, 'tasks_waiting', 'bytes_waiting', 'enqueue_rate'), redis.pcall('HMGET', USED, 'enqueue_rate', 'waiting')
+  if h.err or used.err then return mistyped(QUOTAS, 'hash', USED, 'hash') or h.err and h or used end
   local most, size = tonumber(h[1] or ''), tonumber(h[2] or '')
+  if times then most, size = most and most * times, size and size * times end
   local n, step, burst, full, cut
-  if h[3] then n, step, burst, full, cut = tokens(h[3], redis.call('HGET', USED, 'enqueue_rate'), clock, 1000) end
+  if h[3] and not times then n, step, burst, full, cut = tokens(h[3], used[1], clock, 1000) end
   local need = math.min(new, burst or 0) -- more than the burst passes when the bucket is full
   if n and n < need then
     if cut then redis.pcall('HSET', USED, 'enqueue_rate', string.format('%.6f', full)) end
     return over('enqueue_rate', new, h[3], full - (burst - need) * step - clock, new)
   end
+  local fields = {} -- of USED, written together
   if most or size then
     -- The usual case, in few steps: no count is under way, and none is needed.
-    local a, b, c, d, rest = string.match(redis.call('HGET', USED, 'waiting') or '', '^(%d+) (%d+) (%d+) (%d+) (%S+ 0 .*)$')
+    local a, b, c, d, rest = string.match(used[2] or '', '^(%d+) (%d+) (%d+) (%d+) (%S+ 0 .*)$')
     local fits, tasks, weight = rest and a + c + new <= (most or math.huge) and b + d + bytes <= (size or math.huge)
     if fits then
-      redis.call('HSET', USED, 'waiting', string.format('%s %s %.0f %.0f %s', a, b, c + new, d + bytes, rest))
+      fields = { 'waiting', string.format('%s %s %.0f %.0f %s', a, b, c + new, d + bytes, rest) }
     else
       fits, tasks, weight = hoard(clock, most, size, new, bytes)
     end
     if not fits and most and tasks + new > most then return over('tasks_waiting', tasks, h[1], 1, new) end
     if not fits then return over('bytes_waiting', weight, h[2], 1, new) end
   end
-  if n then redis.call('HSET', USED, 'enqueue_rate', string.format('%.6f', full + new * step)) end
+  if n then fields[#fields + 1], fields[#fields + 2] = 'enqueue_rate', string.format('%.6f', full + new * step) end
+  if #fields > 0 then redis.call('HSET', USED, unpack(fields)) end
 end
 
 -- crowded(queue, text, new): an error reply if a queue would exceed its limit with new tasks, else nil; and how many of

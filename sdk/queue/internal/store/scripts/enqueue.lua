@@ -116,7 +116,7 @@ local function sized() -- rare
   for _, text in ipairs(texts) do bytes = bytes + #text end
   return admit(mark, #ids, bytes, clock)
 end
-local refusal = mark and sized()
+local refusal = mark and string.find(mark, 'e', 1, true) and sized()
 if refusal then return refusal end
 
 -- The short way takes few commands, and does not check the types of keys. If Redis refuses a command, the commands

@@ -243,7 +243,7 @@ end
 -- which a token comes, and the burst, the most tokens that the bucket holds; nil if text is no rate.
 local function bucket(text)
   local n, unit, burst = string.match(text or '', '^(%d+)/(%l) burst (%d+)')
-  local seconds = ({ s = 1, m = 60, h = 3600, d = 86400 })[unit]
+  local seconds = unit == 's' and 1 or unit == 'm' and 60 or unit == 'h' and 3600 or unit == 'd' and 86400
   if not seconds or n + 0 < 1 or burst + 0 < 1 then return nil end
   return seconds / n, burst + 0
 end

@@ -72,16 +72,14 @@ local function room() -- rare
 end
 if ARGV[10] ~= '' then wanted = room() end
 
--- gate(): bounds wanted by the tenant's rates and its quotas of running tasks, of their memory, and of fuel. Returns a
+-- gate(h): bounds wanted by the tenant's rates and its quotas of running tasks, of their memory, and of fuel. Returns a
 -- function (n), which takes n tokens of each rate, and returns the time from which more tasks may start, as a number; 0
 -- if no rate bounds them. For fast rates that is the time of several tokens, because a reserve for each would cost more
 -- than the task. If the tenant's tasks are as many as they may be, or the day's fuel is burnt, the queue is added to
--- THROTTLED, so that a settle or a change of quotas wakes it.
+-- THROTTLED, so that a settle or a change of quotas wakes it. h has the fields of QUOTAS that concern this queue.
 local keyrate -- the rate of each key of this queue, if it has one
 local throttled = false
-local function gate() -- rare
-  local h = redis.call('HMGET', QUOTAS, 'running', 'rate', 'rate:' .. queue, 'limits:' .. queue, 'key_rate:' .. queue,
-    'memory', 'fuel_rate', 'fuel_day')
+local function gate(h) -- rare
   keyrate = h[5] and bucket(h[5]) and h[5]
   local names, rates, buckets, spent = {}, {}, {}, false
   for i, name in ipairs({ 'rate', 'rate:' .. queue }) do
@@ -167,7 +165,12 @@ local function closing(spend, n) -- rare
 end
 -- The field ".." of LIMITS says that the tenant has quotas, and of which kinds; no queue has this name.
 local mark = redis.pcall('HGET', LIMITS, '..')
-local spend = type(mark) == 'string' and string.find(mark, 'r', 1, true) and gate()
+local spend = false
+if type(mark) == 'string' and string.find(mark, 'r', 1, true) then
+  local h = redis.call('HMGET', QUOTAS, 'running', 'rate', 'rate:' .. queue, 'limits:' .. queue, 'key_rate:' .. queue,
+    'memory', 'fuel_rate', 'fuel_day')
+  spend = (h[1] or h[2] or h[3] or h[4] or h[5] or h[6] or h[7] or h[8]) and gate(h)
+end
 if wanted < 1 and spend then return { 0, clock, closing(spend, 0), 0, barred or 0, '', '', 0 } end
 
 -- rejected(by): whether this listener has rejected the task, and another listener with a lease has not. by is the field

@@ -15,7 +15,8 @@
 --         for failed: the reason; for the other actions: the delay in seconds; then for both, if the circuit breaker
 --         counts the failure, its reason, or "key" if all tasks of the queue with the key of this one are to wait as long
 -- RETURNS a line for each task: 'ok', 'cancelled' (it has failed instead of waiting again), 'lost' or 'gone'; 'refused'
---         and the queue that accepts no tasks, or the topic that accepts no publications (the task is still held); or
+--         and the queue that accepts no tasks, the topic that accepts no publications, or the error QUOTA if children
+--         would exceed twice the tenant's quotas of waiting tasks (the task is still held); or
 --         'unburied' and the reason why the failed task has no dead letter
 local queue, listener, pid = ARGV[2], ARGV[3], ARGV[4]
 local bad = mistyped(KEYS[1], 'list', STARTED_TASKS_ .. queue, 'set', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list',
@@ -86,12 +87,15 @@ end
 
 -- withchildren(): makes two functions, once per call of the script for the same reason. children(at, make) is for the
 -- completed task whose arguments begin at this index. If make is set, it makes the task's children and publications. If
--- not, it returns the first queue of a child that refuses tasks, or the first topic of a publication that cannot be
--- stored; nil if there is none. bear() enqueues the children of all tasks, queue by queue, after all tasks are settled.
+-- not, it returns the first queue of a child that refuses tasks, the first topic of a publication that cannot be
+-- stored, or the error of a quota; nil if there is none. A result need not wait for room, but tasks whose children have
+-- children must not multiply without end: so children may take twice what the quotas allow. bear() enqueues the children of all tasks, queue by queue, after all tasks are settled.
 local function withchildren() -- rare
   local known, batches, order, instead = {}, {}, {}, {}
+  local mark = redis.pcall('HGET', LIMITS, '..')
+  mark = type(mark) == 'string' and mark
   return function(at, make)
-    local place = at + 6
+    local place, new, bytes = at + 6, 0, 0
     while place < at + 5 + tonumber(ARGV[at + 4]) do
       local name = ARGV[place]
       place = place + 1
@@ -109,9 +113,12 @@ local function withchildren() -- rare
       else
         if known[name] == nil then known[name] = refuses(name) and true or false end
         if known[name] then return name end
+        if mark then new, bytes = new + 1, bytes + #(options(place).bytes or ARGV[place + 1]) end
       end
       place = beyond(place)
     end
+    local over = not make and admit(mark, new, bytes, clock, 2)
+    return over and over.err or nil
   end, function()
     for _, name in ipairs(order) do finish(batches[name]) end
   end
