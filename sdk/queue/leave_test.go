@@ -247,6 +247,7 @@ func TestExportGoesOn(t *testing.T) {
 
 // An import ends its own pauses and those of the export, and no others. Limits and quotas of the tenant stay in force.
 func TestImportIntoSettings(t *testing.T) {
+	t.Parallel()
 	for name, furnished := range map[string]bool{"the file has limits": true, "the file has none": false} {
 		t.Run(name, func(t *testing.T) {
 			w := setup(t)

@@ -54,5 +54,6 @@ func (m Mover) pauses(ctx context.Context) ([]Pause, error) {
 
 // ofMover reports whether a Mover began the pause.
 func (p Pause) ofMover() bool {
-	return p.scope() == store.TenantScope && slices.Contains([]string{ReasonExport, ReasonImport, ReasonDeletion}, p.Reason)
+	reasons := []string{ReasonExport, ReasonImport, ReasonDeletion}
+	return p.scope() == store.TenantScope && slices.Contains(reasons, p.Reason)
 }
