@@ -244,11 +244,11 @@ func BenchmarkQuotas(b *testing.B) {
 				var more []float64
 				spent := 0.0
 				for b.Loop() {
-					without, with := 0.0, 0.0
+					without := 0.0
 					if len(more)%2 == 0 { // who comes second finds warmer caches, or colder ones
 						without = free.way(b, ofFree, batch)
 					}
-					with = bound.way(b, ofBound, batch)
+					with := bound.way(b, ofBound, batch)
 					if without == 0 {
 						without = free.way(b, ofFree, batch)
 					}
