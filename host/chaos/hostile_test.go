@@ -59,7 +59,7 @@ type hostile struct {
 // TestHostileTenants has one tenant attack in one way after the other, within its quotas, while another one has short tasks at a
 // steady pace. None of those is lost, they take at most three times as long as alone, and Redis has no more of the hostile tenant
 // than its quotas allow.
-func TestHostileTenants(t *testing.T) {
+func TestHostileTenants(t *testing.T) { //nolint:tparallel // one way after the other, or nobody knows which one hurts
 	beside(t)
 	f := newFleet(t, settings{
 		hosts: 2, concurrency: 8, lease: 10 * time.Second, grace: time.Second, patience: 15 * time.Minute,
