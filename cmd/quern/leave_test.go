@@ -41,6 +41,32 @@ func TestPauseOfAKey(t *testing.T) {
 	u.must("task", "wait", "waits")
 }
 
+// An empty name pauses nothing, and ends no pause: least of all that of the tenant.
+func TestPauseOfNothing(t *testing.T) { overBoth(t, testPauseOfNothing) }
+
+func testPauseOfNothing(t *testing.T, by over) {
+	u := by.tenant(t)
+	refused := func(want string, args ...string) {
+		t.Helper()
+		if r := u.run(args...); r.status != exitUsage || !strings.Contains(r.stderr, want) {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	refused(`queue name ""`, "queue", "pause", "")
+	refused(`queue name ""`, "queue", "pause", "", "--accepting")
+	refused("the plugin's name is empty", "plugin", "pause", "")
+	refused("--key is empty", "queue", "pause", "q", "--key", "")
+	tenant, _ := u.lookup("QUERN_TENANT")
+	u.must("tenant", "pause", tenant)
+	u.must("tenant", "pause", tenant, "--accepting")
+	refused(`queue name ""`, "queue", "resume", "")
+	refused(`queue name ""`, "queue", "resume", "", "--accepting")
+	refused("the plugin's name is empty", "plugin", "resume", "")
+	if list := u.must("tenant", "pauses", tenant); strings.Count(list, "the tenant ") != 2 || strings.Count(list, "\n") != 3 {
+		t.Errorf("pauses:\n%s", list)
+	}
+}
+
 // A tenant is paused, shows what it used, moves to another name beside its host, and is deleted after its host has left.
 func TestTenantLeaves(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ func (s *service) describePauses() {
 		return s.tenants[tenant].Pauses().Resume(ctx, p)
 	}
 	type OfKey struct {
-		Key string `query:"key" maxLength:"1024" doc:"Only the tasks with this key; missing: all of the queue. Not with accepting."`
+		Key string `query:"key" minLength:"1" maxLength:"1024" doc:"Only the tasks with this key; missing: all of the queue. Not with accepting."`
 	}
 	type pauseQueue struct {
 		InQueue
