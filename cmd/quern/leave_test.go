@@ -57,13 +57,42 @@ func testPauseOfNothing(t *testing.T, by over) {
 	refused("the plugin's name is empty", "plugin", "pause", "")
 	refused("--key is empty", "queue", "pause", "q", "--key", "")
 	tenant, _ := u.lookup("QUERN_TENANT")
-	u.must("tenant", "pause", tenant)
+	if r := u.run("tenant", "pause", tenant); r.status != exitDone || !strings.Contains(r.stderr, "has no queues yet") {
+		t.Errorf("%+v", r)
+	}
 	u.must("tenant", "pause", tenant, "--accepting")
+	if r := u.run("enqueue", "q", "x", "--tenant", tenant); !strings.Contains(r.stderr, "`quern tenant resume "+tenant+" --accepting`") {
+		t.Errorf("the hint names the tenant once: %+v", r)
+	}
 	refused(`queue name ""`, "queue", "resume", "")
 	refused(`queue name ""`, "queue", "resume", "", "--accepting")
 	refused("the plugin's name is empty", "plugin", "resume", "")
 	if list := u.must("tenant", "pauses", tenant); strings.Count(list, "the tenant ") != 2 || strings.Count(list, "\n") != 3 {
 		t.Errorf("pauses:\n%s", list)
+	}
+}
+
+// A limit says whether the queue drops its oldest tasks, and when it does not any more.
+func TestLimitThatDrops(t *testing.T) { overBoth(t, testLimitThatDrops) }
+
+func testLimitThatDrops(t *testing.T, by over) {
+	u := by.tenant(t)
+	u.must("enqueue", "q", "x")
+	u.must("queue", "limit", "q", "2", "--drop-oldest")
+	if got := u.must("queue", "limit", "q"); got != "2,drop-oldest\n" {
+		t.Errorf("%q", got)
+	}
+	if got := u.must("queue", "limit", "q", "-o", "json"); !strings.Contains(got, `"limit":2,"drop_oldest":true`) {
+		t.Error(got)
+	}
+	if got := u.must("queue", "ls"); !strings.Contains(got, "2,drop-oldest") {
+		t.Error(got)
+	}
+	if r := u.run("queue", "limit", "q", "3"); !strings.Contains(r.stderr, "to drop them again, add --drop-oldest") {
+		t.Errorf("%+v", r)
+	}
+	if got := u.must("queue", "limit", "q"); got != "3\n" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -75,7 +75,7 @@ var (
 			"tasks instead. Python clients do not know pauses.",
 		resume: "End a pause of a tenant", accepting: true,
 		of:   func(*manage.Pause, string) error { return nil },
-		note: func(*cobra.Command, admin.Tenant, manage.Pause, bool) error { return nil },
+		note: noteTenantPause,
 	}
 )
 
@@ -146,6 +146,17 @@ func notePluginPause(cmd *cobra.Command, client admin.Tenant, p manage.Pause, re
 	all, err := client.Plugins(cmd.Context())
 	if err == nil && !slices.ContainsFunc(all, func(one admin.Plugin) bool { return one.Plugin == p.Plugin }) {
 		cli.Note(cmd, "paused, but no live host of tenant %s has a plugin %q: see `quern plugin ls`", client.Tenant(), p.Plugin)
+	}
+	return err
+}
+
+func noteTenantPause(cmd *cobra.Command, client admin.Tenant, _ manage.Pause, resumed bool) error {
+	if resumed {
+		return nil
+	}
+	known, err := client.Queues(cmd.Context())
+	if err == nil && len(known) == 0 {
+		cli.Note(cmd, "paused, but tenant %s has no queues yet: check the name", client.Tenant())
 	}
 	return err
 }
