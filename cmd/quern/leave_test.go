@@ -52,8 +52,8 @@ func testPauseOfNothing(t *testing.T, by over) {
 			t.Errorf("%q: %+v", args, r)
 		}
 	}
-	refused(`queue name ""`, "queue", "pause", "")
-	refused(`queue name ""`, "queue", "pause", "", "--accepting")
+	refused(`queue "": use 1 to 128`, "queue", "pause", "")
+	refused(`queue "": use 1 to 128`, "queue", "pause", "", "--accepting")
 	refused("the plugin's name is empty", "plugin", "pause", "")
 	refused("--key is empty", "queue", "pause", "q", "--key", "")
 	tenant, _ := u.lookup("QUERN_TENANT")
@@ -64,8 +64,8 @@ func testPauseOfNothing(t *testing.T, by over) {
 	if r := u.run("enqueue", "q", "x", "--tenant", tenant); !strings.Contains(r.stderr, "`quern tenant resume "+tenant+" --accepting`") {
 		t.Errorf("the hint names the tenant once: %+v", r)
 	}
-	refused(`queue name ""`, "queue", "resume", "")
-	refused(`queue name ""`, "queue", "resume", "", "--accepting")
+	refused(`queue "": use 1 to 128`, "queue", "resume", "")
+	refused(`queue "": use 1 to 128`, "queue", "resume", "", "--accepting")
 	refused("the plugin's name is empty", "plugin", "resume", "")
 	if list := u.must("tenant", "pauses", tenant); strings.Count(list, "the tenant ") != 2 || strings.Count(list, "\n") != 3 {
 		t.Errorf("pauses:\n%s", list)
