@@ -218,6 +218,41 @@ func testEnqueueFileIntoAFullQueue(t *testing.T, by over) {
 	enqueuedOnce(t, client, how[2], 3000)
 }
 
+// What fits goes in, in order, also where less fits than is written at once; the command names the line to go on with.
+func TestEnqueueFileAsMuchAsFits(t *testing.T) { overBoth(t, testEnqueueFileAsMuchAsFits) }
+
+func testEnqueueFileAsMuchAsFits(t *testing.T, by over) {
+	for _, c := range []struct {
+		limit       []string
+		from, fits  int
+		told, again string
+	}{
+		{[]string{"queue", "limit", "mail", "10"}, 60, 10, `holds 10 waiting tasks and may hold 10: wait until`, "queue limit mail none"},
+		{[]string{"queue", "limit", "mail", "53"}, 100, 53, `holds 53 waiting tasks and may hold 53: wait until`, "queue limit mail none"},
+		{[]string{"tenant", "set", "--tasks-waiting", "51"}, 100, 50, "tasks_waiting of tenant", "tenant set --tasks-waiting none"},
+		{[]string{"tenant", "set", "--enqueue-rate", "1/d burst 6"}, 9, 5, "enqueue_rate of tenant", "tenant set --enqueue-rate none"},
+	} {
+		u, client := by.producer(t, queuetest.Shared(t).URL()) // its tasks are one more, which waits for the others
+		u.must(c.limit...)
+		tasks := lines(1, c.from)
+		command := []string{"enqueue", "mail", "--file", "-", "--then", "end"}
+		r := u.feed(tasks, command...)
+		how := goOn.FindStringSubmatch(r.stderr)
+		if r.status != exitRefused || how == nil || how[4] != fmt.Sprint(c.fits) || !strings.Contains(r.stderr, c.told) {
+			t.Fatalf("%q: %+v", c.limit, r)
+		}
+		_, err := client.Task(t.Context(), fmt.Sprintf("%s-%d", how[2], c.fits))
+		if n := pending(t, client); err != nil || n != int64(c.fits) {
+			t.Errorf("%q: %d tasks are there: %v", c.limit, n, err)
+		}
+		u.must(strings.Fields(c.again)...)
+		if r = u.feed(tasks, append(command, how[1:]...)...); r.status != exitDone {
+			t.Errorf("%q: %+v", c.limit, r)
+		}
+		enqueuedOnce(t, client, how[2], c.from)
+	}
+}
+
 // Broken connections, whose writes Redis did, and a Redis that is away for a while: the command goes on by itself.
 func TestEnqueueFileDuringAnOutage(t *testing.T) { overBoth(t, testEnqueueFileDuringAnOutage) }
 

@@ -41,6 +41,61 @@ func TestPauseOfAKey(t *testing.T) {
 	u.must("task", "wait", "waits")
 }
 
+// An empty name pauses nothing, and ends no pause: least of all that of the tenant.
+func TestPauseOfNothing(t *testing.T) { overBoth(t, testPauseOfNothing) }
+
+func testPauseOfNothing(t *testing.T, by over) {
+	u := by.tenant(t)
+	refused := func(want string, args ...string) {
+		t.Helper()
+		if r := u.run(args...); r.status != exitUsage || !strings.Contains(r.stderr, want) {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	refused(`queue "": use 1 to 128`, "queue", "pause", "")
+	refused(`queue "": use 1 to 128`, "queue", "pause", "", "--accepting")
+	refused("the plugin's name is empty", "plugin", "pause", "")
+	refused("--key is empty", "queue", "pause", "q", "--key", "")
+	tenant, _ := u.lookup("QUERN_TENANT")
+	if r := u.run("tenant", "pause", tenant); r.status != exitDone || !strings.Contains(r.stderr, "has no queues yet") {
+		t.Errorf("%+v", r)
+	}
+	u.must("tenant", "pause", tenant, "--accepting")
+	if r := u.run("enqueue", "q", "x", "--tenant", tenant); !strings.Contains(r.stderr, "`quern tenant resume "+tenant+" --accepting`") {
+		t.Errorf("the hint names the tenant once: %+v", r)
+	}
+	refused(`queue "": use 1 to 128`, "queue", "resume", "")
+	refused(`queue "": use 1 to 128`, "queue", "resume", "", "--accepting")
+	refused("the plugin's name is empty", "plugin", "resume", "")
+	if list := u.must("tenant", "pauses", tenant); strings.Count(list, "the tenant ") != 2 || strings.Count(list, "\n") != 3 {
+		t.Errorf("pauses:\n%s", list)
+	}
+}
+
+// A limit says whether the queue drops its oldest tasks, and when it does not any more.
+func TestLimitThatDrops(t *testing.T) { overBoth(t, testLimitThatDrops) }
+
+func testLimitThatDrops(t *testing.T, by over) {
+	u := by.tenant(t)
+	u.must("enqueue", "q", "x")
+	u.must("queue", "limit", "q", "2", "--drop-oldest")
+	if got := u.must("queue", "limit", "q"); got != "2,drop-oldest\n" {
+		t.Errorf("%q", got)
+	}
+	if got := u.must("queue", "limit", "q", "-o", "json"); !strings.Contains(got, `"limit":2,"drop_oldest":true`) {
+		t.Error(got)
+	}
+	if got := u.must("queue", "ls"); !strings.Contains(got, "2,drop-oldest") {
+		t.Error(got)
+	}
+	if r := u.run("queue", "limit", "q", "3"); !strings.Contains(r.stderr, "to drop them again, add --drop-oldest") {
+		t.Errorf("%+v", r)
+	}
+	if got := u.must("queue", "limit", "q"); got != "3\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 // A tenant is paused, shows what it used, moves to another name beside its host, and is deleted after its host has left.
 func TestTenantLeaves(t *testing.T) {
 	t.Parallel()

@@ -133,8 +133,8 @@ var KnownErrors = []KnownError{
 		"use less, or raise it with `quern tenant set`: see `quern tenant show`",
 	},
 	{
-		"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, or raise its limit",
-		"",
+		"queue-full", queue.ErrQueueFull, http.StatusTooManyRequests, "wait until the queue is shorter, enqueue fewer at once, or raise its limit",
+		"wait until the queue is shorter, enqueue fewer at once, or raise its limit with `quern queue limit QUEUE N`",
 	},
 	{"letter-stays", queue.ErrLetterStays, http.StatusConflict, "delete the letter", ""},
 	{"damaged", queue.ErrDamaged, http.StatusConflict, "delete the key in Redis, or take another tenant", ""},

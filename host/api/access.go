@@ -457,8 +457,8 @@ func (s *service) authorize(ctx huma.Context, next func(huma.Context)) {
 		}
 		s.refuse(ctx, http.StatusNotFound, "tenant %q is not served here: %s", tenant, remedy)
 	default:
-		if name := wrongNumber(ctx); name != "" {
-			s.refuse(ctx, http.StatusUnprocessableEntity, "query.%s is no number: use digits, such as 1.5", name)
+		if wrong := wrongQuery(ctx); wrong != "" {
+			s.refuse(ctx, http.StatusUnprocessableEntity, "query.%s", wrong)
 			return
 		}
 		status := http.StatusInternalServerError // the status if the operation panics
@@ -501,13 +501,21 @@ func (s *service) record(ctx huma.Context, who *Principal, o operation, name str
 	}
 }
 
-// wrongNumber returns the name of a query parameter whose value is NaN or infinite, or "" if there is none. The bounds
-// in the schema do not refuse these values.
-func wrongNumber(ctx huma.Context) string {
+// wrongQuery returns what is wrong with a query parameter that the check of the schema lets pass: a number that is NaN
+// or infinite, or an empty value that may not be empty. It returns "" if there is none.
+func wrongQuery(ctx huma.Context) string {
+	u := ctx.URL()
+	query := u.Query()
 	for _, p := range ctx.Operation().Parameters {
-		n, err := strconv.ParseFloat(ctx.Query(p.Name), 64)
-		if p.In == "query" && p.Schema.Type == huma.TypeNumber && err == nil && (math.IsNaN(n) || math.IsInf(n, 0)) {
-			return p.Name
+		if p.In != "query" {
+			continue
+		}
+		n, err := strconv.ParseFloat(query.Get(p.Name), 64)
+		if p.Schema.Type == huma.TypeNumber && err == nil && (math.IsNaN(n) || math.IsInf(n, 0)) {
+			return p.Name + " is no number: use digits, such as 1.5"
+		}
+		if p.Schema.MinLength != nil && *p.Schema.MinLength > 0 && query.Has(p.Name) && query.Get(p.Name) == "" {
+			return p.Name + " is empty: give it a value, or leave it out"
 		}
 	}
 	return ""

@@ -63,11 +63,16 @@ func (s *service) resolved(schema *huma.Schema) *huma.Schema {
 // against the operation's schema before anything is decoded. The operation finds the body in caller.body.
 func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 	op := ctx.Operation()
+	r, w := humago.Unwrap(ctx)
 	if op.RequestBody == nil {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && hasBody(r) {
+			s.refuse(ctx, http.StatusUnprocessableEntity, "%s takes no body: send none, and what it is to do in the path and the query",
+				op.OperationID)
+			return
+		}
 		next(ctx)
 		return
 	}
-	r, w := humago.Unwrap(ctx)
 	var schema *huma.Schema
 	if media := op.RequestBody.Content["application/json"]; media != nil {
 		schema = media.Schema
@@ -119,6 +124,14 @@ func (s *service) boundBody(ctx huma.Context, next func(huma.Context)) {
 		r.Body = io.NopCloser(strings.NewReader("{}")) // huma decodes {} and sets defaults; decodeBody decodes the body
 	}
 	next(ctx)
+}
+
+// hasBody reports whether a request has a body that says something: {} and space say nothing.
+func hasBody(r *http.Request) bool {
+	const most = 64
+	begin, err := io.ReadAll(io.LimitReader(r.Body, most))
+	text := strings.TrimSpace(string(begin))
+	return err != nil || len(begin) == most || text != "" && text != "{}"
 }
 
 // codings returns the content codings that the headers of a request name, separated by commas, without identity.

@@ -15,6 +15,7 @@ import (
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/host/api"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -55,6 +56,26 @@ func dial(t *testing.T, w *world) net.Conn {
 	must(t, err)
 	t.Cleanup(func() { _ = connection.Close() })
 	return connection
+}
+
+// What a request says in a place where nobody reads it is refused, and nothing is done.
+func TestWrongPauses(t *testing.T) {
+	w := setup(t)
+	w.enqueue(t, "q", "x", queue.Options{})
+	for _, of := range []string{"/queues/q", "", "/plugins/p"} {
+		for _, body := range []string{`{"accepting": "yes"}`, `{"foo": 5}`, "accepting=true", strings.Repeat(" ", 1000)} {
+			refused(t, w.do(t, request{method: http.MethodPost, path: of + "/pause", body: []byte(body)}), http.StatusUnprocessableEntity,
+				"takes no body")
+		}
+	}
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues/q/pause?key="}), http.StatusUnprocessableEntity, "query.key is empty")
+	refused(t, w.do(t, request{method: http.MethodPost, path: "/queues//pause"}), http.StatusNotFound, "/v1/openapi.json")
+	if list := get[api.List[manage.Pause]](t, w, "/pauses").Items; len(list) > 0 {
+		t.Errorf("%+v", list)
+	}
+	if got := w.do(t, request{method: http.MethodPost, path: "/queues/q/pause", body: []byte(" {}\n")}); got.status != http.StatusOK {
+		t.Errorf("%d %s", got.status, got.body)
+	}
 }
 
 // Clients that send nothing, half a request, half a body, or read nothing, keep nobody from being served.

@@ -36,7 +36,7 @@ func (s *service) describePauses() {
 		return s.tenants[tenant].Pauses().Resume(ctx, p)
 	}
 	type OfKey struct {
-		Key string `query:"key" maxLength:"1024" doc:"Only the tasks with this key; missing: all of the queue. Not with accepting."`
+		Key string `query:"key" minLength:"1" maxLength:"1024" doc:"Only the tasks with this key; missing: all of the queue. Not with accepting."`
 	}
 	type pauseQueue struct {
 		InQueue
@@ -80,17 +80,24 @@ func (s *service) describePauses() {
 		InTenant
 		PauseOf
 	}
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/pause", "pause-tenant",
-		"Stop hosts from taking any tasks of the tenant, or the tenant from accepting new ones; running tasks go on"),
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/pause", "pause-tenant",
+		"Stop hosts from taking any tasks of the tenant, or it from accepting new ones; only principals that may see all tenants do"),
 		func(ctx context.Context, in *pauseTenant) (*struct{}, error) {
+			if err := notByItself(ctx, "pause itself"); err != nil {
+				return nil, err
+			}
 			return nil, pause(ctx, in.Tenant, manage.Pause{}, in.PauseOf)
 		})
 	type resumeTenant struct {
 		InTenant
 		ResumeOf
 	}
-	add(s, acting(Operator, http.MethodPost, "/tenants/{tenant}/resume", "resume-tenant", "End a pause of the tenant"),
+	add(s, acting(Admin, http.MethodPost, "/tenants/{tenant}/resume", "resume-tenant",
+		"End a pause of the tenant; only principals that may see all tenants do"),
 		func(ctx context.Context, in *resumeTenant) (*struct{}, error) {
+			if err := notByItself(ctx, "end its own pause"); err != nil {
+				return nil, err
+			}
 			return nil, resume(ctx, in.Tenant, manage.Pause{}, in.ResumeOf)
 		})
 	type days struct {

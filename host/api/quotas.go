@@ -30,10 +30,8 @@ func (s *service) describeQuotas() {
 	add(s, acting(Admin, http.MethodPatch, "/tenants/{tenant}/quotas", "set-quotas",
 		"Change quotas of the tenant; only principals that may see all tenants do"),
 		func(ctx context.Context, in *QuotasOf) (*ListOf[admin.Quota], error) {
-			if tenants := principal(ctx).Tenants; len(tenants) > 0 {
-				return nil, failed(http.StatusForbidden,
-					"your token is of %s alone, and a tenant does not set its own quotas: ask for a token of all tenants",
-					strings.Join(tenants, ", "))
+			if err := notByItself(ctx, "set its own quotas"); err != nil {
+				return nil, err
 			}
 			quotas := manage.Quotas(in.Body.Quotas)
 			for _, name := range slices.Sorted(maps.Keys(quotas)) {
@@ -44,6 +42,16 @@ func (s *service) describeQuotas() {
 			}
 			return s.quotas(ctx, in.Tenant)
 		})
+}
+
+// notByItself refuses a principal of certain tenants alone, because a tenant does not do that to itself.
+func notByItself(ctx context.Context, what string) error {
+	tenants := principal(ctx).Tenants
+	if len(tenants) == 0 {
+		return nil
+	}
+	return failed(http.StatusForbidden, "your token is of %s alone, and a tenant does not %s: ask for a token of all tenants",
+		strings.Join(tenants, ", "), what)
 }
 
 // quotas reads the quotas of a tenant. Those of buckets are left out for principals that may not see what handlers

@@ -24,6 +24,13 @@ func TestQuotas(t *testing.T) {
 	quotas := `{"quotas": {"enqueue_rate": "1/m", "subscriptions": "1"}}`
 	refused(t, send(operator, http.MethodPatch, "/quotas", quotas), http.StatusForbidden, "admin")
 	refused(t, send(own, http.MethodPatch, "/quotas", quotas), http.StatusForbidden, "a tenant does not set its own quotas")
+	for _, path := range []string{"/pause", "/pause?accepting=true", "/resume", "/resume?accepting=true"} {
+		refused(t, send(operator, http.MethodPost, path, ""), http.StatusForbidden, "needs the role admin")
+		refused(t, send(own, http.MethodPost, path, ""), http.StatusForbidden, "ask for a token of all tenants")
+		if got := send(all, http.MethodPost, path, ""); got.status != http.StatusNoContent {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
 	if got := send(all, http.MethodPatch, "/quotas", quotas); got.status != http.StatusOK {
 		t.Fatalf("%d %s", got.status, got.body)
 	}

@@ -334,8 +334,8 @@ func (q *Queue) awaitMany(ctx context.Context, specs []Spec, receipts []Receipt)
 // full converts an error with which a script refuses new tasks, because a queue is full or paused or a quota is used
 // up; nil for any other error.
 func (c *Client) full(err error) error {
-	if redis.HasErrorPrefix(err, "QUEUEFULL") {
-		return fmt.Errorf("%w: %w", ErrQueueFull, err)
+	if text, _ := store.Answered(err); strings.HasPrefix(text, "QUEUEFULL ") {
+		return fmt.Errorf("%w: %s", ErrQueueFull, strings.TrimPrefix(text, "QUEUEFULL "))
 	}
 	return cmp.Or(c.store.Over(err), store.Paused(err, ErrQueueFull))
 }

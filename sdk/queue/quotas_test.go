@@ -111,6 +111,9 @@ func TestQuotaOfWaitingBytes(t *testing.T) {
 		w.enqueue(t, "b", strings.Repeat("\xff", 500), queue.Options{})
 		_, err := w.Queue("a").Enqueue(w.ctx, []byte(strings.Repeat("x", 200)), queue.Options{})
 		refused(t, err, "bytes_waiting", "1000", 900)
+		if !strings.HasSuffix(err.Error(), "is 1000, and 900 are used: 200 more are too many") {
+			t.Error(err)
+		}
 		w.upTo(t, w.node(t, "a"), "a", 1)
 		w.at(1)
 		w.enqueue(t, "a", strings.Repeat("x", 200), queue.Options{})
@@ -598,6 +601,27 @@ func TestDropOldest(t *testing.T) {
 	})
 }
 
+// What cannot be dropped, or comes in too large a block, is refused with the reason.
+func TestDropOldestOfKeys(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		q := w.Queue("q")
+		if err := q.SetRollingLimit(w.ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			w.enqueue(t, "q", "", queue.Options{FairKey: "a"})
+		}
+		_, err := q.Enqueue(w.ctx, nil, queue.Options{FairKey: "a"})
+		if want := `queue "q" holds 2 waiting tasks and may hold 2, and drops no scheduled tasks, nor those with a fairness or`; !errors.Is(err, queue.ErrQueueFull) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "QUEUEFULL") {
+			t.Error(err)
+		}
+		_, err = q.EnqueueMany(w.ctx, make([]queue.Spec, 3))
+		if want := "may hold 2, and 3 come together"; !errors.Is(err, queue.ErrQueueFull) || !strings.HasSuffix(err.Error(), want) {
+			t.Error(err)
+		}
+	})
+}
+
 // Other things than tasks have quotas as well.
 func TestQuotasOfThings(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
@@ -624,31 +648,55 @@ func TestQuotasOfThings(t *testing.T) {
 	})
 }
 
+// The queues that share rates count among the quotas, because each takes a field.
+func TestManySharingQueues(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		quotas := make(manage.Quotas)
+		for i := range 10 {
+			value := "1/s"
+			for j := range 100 {
+				value += fmt.Sprintf(" q%d-%d", i, j)
+			}
+			quotas[fmt.Sprint("limit:", i)] = value
+		}
+		err := manage.SetQuotas(w.ctx, w.Client, quotas)
+		if !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "more than 1000 quotas and queues that share rates") {
+			t.Error(err)
+		}
+		delete(quotas, "limit:9")
+		w.quotas(t, quotas)
+	})
+}
+
 // Invalid quotas are refused with the name, the value and the remedy, and change nothing.
 func TestInvalidQuotas(t *testing.T) {
 	t.Parallel()
 	for quota, remedy := range map[[2]string]string{
-		{"waiting", "1"}:          "use one of tasks_waiting, bytes_waiting, enqueue_rate, running, memory, fuel_rate",
-		{"tasks_waiting", "0"}:    "use a number of 1 or more",
-		{"tasks_waiting", "many"}: "use a number of 1 or more",
-		{"tasks_waiting:q", "1"}:  "use one of",
-		{"rate", "100"}:           `write tasks by s, m, h or d, such as "100/s"`,
-		{"rate", "0/s"}:           "use 1 to 100000 tasks",
-		{"rate", "1/s burst 0"}:   "a burst of 1 to 1000000",
-		{"rate", "1/s q"}:         "write a rate alone",
-		{"limit:x", "1/s"}:        "name the queues that share it",
-		{"limit:x", "1/s ..."}:    "",
-		{"limit:X", "1/s q"}:      "name the limit with up to 64",
-		{"rate:a b", "1/s"}:       "a b",
-		{"weight", "1001"}:        "use a number of 1 to 1000",
-		{"weight:q", "0"}:         "use a number of 1 to 1000",
-		{"fuel_rate", "2"}:        `write fuel by s, m, h or d, such as "2G/s" or "2G/s burst 10G"`,
-		{"fuel_rate", "2000T/s"}:  "use 1 to 1000000000000000 fuel",
-		{"fuel_rate", "2KG/s"}:    "write fuel",
-		{"fuel_day", "2x"}:        "use a number of 1 or more",
-		{"rate", "2k/s"}:          "write tasks",
-		{"running", "2k"}:         "use a number of 1 or more",
-		{"log_bytes:q", "1"}:      "use one of",
+		{"waiting", "1"}:                               "use one of tasks_waiting, bytes_waiting, enqueue_rate, running, memory, fuel_rate",
+		{"tasks_waiting", "0"}:                         "use a number of 1 or more",
+		{"tasks_waiting", "many"}:                      "use a number of 1 or more",
+		{"tasks_waiting:q", "1"}:                       "use one of",
+		{"rate", "100"}:                                `write tasks by s, m, h or d, such as "100/s"`,
+		{"rate", "0/s"}:                                "use 1 to 100000 tasks",
+		{"rate", "1/s burst 0"}:                        "a burst of 1 to 1000000",
+		{"rate", "1/s q"}:                              "write a rate alone",
+		{"limit:x", "1/s"}:                             "name the queues that share it",
+		{"limit:x", "1/s ..."}:                         "",
+		{"limit:x", "1/s burst"}:                       "write a number after burst",
+		{"limit:x", "1/s burst 1 burst"}:               "",
+		{"limit:x", "1/s" + strings.Repeat(" q", 101)}: "name at most 100 queues",
+		{"subscriptions", "none"}:                      "use an empty value to remove it",
+		{"limit:X", "1/s q"}:                           "name the limit with up to 64",
+		{"rate:a b", "1/s"}:                            "a b",
+		{"weight", "1001"}:                             "use a number of 1 to 1000",
+		{"weight:q", "0"}:                              "use a number of 1 to 1000",
+		{"fuel_rate", "2"}:                             `write fuel by s, m, h or d, such as "2G/s" or "2G/s burst 10G"`,
+		{"fuel_rate", "2000T/s"}:                       "use 1 to 1000000000000000 fuel",
+		{"fuel_rate", "2KG/s"}:                         "write fuel",
+		{"fuel_day", "2x"}:                             "use a number of 1 or more",
+		{"rate", "2k/s"}:                               "write tasks",
+		{"running", "2k"}:                              "use a number of 1 or more",
+		{"log_bytes:q", "1"}:                           "use one of",
 	} {
 		_, err := manage.Quotas{quota[0]: quota[1]}.Normal()
 		if (err == nil) != (remedy == "") || err != nil && (!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), remedy)) {
@@ -661,6 +709,9 @@ func TestInvalidQuotas(t *testing.T) {
 		if got, err := (manage.Quotas{"rate": text}).Normal(); err != nil || got["rate"] != want {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
+	}
+	if got, err := (manage.Quotas{"limit:x": "1/s charge refund charge"}).Normal(); err != nil || got["limit:x"] != "1/s burst 1 charge refund" {
+		t.Errorf("%v, %v", got, err)
 	}
 	for text, want := range map[string]string{
 		"2G/s": "2000000000/s burst 2000000000", "3600M/h burst 5k": "3600000000/h burst 5000", "1T/s": "1000000000000/s burst 1000000000000",

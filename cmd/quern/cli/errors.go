@@ -184,7 +184,6 @@ var replyRemedies = map[string]string{
 	"READONLY":  "this Redis is a replica: name the primary with --redis",
 	"LOADING":   "Redis is starting: try again",
 	"MISCONF":   "Redis cannot write to its disk: see its log",
-	"QUEUEFULL": "wait until the queue is shorter, or raise its limit with `quern queue limit`",
 	"WRONGTYPE": "something else uses a key of this tenant: delete the key, or take another tenant",
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,6 +53,10 @@ func Pasteable(cmd *cobra.Command, text string) string {
 				continue
 			}
 			word := ShellWord(flag.Value.String())
+			if name == "tenant" && strings.Contains(hinted.Use, "TENANT") &&
+				slices.Contains(strings.Fields(strings.Trim(rest, "`")), word) {
+				continue // it is the command's argument
+			}
 			if name == "token" {
 				word = `"${QUERN_TOKEN:?set it to your token}"`
 			} else if Shown(flag, flag.Value.String()) != flag.Value.String() {

@@ -3,7 +3,6 @@ package tenant
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 const (
@@ -167,7 +167,7 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client admin.Tenant, done *fileSu
 		for _, bad := range next.bad {
 			refuse(bad)
 		}
-		receipts, enqueued, err := enqueueChunk(ctx, client.Queue(f.queue), next.specs, connect.OutageTimeout)
+		receipts, enqueued, err := enqueueFitting(ctx, client.Queue(f.queue), next.specs, connect.OutageTimeout)
 		var wanted []queue.Receipt
 		for i, receipt := range receipts {
 			if !receipt.Taken {
@@ -180,12 +180,15 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client admin.Tenant, done *fileSu
 			}
 			refuse(why)
 		}
-		if f.batch != nil && len(receipts) == len(next.specs) && (err == nil || errors.Is(err, queue.ErrNotReplicated)) {
-			err = cmp.Or(f.batch.add(ctx, wanted), err)
+		if f.batch != nil && len(receipts) > 0 {
+			if err := f.batch.add(ctx, wanted); err != nil {
+				return err
+			}
 		}
 		if lacking, ok := errors.AsType[*queue.NotReplicatedError](err); ok {
 			done.lacking += len(lacking.IDs)
 		} else if err != nil {
+			done.lines = next.numbers[len(receipts)] - 1
 			return err
 		}
 		done.lines, done.enqueued, done.existed = next.lines, done.enqueued+enqueued, done.existed+len(wanted)-enqueued
@@ -201,6 +204,42 @@ func (f *taskFile) enqueue(cmd *cobra.Command, client admin.Tenant, done *fileSu
 		}
 		progress.Show("%d lines, %.0f tasks/s%s", done.lines, show.Rate(done.enqueued+done.existed, time.Since(begun)), part)
 	}
+}
+
+// blockTasks is how many tasks are written together, or refused together.
+const blockTasks = 48
+
+// enqueueFitting is enqueueChunk for as many tasks as fit. If the queue or a quota has no room for all of them, it
+// enqueues the first ones, in smaller and smaller blocks. There are fewer receipts than specs then, and an error.
+func enqueueFitting(ctx context.Context, q admin.QueueHandle, specs []queue.Spec,
+	outage time.Duration,
+) (receipts []queue.Receipt, enqueued int, err error) {
+	var lacking *queue.NotReplicatedError
+	// First whole blocks alone: a smaller one might fit although one before it does not.
+	size := max(len(specs)-len(specs)%blockTasks, 1)
+	for len(receipts) < len(specs) {
+		at := len(receipts)
+		some, n, err := enqueueChunk(ctx, q, specs[at:min(at+size, len(specs))], outage)
+		one, unsafe := errors.AsType[*queue.NotReplicatedError](err)
+		switch {
+		case err == nil:
+		case unsafe:
+			if lacking != nil {
+				one.IDs = append(lacking.IDs, one.IDs...)
+			}
+			lacking = one
+		case errors.Is(err, queue.ErrQueueFull) && !errors.Is(err, manage.ErrPaused) && min(size, len(specs)-at) > 1:
+			size = min(blockTasks, (min(size, len(specs)-at)+1)/2)
+			continue
+		default:
+			return receipts, enqueued, err
+		}
+		receipts, enqueued = append(receipts, some...), enqueued+n
+	}
+	if lacking != nil {
+		return receipts, enqueued, lacking
+	}
+	return receipts, enqueued, nil
 }
 
 // enqueueChunk enqueues tasks and returns how many of them are new. If Redis is unavailable, it tries again for at most

@@ -10,6 +10,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/option"
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
@@ -40,7 +41,7 @@ type pausable struct {
 	short, long, resume string // what the commands do
 	accepting, key      bool   // it has the flag
 	// of sets what is paused, by the name that was given. note says what else there is to know once it is done.
-	of   func(p *manage.Pause, name string)
+	of   func(p *manage.Pause, name string) error
 	note func(cmd *cobra.Command, client admin.Tenant, p manage.Pause, resumed bool) error
 }
 
@@ -51,20 +52,30 @@ var (
 			"such as those of one customer. With --accepting it refuses new tasks instead, of producers and publishers;\n" +
 			"schedules wait. Two pauses of both kinds may last at the same time.",
 		resume: "End a pause", accepting: true, key: true,
-		of: func(p *manage.Pause, name string) { p.Queue = name }, note: noteQueuePause,
+		of: func(p *manage.Pause, name string) error {
+			p.Queue = name
+			return queue.ValidQueue(name)
+		},
+		note: noteQueuePause,
 	}
 	pausablePlugin = pausable{
 		argument: "NAME", short: "Stop hosts from taking tasks that a plugin would run; running ones go on",
 		resume: "End the pause of a plugin",
-		of:     func(p *manage.Pause, name string) { p.Plugin = name }, note: notePluginPause,
+		of: func(p *manage.Pause, name string) error {
+			if p.Plugin = name; name == "" {
+				return cli.Usagef("the plugin's name is empty: use the name in its manifest")
+			}
+			return nil
+		},
+		note: notePluginPause,
 	}
 	pausableTenant = pausable{
 		argument: "TENANT", short: "Stop hosts from taking any tasks of a tenant; running ones go on",
 		long: "Stops hosts from taking any tasks of a tenant; running ones go on. With --accepting the tenant refuses new\n" +
 			"tasks instead. Python clients do not know pauses.",
 		resume: "End a pause of a tenant", accepting: true,
-		of:   func(*manage.Pause, string) {},
-		note: func(*cobra.Command, admin.Tenant, manage.Pause, bool) error { return nil },
+		of:   func(*manage.Pause, string) error { return nil },
+		note: noteTenantPause,
 	}
 )
 
@@ -90,7 +101,9 @@ func newPause(env cli.Environment, kind pausable, resume bool) *cobra.Command {
 		if flag := cmd.Flag("key"); kind.key && flag.Changed && p.Key == "" {
 			return cli.Usagef("--key is empty: give it a value, or leave it out")
 		}
-		kind.of(&p, args[0])
+		if err := kind.of(&p, args[0]); err != nil { // an empty name would stand for the tenant
+			return err
+		}
 		change := client.Pauses().Resume
 		if !resume {
 			p.Who, change = whoami(), client.Pauses().Pause
@@ -133,6 +146,17 @@ func notePluginPause(cmd *cobra.Command, client admin.Tenant, p manage.Pause, re
 	all, err := client.Plugins(cmd.Context())
 	if err == nil && !slices.ContainsFunc(all, func(one admin.Plugin) bool { return one.Plugin == p.Plugin }) {
 		cli.Note(cmd, "paused, but no live host of tenant %s has a plugin %q: see `quern plugin ls`", client.Tenant(), p.Plugin)
+	}
+	return err
+}
+
+func noteTenantPause(cmd *cobra.Command, client admin.Tenant, _ manage.Pause, resumed bool) error {
+	if resumed {
+		return nil
+	}
+	known, err := client.Queues(cmd.Context())
+	if err == nil && len(known) == 0 {
+		cli.Note(cmd, "paused, but tenant %s has no queues yet: check the name", client.Tenant())
 	}
 	return err
 }

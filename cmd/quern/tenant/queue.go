@@ -25,7 +25,7 @@ import (
 func queueRow(q *admin.Queue) show.View {
 	oldest := q.OldestPendingAge().Truncate(time.Millisecond)
 	return show.Row(q.Tenant, q.Queue, q.Scheduled, q.Pending, q.Reserved, q.Started, q.Complete, q.Failed, q.Listeners,
-		pausedWord(q), limitWord(q.Limit), show.Given(oldest))
+		pausedWord(q), limitWord(q), show.Given(oldest))
 }
 
 const queueHeading = "TENANT QUEUE SCHEDULED PENDING RESERVED STARTED COMPLETE FAILED LISTENERS PAUSED LIMIT OLDEST-PENDING"
@@ -94,7 +94,7 @@ func newQueueLimit(env cli.Environment) *cobra.Command {
 		Long: "Prints how many tasks may wait in a queue, pending or scheduled; N sets the limit, none removes it. Above\n" +
 			"it, enqueueing is refused. Tasks that wait already stay, and retries are not limited. With --drop-oldest a\n" +
 			"new task is not refused: the pending task that has waited longest fails with the reason dropped, of the\n" +
-			"lowest priority first.",
+			"lowest priority first. Scheduled tasks, and those with a fairness or concurrency key, are not dropped.",
 		Args: cli.Arguments(1, 2),
 	}
 	limit := int64(0)
@@ -113,6 +113,10 @@ func newQueueLimit(env cli.Environment) *cobra.Command {
 	}
 	return printing(env, cmd, func(cmd *cobra.Command, client admin.Tenant, args []string, json bool) error {
 		if len(args) == 2 {
+			before, err := admin.CountQueue(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
 			set := client.Queue(args[0]).SetLimit
 			if *drop {
 				set = client.Queue(args[0]).SetRollingLimit
@@ -120,17 +124,21 @@ func newQueueLimit(env cli.Environment) *cobra.Command {
 			if err := set(cmd.Context(), limit); err != nil {
 				return err
 			}
+			if before.DropOldest && !*drop && limit > 0 {
+				cli.Note(cmd, "a full queue refuses new tasks now, and drops none: to drop them again, add --drop-oldest")
+			}
 			return warnUnknown(cmd, client, args[0], "the limit is set, but ")
 		}
 		if err := needKnown(cmd.Context(), client, args[0]); err != nil {
 			return err
 		}
-		limit, err := client.Queue(args[0]).Limit(cmd.Context())
+		q, err := admin.CountQueue(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
 		}
-		v := show.Object("tenant", client.Tenant(), "queue", args[0], "limit", show.Given(limit))
-		return show.Line(cmd, json, v, limitWord(limit))
+		v := show.Object("tenant", client.Tenant(), "queue", args[0], "limit", show.Given(q.Limit),
+			"drop_oldest", show.Given(q.DropOldest))
+		return show.Line(cmd, json, v, limitWord(&q))
 	})
 }
 
@@ -195,9 +203,13 @@ func needKnown(ctx context.Context, client admin.Tenant, name string) error {
 // noLimit is the word for a queue without a limit.
 const noLimit = "none"
 
-func limitWord(limit int64) string {
-	if limit == 0 {
+func limitWord(q *admin.Queue) string {
+	if q.Limit == 0 {
 		return noLimit
 	}
-	return strconv.FormatInt(limit, 10)
+	text := strconv.FormatInt(q.Limit, 10)
+	if q.DropOldest {
+		text += ",drop-oldest"
+	}
+	return text
 }

@@ -99,7 +99,7 @@ func newTopicPublish(env cli.Environment) *cobra.Command {
 		case errors.Is(err, manage.ErrQuota):
 			return fmt.Errorf("nothing is published: %w", err)
 		case errors.Is(err, queue.ErrQueueFull):
-			return cli.Refusedf("%v: nothing is published; wait until it is shorter, raise its limit with `quern queue limit`, or pause the subscription", err)
+			return cli.Refusedf("%v: nothing is published; wait until it is shorter, raise its limit with `quern queue limit QUEUE N`, or pause the subscription", err)
 		case queue.IsUnavailable(err):
 			return fmt.Errorf("%w: it may be published all the same: repeat it with --id %s, which publishes it once", err,
 				published.ID)

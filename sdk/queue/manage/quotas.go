@@ -27,8 +27,12 @@ var ErrQuota = store.ErrQuota
 // ReasonDropped is the reason of a task that a newer one displaced: see queue.Queue.SetRollingLimit.
 const ReasonDropped queue.Reason = "dropped"
 
-// maxQuotas is the maximum number of a tenant's quotas.
-const maxQuotas = 1000
+const (
+	// maxQuotas is the maximum number of a tenant's quotas, together with the queues that share rates.
+	maxQuotas = 1000
+	// maxSharing is the maximum number of queues that share one rate.
+	maxSharing = 100
+)
 
 // Quotas has quotas of a tenant by name: a QuotaKind's name, followed by ":" and the queue or the name of the rate if the
 // kind needs one, such as "rate:mail". The values are texts that the kind's Form describes.
@@ -138,7 +142,10 @@ func (k QuotaKind) digits(value string) string {
 // normal checks the value of the quota with this name, and returns it as Redis has it.
 func (k QuotaKind) normal(name, value string) (string, error) {
 	refuse := func(remedy string) (string, error) {
-		return "", fmt.Errorf("%w: quota %s %q: %s", queue.ErrInvalid, name, value, remedy)
+		return "", fmt.Errorf("%w: quota %s %.100q: %s", queue.ErrInvalid, name, value, remedy)
+	}
+	if value == "none" { // a word of the command line
+		return refuse("use an empty value to remove it")
 	}
 	switch k.Form {
 	case FormRate, FormShared:
@@ -150,13 +157,19 @@ func (k QuotaKind) normal(name, value string) (string, error) {
 			return refuse("write a rate alone, without queues")
 		case k.Form == FormShared && len(queues) == 0:
 			return refuse("name the queues that share it, such as \"10/s charge refund\"")
+		case len(queues) > maxSharing:
+			return refuse(fmt.Sprintf("name at most %d queues", maxSharing))
 		}
+		words := []string{rate.String()}
 		for _, one := range queues {
 			if err := queue.ValidQueue(one); err != nil {
 				return refuse(err.Error())
 			}
+			if !slices.Contains(words[1:], one) {
+				words = append(words, one)
+			}
 		}
-		return strings.Join(append([]string{rate.String()}, queues...), " "), nil
+		return strings.Join(words, " "), nil
 	default:
 		most := int64(math.MaxInt64)
 		if k.Form == FormWeight {
@@ -208,8 +221,12 @@ func (k QuotaKind) parseRate(text string) (rate Rate, rest []string, err error) 
 	if rate.Tasks < 1 || rate.Tasks > most || parts[3] != "" && (rate.Burst < 1 || rate.Burst > burst) {
 		return Rate{}, nil, fmt.Errorf("use 1 to %d %s, and a burst of 1 to %d", most, what, burst)
 	}
+	rest = strings.Fields(parts[4])
+	if parts[3] == "" && len(rest) > 0 && rest[0] == "burst" {
+		return Rate{}, nil, fmt.Errorf("write a number after burst, such as %s", example)
+	}
 	rate.Burst = cmp.Or(rate.Burst, max(1, rate.Tasks/int64(rate.Per/time.Second)))
-	return rate, strings.Fields(parts[4]), nil
+	return rate, rest, nil
 }
 
 // String returns the rate in the form that parseRate takes, with its burst.
@@ -257,7 +274,7 @@ func change(ctx context.Context, c *queue.Client, mode string, changes Quotas) e
 	}
 	answer, err := c.Store().Eval(ctx, store.NewCall("quotas", c.Store().Keys.Quotas(), args...))
 	if answer == "full" {
-		return fmt.Errorf("%w: more than %d quotas: remove some", queue.ErrInvalid, maxQuotas)
+		return fmt.Errorf("%w: more than %d quotas and queues that share rates: remove some", queue.ErrInvalid, maxQuotas)
 	}
 	return store.Wrap("change quotas", err)
 }

@@ -20,6 +20,7 @@ type QuotaError struct {
 	Name   string // of the quota, such as tasks_waiting
 	Limit  string // the quota's value
 	Used   int64  // how much is used; for a rate, how many tasks the call would enqueue
+	More   int64  // how much more the call would use
 	// RetryAfter is when there may be room; 0 if only somebody's action makes room.
 	RetryAfter time.Duration
 }
@@ -30,7 +31,11 @@ func (e *QuotaError) Error() string {
 		return fmt.Sprintf("the quota %s of tenant %s is %s, and %d more are too many before %s have passed", e.Name, e.Tenant,
 			e.Limit, e.Used, e.RetryAfter.Round(time.Millisecond))
 	}
-	return fmt.Sprintf("the quota %s of tenant %s is %s, and %d are used", e.Name, e.Tenant, e.Limit, e.Used)
+	text := fmt.Sprintf("the quota %s of tenant %s is %s, and %d are used", e.Name, e.Tenant, e.Limit, e.Used)
+	if e.More > 1 {
+		text += fmt.Sprintf(": %d more are too many", e.More)
+	}
+	return text
 }
 
 // Unwrap makes errors.Is find ErrQuota and ErrQueueFull.
@@ -57,11 +62,12 @@ func (s *Store) Over(err error) error {
 
 // OverText is Over for the text of the reply.
 func (s *Store) OverText(text string) error {
-	words := strings.SplitN(text, " ", 5)
-	if len(words) != 5 || words[0] != "QUOTA" {
+	words := strings.SplitN(text, " ", 6)
+	if len(words) != 6 || words[0] != "QUOTA" {
 		return nil
 	}
 	return &QuotaError{
-		Tenant: s.Keys.Tenant, Name: words[1], Limit: words[4], Used: AsInt(words[2]), RetryAfter: SecondsDuration(words[3]),
+		Tenant: s.Keys.Tenant, Name: words[1], Limit: words[5], Used: AsInt(words[2]), More: AsInt(words[3]),
+		RetryAfter: SecondsDuration(words[4]),
 	}
 }

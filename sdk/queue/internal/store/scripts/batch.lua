@@ -134,7 +134,7 @@ local function admit(mark, new, bytes, clock, times) -- rare
       fits, tasks, weight = hoard(clock, most, size, new, bytes)
     end
     if not fits and most and tasks + new > most then return over('tasks_waiting', tasks, h[1], 1, new) end
-    if not fits then return over('bytes_waiting', weight, h[2], 1, new) end
+    if not fits then return over('bytes_waiting', weight, h[2], 1, new, bytes) end
   end
   if n then fields[#fields + 1], fields[#fields + 2] = 'enqueue_rate', string.format('%.6f', full + new * step) end
   if #fields > 0 then redis.call('HSET', USED, unpack(fields)) end
@@ -155,7 +155,9 @@ local function crowded(queue, text, new) -- rare
     return mistyped(FAILED_TASKS_ .. queue, 'list'), much
   end
   if redis.call('EXISTS', STATS_ .. queue) == 1 then redis.pcall('HINCRBY', STATS_ .. queue, 'refused', new) end
-  return redis.error_reply(string.format('QUEUEFULL queue "%s" holds %d waiting tasks and may hold %d', queue, is, limit))
+  local why = new > limit and string.format(', and %d come together', new) or
+    drops == 'drop' and ', and drops no scheduled tasks, nor those with a fairness or concurrency key' or ''
+  return redis.error_reply(string.format('QUEUEFULL queue "%s" holds %d waiting tasks and may hold %d%s', queue, is, limit, why))
 end
 
 -- drop(queue, n, clock): makes room for new tasks: the oldest n pending tasks fail, those of the lowest priority first.

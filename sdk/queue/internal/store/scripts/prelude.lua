@@ -274,10 +274,11 @@ local function fuelstate(clock)
 end
 
 -- over(name, used, limit, wait, new): the error reply for something new that a quota of the tenant refuses. The
--- refusals are counted; new is how many things are refused. wait is in how many seconds there may be room.
-local function over(name, used, limit, wait, new)
+-- refusals are counted; new is how many things are refused, more how much they would use (default: new). wait is in how
+-- many seconds there may be room.
+local function over(name, used, limit, wait, new, more)
   redis.pcall('HINCRBY', USED, 'refused:' .. name, new)
-  return redis.error_reply(string.format('QUOTA %s %.0f %.6f %s', name, used, wait, limit))
+  return redis.error_reply(string.format('QUOTA %s %.0f %.0f %.6f %s', name, used, more or new, wait, limit))
 end
 
 -- scarce(name, used): an error reply if the tenant has used things of this kind, and its quota allows no more; else nil.

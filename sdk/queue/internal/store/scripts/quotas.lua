@@ -3,7 +3,7 @@
 -- and queues that wait for fewer running tasks look again. The field "granted:NAME" has what the hosts' file says of a
 -- quota. It counts until somebody sets the quota, and again when that is removed.
 -- KEYS    1 quotas
--- ARGV    1 maximum number of quotas  2 "granted" if the quotas are all of the hosts' file, else ""
+-- ARGV    1 maximum number of quotas and queues that share rates  2 "granted" if the quotas are all of the hosts' file, else ""
 --         then the name and the value of each quota, "" to remove it
 -- RETURNS 'ok'; 'full' if there would be too many, and nothing is changed
 local bad = mistyped(KEYS[1], 'hash', LIMITS, 'hash', USED, 'hash', LOGS, 'zset')
@@ -45,14 +45,18 @@ local names, shared, mark = {}, {}, {}
 local marks = { tasks_waiting = 'e', bytes_waiting = 'e', enqueue_rate = 'e', running = 'r', rate = 'r', key_rate = 'r',
   limit = 'r', memory = 'r', fuel_rate = 'r', fuel_day = 'r' }
 for name in pairs(quotas) do names[#names + 1] = name end
-if #names > tonumber(ARGV[1]) then return 'full' end
 table.sort(names)
+local fields = #names
 for _, name in ipairs(names) do
   local kind, of = string.match(name, '^([^:]+):?(.*)$')
   if kind and marks[kind] then mark[marks[kind]] = true end
   local queues = kind == 'limit' and string.match(quotas[name], ' burst %d+ (.+)$')
-  for queue in string.gmatch(queues or '', '%S+') do shared[queue] = (shared[queue] and shared[queue] .. ' ' or '') .. of end
+  for queue in string.gmatch(queues or '', '%S+') do
+    if not shared[queue] then fields = fields + 1 end
+    shared[queue] = (shared[queue] and shared[queue] .. ' ' or '') .. of
+  end
 end
+if fields > tonumber(ARGV[1]) then return 'full' end
 
 redis.call('HDEL', KEYS[1], unpack(gone)) -- a removal must come first: see renew.lua
 for name, value in pairs(changes) do
