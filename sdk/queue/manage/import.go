@@ -25,8 +25,9 @@ var ErrInUse = errors.New("the tenant is in use")
 
 // Import writes the keys of an export into the tenant, under its own name. It reads the whole file first, and
 // writes nothing if that is damaged. It refuses a tenant that has any key, unless into is true: then a key of the
-// file replaces the tenant's, and the others stay; so an import that was interrupted can be repeated. Pauses, and limits
-// of queues, are added one by one. The tenant is paused until all keys are there; the pauses of the export end, too.
+// file replaces the tenant's, and the others stay; so an import that was interrupted can be repeated. Members of sets,
+// pauses, and limits of queues, are added one by one, and tasks that are in no list afterwards are put back. The tenant is
+// paused until all keys are there; the pauses of the export end, too.
 // Tasks that ran at the time of the export count as those of dead hosts: hosts run them again within minutes.
 func (m Mover) Import(ctx context.Context, path string, into bool, report func(Moved)) (Moved, error) {
 	file, err := os.Open(path)
@@ -82,6 +83,9 @@ func (m Mover) Import(ctx context.Context, path string, into bool, report func(M
 	})
 	if err == nil {
 		err = flush()
+	}
+	if err == nil {
+		err = m.relist(ctx)
 	}
 	if err == nil {
 		err = m.finish(ctx, late)
@@ -152,20 +156,16 @@ func (m Mover) receives(ctx context.Context, into bool) error {
 		return fmt.Errorf("%w: %s serve it, and would drop tasks that are imported by halves: drain them first", ErrInUse,
 			strings.Join(live, ", "))
 	}
-	for cursor := uint64(0); !into; {
-		var keys []string
-		if keys, cursor, err = m.scan(ctx, cursor); err != nil {
-			return err
-		}
-		if len(keys) > 0 {
-			return fmt.Errorf("%w: tenant %s has keys, such as %s: delete it first, or import into it", ErrInUse,
-				m.store.Keys.Tenant, keys[0])
-		}
-		if cursor == 0 {
-			break
-		}
+	if into {
+		return nil
 	}
-	return nil
+	return m.eachBlock(ctx, func(keys []string) error {
+		if len(keys) == 0 {
+			return nil
+		}
+		return fmt.Errorf("%w: tenant %s has keys, such as %s: delete it first, or import into it", ErrInUse,
+			m.store.Keys.Tenant, keys[0])
+	})
 }
 
 // checkExport checks that an export is whole.
@@ -203,7 +203,7 @@ func (m Mover) load(ctx context.Context, parts []keyPart) error {
 	_, err := m.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, part := range parts {
 			key := m.store.Keys.Key(part.Key)
-			if !part.More {
+			if !part.More && part.Type != "set" && part.Type != "zset" {
 				p.Del(ctx, key)
 			}
 			values := make([]any, len(part.Values))
@@ -269,27 +269,23 @@ func (m Mover) Erase(ctx context.Context, report func(Moved)) (Moved, error) {
 	kept := m.names(pauseKeys)
 	done := Moved{}
 	pass := func() (found []string, err error) {
-		for cursor := uint64(0); ; {
-			var keys []string
-			if keys, cursor, err = m.scan(ctx, cursor); err != nil {
-				return nil, err
-			}
+		err = m.eachBlock(ctx, func(keys []string) error {
 			keys = slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(kept, key) })
-			if len(keys) > 0 {
-				n, err := m.store.RDB.Unlink(ctx, keys...).Result()
-				if err != nil {
-					return nil, store.Wrap("delete keys", err)
-				}
-				found = keys
-				done.Keys += n
-				if report != nil {
-					report(done)
-				}
+			if len(keys) == 0 {
+				return nil
 			}
-			if cursor == 0 {
-				return found, nil
+			n, err := m.store.RDB.Unlink(ctx, keys...).Result()
+			if err != nil {
+				return store.Wrap("delete keys", err)
 			}
-		}
+			found = keys
+			done.Keys += n
+			if report != nil {
+				report(done)
+			}
+			return nil
+		})
+		return found, err
 	}
 	for range erasePasses {
 		found, err := pass()
