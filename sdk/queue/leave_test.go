@@ -3,6 +3,7 @@ package queue_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha1"
 	"errors"
 	"fmt"
 	"maps"
@@ -243,6 +244,111 @@ func TestExportGoesOn(t *testing.T) {
 		t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
 	}
 	same(t, "imported", content(t, w.ctx, w.rdb, other), lasting(t, w.ctx, w.rdb, w.Tenant()))
+}
+
+// listed reads the members of the keys that say where the tasks of a queue are.
+func listed(t *testing.T, w *world, tenant string) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for _, key := range must[[]string](t)(w.rdb.Keys(w.ctx, tenant+"_*_q*").Result()) {
+		switch w.rdb.Type(w.ctx, key).Val() {
+		case "list", "set", "zset":
+			all[strings.TrimPrefix(key, tenant)] = w.rdb.Sort(w.ctx, key, &redis.Sort{Alpha: true}).Val()
+		}
+	}
+	return all
+}
+
+// An export reads each key at another moment, so tasks may be in no list of it, or in one too many. The import puts them
+// back, also those of a tenant whose lists it replaces.
+func TestImportPutsTasksBack(t *testing.T) {
+	w := setup(t)
+	lane := queue.Options{ConcurrencyKey: "k", Priority: new(70)}
+	node := w.node(t, "q")
+	for _, o := range []queue.Options{{ID: "runs"}, {ID: "reserved"}, {ID: "done"}, {ID: "fails"}, {}, {}} {
+		if o.ID == "" {
+			o = lane
+		}
+		w.enqueue(t, "q", "", o)
+	}
+	var holder string
+	for i, start := range []bool{true, true, false, true, true} { // the task with a place in the lane first
+		got := w.reserve(t, node, "q", start)
+		s := listen.Settlement{Claim: got.Claim()}
+		switch i {
+		case 0:
+			holder = got.ID
+			continue
+		case 1, 2:
+			continue
+		case 4:
+			s.Failure = &queue.Failure{Reason: "error", Message: "no"}
+		}
+		w.settle(t, node, "q", s)
+	}
+	w.enqueue(t, "q", "", lane)
+	for range 3 {
+		w.enqueue(t, "q", "", queue.Options{})
+		w.enqueue(t, "q", "", queue.Options{FairKey: "f", Priority: new(20)})
+		w.enqueue(t, "q", "", queue.Options{Priority: new(90)})
+	}
+	w.enqueue(t, "q", "", queue.Options{Delay: time.Hour})
+	w.enqueue(t, "q", "", queue.Options{After: []string{"runs"}})
+	want := listed(t, w, w.Tenant())
+	dir := t.TempDir()
+	whole, torn, empty := filepath.Join(dir, "whole"), filepath.Join(dir, "torn"), filepath.Join(dir, "empty")
+	m := manage.NewMover(manage.New(w.Client))
+	must[manage.Moved](t)(m.Export(w.ctx, whole, nil))
+	for name := range want {
+		if name == "_line_q" || name == "_lanes_q" || name == "_keys_q" || strings.HasPrefix(name, "_turns") {
+			continue
+		}
+		w.rdb.Del(w.ctx, w.Tenant()+name)
+	}
+	w.rdb.ZRem(w.ctx, w.Store().Keys.Lanes("q"), fmt.Sprintf("%x %s", sha1.Sum([]byte("k")), holder))
+	// A task in a list although it waits in line would run beside the holder.
+	waits := strings.Fields(want["_line_q"][0])[2]
+	w.rdb.LPush(w.ctx, w.Store().Keys.Level("070", "q"), waits)
+	must[manage.Moved](t)(m.Export(w.ctx, torn, nil))
+
+	other := queuetest.Tenant()
+	into := w.other(t, other)
+	must[manage.Moved](t)(into.Import(w.ctx, torn, false, nil))
+	check := func(what string) {
+		t.Helper()
+		got := listed(t, w, other)
+		for name, members := range want {
+			if !slices.Equal(got[name], members) && !strings.HasPrefix(name, "_turns") {
+				t.Errorf("%s: %s has %q, want %q", what, name, got[name], members)
+			}
+		}
+		for name := range got {
+			if want[name] == nil {
+				t.Errorf("%s: %s is new: %q", what, name, got[name])
+			}
+		}
+	}
+	check("torn")
+	must[manage.Moved](t)(into.Import(w.ctx, torn, true, nil))
+	check("again")
+
+	// A tenant with other tasks in the same queue keeps them.
+	client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: queuetest.Tenant()}))
+	t.Cleanup(func() { _ = client.Close() })
+	must[manage.Moved](t)(manage.NewMover(manage.New(client)).Export(w.ctx, empty, nil))
+	for _, o := range []queue.Options{{ID: "own"}, {ID: "later", Delay: time.Hour, Deadline: time.Now().Add(24 * time.Hour)}} {
+		must[string](t)(client.Queue("q").Enqueue(w.ctx, nil, o))
+	}
+	must[manage.Moved](t)(manage.NewMover(manage.New(client)).Import(w.ctx, whole, true, nil))
+	k := client.Store().Keys
+	if ids := w.rdb.LRange(w.ctx, k.Pending("q"), 0, -1).Val(); len(ids) != len(want["_pending_tasks_q"])+1 || !slices.Contains(ids, "own") {
+		t.Errorf("after an import into a tenant with tasks, %q are pending", ids)
+	}
+	for _, key := range []string{k.Scheduled("q"), k.Index("q"), k.Expiry("q")} {
+		if w.rdb.ZScore(w.ctx, key, "later").Err() != nil {
+			t.Errorf("%s lost a task", key)
+		}
+	}
 }
 
 // An import ends its own pauses and those of the export, and no others. Limits and quotas of the tenant stay in force.

@@ -32,7 +32,7 @@ func (m Mover) relist(ctx context.Context) error {
 			}
 			for from := int64(0); ; from += partValues {
 				ids, err := m.store.RDB.LRange(ctx, key, from, from+partValues-1).Result()
-				if err := store.PassReplies(err); err != nil {
+				if err != nil && !damaged(err) {
 					return store.Wrap("read list "+key, err)
 				}
 				for _, id := range ids {
@@ -57,11 +57,10 @@ func (m Mover) relist(ctx context.Context) error {
 		}
 		of := make(map[string][]any) // the arguments, by queue
 		for i, task := range tasks {
-			if store.PassReplies(task.Err()) != nil {
-				return task.Err()
-			}
-			if task.Err() != nil {
-				continue // it is no hash
+			if damaged(task.Err()) {
+				continue
+			} else if task.Err() != nil {
+				return store.Wrap("read tasks", task.Err())
 			}
 			status, name := queue.Status(store.AsString(task.Val()[0])), store.AsString(task.Val()[1])
 			list := string(status) + "_tasks_" + name
@@ -86,7 +85,7 @@ func (m Mover) relist(ctx context.Context) error {
 			}
 		}
 		for _, reply := range m.store.EvalAll(ctx, calls) {
-			if err := reply.Err(); err != nil {
+			if err := reply.Err(); err != nil && !damaged(err) {
 				return store.Wrap("put tasks back", err)
 			}
 		}
@@ -95,12 +94,15 @@ func (m Mover) relist(ctx context.Context) error {
 		return err
 	}
 	for _, name := range lines {
-		if err := m.store.CheckLanes(ctx, name); err != nil {
+		if err := m.store.CheckLanes(ctx, name); err != nil && !damaged(err) {
 			return err
 		}
 	}
 	return nil
 }
+
+// damaged reports whether a key has the wrong type, as it had before the export: doctor tells of it.
+func damaged(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 
 func hasPrefix(text string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })

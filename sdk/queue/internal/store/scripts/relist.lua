@@ -26,17 +26,15 @@ end
 local function pending(id, h, listed)
   local list, level = pendinglist(queue, h[3])
   local set = h[4] and fairset(queue, levelof(h[3]))
-  listed = listed or set and redis.call('ZSCORE', set, id)
+  local turn = set and redis.call('ZSCORE', set, id)
   local placed, entry = inlane(id, h[5], h[6])
-  if listed and not placed then
-    redis.call('LREM', list, 0, id)
-    if set then redis.call('ZREM', set, id) end
-    listed = false
-  end
-  if listed then
-    if set then redis.call('SADD', PRIORITIES_ .. queue, 'f' .. levelof(h[3])) end
-    if level then redis.call('SADD', PRIORITIES_ .. queue, level) end
-    return 0
+  if placed then
+    if turn then redis.call('SADD', PRIORITIES_ .. queue, 'f' .. levelof(h[3])) end
+    if listed and level then redis.call('SADD', PRIORITIES_ .. queue, level) end
+    if listed or turn then return 0 end
+  else
+    if listed then redis.call('LREM', list, 0, id) end
+    if turn then redis.call('ZREM', set, id) end
   end
   if entry and not placed then return 0 end
   if entry then redis.call('ZREM', LINE_ .. queue, entry) end
@@ -78,8 +76,9 @@ for i = 3, #ARGV, 2 do
       n = n + pending(id, h, listed)
     elseif h[1] == 'scheduled' then
       n = n + scheduled(id, h)
-    elseif not listed and (h[1] == 'reserved' or h[1] == 'started') then
-      n = n + reserved(id, h)
+    elseif h[1] == 'reserved' or h[1] == 'started' then
+      if not inlane(id, h[5]) then redis.call('ZADD', LANES_ .. queue, '0', laneof(h[5]) .. ' ' .. id) end
+      if not listed then n = n + reserved(id, h) end
     elseif not listed and (h[1] == 'complete' or h[1] == 'failed') then
       redis.call('LPUSH', (h[1] == 'failed' and FAILED_TASKS_ or COMPLETE_TASKS_) .. queue, id)
       n = n + 1
