@@ -246,6 +246,58 @@ func TestExportGoesOn(t *testing.T) {
 	same(t, "imported", content(t, w.ctx, w.rdb, other), lasting(t, w.ctx, w.rdb, w.Tenant()))
 }
 
+// An export refuses a FILE.part that it did not begin, or that another export writes to, and leaves it as it is.
+func TestExportRefusesOtherFiles(t *testing.T) {
+	w := setup(t)
+	w.enqueue(t, "q", "", queue.Options{})
+	m := manage.NewMover(manage.New(w.Client))
+	dir := t.TempDir()
+	refused := func(path, want string) {
+		t.Helper()
+		_, err := m.Export(w.ctx, path, nil)
+		if !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("export to %q: %v, want %q", path, err, want)
+		}
+	}
+	refused("", "is empty")
+	thesis, link := filepath.Join(dir, "thesis"), filepath.Join(dir, "link")
+	for _, text := range []string{"all my work", "\x1f"} {
+		if err := os.WriteFile(thesis+".part", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refused(thesis, "is no part of an export of tenant "+w.Tenant())
+		if got := string(must[[]byte](t)(os.ReadFile(thesis + ".part"))); got != text {
+			t.Errorf("the file has %q", got)
+		}
+	}
+	if err := os.Symlink(thesis+".part", link+".part"); err != nil {
+		t.Fatal(err)
+	}
+	refused(link, "is a symbolic link")
+
+	path := filepath.Join(dir, "acme")
+	if err := os.WriteFile(path+".part", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	tried := false
+	must[manage.Moved](t)(m.Export(w.ctx, path, func(manage.Moved) {
+		if !tried {
+			tried = true
+			refused(path, "another export writes to")
+		}
+	}))
+	if mode := must[os.FileInfo](t)(os.Stat(path)).Mode(); mode != 0o600 || !tried {
+		t.Errorf("the file's mode is %s", mode)
+	}
+	must[manage.Moved](t)(w.other(t, queuetest.Tenant()).Import(w.ctx, path, false, nil))
+	if err := os.Rename(path, filepath.Join(dir, "b.part")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.other(t, queuetest.Tenant()).Export(w.ctx, filepath.Join(dir, "b"), nil); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("a part of another tenant: %v", err)
+	}
+}
+
 // listed reads the members of the keys that say where the tasks of a queue are.
 func listed(t *testing.T, w *world, tenant string) map[string][]string {
 	t.Helper()
