@@ -2,8 +2,10 @@ package queue_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha1"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -150,13 +152,13 @@ func TestExportAndImport(t *testing.T) {
 	other := queuetest.Tenant()
 	into := w.other(t, other)
 	for round := range 2 {
-		imported := must[manage.Moved](t)(into.Import(w.ctx, path, round == 1, nil))
+		imported := must[manage.Moved](t)(into.Import(w.ctx, path, "ada", round == 1, nil))
 		if imported.Keys != done.Keys {
 			t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
 		}
 		same(t, "imported", content(t, w.ctx, w.rdb, other), before)
 	}
-	if _, err := into.Import(w.ctx, path, false, nil); !errors.Is(err, manage.ErrInUse) {
+	if _, err := into.Import(w.ctx, path, "ada", false, nil); !errors.Is(err, manage.ErrInUse) {
 		t.Errorf("an import into a tenant that has keys: %v", err)
 	}
 	same(t, "exported", lasting(t, w.ctx, w.rdb, w.Tenant()), before)
@@ -177,7 +179,7 @@ func TestExportAndImport(t *testing.T) {
 	host := &world{Client: must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: w.Tenant(), Lease: time.Hour})), ctx: w.ctx}
 	defer host.Close()
 	host.node(t)
-	if _, err := w.other(t, w.Tenant()).Import(w.ctx, path, true, nil); !errors.Is(err, manage.ErrInUse) {
+	if _, err := w.other(t, w.Tenant()).Import(w.ctx, path, "ada", true, nil); !errors.Is(err, manage.ErrInUse) {
 		t.Errorf("an import beside a live host: %v", err)
 	}
 
@@ -192,7 +194,7 @@ func TestExportAndImport(t *testing.T) {
 		if err := os.WriteFile(damaged, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.other(t, third).Import(w.ctx, damaged, false, nil); !errors.Is(err, queue.ErrInvalid) {
+		if _, err := w.other(t, third).Import(w.ctx, damaged, "ada", false, nil); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -236,11 +238,11 @@ func TestExportGoesOn(t *testing.T) {
 	other := queuetest.Tenant()
 	// So does an import.
 	ctx, cancel = context.WithCancel(w.ctx)
-	half, err := w.other(t, other).Import(ctx, path, false, func(manage.Moved) { cancel() })
+	half, err := w.other(t, other).Import(ctx, path, "ada", false, func(manage.Moved) { cancel() })
 	if !errors.Is(err, context.Canceled) || half.Keys == 0 || half.Keys >= done.Keys {
 		t.Fatalf("an import that was cancelled: %+v, %v", half, err)
 	}
-	if imported := must[manage.Moved](t)(w.other(t, other).Import(w.ctx, path, true, nil)); imported.Keys != done.Keys {
+	if imported := must[manage.Moved](t)(w.other(t, other).Import(w.ctx, path, "ada", true, nil)); imported.Keys != done.Keys {
 		t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
 	}
 	same(t, "imported", content(t, w.ctx, w.rdb, other), lasting(t, w.ctx, w.rdb, w.Tenant()))
@@ -289,12 +291,54 @@ func TestExportRefusesOtherFiles(t *testing.T) {
 	if mode := must[os.FileInfo](t)(os.Stat(path)).Mode(); mode != 0o600 || !tried {
 		t.Errorf("the file's mode is %s", mode)
 	}
-	must[manage.Moved](t)(w.other(t, queuetest.Tenant()).Import(w.ctx, path, false, nil))
+	must[manage.Moved](t)(w.other(t, queuetest.Tenant()).Import(w.ctx, path, "ada", false, nil))
 	if err := os.Rename(path, filepath.Join(dir, "b.part")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.other(t, queuetest.Tenant()).Export(w.ctx, filepath.Join(dir, "b"), nil); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("a part of another tenant: %v", err)
+	}
+}
+
+// A file with a right checksum and values that Redis refuses changes nothing.
+func TestImportRefusesWrongValues(t *testing.T) {
+	w := setup(t)
+	for _, line := range []string{
+		`"type":"string"`, `"type":"zset","values":["a"]`, `"type":"zset","values":["a","x"]`, `"type":"hash","values":["a"]`,
+		`"type":"stream","values":["1-1","[]"]`, `"type":"stream","values":["x","{\"a\":\"b\"}"]`, `"type":"tree","values":["a"]`,
+		`"type":"list","values":["?"],"base64":true`, `"type":"list","values":["a"],"more":true`, `"type":"list"`,
+	} {
+		text := `{"quern_tenant":1,"tenant":"a"}` + "\n" + `{"key":"k",` + line + "}\n"
+		file := &bytes.Buffer{}
+		zip := gzip.NewWriter(file)
+		fmt.Fprintf(zip, `%s{"end":true,"sha256":"%x"}`+"\n", text, sha256.Sum256([]byte(text)))
+		_ = zip.Close()
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tenant := queuetest.Tenant()
+		if _, err := w.other(t, tenant).Import(w.ctx, path, "ada", false, nil); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "damaged") {
+			t.Errorf("%s: %v", line, err)
+		}
+		if got := content(t, w.ctx, w.rdb, tenant); len(got) > 0 {
+			t.Errorf("%s left %v", line, got)
+		}
+	}
+}
+
+// A tenant without keys stays so, and one with a damaged key is deleted.
+func TestEraseOddTenants(t *testing.T) {
+	w := setup(t)
+	if done := must[manage.Moved](t)(manage.NewMover(manage.New(w.Client)).Erase(w.ctx, nil)); done.Keys != 0 {
+		t.Errorf("%d keys of no tenant are deleted", done.Keys)
+	}
+	for _, key := range []string{"limits", "pauses", "paused"} {
+		w.rdb.RPush(w.ctx, w.Store().Keys.Key(key), "x")
+		must[manage.Moved](t)(manage.NewMover(manage.New(w.Client)).Erase(w.ctx, nil))
+		if left := content(t, w.ctx, w.rdb, w.Tenant()); len(left) > 0 {
+			t.Errorf("with a damaged %s there are %v", key, left)
+		}
 	}
 }
 
@@ -365,7 +409,7 @@ func TestImportPutsTasksBack(t *testing.T) {
 
 	other := queuetest.Tenant()
 	into := w.other(t, other)
-	must[manage.Moved](t)(into.Import(w.ctx, torn, false, nil))
+	must[manage.Moved](t)(into.Import(w.ctx, torn, "ada", false, nil))
 	check := func(what string) {
 		t.Helper()
 		got := listed(t, w, other)
@@ -381,7 +425,7 @@ func TestImportPutsTasksBack(t *testing.T) {
 		}
 	}
 	check("torn")
-	must[manage.Moved](t)(into.Import(w.ctx, torn, true, nil))
+	must[manage.Moved](t)(into.Import(w.ctx, torn, "ada", true, nil))
 	check("again")
 
 	// A tenant with other tasks in the same queue keeps them.
@@ -391,7 +435,7 @@ func TestImportPutsTasksBack(t *testing.T) {
 	for _, o := range []queue.Options{{ID: "own"}, {ID: "later", Delay: time.Hour, Deadline: time.Now().Add(24 * time.Hour)}} {
 		must[string](t)(client.Queue("q").Enqueue(w.ctx, nil, o))
 	}
-	must[manage.Moved](t)(manage.NewMover(manage.New(client)).Import(w.ctx, whole, true, nil))
+	must[manage.Moved](t)(manage.NewMover(manage.New(client)).Import(w.ctx, whole, "ada", true, nil))
 	k := client.Store().Keys
 	if ids := w.rdb.LRange(w.ctx, k.Pending("q"), 0, -1).Val(); len(ids) != len(want["_pending_tasks_q"])+1 || !slices.Contains(ids, "own") {
 		t.Errorf("after an import into a tenant with tasks, %q are pending", ids)
@@ -434,7 +478,7 @@ func TestImportIntoSettings(t *testing.T) {
 				m.Pauses().Pause(w.ctx, manage.Pause{Reason: "mine"}),
 			)
 			want := must[[]manage.Pause](t)(m.Pauses().List(w.ctx))
-			must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, true, nil))
+			must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, "ada", true, nil))
 
 			theirs := must[[]manage.Pause](t)(manage.New(w.Client).Pauses().List(w.ctx))
 			if furnished != (len(theirs) == 1) {
@@ -524,7 +568,7 @@ func TestMoversAccessList(t *testing.T) {
 	must[[]manage.Pause](t)(m.Pauses().List(w.ctx))
 	admin.Del(t.Context(), "acme_nodes")
 	must[manage.Moved](t)(manage.NewMover(m).Export(w.ctx, path, nil))
-	must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, true, nil))
+	must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, "ada", true, nil))
 	must[manage.Moved](t)(manage.NewMover(m).Erase(w.ctx, nil))
 	needed := sent.Needed()
 	granted := map[string]bool{}

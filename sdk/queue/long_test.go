@@ -203,7 +203,7 @@ func TestNoScriptIsLong(t *testing.T) {
 		}
 	}
 	must[manage.Moved](t)(mover.Export(w.ctx, file, nil))
-	measure("import of torn tasks", func() { must[manage.Moved](t)(mover.Import(w.ctx, file, true, nil)) })
+	measure("import of torn tasks", func() { must[manage.Moved](t)(mover.Import(w.ctx, file, "ada", true, nil)) })
 	measure("purge", func() {
 		must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true}))
 	})

@@ -2,6 +2,7 @@ package manage
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -25,8 +26,8 @@ import (
 // exportFormat is the version of the file's form.
 const exportFormat = 1
 
-// maxExportLine is the maximum length of a line of an export in bytes. A value of Redis has at most 512 MiB.
-const maxExportLine = 1 << 30
+// maxExportLine is the maximum length of a line of an export in bytes. It bounds the memory of an import.
+const maxExportLine = 256 << 20
 
 // exportLine is a line of an export. The file is a sequence of gzip members, one for each block of keys: lines of
 // JSON. The first line has Format, Tenant and Server, each member but the last ends with a line with Cursor, and
@@ -151,9 +152,20 @@ func (m Mover) exportBlocks(ctx context.Context, e *exporter, server string, rep
 func (e *exporter) block(fill func(write func(exportLine) error) error) error {
 	e.buffered.Reset(e.file)
 	e.zip.Reset(e.buffered)
-	lines := json.NewEncoder(io.MultiWriter(e.zip, e.sum))
+	line := &bytes.Buffer{}
+	lines := json.NewEncoder(line)
 	lines.SetEscapeHTML(false)
-	if err := fill(func(line exportLine) error { return lines.Encode(line) }); err != nil {
+	if err := fill(func(one exportLine) error {
+		line.Reset()
+		if err := lines.Encode(one); err != nil {
+			return err
+		}
+		if line.Len() >= maxExportLine {
+			return fmt.Errorf("%w: key %s has a value that is too large for an export: delete it, or its task", queue.ErrInvalid, one.Key)
+		}
+		_, err := line.WriteTo(io.MultiWriter(e.zip, e.sum))
+		return err
+	}); err != nil {
 		return err
 	}
 	if err := e.zip.Close(); err != nil {
