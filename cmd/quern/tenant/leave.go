@@ -67,7 +67,7 @@ func newTenantExport(env cli.Environment) *cobra.Command {
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, args []string) (err error) {
 		mover := manage.NewMover(client.Manager)
 		if has, err := mover.HasKeys(cmd.Context(), false); err != nil || !has {
-			return cmp.Or(err, cli.Refusedf("tenant %s has no keys: see `quern doctor` for the tenants of this Redis", client.Tenant()))
+			return cmp.Or(err, cli.Refusedf("tenant %s has no keys: check its name and --redis", client.Tenant()))
 		}
 		if *pause {
 			defer resume(cmd, client, mover)
@@ -134,8 +134,10 @@ func newTenantDelete(env cli.Environment) *cobra.Command {
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, _ []string) (err error) {
 		mover := manage.NewMover(client.Manager)
 		var done manage.Moved
-		if has, err := mover.HasKeys(cmd.Context(), true); err != nil || !has {
-			return cmp.Or(err, show.Line(cmd, output.JSON(), done, "0"))
+		if has, err := mover.HasKeys(cmd.Context(), true); err != nil {
+			return err
+		} else if !has {
+			return show.Line(cmd, output.JSON(), done, "0")
 		}
 		defer func() {
 			if err != nil && done.Keys == 0 {
