@@ -92,5 +92,6 @@ func (m Mover) pauses(ctx context.Context) ([]Pause, error) {
 
 // ofMover reports whether a Mover began the pause.
 func (p Pause) ofMover() bool {
-	return p.scope() == store.TenantScope && slices.Contains([]string{ReasonExport, ReasonImport, ReasonDeletion}, p.Reason)
+	return p.scope() == store.TenantScope && slices.Contains(
+		[]string{ReasonExport, ReasonImport, ReasonDeletion}, p.Reason)
 }
