@@ -26,8 +26,8 @@ var ErrInUse = errors.New("the tenant is in use")
 // Import writes the keys of an export into the tenant, under its own name, for who. It reads the whole file first, and
 // writes nothing if that is damaged. It refuses a tenant that has any key, unless into is true: then a key of the
 // file replaces the tenant's, and the others stay; so an import that was interrupted can be repeated. Members of sets,
-// pauses, and limits of queues, are added one by one, and tasks that are in no list afterwards are put back. The tenant is
-// paused until all keys are there; the pauses of the export end, too.
+// pauses, and limits of queues, are added one by one, and tasks that are in no list afterwards are put back. The
+// tenant is paused until all keys are there; the pauses of the export end, too.
 // Tasks that ran at the time of the export count as those of dead hosts: hosts run them again within minutes.
 func (m Mover) Import(ctx context.Context, path, who string, into bool, report func(Moved)) (Moved, error) {
 	file, err := os.Open(path)
