@@ -158,6 +158,18 @@ func TestTenantLeaves(t *testing.T) {
 	if r := u.run("tenant", "delete", "blueque"); r.status != exitUsage || !strings.Contains(r.stderr, "--confirm blueque") {
 		t.Errorf("a deletion without confirmation: %+v", r)
 	}
+	none := filepath.Join(t.TempDir(), "none")
+	if r := u.run("tenant", "export", "typo", none, "--pause"); r.status != exitRefused || !strings.Contains(r.stderr, "tenant typo has no keys") {
+		t.Errorf("an export of no tenant: %+v", r)
+	}
+	if got := u.must("tenant", "delete", "typo", "--confirm", "typo"); got != "0\n" {
+		t.Errorf("a deletion of no tenant prints %q", got)
+	}
+	// A deletion that gives up ends its pause.
+	r = u.run("tenant", "delete", "blueque", "--confirm", "blueque", "--leave-timeout", "1ms")
+	if list := u.must("tenant", "pauses", "blueque", "-o", "json"); r.status != exitRefused || list != "[]\n" {
+		t.Errorf("after %+v: %s", r, list)
+	}
 	u.must("tenant", "delete", "blueque", "--confirm", "blueque")
 	host.wait()
 	rdb := server.Client(t)

@@ -2,7 +2,10 @@ package queue_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/sha1"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -149,13 +152,13 @@ func TestExportAndImport(t *testing.T) {
 	other := queuetest.Tenant()
 	into := w.other(t, other)
 	for round := range 2 {
-		imported := must[manage.Moved](t)(into.Import(w.ctx, path, round == 1, nil))
+		imported := must[manage.Moved](t)(into.Import(w.ctx, path, "ada", round == 1, nil))
 		if imported.Keys != done.Keys {
 			t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
 		}
 		same(t, "imported", content(t, w.ctx, w.rdb, other), before)
 	}
-	if _, err := into.Import(w.ctx, path, false, nil); !errors.Is(err, manage.ErrInUse) {
+	if _, err := into.Import(w.ctx, path, "ada", false, nil); !errors.Is(err, manage.ErrInUse) {
 		t.Errorf("an import into a tenant that has keys: %v", err)
 	}
 	same(t, "exported", lasting(t, w.ctx, w.rdb, w.Tenant()), before)
@@ -176,7 +179,7 @@ func TestExportAndImport(t *testing.T) {
 	host := &world{Client: must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: w.Tenant(), Lease: time.Hour})), ctx: w.ctx}
 	defer host.Close()
 	host.node(t)
-	if _, err := w.other(t, w.Tenant()).Import(w.ctx, path, true, nil); !errors.Is(err, manage.ErrInUse) {
+	if _, err := w.other(t, w.Tenant()).Import(w.ctx, path, "ada", true, nil); !errors.Is(err, manage.ErrInUse) {
 		t.Errorf("an import beside a live host: %v", err)
 	}
 
@@ -191,7 +194,7 @@ func TestExportAndImport(t *testing.T) {
 		if err := os.WriteFile(damaged, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.other(t, third).Import(w.ctx, damaged, false, nil); !errors.Is(err, queue.ErrInvalid) {
+		if _, err := w.other(t, third).Import(w.ctx, damaged, "ada", false, nil); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -235,14 +238,213 @@ func TestExportGoesOn(t *testing.T) {
 	other := queuetest.Tenant()
 	// So does an import.
 	ctx, cancel = context.WithCancel(w.ctx)
-	half, err := w.other(t, other).Import(ctx, path, false, func(manage.Moved) { cancel() })
+	half, err := w.other(t, other).Import(ctx, path, "ada", false, func(manage.Moved) { cancel() })
 	if !errors.Is(err, context.Canceled) || half.Keys == 0 || half.Keys >= done.Keys {
 		t.Fatalf("an import that was cancelled: %+v, %v", half, err)
 	}
-	if imported := must[manage.Moved](t)(w.other(t, other).Import(w.ctx, path, true, nil)); imported.Keys != done.Keys {
+	if imported := must[manage.Moved](t)(w.other(t, other).Import(w.ctx, path, "ada", true, nil)); imported.Keys != done.Keys {
 		t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
 	}
 	same(t, "imported", content(t, w.ctx, w.rdb, other), lasting(t, w.ctx, w.rdb, w.Tenant()))
+}
+
+// An export refuses a FILE.part that it did not begin, or that another export writes to, and leaves it as it is.
+func TestExportRefusesOtherFiles(t *testing.T) {
+	w := setup(t)
+	w.enqueue(t, "q", "", queue.Options{})
+	m := manage.NewMover(manage.New(w.Client))
+	dir := t.TempDir()
+	refused := func(path, want string) {
+		t.Helper()
+		_, err := m.Export(w.ctx, path, nil)
+		if !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("export to %q: %v, want %q", path, err, want)
+		}
+	}
+	refused("", "is empty")
+	thesis, link := filepath.Join(dir, "thesis"), filepath.Join(dir, "link")
+	for _, text := range []string{"all my work", "\x1f"} {
+		if err := os.WriteFile(thesis+".part", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refused(thesis, "is no part of an export of tenant "+w.Tenant())
+		if got := string(must[[]byte](t)(os.ReadFile(thesis + ".part"))); got != text {
+			t.Errorf("the file has %q", got)
+		}
+	}
+	if err := os.Symlink(thesis+".part", link+".part"); err != nil {
+		t.Fatal(err)
+	}
+	refused(link, "is a symbolic link")
+
+	path := filepath.Join(dir, "acme")
+	if err := os.WriteFile(path+".part", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	tried := false
+	must[manage.Moved](t)(m.Export(w.ctx, path, func(manage.Moved) {
+		if !tried {
+			tried = true
+			refused(path, "another export writes to")
+		}
+	}))
+	if mode := must[os.FileInfo](t)(os.Stat(path)).Mode(); mode != 0o600 || !tried {
+		t.Errorf("the file's mode is %s", mode)
+	}
+	must[manage.Moved](t)(w.other(t, queuetest.Tenant()).Import(w.ctx, path, "ada", false, nil))
+	if err := os.Rename(path, filepath.Join(dir, "b.part")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.other(t, queuetest.Tenant()).Export(w.ctx, filepath.Join(dir, "b"), nil); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("a part of another tenant: %v", err)
+	}
+}
+
+// A file with a right checksum and values that Redis refuses changes nothing.
+func TestImportRefusesWrongValues(t *testing.T) {
+	w := setup(t)
+	for _, line := range []string{
+		`"type":"string"`, `"type":"zset","values":["a"]`, `"type":"zset","values":["a","x"]`, `"type":"hash","values":["a"]`,
+		`"type":"stream","values":["1-1","[]"]`, `"type":"stream","values":["x","{\"a\":\"b\"}"]`, `"type":"tree","values":["a"]`,
+		`"type":"list","values":["?"],"base64":true`, `"type":"list","values":["a"],"more":true`, `"type":"list"`,
+	} {
+		text := `{"quern_tenant":1,"tenant":"a"}` + "\n" + `{"key":"k",` + line + "}\n"
+		file := &bytes.Buffer{}
+		zip := gzip.NewWriter(file)
+		fmt.Fprintf(zip, `%s{"end":true,"sha256":"%x"}`+"\n", text, sha256.Sum256([]byte(text)))
+		_ = zip.Close()
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tenant := queuetest.Tenant()
+		if _, err := w.other(t, tenant).Import(w.ctx, path, "ada", false, nil); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "damaged") {
+			t.Errorf("%s: %v", line, err)
+		}
+		if got := content(t, w.ctx, w.rdb, tenant); len(got) > 0 {
+			t.Errorf("%s left %v", line, got)
+		}
+	}
+}
+
+// A tenant without keys stays so, and one with a damaged key is deleted.
+func TestEraseOddTenants(t *testing.T) {
+	w := setup(t)
+	if done := must[manage.Moved](t)(manage.NewMover(manage.New(w.Client)).Erase(w.ctx, nil)); done.Keys != 0 {
+		t.Errorf("%d keys of no tenant are deleted", done.Keys)
+	}
+	for _, key := range []string{"limits", "pauses", "paused"} {
+		w.rdb.RPush(w.ctx, w.Store().Keys.Key(key), "x")
+		must[manage.Moved](t)(manage.NewMover(manage.New(w.Client)).Erase(w.ctx, nil))
+		if left := content(t, w.ctx, w.rdb, w.Tenant()); len(left) > 0 {
+			t.Errorf("with a damaged %s there are %v", key, left)
+		}
+	}
+}
+
+// listed reads the members of the keys that say where the tasks of a queue are.
+func listed(t *testing.T, w *world, tenant string) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for _, key := range must[[]string](t)(w.rdb.Keys(w.ctx, tenant+"_*_q*").Result()) {
+		switch w.rdb.Type(w.ctx, key).Val() {
+		case "list", "set", "zset":
+			all[strings.TrimPrefix(key, tenant)] = w.rdb.Sort(w.ctx, key, &redis.Sort{Alpha: true}).Val()
+		}
+	}
+	return all
+}
+
+// An export reads each key at another moment, so tasks may be in no list of it, or in one too many. The import puts them
+// back, also those of a tenant whose lists it replaces.
+func TestImportPutsTasksBack(t *testing.T) {
+	w := setup(t)
+	lane := queue.Options{ConcurrencyKey: "k", Priority: new(70)}
+	node := w.node(t, "q")
+	for _, o := range []queue.Options{{ID: "runs"}, {ID: "reserved"}, {ID: "done"}, {ID: "fails"}, {}, {}} {
+		if o.ID == "" {
+			o = lane
+		}
+		w.enqueue(t, "q", "", o)
+	}
+	var holder string
+	for i, start := range []bool{true, true, false, true, true} { // the task with a place in the lane first
+		got := w.reserve(t, node, "q", start)
+		s := listen.Settlement{Claim: got.Claim()}
+		switch i {
+		case 0:
+			holder = got.ID
+			continue
+		case 1, 2:
+			continue
+		case 4:
+			s.Failure = &queue.Failure{Reason: "error", Message: "no"}
+		}
+		w.settle(t, node, "q", s)
+	}
+	w.enqueue(t, "q", "", lane)
+	for range 3 {
+		w.enqueue(t, "q", "", queue.Options{})
+		w.enqueue(t, "q", "", queue.Options{FairKey: "f", Priority: new(20)})
+		w.enqueue(t, "q", "", queue.Options{Priority: new(90)})
+	}
+	w.enqueue(t, "q", "", queue.Options{Delay: time.Hour})
+	w.enqueue(t, "q", "", queue.Options{After: []string{"runs"}})
+	want := listed(t, w, w.Tenant())
+	dir := t.TempDir()
+	whole, torn, empty := filepath.Join(dir, "whole"), filepath.Join(dir, "torn"), filepath.Join(dir, "empty")
+	m := manage.NewMover(manage.New(w.Client))
+	must[manage.Moved](t)(m.Export(w.ctx, whole, nil))
+	for name := range want {
+		if name == "_line_q" || name == "_lanes_q" || name == "_keys_q" || strings.HasPrefix(name, "_turns") {
+			continue
+		}
+		w.rdb.Del(w.ctx, w.Tenant()+name)
+	}
+	w.rdb.ZRem(w.ctx, w.Store().Keys.Lanes("q"), fmt.Sprintf("%x %s", sha1.Sum([]byte("k")), holder))
+	// A task in a list although it waits in line would run beside the holder.
+	waits := strings.Fields(want["_line_q"][0])[2]
+	w.rdb.LPush(w.ctx, w.Store().Keys.Level("070", "q"), waits)
+	must[manage.Moved](t)(m.Export(w.ctx, torn, nil))
+
+	other := queuetest.Tenant()
+	into := w.other(t, other)
+	must[manage.Moved](t)(into.Import(w.ctx, torn, "ada", false, nil))
+	check := func(what string) {
+		t.Helper()
+		got := listed(t, w, other)
+		for name, members := range want {
+			if !slices.Equal(got[name], members) && !strings.HasPrefix(name, "_turns") {
+				t.Errorf("%s: %s has %q, want %q", what, name, got[name], members)
+			}
+		}
+		for name := range got {
+			if want[name] == nil {
+				t.Errorf("%s: %s is new: %q", what, name, got[name])
+			}
+		}
+	}
+	check("torn")
+	must[manage.Moved](t)(into.Import(w.ctx, torn, "ada", true, nil))
+	check("again")
+
+	// A tenant with other tasks in the same queue keeps them.
+	client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: queuetest.Tenant()}))
+	t.Cleanup(func() { _ = client.Close() })
+	must[manage.Moved](t)(manage.NewMover(manage.New(client)).Export(w.ctx, empty, nil))
+	for _, o := range []queue.Options{{ID: "own"}, {ID: "later", Delay: time.Hour, Deadline: time.Now().Add(24 * time.Hour)}} {
+		must[string](t)(client.Queue("q").Enqueue(w.ctx, nil, o))
+	}
+	must[manage.Moved](t)(manage.NewMover(manage.New(client)).Import(w.ctx, whole, "ada", true, nil))
+	k := client.Store().Keys
+	if ids := w.rdb.LRange(w.ctx, k.Pending("q"), 0, -1).Val(); len(ids) != len(want["_pending_tasks_q"])+1 || !slices.Contains(ids, "own") {
+		t.Errorf("after an import into a tenant with tasks, %q are pending", ids)
+	}
+	for _, key := range []string{k.Scheduled("q"), k.Index("q"), k.Expiry("q")} {
+		if w.rdb.ZScore(w.ctx, key, "later").Err() != nil {
+			t.Errorf("%s lost a task", key)
+		}
+	}
 }
 
 // An import ends its own pauses and those of the export, and no others. Limits and quotas of the tenant stay in force.
@@ -277,7 +479,7 @@ func TestImportIntoSettings(t *testing.T) {
 				m.Pauses().Pause(w.ctx, manage.Pause{Reason: "mine"}),
 			)
 			want := must[[]manage.Pause](t)(m.Pauses().List(w.ctx))
-			must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, true, nil))
+			must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, "ada", true, nil))
 
 			theirs := must[[]manage.Pause](t)(manage.New(w.Client).Pauses().List(w.ctx))
 			if furnished != (len(theirs) == 1) {
@@ -367,7 +569,7 @@ func TestMoversAccessList(t *testing.T) {
 	must[[]manage.Pause](t)(m.Pauses().List(w.ctx))
 	admin.Del(t.Context(), "acme_nodes")
 	must[manage.Moved](t)(manage.NewMover(m).Export(w.ctx, path, nil))
-	must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, true, nil))
+	must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, "ada", true, nil))
 	must[manage.Moved](t)(manage.NewMover(m).Erase(w.ctx, nil))
 	needed := sent.Needed()
 	granted := map[string]bool{}

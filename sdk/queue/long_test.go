@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -193,6 +194,16 @@ func TestNoScriptIsLong(t *testing.T) {
 	w.die(t, leaves)
 	measure("reclaim of many queues", func() { must[listen.Reclaimed](t)(listen.NewFleet(w.Client).Reclaim(w.ctx, leaves.ID(), 0)) })
 	named()
+	lanes := slices.Repeat([]queue.Spec{{Options: queue.Options{ConcurrencyKey: "k", FairKey: "f"}}}, 100)
+	must[[]queue.Receipt](t)(w.Queue("lane").EnqueueMany(w.ctx, lanes))
+	mover, file := manage.NewMover(manage.New(w.Client)), filepath.Join(t.TempDir(), "file")
+	for _, pattern := range []string{"node*", "fair*", "line*", "lanes*", "*_tasks_*"} { // all tasks are in no list
+		for _, key := range must[[]string](t)(w.rdb.Keys(w.ctx, w.Store().Keys.Key(pattern)).Result()) {
+			w.rdb.Unlink(w.ctx, key)
+		}
+	}
+	must[manage.Moved](t)(mover.Export(w.ctx, file, nil))
+	measure("import of torn tasks", func() { must[manage.Moved](t)(mover.Import(w.ctx, file, "ada", true, nil)) })
 	measure("purge", func() {
 		must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true}))
 	})

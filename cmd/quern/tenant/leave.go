@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,16 @@ func moving(cmd *cobra.Command, what string) (report func(manage.Moved), end fun
 	return func(m manage.Moved) { progress.Show("%s %d keys", what, m.Keys) }, progress.Clear
 }
 
+// resume ends the pauses of a mover, also after Ctrl-C.
+func resume(cmd *cobra.Command, client direct, mover manage.Mover) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
+	defer cancel()
+	if err := mover.Resume(ctx); err != nil {
+		cli.Note(cmd, "the tenant may be paused: %v: end it with `quern tenant resume %[2]s` and `quern tenant resume %[2]s --accepting`",
+			err, client.Tenant())
+	}
+}
+
 func newTenantExport(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export TENANT FILE", Short: "Write all keys of a tenant to a file, also beside running hosts",
@@ -55,14 +66,11 @@ func newTenantExport(env cli.Environment) *cobra.Command {
 	output := option.Output(cmd)
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, args []string) (err error) {
 		mover := manage.NewMover(client.Manager)
+		if has, err := mover.HasKeys(cmd.Context(), false); err != nil || !has {
+			return cmp.Or(err, cli.Refusedf("tenant %s has no keys: check its name and --redis", client.Tenant()))
+		}
 		if *pause {
-			defer func() {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
-				defer cancel()
-				if err := mover.Resume(ctx); err != nil {
-					cli.Note(cmd, "the tenant may be paused: %v: see `quern tenant pauses %s`", err, client.Tenant())
-				}
-			}()
+			defer resume(cmd, client, mover)
 			if err := mover.Pause(cmd.Context(), whoami(), manage.ReasonExport); err != nil {
 				return err
 			}
@@ -90,7 +98,7 @@ func newTenantImport(env cli.Environment) *cobra.Command {
 	output := option.Output(cmd)
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, args []string) error {
 		report, end := moving(cmd, "imported")
-		done, err := manage.NewMover(client.Manager).Import(cmd.Context(), args[1], *into, report)
+		done, err := manage.NewMover(client.Manager).Import(cmd.Context(), args[1], whoami(), *into, report)
 		end()
 		if err != nil && done.Keys > 0 {
 			return fmt.Errorf("%w: %d keys are imported, and the tenant is paused: repeat the command with --into", err, done.Keys)
@@ -123,8 +131,19 @@ func newTenantDelete(env cli.Environment) *cobra.Command {
 		}
 		return nil
 	}
-	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, _ []string) error {
+	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, _ []string) (err error) {
 		mover := manage.NewMover(client.Manager)
+		var done manage.Moved
+		if has, err := mover.HasKeys(cmd.Context(), true); err != nil {
+			return err
+		} else if !has {
+			return show.Line(cmd, output.JSON(), done, "0")
+		}
+		defer func() {
+			if err != nil && done.Keys == 0 {
+				resume(cmd, client, mover)
+			}
+		}()
 		if err := mover.Pause(cmd.Context(), whoami(), manage.ReasonDeletion); err != nil {
 			return err
 		}
@@ -132,8 +151,11 @@ func newTenantDelete(env cli.Environment) *cobra.Command {
 			return err
 		}
 		report, end := moving(cmd, "deleted")
-		done, err := mover.Erase(cmd.Context(), report)
+		done, err = mover.Erase(cmd.Context(), report)
 		end()
+		if err != nil && done.Keys > 0 {
+			return fmt.Errorf("%w: %d keys are deleted, and the tenant stays paused: repeat the command", err, done.Keys)
+		}
 		if err != nil {
 			return err
 		}
@@ -175,7 +197,7 @@ func drainAll(cmd *cobra.Command, client direct, wait time.Duration) error {
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
-			return cli.Refusedf("nothing is deleted, and the tenant stays paused: %s did not leave within %s: see `quern node ls`, and repeat the command",
+			return cli.Refusedf("nothing is deleted: %s did not leave within %s: see `quern node ls`, and repeat the command",
 				strings.Join(left, ", "), wait)
 		case <-time.After(200 * time.Millisecond):
 		}

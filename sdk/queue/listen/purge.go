@@ -99,25 +99,11 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 		}
 	}
 	for _, name := range lines {
-		if err := f.checkLanes(ctx, name); err != nil {
+		if err := f.client.Store().CheckLanes(ctx, name); err != nil {
 			news = append(news, Recounted{Queue: name, Err: err})
 		}
 	}
 	return news, nil
-}
-
-// checkLanes takes the places of tasks that have ended unseen from them, in all lanes of a queue in which tasks wait.
-func (f *Fleet) checkLanes(ctx context.Context, name string) error {
-	for place, more := "", true; more; more = place != "" {
-		reply, err := f.client.Store().Eval(ctx, store.NewCall("lanes", f.client.Store().Keys.Line(name),
-			f.client.Store().Clock, name, store.LaneChecks, place))
-		v := store.ValuesOf(reply)
-		v.Next() // number of holders that lost their place
-		if place = v.Text(); err != nil || v.Err() != nil {
-			return fmt.Errorf("check lanes of %q: %w", name, cmp.Or(err, v.Err()))
-		}
-	}
-	return nil
 }
 
 // Purge deletes finished tasks of a queue, block by block, and returns how many. It can be interrupted and repeated at

@@ -91,7 +91,8 @@ var roles = []Role{
 		channels: allChannels,
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time info scan type pttl get set " +
 			"strlen hget hgetall hscan hset hdel hkeys hlen hstrlen hexists lrange llen rpush sadd srem scard " +
-			"smembers srandmember sscan zadd zcard zrange zrangebyscore zscan xadd xlen xrange del unlink pexpireat",
+			"smembers srandmember sscan zadd zcard zrange zrangebyscore zscan xadd xlen xrange del unlink pexpireat " +
+			"exists hincrby hmget lindex lpush lrem ltrim zincrby zlexcount zrangebylex zrem zrevrangebylex zscore",
 	},
 	{
 		Name: "python", Purpose: "Blueque's producers and workers in Python", only: queue.DefaultTenant,

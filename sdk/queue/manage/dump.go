@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,11 +47,8 @@ func (p *keyPart) encode() {
 	}
 }
 
-// decode undoes encode.
+// decode undoes encode, and checks that Redis takes the values.
 func (p *keyPart) decode() error {
-	if slices.Contains([]string{"hash", "zset", "stream"}, p.Type) && len(p.Values)%2 != 0 {
-		return fmt.Errorf("key %s has half a pair of values", p.Key)
-	}
 	for i, v := range p.Values {
 		if p.Base64 {
 			value, err := base64.StdEncoding.DecodeString(v)
@@ -58,7 +58,32 @@ func (p *keyPart) decode() error {
 			p.Values[i] = string(value)
 		}
 	}
+	wrong := len(p.Values) == 0
+	switch p.Type {
+	case "string":
+		wrong = len(p.Values) != 1
+	case "list", "set":
+	case "hash", "zset", "stream":
+		wrong = wrong || len(p.Values)%2 != 0 || p.Type != "hash" && slices.ContainsFunc(slices.Collect(slices.Chunk(p.Values, 2)), p.refused)
+	default:
+		return fmt.Errorf("key %s has the type %q", p.Key, p.Type)
+	}
+	if wrong {
+		return fmt.Errorf("key %s has values that no %s has", p.Key, p.Type)
+	}
 	return nil
+}
+
+var streamID = regexp.MustCompile(`^\d{1,19}-\d{1,19}$`)
+
+// refused reports whether Redis would refuse a pair of values of a sorted set or a stream.
+func (p *keyPart) refused(pair []string) bool {
+	if p.Type == "stream" {
+		fields := map[string]string{}
+		return !streamID.MatchString(pair[0]) || json.Unmarshal([]byte(pair[1]), &fields) != nil || len(fields) == 0
+	}
+	score, err := strconv.ParseFloat(pair[1], 64)
+	return err != nil || math.IsNaN(score)
 }
 
 // passing reports whether a key, named without the tenant, says what lives now, and is nothing to keep.

@@ -2,6 +2,7 @@ package manage
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -15,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -24,8 +26,8 @@ import (
 // exportFormat is the version of the file's form.
 const exportFormat = 1
 
-// maxExportLine is the maximum length of a line of an export in bytes. A value of Redis has at most 512 MiB.
-const maxExportLine = 1 << 30
+// maxExportLine is the maximum length of a line of an export in bytes. It bounds the memory of an import.
+const maxExportLine = 256 << 20
 
 // exportLine is a line of an export. The file is a sequence of gzip members, one for each block of keys: lines of
 // JSON. The first line has Format, Tenant and Server, each member but the last ends with a line with Cursor, and
@@ -73,6 +75,9 @@ type exporter struct {
 // server is the same. Keys that change meanwhile are as they were at some moment of the export, each at its own:
 // it is no snapshot, unless the tenant is paused and nothing runs. report is called after each block.
 func (m Mover) Export(ctx context.Context, path string, report func(Moved)) (Moved, error) {
+	if path == "" {
+		return Moved{}, fmt.Errorf("%w: the name of the file is empty: name a new file", queue.ErrInvalid)
+	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = fmt.Errorf("%w: %s exists: name another file", queue.ErrInvalid, path)
@@ -147,9 +152,20 @@ func (m Mover) exportBlocks(ctx context.Context, e *exporter, server string, rep
 func (e *exporter) block(fill func(write func(exportLine) error) error) error {
 	e.buffered.Reset(e.file)
 	e.zip.Reset(e.buffered)
-	lines := json.NewEncoder(io.MultiWriter(e.zip, e.sum))
+	line := &bytes.Buffer{}
+	lines := json.NewEncoder(line)
 	lines.SetEscapeHTML(false)
-	if err := fill(func(line exportLine) error { return lines.Encode(line) }); err != nil {
+	if err := fill(func(one exportLine) error {
+		line.Reset()
+		if err := lines.Encode(one); err != nil {
+			return err
+		}
+		if line.Len() >= maxExportLine {
+			return fmt.Errorf("%w: key %s has a value that is too large for an export: delete it, or its task", queue.ErrInvalid, one.Key)
+		}
+		_, err := line.WriteTo(io.MultiWriter(e.zip, e.sum))
+		return err
+	}); err != nil {
 		return err
 	}
 	if err := e.zip.Close(); err != nil {
@@ -158,17 +174,53 @@ func (e *exporter) block(fill func(write func(exportLine) error) error) error {
 	return e.buffered.Flush()
 }
 
-// openPart opens the file of an export, behind the last block that is whole.
+// lockPart opens the file of an export for this process alone. It follows no link, and nobody else may read it.
+func lockPart(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%w: %s is a symbolic link: remove it, or name another file", queue.ErrInvalid, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	opened, err := file.Stat()
+	if err == nil && !opened.Mode().IsRegular() {
+		err = fmt.Errorf("%w: %s is no regular file: remove it, or name another file", queue.ErrInvalid, path)
+	}
+	if err == nil {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err == nil { // an export may just have been completed, and given the file its name
+		var present fs.FileInfo
+		if present, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(opened, present) {
+			err = syscall.EWOULDBLOCK
+		}
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("%w: another export writes to %s: wait for its end, or name another file", queue.ErrInvalid, path)
+	}
+	if err == nil {
+		err = file.Chmod(0o600)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// openPart opens the file of an export, behind the last block that is whole. It refuses a file that is no part of an
+// export of the tenant.
 func openPart(path, tenant, server string) (*exporter, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := lockPart(path)
 	if err != nil {
 		return nil, err
 	}
 	e := &exporter{file: file, buffered: bufio.NewWriterSize(nil, 1<<20), zip: gzip.NewWriter(nil), sum: sha256.New()}
-	end, state, same := int64(0), []byte(nil), false
-	_ = readExport(file, func(line *exportLine, sum hash.Hash, offset int64) error { // up to where it is damaged
+	end, state, same, its := int64(0), []byte(nil), false, false
+	err = readExport(file, func(line *exportLine, sum hash.Hash, offset int64) error { // up to where it is damaged
 		switch {
 		case line.Format != 0:
+			its = line.Tenant == tenant
 			same = line.Format == exportFormat && line.Tenant == tenant && line.Server == server && server != ""
 		case line.Cursor != "" && line.Cursor != "0":
 			e.last, e.keys, end = line.Cursor, line.Keys, offset
@@ -179,6 +231,11 @@ func openPart(path, tenant, server string) (*exporter, error) {
 		}
 		return nil
 	})
+	if info, stat := file.Stat(); !its && (stat != nil || info.Size() > 0) && !begun(file, err) {
+		err = fmt.Errorf("%w: %s exists, and is no part of an export of tenant %s: remove it, or name another file",
+			queue.ErrInvalid, path, tenant)
+		return nil, errors.Join(err, file.Close())
+	}
 	if !same || e.last == "" {
 		e.last, e.keys, end = "", 0, 0
 	} else if err := e.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state); err != nil { //nolint:errcheck // as above
@@ -189,6 +246,13 @@ func openPart(path, tenant, server string) (*exporter, error) {
 	}
 	_, err = file.Seek(end, io.SeekStart)
 	return e, err
+}
+
+// begun reports whether a file that readExport could not read is the beginning of an export's first block.
+func begun(file io.ReaderAt, err error) bool {
+	head := make([]byte, 3)
+	_, short := file.ReadAt(head, 0)
+	return short == nil && errors.Is(err, io.ErrUnexpectedEOF) && string(head) == "\x1f\x8b\x08"
 }
 
 // errStop ends readExport.

@@ -23,12 +23,13 @@ import (
 // ErrInUse means that a tenant has keys or listeners that stand in the way of an import or a deletion.
 var ErrInUse = errors.New("the tenant is in use")
 
-// Import writes the keys of an export into the tenant, under its own name. It reads the whole file first, and
+// Import writes the keys of an export into the tenant, under its own name, for who. It reads the whole file first, and
 // writes nothing if that is damaged. It refuses a tenant that has any key, unless into is true: then a key of the
-// file replaces the tenant's, and the others stay; so an import that was interrupted can be repeated. Pauses, and
-// limits of queues, are added one by one. The tenant is paused until all keys are there; pauses of the export are left
-// out. Tasks that ran at the time of the export count as those of dead hosts: hosts run them again within minutes.
-func (m Mover) Import(ctx context.Context, path string, into bool, report func(Moved)) (Moved, error) {
+// file replaces the tenant's, and the others stay; so an import that was interrupted can be repeated. Members of sets,
+// pauses, and limits of queues, are added one by one, and tasks that are in no list afterwards are put back. The
+// tenant is paused until all keys are there; pauses of the export are left out. Tasks that ran at the time of the
+// export count as those of dead hosts: hosts run them again within minutes.
+func (m Mover) Import(ctx context.Context, path, who string, into bool, report func(Moved)) (Moved, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return Moved{}, err
@@ -40,7 +41,7 @@ func (m Mover) Import(ctx context.Context, path string, into bool, report func(M
 	if err := m.receives(ctx, into); err != nil {
 		return Moved{}, err
 	}
-	if err := m.Pause(ctx, "", ReasonImport); err != nil {
+	if err := m.Pause(ctx, who, ReasonImport); err != nil {
 		return Moved{}, err
 	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
@@ -67,9 +68,11 @@ func (m Mover) Import(ctx context.Context, path string, into bool, report func(M
 		if !line.More {
 			done.Keys++
 		}
-		if slices.Contains(pauseKeys, line.Key) {
-			line.More = true // it adds to what the tenant has
-			late = append(late, line.keyPart)
+		if i := slices.Index(pauseKeys, line.Key); i >= 0 {
+			line.More = true                // it adds to what the tenant has
+			if line.Type == pauseTypes[i] { // else it was damaged
+				late = append(late, line.keyPart)
+			}
 			return nil
 		}
 		for _, v := range line.Values {
@@ -82,6 +85,9 @@ func (m Mover) Import(ctx context.Context, path string, into bool, report func(M
 	})
 	if err == nil {
 		err = flush()
+	}
+	if err == nil {
+		err = m.relist(ctx)
 	}
 	if err == nil {
 		err = m.finish(ctx, late)
@@ -126,7 +132,10 @@ func (m Mover) finish(ctx context.Context, late []keyPart) error {
 }
 
 // pauseKeys are the keys of pauses, without the tenant, and NS_limits with their mark.
-var pauseKeys = []string{"paused", "pauses", "limits"}
+var (
+	pauseKeys  = []string{"paused", "pauses", "limits"}
+	pauseTypes = []string{"set", "hash", "hash"}
+)
 
 func (m Mover) names(keys []string) []string {
 	names := make([]string, len(keys))
@@ -152,25 +161,22 @@ func (m Mover) receives(ctx context.Context, into bool) error {
 		return fmt.Errorf("%w: %s serve it, and would drop tasks that are imported by halves: drain them first", ErrInUse,
 			strings.Join(live, ", "))
 	}
-	for cursor := uint64(0); !into; {
-		var keys []string
-		if keys, cursor, err = m.scan(ctx, cursor); err != nil {
-			return err
-		}
-		if len(keys) > 0 {
-			return fmt.Errorf("%w: tenant %s has keys, such as %s: delete it first, or import into it", ErrInUse,
-				m.store.Keys.Tenant, keys[0])
-		}
-		if cursor == 0 {
-			break
-		}
+	if into {
+		return nil
 	}
-	return nil
+	return m.eachBlock(ctx, func(keys []string) error {
+		if len(keys) == 0 {
+			return nil
+		}
+		return fmt.Errorf("%w: tenant %s has keys, such as %s: delete it first, or import into it", ErrInUse,
+			m.store.Keys.Tenant, keys[0])
+	})
 }
 
 // checkExport checks that an export is whole.
 func checkExport(file *os.File) error {
 	var first, end *exportLine
+	var last keyPart
 	var sum string
 	err := readExport(file, func(line *exportLine, all hash.Hash, _ int64) error {
 		if first == nil {
@@ -182,6 +188,17 @@ func checkExport(file *os.File) error {
 		if line.End {
 			end, sum = line, hex.EncodeToString(all.Sum(nil))
 		}
+		if line.Key == "" {
+			return nil
+		}
+		want := line.Type
+		if line.More {
+			want = last.Type
+		}
+		if line.More && line.Key != last.Key || line.Type != want {
+			return fmt.Errorf("key %s has a part of another key or type", line.Key)
+		}
+		last = keyPart{Key: line.Key, Type: line.Type}
 		return line.decode()
 	})
 	switch {
@@ -203,7 +220,7 @@ func (m Mover) load(ctx context.Context, parts []keyPart) error {
 	_, err := m.store.RDB.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, part := range parts {
 			key := m.store.Keys.Key(part.Key)
-			if !part.More {
+			if !part.More && part.Type != "set" && part.Type != "zset" {
 				p.Del(ctx, key)
 			}
 			values := make([]any, len(part.Values))
@@ -263,33 +280,32 @@ const erasePasses = 20
 // left: they would write their leases and the schedules of their manifests again. The error is ErrInUse, with some
 // keys, if something goes on writing.
 func (m Mover) Erase(ctx context.Context, report func(Moved)) (Moved, error) {
+	if has, err := m.HasKeys(ctx, true); err != nil || !has {
+		return Moved{}, err
+	}
 	if err := m.Pause(ctx, "", ReasonDeletion); err != nil {
 		return Moved{}, err
 	}
 	kept := m.names(pauseKeys)
 	done := Moved{}
 	pass := func() (found []string, err error) {
-		for cursor := uint64(0); ; {
-			var keys []string
-			if keys, cursor, err = m.scan(ctx, cursor); err != nil {
-				return nil, err
-			}
+		err = m.eachBlock(ctx, func(keys []string) error {
 			keys = slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(kept, key) })
-			if len(keys) > 0 {
-				n, err := m.store.RDB.Unlink(ctx, keys...).Result()
-				if err != nil {
-					return nil, store.Wrap("delete keys", err)
-				}
-				found = keys
-				done.Keys += n
-				if report != nil {
-					report(done)
-				}
+			if len(keys) == 0 {
+				return nil
 			}
-			if cursor == 0 {
-				return found, nil
+			n, err := m.store.RDB.Unlink(ctx, keys...).Result()
+			if err != nil {
+				return store.Wrap("delete keys", err)
 			}
-		}
+			found = keys
+			done.Keys += n
+			if report != nil {
+				report(done)
+			}
+			return nil
+		})
+		return found, err
 	}
 	for range erasePasses {
 		found, err := pass()

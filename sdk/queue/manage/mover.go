@@ -2,6 +2,7 @@ package manage
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/quern-project/quern/sdk/queue/internal/store"
@@ -26,6 +27,23 @@ const (
 // Pause stops the tenant from taking and from accepting tasks, for one of the reasons above. A pause that lasts already
 // stays as it is.
 func (m Mover) Pause(ctx context.Context, who, reason string) error {
+	err := m.pause(ctx, who, reason)
+	if reason != ReasonDeletion || !damaged(err) {
+		return err
+	}
+	for i, key := range m.names(pauseKeys) { // a key of the wrong type is in the way: it would be deleted, too
+		kind, err := m.store.RDB.Type(ctx, key).Result()
+		if err == nil && kind != pauseTypes[i] {
+			err = m.store.RDB.Unlink(ctx, key).Err()
+		}
+		if err != nil {
+			return store.Wrap("delete key "+key, err)
+		}
+	}
+	return m.pause(ctx, who, reason)
+}
+
+func (m Mover) pause(ctx context.Context, who, reason string) error {
 	lasting, err := m.pauses(ctx)
 	for _, accepting := range []bool{true, false} {
 		if err == nil && !slices.ContainsFunc(lasting, func(p Pause) bool { return p.Accepting == accepting }) {
@@ -33,6 +51,26 @@ func (m Mover) Pause(ctx context.Context, who, reason string) error {
 		}
 	}
 	return err
+}
+
+// HasKeys reports whether the tenant has any key. With toDelete it fails if the user must not delete keys.
+func (m Mover) HasKeys(ctx context.Context, toDelete bool) (bool, error) {
+	if toDelete {
+		if err := m.store.RDB.Unlink(ctx, m.store.Keys.Key("")).Err(); err != nil { // no key has this name
+			return false, store.Wrap("delete keys", err)
+		}
+	}
+	has := false
+	err := m.eachBlock(ctx, func(keys []string) error {
+		if has = len(keys) > 0; has {
+			return errStop
+		}
+		return nil
+	})
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	return has, err
 }
 
 // Resume ends the pauses of a Mover, also of one that was interrupted, and no others.

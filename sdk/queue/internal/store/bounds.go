@@ -11,6 +11,7 @@ const (
 	StatsQueues   = 50  // queues of look.lua
 	LaneChecks    = 100 // holders and lanes of lanes.lua
 	UnholdTasks   = 150 // tasks of unhold.lua
+	RelistTasks   = 72  // tasks of relist.lua, which may have to put each into a line
 )
 
 // Encrypted follows the size of a record that is encrypted, in the task's field.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"fmt"
 	"maps"
 	"math"
 	"regexp"
@@ -323,6 +324,19 @@ func (s *Store) AdvanceAll(ctx context.Context) error {
 			return Wrap("advance dependents", cmp.Or(err, v.Err()))
 		}
 	}
+}
+
+// CheckLanes takes the places of tasks that have ended unseen from them, in all lanes of a queue in which tasks wait.
+func (s *Store) CheckLanes(ctx context.Context, name string) error {
+	for place, more := "", true; more; more = place != "" {
+		reply, err := s.Eval(ctx, NewCall("lanes", s.Keys.Line(name), s.Clock, name, LaneChecks, place))
+		v := ValuesOf(reply)
+		v.Next() // number of holders that lost their place
+		if place = v.Text(); err != nil || v.Err() != nil {
+			return fmt.Errorf("check lanes of %q: %w", name, cmp.Or(err, v.Err()))
+		}
+	}
+	return nil
 }
 
 // Condemn ends a listener's lease. args are the further arguments of condemn.lua. It returns false if the lease still
