@@ -72,7 +72,7 @@ func TestDatabase(t *testing.T) {
 		}
 	}
 	got := bind(t, buildIn(t, crate(t, "biller", biller), "biller", "wasm32-unknown-unknown")).Run(t.Context(), call)
-	want := `second Err(Error { status: 65, message: "no ink", delay: None })
+	want := `second Err(Error { status: 65, message: "no ink", delay: None, key: false })
 column ever: "infinity" is no SystemTime: read a String
 column early: "1969-12-31" is no SystemTime: read a String
 column none: it is NULL: read an Option<i32>
