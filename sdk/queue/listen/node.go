@@ -126,7 +126,9 @@ func (n *Node) Unregister(ctx context.Context, queues ...string) error {
 // a new node.
 func (n *Node) Renew(ctx context.Context, about map[string]string) (drain bool, err error) {
 	c, lease := n.client, n.client.Store().Lease
-	args := []any{c.Store().Clock, n.id, lease.Seconds(), int64((3 * lease).Seconds()), "lease", lease.Seconds()}
+	// What a dead listener has published outlasts its lease, so that the length is known if Redis's clock is set back.
+	life := max(3*lease, store.MaxLease)
+	args := []any{c.Store().Clock, n.id, lease.Seconds(), int64(life.Seconds()), "lease", lease.Seconds()}
 	for field, text := range about {
 		args = append(args, field, text)
 	}
