@@ -124,7 +124,7 @@ func (l *lanes) audit(orders []order, most int) (wrong []string, fullest int) {
 	latest := make(map[string]int64)             // the highest run of each task that has entered
 	last := make(map[string]string)              // the last task of each key
 	inside := make(map[string]map[string]string) // the tokens of the tasks that are inside, by key
-	total := 0
+	dead, total := l.dead(), 0
 	for _, e := range l.events {
 		o, known := byID[e.task]
 		run := l.runs[e.token]
@@ -140,14 +140,16 @@ func (l *lanes) audit(orders []order, most int) (wrong []string, fullest int) {
 		if !e.enters {
 			if within[e.task] == e.token {
 				delete(within, e.task)
-				total--
+				if !dead[e.token] {
+					total--
+				}
 			}
 			continue
 		}
 		if run < latest[e.task] {
 			continue
 		}
-		if within[e.task] == "" {
+		if !dead[e.token] {
 			total++
 		}
 		latest[e.task], within[e.task] = run, e.token
@@ -173,6 +175,28 @@ func (l *lanes) audit(orders []order, most int) (wrong []string, fullest int) {
 		}
 	}
 	return wrong, fullest
+}
+
+// dead returns the tokens of the runs that had not left when a later run of their task entered: their hosts counted as dead. Such
+// a run has no slot of the tenant's any more from a time that guests do not see, although its task keeps its place in the lane.
+func (l *lanes) dead() map[string]bool {
+	dead, inside := make(map[string]bool), make(map[string]string)
+	for _, e := range l.events {
+		before := inside[e.task]
+		switch {
+		case !e.enters && before == e.token:
+			delete(inside, e.task)
+		case !e.enters:
+		case before != "" && l.runs[before] > l.runs[e.token]:
+			dead[e.token] = true
+		default:
+			if before != "" {
+				dead[before] = true
+			}
+			inside[e.task] = e.token
+		}
+	}
+	return dead
 }
 
 // The audit finds what it is there for, and lets a run pass that is not the last one of its task.
