@@ -381,6 +381,13 @@ func TestNsjHandover(t *testing.T) {
 	stop := n.nsjRelay(nil)
 	n.exec("INSERT INTO fila (processo, payload) SELECT 'p', 'sleep 300' FROM generate_series(1, 20)")
 	n.eventually("20", func() string { return n.count("processando") })
+	n.eventually("20", func() string { // a row is claimed before its task is enqueued
+		sum := int64(0)
+		for _, status := range []queue.Status{queue.Pending, queue.Reserved, queue.Started, queue.Complete} {
+			sum += n.depth("p", status)
+		}
+		return fmt.Sprint(sum)
+	})
 	stop()
 	n.exec(`INSERT INTO fila (id, processo, payload, status, mensagem) VALUES (100, 'p', 'x', 'processando', 'Quern: nsj-fila-100-abc')`)
 	n.eventually("20", func() string { return fmt.Sprint(n.depth("p", queue.Complete)) })
