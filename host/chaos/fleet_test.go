@@ -118,7 +118,7 @@ func newFleet(t testing.TB, s settings) *fleet {
 	return f
 }
 
-// newRedis starts a server that has on its disk what it has answered.
+// newRedis starts a server that writes each change to its disk before it answers.
 func (f *fleet) newRedis() *queuetest.Server {
 	f.t.Helper()
 	start := f.startRedis

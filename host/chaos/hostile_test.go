@@ -140,7 +140,7 @@ func TestHostileTenants(t *testing.T) { //nolint:tparallel // one way after the 
 				t.Errorf("the honest tenant's p99 is %s, want at most %s", percentile(beside, 99), bound)
 			}
 			if used > most || waiting > 2*waitingTasks {
-				t.Errorf("the tenant takes %d MiB of Redis, of which its quotas allow %d, and %d tasks wait, of %d", used>>20, most>>20, waiting, waitingTasks)
+				t.Errorf("the tenant takes %d MiB of Redis, want at most %d; %d tasks wait, want at most %d", used>>20, most>>20, waiting, 2*waitingTasks)
 			}
 		})
 	}

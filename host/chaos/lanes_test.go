@@ -33,8 +33,8 @@ config: {url: "URL"}
 `
 )
 
-// lanes is what guests tell of themselves: when they begin and when they end what only so many tasks of a key may do at a
-// time. It is told over HTTP, so neither Redis nor the hosts' logs have a part in the order.
+// lanes are the reports of guests with a concurrency key: when each begins, and when it ends. Guests report over HTTP, so neither
+// Redis nor the hosts' logs have a part in the order.
 type lanes struct {
 	url    string
 	mu     sync.Mutex
@@ -91,7 +91,7 @@ func (l *lanes) serve(f *fleet) {
 	})
 }
 
-// newLaneOrders draws tasks of keys of which one may run at a time, and of others.
+// newLaneOrders draws tasks with concurrency keys: with one task of a key at a time, and with more.
 func newLaneOrders(random *rand.Rand, count int, ways ...manner) []order {
 	orders := make([]order, count)
 	for i := range orders {

@@ -275,7 +275,7 @@ func (w *world) way(b *testing.B, node *listen.Node, batch int) float64 {
 	return (w.processorMicros(b) - before) / tasks
 }
 
-// start reserves so many tasks, and starts them.
+// start reserves n tasks, and starts them.
 func (w *world) start(b *testing.B, node *listen.Node, n int) (held []listen.Claim) {
 	b.Helper()
 	got := node.Reserve(w.ctx, []listen.ReserveRequest{{Queue: "q", Count: n, Start: true, Plugin: "p", Digest: "sha256:" + strings.Repeat("0", 64)}})[0]

@@ -95,8 +95,8 @@ func (m Mover) Import(ctx context.Context, path, who string, into bool, report f
 	return done, store.Wrap("import "+path, err)
 }
 
-// finish ends an import: it adds pauseKeys, without the pauses of an export, and ends those of the import. The marks in
-// NS_limits then follow from the pauses and quotas, of which some may be the tenant's own.
+// finish ends an import: it adds pauseKeys, without the pauses of an export, and ends those of the import. Then it
+// derives the marks in NS_limits from all pauses and quotas, because the tenant may have had some before.
 func (m Mover) finish(ctx context.Context, late []keyPart) error {
 	ended := make(map[string]bool) // by field of NS_pauses
 	for i := range late {

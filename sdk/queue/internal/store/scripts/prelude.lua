@@ -273,7 +273,7 @@ local function fuelstate(clock)
   return tokens(rate, redis.call('HGET', USED, 'fuel_rate'), clock, 86400 / step)
 end
 
--- over(name, used, limit, wait, new): the error reply for something new that a quota of the tenant refuses. The
+-- over(name, used, limit, wait, new, more): the error reply for something new that a quota of the tenant refuses. The
 -- refusals are counted; new is how many things are refused, more how much they would use (default: new). wait is in how
 -- many seconds there may be room.
 local function over(name, used, limit, wait, new, more)
