@@ -141,7 +141,8 @@ func (c catalog) declarations() (all []upkeep.Declaration) {
 		for _, s := range version.Manifest.Subscribe {
 			add(upkeep.DeclaredSubscription(queue.Subscription{
 				ID: queue.PluginSubscriptionID(version.Name, s.Topic), Plugin: version.Name, Topic: s.Topic, Queue: s.Queue,
-				Filter: queue.Filter{Attributes: s.Attributes, Data: s.Data},
+				Filter:  queue.Filter{Attributes: s.Attributes, Data: s.Data},
+				FairKey: s.FairKey, FairWeight: s.FairWeight, ConcurrencyKey: s.ConcurrencyKey, MaxConcurrent: s.MaxConcurrent,
 			}))
 		}
 		version.Release()

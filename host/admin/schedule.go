@@ -7,6 +7,7 @@ import (
 
 	"github.com/quern-project/quern/plugins/cron"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/taskjson"
 )
 
 // shownTicks is the number of next ticks that NewSchedule adds to a schedule.
@@ -29,6 +30,7 @@ type ScheduleBody struct {
 	MaxAgeSeconds    float64           `json:"max_age_seconds,omitempty" minimum:"0" maximum:"1e9"`
 	Retry            *Retry            `json:"retry,omitempty" doc:"The rest of the retry policy; max_age_seconds goes before that of retry."`
 	Labels           map[string]string `json:"labels,omitempty"`
+	taskjson.TaskKeys
 }
 
 // Schedule is a recurring task.
@@ -112,7 +114,7 @@ func ScheduleBodyOf(s *queue.Schedule) ScheduleBody {
 		WindowSeconds: s.Window.Seconds(),
 		Overlap:       string(s.Overlap), Priority: s.Options.Priority, TimeoutSeconds: s.Options.Timeout.Seconds(),
 		MaxAttempts: s.Options.Retry.MaxAttempts, MaxAgeSeconds: s.Options.Retry.MaxAge.Seconds(), Retry: NewRetry(rest),
-		Labels: s.Options.Labels,
+		Labels: s.Options.Labels, TaskKeys: taskjson.TaskKeysOf(&s.Options),
 	}
 	body.Parameters, body.ParametersBase64 = Payload(s.Parameters)
 	return body
@@ -138,6 +140,7 @@ func (b *ScheduleBody) Schedule(id string) (queue.Schedule, error) {
 		Missed: queue.Missed(b.Missed), MaxMissed: b.MaxMissed, Window: Period(b.WindowSeconds),
 		Overlap: queue.Overlap(b.Overlap),
 	}
+	b.Apply(&s.Options)
 	switch {
 	case b.Parameters != nil && b.ParametersBase64 != nil:
 		return s, fmt.Errorf("%w: both parameters and parameters_base64: give one of them", queue.ErrInvalid)

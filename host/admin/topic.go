@@ -33,6 +33,10 @@ type Subscription struct {
 	Retry          *Retry              `json:"retry,omitempty"`
 	TimeoutSeconds float64             `json:"timeout_seconds,omitempty" minimum:"0" maximum:"1e9" doc:"Of each attempt."`
 	Priority       *int                `json:"priority,omitempty" minimum:"0" maximum:"100"`
+	FairKey        string              `json:"fair_key,omitempty" maxLength:"256" doc:"Of the tasks; attributes.NAME stands for an attribute of the publication."`
+	FairWeight     int                 `json:"fair_weight,omitempty" minimum:"0" maximum:"1000" doc:"With fair_key; missing: 1."`
+	ConcurrencyKey string              `json:"concurrency_key,omitempty" maxLength:"256" doc:"Of the tasks, as fair_key; missing: the manifest decides."`
+	MaxConcurrent  int                 `json:"max_concurrent,omitempty" minimum:"0" maximum:"1000000" doc:"With concurrency_key; missing: 1."`
 	Dead           string              `json:"dead,omitempty" maxLength:"128" doc:"The queue of dead letters; missing: the manifest decides."`
 	Active         bool                `json:"active,omitempty" doc:"It gets tasks. New ones do."`
 	Reason         string              `json:"reason,omitempty" doc:"Why it is not active."`

@@ -180,7 +180,8 @@ func ScheduleOf(s manifest.Schedule) queue.Schedule {
 		ID: s.Name, Queue: s.Queue, Cron: s.Cron, Timezone: s.Timezone, Parameters: s.Parameters,
 		Options: queue.Options{
 			Priority: s.Priority, Timeout: s.Timeout,
-			Retry: queue.Retry{MaxAttempts: s.MaxAttempts, MaxAge: s.MaxAge},
+			Retry:   queue.Retry{MaxAttempts: s.MaxAttempts, MaxAge: s.MaxAge},
+			FairKey: s.FairKey, FairWeight: s.FairWeight, ConcurrencyKey: s.ConcurrencyKey, MaxConcurrent: s.MaxConcurrent,
 		},
 		Missed: queue.Missed(s.Missed), MaxMissed: s.MaxMissed, Window: s.Window, Overlap: queue.Overlap(s.Overlap),
 	}

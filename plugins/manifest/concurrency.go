@@ -2,11 +2,15 @@ package manifest
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
+
+// maxTaskKey is the maximum length of a task's key in bytes.
+const maxTaskKey = 256
 
 // labelPrefix begins the values of concurrency.key that name a label.
 const labelPrefix = "labels."
@@ -31,6 +35,59 @@ func (m *Manifest) concurrencyValue() value {
 		d.entry(n, keys)
 		m.MaxConcurrent = cmp.Or(m.MaxConcurrent, 1)
 	}}
+}
+
+// TaskKeys are the fairness key and the concurrency key of the tasks that a schedule or a subscription makes, with the
+// weight and the maximum that belong to them. A zero field is not set.
+type TaskKeys struct {
+	FairKey        string
+	FairWeight     int
+	ConcurrencyKey string
+	MaxConcurrent  int
+}
+
+func (k *TaskKeys) keys() []key {
+	text := func(at *string) value { return checkedValue(at, textProperty("", "ada"), (*decoder).taskKey) }
+	return []key{
+		{
+			"fair_key", "Whom the tasks are for: the keys of a queue take turns. Of a subscription also attributes.NAME.",
+			text(&k.FairKey),
+		},
+		{
+			"fair_weight", "With fair_key: how many tasks a turn of the key has. Default 1.",
+			countValue(&k.FairWeight, maxWeight, "1"),
+		},
+		{
+			"concurrency_key", "Tasks of the queue with the same key run one after another. Of a subscription also " +
+				"attributes.NAME. Default as concurrency says.",
+			text(&k.ConcurrencyKey),
+		},
+		{
+			"max_concurrent", "With concurrency_key: how many of them may run at once. Default 1.",
+			countValue(&k.MaxConcurrent, maxRunning, "1"),
+		},
+	}
+}
+
+// taskKey checks a fairness key or a concurrency key.
+func (d *decoder) taskKey(n node) bool {
+	remedy := fmt.Sprintf("write a text of 1 to %d bytes, such as ada", maxTaskKey)
+	ok := d.text(n, remedy)
+	if ok && (n.Value == "" || len(n.Value) > maxTaskKey) {
+		d.wrong(n, fmt.Sprintf("has %d bytes", len(n.Value)), remedy)
+		return false
+	}
+	return ok
+}
+
+// lonely reports a number of an entry whose key is missing.
+func (d *decoder) lonely(entry node) {
+	for number, key := range map[string]string{"fair_weight": "fair_key", "max_concurrent": "concurrency_key"} {
+		n, there := d.values[entry.path+"."+number]
+		if _, keyed := d.values[entry.path+"."+key]; there && !keyed {
+			d.wrong(n, "is only for "+key, "add "+key+", or leave it out")
+		}
+	}
 }
 
 // concurrencyKey checks what tasks have in common.

@@ -20,6 +20,7 @@ import (
 const (
 	maxConcurrency = 65536     // far above the slots of any host
 	maxRunning     = 1_000_000 // far above the slots of any fleet
+	maxWeight      = 1000      // of a fairness key
 	maxQueues      = 100       // of one plugin; each queue costs the host memory and series of metrics
 	maxGrants      = 100       // entries of one capability
 	maxGranted     = 1000      // granted files
@@ -27,7 +28,7 @@ const (
 	maxTests       = 1000
 
 	maxValues     = 50_000  // keys and values of a manifest, whose decoding takes at most 60 MB
-	maxFileValues = 300_000 // of an operator's file, such as 10,000 schedules with all of their keys
+	maxFileValues = 400_000 // of an operator's file, such as 10,000 schedules with all of their keys
 
 	defaultQuota = 10 << 20
 	maxQuota     = 1 << 40

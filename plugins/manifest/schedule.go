@@ -39,6 +39,7 @@ type Schedule struct {
 	Timeout     time.Duration
 	MaxAttempts int
 	MaxAge      time.Duration
+	TaskKeys
 }
 
 // The words of Schedule.Missed and Schedule.Overlap.
@@ -90,7 +91,7 @@ func ParseSchedules(name string, data []byte) (all []Schedule, err error) {
 }
 
 func (s *Schedule) keys() []key {
-	return []key{
+	return append([]key{
 		{
 			"name", "Tells several schedules of a plugin apart: the ID is PLUGIN.NAME, or PLUGIN without a name.",
 			checkedValue(&s.Name, textProperty(schedulePattern, "nightly"), (*decoder).scheduleName),
@@ -136,7 +137,7 @@ func (s *Schedule) keys() []key {
 			"max_age", "How long after its tick a task may begin an attempt. Default that of retry.",
 			durationValue(&s.MaxAge, "that of retry", "1h"),
 		},
-	}
+	}, s.TaskKeys.keys()...)
 }
 
 const scheduleRule = "letters, digits, ., _ and -, 100 at most"
@@ -166,6 +167,7 @@ func (d *decoder) schedules(n node, limit int, file bool) (all []Schedule) {
 	d.list(n, limit, example, "write", func(at node) {
 		var s Schedule
 		d.entry(at, s.keys())
+		d.lonely(at)
 		id, there := d.values[at.path+".name"]
 		if !there {
 			id = at

@@ -125,8 +125,8 @@ capabilities:
   publish: {topics: [orders, "bills.*"], after: call}
   env: {A: 1}
   files: [{from: a, to: /a/b}]
-subscribe: [{topic: "orders.*", queue: x, filter: {attributes: {type: "made.*"}, data: {/total: 12}}}]
-schedule: [{name: a, cron: "@daily", timezone: Europe/Berlin, queue: x, parameters: text, missed: all, max_missed: 3, window: 1h, overlap: queue, priority: 0, timeout: 1m, max_attempts: 2, max_age: 1h}]
+subscribe: [{topic: "orders.*", queue: x, filter: {attributes: {type: "made.*"}, data: {/total: 12}}, fair_key: a, fair_weight: 2, concurrency_key: b, max_concurrent: 3}]
+schedule: [{name: a, cron: "@daily", timezone: Europe/Berlin, queue: x, parameters: text, missed: all, max_missed: 3, window: 1h, overlap: queue, priority: 0, timeout: 1m, max_attempts: 2, max_age: 1h, fair_key: a, fair_weight: 2, concurrency_key: b, max_concurrent: 3}]
 tests: [{name: a b, input: a, output: b/c, exit: 0}, {parameters: text}, {error: no, exit: -1, queue: x, attempt: 2, key: k, headers: {x-id: a}, dependencies: [{id: a, result: b/c}, {id: b}], http: [{method: GET, url: "https://a/b", status: 404, headers: {A: b}, body: text}], kv: {a: {one: "1"}}, database: {a: tests/a.sql}}]
 `
 

@@ -23,6 +23,8 @@ type Subscription struct {
 	// the payload. A publication matches if all of them match.
 	Attributes map[string]string
 	Data       map[string]any
+	// TaskKeys are the keys of the tasks. A key "attributes.NAME" stands for an attribute of the publication.
+	TaskKeys
 }
 
 const (
@@ -33,7 +35,7 @@ const (
 )
 
 func (s *Subscription) keys() []key {
-	return []key{
+	return append([]key{
 		{
 			"topic", "The topic: a name, or one in which a * stands for any text.",
 			checkedValue(&s.Topic, textProperty(queuePattern, "orders", "orders.*"), (*decoder).wordPattern).
@@ -55,7 +57,7 @@ func (s *Subscription) keys() []key {
 				schema: &property{Type: "object", Additional: &property{}, PropertyNames: &property{Pattern: "^(/.*)?$"}},
 			}},
 		)},
-	}
+	}, s.TaskKeys.keys()...)
 }
 
 func (d *decoder) attributes(n node) map[string]string {
@@ -106,6 +108,7 @@ func (d *decoder) subscriptions(n node) (all []Subscription) {
 	d.list(n, maxSubscriptions, "[{topic: orders}]", "write", func(at node) {
 		var s Subscription
 		d.entry(at, s.keys())
+		d.lonely(at)
 		if len(s.Attributes)+len(s.Data) > maxFilter {
 			d.wrong(at, fmt.Sprintf("filters by more than %d attributes and pointers", maxFilter), "use fewer")
 		}

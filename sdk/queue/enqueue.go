@@ -426,6 +426,23 @@ func (s *Spec) Arguments(keys *seal.Ring, args []any, id, queue string, inline b
 	return args
 }
 
+// taskKeys has the fairness key and the concurrency key of Options, with their numbers, as JSON in Redis.
+type taskKeys struct {
+	FairKey        string `json:"fair_key,omitempty"`
+	FairWeight     int    `json:"fair_weight,omitempty"`
+	ConcurrencyKey string `json:"concurrency_key,omitempty"`
+	MaxConcurrent  int    `json:"max_concurrent,omitempty"`
+}
+
+func keysOf(o *Options) taskKeys {
+	return taskKeys{o.FairKey, o.FairWeight, o.ConcurrencyKey, o.MaxConcurrent}
+}
+
+// apply sets the keys in o.
+func (t taskKeys) apply(o *Options) {
+	o.FairKey, o.FairWeight, o.ConcurrencyKey, o.MaxConcurrent = t.FairKey, t.FairWeight, t.ConcurrencyKey, t.MaxConcurrent
+}
+
 // numbered returns the field of a task with a fairness key or a concurrency key: "NUMBER KEY", or "" without a key. The
 // default number is 1.
 func numbered(number int, key string) string {

@@ -63,8 +63,10 @@ func ValidID(id string) error { return validName("task ID", id) }
 
 // shortened returns prefix followed by id. If that is longer than maxName, it returns prefix followed by the SHA-1 of
 // id.
-func shortened(prefix, id string) string {
-	if len(prefix)+len(id) <= maxName {
+func shortened(prefix, id string) string { return shortenedTo(maxName, prefix, id) }
+
+func shortenedTo(most int, prefix, id string) string {
+	if len(prefix)+len(id) <= most {
 		return prefix + id
 	}
 	sum := sha1.Sum([]byte(id)) //nolint:gosec // a name, no secret; scripts know no other

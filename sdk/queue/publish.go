@@ -321,6 +321,7 @@ func (p *Publication) Arguments(keys *seal.Ring, args []any, payload bool) []any
 // spec makes the task of a publication for one subscription, without the payload.
 func (p *Publication) spec(s *Subscription) Spec {
 	spec := Spec{Options: s.options()}
+	keysOf(&spec.Options).keyed(p.Attributes).apply(&spec.Options)
 	spec.Parent, spec.Depth, spec.Traceparent = p.Parent, p.Depth, p.Traceparent
 	spec.Headers = map[string]string{
 		HeaderTopic: p.Topic, HeaderPublication: p.ID, HeaderSubscription: s.ID,

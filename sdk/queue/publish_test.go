@@ -80,6 +80,42 @@ func TestPublishBesideBlockedTasks(t *testing.T) {
 	})
 }
 
+// A subscription's keys are those of its tasks; a key can stand for an attribute of the publication.
+func TestKeysOfASubscription(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.subscribe(t, queue.Subscription{
+			ID: "s", Topic: "orders", Queue: "q", FairKey: "ada", FairWeight: 3,
+			ConcurrencyKey: "attributes.customer", MaxConcurrent: 2,
+		})
+		long := strings.Repeat("x", 257)
+		for id, want := range map[string]string{"bert": "2 bert", "": "0 ", long: "2 0796067748b6b0c2af864656a399f7722ef9283a"} {
+			attributes := map[string]string{"customer": id}
+			if id == "" {
+				attributes = nil
+			}
+			p := w.publish(t, "orders", "", queue.PublishOptions{Attributes: attributes})
+			task := w.task(t, queue.PublishedID(p.ID, "s"))
+			if got := fmt.Sprint(task.MaxConcurrent, " ", task.ConcurrencyKey); got != want || task.FairKey != "ada" || task.FairWeight != 3 {
+				t.Errorf("customer %.10q: %q, %q of weight %d", id, got, task.FairKey, task.FairWeight)
+			}
+		}
+		plain := queue.Subscription{ID: "s", Topic: "orders", Queue: "q"}
+		keyed := plain
+		keyed.FairKey = "ada"
+		if plain.Definition() == keyed.Definition() {
+			t.Error("a key does not change the definition")
+		}
+		for _, wrong := range []queue.Subscription{
+			{ID: "t", Topic: "orders", Queue: "q", FairWeight: 2},
+			{ID: "t", Topic: "orders", Queue: "q", ConcurrencyKey: long},
+		} {
+			if _, err := w.Subscribe(w.ctx, wrong); !errors.Is(err, queue.ErrInvalid) {
+				t.Errorf("%+v: %v", wrong, err)
+			}
+		}
+	})
+}
+
 // Each subscriber that matches gets one task with its own policy; publishing the same ID again does nothing.
 func TestPublish(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

@@ -95,8 +95,8 @@ type Schedule struct {
 	Queue    string
 	Cron     string // an expression with five or six fields, a word such as @daily, or @every and a duration
 	Timezone string // a name such as Europe/Berlin (default UTC)
-	// Parameters are the parameters of each task, at most 64 KiB. Options can set only Labels, Retry, Timeout and
-	// Priority. The Key of each task is the schedule's ID.
+	// Parameters are the parameters of each task, at most 64 KiB. Options can set only Labels, Retry, Timeout, Priority
+	// and the fairness and concurrency keys. The Key of each task is the schedule's ID.
 	Parameters []byte
 	Sealed     error // of a schedule that was read: why Parameters cannot be decrypted, and are nil
 	Options    Options
@@ -160,6 +160,7 @@ func (s Schedule) Validate() error {
 	o := s.Options
 	rest := o
 	rest.Labels, rest.Retry, rest.Timeout, rest.Priority = nil, Retry{}, 0, nil
+	taskKeys{}.apply(&rest)
 	switch {
 	case ValidSchedule(s.ID) != nil:
 		return ValidSchedule(s.ID)
@@ -187,7 +188,7 @@ func (s Schedule) Validate() error {
 		return fmt.Errorf("%w: schedule %s: overlap %q: use %s, %s or %s", ErrInvalid, s.ID, s.Overlap, OverlapSkip,
 			OverlapQueue, OverlapAllow)
 	case o.metadata() > maxMetadata || !reflect.DeepEqual(rest, Options{}):
-		return fmt.Errorf("%w: schedule %s: unsupported options of its tasks: use only labels (of at most %d bytes), a retry policy, a timeout and a priority", ErrInvalid, s.ID, maxMetadata)
+		return fmt.Errorf("%w: schedule %s: unsupported options of its tasks: use only labels and keys (of at most %d bytes), a retry policy, a timeout and a priority", ErrInvalid, s.ID, maxMetadata)
 	}
 	return store.Wrap("schedule "+s.ID, o.Validate())
 }
@@ -202,6 +203,7 @@ type scheduleTask struct {
 	MaxAttempts      int               `json:"max_attempts,omitempty"`
 	MaxAge           string            `json:"max_age,omitempty"`
 	Retry            json.RawMessage   `json:"retry,omitempty"`
+	taskKeys
 }
 
 // fields returns the definition as fields of the schedule's hash. keys encrypt the parameters.
@@ -209,7 +211,7 @@ func (s *Schedule) fields(keys *seal.Ring) []any {
 	o := s.Options
 	task := scheduleTask{
 		Labels: o.Labels, Priority: o.Priority, Timeout: o.Timeout.Seconds(), MaxAttempts: o.Retry.MaxAttempts,
-		MaxAge: store.DurationText(o.Retry.MaxAge),
+		MaxAge: store.DurationText(o.Retry.MaxAge), taskKeys: keysOf(&o),
 	}
 	if policy := o.Retry.encode(); policy != "" {
 		task.Retry = json.RawMessage(policy)
@@ -246,6 +248,7 @@ func newSchedule(id string, hash map[string]string) *Schedule {
 			Absent:      moment("absent"), Waits: moment("waits"), Revision: hash["revision"], Stored: hash["next"],
 		},
 	}
+	task.apply(&s.Options)
 	if s.Parameters = task.ParametersBase64; s.Parameters == nil {
 		s.Parameters = []byte(task.Parameters)
 	}

@@ -54,7 +54,8 @@ func TestSchedule(t *testing.T) {
 			ID: "nightly", Queue: "q", Cron: "0 0 * * *", Timezone: "Europe/Berlin", Parameters: []byte("a\x00\xff"),
 			Options: queue.Options{
 				Priority: &priority, Timeout: time.Minute, Labels: map[string]string{"a": "b"},
-				Retry: queue.Retry{MaxAttempts: 3, Base: 2 * time.Second, MaxAge: time.Hour},
+				Retry:   queue.Retry{MaxAttempts: 3, Base: 2 * time.Second, MaxAge: time.Hour},
+				FairKey: "ada", FairWeight: 3, ConcurrencyKey: "bert", MaxConcurrent: 2,
 			},
 			Missed: queue.MissedAll, Window: time.Hour, Overlap: queue.OverlapSkip,
 		}
@@ -97,6 +98,9 @@ func TestSchedule(t *testing.T) {
 		if string(task.Parameters) != "text" || task.Priority != 70 || task.Timeout != time.Minute || task.Key != "nightly" || task.Labels["a"] != "b" ||
 			task.Retry.MaxAttempts != 3 || task.Retry.Base != 2*time.Second || task.Retry.MaxAge != time.Hour || task.Status != queue.Pending {
 			t.Errorf("%+v", task)
+		}
+		if task.FairKey != "ada" || task.FairWeight != 3 || task.ConcurrencyKey != "bert" || task.MaxConcurrent != 2 {
+			t.Errorf("its keys: %+v", task)
 		}
 		got = w.schedule(t, "nightly")
 		if got.Last.Unix() != 1700000060 || got.LastID != task.ID || got.Next.Unix() != 1700000120 || got.Fired != 1 {

@@ -55,6 +55,13 @@ type Subscription struct {
 	Retry    Retry
 	Timeout  time.Duration
 	Priority *int
+	// FairKey, FairWeight, ConcurrencyKey and MaxConcurrent are set in the tasks, as in Options. A key
+	// "attributes.NAME" stands for the publication's attribute of that name. If the publication has none, or an empty
+	// one, the task has no such key.
+	FairKey        string
+	FairWeight     int
+	ConcurrencyKey string
+	MaxConcurrent  int
 	// Dead is the queue of the tasks' dead letters (default: the queue that the plugin's manifest names).
 	Dead string
 	// Active is true if publications make tasks for the subscription. If it is false, Reason can say why. With
@@ -112,13 +119,14 @@ type subscriptionText struct {
 	Retry       *retryJSON   `json:"retry,omitempty"`
 	Timeout     float64      `json:"timeout_seconds,omitempty"`
 	Priority    *int         `json:"priority,omitempty"`
-	Dead        string       `json:"dead,omitempty"`
-	Active      bool         `json:"active"`
-	Reason      string       `json:"reason,omitempty"`
-	Plugin      string       `json:"plugin,omitempty"`
-	Absent      json.Number  `json:"absent,omitempty"`
-	CreatedAt   json.Number  `json:"created_at,omitempty"`
-	UpdatedAt   json.Number  `json:"updated_at,omitempty"`
+	taskKeys
+	Dead      string      `json:"dead,omitempty"`
+	Active    bool        `json:"active"`
+	Reason    string      `json:"reason,omitempty"`
+	Plugin    string      `json:"plugin,omitempty"`
+	Absent    json.Number `json:"absent,omitempty"`
+	CreatedAt json.Number `json:"created_at,omitempty"`
+	UpdatedAt json.Number `json:"updated_at,omitempty"`
 }
 
 // retryJSON is a retry policy without MaxAttempts, with the member names of the command line's -o json.
@@ -148,7 +156,8 @@ type webhookText struct {
 func (s Subscription) MarshalJSON() ([]byte, error) {
 	t := subscriptionText{
 		ID: s.ID, Topic: s.Topic, Queue: s.Queue, MaxAttempts: s.Retry.MaxAttempts,
-		Timeout: s.Timeout.Seconds(), Priority: s.Priority, Dead: s.Dead, Active: s.Active, Reason: s.Reason,
+		Timeout: s.Timeout.Seconds(), Priority: s.Priority, taskKeys: s.keys(), Dead: s.Dead, Active: s.Active,
+		Reason: s.Reason,
 		Plugin: s.Plugin,
 		Absent: json.Number(store.Seconds(s.Absent)), CreatedAt: json.Number(store.Seconds(s.CreatedAt)),
 		UpdatedAt: json.Number(store.Seconds(s.UpdatedAt)),
@@ -184,6 +193,7 @@ func (s *Subscription) UnmarshalJSON(text []byte) error {
 	}
 	*s = Subscription{
 		ID: t.ID, Topic: t.Topic, Queue: t.Queue, Timeout: store.ParseDuration(t.Timeout), Priority: t.Priority, Dead: t.Dead,
+		FairKey: t.FairKey, FairWeight: t.FairWeight, ConcurrencyKey: t.ConcurrencyKey, MaxConcurrent: t.MaxConcurrent,
 		Active: t.Active, Reason: t.Reason, Plugin: t.Plugin,
 		Absent: store.ParseSeconds(t.Absent.String()), CreatedAt: store.ParseSeconds(t.CreatedAt.String()),
 		UpdatedAt: store.ParseSeconds(t.UpdatedAt.String()),
@@ -267,9 +277,36 @@ func (s *Subscription) validateTasks() error {
 	return errors.Join(ValidQueue(s.Queue), tasks.Validate())
 }
 
-// options returns the options of the subscription's tasks.
+// options returns the options of the subscription's tasks, with the keys as the subscription has them.
 func (s *Subscription) options() Options {
-	return Options{Retry: s.Retry, Timeout: s.Timeout, Priority: s.Priority, Dead: s.Dead}
+	o := Options{Retry: s.Retry, Timeout: s.Timeout, Priority: s.Priority, Dead: s.Dead}
+	s.keys().apply(&o)
+	return o
+}
+
+func (s *Subscription) keys() taskKeys {
+	return taskKeys{s.FairKey, s.FairWeight, s.ConcurrencyKey, s.MaxConcurrent}
+}
+
+// keyAttribute begins a key of a subscription that stands for an attribute.
+const keyAttribute = "attributes."
+
+// keyed replaces keys that stand for attributes of the publication. An attribute that is too long for a key is replaced
+// by its SHA-1.
+func (t taskKeys) keyed(attributes map[string]string) taskKeys {
+	of := func(key string, number int) (string, int) {
+		name, named := strings.CutPrefix(key, keyAttribute)
+		if !named {
+			return key, number
+		}
+		if key = attributes[name]; key == "" {
+			return "", 0
+		}
+		return shortenedTo(maxShareKey, "", key), number
+	}
+	t.FairKey, t.FairWeight = of(t.FairKey, t.FairWeight)
+	t.ConcurrencyKey, t.MaxConcurrent = of(t.ConcurrencyKey, t.MaxConcurrent)
+	return t
 }
 
 var validWebhookSecret = regexp.MustCompile(`^` + regexp.QuoteMeta(WebhookSecrets) + `[A-Za-z0-9._-]{1,100}$`)
@@ -401,5 +438,8 @@ func validPattern(what, pattern string) error {
 // Definition returns a digest of everything in the subscription that a manifest can set.
 func (s *Subscription) Definition() string {
 	filter, _ := json.Marshal(s.Filter) // as text: the same filter has other Go types in Redis than in manifests
+	if keys := s.keys(); keys != (taskKeys{}) {
+		return definition(s.Topic, s.Queue, string(filter), keys)
+	}
 	return definition(s.Topic, s.Queue, string(filter))
 }

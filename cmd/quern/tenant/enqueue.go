@@ -98,10 +98,7 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.task.Key, "key", "", "your own name for the task's subject")
 	option.Pairs(f, &o.task.Labels, "label", "a label of your own, `NAME=VALUE`; up to 16 times")
 	option.Pairs(f, &o.task.Headers, "header", "a header that the handler gets with the parameters, `NAME=VALUE`, the name in lower case; up to 32 times")
-	f.StringVar(&o.task.FairKey, "fair-key", "", "whom the task is for, such as a customer: the keys of a queue take turns")
-	option.Number(f, &o.task.FairWeight, "fair-weight", "with --fair-key: how many tasks a turn of the key has (default 1)", 1, 1000, "use 1 to 1000")
-	f.StringVar(&o.task.ConcurrencyKey, "concurrency-key", "", "run the queue's tasks with this key one after another, in their order (default as its plugin's manifest says)")
-	option.Number(f, &o.task.MaxConcurrent, "max-concurrent", "with --concurrency-key: how many of them may run at once (default 1)", 1, 1_000_000, "use 1 to 1000000")
+	keyFlags(f, &o.task)
 	f.StringVar(&o.task.Parent, "parent", "", "`ID` of the task that this one comes from")
 	f.StringVar(&o.task.Traceparent, "traceparent", "", "its trace, as in the HTTP header of that name; tasks that it enqueues inherit it (default that of the variable TRACEPARENT)")
 	option.Duration(f, &o.task.Delay, "delay", 0, "run it after this time (default at once)")
@@ -129,6 +126,24 @@ func (o *enqueueOptions) flags(f *pflag.FlagSet) {
 		"use 0 or more")
 }
 
+// keyFlags adds the flags of the fairness key and the concurrency key.
+func keyFlags(f *pflag.FlagSet, o *queue.Options) {
+	f.StringVar(&o.FairKey, "fair-key", "", "whom the task is for, such as a customer: the keys of a queue take turns")
+	option.Number(f, &o.FairWeight, "fair-weight", "with --fair-key: how many tasks a turn of the key has (default 1)", 1, 1000, "use 1 to 1000")
+	f.StringVar(&o.ConcurrencyKey, "concurrency-key", "", "run the queue's tasks with this key one after another, in their order (default as its plugin's manifest says)")
+	option.Number(f, &o.MaxConcurrent, "max-concurrent", "with --concurrency-key: how many of them may run at once (default 1)", 1, 1_000_000, "use 1 to 1000000")
+}
+
+// checkKeys refuses empty keys, and numbers without their keys.
+func checkKeys(f *pflag.FlagSet) error {
+	for number, key := range map[string]string{"fair-weight": "fair-key", "max-concurrent": "concurrency-key"} {
+		if f.Changed(number) && !f.Changed(key) {
+			return cli.Usagef("--%s without --%s: add --%s, or leave it out", number, key, key)
+		}
+	}
+	return refuseEmpty(f, "fair-key", "concurrency-key")
+}
+
 // sameParameters is the value of --unique without a key.
 const sameParameters = "true"
 
@@ -144,7 +159,10 @@ func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
 
 // complete checks the flags and completes the task's options.
 func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
-	if err := refuseEmpty(flags, "id", "parent", "traceparent", "file", "then", "fair-key", "concurrency-key"); err != nil {
+	if err := refuseEmpty(flags, "id", "parent", "traceparent", "file", "then"); err != nil {
+		return err
+	}
+	if err := checkKeys(flags); err != nil {
 		return err
 	}
 	unique := flags.Changed("unique") || o.unique != ""
@@ -170,10 +188,6 @@ func (o *enqueueOptions) complete(flags *pflag.FlagSet) error {
 		return cli.Usagef("--when without --after, --then or --open: name the tasks to wait for, or leave it out")
 	case o.task.Open && o.file != "":
 		return cli.Usagef("both --open and --file: use --then for a task that waits for those of the file")
-	case o.task.FairWeight != 0 && o.task.FairKey == "":
-		return cli.Usagef("--fair-weight without --fair-key: add --fair-key, or leave it out")
-	case o.task.MaxConcurrent != 0 && o.task.ConcurrencyKey == "":
-		return cli.Usagef("--max-concurrent without --concurrency-key: add --concurrency-key, or leave it out")
 	case o.uniqueFor != 0 && !unique:
 		return cli.Usagef("--unique-for without --unique: add --unique or --unique=KEY, or leave it out")
 	}

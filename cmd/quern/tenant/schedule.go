@@ -52,7 +52,8 @@ func scheduleView(s *admin.Schedule) show.View {
 		"missed", s.Missed, "max missed", show.Given(s.MaxMissed),
 		"window", show.Given(show.Span(admin.Period(s.WindowSeconds))), "overlap", s.Overlap, "priority", priority,
 		"timeout", show.Given(show.Span(admin.Period(s.TimeoutSeconds))), "max attempts", attemptsWord(s.MaxAttempts),
-		"", retryView(s.Policy()), "labels", show.Pairs(s.Labels), "created", moment(s.Created),
+		"", retryView(s.Policy()), "fair key", show.Given(s.FairKey), "fair weight", show.Given(s.FairWeight), "concurrency key",
+		show.Given(s.ConcurrencyKey), "max concurrent", show.Given(s.MaxConcurrent), "labels", show.Pairs(s.Labels), "created", moment(s.Created),
 		"updated", moment(s.Updated), "plugin absent since", moment(s.Absent),
 	), bytesView("parameters", s.Parameters, s.ParametersBase64)...)
 }
@@ -129,6 +130,7 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 	option.Lasting(f, &s.Options.Timeout, "timeout", "longest time of one attempt")
 	option.Attempts(f, &s.Options.Retry.MaxAttempts, "number of attempts, or unlimited")
 	option.Lasting(f, &s.Options.Retry.MaxAge, "max-age", "begin no attempt later than this after the tick")
+	keyFlags(f, &s.Options)
 	option.Pairs(f, &s.Options.Labels, "label", "a label of each task, `NAME=VALUE`; up to 16 times")
 	cli.NotSettings(f, "max-attempts")
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -136,6 +138,9 @@ func newScheduleCreate(env cli.Environment) *cobra.Command {
 		if s.Queue == "" || s.Cron == "" {
 			return cli.Usagef("schedule %s: give --queue QUEUE and --cron EXPRESSION, such as --cron '30 6 * * *'",
 				show.Shorten(s.ID, 100, "…"))
+		}
+		if err := checkKeys(cmd.Flags()); err != nil {
+			return err
 		}
 		if *s.Options.Priority == queue.DefaultPriority {
 			s.Options.Priority = nil

@@ -74,7 +74,8 @@ func subscriptionLines(s *queue.Subscription) show.View {
 		v = append(v, show.Field{"", "priority", *s.Priority})
 	}
 	return append(v, show.Lines(
-		"dead", show.Given(s.Dead), "plugin", show.Given(s.Plugin),
+		"fair key", show.Given(s.FairKey), "fair weight", show.Given(s.FairWeight), "concurrency key",
+		show.Given(s.ConcurrencyKey), "max concurrent", show.Given(s.MaxConcurrent), "dead", show.Given(s.Dead), "plugin", show.Given(s.Plugin),
 		"plugin absent since", show.Moment(s.Absent), "created", show.Moment(s.CreatedAt),
 		"updated", show.Moment(s.UpdatedAt),
 	)...)
@@ -87,6 +88,7 @@ type subscriptionFlags struct {
 	data     []string
 	expect   []int
 	priority int
+	keys     queue.Options // only the keys
 	noJitter bool
 	clear    []string
 }
@@ -98,6 +100,9 @@ var clearable = map[string]func(s *queue.Subscription){
 	"timeout":  func(s *queue.Subscription) { s.Timeout = 0 },
 	"priority": func(s *queue.Subscription) { s.Priority = nil },
 	"dead":     func(s *queue.Subscription) { s.Dead = "" },
+	"keys": func(s *queue.Subscription) {
+		s.FairKey, s.FairWeight, s.ConcurrencyKey, s.MaxConcurrent = "", 0, "", 0
+	},
 	"headers": func(s *queue.Subscription) {
 		withHook(s, func(w *queue.Webhook) { w.Headers, w.SecretHeaders = nil, nil })
 	},
@@ -134,11 +139,15 @@ func (o *subscriptionFlags) add(f *pflag.FlagSet) {
 		queue.DefaultWebhookTimeout.String()+")")
 	retryFlags(f, &o.s.Retry, &o.noJitter)
 	f.IntVar(&o.priority, "priority", queue.DefaultPriority, "of the tasks, 0 to 100; higher ones of the queue run first")
+	keyFlags(f, &o.keys)
 	f.StringVar(&o.s.Dead, "dead", "", "`QUEUE` of the dead letters of tasks that fail for good (default what the manifest names)")
 }
 
 // apply changes a subscription according to the flags that were given.
 func (o *subscriptionFlags) apply(f *pflag.FlagSet, s *queue.Subscription) error {
+	if err := refuseEmpty(f, "fair-key", "concurrency-key"); err != nil {
+		return err
+	}
 	for _, name := range o.clear {
 		change, ok := clearable[name]
 		if !ok {
@@ -167,6 +176,10 @@ func (o *subscriptionFlags) apply(f *pflag.FlagSet, s *queue.Subscription) error
 		"max-reschedules": func() error { s.Retry.MaxReschedules = o.s.Retry.MaxReschedules; return nil },
 		"priority":        func() error { s.Priority = &o.priority; return nil },
 		"dead":            func() error { s.Dead = o.s.Dead; return nil },
+		"fair-key":        func() error { s.FairKey = o.keys.FairKey; return nil },
+		"fair-weight":     func() error { s.FairWeight = o.keys.FairWeight; return nil },
+		"concurrency-key": func() error { s.ConcurrencyKey = o.keys.ConcurrencyKey; return nil },
+		"max-concurrent":  func() error { s.MaxConcurrent = o.keys.MaxConcurrent; return nil },
 	}
 	hook := map[string]func(w *queue.Webhook){
 		"url":           func(w *queue.Webhook) { w.URL = o.hook.URL },
@@ -221,7 +234,9 @@ func newSubscriptionCreate(env cli.Environment) *cobra.Command {
 		Long: "Subscribes to a topic: from now on each publication that matches makes one task, in the queue of a handler, or\n" +
 			"as the delivery of a webhook, which needs no code. A publication matches if all attributes and data that are\n" +
 			"named are so; what is not named may be anything.\n\n" +
-			"The flags about retries, timeout, priority and dead letters are those of the tasks.",
+			"The flags about retries, timeout, priority, keys and dead letters are those of the tasks. A key attributes.NAME\n" +
+			"stands for the attribute of each publication: with --concurrency-key attributes.customer, those of one customer\n" +
+			"are handled one after another.",
 		Example: "  quern subscription create index --topic 'orders.*' --queue index --max-attempts 5 --dead index.dead\n" +
 			"  quern subscription create german --topic orders --queue mail --attribute tenant=acme --data '/customer/country=\"DE\"'\n" +
 			"  quern subscription create partner --topic orders --url https://partner.example/hook --secret webhook.partner",

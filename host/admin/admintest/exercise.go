@@ -343,7 +343,10 @@ func (b *bench) quotas() {
 }
 
 func (b *bench) topics() {
-	_, err := b.Subscribe(b.ctx, queue.Subscription{ID: "s", Topic: "orders", Queue: "q", Active: true})
+	_, err := b.Subscribe(b.ctx, queue.Subscription{
+		ID: "s", Topic: "orders", Queue: "q", Active: true, FairKey: "attributes.type", FairWeight: 2, ConcurrencyKey: "c",
+		MaxConcurrent: 3,
+	})
 	b.must(err)
 	published, err := b.Publish(b.ctx, "orders", []byte("42"),
 		queue.PublishOptions{ID: "p", Attributes: map[string]string{"type": "new"}})
@@ -364,6 +367,9 @@ func (b *bench) topics() {
 	topic, err := b.Topic(b.ctx, "orders")
 	b.must(err)
 	b.is("a topic", fmt.Sprint(topic.Subscriptions, topic.List[0].ID), "1s")
+	task, err := b.Task(b.ctx, queue.PublishedID("p", "s"))
+	b.must(err)
+	b.is("keys of its task", fmt.Sprint(task.FairKey, task.FairWeight, *task.Lane), "new2 {c 3 false 0 1}")
 }
 
 func (b *bench) subscriptions() {
@@ -400,7 +406,10 @@ func (b *bench) subscriptions() {
 }
 
 func (b *bench) schedules() {
-	s := queue.Schedule{ID: "nightly", Queue: "q", Cron: "@daily", Parameters: []byte("x")}
+	s := queue.Schedule{
+		ID: "nightly", Queue: "q", Cron: "@daily", Parameters: []byte("x"),
+		Options: queue.Options{FairKey: "f", ConcurrencyKey: "c"},
+	}
 	for _, want := range []queue.Put{queue.PutNew, queue.PutSame} {
 		put, err := b.PutSchedule(b.ctx, s, false)
 		b.must(err)
@@ -419,7 +428,7 @@ func (b *bench) schedules() {
 	b.must(err)
 	task, err := b.Task(b.ctx, id)
 	b.must(err)
-	b.is("its task", *task.Parameters, "x")
+	b.is("its task", fmt.Sprint(*task.Parameters, task.FairKey, *task.Lane), "xf{c 1 false 0 1}")
 	synced, err := b.SyncSchedules(b.ctx, "file", []queue.Schedule{{ID: "other", Queue: "q", Cron: "@daily"}}, false)
 	b.must(err)
 	b.is("synced", synced.New, "[other]")

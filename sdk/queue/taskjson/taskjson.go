@@ -39,11 +39,26 @@ type TaskOptions struct {
 	After              []string      `query:"after,explode" json:"after,omitempty" maxItems:"10000" doc:"IDs of tasks to wait for. They exist, or come before it in the batch. With one of them and empty parameters its result becomes the parameters."`
 	When               queue.When    `query:"when" json:"when,omitempty" enum:"complete,ended,any,failed" doc:"With after or open: it runs when all are complete, all have ended, any is complete, or one has failed; missing: complete."`
 	DeadQueue          string        `query:"dead_queue" json:"dead_queue,omitempty" maxLength:"128" doc:"Of its dead letter if it fails for good; missing: its plugin's."`
-	FairKey            string        `query:"fair_key" json:"fair_key,omitempty" maxLength:"256" doc:"Whom it is for: the keys of a queue take turns."`
-	FairWeight         int           `query:"fair_weight" json:"fair_weight,omitempty" minimum:"0" maximum:"1000" doc:"With fair_key: how many tasks a turn of the key has; missing: 1."`
-	ConcurrencyKey     string        `query:"concurrency_key" json:"concurrency_key,omitempty" maxLength:"256" doc:"Tasks of the queue with the same key run one after another; missing: as its plugin's manifest says."`
-	MaxConcurrent      int           `query:"max_concurrent" json:"max_concurrent,omitempty" minimum:"0" maximum:"1000000" doc:"With concurrency_key: how many of them may run at once; missing: 1."`
-	Open               bool          `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
+	TaskKeys
+	Open bool `query:"open" json:"open,omitempty" doc:"It waits until it is closed with the operation await-tasks, which also adds tasks to wait for."`
+}
+
+// TaskKeys has the fairness key and the concurrency key of a task, with their numbers.
+type TaskKeys struct {
+	FairKey        string `query:"fair_key" json:"fair_key,omitempty" maxLength:"256" doc:"Whom it is for: the keys of a queue take turns."`
+	FairWeight     int    `query:"fair_weight" json:"fair_weight,omitempty" minimum:"0" maximum:"1000" doc:"With fair_key: how many tasks a turn of the key has; missing: 1."`
+	ConcurrencyKey string `query:"concurrency_key" json:"concurrency_key,omitempty" maxLength:"256" doc:"Tasks of the queue with the same key run one after another; missing: as its plugin's manifest says."`
+	MaxConcurrent  int    `query:"max_concurrent" json:"max_concurrent,omitempty" minimum:"0" maximum:"1000000" doc:"With concurrency_key: how many of them may run at once; missing: 1."`
+}
+
+// TaskKeysOf returns the keys that the options set.
+func TaskKeysOf(o *queue.Options) TaskKeys {
+	return TaskKeys{o.FairKey, o.FairWeight, o.ConcurrencyKey, o.MaxConcurrent}
+}
+
+// Apply sets the keys in o.
+func (k TaskKeys) Apply(o *queue.Options) {
+	o.FairKey, o.FairWeight, o.ConcurrencyKey, o.MaxConcurrent = k.FairKey, k.FairWeight, k.ConcurrencyKey, k.MaxConcurrent
 }
 
 // TaskLine is a task of a batch, or of a file for `quern enqueue`.
@@ -69,7 +84,7 @@ func OptionsOf(o *queue.Options) TaskOptions {
 		NoJitter:          o.Retry.Jitter != nil && !*o.Retry.Jitter, MaxAgeSeconds: o.Retry.MaxAge.Seconds(),
 		MaxReschedules: o.Retry.MaxReschedules,
 		After:          o.After, When: o.When, Open: o.Open, DeadQueue: o.Dead,
-		FairKey: o.FairKey, FairWeight: o.FairWeight, ConcurrencyKey: o.ConcurrencyKey, MaxConcurrent: o.MaxConcurrent,
+		TaskKeys: TaskKeysOf(o),
 	}
 	if o.Unique != nil {
 		t.Unique, t.UniqueKey, t.UniqueForSeconds = true, o.Unique.Key, o.Unique.For.Seconds()
@@ -85,13 +100,13 @@ func (o TaskOptions) Options(labels map[string]string, priority *int) (queue.Opt
 		At:    moment(o.At), Deadline: moment(o.Deadline), Timeout: period(o.TimeoutSeconds),
 		Labels: labels,
 		After:  o.After, When: o.When, Open: o.Open, Dead: o.DeadQueue,
-		FairKey: o.FairKey, FairWeight: o.FairWeight, ConcurrencyKey: o.ConcurrencyKey, MaxConcurrent: o.MaxConcurrent,
 		Retry: queue.Retry{
 			MaxAttempts: o.MaxAttempts, Backoff: o.Backoff, Base: period(o.BackoffBaseSeconds),
 			Min: period(o.BackoffMinSeconds),
 			Max: period(o.BackoffMaxSeconds), MaxAge: period(o.MaxAgeSeconds), MaxReschedules: o.MaxReschedules,
 		},
 	}
+	o.Apply(&q)
 	if o.NoJitter {
 		q.Retry.Jitter = new(bool)
 	}
