@@ -144,9 +144,9 @@ func processorTimes(t *testing.T, fleet []*node) map[string]float64 {
 // Each of eight tenants gets the processor time of its weight, whatever its work is like: one has long tasks, one tiny ones, one a
 // thousand queues.
 func TestTenantsShareAHost(t *testing.T) {
-	enough, hosts, queues := 20.0, []int{1, 4}, 1000 // two processors for 10 s
-	if testing.Short() {
-		enough, hosts, queues = 5, []int{1}, 100
+	enough, hosts, queues, tolerance := 20.0, []int{1, 4}, 1000, 0.1 // two processors for 10 s
+	if testing.Short() { // one tenant's long tasks are a large part of so little time
+		enough, hosts, queues, tolerance = 5, []int{1}, 100, 0.5
 	}
 	for _, hosts := range hosts {
 		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
@@ -160,7 +160,6 @@ func TestTenantsShareAHost(t *testing.T) {
 				{"d", 1, 10, 200, 40_000},
 				{"e", 1, 1, 4000, 10_000},
 			}
-			tolerance := 0.1
 			if hosts > 1 { // they share this machine's processors, so replies of Redis take longer than tasks; see schedule.TestTenantsGetTheirWeights
 				tolerance = 0.35
 			}
