@@ -34,7 +34,7 @@ var directions = map[string][]string{
 		"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/manual", "cmd/quern/hostlog", "cmd/quern/sandbox",
 		"cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/database", "cmd/quern/dev", "cmd/quern/plugin", "cmd/quern/bench",
 	},
-	"cmd/quern/tenant":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host/admin", "host/api", "host/doctor", "host/kv", "host/rollout", "host/upkeep", "host/webhook", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/periodic", "cmd/quern/pluginfile", "sdk/queue/release", "cmd/quern/sandbox", "cmd/quern/atomicfile", "sdk/queue/seal"},
+	"cmd/quern/tenant":   {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/top", "host/admin", "host/api", "host/doctor", "host/kv", "host/rollout", "host/upkeep", "host/webhook", "plugins", "runtime", "sdk/queue", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/mover", "sdk/queue/periodic", "cmd/quern/pluginfile", "sdk/queue/release", "cmd/quern/sandbox", "cmd/quern/atomicfile", "sdk/queue/seal"},
 	"cmd/quern/serve":    {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "host/api", "host/kv", "sdk/queue", "sdk/queue/manage"},
 	"cmd/quern/database": {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/hostlog", "host", "host/admin", "host/postgres", "host/relay", "metrics", "runtime", "sdk/queue"},
 	"cmd/quern/dev":      {"cmd/quern/cli", "cmd/quern/connect", "cmd/quern/show", "cmd/quern/option", "cmd/quern/nodehost", "cmd/quern/hostlog", "cmd/quern/pluginfile", "cmd/quern/build", "cmd/quern/atomicfile", "host", "plugins", "sdk/queue", "sdk/queue/periodic"},
@@ -80,6 +80,7 @@ var directions = map[string][]string{
 	"sdk/outbox":               {"sdk/queue", "sdk/queue/taskjson"},
 	"sdk/queue/listen":         {"sdk/queue", "sdk/queue/internal/store", "sdk/queue/periodic"},
 	"sdk/queue/manage":         {"sdk/queue", "sdk/queue/listen", "sdk/queue/internal/store"},
+	"sdk/queue/mover":          {"sdk/queue", "sdk/queue/manage", "sdk/queue/internal/store"},
 	"sdk/queue/release":        {"sdk/queue", "sdk/queue/internal/store"},
 	"sdk/queue/worker":         {"sdk/queue", "sdk/queue/listen", "sdk/queue/internal/store", "sdk/queue/periodic"},
 	"sdk/queue/queuetest":      {"sdk/queue/internal/store"},
@@ -93,7 +94,7 @@ var directions = map[string][]string{
 var confined = map[string][]string{
 	"github.com/tetratelabs/wazero": {"runtime", "runtime/compile"},
 	"github.com/redis/go-redis": {
-		"sdk/queue", "sdk/queue/internal/store", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/queuetest", "host", "host/kv",
+		"sdk/queue", "sdk/queue/internal/store", "sdk/queue/listen", "sdk/queue/manage", "sdk/queue/mover", "sdk/queue/queuetest", "host", "host/kv",
 		"cmd/quern", "cmd/quern/cli", "cmd/quern/connect", "cmd/quern/tenant", "cmd/quern/serve", "cmd/quern/plugin", "cmd/quern/bench", "cmd/quern/nodehost",
 	},
 	"github.com/prometheus/client_golang": {"metrics", "host", "cmd/quern/nodehost", "cmd/quern/database"},

@@ -22,6 +22,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/mover"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -122,21 +123,21 @@ func same(t *testing.T, what string, got, want map[string]string) {
 }
 
 // other returns the Mover of another tenant.
-func (w *world) other(t *testing.T, tenant string) manage.Mover {
+func (w *world) other(t *testing.T, tenant string) mover.Mover {
 	t.Helper()
 	client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: tenant}))
 	t.Cleanup(func() { _ = client.Close() })
-	return manage.NewMover(manage.New(client))
+	return mover.New(client)
 }
 
 // A tenant that is exported and imported under another name has the same keys there, and tasks run.
 func TestExportAndImport(t *testing.T) {
 	w := setup(t)
 	ran := furnish(t, w)
-	m := manage.NewMover(manage.New(w.Client))
+	m := mover.New(w.Client)
 	path := filepath.Join(t.TempDir(), "acme.quern")
 	before := lasting(t, w.ctx, w.rdb, w.Tenant())
-	done := must[manage.Moved](t)(m.Export(w.ctx, path, nil))
+	done := must[mover.Moved](t)(m.Export(w.ctx, path, nil))
 	if _, err := m.Export(w.ctx, path, nil); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("a second export to the same file: %v", err)
 	}
@@ -152,13 +153,13 @@ func TestExportAndImport(t *testing.T) {
 	other := queuetest.Tenant()
 	into := w.other(t, other)
 	for round := range 2 {
-		imported := must[manage.Moved](t)(into.Import(w.ctx, path, "ada", round == 1, nil))
+		imported := must[mover.Moved](t)(into.Import(w.ctx, path, "ada", round == 1, nil))
 		if imported.Keys != done.Keys {
 			t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
 		}
 		same(t, "imported", content(t, w.ctx, w.rdb, other), before)
 	}
-	if _, err := into.Import(w.ctx, path, "ada", false, nil); !errors.Is(err, manage.ErrInUse) {
+	if _, err := into.Import(w.ctx, path, "ada", false, nil); !errors.Is(err, mover.ErrInUse) {
 		t.Errorf("an import into a tenant that has keys: %v", err)
 	}
 	same(t, "exported", lasting(t, w.ctx, w.rdb, w.Tenant()), before)
@@ -179,7 +180,7 @@ func TestExportAndImport(t *testing.T) {
 	host := &world{Client: must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: w.Tenant(), Lease: time.Hour})), ctx: w.ctx}
 	defer host.Close()
 	host.node(t)
-	if _, err := w.other(t, w.Tenant()).Import(w.ctx, path, "ada", true, nil); !errors.Is(err, manage.ErrInUse) {
+	if _, err := w.other(t, w.Tenant()).Import(w.ctx, path, "ada", true, nil); !errors.Is(err, mover.ErrInUse) {
 		t.Errorf("an import beside a live host: %v", err)
 	}
 
@@ -207,12 +208,12 @@ func TestExportAndImport(t *testing.T) {
 func TestExportGoesOn(t *testing.T) {
 	w := setup(t)
 	furnish(t, w)
-	m := manage.NewMover(manage.New(w.Client))
+	m := mover.New(w.Client)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "acme.quern")
 	ctx, cancel := context.WithCancel(w.ctx)
 	blocks := 0
-	if _, err := m.Export(ctx, path, func(manage.Moved) {
+	if _, err := m.Export(ctx, path, func(mover.Moved) {
 		if blocks++; blocks == 3 {
 			cancel()
 		}
@@ -227,7 +228,7 @@ func TestExportGoesOn(t *testing.T) {
 	_, _ = part.WriteString("\x1f\x8bhalf a block")
 	_ = part.Close()
 	first := int64(-1)
-	done := must[manage.Moved](t)(m.Export(w.ctx, path, func(m manage.Moved) {
+	done := must[mover.Moved](t)(m.Export(w.ctx, path, func(m mover.Moved) {
 		if first < 0 {
 			first = m.Keys
 		}
@@ -238,11 +239,11 @@ func TestExportGoesOn(t *testing.T) {
 	other := queuetest.Tenant()
 	// So does an import.
 	ctx, cancel = context.WithCancel(w.ctx)
-	half, err := w.other(t, other).Import(ctx, path, "ada", false, func(manage.Moved) { cancel() })
+	half, err := w.other(t, other).Import(ctx, path, "ada", false, func(mover.Moved) { cancel() })
 	if !errors.Is(err, context.Canceled) || half.Keys == 0 || half.Keys >= done.Keys {
 		t.Fatalf("an import that was cancelled: %+v, %v", half, err)
 	}
-	if imported := must[manage.Moved](t)(w.other(t, other).Import(w.ctx, path, "ada", true, nil)); imported.Keys != done.Keys {
+	if imported := must[mover.Moved](t)(w.other(t, other).Import(w.ctx, path, "ada", true, nil)); imported.Keys != done.Keys {
 		t.Errorf("%d keys are imported, of %d", imported.Keys, done.Keys)
 	}
 	same(t, "imported", content(t, w.ctx, w.rdb, other), lasting(t, w.ctx, w.rdb, w.Tenant()))
@@ -252,7 +253,7 @@ func TestExportGoesOn(t *testing.T) {
 func TestExportRefusesOtherFiles(t *testing.T) {
 	w := setup(t)
 	w.enqueue(t, "q", "", queue.Options{})
-	m := manage.NewMover(manage.New(w.Client))
+	m := mover.New(w.Client)
 	dir := t.TempDir()
 	refused := func(path, want string) {
 		t.Helper()
@@ -282,7 +283,7 @@ func TestExportRefusesOtherFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	tried := false
-	must[manage.Moved](t)(m.Export(w.ctx, path, func(manage.Moved) {
+	must[mover.Moved](t)(m.Export(w.ctx, path, func(mover.Moved) {
 		if !tried {
 			tried = true
 			refused(path, "another export writes to")
@@ -291,7 +292,7 @@ func TestExportRefusesOtherFiles(t *testing.T) {
 	if mode := must[os.FileInfo](t)(os.Stat(path)).Mode(); mode != 0o600 || !tried {
 		t.Errorf("the file's mode is %s", mode)
 	}
-	must[manage.Moved](t)(w.other(t, queuetest.Tenant()).Import(w.ctx, path, "ada", false, nil))
+	must[mover.Moved](t)(w.other(t, queuetest.Tenant()).Import(w.ctx, path, "ada", false, nil))
 	if err := os.Rename(path, filepath.Join(dir, "b.part")); err != nil {
 		t.Fatal(err)
 	}
@@ -330,12 +331,12 @@ func TestImportRefusesWrongValues(t *testing.T) {
 // A tenant without keys stays so, and one with a damaged key is deleted.
 func TestEraseOddTenants(t *testing.T) {
 	w := setup(t)
-	if done := must[manage.Moved](t)(manage.NewMover(manage.New(w.Client)).Erase(w.ctx, nil)); done.Keys != 0 {
+	if done := must[mover.Moved](t)(mover.New(w.Client).Erase(w.ctx, nil)); done.Keys != 0 {
 		t.Errorf("%d keys of no tenant are deleted", done.Keys)
 	}
 	for _, key := range []string{"limits", "pauses", "paused"} {
 		w.rdb.RPush(w.ctx, w.Store().Keys.Key(key), "x")
-		must[manage.Moved](t)(manage.NewMover(manage.New(w.Client)).Erase(w.ctx, nil))
+		must[mover.Moved](t)(mover.New(w.Client).Erase(w.ctx, nil))
 		if left := content(t, w.ctx, w.rdb, w.Tenant()); len(left) > 0 {
 			t.Errorf("with a damaged %s there are %v", key, left)
 		}
@@ -393,8 +394,8 @@ func TestImportPutsTasksBack(t *testing.T) {
 	want := listed(t, w, w.Tenant())
 	dir := t.TempDir()
 	whole, torn, empty := filepath.Join(dir, "whole"), filepath.Join(dir, "torn"), filepath.Join(dir, "empty")
-	m := manage.NewMover(manage.New(w.Client))
-	must[manage.Moved](t)(m.Export(w.ctx, whole, nil))
+	m := mover.New(w.Client)
+	must[mover.Moved](t)(m.Export(w.ctx, whole, nil))
 	for name := range want {
 		if name == "_line_q" || name == "_lanes_q" || name == "_keys_q" || strings.HasPrefix(name, "_turns") {
 			continue
@@ -405,11 +406,11 @@ func TestImportPutsTasksBack(t *testing.T) {
 	// A task in a list although it waits in line would run beside the holder.
 	waits := strings.Fields(want["_line_q"][0])[2]
 	w.rdb.LPush(w.ctx, w.Store().Keys.Level("070", "q"), waits)
-	must[manage.Moved](t)(m.Export(w.ctx, torn, nil))
+	must[mover.Moved](t)(m.Export(w.ctx, torn, nil))
 
 	other := queuetest.Tenant()
 	into := w.other(t, other)
-	must[manage.Moved](t)(into.Import(w.ctx, torn, "ada", false, nil))
+	must[mover.Moved](t)(into.Import(w.ctx, torn, "ada", false, nil))
 	check := func(what string) {
 		t.Helper()
 		got := listed(t, w, other)
@@ -425,17 +426,17 @@ func TestImportPutsTasksBack(t *testing.T) {
 		}
 	}
 	check("torn")
-	must[manage.Moved](t)(into.Import(w.ctx, torn, "ada", true, nil))
+	must[mover.Moved](t)(into.Import(w.ctx, torn, "ada", true, nil))
 	check("again")
 
 	// A tenant with other tasks in the same queue keeps them.
 	client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: queuetest.Tenant()}))
 	t.Cleanup(func() { _ = client.Close() })
-	must[manage.Moved](t)(manage.NewMover(manage.New(client)).Export(w.ctx, empty, nil))
+	must[mover.Moved](t)(mover.New(client).Export(w.ctx, empty, nil))
 	for _, o := range []queue.Options{{ID: "own"}, {ID: "later", Delay: time.Hour, Deadline: time.Now().Add(24 * time.Hour)}} {
 		must[string](t)(client.Queue("q").Enqueue(w.ctx, nil, o))
 	}
-	must[manage.Moved](t)(manage.NewMover(manage.New(client)).Import(w.ctx, whole, "ada", true, nil))
+	must[mover.Moved](t)(mover.New(client).Import(w.ctx, whole, "ada", true, nil))
 	k := client.Store().Keys
 	if ids := w.rdb.LRange(w.ctx, k.Pending("q"), 0, -1).Val(); len(ids) != len(want["_pending_tasks_q"])+1 || !slices.Contains(ids, "own") {
 		t.Errorf("after an import into a tenant with tasks, %q are pending", ids)
@@ -453,7 +454,7 @@ func TestImportIntoSettings(t *testing.T) {
 	for name, furnished := range map[string]bool{"the file has limits": true, "the file has none": false} {
 		t.Run(name, func(t *testing.T) {
 			w := setup(t)
-			mover := manage.NewMover(manage.New(w.Client))
+			m := mover.New(w.Client)
 			w.enqueue(t, "q", "", queue.Options{})
 			path := filepath.Join(t.TempDir(), "acme.quern")
 			do := func(errs ...error) {
@@ -464,29 +465,29 @@ func TestImportIntoSettings(t *testing.T) {
 			}
 			if furnished {
 				pause := manage.Pause{Queue: "q", Reason: "theirs"}
-				do(w.Queue("q").SetLimit(w.ctx, 7), manage.New(w.Client).Pauses().Pause(w.ctx, pause), mover.Pause(w.ctx, "ada", manage.ReasonExport))
+				do(w.Queue("q").SetLimit(w.ctx, 7), manage.New(w.Client).Pauses().Pause(w.ctx, pause), m.Pause(w.ctx, "ada", mover.ReasonExport))
 			}
-			must[manage.Moved](t)(mover.Export(w.ctx, path, nil))
-			do(mover.Resume(w.ctx))
+			must[mover.Moved](t)(m.Export(w.ctx, path, nil))
+			do(m.Resume(w.ctx))
 
 			client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, queue.Config{Tenant: queuetest.Tenant()}))
 			t.Cleanup(func() { _ = client.Close() })
-			m := manage.New(client)
+			settings := manage.New(client)
 			do(
 				manage.SetQuotas(w.ctx, client, manage.Quotas{"tasks_waiting": "2"}),
 				client.Queue("own").SetLimit(w.ctx, 5),
-				m.Pauses().Pause(w.ctx, manage.Pause{Queue: "stopped", Accepting: true, Reason: "mine"}),
-				m.Pauses().Pause(w.ctx, manage.Pause{Reason: "mine"}),
+				settings.Pauses().Pause(w.ctx, manage.Pause{Queue: "stopped", Accepting: true, Reason: "mine"}),
+				settings.Pauses().Pause(w.ctx, manage.Pause{Reason: "mine"}),
 			)
-			want := must[[]manage.Pause](t)(m.Pauses().List(w.ctx))
-			must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, "ada", true, nil))
+			want := must[[]manage.Pause](t)(settings.Pauses().List(w.ctx))
+			must[mover.Moved](t)(mover.New(client).Import(w.ctx, path, "ada", true, nil))
 
 			theirs := must[[]manage.Pause](t)(manage.New(w.Client).Pauses().List(w.ctx))
 			if furnished != (len(theirs) == 1) {
 				t.Errorf("the exported tenant has the pauses %+v", theirs)
 			}
 			want = slices.Insert(want, 1, theirs...) // by queue, after that of the tenant
-			if got := must[[]manage.Pause](t)(m.Pauses().List(w.ctx)); !slices.Equal(got, want) {
+			if got := must[[]manage.Pause](t)(settings.Pauses().List(w.ctx)); !slices.Equal(got, want) {
 				t.Errorf("pauses %+v, want %+v", got, want)
 			}
 			if _, err := client.Queue("stopped").Enqueue(w.ctx, nil, queue.Options{}); !errors.Is(err, manage.ErrPaused) {
@@ -515,10 +516,10 @@ func TestErase(t *testing.T) {
 	}
 	refused := error(nil)
 	ctx, cancel := context.WithCancel(w.ctx)
-	if _, err := manage.NewMover(manage.New(w.Client)).Erase(ctx, func(manage.Moved) { cancel() }); !errors.Is(err, context.Canceled) {
+	if _, err := mover.New(w.Client).Erase(ctx, func(mover.Moved) { cancel() }); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a deletion that was cancelled: %v", err)
 	}
-	done := must[manage.Moved](t)(manage.NewMover(manage.New(w.Client)).Erase(w.ctx, func(manage.Moved) {
+	done := must[mover.Moved](t)(mover.New(w.Client).Erase(w.ctx, func(mover.Moved) {
 		if refused == nil {
 			_, refused = w.Queue("q").Enqueue(w.ctx, nil, queue.Options{})
 		}
@@ -536,8 +537,8 @@ func TestErase(t *testing.T) {
 	}
 	// Somebody who goes on writing is reported.
 	w.rdb.Set(w.ctx, w.Store().Keys.Version(), "1", 0)
-	_, err := manage.NewMover(manage.New(w.Client)).Erase(w.ctx, func(manage.Moved) { w.rdb.Set(w.ctx, w.Store().Keys.Version(), "1", 0) })
-	if !errors.Is(err, manage.ErrInUse) || !strings.Contains(err.Error(), w.Store().Keys.Version()) {
+	_, err := mover.New(w.Client).Erase(w.ctx, func(mover.Moved) { w.rdb.Set(w.ctx, w.Store().Keys.Version(), "1", 0) })
+	if !errors.Is(err, mover.ErrInUse) || !strings.Contains(err.Error(), w.Store().Keys.Version()) {
 		t.Errorf("with a writer: %v", err)
 	}
 }
@@ -568,9 +569,9 @@ func TestMoversAccessList(t *testing.T) {
 	}
 	must[[]manage.Pause](t)(m.Pauses().List(w.ctx))
 	admin.Del(t.Context(), "acme_nodes")
-	must[manage.Moved](t)(manage.NewMover(m).Export(w.ctx, path, nil))
-	must[manage.Moved](t)(manage.NewMover(m).Import(w.ctx, path, "ada", true, nil))
-	must[manage.Moved](t)(manage.NewMover(m).Erase(w.ctx, nil))
+	must[mover.Moved](t)(mover.New(client).Export(w.ctx, path, nil))
+	must[mover.Moved](t)(mover.New(client).Import(w.ctx, path, "ada", true, nil))
+	must[mover.Moved](t)(mover.New(client).Erase(w.ctx, nil))
 	needed := sent.Needed()
 	granted := map[string]bool{}
 	for _, word := range list {

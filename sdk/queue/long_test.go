@@ -14,6 +14,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/mover"
 )
 
 // maxCommands is how many commands a script may run: on an idle machine Redis needs 1 to 3 µs for one, so that none takes
@@ -196,14 +197,14 @@ func TestNoScriptIsLong(t *testing.T) {
 	named()
 	lanes := slices.Repeat([]queue.Spec{{Options: queue.Options{ConcurrencyKey: "k", FairKey: "f"}}}, 100)
 	must[[]queue.Receipt](t)(w.Queue("lane").EnqueueMany(w.ctx, lanes))
-	mover, file := manage.NewMover(manage.New(w.Client)), filepath.Join(t.TempDir(), "file")
+	m, file := mover.New(w.Client), filepath.Join(t.TempDir(), "file")
 	for _, pattern := range []string{"node*", "fair*", "line*", "lanes*", "*_tasks_*"} { // all tasks are in no list
 		for _, key := range must[[]string](t)(w.rdb.Keys(w.ctx, w.Store().Keys.Key(pattern)).Result()) {
 			w.rdb.Unlink(w.ctx, key)
 		}
 	}
-	must[manage.Moved](t)(mover.Export(w.ctx, file, nil))
-	measure("import of torn tasks", func() { must[manage.Moved](t)(mover.Import(w.ctx, file, "ada", true, nil)) })
+	must[mover.Moved](t)(m.Export(w.ctx, file, nil))
+	measure("import of torn tasks", func() { must[mover.Moved](t)(m.Import(w.ctx, file, "ada", true, nil)) })
 	measure("purge", func() {
 		must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true}))
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/quern-project/quern/cmd/quern/show"
 	"github.com/quern-project/quern/host/admin"
 	"github.com/quern-project/quern/sdk/queue/listen"
-	"github.com/quern-project/quern/sdk/queue/manage"
+	"github.com/quern-project/quern/sdk/queue/mover"
 )
 
 // overRedis completes a command that moves all keys of a tenant, which the API cannot do.
@@ -28,7 +28,7 @@ func overRedis(env cli.Environment, cmd *cobra.Command,
 			return cli.Usagef("%s with --server: it works over Redis alone: use --redis URL in its place", cmd.CommandPath())
 		}
 		err := run(cmd, d, args)
-		if errors.Is(err, manage.ErrInUse) {
+		if errors.Is(err, mover.ErrInUse) {
 			return cli.Refusedf("%w", err)
 		}
 		return err
@@ -36,16 +36,16 @@ func overRedis(env cli.Environment, cmd *cobra.Command,
 }
 
 // moving shows how many keys have been moved.
-func moving(cmd *cobra.Command, what string) (report func(manage.Moved), end func()) {
+func moving(cmd *cobra.Command, what string) (report func(mover.Moved), end func()) {
 	progress := show.NewProgress(cmd.ErrOrStderr())
-	return func(m manage.Moved) { progress.Show("%s %d keys", what, m.Keys) }, progress.Clear
+	return func(moved mover.Moved) { progress.Show("%s %d keys", what, moved.Keys) }, progress.Clear
 }
 
 // resume ends the pauses of a mover, also after Ctrl-C.
-func resume(cmd *cobra.Command, client direct, mover manage.Mover) {
+func resume(cmd *cobra.Command, client direct, m mover.Mover) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
 	defer cancel()
-	if err := mover.Resume(ctx); err != nil {
+	if err := m.Resume(ctx); err != nil {
 		cli.Note(cmd, "the tenant may be paused: %v: end it with `quern tenant resume %[2]s` and `quern tenant resume %[2]s --accepting`",
 			err, client.Tenant())
 	}
@@ -65,18 +65,18 @@ func newTenantExport(env cli.Environment) *cobra.Command {
 	pause := cmd.Flags().Bool("pause", false, "pause the tenant meanwhile, taking and accepting")
 	output := option.Output(cmd)
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, args []string) (err error) {
-		mover := manage.NewMover(client.Manager)
-		if has, err := mover.HasKeys(cmd.Context(), false); err != nil || !has {
+		m := mover.New(client.Client)
+		if has, err := m.HasKeys(cmd.Context(), false); err != nil || !has {
 			return cmp.Or(err, cli.Refusedf("tenant %s has no keys: check its name and --redis", client.Tenant()))
 		}
 		if *pause {
-			defer resume(cmd, client, mover)
-			if err := mover.Pause(cmd.Context(), whoami(), manage.ReasonExport); err != nil {
+			defer resume(cmd, client, m)
+			if err := m.Pause(cmd.Context(), whoami(), mover.ReasonExport); err != nil {
 				return err
 			}
 		}
 		report, end := moving(cmd, "exported")
-		done, err := mover.Export(cmd.Context(), args[1], report)
+		done, err := m.Export(cmd.Context(), args[1], report)
 		end()
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func newTenantImport(env cli.Environment) *cobra.Command {
 	output := option.Output(cmd)
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, args []string) error {
 		report, end := moving(cmd, "imported")
-		done, err := manage.NewMover(client.Manager).Import(cmd.Context(), args[1], whoami(), *into, report)
+		done, err := mover.New(client.Client).Import(cmd.Context(), args[1], whoami(), *into, report)
 		end()
 		if err != nil && done.Keys > 0 {
 			return fmt.Errorf("%w: %d keys are imported, and the tenant is paused: repeat the command with --into", err, done.Keys)
@@ -132,26 +132,26 @@ func newTenantDelete(env cli.Environment) *cobra.Command {
 		return nil
 	}
 	return overRedis(env, cmd, func(cmd *cobra.Command, client direct, _ []string) (err error) {
-		mover := manage.NewMover(client.Manager)
-		var done manage.Moved
-		if has, err := mover.HasKeys(cmd.Context(), true); err != nil {
+		m := mover.New(client.Client)
+		var done mover.Moved
+		if has, err := m.HasKeys(cmd.Context(), true); err != nil {
 			return err
 		} else if !has {
 			return show.Line(cmd, output.JSON(), done, "0")
 		}
 		defer func() {
 			if err != nil && done.Keys == 0 {
-				resume(cmd, client, mover)
+				resume(cmd, client, m)
 			}
 		}()
-		if err := mover.Pause(cmd.Context(), whoami(), manage.ReasonDeletion); err != nil {
+		if err := m.Pause(cmd.Context(), whoami(), mover.ReasonDeletion); err != nil {
 			return err
 		}
 		if err := drainAll(cmd, client, wait); err != nil {
 			return err
 		}
 		report, end := moving(cmd, "deleted")
-		done, err = mover.Erase(cmd.Context(), report)
+		done, err = m.Erase(cmd.Context(), report)
 		end()
 		if err != nil && done.Keys > 0 {
 			return fmt.Errorf("%w: %d keys are deleted, and the tenant stays paused: repeat the command", err, done.Keys)

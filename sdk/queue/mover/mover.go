@@ -1,21 +1,26 @@
-package manage
+package mover
 
 import (
 	"context"
 	"errors"
 	"slices"
 
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // Mover exports, imports and deletes a whole tenant.
 type Mover struct {
-	tenant *Manager
+	client *queue.Client
 	store  *store.Store
+	pauses manage.Pauses
 }
 
-// NewMover returns the Mover of a tenant.
-func NewMover(m *Manager) Mover { return Mover{m, m.store} }
+// New returns the Mover of the client's tenant.
+func New(client *queue.Client) Mover {
+	return Mover{client, client.Store(), manage.New(client).Pauses()}
+}
 
 // The reasons of a Mover's pauses.
 const (
@@ -23,6 +28,8 @@ const (
 	ReasonImport   = "an import"
 	ReasonDeletion = "its deletion"
 )
+
+var reasons = []string{ReasonExport, ReasonImport, ReasonDeletion}
 
 // Pause stops the tenant from taking and from accepting tasks, for one of the reasons above. A pause that lasts already
 // stays as it is.
@@ -44,10 +51,10 @@ func (m Mover) Pause(ctx context.Context, who, reason string) error {
 }
 
 func (m Mover) pause(ctx context.Context, who, reason string) error {
-	lasting, err := m.pauses(ctx)
+	lasting, err := m.lasting(ctx)
 	for _, accepting := range []bool{true, false} {
-		if err == nil && !slices.ContainsFunc(lasting, func(p Pause) bool { return p.Accepting == accepting }) {
-			err = m.tenant.Pauses().Pause(ctx, Pause{Accepting: accepting, Who: who, Reason: reason})
+		if err == nil && !slices.ContainsFunc(lasting, func(p manage.Pause) bool { return p.Accepting == accepting }) {
+			err = m.pauses.Pause(ctx, manage.Pause{Accepting: accepting, Who: who, Reason: reason})
 		}
 	}
 	return err
@@ -75,23 +82,17 @@ func (m Mover) HasKeys(ctx context.Context, toDelete bool) (bool, error) {
 
 // Resume ends the pauses of a Mover, also of one that was interrupted, and no others.
 func (m Mover) Resume(ctx context.Context) error {
-	lasting, err := m.pauses(ctx)
+	lasting, err := m.lasting(ctx)
 	for _, p := range lasting {
-		if err == nil && p.ofMover() {
-			err = m.tenant.Pauses().Resume(ctx, p)
+		if err == nil && slices.Contains(reasons, p.Reason) {
+			err = m.pauses.Resume(ctx, p)
 		}
 	}
 	return err
 }
 
-// pauses lists the pauses of the whole tenant.
-func (m Mover) pauses(ctx context.Context) ([]Pause, error) {
-	all, err := m.tenant.Pauses().List(ctx)
-	return slices.DeleteFunc(all, func(p Pause) bool { return p.scope() != store.TenantScope }), err
-}
-
-// ofMover reports whether a Mover began the pause.
-func (p Pause) ofMover() bool {
-	reasons := []string{ReasonExport, ReasonImport, ReasonDeletion}
-	return p.scope() == store.TenantScope && slices.Contains(reasons, p.Reason)
+// lasting lists the pauses of the whole tenant.
+func (m Mover) lasting(ctx context.Context) ([]manage.Pause, error) {
+	all, err := m.pauses.List(ctx)
+	return slices.DeleteFunc(all, func(p manage.Pause) bool { return p.Queue != "" || p.Plugin != "" }), err
 }

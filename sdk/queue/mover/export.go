@@ -1,4 +1,4 @@
-package manage
+package mover
 
 import (
 	"bufio"
@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // exportFormat is the version of the file's form.
@@ -84,7 +85,7 @@ func (m Mover) Export(ctx context.Context, path string, report func(Moved)) (Mov
 		}
 		return Moved{}, err
 	}
-	info, _ := m.tenant.Info(ctx, "server") // without the permission, an interrupted export begins anew
+	info, _ := manage.New(m.client).Info(ctx, "server") // without the permission, an interrupted export begins anew
 	e, err := openPart(path+".part", m.store.Keys.Tenant, info["run_id"])
 	if err != nil {
 		return Moved{}, err

@@ -1,4 +1,4 @@
-package manage
+package mover
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // ErrInUse means that a tenant has keys or listeners that stand in the way of an import or a deletion.
@@ -102,11 +103,12 @@ func (m Mover) finish(ctx context.Context, late []keyPart) error {
 	for i := range late {
 		if part := &late[i]; part.Key == "pauses" {
 			lasting := part.Values[:0]
-			for note := range slices.Chunk(part.Values, 2) {
-				if pauseOf(note[0], note[1]).ofMover() {
-					ended[note[0]] = true
+			for field := range slices.Chunk(part.Values, 2) {
+				_, scope, _ := strings.Cut(field[0], " ")
+				if _, note := store.ParsePause(field[1]); scope == store.TenantScope && slices.Contains(reasons, note.Reason) {
+					ended[field[0]] = true
 				} else {
-					lasting = append(lasting, note...)
+					lasting = append(lasting, field...)
 				}
 			}
 			part.Values = lasting
@@ -128,7 +130,7 @@ func (m Mover) finish(ctx context.Context, late []keyPart) error {
 	if _, err := m.store.Eval(ctx, call); err != nil {
 		return err
 	}
-	return SetQuotas(ctx, m.tenant.client, nil)
+	return manage.SetQuotas(ctx, m.client, nil)
 }
 
 // pauseKeys are the keys of pauses, without the tenant, and NS_limits with their mark.
