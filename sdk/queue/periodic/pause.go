@@ -3,6 +3,7 @@ package periodic
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -12,22 +13,23 @@ const (
 	longest  = 2 * time.Second
 )
 
-// Pause is the wait before a failed call is tried again. It doubles with each failure in a row. The zero value is a
-// pause that is over.
+// Pause is the wait before a failed call is tried again. Its maximum doubles with each failure in a row. It lasts a
+// random time of at least half of that, so that hosts that lose Redis together do not come back together. The zero value
+// is a pause that is over.
 type Pause struct {
-	// Shortest and Longest bound the pause (default 50 ms and 2 s).
+	// Shortest is the first maximum, and Longest the last (default 50 ms and 2 s).
 	Shortest, Longest time.Duration
 
-	length time.Duration // length of the last pause; 0 after a success
-	end    time.Time     // when the last pause ends; zero after a success
+	most time.Duration // maximum of the last pause; 0 after a success
+	end  time.Time     // when the last pause ends; zero after a success
 }
 
 // Failed begins a pause and returns how long it lasts from now. A failure during a pause counts as the same failure and
 // does not lengthen the pause.
 func (p *Pause) Failed(now time.Time) (left time.Duration) {
 	if p.Over(now) {
-		p.length = min(max(2*p.length, cmp.Or(p.Shortest, shortest)), cmp.Or(p.Longest, longest))
-		p.end = now.Add(p.length)
+		p.most = min(max(2*p.most, cmp.Or(p.Shortest, shortest)), cmp.Or(p.Longest, longest))
+		p.end = now.Add(p.most/2 + rand.N(p.most/2+1))
 	}
 	return p.Left(now)
 }
@@ -36,7 +38,7 @@ func (p *Pause) Failed(now time.Time) (left time.Duration) {
 func (p *Pause) Sleep(ctx context.Context) bool { return Sleep(ctx, p.Failed(time.Now())) }
 
 // Succeeded ends the pause.
-func (p *Pause) Succeeded() { p.length, p.end = 0, time.Time{} }
+func (p *Pause) Succeeded() { p.most, p.end = 0, time.Time{} }
 
 // Over reports whether the pause is over, so that the call can be tried again.
 func (p *Pause) Over(now time.Time) bool { return !now.Before(p.end) }
