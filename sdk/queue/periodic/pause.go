@@ -14,8 +14,8 @@ const (
 )
 
 // Pause is the wait before a failed call is tried again. Its maximum doubles with each failure in a row. It lasts a
-// random time of at least half of that, so that hosts that lose Redis together do not come back together. The zero value
-// is a pause that is over.
+// random time of at least half of that, so that hosts that lose Redis together do not come back together. The zero
+// value is a pause that is over.
 type Pause struct {
 	// Shortest is the first maximum, and Longest the last (default 50 ms and 2 s).
 	Shortest, Longest time.Duration
