@@ -8,7 +8,8 @@ import (
 
 // Pauses reads, begins and ends pauses.
 type Pauses interface {
-	// List reads the pauses of the tenant, its queues and its plugins, not those of schedules and subscriptions.
+	// List reads the pauses of the tenant, its queues and their keys, and its plugins, not those of schedules and
+	// subscriptions.
 	List(context.Context) ([]manage.Pause, error)
 	// Pause begins a pause. Over the API, Who is the caller whatever p says.
 	Pause(ctx context.Context, p manage.Pause) error

@@ -216,6 +216,7 @@ func newService(config Config) *service {
 	s.describeAccess()
 	s.describeQueues()
 	s.describePauses()
+	s.describeUsage()
 	s.describeSchedules()
 	s.describeTasks()
 	s.describeFlows()

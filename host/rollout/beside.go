@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quern-project/quern/host/rollout/trial"
 	"github.com/quern-project/quern/plugins"
 	"github.com/quern-project/quern/sdk/queue/release"
 )
@@ -293,6 +294,39 @@ func (f *Follower) advance(ctx context.Context) (next time.Duration, err error) 
 		}
 	}
 	return next, err
+}
+
+// ran returns how many tasks have ended on a canary in its step, on all hosts.
+func (t *Tenant) ran(ctx context.Context, canary *release.Release) (tasks int, err error) {
+	counts, err := t.store.Trial(ctx, canary.Plugin)
+	if err != nil || counts.Number != canary.Number {
+		return 0, err
+	}
+	return int(counts.At(canary.Stage.Step).New.Runs), nil
+}
+
+// unproved returns why the step of a canary must not end; "" if it may. Its tasks hang, it may have killed a host, or it
+// is bad: the host that counted its tasks may have died before it judged the canary.
+func (f *Follower) unproved(ctx context.Context, now time.Time, canary *release.Release) (why string, err error) {
+	if f.ReportOnly {
+		return "", nil
+	}
+	tried, err := f.store.AddTrial(ctx, canary, &release.Trial{Number: canary.Number})
+	if err != nil {
+		if errors.Is(err, release.ErrNoTrial) { // somebody has ended it
+			err = nil
+		}
+		return "", err
+	}
+	tried.At(canary.Stage.Step)
+	if steps := StepsOf(canary, &tried.Trial); trial.Hangs(&steps[len(steps)-1]) {
+		return "none of its tasks has ended in this step", nil
+	}
+	// A crash in the future is from before Redis's clock was set back.
+	if age := now.Sub(tried.Crashed); age >= 0 && age < f.CrashLoop {
+		return "a host died that ran one of its tasks: if the task is the cause, the next host dies soon", nil
+	}
+	return judgeCanary(canary, &tried).Reason, nil
 }
 
 // tellStuck logs once that a step does not end although its time or number of tasks is over.

@@ -232,30 +232,6 @@ func (t *onTrial) tasksOver(counts *release.Trial) bool {
 	return tasks > 0 && counts.At(t.step()).New.Runs >= int64(tasks)
 }
 
-// unproved returns why the step of a canary must not end; "" if it may. Its tasks hang, it may have killed a host, or it is
-// bad: the host that counted its tasks may have died before it judged the canary.
-func (f *Follower) unproved(ctx context.Context, now time.Time, canary *release.Release) (why string, err error) {
-	if f.ReportOnly {
-		return "", nil
-	}
-	tried, err := f.store.AddTrial(ctx, canary, &release.Trial{Number: canary.Number})
-	if err != nil {
-		if errors.Is(err, release.ErrNoTrial) { // somebody has ended it
-			err = nil
-		}
-		return "", err
-	}
-	tried.At(canary.Stage.Step)
-	if steps := StepsOf(canary, &tried.Trial); trial.Hangs(&steps[len(steps)-1]) {
-		return "none of its tasks has ended in this step", nil
-	}
-	// A crash in the future is from before Redis's clock was set back.
-	if age := now.Sub(tried.Crashed); age >= 0 && age < f.CrashLoop {
-		return "a host died that ran one of its tasks: if the task is the cause, the next host dies soon", nil
-	}
-	return judgeCanary(canary, &tried).Reason, nil
-}
-
 // judgeCanary judges a canary by the counts of all hosts.
 func judgeCanary(canary *release.Release, tried *release.Tried) trial.Verdict {
 	if v := trial.JudgeDeaths(tried.Deaths); v.Bad() {
@@ -267,15 +243,6 @@ func judgeCanary(canary *release.Release, tried *release.Tried) trial.Verdict {
 		return trial.JudgeChosen(&old, &next)
 	}
 	return trial.Judge(steps)
-}
-
-// ran returns how many tasks have ended on a canary in its step, on all hosts.
-func (t *Tenant) ran(ctx context.Context, canary *release.Release) (tasks int, err error) {
-	counts, err := t.store.Trial(ctx, canary.Plugin)
-	if err != nil || counts.Number != canary.Number {
-		return 0, err
-	}
-	return int(counts.At(canary.Stage.Step).New.Runs), nil
 }
 
 func (j *Judge) judge(ctx context.Context, of *onTrial, tried *release.Tried) (trial.Verdict, error) {

@@ -216,6 +216,25 @@ func TestConcurrencyRule(t *testing.T) {
 	})
 }
 
+// The rules of all queues are read without the other limits, however many these are.
+func TestConcurrencyRules(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		rules, limits := listen.NewRules(w.Client), make(map[string]any)
+		for i := range 3000 {
+			limits[fmt.Sprint("q", i)] = 1
+		}
+		w.rdb.HSet(w.ctx, w.Store().Keys.Limits(), limits)
+		want := map[string]string{"a": "1 key", "b": "2 queue"}
+		for name, rule := range want {
+			must[queue.Put](t)(rules.Declare(w.ctx, name, rule, false))
+		}
+		must[bool](t)(rules.Note(w.ctx, "b", false, 0))
+		if got := must[map[string]string](t)(rules.All(w.ctx)); !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
+}
+
 // A lane is repaired when the task that has a place in it was ended by a client that does not know of lanes.
 func TestLanesAreChecked(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {

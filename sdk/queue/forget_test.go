@@ -82,6 +82,14 @@ func TestForgetsAQueue(t *testing.T) {
 			must[any](t)(nil, q.Pause(w.ctx))
 			return func() { must[any](t)(nil, q.Resume(w.ctx)) }
 		},
+		"a hold of a key": func(_ *testing.T, w *world, q *queue.Queue) func() {
+			w.rdb.ZAdd(w.ctx, w.Store().Keys.Held(q.Name()), redis.Z{Score: 7999999999, Member: "hash"}, redis.Z{Score: 1, Member: "over"})
+			return func() { w.rdb.ZRem(w.ctx, w.Store().Keys.Held(q.Name()), "hash") }
+		},
+		"a bucket of a key": func(_ *testing.T, w *world, q *queue.Queue) func() {
+			w.rdb.ZAdd(w.ctx, w.Store().Keys.KeyRates(q.Name()), redis.Z{Score: 4e9, Member: "hash"})
+			return func() { w.rdb.ZAdd(w.ctx, w.Store().Keys.KeyRates(q.Name()), redis.Z{Score: 1, Member: "hash"}) }
+		},
 		"a key of a task": func(_ *testing.T, w *world, _ *queue.Queue) func() {
 			w.rdb.ZAdd(w.ctx, w.Store().Keys.Keyed("q"), redis.Z{Member: "Khash id"})
 			unique := make([]redis.Z, 1500) // of version 0.1.0: one recount removes 1,000
@@ -105,6 +113,7 @@ func TestForgetsAQueue(t *testing.T) {
 				q := w.Queue("q")
 				w.rdb.ZIncrBy(w.ctx, w.Store().Keys.Queues(), 0, "q")
 				w.rdb.HSet(w.ctx, w.Store().Keys.Stats("q"), "enqueued", 7)
+				w.rdb.HSet(w.ctx, w.Store().Keys.Used(), "memory:q", 7)
 				if left != nil {
 					remove := left(t, w, q)
 					if forgotten := must[bool](t)(recount(w.ctx, q)); forgotten || !w.known(t, "q") {
@@ -115,7 +124,8 @@ func TestForgetsAQueue(t *testing.T) {
 				if forgotten := must[bool](t)(recount(w.ctx, q)); !forgotten || w.known(t, "q") {
 					t.Errorf("the queue is not forgotten: %v", forgotten)
 				}
-				if n := w.rdb.Exists(w.ctx, w.Store().Keys.Stats("q"), w.Store().Keys.Priorities("q"), w.Store().Keys.Purged("q")).Val(); n != 0 {
+				k := w.Store().Keys
+				if n := w.rdb.Exists(w.ctx, k.Stats("q"), k.Priorities("q"), k.Purged("q"), k.Held("q"), k.KeyRates("q"), k.Used()).Val(); n != 0 {
 					t.Errorf("%d keys are left", n)
 				}
 				w.enqueue(t, "q", "", queue.Options{})

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
@@ -163,6 +165,60 @@ func TestPauseOfAKey(t *testing.T) {
 		must[int](t)(enqueueDue(w.ctx, w.Queue("q")))
 		if got := w.ids(t, node); fmt.Sprint(got) != "[y]" {
 			t.Errorf("%v", got)
+		}
+	})
+}
+
+// A key is paused although handlers hold as many keys as they may. If it cannot be held, it is not paused either.
+func TestPauseOfAKeyBesideHolds(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		holds := make([]redis.Z, 100_000)
+		for i := range holds {
+			holds[i] = redis.Z{Score: 1800000000, Member: fmt.Sprintf("%040x", i)}
+		}
+		held := w.Store().Keys.Held("q")
+		must[int64](t)(w.rdb.ZAdd(w.ctx, held, holds...).Result())
+		pauses, pause := manage.New(w.Client).Pauses(), manage.Pause{Queue: "q", Key: "paused"}
+		if err := pauses.Pause(w.ctx, pause); err != nil {
+			t.Fatal(err)
+		}
+		node := w.node(t, "q")
+		w.enqueue(t, "q", "", queue.Options{ID: "x", Key: "b"})
+		w.putOff(t, node, w.upTo(t, node, "q", 1).Tasks[0], time.Hour)
+		w.enqueue(t, "q", "", queue.Options{ID: "y", Key: "b"})
+		w.enqueue(t, "q", "", queue.Options{ID: "z", Key: "paused"})
+		if got := w.ids(t, node); fmt.Sprint(got) != "[y]" {
+			t.Errorf("%v, want the task whose key found no room", got)
+		}
+		w.rdb.Del(w.ctx, held)
+		w.rdb.Set(w.ctx, held, "x", 0)
+		pause.Key = "another"
+		if err := pauses.Pause(w.ctx, pause); err == nil || !strings.Contains(err.Error(), "WRONGTYPE key "+held) {
+			t.Errorf("%v", err)
+		}
+		if list := must[[]manage.Pause](t)(pauses.List(w.ctx)); len(list) != 1 || list[0].Key != "paused" {
+			t.Errorf("%+v", list)
+		}
+	})
+}
+
+// Buckets of keys that come but once are forgotten as fast as they come.
+func TestKeysThatComeOnce(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.quotas(t, manage.Quotas{"key_rate:q": "1/s"})
+		node, specs := w.node(t, "q"), make([]queue.Spec, 6*listen.MaxReserve)
+		for i := range specs {
+			specs[i].Key = fmt.Sprint(i)
+		}
+		must[[]queue.Receipt](t)(w.Queue("q").EnqueueMany(w.ctx, specs))
+		for i := range 6 {
+			w.at(float64(2 * i))
+			got, n := w.ids(t, node), w.rdb.ZCard(w.ctx, w.Store().Keys.KeyRates("q")).Val()
+			if len(got) != listen.MaxReserve || n != listen.MaxReserve {
+				t.Fatalf("%d tasks, and %d buckets", len(got), n)
+			}
 		}
 	})
 }

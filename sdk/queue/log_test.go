@@ -190,3 +190,48 @@ func TestLogThatSomebodyDamaged(t *testing.T) {
 		}
 	})
 }
+
+// Logs of deleted tasks make room also if those of many older tasks are kept.
+func TestDeletedLogsMakeRoomBesideOlderOnes(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.quotas(t, manage.Quotas{"log_bytes": "50000"})
+		node := w.node(t, "q")
+		write := func(size int) (id string, err error) {
+			t.Helper()
+			id = w.enqueue(t, "q", "", queue.Options{})
+			task := w.reserve(t, node, "q", true)
+			claim := task.Claim()
+			err = node.AppendLogs(w.ctx, []listen.LogBatch{{Claim: claim, Lines: []string{strings.Repeat("x", size)}}})[0]
+			w.settle(t, node, "q", listen.Settlement{Claim: claim})
+			return id, err
+		}
+		for range 100 {
+			must[string](t)(write(10))
+		}
+		w.at(10)
+		var deleted []string
+		for range 4 {
+			deleted = append(deleted, must[string](t)(write(9000)))
+		}
+		w.at(20)
+		if _, err := write(9000); !errors.Is(err, manage.ErrQuota) {
+			t.Fatalf("%v, want that there is no room", err)
+		}
+		for _, id := range deleted {
+			if err := w.Queue("q").Delete(w.ctx, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := write(9000)
+		quota, refused := errors.AsType[*manage.QuotaError](err)
+		if refused && quota.More < 9000 {
+			t.Errorf("%d bytes more are refused", quota.More)
+		}
+		for i := 0; err != nil; i++ { // each call looks at 64 of them
+			if _, err = write(9000); i > 2 {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -165,6 +165,14 @@ func TestNoScriptIsLong(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	idle := make([]string, 3*store.RecountQueues)
+	for i := range idle {
+		idle[i] = fmt.Sprint("idle", i)
+		must[int64](t)(w.rdb.ZAdd(w.ctx, w.Store().Keys.Queues(), redis.Z{Member: idle[i]}).Result())
+	}
+	measure("recount of idle queues", func() {
+		must[[]listen.Recounted](t)(listen.NewFleet(w.Client).Recount(w.ctx, idle, listen.PurgeOptions{Keep: 1, OlderThan: time.Second}))
+	})
 	// Of a tenant with many listeners and queues.
 	many, queues := make([]redis.Z, 10_000), make([]string, 10_000)
 	for i := range many {

@@ -1,7 +1,6 @@
 package tenant
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -163,7 +162,7 @@ func noteTenantPause(cmd *cobra.Command, client admin.Tenant, _ manage.Pause, re
 
 func newTenantPauses(env cli.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "pauses TENANT", Short: "List what is paused: the tenant, queues and plugins; by whom, why and since when",
+		Use: "pauses TENANT", Short: "List what is paused: the tenant, queues, keys and plugins; by whom, why and since when",
 		Args: cli.Arguments(1, 1),
 	}
 	output := option.Output(cmd)
@@ -179,46 +178,6 @@ func newTenantPauses(env cli.Environment) *cobra.Command {
 					of = "accepting"
 				}
 				return show.Row(p.What(), of, moment(p.Since), p.Who, p.Reason)
-			}))
-	}))
-}
-
-func newTenantUsage(env cli.Environment) *cobra.Command {
-	from, to, output := "", "", "text"
-	cmd := &cobra.Command{
-		Use: "usage TENANT", Short: "Show by day what the tasks of a tenant have used",
-		Long: "Shows by day what the tasks that hosts ran have used: runs, tasks by end, fuel, processor time, bytes of\n" +
-			"parameters, results and logs. Days are those of UTC, and are kept for 400 days. Tasks of workers and of\n" +
-			"Python listeners are not counted.",
-		Example: "  quern tenant usage acme\n" +
-			"  quern tenant usage acme --from 2026-11-01 --to 2026-11-30 -o csv",
-		Args: cli.Arguments(1, 1),
-	}
-	f := cmd.Flags()
-	option.Text(f, &from, "DAY", "from", "the first `DAY`, as 2026-11-30; default: the first of the month of --to")
-	option.Text(f, &to, "DAY", "to", "the last `DAY`; default: today")
-	option.Choice(f, &output, "output/o", "text, json or csv", "text", "json", "csv")
-	cli.NotSettings(f, "from", "to")
-	return ofTenant(connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
-		days, err := client.Usage(cmd.Context(), from, to)
-		if err != nil {
-			return err
-		}
-		if output == "csv" {
-			w := cmd.OutOrStdout()
-			fmt.Fprintln(w, "tenant,day,runs,complete,failed,retried,fuel,cpu_seconds,run_seconds,bytes_in,bytes_out,log_bytes")
-			for _, d := range days {
-				if _, err := fmt.Fprintf(w, "%s,%s,%d,%d,%d,%d,%d,%.6f,%.6f,%d,%d,%d\n", client.Tenant(), d.Day, d.Runs, d.Complete,
-					d.Failed, d.Retried, d.Fuel, d.CPUSeconds, d.RunSeconds, d.BytesIn, d.BytesOut, d.LogBytes); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		return list(cmd, client, output == "json", days, "DAY RUNS COMPLETE FAILED RETRIED FUEL CPU RUN BYTES-IN BYTES-OUT LOG-BYTES",
-			show.Rows(days, func(d *manage.Usage) show.View {
-				return show.Row(d.Day, d.Runs, d.Complete, d.Failed, d.Retried, d.Fuel, show.Span(admin.Period(d.CPUSeconds)),
-					show.Span(admin.Period(d.RunSeconds)), d.BytesIn, d.BytesOut, d.LogBytes)
 			}))
 	}))
 }

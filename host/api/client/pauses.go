@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 
 	"github.com/quern-project/quern/host/admin"
@@ -44,7 +43,7 @@ func (p pauses) change(ctx context.Context, one manage.Pause, action string) err
 	}
 	what.query = url.Values{}
 	if one.Accepting {
-		what.query.Set("accepting", fmt.Sprint(one.Accepting))
+		what.query.Set("accepting", "true")
 	}
 	if one.Key != "" {
 		what.query.Set("key", one.Key)
@@ -63,18 +62,4 @@ func (p pauses) PauseSchedule(ctx context.Context, id string) error {
 func (p pauses) ResumeSchedule(ctx context.Context, id string) error {
 	_, err := p.client.schedule(ctx, id, post(nil, "resume"))
 	return err
-}
-
-// Usage reads by day what the tenant's tasks have used: see manage.Manager.Usage.
-func (c *Client) Usage(ctx context.Context, from, to string) ([]manage.Usage, error) {
-	var list api.List[manage.Usage]
-	what := get(&list, "usage")
-	what.query = url.Values{}
-	for name, day := range map[string]string{"from": from, "to": to} {
-		if day != "" {
-			what.query.Set(name, day)
-		}
-	}
-	err := c.do(ctx, what)
-	return list.Items, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,17 +60,19 @@ func (r *Rules) Of(ctx context.Context, name string) (string, error) {
 	return rule, store.Wrap("read concurrency of "+name, err)
 }
 
-// All reads the rules of all queues, by queue.
+// All reads the rules of all queues, by queue, and not the other limits, which may be those of very many queues.
 func (r *Rules) All(ctx context.Context) (map[string]string, error) {
 	c := r.store
-	fields, err := c.RDB.HGetAll(ctx, c.Keys.Limits()).Result()
 	rules := make(map[string]string)
-	for field, rule := range fields {
-		if name, ok := strings.CutPrefix(field, ruleField); ok {
-			rules[name] = rule
+	for cursor := uint64(0); ; {
+		found, next, err := c.RDB.HScan(ctx, c.Keys.Limits(), cursor, ruleField+"*", 1000).Result()
+		for pair := range slices.Chunk(found, 2) {
+			rules[strings.TrimPrefix(pair[0], ruleField)] = pair[1]
+		}
+		if cursor = next; err != nil || cursor == 0 {
+			return rules, store.Wrap("read concurrency of queues", err)
 		}
 	}
-	return rules, store.Wrap("read concurrency of queues", err)
 }
 
 // Declare stores the rule of a queue, which tasks that are enqueued from then on follow. If missing is true,

@@ -79,11 +79,6 @@ type OtherRelease struct {
 	Pin                     bool
 }
 
-// reservedVersion names a version as the scripts of a reserve do, which differs if it has a circuit breaker.
-func reservedVersion(plugin, digest string, breaker bool) string {
-	return plugin + " " + digest + store.Optional(breaker, store.Failures)
-}
-
 // FailurePolicy has the settings of a plugin's manifest for tasks that fail for good, or whose host dies.
 type FailurePolicy struct {
 	// If NoRerun is true, a task fails if its host dies while the task runs. Otherwise the task runs again, until it has
@@ -121,8 +116,8 @@ func (r *ReserveRequest) releases() []any {
 		args[2] = fmt.Sprintf("%d %s", c.Number, strconv.FormatFloat(c.Percent, 'f', -1, 64))
 	}
 	for _, o := range r.Others {
-		fields, version := o.fields(), store.Optional(!o.Gone, reservedVersion(o.Plugin, o.Digest, o.Breaker))
-		args = append(append(args, o.Number, version, len(fields)), fields...)
+		fields, version := o.fields(), store.Optional(!o.Gone, o.Plugin+" "+o.Digest)
+		args = append(append(args, o.Number, version, store.Optional(o.Breaker, "1"), len(fields)), fields...)
 	}
 	args[1] = len(args) - 2
 	return args
@@ -221,13 +216,13 @@ func (n *Node) Reserve(ctx context.Context, requests []ReserveRequest) []Reserve
 	k := n.client.Store().Keys
 	calls := make([]store.Call, len(requests))
 	for i, r := range requests {
-		version := store.Optional(r.Start && r.Plugin != "", reservedVersion(r.Plugin, r.Digest, r.Breaker))
+		version := store.Optional(r.Start && r.Plugin != "", r.Plugin+" "+r.Digest)
+		fleet := fmt.Sprint(r.MaxRunning, " ", cmp.Or(strings.Join(r.Fleet, " "), r.Queue))
 		calls[i] = store.Call{
 			Script: store.AllScripts["reserve"],
 			Keys:   []string{k.Pending(r.Queue), k.Reserved(r.Queue, n.id)}, Args: append([]any{
 				n.client.Store().Clock, r.Queue, n.id, min(r.Count, MaxReserve), n.startAs(r), MaxInline, batchBytes, version,
-				store.DurationText(r.MaxAge), store.Optional(r.MaxRunning > 0, strconv.Itoa(r.MaxRunning)),
-				cmp.Or(strings.Join(r.Fleet, " "), r.Queue), r.Memory,
+				store.Optional(r.Breaker, "1"), store.DurationText(r.MaxAge), store.Optional(r.MaxRunning > 0, fleet), r.Memory,
 			}, append(r.releases(), r.fields()...)...),
 		}
 	}

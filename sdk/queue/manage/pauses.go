@@ -116,7 +116,7 @@ type Pauses struct{ tenant *Manager }
 // Pauses returns the pauses of the tenant.
 func (m *Manager) Pauses() Pauses { return Pauses{m} }
 
-// List reads all pauses: those of the tenant first, then those of queues and plugins by name.
+// List reads all pauses: those of the tenant first, then those of queues with their keys, then those of plugins.
 func (p Pauses) List(ctx context.Context) ([]Pause, error) {
 	s := p.tenant.store
 	paused, err := s.RDB.SMembers(ctx, s.Keys.Paused()).Result()

@@ -125,8 +125,8 @@ var luaNames = func() string {
 		"local FAILURES = '%s'\n", Searched, int64(UniqueLife.Seconds()), ListedChildren, mostHeld, Failures)
 }()
 
-// Failures follows the name of a version, "PLUGIN DIGEST", that has a circuit breaker. The result is the field of
-// Crashes with the breaker's state, and names the version in a reserve.
+// Failures follows the name of a version, "PLUGIN DIGEST", in the field of Crashes that has the state of its circuit
+// breaker.
 const Failures = " failures"
 
 // UniqueLife is the maximum duration of a uniqueness that lasts until its task is finished, because the task may never

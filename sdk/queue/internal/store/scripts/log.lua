@@ -1,7 +1,7 @@
 -- Appends numbered lines to a task's log, and keeps only the last lines. The caller's run must hold the task or have
--- settled it. If the tenant has the quota log_bytes, its logs are counted, in LOGS: the IDs, scored by the second of the
--- first line, with the bytes of the log as millionths. Logs that went with their tasks are taken off when the count
--- comes to the oldest ones.
+-- settled it. If the tenant has the quota log_bytes, its logs are counted, in LOGS: the IDs, scored by the second at which
+-- a call last looked at the log, with the bytes of the log as millionths. Each call looks at those for which that is
+-- longest ago, and takes off the logs that went with their tasks.
 -- KEYS    1 log
 -- ARGV    1 clock override  2 listener  3 run, in the form that holder takes
 --         4 maximum number of lines in the log  5 maximum bytes of the log  6 number of lines that the caller left out
@@ -27,34 +27,33 @@ local function entry(text)
 end
 for i = 8, #ARGV do entry(ARGV[i]) end
 
--- split(score): the second and the bytes of a score in LOGS.
-local function split(score)
-  local second = math.floor(score)
-  return second, math.floor((score - second) * 1000000 + 0.5)
-end
+-- scoreof(bytes): the score of a log in LOGS at which this call looks. sizeof(score): the bytes in a score.
+local function scoreof(bytes) return string.format('%.6f', math.floor(clock) + math.min(bytes, 999999) / 1000000) end
+local function sizeof(score) return math.floor(score % 1 * 1000000 + 0.5) end
 local quota = redis.pcall('HGET', QUOTAS, 'log_bytes')
 quota = type(quota) == 'string' and tonumber(quota)
-local second, own, sum = math.floor(clock), 0, 0
+local own, sum = 0, 0
 local refused
 if quota then
-  local score = redis.call('ZSCORE', LOGS, ARGV[7])
-  if score then second, own = split(tonumber(score)) end
+  own = sizeof(redis.call('ZSCORE', LOGS, ARGV[7]) or 0)
   sum = tonumber(moment(redis.call('HGET', USED, 'log_bytes'), '0'))
   local function fits(most) return sum + math.max(0, math.min(own + new, ARGV[5] + 0) - own) <= most end
   local lines = quota * 0.9 -- the rest is for what says that lines are left out
   local n = fits(lines) and 1 or 63
-  local old = redis.call('ZRANGE', LOGS, 0, n, 'WITHSCORES')
+  local old, kept = redis.call('ZRANGE', LOGS, 0, n, 'WITHSCORES'), {}
   for i = 1, #old, 2 do
-    if old[i] ~= ARGV[7] and redis.call('EXISTS', LOG_ .. old[i]) == 0 then
-      local _, bytes = split(tonumber(old[i + 1]))
+    local id, bytes = old[i], sizeof(old[i + 1])
+    if id == ARGV[7] or redis.call('EXISTS', LOG_ .. id) == 1 then
+      kept[#kept + 1], kept[#kept + 2] = scoreof(bytes), id
+    else
       sum = sum - bytes
-      redis.call('ZREM', LOGS, old[i])
+      redis.call('ZREM', LOGS, id)
     end
   end
+  if #kept > 0 then redis.call('ZADD', LOGS, unpack(kept)) end
   if redis.call('EXISTS', LOGS) == 0 then sum = 0 end
   if #entries > 0 and not fits(lines) then
-    local much = #entries
-    refused = over('log_bytes', sum, string.format('%.0f', quota), 0, much)
+    refused = over('log_bytes', sum, string.format('%.0f', quota), 0, #entries, new)
     entries, new = {}, 0
     local notice = 'lines are left out: the logs of tenant ' .. NS .. ' have reached the quota log_bytes of ' ..
       string.format('%.0f', quota) .. ': delete tasks, or raise it with `quern tenant set --log-bytes`'
@@ -74,9 +73,7 @@ for i = #lines, 1, -1 do
 end
 if keep < #lines then redis.call('LTRIM', KEYS[1], -keep, -1) end
 if quota then
-  if bytes > 0 then
-    redis.call('ZADD', LOGS, string.format('%.6f', second + math.min(bytes, 999999) / 1000000), ARGV[7])
-  end
+  if bytes > 0 then redis.call('ZADD', LOGS, scoreof(bytes), ARGV[7]) else redis.call('ZREM', LOGS, ARGV[7]) end
   redis.call('HSET', USED, 'log_bytes', string.format('%.0f', math.max(0, sum + bytes - own)))
 end
 return refused or 'ok'

@@ -134,27 +134,26 @@ local function savebreaker(version, b)
   redis.pcall('EXPIRE', CRASHES, 86400)
 end
 
--- barrier(version, clock): why no task is reserved for a version: 1 if it is quarantined for deaths, 2 if its circuit
--- breaker is open, nil if tasks are reserved. If the breaker has a pause, also returns its end. If the pause is over, and
--- no probe runs, the third value is the state of the breaker: one task may be reserved, as probe does it.
-local function barrier(version, clock)
-  local plain = version
-  if string.sub(version, -#FAILURES) == FAILURES then plain = string.sub(version, 1, -#FAILURES - 1) end
-  if quarantined(redis.pcall('HGET', CRASHES, plain), clock) then return 1 end
-  local b = plain ~= version and breaker(plain)
-  if not b or b.pause == 0 then return nil end
+-- barrier(version, breaks, clock): a table that says what keeps tasks from being reserved for a version. cause is 1 if it
+-- is quarantined for deaths, 2 if its circuit breaker is open, else 0. While the breaker pauses, ends is the end of the
+-- pause. After that, half is the state of the breaker unless a probe runs: one task may be reserved, as probe does it.
+-- breaks is '1' if the version has a circuit breaker.
+local function barrier(version, breaks, clock)
+  if quarantined(redis.pcall('HGET', CRASHES, version), clock) then return { cause = 1 } end
+  local b = breaks == '1' and breaker(version)
+  if not b or b.pause == 0 then return { cause = 0 } end
   local ends = helduntil(b.from .. ' ' .. b.ends, clock)
-  if ends then return 2, ends end
+  if ends then return { cause = 2, ends = ends } end
   local task = b.id ~= '-' and redis.pcall('HMGET', TASK_ .. b.id, 'node', 'status') or {}
   -- Otherwise the task was given back, or its host died and others took the task.
   local runs = not task.err and task[1] == b.listener and task[2] == 'started' and redis.call('ZSCORE', NODES, b.listener)
-  return 2, nil, not runs and b or nil
+  return { cause = 2, half = not runs and b or nil }
 end
 
 -- probe(version, b, listener, id): records that a task is the probe of a version's circuit breaker.
 local function probe(version, b, listener, id) -- rare
   b.listener, b.id = listener, id
-  savebreaker(string.sub(version, 1, -#FAILURES - 1), b)
+  savebreaker(version, b)
 end
 
 -- ENDLESS is the end of the hold of a paused key, in the year 2223. There microseconds still differ in a score.
@@ -815,27 +814,27 @@ end
 
 -- runners(serving, listener, from, to, clock): makes a function that decides which release of a plugin runs a task of a
 -- listener. serving is the number of the one that serves. ARGV[from] to ARGV[to] are: the canary as "NUMBER PERCENT" or
--- "NUMBER label NEEDLE", or "" if there is none; then for each further release its number, its version as in ARGV[8] of
--- reserve.lua or "" if it is gone, the number of further values, and these values: field, value, ... that are written to
--- its tasks.
+-- "NUMBER label NEEDLE", or "" if there is none; then for each further release its number, its version or "" if it is
+-- gone, "1" if it has a circuit breaker, the number of further values, and these values: field, value, ... that are
+-- written to its tasks.
 --
 -- The function takes an ID, and the fields "pinned" of the task, the number of the release on which it began, and
 -- "aside", since when it waits for a host that has its release. It returns the number of the task's release, or nil if
--- that serves; and the release as { version, first, last, number }, the place of its values in the arguments. Without a
--- release, the third value is whether the task must wait, because this host lacks its release or another host tries it. If
--- not, no host took it for a minute or it is gone, and the release that serves runs the task.
+-- that serves; and the release as { version, breaks, first, last }, with the place of its values in the arguments. Without
+-- a release, the third value is whether the task must wait, because this host lacks its release or another host tries it.
+-- If not, no host took it for a minute or it is gone, and the release that serves runs the task.
 local function runners(serving, listener, from, to, clock)
-  local others, gone, barred, tested = {}, {}, {}, {}
+  local others, gone, bars = {}, {}, {}
   local canary, percent, needle = string.match(ARGV[from] or '', '^(%d+) (%S+) ?(.*)$')
   local at = from + 1
   while at <= to do
-    local number, n = ARGV[at], tonumber(ARGV[at + 2])
-    if ARGV[at + 1] == '' then
+    local number, version, breaks, n = unpack(ARGV, at, at + 3)
+    if version == '' then
       gone[number] = true
     else
-      others[number] = { version = ARGV[at + 1], first = at + 3, last = at + 2 + n }
+      others[number] = { version = version, breaks = breaks, first = at + 4, last = at + 3 + n }
     end
-    at = at + 3 + n
+    at = at + 4 + n
   end
   -- takes(id): whether the task is one of the canary's share.
   local function takes(id)
@@ -845,11 +844,8 @@ local function runners(serving, listener, from, to, clock)
   -- runs(number): the release, if this host has it, and it is not quarantined.
   local function runs(number)
     local one = others[number]
-    if one and barred[number] == nil then
-      local why, _, half = barrier(one.version, clock)
-      barred[number], tested[number] = why and not half, half
-    end
-    return not barred[number] and one or nil
+    if one and not bars[number] then bars[number] = barrier(one.version, one.breaks, clock) end
+    return one and (bars[number].cause == 0 or bars[number].half) and one or nil
   end
   -- tries(id): whether this listener may run tasks of the canary. A canary may end each host that runs it. So it begins
   -- on one listener alone, until some of its tasks have ended there: the field "N first" is how many are left, that
@@ -893,9 +889,10 @@ local function runners(serving, listener, from, to, clock)
     end
     local one = runs(number)
     if one and number == canary and not tries(id) then one = nil end
-    if one and tested[number] then
-      probe(one.version, tested[number], listener, id)
-      barred[number], tested[number] = true, nil
+    local half = one and bars[number].half
+    if half then
+      probe(one.version, half, listener, id)
+      bars[number].half = nil
     end
     return number, one, not one and tonumber(clock) - tonumber(moment(aside, clock)) < 60
   end

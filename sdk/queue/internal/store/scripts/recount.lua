@@ -33,6 +33,9 @@ local function left(queue)
     FAILED_TASKS_ .. queue, TASKS_ .. queue, EXPIRY_ .. queue, KEYS_ .. queue, BLOCKED_ .. queue) > 0 then return true end
   if redis.call('SISMEMBER', PAUSED, queue) == 1 or redis.call('HEXISTS', LIMITS, queue) == 1 or
     redis.call('HEXISTS', PAUSES, 'accepting ' .. queue) == 1 then return true end
+  for _, set in ipairs({ HELD_ .. queue, KEYRATES_ .. queue }) do -- holds of keys, and buckets that are not full
+    if redis.pcall('ZRANGEBYSCORE', set, '(' .. clock, '+inf', 'LIMIT', 0, 1)[1] then return true end
+  end
   looks = looks - redis.call('ZCARD', NODES)
   return looks < 0 or waiting(queue) > 0 or #reservedlists(queue, alive) > 0
 end
@@ -67,7 +70,8 @@ for i = 4, #ARGV do
     redis.call('ZREM', KEYS[1], queue)
     local _, fair = pendinglists(queue)
     for _, level in pairs(fair) do redis.call('UNLINK', TURNS_ .. level .. '_' .. queue) end
-    redis.call('UNLINK', STATS_ .. queue, PRIORITIES_ .. queue, PURGED_ .. queue, LANES_ .. queue)
+    redis.call('UNLINK', STATS_ .. queue, PRIORITIES_ .. queue, PURGED_ .. queue, LANES_ .. queue, HELD_ .. queue, KEYRATES_ .. queue)
+    redis.pcall('HDEL', USED, 'memory:' .. queue)
     news = 'forgotten'
   else
     if score and tonumber(score) ~= count then redis.call('ZADD', KEYS[1], count, queue) end

@@ -1,29 +1,26 @@
 -- Reserves tasks of one queue for a listener, highest priority first. Starts them if a process ID is given, because the
 -- listener has free slots. Reserves no task from a paused or held queue, none of a paused plugin or tenant, none for a
--- quarantined version of a plugin but the probe of its circuit breaker, and no more than the plugin's limit in the fleet and the tenant's quotas and rates
--- allow. An ID whose task is missing, damaged, finished, already held
--- or not yet due is dropped and counted. An expired task fails.
+-- quarantined version of a plugin but the probe of its circuit breaker, and no more than the plugin's limit in the fleet
+-- and the tenant's quotas and rates allow. An ID whose task is missing, damaged, finished, already held or not yet due is
+-- dropped and counted. An expired task fails.
 -- KEYS    1 pending  2 reserved of the listener
 -- ARGV    1 clock override  2 queue  3 listener  4 maximum number of tasks (1 to 128)  5 process ID or ""
 --         6 maximum bytes of one task's parameters  7 maximum bytes of all parameters
---         8 "PLUGIN DIGEST" of the version that will run the tasks, followed by " failures" if it has a circuit breaker,
---         or "" (only with a process ID)
---         9 maximum age in seconds of tasks that set none themselves, or ""
---         10 maximum number of tasks that run in the fleet, or ""  11 the queues, separated by spaces, whose running
---         tasks count for 10
+--         8 "PLUGIN DIGEST" of the version that will run the tasks, or "" (only with a process ID)
+--         9 "1" if the version has a circuit breaker  10 maximum age in seconds of tasks that set none themselves, or ""
+--         11 "MAX QUEUE ...", the maximum number of tasks of these queues that run in the fleet, or ""
 --         12 bytes of memory that a task may use; 0: unknown
 --         13 the number of the release that serves, or ""  14 the number of arguments for runners, and these arguments
 --         then field, value, ... for the plugin's version and what its manifest sets (only with a process ID)
 -- RETURNS number of dropped IDs, clock, eta of the next scheduled task, or when the tenant's rates let more tasks start
---         or the pause of the circuit breaker ends if that is earlier, or "", number of tasks that failed or wait again, 1
---         if the version is quarantined or 2 if its circuit breaker is open (a task is then the probe), reason why a failed
---         task has no dead letter or "", numbers of releases that this host lacks or must not try, separated by spaces, 1 if the script ended early and the lists
---         may have further tasks; then for each task: id, run, parameters
---         or nil if they are too large, their size, number of further values, and these values: field, value, ... of
---         fields in TAKEN, and "release", the number of the release that runs it if that does not serve ("delayed" if
---         the task waited for a host that may run it), or "instead", the number of its release if the one that serves
---         runs it. The error LEASELOST if the listener has no lease (any more)
-local queue, listener, pid = ARGV[2], ARGV[3], ARGV[5]
+--         or the pause of the circuit breaker ends if that is earlier, or "", number of tasks that failed or wait again,
+--         cause of barrier (2: a task is the probe), reason why a failed task has no dead letter or "", numbers of
+--         releases that this host lacks or must not try, separated by spaces, 1 if the script ended early and the lists may
+--         have further tasks; then for each task: id, run, parameters or nil if they are too large, their size, number of
+--         further values, and these values: field, value, ... of fields in TAKEN, and "release", the number of the release
+--         that runs it if that does not serve ("delayed" if the task waited for a host that may run it), or "instead", the
+--         number of its release if the one that serves runs it. The error LEASELOST if the listener has no lease (any more)
+local queue, listener, _, pid, _, _, plugin, breaks, age, fleet, memory, serving = unpack(ARGV, 2, 13)
 local bad = mistyped(KEYS[1], 'list', KEYS[2], 'list', STARTED_TASKS_ .. queue, 'set', TASKS_ .. queue, 'zset',
   SCHEDULED_TASKS_ .. queue, 'zset', PRIORITIES_ .. queue, 'set', FAILED_TASKS_ .. queue, 'list', STATS_ .. queue, 'hash',
   EXPIRY_ .. queue, 'zset', PAUSED, 'set')
@@ -38,39 +35,41 @@ end
 
 local clock = now(ARGV[1])
 local eta = redis.call('ZRANGE', SCHEDULED_TASKS_ .. queue, 0, 0, 'WITHSCORES')[2] or ''
-local paused = redis.call('SMISMEMBER', PAUSED, queue, '.', 'plugin ' .. (string.match(ARGV[8], '^%S+') or ''))
+local paused = redis.call('SMISMEMBER', PAUSED, queue, '.', 'plugin ' .. (string.match(plugin, '^%S+') or ''))
 if paused[1] + paused[2] + paused[3] > 0 then return { 0, clock, eta, 0, 0, '', '', 0 } end
-local barred, ends, half
-if ARGV[8] ~= '' then barred, ends, half = barrier(ARGV[8], clock) end
-if barred and not half then
-  if ends and (eta == '' or tonumber(ends) < tonumber(eta)) then eta = ends end
-  return { 0, clock, eta, 0, barred, '', '', 0 }
+local bar = plugin == '' and { cause = 0 } or barrier(plugin, breaks, clock)
+local half = bar.half
+if bar.cause > 0 and not half then
+  if bar.ends and (eta == '' or tonumber(bar.ends) < tonumber(eta)) then eta = bar.ends end
+  return { 0, clock, eta, 0, bar.cause, '', '', 0 }
 end
 -- ask: set if some parameters of this queue were large. Then the size of each task's parameters is read first.
 local ask, held = unpack(redis.call('HMGET', STATS_ .. queue, 'large', 'held'))
-if held and helduntil(held, clock) then return { 0, clock, eta, 0, 0, '', '', 0 } end
+if held and helduntil(held, clock) then return { 0, clock, eta, 0, bar.cause, '', '', 0 } end
 local wanted = math.min(tonumber(ARGV[4]), half and 1 or 128)
 local work = 0 -- in units of one reserved task; at 128 the script ends, and the caller calls again
 
 -- room(): the number of tasks that are still allowed to start in the fleet, at most wanted.
 local function room() -- rare
+  local most, queues = nil, {}
+  for word in string.gmatch(fleet, '%S+') do
+    if most then queues[#queues + 1] = word else most = tonumber(word) end
+  end
   local function free()
-    local n = tonumber(ARGV[10])
-    for name in string.gmatch(ARGV[11], '%S+') do n = n - redis.call('SCARD', STARTED_TASKS_ .. name) end
+    local n = most
+    for _, name in ipairs(queues) do n = n - redis.call('SCARD', STARTED_TASKS_ .. name) end
     return n
   end
   local n = math.min(wanted, free())
   -- If there is no room, one caller every 5 seconds checks whether all counted tasks are really held.
   local may = n < 1 and duty(DUTY_ .. 'started_' .. queue, listener, 5000)
   if may and not may.err then
-    local queues = {}
-    for name in string.gmatch(ARGV[11], '%S+') do queues[#queues + 1] = name end
     work = (2 * unheld(queues) + 3 * #queues) / 4
     n = math.min(wanted, free())
   end
   return n
 end
-if ARGV[10] ~= '' then wanted = room() end
+if fleet ~= '' then wanted = room() end
 
 -- gate(h): bounds wanted by the tenant's rates and its quotas of running tasks, of their memory, and of fuel. Returns a
 -- function (n), which takes n tokens of each rate, and returns the time from which more tasks may start, as a number; 0
@@ -111,20 +110,20 @@ local function gate(h) -- rare
       wanted, throttled, midnight = 0, true, (number + 1) * 86400
     end
   end
-  local most, memory = tonumber(h[1] or ''), tonumber(h[6] or '')
-  if (most or memory) and wanted > 0 then
+  local most, bytes = tonumber(h[1] or ''), tonumber(h[6] or '')
+  if (most or bytes) and wanted > 0 then
     -- left(): how many more tasks may start. A task that alone needs more memory than the quota runs alone.
     local function left()
       local n, some, counts = runningtasks()
       local free = most and most - n or wanted + 1
-      local need = tonumber(ARGV[12])
-      if memory and need > 0 then
+      local need = tonumber(memory)
+      if bytes and need > 0 then
         local names, sum = {}, 0
         for i, name in ipairs(some) do names[i] = 'memory:' .. name end
         for i, each in ipairs(#some > 0 and redis.call('HMGET', USED, unpack(names)) or {}) do
           sum = sum + counts[i] * (some[i] == queue and need or tonumber(moment(each, '0')))
         end
-        free = math.min(free, n == 0 and memory < need and 1 or math.floor((memory - sum) / need))
+        free = math.min(free, n == 0 and bytes < need and 1 or math.floor((bytes - sum) / need))
       end
       return free, some
     end
@@ -136,7 +135,7 @@ local function gate(h) -- rare
     end
     wanted = math.min(wanted, math.max(0, free))
     throttled = throttled or free <= wanted
-    if memory and ARGV[12] ~= '0' then redis.call('HSET', USED, 'memory:' .. queue, ARGV[12]) end
+    if bytes and memory ~= '0' then redis.call('HSET', USED, 'memory:' .. queue, memory) end
   end
   return function(n)
     local again, fields = midnight, {}
@@ -171,7 +170,7 @@ if type(mark) == 'string' and string.find(mark, 'r', 1, true) then
     'memory', 'fuel_rate', 'fuel_day')
   spend = (h[1] or h[2] or h[3] or h[4] or h[5] or h[6] or h[7] or h[8]) and gate(h)
 end
-if wanted < 1 and spend then return { 0, clock, closing(spend, 0), 0, barred or 0, '', '', 0 } end
+if wanted < 1 and spend then return { 0, clock, closing(spend, 0), 0, bar.cause, '', '', 0 } end
 
 -- rejected(by): whether this listener has rejected the task, and another listener with a lease has not. by is the field
 -- "rejected_by" of the task. Python listeners do not count: they have no lease, so nobody knows whether they are alive.
@@ -185,12 +184,12 @@ local function rejected(by)
   return false
 end
 
-local serving, rest = ARGV[13], 15 + ARGV[14]
+local rest = 15 + ARGV[14]
 local written = { 'status', 'reserved', 'node', listener, 'updated', clock, 'reserved_at', clock }
 if pid ~= '' then written = { 'status', 'started', 'node', listener, 'updated', clock, 'started_at', clock, 'pid', pid, unpack(ARGV, rest) } end
 written[#written + 1] = 'run'
 local most, bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
-local out, taken, started, dropped, looked = { 0, clock, eta, 0, barred or 0, '', '', 0 }, 0, {}, 0, 0
+local out, taken, started, dropped, looked = { 0, clock, eta, 0, bar.cause, '', '', 0 }, 0, {}, 0, 0
 local tested -- whether a task is the probe of the circuit breaker
 
 -- otherwise(): makes a function (id, key, expired) that removes a task from the reserved list again. The task fails if
@@ -221,11 +220,9 @@ local function slower() -- rare
   local rates, held = KEYRATES_ .. queue, HELD_ .. queue
   if mistyped(rates, 'zset', held, 'zset') then return function() return false end end
   local step, burst = bucket(keyrate)
-  for _, set in ipairs({ rates, held }) do
-    local old = redis.call('ZRANGE', set, 0, 31, 'WITHSCORES')
-    for i = 1, #old, 2 do
-      if tonumber(old[i + 1]) <= tonumber(clock) then redis.call('ZREM', set, old[i]) end
-    end
+  for _, set in ipairs({ rates, held }) do -- one call removes more than it adds
+    local old = redis.call('ZRANGEBYSCORE', set, '-inf', clock, 'LIMIT', 0, 256)
+    if #old > 0 then redis.call('ZREM', set, unpack(old)) end
   end
   local function putoff(id, at, field)
     redis.call('LREM', KEYS[2], 1, id)
@@ -304,8 +301,8 @@ local function reserve(id)
     dropped = dropped + 1
     return
   end
-  if not h[7] and ARGV[9] ~= '' then -- the task sets no maximum age itself
-    local old = after(since(clock, h[4], h[6], h[5]), ARGV[9])
+  if not h[7] and age ~= '' then -- the task sets no maximum age itself
+    local old = after(since(clock, h[4], h[6], h[5]), age)
     if not h[8] or tonumber(old) < tonumber(moment(h[8], old)) then
       h[8] = old
       redis.call('HSET', key, 'expires', old)
@@ -350,7 +347,7 @@ local function reserve(id)
   end
   taken = taken + 1
   if half and all == written then
-    probe(ARGV[8], half, listener, id)
+    probe(plugin, half, listener, id)
     tested = true
   end
 end
