@@ -1,13 +1,16 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/quern-project/quern/runtime/runtimetest"
+	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
@@ -197,5 +200,62 @@ func TestTenantACL(t *testing.T) {
 		if r := u.run(append([]string{"tenant", "acl"}, strings.Fields(args)...)...); r.status == exitDone || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %+v", args, r)
 		}
+	}
+}
+
+// Ctrl-C ends the pause of an export, and of a deletion that has deleted nothing; an import says how it goes on.
+func TestTenantMoveInterrupted(t *testing.T) {
+	t.Parallel()
+	server := queuetest.Start(t)
+	u := newUser(t, server.URL()).with(map[string]string{"QUERN_TENANT": "blueque"})
+	client, err := queue.New(server.URL(), queue.Config{Tenant: "blueque"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for range 40 {
+		if _, err := client.Queue("q").EnqueueMany(t.Context(), make([]queue.Spec, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pauses := func(tenant string) string { return u.must("tenant", "pauses", tenant, "-o", "json") }
+	// interrupt sends a SIGINT as soon as the command has paused the tenant, and returns what it prints.
+	interrupt := func(tenant string, args ...string) string {
+		c := u.prepare(args...)
+		start(t, c)
+		eventually(t, "the pause of "+strings.Join(args, " "), func() bool { return pauses(tenant) != "[]\n" })
+		_ = c.Process.Signal(os.Interrupt)
+		if state := c.wait(t); !state.Sys().(syscall.WaitStatus).Signaled() {
+			t.Errorf("%v: %s: %s", args, state, c.stderr)
+		}
+		return c.stderr.String()
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if said := interrupt("blueque", "tenant", "export", "blueque", file, "--pause"); !strings.Contains(said, "repeat it, and it goes on") {
+		t.Errorf("export: %s", said)
+	}
+	if list := pauses("blueque"); list != "[]\n" {
+		t.Errorf("after the export: %s", list)
+	}
+	u.must("tenant", "export", "blueque", file)
+
+	said := interrupt("other", "tenant", "import", "other", file)
+	if list := pauses("other"); (list != "[]\n") != strings.Contains(said, "repeat the command with --into") {
+		t.Errorf("after the import: %s: %s", said, list)
+	}
+	u.must("tenant", "import", "other", file, "--into")
+	if list := pauses("other"); list != "[]\n" {
+		t.Errorf("after the second import: %s", list)
+	}
+
+	u.host(folder(t, map[string][]byte{"sleep": runtimetest.Sleep(t)}))
+	id := strings.TrimSpace(u.must("enqueue", "sleep", "60000"))
+	eventually(t, "a task runs", func() bool { return strings.Contains(u.must("task", "show", id), "started") })
+	interrupt("blueque", "tenant", "delete", "blueque", "--confirm", "blueque")
+	if list := pauses("blueque"); list != "[]\n" {
+		t.Errorf("after the deletion: %s", list)
+	}
+	if n := strings.TrimSpace(u.must("queue", "show", "q", "-o", "json")); !strings.Contains(n, `"pending":40000`) {
+		t.Errorf("after the deletion: %s", n)
 	}
 }

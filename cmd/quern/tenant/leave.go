@@ -27,7 +27,9 @@ func overRedis(env cli.Environment, cmd *cobra.Command,
 		if !ok {
 			return cli.Usagef("%s with --server: it works over Redis alone: use --redis URL in its place", cmd.CommandPath())
 		}
-		err := run(cmd, d, args)
+		var err error
+		ran := func() error { err = run(cmd, d, args); return err }
+		err = cli.Interruptibly(cmd, ran, func() error { return err })
 		if errors.Is(err, mover.ErrInUse) {
 			return cli.Refusedf("%w", err)
 		}
@@ -197,7 +199,7 @@ func drainAll(cmd *cobra.Command, client direct, wait time.Duration) error {
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
-			return cli.Refusedf("nothing is deleted: %s did not leave within %s: see `quern node ls`, and repeat the command",
+			return cli.Refusedf("nothing is deleted: %s did not leave within %s: end their tasks, and repeat the command, or start hosts again: those drain, and end",
 				strings.Join(left, ", "), wait)
 		case <-time.After(200 * time.Millisecond):
 		}

@@ -30,7 +30,9 @@ var ErrInUse = errors.New("the tenant is in use")
 // pauses, and limits of queues, are added one by one, and tasks that are in no list afterwards are put back. The
 // tenant is paused until all keys are there; pauses of the export are left out. Tasks that ran at the time of the
 // export count as those of dead hosts: hosts run them again within minutes.
-func (m Mover) Import(ctx context.Context, path, who string, into bool, report func(Moved)) (Moved, error) {
+func (m Mover) Import(
+	ctx context.Context, path, who string, into bool, report func(Moved),
+) (done Moved, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return Moved{}, err
@@ -45,10 +47,14 @@ func (m Mover) Import(ctx context.Context, path, who string, into bool, report f
 	if err := m.Pause(ctx, who, ReasonImport); err != nil {
 		return Moved{}, err
 	}
+	defer func() {
+		if err != nil && done.Keys == 0 && !into { // the tenant is as empty as before
+			err = errors.Join(err, m.Resume(context.WithoutCancel(ctx)))
+		}
+	}()
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return Moved{}, err
 	}
-	done := Moved{}
 	var late, block []keyPart // late has pauseKeys
 	size := 0
 	flush := func() error {
