@@ -145,7 +145,7 @@ func processorTimes(t *testing.T, fleet []*node) map[string]float64 {
 // thousand queues.
 func TestTenantsShareAHost(t *testing.T) {
 	enough, hosts, queues, tolerance := 20.0, []int{1, 4}, 1000, 0.1 // two processors for 10 s
-	if testing.Short() { // one tenant's long tasks are a large part of so little time
+	if testing.Short() {                                             // one tenant's long tasks are a large part of so little time
 		enough, hosts, queues, tolerance = 5, []int{1}, 100, 0.5
 	}
 	for _, hosts := range hosts {

@@ -130,8 +130,16 @@ func TestTenantLeaves(t *testing.T) {
 	if r := u.run("task", "wait", "waits", "--wait-timeout", "100ms"); r.status == exitDone {
 		t.Error("a task ran during the pause")
 	}
-	u.must("plugin", "resume", "echo")
+	because := func(id, why string) {
+		t.Helper()
+		if shown := u.must("task", "show", id); !strings.Contains(shown, "waits because") || !strings.Contains(shown, why) {
+			t.Errorf("%s:\n%s", why, shown)
+		}
+	}
+	because("waits", "end that with `quern tenant resume blueque`")
 	u.must("tenant", "resume", "blueque")
+	because("waits", "a bug): end that with `quern plugin resume echo`")
+	u.must("plugin", "resume", "echo")
 	u.must("task", "wait", "waits")
 
 	var usage string
@@ -142,6 +150,15 @@ func TestTenantLeaves(t *testing.T) {
 	if today := time.Now().UTC().Format(time.DateOnly); !regexp.MustCompile(`^tenant,day,.*\nblueque,` + today + `,2,2,0,0,[1-9]\d*,0\.\d*[1-9]\d*,[\d.]+,10,10,0\n$`).MatchString(usage) {
 		t.Errorf("usage:\n%s", usage)
 	}
+
+	u.must("tenant", "set", "blueque", "--fuel-day", "1")
+	u.must("enqueue", "echo", "more", "--id", "burnt")
+	because("burnt", "the tenant has used up its quota fuel_day of 1: see `quern tenant show blueque`")
+	if found := u.run("doctor").stdout; !strings.Contains(found, "the quota fuel_day of 1 is used up, and 1 task waits") {
+		t.Errorf("doctor:\n%s", found)
+	}
+	u.must("tenant", "set", "blueque", "--fuel-day", "none")
+	u.must("task", "wait", "burnt")
 
 	file := filepath.Join(t.TempDir(), "blueque.quern")
 	u.must("tenant", "export", "blueque", file, "--pause")

@@ -304,7 +304,11 @@ func (t *Direct) Queue(name string) QueueHandle { return t.Manager.Queue(name) }
 
 // Task reads a task with its history.
 func (t *Direct) Task(ctx context.Context, id string) (*Task, error) {
-	return t.read(ctx, id, t.Client.Task)
+	shape, err := t.read(ctx, id, t.Client.Task)
+	if err == nil {
+		t.Explain(ctx, shape)
+	}
+	return shape, err
 }
 
 // Summary reads a task with its history, without its parameters and result.

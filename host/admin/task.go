@@ -63,6 +63,7 @@ type Task struct {
 	FairKey        string            `json:"fair_key,omitempty" doc:"Whom it is for."`
 	FairWeight     int               `json:"fair_weight,omitempty"`
 	KeyHeld        bool              `json:"key_held,omitempty" doc:"It is scheduled because its key is paused, or held by a handler until eta."`
+	WaitsBecause   string            `json:"waits_because,omitempty" doc:"Why it waits although it is due, for people; only of a single task, and missing if it just waits for its turn."`
 	Lane           *Lane             `json:"lane,omitempty" doc:"The tasks of the queue with the same concurrency key."`
 	Labels         map[string]string `json:"labels,omitempty"`
 	Parent         string            `json:"parent,omitempty"`
@@ -163,6 +164,9 @@ func NewTask(tenant string, t *queue.Task, history []manage.Attempt) *Task {
 		LiveID:      t.LiveID, DeadID: t.DeadID, DeadQueue: t.Dead, DeadError: t.DeadError, CheckpointSize: t.CheckpointSize,
 		After: t.After,
 		Retry: NewRetry(t.Retry), Sealed: t.Sealed,
+	}
+	if t.Held && t.ETA.Year() > 2200 { // a paused key has no end: see ENDLESS in prelude.lua
+		shape.ETA = 0
 	}
 	shape.Parameters, shape.ParametersBase64 = Payload(t.Parameters)
 	shape.Result, shape.ResultBase64 = Payload(t.Result)

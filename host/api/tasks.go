@@ -243,6 +243,7 @@ func (s *service) showTask(ctx context.Context, in *ShowTask) (*Of[admin.Task], 
 		return nil, err
 	}
 	shape.ParametersSize, shape.ResultSize = int(parameters), int(result)
+	t.Explain(ctx, shape)
 	return &Of[admin.Task]{*shape}, nil
 }
 

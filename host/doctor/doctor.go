@@ -185,6 +185,7 @@ type patient struct {
 	stopped     map[string]release.Stopped // by plugin
 	tenant      string
 	pauses      []manage.Pause
+	quotas      []manage.QuotaUse
 	queues      []string
 	maxQueues   int // how many queues the tenant may have; 0: any number
 	stats       []manage.Stats
@@ -307,6 +308,7 @@ func readTenant(ctx context.Context, client *queue.Client) (*patient, error) {
 			return err
 		}},
 		reading{"the pauses", func() (err error) { p.pauses, err = manage.New(client).Pauses().List(ctx); return err }},
+		reading{"the quotas", func() (err error) { p.quotas, err = manage.QuotaUses(ctx, client); return err }},
 		reading{"the queues", func() error {
 			known, err := client.Queues(ctx)
 			if err != nil {

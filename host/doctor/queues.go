@@ -68,6 +68,25 @@ var queueChecks = []check{
 		}
 	}},
 	{"tenant-paused", pausesOf(func(one manage.Pause) bool { return one.Queue == "" })},
+	{"tenant-quota", func(p *patient) {
+		for _, use := range p.quotas {
+			waiting := int64(0)
+			for i, stats := range p.stats {
+				if use.Holds(p.queues[i]) {
+					waiting += stats.Depth[queue.Pending]
+				}
+			}
+			if waiting == 0 {
+				continue
+			}
+			level := Note // a busy tenant uses up a rate, or what may run at once
+			if strings.HasPrefix(use.Name, "fuel_") {
+				level = Warning
+			}
+			p.found(level, "wait, or raise the quota with `quern tenant set`", "the quota %s of %s is used up, and %s", use.Name, use.Value,
+				wait(waiting)).by("tenant", "show", p.tenant).hurts(waiting).named(use.Name)
+		}
+	}},
 	{"queue-shut", pausesOf(func(one manage.Pause) bool { return one.Queue != "" && (one.Accepting || one.Key != "") })},
 	{"queue-paused", func(p *patient) {
 		for i, stats := range p.stats {
@@ -158,21 +177,11 @@ func pausesOf(meant func(manage.Pause) bool) func(*patient) {
 			if !meant(one) {
 				continue
 			}
-			group, name, verb := "tenant", p.tenant, "is paused"
-			switch {
-			case one.Queue != "":
-				group, name = "queue", one.Queue
-			case one.Plugin != "":
-				group, name = "plugin", one.Plugin
-			}
-			command := []string{group, "resume", name}
-			if one.Key != "" {
-				command = append(command, "--key", one.Key)
-			}
+			verb := "is paused"
 			if one.Accepting {
-				command, verb = append(command, "--accepting"), "accepts no new tasks"
+				verb = "accepts no new tasks"
 			}
-			f := p.found(Warning, "end the pause", "%s %s%s", one.What(), verb, one.Why()).by(command...)
+			f := p.found(Warning, "end the pause", "%s %s%s", one.What(), verb, one.Why()).by(one.ResumeCommand(p.tenant)...)
 			if one.Queue != "" {
 				f.in(one.Queue)
 			}

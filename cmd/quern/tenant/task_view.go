@@ -34,7 +34,8 @@ func taskView(t *admin.Task) show.View {
 		progress = fmt.Sprintf("%.0f %%", 100*t.Progress)
 	}
 	return slices.Concat(
-		show.Lines("id", t.ID, "tenant", t.Tenant, "queue", t.Queue, "status", statusText(t)),
+		show.Lines("id", t.ID, "tenant", t.Tenant, "queue", t.Queue, "status", statusText(t), "waits because",
+			show.Given(t.WaitsBecause)),
 		runningView(t),
 		show.Lines("encrypted by key", show.Given(t.Sealed)),
 		bytesView("parameters", t.Parameters, t.ParametersBase64),

@@ -97,10 +97,20 @@ func showWait(ctx context.Context, cmd *cobra.Command, client admin.Tenant, id s
 	}
 	defer line.Clear()
 	slow := false // it was told that the task runs for long
+	because, asked := "", time.Now()
 	for begun := time.Now(); periodic.Sleep(ctx, interval); {
 		task, err := client.Summary(ctx, id)
 		if err != nil {
 			continue // waitTask reports an outage
+		}
+		if (task.Status == queue.Pending || task.KeyHeld) && time.Since(asked) >= unseenInterval {
+			asked = time.Now()
+			whole, err := client.Task(ctx, id)
+			if err == nil && whole.WaitsBecause != "" && whole.WaitsBecause != because {
+				because = whole.WaitsBecause
+				line.Clear()
+				cli.Note(cmd, "task %s waits: %s", id, because)
+			}
 		}
 		if text := putOff(task, told); text != "" {
 			line.Clear()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -270,6 +271,11 @@ func (b *bench) pauses() {
 		b.is("pauses", len(list), 1)
 		b.is("a pause", fmt.Sprint(list[0].Queue, list[0].Key, list[0].Plugin, list[0].Accepting, list[0].Reason, list[0].Since > 0),
 			fmt.Sprint(p.Queue, p.Key, p.Plugin, p.Accepting, p.Reason, true))
+		if !p.Accepting && p.Plugin == "" && p.Key == "" {
+			task, err := b.Task(b.ctx, "one")
+			b.must(err)
+			b.is("why a task waits", strings.HasPrefix(task.WaitsBecause, p.What()+" is paused"), true)
+		}
 		_, err = b.Queue("q").EnqueueMany(b.ctx, []queue.Spec{{Options: queue.Options{ID: "new"}}})
 		if p.Accepting {
 			b.refused("an enqueue during a pause", err, manage.ErrPaused)

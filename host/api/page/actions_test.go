@@ -428,12 +428,12 @@ func TestErrorsAndWaits(t *testing.T) {
 	w.see(t, "12345678901234567891.0")
 	waits := w.enqueue(t, "mail", "x", queue.Options{})
 	w.goTo(t, "/tasks/"+waits, "Task "+waits)
-	w.see(t, "It waits for its turn: 4 tasks of the queue are pending.")
+	w.see(t, "It waits for its turn.")
 	must(t, w.Queue("mail").Pause(w.ctx))
-	w.see(t, "It waits, because the queue is paused.")
+	w.see(t, "It waits: the queue mail is paused since ")
 	alone := w.enqueue(t, "nobody", "x", queue.Options{})
 	w.goTo(t, "/tasks/"+alone, "Task "+alone)
-	w.see(t, "It waits, because nobody serves the queue.")
+	w.see(t, "It waits: no host or worker serves the queue mail.")
 }
 
 // A dead letter leads to the task that it stands for; letters that wait or failed are tried again together.

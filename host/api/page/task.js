@@ -16,13 +16,11 @@ export function task({ tenant }, id) {
       const [shape, tree] = await Promise.all([
         call(query(to, { payload_limit: shownBytes }), { signal }), call(query(`${to}/tree`, { total: mostInTree }), { signal })]);
       const waits = shape.after && (await call(query(`${to}/dependencies`, { limit: mostInTree }), { signal })).items;
-      const queued = shape.status === "pending" && (await reason(shape, signal).catch(() => ""));
-      return { ...shape, tree, waits, queued };
+      return { ...shape, tree, waits };
     },
     show: (t) => [
       h("p", null, badge(t.status), " ", t.reason && badge(t.reason, "failed"), " ", t.cancel_asked && badge("to be cancelled", "warning"), " in ", link(t.queue, tenant, "queues", t.queue)),
-      t.queued && h("p", null, t.queued),
-      t.key_held && h("p", null, `It waits, because the key ${t.key} is paused, or a handler put off all tasks with it.`),
+      t.waits_because ? h("p", null, `It waits: ${t.waits_because}.`) : t.status === "pending" && h("p", null, "It waits for its turn."),
       taskActions(t),
       t.progress > 0 && h("p", null, h("label", null, `${Math.round(100 * t.progress)} % ${t.message ?? ""}`, h("progress", { max: 1, value: t.progress }))),
       t.error && section("Why it failed", failure(t.error, t.reason)),
@@ -42,19 +40,6 @@ export function task({ tenant }, id) {
 }
 
 const mostInTree = 200; // tasks
-
-/** reason tells why a pending task does not run yet. */
-async function reason(t, signal) {
-  const [queue, nodes] = await Promise.all([
-    call(path`/tenants/${t.tenant}/queues/${t.queue}`, { signal }), call(query(path`/tenants/${t.tenant}/nodes`, { limit: 1000 }), { signal })]);
-  const serving = nodes.items.filter((n) => n.alive && n.queues.includes(t.queue));
-  if (queue.paused) return "It waits, because the queue is paused.";
-  if (queue.held_until > now()) return ["It waits until ", clock(queue.held_until), ", because the server of its webhook asked for a pause."];
-  if (serving.length === 0) return "It waits, because nobody serves the queue.";
-  if (serving.some((n) => n.waits_for_memory?.includes(t.queue))) return "It waits for memory: see what the hosts run.";
-  if (serving.every((n) => n.slots && n.slots_in_use >= n.slots)) return "It waits, because all slots of its hosts are in use.";
-  return `It waits for its turn: ${many(queue.pending, "task")} of the queue ${queue.pending === 1 ? "is" : "are"} pending.`;
-}
 
 const taskOf = (tenant, id) => link(h("span", { class: "code" }, id), tenant, "tasks", id);
 
@@ -93,7 +78,7 @@ function about(t) {
   const headers = Object.entries(t.headers ?? {}).filter(([k]) => k !== "traceparent"); // which is the trace, below
   const to = (id) => link(h("span", { class: "code" }, id), t.tenant, "tasks", id);
   return facts(
-    ["Created", clock(t.created)], ["Due", clock(t.eta)], ["Waited", waited > 0 && span(waited)],
+    ["Created", clock(t.created)], ["Due", !t.key_held && clock(t.eta)], ["Waited", waited > 0 && span(waited)],
     ["Started", clock(t.started_at)], ["Finished", clock(t.finished_at)], ["Ran for", t.finished_at && t.started_at && span(t.finished_at - t.started_at)],
     ["Expires", clock(t.expires)], ["Deadline", clock(t.deadline)], ["Time limit", t.timeout_seconds && span(t.timeout_seconds)],
     ["Attempts", `${count(t.attempts)}${t.max_attempts > 0 ? ` of ${count(t.max_attempts)}` : ""}`],

@@ -67,6 +67,24 @@ func (p Pause) Why() string {
 	return text
 }
 
+// ResumeCommand has the arguments of the `quern` command that ends the pause. tenant is the name of its tenant.
+func (p Pause) ResumeCommand(tenant string) []string {
+	command := []string{"tenant", "resume", tenant}
+	switch {
+	case p.Queue != "":
+		command = []string{"queue", "resume", p.Queue}
+	case p.Plugin != "":
+		command = []string{"plugin", "resume", p.Plugin}
+	}
+	if p.Key != "" {
+		command = append(command, "--key", p.Key)
+	}
+	if p.Accepting {
+		command = append(command, "--accepting")
+	}
+	return command
+}
+
 func (p Pause) scope() string {
 	switch {
 	case p.Plugin != "":

@@ -250,6 +250,14 @@ type QuotaUse struct {
 	Refused     int64  // how many tasks, or other things, were refused, since the quota's tenant has any
 }
 
+// Holds reports whether the quota is used up, so that tasks of a queue wait.
+func (u QuotaUse) Holds(name string) bool {
+	kind, of, _ := strings.Cut(u.Name, ":")
+	holds := slices.Contains([]string{"running", "memory", "fuel_rate", "fuel_day", "rate", "limit"}, kind)
+	ours := of == "" || of == name || kind == "limit" && slices.Contains(strings.Fields(u.Value), name)
+	return holds && ours && u.Limit > 0 && u.Used >= u.Limit
+}
+
 // SetQuotas changes quotas. An empty value removes a quota, or brings back what the file of the hosts says. The change
 // counts for all hosts and producers at once. The error is queue.ErrInvalid if a quota is invalid, or the tenant would
 // have more than 1,000.
