@@ -58,7 +58,7 @@ var roles = []Role{
 		keys: "%R~_generation %R~_subscriptions %R~_limits %R~_pauses ~_publi* ~_topic* ~_queues ~_task* ~_stats_* " +
 			"~_pending_* ~_scheduled_tasks_* ~_complete_tasks_* ~_failed_tasks_* ~_blocked_* ~_priorities_* " +
 			"~_expiry_* ~_keys_* ~_unique_* ~_bytes_* ~_log_* ~_attempts_* ~_after_* ~_children_* %R~_quotas " +
-			"~_used ~_fair_* ~_turns_* ~_lanes_* ~_line_*",
+			"~_used ~_finished ~_fair_* ~_turns_* ~_lanes_* ~_line_*",
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink wait " +
 			"get set hget hmget hgetall hset hsetnx hexists hincrby hstrlen hlen lpush rpush lrange llen " +
 			"smembers sadd zadd zrem zrange zcard rpop hdel lindex zincrby zlexcount zrangebylex zrevrangebylex " +

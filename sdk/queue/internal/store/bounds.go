@@ -7,6 +7,7 @@ import "time"
 const (
 	ExpiryTasks   = 16  // tasks of expire.lua, which may have to search for each task and make its dead letter
 	PurgeTasks    = 75  // tasks of purge.lua; deleting one takes some 20 commands
+	CountTasks    = 75  // tasks of finished.lua
 	RecountQueues = 100 // queues of recount.lua
 	StatsQueues   = 50  // queues of look.lua
 	LaneChecks    = 100 // holders and lanes of lanes.lua
