@@ -712,7 +712,7 @@ local WEIGHED = { 'run', 'after', 'labels', 'headers', 'error', 'last_error', 'c
 -- weightof(id, h, result): about how many bytes a finished task takes: 1 KiB for what every task has, 100 for each of its
 -- dependencies, and its data. h has the WEIGHED fields. result is the size of the result, if the caller knows it.
 local function weightof(id, h, result)
-  local sum = 1024 + 100 * (tonumber(string.match(h[2] or '', '^%l+ %l+ (%d+)')) or 0)
+  local sum = 1024 + 100 * tonumber(string.match(h[2] or '', '^%l+ %l+ (%d+)') or '0')
   for i = 3, 6 do sum = sum + #(h[i] or '') end
   sum = sum + tonumber(moment(h[7], '0'))
   for _, field in ipairs({ 'parameters', not result and 'result' or nil }) do

@@ -77,7 +77,9 @@ if not quotas.log_bytes then
   redis.call('UNLINK', LOGS)
   redis.call('HDEL', USED, 'log_bytes')
 end
-if not begun(now('')) then
+if begun(now('')) then
+  retain(8)
+else
   redis.call('UNLINK', FINISHED)
   redis.call('HDEL', USED, 'bytes_finished')
 end
