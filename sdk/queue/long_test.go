@@ -206,7 +206,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	measure("import of torn tasks", func() { must[manage.Moved](t)(mover.Import(w.ctx, file, "ada", true, nil)) })
 	w.quotas(t, manage.Quotas{"bytes_finished": "60000"}) // of which there are more all the time
 	node = w.node(t, "q")
-	fill(1000, queue.Options{Key: "k", Dead: "dead"})
+	fill(1000, queue.Options{Key: "k", Dead: "dead", Priority: new(100)})
 	settle("settle as complete within a quota", listen.Settlement{})
 	settle("settle as failed within a quota", listen.Settlement{Failure: &queue.Failure{}})
 	reserve()

@@ -108,7 +108,7 @@ func (s *Settlement) Weight() int {
 	case s.Requeue != "":
 		return 3
 	}
-	return 6 // it may need a dead letter
+	return 8 // it may need a dead letter
 }
 
 // TryAgain returns a settlement that lets the task wait for its next attempt. attempts is the number of attempts that

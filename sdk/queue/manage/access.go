@@ -67,8 +67,8 @@ var roles = []Role{
 	{
 		Name: "outbox-relay", Purpose: "`quern relay` of an outbox alone", channels: allChannels,
 		commands: "auth del eval evalsha exists expire get hdel hello hexists hget hgetall hincrby hlen hmget hset " +
-			"hsetnx hstrlen llen lpush ltrim ping publish rpush sadd select set smembers subscribe time type " +
-			"unlink unsubscribe xdel xread zadd zcard zrange zrem rpop lindex zincrby zlexcount zrangebylex " +
+			"hsetnx hstrlen llen lpush lrange ltrim ping publish rpush sadd select set smembers subscribe time " +
+			"type unlink unsubscribe xdel xread zadd zcard zrange zrem rpop lindex zincrby zlexcount zrangebylex " +
 			"zrevrangebylex zscore",
 	},
 	{

@@ -5,7 +5,7 @@ import "time"
 // The maximum numbers of items that one call of a script handles, so that it takes only a few milliseconds of Redis's
 // time.
 const (
-	ExpiryTasks   = 16  // tasks of expire.lua, which may have to search for each task and make its dead letter
+	ExpiryTasks   = 14  // tasks of expire.lua, which may have to search for each task and make its dead letter
 	PurgeTasks    = 75  // tasks of purge.lua; deleting one takes some 20 commands
 	CountTasks    = 75  // tasks of finished.lua
 	RecountQueues = 100 // queues of recount.lua

@@ -698,12 +698,13 @@ local function book(f)
   redis.call('ZINCRBY', FINISHED, string.format('%.0f', -f.sum), '.')
 end
 
--- uncount(id, kept): takes a task off the finished ones. kept is that field of its hash. For a publication, a space and the
--- topic follow.
-local function uncount(id, kept)
-  if redis.pcall('ZREM', FINISHED, id .. ' ' .. kept) == 1 then
-    redis.call('ZINCRBY', FINISHED, string.match(kept, '^%d+'), '.')
+-- uncount(members): takes members off FINISHED.
+local function uncount(members)
+  local sum = 0
+  for _, member in ipairs(members) do
+    if redis.pcall('ZREM', FINISHED, member) == 1 then sum = sum + (string.match(member, '^%S+ (%d+)%.') or 0) end
   end
+  if sum > 0 then redis.call('ZINCRBY', FINISHED, string.format('%.0f', sum), '.') end
 end
 
 -- The fields of a task whose sizes count, in this order, beside parameters and result.
@@ -751,7 +752,7 @@ local function inherit(id, letter)
   if bytes > 0 then redis.pcall('HSET', BYTES_ .. letter, 'parameters', redis.call('HGET', BYTES_ .. id, 'parameters')) end
   local ended = h[3] and redis.pcall('ZSCORE', FINISHED, letter .. ' ' .. h[3])
   if type(ended) == 'string' then -- the letter has ended, and now takes more
-    uncount(letter, h[3])
+    uncount({ letter .. ' ' .. h[3] })
     local f = { sum = 0, entries = {} }
     local size = string.match(h[3], '^%d+') + math.max(#parameters, bytes)
     redis.call('HSET', TASK_ .. letter, 'kept', charge(f, letter, size, tonumber(ended)))
@@ -1092,14 +1093,16 @@ local OWNED = { 'key', 'dead_id', 'lane', 'kept' }
 -- sure that all dependents know of their end. owned contains the OWNED fields of each task. A task's dead letter gets a
 -- copy of the parameters.
 local function forget(queue, ids, owned)
+  local members = {}
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
     if h[1] then redis.call('ZREM', KEYS_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
     if h[2] then inherit(id, h[2]) end
     if h[3] then leave(queue, id, h[3]) end -- a Python listener may have ended it
-    if h[4] then uncount(id, h[4]) end
+    if h[4] then members[#members + 1] = id .. ' ' .. h[4] end
     redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, CHILDREN_ .. id)
   end
+  uncount(members)
   for from = 1, #ids, 1000 do
     redis.call('ZREM', TASKS_ .. queue, unpack(ids, from, math.min(#ids, from + 999)))
   end
@@ -1121,7 +1124,7 @@ local function unpublish(topic, ids)
   local counts = redis.pcall('EXISTS', FINISHED) == 1
   for _, id in ipairs(ids) do
     local kept = counts and redis.pcall('HGET', PUBLICATION_ .. id, 'kept')
-    if type(kept) == 'string' then uncount(id, kept .. ' ' .. topic) end
+    if type(kept) == 'string' then uncount({ id .. ' ' .. kept .. ' ' .. topic }) end
     redis.call('UNLINK', PUBLICATION_ .. id, PUBLISHED_ .. id)
   end
   if #ids > 0 then redis.call('ZREM', PUBLICATIONS_ .. topic, unpack(ids)) end
@@ -1148,13 +1151,11 @@ local function retain(most) -- rare
     local h = redis.pcall('HMGET', (published and PUBLICATION_ or TASK_) .. (id or ''), 'kept', 'status', 'queue', 'awaited',
       unpack(OWNED))
     local told = not h[4] or h[4] == TOLD
-    if not id then
-      redis.call('ZREM', FINISHED, list[i]) -- not written by Quern
-    elseif published then
+    if published then
       local whole = h[1] == kept and not mistyped(PUBLICATIONS_ .. topic, 'zset', TOPICS, 'zset')
-      if whole then unpublish(topic, { id }) else uncount(id, kept .. ' ' .. topic) end
-    elseif h[1] ~= kept or h[2] ~= 'complete' and h[2] ~= 'failed' or not h[3] then
-      uncount(id, kept) -- somebody deleted or changed it by hand
+      if whole then unpublish(topic, { id }) else uncount({ list[i] }) end
+    elseif not id or h[1] ~= kept or h[2] ~= 'complete' and h[2] ~= 'failed' or not h[3] then
+      uncount({ list[i] }) -- somebody deleted or changed it by hand
     elseif told then
       local g = groups[h[3] .. ' ' .. h[2]]
       if not g then
@@ -1296,7 +1297,7 @@ local function revive(queue, id, clock, d)
   local key = TASK_ .. id
   local h = redis.call('HMGET', key, 'unique', 'unique_for', 'deadline', 'awaited', 'kept')
   if h[1] and owner(queue, h[1], id, false) then return end
-  if h[5] then uncount(id, h[5]) end
+  if h[5] then uncount({ id .. ' ' .. h[5] }) end
   if redis.call('LLEN', FAILED_TASKS_ .. queue) <= SEARCHED then
     redis.call('LREM', FAILED_TASKS_ .. queue, 1, id)
   else

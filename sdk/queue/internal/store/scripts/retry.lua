@@ -69,7 +69,7 @@ local other = h[7] and owner(queue, h[7], id, false)
 if other then return redis.error_reply('UNIQUE task ' .. other .. ' holds the uniqueness of ' .. id .. ' by now') end
 local clock = now(ARGV[1])
 redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal must come first: see renew.lua
-if h[18] then uncount(id, h[18]) end
+if h[18] then uncount({ id .. ' ' .. h[18] }) end
 if h[9] then inherit(id, h[9]) end -- its dead letter gets a copy of the parameters
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', UNIQUE_LIFE) end
 if h[6] then record(id, moment(h[12], clock), 'failed', h[2] or '') end -- without a node, the task never ran

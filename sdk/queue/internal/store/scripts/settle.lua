@@ -43,7 +43,7 @@ local exist = redis.call('EXISTS', WAITERS, THROTTLED, THROTTLED, FINISHED, FINI
 local function counting() -- rare
   local f = finishing(clock)
   return function(id, h, size)
-    if h[11] then uncount(id, h[11]) end -- an error ended an earlier settle
+    if h[11] then uncount({ id .. ' ' .. h[11] }) end -- an error ended an earlier settle
     if not f or h[10] then return nil end
     local weighed = { unpack(h, 12) }
     weighed[#weighed] = false -- the checkpoint is deleted
