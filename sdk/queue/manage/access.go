@@ -90,7 +90,7 @@ var roles = []Role{
 		Name: "mover", Purpose: "`quern tenant export`, `import` and `delete`; it sees the names of all keys in Redis",
 		channels: allChannels,
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time info scan type pttl get set " +
-			"strlen hget hgetall hscan hset hdel hkeys hlen hstrlen hexists lrange llen rpush sadd srem scard " +
+			"strlen hget hgetall hscan hset hdel hkeys hlen hstrlen hexists lrange llen rpop rpush sadd srem scard " +
 			"smembers srandmember sscan zadd zcard zrange zrangebyscore zscan xadd xlen xrange del unlink pexpireat " +
 			"exists hincrby hmget lindex lpush lrem ltrim zincrby zlexcount zrangebylex zrem zrevrangebylex zscore",
 	},
