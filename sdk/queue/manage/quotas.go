@@ -391,7 +391,8 @@ func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]str
 // are no matter of concern: what is used of rates, running tasks and their memory is soon free again, and finished tasks
 // make room for others.
 func (k QuotaKind) refuses() bool {
-	return (k.Form == FormCount || k.Form == FormBytes) && !slices.Contains([]string{"running", "memory", finishedQuota}, k.Name)
+	fits := []string{"running", "memory", finishedQuota}
+	return (k.Form == FormCount || k.Form == FormBytes) && !slices.Contains(fits, k.Name)
 }
 
 // FullestQuota returns the used part of the fullest quota that refuses something; 0 if there is none.
