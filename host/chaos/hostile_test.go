@@ -112,6 +112,7 @@ func TestHostileTenants(t *testing.T) { //nolint:tparallel // one way after the 
 		{"keys", h.keys},
 		{"limits", h.limits},
 		{"releases", h.releases},
+		{"publications", h.publications},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			starts := startsPerSecond
@@ -336,6 +337,11 @@ func (h *hostile) limits(ctx context.Context) {
 		_ = h.client.Queue("hostile").SetLimit(ctx, 0)
 		_ = manage.SetQuotas(ctx, h.client, manage.Quotas{"rate:hostile": "", "limit:l": "", "key_rate:hostile": ""})
 	}
+}
+
+// publications publishes to topics that nobody has subscribed to, so that nothing waits.
+func (h *hostile) publications(ctx context.Context) {
+	_, _ = h.client.Publish(ctx, fmt.Sprintf("topic-%d", rand.IntN(100)), bytes.Repeat([]byte{0xff}, 64<<10), queue.PublishOptions{})
 }
 
 // releases pushes one release after the other, of plugins without end.
