@@ -387,9 +387,8 @@ func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]str
 	return counts, err
 }
 
-// refuses reports whether a quota of this kind refuses something when it is full, until somebody makes room. The others
-// are no matter of concern: what is used of rates, running tasks and their memory is soon free again, and finished tasks
-// make room for others.
+// refuses reports whether a quota of this kind refuses something when it is full, until somebody makes room. What is
+// used of rates, running tasks and their memory is soon free again, and finished tasks make room for others.
 func (k QuotaKind) refuses() bool {
 	fits := []string{"running", "memory", finishedQuota}
 	return (k.Form == FormCount || k.Form == FormBytes) && !slices.Contains(fits, k.Name)
