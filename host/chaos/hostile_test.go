@@ -39,9 +39,10 @@ capabilities: {kv: [{bucket: bucket, access: rw, quota: 4MiB}], enqueue: {queues
 	waitingTasks, waitingBytes = 5000, 64 << 20
 	startsPerSecond            = 100
 	hostileQueues              = 500
-	// What bounds Redis's memory beside what waits: what a task has beside its parameters; and what it leaves when it has run:
-	// small or huge parameters, result and log. No quota bounds that but the rate, until a host purges it.
-	taskBytes, leftBytes, hugeBytes = 3 << 10, 8 << 10, 15 << 20
+	finishedBytes, logBytes    = 32 << 20, 16 << 20
+	// A waiting task has taskBytes beside its parameters, and a finished one at most twice what counts. One that alone has more
+	// than finishedBytes may stay.
+	taskBytes, hugeBytes = 3 << 10, 15 << 20
 	// otherBytes is for kv, releases, schedules, and the statistics of queues.
 	otherBytes = 32 << 20
 	// honestEvery is the pace of the honest tenant's tasks.
@@ -80,7 +81,7 @@ func TestHostileTenants(t *testing.T) { //nolint:tparallel // one way after the 
 	h.put(filepath.Join(hostileTenant, "hostile"), hostileManifest, h.module)
 	h.set("--tasks-waiting", strconv.Itoa(waitingTasks), "--bytes-waiting", fmt.Sprintf("%dMiB", waitingBytes>>20), "--enqueue-rate", "1000/s burst 2000",
 		"--running", "6", "--schedules", "20", "--subscriptions", "20",
-		"--releases", "2")
+		"--releases", "2", "--bytes-finished", fmt.Sprintf("%dMiB", finishedBytes>>20), "--log-bytes", fmt.Sprintf("%dMiB", logBytes>>20))
 	id, err := client.Queue("hostile").Enqueue(f.ctx, []byte("nothing"), queue.Options{})
 	if err == nil {
 		_, err = client.Wait(f.ctx, id)
@@ -111,15 +112,16 @@ func TestHostileTenants(t *testing.T) { //nolint:tparallel // one way after the 
 		{"keys", h.keys},
 		{"limits", h.limits},
 		{"releases", h.releases},
+		{"publications", h.publications},
 	} {
 		t.Run(way.name, func(t *testing.T) {
-			starts, left := startsPerSecond, leftBytes
+			starts := startsPerSecond
 			if way.name == "huge tasks" {
-				starts, left = 1, hugeBytes
+				starts = 1
 			}
-			h.set("--rate", fmt.Sprintf("%d/s burst %d", starts, starts))
 			h.clear()
-			before, began := h.memory(), time.Now()
+			h.set("--rate", fmt.Sprintf("%d/s burst %d", starts, starts)) // also makes the key of finished tasks anew
+			before := h.memory()
 			ctx, stop := context.WithCancel(f.ctx)
 			var attackers sync.WaitGroup
 			var rounds atomic.Int64
@@ -132,8 +134,8 @@ func TestHostileTenants(t *testing.T) { //nolint:tparallel // one way after the 
 			}
 			beside := h.steady(way.name, length, func() { stop(); attackers.Wait() })
 			used, waiting := h.memory()-before, h.waiting()
-			starts += int(float64(starts) * time.Since(began).Seconds())
-			most := int64(2*(waitingBytes+waitingTasks*taskBytes) + starts*(taskBytes+left) + otherBytes) // children may take twice as much
+			most := int64(2*(waitingBytes+waitingTasks*taskBytes) + // children may take twice as much
+				2*finishedBytes + hugeBytes + logBytes + otherBytes)
 			t.Logf("median %8s, p99 %8s; %d rounds; %d tasks wait; %d of %d MiB", percentile(beside, 50), percentile(beside, 99),
 				rounds.Load(), waiting, used>>20, most>>20)
 			if bound := max(maxDelay, maxSlower*percentile(alone, 99)); full && percentile(beside, 99) > bound {
@@ -335,6 +337,11 @@ func (h *hostile) limits(ctx context.Context) {
 		_ = h.client.Queue("hostile").SetLimit(ctx, 0)
 		_ = manage.SetQuotas(ctx, h.client, manage.Quotas{"rate:hostile": "", "limit:l": "", "key_rate:hostile": ""})
 	}
+}
+
+// publications publishes to topics that nobody has subscribed to, so that nothing waits.
+func (h *hostile) publications(ctx context.Context) {
+	_, _ = h.client.Publish(ctx, fmt.Sprintf("topic-%d", rand.IntN(100)), bytes.Repeat([]byte{0xff}, 64<<10), queue.PublishOptions{})
 }
 
 // releases pushes one release after the other, of plugins without end.

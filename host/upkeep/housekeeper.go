@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -74,7 +75,7 @@ func (k *Housekeeper) tidyAll(ctx context.Context) error {
 	}
 	k.from = next
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(queues)), recountQueues) {
-		news, err := k.Fleet.Recount(ctx, names, k.Purge)
+		news, err := k.Fleet.Recount(ctx, names, k.options())
 		if err != nil {
 			return err
 		}
@@ -124,6 +125,15 @@ func (k *Housekeeper) prune(ctx context.Context) (damaged error, mine bool, err 
 	return damaged, true, nil
 }
 
+// options returns the options of the purge of tasks. If all tasks are kept, it still removes stale entries of lists.
+func (k *Housekeeper) options() listen.PurgeOptions {
+	options := k.Purge
+	if options.OlderThan <= 0 && options.Keep <= 0 {
+		options.Keep = math.MaxInt64
+	}
+	return options
+}
+
 // tidy purges a queue that has old tasks, and logs that an empty queue was forgotten.
 func (k *Housekeeper) tidy(ctx context.Context, of listen.Recounted) error {
 	if of.Forgotten {
@@ -132,7 +142,7 @@ func (k *Housekeeper) tidy(ctx context.Context, of listen.Recounted) error {
 	if !of.Old {
 		return of.Err
 	}
-	purged, err := k.Fleet.Purge(ctx, of.Queue, k.Purge)
+	purged, err := k.Fleet.Purge(ctx, of.Queue, k.options())
 	if purged > 0 {
 		k.Logger.Info("purged finished tasks", "queue", of.Queue, "tasks", purged)
 	}

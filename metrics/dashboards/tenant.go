@@ -24,7 +24,7 @@ func tenant() Dashboard {
 					"Queues beyond --max-queues: no alert fires for them.",
 					ask("max by (tenant) ("+s.of("quern_queues_hidden")+")", "{{tenant}}")).limits(1, 0),
 				number("Fullest quota", Share,
-					"Used part of the fullest quota, other than rates, running tasks and their memory.",
+					"Used part of the fullest quota, other than rates, running tasks, their memory, and finished tasks.",
 					ask("max by (tenant) ("+s.of("quern_quota_used_ratio")+")", "{{tenant}}")).limits(0.8, 1),
 				number("Pending tasks", Count,
 					"Tasks that could start now.",

@@ -213,6 +213,21 @@ func TestNoScriptIsLong(t *testing.T) {
 	}
 	must[mover.Moved](t)(m.Export(w.ctx, file, nil))
 	measure("import of torn tasks", func() { must[mover.Moved](t)(m.Import(w.ctx, file, "ada", true, nil)) })
+	w.quotas(t, manage.Quotas{"bytes_finished": "60000"}) // of which there are more all the time
+	node = w.node(t, "q")
+	fill(1000, queue.Options{Key: "k", Dead: "dead", Priority: new(100)})
+	settle("settle as complete within a quota", listen.Settlement{})
+	settle("settle as failed within a quota", listen.Settlement{Failure: &queue.Failure{}})
+	reserve()
+	w.rdb.ZAdd(w.ctx, w.Store().Keys.Nodes(), redis.Z{Score: 0, Member: node.ID()})
+	measure("reclaim within a quota", func() { must[listen.Reclaimed](t)(w.reclaimQueue(w.ctx, node.ID(), "q", 1, false)) })
+	node = w.node(t, "q")
+	fill(100, queue.Options{Priority: new(100), Retry: queue.Retry{MaxAge: time.Second}})
+	w.at(40)
+	measure("expire within a quota", func() { must[int](t)(expire(w.ctx, w.Queue("q"), 0, "dead")) })
+	w.rdb.Del(w.ctx, w.Store().Keys.Finished())
+	measure("count of finished tasks", func() { must[bool](t)(recount(w.ctx, w.Queue("q"))) })
+	measure("advance over a quota", func() { must[any](t)(nil, w.Store().AdvanceAll(w.ctx)) })
 	measure("purge", func() {
 		must[int](t)(manage.New(w.Client).Queue("q").Purge(w.ctx, listen.PurgeOptions{Everything: true}))
 	})

@@ -461,9 +461,10 @@ export function tenants({ search: asked }) {
 function quota(tenant, q) {
   if (q.limit === 0) return [`${q.name} `, h("span", { class: "faint" }, q.value)];
   const name = q.kind === "tenant" ? `quota ${q.name}` : q.kind === "queue" ? link(`queue ${q.name}`, tenant, "queues", q.name) : link(`bucket ${q.name}`, tenant, "store");
-  const amount = q.kind === "bucket" || q.kind === "tenant" && /^(bytes_waiting|memory|kv_bytes|log_bytes)$/.test(q.name) ? size : count;
+  const amount = q.kind === "bucket" || q.kind === "tenant" && /^(bytes_waiting|memory|kv_bytes|log_bytes|bytes_finished)$/.test(q.name) ? size : count;
   const text = `${amount(q.used)} of ${amount(q.limit)} (${Math.round(100 * q.share)} %)${q.refused ? `, ${count(q.refused)} refused` : ""}`;
-  return [name, h("div", { class: q.share >= 0.8 ? "wrong" : "faint" }, text), h("progress", { max: 1, value: Math.min(1, q.share), "aria-label": `${q.kind} ${q.name}: ${text}` })];
+  const scarce = q.share >= 0.8 && !(q.kind === "tenant" && q.name === "bytes_finished"); // what is finished makes room by itself
+  return [name, h("div", { class: scarce ? "wrong" : "faint" }, text), h("progress", { max: 1, value: Math.min(1, q.share), "aria-label": `${q.kind} ${q.name}: ${text}` })];
 }
 
 export function buckets({ tenant }) {

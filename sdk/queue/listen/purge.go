@@ -64,9 +64,9 @@ type Recounted struct {
 
 // Recount corrects the number of listeners and the set of started tasks of each queue. It deletes queues without tasks,
 // listeners and settings, together with their counters; the next enqueue or listener creates them again. Where tasks
-// wait for others with their concurrency key, it checks that those have not ended. It returns
-// only the queues that it deleted, that are damaged, or that are Old: a Purge with the same options may delete some of
-// their tasks.
+// wait for others with their concurrency key, it checks that those have not ended. It counts finished tasks for the
+// tenant's quota of their bytes if they ended before that was set. It returns only the queues that it deleted, that are
+// damaged, or that are Old: a Purge with the same options may delete some of their tasks.
 func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptions) (news []Recounted, err error) {
 	age, keep := options.limits()
 	blocks := slices.Collect(slices.Chunk(queues, store.RecountQueues))
@@ -75,7 +75,7 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 		calls[i] = store.NewCall("recount", f.client.Store().Keys.Queues(),
 			store.Named(block, f.client.Store().Clock, age, keep)...)
 	}
-	var lines []string
+	var lines, uncounted []string
 	for i, reply := range f.client.Store().EvalAll(ctx, calls) {
 		v := store.ValuesOf(reply.Val())
 		for v.More() {
@@ -83,8 +83,12 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 			if number < 1 || number > len(blocks[i]) {
 				return nil, store.ErrReply
 			}
-			if word == "line" {
+			switch word {
+			case "line":
 				lines = append(lines, blocks[i][number-1])
+				continue
+			case "uncounted":
+				uncounted = append(uncounted, blocks[i][number-1])
 				continue
 			}
 			one := Recounted{Queue: blocks[i][number-1], Forgotten: word == "forgotten", Old: word == "old"}
@@ -100,6 +104,11 @@ func (f *Fleet) Recount(ctx context.Context, queues []string, options PurgeOptio
 	}
 	for _, name := range lines {
 		if err := f.client.Store().CheckLanes(ctx, name); err != nil {
+			news = append(news, Recounted{Queue: name, Err: err})
+		}
+	}
+	for _, name := range uncounted {
+		if err := f.client.Store().CountFinished(ctx, name); err != nil {
 			news = append(news, Recounted{Queue: name, Err: err})
 		}
 	}

@@ -21,7 +21,7 @@ import (
 const DefaultMaxCrashes = 3
 
 // reclaimTasks is the maximum number of tasks that one call of reclaim.lua moves.
-const reclaimTasks = 16
+const reclaimTasks = 14
 
 // Reclaimed counts the tasks of a dead listener by what Reclaim did with them.
 type Reclaimed struct {

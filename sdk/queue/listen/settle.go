@@ -108,7 +108,7 @@ func (s *Settlement) Weight() int {
 	case s.Requeue != "":
 		return 3
 	}
-	return 6 // it may need a dead letter
+	return 8 // it may need a dead letter
 }
 
 // TryAgain returns a settlement that lets the task wait for its next attempt. attempts is the number of attempts that
@@ -199,7 +199,8 @@ type SettleReply struct {
 	//   - queue.ErrLost, queue.ErrNoTask: nothing was written.
 	//   - queue.ErrCancelled: the task was cancelled, and has failed instead of running again.
 	//   - queue.ErrDamaged: a child or publication could not be stored, and the task is still held.
-	//   - queue.ErrQueueFull: the children would exceed twice a quota of the tenant, and the task is still held.
+	//   - queue.ErrQueueFull: the children and publications would exceed twice a quota of the tenant, and the task is
+	//     still held.
 	//   - queue.ErrNoLetter: the task failed, but its dead letter was not written.
 	Errs []error
 	// If Err is not nil, the outcome is unknown. The same request can be repeated: Redis recognizes settlements that were
@@ -300,7 +301,7 @@ func (n *Node) verdicts(answer *redis.Cmd, script, name string, count int, id fu
 	errs := make([]error, count)
 	for i, line := range lines {
 		if over := n.client.Store().OverText(strings.TrimPrefix(line, "refused ")); over != nil {
-			errs[i] = store.Wrap("enqueue children of task "+id(i), over)
+			errs[i] = store.Wrap("enqueue and publish for task "+id(i), over)
 		} else {
 			errs[i] = store.Verdict(line, id(i))
 		}

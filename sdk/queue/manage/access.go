@@ -58,7 +58,7 @@ var roles = []Role{
 		keys: "%R~_generation %R~_subscriptions %R~_limits %R~_pauses ~_publi* ~_topic* ~_queues ~_task* ~_stats_* " +
 			"~_pending_* ~_scheduled_tasks_* ~_complete_tasks_* ~_failed_tasks_* ~_blocked_* ~_priorities_* " +
 			"~_expiry_* ~_keys_* ~_unique_* ~_bytes_* ~_log_* ~_attempts_* ~_after_* ~_children_* %R~_quotas " +
-			"~_used ~_fair_* ~_turns_* ~_lanes_* ~_line_*",
+			"~_used ~_finished ~_fair_* ~_turns_* ~_lanes_* ~_line_*",
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time type exists del unlink wait " +
 			"get set hget hmget hgetall hset hsetnx hexists hincrby hstrlen hlen lpush rpush lrange llen " +
 			"smembers sadd zadd zrem zrange zcard rpop hdel lindex zincrby zlexcount zrangebylex zrevrangebylex " +
@@ -67,8 +67,8 @@ var roles = []Role{
 	{
 		Name: "outbox-relay", Purpose: "`quern relay` of an outbox alone", channels: allChannels,
 		commands: "auth del eval evalsha exists expire get hdel hello hexists hget hgetall hincrby hlen hmget hset " +
-			"hsetnx hstrlen llen lpush ltrim ping publish rpush sadd select set smembers subscribe time type " +
-			"unlink unsubscribe xdel xread zadd zcard zrange zrem rpop lindex zincrby zlexcount zrangebylex " +
+			"hsetnx hstrlen llen lpush lrange ltrim ping publish rpush sadd select set smembers subscribe time " +
+			"type unlink unsubscribe xdel xread zadd zcard zrange zrem rpop lindex zincrby zlexcount zrangebylex " +
 			"zrevrangebylex zscore",
 	},
 	{
@@ -90,7 +90,7 @@ var roles = []Role{
 		Name: "mover", Purpose: "`quern tenant export`, `import` and `delete`; it sees the names of all keys in Redis",
 		channels: allChannels,
 		commands: "auth hello ping select subscribe unsubscribe publish eval evalsha time info scan type pttl get set " +
-			"strlen hget hgetall hscan hset hdel hkeys hlen hstrlen hexists lrange llen rpush sadd srem scard " +
+			"strlen hget hgetall hscan hset hdel hkeys hlen hstrlen hexists lrange llen rpop rpush sadd srem scard " +
 			"smembers srandmember sscan zadd zcard zrange zrangebyscore zscan xadd xlen xrange del unlink pexpireat " +
 			"exists hincrby hmget lindex lpush lrem ltrim zincrby zlexcount zrangebylex zrem zrevrangebylex zscore",
 	},

@@ -69,6 +69,7 @@ var QuotaKinds = []QuotaKind{
 	{"fuel_day", "", FormCount, "fuel that tasks burn on a day in UTC"},
 	{"kv_bytes", "", FormBytes, "bytes of keys and values in all buckets"},
 	{"log_bytes", "", FormBytes, "bytes of all logs of tasks"},
+	{finishedQuota, "", FormBytes, "bytes of finished tasks and publications that are kept"},
 	{"rate", "", FormRate, "tasks that start, of all queues together"},
 	{"rate", "QUEUE", FormRate, "tasks that start, of one queue"},
 	{"key_rate", "QUEUE", FormRate, "tasks that start, of each key of a queue"},
@@ -79,6 +80,9 @@ var QuotaKinds = []QuotaKind{
 	{"weight", "", FormWeight, "the tenant's share of busy hosts"},
 	{"weight", "QUEUE", FormWeight, "a queue's share of what the tenant gets"},
 }
+
+// finishedQuota is the quota beyond which the oldest finished tasks and publications are forgotten. It refuses nothing.
+const finishedQuota = "bytes_finished"
 
 // limitName matches the name of a rate that queues share.
 var limitName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
@@ -352,6 +356,7 @@ func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]str
 	p := m.store.RDB.Pipeline()
 	schedules, subscriptions := p.ZCard(ctx, k.Ticks()), p.HLen(ctx, k.Subscriptions())
 	releases, queues := p.HLen(ctx, k.Releases()), p.ZRevRange(ctx, k.Queues(), 0, busiestOf-1)
+	finished := p.ZScore(ctx, k.Finished(), ".") // minus their bytes
 	buckets, fuel := p.HGetAll(ctx, k.Buckets()), p.HGet(ctx, k.Usage(strconv.FormatInt(now.Unix()/86400, 10)), "fuel")
 	if _, err := p.Exec(ctx); store.PassReplies(err) != nil {
 		return nil, store.Wrap("count what quotas bound", err)
@@ -359,6 +364,7 @@ func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]str
 	counts["schedules"], counts["subscriptions"] = schedules.Val(), subscriptions.Val()
 	counts["releases"] = max(0, releases.Val()-1) // see the field . of NS_releases
 	counts["log_bytes"], counts["fuel_day"] = store.AsInt(used["log_bytes"]), store.AsInt(fuel.Val())
+	counts[finishedQuota] = int64(-finished.Val())
 	for _, bytes := range buckets.Val() {
 		counts["kv_bytes"] += store.AsInt(bytes)
 	}
@@ -389,12 +395,18 @@ func (m *Manager) counts(ctx context.Context, quotas Quotas, used map[string]str
 	return counts, err
 }
 
-// FullestQuota returns the used part of the fullest quota; 0 if there is none. Rates, running tasks and their memory do
-// not count, because what is used of them is soon free again.
+// refuses reports whether a quota of this kind refuses something when it is full, until somebody makes room. What is
+// used of rates, running tasks and their memory is soon free again, and finished tasks make room for others.
+func (k QuotaKind) refuses() bool {
+	fits := []string{"running", "memory", finishedQuota}
+	return (k.Form == FormCount || k.Form == FormBytes) && !slices.Contains(fits, k.Name)
+}
+
+// FullestQuota returns the used part of the fullest quota that refuses something; 0 if there is none.
 func FullestQuota(uses []QuotaUse) (share float64) {
 	for _, use := range uses {
 		kind, _, _ := KindOf(use.Name)
-		if (kind.Form == FormCount || kind.Form == FormBytes) && kind.Name != "running" && kind.Name != "memory" {
+		if kind.refuses() {
 			share = max(share, float64(use.Used)/float64(use.Limit))
 		}
 	}

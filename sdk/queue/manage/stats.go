@@ -126,7 +126,8 @@ func readStats(reply any) Stats {
 		s.Depth[status] = max(0, s.Depth[status]-s.Totals[stale])
 		delete(s.Totals, stale)
 	}
-	delete(s.Totals, "large") // see reserve.lua
+	delete(s.Totals, "large")   // see reserve.lua
+	delete(s.Totals, "counted") // see finished.lua
 	s.Limit, s.DropOldest = store.ParseLimit(v.Text())
 	s.Blocked = v.Number()
 	if v.Err() != nil {

@@ -86,9 +86,9 @@ func (p *keyPart) refused(pair []string) bool {
 	return err != nil || math.IsNaN(score)
 }
 
-// passing reports whether a key, named without the tenant, says what lives now, and is nothing to keep.
+// passing reports whether a key, named without the tenant, says what lives now, or is made anew by housekeeping.
 func passing(name string) bool {
-	return name == "nodes" || name == "sample" || name == "waiters" || strings.HasPrefix(name, "node_") ||
+	return name == "nodes" || name == "sample" || name == "waiters" || name == "finished" || strings.HasPrefix(name, "node_") ||
 		strings.HasPrefix(name, "duty_")
 }
 

@@ -5,8 +5,9 @@ import "time"
 // The maximum numbers of items that one call of a script handles, so that it takes only a few milliseconds of Redis's
 // time.
 const (
-	ExpiryTasks   = 16  // tasks of expire.lua, which may have to search for each task and make its dead letter
+	ExpiryTasks   = 14  // tasks of expire.lua, which may have to search for each task and make its dead letter
 	PurgeTasks    = 75  // tasks of purge.lua; deleting one takes some 20 commands
+	CountTasks    = 75  // tasks of finished.lua
 	RecountQueues = 25  // queues of recount.lua; looking at one takes some 20 commands
 	StatsQueues   = 50  // queues of look.lua
 	LaneChecks    = 100 // holders and lanes of lanes.lua

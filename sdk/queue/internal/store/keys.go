@@ -36,6 +36,7 @@ func (k Keys) Usage(number string) string   { return k.Key("usage", number) }
 func (k Keys) Bytes(id string) string       { return k.Key("bytes", id) }
 func (k Keys) Log(id string) string         { return k.Key("log", id) }
 func (k Keys) Logs() string                 { return k.Key("logs") }
+func (k Keys) Finished() string             { return k.Key("finished") }
 func (k Keys) Attempts(id string) string    { return k.Key("attempts", id) }
 func (k Keys) Stats(queue string) string    { return k.Key("stats", queue) }
 func (k Keys) Purged(queue string) string   { return k.Key("purged", queue) }
@@ -115,7 +116,7 @@ var luaNames = func() string {
 		k.Job(""), k.JobItems(""), k.JobEnds(""), k.Blocked(""), k.After(""), k.Children(""),
 		k.Subscriptions(), k.Generation(), k.Topics(), k.Topic(""), k.Publications(""), k.Publishing(), k.Publication(""),
 		k.Published(""),
-		k.Quotas(), k.Used(), k.Throttled(), k.KeyRates(""), k.Held(""), k.Logs(),
+		k.Quotas(), k.Used(), k.Throttled(), k.KeyRates(""), k.Held(""), k.Logs(), k.Finished(),
 		k.Schedule(""), k.Pieces(), k.Piece(""), k.Release(""), k.Trial(""), k.Stopped(),
 	} {
 		key = strings.Replace(key, "__", "_", 1) // in a key with two empty parts

@@ -339,6 +339,22 @@ func (s *Store) CheckLanes(ctx context.Context, name string) error {
 	return nil
 }
 
+// CountFinished counts finished tasks of a queue that are not counted for the quota bytes_finished, because they ended
+// before the tenant had it.
+func (s *Store) CountFinished(ctx context.Context, name string) error {
+	for _, list := range []struct{ key, status string }{
+		{s.Keys.Complete(name), "complete"}, {s.Keys.Failed(name), "failed"},
+	} {
+		for passed, more := "0", true; more; more = passed != "0" {
+			reply, err := s.Eval(ctx, NewCall("finished", list.key, s.Clock, name, list.status, CountTasks, passed))
+			if passed = AsString(reply); err != nil {
+				return fmt.Errorf("count finished tasks of %q: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
 // Condemn ends a listener's lease. args are the further arguments of condemn.lua. It returns false if the lease still
 // runs.
 func (s *Store) Condemn(ctx context.Context, listener string, args ...any) (bool, error) {

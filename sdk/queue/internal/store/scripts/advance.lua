@@ -1,5 +1,6 @@
--- Reports the ends of tasks to their dependents, and adds those with a report to its list. If a task has more dependents than one call handles, the next call
--- continues with the rest.
+-- Reports the ends of tasks to their dependents, and adds those with a report to its list. If a task has more dependents
+-- than one call handles, the next call continues with the rest. When all are told, forgets the oldest finished tasks if they
+-- have more bytes than the quota bytes_finished allows.
 -- KEYS    1 ended
 -- ARGV    1 clock override  2 maximum number of dependents in this call
 -- RETURNS {number of dependents looked at, 1 if there is more to do, clock, "", ""}
@@ -10,7 +11,10 @@ local clock, left, looked = now(ARGV[1]), tonumber(ARGV[2]), 0
 while left > 0 do
   local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
   local id, note = first[1], math.max(0, -tonumber(first[2] or '0'))
-  if not id then return { looked, 0, clock, '', '' } end
+  if not id then
+    local more = looked < 5 and retain(40) or looked >= 5 and redis.call('EXISTS', FINISHED) == 1
+    return { looked, more and 1 or 0, clock, '', '' }
+  end
   local code = note % 4
   local told = (note - code) / 4
   redis.call('ZREM', KEYS[1], id)
@@ -38,4 +42,4 @@ while left > 0 do
   looked = looked + #dependents
   left = left - #dependents - 1
 end
-return { looked, redis.call('EXISTS', KEYS[1]), clock, '', '' }
+return { looked, math.min(1, redis.call('EXISTS', KEYS[1], FINISHED)), clock, '', '' }

@@ -44,22 +44,28 @@ local function refuses(queue, plain)
     not plain and mistyped(KEYS_ .. queue, 'zset', BLOCKED_ .. queue, 'zset', COMPLETE_TASKS_ .. queue, 'list', FAILED_TASKS_ .. queue, 'list')
 end
 
+-- sampled(list, length, range, most, prefix): the number of entries of a list or set, and the bytes of their parameters,
+-- estimated as weigh describes it. length and range are the commands; prefix is that of the entries' hashes.
+local function sampled(list, length, range, most, prefix)
+  length = redis.pcall(length, list)
+  if type(length) ~= 'number' or length == 0 then return 0, 0 end
+  local ids = most > 0 and redis.call(range, list, 0, length > most and most / 2 - 1 or -1) or {}
+  for _, id in ipairs(most > 0 and length > most and redis.call(range, list, -most / 2, -1) or {}) do ids[#ids + 1] = id end
+  local seen = 0
+  for _, id in ipairs(ids) do
+    local size = redis.pcall('HSTRLEN', prefix .. id, 'parameters')
+    if type(size) == 'number' then seen = seen + math.max(size, size < 100 and prefix == TASK_ and companion(id, 'parameters') or 0) end
+  end
+  return length, #ids > 0 and seen * length / #ids or 0
+end
+
 -- weigh(queue, most): the number of waiting tasks of a queue, and the bytes of their parameters. The bytes are those of
 -- up to most tasks of each list, the newest and the oldest, times the length of the list by their number.
 local function weigh(queue, most)
   local sum, bytes = 0, 0
   local function add(list, length, range)
-    length = redis.pcall(length, list)
-    if type(length) ~= 'number' or length == 0 then return end
-    sum = sum + length
-    local ids = most > 0 and redis.call(range, list, 0, length > most and most / 2 - 1 or -1) or {}
-    for _, id in ipairs(most > 0 and length > most and redis.call(range, list, -most / 2, -1) or {}) do ids[#ids + 1] = id end
-    local seen = 0
-    for _, id in ipairs(ids) do
-      local size = redis.pcall('HSTRLEN', TASK_ .. id, 'parameters')
-      if type(size) == 'number' then seen = seen + math.max(size, size < 100 and companion(id, 'parameters') or 0) end
-    end
-    if #ids > 0 then bytes = bytes + seen * length / #ids end
+    local n, size = sampled(list, length, range, most, TASK_)
+    sum, bytes = sum + n, bytes + size
   end
   local lists, fair = pendinglists(queue)
   for _, list in ipairs(lists) do
@@ -90,6 +96,10 @@ local function hoard(clock, most, size, new, bytes) -- rare
     local names = redis.pcall('ZRANGE', QUEUES, w[6], w[6] + 499)
     for _, queue in ipairs(names) do
       local n, b = weigh(queue, size and math.max(2, 2 * math.floor(200 / #names)) or 0)
+      w[7], w[8] = w[7] + n, w[8] + b
+    end
+    if w[6] == 0 then -- publications that wait for their tasks
+      local n, b = sampled(PUBLISHING, 'ZCARD', 'ZRANGE', size and 20 or 0, PUBLICATION_)
       w[7], w[8] = w[7] + n, w[8] + b
     end
     w[6] = w[6] + 500
@@ -165,16 +175,19 @@ end
 local function drop(queue, n, clock) -- rare
   if n < 1 then return end
   redis.call('ZADD', QUEUES, 'NX', '0', queue)
-  local lists = pendinglists(queue)
+  local lists, full = pendinglists(queue), false
   for i = #lists, 1, -1 do
     local id = n > 0 and redis.call('RPOP', lists[i])
     while id do
       n = n - 1
       local status = redis.pcall('HGET', TASK_ .. id, 'status')
-      if status == 'pending' then fail(queue, id, clock, 'dropped', describe('dropped', 'the queue was full, and a newer task came')) end
+      if status == 'pending' then
+        full = fail(queue, id, clock, 'dropped', describe('dropped', 'the queue was full, and a newer task came')) or full
+      end
       id = n > 0 and redis.call('RPOP', lists[i])
     end
   end
+  if full then retain(8) end
 end
 
 -- limited(list, bytes, clock): an error reply if a pause, the limit of a queue or a quota of the tenant refuses new

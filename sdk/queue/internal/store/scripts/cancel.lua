@@ -30,5 +30,5 @@ redis.call('ZREM', SCHEDULED_TASKS_ .. queue, id)
 redis.call('ZREM', BLOCKED_ .. queue, id)
 list = not h[4] and not h[5] and pendinglist(queue, h[3])
 if list and mistyped(list, 'list') == nil and redis.call('LLEN', list) <= SEARCHED then redis.call('LREM', list, 1, id) end
-fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled before it ran'))
+if fail(queue, id, clock, 'cancelled', describe('cancelled', 'cancelled before it ran')) then retain(8) end
 return 'ok'

@@ -12,7 +12,7 @@ if bad then return bad end
 
 local clock = now(ARGV[1])
 local message = describe('expired', 'waited past its max_age or deadline')
-local failed, searched = 0, 0
+local failed, searched, full = 0, 0, false -- full: retain may have something to do
 
 -- expire(id, list): fails a waiting task. In a long list, the task's entry stays, because searching the list would take
 -- Redis too long; reserve.lua drops the entry later. Without a list, fail removes the task from where it waits.
@@ -29,7 +29,7 @@ local function expire(id, list)
     end
   end
   if ARGV[5] ~= '' then redis.call('HSET', TASK_ .. id, 'dead', ARGV[5]) end
-  fail(queue, id, clock, 'expired', message)
+  full = fail(queue, id, clock, 'expired', message) or full
   failed = failed + 1
 end
 
@@ -69,4 +69,5 @@ if ARGV[4] ~= '' then
   for i, member in ipairs(line) do line[i] = string.match(member, '%S+$') end
   sweep(nil, line)
 end
+if full then retain(8) end
 return { failed, more and 1 or 0, clock, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or '', unburied }

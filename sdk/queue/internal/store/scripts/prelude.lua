@@ -654,17 +654,108 @@ local function ruled(rule, o) -- rare
   return key and key ~= '' and max .. ' ' .. key or nil
 end
 
+-- FINISHED has the finished tasks of a tenant with the quota bytes_finished, and its publications that have all their tasks.
+-- It exists only then. A member is "ID KEPT", and of a publication "ID KEPT TOPIC", scored by the second of the end; KEPT is
+-- the field "kept" of the hash, "SIZE.NUMBER": the bytes, and digits that make the member unique. '.' comes first, scored by
+-- minus the bytes of all.
+
+-- begun(clock): the microsecond since which the tenant's finished tasks are counted, or nil if it does not have the quota
+-- bytes_finished. If they are not counted yet, that begins now.
+local function begun(clock)
+  if redis.call('HEXISTS', QUOTAS, 'bytes_finished') == 0 then return nil end
+  local since = redis.call('HGET', USED, 'bytes_finished')
+  if not since or redis.call('EXISTS', FINISHED) == 0 then
+    since = string.gsub(clock, '%.', '')
+    redis.call('HSET', USED, 'bytes_finished', since)
+    redis.call('ZADD', FINISHED, 0, '.')
+  end
+  return since
+end
+
+-- finishing(clock): makes a table for finished tasks that charge adds and book writes together; nil if the tenant does
+-- not have the quota. Each task comes after those before, also if Redis's clock was set back.
+local function finishing(clock)
+  local last = redis.pcall('ZRANGE', FINISHED, -1, -1, 'WITHSCORES')
+  return last[1] and { at = math.max(tonumber(clock), tonumber(last[2]) + 0.000002), sum = 0, entries = {} } or nil
+end
+
+-- charge(f, id, size, at, topic): adds a finished task, or a publication of the topic, to f, and returns the value of its
+-- field "kept". at is when it ended; now without it.
+local function charge(f, id, size, at, topic)
+  local score = string.format('%.6f', at or f.at)
+  if not at then f.at = f.at + 0.000002 end
+  local kept = string.format('%.0f', size) .. string.sub(score, -7)
+  f.entries[#f.entries + 1], f.entries[#f.entries + 2] = score, id .. ' ' .. kept .. (topic and ' ' .. topic or '')
+  f.sum = f.sum + size
+  return kept
+end
+
+-- book(f): writes the finished tasks in f.
+local function book(f)
+  if #f.entries == 0 then return end
+  redis.call('ZADD', FINISHED, unpack(f.entries))
+  redis.call('ZINCRBY', FINISHED, string.format('%.0f', -f.sum), '.')
+end
+
+-- uncount(members): takes members off FINISHED.
+local function uncount(members)
+  local sum = 0
+  for _, member in ipairs(members) do
+    if redis.pcall('ZREM', FINISHED, member) == 1 then sum = sum + (string.match(member, '^%S+ (%d+)%.') or 0) end
+  end
+  if sum > 0 then redis.call('ZINCRBY', FINISHED, string.format('%.0f', sum), '.') end
+end
+
+-- The fields of a task whose sizes count, in this order, beside parameters and result.
+local WEIGHED = { 'run', 'after', 'labels', 'headers', 'error', 'last_error', 'checkpoint' }
+
+-- weightof(id, h, result): about how many bytes a finished task takes: 1 KiB for what every task has, 100 for each of its
+-- dependencies, and its data. h has the WEIGHED fields. result is the size of the result, if the caller knows it.
+local function weightof(id, h, result)
+  local sum = 1024 + 100 * tonumber(string.match(h[2] or '', '^%l+ %l+ (%d+)') or '0')
+  for i = 3, 6 do sum = sum + #(h[i] or '') end
+  sum = sum + tonumber(moment(h[7], '0'))
+  for _, field in ipairs({ 'parameters', not result and 'result' or nil }) do
+    local size = redis.call('HSTRLEN', TASK_ .. id, field)
+    if size > 70 and size <= 100 then size = math.max(size, companion(id, field)) end -- it may be a marker
+    sum = sum + size
+  end
+  if tonumber(moment(h[1], '0')) > 1 then
+    for _, entry in ipairs(redis.pcall('LRANGE', ATTEMPTS_ .. id, 0, -1)) do sum = sum + #entry end
+  end
+  return sum + (result or 0)
+end
+
+-- countend(id, clock): counts a task that has just ended without a result, if the tenant has the quota bytes_finished.
+-- Returns whether it did: then the script should end with retain. Tasks that other clients enqueued do not count, because
+-- they are not forgotten either.
+local function countend(id, clock)
+  local f = finishing(clock)
+  local h = f and redis.call('HMGET', TASK_ .. id, 'foreign', unpack(WEIGHED))
+  if not h or h[1] or not h[2] then return false end
+  redis.call('HSET', TASK_ .. id, 'kept', charge(f, id, weightof(id, { unpack(h, 2) }, 0)))
+  book(f)
+  return true
+end
+
 -- The prefix of the IDs of dead letters.
 local LETTER = 'dead-'
 
 -- inherit(id, letter): copies a task's parameters into its dead letter, if the letter only refers to them.
 local function inherit(id, letter)
-  local h = redis.pcall('HMGET', TASK_ .. letter, 'live_id', 'parameters')
+  local h = redis.pcall('HMGET', TASK_ .. letter, 'live_id', 'parameters', 'kept')
   local parameters = redis.call('HGET', TASK_ .. id, 'parameters')
   if h.err or h[1] ~= id or h[2] or not parameters then return end
   redis.call('HSET', TASK_ .. letter, 'parameters', parameters)
-  if companion(id, 'parameters') > 0 then
-    redis.pcall('HSET', BYTES_ .. letter, 'parameters', redis.call('HGET', BYTES_ .. id, 'parameters'))
+  local bytes = companion(id, 'parameters')
+  if bytes > 0 then redis.pcall('HSET', BYTES_ .. letter, 'parameters', redis.call('HGET', BYTES_ .. id, 'parameters')) end
+  local ended = h[3] and redis.pcall('ZSCORE', FINISHED, letter .. ' ' .. h[3])
+  if type(ended) == 'string' then -- the letter has ended, and now takes more
+    uncount({ letter .. ' ' .. h[3] })
+    local f = { sum = 0, entries = {} }
+    local size = string.match(h[3], '^%d+') + math.max(#parameters, bytes)
+    redis.call('HSET', TASK_ .. letter, 'kept', charge(f, letter, size, tonumber(ended)))
+    book(f)
   end
 end
 
@@ -751,7 +842,8 @@ local function reopened(id)
 end
 
 -- fail(queue, id, clock, reason, text, ...): fails a task for good. The caller has made sure that no listener holds the
--- task, and has checked the types of the keys. Further arguments are fields and values for the task's hash.
+-- task, and has checked the types of the keys. Further arguments are fields and values for the task's hash. Returns
+-- whether retain may have something to do.
 local function fail(queue, id, clock, reason, text, ...)
   local key = TASK_ .. id
   redis.call('HSET', key, 'status', 'failed', 'reason', reason, 'error', text, 'updated', clock, ...)
@@ -767,6 +859,7 @@ local function fail(queue, id, clock, reason, text, ...)
   if h[5] and not h[6] then unlock(queue, id, h[5]) end
   if dead and dead ~= '' and dead ~= queue and reason ~= 'cancelled' and reason ~= 'dependency' then bury(id, clock, dead, h[3] or '0', h[4]) end
   announce(DONE_ .. id)
+  return countend(id, clock)
 end
 
 -- back(queue, id, clock, delay, command, outcome, text, ...): makes a task wait again. The caller has made sure that no
@@ -991,22 +1084,97 @@ local function noteuntold(id, awaited, status)
 end
 
 -- The fields of a task that forget needs, in this order.
-local OWNED = { 'key', 'dead_id', 'lane' }
+local OWNED = { 'key', 'dead_id', 'lane', 'kept' }
 
 -- forget(queue, ids, owned): deletes finished tasks and their data, except their entries in lists. The caller has made
 -- sure that all dependents know of their end. owned contains the OWNED fields of each task. A task's dead letter gets a
 -- copy of the parameters.
 local function forget(queue, ids, owned)
+  local members = {}
   for i, id in ipairs(ids) do
     local key, h = TASK_ .. id, owned[i]
     if h[1] then redis.call('ZREM', KEYS_ .. queue, 'K' .. redis.sha1hex(h[1]) .. ' ' .. id) end
     if h[2] then inherit(id, h[2]) end
     if h[3] then leave(queue, id, h[3]) end -- a Python listener may have ended it
+    if h[4] then members[#members + 1] = id .. ' ' .. h[4] end
     redis.call('UNLINK', key, BYTES_ .. id, LOG_ .. id, ATTEMPTS_ .. id, AFTER_ .. id, CHILDREN_ .. id)
   end
+  uncount(members)
   for from = 1, #ids, 1000 do
     redis.call('ZREM', TASKS_ .. queue, unpack(ids, from, math.min(#ids, from + 999)))
   end
+end
+
+-- cast(queue, status, ids): takes the entries of tasks that retain has forgotten off the old end of their list. An entry
+-- elsewhere in the list stays as a stale entry.
+local function cast(queue, status, ids)
+  local list, is, n = (status == 'complete' and COMPLETE_TASKS_ or FAILED_TASKS_) .. queue, {}, 0
+  for _, id in ipairs(ids) do is[id] = true end
+  local ends = redis.call('LRANGE', list, -#ids, -1)
+  while is[ends[#ends - n]] do n = n + 1 end
+  if n > 0 then redis.call('RPOP', list, n) end
+  if n < #ids then count(STATS_ .. queue, 'stale:' .. status, #ids - n) end
+end
+
+-- unpublish(topic, ids): deletes publications of a topic, and the topic with its last one.
+local function unpublish(topic, ids)
+  local counts = redis.pcall('EXISTS', FINISHED) == 1
+  for _, id in ipairs(ids) do
+    local kept = counts and redis.pcall('HGET', PUBLICATION_ .. id, 'kept')
+    if type(kept) == 'string' then uncount({ id .. ' ' .. kept .. ' ' .. topic }) end
+    redis.call('UNLINK', PUBLICATION_ .. id, PUBLISHED_ .. id)
+  end
+  if #ids > 0 then redis.call('ZREM', PUBLICATIONS_ .. topic, unpack(ids)) end
+  if redis.call('EXISTS', PUBLICATIONS_ .. topic) == 0 then
+    redis.call('ZREM', TOPICS, topic)
+    redis.call('UNLINK', TOPIC_ .. topic)
+  end
+end
+
+-- retain(most): while the finished tasks and publications have more bytes than the quota bytes_finished allows, forgets the
+-- oldest ones, up to most in this call. If that is not enough, it announces that advance.lua is to go on. It passes over
+-- tasks of which some dependents do not know the end, and never forgets the last one. Returns whether there is more to do.
+local function retain(most) -- rare
+  local list = redis.pcall('ZRANGE', FINISHED, 0, 2 * most + 1, 'WITHSCORES')
+  local quota = list[1] == '.' and redis.pcall('HGET', QUOTAS, 'bytes_finished')
+  quota = type(quota) == 'string' and tonumber(quota)
+  if not quota then return false end
+  local sum, n, groups, order = -list[2], 0, {}, {}
+  local last = #list < 4 * most + 4 and #list - 2 or #list
+  for i = 3, last, 2 do
+    if sum <= quota or n == most then break end
+    local id, kept, topic = string.match(list[i], '^(%S+) (%d+%.%d+) ?(%S*)$')
+    local published = id and topic ~= ''
+    local h = redis.pcall('HMGET', (published and PUBLICATION_ or TASK_) .. (id or ''), 'kept', 'status', 'queue', 'awaited',
+      unpack(OWNED))
+    local told = not h[4] or h[4] == TOLD
+    if published then
+      local whole = h[1] == kept and not mistyped(PUBLICATIONS_ .. topic, 'zset', TOPICS, 'zset')
+      if whole then unpublish(topic, { id }) else uncount({ list[i] }) end
+    elseif not id or h[1] ~= kept or h[2] ~= 'complete' and h[2] ~= 'failed' or not h[3] then
+      uncount({ list[i] }) -- somebody deleted or changed it by hand
+    elseif told then
+      local g = groups[h[3] .. ' ' .. h[2]]
+      if not g then
+        g = { queue = h[3], status = h[2], ids = {}, owned = {} }
+        groups[h[3] .. ' ' .. h[2]], order[#order + 1] = g, g
+      end
+      g.ids[#g.ids + 1], g.owned[#g.owned + 1] = id, { unpack(h, 5) }
+    end
+    if told then n, sum = n + 1, sum - (string.match(kept or '', '^%d+') or 0) end
+  end
+  for _, g in ipairs(order) do
+    if mistyped(COMPLETE_TASKS_ .. g.queue, 'list', FAILED_TASKS_ .. g.queue, 'list', TASKS_ .. g.queue, 'zset', KEYS_ .. g.queue, 'zset',
+      STATS_ .. g.queue, 'hash') then
+      n = n - #g.ids
+    else
+      forget(g.queue, g.ids, g.owned)
+      cast(g.queue, g.status, g.ids)
+    end
+  end
+  local more = sum > quota and n > 0
+  if more then announce(ENDED) end
+  return more
 end
 
 -- endof(id): how a task has ended: 'complete' or 'failed', 'gone' if it does not exist (any more), or '' if it has not
@@ -1110,6 +1278,7 @@ local function resolve(queue, id, clock, d, why)
   if h[1] and not h[2] then unlock(queue, id, h[1]) end
   if h[3] then noteend(id, 2) end
   announce(DONE_ .. id)
+  countend(id, clock)
 end
 
 -- culprit(id, state): the message for the failure of a dependent of task id, after id has ended in this state.
@@ -1123,15 +1292,16 @@ end
 -- another task has the task's uniqueness now.
 local function revive(queue, id, clock, d)
   local key = TASK_ .. id
-  local h = redis.call('HMGET', key, 'unique', 'unique_for', 'deadline', 'awaited')
+  local h = redis.call('HMGET', key, 'unique', 'unique_for', 'deadline', 'awaited', 'kept')
   if h[1] and owner(queue, h[1], id, false) then return end
+  if h[5] then uncount({ id .. ' ' .. h[5] }) end
   if redis.call('LLEN', FAILED_TASKS_ .. queue) <= SEARCHED then
     redis.call('LREM', FAILED_TASKS_ .. queue, 1, id)
   else
     count(key, 'stale')
     count(STATS_ .. queue, 'stale:failed')
   end
-  redis.call('HDEL', key, 'error', 'reason', 'expires', 'finished_at') -- version 0.1.0 wrote finished_at
+  redis.call('HDEL', key, 'error', 'reason', 'expires', 'kept', 'finished_at') -- version 0.1.0 wrote finished_at
   redis.call('HSET', key, 'status', 'scheduled', 'updated', clock)
   redis.call('ZADD', BLOCKED_ .. queue, clock, id)
   if h[1] and not h[2] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[1], id, 'EX', UNIQUE_LIFE) end

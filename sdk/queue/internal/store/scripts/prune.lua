@@ -22,13 +22,8 @@ for i = 1, #list, 2 do
   if redis.call('ZSCORE', PUBLISHING, list[i]) then
     passed = passed + 1
   else
-    redis.call('UNLINK', PUBLICATION_ .. list[i], PUBLISHED_ .. list[i])
     gone[#gone + 1] = list[i]
   end
 end
-if #gone > 0 then redis.call('ZREM', KEYS[1], unpack(gone)) end
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('ZREM', TOPICS, ARGV[2])
-  redis.call('UNLINK', TOPIC_ .. ARGV[2])
-end
+unpublish(ARGV[2], gone)
 return { #gone, passed, ended }

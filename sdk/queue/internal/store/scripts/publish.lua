@@ -82,6 +82,7 @@ if choice then
   for i = ids, first - 1, 1000 do redis.call('RPUSH', PUBLISHED_ .. id, unpack(ARGV, i, math.min(first - 1, i + 999))) end
   if ARGV[4] == '0' then count(TOPIC_ .. topic, 'dropped') end
 end
+local f = to == ARGV[4] and finishing(clock)
 if to == ARGV[4] then
   redis.call('ZREM', PUBLISHING, id)
 else
@@ -89,4 +90,10 @@ else
 end
 if new > 0 then count(TOPIC_ .. topic, 'tasks', new) end
 for _, b in ipairs(order) do finish(b) end
+if f then
+  local size = 1024 + 100 * ARGV[4] + #parameters + redis.call('HSTRLEN', KEYS[1], 'attributes')
+  redis.call('HSET', KEYS[1], 'kept', charge(f, id, size, nil, topic))
+  book(f)
+  retain(8)
+end
 return 'new ' .. ARGV[4] .. ' ' .. to

@@ -54,7 +54,7 @@ for i = #ids, 1, -1 do
   else
     gone[#gone + 1] = i
     forgotten[#forgotten + 1] = id
-    owned[#owned + 1] = { h[7], h[8], h[9] }
+    owned[#owned + 1] = { unpack(h, 7) }
   end
   if not dangling and not outdated or removed > stale then surplus = surplus - 1 end
 end

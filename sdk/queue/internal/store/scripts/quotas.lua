@@ -6,7 +6,7 @@
 -- ARGV    1 maximum number of quotas and queues that share rates  2 "granted" if the quotas are all of the hosts' file, else ""
 --         then the name and the value of each quota, "" to remove it
 -- RETURNS 'ok'; 'full' if there would be too many, and nothing is changed
-local bad = mistyped(KEYS[1], 'hash', LIMITS, 'hash', USED, 'hash', LOGS, 'zset')
+local bad = mistyped(KEYS[1], 'hash', LIMITS, 'hash', USED, 'hash', LOGS, 'zset', FINISHED, 'zset')
 if bad then return bad end
 
 local quotas, granted, all = {}, {}, redis.call('HGETALL', KEYS[1])
@@ -76,6 +76,12 @@ end
 if not quotas.log_bytes then
   redis.call('UNLINK', LOGS)
   redis.call('HDEL', USED, 'log_bytes')
+end
+if begun(now('')) then
+  retain(8)
+else
+  redis.call('UNLINK', FINISHED)
+  redis.call('HDEL', USED, 'bytes_finished')
 end
 unthrottle(1000)
 return 'ok'

@@ -19,7 +19,7 @@ if lease and tonumber(lease) > 0 then return 'alive' end
 if not lease and ARGV[6] ~= '1' and not string.find(listener, '~%x%x%x%x%x%x%x%x_%d+$') then return 'alive' end
 
 local clock = now(ARGV[1])
-local front, later, failed, dropped = 0, 0, 0, 0
+local front, later, failed, dropped, full = 0, 0, 0, 0, false -- full: retain may have something to do
 
 -- recent(second): whether a death at this time was within the last hour. Returns false for a damaged value.
 local function recent(second)
@@ -96,7 +96,7 @@ local function crash(id, h)
   if not h[6] and (h[5] == 'fail' or crashes >= most) then
     local why = h[5] == 'fail' and 'its host died while it ran, and it must not run twice' or
       'its host died while it ran, ' .. crashes .. ' times'
-    fail(queue, id, clock, 'crashed', describe('crashed', why))
+    full = fail(queue, id, clock, 'crashed', describe('crashed', why)) or full
     failed = failed + 1
     return
   end
@@ -132,6 +132,7 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, tonumber(ARGV[4]) - 1)) do
   end
 end
 if front > 0 then announce(CHANNEL_ .. queue) end
+if full then retain(8) end
 
 local left = redis.call('LLEN', KEYS[1])
 if left == 0 then

@@ -6,9 +6,10 @@
 --         3 maximum number of finished tasks to keep for each status, or "" for all
 --         then the queues
 -- RETURNS for some of the queues: the queue's place in the arguments, from 1, and 'forgotten' (the queue is deleted),
---         'old' (purge.lua, with the same 2 and 3, may find tasks to delete), 'line' (lanes.lua has lanes to check), or
---         'WRONGTYPE ...'. A queue may be 'old' and have a 'line'
-local wrong = mistyped(KEYS[1], 'zset', PAUSED, 'set', PAUSES, 'hash', LIMITS, 'hash', NODES, 'zset')
+--         'old' (purge.lua, with the same 2 and 3, may find tasks to delete), 'line' (lanes.lua has lanes to check),
+--         'uncounted' (finished.lua has tasks to count), or 'WRONGTYPE ...'. A queue may have several
+local wrong = mistyped(KEYS[1], 'zset', PAUSED, 'set', PAUSES, 'hash', LIMITS, 'hash', NODES, 'zset', QUOTAS, 'hash', USED, 'hash',
+  FINISHED, 'zset')
 if wrong then return wrong end
 
 local clock, age, keep = tonumber(now(ARGV[1])), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -59,7 +60,7 @@ for i = 4, #ARGV do
 end
 unheld(started)
 
-local out = {}
+local since, out = begun(now(ARGV[1])), {}
 for i = 4, #ARGV do
   local queue, news = ARGV[i], nil
   unlist(queue)
@@ -77,7 +78,8 @@ for i = 4, #ARGV do
     if score and tonumber(score) ~= count then redis.call('ZADD', KEYS[1], count, queue) end
     if (age or keep) and (old(COMPLETE_TASKS_ .. queue, queue, 'complete') or old(FAILED_TASKS_ .. queue, queue, 'failed')) then news = 'old' end
   end
-  for _, word in ipairs({ news or '', redis.call('EXISTS', LINE_ .. queue) == 1 and 'line' or '' }) do
+  local uncounted = since and news ~= 'forgotten' and redis.pcall('HGET', STATS_ .. queue, 'counted') ~= since
+  for _, word in ipairs({ news or '', redis.call('EXISTS', LINE_ .. queue) == 1 and 'line' or '', uncounted and 'uncounted' or '' }) do
     if word ~= '' then out[#out + 1], out[#out + 2] = i - 3, word end
   end
 end

@@ -406,6 +406,7 @@ for _, list in ipairs(lists) do
 end
 if #started > 0 then redis.call('SADD', STARTED_TASKS_ .. queue, unpack(started)) end
 if spend then out[3] = closing(spend, taken) end
+if ending then retain(8) end -- tasks may have failed
 -- Another release ran the one task: the next one may be the probe.
 local early = work >= 128 and taken < wanted or half and taken > 0 and not tested
 out[1], out[4], out[6], out[8] = dropped, looked - dropped - taken, unburied, early and 1 or 0

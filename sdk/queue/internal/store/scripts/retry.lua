@@ -49,7 +49,7 @@ end
 if not exists(queue, id) then return 'gone' end
 if altered(KEYS[1], ARGV[4]) then return 'changed' end
 local h = redis.call('HMGET', key, 'status', 'error', 'priority', 'max_age', 'deadline', 'node', 'unique', 'unique_for',
-  'dead_id', 'awaited', 'after', 'updated', 'run', 'stale', 'last_action', 'fair', 'lane')
+  'dead_id', 'awaited', 'after', 'updated', 'run', 'stale', 'last_action', 'fair', 'lane', 'kept')
 if h[1] == 'scheduled' and h[15] then
   bad = mistyped(SCHEDULED_TASKS_ .. queue, 'zset')
   if bad then return bad end
@@ -69,6 +69,7 @@ local other = h[7] and owner(queue, h[7], id, false)
 if other then return redis.error_reply('UNIQUE task ' .. other .. ' holds the uniqueness of ' .. id .. ' by now') end
 local clock = now(ARGV[1])
 redis.call('ZREM', EXPIRY_ .. queue, id) -- a removal must come first: see renew.lua
+if h[18] then uncount({ id .. ' ' .. h[18] }) end
 if h[9] then inherit(id, h[9]) end -- its dead letter gets a copy of the parameters
 if h[7] and not h[8] then redis.pcall('SET', UNIQUE_ .. queue .. '_' .. h[7], id, 'EX', UNIQUE_LIFE) end
 if h[6] then record(id, moment(h[12], clock), 'failed', h[2] or '') end -- without a node, the task never ran
@@ -87,7 +88,7 @@ end
 -- Version 0.1.0 wrote finished_at.
 redis.call('HDEL', key, 'error', 'result', 'reason', 'node', 'pid', 'reserved_at', 'started_at', 'finished_at', 'cancel',
   'attempts', 'crashes', 'reschedules', 'rejects', 'rejected_by', 'settled', 'progress', 'message', 'expires', 'handled', 'dead_id', 'dead_error', 'eta',
-  'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version', 'release', 'pinned', 'aside')
+  'on_crash', 'max_crashes', 'dead', 'plugin', 'digest', 'version', 'release', 'pinned', 'aside', 'kept')
 redis.call('HSET', key, 'status', wait and 'scheduled' or 'pending', 'retried_at', clock, 'updated', clock,
   'last_error', h[2] or '')
 if h[13] == PLAIN then redis.call('HSET', key, 'run', '0') end -- the task has more fields than a plain one now

@@ -34,10 +34,37 @@ local function remove(id) return redis.call('LREM', KEYS[1], -1, id) > 0 end
 -- attempts(key, run): the number of attempts that ended before this run, or false if there are none.
 local function attempts(key, run) return run ~= '1' and redis.call('HGET', key, 'attempts') end
 
+-- Which of three keys exist, in one command: a key counts as often as it is named.
+local exist = redis.call('EXISTS', WAITERS, THROTTLED, THROTTLED, FINISHED, FINISHED, FINISHED, FINISHED)
+
+-- counting(): makes two functions for a tenant with the quota bytes_finished. count(id, h, size) counts a task that is
+-- complete with a result of this size, and returns the value of its field "kept"; h is what holder returned. save() writes
+-- the counts, and forgets the oldest finished tasks. The third value has the further fields that holder is to read.
+local function counting() -- rare
+  local f = finishing(clock)
+  return function(id, h, size)
+    if h[11] then uncount({ id .. ' ' .. h[11] }) end -- an error ended an earlier settle
+    if not f or h[10] then return nil end
+    local weighed = { unpack(h, 12) }
+    weighed[#weighed] = false -- the checkpoint is deleted
+    return charge(f, id, weightof(id, weighed, size))
+  end, function()
+    if f then book(f) end
+    retain(8)
+  end, { 'foreign', 'kept', unpack(WEIGHED) }
+end
+local tally, conclude, further = nil, nil, {}
+if exist >= 4 then tally, conclude, further = counting() end
+
 -- complete(id, key, h, text, bytes): completes the task. h is what holder returned. If the task is a dead letter, its
 -- failed task counts as handled.
 local function complete(id, key, h, text, bytes)
-  redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'result', text)
+  local kept = tally and tally(id, h, math.max(#text, #bytes))
+  if kept then
+    redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'result', text, 'kept', kept)
+  else
+    redis.call('HSET', key, 'status', 'complete', 'updated', clock, 'result', text)
+  end
   local before = attempts(key, h[2])
   if before then redis.call('HSET', key, 'attempts', following(before)) end
   if h[8] then noteend(id, 2) end
@@ -89,7 +116,8 @@ end
 -- completed task whose arguments begin at this index. If make is set, it makes the task's children and publications. If
 -- not, it returns the first queue of a child that refuses tasks, the first topic of a publication that cannot be
 -- stored, or the error of a quota; nil if there is none. A result need not wait for room, but tasks whose children have
--- children must not multiply without end: so children may take twice what the quotas allow. bear() enqueues the children of all tasks, queue by queue, after all tasks are settled.
+-- children must not multiply without end: so children and publications may take twice what the quotas allow. bear()
+-- enqueues the children of all tasks, queue by queue, after all tasks are settled.
 local function withchildren() -- rare
   local known, batches, order, instead = {}, {}, {}, {}
   local mark = redis.pcall('HGET', LIMITS, '..')
@@ -110,6 +138,7 @@ local function withchildren() -- rare
       elseif name == '' then
         local topic = options(place).topic
         if unpublishable(ARGV[place], topic) then return topic end
+        if mark then new, bytes = new + 1, bytes + #ARGV[place + 1] end
       else
         if known[name] == nil then known[name] = refuses(name) and true or false end
         if known[name] then return name end
@@ -165,7 +194,7 @@ local out, at = {}, 7
 while at <= #ARGV do
   local id, run, action, text, more = unpack(ARGV, at, at + 4)
   local key = TASK_ .. id
-  local hold, h = holder(key, listener, run, 'checkpoint', 'unique', 'awaited', 'lane')
+  local hold, h = holder(key, listener, run, 'checkpoint', 'unique', 'awaited', 'lane', unpack(further))
   -- A Python client completed the task, or an error ended an earlier settle.
   if hold == 'done' and h[3] == 'complete' and redis.call('LPOS', KEYS[1], id) then hold = 'held' end
   local has = action == 'complete' and tonumber(more) > 1
@@ -202,22 +231,19 @@ while at <= #ARGV do
   end
   at = at + 5 + more
 end
-local listening = 0 -- how many of WAITERS and THROTTLED exist
-if #started > 0 then
-  redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started))
-  listening = redis.call('EXISTS', WAITERS, THROTTLED)
-end
+if #started > 0 then redis.call('SREM', STARTED_TASKS_ .. queue, unpack(started)) end
 if save then save() end
 if bear then bear() end
 if #completed > 0 then
   if redis.call('EXISTS', EXPIRY_ .. queue) == 1 then redis.call('ZREM', EXPIRY_ .. queue, unpack(completed)) end
   redis.call('LPUSH', COMPLETE_TASKS_ .. queue, unpack(completed))
   count(STATS_ .. queue, 'complete', #completed)
-  if listening == 2 or listening == 1 and redis.call('EXISTS', WAITERS) == 1 then -- see waiters.go
+  if exist % 2 == 1 then -- WAITERS: see waiters.go
     for _, id in ipairs(completed) do announce(DONE_ .. id) end
   end
 end
 if woken then announce(CHANNEL_ .. queue) end
-if listening > 0 then unthrottle(#started) end
+if exist % 4 >= 2 and #started > 0 then unthrottle(#started) end
+if conclude then conclude() end
 for name in string.gmatch(ARGV[5], '%S+') do announce(CHANNEL_ .. name) end
 return table.concat(out, '\n')
