@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
 )
@@ -522,6 +523,89 @@ func TestKeyRate(t *testing.T) {
 		w.upTo(t, node, "q", 1)
 		if n := w.rdb.ZCard(w.ctx, w.Store().Keys.KeyRates("q")).Val(); n != 1 {
 			t.Errorf("%d buckets are kept", n)
+		}
+	})
+}
+
+// When the rate of keys changes, tasks that wait for their token ask the new one, in their order.
+func TestChangedKeyRate(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		for name, rate := range map[string]string{"q": "100/s burst 2", "r": ""} {
+			w.at(0)
+			w.quotas(t, manage.Quotas{"key_rate:" + name: "1/d"}) // a slip for 1/s
+			var ids []string
+			for i := range store.UnholdTasks + 3 {
+				ids = append(ids, w.enqueue(t, name, "", queue.Options{ID: fmt.Sprintf("%s%03d", name, i), Key: "a"}))
+			}
+			other := w.enqueue(t, name, "", queue.Options{Key: "a", Delay: time.Hour})
+			node := w.node(t, name)
+			for w.task(t, ids[len(ids)-1]).Status == queue.Pending {
+				w.upTo(t, node, name, 128)
+			}
+			if eta := w.task(t, ids[len(ids)-1]).ETA; eta.Before(time.Unix(1700000000, 0).Add(100 * 24 * time.Hour)) {
+				t.Fatalf("the last one is due at %s", eta)
+			}
+			w.at(1)
+			w.quotas(t, manage.Quotas{"key_rate:" + name: rate})
+			w.at(2)
+			got := []string{ids[0]}
+			for len(got) < len(ids) {
+				must[int](t)(enqueueDue(w.ctx, w.Queue(name)))
+				tasks := w.upTo(t, node, name, 128).Tasks
+				if len(tasks) == 0 {
+					w.at(2 + float64(len(got))) // for a bucket that is full again
+				}
+				for _, task := range tasks {
+					got = append(got, task.ID)
+				}
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, ids) || w.task(t, other).Status != queue.Scheduled {
+				t.Errorf("rate %q: %v", rate, got)
+			}
+		}
+	})
+}
+
+// A rate that is set anew owes nothing of the one before.
+func TestChangedRate(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.at(0)
+		w.quotas(t, manage.Quotas{"enqueue_rate": "1/d", "rate:q": "1/d"})
+		w.enqueue(t, "q", "", queue.Options{})
+		node := w.node(t, "q")
+		w.upTo(t, node, "q", 1)
+		if _, err := w.Queue("q").Enqueue(w.ctx, nil, queue.Options{}); !errors.Is(err, manage.ErrQuota) {
+			t.Fatalf("a second one: %v", err)
+		}
+		w.quotas(t, manage.Quotas{"enqueue_rate": "1/d", "rate:q": "1/d"}) // nothing changes
+		if _, err := w.Queue("q").Enqueue(w.ctx, nil, queue.Options{}); !errors.Is(err, manage.ErrQuota) {
+			t.Fatalf("after the same quota: %v", err)
+		}
+		w.quotas(t, manage.Quotas{"enqueue_rate": "100/m", "rate:q": "10/s"})
+		w.enqueue(t, "q", "", queue.Options{})
+		if got := w.upTo(t, node, "q", 1).Tasks; len(got) != 1 {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// Tasks that wait in line for their concurrency key count for the quota of bytes.
+func TestQuotaOfBytesInLine(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.quotas(t, manage.Quotas{"bytes_waiting": "1000000"})
+		taken := 0
+		for range 100 {
+			_, err := w.Queue("q").Enqueue(w.ctx, []byte(strings.Repeat("x", 100_000)), queue.Options{ConcurrencyKey: "k"})
+			switch {
+			case err == nil:
+				taken++
+			case !errors.Is(err, manage.ErrQuota):
+				t.Fatal(err)
+			}
+		}
+		if taken != 10 {
+			t.Errorf("%d tasks of a tenth each", taken)
 		}
 	})
 }

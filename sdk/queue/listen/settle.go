@@ -58,8 +58,8 @@ type Settlement struct {
 	// good.
 	Requeue Requeue
 	Delay   time.Duration
-	// HoldKey lets no other task of the queue with the key of this one start within Delay, if the task waits and has a
-	// key.
+	// HoldKey lets no other task of the queue with the key of this one start within Delay, if the task is requeued and has
+	// a key.
 	HoldKey bool
 	// Children, at most MaxChildren, are enqueued together with the completion of the task. They ignore the limits of
 	// their queues.

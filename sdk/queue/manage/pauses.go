@@ -223,7 +223,7 @@ func (p Pauses) Resume(ctx context.Context, one Pause) error {
 	case err != nil || one.Accepting:
 		return err
 	case one.Key != "":
-		return p.unhold(ctx, one)
+		return store.Wrap("resume "+one.What(), p.tenant.store.Unhold(ctx, one.Queue, one.Key))
 	case one.Queue != "":
 		return p.tenant.Queue(one.Queue).Resume(ctx)
 	case answer == "none":
@@ -244,18 +244,6 @@ func (p Pauses) Resume(ctx context.Context, one Pause) error {
 		})
 	}
 	return nil
-}
-
-// unhold makes the tasks due that wait for the end of the hold of a key.
-func (p Pauses) unhold(ctx context.Context, one Pause) error {
-	s := p.tenant.store
-	for place := ""; ; {
-		reply, err := s.Eval(ctx, store.NewCall("unhold", s.Keys.Keyed(one.Queue), s.Clock, one.Queue, one.Key, place,
-			store.UnholdTasks))
-		if place = store.AsString(reply); err != nil || place == "" {
-			return store.Wrap("resume "+one.What(), err)
-		}
-	}
 }
 
 func (p Pauses) change(ctx context.Context, one Pause, note string) (string, error) {

@@ -284,9 +284,14 @@ func change(ctx context.Context, c *queue.Client, mode string, changes Quotas) e
 	for _, name := range slices.Sorted(maps.Keys(normal)) {
 		args = append(args, name, normal[name])
 	}
-	answer, err := c.Store().Eval(ctx, store.NewCall("quotas", c.Store().Keys.Quotas(), args...))
+	s := c.Store()
+	reply, err := s.Eval(ctx, store.NewCall("quotas", s.Keys.Quotas(), args...))
+	answer := store.AsString(reply)
 	if answer == "full" {
 		return fmt.Errorf("%w: more than %d quotas and queues that share rates: remove some", queue.ErrInvalid, maxQuotas)
+	}
+	for _, name := range strings.Fields(strings.TrimPrefix(answer, "ok")) { // their tasks ask the new rate for a token
+		err = cmp.Or(err, s.Unhold(ctx, name, ""))
 	}
 	return store.Wrap("change quotas", err)
 }

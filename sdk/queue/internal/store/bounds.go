@@ -8,7 +8,7 @@ const (
 	ExpiryTasks   = 14  // tasks of expire.lua, which may have to search for each task and make its dead letter
 	PurgeTasks    = 75  // tasks of purge.lua; deleting one takes some 20 commands
 	CountTasks    = 75  // tasks of finished.lua
-	RecountQueues = 25  // queues of recount.lua; looking at one takes some 20 commands
+	RecountQueues = 24  // queues of recount.lua; looking at one takes some 20 commands
 	StatsQueues   = 50  // queues of look.lua
 	LaneChecks    = 100 // holders and lanes of lanes.lua
 	UnholdTasks   = 150 // tasks of unhold.lua

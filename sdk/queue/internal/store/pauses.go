@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,4 +67,15 @@ func Paused(err, full error) error {
 		text += ": " + note.Reason
 	}
 	return &pausedError{text, full}
+}
+
+// Unhold ends the hold of a key, and makes the tasks due that it put off. Without a key it frees all tasks of the queue
+// that wait for a token of their key's rate.
+func (s *Store) Unhold(ctx context.Context, queue, key string) error {
+	for place := ""; ; {
+		reply, err := s.Eval(ctx, NewCall("unhold", s.Keys.Keyed(queue), s.Clock, queue, key, place, UnholdTasks))
+		if place = AsString(reply); err != nil || place == "" {
+			return err
+		}
+	}
 }

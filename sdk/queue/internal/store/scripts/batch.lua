@@ -45,7 +45,8 @@ local function refuses(queue, plain)
 end
 
 -- sampled(list, length, range, most, prefix): the number of entries of a list or set, and the bytes of their parameters,
--- estimated as weigh describes it. length and range are the commands; prefix is that of the entries' hashes.
+-- estimated as weigh describes it. length and range are the commands; prefix is that of the hashes of the entries' last
+-- words.
 local function sampled(list, length, range, most, prefix)
   length = redis.pcall(length, list)
   if type(length) ~= 'number' or length == 0 then return 0, 0 end
@@ -53,6 +54,7 @@ local function sampled(list, length, range, most, prefix)
   for _, id in ipairs(most > 0 and length > most and redis.call(range, list, -most / 2, -1) or {}) do ids[#ids + 1] = id end
   local seen = 0
   for _, id in ipairs(ids) do
+    id = string.match(id, '%S+$')
     local size = redis.pcall('HSTRLEN', prefix .. id, 'parameters')
     if type(size) == 'number' then seen = seen + math.max(size, size < 100 and prefix == TASK_ and companion(id, 'parameters') or 0) end
   end
@@ -74,7 +76,8 @@ local function weigh(queue, most)
   end
   add(SCHEDULED_TASKS_ .. queue, 'ZCARD', 'ZRANGE')
   add(BLOCKED_ .. queue, 'ZCARD', 'ZRANGE')
-  return sum + inline(queue), bytes
+  add(LINE_ .. queue, 'ZCARD', 'ZRANGE')
+  return sum, bytes
 end
 
 -- hoard(clock, most, size, new, bytes): the number of waiting tasks of the tenant, and the bytes of their parameters, if

@@ -1,11 +1,13 @@
 -- Changes quotas of the tenant, with what follows from them: the fields "limits:QUEUE", which name the rates that a queue
 -- shares, and the field ".." of LIMITS, which says what kinds of quotas there are. The waiting tasks are counted anew,
 -- and queues that wait for fewer running tasks look again. The field "granted:NAME" has what the hosts' file says of a
--- quota. It counts until somebody sets the quota, and again when that is removed.
+-- quota. It counts until somebody sets the quota, and again when that is removed. A rate that changes begins with a full
+-- bucket.
 -- KEYS    1 quotas
 -- ARGV    1 maximum number of quotas and queues that share rates  2 "granted" if the quotas are all of the hosts' file, else ""
 --         then the name and the value of each quota, "" to remove it
--- RETURNS 'ok'; 'full' if there would be too many, and nothing is changed
+-- RETURNS 'ok' and the queues whose rate of keys has changed, separated by spaces; 'full' if there would be too many, and
+--         nothing is changed
 local bad = mistyped(KEYS[1], 'hash', LIMITS, 'hash', USED, 'hash', LOGS, 'zset', FINISHED, 'zset')
 if bad then return bad end
 
@@ -21,8 +23,9 @@ for i = 1, #all, 2 do
     quotas[all[i]] = all[i + 1]
   end
 end
-local changes, changed = {}, false
+local changes, changed, buckets = {}, false, {}
 local function change(name, value)
+  if quotas[name] ~= value and string.find((quotas[name] or '') .. (value or ''), '/', 1, true) then buckets[#buckets + 1] = name end
   changes[name], changed = value or '', true
   quotas[name] = value
 end
@@ -66,7 +69,15 @@ for queue, of in pairs(shared) do redis.call('HSET', KEYS[1], 'limits:' .. queue
 local others = string.gsub(redis.call('HGET', LIMITS, '..') or '', '[er]', '')
 mark = others .. (mark.e and 'e' or '') .. (mark.r and 'r' or '')
 if mark == '' then redis.call('HDEL', LIMITS, '..') else redis.call('HSET', LIMITS, '..', mark) end
-redis.call('HDEL', USED, 'waiting')
+redis.call('HDEL', USED, 'waiting', unpack(buckets))
+local answer = 'ok'
+for _, name in ipairs(buckets) do
+  local queue = string.match(name, '^key_rate:(.*)$')
+  if queue then
+    redis.call('UNLINK', KEYRATES_ .. queue)
+    answer = answer .. ' ' .. queue
+  end
+end
 if changes.memory == '' then
   local all = redis.call('HGETALL', USED)
   for i = 1, #all, 2 do
@@ -84,4 +95,4 @@ else
   redis.call('HDEL', USED, 'bytes_finished')
 end
 unthrottle(1000)
-return 'ok'
+return answer

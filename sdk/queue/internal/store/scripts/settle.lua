@@ -107,7 +107,7 @@ local function otherwise() -- rare
       'last_action', action)
     woken = woken or listed
     local name = held and redis.call('HGET', key, 'key')
-    if name then holdkey(queue, name, clock + more) end
+    if name then holdkey(queue, name, clock + more) end -- also if the task itself was cancelled
     return waits and 'ok' or 'cancelled'
   end
 end
@@ -222,9 +222,12 @@ while at <= #ARGV do
       if has then children(at, true) end
     else
       ending = ending or otherwise()
-      local second = more == '2' and ARGV[at + 6] or nil
-      answer = ending(id, key, h, run, action, text, ARGV[at + 5], second == 'key')
-      if second ~= 'key' and answer ~= 'cancelled' then reason = second end
+      local held
+      for i = at + 6, at + 4 + more do
+        if ARGV[i] == 'key' then held = true else reason = ARGV[i] end
+      end
+      answer = ending(id, key, h, run, action, text, ARGV[at + 5], held)
+      if answer == 'cancelled' then reason = nil end
     end
     if note then note(id, action, reason) end
     out[#out + 1] = answer
