@@ -2,6 +2,7 @@ package helm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -192,12 +193,8 @@ func schemas(t testing.TB) (folder string) {
 			if len(gvks) != 1 {
 				continue
 			}
-			g, _, _ := strings.Cut(at(gvks[0], "group").(string), ".") // kubeconform takes the first label
 			version := at(gvks[0], "version").(string)
-			if g == "" {
-				g, version = version, ""
-			}
-			write(g, version, at(gvks[0], "kind").(string), object{"$ref": "#/components/schemas/" + name, "components": components})
+			write(cmp.Or(at(gvks[0], "group").(string), version), version, at(gvks[0], "kind").(string), object{"$ref": "#/components/schemas/" + name, "components": components})
 		}
 	}
 	for module, pattern := range map[string]string{
@@ -210,7 +207,7 @@ func schemas(t testing.TB) (folder string) {
 		}
 		for _, path := range paths {
 			crd := decode(path)
-			group, _, _ := strings.Cut(at(crd, "spec", "group").(string), ".")
+			group := at(crd, "spec", "group").(string)
 			for _, version := range at(crd, "spec", "versions").([]any) {
 				schema := at(version, "schema", "openAPIV3Schema").(object)
 				strict(schema)
@@ -354,7 +351,8 @@ func TestValuesAreDocumented(t *testing.T) {
 		}
 		properties, _ := schema["properties"].(object)
 		given, _ := value.(object)
-		if schema["additionalProperties"] != false || len(given) == 0 { // a free form, or documented by a comment
+		free := schema["additionalProperties"] != false || schema["patternProperties"] != nil
+		if free || len(given) == 0 { // a comment shows its form
 			return
 		}
 		for name, below := range properties {
@@ -384,10 +382,13 @@ func TestFlags(t *testing.T) {
 		}
 		rendered = slices.AppendSeq(rendered, maps.Values(objects))
 	}
+	var relay any
+	for _, relay = range at(schema, "properties", "relays", "patternProperties").(object) {
+	}
 	for command, settings := range map[string]any{
 		"serve": at(schema, "definitions", "host", "properties", "settings"),
 		"admin": at(schema, "properties", "admin", "properties", "settings"),
-		"relay": at(schema, "properties", "relays", "additionalProperties", "properties", "settings"),
+		"relay": at(relay, "properties", "settings"),
 	} {
 		_, page, _ := strings.Cut(help, "$ quern "+command+" --help\n")
 		page, _, ok := strings.Cut(page, "\n$ ")
@@ -399,9 +400,13 @@ func TestFlags(t *testing.T) {
 			t.Fatalf("%s: %v", command, flags)
 		}
 		known := map[string]bool{}
-		for _, name := range at(settings, "propertyNames", "enum").([]any) {
-			known[name.(string)] = true
-			if !flags[name.(string)] {
+		for pattern := range at(settings, "patternProperties").(object) {
+			for name := range strings.SplitSeq(strings.Trim(pattern, "^()$"), "|") {
+				known[name] = true
+			}
+		}
+		for name := range known {
+			if !flags[name] {
 				t.Errorf("quern %s has no --%s, which the schema allows", command, name)
 			}
 		}

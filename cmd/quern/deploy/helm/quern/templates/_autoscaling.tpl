@@ -1,7 +1,9 @@
 {{- define "quern.autoscaling" }}
 {{- $s := .of.autoscaling }}
 {{- if ne $s.type "none" }}
-{{- $queues := required "host.autoscaling.queues: name the queues by which to scale, as [{tenant: acme, queue: mail}]" $s.queues }}
+{{- if not $s.queues }}
+{{- fail "host.autoscaling.queues: name the queues by which to scale, as [{tenant: acme, queue: mail}]" }}
+{{- end }}
 {{- if gt (int $s.minReplicas) (int $s.maxReplicas) }}
 {{- fail (printf "host.autoscaling: minReplicas %d is more than maxReplicas %d" (int $s.minReplicas) (int $s.maxReplicas)) }}
 {{- end }}
@@ -19,7 +21,7 @@ spec:
   minReplicas: {{ int $s.minReplicas }}
   maxReplicas: {{ int $s.maxReplicas }}
   metrics:
-    {{- range $queues }}
+    {{- range $s.queues }}
     - type: External
       external:
         metric:
@@ -71,7 +73,7 @@ spec:
         scaleDown: {stabilizationWindowSeconds: {{ int $s.scaleDownSeconds }}, policies: [{type: Pods, value: 1, periodSeconds: 60}]}
   triggers:
     {{- $base := printf "%s://%s-admin.%s.svc:%d%s" (ternary "https" "http" (not (empty $tls))) (include "quern.name" .root) .root.Release.Namespace (int .root.Values.admin.service.port) (get .root.Values.admin.settings "base-path") }}
-    {{- range $queues }}
+    {{- range $s.queues }}
     {{- if $api }}
     - type: metrics-api
       metadata:
