@@ -51,9 +51,6 @@ metadata:
 spec:
   secretTargetRef:
     - {parameter: token, name: {{ required "host.autoscaling.tokenSecret.name: name the Secret with the token of a viewer" $s.tokenSecret.name | quote }}, key: {{ $s.tokenSecret.key | quote }}}
-    {{- if $tls }}
-    - {parameter: ca, name: {{ $tls | quote }}, key: ca.crt}
-    {{- end }}
 {{- end }}
 ---
 apiVersion: keda.sh/v1alpha1
