@@ -106,6 +106,7 @@ type pod struct {
 	*exec.Cmd
 	log     output
 	address string // where it listens
+	ready   string // the path of its readiness probe
 }
 
 // start runs the container. given has the Secrets and ConfigMaps that the chart does not make.
@@ -144,7 +145,7 @@ func start(t testing.TB, objects map[string]object, deployment string, given map
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	p := &pod{address: listener.Addr().String()}
+	p := &pod{address: listener.Addr().String(), ready: at(container, "readinessProbe", "httpGet", "path").(string)}
 	must(t, listener.Close())
 	var args []string
 	for _, arg := range at(container, "args").([]any) {
@@ -169,7 +170,9 @@ func (p *pod) ask(t testing.TB, method, path, token, body string) (int, string) 
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+p.address+path, strings.NewReader(body))
 	must(t, err)
-	request.Header.Set("Authorization", "Bearer "+token)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, err.Error()
@@ -219,10 +222,12 @@ func TestPodsRun(t *testing.T) {
 	}
 
 	host := start(t, objects, "quern-host", given)
-	eventually(t, "a host that is ready", func() bool {
-		status, _ := host.ask(t, http.MethodGet, "/readyz", "", "")
-		return status == http.StatusOK
-	})
+	for _, p := range []*pod{admin, host} {
+		eventually(t, p.Args[1]+" is ready", func() bool {
+			status, _ := p.ask(t, http.MethodGet, p.ready, "", "")
+			return status == http.StatusOK
+		})
+	}
 	eventually(t, "a complete task", func() bool {
 		_, body := admin.ask(t, http.MethodGet, "/v1/tenants/acme/tasks/one", tokens["viewer"], "")
 		return strings.Contains(body, `"status":"complete"`)
