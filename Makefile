@@ -27,8 +27,8 @@ go_test = go test $(SHORT) -vet=off -count=$(COUNT) -timeout=$(TIMEOUT)
 as_built = CGO_ENABLED=0 GOFLAGS="$${GOFLAGS-} -trimpath"
 plain    = $(as_built) $(go_test)
 
-# Modules of their own, whose dependencies the program does not have: comparisons with peers, a fleet with faults.
-modules = runtime/peers host/chaos
+# Modules of their own, whose dependencies the program does not have: comparisons with peers, a fleet with faults, the Helm chart.
+modules = runtime/peers host/chaos cmd/quern/deploy/helm
 
 # The race detector has nothing to find in the rewriter and in the test of releases, which compute on one goroutine, nor where
 # guests are what is tested: the host has tests of its own. There it takes ten times as long.

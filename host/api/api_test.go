@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/hashicorp/go-hclog"
@@ -143,6 +144,15 @@ func TestQueues(t *testing.T) {
 	}
 	if q := get[admin.Queue](t, w, "/queues/a%2Fb%252Fc%3F"); q.Pending != 1 || q.Tenant != w.Tenant() {
 		t.Errorf("a queue with an odd name: %+v", q)
+	}
+
+	w.enqueue(t, "soon", "hello", queue.Options{Delay: time.Millisecond})
+	for name, want := range map[string]api.Load{"mail": {Waiting: 1, Load: 1}, "broken": {}, "none": {}, "soon": {Due: 1, Load: 1}} {
+		eventually(t, "the load of "+name, func() bool { return get[api.Load](t, w, "/queues/"+name+"/load") == want })
+	}
+	must(t, w.rdb.Set(w.ctx, w.Tenant()+"_scheduled_tasks_damaged", "x", 0).Err())
+	if got := w.do(t, request{method: http.MethodGet, path: "/queues/damaged/load"}); got.status != http.StatusConflict { // 200 would look idle
+		t.Errorf("the load of a damaged queue: %d %s", got.status, got.body)
 	}
 
 	if q := post[admin.Queue](t, w, "/queues/mail/pause", nil, http.StatusOK); !q.Paused {

@@ -101,6 +101,14 @@ type LimitOf struct {
 	}
 }
 
+// Load is what a queue has for hosts to do.
+type Load struct {
+	Waiting int64 `json:"waiting" doc:"Pending tasks."`
+	Due     int64 `json:"due" doc:"Scheduled tasks and schedules whose time has come, which hosts make pending; 1,000 of each at most."`
+	Running int64 `json:"running" doc:"Reserved and started tasks, also those of a host that died."`
+	Load    int64 `json:"load" doc:"The sum, for an autoscaler; 0: no host is needed."`
+}
+
 // Purge asks to delete finished tasks of a queue, and chooses them.
 type Purge struct {
 	InQueue
@@ -185,6 +193,12 @@ func (s *service) describeQueues() {
 			letters, buried, err := s.tenants[in.Tenant].Manager.Queue(in.Queue).DeadLetters(ctx)
 			out.Body.DeadLetters, out.Body.FailedWithDeadLetter = &letters, &buried
 			return out, err
+		})
+	add(s, looking("/tenants/{tenant}/queues/{queue}/load", "show-load",
+		"Count what an autoscaler of hosts asks for; a queue that nobody has used has 0"),
+		func(ctx context.Context, in *InQueue) (*Of[Load], error) {
+			l, err := s.tenants[in.Tenant].Manager.Queue(in.Queue).Load(ctx)
+			return &Of[Load]{Load{l.Waiting, l.Due, l.Running, l.Waiting + l.Due + l.Running}}, err
 		})
 	add(s, acting(Operator, http.MethodPut, "/tenants/{tenant}/queues/{queue}/limit", "limit-queue",
 		"Bound how many tasks may wait; those that wait already stay"),
