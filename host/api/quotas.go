@@ -36,6 +36,13 @@ func (s *service) describeQuotas() {
 			quotas := manage.Quotas(in.Body.Quotas)
 			for _, name := range slices.Sorted(maps.Keys(quotas)) {
 				callerOf(ctx).detail += fmt.Sprintf("%s=%s ", name, quotas[name])
+				if quotas[name] == "" {
+					continue
+				}
+				var err error
+				if quotas[name], err = admin.ParseQuota(name, quotas[name]); err != nil {
+					return nil, err
+				}
 			}
 			if err := s.tenants[in.Tenant].SetQuotas(ctx, quotas); err != nil {
 				return nil, err

@@ -99,7 +99,14 @@ func newTenantSet(env cli.Environment) *cobra.Command {
 		return nil
 	}
 	return ofTenant(connecting(env, cmd, func(cmd *cobra.Command, client admin.Tenant, _ []string, _ bool) error {
-		return client.SetQuotas(cmd.Context(), changes)
+		if err := client.SetQuotas(cmd.Context(), changes); err != nil {
+			return err
+		}
+		known, err := client.Queues(cmd.Context())
+		if err == nil && len(known) == 0 {
+			cli.Note(cmd, "the tenant %s has no queue yet", client.Tenant())
+		}
+		return err
 	}))
 }
 

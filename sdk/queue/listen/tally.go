@@ -101,8 +101,8 @@ func (t *Tallies) Started(key Tally, wait time.Duration) (first bool) {
 	return t.change(key, func(c *Tally) { c.Waits.Add(wait) })
 }
 
-// Settled counts a run that completed the task, failed, or will be retried. It ignores all other outcomes;
-// cancelled runs count only for the usage. key and first are as in Started.
+// Settled counts a run that completed the task, failed, or will be retried. It ignores all other outcomes; cancelled
+// and rescheduled runs count only for the usage. key and first are as in Started.
 func (t *Tallies) Settled(key Tally, outcome Outcome, reason queue.Reason) (first bool) {
 	switch {
 	case outcome == OutcomeComplete:
@@ -113,6 +113,8 @@ func (t *Tallies) Settled(key Tally, outcome Outcome, reason queue.Reason) (firs
 		return t.change(key, func(c *Tally) { c.Usage.Failed++ })
 	case outcome == OutcomeRetried:
 		return t.change(key, func(c *Tally) { c.Failed, c.Usage.Retried = c.Failed+1, c.Usage.Retried+1 })
+	case outcome == OutcomeRescheduled:
+		return t.change(key, func(c *Tally) { c.Usage.Retried++ })
 	}
 	return false
 }

@@ -3,6 +3,7 @@ package manage
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -181,6 +182,8 @@ func (k QuotaKind) normal(name, value string) (string, error) {
 		}
 		n, err := strconv.ParseInt(k.digits(value), 10, 64)
 		switch {
+		case errors.Is(err, strconv.ErrRange):
+			return refuse(fmt.Sprintf("use at most %d", int64(1)<<53))
 		case err != nil || n < 1 || n > most:
 			remedy := "use a number of 1 or more"
 			if k.Form == FormWeight {
@@ -205,7 +208,7 @@ type Rate struct {
 // rateUnits are the letters of units of time.
 var rateUnits = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
-var rateText = regexp.MustCompile(`^([0-9]{1,16})/([smhd])(?: +burst +([0-9]{1,16}))?(?: +(.*))?$`)
+var rateText = regexp.MustCompile(`^([0-9]{1,30})/([smhd])(?: +burst +([0-9]{1,30}))?(?: +(.*))?$`)
 
 // maxFuel is the maximum of a rate of fuel, and of its burst: a million seconds of computing.
 const maxFuel = 1_000_000_000_000_000
