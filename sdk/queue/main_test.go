@@ -40,7 +40,12 @@ func newWorld(t *testing.T, url string) *world {
 	if !strings.Contains(url, "?") {
 		url += "?read_timeout=20s" // the machine may be busy with other things
 	}
-	client, err := queue.New(url, queue.Config{Tenant: queuetest.Tenant()})
+	tenant := queuetest.Tenant()
+	if strings.Contains(url, "cluster=true") {
+		tenant = "{" + tenant + "}"
+		url += "&read_timeout=20s"
+	}
+	client, err := queue.New(url, queue.Config{Tenant: tenant})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +79,13 @@ func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
 		test(t, newWorld(t, queuetest.Mini(t)))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("a single Redis runs it, too")
+		}
+		test(t, newWorld(t, queuetest.SharedCluster(t).URL()))
 	})
 }
 
