@@ -130,6 +130,9 @@ func (c *Client) Close() error {
 	if c.store.Beats != c.store.RDB {
 		err = c.store.Beats.Close()
 	}
+	if c.store.RDB != c.store.Pool() {
+		err = errors.Join(err, c.store.RDB.Close())
+	}
 	if c.owned {
 		err = errors.Join(err, c.store.Pool().Close())
 	}

@@ -209,6 +209,42 @@ func (see spy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return func(ctx context.Context, cmds []redis.Cmder) error { see(cmds...); return next(ctx, cmds) }
 }
 
+// newTenant returns the name of a new tenant: in braces on a Cluster.
+func (w *world) newTenant() string {
+	if strings.HasPrefix(w.Tenant(), "{") {
+		return "{" + queuetest.Tenant() + "}"
+	}
+	return queuetest.Tenant()
+}
+
+// anew is a client of the same tenant with connections of its own.
+func (w *world) anew(t testing.TB) *queue.Client {
+	t.Helper()
+	rdb := redis.UniversalClient(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}))
+	if strings.HasPrefix(w.Tenant(), "{") {
+		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{w.rdb.Options().Addr}})
+	}
+	t.Cleanup(func() { _ = rdb.Close() })
+	return must[*queue.Client](t)(queue.NewFromRedis(rdb, *w.Config()))
+}
+
+// hook adds a hook to the connections of a client. On a Cluster, the tenant's own client passes commands on to the pools
+// of the servers.
+func (w *world) hook(t testing.TB, h redis.Hook) {
+	t.Helper()
+	pool, is := w.Store().Pool().(interface {
+		ForEachMaster(ctx context.Context, f func(ctx context.Context, node *redis.Client) error) error
+	})
+	if !is {
+		w.rdb.AddHook(h)
+		return
+	}
+	err := pool.ForEachMaster(w.ctx, func(_ context.Context, node *redis.Client) error { node.AddHook(h); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // subscribed waits until somebody listens to the channel.
 func (w *world) subscribed(t testing.TB, channel string) {
 	t.Helper()

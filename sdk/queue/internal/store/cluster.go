@@ -58,8 +58,7 @@ func ForTenant(rdb redis.UniversalClient, tenant string) (redis.UniversalClient,
 		TLSConfig:                o.TLSConfig,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	client.AddHook(nameKeys{cluster: true})
-	client.AddHook(s)
+	keyNaming(client).AddHook(s)
 	if c.bounded {
 		return Bounded{client}, nil
 	}
@@ -114,6 +113,9 @@ func (s *shard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		left := cmds
 		err := s.send(ctx, func(node *redis.Client) error {
 			pipe := node.Pipeline()
+			if left[0].Name() == "multi" {
+				pipe, left = node.TxPipeline(), left[1:len(left)-1]
+			}
 			for _, cmd := range left {
 				cmd.SetErr(nil)
 				_ = pipe.Process(ctx, cmd) // queues it
@@ -289,6 +291,35 @@ func (s *Store) Connect(rdb redis.UniversalClient) (err error) {
 
 // Pool returns the connection pool that Connect was given.
 func (s *Store) Pool() redis.UniversalClient { return s.pool }
+
+// refuseCluster is a go-redis hook for a client of a single server. It refuses a server of a Cluster when a connection is
+// opened: a Cluster would execute a script up to its first key that another server has.
+type refuseCluster struct{}
+
+// refusingCluster adds the hooks of a client of a single server to it, and returns it.
+func refusingCluster(client *redis.Client) *redis.Client {
+	keyNaming(client).AddHook(refuseCluster{})
+	return client
+}
+
+func (refuseCluster) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (refuseCluster) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if hello, is := cmd.(*redis.MapStringInterfaceCmd); is && hello.Val()["mode"] == "cluster" {
+			err = fmt.Errorf("connect: %w", errCluster) // go-redis unwraps the errors of new connections once
+		}
+		return err
+	}
+}
+
+var errCluster = fmt.Errorf("%w: Redis URL: this Redis is a Cluster: write redis://HOST:PORT?cluster=true, "+
+	"and the tenant in braces, such as {acme}", ErrInvalid)
+
+func (refuseCluster) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 // EachPrimary calls f with each primary of a Cluster, or with the only server, one at a time. It returns an
 // error of f.

@@ -96,7 +96,7 @@ func connect(rawURL string, within func(dialer) dialer) (redis.UniversalClient, 
 				TLSConfig:   options.TLSConfig,
 			}))
 		}
-		return keyNaming(redis.NewFailoverClient(options)), nil
+		return refusingCluster(redis.NewFailoverClient(options)), nil
 	}
 	options, err := redis.ParseURL(u.String())
 	if err != nil && query.Has("password") { // the error may contain a part of the password
@@ -115,7 +115,7 @@ func connect(rawURL string, within func(dialer) dialer) (redis.UniversalClient, 
 		// A push notification between replies would be counted as a reply.
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
-	return keyNaming(redis.NewClient(options)), nil
+	return refusingCluster(redis.NewClient(options)), nil
 }
 
 // clustered reports whether the URL is that of a Redis Cluster, and removes the parameter that says so from query.

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -11,8 +10,8 @@ import (
 )
 
 // nameKeys is a go-redis hook that adds the command's key to errors that do not name it, so that a reader of the error
-// knows which key to repair. Unless it is for a Cluster, it refuses one when a connection is opened.
-type nameKeys struct{ cluster bool }
+// knows which key to repair.
+type nameKeys struct{}
 
 // keyNaming adds the hook nameKeys to a client, and returns the client.
 func keyNaming(client *redis.Client) *redis.Client {
@@ -22,18 +21,11 @@ func keyNaming(client *redis.Client) *redis.Client {
 
 func (nameKeys) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (n nameKeys) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (nameKeys) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if hello, is := cmd.(*redis.MapStringInterfaceCmd); is && hello.Val()["mode"] == "cluster" && !n.cluster {
-			return errCluster
-		}
-		return nameKey(cmd, err)
+		return nameKey(cmd, next(ctx, cmd))
 	}
 }
-
-// errCluster is the error of a connection to a server of a Cluster whose URL does not say so.
-var errCluster = fmt.Errorf("%w: Redis URL: this Redis is a Cluster: write redis://HOST:PORT?cluster=true, and the tenant in braces, such as {acme}", ErrInvalid)
 
 func (nameKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
