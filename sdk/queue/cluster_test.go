@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
@@ -54,6 +55,15 @@ func TestClusterRefusals(t *testing.T) {
 	if got := queue.Redact("redis://u:pass@a:1,b,c:3/0?cluster=true"); got != "redis://u:xxxxx@a:1/0?addr=b%3A6379&addr=c%3A3&cluster=true" {
 		t.Error(got)
 	}
+}
+
+// clusterClient is a client of a Cluster as a program makes one. With notifications of maintenance, a client of go-redis
+// leaves goroutines behind.
+func clusterClient(address string) *redis.ClusterClient {
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:                    []string{address},
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
 }
 
 // shards are two tenants whose slots two primaries have.
@@ -116,7 +126,7 @@ func TestClusterTenants(t *testing.T) {
 // A program can bring its own client of a Cluster, with options of its own.
 func TestClusterClientOfTheProgram(t *testing.T) {
 	t.Parallel()
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{queuetest.SharedCluster(t).Servers[0].Addr()}})
+	rdb := clusterClient(queuetest.SharedCluster(t).Servers[0].Addr())
 	t.Cleanup(func() { _ = rdb.Close() })
 	if _, err := queue.NewFromRedis(rdb, queue.Config{}); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "{blueque}") {
 		t.Error(err)

@@ -220,9 +220,11 @@ func (w *world) newTenant() string {
 // anew is a client of the same tenant with connections of its own.
 func (w *world) anew(t testing.TB) *queue.Client {
 	t.Helper()
-	rdb := redis.UniversalClient(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}))
-	if strings.HasPrefix(w.Tenant(), "{") {
-		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{w.rdb.Options().Addr}})
+	var rdb redis.UniversalClient
+	if address := w.rdb.Options().Addr; strings.HasPrefix(w.Tenant(), "{") {
+		rdb = clusterClient(address)
+	} else {
+		rdb = redis.NewClient(&redis.Options{Addr: address})
 	}
 	t.Cleanup(func() { _ = rdb.Close() })
 	return must[*queue.Client](t)(queue.NewFromRedis(rdb, *w.Config()))
