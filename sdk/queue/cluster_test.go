@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -319,4 +320,45 @@ func TestClusterFailover(t *testing.T) {
 	home.Restart(t)
 	f.ran(t, "tasks after the failover", 50)
 	f.completes(t)
+}
+
+// The Redis users that Quern prints for a tenant of a Cluster may do what their role needs there.
+func TestClusterUsers(t *testing.T) {
+	t.Parallel()
+	c := queuetest.StartCluster(t)
+	w := newWorld(t, c.URL())
+	as := map[string]*world{}
+	for _, role := range manage.Roles() {
+		if !role.In(w.Tenant()) {
+			continue
+		}
+		words := []any{}
+		for word := range strings.FieldsSeq(strings.Replace(role.ACL(w.Tenant()), "PASSWORD", "secret", 1)) {
+			words = append(words, word)
+		}
+		for _, s := range c.Servers {
+			if err := s.Client(t).Do(t.Context(), words...).Err(); err != nil {
+				t.Fatalf("%s: %v", role.Name, err)
+			}
+		}
+		rawURL := strings.Replace(c.URL(), "redis://", "redis://"+url.PathEscape(role.User(w.Tenant()))+":secret@", 1)
+		client := must[*queue.Client](t)(queue.New(rawURL, queue.Config{Tenant: w.Tenant()}))
+		t.Cleanup(func() { _ = client.Close() })
+		client.Store().Poll = time.Hour
+		as[role.Name] = &world{Client: client, ctx: w.ctx}
+	}
+	must[queue.Subscription](t)(as["operator"].Subscribe(w.ctx, queue.Subscription{ID: "s", Topic: "orders", Queue: "q"}))
+	as["worker"].working(t, "q", func(context.Context, *queue.Task) ([]byte, error) { return []byte("done"), nil })
+	must[queue.Published](t)(as["publisher"].Publish(w.ctx, "orders", []byte("published"), queue.PublishOptions{}))
+	if task := as["producer"].finished(t, as["producer"].enqueue(t, "q", "", queue.Options{})); string(task.Result) != "done" {
+		t.Errorf("%+v", task)
+	}
+	eventually(t, "the task of the publication", func() bool {
+		return must[manage.Stats](t)(manage.New(as["operator"].Client).Queue("q").Stats(w.ctx)).Depth[queue.Complete] == 2
+	})
+	node, claim := func() (*listen.Node, listen.Claim) {
+		as["host"].enqueue(t, "other", "", queue.Options{})
+		return as["host"].held(t, "other")
+	}()
+	as["host"].settle(t, node, "other", listen.Settlement{Claim: claim})
 }
