@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -361,4 +362,30 @@ func TestClusterUsers(t *testing.T) {
 		return as["host"].held(t, "other")
 	}()
 	as["host"].settle(t, node, "other", listen.Settlement{Claim: claim})
+}
+
+// A Cluster whose servers speak TLS to clients and to each other is reached by rediss://.
+func TestClusterByTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	certificates(t, dir)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	c := queuetest.StartCluster(t, "--tls-cert-file", file("server.crt"), "--tls-key-file", file("server.key"),
+		"--tls-ca-cert-file", file("ca.crt"), "--tls-auth-clients", "yes", "--tls-port", queuetest.AnyPort,
+		"--tls-cluster", "yes", "--tls-replication", "yes")
+	at := c.Servers[0].Client(t).ConfigGet(t.Context(), "tls-port").Val()["tls-port"]
+	query := url.Values{"cluster": {"true"}, "ca": {file("ca.crt")}, "cert": {file("client.crt")}, "key": {file("client.key")}}
+	for range 5 { // on any of the shards
+		w := newWorld(t, "rediss://127.0.0.1:"+at+"?"+query.Encode())
+		w.working(t, "q", func(context.Context, *queue.Task) ([]byte, error) { return []byte("done"), nil })
+		if task := w.finished(t, w.enqueue(t, "q", "", queue.Options{})); string(task.Result) != "done" {
+			t.Errorf("%+v", task)
+		}
+	}
+	query.Del("ca")
+	client := must[*queue.Client](t)(queue.New("rediss://127.0.0.1:"+at+"?"+query.Encode(), queue.Config{Tenant: "{t}"}))
+	t.Cleanup(func() { _ = client.Close() })
+	if _, err := client.Clock(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("without the CA: %v", err)
+	}
 }

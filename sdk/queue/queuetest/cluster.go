@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,12 +21,16 @@ type Cluster struct {
 	Servers []*Server
 }
 
+// AnyPort stands for a free port in the options of StartCluster.
+const AnyPort = "any port"
+
 const (
 	primaries = 3
 	slots     = 16384
 )
 
-// StartCluster runs a Redis Cluster for one test. options are added to the command line of each server.
+// StartCluster runs a Redis Cluster for one test. options are added to the command line of each server; AnyPort stands
+// for a free port.
 func StartCluster(t testing.TB, options ...string) *Cluster {
 	t.Helper()
 	c, err := startCluster(t.TempDir(), options)
@@ -157,10 +162,18 @@ func startCluster(dir string, options []string) (*Cluster, error) {
 		if err != nil {
 			return c, err
 		}
-		s, err := start(own, newest, "", append([]string{
+		all := append([]string{
 			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-node-timeout", "5000",
 			"--repl-diskless-sync-delay", "0",
-		}, options...))
+		}, options...)
+		if at := slices.Index(all, AnyPort); at >= 0 {
+			port, err := freePort()
+			if err != nil {
+				return c, err
+			}
+			all[at] = strconv.Itoa(port)
+		}
+		s, err := start(own, newest, "", all)
 		if err != nil {
 			return c, err
 		}
