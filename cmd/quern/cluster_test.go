@@ -62,6 +62,7 @@ func TestServeOnACluster(t *testing.T) {
 			t.Errorf("metrics lack the tasks of %s", tenant)
 		}
 	}
+	u.must("bench", "--tasks", "200")
 	if r := u.run("queue", "ls"); r.status != exitUsage || !strings.Contains(r.stderr, "name the tenant {blueque}") {
 		t.Errorf("without a tenant: %+v", r)
 	}

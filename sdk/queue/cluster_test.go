@@ -125,6 +125,28 @@ func TestClusterTenants(t *testing.T) {
 	}
 }
 
+// Hosts bound the replies of a Cluster, too, and read what is larger on a connection of its own.
+func TestClusterBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, queuetest.SharedCluster(t).URL())
+	rdb := must[redis.UniversalClient](t)(queue.ConnectBounded(queuetest.SharedCluster(t).URL()))
+	t.Cleanup(func() { _ = rdb.Close() })
+	bounded := must[*queue.Client](t)(queue.NewFromRedis(rdb, *w.Config()))
+	t.Cleanup(func() { _ = bounded.Close() })
+	large := strings.Repeat("x", 3<<20)
+	id := w.enqueue(t, "q", large, queue.Options{})
+	if task := must[*queue.Task](t)(bounded.Task(w.ctx, id)); string(task.Parameters) != large {
+		t.Errorf("read %d bytes", len(task.Parameters))
+	}
+	if err := w.rdb.Set(w.ctx, w.Store().Keys.Generation(), large, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	err := bounded.Store().RDB.Get(w.ctx, w.Store().Keys.Generation()).Err()
+	if !errors.Is(err, queue.ErrTooLarge) || !strings.Contains(err.Error(), w.Store().Keys.Generation()) {
+		t.Error(err)
+	}
+}
+
 // A program can bring its own client of a Cluster, with options of its own.
 func TestClusterClientOfTheProgram(t *testing.T) {
 	t.Parallel()

@@ -122,11 +122,12 @@ func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show
 	if own {
 		tenant = "{" + b.name + "}" // the braces put all keys into one slot of a Redis Cluster
 	}
-	if b.rdb, err = queue.Connect(url); err != nil {
+	rdb, err := queue.Connect(url)
+	if err != nil {
 		return nil, connect.WrongURL(cmd, err)
 	}
-	defer func() { _ = b.rdb.Close() }()
-	client, err := queue.NewFromRedis(b.rdb, queue.Config{Tenant: tenant})
+	defer func() { _ = rdb.Close() }()
+	client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant})
 	if err != nil {
 		return nil, cli.WrongUsage(err)
 	}
