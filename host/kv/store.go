@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quern-project/quern/runtime/service"
-	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 const (
@@ -40,11 +39,12 @@ type Store struct {
 	sweep int
 }
 
-// New makes a store for a tenant that queue.ValidTenant accepts. The caller still owns the connection. The connection
+// New makes a store for a tenant that queue.ValidTenant accepts. On a Redis Cluster, rdb is the client that
+// manage.OnTenant returns. The caller still owns the connection. The connection
 // must not retry commands, or an increment whose answer was lost would be done twice. Connections of queue.Connect do
 // not retry.
 func New(rdb redis.UniversalClient, tenant string) *Store {
-	return &Store{rdb: manage.OnTenant(rdb, tenant), keys: keys{ns: tenant}, sweep: sweepAtOnce}
+	return &Store{rdb: rdb, keys: keys{ns: tenant}, sweep: sweepAtOnce}
 }
 
 // Bucket counts the values of a bucket.

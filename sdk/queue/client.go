@@ -94,10 +94,10 @@ func New(rawURL string, config Config) (*Client, error) {
 }
 
 // NewFromRedis returns a Client that uses rdb, which the caller closes after the client. Several clients can share one
-// rdb. On a Cluster (redis.NewClusterClient), the tenant is a name in braces. rdb should obey deadlines (ContextTimeoutEnabled); otherwise a call to a Redis that hangs ends only at the read
-// timeout. It should not repeat commands (MaxRetries: -1). If go-redis repeats a reserve whose reply was lost, the
-// tasks of the first attempt stay reserved, and nobody works on them until the listener next compares its list with
-// Redis.
+// rdb. On a Cluster (redis.NewClusterClient), the tenant is a name in braces. rdb should obey deadlines
+// (ContextTimeoutEnabled); otherwise a call to a Redis that hangs ends only at the read timeout. It should not repeat
+// commands (MaxRetries: -1). If go-redis repeats a reserve whose reply was lost, the tasks of the first attempt stay
+// reserved, and nobody works on them until the listener next compares its list with Redis.
 func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {

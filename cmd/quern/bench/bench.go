@@ -28,6 +28,7 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // benchOptions holds the flags of `quern bench`.
@@ -132,6 +133,7 @@ func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show
 		return nil, cli.WrongUsage(err)
 	}
 	defer func() { _ = client.Close() }()
+	b.rdb = manage.OnTenant(rdb, tenant)
 	b.client, b.queue = client, client.Queue(o.queue)
 	if _, err := client.Clock(cmd.Context()); err != nil {
 		return nil, err

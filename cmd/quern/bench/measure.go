@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -37,6 +38,7 @@ const (
 type bench struct {
 	cmd      *cobra.Command
 	progress *show.Progress
+	rdb      redis.UniversalClient
 	client   *queue.Client
 	queue    *queue.Queue
 	name     string
@@ -306,12 +308,12 @@ func (b *bench) leave(err, left error) error {
 func (b *bench) forgetTenant() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.cmd.Context()), benchForget)
 	defer cancel()
-	pattern, rdb := b.client.Tenant()+"_*", b.client.Store().RDB
+	pattern := b.client.Tenant() + "_*"
 	_, err := connect.ThroughOutage(ctx, connect.OutageTimeout, func() error {
 		for cursor := uint64(0); ; {
-			found, next, err := rdb.Scan(ctx, cursor, pattern, 1000).Result()
+			found, next, err := b.rdb.Scan(ctx, cursor, pattern, 1000).Result()
 			if err == nil && len(found) > 0 {
-				err = rdb.Unlink(ctx, found...).Err()
+				err = b.rdb.Unlink(ctx, found...).Err()
 			}
 			if cursor = next; err != nil || cursor == 0 {
 				return err

@@ -48,8 +48,8 @@ func (m *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
 	return warnings, err
 }
 
-// OnTenant returns the client that reaches the keys of a tenant: rdb, or, if that is a Cluster, a client of the tenant's
-// shard. It needs no Close. NewFromRedis has accepted the tenant on rdb.
+// OnTenant returns the client that reaches the keys of a tenant: rdb, or, if that is a Cluster, a client of the
+// tenant's shard. It needs no Close. NewFromRedis has accepted the tenant on rdb.
 func OnTenant(rdb redis.UniversalClient, tenant string) redis.UniversalClient {
 	if own, err := store.ForTenant(rdb, tenant); err == nil {
 		return own

@@ -80,11 +80,11 @@ func (c *Cluster) Owner(t testing.TB, key string) *Server {
 	t.Helper()
 	slot := c.Slot(t, key)
 	for _, s := range c.Servers {
-		owners, err := s.Client(t).ClusterSlots(context.Background()).Result()
+		all, err := owners(context.Background(), s.Client(t))
 		if err != nil {
 			continue // it was killed
 		}
-		for _, o := range owners {
+		for _, o := range all {
 			if o.Start <= slot && slot <= o.End {
 				return c.at(o.Nodes[0].Addr)
 			}
@@ -92,6 +92,10 @@ func (c *Cluster) Owner(t testing.TB, key string) *Server {
 		return nil
 	}
 	return nil
+}
+
+func owners(ctx context.Context, rdb *redis.Client) ([]redis.ClusterSlot, error) {
+	return rdb.ClusterSlots(ctx).Result() //nolint:staticcheck // as go-redis itself does
 }
 
 func (c *Cluster) at(address string) *Server {
@@ -224,14 +228,14 @@ func (c *Cluster) join() error {
 		}
 	}
 	return each(ctx, nodes, func(i int, rdb *redis.Client) bool {
-		owners := rdb.ClusterSlots(ctx).Val()
-		for _, o := range owners {
+		all, _ := owners(ctx, rdb)
+		for _, o := range all {
 			if len(o.Nodes) != 2 {
 				return false
 			}
 		}
 		linked := i < primaries || strings.Contains(rdb.Info(ctx, "replication").Val(), "master_link_status:up")
-		return linked && len(owners) == primaries && strings.Contains(rdb.ClusterInfo(ctx).Val(), "cluster_state:ok")
+		return linked && len(all) == primaries && strings.Contains(rdb.ClusterInfo(ctx).Val(), "cluster_state:ok")
 	})
 }
 

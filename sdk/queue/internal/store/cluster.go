@@ -30,9 +30,9 @@ func newCluster(rdb *redis.ClusterClient) *cluster {
 	return &cluster{ClusterClient: rdb, loading: make(chan struct{}, 1)}
 }
 
-// ForTenant returns a client for the keys of one tenant. On a Cluster, this client sends every command, also one without
-// a key such as TIME or WAIT, to the primary of the tenant's slot. Otherwise it is rdb. It has no connections that need
-// to be closed.
+// ForTenant returns a client for the keys of one tenant. On a Cluster, this client sends every command, also one
+// without a key such as TIME or WAIT, to the primary of the tenant's slot. Otherwise it is rdb. Only subscriptions open
+// connections of its own.
 func ForTenant(rdb redis.UniversalClient, tenant string) (redis.UniversalClient, error) {
 	var c *cluster
 	switch rdb := rdb.(type) {
@@ -292,8 +292,8 @@ func (s *Store) Connect(rdb redis.UniversalClient) (err error) {
 // Pool returns the connection pool that Connect was given.
 func (s *Store) Pool() redis.UniversalClient { return s.pool }
 
-// refuseCluster is a go-redis hook for a client of a single server. It refuses a server of a Cluster when a connection is
-// opened: a Cluster would execute a script up to its first key that another server has.
+// refuseCluster is a go-redis hook for a client of a single server. It refuses a server of a Cluster when a connection
+// is opened: a Cluster would execute a script up to its first key that another server has.
 type refuseCluster struct{}
 
 // refusingCluster adds the hooks of a client of a single server to it, and returns it.
