@@ -39,7 +39,8 @@ type Store struct {
 	sweep int
 }
 
-// New makes a store for a tenant that queue.ValidTenant accepts. The caller still owns the connection. The connection
+// New makes a store for a tenant that queue.ValidTenant accepts. On a Redis Cluster, rdb is the client that
+// manage.OnTenant returns. The caller still owns the connection. The connection
 // must not retry commands, or an increment whose answer was lost would be done twice. Connections of queue.Connect do
 // not retry.
 func New(rdb redis.UniversalClient, tenant string) *Store {
@@ -139,11 +140,15 @@ func (s *Store) call(ctx context.Context, script *redis.Script, grant Grant, arg
 	keys := []string{
 		s.keys.values(bucket), s.keys.names(bucket), s.keys.expiry(bucket), s.keys.buckets(), s.keys.quotas(), s.keys.used(),
 	}
+	declared := keys
+	if strings.HasPrefix(s.keys.ns, "{") { // so that a Cluster refuses the script while it moves the keys
+		declared = append(slices.Clip(keys), s.keys.values("")) // which never exists
+	}
 	args = append([]any{s.clock, bucket, s.sweep}, args...)
 	word := "again"
 	for word == "again" {
 		reply, err := ask(ctx, func() ([]string, error) {
-			reply, err := script.Run(ctx, s.rdb, keys, args...).StringSlice()
+			reply, err := script.Run(ctx, s.rdb, declared, args...).StringSlice()
 			return reply, s.explain(ctx, err, keys)
 		})
 		if err != nil {

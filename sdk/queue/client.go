@@ -94,10 +94,10 @@ func New(rawURL string, config Config) (*Client, error) {
 }
 
 // NewFromRedis returns a Client that uses rdb, which the caller closes after the client. Several clients can share one
-// rdb. It should obey deadlines (ContextTimeoutEnabled); otherwise a call to a Redis that hangs ends only at the read
-// timeout. It should not repeat commands (MaxRetries: -1). If go-redis repeats a reserve whose reply was lost, the
-// tasks of the first attempt stay reserved, and nobody works on them until the listener next compares its list with
-// Redis.
+// rdb. On a Cluster (redis.NewClusterClient), the tenant is a name in braces. rdb should obey deadlines
+// (ContextTimeoutEnabled); otherwise a call to a Redis that hangs ends only at the read timeout. It should not repeat
+// commands (MaxRetries: -1). If go-redis repeats a reserve whose reply was lost, the tasks of the first attempt stay
+// reserved, and nobody works on them until the listener next compares its list with Redis.
 func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -105,10 +105,13 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 	}
 	c := &Client{
 		store: &store.Store{
-			RDB: rdb, Keys: store.Keys{Tenant: config.Tenant}, Poll: store.PollInterval, Name: config.Name,
-			Lease: config.Lease, Beats: store.BeatConnection(rdb, config.Lease), Seal: config.Keys,
+			Keys: store.Keys{Tenant: config.Tenant}, Poll: store.PollInterval, Name: config.Name, Lease: config.Lease,
+			Seal: config.Keys,
 		},
 		config: config,
+	}
+	if err := c.store.Connect(rdb); err != nil {
+		return nil, err
 	}
 	c.waits.store, c.commits.client = c.store, c
 	return c, nil
@@ -118,7 +121,7 @@ func NewFromRedis(rdb redis.UniversalClient, config Config) (*Client, error) {
 func (c *Client) In(tenant string) (*Client, error) {
 	config := c.config
 	config.Tenant, config.Keys = tenant, nil
-	return NewFromRedis(c.store.RDB, config)
+	return NewFromRedis(c.store.Pool(), config)
 }
 
 // Close closes the connections that the client made, not the one passed to NewFromRedis.
@@ -127,8 +130,11 @@ func (c *Client) Close() error {
 	if c.store.Beats != c.store.RDB {
 		err = c.store.Beats.Close()
 	}
-	if c.owned {
+	if c.store.RDB != c.store.Pool() {
 		err = errors.Join(err, c.store.RDB.Close())
+	}
+	if c.owned {
+		err = errors.Join(err, c.store.Pool().Close())
 	}
 	return err
 }

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
@@ -357,10 +355,9 @@ func TestRetryClearsLetters(t *testing.T) {
 // A handler that begins to work on a letter while the task is retried is not told to stop, whenever that is.
 func TestRetryLeavesALetterThatBeginsToRun(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		other := must[*queue.Client](t)(queue.NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), *w.Config()))
-		t.Cleanup(func() { _ = other.Store().RDB.Close() })
+		other := w.anew(t)
 		late := &meanwhile{left: -1}
-		w.rdb.AddHook(spy(late.count))
+		w.hook(t, spy(late.count))
 		for nth := range 20 { // before each command of a retry
 			name := fmt.Sprint("q", nth)
 			id := w.enqueue(t, name, "", queue.Options{ID: name})

@@ -66,7 +66,7 @@ func TestLeaveOfManyQueues(t *testing.T) {
 	w, _, queues := setupCounted(t)
 	node := w.node(t, queues...)
 	var trips atomic.Int64
-	w.rdb.AddHook(spy(func(...redis.Cmder) { trips.Add(1) }))
+	w.hook(t, spy(func(...redis.Cmder) { trips.Add(1) }))
 	w.rdb.Del(w.ctx, w.Store().Keys.Listeners("q07"))
 	w.rdb.Set(w.ctx, w.Store().Keys.Listeners("q07"), "x", 0)
 	trips.Store(0)
@@ -263,10 +263,9 @@ func TestDutyIsKeptForLessThanASecond(t *testing.T) {
 // What a reserve that is late takes for a node that leaves is not lost, and nothing is taken once the node is gone.
 func TestLeaveWhileAReserveIsLate(t *testing.T) {
 	everywhere(t, func(t *testing.T, w *world) {
-		other := must[*queue.Client](t)(queue.NewFromRedis(redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr}), *w.Config()))
-		t.Cleanup(func() { _ = other.Store().RDB.Close() })
+		other := w.anew(t)
 		late := &meanwhile{left: -1}
-		w.rdb.AddHook(spy(late.count))
+		w.hook(t, spy(late.count))
 		for nth := range 20 { // before each command of a leave
 			name := fmt.Sprint("q", nth)
 			w.enqueue(t, name, "", queue.Options{ID: name})

@@ -40,7 +40,12 @@ func newWorld(t *testing.T, url string) *world {
 	if !strings.Contains(url, "?") {
 		url += "?read_timeout=20s" // the machine may be busy with other things
 	}
-	client, err := queue.New(url, queue.Config{Tenant: queuetest.Tenant()})
+	tenant := queuetest.Tenant()
+	if strings.Contains(url, "cluster=true") {
+		tenant = "{" + tenant + "}"
+		url += "&read_timeout=20s"
+	}
+	client, err := queue.New(url, queue.Config{Tenant: tenant})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +79,13 @@ func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
 		test(t, newWorld(t, queuetest.Mini(t)))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		if testing.Short() {
+			t.Skip("a single Redis runs it, too")
+		}
+		test(t, newWorld(t, queuetest.SharedCluster(t).URL()))
 	})
 }
 
@@ -195,6 +207,44 @@ func (see spy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (see spy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error { see(cmds...); return next(ctx, cmds) }
+}
+
+// newTenant returns the name of a new tenant: in braces on a Cluster.
+func (w *world) newTenant() string {
+	if strings.HasPrefix(w.Tenant(), "{") {
+		return "{" + queuetest.Tenant() + "}"
+	}
+	return queuetest.Tenant()
+}
+
+// anew is a client of the same tenant with connections of its own.
+func (w *world) anew(t testing.TB) *queue.Client {
+	t.Helper()
+	var rdb redis.UniversalClient
+	if address := w.rdb.Options().Addr; strings.HasPrefix(w.Tenant(), "{") {
+		rdb = clusterClient(address)
+	} else {
+		rdb = redis.NewClient(&redis.Options{Addr: address})
+	}
+	t.Cleanup(func() { _ = rdb.Close() })
+	return must[*queue.Client](t)(queue.NewFromRedis(rdb, *w.Config()))
+}
+
+// hook adds a hook to the connections of a client. On a Cluster, the tenant's own client passes commands on to the pools
+// of the servers.
+func (w *world) hook(t testing.TB, h redis.Hook) {
+	t.Helper()
+	pool, is := w.Store().Pool().(interface {
+		ForEachMaster(ctx context.Context, f func(ctx context.Context, node *redis.Client) error) error
+	})
+	if !is {
+		w.rdb.AddHook(h)
+		return
+	}
+	err := pool.ForEachMaster(w.ctx, func(_ context.Context, node *redis.Client) error { node.AddHook(h); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // subscribed waits until somebody listens to the channel.

@@ -16,7 +16,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
-	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // lanes is a queue whose tasks have concurrency keys and fairness keys, as it ought to be. Random transitions are done
@@ -47,8 +46,8 @@ func newLanes(t *testing.T, shared *world) *lanes {
 	l := &lanes{
 		tasks: make(map[string]*laneTask), max: make(map[string]int), held: make(map[string][]string), line: make(map[string][]string),
 	}
-	client := must[*queue.Client](t)(queue.NewFromRedis(shared.rdb, queue.Config{Tenant: queuetest.Tenant()}))
-	l.w = &world{Client: client, rdb: shared.rdb, ctx: t.Context()}
+	client := must[*queue.Client](t)(queue.NewFromRedis(shared.Store().Pool(), queue.Config{Tenant: shared.newTenant()}))
+	l.w = &world{Client: client, rdb: client.Store().RDB.(*redis.Client), ctx: t.Context()}
 	l.w.at(0)
 	for range 3 {
 		l.nodes = append(l.nodes, l.w.node(t, "q"))

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
-	"github.com/quern-project/quern/sdk/queue/queuetest"
 )
 
 // model is a queue of several nodes and clients as it ought to be. Random transitions are done to it
@@ -108,11 +108,11 @@ func newModel(t *testing.T, shared *world) *model {
 		waiting: make(map[string][]string), ended: make(map[string]int),
 	}
 	m.topics = newModelTopics()
-	tenant := queuetest.Tenant()
+	tenant := shared.newTenant()
 	for range 3 {
-		m.clients = append(m.clients, must[*queue.Client](t)(queue.NewFromRedis(shared.rdb, queue.Config{Tenant: tenant})))
+		m.clients = append(m.clients, must[*queue.Client](t)(queue.NewFromRedis(shared.Store().Pool(), queue.Config{Tenant: tenant})))
 	}
-	m.w = &world{Client: m.clients[0], rdb: shared.rdb, ctx: t.Context()}
+	m.w = &world{Client: m.clients[0], rdb: m.clients[0].Store().RDB.(*redis.Client), ctx: t.Context()}
 	m.clock()
 	for i := range 3 {
 		m.join(t, i)

@@ -65,7 +65,7 @@ func TestNodesWithManyQueues(t *testing.T) {
 		w.rdb.ZAdd(w.ctx, w.Store().Keys.Nodes(), leases...)
 		w.rdb.ZAdd(w.ctx, w.Store().Keys.Queues(), queues...)
 		reads := 0
-		w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
+		w.hook(t, spy(func(cmds ...redis.Cmder) {
 			for _, cmd := range cmds {
 				if cmd.Name() == "lrange" {
 					reads++

@@ -29,7 +29,7 @@ func TestPollInBlocks(t *testing.T) {
 		w.enqueue(t, queues[300], "", queue.Options{Delay: 20 * time.Second})
 		w.enqueue(t, queues[401], "", queue.Options{Delay: 10 * time.Second})
 		var blocks struct{ pipelines, scripts, longest int }
-		w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
+		w.hook(t, spy(func(cmds ...redis.Cmder) {
 			if cmds[0].Name() == "evalsha" && len(cmds) > 1 { // not what a new connection begins with, nor one that Redis did not know
 				blocks.pipelines++
 				blocks.scripts += len(cmds)

@@ -11,7 +11,6 @@ import (
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/listen"
 	"github.com/quern-project/quern/sdk/queue/manage"
-	"github.com/quern-project/quern/sdk/queue/queuetest"
 	"github.com/quern-project/quern/sdk/queue/seal"
 )
 
@@ -22,7 +21,7 @@ func (w *world) with(t *testing.T, keys ...string) *world {
 	if len(keys) > 0 {
 		config.Keys = must[*seal.Ring](t)(seal.Parse(strings.Join(keys, "\n")))
 	}
-	client := must[*queue.Client](t)(queue.NewFromRedis(w.rdb, config))
+	client := must[*queue.Client](t)(queue.NewFromRedis(w.Store().Pool(), config))
 	t.Cleanup(func() { _ = client.Close() })
 	return &world{Client: client, rdb: w.rdb, ctx: w.ctx}
 }
@@ -143,7 +142,7 @@ func TestSealed(t *testing.T) {
 				}
 			}
 		}
-		other := must[*queue.Client](t)(w.In(queuetest.Tenant()))
+		other := must[*queue.Client](t)(w.In(w.newTenant()))
 		defer other.Close()
 		must[string](t)(other.Queue("q").Enqueue(w.ctx, []byte("of another tenant"), queue.Options{ID: "other"}))
 		if task := must[*queue.Task](t)(other.Task(w.ctx, "other")); string(task.Parameters) != "of another tenant" {

@@ -7,10 +7,11 @@ import (
 )
 
 // Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and
-// for Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM
-// files of a private CA and a client certificate. The parameters of go-redis work too. A call dials and sends only
-// once, and observes its context's deadline. The first call disables the log of go-redis, which repeats errors on
-// stderr: to have it, call redis.SetLogger after that.
+// for Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT], and for a Redis Cluster
+// redis://HOST:PORT[,HOST:PORT]?cluster=true. The parameters ca, cert and key name PEM files of a private CA and a
+// client certificate. The parameters of go-redis work too. A call dials and sends only once, and observes its context's
+// deadline. The first call disables the log of go-redis, which repeats errors on stderr: to have it, call
+// redis.SetLogger after that.
 func Connect(rawURL string) (redis.UniversalClient, error) { return store.Connect(rawURL) }
 
 // ConnectBounded is Connect for a program that reads data written by others, such as a host of several tenants. If a

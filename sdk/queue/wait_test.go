@@ -41,7 +41,7 @@ func TestWaitIsWokenByTheAnnouncement(t *testing.T) {
 		id := w.enqueue(t, "q", "", queue.Options{})
 		node, hold := w.held(t, "q")
 		var reads atomic.Int64
-		w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
+		w.hook(t, spy(func(cmds ...redis.Cmder) {
 			if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "hget" && cmd.Args()[1] == w.Store().Keys.Task(id) }) {
 				reads.Add(1)
 			}

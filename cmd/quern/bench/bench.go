@@ -28,6 +28,7 @@ import (
 	"github.com/quern-project/quern/plugins/manifest"
 	"github.com/quern-project/quern/runtime/units"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // benchOptions holds the flags of `quern bench`.
@@ -122,15 +123,17 @@ func (o *benchOptions) run(cmd *cobra.Command, env cli.Environment) (report show
 	if own {
 		tenant = "{" + b.name + "}" // the braces put all keys into one slot of a Redis Cluster
 	}
-	if b.rdb, err = queue.Connect(url); err != nil {
+	rdb, err := queue.Connect(url)
+	if err != nil {
 		return nil, connect.WrongURL(cmd, err)
 	}
-	defer func() { _ = b.rdb.Close() }()
-	client, err := queue.NewFromRedis(b.rdb, queue.Config{Tenant: tenant})
+	defer func() { _ = rdb.Close() }()
+	client, err := queue.NewFromRedis(rdb, queue.Config{Tenant: tenant})
 	if err != nil {
 		return nil, cli.WrongUsage(err)
 	}
 	defer func() { _ = client.Close() }()
+	b.rdb = manage.OnTenant(rdb, tenant)
 	b.client, b.queue = client, client.Queue(o.queue)
 	if _, err := client.Clock(cmd.Context()); err != nil {
 		return nil, err

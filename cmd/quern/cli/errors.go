@@ -179,13 +179,20 @@ func IsUnanswered(err error) bool {
 
 // replyRemedies maps the first word of an error reply of Redis to the remedy.
 var replyRemedies = map[string]string{
-	"NOPERM":    "grant the Redis user what it needs: see Redis users (ACL.md) in the documentation",
-	"OOM":       "Redis is full: raise maxmemory, or delete finished tasks",
-	"READONLY":  "this Redis is a replica: name the primary with --redis",
-	"LOADING":   "Redis is starting: try again",
-	"MISCONF":   "Redis cannot write to its disk: see its log",
-	"WRONGTYPE": "something else uses a key of this tenant: delete the key, or take another tenant",
+	"NOPERM":      "grant the Redis user what it needs: see Redis users (ACL.md) in the documentation",
+	"OOM":         "Redis is full: raise maxmemory, or delete finished tasks",
+	"READONLY":    "this Redis is a replica: name the primary with --redis",
+	"LOADING":     "Redis is starting: try again",
+	"MISCONF":     "Redis cannot write to its disk: see its log",
+	"TRYAGAIN":    clusterMoves,
+	"ASK":         clusterMoves,
+	"MOVED":       "the servers of the Redis Cluster do not agree yet: try again",
+	"CLUSTERDOWN": "a part of the Redis Cluster has no primary: see `redis-cli --cluster check`",
+	"WRONGTYPE":   "something else uses a key of this tenant: delete the key, or take another tenant",
 }
+
+// clusterMoves is the remedy while a Cluster moves the keys of a tenant.
+const clusterMoves = "the Redis Cluster moves this tenant to another server: try again when it has"
 
 // Cause returns the cause of ctx's end if ctx has ended, else err. A read can time out shortly before ctx ends at the
 // same deadline. Therefore Cause waits for the end of ctx once its deadline has passed.

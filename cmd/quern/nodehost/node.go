@@ -351,7 +351,7 @@ func (n *Node) connect(cmd *cobra.Command, redisURL string) error {
 		if !known {
 			n.Background = append(n.Background, func(ctx context.Context) { n.warn(ctx, client) })
 		}
-		n.stores[tenant] = kv.New(shared.values, tenant)
+		n.stores[tenant] = kv.New(manage.OnTenant(shared.values, tenant), tenant)
 	}
 	return nil
 }

@@ -108,7 +108,8 @@ func adminConfig(cmd *cobra.Command, rdb redis.UniversalClient, tenants []string
 		if err != nil {
 			return config, err
 		}
-		config.Clients, config.Stores[tenant] = append(config.Clients, client), kv.New(rdb, tenant)
+		config.Clients = append(config.Clients, client)
+		config.Stores[tenant] = kv.New(manage.OnTenant(rdb, tenant), tenant)
 	}
 	return config, nil
 }

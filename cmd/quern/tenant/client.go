@@ -27,6 +27,7 @@ import (
 	"github.com/quern-project/quern/host/kv"
 	"github.com/quern-project/quern/plugins/spelling"
 	"github.com/quern-project/quern/sdk/queue"
+	"github.com/quern-project/quern/sdk/queue/manage"
 )
 
 // list prints a list for people or as JSON. If the list is empty, it also tells people where it looked. Unless they
@@ -195,7 +196,7 @@ func dial(cmd *cobra.Command, env cli.Environment) (admin.Tenant, error) {
 		_ = rdb.Close()
 		return nil, err
 	}
-	return direct{admin.NewDirect(c, kv.New(rdb, config.Tenant)), rdb}, nil
+	return direct{admin.NewDirect(c, kv.New(manage.OnTenant(rdb, config.Tenant), config.Tenant)), rdb}, nil
 }
 
 // connectServer connects to the tenant by the API of --server.

@@ -122,5 +122,8 @@ func (r Role) ACL(tenant string) string {
 	for command := range strings.FieldsSeq(r.commands) {
 		words = append(words, "+"+command)
 	}
+	if strings.HasPrefix(tenant, "{") { // of a Cluster, whose slots a client asks for
+		words = append(words, "+cluster|slots")
+	}
 	return strings.Join(words, " ")
 }

@@ -16,15 +16,21 @@ import (
 // tenantKeys is roughly the maximum number of keys that Tenants looks at.
 const tenantKeys = 100_000
 
-// Tenants lists the tenants of this Redis that have queues, by name. In a Redis of more than 100,000 keys it may miss
-// some.
+// Tenants lists the tenants of this Redis, or Cluster, that have queues, by name. In a server of more than 100,000 keys
+// it may miss some.
 func (m *Manager) Tenants(ctx context.Context) ([]string, error) {
-	const block = 1000
 	names := make(map[string]bool)
+	err := m.store.EachPrimary(ctx, func(rdb redis.UniversalClient) error { return tenantsOn(ctx, rdb, names) })
+	return slices.Sorted(maps.Keys(names)), store.Wrap("look for tenants", err)
+}
+
+// tenantsOn adds the tenants of one server to names.
+func tenantsOn(ctx context.Context, rdb redis.UniversalClient, names map[string]bool) error {
+	const block = 1000
 	for cursor, seen := uint64(0), 0; seen < tenantKeys; seen += block {
-		found, next, err := m.store.RDB.ScanType(ctx, cursor, "*"+store.Keys{}.Queues(), block, "zset").Result()
+		found, next, err := rdb.ScanType(ctx, cursor, "*"+store.Keys{}.Queues(), block, "zset").Result()
 		if err != nil {
-			return nil, store.Wrap("look for tenants", err)
+			return err
 		}
 		for _, key := range found {
 			// No tenant's name contains an underscore. So if the text before the suffix is no valid name, the key does not
@@ -37,7 +43,7 @@ func (m *Manager) Tenants(ctx context.Context) ([]string, error) {
 			break
 		}
 	}
-	return slices.Sorted(maps.Keys(names)), nil
+	return nil
 }
 
 // busiestOf is the number of queues that BusiestQueues considers; it takes those with the most listeners.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
@@ -44,6 +46,15 @@ func (m *Manager) Warnings(ctx context.Context) (warnings []string, err error) {
 		warnings = append(warnings, "Redis keeps nothing on disk, a restart loses every task: run `redis-cli CONFIG SET appendonly yes`, and write it into redis.conf")
 	}
 	return warnings, err
+}
+
+// OnTenant returns the client that reaches the keys of a tenant: rdb, or, if that is a Cluster, a client of the
+// tenant's shard. It needs no Close. NewFromRedis has accepted the tenant on rdb.
+func OnTenant(rdb redis.UniversalClient, tenant string) redis.UniversalClient {
+	if own, err := store.ForTenant(rdb, tenant); err == nil {
+		return own
+	}
+	return rdb
 }
 
 // Address returns the address of Redis: HOST:PORT, or the path of a socket. It is "" if the client's connection does

@@ -96,6 +96,9 @@ func Main(m *testing.M) int {
 		if s := sharedOld.Load(); s != nil {
 			s.Kill()
 		}
+		if sharedCluster != nil {
+			sharedCluster.Kill()
+		}
 	}()
 	return m.Run()
 }

@@ -64,7 +64,10 @@ func ConnectBounded(rawURL string) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Bounded{rdb}, nil
+	if single, is := rdb.(*redis.Client); is {
+		return Bounded{single}, nil
+	}
+	return rdb, nil // a cluster, which knows that it is bounded
 }
 
 // dialer dials a server.

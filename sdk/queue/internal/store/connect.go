@@ -22,24 +22,19 @@ import (
 )
 
 // Connect makes a connection pool for a URL: redis://[USER:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, unix://PATH, and
-// for Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT]. The parameters ca, cert and key name PEM
-// files of a private CA and a client certificate. The parameters of go-redis work too. A call dials and sends only
-// once, and observes its context's deadline. The first call disables the log of go-redis, which repeats errors on
-// stderr: to have it, call redis.SetLogger after that.
-func Connect(rawURL string) (redis.UniversalClient, error) {
-	rdb, err := connect(rawURL, nil)
-	if err != nil {
-		return nil, err
-	}
-	return rdb, nil
-}
+// for Sentinel redis://SENTINEL:PORT?master_name=NAME[&addr=SENTINEL:PORT], and for a Redis Cluster
+// redis://HOST:PORT[,HOST:PORT]?cluster=true. The parameters ca, cert and key name PEM files of a private CA and a
+// client certificate. The parameters of go-redis work too. A call dials and sends only once, and observes its context's
+// deadline. The first call disables the log of go-redis, which repeats errors on stderr: to have it, call
+// redis.SetLogger after that.
+func Connect(rawURL string) (redis.UniversalClient, error) { return connect(rawURL, nil) }
 
 // silence keeps go-redis from writing to the program's stderr what it also returns as errors. A program that wants its
 // log calls redis.SetLogger after its first Connect.
 var silence = sync.OnceFunc(logging.Disable)
 
 // connect is Connect. If within is not nil, connect uses it to wrap the function that dials the server.
-func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
+func connect(rawURL string, within func(dialer) dialer) (redis.UniversalClient, error) {
 	silence()
 	u, err := parseURL(rawURL)
 	if err != nil {
@@ -54,15 +49,38 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 	if secured && u.Scheme != "rediss" {
 		return nil, fmt.Errorf("%w: Redis URL %s: ca, cert and key need rediss://", ErrInvalid, place(u))
 	}
+	ofCluster, err := clustered(u, query)
+	if err != nil {
+		return nil, err
+	}
 	u.RawQuery = query.Encode()
 
+	if ofCluster {
+		options, err := redis.ParseClusterURL(u.String())
+		if err != nil {
+			return nil, fmt.Errorf("%w: Redis URL %s: %w", ErrInvalid, place(u), hidePassword(query, err))
+		}
+		options.DialerRetries, options.ContextTimeoutEnabled = 1, true
+		options.MaxRetries = -1
+		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		if err := secure(options.TLSConfig, ca, cert, key); err != nil {
+			return nil, err
+		}
+		if within != nil {
+			options.DialTimeout = cmp.Or(options.DialTimeout, dialTimeout)
+			options.Dialer = within(redis.NewDialer(&redis.Options{
+				DialTimeout: options.DialTimeout,
+				TLSConfig:   options.TLSConfig,
+			}))
+		}
+		c := newCluster(redis.NewClusterClient(options))
+		c.bounded = within != nil
+		return c, nil
+	}
 	if query.Has("master_name") {
 		options, err := redis.ParseFailoverURL(u.String())
-		if err != nil && query.Has("password") { // the part of a password after an "&" would be parsed as a parameter
-			err = errors.New("a parameter is not known or not right: the password has to be written with %26 for \"&\"")
-		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: Redis URL %s: %w", ErrInvalid, place(u), err)
+			return nil, fmt.Errorf("%w: Redis URL %s: %w", ErrInvalid, place(u), hidePassword(query, err))
 		}
 		if !query.Has("conn_max_lifetime") {
 			options.ConnMaxLifetime = sentinelConnLife
@@ -78,7 +96,7 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 				TLSConfig:   options.TLSConfig,
 			}))
 		}
-		return keyNaming(redis.NewFailoverClient(options)), nil
+		return refusingCluster(redis.NewFailoverClient(options)), nil
 	}
 	options, err := redis.ParseURL(u.String())
 	if err != nil && query.Has("password") { // the error may contain a part of the password
@@ -97,7 +115,39 @@ func connect(rawURL string, within func(dialer) dialer) (*redis.Client, error) {
 		// A push notification between replies would be counted as a reply.
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
-	return keyNaming(redis.NewClient(options)), nil
+	return refusingCluster(redis.NewClient(options)), nil
+}
+
+// clustered reports whether the URL is that of a Redis Cluster, and removes the parameter that says so from query.
+func clustered(u *url.URL, query url.Values) (bool, error) {
+	wrong := func(text string) (bool, error) {
+		return false, fmt.Errorf("%w: Redis URL %s: %s", ErrInvalid, place(u), text)
+	}
+	text := query.Get("cluster")
+	query.Del("cluster")
+	is, err := strconv.ParseBool(cmp.Or(text, "false"))
+	switch {
+	case err != nil:
+		return wrong("cluster is true for a Redis Cluster, and false otherwise")
+	case is && u.Scheme == "unix":
+		return wrong("a Redis Cluster has no socket: write redis://HOST:PORT?cluster=true")
+	case is && query.Has("master_name"):
+		return wrong("both cluster and master_name are set, a Cluster needs no Sentinel: leave one of them out")
+	case is && strings.Trim(u.Path, "/0") != "":
+		return wrong("a Redis Cluster has only the database 0: leave it out")
+	case !is && query.Has("addr") && !query.Has("master_name"):
+		return wrong("it has several hosts: add ?cluster=true for a Redis Cluster, or master_name=NAME for Sentinel")
+	}
+	return is, nil
+}
+
+// hidePassword returns the error of a URL with these parameters, without the part of a password after an "&", which
+// would be parsed as a parameter.
+func hidePassword(query url.Values, err error) error {
+	if query.Has("password") {
+		return errors.New("a parameter is not known or not right: the password has to be written with %26 for \"&\"")
+	}
+	return err
 }
 
 // dialTimeout is the default dial timeout of go-redis.
@@ -130,14 +180,31 @@ func parseURL(rawURL string) (*url.URL, error) {
 }
 
 // parse is url.Parse, but refuses invalid parameters. URL.Query would leave them out, and they may be a part of a
-// password.
+// password. Of several hosts, those after the first become parameters addr, as go-redis writes them.
 func parse(rawURL string) (*url.URL, error) {
+	hosts := severalHosts.FindStringSubmatch(rawURL)
+	if hosts != nil {
+		rawURL = hosts[1] + hosts[3]
+	}
 	u, err := url.Parse(rawURL)
-	if err == nil {
-		_, err = url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return u, err
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err == nil && hosts != nil {
+		for host := range strings.SplitSeq(hosts[2][1:], ",") {
+			if _, _, err := net.SplitHostPort(host); err != nil {
+				host += ":6379"
+			}
+			query.Add("addr", host)
+		}
+		u.RawQuery = query.Encode()
 	}
 	return u, err
 }
+
+// severalHosts matches a URL with several hosts: up to the first, the others, and the rest.
+var severalHosts = regexp.MustCompile(`^(rediss?://(?:[^/?#@]*@)?[^/?#@,]+)((?:,[^/?#@,]+)+)([/?#].*)?$`)
 
 // bareAddress matches HOST:PORT and HOST:PORT/DB.
 var bareAddress = regexp.MustCompile(`^([A-Za-z0-9.-]+:[0-9]+)(/[0-9]+)?$`)

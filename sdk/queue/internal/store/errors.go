@@ -77,6 +77,6 @@ func IsUnavailable(err error) bool {
 
 // refusals are the prefixes of errors with which Redis refuses commands for a while.
 var refusals = []string{
-	"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS",
-	"ERR max number of clients",
+	"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED ", "ASK ", "BUSY",
+	"NOREPLICAS", "ERR max number of clients",
 }

@@ -160,7 +160,17 @@ func Named(names []string, args ...any) []any {
 // On runs the script by its hash. If Redis does not know the script (after a restart or SCRIPT FLUSH), nothing was
 // executed, and On sends the source.
 func (c Call) On(ctx context.Context, rdb redis.UniversalClient) *redis.Cmd {
-	return c.Script.Run(ctx, rdb, c.Keys, c.Args...)
+	return c.Script.Run(ctx, rdb, c.keys(), c.Args...)
+}
+
+// keys returns the keys that the call declares. For a tenant in braces, a key that never exists is the last one. It
+// makes a Cluster refuse the script while the tenant's slot is moved to another server: otherwise the script would find
+// only some of the keys that it does not declare.
+func (c Call) keys() []string {
+	if tenant, _, _ := strings.Cut(c.Keys[0], "_"); strings.HasPrefix(tenant, "{") {
+		return append(slices.Clip(c.Keys), Keys{tenant}.Task("")) // no task has an empty ID
+	}
+	return c.Keys
 }
 
 // Store gives access to one tenant's keys on a connection to Redis.
@@ -174,6 +184,8 @@ type Store struct {
 	Name  string                // first part of the listeners' IDs: see queue.Config
 	Lease time.Duration         // length of the listeners' leases
 	Beats redis.UniversalClient // the connection that renews the leases
+
+	pool redis.UniversalClient // that of all tenants; it differs from RDB if it is a Cluster
 }
 
 // PollInterval is the interval at which idle listeners and waiters poll, because Python clients announce nothing.
@@ -224,7 +236,7 @@ func (s *Store) EvalReplicated(ctx context.Context, calls []Call, replicas int,
 					if again && !full[one.Script.Hash()] {
 						send, full[one.Script.Hash()] = one.Script.Eval, true
 					}
-					cmds[i] = send(ctx, p, one.Keys, one.Args...)
+					cmds[i] = send(ctx, p, one.keys(), one.Args...)
 				}
 			}
 			if replicas > 0 {

@@ -25,7 +25,7 @@ if ARGV[1] == 'done' then
 elseif ARGV[1] == 'begin' then
   if digest and not underway then return { 'done' } end
   set(' ' .. (underway or 0) + 1)
-  for i = 2, known and not digest and #KEYS or 0, 2 do
+  for i = 2, known and not digest and #KEYS - 1 or 0, 2 do
     if redis.call('EXISTS', KEYS[i], KEYS[i + 1]) > 0 then answer[#answer + 1] = i / 2 - 1 end
   end
 elseif underway and underway > 1 then
