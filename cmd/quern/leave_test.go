@@ -27,6 +27,12 @@ func TestPauseOfAKey(t *testing.T) {
 		return strings.Contains(u.must("task", "show", "waits"), "scheduled (its key is held)")
 	})
 	const what = `the key "customer 7" of the queue echo`
+	if shown := u.run("queue", "show", "echo"); !strings.Contains(shown.stderr, what) {
+		t.Errorf("queue show: %+v", shown)
+	}
+	if shown := u.must("task", "show", "waits"); !strings.Contains(shown, what+" is paused since ") || strings.Contains(shown, "2223") {
+		t.Errorf("task show:\n%s", shown)
+	}
 	if list := u.must("tenant", "pauses", "blueque"); !strings.Contains(list, what) || !strings.Contains(list, "owes money") {
 		t.Errorf("pauses:\n%s", list)
 	}

@@ -53,7 +53,7 @@ func (t *Direct) QueueCounts(ctx context.Context, names []string) ([]Queue, erro
 	if err != nil {
 		return nil, err
 	}
-	pauses, err := t.Manager.Pauses().Of(ctx, names...)
+	pauses, err := t.pausesOf(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +63,17 @@ func (t *Direct) QueueCounts(ctx context.Context, names []string) ([]Queue, erro
 		shapes[i].Pauses = pauses[i]
 	}
 	return shapes, nil
+}
+
+// pausesOf reads the pauses of queues; of a single one also those of its keys, for which it reads all of the tenant.
+func (t *Direct) pausesOf(ctx context.Context, names []string) ([][]manage.Pause, error) {
+	if len(names) != 1 {
+		return t.Manager.Pauses().Of(ctx, names...)
+	}
+	all, err := t.Manager.Pauses().List(ctx)
+	return [][]manage.Pause{slices.DeleteFunc(all, func(p manage.Pause) bool {
+		return p.Plugin != "" || p.Queue != "" && p.Queue != names[0]
+	})}, err
 }
 
 // Buckets lists the buckets of the tenant's handlers. If a bucket is damaged, Buckets returns the other buckets and an

@@ -25,7 +25,7 @@ type Queue struct {
 	Failed                  int64            `json:"failed" doc:"Kept."`
 	Listeners               int64            `json:"listeners"`
 	Paused                  bool             `json:"paused"`
-	Pauses                  []manage.Pause   `json:"pauses,omitempty" doc:"Its own pauses and those of the tenant: of taking, of accepting; by whom, why and since when."`
+	Pauses                  []manage.Pause   `json:"pauses,omitempty" doc:"Its own pauses and those of the tenant: of taking, of accepting; by whom, why and since when. Of a single queue also those of its keys."`
 	HeldUntil               float64          `json:"held_until,omitempty" doc:"Hosts take nothing until then, because the server of its webhook asked for a pause; it may be over. Resume ends it."`
 	Limit                   int64            `json:"limit,omitempty" doc:"How many tasks may wait; missing: any number."`
 	DropOldest              bool             `json:"drop_oldest,omitempty" doc:"A new task drops the oldest pending one if the queue is full."`

@@ -168,7 +168,9 @@ func (h *hostile) steady(name string, length time.Duration, rest func()) (took [
 	}
 	calls.Wait()
 	h.honest += len(ids)
-	h.settled(h.honest)
+	if !until(h.ctx, h.ended) {
+		h.t.Error("not all tasks have ended")
+	}
 	rest()
 	for i, id := range ids {
 		task, err := h.fleet.client.Task(h.ctx, id)
@@ -179,6 +181,16 @@ func (h *hostile) steady(name string, length time.Duration, rest func()) (took [
 	}
 	slices.Sort(took)
 	return took
+}
+
+// ended reports whether all honest tasks have ended, of which hosts keep only the last ones.
+func (h *hostile) ended() bool {
+	stats, err := manage.New(h.fleet.client).Stats(h.ctx, queues...)
+	ended := int64(0)
+	for _, s := range stats {
+		ended += s.Totals["complete"] + s.Totals["failed"]
+	}
+	return err == nil && ended >= int64(h.honest)
 }
 
 // set is what an operator does.

@@ -81,7 +81,7 @@ export function queueActions(queue) {
   const to = path`/tenants/${queue.tenant}/queues/${queue.queue}`;
   const waiting = queue.pending + queue.scheduled;
   const finished = queue.complete + queue.failed;
-  const pauses = (queue.pauses ?? []).filter((p) => !p.accepting);
+  const pauses = (queue.pauses ?? []).filter((p) => !p.accepting && !p.key);
   return acts(
     queue.paused && (pauses.length === 0 || pauses.some((p) => p.queue)) // not of the tenant alone
       ? button("operator", "Resume", { title: `Resume ${queue.queue}?`, text: `Hosts take its ${many(waiting, "waiting task")} again.`, run: () => post(`${to}/resume`) })
