@@ -5,9 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/quern-project/quern/host/doctor"
