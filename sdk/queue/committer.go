@@ -88,6 +88,11 @@ func (c *committer) write(ctx context.Context, blocks []*taskBlock) error {
 	for _, b := range blocks {
 		mine.tasks, mine.size = mine.tasks+b.tasks, mine.size+b.size
 	}
+	if mine.size > sharedBytes {
+		if mine.blocks = c.admitted(ctx, blocks); len(mine.blocks) == 0 {
+			return nil
+		}
+	}
 	alone := mine.tasks >= store.BlockTasks || mine.size > sharedBytes
 	if alone || c.begin(ctx, mine) {
 		if !alone {
@@ -103,6 +108,37 @@ func (c *committer) write(ctx context.Context, blocks []*taskBlock) error {
 		c.withdraw(mine)
 		return ctx.Err()
 	}
+}
+
+// admitted asks Redis about large blocks before they are sent, and returns the blocks that are not refused. The others
+// have their errors.
+func (c *committer) admitted(ctx context.Context, blocks []*taskBlock) (left []*taskBlock) {
+	var calls []store.Call
+	var asked []*taskBlock
+	for _, b := range blocks {
+		if b.size <= sharedBytes {
+			continue
+		}
+		args := []any{c.client.store.Clock, b.queue, b.size}
+		for at := 0; at < len(b.args); at += 3 + b.args[at+2].(int) {
+			args = append(args, b.args[at])
+		}
+		calls = append(calls, store.NewCall("admits", c.client.store.Keys.Pending(b.queue), args...))
+		asked = append(asked, b)
+	}
+	for i, reply := range c.client.store.EvalAll(ctx, calls) {
+		if limited(reply.Err()) {
+			asked[i].err = reply.Err()
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(blocks), func(b *taskBlock) bool { return b.err != nil })
+}
+
+// limited reports whether a pause, the limit of a queue or a quota has refused tasks.
+func limited(err error) bool {
+	return slices.ContainsFunc([]string{"QUEUEFULL", "PAUSED", "QUOTA"}, func(prefix string) bool {
+		return redis.HasErrorPrefix(err, prefix)
+	})
 }
 
 // begin reports whether the caller must write its commit itself, because no write is in progress. If not, begin adds
@@ -200,10 +236,7 @@ func (c *committer) writeAll(ctx context.Context, commits []*commit) {
 	groups := grouped(blocks)
 	c.send(ctx, groups)
 	for _, group := range groups {
-		if len(group) > 1 && (redis.HasErrorPrefix(group[0].err, "QUEUEFULL") ||
-			redis.HasErrorPrefix(group[0].err, "PAUSED") ||
-			redis.HasErrorPrefix(group[0].err, "QUOTA") ||
-			redis.HasErrorPrefix(group[0].err, "DEPENDENCY")) {
+		if len(group) > 1 && (limited(group[0].err) || redis.HasErrorPrefix(group[0].err, "DEPENDENCY")) {
 			single = append(single, slices.Collect(slices.Chunk(group, 1))...)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quern-project/quern/sdk/queue"
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 	"github.com/quern-project/quern/sdk/queue/listen"
@@ -587,6 +589,30 @@ func TestChangedRate(t *testing.T) {
 		if got := w.upTo(t, node, "q", 1).Tasks; len(got) != 1 {
 			t.Errorf("%v", got)
 		}
+	})
+}
+
+// Large parameters that a quota or a limit refuses are not sent. A repeat is answered all the same.
+func TestLargeParametersAreAskedFor(t *testing.T) {
+	everywhere(t, func(t *testing.T, w *world) {
+		w.quotas(t, manage.Quotas{"bytes_waiting": "1000000", "enqueue_rate": "1000/d burst 2"})
+		large := []byte(strings.Repeat("x", 600_000))
+		w.enqueue(t, "q", string(large), queue.Options{ID: "one"})
+		if use := w.uses(t); use["enqueue_rate"].Used != 1 || use["bytes_waiting"].Used != 600_000 {
+			t.Errorf("%+v", use)
+		}
+		if receipt, err := w.Queue("q").EnqueueMany(w.ctx, []queue.Spec{{Parameters: large, Options: queue.Options{ID: "one"}}}); err != nil || !receipt[0].Existed {
+			t.Errorf("a repeat: %+v, %v", receipt, err)
+		}
+		w.rdb.AddHook(spy(func(cmds ...redis.Cmder) {
+			for _, cmd := range cmds {
+				if len(cmd.Args()) > 1 && cmd.Args()[1] == store.AllScripts["enqueue"].Hash() {
+					t.Error("the parameters are sent")
+				}
+			}
+		}))
+		_, err := w.Queue("q").Enqueue(w.ctx, large, queue.Options{})
+		refused(t, err, "bytes_waiting", "1000000", 600_000)
 	})
 }
 

@@ -80,13 +80,13 @@ local function weigh(queue, most)
   return sum, bytes
 end
 
--- hoard(clock, most, size, new, bytes): the number of waiting tasks of the tenant, and the bytes of their parameters, if
+-- hoard(clock, most, size, new, bytes, asks): the number of waiting tasks of the tenant, and the bytes of their parameters, if
 -- new tasks came. The field "waiting" of USED has what waited when it was last counted, and what came since, but not
 -- what left; so the sums are too high, never too low. If they exceed most or size (nil: no quota), hoard counts again,
 -- 500 queues in a call. It does not count again before a millisecond has passed for each queue that it counted. The field
 -- is: tasks and bytes that were counted; that came since; the time of the count; the number of queues of the count under
 -- way, their tasks and bytes, and what came since it began.
-local function hoard(clock, most, size, new, bytes) -- rare
+local function hoard(clock, most, size, new, bytes, asks) -- rare
   local w, before = {}, redis.call('HGET', USED, 'waiting') or ''
   for number in string.gmatch(before, '%S+') do w[#w + 1] = tonumber(moment(number, '0')) end
   local unknown = #w ~= 10
@@ -110,7 +110,7 @@ local function hoard(clock, most, size, new, bytes) -- rare
   end
   local tasks, weight = w[1] + w[3], w[2] + w[4]
   local fits = not exceeds()
-  if fits then
+  if fits and not asks then
     for i = 3, 9, 6 do w[i], w[i + 1] = w[i] + new, w[i + 1] + bytes end
     if w[6] == 0 then w[9], w[10] = 0, 0 end
   end
@@ -119,10 +119,11 @@ local function hoard(clock, most, size, new, bytes) -- rare
   return fits, tasks, weight
 end
 
--- admit(mark, new, bytes, clock, times): an error reply if a quota of the tenant refuses new tasks whose parameters have so
+-- admit(mark, new, bytes, clock, times, asks): an error reply if a quota of the tenant refuses new tasks whose parameters have so
 -- many bytes; else nil, and they count. mark is the field ".." of LIMITS, or false. times is for children of a task that
--- completes: as many times the quotas of what waits, and no rate.
-local function admit(mark, new, bytes, clock, times) -- rare
+-- completes: as many times the quotas of what waits, and no rate. If asks is set, the tasks do not come yet, and do not
+-- count.
+local function admit(mark, new, bytes, clock, times, asks) -- rare
   if not mark or new < 1 or not string.find(mark, 'e', 1, true) then return nil end
   clock = tonumber(clock)
   local h, used = redis.pcall('HMGET', QUOTAS, 'tasks_waiting', 'bytes_waiting', 'enqueue_rate'), redis.pcall('HMGET', USED, 'enqueue_rate', 'waiting')
@@ -141,15 +142,15 @@ local function admit(mark, new, bytes, clock, times) -- rare
     -- The usual case, in few steps: no count is under way, and none is needed.
     local a, b, c, d, rest = string.match(used[2] or '', '^(%d+) (%d+) (%d+) (%d+) (%S+ 0 .*)$')
     local fits, tasks, weight = rest and a + c + new <= (most or math.huge) and b + d + bytes <= (size or math.huge)
-    if fits then
+    if fits and not asks then
       fields = { 'waiting', string.format('%s %s %.0f %.0f %s', a, b, c + new, d + bytes, rest) }
-    else
-      fits, tasks, weight = hoard(clock, most, size, new, bytes)
+    elseif not fits then
+      fits, tasks, weight = hoard(clock, most, size, new, bytes, asks)
     end
     if not fits and most and tasks + new > most then return over('tasks_waiting', tasks, h[1], 1, new) end
     if not fits then return over('bytes_waiting', weight, h[2], 1, new, bytes) end
   end
-  if n then fields[#fields + 1], fields[#fields + 2] = 'enqueue_rate', string.format('%.6f', full + new * step) end
+  if n and not asks then fields[#fields + 1], fields[#fields + 2] = 'enqueue_rate', string.format('%.6f', full + new * step) end
   if #fields > 0 then redis.call('HSET', USED, unpack(fields)) end
 end
 
@@ -193,10 +194,11 @@ local function drop(queue, n, clock) -- rare
   if full then retain(8) end
 end
 
--- limited(list, bytes, clock): an error reply if a pause, the limit of a queue or a quota of the tenant refuses new
+-- limited(list, bytes, clock, asks): an error reply if a pause, the limit of a queue or a quota of the tenant refuses new
 -- tasks, else nil; then queues that drop their oldest tasks have room. list has a table for each queue: queue is its
--- name, new the number of its new tasks. bytes is the size of a task's parameters.
-local function limited(list, bytes, clock) -- rare
+-- name, new the number of its new tasks. bytes is the size of a task's parameters. If asks is set, the tasks do not come
+-- yet.
+local function limited(list, bytes, clock, asks) -- rare
   local names, all = {}, 0
   for i, one in ipairs(list) do names[i], all = one.queue, all + one.new end
   if all == 0 then return nil end
@@ -207,8 +209,8 @@ local function limited(list, bytes, clock) -- rare
     if not bad then bad, much[i] = crowded(one.queue, limits[i + 1], one.new) end
     if bad then return bad end
   end
-  local bad = admit(limits[1], all, all * bytes, clock)
-  if bad then return bad end
+  local bad = admit(limits[1], all, all * bytes, clock, nil, asks)
+  if bad or asks then return bad end
   for i, one in ipairs(list) do drop(one.queue, much[i], clock) end
 end
 
