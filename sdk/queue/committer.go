@@ -120,8 +120,10 @@ func (c *committer) admitted(ctx context.Context, blocks []*taskBlock) (left []*
 			continue
 		}
 		args := []any{c.client.store.Clock, b.queue, b.size}
-		for at := 0; at < len(b.args); at += 3 + b.args[at+2].(int) {
+		for at := 0; at < len(b.args); {
+			values, _ := b.args[at+2].(int)
 			args = append(args, b.args[at])
+			at += 3 + values
 		}
 		calls = append(calls, store.NewCall("admits", c.client.store.Keys.Pending(b.queue), args...))
 		asked = append(asked, b)
