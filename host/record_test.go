@@ -151,7 +151,7 @@ func TestRecordComesLater(t *testing.T) {
 		proxy := queuetest.NewProxy(t, server)
 		n := start(t, settings{server: server, proxy: proxy, guests: map[string][]byte{"sleep": runtimetest.Sleep(t)}, yaml: yaml})
 		id := n.enqueue("sleep", "60000")
-		n.count("sleep", queue.Started, 1)
+		n.eventually("it runs", func() bool { return n.metric("quern_slots_in_use") == 1 }) // the host has the reply of its start
 		proxy.Refuse()
 		n.eventually("the end of the task cannot be written", func() bool { return n.metric("quern_redis_errors_total", "op", "settle") > 0 })
 		proxy.Pass()

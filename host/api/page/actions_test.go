@@ -433,7 +433,7 @@ func TestErrorsAndWaits(t *testing.T) {
 	w.see(t, "It waits: the queue mail is paused since ")
 	alone := w.enqueue(t, "nobody", "x", queue.Options{})
 	w.goTo(t, "/tasks/"+alone, "Task "+alone)
-	w.see(t, "It waits: no host or worker serves the queue mail.")
+	w.see(t, "It waits: no host or worker serves the queue nobody.")
 }
 
 // A dead letter leads to the task that it stands for; letters that wait or failed are tried again together.
