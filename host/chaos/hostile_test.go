@@ -115,9 +115,9 @@ func TestHostileTenants(t *testing.T) { //nolint:tparallel // one way after the 
 		{"publications", h.publications},
 	} {
 		t.Run(way.name, func(t *testing.T) {
-			starts := startsPerSecond
-			if way.name == "huge tasks" {
-				starts = 1
+			starts, delay := startsPerSecond, maxDelay
+			if way.name == "huge tasks" { // each moves 15 MiB four times, on the two processors that the honest tenant has, too
+				starts, delay = 1, 3*maxDelay
 			}
 			h.clear()
 			h.set("--rate", fmt.Sprintf("%d/s burst %d", starts, starts)) // also makes the key of finished tasks anew
@@ -138,7 +138,7 @@ func TestHostileTenants(t *testing.T) { //nolint:tparallel // one way after the 
 				2*finishedBytes + hugeBytes + logBytes + otherBytes)
 			t.Logf("median %8s, p99 %8s; %d rounds; %d tasks wait; %d of %d MiB", percentile(beside, 50), percentile(beside, 99),
 				rounds.Load(), waiting, used>>20, most>>20)
-			if bound := max(maxDelay, maxSlower*percentile(alone, 99)); full && percentile(beside, 99) > bound {
+			if bound := max(delay, maxSlower*percentile(alone, 99)); full && percentile(beside, 99) > bound {
 				t.Errorf("the honest tenant's p99 is %s, want at most %s", percentile(beside, 99), bound)
 			}
 			if used > most || waiting > 2*waitingTasks {
