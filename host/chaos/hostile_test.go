@@ -183,7 +183,7 @@ func (h *hostile) steady(name string, length time.Duration, rest func()) (took [
 	return took
 }
 
-// ended reports whether all honest tasks have ended, of which hosts keep only the last ones.
+// ended reports whether all honest tasks have ended. It reads counters, because hosts keep only the last finished tasks.
 func (h *hostile) ended() bool {
 	stats, err := manage.New(h.fleet.client).Stats(h.ctx, queues...)
 	ended := int64(0)

@@ -275,7 +275,7 @@ func startFleet(t *testing.T, w *world, options queue.Config) *fleet {
 	return f
 }
 
-// ran waits until so many tasks have run.
+// ran waits until more tasks have run: that many, counted from now.
 func (f *fleet) ran(t testing.TB, what string, more int) {
 	t.Helper()
 	count := func() (n int) {

@@ -119,12 +119,21 @@ func (c *committer) admitted(ctx context.Context, blocks []*taskBlock) (left []*
 		if b.size <= sharedBytes {
 			continue
 		}
-		args := []any{c.client.store.Clock, b.queue, b.size}
+		args := []any{c.client.store.Clock, b.queue, 0}
+		bytes := 0 // of parameters: b.size has labels, too
 		for at := 0; at < len(b.args); {
 			values, _ := b.args[at+2].(int)
 			args = append(args, b.args[at])
+			parameters := b.args[at+1]
+			for i := at + 3; i < at+3+values; i += 2 {
+				if b.args[i] == "bytes" {
+					parameters = b.args[i+1]
+				}
+			}
+			bytes += len(store.AsString(parameters))
 			at += 3 + values
 		}
+		args[2] = bytes
 		calls = append(calls, store.NewCall("admits", c.client.store.Keys.Pending(b.queue), args...))
 		asked = append(asked, b)
 	}

@@ -213,7 +213,7 @@ func TestNoScriptIsLong(t *testing.T) {
 	}
 	must[mover.Moved](t)(m.Export(w.ctx, file, nil))
 	measure("import of torn tasks", func() { must[mover.Moved](t)(m.Import(w.ctx, file, "ada", true, nil)) })
-	w.quotas(t, manage.Quotas{"bytes_finished": "60000"}) // of which there are more all the time
+	w.quotas(t, manage.Quotas{"bytes_finished": "60000"}) // less than the tasks below take
 	node = w.node(t, "q")
 	fill(1000, queue.Options{Key: "k", Dead: "dead", Priority: new(100)})
 	settle("settle as complete within a quota", listen.Settlement{})

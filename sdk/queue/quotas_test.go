@@ -601,6 +601,8 @@ func TestLargeParametersAreAskedFor(t *testing.T) {
 		if use := w.uses(t); use["enqueue_rate"].Used != 1 || use["bytes_waiting"].Used != 600_000 {
 			t.Errorf("%+v", use)
 		}
+		w.enqueue(t, "q", strings.Repeat("\xff", 400_000), queue.Options{Labels: map[string]string{"a": "b"}}) // just fits
+		w.quotas(t, manage.Quotas{"enqueue_rate": ""})
 		if receipt, err := w.Queue("q").EnqueueMany(w.ctx, []queue.Spec{{Parameters: large, Options: queue.Options{ID: "one"}}}); err != nil || !receipt[0].Existed {
 			t.Errorf("a repeat: %+v, %v", receipt, err)
 		}
@@ -612,7 +614,7 @@ func TestLargeParametersAreAskedFor(t *testing.T) {
 			}
 		}))
 		_, err := w.Queue("q").Enqueue(w.ctx, large, queue.Options{})
-		refused(t, err, "bytes_waiting", "1000000", 600_000)
+		refused(t, err, "bytes_waiting", "1000000", 1_000_000)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/quern-project/quern/sdk/queue/internal/store"
 )
 
-// Load counts what a queue has for hosts to do, for whoever decides how many hosts run.
+// Load is the work that waits or runs in a queue. Autoscalers derive the number of hosts from it.
 type Load struct {
 	// Waiting is the number of pending tasks.
 	Waiting int64
